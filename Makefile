@@ -1,0 +1,42 @@
+# Every target sets up what it needs: a fresh machine needs Python 3.11 and make, nothing else.
+PYTHON ?= python3
+VENV := .venv
+BIN := $(VENV)/bin
+STAMP := $(VENV)/.installed
+.DEFAULT_GOAL := help
+.PHONY: help demo test test-long lint bench docs paper clean
+
+help:  ## show this list
+	@grep -E '^[a-z-]+:.*##' Makefile | sed -E 's/:.*## /\t/' | expand -t 12
+
+$(STAMP): pyproject.toml constraints.txt
+	$(PYTHON) -m venv $(VENV)
+	$(BIN)/python -m pip install --quiet --constraint constraints.txt torch
+	$(BIN)/python -m pip install --quiet --constraint constraints.txt --editable '.[torch,sklearn,optuna,postgres,plots,dev]'
+	@touch $@
+
+demo: $(STAMP)  ## the shortest useful thing: what a search costs
+	$(BIN)/python examples/accounting.py
+
+test: $(STAMP)  ## the whole test suite
+	$(BIN)/python -m pytest -n 2 --cov --cov-report=term:skip-covered
+
+test-long: $(STAMP)  ## the long oracle, crash and statistical checks
+	$(BIN)/python -m pytest -n 2 -m slow
+
+lint: $(STAMP)  ## ruff, ruff format and mypy --strict
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+	$(BIN)/mypy
+
+bench: $(STAMP)  ## speed and tightness, as ratios against named peers
+	$(BIN)/python -m benchmarks
+
+docs: $(STAMP)  ## the documentation
+	@echo "There is no documentation site yet; README.md and the docstrings are the documentation."
+
+paper: $(STAMP)  ## the experiments of the paper
+	@echo "There are no experiments of the paper in this repository yet."
+
+clean:  ## remove the virtual environment and caches
+	rm -rf $(VENV) .pytest_cache .mypy_cache .ruff_cache .hypothesis

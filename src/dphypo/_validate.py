@@ -1,0 +1,113 @@
+"""Argument checks whose errors name the argument, its value and what would be right.
+
+Each helper takes its argument by name, ``positive(gamma=gamma)``, and returns the value, so that a check and an
+assignment are one line.
+"""
+
+from __future__ import annotations
+
+import math
+import operator
+from typing import Any, SupportsFloat, SupportsIndex
+
+import numpy as np
+import numpy.typing as npt
+
+
+def _only(named: dict[str, Any]) -> tuple[str, Any]:
+    ((name, value),) = named.items()
+    return name, value
+
+
+def fail(name: str, value: object, remedy: str) -> ValueError:
+    """The error all helpers raise: which argument, what it was, what it should be."""
+    return ValueError(f"{name} = {value!r} is not valid: {remedy}")
+
+
+def number(**named: SupportsFloat) -> float:
+    """A finite real number."""
+    name, value = _only(named)
+    try:
+        result = float(value)
+    except (TypeError, ValueError, OverflowError):
+        raise fail(name, value, "give a finite number") from None
+    if not math.isfinite(result):
+        raise fail(name, value, "give a finite number")
+    return result
+
+
+def within(
+    low: float, high: float, *, closed: str = "neither", why: str = "", **named: SupportsFloat
+) -> float:
+    """A number between ``low`` and ``high``; ``closed`` is "neither", "left", "right" or "both"."""
+    name, value = _only(named)
+    result = number(**{name: value})
+    above = result >= low if closed in ("left", "both") else result > low
+    below = result <= high if closed in ("right", "both") else result < high
+    if not (above and below):
+        left, right = ("[" if closed in ("left", "both") else "("), ("]" if closed in ("right", "both") else ")")
+        raise fail(name, value, f"it must lie in {left}{low:g}, {high:g}{right}{'; ' + why if why else ''}")
+    return result
+
+
+def positive(**named: SupportsFloat) -> float:
+    """A finite number above zero."""
+    name, value = _only(named)
+    result = number(**{name: value})
+    if result <= 0:
+        raise fail(name, value, "it must be greater than 0")
+    return result
+
+
+def non_negative(**named: SupportsFloat) -> float:
+    """A finite number, zero or above."""
+    name, value = _only(named)
+    result = number(**{name: value})
+    if result < 0:
+        raise fail(name, value, "it must be 0 or greater")
+    return result
+
+
+def integer(*, at_least: int | None = None, **named: SupportsIndex) -> int:
+    """A whole number (numpy integers included, floats and booleans not)."""
+    name, value = _only(named)
+    wanted = "a whole number" if at_least is None else f"a whole number, {at_least} or greater"
+    if isinstance(value, (bool, np.bool_)):
+        raise fail(name, value, f"give {wanted}")
+    try:
+        result = operator.index(value)
+    except TypeError:
+        raise fail(name, value, f"give {wanted}") from None
+    if at_least is not None and result < at_least:
+        raise fail(name, value, f"give {wanted}")
+    return result
+
+
+def probability(**named: SupportsFloat) -> float:
+    """A number in [0, 1]."""
+    name, value = _only(named)
+    return within(0.0, 1.0, closed="both", **{name: value})
+
+
+def delta(**named: SupportsFloat) -> float:
+    """A privacy δ: a number in [0, 1)."""
+    name, value = _only(named)
+    why = "δ is a probability of failure; take it well below 1/(number of records), for example 1e-5"
+    return within(0.0, 1.0, closed="left", why=why, **{name: value})
+
+
+def vector(*, length: int | None = None, **named: npt.ArrayLike) -> npt.NDArray[np.float64]:
+    """A one-dimensional array of finite numbers."""
+    name, value = _only(named)
+    try:
+        result = np.asarray(value, dtype=np.float64)
+    except (TypeError, ValueError):
+        raise fail(name, value, "give a one-dimensional array of numbers") from None
+    if result.ndim != 1:
+        raise ValueError(f"{name} has shape {result.shape}: give a one-dimensional array")
+    if length is not None and len(result) != length:
+        raise ValueError(f"{name} has length {len(result)}: give {length} numbers")
+    if not np.isfinite(result).all():
+        where = int(np.flatnonzero(~np.isfinite(result))[0])
+        raise ValueError(f"{name}[{where}] = {result[where]} is not finite: give finite numbers only")
+    return result
