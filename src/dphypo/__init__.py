@@ -10,19 +10,25 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from dphypo.band import Band as Band
+    from dphypo.mechanism import Outcome as Outcome
+    from dphypo.mechanism import mechanism as mechanism
 
 __version__ = "0.1.0"
 
 # Public name -> the module that defines it.
 _HOMES = {
     "Band": "dphypo.band",
+    "Outcome": "dphypo.mechanism",
+    "mechanism": "dphypo.mechanism",
 }
 
 
 def __getattr__(name: str) -> Any:
     if name not in _HOMES:
         raise AttributeError(f"module 'dphypo' has no attribute {name!r}")
-    value = getattr(importlib.import_module(_HOMES[name]), name)
+    home = importlib.import_module(_HOMES[name])
+    # dphypo.mechanism is a module that can be called: it is the module however it was first reached.
+    value = home if home.__name__ == f"{__name__}.{name}" else getattr(home, name)
     globals()[name] = value
     return value
 

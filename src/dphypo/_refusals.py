@@ -1,0 +1,138 @@
+"""What a study refuses to do. Each error says which part of the theorem it would break, and what to do instead.
+
+The guarantee is for one algorithm: draw T from its law, make T runs inside the band, release the best and nothing
+else. The messages below are constants: none of them holds T, a count, a score or a seed.
+"""
+
+from __future__ import annotations
+
+
+class Refusal(RuntimeError):  # noqa: N818 - the subclasses are named after the reason
+    """A request that would void the guarantee. The class is the reason; ``str`` is the explanation."""
+
+    why = "This would void the guarantee."
+
+    def __init__(self, detail: str = "") -> None:
+        super().__init__(f"{self.why} {detail}".strip())
+
+
+class SecondRelease(Refusal):
+    why = (
+        "This study has made its release. The guarantee covers one output, the best of T runs; the second best, or "
+        "the best of some of them, is another output of the same runs and would have to be paid for again. "
+        "Read the same release again with study.released(); for a new one, start a new study with a new journal: "
+        "its guarantee composes with this one's."
+    )
+
+
+class RunsAfterRelease(Refusal):
+    why = (
+        "This study has made its release, so it can make no more runs. T was drawn from its law before the first "
+        "run, independently of the data; runs added after a look at the release would make T depend on the data. "
+        "Start a new study with a new journal: its guarantee composes with this one's."
+    )
+
+
+class Unfinished(Refusal):
+    why = (
+        "Not all runs of this study have been told, so there is nothing to release yet. The theorem is about the best "
+        "of T runs with T independent of the data: stopping because a score is good, or because time is up, makes T "
+        "depend on the runs. Go on until study.ask() returns None and every trial is told (a failed one with "
+        "Outcome.failed), or call study.run(). To spend less, cap the law before the study starts: runs.capped(K)."
+    )
+
+
+class StopsOnScore(Refusal):
+    why = (
+        "A study cannot stop because of a score. T must be independent of the data; a search that stops at a good "
+        "score has a T that depends on every run before. To spend less, choose a law with a smaller mean, or "
+        "runs.capped(K), before the study starts; the guarantee then accounts for it."
+    )
+
+
+class StopsOnTime(Refusal):
+    why = (
+        "A study cannot release when time is up. How many runs end in time depends on the data and on the "
+        "hyperparameters, so T would too, and fast runs would win. Interrupt it instead: it resumes where it was and "
+        "releases nothing before the end. To bound the compute, use runs.capped(K) before the study starts."
+    )
+
+
+class FixesRuns(Refusal):
+    why = (
+        "The number of runs cannot be chosen here: a fixed or hand-picked number is not a draw from the law of T, and "
+        "the best of a fixed number of runs costs far more than the certificate would say. Choose the law instead: "
+        "its mean, or runs.capped(K) for a bound."
+    )
+
+
+class PrunesRuns(Refusal):
+    why = (
+        "A run cannot be stopped by comparison with other runs, nor see them: given its hyperparameters, each run must "
+        "be independent of all others. A rule inside the training function that looks at that run alone is part of "
+        "the mechanism and is allowed, provided that its event covers it."
+    )
+
+
+class ChangedStudy(Refusal):
+    why = (
+        "The journal belongs to a study that was declared differently. The guarantee is computed from values fixed "
+        "before the data are looked at: the space, the band, the law of T, the privacy event, the neighbouring "
+        "relation, and which scores are better. T was drawn for those. Open it with the same declaration, or start a "
+        "new study with a new journal."
+    )
+
+
+class OutcomeTwice(Refusal):
+    why = (
+        "This trial has been told already. A run has one outcome: telling another would replace a draw from the "
+        "mechanism by a choice between two, which is not what the event bounds."
+    )
+
+
+class Shredded(Refusal):
+    why = (
+        "The journal of this study was reduced to its certificate. The release was made and cannot be made again; "
+        "load the saved one with dphypo.load_release(folder)."
+    )
+
+
+class NotReleased(Refusal):
+    why = (
+        "A study can be shredded only after its release: destroying the runs of an unreleased study and starting again "
+        "would be a way to choose among several T. Finish it with study.run(), or keep the journal."
+    )
+
+
+class UnboundedEvent(Refusal):
+    why = (
+        "The privacy event depends on a hyperparameter over which its supremum cannot be taken. The guarantee needs "
+        "an event that bounds the run for every value in the space, not only for those that are drawn."
+    )
+
+
+# What people used to other optimisers try to pass to ``study.run``, and why it is refused.
+OPTIONS: dict[str, type[Refusal]] = {
+    "timeout": StopsOnTime,
+    "deadline": StopsOnTime,
+    "max_time": StopsOnTime,
+    "n_trials": FixesRuns,
+    "n_runs": FixesRuns,
+    "max_runs": FixesRuns,
+    "target": StopsOnScore,
+    "stop": StopsOnScore,
+    "stop_score": StopsOnScore,
+    "patience": StopsOnScore,
+    "callbacks": StopsOnScore,
+    "early_stopping": StopsOnScore,
+    "pruner": PrunesRuns,
+    "scheduler": PrunesRuns,
+}
+
+
+def refuse_options(options: dict[str, object]) -> None:
+    """Explain an option that exists elsewhere and cannot exist here; anything else is a plain TypeError."""
+    for name in options:
+        if name in OPTIONS:
+            raise OPTIONS[name](f"(study.run was given {name}=.)")
+        raise TypeError(f"study.run() got an unexpected keyword argument {name!r}")

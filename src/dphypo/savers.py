@@ -1,0 +1,106 @@
+"""How a model becomes bytes and back. Nothing here uses pickle: loading a release never runs code from it."""
+
+from __future__ import annotations
+
+import io
+import json
+import zipfile
+from dataclasses import dataclass
+from typing import Any, ClassVar, Protocol, runtime_checkable
+
+import numpy as np
+
+
+@runtime_checkable
+class Saver(Protocol):
+    """Turns one kind of model into bytes and back.
+
+    ``format`` names the kind: it ends the model's file name in a saved release (``model.npz``) and tells
+    :func:`dphypo.load_release` which saver to use. The bytes must not hold the time or anything else about the run
+    than the model: they are released.
+    """
+
+    @property
+    def format(self) -> str:
+        """A short name of letters and digits, for example "npz" or "safetensors"."""
+        ...
+
+    def dump(self, model: Any) -> bytes:
+        """The model as bytes; :class:`UnsupportedModelError` if it is not of the kind this saver knows."""
+        ...
+
+    def load(self, data: bytes) -> Any:
+        """The model again. Must not run code found in the bytes."""
+        ...
+
+
+class UnsupportedModelError(TypeError):
+    """The model is of a kind the saver does not know: an error in the declaration, not an outcome of the run."""
+
+
+@dataclass(frozen=True)
+class Plain:
+    """Numbers, strings, None, numpy arrays, and lists, tuples and dicts of them, as an ``.npz`` archive.
+
+    The arrays are stored as numpy stores them, the structure around them as JSON, no timestamps, and no pickle.
+
+    >>> saver = Plain()
+    >>> model = {"weights": np.arange(3.0), "classes": ("cat", "dog"), "bias": 0.5}
+    >>> saver.load(saver.dump(model))
+    {'weights': array([0., 1., 2.]), 'classes': ('cat', 'dog'), 'bias': 0.5}
+    """
+
+    format: ClassVar[str] = "npz"
+
+    def dump(self, model: Any) -> bytes:
+        arrays: list[np.ndarray[Any, Any]] = []
+        tree = _to_tree(model, arrays)
+        buffer = io.BytesIO()
+        with zipfile.ZipFile(buffer, "w") as archive:
+            # A ZipInfo made from a name alone carries 1980-01-01; numpy.savez would write the time of the run.
+            archive.writestr(zipfile.ZipInfo("tree.json"), json.dumps(tree))
+            for index, array in enumerate(arrays):
+                with archive.open(zipfile.ZipInfo(f"{index}.npy"), "w", force_zip64=True) as member:
+                    np.lib.format.write_array(member, array, allow_pickle=False)
+        return buffer.getvalue()
+
+    def load(self, data: bytes) -> Any:
+        with zipfile.ZipFile(io.BytesIO(data)) as archive:
+            tree = json.loads(archive.read("tree.json"))
+            count = len(archive.namelist()) - 1
+            arrays = [
+                np.lib.format.read_array(io.BytesIO(archive.read(f"{index}.npy")), allow_pickle=False)
+                for index in range(count)
+            ]
+        return _from_tree(tree, arrays)
+
+
+def _to_tree(value: Any, arrays: list[np.ndarray[Any, Any]]) -> Any:
+    """Scalars as themselves; everything else as a list that begins with its kind."""
+    if value is None or type(value) in (bool, int, float, str):
+        return value
+    if isinstance(value, (np.ndarray, np.generic)) and not np.asarray(value).dtype.hasobject:
+        arrays.append(np.asarray(value))
+        return ["array" if isinstance(value, np.ndarray) else "scalar", len(arrays) - 1]
+    if type(value) in (list, tuple):
+        return [type(value).__name__, *(_to_tree(item, arrays) for item in value)]
+    if type(value) is dict and all(type(key) is str for key in value):
+        return ["dict", *([key, _to_tree(item, arrays)] for key, item in value.items())]
+    raise UnsupportedModelError(
+        f"a model of type {type(value).__name__!r} cannot be saved by {Plain.__name__}(): return numpy arrays, plain "
+        f"values, and lists, tuples or dicts of them, or declare how to save it with @dphypo.mechanism(saver=...)"
+    )
+
+
+def _from_tree(tree: Any, arrays: list[np.ndarray[Any, Any]]) -> Any:
+    if not isinstance(tree, list):
+        return tree
+    kind, *items = tree
+    if kind == "array":
+        return arrays[items[0]]
+    if kind == "scalar":
+        return arrays[items[0]][()]
+    if kind == "dict":
+        return {key: _from_tree(item, arrays) for key, item in items}
+    values = [_from_tree(item, arrays) for item in items]
+    return tuple(values) if kind == "tuple" else values
