@@ -12,6 +12,7 @@ if TYPE_CHECKING:
     from dphypo.band import Band as Band
     from dphypo.mechanism import Outcome as Outcome
     from dphypo.mechanism import mechanism as mechanism
+    from dphypo.space import Space as Space
 
 __version__ = "0.1.0"
 
@@ -20,6 +21,7 @@ _HOMES = {
     "Band": "dphypo.band",
     "Outcome": "dphypo.mechanism",
     "mechanism": "dphypo.mechanism",
+    "Space": "dphypo.space",
 }
 
 
