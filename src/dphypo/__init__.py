@@ -9,7 +9,11 @@ import importlib
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from dphypo.band import KL as KL
+    from dphypo.band import L2 as L2
     from dphypo.band import Band as Band
+    from dphypo.band import Greedy as Greedy
+    from dphypo.band import Mixed as Mixed
     from dphypo.mechanism import Outcome as Outcome
     from dphypo.mechanism import mechanism as mechanism
     from dphypo.space import Space as Space
@@ -19,6 +23,10 @@ __version__ = "0.1.0"
 # Public name -> the module that defines it.
 _HOMES = {
     "Band": "dphypo.band",
+    "Greedy": "dphypo.band",
+    "KL": "dphypo.band",
+    "L2": "dphypo.band",
+    "Mixed": "dphypo.band",
     "Outcome": "dphypo.mechanism",
     "mechanism": "dphypo.mechanism",
     "Space": "dphypo.space",

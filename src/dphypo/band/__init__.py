@@ -1,0 +1,14 @@
+"""The band of densities that a private search may sample from, the projections into it, and the draw.
+
+:class:`Band` is the set S_{C,c} of the paper. The rules :class:`L2`, :class:`KL`, :class:`Mixed` and :class:`Greedy`
+say which of its densities stands in for the one that a sampler wants.
+"""
+
+from dphypo.band._band import Band as Band
+from dphypo.band._greedy import Greedy as Greedy
+from dphypo.band._kl import KL as KL
+from dphypo.band._l2 import L2 as L2
+from dphypo.band._mixed import Mixed as Mixed
+from dphypo.band._problem import NoWeightError as NoWeightError
+from dphypo.band._problem import Problem as Problem
+from dphypo.band._problem import Rule as Rule

@@ -1,0 +1,134 @@
+"""What a projection starts from: the target, the prior and the base measure, checked and put on one scale.
+
+A density of the band is written as its ratio to the prior, u_i = f_i / p_i. Then the band is c ≤ u_i ≤ C for every
+cell, the masses sum to one when Σ p_i u_i = 1, and nothing depends on how small the masses are.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Protocol, TypeAlias
+
+import numpy as np
+import numpy.typing as npt
+
+from dphypo import _validate
+
+Array: TypeAlias = npt.NDArray[np.float64]
+Mask: TypeAlias = npt.NDArray[np.bool_]
+
+SUM_TOLERANCE = 2.0**-40
+"""How far from 1 the masses of a prior, and those that a projection returns, may sum."""
+
+# A cell whose prior mass is smaller keeps it unchanged, and no base mass counts as less than this part of the largest:
+# products and quotients of the other cells then neither overflow nor lose digits to underflow.
+TINY = 2.0**-200
+
+
+class NoWeightError(ValueError):
+    """Every weight is zero: the sampler named no candidate at all."""
+
+    def __init__(self) -> None:
+        super().__init__(
+            "every one of the weights is 0, so they name no candidate: give at least one that is positive, "
+            "and equal weights to prefer none"
+        )
+
+
+@dataclass(frozen=True, repr=False, eq=False)
+class Problem:
+    """One projection, as a :class:`Rule` sees it. It has no ``repr``: the weights come from the secret history."""
+
+    weights: Array
+    """What the sampler returned, as it returned it."""
+    target: Array
+    """r_i = π_i / p_i: the density π of the sampler relative to the prior."""
+    prior: Array | float
+    """p_i; one number when all are equal."""
+    base: Array | float
+    """m_i ∝ μ_i / p_i, the base measure relative to the prior, scaled so that the largest is 1."""
+    base_scale: float
+    """The largest μ_i / p_i: what ``base`` was divided by."""
+    low: float
+    """The least ratio u_i allowed; above c by the margin that rounding needs."""
+    high: float
+    """The greatest ratio u_i allowed; below C by the same margin."""
+
+    def total(self, values: Array) -> float:
+        """Σ p_i · values_i, by numpy's pairwise summation, whose error is a few units in the last place."""
+        if isinstance(self.prior, float):
+            return self.prior * float(values.sum())
+        return float((self.prior * values).sum())
+
+
+def mass_of(masses: Array | float, cells: Mask) -> float:
+    """The sum over some of the cells; one number means that each cell has it."""
+    if isinstance(masses, float):
+        return masses * int(np.count_nonzero(cells))
+    return float((masses * cells).sum())
+
+
+class Rule(Protocol):
+    """How a density of the band is chosen.
+
+    A rule cannot break the band: what it returns is checked after rounding.
+    """
+
+    def ratios(self, problem: Problem) -> Array:
+        """u_i = f_i / p_i in [low, high] with Σ p_i u_i = 1."""
+        ...
+
+
+def checked_weights(weights: npt.ArrayLike) -> Array:
+    """Non-negative finite weights, not all zero. The errors name no value: weights come from the secret history."""
+    try:
+        result = np.asarray(weights, dtype=np.float64)
+    except (TypeError, ValueError, OverflowError):
+        raise ValueError("weights are not numbers: give a one-dimensional array of them") from None
+    if result.ndim != 1 or not len(result):
+        raise ValueError(f"weights have shape {result.shape}: give a one-dimensional array, one weight a candidate")
+    low, high = result.min(), result.max()  # both are nan when any weight is
+    if not (np.isfinite(low) and np.isfinite(high)):
+        raise ValueError("weights are not all finite: give finite numbers only")
+    if low < 0:
+        raise ValueError("weights are not all non-negative: give numbers that are 0 or greater")
+    if high == 0:
+        raise NoWeightError
+    return result
+
+
+def checked_prior(prior: npt.ArrayLike | None, length: int) -> Array | float:
+    """Positive masses that sum to 1 within :data:`SUM_TOLERANCE`; ``1 / length``, one number, when None are given."""
+    if prior is None:
+        return 1.0 / length
+    result = _positive(prior, "prior", length)
+    total = float(result.sum())
+    if not abs(total - 1.0) <= SUM_TOLERANCE:
+        raise ValueError(f"prior masses sum to {total!r}: they must sum to 1 within {SUM_TOLERANCE:.1g}")
+    return result
+
+
+def problem(weights: Array, prior: Array | float, base: npt.ArrayLike | None, low: float, high: float) -> Problem:
+    """The projection of checked weights and masses, scaled. The default base measure is the prior itself."""
+    target = weights / weights.max()  # first, so that the sum of huge weights stays finite
+    target /= target.sum()
+    kept: Array | float = prior if isinstance(prior, float) else np.maximum(prior, TINY)
+    target /= kept
+    relative: Array | float = 1.0
+    scale = 1.0
+    if base is not None:
+        measure = _positive(base, "base", len(weights))
+        largest = float(measure.max())
+        relative = np.maximum(measure / largest, TINY) / kept
+        spread = float(relative.max())
+        relative /= spread
+        scale = largest * spread
+    return Problem(weights, target, kept, relative, scale, low, high)
+
+
+def _positive(values: npt.ArrayLike, name: str, length: int) -> Array:
+    result = _validate.vector(length=length, **{name: values})
+    if not result.min() > 0:
+        where = int(np.argmin(result))
+        raise ValueError(f"{name}[{where}] = {result[where]}: every one must be greater than 0; leave out the others")
+    return result
