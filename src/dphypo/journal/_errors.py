@@ -12,12 +12,13 @@ class JournalError(RuntimeError):
 
 
 class JournalInUseError(JournalError):
-    """Another process holds this study."""
+    """Another process, or another open study in this one, holds the journal."""
 
     def __init__(self) -> None:
         super().__init__(
-            "the journal is in use by another process: one process runs a study at a time (it may have many workers), "
-            "because a run made twice would let the faster of two outcomes count. Wait for it, or stop it and try again"
+            "the journal is in use by another process, or by another open study in this one: only one runs a study at "
+            "a time (it may have many workers), because a run made twice would let the faster of two outcomes count. "
+            "Wait for it, or stop or close it and try again"
         )
 
 

@@ -8,6 +8,7 @@ from typing import Any
 
 from sqlalchemy import Connection, delete, func, insert, select, update
 
+from dphypo import _params
 from dphypo.journal import _schema as schema
 from dphypo.journal._errors import JournalError
 from dphypo.journal._records import Record, Result, Trial
@@ -57,10 +58,8 @@ class Journal:
             total = connection.scalar(select(schema.study.c.total).where(schema.study.c.name == self._name))
             record = Record(total=total)
             for row in rows(schema.trial):
-                trial = Trial(
-                    json.loads(row.params), row.seed, row.number, tuple(json.loads(row.unit)), row.tie_key, row.attempts
-                )
-                record.trials.append(trial)
+                params = _params.loads(row.params)
+                record.trials.append(Trial(params, row.seed, row.number, bytes(row.tie_key), row.attempts))
             record.trials.sort(key=lambda trial: trial.number)
             for row in rows(schema.outcome):
                 record.results[row.number] = Result(row.score, row.failure)
@@ -84,8 +83,7 @@ class Journal:
             "study": self._name,
             "number": trial.number,
             "total": self.record.total,
-            "params": json.dumps(trial.params),
-            "unit": json.dumps(trial.unit),
+            "params": _params.dumps(trial.params),
             "seed": trial.seed,
             "tie_key": trial.tie_key,
             "attempts": trial.attempts,

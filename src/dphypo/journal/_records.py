@@ -20,7 +20,6 @@ class Trial:
     params: dict[str, Any]
     seed: int
     number: int
-    unit: tuple[float, ...]
     tie_key: bytes
     attempts: int = 1
 

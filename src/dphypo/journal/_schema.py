@@ -54,7 +54,6 @@ trial = Table(
     Column("number", Integer, primary_key=True, autoincrement=False),  # in the order in which the λ were drawn
     Column("total", Integer, nullable=False),
     Column("params", Text, nullable=False),
-    Column("unit", Text, nullable=False),  # λ in the unit cube
     Column("seed", BigInteger, nullable=False),
     Column("tie_key", LargeBinary, nullable=False),
     Column("attempts", Integer, nullable=False),

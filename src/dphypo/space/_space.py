@@ -17,7 +17,7 @@ from . import _grid, _layout, _sobol, _unit
 from ._candidates import Candidates
 from ._conditional import conditional, text
 from ._grid import Grid
-from ._parameter import read_all
+from ._parameter import Parameter, read_all
 from ._unit import Array, read_only
 
 MOST_CANDIDATES = 2**26
@@ -76,6 +76,11 @@ class Space:
     def names(self) -> tuple[str, ...]:
         """The names of all parameters, in the order of the coordinates of the unit cube."""
         return tuple(parameter.name for parameter in self._parameters)
+
+    @property
+    def parameters(self) -> tuple[Parameter, ...]:
+        """The parameters themselves: the dimension of each, and when it is active."""
+        return self._parameters
 
     def candidates(self, n: int, entropy: Entropy) -> Candidates:
         """``n`` Sobol points with a scramble fresh for this call: each single point is a draw from the prior."""
