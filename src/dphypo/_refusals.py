@@ -104,6 +104,14 @@ class NotReleased(Refusal):
     )
 
 
+class SecretValue(Refusal, AttributeError):  # noqa: N818
+    why = (
+        "The trials of a study are secret: the guarantee covers the release and nothing else, so T, other runs and "
+        "their scores may not be published, nor decide anything that is. The release has the best run. The curator, "
+        "who may see the data, finds the rest behind study.curator(), where nothing carries a guarantee."
+    )
+
+
 class UnboundedEvent(Refusal):
     why = (
         "The privacy event depends on a hyperparameter over which its supremum cannot be taken. The guarantee needs "
@@ -128,6 +136,11 @@ OPTIONS: dict[str, type[Refusal]] = {
     "pruner": PrunesRuns,
     "scheduler": PrunesRuns,
 }
+
+# Names under which other optimisers show their trials.
+SECRETS = frozenset(
+    {"trials", "history", "results", "best_trial", "best_trials", "best_params", "best_value", "best_score", "T"}
+)
 
 
 def refuse_options(options: dict[str, object]) -> None:

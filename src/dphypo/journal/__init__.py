@@ -10,5 +10,6 @@ from ._journal import Journal as Journal
 from ._records import Record as Record
 from ._records import Result as Result
 from ._records import Trial as Trial
+from ._schema import MAX_ATTEMPTS as MAX_ATTEMPTS
 from ._store import Store as Store
 from ._store import open_store as open_store

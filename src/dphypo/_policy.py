@@ -1,0 +1,88 @@
+"""How λ of the next run is drawn: the update of π, its projection into the band, and the draw, of Framework 1."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from dphypo import _validate
+from dphypo.band import Band, Rule
+from dphypo.entropy import Entropy
+from dphypo.samplers import History, Sampler
+from dphypo.space import Candidates, Grid, Space
+
+
+class SamplerError(RuntimeError):
+    """A search rule gave no usable weights. Nothing was drawn; mend the rule and run the study again.
+
+    What went wrong inside the rule may quote the history, which is secret: it is in ``study.curator().sampler_error``.
+    """
+
+    def __init__(self, sampler: Sampler, secret: Exception) -> None:
+        super().__init__(
+            f"{type(sampler).__name__} gave no usable weights ({type(secret).__name__}): a rule returns finite, "
+            "non-negative numbers, one for each candidate and not all zero. Nothing was drawn; mend it and run the "
+            "study again. The details may quote secret values: study.curator().sampler_error has them"
+        )
+        self.secret = secret
+
+
+@dataclass(frozen=True)
+class Policy:
+    """A search rule held to the band.
+
+    With ``grid``, that set of cells with its masses is the prior, for the whole search. Without, ``candidates`` fresh
+    points are drawn for every run, each from the prior given everything before (one set, or one Sobol sequence, used
+    for several runs would break the band).
+    """
+
+    space: Space
+    band: Band
+    sampler: Sampler
+    rule: Rule
+    candidates: int
+    grid: Grid | None
+
+    def draw(self, history: History, entropy: Entropy) -> dict[str, Any]:
+        """λ of the next run. The first is drawn from the prior itself, and so is every one if c = C = 1."""
+        from_prior = not len(history) or self.band.C == 1
+        if self.grid is not None:
+            index = self._index(self.grid, history, from_prior, entropy)
+            return self.grid.draw_within(index, entropy.child("within"))
+        if from_prior:
+            return self.space.sample(entropy.child("draw"))
+        candidates = self.space.candidates(self.candidates, entropy.child("candidates"))
+        return candidates.params(self._index(candidates, history, from_prior, entropy))
+
+    def _index(self, candidates: Candidates | Grid, history: History, from_prior: bool, entropy: Entropy) -> int:
+        masses = candidates.masses if from_prior else self._projected(candidates, history)
+        return self.band.draw(masses, entropy.child("draw"), candidates.masses)
+
+    def _projected(self, candidates: Candidates | Grid, history: History) -> npt.NDArray[np.float64]:
+        prior = candidates.masses
+        failure: Exception
+        try:
+            weights = np.asarray(self.sampler.weights(candidates, history), dtype=np.float64)
+            if weights.shape != prior.shape:
+                raise ValueError(f"weights have shape {weights.shape}: there are {len(prior)} candidates")
+            return self.band.project(weights, prior, self.rule)
+        except Exception as error:
+            failure = error
+        # Raised here, outside the handler: the rule's own error may quote the history and is not to be printed.
+        raise SamplerError(self.sampler, failure)
+
+
+def make(
+    space: Space, band: Band, sampler: Sampler, rule: Rule, candidates: int, grid: Mapping[str, int] | None
+) -> Policy:
+    """A small finite space is searched over all its cells; ``grid`` cuts a larger one into that many."""
+    candidates = _validate.integer(at_least=1, candidates=candidates)
+    sizes = [parameter.dimension.size for parameter in space.parameters]
+    small = all(size is not None for size in sizes) and math.prod(size or 0 for size in sizes) <= candidates
+    cells = space.grid(**grid) if grid is not None else space.grid() if small else None
+    return Policy(space, band, sampler, rule, candidates, cells)

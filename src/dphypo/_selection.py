@@ -1,0 +1,47 @@
+"""Which run is best, and what a search rule is told of the others."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from dphypo.journal import Record, Result, Trial
+from dphypo.release import Ending
+from dphypo.samplers import History
+from dphypo.space import Space
+
+
+def beats(trial: Trial, result: Result, record: Record, sign: float) -> bool:
+    """Whether a run that just ended is the best so far: by its score, then by its key, never by when it ended."""
+    if result.score is None:
+        return False
+    if record.best is None:
+        return True
+    best = record.results[record.best]
+    assert best.score is not None
+    return (sign * result.score, trial.tie_key) > (sign * best.score, record.trials[record.best].tie_key)
+
+
+def best_of(record: Record, sign: float) -> int | None:
+    """The best of all runs, afresh; None if none has a score."""
+    scored = [
+        (sign * result.score, record.trials[number].tie_key, number)
+        for number, result in record.results.items()
+        if result.score is not None
+    ]
+    return max(scored)[2] if scored else None
+
+
+def ending(record: Record) -> Ending:
+    """What a complete study has found."""
+    if record.best is not None:
+        return Ending.MODEL
+    return Ending.ALL_FAILED if record.trials else Ending.NO_RUN
+
+
+def history(record: Record, space: Space, sign: float) -> History:
+    """The finished runs in the order in which their λ were drawn."""
+    done = [(trial, record.results[trial.number]) for trial in record.trials if trial.number in record.results]
+    params = tuple(dict(trial.params) for trial, _ in done)
+    unit = space.to_unit(params)
+    scores = np.array([np.nan if result.score is None else sign * result.score for _, result in done])
+    return History(space.features(unit), unit, scores, np.isnan(scores), params)

@@ -1,0 +1,169 @@
+"""Who makes the runs: this process, one at a time, or several others.
+
+Every run is independent of the others given its λ, so they may be made side by side: a λ drawn while others still
+train uses less of the history, which the theorems allow. What is told counts by its score and its key, never by when
+it came back.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import multiprocessing
+import os
+import pickle
+import signal
+import threading
+from collections.abc import Iterator
+from multiprocessing import connection as pipes
+from typing import Any, Protocol
+
+from dphypo._attempt import Attempt, attempt
+from dphypo.journal import Trial
+from dphypo.mechanism import Mechanism
+from dphypo.savers import UnsupportedModelError
+
+
+class Workers(Protocol):
+    """Something that makes runs."""
+
+    @property
+    def idle(self) -> bool:
+        """Whether another run can be started."""
+        ...
+
+    @property
+    def busy(self) -> bool:
+        """Whether a run is under way."""
+        ...
+
+    def start(self, trial: Trial) -> None:
+        """Begin a run; only while ``idle``."""
+        ...
+
+    def wait(self) -> tuple[Trial, Attempt | None]:
+        """The next run that ended; None in place of its outcome if its process died."""
+        ...
+
+
+@contextlib.contextmanager
+def hire(mechanism: Mechanism, count: int, start_method: str) -> Iterator[Workers]:
+    """This process for one worker, ``count`` others for more; they are gone when the block ends."""
+    if count == 1:
+        yield InProcess(mechanism)
+        return
+    workers = Processes(mechanism, count, start_method)
+    try:
+        yield workers
+    finally:
+        workers.dismiss()
+
+
+class InProcess:
+    """Makes runs here, one after the other."""
+
+    def __init__(self, mechanism: Mechanism) -> None:
+        self._mechanism = mechanism
+        self._trial: Trial | None = None
+
+    @property
+    def idle(self) -> bool:
+        return self._trial is None
+
+    @property
+    def busy(self) -> bool:
+        return self._trial is not None
+
+    def start(self, trial: Trial) -> None:
+        self._trial = trial
+
+    def wait(self) -> tuple[Trial, Attempt | None]:
+        trial, self._trial = self._trial, None
+        assert trial is not None
+        return trial, attempt(self._mechanism, trial.params, trial.seed)
+
+
+class Processes:
+    """Makes runs in other processes, each of which may die without taking anything else with it."""
+
+    def __init__(self, mechanism: Mechanism, count: int, start_method: str) -> None:
+        self._mechanism = mechanism
+        self._context: Any = multiprocessing.get_context(start_method)
+        self._count = count
+        self._waiting: list[tuple[Any, Any]] = []  # (process, our end of its pipe)
+        self._working: dict[Any, tuple[Any, Trial]] = {}  # our end of its pipe -> (process, its run)
+
+    @property
+    def idle(self) -> bool:
+        return len(self._working) < self._count
+
+    @property
+    def busy(self) -> bool:
+        return bool(self._working)
+
+    def start(self, trial: Trial) -> None:
+        process, ours = self._waiting.pop() if self._waiting else self._hire()
+        self._working[ours] = (process, trial)
+        with contextlib.suppress(OSError):  # a worker that died while it waited: wait() finds its pipe closed
+            ours.send((trial.params, trial.seed))
+
+    def wait(self) -> tuple[Trial, Attempt | None]:
+        ours: Any = pipes.wait(list(self._working))[0]
+        process, trial = self._working.pop(ours)
+        try:
+            answer = ours.recv()
+        except (EOFError, OSError):
+            ours.close()
+            process.join()
+            return trial, None
+        self._waiting.append((process, ours))
+        if isinstance(answer, UnsupportedModelError):
+            raise answer
+        return trial, answer
+
+    def _hire(self) -> tuple[Any, Any]:
+        ours, theirs = self._context.Pipe()
+        process = self._context.Process(target=_serve, args=(theirs, self._mechanism), name="dphypo", daemon=True)
+        try:
+            process.start()
+        except (pickle.PicklingError, AttributeError, TypeError) as error:
+            raise TypeError(
+                f"the mechanism cannot be sent to another process ({error}): define it at the top of a module, run "
+                'with workers=1, or, where the process has no threads, with start_method="fork"'
+            ) from None
+        theirs.close()
+        return process, ours
+
+    def dismiss(self) -> None:
+        """End all workers. A run under way is lost: it will be made again as it was."""
+        processes = [*self._waiting, *((process, ours) for ours, (process, _) in self._working.items())]
+        self._waiting, self._working = [], {}
+        for process, ours in processes:
+            process.kill()
+            process.join()
+            process.close()
+            ours.close()
+
+
+def _serve(theirs: Any, mechanism: Mechanism) -> None:
+    """The life of a worker: runs until its pipe ends, or with the process that started it."""
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # an interrupt is for the study, which then ends its workers
+    threading.Thread(target=_die_with_parent, daemon=True).start()
+    while True:
+        try:
+            params, seed = theirs.recv()
+        except EOFError:
+            return
+        answer: Attempt | UnsupportedModelError
+        try:
+            result = attempt(mechanism, params, seed)
+            answer = Attempt(result.score, result.failure, result.model)  # a worker stays when its run wants to leave
+        except UnsupportedModelError as error:
+            answer = UnsupportedModelError(*error.args)
+        theirs.send(answer)
+
+
+def _die_with_parent() -> None:
+    parent = multiprocessing.parent_process()
+    if parent is not None:
+        parent.join()
+    os._exit(1)

@@ -1,0 +1,97 @@
+"""What leaves the curator's side: one model, its hyperparameters, its score, and the certificate."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from enum import StrEnum
+from pathlib import Path
+from typing import Any
+
+from dphypo import _params, _validate
+from dphypo.accounting import Certificate
+from dphypo.savers import Plain, Saver
+
+
+class Ending(StrEnum):
+    """How a search can end. The values are what people read. Each is an outcome that the guarantee covers."""
+
+    MODEL = "the best run is released"
+    ALL_FAILED = "no model: every run failed"
+    NO_RUN = "no model: no run was made, because the number of runs drawn was 0"
+
+
+@dataclass(frozen=True, repr=False)
+class Release:
+    """The output of a search: the only thing about it that is private in the sense of the certificate.
+
+    Args:
+        params: the hyperparameters of the best run; None if there is no model.
+        model: its model.
+        score: its score.
+        certificate: the guarantee, in public values that anyone can check.
+        ending: whether there is a model, and why not.
+        saver: how the model is written.
+    """
+
+    params: Mapping[str, Any] | None
+    model: Any
+    score: float | None
+    certificate: Certificate
+    ending: Ending = Ending.MODEL
+    saver: Saver = field(default_factory=Plain)
+
+    def save(self, folder: str | Path) -> Path:
+        """Write ``release.json``, ``certificate.json`` and the model into a new folder; no pickle.
+
+        The folder must not exist or be empty: a release is not written over another.
+        """
+        target = Path(folder)
+        target.mkdir(parents=True, exist_ok=True)
+        if any(target.iterdir()):
+            raise FileExistsError(f"{target} is not empty: give a new folder for the release")
+        described = {
+            "ending": self.ending.name,
+            "params": None if self.params is None else json.loads(_params.dumps(self.params)),
+            "score": self.score,
+            "format": self.saver.format,
+        }
+        if self.ending is Ending.MODEL:
+            (target / _model_name(self.saver.format)).write_bytes(self.saver.dump(self.model))
+        self.certificate.save(target / "certificate.json")
+        # Last: a folder with this file is complete.
+        (target / "release.json").write_text(json.dumps(described, indent=2) + "\n", encoding="utf-8")
+        return target
+
+    def __repr__(self) -> str:
+        if self.ending is not Ending.MODEL:
+            return f"<release: {self.ending}>"
+        return f"<release: score {self.score:g} with {self.params!r}>"
+
+
+def load_release(folder: str | Path, saver: Saver | None = None) -> Release:
+    """A saved release. A model that was saved by a saver of your own needs that saver again."""
+    source = Path(folder)
+    described = json.loads((source / "release.json").read_text(encoding="utf-8"))
+    saver = Plain() if saver is None else saver
+    if saver.format != described["format"]:
+        raise _validate.fail(
+            "saver", saver, f"the model was saved in the format {described['format']!r}: give the saver that knows it"
+        )
+    ending = Ending[described["ending"]]
+    found = ending is Ending.MODEL
+    return Release(
+        params=_params.loads(json.dumps(described["params"])) if found else None,
+        model=saver.load((source / _model_name(saver.format)).read_bytes()) if found else None,
+        score=described["score"],
+        certificate=Certificate.load(source / "certificate.json"),
+        ending=ending,
+        saver=saver,
+    )
+
+
+def _model_name(format: str) -> str:
+    if not format.isalnum():
+        raise _validate.fail("format", format, "a saver's format is a short name of letters and digits")
+    return f"model.{format}"
