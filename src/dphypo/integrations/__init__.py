@@ -1,0 +1,1 @@
+"""Bridges to training libraries, each imported only when it is used."""

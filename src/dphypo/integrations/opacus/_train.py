@@ -1,0 +1,112 @@
+"""One run of DP-SGD: Poisson batches, clipped per-sample gradients, Gaussian noise, a step; so many times.
+
+Each step includes every record independently with probability ``rate`` and perturbs the clipped sum with Gaussian
+noise of standard deviation ``noise_multiplier · max_grad_norm``: one Poisson-sampled Gaussian mechanism. Whatever else
+happens (the optimiser's state, the learning rate, dropout) sees the data through these sums alone.
+"""
+
+from __future__ import annotations
+
+import math
+import warnings
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import dp_accounting
+import numpy as np
+import numpy.typing as npt
+import torch
+from torch import nn
+
+from dphypo import _validate
+from dphypo.integrations.opacus import _optimizer, _seeds
+from dphypo.integrations.opacus._clipping import DivergedError, GradSampleMode, Noise, engine
+from dphypo.integrations.opacus._data import Batch, Records
+from dphypo.integrations.opacus._loss import Loss
+
+
+@dataclass(frozen=True, kw_only=True)
+class Schedule:
+    """What a run costs, from public numbers alone: how many steps, at which rate, with which noise.
+
+    >>> Schedule.of(records=60_000, batch_size=256, epochs=10, noise_multiplier=0.71).steps
+    2344
+    """
+
+    rate: float
+    steps: int
+    noise_multiplier: float
+
+    @classmethod
+    def of(cls, *, records: int, batch_size: int, epochs: float, noise_multiplier: float) -> Schedule:
+        batch_size = _validate.integer(at_least=1, batch_size=batch_size)
+        if batch_size > records:
+            raise _validate.fail("batch_size", batch_size, f"it must be at most the declared {records} records")
+        steps = math.ceil(_validate.positive(epochs=epochs) * records / batch_size)
+        sigma = _validate.positive(noise_multiplier=noise_multiplier)
+        return cls(rate=batch_size / records, steps=steps, noise_multiplier=sigma)
+
+    @property
+    def event(self) -> dp_accounting.DpEvent:
+        """The event of the run, under adding or removing one record."""
+        step = dp_accounting.PoissonSampledDpEvent(self.rate, dp_accounting.GaussianDpEvent(self.noise_multiplier))
+        return dp_accounting.SelfComposedDpEvent(step, self.steps)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Descent:
+    """How the noisy gradients are used: none of this changes what a run costs."""
+
+    batch_size: int
+    max_grad_norm: float
+    learning_rate: float
+    optimizer: str
+    options: Mapping[str, Any]
+    mode: GradSampleMode
+    physical_batch_size: int | None
+
+
+def fit(model: nn.Module, records: Records, loss: Loss, schedule: Schedule, descent: Descent, *, seed: int) -> None:
+    """Train a model in place. PyTorch's global generators must be seeded already."""
+    device = next(model.parameters()).device
+    trainable = [parameter for parameter in model.parameters() if parameter.requires_grad]
+    optimizer = _optimizer.build(descent.optimizer, trainable, descent.learning_rate, descent.options)
+    noise = Noise(
+        multiplier=schedule.noise_multiplier,
+        max_grad_norm=descent.max_grad_norm,
+        expected_batch_size=descent.batch_size,
+        generator=_seeds.noise(seed, device),
+    )
+    model.train()
+    with warnings.catch_warnings():
+        # Opacus hooks every layer, the first too, whose inputs need no gradient.
+        warnings.filterwarnings("ignore", message="Full backward hook is firing")
+        steps = engine(model, optimizer, loss, noise, descent.mode)
+        for indices in poisson_batches(len(records), schedule, _seeds.sampling(seed)):
+            steps.step(list(_chunks(records, indices, device, descent.physical_batch_size)))
+    steps.close()
+    if not all(bool(parameter.isfinite().all()) for parameter in trainable):
+        raise DivergedError("the weights are not finite: training diverged")
+    model.eval()
+
+
+def poisson_batches(size: int, schedule: Schedule, generator: np.random.Generator) -> Iterator[npt.NDArray[np.int64]]:
+    """The records of each step: each one independently with probability ``rate``; possibly none.
+
+    ``size`` is how many records there really are, which is private; the rate and the number of steps do not depend
+    on it.
+    """
+    for _ in range(schedule.steps):
+        yield np.flatnonzero(generator.random(size) < schedule.rate)
+
+
+def _chunks(
+    records: Records, indices: npt.NDArray[np.int64], device: torch.device, at_most: int | None
+) -> Iterator[Batch]:
+    """A batch in pieces that fit into memory; their clipped sums are added before the noise."""
+    if at_most is None or len(indices) <= at_most:
+        yield records.batch(indices, device)
+        return
+    for start in range(0, len(indices), at_most):
+        yield records.batch(indices[start : start + at_most], device)
