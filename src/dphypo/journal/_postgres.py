@@ -48,11 +48,11 @@ class PostgreSQL:
 
     def forget(self, connection: Connection, *, everything: bool) -> None:
         kind = "VACUUM FULL" if everything else "VACUUM"
-        # Only outside a transaction, which is what AUTOCOMMIT means; the connection goes back to transactions after.
-        before = connection.get_isolation_level()
-        connection = connection.execution_options(isolation_level="AUTOCOMMIT")
+        # VACUUM runs only outside a transaction, which is what AUTOCOMMIT means.
+        connection.execution_options(isolation_level="AUTOCOMMIT")
         try:
             for table in metadata.sorted_tables:
                 connection.execute(text(f"{kind} {table.name}"))
         finally:
-            connection.execution_options(isolation_level=before)
+            connection.rollback()
+            connection.execution_options(isolation_level=connection.default_isolation_level)

