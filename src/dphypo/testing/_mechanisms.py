@@ -55,7 +55,7 @@ def check_mechanism(
     """
     points = _validate.integer(at_least=1, points=points)
     _ensure(
-        isinstance(mechanism, Mechanism), "it is not a mechanism: declare it with @dphypo.mechanism(event=..., ...)"
+        isinstance(mechanism, Mechanism), "it is not a mechanism: declare it with @dphypo.mechanism(...)"
     )
     _check_event(mechanism, space)
     if workers:
