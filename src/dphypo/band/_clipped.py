@@ -25,8 +25,8 @@ def clipped(
     free, kept = np.empty_like(problem.target), np.empty_like(problem.target)  # fresh memory every pass would cost more
 
     def move(x: float) -> None:
-        np.add(offset, np.multiply(x, slope, out=free), out=free)
-        np.clip(free, low, high, out=kept)
+        np.add(offset, x * slope if isinstance(slope, float) else np.multiply(x, slope, out=free), out=free)
+        free.clip(low, high, out=kept)
 
     def evaluate(x: float) -> tuple[float, float]:
         move(x)

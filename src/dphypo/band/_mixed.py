@@ -98,7 +98,7 @@ class _Family:
         np.divide(pull, free, out=free)
         np.multiply(2.0, free, out=free)
         np.add(free, np.maximum(b, 0.0, out=b), out=free)
-        np.clip(free, problem.low, problem.high, out=self.kept)
+        free.clip(problem.low, problem.high, out=self.kept)
 
     def solve(self, kappa: float) -> Array:
         """The ratios u of f(κ)."""

@@ -6,6 +6,7 @@ cell, the masses sum to one when Σ p_i u_i = 1, and nothing depends on how smal
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 from typing import Protocol, TypeAlias
 
@@ -87,8 +88,8 @@ def checked_weights(weights: npt.ArrayLike) -> Array:
         raise ValueError("weights are not numbers: give a one-dimensional array of them") from None
     if result.ndim != 1 or not len(result):
         raise ValueError(f"weights have shape {result.shape}: give a one-dimensional array, one weight a candidate")
-    low, high = result.min(), result.max()  # both are nan when any weight is
-    if not (np.isfinite(low) and np.isfinite(high)):
+    low, high = float(result.min()), float(result.max())  # both are nan when any weight is
+    if not (math.isfinite(low) and math.isfinite(high)):
         raise ValueError("weights are not all finite: give finite numbers only")
     if low < 0:
         raise ValueError("weights are not all non-negative: give numbers that are 0 or greater")
@@ -111,9 +112,8 @@ def checked_prior(prior: npt.ArrayLike | None, length: int) -> Array | float:
 def problem(weights: Array, prior: Array | float, base: npt.ArrayLike | None, low: float, high: float) -> Problem:
     """The projection of checked weights and masses, scaled. The default base measure is the prior itself."""
     target = weights / weights.max()  # first, so that the sum of huge weights stays finite
-    target /= target.sum()
     kept: Array | float = prior if isinstance(prior, float) else np.maximum(prior, TINY)
-    target /= kept
+    target /= target.sum() * kept
     relative: Array | float = 1.0
     scale = 1.0
     if base is not None:
