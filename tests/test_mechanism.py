@@ -18,7 +18,7 @@ import dphypo
 from dphypo._attempt import attempt, settle
 from dphypo._refusals import UnboundedEvent
 from dphypo._supremum import events
-from dphypo.mechanism import Mechanism, Outcome, Split
+from dphypo.mechanism import Declared, Outcome, Split
 from dphypo.savers import Plain, UnsupportedModelError
 from dphypo.space import Space
 
@@ -59,7 +59,7 @@ def test_a_declared_mechanism_is_still_the_function():
 
 def test_a_mechanism_travels_to_other_processes_by_name_and_else_by_value():
     assert pickle.loads(pickle.dumps(declared)) is declared
-    by_value = Mechanism(math.sqrt, dp.GaussianDpEvent(2.0), ADD_OR_REMOVE, monotone=frozenset({"x"}))
+    by_value = Declared(math.sqrt, dp.GaussianDpEvent(2.0), ADD_OR_REMOVE, monotone=frozenset({"x"}))
     again = pickle.loads(pickle.dumps(by_value))
     assert again == by_value
     assert again.monotone == {"x"}
@@ -71,7 +71,7 @@ def test_a_mechanism_travels_to_other_processes_by_name_and_else_by_value():
 )
 def test_a_wrong_declaration_is_refused(arguments):
     with pytest.raises(ValueError, match=next(iter(arguments)) if "split" not in arguments else "neither"):
-        Mechanism(**{"train": print, "event": dp.GaussianDpEvent(1.0), "relation": ADD_OR_REMOVE} | arguments)
+        Declared(**{"train": print, "event": dp.GaussianDpEvent(1.0), "relation": ADD_OR_REMOVE} | arguments)
 
 
 @pytest.mark.parametrize(
@@ -107,7 +107,7 @@ def test_an_exception_is_an_outcome(error):
     def train(params, *, seed):
         raise error
 
-    result = attempt(Mechanism(train, 1, 2), {}, 0)
+    result = attempt(Declared(train, 1, 2), {}, 0)
     assert result.score is None
     assert type(error).__name__ in result.failure
 
@@ -116,7 +116,7 @@ def test_leaving_the_process_is_an_outcome_first():
     def train(params, *, seed):
         sys.exit(3)
 
-    result = attempt(Mechanism(train, 1, 2), {}, 0)
+    result = attempt(Declared(train, 1, 2), {}, 0)
     assert result.failure
     assert result.leaving.code == 3
 
@@ -126,9 +126,9 @@ def test_an_interrupt_and_a_model_of_an_unknown_kind_are_not_outcomes():
         raise KeyboardInterrupt
 
     with pytest.raises(KeyboardInterrupt):
-        attempt(Mechanism(interrupted, 1, 2), {}, 0)
+        attempt(Declared(interrupted, 1, 2), {}, 0)
     with pytest.raises(UnsupportedModelError, match=r"'object'.*saver="):
-        attempt(Mechanism(lambda params, *, seed: (object(), 1.0), 1, 2), {}, 0)
+        attempt(Declared(lambda params, *, seed: (object(), 1.0), 1, 2), {}, 0)
 
 
 def test_a_saver_that_fails_on_one_model_is_an_outcome():
@@ -151,7 +151,7 @@ def test_a_run_cannot_change_its_recorded_parameters():
         return 1, 1.0
 
     params = {"x": 1, "y": [0]}
-    attempt(Mechanism(train, 1, 2), params, 0)
+    attempt(Declared(train, 1, 2), params, 0)
     assert params == {"x": 1, "y": [0]}
 
 

@@ -14,7 +14,7 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from enum import StrEnum
 from types import ModuleType
-from typing import Any
+from typing import Any, Protocol, runtime_checkable
 
 from dphypo import _validate
 from dphypo.savers import Plain, Saver
@@ -81,8 +81,37 @@ class Split(StrEnum):
     """On the same records: the two events compose."""
 
 
+@runtime_checkable
+class Mechanism(Protocol):
+    """What a study needs to know of one run: how to make it, what bounds it, how to save its model.
+
+    The decorator :func:`mechanism` makes one from a function (:class:`Declared`, which explains the attributes);
+    integrations bring their own.
+    """
+
+    @property
+    def event(self) -> Any: ...
+
+    @property
+    def relation(self) -> Any: ...
+
+    @property
+    def score_event(self) -> Any: ...
+
+    @property
+    def split(self) -> Split: ...
+
+    @property
+    def monotone(self) -> frozenset[str]: ...
+
+    @property
+    def saver(self) -> Saver: ...
+
+    def __call__(self, params: Mapping[str, Any], *, seed: int) -> Any: ...
+
+
 @dataclass(frozen=True, repr=False)
-class Mechanism:
+class Declared:
     """One run with its privacy. Made by the decorator :func:`mechanism`; call it like the function it wraps.
 
     Args:
@@ -131,7 +160,7 @@ class Mechanism:
         if _find(module, name) is self:
             return _find, (module, name)
         saved = (self.train, self.event, self.relation, self.score_event, self.split, self.monotone, self.saver)
-        return Mechanism, saved
+        return Declared, saved
 
 
 def _find(module: str | None, name: str) -> Any:
@@ -149,7 +178,7 @@ def mechanism(
     split: Split | str = Split.DISJOINT,
     monotone: Iterable[str] = (),
     saver: Saver | None = None,
-) -> Callable[[Callable[..., Any]], Mechanism]:
+) -> Callable[[Callable[..., Any]], Declared]:
     """Declare a training function and the privacy event of one run of it.
 
     The event must bound one run for **every** λ of the space: its model and its score, on any data. If the score is
@@ -157,7 +186,7 @@ def mechanism(
     computed on public records costs nothing. Given λ and the seed, a run must depend on no other run: no warm start,
     no shared noise, no shared timeout.
 
-    The arguments are those of :class:`Mechanism`.
+    The arguments are those of :class:`Declared`.
 
     >>> import dp_accounting as dp
     >>> @mechanism(event=dp.GaussianDpEvent(2.0), relation=dp.NeighboringRelation.ADD_OR_REMOVE_ONE)
@@ -171,8 +200,8 @@ def mechanism(
     ['mean']
     """
 
-    def declare(train: Callable[..., Any]) -> Mechanism:
-        return Mechanism(
+    def declare(train: Callable[..., Any]) -> Declared:
+        return Declared(
             train, event, relation, score_event, Split(split), frozenset(monotone), Plain() if saver is None else saver
         )
 
@@ -182,7 +211,7 @@ def mechanism(
 class _CallableModule(ModuleType):
     """Lets ``@dphypo.mechanism(...)`` work whether or not somebody imported this module first."""
 
-    def __call__(self, **declaration: Any) -> Callable[[Callable[..., Any]], Mechanism]:
+    def __call__(self, **declaration: Any) -> Callable[[Callable[..., Any]], Declared]:
         return mechanism(**declaration)
 
 
