@@ -16,7 +16,10 @@ if TYPE_CHECKING:
     from dphypo.band import Mixed as Mixed
     from dphypo.mechanism import Outcome as Outcome
     from dphypo.mechanism import mechanism as mechanism
+    from dphypo.release import Release as Release
+    from dphypo.release import load_release as load_release
     from dphypo.space import Space as Space
+    from dphypo.study import Study as Study
 
 __version__ = "0.1.0"
 
@@ -29,7 +32,10 @@ _HOMES = {
     "Mixed": "dphypo.band",
     "Outcome": "dphypo.mechanism",
     "mechanism": "dphypo.mechanism",
+    "Release": "dphypo.release",
+    "load_release": "dphypo.release",
     "Space": "dphypo.space",
+    "Study": "dphypo.study",
 }
 
 
