@@ -40,7 +40,7 @@ def _threads(count: int) -> Iterator[None]:
         torch.set_num_threads(before)
 
 
-@dataclass(frozen=True, eq=False, kw_only=True)
+@dataclass(frozen=True, eq=False, kw_only=True, repr=False)
 class DPSGD:
     """Training with DP-SGD through Opacus: a mechanism for :class:`dphypo.Study`.
 
@@ -88,8 +88,8 @@ class DPSGD:
     """
 
     model: Callable[..., nn.Module]
-    data: Any = field(repr=False)
-    score: Score = field(repr=False)
+    data: Any
+    score: Score
     noise_multiplier: float | str | NoiseTable
     epochs: float = 10
     batch_size: int = 256
@@ -103,6 +103,7 @@ class DPSGD:
     grad_sample_mode: GradSampleMode = GradSampleMode.AUTO
     physical_batch_size: int | None = None
     threads: int = 1
+    _modes: dict[str, GradSampleMode] = field(default_factory=dict, init=False)  # found once for each architecture
 
     relation: ClassVar[dp_accounting.NeighboringRelation] = dp_accounting.NeighboringRelation.ADD_OR_REMOVE_ONE
     monotone: ClassVar[frozenset[str]] = frozenset()
@@ -190,8 +191,12 @@ class DPSGD:
         with _threads(self.threads), _seeds.everything_else(seed, device):
             model, mode = self._prepare(params)
             fit(model, self.data.to(device), per_record(self.loss), schedule, self._descent(params, mode), seed=seed)
-            score = self.score(model, seed=seed) if isinstance(self.score, PrivateScore) else self.score(model)
+            with torch.no_grad():
+                score = self.score(model, seed=seed) if isinstance(self.score, PrivateScore) else self.score(model)
         return Outcome(model.cpu(), float(score))
+
+    def __repr__(self) -> str:
+        return f"<mechanism DPSGD of {getattr(self.model, '__qualname__', 'a model')}>"
 
     def _setting(self, params: Mapping[str, Any]) -> _noise.Setting:
         return params.get("batch_size", self.batch_size), params.get("epochs", self.epochs)
@@ -224,5 +229,9 @@ class DPSGD:
         arguments = _arguments.of_factory(self.model, {**self.fixed, **params})
         model = self.model(**arguments).to(self.device)
         remember(model, arguments)
-        inputs, targets = (part.to(self.device) for part in self.data.example())
-        return model, _check.resolve(model, per_record(self.loss), (inputs, targets), self.grad_sample_mode)
+        key = repr(sorted(arguments.items()))
+        if key not in self._modes:
+            inputs, targets = (part.to(self.device) for part in self.data.example())
+            loss = per_record(self.loss)
+            self._modes[key] = _check.resolve(model, loss, (inputs, targets), self.grad_sample_mode)
+        return model, self._modes[key]

@@ -10,7 +10,7 @@ import dp_accounting
 
 from dphypo import _supremum, _validate
 from dphypo.band import Band
-from dphypo.mechanism import Mechanism, Split
+from dphypo.mechanism import Declared, Split
 
 if TYPE_CHECKING:
     from dphypo.runs import Law
@@ -135,7 +135,7 @@ class _Marker:
 
 def _events(event: Any, score_event: Any, split: Split, space: Space) -> list[Any]:
     relation = dp_accounting.NeighboringRelation.ADD_OR_REMOVE_ONE
-    return _supremum.events(Mechanism(_no_train, event, relation, score_event, split), space)
+    return _supremum.events(Declared(_no_train, event, relation, score_event, split), space)
 
 
 def _no_train(params: Mapping[str, Any], *, seed: int) -> Any:

@@ -1,0 +1,112 @@
+"""Sees what a run of DP-SGD really does, from outside: which records each step met, and the gradient it applied.
+
+The model's forward pass notes the records (their first feature is their number), PyTorch's own SGD the gradients. With
+a loss whose gradient is zero, what SGD applies is the noise alone.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from unittest import mock
+
+import numpy as np
+import torch
+from scipy import stats
+from torch import nn
+
+FALSE_ALARM = 1e-6
+
+
+@dataclass
+class Witness:
+    """One list entry a step: the numbers of the records in the batch, and the gradient before the learning rate."""
+
+    gradients: list[np.ndarray] = field(default_factory=list)
+    batches: list[list[int]] = field(default_factory=list)
+    met: list[int] = field(default_factory=list)
+
+    def forward(self, inputs: torch.Tensor) -> None:
+        numbers = inputs[:, 0].detach()
+        if bool((numbers == numbers.round()).all()):  # made-up records, tried before training, have no whole numbers
+            self.met.extend(int(number) for number in numbers)
+
+    def step(self, optimizer: torch.optim.Optimizer) -> None:
+        parts = [p.grad.detach().flatten().clone() for group in optimizer.param_groups for p in group["params"]]
+        self.gradients.append(torch.cat(parts).double().numpy())
+        self.batches.append(sorted(set(self.met)))
+        self.met = []
+
+    @property
+    def steps(self) -> int:
+        return len(self.gradients)
+
+
+class Net(nn.Module):
+    """A linear model that lets the witness look at its inputs; ``wide`` enough for ghost clipping, or not."""
+
+    watching: Witness | None = None
+
+    def __init__(self, wide: bool = False) -> None:
+        super().__init__()
+        self.linear = nn.Linear(3, 700 if wide else 20)
+
+    def forward(self, inputs: torch.Tensor) -> torch.Tensor:
+        if Net.watching is not None:
+            Net.watching.forward(inputs)
+        return self.linear(inputs)  # type: ignore[no-any-return]
+
+
+def numbered(count: int) -> tuple[np.ndarray, np.ndarray]:
+    """Records whose first feature is their number."""
+    inputs = np.zeros((count, 3), dtype=np.float32)
+    inputs[:, 0] = np.arange(count)
+    return inputs, np.zeros(count, dtype=np.int64)
+
+
+def no_gradient(outputs: torch.Tensor, targets: torch.Tensor) -> torch.Tensor:
+    return 0.0 * outputs.sum(1)
+
+
+@contextmanager
+def watching() -> Iterator[Witness]:
+    witness, plain_step = Witness(), torch.optim.SGD.step
+
+    def step(self: torch.optim.SGD, closure: None = None) -> None:
+        witness.step(self)
+        plain_step(self, closure)
+
+    with mock.patch.object(Net, "watching", witness), mock.patch.object(torch.optim.SGD, "step", step):
+        yield witness
+
+
+def chi_square(statistic: float, freedom: float) -> float:
+    """Two-sided p-value of a sum of squared standard deviations."""
+    law = stats.chi2(freedom)
+    return float(2 * min(law.cdf(statistic), law.sf(statistic)))
+
+
+def p_values(witness: Witness, *, count: int, rate: float, sigma: float, divisor: float) -> dict[str, float]:
+    """How likely each aspect of a run is, two-sided, if it was Poisson sampling at ``rate`` with noise ``sigma``."""
+    noise = np.concatenate(witness.gradients) * divisor / sigma
+    included = np.zeros((witness.steps, count))
+    for number, batch in enumerate(witness.batches):
+        included[number, batch] = 1
+    spread = rate * (1 - rate)
+    total = int(included.sum())
+    by_step, by_record = included.sum(1) - count * rate, included.sum(0) - witness.steps * rate
+    repeats = np.sum((included[1:] - rate) * (included[:-1] - rate)) / (spread * np.sqrt(included[1:].size))
+    return {
+        "noise level": chi_square(float(np.sum(noise**2)), noise.size),
+        "noise mean": float(2 * stats.norm.sf(abs(noise.mean()) * np.sqrt(noise.size))),
+        "rate": float(stats.binomtest(total, witness.steps * count, rate).pvalue),
+        "spread of batch sizes": chi_square(float(np.sum(by_step**2) / (count * spread)), witness.steps),
+        "spread of a record's steps": chi_square(float(np.sum(by_record**2) / (witness.steps * spread)), count),
+        "steps one after the other": float(2 * stats.norm.sf(abs(repeats))),
+    }
+
+
+def looks_right(found: dict[str, float]) -> bool:
+    """At a false-alarm rate of 1e-6 over all aspects. The χ² laws are approximate for counts: a margin of 10."""
+    return min(found.values()) * len(found) * 10 > FALSE_ALARM
