@@ -95,7 +95,7 @@ class Band:
 
         The masses satisfy c p_i ≤ f_i ≤ C p_i in exact arithmetic and sum to 1 within 2⁻⁴⁰ ≈ 9e-13. For that the
         projection is onto a band narrower by a factor 1 ± 2⁻³⁶, its ratios within 2^±64; cells of prior mass below
-        2⁻²⁰⁰ keep it, and in a band too narrow to narrow, as with c = C = 1, all cells do.
+        2⁻¹⁰⁰ keep it, and in a band too narrow to narrow, as with c = C = 1, all cells do.
 
         Args:
             weights: non-negative, finite, not all zero; any scale.
@@ -111,15 +111,14 @@ class Band:
         >>> Band(0.5, 2).project([0, 1, 3], prior=[0.5, 0.25, 0.25]).round(4)
         array([0.25, 0.25, 0.5 ])
         """
-        checked = _problem.checked_weights(weights)
+        checked = _problem.checked_secret(weights=weights)
         masses_0 = _problem.checked_prior(prior, len(checked))
         low = max(self.c * (1.0 + _draw.NARROWING), 1.0 / RATIO_LIMIT)
         high = min(self.C * (1.0 - _draw.NARROWING), RATIO_LIMIT)
         problem = _problem.problem(checked, masses_0, base, low, high)
         if low > 1.0 - _draw.MARGIN or high < 1.0 + _draw.MARGIN:
             return np.array(np.broadcast_to(masses_0, checked.shape))
-        with np.errstate(over="ignore"):  # an infinite ratio is clipped like any other
-            masses = np.asarray(rule.ratios(problem) * masses_0, dtype=np.float64)
+        masses = np.asarray(rule.ratios(problem) * masses_0, dtype=np.float64)
         if not isinstance(masses_0, float):
             masses = np.where(masses_0 < TINY, masses_0, masses)
         if masses.shape != checked.shape or not _draw.within(masses, masses_0, self.c, self.C):
@@ -144,7 +143,7 @@ class Band:
         >>> Band(1, 1).draw([0.25, 0.25, 0.25, 0.25], Seeded(0))
         1
         """
-        checked = _problem.checked_weights(masses)
+        checked = _problem.checked_secret(masses=masses)
         if not _draw.within(checked, _problem.checked_prior(prior, len(checked)), self.c, self.C):
             raise ValueError(f"masses are not in {self!r} for this prior: draw from what project returned for it")
         return _draw.draw(checked, entropy)

@@ -32,8 +32,8 @@ class Greedy:
         ratios = np.where(weights > boundary, high, low)
         on = weights == boundary
         # What the mass on the boundary has to make up, so that all sums to one; rounding alone can leave [low, high].
-        short = 1.0 - problem.total(np.where(on, 0.0, ratios))
-        ratios[on] = min(max(short / mass_of(problem.prior, on), low), high)
+        short, held = 1.0 - problem.total(np.where(on, 0.0, ratios)), mass_of(problem.prior, on)
+        ratios[on] = min(max(short / held, low), high) if held > 0 else low
         return ratios
 
 

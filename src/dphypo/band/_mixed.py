@@ -12,7 +12,8 @@ from dphypo.band._clipped import ROUNDING
 from dphypo.band._problem import Array, Problem
 from dphypo.band._root import crossing
 
-SMALLEST = 2.0**-1000  # in place of a zero that would be divided by
+GREATEST = 2.0**100  # for ν
+SMALLEST = 2.0**-200  # in place of a zero that would be divided by
 
 
 @dataclass(frozen=True)
@@ -60,8 +61,9 @@ class Mixed:
         if problem.low <= target.min() and target.max() <= problem.high:
             return target
         family = _Family(problem)
-        # The problem's base is μ/p divided by base_scale: the norm in it is larger by the root of that, and κ by all.
-        nu = self.nu * math.sqrt(problem.base_scale)
+        # The problem's base is μ divided by Σμ: the norm in it is larger by the root of that, and κ by all of it. The
+        # cap keeps κ finite; far below it the divergence decides alone.
+        nu = min(self.nu * problem.base_root, GREATEST)
 
         def evaluate(kappa: float) -> tuple[float, float]:
             norm, steepness = family.norm(kappa)

@@ -21,9 +21,9 @@ Mask: TypeAlias = npt.NDArray[np.bool_]
 SUM_TOLERANCE = 2.0**-40
 """How far from 1 the masses of a prior, and those that a projection returns, may sum."""
 
-# A cell whose prior mass is smaller keeps it unchanged, and no base mass counts as less than this part of the largest:
-# products and quotients of the other cells then neither overflow nor lose digits to underflow.
-TINY = 2.0**-200
+# A cell whose prior mass is smaller keeps it and counts for nothing, and no base mass counts as less than this part of
+# the largest: no product or quotient of the rules then overflows, or loses digits to underflow.
+TINY = 2.0**-100
 
 
 class NoWeightError(ValueError):
@@ -45,11 +45,11 @@ class Problem:
     target: Array
     """r_i = π_i / p_i: the density π of the sampler relative to the prior."""
     prior: Array | float
-    """p_i; one number when all are equal."""
+    """p_i, with 0 for the cells that keep their prior mass; one number when all are equal."""
     base: Array | float
-    """m_i ∝ μ_i / p_i, the base measure relative to the prior, scaled so that the largest is 1."""
-    base_scale: float
-    """The largest μ_i / p_i: what ``base`` was divided by."""
+    """m_i ∝ μ_i / p_i, the base measure relative to the prior, with μ scaled to sum to 1."""
+    base_root: float
+    """√Σ μ_i: the square root of what the base measure was divided by."""
     low: float
     """The least ratio u_i allowed; above c by the margin that rounding needs."""
     high: float
@@ -80,21 +80,20 @@ class Rule(Protocol):
         ...
 
 
-def checked_weights(weights: npt.ArrayLike) -> Array:
-    """Non-negative finite weights, not all zero. The errors name no value: weights come from the secret history."""
+def checked_secret(**named: npt.ArrayLike) -> Array:
+    """Non-negative finite numbers, one a candidate, that came from the secret history: the errors show none of them."""
+    ((name, values),) = named.items()
     try:
-        result = np.asarray(weights, dtype=np.float64)
+        result = np.asarray(values, dtype=np.float64)
     except (TypeError, ValueError, OverflowError):
-        raise ValueError("weights are not numbers: give a one-dimensional array of them") from None
+        raise ValueError(f"{name} are not numbers: give a one-dimensional array of them") from None
     if result.ndim != 1 or not len(result):
-        raise ValueError(f"weights have shape {result.shape}: give a one-dimensional array, one weight a candidate")
-    low, high = float(result.min()), float(result.max())  # both are nan when any weight is
+        raise ValueError(f"{name} have shape {result.shape}: give a one-dimensional array, one number a candidate")
+    low, high = float(result.min()), float(result.max())  # both are nan when any number is
     if not (math.isfinite(low) and math.isfinite(high)):
-        raise ValueError("weights are not all finite: give finite numbers only")
+        raise ValueError(f"{name} are not all finite: give finite numbers only")
     if low < 0:
-        raise ValueError("weights are not all non-negative: give numbers that are 0 or greater")
-    if high == 0:
-        raise NoWeightError
+        raise ValueError(f"{name} are not all non-negative: give numbers that are 0 or greater")
     return result
 
 
@@ -103,7 +102,8 @@ def checked_prior(prior: npt.ArrayLike | None, length: int) -> Array | float:
     if prior is None:
         return 1.0 / length
     result = _positive(prior, "prior", length)
-    total = float(result.sum())
+    with np.errstate(over="ignore"):
+        total = float(result.sum())
     if not abs(total - 1.0) <= SUM_TOLERANCE:
         raise ValueError(f"prior masses sum to {total!r}: they must sum to 1 within {SUM_TOLERANCE:.1g}")
     return result
@@ -111,19 +111,24 @@ def checked_prior(prior: npt.ArrayLike | None, length: int) -> Array | float:
 
 def problem(weights: Array, prior: Array | float, base: npt.ArrayLike | None, low: float, high: float) -> Problem:
     """The projection of checked weights and masses, scaled. The default base measure is the prior itself."""
-    target = weights / weights.max()  # first, so that the sum of huge weights stays finite
-    kept: Array | float = prior if isinstance(prior, float) else np.maximum(prior, TINY)
-    target /= target.sum() * kept
+    greatest = weights.max()
+    if greatest == 0:
+        raise NoWeightError
+    target = weights / greatest  # first, so that the sum of huge weights stays finite
+    divisor = prior
+    if not isinstance(prior, float) and prior.min() < TINY:
+        divisor, prior = np.maximum(prior, TINY), np.where(prior < TINY, 0.0, prior)
+    target /= target.sum() * divisor
     relative: Array | float = 1.0
-    scale = 1.0
+    root = 1.0
     if base is not None:
         measure = _positive(base, "base", len(weights))
         largest = float(measure.max())
-        relative = np.maximum(measure / largest, TINY) / kept
-        spread = float(relative.max())
-        relative /= spread
-        scale = largest * spread
-    return Problem(weights, target, kept, relative, scale, low, high)
+        relative = np.maximum(measure / largest, TINY)
+        total = float(relative.sum())
+        relative /= total * divisor
+        root = math.sqrt(largest) * math.sqrt(total)
+    return Problem(weights, target, prior, relative, root, low, high)
 
 
 def _positive(values: npt.ArrayLike, name: str, length: int) -> Array:

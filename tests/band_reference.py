@@ -1,0 +1,96 @@
+"""What the tests of the band hold it against: exact rational checks, a conic solver, and a zoo of instances."""
+
+from __future__ import annotations
+
+import math
+from fractions import Fraction
+
+import cvxpy as cp
+import numpy as np
+
+from dphypo.band import KL, L2, Greedy, Mixed
+
+RULES = [L2(), KL(), Mixed(0.0), Mixed(0.05), Mixed(1.0), Mixed(1e4), Greedy()]
+BANDS = [(0.75, 2.0), (0.5, 4.0), (0.995, 2.0), (0.01, 1.01), (1e-3, 1e3), (1 - 1e-6, 1 + 1e-6)]
+
+
+def assert_in_band(masses, c, C, prior=None):
+    """c p_i ≤ f_i ≤ C p_i in exact arithmetic, for p as given and as normalised, and the masses sum to one."""
+    exact = [Fraction(f) for f in masses.tolist()]
+    size = len(exact)
+    assert masses.dtype == np.float64
+    assert abs(math.fsum(masses) - 1) <= 2.0**-40
+    given = [Fraction(1, size)] * size if prior is None else [Fraction(p) for p in np.asarray(prior).tolist()]
+    low, high = Fraction(c), Fraction(C)
+    total, whole = sum(exact), sum(given)
+    for f, p in zip(exact, given, strict=True):
+        assert low * p <= f <= high * p or (prior is None and c == C == 1)
+        assert low * p * total <= f * whole <= high * p * total
+
+
+def zoo(size, seed=0):
+    """Weights that break projections: flat, concentrated, tied, spread over all floats, at the ends of their range."""
+    rng = np.random.default_rng(seed)
+    one = np.zeros(size)
+    one[size // 2] = 1.0
+    return {
+        "flat": np.ones(size),
+        "uniform": rng.random(size),
+        "lognormal": np.exp(rng.normal(size=size)),
+        "heavy": np.exp(5 * rng.normal(size=size)),
+        "one": one,
+        "one of many": one + 1e-9,
+        "half zero": np.where(np.arange(size) % 2, 0.0, rng.random(size)),
+        "ties": rng.integers(0, 3, size) + (np.arange(size) == 0).astype(float),
+        "all floats": 10.0 ** np.linspace(-300, 300, size),
+        "huge": np.linspace(0.5, 1.0, size) * 1.7e308,
+        "subnormal": np.arange(1, size + 1) * 5e-324,
+        "one subnormal": one * 5e-324,
+    }
+
+
+def priors(size, seed=0):
+    """Prior masses: none given, random, geometric, and some so small that their multiples are subnormal."""
+    rng = np.random.default_rng(seed)
+    random = rng.dirichlet(np.ones(size))
+    geometric = 0.7 ** np.minimum(np.arange(size), 2000)
+    tiny = np.where(np.arange(size) % 3 == 1, 1e-310, 1.0)
+    return {"none": None, "random": random, "geometric": geometric / geometric.sum(), "tiny": tiny / tiny.sum()}
+
+
+def objective(rule, target, masses, prior, base):
+    """What a rule minimises."""
+    base = prior if base is None else base
+    with np.errstate(divide="ignore"):
+        divergence = np.sum(target * np.log(target / masses, where=target > 0, out=np.zeros_like(target)))
+    distance = math.sqrt(np.sum((masses - target) ** 2 / base))
+    match rule:
+        case L2():
+            return distance
+        case KL():
+            return divergence
+        case Mixed(nu):
+            return distance + nu * divergence
+        case Greedy():
+            return -float(masses @ target)
+
+
+def solve(rule, target, c, C, prior, base):
+    """The same problem by cvxpy with Clarabel, in the ratios f_i / p_i; None if it gives up."""
+    base = prior if base is None else base
+    ratios = cp.Variable(len(target))
+    seen = target > 0
+    divergence = cp.sum(cp.multiply(target[seen], np.log((target / prior)[seen]) - cp.log(ratios[seen])))
+    distance = cp.norm(cp.multiply(prior / np.sqrt(base), ratios - target / prior))
+    match rule:
+        case L2():
+            wanted = distance
+        case KL():
+            wanted = divergence
+        case Mixed(nu):
+            wanted = distance + nu * divergence
+        case Greedy():
+            wanted = -(target * prior) @ ratios
+    problem = cp.Problem(cp.Minimize(wanted), [ratios >= c, ratios <= C, prior @ ratios == 1])
+    problem.solve(solver=cp.CLARABEL, tol_gap_abs=1e-10, tol_gap_rel=1e-10, tol_feas=1e-10)
+    return np.asarray(ratios.value) * prior if problem.status == cp.OPTIMAL else None
