@@ -1,0 +1,183 @@
+"""The conformance suite of search rules."""
+
+from __future__ import annotations
+
+import pickle
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+from scipy.stats import loguniform, uniform
+
+from dphypo import _validate
+from dphypo.entropy import Seeded, below, uniforms
+from dphypo.samplers import History, Sampler
+from dphypo.space import Candidates, Grid, Space
+
+Array = npt.NDArray[np.float64]
+
+
+def check_sampler(
+    sampler: Sampler,
+    *,
+    ordered: bool = False,
+    longest: int = 10_000,
+    pickled: bool = True,
+) -> None:
+    """Raise an ``AssertionError`` that says what is wrong with a search rule, if anything is.
+
+    No rule can break privacy: the band is enforced after it. What is checked here is that a study can rely on it. On
+    spaces of one number, of mixed and conditional parameters, and on a grid of unequal masses, it must return finite
+    non-negative weights, one a candidate and not all zero, with no run, one run, some runs and ``longest`` runs, with
+    equal scores, scores of any size and sign, and failures up to all of them; depend on the candidates as a set, and
+    on nothing but its arguments; and leave its arguments as they were.
+
+    Args:
+        sampler: what to check.
+        ordered: whether the rule may depend on the order of the runs. A rule without a notion of time does not.
+        longest: the length of the longest history tried.
+        pickled: whether the rule must survive pickling, for a study that trains in other processes.
+
+    >>> from dphypo.samplers import Uniform
+    >>> check_sampler(Uniform())
+    """
+    longest = _validate.integer(at_least=1, longest=longest)
+    _ensure(isinstance(sampler, Sampler), "it has no method weights(candidates, history)")
+    for space, sets in _worlds():
+        empty = History.empty(features=sets[0].features.shape[1], unit=sets[0].unit.shape[1])
+        for candidates in sets:
+            _check_weights(sampler, candidates, empty, "before the first run")
+        for name, history in _histories(space, longest):
+            for candidates in sets if len(history) < 100 else sets[:1]:
+                weights = _check_weights(sampler, candidates, history, name)
+                if len(history) < 100:
+                    _check_candidate_order(sampler, candidates, history, weights, name)
+        history = _history(space, 12, "checked")
+        _check_repeats(sampler, sets, history, pickled)
+        if not ordered:
+            _check_history_order(sampler, sets[0], history)
+
+
+def _ensure(true: bool, message: str) -> None:
+    if not true:
+        raise AssertionError(message)
+
+
+def _worlds() -> list[tuple[Space, Sequence[Candidates | Grid]]]:
+    """Spaces, each with sets of candidates."""
+    line = Space({"x": uniform()})
+    mixed = Space({"lr": loguniform(1e-4, 1.0), "batch": [32, 64, 128], "optimizer": ["sgd", "adam", "lion"]})
+    mixed = mixed.when("optimizer", "sgd", {"momentum": uniform(0.0, 0.9)})
+    uneven = Space({"batch": ([32, 64, 128], [0.6, 0.3, 0.1]), "optimizer": (["sgd", "adam"], [0.2, 0.8])})
+    seed = Seeded(0)
+    return [
+        (line, [line.grid(x=7), line.candidates(64, seed)]),
+        (mixed, [mixed.candidates(128, seed), mixed.candidates(64, seed)]),
+        (uneven, [uneven.grid()]),
+    ]
+
+
+def _history(space: Space, size: int, label: str, scores: Array | None = None) -> History:
+    entropy = Seeded(1).child(label)
+    points = space.candidates(max(size, 1), entropy).unit[:size]
+    params = tuple(space.from_unit(points))
+    if scores is None:
+        scores = uniforms(size, entropy) - 0.3
+    return History(space.features(points), points, scores, np.isnan(scores), params)
+
+
+def _histories(space: Space, longest: int) -> list[tuple[str, History]]:
+    """Histories that a rule may meet, by name."""
+    values = uniforms(9, Seeded(2))
+    some = np.where(np.arange(9) % 3 == 1, np.nan, values)
+    huge = np.where(np.arange(9) % 2 == 0, -1e300, 1e300)
+    return [
+        ("after one run", _history(space, 1, "one")),
+        ("after one failed run", _history(space, 1, "one", np.array([np.nan]))),
+        ("with equal scores", _history(space, 9, "equal", np.full(9, 0.5))),
+        ("with negative scores", _history(space, 9, "negative", -1e3 * values)),
+        ("with scores of 1e300", _history(space, 9, "huge", huge)),
+        ("with scores of 1e-300", _history(space, 9, "small", 1e-300 * values)),
+        ("with failures", _history(space, 9, "failures", some)),
+        ("when every run failed", _history(space, 9, "failed", np.full(9, np.nan))),
+        (f"after {longest} runs", _history(space, longest, "long")),
+    ]
+
+
+def _check_weights(sampler: Sampler, candidates: Candidates | Grid, history: History, when: str) -> Array:
+    """The weights, after checking all that can be seen of them at once and that the arguments are untouched."""
+    arrays: list[npt.NDArray[Any]] = [candidates.unit, candidates.masses, candidates.features]
+    arrays += [history.features, history.unit, history.scores, history.failed]
+    before, params = [array.copy() for array in arrays], tuple(dict(row) for row in history.params)
+    weights = sampler.weights(candidates, history)
+    same = all(np.array_equal(new, old, equal_nan=True) for new, old in zip(arrays, before, strict=True))
+    _ensure(same and tuple(dict(row) for row in history.params) == params, f"it changed its arguments {when}")
+    _ensure(isinstance(weights, np.ndarray), f"{when} the weights are not an array of numpy")
+    _ensure(
+        weights.shape == (len(candidates),),
+        f"{when} the weights have shape {weights.shape}, for {len(candidates)} candidates",
+    )
+    _ensure(bool(np.isfinite(weights).all()), f"{when} some weights are not finite")
+    _ensure(bool((weights >= 0).all()), f"{when} some weights are negative")
+    _ensure(bool((weights > 0).any()), f"{when} every weight is zero: it names no candidate")
+    return weights.copy()
+
+
+def _check_candidate_order(
+    sampler: Sampler, candidates: Candidates | Grid, history: History, weights: Array, when: str
+) -> None:
+    order = _shuffled(len(candidates))
+    if isinstance(candidates, Grid):
+        turned: Candidates | Grid = Grid(
+            candidates.space, candidates.unit[order], candidates.masses[order], candidates.spread
+        )
+    else:
+        turned = Candidates(candidates.space, candidates.unit[order])
+    _ensure(
+        _alike(sampler.weights(turned, history), weights[order]), f"{when} the order of the candidates changes a weight"
+    )
+
+
+def _check_repeats(sampler: Sampler, sets: Sequence[Candidates | Grid], history: History, pickled: bool) -> None:
+    """The same weights after other calls, from a rule called run after run, and from a copy."""
+    candidates = sets[0]
+    size = len(history)
+    expected = sampler.weights(candidates, history).copy()
+    for length in range(size + 1):
+        sampler.weights(sets[length % len(sets)], _rows(history, np.arange(length)))
+    grown = sampler.weights(candidates, history).copy()
+    _ensure(_alike(grown, expected), "its weights depend on what it was asked before")
+    other = History(history.features, history.unit, history.scores[::-1].copy(), history.failed[::-1], history.params)
+    sampler.weights(candidates, other)
+    _ensure(_alike(sampler.weights(candidates, history), expected), "its weights depend on another history")
+    if pickled:
+        copy: Any = pickle.loads(pickle.dumps(sampler))
+        _ensure(_alike(copy.weights(candidates, history), expected), "a pickled copy gives other weights")
+
+
+def _check_history_order(sampler: Sampler, candidates: Candidates | Grid, history: History) -> None:
+    turned = _rows(history, _shuffled(len(history)))
+    _ensure(
+        _alike(sampler.weights(candidates, turned), sampler.weights(candidates, history)),
+        "the order of the runs changes a weight: pass ordered=True if the rule has a notion of time",
+    )
+
+
+def _rows(history: History, rows: npt.NDArray[np.intp]) -> History:
+    params = tuple(history.params[row] for row in rows)
+    return History(history.features[rows], history.unit[rows], history.scores[rows], history.failed[rows], params)
+
+
+def _shuffled(size: int) -> npt.NDArray[np.intp]:
+    entropy = Seeded(3)
+    order = np.arange(size)
+    for last in range(size - 1, 0, -1):
+        other = below(last + 1, entropy)
+        order[[last, other]] = order[[other, last]]
+    return order
+
+
+def _alike(left: Array, right: Array) -> bool:
+    """Equal as weights: up to their scale, and to rounding."""
+    return bool(np.allclose(left / left.sum(), right / right.sum(), rtol=1e-6, atol=1e-12))
