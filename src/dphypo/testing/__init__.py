@@ -1,3 +1,4 @@
 """Conformance suites: for the things people write themselves."""
 
 from ._mechanisms import check_mechanism as check_mechanism
+from ._samplers import check_sampler as check_sampler
