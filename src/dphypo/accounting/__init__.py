@@ -1,0 +1,20 @@
+"""Accounting: the privacy of one run, the theorems, guarantees, calibration and certificates.
+
+Everything here is a pure function of public values. Nothing here ever sees a journal, a score or a draw.
+"""
+
+from dphypo.accounting._dp_accounting import UnaccountableError as UnaccountableError
+from dphypo.accounting.calibrate import Calibration as Calibration
+from dphypo.accounting.calibrate import UnreachableError as UnreachableError
+from dphypo.accounting.calibrate import calibrate as calibrate
+from dphypo.accounting.calibrate import calibrate_band as calibrate_band
+from dphypo.accounting.calibrate import calibrate_mean as calibrate_mean
+from dphypo.accounting.certificate import Certificate as Certificate
+from dphypo.accounting.events import ApproximateDp as ApproximateDp
+from dphypo.accounting.events import PureDp as PureDp
+from dphypo.accounting.events import RdpCurve as RdpCurve
+from dphypo.accounting.guarantee import Guarantee as Guarantee
+from dphypo.accounting.guarantee import OrderWarning as OrderWarning
+from dphypo.accounting.guarantee import account as account
+from dphypo.accounting.verify import Verification as Verification
+from dphypo.accounting.verify import verify as verify

@@ -1,0 +1,75 @@
+"""Composition with other releases: a search as a pessimistic privacy loss distribution of dp_accounting.
+
+A profile is turned into a dominating pair by connecting its dots: between grid points the hockey-stick divergence is
+convex in e^ε, so straight lines in e^ε lie above it (Doroshenko et al. 2022).
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+
+import numpy as np
+from dp_accounting.pld import pld_pmf
+from dp_accounting.pld.privacy_loss_distribution import PrivacyLossDistribution
+
+from dphypo.accounting._search import smallest
+from dphypo.accounting.profile import SearchProfile
+from dphypo.accounting.profiles import Floats
+
+_TAIL = 1e-15  # δ beyond the last grid point; it becomes infinite loss
+_SLACK = 1e-12
+
+
+def to_pld(searches: Sequence[SearchProfile], grid: float) -> PrivacyLossDistribution:
+    """The privacy loss distribution, both directions, that dominates a search.
+
+    Args:
+        searches: the search from D to D′, and from D′ to D unless it is symmetric.
+        grid: spacing of the losses; dp_accounting composes distributions of equal spacing only.
+    """
+    ends = [_end(search) for search in searches]
+    count = math.ceil(max(ends) / grid)
+    deltas = [_on_grid(search, grid, count) for search in searches]
+    both = [deltas[0], deltas[-1]]
+    pmfs = [_connect(deltas[i], both[1 - i], grid, count) for i in range(len(searches))]
+    return PrivacyLossDistribution(pmfs[0], pmfs[1] if len(pmfs) > 1 else None)
+
+
+def _end(search: SearchProfile) -> float:
+    end = smallest(lambda eps: float(search.delta(eps)), _TAIL, top=search.top)
+    return end if math.isfinite(end) else search.top
+
+
+def _on_grid(search: SearchProfile, grid: float, count: int) -> Floats:
+    """δ_A at every multiple of ``grid`` from −count to count, in one convolution.
+
+    A shift s between two grid points is replaced by the two, in proportion to e^(−s): one run's profile is convex in
+    e^(ε−s), so that rounds up.
+    """
+    weights, shifts = search.mixture
+    infinite = np.isinf(shifts)
+    certain = float(weights[infinite].sum())
+    weights, shifts = weights[~infinite], shifts[~infinite]
+    position = np.floor(shifts / grid).astype(np.int64)
+    share = np.clip(np.expm1(-(shifts - position * grid)) / math.expm1(-grid), 0.0, 1.0)  # of the larger shift
+    lowest = int(position.min())
+    mixed = np.zeros(int(position.max()) - lowest + 2)
+    np.add.at(mixed, position - lowest, weights * (1.0 - share))
+    np.add.at(mixed, position - lowest + 1, weights * share)
+    # δ_A(i·grid) = Σ_k mixed_k δ₀((i − lowest − k)·grid)
+    first, last = -count - lowest - (len(mixed) - 1), count - lowest
+    one_run = search.forward.delta(np.arange(first, last + 1) * grid)
+    value = np.convolve(one_run, mixed, mode="valid") * (1 + _SLACK) + certain
+    epsilon = np.arange(-count, count + 1) * grid
+    nothing = float(search.runs.pgf(0.0)) * -np.expm1(np.minimum(epsilon, 0.0))
+    return np.minimum(value + nothing, 1.0)
+
+
+def _connect(delta: Floats, reverse: Floats, grid: float, count: int) -> pld_pmf.PLDPmf:
+    """The dominating pair of one direction; for ε < 0 also by the exchanged pair, δ(ε) = 1 − e^ε + e^ε δ^rev(−ε)."""
+    epsilon = np.arange(-count, count + 1) * grid
+    mirrored = -np.expm1(epsilon) + np.exp(epsilon) * reverse[::-1]
+    best = np.where(epsilon < 0, np.minimum(delta, mirrored), delta)
+    best = np.minimum.accumulate(np.clip(best * (1 + _SLACK), 0.0, 1.0))
+    return pld_pmf.create_pmf_pessimistic_connect_dots_fixed_gap(grid, -count, count, best)

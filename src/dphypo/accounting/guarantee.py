@@ -1,0 +1,198 @@
+"""The guarantee of a whole search: a pure function of public values, known before anything has run."""
+
+from __future__ import annotations
+
+import math
+import warnings
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from functools import cached_property
+from typing import TYPE_CHECKING
+
+import dp_accounting
+import numpy as np
+import numpy.typing as npt
+
+from dphypo import _validate
+from dphypo.accounting import _dp_accounting, paper
+from dphypo.accounting._search import smallest
+from dphypo.accounting.profile import SearchProfile
+from dphypo.accounting.profiles import Floats, FromRdp
+from dphypo.accounting.renyi import renyi
+from dphypo.accounting.run import Event, Run, describe, epsilon_of_rdp
+from dphypo.band import Band
+from dphypo.runs import Law
+
+if TYPE_CHECKING:
+    from dp_accounting.pld.privacy_loss_distribution import PrivacyLossDistribution
+
+    from dphypo.accounting.certificate import Certificate
+
+ADD_OR_REMOVE_ONE = dp_accounting.NeighboringRelation.ADD_OR_REMOVE_ONE
+UNIFORM = Band(1.0, 1.0)
+
+
+class OrderWarning(UserWarning):
+    """The best Rényi order is the last one on offer: more orders would give a smaller ε."""
+
+
+def account(
+    event: Event | Sequence[Event],
+    runs: Law,
+    band: Band = UNIFORM,
+    *,
+    relation: dp_accounting.NeighboringRelation = ADD_OR_REMOVE_ONE,
+    grid: float = _dp_accounting.DEFAULT_GRID,
+) -> Guarantee:
+    """The privacy guarantee of a search: T runs, T from ``runs``, every density within ``band``, the best released.
+
+    Formal guarantee: for every sampling policy that keeps the band, adaptive or not, and even one that knows the data
+    and T, the released (model, λ, score) is (ε, δ)-DP for every δ with ε = ``epsilon(delta)``, provided that T is
+    drawn independently of the data, that given its λ each run is independent of the others, and that each run
+    satisfies ``event`` for every λ.
+
+    Args:
+        event: what is known of one run: a ``dp_accounting.DpEvent``, an ``RdpCurve``, a ``PureDp`` or an
+            ``ApproximateDp``; or a list of these, if the privacy of a run depends on λ (the worst counts).
+        runs: the law of T.
+        band: the band (c, C); uniform search when left out.
+        relation: which data sets are neighbours.
+        grid: spacing of the privacy-loss grid. A finer grid is slower and rounds up by less.
+
+    >>> from dphypo.runs import Geometric
+    >>> run = dp_accounting.SelfComposedDpEvent(
+    ...     dp_accounting.PoissonSampledDpEvent(256 / 60_000, dp_accounting.GaussianDpEvent(0.71)), 2344)
+    >>> guarantee = account(run, Geometric(mean=100), Band(0.75, 2))
+    >>> round(guarantee.epsilon(1e-5), 2), guarantee.bound(1e-5)
+    (6.95, 'profile')
+    """
+    if not isinstance(runs, Law):
+        raise TypeError(f"runs = {runs!r} is not a law of T: give, for example, dphypo.Geometric(mean=10)")
+    if not isinstance(band, Band):
+        raise TypeError(f"band = {band!r} is not a band: give, for example, dphypo.Band(0.75, 2)")
+    if not isinstance(relation, dp_accounting.NeighboringRelation):
+        raise TypeError(f"relation = {relation!r} is not a dp_accounting.NeighboringRelation")
+    events = tuple(event) if isinstance(event, (list, tuple)) else (event,)
+    return Guarantee(events, runs, band, relation, _validate.positive(grid=grid), describe(events, relation, grid))  # type: ignore[arg-type]
+
+
+@dataclass(frozen=True, eq=False)
+class Guarantee:
+    """What the released run of a search reveals. Made by :func:`account`; every number is an upper bound."""
+
+    events: tuple[Event, ...]
+    runs: Law
+    band: Band
+    relation: dp_accounting.NeighboringRelation
+    grid: float
+    run: Run = field(repr=False)
+
+    def epsilon(self, delta: float) -> float:
+        """The smallest ε that any of the bounds proves at this δ."""
+        return min(self.bounds(delta).values())
+
+    def bound(self, delta: float) -> str:
+        """The name of the bound that :meth:`epsilon` reports."""
+        bounds = self.bounds(delta)
+        return min(bounds, key=lambda name: bounds[name])
+
+    def bounds(self, delta: float) -> dict[str, float]:
+        """ε at δ by every bound that applies: "paper" (Theorems 1 and 2), "renyi" (3 and 3b), "profile" (4)."""
+        delta = _validate.delta(delta=delta)
+        found = {}
+        by_paper = paper.epsilon(self.run, self.runs, self.band, delta)
+        if by_paper is not None:
+            found["paper"] = by_paper
+        at_the_end = False
+        if self.run.orders is not None and self._renyi_curve is not None:
+            found["renyi"], order = epsilon_of_rdp(self.run.orders, self._renyi_curve, delta)
+            at_the_end = order == np.max(self.run.orders) and found["renyi"] > 0
+        found["profile"] = self._profile(delta)
+        if at_the_end and found["renyi"] <= min(found.values()):
+            warnings.warn(
+                f"the best Rényi order is the largest one given, {np.max(self.run.orders):g}: with larger orders in "
+                "the RdpCurve, ε would be smaller",
+                OrderWarning,
+                stacklevel=2,
+            )
+        return found
+
+    def delta(self, epsilon: float) -> float:
+        """The smallest δ that any of the bounds proves at this ε ≥ 0."""
+        epsilon = _validate.non_negative(epsilon=epsilon)
+        found = [max(float(search.delta(epsilon)) for search in self.searches)]
+        for curve in self._curves:
+            usable = np.isfinite(curve)
+            if self.run.orders is not None and usable.any():
+                found.append(float(FromRdp(self.run.orders[usable], curve[usable]).delta(epsilon)))
+        pure = paper.pure(self.run, self.runs, self.band)
+        if pure is not None and epsilon >= pure:
+            found.append(0.0)
+        return min(found)
+
+    def rdp(self, alpha: npt.ArrayLike) -> Floats:
+        """ε(α) of the search at orders α > 1, by the smallest of Theorems 1, 3 and 3b; infinite where none is known.
+
+        Between the orders of the run's own curve the value at the next larger one is given.
+        """
+        wanted = np.asarray(alpha, dtype=np.float64)
+        if not np.all(wanted > 1):
+            raise _validate.fail("alpha", alpha, "Rényi orders of a search must be greater than 1")
+        if self.run.orders is None or not self._curves:
+            return np.full(wanted.shape, np.inf)
+        best = np.append(np.min(self._curves, axis=0), np.inf)
+        return best[np.searchsorted(self.run.orders, wanted, side="left")]
+
+    def profile(self, points: int = 200) -> tuple[Floats, Floats]:
+        """A curve for plotting: ε from 0 to where δ has fallen to 1e-12, and δ at each, by the profile bound."""
+        end = self._profile(1e-12)
+        last = end if math.isfinite(end) else max(search.top for search in self.searches)
+        epsilons = np.linspace(0.0, last, points)
+        return epsilons, np.max([search.delta(epsilons) for search in self.searches], axis=0)
+
+    def one_run(self, delta: float) -> dict[str, float]:
+        """ε of one run alone, by its RDP curve and by its privacy loss distribution: what is usually reported."""
+        return self.run.epsilons(_validate.delta(delta=delta))
+
+    def to_pld(self, grid: float | None = None) -> PrivacyLossDistribution:
+        """A dp_accounting privacy loss distribution that dominates this search, to compose with other releases."""
+        from dphypo.accounting.compose import to_pld
+
+        return to_pld(self.searches, self.grid if grid is None else _validate.positive(grid=grid))
+
+    def certificate(self, delta: float, **public: object) -> Certificate:
+        """A document of public values from which anyone can recompute ε at δ."""
+        from dphypo.accounting.certificate import issue
+
+        return issue(self, delta, public)
+
+    @cached_property
+    def searches(self) -> tuple[SearchProfile, ...]:
+        """Theorem 4 in each direction of the neighbouring relation (one serves for both if the run is symmetric)."""
+        remove, add = self.run.profiles
+        pairs = [(remove, add)] if self.run.symmetric else [(remove, add), (add, remove)]
+        return tuple(SearchProfile(forward, reverse, self.runs, self.band) for forward, reverse in pairs)
+
+    @cached_property
+    def _curves(self) -> list[Floats]:
+        """The RDP curves of the search that apply, on the orders of the run's own curve."""
+        curves = (self._renyi_curve, paper.curve(self.run, self.runs, self.band))
+        return [curve for curve in curves if curve is not None]
+
+    @cached_property
+    def _renyi_curve(self) -> Floats | None:
+        if self.run.orders is None or self.run.rdp is None:
+            return None
+        zero = float(self.runs.pgf(0.0))
+        curves = [renyi(self.run.orders, self.run.rdp, search.phi, self.band, zero) for search in self.searches]
+        return np.asarray(np.max(curves, axis=0))
+
+    def _profile(self, delta: float) -> float:
+        """ε at δ by Theorem 4: the larger of both directions."""
+        epsilon = 0.0
+        for search in self.searches:
+            if float(search.delta(epsilon)) > delta:
+                epsilon = smallest(lambda eps, search=search: float(search.delta(eps)), delta, top=search.top)  # type: ignore[misc]
+                if math.isinf(epsilon):
+                    return epsilon
+        return epsilon

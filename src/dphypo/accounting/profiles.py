@@ -1,0 +1,184 @@
+"""Privacy profiles: δ as a function of ε, for an ordered pair of neighbours.
+
+A profile is an upper bound on the hockey-stick divergence H_{e^ε}(M(D)‖M(D′)), for **every real ε**, negative ones
+included. Each class rounds up: values between grid points, truncated tails and floating-point error all end on the
+larger side. The theorems only ever evaluate profiles, so anything that has one can be accounted.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass, field
+from typing import Protocol
+
+import numpy as np
+import numpy.typing as npt
+from scipy.signal import lfilter
+
+from dphypo.accounting._search import smallest
+
+Floats = npt.NDArray[np.float64]
+
+# Sums of up to 10⁶ terms lose at most 10⁶ · 2⁻⁵³ ≈ 1.2e-10 of their value.
+_SUMMATION = 2e-10
+
+
+class Profile(Protocol):
+    """An upper bound on δ(ε) for every real ε."""
+
+    @property
+    def bottom(self) -> float:
+        """A finite ε below which the profile holds nothing worth resolving."""
+        ...
+
+    @property
+    def top(self) -> float:
+        """A finite ε from which on the profile is constant, or as good as constant."""
+        ...
+
+    def delta(self, epsilon: npt.ArrayLike) -> Floats:
+        """δ at every ε of an array: in [0, 1], not increasing."""
+        ...
+
+
+@dataclass(frozen=True, eq=False)
+class Discrete:
+    """The profile of a discrete privacy loss: P[ℓ = ``losses[i]``] = ``masses[i]``, P[ℓ = ∞] = ``infinity``.
+
+    δ(ε) = P[ℓ = ∞] + Σ_i P[ℓ = ℓ_i] (1 − e^(ε − ℓ_i))₊. The losses are finite and strictly increasing. Masses may sum
+    to a little more than one; a sum below one would lose probability, so what is missing counts as infinite loss.
+    """
+
+    losses: Floats
+    masses: Floats
+    infinity: float
+    _above: Floats = field(init=False, repr=False)
+    _discounted: Floats = field(init=False, repr=False)
+
+    def __post_init__(self) -> None:
+        missing = max(0.0, 1.0 - self.infinity - math.fsum(self.masses))
+        object.__setattr__(self, "infinity", min(1.0, self.infinity + missing))
+        object.__setattr__(self, "_above", np.append(np.cumsum(self.masses[::-1])[::-1], 0.0))
+        object.__setattr__(self, "_discounted", np.append(_discounted_suffix_sums(self.losses, self.masses), 0.0))
+
+    @property
+    def bottom(self) -> float:
+        return float(self.losses[0])
+
+    @property
+    def top(self) -> float:
+        return float(self.losses[-1])
+
+    def delta(self, epsilon: npt.ArrayLike) -> Floats:
+        eps = np.asarray(epsilon, dtype=np.float64)
+        first = np.searchsorted(self.losses, eps, side="right")  # the first loss above ε
+        above = self._above[first]
+        nearest = self.losses[np.minimum(first, len(self.losses) - 1)]
+        exponent = np.minimum(eps - nearest, 0.0)
+        value = self.infinity + above * (1 + _SUMMATION) - np.exp(exponent) * self._discounted[first]
+        return np.clip(value, self.infinity, 1.0)
+
+
+def _discounted_suffix_sums(losses: Floats, masses: Floats) -> Floats:
+    """W_k = Σ_{j≥k} masses_j e^(ℓ_k − ℓ_j), by W_k = masses_k + e^(ℓ_k − ℓ_{k+1}) W_{k+1}: no overflow at any loss."""
+    gaps = np.diff(losses)
+    if len(gaps) and np.allclose(gaps, gaps[0], rtol=1e-9, atol=0.0):
+        # The decay uses the largest gap: W is subtracted from δ, so too small a W is the safe side.
+        return np.asarray(lfilter([1.0], [1.0, -math.exp(-float(gaps.max()))], masses[::-1])[::-1], dtype=np.float64)
+    sums = np.array(masses, dtype=np.float64)
+    decay = np.exp(-gaps)
+    for k in range(len(gaps) - 1, -1, -1):
+        sums[k] += decay[k] * sums[k + 1]
+    return sums
+
+
+def randomised_response(epsilon: float, delta: float = 0.0) -> Discrete:
+    """The pair that dominates every (ε, δ)-DP mechanism: randomised response, and infinite loss with probability δ."""
+    if epsilon == 0:
+        return Discrete(np.zeros(1), np.array([1.0 - delta]), delta)
+    likely = (1.0 - delta) / (1.0 + math.exp(-epsilon))
+    return Discrete(np.array([-epsilon, epsilon]), np.array([likely * math.exp(-epsilon), likely]), delta)
+
+
+@dataclass(frozen=True, eq=False)
+class FromRdp:
+    """The profile implied by an RDP curve: for every order α with ε(α) = r, and every real ε,
+
+    δ(ε) ≤ exp((α−1)(r − ε + log(1 − 1/α))) / α (Canonne, Kamath and Steinke 2020, Proposition 12), and
+    δ(ε) ≤ √(1 − e^(−r)) for ε ≥ 0 (Bretagnolle–Huber). Negative ε also go through the exchanged pair, whose curve is
+    the same.
+    """
+
+    orders: Floats
+    epsilons: Floats
+
+    @property
+    def bottom(self) -> float:
+        return -self.top
+
+    @property
+    def top(self) -> float:
+        # Where the best order gives δ = 1e-30.
+        usable = self.orders > 1
+        alpha, r = self.orders[usable], self.epsilons[usable]
+        return float(np.min(r + np.log1p(-1 / alpha) + (30 * math.log(10) - np.log(alpha)) / (alpha - 1)))
+
+    def delta(self, epsilon: npt.ArrayLike) -> Floats:
+        eps = np.asarray(epsilon, dtype=np.float64)
+        forward = self._tail(eps)
+        mirrored = -np.expm1(np.minimum(eps, 0.0)) + np.exp(np.minimum(eps, 0.0)) * self._tail(np.abs(eps))
+        return np.where(eps < 0, np.minimum(forward, mirrored), forward)
+
+    def _tail(self, eps: Floats) -> Floats:
+        usable = self.orders > 1
+        alpha, r = self.orders[usable], self.epsilons[usable]
+        best = np.full(eps.shape, 0.0)
+        for a, divergence in zip(alpha, r, strict=True):  # few orders, many ε
+            best = np.minimum(best, (a - 1) * (divergence - eps + math.log1p(-1 / a)) - math.log(a))
+        half = np.sqrt(-np.expm1(-np.min(self.epsilons)))
+        return np.where(eps >= 0, np.minimum(np.exp(best), half), np.exp(best))
+
+
+@dataclass(frozen=True, eq=False)
+class Supremum:
+    """The pointwise largest of several profiles: what bounds a run whose privacy depends on λ, at every λ."""
+
+    profiles: tuple[Profile, ...]
+
+    @property
+    def bottom(self) -> float:
+        return min(profile.bottom for profile in self.profiles)
+
+    @property
+    def top(self) -> float:
+        return max(profile.top for profile in self.profiles)
+
+    def delta(self, epsilon: npt.ArrayLike) -> Floats:
+        return np.asarray(np.max([profile.delta(epsilon) for profile in self.profiles], axis=0))
+
+
+@dataclass(frozen=True, eq=False)
+class Infimum:
+    """The pointwise smallest of several profiles of the same run: each is an upper bound, so this is one."""
+
+    profiles: tuple[Profile, ...]
+
+    @property
+    def bottom(self) -> float:
+        return min(profile.bottom for profile in self.profiles)
+
+    @property
+    def top(self) -> float:
+        return max(profile.top for profile in self.profiles)
+
+    def delta(self, epsilon: npt.ArrayLike) -> Floats:
+        return np.asarray(np.min([profile.delta(epsilon) for profile in self.profiles], axis=0))
+
+
+def epsilon_for(profile: Profile, delta: float) -> float:
+    """The smallest ε ≥ 0 with δ(ε) ≤ ``delta``, rounded up; infinite if there is none.
+
+    >>> round(epsilon_for(randomised_response(1.0), 0.0), 6)
+    1.0
+    """
+    return smallest(lambda eps: float(profile.delta(eps)), delta, top=profile.top)

@@ -1,0 +1,97 @@
+"""Verification: recompute a certificate from the event it states, and say which line is wrong, if any."""
+
+from __future__ import annotations
+
+import math
+import os
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import dp_accounting
+
+from dphypo import runs
+from dphypo.accounting.certificate import Certificate, issue
+from dphypo.accounting.guarantee import account
+from dphypo.accounting.serialize import event_from_dict
+from dphypo.band import Band
+
+_TOLERANCE = 1e-4  # relative: other versions and machines round differently
+_NOT_COMPARED = {"versions", "citation"}
+
+
+@dataclass(frozen=True)
+class Verification:
+    """What came of a verification: true if every line was confirmed."""
+
+    problems: tuple[str, ...]
+
+    def __bool__(self) -> bool:
+        return not self.problems
+
+    def __str__(self) -> str:
+        if self:
+            return "yes: every number of the certificate follows from its event, its law of T and its band"
+        return "no:\n" + "\n".join(f"  {problem}" for problem in self.problems)
+
+
+def verify(certificate: Certificate | str | os.PathLike[str]) -> Verification:
+    """Recompute a certificate, or the file that holds one, from its event, relation, law of T and band.
+
+    It confirms that the numbers follow from what is stated; that the event describes what was run is up to whoever
+    states it.
+    """
+    if not isinstance(certificate, Certificate):
+        if not Path(certificate).is_file():
+            raise FileNotFoundError(f"there is no certificate at {os.fspath(certificate)!r}")
+        certificate = Certificate.load(certificate)
+    document = certificate.to_dict()
+    try:
+        expected = _recompute(document).to_dict()
+    except (KeyError, TypeError, ValueError) as error:
+        return Verification((f"the certificate cannot be recomputed: {type(error).__name__}: {error}",))
+    return Verification(tuple(_differences(document, expected, "")))
+
+
+def _recompute(document: Mapping[str, Any]) -> Certificate:
+    law = {key: value for key, value in document["runs"].items() if key != "mean"}
+    guarantee = account(
+        [event_from_dict(event) for event in document["events"]],
+        runs.from_dict(law),
+        Band(document["band"]["c"], document["band"]["C"]),
+        relation=dp_accounting.NeighboringRelation[document["relation"]],
+        grid=document["grid"],
+    )
+    return issue(guarantee, document["delta"], document["public"])
+
+
+def _differences(found: Any, expected: Any, path: str) -> Iterator[str]:
+    """Every line that differs, numbers up to the tolerance."""
+    if isinstance(expected, Mapping):
+        if not isinstance(found, Mapping):
+            yield f"{path}: {found!r} should be an object"
+            return
+        for key in sorted({*expected, *found} - (_NOT_COMPARED if not path else set())):
+            line = f"{path}.{key}" if path else str(key)
+            if key not in found:
+                yield f"{line}: is missing"
+            elif key not in expected:
+                yield f"{line}: is not part of a certificate"
+            else:
+                yield from _differences(found[key], expected[key], line)
+    elif isinstance(expected, list):
+        if not isinstance(found, list) or len(found) != len(expected):
+            yield f"{path}: should be a list of {len(expected)}"
+            return
+        for index, (one, other) in enumerate(zip(found, expected, strict=True)):
+            yield from _differences(one, other, f"{path}[{index}]")
+    elif not _same(found, expected):
+        yield f"{path}: the certificate says {found!r}, recomputed it is {expected!r}"
+
+
+def _same(found: Any, expected: Any) -> bool:
+    numbers = (int, float)
+    if isinstance(found, numbers) and isinstance(expected, numbers) and not isinstance(found, bool):
+        return math.isclose(found, expected, rel_tol=_TOLERANCE, abs_tol=1e-9)
+    return bool(found == expected)

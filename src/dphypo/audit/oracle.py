@@ -1,0 +1,115 @@
+"""The exact oracle: on a small discrete world, the true δ of a search under the worst policy, by dynamic programming.
+
+A world has finitely many λ with prior masses and a law over finitely many ranked outcomes for each, on D and on D′.
+For an event E (a set of outcomes, ⊥ perhaps among them) the policy that knows the data, T and E can do no better than
+
+    V₀(b) = [b ∈ E],    V_k(b) = max over the band's extreme points π of Σ_λ π(λ) Σ_y M_λ(y) V_{k−1}(max(b, y)),
+
+so the largest A(E) is Σ_k P[T=k] V_k(⊥), and the smallest A′(E) is the same with minima. The true δ at ε is the
+maximum over all E of A(E) − e^ε A′(E). An outcome is a pair (λ, rank) in its own right, because λ is released.
+"""
+
+from __future__ import annotations
+
+import itertools
+from dataclasses import dataclass
+from functools import cached_property
+
+import numpy as np
+import numpy.typing as npt
+
+from dphypo.accounting.profiles import Discrete, Floats
+from dphypo.band import Band
+
+
+@dataclass(frozen=True, eq=False)
+class World:
+    """A search space of n λ with k ranked outcomes each, worst first.
+
+    Args:
+        prior: the prior masses of the λ, n numbers.
+        runs_on: P[outcome | λ] on D, an n × k array whose rows sum to one.
+        runs_on_neighbour: the same on D′.
+        ranks: the rank of each (λ, outcome) among all n·k of them: a permutation of 0 … n·k−1, as an n × k array.
+    """
+
+    prior: Floats
+    runs_on: Floats
+    runs_on_neighbour: Floats
+    ranks: npt.NDArray[np.int64]
+
+    def swapped(self) -> World:
+        """The same world with D and D′ exchanged."""
+        return World(self.prior, self.runs_on_neighbour, self.runs_on, self.ranks)
+
+    @cached_property
+    def profiles(self) -> tuple[list[Discrete], list[Discrete]]:
+        """The exact profile of one run, for each λ: from D to D′, and from D′ to D."""
+        forward = [_losses(p, q) for p, q in zip(self.runs_on, self.runs_on_neighbour, strict=True)]
+        reverse = [_losses(q, p) for p, q in zip(self.runs_on, self.runs_on_neighbour, strict=True)]
+        return forward, reverse
+
+
+def _losses(p: Floats, q: Floats) -> Discrete:
+    used = p > 0
+    finite = used & (q > 0)
+    losses, where = np.unique(np.log(p[finite] / q[finite]), return_inverse=True)
+    if len(losses) == 0:
+        return Discrete(np.zeros(1), np.zeros(1), 1.0)
+    masses = np.bincount(where, weights=p[finite], minlength=len(losses))
+    return Discrete(losses, masses, float(p[used & ~finite].sum()))
+
+
+def extreme_points(prior: Floats, band: Band) -> Floats:
+    """The extreme points of {π: c ≤ π/π₀ ≤ C, Σπ = 1}: every cell at c or C but for one that takes the remainder."""
+    if band.c == band.C:
+        return prior[None, :]
+    points = []
+    for rest in range(len(prior)):
+        others = [i for i in range(len(prior)) if i != rest]
+        for sides in itertools.product((band.c, band.C), repeat=len(others)):
+            point = np.zeros(len(prior))
+            point[others] = np.array(sides) * prior[others]
+            point[rest] = 1.0 - point.sum()
+            if band.c * prior[rest] - 1e-15 <= point[rest] <= band.C * prior[rest] + 1e-15:
+                points.append(point)
+    return np.unique(np.array(points), axis=0)
+
+
+def exact_delta(world: World, pmf: Floats, band: Band, epsilons: npt.ArrayLike) -> Floats:
+    """The true δ of the search from D to D′ at each ε, over all events and all policies that keep the band.
+
+    Args:
+        world: the world.
+        pmf: P[T = k] for k = 0, 1, …, K.
+        band: the band (c, C).
+        epsilons: the ε at which δ is wanted; negative ones are allowed.
+    """
+    eps = np.atleast_1d(np.asarray(epsilons, dtype=np.float64))
+    most = _probabilities(world.prior, world.runs_on, world.ranks, pmf, band, np.max)
+    least = _probabilities(world.prior, world.runs_on_neighbour, world.ranks, pmf, band, np.min)
+    return np.asarray(np.max(most[:, None] - np.exp(eps)[None, :] * least[:, None], axis=0))
+
+
+def _probabilities(
+    prior: Floats, runs_on: Floats, ranks: npt.NDArray[np.int64], pmf: Floats, band: Band, best: np.ufunc | object
+) -> Floats:
+    """A(E) for every event E at once, events being the subsets of {⊥, 0, …, n·k−1}, under the best or worst policy."""
+    outcomes = ranks.size
+    events = (np.arange(2 ** (outcomes + 1))[:, None] >> np.arange(outcomes + 1)) & 1  # column 0 is ⊥
+    values = events.astype(np.float64)  # V₀(b), b = ⊥ or a rank (shifted by one)
+    corners = extreme_points(prior, band)
+    law = np.zeros((len(prior), outcomes))  # P[rank | λ]
+    np.put_along_axis(law, ranks, runs_on, axis=1)
+    below = np.concatenate([np.zeros((len(prior), 1)), np.cumsum(law, axis=1)], axis=1)  # P[rank ≤ b | λ]
+    total = pmf[0] * values[:, 0]
+    for k in range(1, len(pmf)):
+        # Σ_y law(λ, y) V(max(b, y)) = P[rank ≤ b] V(b) + Σ_{y > b} law(λ, y) V(y)
+        mass = values[:, None, 1:] * law[None, :, :]
+        above = np.concatenate(
+            [np.cumsum(mass[:, :, ::-1], axis=2)[:, :, ::-1], np.zeros((len(values), len(prior), 1))], axis=2
+        )
+        each = below[None, :, :] * values[:, None, :] + above
+        values = best(np.einsum("cl,elb->ceb", corners, each), axis=0)  # type: ignore[operator]
+        total = total + pmf[k] * values[:, 0]
+    return np.asarray(total)

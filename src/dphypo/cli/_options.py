@@ -1,0 +1,166 @@
+"""What the commands have in common: the options that describe a run and a search, and what they mean."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from enum import StrEnum
+from fractions import Fraction
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, TypeVar
+
+import typer
+
+if TYPE_CHECKING:
+    from dphypo.accounting.run import Event
+    from dphypo.band import Band
+    from dphypo.runs import Law
+
+
+class EventKind(StrEnum):
+    """What is known of one run."""
+
+    DP_SGD = "dp-sgd"
+    GAUSSIAN = "gaussian"
+    LAPLACE = "laplace"
+    ZCDP = "zcdp"
+    PURE = "pure"
+    RDP_FILE = "rdp-file"
+
+
+class RunsKind(StrEnum):
+    """The family of the law of T."""
+
+    GEOMETRIC = "geometric"
+    LOGARITHMIC = "logarithmic"
+    NEGATIVE_BINOMIAL = "negative-binomial"
+    POISSON = "poisson"
+
+
+def fraction(text: str) -> float:
+    """A number, or a ratio such as 256/60000."""
+    try:
+        return float(Fraction(text))
+    except (ValueError, ZeroDivisionError):
+        raise typer.BadParameter(f"{text!r} is not a number or a ratio such as 256/60000") from None
+
+
+Kind = Annotated[EventKind, typer.Option("--event", help="What one run is.")]
+NoiseMultiplier = Annotated[
+    float | None, typer.Option(help="Noise of one step, in sensitivities (dp-sgd, gaussian, laplace).")
+]
+SamplingRate = Annotated[
+    float | None,
+    typer.Option(parser=fraction, metavar="NUMBER", help="Poisson sampling rate (dp-sgd), such as 256/60000."),
+]
+Steps = Annotated[int, typer.Option(help="Steps of one run (dp-sgd, gaussian, laplace).")]
+Rho = Annotated[float | None, typer.Option(help="ρ of zero-concentrated DP (zcdp).")]
+RunEpsilon = Annotated[float | None, typer.Option(help="ε of one run (pure).")]
+RdpFile = Annotated[
+    Path | None, typer.Option(help='JSON file {"orders": [...], "epsilons": [...]} with the RDP curve of one run.')
+]
+Runs = Annotated[RunsKind, typer.Option(help="Law of the number of runs T.")]
+Shape = Annotated[float | None, typer.Option(help="Shape of the negative binomial.")]
+Mean = Annotated[float | None, typer.Option(help="Mean of T.")]
+Gamma = Annotated[float | None, typer.Option(help="Parameter γ of T, instead of its mean.")]
+Cap = Annotated[int | None, typer.Option(help="Largest T: the law is cut there and accounted as cut.")]
+BandOption = Annotated[
+    tuple[float, float], typer.Option("--band", help="The band c C; 1 1 is uniform search.", metavar="C_LOW C_HIGH")
+]
+Delta = Annotated[float, typer.Option(help="δ of the guarantee.")]
+AsJson = Annotated[bool, typer.Option("--json", help="Print JSON instead of a table.")]
+
+
+def event_of(
+    kind: EventKind,
+    noise_multiplier: float | None,
+    sampling_rate: float | None,
+    steps: int,
+    rho: float | None,
+    run_epsilon: float | None,
+    rdp_file: Path | None,
+) -> Event:
+    """The event that the options describe."""
+    import dp_accounting
+
+    from dphypo import _validate
+    from dphypo.accounting import PureDp
+
+    if kind in NOISY:
+        rate = _given(sampling_rate, "--sampling-rate", kind) if kind is EventKind.DP_SGD else 1.0
+        return noisy_event(kind, rate, steps)(_given(noise_multiplier, "--noise-multiplier", kind))
+    if kind is EventKind.ZCDP:
+        return dp_accounting.ZCDpEvent(_validate.non_negative(rho=_given(rho, "--rho", kind)))
+    if kind is EventKind.PURE:
+        return PureDp(_given(run_epsilon, "--run-epsilon", kind))
+    return _read_curve(_given(rdp_file, "--rdp-file", kind))
+
+
+NOISY = (EventKind.DP_SGD, EventKind.GAUSSIAN, EventKind.LAPLACE)
+
+
+def noisy_event(kind: EventKind, sampling_rate: float, steps: int) -> Callable[[float], Event]:
+    """The event as a function of its noise multiplier."""
+    import dp_accounting
+
+    from dphypo import _validate
+
+    _validate.within(0.0, 1.0, closed="right", sampling_rate=sampling_rate)
+    _validate.integer(at_least=1, steps=steps)
+
+    def event(noise_multiplier: float) -> Event:
+        _validate.positive(noise_multiplier=noise_multiplier)
+        mechanism = dp_accounting.LaplaceDpEvent if kind is EventKind.LAPLACE else dp_accounting.GaussianDpEvent
+        step = mechanism(noise_multiplier)
+        if kind is EventKind.DP_SGD:
+            step = dp_accounting.PoissonSampledDpEvent(sampling_rate, step)
+        return dp_accounting.SelfComposedDpEvent(step, steps)
+
+    return event
+
+
+def runs_of(kind: RunsKind, shape: float | None, mean: float | None, gamma: float | None, cap: int | None) -> Law:
+    """The law of T that the options describe."""
+    from dphypo import runs
+
+    if (mean is None) == (gamma is None):
+        raise typer.BadParameter("give one of --mean and --gamma")
+    law: Law
+    if kind is RunsKind.POISSON:
+        if mean is None:
+            raise typer.BadParameter("a Poisson law has no γ: give --mean")
+        law = runs.Poisson(mean)
+    elif kind is RunsKind.NEGATIVE_BINOMIAL:
+        law = runs.NegativeBinomial(_given(shape, "--shape", kind), mean=mean, gamma=gamma)
+    else:
+        family = runs.Geometric if kind is RunsKind.GEOMETRIC else runs.Logarithmic
+        law = family(mean=mean, gamma=gamma)
+    return law if cap is None else law.capped(cap)
+
+
+def band_of(band: tuple[float, float]) -> Band:
+    """The band that the option describes."""
+    from dphypo.band import Band
+
+    return Band(*band)
+
+
+_T = TypeVar("_T")
+
+
+def _given(value: _T | None, option: str, kind: StrEnum) -> _T:
+    if value is None:
+        raise typer.BadParameter(f"{kind} needs {option}")
+    return value
+
+
+def _read_curve(path: Path) -> Event:
+    from dphypo.accounting import RdpCurve
+
+    try:
+        data = json.loads(path.read_text(encoding="utf-8"))
+        return RdpCurve(data["orders"], data["epsilons"])
+    except OSError as error:
+        raise typer.BadParameter(f"{path} cannot be read: {error.strerror}") from None
+    except (json.JSONDecodeError, KeyError, TypeError):
+        raise typer.BadParameter(f'{path} is not an RDP curve: write {{"orders": [...], "epsilons": [...]}}') from None

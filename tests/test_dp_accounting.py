@@ -1,0 +1,107 @@
+"""The adapter to dp_accounting: these tests fail when a new version moves what it reaches into."""
+
+from __future__ import annotations
+
+import math
+
+import dp_accounting
+import numpy as np
+import pytest
+from dp_accounting.pld import PLDAccountant
+from dp_accounting.rdp import RdpAccountant
+
+from dphypo.accounting import UnaccountableError, _dp_accounting
+
+ADD = dp_accounting.NeighboringRelation.ADD_OR_REMOVE_ONE
+REPLACE = dp_accounting.NeighboringRelation.REPLACE_ONE
+DP_SGD = dp_accounting.SelfComposedDpEvent(
+    dp_accounting.PoissonSampledDpEvent(0.01, dp_accounting.GaussianDpEvent(1.0)), 500
+)
+
+
+@pytest.mark.parametrize(
+    "event",
+    [
+        DP_SGD,
+        dp_accounting.GaussianDpEvent(2.0),
+        dp_accounting.LaplaceDpEvent(3.0),
+        dp_accounting.ComposedDpEvent([dp_accounting.GaussianDpEvent(2.0), dp_accounting.LaplaceDpEvent(3.0)]),
+    ],
+)
+def test_profiles_read_what_the_accountant_holds(event):
+    accountant = PLDAccountant(ADD, value_discretization_interval=1e-3)
+    accountant.compose(event)
+    known = _dp_accounting.compose(event, ADD)
+    assert known.remove is not None
+    assert known.add is not None
+    for epsilon in (0.0, 0.1, 0.5, 1.0):
+        ours = max(float(known.remove.delta(epsilon)), float(known.add.delta(epsilon)))
+        theirs = float(accountant.get_delta(epsilon))
+        assert theirs * (1 - 1e-9) <= ours <= theirs * (1 + 1e-6) + 1e-11
+
+
+def test_the_two_directions_of_a_subsampled_gaussian_differ_and_are_not_exchanged():
+    """Removing a record can have a loss without bound; adding one at most −log(1−q) a step."""
+    step = dp_accounting.PoissonSampledDpEvent(0.01, dp_accounting.GaussianDpEvent(1.0))
+    known = _dp_accounting.compose(step, ADD, 1e-4)
+    assert known.remove is not None
+    assert known.add is not None
+    assert float(known.remove.delta(0.05)) > 1e-4
+    assert float(known.add.delta(-math.log1p(-0.01) + 1e-3)) < 1e-12
+
+
+def test_the_rdp_curve_is_the_accountants():
+    accountant = RdpAccountant(neighboring_relation=ADD)
+    accountant.compose(DP_SGD)
+    known = _dp_accounting.compose(DP_SGD, ADD)
+    assert known.orders is not None
+    assert dp_accounting.rdp.compute_epsilon(known.orders, known.epsilons, 1e-5)[0] == accountant.get_epsilon(1e-5)
+    more = np.array([2.5, 7.7])
+    np.testing.assert_array_equal(_dp_accounting.rdp_at(DP_SGD, ADD, more), RdpAccountant(more).compose(DP_SGD)._rdp)
+
+
+def test_bins_of_negative_mass_are_rounded_up():
+    class Pmf:
+        _probs = np.array([0.5, -1e-6, 0.5])
+        _lower_loss, _discretization, _infinity_mass = -1, 0.5, 1e-9
+
+        def to_dense_pmf(self):
+            return self
+
+    clean = _dp_accounting._clean(Pmf())
+    assert (clean.masses >= 0).all()
+    assert clean.infinity == pytest.approx(2e-6 + 1e-9)
+    np.testing.assert_allclose(clean.losses, [-0.5, 0.0, 0.5])
+
+
+def test_an_event_that_only_the_rdp_accountant_knows_has_a_curve_and_no_losses():
+    known = _dp_accounting.compose(dp_accounting.ZCDpEvent(0.1), ADD)
+    assert known.remove is None
+    assert known.orders is not None
+
+
+@pytest.mark.parametrize(
+    ("event", "words"),
+    [
+        (dp_accounting.NonPrivateDpEvent(), "not private"),
+        (dp_accounting.GaussianDpEvent(0.0), "not private"),
+        (dp_accounting.UnsupportedDpEvent(), "cannot be accounted"),
+    ],
+)
+def test_what_cannot_be_accounted_says_so(event, words):
+    with pytest.raises(UnaccountableError, match=words):
+        _dp_accounting.compose(event, ADD)
+
+
+def test_a_relation_that_the_event_does_not_allow_is_named():
+    with pytest.raises(UnaccountableError, match="REPLACE_ONE"):
+        _dp_accounting.compose(dp_accounting.PoissonSampledDpEvent(0.1, dp_accounting.LaplaceDpEvent(1.0)), REPLACE)
+
+
+def test_pure_epsilon_is_known_for_laplace_and_its_compositions():
+    laplace = dp_accounting.LaplaceDpEvent(4.0)
+    assert _dp_accounting.pure_epsilon(laplace) == 0.25
+    assert _dp_accounting.pure_epsilon(dp_accounting.SelfComposedDpEvent(laplace, 3)) == 0.75
+    both = dp_accounting.ComposedDpEvent([laplace, dp_accounting.NoOpDpEvent(), laplace])
+    assert _dp_accounting.pure_epsilon(both) == 0.5
+    assert _dp_accounting.pure_epsilon(dp_accounting.GaussianDpEvent(1.0)) == math.inf
