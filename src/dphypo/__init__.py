@@ -18,6 +18,11 @@ if TYPE_CHECKING:
     from dphypo.mechanism import mechanism as mechanism
     from dphypo.release import Release as Release
     from dphypo.release import load_release as load_release
+    from dphypo.runs import Geometric as Geometric
+    from dphypo.runs import Logarithmic as Logarithmic
+    from dphypo.runs import NegativeBinomial as NegativeBinomial
+    from dphypo.runs import Pmf as Pmf
+    from dphypo.runs import Poisson as Poisson
     from dphypo.space import Space as Space
     from dphypo.study import Study as Study
 
@@ -34,6 +39,11 @@ _HOMES = {
     "mechanism": "dphypo.mechanism",
     "Release": "dphypo.release",
     "load_release": "dphypo.release",
+    "Geometric": "dphypo.runs",
+    "Logarithmic": "dphypo.runs",
+    "NegativeBinomial": "dphypo.runs",
+    "Pmf": "dphypo.runs",
+    "Poisson": "dphypo.runs",
     "Space": "dphypo.space",
     "Study": "dphypo.study",
 }

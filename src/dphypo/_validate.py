@@ -36,9 +36,7 @@ def number(**named: SupportsFloat) -> float:
     return result
 
 
-def within(
-    low: float, high: float, *, closed: str = "neither", why: str = "", **named: SupportsFloat
-) -> float:
+def within(low: float, high: float, *, closed: str = "neither", why: str = "", **named: SupportsFloat) -> float:
     """A number between ``low`` and ``high``; ``closed`` is "neither", "left", "right" or "both"."""
     name, value = _only(named)
     result = number(**{name: value})
@@ -110,4 +108,30 @@ def vector(*, length: int | None = None, **named: npt.ArrayLike) -> npt.NDArray[
     if not np.isfinite(result).all():
         where = int(np.flatnonzero(~np.isfinite(result))[0])
         raise ValueError(f"{name}[{where}] = {result[where]} is not finite: give finite numbers only")
+    return result
+
+
+def fractions(**named: npt.ArrayLike) -> npt.NDArray[np.float64]:
+    """Numbers in [0, 1], in an array of any shape (a single number too)."""
+    name, value = _only(named)
+    try:
+        result = np.asarray(value, dtype=np.float64)
+    except (TypeError, ValueError):
+        raise fail(name, value, "give numbers in [0, 1]") from None
+    wrong = ~((result >= 0) & (result <= 1))
+    if wrong.any():
+        raise fail(name, float(result[wrong][0]), "every number must lie in [0, 1]")
+    return result
+
+
+def counts(**named: npt.ArrayLike) -> npt.NDArray[np.float64]:
+    """Whole numbers in an array of any shape (a single number too), as floats."""
+    name, value = _only(named)
+    try:
+        result = np.asarray(value, dtype=np.float64)
+    except (TypeError, ValueError, OverflowError):
+        raise fail(name, value, "give whole numbers") from None
+    wrong = ~np.isfinite(result) | (result != np.floor(result))
+    if wrong.any():
+        raise fail(name, float(result[wrong][0]), "give whole numbers")
     return result
