@@ -7,7 +7,10 @@ version moves them.
 
 from __future__ import annotations
 
+import contextlib
+import logging
 import math
+from collections.abc import Iterator
 from dataclasses import dataclass
 
 import dp_accounting
@@ -101,10 +104,26 @@ def _rdp(
     event: dp_accounting.DpEvent, relation: dp_accounting.NeighboringRelation, orders: Floats | None
 ) -> tuple[Floats, Floats]:
     accountant = RdpAccountant(orders, relation)
-    accountant.compose(event)
+    with _without_remarks():
+        accountant.compose(event)
     epsilons = np.asarray(accountant._rdp, dtype=np.float64)
     # The accountant can return a divergence a rounding below zero.
     return np.asarray(accountant._orders, dtype=np.float64), np.where(epsilons < 0, 0.0, epsilons)
+
+
+@contextlib.contextmanager
+def _without_remarks() -> Iterator[None]:
+    """dp_accounting logs every order at which its series does not converge. Such an order is infinite: others count."""
+
+    def passes(record: logging.LogRecord) -> bool:
+        return not str(record.msg).startswith("_compute_log_a_frac failed to converge")
+
+    logger = logging.getLogger("absl")
+    logger.addFilter(passes)
+    try:
+        yield
+    finally:
+        logger.removeFilter(passes)
 
 
 def pure_epsilon(event: dp_accounting.DpEvent) -> float:
