@@ -50,9 +50,9 @@ class PoissonSums:
 
 def log_lower(count: int, z: Array) -> Array:
     """log Q(count, z): the logarithm of P[Poisson(z) < count]."""
-    head = special.gammaincc(count, z)
+    head: Array = special.gammaincc(count, z)
     with np.errstate(divide="ignore"):
-        out = np.log(head)
+        out: Array = np.log(head)
     if count > _MANY:
         deviations = (count - z) / math.sqrt(count)
         band = (deviations > 4) & (deviations < _WORTH)

@@ -13,13 +13,17 @@ Array = npt.NDArray[np.float64]
 
 # Coefficients of 1/z, 1/z³, … in Stirling's series of log Γ; six reach 1e-18 from z = 16 on.
 _STIRLING = (1 / 12, -1 / 360, 1 / 1260, -1 / 1680, 1 / 1188, -691 / 360360)
-_CHUNK = 2**20  # numbers held at once when a sum over many terms is taken for many arguments
+_CACHED = 2**13  # numbers worked on at once, so that they stay in the processor's cache
 
 
 def stirling_error(z: Array) -> Array:
     """log Γ(z) − [(z − ½) log z − z + ½ log 2π] for z ≥ 16."""
     inverse = 1 / z
-    return np.polyval(_STIRLING[::-1], inverse * inverse) * inverse
+    square = inverse * inverse
+    total = np.zeros_like(z)
+    for coefficient in reversed(_STIRLING):
+        total = total * square + coefficient
+    return total * inverse
 
 
 def log_gamma_ratio(z: npt.ArrayLike, d: float) -> Array:
@@ -47,7 +51,7 @@ def log_poisson_pmf(k: npt.ArrayLike, mean: npt.ArrayLike) -> Array:
 def log_polynomial(log_coefficients: Array, powers: Array, log_x: Array) -> Array:
     """log Σ_i exp(log_coefficients_i) x^powers_i; a power of 0 is 1 at x = 0 too."""
     flat = np.atleast_1d(log_x).reshape(-1, 1)
-    rows = max(1, _CHUNK // len(powers))
+    rows = max(1, _CACHED // len(powers))
     out = np.empty(len(flat))
     for start in range(0, len(flat), rows):
         block = slice(start, start + rows)
@@ -66,15 +70,18 @@ def log_sum_exp(terms: Array) -> Array:
     return np.asarray(total + anchor[..., 0])
 
 
-def log_power_series(t: Array, ratio: npt.ArrayLike) -> Array:
-    """log of 1 + r₀t + r₀r₁t² + … for 0 ≤ t ≤ 1 and the ratios given, by Horner's rule (all terms are positive)."""
-    ratios = np.asarray(ratio, dtype=np.float64)
-    total = np.ones_like(t)
-    # From the last factor: 1 + r₀t(1 + r₁t(1 + …)). Nothing overflows that the sum itself does not.
-    for factor in ratios[::-1]:
-        total *= factor * t
-        total += 1.0
-    return np.log(total)
+def log_power_series(t: Array, ratios: Array) -> Array:
+    """log of 1 + r₀t + r₀r₁t² + … for a one-dimensional array of 0 ≤ t ≤ 1; all terms are positive."""
+    if len(t) < 16:
+        return np.array([math.log1p(float(np.cumprod(ratios * point).sum())) for point in t])
+    coefficients = np.cumprod(ratios)[::-1]
+    total = np.zeros_like(t)
+    for start in range(0, len(t), _CACHED):
+        block, part = t[start : start + _CACHED], total[start : start + _CACHED]
+        for coefficient in coefficients:  # Horner's rule, in place
+            part += coefficient
+            part *= block
+    return np.log1p(total)
 
 
 def leading_ratios(ratio: Callable[[Array], Array]) -> Array:
