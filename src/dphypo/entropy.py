@@ -12,8 +12,9 @@ from __future__ import annotations
 
 import hashlib
 import os
+import threading
 from fractions import Fraction
-from typing import Protocol
+from typing import Protocol, runtime_checkable
 
 import numpy as np
 import numpy.typing as npt
@@ -21,6 +22,7 @@ import numpy.typing as npt
 from dphypo import _validate
 
 
+@runtime_checkable
 class Entropy(Protocol):
     """A source of random bytes."""
 
@@ -55,6 +57,10 @@ class System:
 
 SYSTEM = System()
 
+# Two threads that share a seeded source must not read the same block. One lock for all of them, so that a source
+# can still be pickled.
+_BLOCKS = threading.Lock()
+
 
 class Seeded:
     """A reproducible source, for simulation and tests. **Not private**: whoever knows the seed knows every draw.
@@ -71,23 +77,28 @@ class Seeded:
         self.seed = _validate.integer(seed=seed)
         self._key = hashlib.sha256(f"dphypo seed {self.seed}".encode()).digest()
         self._counter = 0
+        self._depth = 0
 
     def bytes(self, count: int) -> bytes:
         """SHAKE-256 of the key and the number of the call."""
-        self._counter += 1
-        return hashlib.shake_256(self._key + self._counter.to_bytes(16, "big")).digest(count)
+        with _BLOCKS:
+            self._counter += 1
+            block = self._key + self._counter.to_bytes(16, "big")
+        return hashlib.shake_256(block).digest(count)
 
     def child(self, label: str) -> Seeded:
         child = Seeded(self.seed)
         child._key = hashlib.sha256(self._key + label.encode()).digest()
+        child._depth = self._depth + 1
         return child
 
     def __repr__(self) -> str:
-        return f"Seeded({self.seed})"
+        return f"Seeded({self.seed}){'.child(...)' * self._depth}"
 
 
 def bits(count: int, entropy: Entropy) -> int:
     """A uniform integer of ``count`` bits."""
+    count = _validate.integer(at_least=0, count=count)
     size = (count + 7) // 8
     return int.from_bytes(entropy.bytes(size), "big") >> (8 * size - count)
 
@@ -102,11 +113,12 @@ def below(bound: int, entropy: Entropy) -> int:
             return value
 
 
-def bernoulli(probability: Fraction, entropy: Entropy) -> bool:
-    """True with exactly the given rational probability."""
+def bernoulli(probability: Fraction | float, entropy: Entropy) -> bool:
+    """True with exactly the given probability; a float is taken as the rational number it is."""
     if not 0 <= probability <= 1:
         raise _validate.fail("probability", probability, "it must lie in [0, 1]")
-    return below(probability.denominator, entropy) < probability.numerator
+    exact = Fraction(probability)
+    return below(exact.denominator, entropy) < exact.numerator
 
 
 def words(count: int, entropy: Entropy) -> npt.NDArray[np.uint64]:
@@ -116,4 +128,4 @@ def words(count: int, entropy: Entropy) -> npt.NDArray[np.uint64]:
 
 def uniforms(count: int, entropy: Entropy) -> npt.NDArray[np.float64]:
     """``count`` numbers in [0, 1): multiples of 2⁻⁵³, each equally likely."""
-    return (words(count, entropy) >> np.uint64(11)) * 2.0**-53
+    return (words(count, entropy) >> np.uint64(11)).astype(np.float64) * 2.0**-53

@@ -101,8 +101,10 @@ def _log_concave(weights: Weights, limit: int | None, peak: int) -> Iterator[Pie
     if limit is None or peak + right <= limit:
         start = peak + right
         yield Piece(start, _height(weights, start, peak), ratio=weights.ratio(start))
-    if peak - left >= weights.first:
-        start = peak - left
+    start = peak - left
+    if start == weights.first:
+        yield Piece(start, _height(weights, start, peak), length=1)
+    elif start > weights.first:
         yield Piece(start, _height(weights, start, peak), step=-1, ratio=1 / weights.ratio(start - 1))
 
 

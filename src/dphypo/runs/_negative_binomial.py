@@ -91,8 +91,8 @@ class NegativeBinomial:
     def pgf(self, x: npt.ArrayLike) -> Array:
         log_x, v = at_x(x)
         # y = 1 − (1−γ)x, by whichever form does not cancel.
-        near_one = np.log(self.gamma + (1 - self.gamma) * v)
-        log_y = np.where(v < 0.5, near_one, np.log1p(-(1 - self.gamma) * np.minimum(np.exp(log_x), 0.5)))
+        z = (1 - self.gamma) * np.exp(log_x)
+        log_y = np.where(z < 0.5, np.log1p(-np.minimum(z, 0.5)), np.log(self.gamma + (1 - self.gamma) * v))
         return like(self._rise(log_y), x)
 
     def _rise(self, log_y: Array) -> Array:
