@@ -38,7 +38,7 @@ class Data:
 
 
 def fit(data: Data) -> Hyperparameters:
-    """The most probable hyperparameters given ``data`` (the better of two starts)."""
+    """The most probable hyperparameters given ``data``."""
     width = data.features.shape[1]
     squares = (data.features[:, None, :] - data.features[None, :, :]) ** 2
     flat = np.ascontiguousarray(squares.reshape(-1, width).T)
@@ -50,18 +50,12 @@ def fit(data: Data) -> Hyperparameters:
         value, gradient = _negative_log_likelihood(logs, data, flat)
         return value + 0.5 * float(deviation @ deviation), gradient + deviation / spread
 
-    rough = centre.copy()
-    rough[1:-1] -= 1.0
-    rough[-1] -= 2.0
-    best = min(
-        (
-            minimize(loss, start, jac=True, method="L-BFGS-B", bounds=bounds, options={"maxiter": _ITERATIONS})
-            for start in (centre, rough)
-        ),
-        key=lambda result: float(result.fun),
-    )
-    logs = np.exp(best.x)
-    return Hyperparameters(float(logs[0]), tuple(float(scale) for scale in logs[1:-1]), float(logs[-1]))
+    # From the prior's centre alone: on landscapes of every kind in benchmarks/landscapes.py a second or third start
+    # found a better optimum in one fit of thirty, and doubled the time.
+    options = {"maxiter": _ITERATIONS}
+    best = minimize(loss, centre, jac=True, method="L-BFGS-B", bounds=bounds, options=options)
+    values = np.exp(best.x)
+    return Hyperparameters(float(values[0]), tuple(float(scale) for scale in values[1:-1]), float(values[-1]))
 
 
 def prior_mode(width: int) -> Hyperparameters:

@@ -96,7 +96,8 @@ class GaussianProcess:
 
     def _standard(self, candidates: Candidates | Grid, history: History, values: Array) -> tuple[Array, Array]:
         """The posterior of the values of mean 0 and deviation 1, from the last one where the history extends it."""
-        surrogate = advanced(self._memo.take(), history, self.units, self.hyperparameters)
-        result = surrogate.at(candidates.features, values)
+        features = candidates.features
+        surrogate = advanced(self._memo.take(), history, features, self.units, self.hyperparameters)
+        result = surrogate.at(features, values)
         self._memo.put(surrogate)
         return result

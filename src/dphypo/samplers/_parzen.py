@@ -54,8 +54,8 @@ class Parzen:
         Bergstra, Bardenet, Bengio, Kégl: Algorithms for hyper-parameter optimization, NeurIPS 2011.
     """
 
-    quantile: float = 0.2
-    width: float = 1.0
+    quantile: float = 0.25
+    width: float = 0.7
 
     def __post_init__(self) -> None:
         _validate.within(0.0, 1.0, quantile=self.quantile)

@@ -60,10 +60,16 @@ class Posterior:
             fresh /= pivot
             self._append(fresh, old)
 
+    def look_at(self, candidates: Array) -> None:
+        """The candidates that will be asked about: V is kept, and extended, only while they stay the same."""
+        if self._candidates is not None and not np.array_equal(self._candidates, candidates):
+            self._candidates = None
+
     def at(self, candidates: Array, scores: Array) -> tuple[Array, Array]:
         """Mean and deviation of the function at ``candidates``, given one (mean) score a row."""
         size = len(self)
-        if self._candidates is None or not np.array_equal(self._candidates, candidates):
+        self.look_at(candidates)
+        if self._candidates is None:
             self._solve(candidates)
         half = blas.dtrsv(self._factor, scores, lower=1)
         mean = self._solved[:, :size] @ half

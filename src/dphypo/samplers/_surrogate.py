@@ -48,8 +48,9 @@ class Surrogate:
             and np.array_equal(self.failed, history.failed[:fixed])
         )
 
-    def extend(self, history: History) -> None:
+    def extend(self, history: History, candidates: Array) -> None:
         """Each further run becomes a row of its own."""
+        self.posterior.look_at(candidates)
         old, rows = len(self.features), len(self.posterior)
         for features in history.features[old:]:
             self.posterior.extend(features)
@@ -58,12 +59,16 @@ class Surrogate:
 
 
 def advanced(
-    surrogate: Surrogate | None, history: History, units: Units, hyperparameters: Hyperparameters | None
+    surrogate: Surrogate | None,
+    history: History,
+    candidates: Array,
+    units: Units,
+    hyperparameters: Hyperparameters | None,
 ) -> Surrogate:
     """The surrogate for this history: the one given, extended, where that is right; else a new one."""
     if surrogate is None or not surrogate.holds(history) or not _may_extend(surrogate, history, hyperparameters):
         surrogate = _fitted(history, units) if hyperparameters is None else _fixed(history, units, hyperparameters)
-    surrogate.extend(history)
+    surrogate.extend(history, candidates)
     return surrogate
 
 
