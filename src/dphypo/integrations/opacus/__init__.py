@@ -1,5 +1,6 @@
 """DP-SGD through Opacus as a mechanism: :class:`DPSGD`, its scores, and its models as safetensors."""
 
+from dphypo.integrations._split import split_by_hash as split_by_hash
 from dphypo.integrations.opacus._check import UnfitModelError as UnfitModelError
 from dphypo.integrations.opacus._clipping import DivergedError as DivergedError
 from dphypo.integrations.opacus._clipping import GradSampleMode as GradSampleMode
@@ -9,4 +10,3 @@ from dphypo.integrations.opacus._saver import Safetensors as Safetensors
 from dphypo.integrations.opacus._score import PrivateAccuracy as PrivateAccuracy
 from dphypo.integrations.opacus._score import PrivateLoss as PrivateLoss
 from dphypo.integrations.opacus._score import PublicAccuracy as PublicAccuracy
-from dphypo.integrations.opacus._score import split_by_hash as split_by_hash

@@ -6,7 +6,7 @@ import contextlib
 import dataclasses
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import Any, ClassVar, cast
 
 import dp_accounting
 import torch
@@ -15,6 +15,7 @@ from torch.nn.functional import cross_entropy
 
 from dphypo import _validate
 from dphypo.band import Band
+from dphypo.integrations import _calibration
 from dphypo.integrations.opacus import _arguments, _check, _noise, _optimizer, _seeds
 from dphypo.integrations.opacus._clipping import GradSampleMode
 from dphypo.integrations.opacus._data import as_records
@@ -24,10 +25,8 @@ from dphypo.integrations.opacus._saver import Safetensors, remember
 from dphypo.integrations.opacus._score import PrivateScore, Score
 from dphypo.integrations.opacus._train import Descent, Schedule, fit
 from dphypo.mechanism import Outcome, Split
-
-if TYPE_CHECKING:
-    from dphypo.runs import Law
-    from dphypo.space import Space
+from dphypo.runs import Law
+from dphypo.space import Space
 
 
 @contextlib.contextmanager
@@ -160,7 +159,15 @@ class DPSGD:
         """A copy with other fields: ``mechanism.at(epochs=1, noise_multiplier=2.0)``."""
         return dataclasses.replace(self, **changes)
 
-    def calibrated(self, space: Space, runs: Law, band: Band | None = None, *, epsilon: float, delta: float) -> DPSGD:
+    def calibrated(
+        self,
+        space: Space,
+        runs: Law,
+        band: Band = Band(1, 1),  # noqa: B008 - a frozen value
+        *,
+        epsilon: float,
+        delta: float,
+    ) -> DPSGD:
         """A copy whose noise makes a whole search over ``space`` cost ε at δ, and no more.
 
         Where the space tunes the batch size or the epochs, each pair of them gets noise of its own, so that a search
@@ -172,15 +179,17 @@ class DPSGD:
             space, runs, band: as they will be given to :class:`dphypo.Study`.
             epsilon, delta: the guarantee of the search's release.
         """
-        table = _noise.calibrate(
-            _noise.settings_of(space, self._setting),
-            lambda setting, noise_multiplier: self._schedule_of(setting, noise_multiplier).event,
-            _noise.whole_runs(self.score_event, self.split, space),
+        found = _calibration.noise(
+            _calibration.kinds(space, self._kind),
+            space,
             runs,
-            Band(1.0, 1.0) if band is None else band,
+            band,
+            score_event=self.score_event,
+            split=self.split,
             epsilon=epsilon,
             delta=delta,
         )
+        table = NoiseTable(cast(dict[_noise.Setting, float], found))
         return dataclasses.replace(self, noise_multiplier=table)
 
     def __call__(self, params: Mapping[str, Any], *, seed: int) -> Outcome:
@@ -200,6 +209,10 @@ class DPSGD:
 
     def _setting(self, params: Mapping[str, Any]) -> _noise.Setting:
         return params.get("batch_size", self.batch_size), params.get("epochs", self.epochs)
+
+    def _kind(self, params: Mapping[str, Any]) -> _calibration.Kind:
+        setting = self._setting(params)
+        return _calibration.Kind(setting, lambda noise_multiplier: self._schedule_of(setting, noise_multiplier).event)
 
     def _schedule(self, params: Mapping[str, Any]) -> Schedule:
         setting = self._setting(params)

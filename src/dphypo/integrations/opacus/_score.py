@@ -10,14 +10,12 @@
 
 from __future__ import annotations
 
-import hashlib
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, Protocol, runtime_checkable
 
 import dp_accounting
 import numpy as np
-import numpy.typing as npt
 import torch
 from torch import nn
 from torch.nn.functional import cross_entropy
@@ -138,35 +136,6 @@ class PrivateLoss:
         total, _ = _sum(model, self.data, cut_off)
         assert self.records is not None
         return float(-(total + self.bound * self.noise_multiplier * _seeds.score(seed).normal()) / self.records)
-
-
-def split_by_hash(
-    inputs: npt.ArrayLike, targets: npt.ArrayLike, *, share: float = 0.2, key: str = ""
-) -> tuple[tuple[Any, Any], tuple[Any, Any]]:
-    """Set records apart for scoring by a hash of each record's own bytes: ``(train, held_out)``.
-
-    Where a record goes depends on that record and the key alone, not on its position or on the others: adding or
-    removing a record moves no other. That is what lets training and scoring cost the worse of the two, not the sum.
-    Equal records go to the same part.
-
-    Args:
-        inputs, targets: arrays with one row a record.
-        share: about how much to set apart.
-        key: another key gives another split.
-
-    >>> train, held_out = split_by_hash(np.arange(1000.0).reshape(-1, 1), np.zeros(1000), share=0.2)
-    >>> len(train[0]), len(held_out[0])
-    (778, 222)
-    """
-    share = _validate.within(0.0, 1.0, share=share)
-    first, second = np.asarray(inputs), np.asarray(targets)
-    salt = hashlib.sha256(key.encode()).digest()
-    values = [
-        int.from_bytes(hashlib.sha256(salt + row.tobytes() + b"|" + target.tobytes()).digest()[:8], "big")
-        for row, target in zip(first, second, strict=True)
-    ]
-    chosen = np.array(values, dtype=np.uint64) < np.uint64(share * 2.0**64)
-    return (first[~chosen], second[~chosen]), (first[chosen], second[chosen])
 
 
 def _declare(score: PrivateAccuracy | PrivateLoss) -> None:

@@ -12,24 +12,17 @@ of the seed count. Neither generator is cryptographic: the guarantee assumes tha
 from __future__ import annotations
 
 import contextlib
-import hashlib
 from collections.abc import Iterator
 
 import numpy as np
 import torch
 
+from dphypo.integrations import _streams
+
 # Layout of a CPU generator's state: seed, (left, seeded), next, the twister's 624 words, then cached normals.
 _STATE_BYTES = 5056
 _FIRST_WORD = 3
 _WORDS = 624
-
-
-def _digest(seed: int, purpose: str, count: int) -> bytes:
-    return hashlib.shake_256(f"dphypo.integrations.opacus {purpose} {seed}".encode()).digest(count)
-
-
-def _philox(seed: int, purpose: str) -> np.random.Generator:
-    return np.random.Generator(np.random.Philox(key=int.from_bytes(_digest(seed, purpose, 16), "big")))
 
 
 def sampling(seed: int) -> np.random.Generator:
@@ -38,12 +31,12 @@ def sampling(seed: int) -> np.random.Generator:
     >>> bool((sampling(7).random(3) == sampling(7).random(3)).all())
     True
     """
-    return _philox(seed, "sampling")
+    return _streams.philox(seed, "sampling")
 
 
 def score(seed: int) -> np.random.Generator:
     """The stream of the noise on a score."""
-    return _philox(seed, "score")
+    return _streams.philox(seed, "score")
 
 
 def noise(seed: int, device: torch.device) -> torch.Generator:
@@ -56,7 +49,7 @@ def noise(seed: int, device: torch.device) -> torch.Generator:
     False
     """
     generator = torch.Generator(device)
-    generator.manual_seed(int.from_bytes(_digest(seed, "noise", 8), "big") >> 1)
+    generator.manual_seed(int.from_bytes(_streams.digest(seed, "noise", 8), "big") >> 1)
     if device.type != "cpu":
         return generator  # CUDA's Philox takes all 64 bits of its seed
     state = np.frombuffer(generator.get_state().numpy().tobytes(), dtype="<u8").copy()
@@ -65,7 +58,7 @@ def noise(seed: int, device: torch.device) -> torch.Generator:
             f"PyTorch {torch.__version__} keeps {state.nbytes} bytes of generator state where {_STATE_BYTES} were "
             f"expected: this version of dphypo cannot seed it with more than 32 bits, and refuses to with fewer"
         )
-    state[_FIRST_WORD : _FIRST_WORD + _WORDS] = np.frombuffer(_digest(seed, "twister", 4 * _WORDS), dtype="<u4")
+    state[_FIRST_WORD : _FIRST_WORD + _WORDS] = np.frombuffer(_streams.digest(seed, "twister", 4 * _WORDS), dtype="<u4")
     generator.set_state(torch.from_numpy(state.view(np.uint8)))
     return generator
 
@@ -75,5 +68,5 @@ def everything_else(seed: int, device: torch.device) -> Iterator[None]:
     """Seed PyTorch's global generators (initial weights, dropout) and put them back as they were."""
     devices = [device] if device.type == "cuda" else []
     with torch.random.fork_rng(devices=devices):
-        torch.manual_seed(int.from_bytes(_digest(seed, "everything else", 8), "big") >> 1)
+        torch.manual_seed(int.from_bytes(_streams.digest(seed, "everything else", 8), "big") >> 1)
         yield
