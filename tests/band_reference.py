@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-from fractions import Fraction
 
 import cvxpy as cp
 import numpy as np
@@ -14,18 +13,23 @@ RULES = [L2(), KL(), Mixed(0.0), Mixed(0.05), Mixed(1.0), Mixed(1e4), Greedy()]
 BANDS = [(0.75, 2.0), (0.5, 4.0), (0.995, 2.0), (0.01, 1.01), (1e-3, 1e3), (1 - 1e-6, 1 + 1e-6)]
 
 
+def whole(x):
+    """A float times 2^1080, exactly: a whole number."""
+    numerator, denominator = float(x).as_integer_ratio()
+    return (numerator << 1080) // denominator
+
+
 def assert_in_band(masses, c, C, prior=None):
     """c p_i ≤ f_i ≤ C p_i in exact arithmetic, for p as given and as normalised, and the masses sum to one."""
-    exact = [Fraction(f) for f in masses.tolist()]
-    size = len(exact)
     assert masses.dtype == np.float64
     assert abs(math.fsum(masses) - 1) <= 2.0**-40
-    given = [Fraction(1, size)] * size if prior is None else [Fraction(p) for p in np.asarray(prior).tolist()]
-    low, high = Fraction(c), Fraction(C)
-    total, whole = sum(exact), sum(given)
+    exact = [whole(f) for f in masses]
+    given = [1] * len(exact) if prior is None else [whole(p) for p in prior]
+    one = len(exact) if prior is None else whole(1)  # what ``given`` would sum to without its rounding
+    low, high, total = whole(c), whole(C), sum(given)
     for f, p in zip(exact, given, strict=True):
-        assert low * p <= f <= high * p or (prior is None and c == C == 1)
-        assert low * p * total <= f * whole <= high * p * total
+        assert low * p <= f * one <= high * p or (prior is None and c == C == 1)  # 1/N is not always a float
+        assert low * p * sum(exact) <= f * total * whole(1) <= high * p * sum(exact)
 
 
 def zoo(size, seed=0):
@@ -60,6 +64,7 @@ def priors(size, seed=0):
 
 def objective(rule, target, masses, prior, base):
     """What a rule minimises."""
+    scores = target if base is None else target / base
     base = prior if base is None else base
     with np.errstate(divide="ignore"):
         divergence = np.sum(target * np.log(target / masses, where=target > 0, out=np.zeros_like(target)))
@@ -72,11 +77,12 @@ def objective(rule, target, masses, prior, base):
         case Mixed(nu):
             return distance + nu * divergence
         case Greedy():
-            return -float(masses @ target)
+            return -float(masses @ scores)
 
 
 def solve(rule, target, c, C, prior, base):
     """The same problem by cvxpy with Clarabel, in the ratios f_i / p_i; None if it gives up."""
+    scores = target if base is None else target / base
     base = prior if base is None else base
     ratios = cp.Variable(len(target))
     seen = target > 0
@@ -90,7 +96,7 @@ def solve(rule, target, c, C, prior, base):
         case Mixed(nu):
             wanted = distance + nu * divergence
         case Greedy():
-            wanted = -(target * prior) @ ratios
+            wanted = -(scores * prior) @ ratios
     problem = cp.Problem(cp.Minimize(wanted), [ratios >= c, ratios <= C, prior @ ratios == 1])
     problem.solve(solver=cp.CLARABEL, tol_gap_abs=1e-10, tol_gap_rel=1e-10, tol_feas=1e-10)
     return np.asarray(ratios.value) * prior if problem.status == cp.OPTIMAL else None

@@ -6,7 +6,7 @@ from fractions import Fraction
 
 import numpy as np
 import pytest
-from band_reference import BANDS, RULES, priors, zoo
+from band_reference import BANDS, RULES, assert_in_band, priors, zoo
 from scipy import stats
 
 from dphypo.band import Band, Greedy, _draw
@@ -97,12 +97,33 @@ def test_a_draw_repeats_with_its_seed():
         ([0.6, 0.4], [0.25, 0.75]),  # above C for this prior
         ([0.4, 0.5], None),  # does not sum to 1
         ([0.5, 0.5 + 2e-12], None),
+        ([1.7e308, 1.7e308], None),
+        ([0.5, 0.5], [1.0, 5e-324]),
         ([2 / 3, 1 / 3], [1 / 3, 2 / 3]),  # on the limits, where rounding decides
+        ([0.25 * (1 - 2.0**-45), 1 - 0.25 * (1 - 2.0**-45)], None),  # just below c
+        ([0.5 * (1 + 2.0**-45), *[(1 - 0.5 * (1 + 2.0**-45)) / 3] * 3], None),  # just above C
     ],
 )
 def test_masses_outside_the_band_are_refused(masses, prior):
     with pytest.raises(ValueError, match=r"masses are not in Band\(c=0.5, C=2.0\)"):
         Band(0.5, 2.0).draw(masses, SYSTEM, prior)
+
+
+def test_what_passes_the_check_is_in_the_band_however_the_sums_are_rounded():
+    rng = np.random.default_rng(5)
+    passed = refused = 0
+    for _ in range(2000):
+        prior, c, C = rng.dirichlet(np.ones(4)), rng.uniform(0.2, 0.9), rng.uniform(1.2, 4)
+        ratios = np.array([c * (1 + 2.0 ** rng.uniform(-41, -35)), C * (1 - 2.0 ** rng.uniform(-41, -35)), 1.0, 1.0])
+        ratios[2:] = (1 - prior[:2] @ ratios[:2]) / prior[2:].sum()
+        masses = prior * ratios * (1 + rng.uniform(-1, 1) * 2.0**-40)
+        prior *= 1 + rng.uniform(-1, 1) * 2.0**-40
+        if not _draw.within(masses, prior, c, C):
+            refused += 1
+            continue
+        passed += 1
+        assert_in_band(masses, c, C, prior)
+    assert min(passed, refused) > 200
 
 
 def test_only_the_prior_is_in_the_band_without_room():

@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 from band_reference import BANDS, RULES, assert_in_band, objective, priors, solve, zoo
 
-from dphypo.band import KL, L2, Band, Greedy, Mixed
+from dphypo.band import KL, L2, Band, Greedy, Mixed, _problem
 
 SIZES = [1, 2, 3, 24]
 
@@ -46,7 +46,8 @@ def test_optimality_conditions_hold(rule):
         if norm < 1e-9:
             continue  # the target lies in the band
         if isinstance(rule, Greedy):
-            gradient, slack = -weights[large] / weights.max(), 0.0
+            scores = weights[large] / weights.max() / (1.0 if base is None else measure)
+            gradient, slack = -scores, 1e-12 * scores  # cells may tie but for rounding
         elif isinstance(rule, KL):
             gradient, slack = -target / f, 1e-9 * target / f + 1e-100  # what is less counts as a trace
         else:
@@ -100,22 +101,23 @@ def test_mixed_without_penalty_is_l2_and_with_a_large_one_kl():
     rng = np.random.default_rng(3)
     weights, prior = rng.random(200) ** 4, rng.dirichlet(np.ones(200))
     for base in (None, np.ones(200)):
-        np.testing.assert_array_equal(
-            band.project(weights, prior, Mixed(0.0), base), band.project(weights, prior, L2(), base)
+        np.testing.assert_allclose(
+            band.project(weights, prior, Mixed(0.0), base), band.project(weights, prior, L2(), base), rtol=1e-12
         )
         np.testing.assert_allclose(
             band.project(weights, prior, Mixed(1e9), base), band.project(weights, prior, KL()), rtol=1e-6
         )
 
 
-def test_base_changes_l2_and_mixed_only_and_its_scale_mixed_only():
+def test_the_base_measure_matters_to_all_but_kl_and_its_scale_to_mixed_only():
     band = Band(0.5, 3)
     rng = np.random.default_rng(4)
     weights, prior, base = rng.random(50), rng.dirichlet(np.ones(50)), rng.random(50) + 0.1
     for rule in RULES:
         plain, based = band.project(weights, prior, rule), band.project(weights, prior, rule, base)
-        assert np.allclose(plain, based, rtol=1e-9) == isinstance(rule, (KL, Greedy))
-        np.testing.assert_allclose(band.project(weights, prior, rule, prior), plain, rtol=1e-9)
+        assert np.allclose(plain, based, rtol=1e-9) == isinstance(rule, KL)
+        default = np.ones(50) if isinstance(rule, Greedy) else prior
+        np.testing.assert_allclose(band.project(weights, prior, rule, default), plain, rtol=1e-9)
         if getattr(rule, "nu", 0.0) == 0.0:
             np.testing.assert_allclose(band.project(weights, prior, rule, 100.0 * base), based, rtol=1e-9)
     # ‖·‖₂ falls by 10 when the base measure grows by 100, as if ν had grown by 10.
@@ -135,9 +137,27 @@ def test_greedy_closed_forms():
     np.testing.assert_allclose(masses, [0.5 / 3, 0.4, 1.0 / 3, 0.1], rtol=1e-9)
 
 
+def test_greedy_ranks_masses_by_density_when_it_knows_the_base_measure():
+    band, prior = Band(0.5, 2), np.array([0.1, 0.2, 0.3, 0.4])
+    np.testing.assert_allclose(band.project(prior, prior, Greedy(), prior), prior, rtol=1e-9)
+    masses = band.project(prior * np.array([4, 3, 2, 1]), prior, Greedy(), prior)
+    np.testing.assert_allclose(masses, [0.2, 0.4, 0.2, 0.2], rtol=1e-9)
+
+
 def test_kl_shares_what_is_left_among_cells_without_weight():
     masses = Band(0.5, 2).project([1, 0, 0], prior=[0.25, 0.5, 0.25], rule=KL())
     np.testing.assert_allclose(masses, [0.5, 1 / 3, 1 / 6], rtol=1e-9)
+
+
+def test_mixed_in_parts_is_mixed_at_once(monkeypatch):
+    rng = np.random.default_rng(6)
+    weights, prior, base = rng.random(95) ** 3, rng.dirichlet(np.ones(95)), rng.random(95) + 0.1
+    for given in ((None, None), (prior, base)):
+        at_once = Band(0.5, 3).project(weights, given[0], Mixed(0.3), given[1])
+        with monkeypatch.context() as patch:
+            patch.setattr(_problem, "PART", 10)
+            in_parts = Band(0.5, 3).project(weights, given[0], Mixed(0.3), given[1])
+        np.testing.assert_allclose(in_parts, at_once, rtol=1e-12)
 
 
 @pytest.mark.parametrize("nu", [-1.0, math.nan, math.inf])

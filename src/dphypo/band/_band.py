@@ -101,8 +101,8 @@ class Band:
             weights: non-negative, finite, not all zero; any scale.
             prior: prior masses p_i > 0 that sum to 1; by default all are 1/N, as for candidates drawn from the prior.
             rule: which density of the band to take; the paper's ℓ2 projection by default.
-            base: the measure μ_i > 0 of the cells that ``L2`` and ``Mixed`` integrate over; by default the prior. Use
-                ones for sums over cells.
+            base: the measure μ_i > 0 of the cells, which densities are relative to; by default the prior. Use ones for
+                the counting measure. ``KL`` does not depend on it; ``Greedy`` takes weights without it as scores.
 
         Raises:
             NoWeightError: every weight is zero.
@@ -112,16 +112,16 @@ class Band:
         array([0.25, 0.25, 0.5 ])
         """
         checked = _problem.checked_secret(weights=weights)
-        masses_0 = _problem.checked_prior(prior, len(checked))
+        prior_masses = _problem.checked_prior(prior, len(checked))
         low = max(self.c * (1.0 + _draw.NARROWING), 1.0 / RATIO_LIMIT)
         high = min(self.C * (1.0 - _draw.NARROWING), RATIO_LIMIT)
-        problem = _problem.problem(checked, masses_0, base, low, high)
+        problem = _problem.problem(checked, prior_masses, base, low, high)
         if low > 1.0 - _draw.MARGIN or high < 1.0 + _draw.MARGIN:
-            return np.array(np.broadcast_to(masses_0, checked.shape))
-        masses = np.asarray(rule.ratios(problem) * masses_0, dtype=np.float64)
-        if not isinstance(masses_0, float):
-            masses = np.where(masses_0 < TINY, masses_0, masses)
-        if masses.shape != checked.shape or not _draw.within(masses, masses_0, self.c, self.C):
+            return np.array(np.broadcast_to(prior_masses, checked.shape))
+        masses = np.asarray(rule.ratios(problem) * prior_masses, dtype=np.float64)
+        if not isinstance(prior_masses, float):
+            masses = np.where(prior_masses < TINY, prior_masses, masses)
+        if masses.shape != checked.shape or not _draw.within(masses, prior_masses, self.c, self.C):
             raise RuntimeError(f"{rule!r} left the band after rounding: an error in that rule; nothing was drawn")
         return masses
 

@@ -24,12 +24,13 @@ def within(masses: Array, prior: Array | float, c: float, C: float) -> bool:
     Also, then, c p_i ≤ f_i ≤ C p_i for the floats themselves. One number for ``prior`` means p̂_i = 1/N. False may mean
     only that the masses are too close to a limit to tell; :meth:`Band.project` stays clear of it.
     """
-    if not abs(float(masses.sum()) - 1.0) <= SUM_TOLERANCE:
+    if not (masses.max() <= 2.0 and abs(float(masses.sum()) - 1.0) <= SUM_TOLERANCE):
         return False
     if isinstance(prior, float):
         least, greatest = float(masses.min()) * len(masses), float(masses.max()) * len(masses)
     else:
-        ratios = masses / prior
+        with np.errstate(over="ignore"):
+            ratios = masses / prior
         least, greatest = float(ratios.min()), float(ratios.max())
     if c * (1.0 + MARGIN) <= least and greatest <= C * (1.0 - MARGIN):
         return True

@@ -17,6 +17,9 @@ class Greedy:
     rest is at c. Going down the weights, the one at which that mass is reached is the boundary: its cells share what
     is left in proportion to their prior masses, so the result does not depend on the order of the candidates.
 
+    Without a base measure the weights are scores. With one they are masses, as for the other rules, and cells are
+    ranked by their density w_i / μ_i: give the prior masses as ``base`` when the weights are masses on unequal cells.
+
     >>> from dphypo.band import Band
     >>> Band(0.5, 2).project([3, 1, 7, 2], rule=Greedy()).round(4)
     array([0.25 , 0.125, 0.5  , 0.125])
@@ -25,24 +28,24 @@ class Greedy:
     """
 
     def ratios(self, problem: Problem) -> Array:
-        """u_i = high above the boundary weight, low below it, and what is left on it."""
-        weights, low, high = problem.weights, problem.low, problem.high
-        above = (1.0 - low * problem.total(np.ones_like(weights))) / (high - low)
-        boundary = _weight_at(weights, problem.prior, above)
-        ratios = np.where(weights > boundary, high, low)
-        on = weights == boundary
+        """u_i = high above the boundary, low below it, and what is left on it."""
+        scores, low, high = problem.scores, problem.low, problem.high
+        above = (1.0 - low * problem.total(np.ones_like(scores))) / (high - low)
+        boundary = _score_at(scores, problem.prior, above)
+        ratios = np.where(scores > boundary, high, low)
+        on = scores == boundary
         # What the mass on the boundary has to make up, so that all sums to one; rounding alone can leave [low, high].
         short, held = 1.0 - problem.total(np.where(on, 0.0, ratios)), mass_of(problem.prior, on)
         ratios[on] = min(max(short / held, low), high) if held > 0 else low
         return ratios
 
 
-def _weight_at(weights: Array, prior: Array | float, mass: float) -> float:
-    """The greatest weight such that cells of it or more have at least this prior mass: a weighted quickselect."""
+def _score_at(scores: Array, prior: Array | float, mass: float) -> float:
+    """The greatest score such that cells of it or more have at least this prior mass: a weighted quickselect."""
     while True:
-        middle = len(weights) // 2
-        pivot = float(np.partition(weights, middle)[middle])
-        greater, less = weights > pivot, weights < pivot
+        middle = len(scores) // 2
+        pivot = float(np.partition(scores, middle)[middle])
+        greater, less = scores > pivot, scores < pivot
         if greater.any() and mass_of(prior, greater) >= mass:
             keep = greater
         elif not less.any() or mass_of(prior, ~less) >= mass:
@@ -50,5 +53,5 @@ def _weight_at(weights: Array, prior: Array | float, mass: float) -> float:
         else:
             mass -= mass_of(prior, ~less)
             keep = less
-        weights = weights[keep]
+        scores = scores[keep]
         prior = prior if isinstance(prior, float) else prior[keep]

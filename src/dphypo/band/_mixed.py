@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 from dataclasses import dataclass
 
 import numpy as np
@@ -13,7 +14,7 @@ from dphypo.band._problem import Array, Problem
 from dphypo.band._root import crossing
 
 GREATEST = 2.0**100  # for ν
-SMALLEST = 2.0**-200  # in place of a zero that would be divided by
+SMALLEST = 2.0**-200  # in place of a root of 0, which is that of a cell at the lower limit
 
 
 @dataclass(frozen=True)
@@ -70,72 +71,88 @@ class Mixed:
             return kappa - nu * norm, 1.0 - nu * steepness
 
         nearest, _ = family.norm(0.0)
-        size = math.sqrt(problem.total(target * (target / problem.base)))
-        kappa = crossing(
-            evaluate, nu * nearest, 0.0, nu * family.farthest(), tolerance=ROUNDING * nu * (nearest + size)
-        )
-        return family.solve(kappa)
+        tolerance = ROUNDING * nu * (nearest + family.size())
+        kappa = crossing(evaluate, nu * nearest, 0.0, nu * family.farthest(), tolerance)
+        x = family.solve(kappa)
+        return np.concatenate([_cells(part, kappa, x)[0] for part in family.parts])
 
 
 class _Family:
     """f(κ) for every κ ≥ 0, each search for x starting where the one before ended."""
 
     def __init__(self, problem: Problem) -> None:
-        self.problem = problem
-        self.x = 0.0
+        self.parts = problem.parts()
+        self.low, self.high = problem.low, problem.high
         self.greatest = float(problem.target.max())
         self.least = float(np.min(problem.base))
-        # Work space, kept because fresh memory every pass would cost more: b, √(b² + 4κmr), u unclipped and clipped.
-        self.b, self.root, self.free, self.kept = (np.empty_like(problem.target) for _ in range(4))
+        self.x = 0.0
 
-    def move(self, x: float, pull: Array) -> None:
-        """The cells at x, where pull_i = κ m_i r_i."""
-        problem, b, root, free = self.problem, self.b, self.root, self.free
-        np.add(problem.target, np.multiply(x, problem.base, out=b), out=b)
-        np.multiply(4.0, pull, out=root)
-        np.sqrt(np.add(root, np.multiply(b, b, out=free), out=root), out=root)
-        np.maximum(root, SMALLEST, out=root)  # 0 when b and pull are; such a cell is at the lower limit
-        # The positive root of u² − b u − pull without the cancellation of b + √(…) where b < 0.
-        np.add(np.abs(b, out=free), root, out=free)
-        np.divide(pull, free, out=free)
-        np.multiply(2.0, free, out=free)
-        np.add(free, np.maximum(b, 0.0, out=b), out=free)
-        free.clip(problem.low, problem.high, out=self.kept)
+    def sums(self, terms: Callable[[Problem], tuple[float, ...]]) -> tuple[float, ...]:
+        """The terms, each added up over the parts."""
+        return tuple(math.fsum(column) for column in zip(*map(terms, self.parts), strict=True))
 
-    def solve(self, kappa: float) -> Array:
-        """The ratios u of f(κ)."""
-        problem = self.problem
-        pull = kappa * (problem.base * problem.target)
+    def solve(self, kappa: float) -> float:
+        """The x for which f(κ) sums to one."""
+
+        def mass_and_rise(part: Problem, x: float) -> tuple[float, float]:
+            ratios, per_root = _cells(part, kappa, x)
+            # u′ = m u / √(b² + 4κmr) on the cells inside the band.
+            return part.total(ratios), part.total(part.base * ratios * per_root)
 
         def evaluate(x: float) -> tuple[float, float]:
-            self.move(x, pull)
-            # u′ = m u / √(b² + 4κmr) on the cells inside the band.
-            steepness = problem.base * self.kept / self.root * (self.free == self.kept)
-            return problem.total(self.kept) - 1.0, problem.total(steepness)
+            mass, rise = self.sums(lambda part: mass_and_rise(part, x))
+            return mass - 1.0, rise
 
         # A cell leaves low at x = (low − r)/m − κ r/low and reaches high at (high − r)/m − κ r/high.
-        first = (problem.low - self.greatest) / self.least - kappa * self.greatest / problem.low
-        self.x = crossing(evaluate, self.x, first, problem.high / self.least, tolerance=ROUNDING)
-        self.move(self.x, pull)
-        return self.kept
+        first = (self.low - self.greatest) / self.least - kappa * self.greatest / self.low
+        self.x = crossing(evaluate, self.x, first, self.high / self.least, ROUNDING)
+        return self.x
 
     def norm(self, kappa: float) -> tuple[float, float]:
-        """n(κ) = ‖f(κ) − π‖ and dn/dκ, by differentiating the quadratic and Σ p_i u_i = 1."""
-        problem = self.problem
-        target, base = problem.target, problem.base
-        ratios = self.solve(kappa)
-        gap = ratios - target
-        norm = math.sqrt(problem.total(gap * (gap / base)))
-        # √(b² + 4κmr) u′ = m (r + u x′) inside the band, the other cells stand still, and Σ p u′ = 0 gives x′.
-        inside = (self.free == ratios) / self.root
-        across = problem.total(base * ratios * inside)
+        """n(κ) = ‖f(κ) − π‖ and dn/dκ.
+
+        Inside the band √(b² + 4κmr) u′ = m (r + u x′), by differentiating the quadratic in κ; the other cells stand
+        still, and Σ p u′ = 0 gives x′.
+        """
+        x = self.solve(kappa)
+
+        def terms(part: Problem) -> tuple[float, ...]:
+            ratios, per_root = _cells(part, kappa, x)
+            gap, target = ratios - part.target, part.target
+            return (
+                part.total(gap * (gap / part.base)),
+                part.total(part.base * ratios * per_root),
+                part.total(part.base * target * per_root),
+                part.total(gap * ratios * per_root),
+                part.total(gap * target * per_root),
+            )
+
+        square, across, along, gap_across, gap_along = self.sums(terms)
+        norm = math.sqrt(square)
         if norm == 0.0 or across == 0.0:
             return norm, 0.0
-        drift = -problem.total(base * target * inside) / across
-        return norm, problem.total(gap * (target + ratios * drift) * inside) / norm
+        return norm, (gap_along - gap_across * along / across) / norm
+
+    def size(self) -> float:
+        """‖π‖."""
+        return math.sqrt(*self.sums(lambda part: (part.total(part.target * (part.target / part.base)),)))
 
     def farthest(self) -> float:
         """A norm that no density of the band exceeds."""
-        problem = self.problem
-        gap = np.maximum(problem.target - problem.low, problem.high - problem.target)
-        return math.sqrt(problem.total(gap * (gap / problem.base)))
+
+        def terms(part: Problem) -> tuple[float]:
+            gap = np.maximum(part.target - part.low, part.high - part.target)
+            return (part.total(gap * (gap / part.base)),)
+
+        return math.sqrt(*self.sums(terms))
+
+
+def _cells(part: Problem, kappa: float, x: float) -> tuple[Array, Array]:
+    """The ratios u_i, and 1/√(b_i² + 4 κ m_i r_i) for those inside the band, 0 for those at a limit."""
+    b = part.target + x * part.base
+    pull = kappa * (part.base * part.target)
+    root = np.maximum(np.sqrt(b * b + 4.0 * pull), SMALLEST)
+    # The positive root of u² − b u − pull, without the cancellation of b + √(…) where b < 0.
+    free = 2.0 * pull / (np.abs(b) + root) + np.maximum(b, 0.0)
+    ratios = free.clip(part.low, part.high)
+    return ratios, (free == ratios) / root

@@ -7,7 +7,7 @@ cell, the masses sum to one when Σ p_i u_i = 1, and nothing depends on how smal
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Protocol, TypeAlias
 
 import numpy as np
@@ -25,6 +25,8 @@ SUM_TOLERANCE = 2.0**-40
 # the largest: no product or quotient of the rules then overflows, or loses digits to underflow.
 TINY = 2.0**-100
 
+PART = 2**15  # cells in a part: a few arrays of them fit the cache
+
 
 class NoWeightError(ValueError):
     """Every weight is zero: the sampler named no candidate at all."""
@@ -40,8 +42,8 @@ class NoWeightError(ValueError):
 class Problem:
     """One projection, as a :class:`Rule` sees it. It has no ``repr``: the weights come from the secret history."""
 
-    weights: Array
-    """What the sampler returned, as it returned it."""
+    scores: Array
+    """The weights as the sampler returned them; ∝ weights_i / μ_i if a base measure was given."""
     target: Array
     """r_i = π_i / p_i: the density π of the sampler relative to the prior."""
     prior: Array | float
@@ -60,6 +62,22 @@ class Problem:
         if isinstance(self.prior, float):
             return self.prior * float(values.sum())
         return float((self.prior * values).sum())
+
+    def parts(self) -> list[Problem]:
+        """The same cells in runs short enough for the processor's cache, for rules that pass over them many times."""
+        if len(self.target) <= PART:
+            return [self]
+        runs = [slice(start, start + PART) for start in range(0, len(self.target), PART)]
+        return [
+            replace(
+                self,
+                scores=self.scores[run],
+                target=self.target[run],
+                prior=self.prior if isinstance(self.prior, float) else self.prior[run],
+                base=self.base if isinstance(self.base, float) else self.base[run],
+            )
+            for run in runs
+        ]
 
 
 def mass_of(masses: Array | float, cells: Mask) -> float:
@@ -114,21 +132,22 @@ def problem(weights: Array, prior: Array | float, base: npt.ArrayLike | None, lo
     greatest = weights.max()
     if greatest == 0:
         raise NoWeightError
-    target = weights / greatest  # first, so that the sum of huge weights stays finite
+    scores, target = weights, weights / greatest  # first, so that the sum of huge weights stays finite
     divisor = prior
     if not isinstance(prior, float) and prior.min() < TINY:
         divisor, prior = np.maximum(prior, TINY), np.where(prior < TINY, 0.0, prior)
-    target /= target.sum() * divisor
     relative: Array | float = 1.0
     root = 1.0
     if base is not None:
         measure = _positive(base, "base", len(weights))
         largest = float(measure.max())
         relative = np.maximum(measure / largest, TINY)
+        scores = target / relative
         total = float(relative.sum())
         relative /= total * divisor
         root = math.sqrt(largest) * math.sqrt(total)
-    return Problem(weights, target, prior, relative, root, low, high)
+    target /= target.sum() * divisor
+    return Problem(scores, target, prior, relative, root, low, high)
 
 
 def _positive(values: npt.ArrayLike, name: str, length: int) -> Array:
