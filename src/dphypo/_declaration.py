@@ -7,6 +7,7 @@ from typing import Any
 
 from dphypo._refusals import ChangedStudy
 from dphypo.accounting import Certificate, Guarantee
+from dphypo.accounting.serialize import event_to_dict
 from dphypo.entropy import Entropy
 from dphypo.space import Space
 
@@ -22,7 +23,7 @@ def declare(space: Space, guarantee: Guarantee, maximize: bool, entropy: Entropy
         "space": space.to_dict(),
         "law of T": guarantee.runs.to_dict(),
         "band": [guarantee.band.c, guarantee.band.C],
-        "event": [repr(event) for event in guarantee.events],
+        "event": [event_to_dict(event) for event in guarantee.events],
         "relation": guarantee.relation.name,
         "direction": "maximize" if maximize else "minimize",
         "entropy": "private" if entropy.private else "seeded",

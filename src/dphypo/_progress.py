@@ -12,31 +12,29 @@ from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from dphypo.accounting import Guarantee
+    from dphypo.accounting import Certificate
     from dphypo.runs import Law
 
 _QUANTILES = (0.5, 0.9, 0.99)
 
 
-def cost(guarantee: Guarantee, delta: float, private: bool) -> str:
+def cost(certificate: Certificate, law: Law) -> str:
     """What a study will cost, in privacy and in compute. A function of public values: the same before and after.
 
-    >>> import dp_accounting
-    >>> from dphypo.accounting import account
+    >>> from dphypo.accounting import PureDp, account
     >>> from dphypo.runs import Geometric
-    >>> guarantee = account(dp_accounting.GaussianDpEvent(4.0), Geometric(mean=10))
-    >>> print(cost(guarantee, 1e-6, private=True))
-    Privacy: ε = ... at δ = 1e-06 for the whole search (... bound), whatever happens in it.
+    >>> law = Geometric(mean=10)
+    >>> print(cost(account(PureDp(0.25), law).certificate(1e-6), law))
+    Privacy: ε = ... at δ = 1e-06 for the whole search (profile bound), whatever happens in it.
     Compute: 10 runs expected; half of all studies make at most 7, 9 in 10 at most 22, 99 in 100 at most 44.
     """
-    law = guarantee.runs
-    if private:
+    if certificate.warning is None:
         privacy = (
-            f"Privacy: ε = {guarantee.epsilon(delta):.4g} at δ = {delta:g} for the whole search "
-            f"({guarantee.bound(delta)} bound), whatever happens in it."
+            f"Privacy: ε = {certificate.epsilon:.4g} at δ = {certificate.delta:g} for the whole search "
+            f"({certificate.document['bound']} bound), whatever happens in it."
         )
     else:
-        privacy = "Privacy: no guarantee: seeded. The draws can be repeated by whoever knows the seed."
+        privacy = f"Privacy: {certificate.warning}. Whoever knows the seed can repeat every draw."
     half, most, nearly_all = (law.quantile(q) for q in _QUANTILES)
     return (
         f"{privacy}\nCompute: {law.mean:.4g} runs expected; half of all studies make at most {half}, 9 in 10 at most "

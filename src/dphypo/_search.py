@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
 from dataclasses import replace
 from typing import Any
 
@@ -93,10 +92,10 @@ class Search:
 
     def withdraw(self) -> None:
         """An orderly stop is not a death: what was given out will be given out again, the attempt not counted."""
-        with contextlib.suppress(Exception):
-            for trial in self._handed.values():
-                if trial.number not in self.record().results:
-                    self._journal.attempted(replace(trial, attempts=max(trial.attempts - 1, 0)))
+        handed, self._handed = self._handed, {}
+        for trial in handed.values():
+            if trial.number not in self.record().results:
+                self._journal.attempted(replace(trial, attempts=max(trial.attempts - 1, 0)))
 
     def close(self) -> None:
         """Let other processes use the journal."""

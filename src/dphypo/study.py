@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import contextlib
 import logging
 import sys
 from collections.abc import Mapping
+from functools import cached_property
 from pathlib import Path
 from typing import Any
 
@@ -13,7 +15,7 @@ from dphypo._attempt import settle
 from dphypo._curator import Curator
 from dphypo._search import Search
 from dphypo._selection import best_of, ending
-from dphypo.accounting import Guarantee, account
+from dphypo.accounting import Certificate, Guarantee, account
 from dphypo.band import L2, Band, Rule
 from dphypo.entropy import SYSTEM, Entropy
 from dphypo.journal import Journal, Store, Trial, open_store
@@ -58,7 +60,7 @@ class Study:
     >>> space = dphypo.Space({"lr": loguniform(1e-3, 1)})
     >>> study = dphypo.Study(space, train, Geometric(mean=10), delta=1e-6, journal=None)
     >>> round(study.guarantee.epsilon(1e-6), 1)
-    2.2
+    1.6
     >>> release = study.run(progress=False)
     >>> release.params == {"lr": release.model["weight"]}
     True
@@ -95,6 +97,11 @@ class Study:
         self._journal = Journal(open_store(journal), name)
         self._search = Search(self._journal, declaration, runs, policy, entropy, self._sign)
 
+    @cached_property
+    def _certificate(self) -> Certificate:
+        """A function of public values: made before the search or after, it is the same."""
+        return _declaration.certify(self.guarantee, self._delta, self._space, self._entropy)
+
     def run(self, workers: int = 1, progress: bool = True, start_method: str = "spawn", **options: object) -> Release:
         """Framework 1: make T runs and release the best. A study that was interrupted goes on where it was.
 
@@ -111,12 +118,13 @@ class Study:
         _refusals.refuse_options(options)
         workers = _validate.integer(at_least=1, workers=workers)
         if progress:
-            print(_progress.cost(self.guarantee, self._delta, self._entropy.private), file=sys.stderr)
+            print(_progress.cost(self._certificate, self.guarantee.runs), file=sys.stderr)
         search = self._search
         try:
             record = search.record()  # T was drawn and committed when the journal began
             if record.released:
                 return self._released()
+            search.withdraw()  # what ask gave out and was not told is made here
             log.info("the search starts, or goes on where it was")
             ticking = workers == 1 or start_method != "fork"
             with (
@@ -136,7 +144,8 @@ class Study:
                         one_more()
             return self.release()  # (x, q) from A with the highest q
         except BaseException:
-            search.withdraw()
+            with contextlib.suppress(Exception):  # a journal that cannot be written must not hide what went wrong
+                search.withdraw()
             raise
         finally:
             search.close()
@@ -167,8 +176,7 @@ class Study:
             raise _refusals.Unfinished
         if record.best != best_of(record, self._sign):
             raise RuntimeError("the journal contradicts itself about which run is best: nothing was released")
-        certificate = _declaration.certify(self.guarantee, self._delta, self._space, self._entropy)
-        self._journal.release(ending(record).name, _declaration.dumps(certificate))
+        self._journal.release(ending(record).name, _declaration.dumps(self._certificate))
         log.info("the release is made")
         return self._released()
 
