@@ -21,7 +21,7 @@ def main() -> None:
     print("band: projection into (0.75, 2) of softmax weights")
     for cells in (320, 2500):
         weights = _weights(cells)
-        peer = best_of(5, partial(_cvxopt, weights))
+        peer = best_of(20, partial(_cvxopt, weights))
         ours = best_of(200, partial(BAND.project, weights))
         difference = np.abs(BAND.project(weights) - _cvxopt(weights)).max() * cells
         goal = "  (target: at least 200)" if cells == 2500 else ""
