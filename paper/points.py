@@ -50,7 +50,7 @@ MNIST = Grid(np.logspace(-4, 1, 16), 0.3 * np.arange(1.0, 21.0))
 # 0 to 100 by 2" makes 51 values and R = 0 trains nothing: 2 to 100 makes the 50 it counts.
 CIFAR = Grid(np.logspace(-5, 0, 50), np.arange(2.0, 101.0, 2.0))
 
-# A coarser real grid of cells of the same one: every third η from the fourth on (at the first three nothing is learnt),
+# A coarser real grid of cells of the same one: every third η from the fifth on (below it nothing is learnt),
 # ten clipping norms, closer where the accuracy changes faster.
 CIFAR_COARSE = Grid(CIFAR.first[4::3], np.array([2.0, 4.0, 8.0, 14.0, 22.0, 32.0, 46.0, 62.0, 80.0, 100.0]))
 
