@@ -11,6 +11,7 @@ from dp_accounting.pld import PLDAccountant
 from dp_accounting.rdp import RdpAccountant
 
 from dphypo.accounting import UnaccountableError, _dp_accounting
+from dphypo.accounting.run import describe
 
 ADD = dp_accounting.NeighboringRelation.ADD_OR_REMOVE_ONE
 REPLACE = dp_accounting.NeighboringRelation.REPLACE_ONE
@@ -31,11 +32,9 @@ DP_SGD = dp_accounting.SelfComposedDpEvent(
 def test_profiles_read_what_the_accountant_holds(event):
     accountant = PLDAccountant(ADD, value_discretization_interval=1e-3)
     accountant.compose(event)
-    known = _dp_accounting.compose(event, ADD)
-    assert known.remove is not None
-    assert known.add is not None
+    remove, add = _dp_accounting.losses(event, ADD)
     for epsilon in (0.0, 0.1, 0.5, 1.0):
-        ours = max(float(known.remove.delta(epsilon)), float(known.add.delta(epsilon)))
+        ours = max(float(remove.delta(epsilon)), float(add.delta(epsilon)))
         theirs = float(accountant.get_delta(epsilon))
         assert theirs * (1 - 1e-9) <= ours <= theirs * (1 + 1e-6) + 1e-11
 
@@ -43,21 +42,20 @@ def test_profiles_read_what_the_accountant_holds(event):
 def test_the_two_directions_of_a_subsampled_gaussian_differ_and_are_not_exchanged():
     """Removing a record can have a loss without bound; adding one at most −log(1−q) a step."""
     step = dp_accounting.PoissonSampledDpEvent(0.01, dp_accounting.GaussianDpEvent(1.0))
-    known = _dp_accounting.compose(step, ADD, 1e-4)
-    assert known.remove is not None
-    assert known.add is not None
-    assert float(known.remove.delta(0.05)) > 1e-4
-    assert float(known.add.delta(-math.log1p(-0.01) + 1e-3)) < 1e-12
+    remove, add = _dp_accounting.losses(step, ADD, 1e-4)
+    assert float(remove.delta(0.05)) > 1e-4
+    assert float(add.delta(-math.log1p(-0.01) + 1e-3)) < 1e-12
 
 
 def test_the_rdp_curve_is_the_accountants():
     accountant = RdpAccountant(neighboring_relation=ADD)
     accountant.compose(DP_SGD)
-    known = _dp_accounting.compose(DP_SGD, ADD)
-    assert known.orders is not None
-    assert dp_accounting.rdp.compute_epsilon(known.orders, known.epsilons, 1e-5)[0] == accountant.get_epsilon(1e-5)
+    curve = _dp_accounting.curve(DP_SGD, ADD)
+    assert curve is not None
+    assert curve.epsilon(1e-5)[0] == accountant.get_epsilon(1e-5)
     more = np.array([2.5, 7.7])
-    np.testing.assert_array_equal(_dp_accounting.rdp_at(DP_SGD, ADD, more), RdpAccountant(more).compose(DP_SGD)._rdp)
+    assert curve.at is not None
+    np.testing.assert_array_equal(curve.at(more), RdpAccountant(more).compose(DP_SGD)._rdp)
 
 
 def test_bins_of_negative_mass_are_rounded_up():
@@ -75,9 +73,11 @@ def test_bins_of_negative_mass_are_rounded_up():
 
 
 def test_an_event_that_only_the_rdp_accountant_knows_has_a_curve_and_no_losses():
-    known = _dp_accounting.compose(dp_accounting.ZCDpEvent(0.1), ADD)
-    assert known.remove is None
-    assert known.orders is not None
+    event = dp_accounting.ZCDpEvent(0.1)
+    with pytest.raises(dp_accounting.UnsupportedEventError):
+        _dp_accounting.losses(event, ADD)
+    assert _dp_accounting.curve(event, ADD) is not None
+    assert not describe([event], ADD).has_losses
 
 
 @pytest.mark.parametrize(
@@ -90,12 +90,12 @@ def test_an_event_that_only_the_rdp_accountant_knows_has_a_curve_and_no_losses()
 )
 def test_what_cannot_be_accounted_says_so(event, words):
     with pytest.raises(UnaccountableError, match=words):
-        _dp_accounting.compose(event, ADD)
+        describe([event], ADD)
 
 
 def test_a_relation_that_the_event_does_not_allow_is_named():
     with pytest.raises(UnaccountableError, match="REPLACE_ONE"):
-        _dp_accounting.compose(dp_accounting.PoissonSampledDpEvent(0.1, dp_accounting.LaplaceDpEvent(1.0)), REPLACE)
+        describe([dp_accounting.PoissonSampledDpEvent(0.1, dp_accounting.LaplaceDpEvent(1.0))], REPLACE)
 
 
 def test_pure_epsilon_is_known_for_laplace_and_its_compositions():

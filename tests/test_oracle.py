@@ -10,8 +10,9 @@ from scipy.special import logsumexp
 from worlds import BANDS, attacked_world, pmf_of, random_law, random_world
 
 from dphypo.accounting import lemma2, phi, profile
+from dphypo.accounting.curve import Curve
 from dphypo.accounting.profile import SearchProfile
-from dphypo.accounting.profiles import FromRdp, Supremum
+from dphypo.accounting.profiles import Supremum
 from dphypo.accounting.renyi import renyi
 from dphypo.audit.oracle import World, exact_delta, extreme_points
 from dphypo.band import Band
@@ -73,10 +74,12 @@ def test_the_renyi_bounds_hold_on_small_worlds():
         if not np.isfinite(curve).all():
             continue
         search = search_of(world, law, band)
-        bound = renyi(ORDERS, np.maximum(curve, 0.0), search.phi, band, float(law.pgf(0.0)))
+        bound = renyi(Curve(ORDERS, np.maximum(curve, 0.0)), search.phi, band, float(law.pgf(0.0)))
+        if not np.isfinite(bound.epsilons).any():
+            continue  # a law with P[T = 1] = 0 can have an infinite ratio g(v)/g(τ(v))
         epsilons = EPSILONS[EPSILONS >= 0]
         exact = exact_delta(world, pmf_of(law), band, epsilons)
-        assert (FromRdp(ORDERS, bound).delta(epsilons) >= exact - 1e-12).all()
+        assert (bound.profile().delta(epsilons) >= exact - 1e-12).all()
         checked += 1
     assert checked > 20
 
@@ -132,9 +135,7 @@ MUTANTS = {
 @pytest.mark.parametrize("name", MUTANTS)
 def test_the_oracle_catches_a_broken_bound(name, monkeypatch):
     module, attribute, broken = MUTANTS[name]
-    monkeypatch.setattr(module if module is not None else __import__(__name__), attribute, broken)
-    if module is None:
-        monkeypatch.setitem(globals(), attribute, broken)
+    monkeypatch.setitem(globals() if module is None else vars(module), attribute, broken)
     assert max(shortfall(*case) for case in worlds(seed=1, count=60)) > 0.01
 
 

@@ -9,6 +9,17 @@ import importlib
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from dphypo.accounting import ApproximateDp as ApproximateDp
+    from dphypo.accounting import Calibration as Calibration
+    from dphypo.accounting import Certificate as Certificate
+    from dphypo.accounting import Guarantee as Guarantee
+    from dphypo.accounting import PureDp as PureDp
+    from dphypo.accounting import RdpCurve as RdpCurve
+    from dphypo.accounting import account as account
+    from dphypo.accounting import calibrate as calibrate
+    from dphypo.accounting import calibrate_band as calibrate_band
+    from dphypo.accounting import calibrate_mean as calibrate_mean
+    from dphypo.accounting import verify as verify
     from dphypo.band import KL as KL
     from dphypo.band import L2 as L2
     from dphypo.band import Band as Band
@@ -30,6 +41,17 @@ __version__ = "0.1.0"
 
 # Public name -> the module that defines it.
 _HOMES = {
+    "ApproximateDp": "dphypo.accounting",
+    "Calibration": "dphypo.accounting",
+    "Certificate": "dphypo.accounting",
+    "Guarantee": "dphypo.accounting",
+    "PureDp": "dphypo.accounting",
+    "RdpCurve": "dphypo.accounting",
+    "account": "dphypo.accounting",
+    "calibrate": "dphypo.accounting",
+    "calibrate_band": "dphypo.accounting",
+    "calibrate_mean": "dphypo.accounting",
+    "verify": "dphypo.accounting",
     "Band": "dphypo.band",
     "Greedy": "dphypo.band",
     "KL": "dphypo.band",

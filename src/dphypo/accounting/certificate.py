@@ -113,7 +113,7 @@ def issue(guarantee: Guarantee, delta: float, public: Mapping[str, object]) -> C
         "one_run": guarantee.one_run(delta),
         "events": [event_to_dict(event) for event in guarantee.events],
         "relation": guarantee.relation.name,
-        "runs": {**guarantee.runs.to_dict(), "mean": guarantee.runs.mean},
+        "runs": {"law": guarantee.runs.to_dict(), "mean": guarantee.runs.mean},
         "band": {"c": guarantee.band.c, "C": guarantee.band.C},
         "grid": guarantee.grid,
         "profile": {"epsilon": epsilons.tolist(), "delta": deltas.tolist()},

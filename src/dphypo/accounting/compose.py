@@ -37,7 +37,7 @@ def to_pld(searches: Sequence[SearchProfile], grid: float) -> PrivacyLossDistrib
 
 
 def _end(search: SearchProfile) -> float:
-    end = smallest(lambda eps: float(search.delta(eps)), _TAIL, top=search.top)
+    end = smallest(search.delta_at, _TAIL, top=search.top)
     return end if math.isfinite(end) else search.top
 
 
@@ -63,7 +63,7 @@ def _on_grid(search: SearchProfile, grid: float, count: int) -> Floats:
     value = np.convolve(one_run, mixed, mode="valid") * (1 + _SLACK) + certain
     epsilon = np.arange(-count, count + 1) * grid
     nothing = float(search.runs.pgf(0.0)) * -np.expm1(np.minimum(epsilon, 0.0))
-    return np.minimum(value + nothing, 1.0)
+    return np.asarray(np.minimum(value + nothing, 1.0))
 
 
 def _connect(delta: Floats, reverse: Floats, grid: float, count: int) -> pld_pmf.PLDPmf:

@@ -16,10 +16,11 @@ import numpy.typing as npt
 from dphypo import _validate
 from dphypo.accounting import _dp_accounting, paper
 from dphypo.accounting._search import smallest
+from dphypo.accounting.curve import Curve, largest
 from dphypo.accounting.profile import SearchProfile
-from dphypo.accounting.profiles import Floats, FromRdp
+from dphypo.accounting.profiles import Floats
 from dphypo.accounting.renyi import renyi
-from dphypo.accounting.run import Event, Run, describe, epsilon_of_rdp
+from dphypo.accounting.run import Event, Run, describe
 from dphypo.band import Band
 from dphypo.runs import Law
 
@@ -64,7 +65,7 @@ def account(
     ...     dp_accounting.PoissonSampledDpEvent(256 / 60_000, dp_accounting.GaussianDpEvent(0.71)), 2344)
     >>> guarantee = account(run, Geometric(mean=100), Band(0.75, 2))
     >>> round(guarantee.epsilon(1e-5), 2), guarantee.bound(1e-5)
-    (6.95, 'profile')
+    (6.94, 'profile')
     """
     if not isinstance(runs, Law):
         raise TypeError(f"runs = {runs!r} is not a law of T: give, for example, dphypo.Geometric(mean=10)")
@@ -73,7 +74,7 @@ def account(
     if not isinstance(relation, dp_accounting.NeighboringRelation):
         raise TypeError(f"relation = {relation!r} is not a dp_accounting.NeighboringRelation")
     events = tuple(event) if isinstance(event, (list, tuple)) else (event,)
-    return Guarantee(events, runs, band, relation, _validate.positive(grid=grid), describe(events, relation, grid))  # type: ignore[arg-type]
+    return Guarantee(events, runs, band, relation, _validate.positive(grid=grid), describe(events, relation, grid))
 
 
 @dataclass(frozen=True, eq=False)
@@ -103,29 +104,18 @@ class Guarantee:
         by_paper = paper.epsilon(self.run, self.runs, self.band, delta)
         if by_paper is not None:
             found["paper"] = by_paper
-        at_the_end = False
-        if self.run.orders is not None and self._renyi_curve is not None:
-            found["renyi"], order = epsilon_of_rdp(self.run.orders, self._renyi_curve, delta)
-            at_the_end = order == np.max(self.run.orders) and found["renyi"] > 0
-        found["profile"] = self._profile(delta)
-        if at_the_end and found["renyi"] <= min(found.values()):
-            warnings.warn(
-                f"the best Rényi order is the largest one given, {np.max(self.run.orders):g}: with larger orders in "
-                "the RdpCurve, ε would be smaller",
-                OrderWarning,
-                stacklevel=2,
-            )
+        if self._renyi is not None:
+            found["renyi"] = self._renyi.epsilon(delta)[0]
+        found["profile"] = self.profile_epsilon(delta)
+        self._warn_of_the_last_order(found, delta)
         return found
 
     def delta(self, epsilon: float) -> float:
         """The smallest δ that any of the bounds proves at this ε ≥ 0."""
         epsilon = _validate.non_negative(epsilon=epsilon)
         found = [max(float(search.delta(epsilon)) for search in self.searches)]
-        for curve in self._curves:
-            usable = np.isfinite(curve)
-            if self.run.orders is not None and usable.any():
-                found.append(float(FromRdp(self.run.orders[usable], curve[usable]).delta(epsilon)))
-        pure = paper.pure(self.run, self.runs, self.band)
+        found += [float(curve.profile().delta(epsilon)) for curve in self._curves]
+        pure = paper.pure_epsilon(self.run, self.runs, self.band)
         if pure is not None and epsilon >= pure:
             found.append(0.0)
         return min(found)
@@ -138,14 +128,13 @@ class Guarantee:
         wanted = np.asarray(alpha, dtype=np.float64)
         if not np.all(wanted > 1):
             raise _validate.fail("alpha", alpha, "Rényi orders of a search must be greater than 1")
-        if self.run.orders is None or not self._curves:
+        if not self._curves:
             return np.full(wanted.shape, np.inf)
-        best = np.append(np.min(self._curves, axis=0), np.inf)
-        return best[np.searchsorted(self.run.orders, wanted, side="left")]
+        return np.asarray(np.min([curve.rounded_up(wanted) for curve in self._curves], axis=0))
 
     def profile(self, points: int = 200) -> tuple[Floats, Floats]:
         """A curve for plotting: ε from 0 to where δ has fallen to 1e-12, and δ at each, by the profile bound."""
-        end = self._profile(1e-12)
+        end = self.profile_epsilon(1e-12)
         last = end if math.isfinite(end) else max(search.top for search in self.searches)
         epsilons = np.linspace(0.0, last, points)
         return epsilons, np.max([search.delta(epsilons) for search in self.searches], axis=0)
@@ -173,26 +162,39 @@ class Guarantee:
         pairs = [(remove, add)] if self.run.symmetric else [(remove, add), (add, remove)]
         return tuple(SearchProfile(forward, reverse, self.runs, self.band) for forward, reverse in pairs)
 
-    @cached_property
-    def _curves(self) -> list[Floats]:
-        """The RDP curves of the search that apply, on the orders of the run's own curve."""
-        curves = (self._renyi_curve, paper.curve(self.run, self.runs, self.band))
-        return [curve for curve in curves if curve is not None]
-
-    @cached_property
-    def _renyi_curve(self) -> Floats | None:
-        if self.run.orders is None or self.run.rdp is None:
-            return None
-        zero = float(self.runs.pgf(0.0))
-        curves = [renyi(self.run.orders, self.run.rdp, search.phi, self.band, zero) for search in self.searches]
-        return np.asarray(np.max(curves, axis=0))
-
-    def _profile(self, delta: float) -> float:
-        """ε at δ by Theorem 4: the larger of both directions."""
+    def profile_epsilon(self, delta: float) -> float:
+        """ε at δ by Theorem 4 alone: the larger of both directions."""
         epsilon = 0.0
         for search in self.searches:
             if float(search.delta(epsilon)) > delta:
-                epsilon = smallest(lambda eps, search=search: float(search.delta(eps)), delta, top=search.top)  # type: ignore[misc]
+                epsilon = smallest(search.delta_at, delta, top=search.top)
                 if math.isinf(epsilon):
                     return epsilon
         return epsilon
+
+    @cached_property
+    def _renyi(self) -> Curve | None:
+        """Theorems 3 and 3b: the larger of both directions."""
+        run = self.run.curve
+        if run is None:
+            return None
+        zero = float(self.runs.pgf(0.0))
+        return largest([renyi(run, search.phi, self.band, zero) for search in self.searches])
+
+    @cached_property
+    def _curves(self) -> list[Curve]:
+        """The RDP curves of the search that apply."""
+        curves = (self._renyi, paper.renyi_curve(self.run, self.runs, self.band))
+        return [curve for curve in curves if curve is not None and np.isfinite(curve.epsilons).any()]
+
+    def _warn_of_the_last_order(self, found: dict[str, float], delta: float) -> None:
+        if self._renyi is None or self.run.curve is None or self.run.curve.at is not None:
+            return  # no curve, or one whose orders the user cannot add to
+        epsilon, order = self._renyi.epsilon(delta)
+        if 0 < epsilon <= min(found.values()) and order == self._renyi.orders[-1]:
+            warnings.warn(
+                f"the best Rényi order is the largest one given, {order:g}: with larger orders in the RdpCurve, ε "
+                "would be smaller",
+                OrderWarning,
+                stacklevel=4,
+            )

@@ -57,8 +57,9 @@ class Tau:
     """
 
     def __init__(self, reverse: Profile, band: Band) -> None:
-        ends = np.array([reverse.bottom - band.log_ratio, reverse.top + band.log_ratio])
-        log_r = np.linspace(*np.clip(ends, -_LARGEST_LOG, _LARGEST_LOG), _LINES)
+        low = max(reverse.bottom - band.log_ratio, -_LARGEST_LOG)
+        high = min(reverse.top + band.log_ratio, _LARGEST_LOG)
+        log_r = np.linspace(low, high, _LINES)
         intercepts = transformed(reverse.delta, band)(log_r) * (1 + _SLACK)
         self._slopes, self._intercepts, self._switches = _lower_envelope(np.exp(log_r), intercepts)
 

@@ -9,15 +9,16 @@ import math
 
 import numpy as np
 
+from dphypo.accounting.curve import Curve, not_decreasing
 from dphypo.accounting.profiles import Floats
-from dphypo.accounting.run import Run, epsilon_of_rdp
+from dphypo.accounting.run import Run
 from dphypo.band import Band
-from dphypo.runs import Law
+from dphypo.runs import Law, NegativeBinomial
 
 _SLACK = 1e-12
 
 
-def theorem_1(orders: Floats, epsilons: Floats, *, shape: float, gamma: float, mean: float, band: Band) -> Floats:
+def theorem_1(curve: Curve, *, shape: float, gamma: float, mean: float, band: Band) -> Curve:
     """Theorem 1 (RDP): if every run is (α, ε)-RDP and (α̂, ε̂)-RDP, the search is (α, ε′)-RDP with
 
     ε′ = ε + (1+θ)(1−1/α̂) ε̂ + (α/(α−1) + 1 + θ) L + (1+θ) log(1/γ)/α̂ + log(m)/(α−1).
@@ -27,18 +28,20 @@ def theorem_1(orders: Floats, epsilons: Floats, *, shape: float, gamma: float, m
     of Papernot and Steinke (ICLR 2022).
     """
     L = band.log_ratio
-    known = (orders >= 1) & np.isfinite(epsilons)
-    hat, epsilon_hat = orders[known], epsilons[known]
-    choice = (1 + shape) * np.min((1 - 1 / hat) * epsilon_hat + math.log(1 / gamma) / hat, initial=np.inf)
+    orders, epsilons = curve.orders, curve.epsilons
+    choice = (1 + shape) * np.min(_hat_terms(curve, gamma))
     bound = np.full(len(orders), np.inf)
     usable = (orders > 1) & np.isfinite(epsilons)
     alpha = orders[usable]
     bound[usable] = (
         epsilons[usable] + choice + (alpha / (alpha - 1) + 1 + shape) * L + math.log(mean) / (alpha - 1)
     ) * (1 + _SLACK)
-    order = np.argsort(orders)
-    bound[order] = np.minimum.accumulate(bound[order][::-1])[::-1]
-    return bound
+    return Curve(orders, not_decreasing(orders, bound))
+
+
+def _hat_terms(curve: Curve, gamma: float) -> Floats:
+    """(1−1/α̂) ε̂ + log(1/γ)/α̂ at every order α̂."""
+    return np.asarray((1 - 1 / curve.orders) * curve.epsilons + math.log(1 / gamma) / curve.orders)
 
 
 def theorem_2(epsilon: float, *, shape: float, band: Band) -> float:
@@ -52,44 +55,35 @@ def theorem_2(epsilon: float, *, shape: float, band: Band) -> float:
     return (2 + shape) * (epsilon + band.log_ratio) * (1 + _SLACK)
 
 
-def curve(run: Run, runs: Law, band: Band) -> Floats | None:
-    """ε′(α) of Theorem 1 at the orders of the run's own curve, if it applies."""
-    shape, gamma = getattr(runs, "shape", None), getattr(runs, "gamma", None)
-    if run.orders is None or run.rdp is None or shape is None or gamma is None:
+def renyi_curve(run: Run, runs: Law, band: Band) -> Curve | None:
+    """The RDP curve of the search by Theorem 1, if it applies."""
+    if run.curve is None or not isinstance(runs, NegativeBinomial):
         return None
-    return theorem_1(run.orders, run.rdp, shape=shape, gamma=gamma, mean=runs.mean, band=band)
+    return theorem_1(run.curve, shape=runs.shape, gamma=runs.gamma, mean=runs.mean, band=band)
 
 
-def pure(run: Run, runs: Law, band: Band) -> float | None:
-    """ε of Theorem 2, if it applies."""
-    shape = getattr(runs, "shape", None)
-    return None if shape is None or math.isinf(run.pure) else theorem_2(run.pure, shape=shape, band=band)
+def pure_epsilon(run: Run, runs: Law, band: Band) -> float | None:
+    """ε of the search by Theorem 2, if it applies."""
+    if math.isinf(run.pure) or not isinstance(runs, NegativeBinomial):
+        return None
+    return theorem_2(run.pure, shape=runs.shape, band=band)
 
 
 def epsilon(run: Run, runs: Law, band: Band, delta: float) -> float | None:
     """ε at δ by the better of both theorems, if one applies. Theorem 1 is minimised between the curve's orders too."""
-    found = [value for value in (_by_theorem_1(run, runs, band, delta), pure(run, runs, band)) if value is not None]
+    found = [
+        value for value in (_by_theorem_1(run, runs, band, delta), pure_epsilon(run, runs, band)) if value is not None
+    ]
     return min(found) if found else None
 
 
 def _by_theorem_1(run: Run, runs: Law, band: Band, delta: float) -> float | None:
-    coarse = curve(run, runs, band)
-    if coarse is None or run.orders is None or run.rdp is None:
+    coarse = renyi_curve(run, runs, band)
+    if coarse is None or run.curve is None or not isinstance(runs, NegativeBinomial):
         return None
-    value, best = epsilon_of_rdp(run.orders, coarse, delta)
-    if run.rdp_at is None or not math.isfinite(value) or value == 0.0:
+    value, order = coarse.epsilon(delta)
+    if not math.isfinite(value) or value == 0.0:
         return value
-    gamma = float(runs.gamma)  # type: ignore[attr-defined]
-    best_hat = run.orders[np.argmin((1 - 1 / run.orders) * run.rdp + math.log(1 / gamma) / run.orders)]
-    extra = np.setdiff1d(np.concatenate([_around(run.orders, best), _around(run.orders, best_hat)]), run.orders)
-    orders, rdp = np.append(run.orders, extra), np.append(run.rdp, run.rdp_at(extra))
-    rank = np.argsort(orders)
-    finer = curve(Run(run.profiles, orders[rank], rdp[rank], run.pure), runs, band)
-    assert finer is not None
-    return min(value, epsilon_of_rdp(orders[rank], finer, delta)[0])
-
-
-def _around(orders: Floats, best: float, points: int = 25) -> Floats:
-    """Orders between the neighbours of one order."""
-    at = int(np.searchsorted(orders, best))
-    return np.linspace(orders[max(at - 1, 0)], orders[min(at + 1, len(orders) - 1)], points)
+    order_hat = float(run.curve.orders[np.argmin(_hat_terms(run.curve, runs.gamma))])
+    finer = run.curve.around(order, order_hat)
+    return min(value, theorem_1(finer, shape=runs.shape, gamma=runs.gamma, mean=runs.mean, band=band).epsilon(delta)[0])

@@ -18,7 +18,8 @@ from dphypo.accounting.profiles import Floats
 from dphypo.runs import Law
 
 _WIDTH = 2e-3  # split a cell while a_i / a_{i+1} · b_{i−1} / b_i is above e^_WIDTH
-_ROUNDS = 12
+_ROUNDS = 5
+_FIRST_CELLS = (2000, 12_000)
 _MOST_CELLS = 50_000
 _MOST_PIECES = 64
 _SLACK = 1e-11  # the relative accuracy asked of log_g, with room to spare
@@ -47,7 +48,7 @@ class Phi:
 
 def phi(runs: Law, tau: Tau) -> Phi:
     """Bound φ for a law of T and a τ, from above."""
-    v = np.concatenate([[0.0], np.geomspace(1e-18, 1.0, 400)])
+    v = _spread(runs, tau)
     for _ in range(_ROUNDS):
         log_a, log_b, width = _lines(runs, tau, v)
         envelope = _upper_envelope(np.exp(log_a), np.exp(log_b))
@@ -64,6 +65,16 @@ def phi(runs: Law, tau: Tau) -> Phi:
     with np.errstate(divide="ignore"):  # a slope that underflows has an infinite shift: the safe side
         shifts = np.log(weights[used]) - np.log(slopes[used])
     return Phi(weights[used], shifts, (log_a, log_b))
+
+
+def _spread(runs: Law, tau: Tau) -> Floats:
+    """A first grid of v, from 0 to 1, on which log g(v) + log g(τ(v)) falls by about as much in every cell."""
+    coarse = np.geomspace(1e-18, 1.0, 400)
+    fall = -(runs.log_g(coarse) + runs.log_g(tau(coarse)))
+    fall = np.minimum(fall, fall[0] + 1500.0)  # beyond e^−750 both are zero
+    cells = int(np.clip((fall[-1] - fall[0]) / (2 * _WIDTH), *_FIRST_CELLS))
+    even = np.interp(np.linspace(fall[0], fall[-1], cells), fall, np.log(coarse))
+    return np.unique(np.concatenate([[0.0], coarse, np.minimum(np.exp(even), 1.0)]))
 
 
 def _lines(runs: Law, tau: Tau, v: Floats) -> tuple[Floats, Floats, Floats]:

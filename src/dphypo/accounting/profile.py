@@ -67,3 +67,7 @@ class SearchProfile:
             value[index] = np.dot(weights, self.forward.delta(one - shifts))
         nothing = float(self.runs.pgf(0.0)) * -np.expm1(np.minimum(eps, 0.0))  # the outcome ⊥, when T = 0
         return np.minimum(value + nothing, 1.0)
+
+    def delta_at(self, epsilon: float) -> float:
+        """δ at one ε."""
+        return float(self.delta(epsilon))

@@ -136,7 +136,7 @@ class FromRdp:
         for a, divergence in zip(alpha, r, strict=True):  # few orders, many ε
             best = np.minimum(best, (a - 1) * (divergence - eps + math.log1p(-1 / a)) - math.log(a))
         half = np.sqrt(-np.expm1(-np.min(self.epsilons)))
-        return np.where(eps >= 0, np.minimum(np.exp(best), half), np.exp(best))
+        return np.asarray(np.where(eps >= 0, np.minimum(np.exp(best), half), np.exp(best)))
 
 
 @dataclass(frozen=True, eq=False)

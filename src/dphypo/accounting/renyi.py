@@ -18,6 +18,7 @@ from __future__ import annotations
 import numpy as np
 from scipy.special import logsumexp
 
+from dphypo.accounting.curve import Curve, not_decreasing
 from dphypo.accounting.lemma2 import transform
 from dphypo.accounting.phi import Phi
 from dphypo.accounting.profiles import Floats
@@ -26,27 +27,23 @@ from dphypo.band import Band
 _SLACK = 1e-9
 
 
-def renyi(orders: Floats, epsilons: Floats, phi: Phi, band: Band, zero: float) -> Floats:
-    """The smaller of Theorems 3 and 3b at every order α > 1; infinite at α ≤ 1.
+def renyi(curve: Curve, phi: Phi, band: Band, zero: float) -> Curve:
+    """The smaller of Theorems 3 and 3b at every order α > 1 of a run's curve; infinite at α ≤ 1.
 
     Args:
-        orders: the orders α.
-        epsilons: ε(α) of one run.
+        curve: ε(α) of one run.
         phi: φ of this direction.
         band: the band (c, C).
         zero: f(0) = P[T = 0].
     """
-    bound = np.full(len(orders), np.inf)
-    usable = (orders > 1) & np.isfinite(epsilons)
-    alpha = orders[usable]
-    moment = (alpha - 1) * epsilons[usable]
+    bound = np.full(len(curve.orders), np.inf)
+    usable = (curve.orders > 1) & np.isfinite(curve.epsilons)
+    alpha = curve.orders[usable]
+    moment = (alpha - 1) * curve.epsilons[usable]
     best = np.minimum(_theorem_3(alpha, moment, phi, band), _theorem_3b(alpha, moment, phi, band))
     total = np.logaddexp(best, np.log(zero)) if zero > 0 else best
     bound[usable] = np.maximum(total, 0.0) / (alpha - 1) * (1 + _SLACK) + _SLACK
-    # D_α does not decrease in α: a smaller bound at a larger order holds here too.
-    order = np.argsort(orders)
-    bound[order] = np.minimum.accumulate(bound[order][::-1])[::-1]
-    return bound
+    return Curve(curve.orders, not_decreasing(curve.orders, bound))
 
 
 def _theorem_3(alpha: Floats, moment: Floats, phi: Phi, band: Band) -> Floats:

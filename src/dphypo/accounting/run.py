@@ -4,16 +4,19 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
+from functools import cached_property
+from typing import TypeAlias
 
 import dp_accounting
 import numpy as np
 
 from dphypo.accounting import _dp_accounting
+from dphypo.accounting.curve import Curve, largest
 from dphypo.accounting.events import DEFAULT_ORDERS, ApproximateDp, PureDp, RdpCurve
-from dphypo.accounting.profiles import Floats, FromRdp, Infimum, Profile, Supremum, epsilon_for, randomised_response
+from dphypo.accounting.profiles import FromRdp, Infimum, Profile, Supremum, epsilon_for, randomised_response
 
-Event = dp_accounting.DpEvent | PureDp | ApproximateDp | RdpCurve
+Event: TypeAlias = dp_accounting.DpEvent | PureDp | ApproximateDp | RdpCurve
 """A statement about one run that can be accounted."""
 
 
@@ -22,43 +25,48 @@ class Run:
     """One run, for every λ of the space.
 
     ``profiles`` holds the profiles of the two ordered pairs of neighbours ("remove": from D to D without a record;
-    "add": the reverse); one profile serves for both when the run is symmetric. ``orders`` and ``rdp`` are the RDP
-    curve, where there is one, ``rdp_at`` gives it at further orders, where it can, and ``pure`` is the ε of pure DP,
-    infinite where there is none.
+    "add": the reverse); one profile serves for both when the run is symmetric. ``pure`` is the ε of pure DP, infinite
+    where there is none, and ``curve`` the RDP curve, where there is one: it is computed when it is asked for.
     """
 
     profiles: tuple[Profile, Profile]
-    orders: Floats | None
-    rdp: Floats | None
     pure: float
-    rdp_at: Callable[[Floats], Floats] | None = None
+    make_curve: Callable[[], Curve | None] = field(default=lambda: None, repr=False)
+
+    @cached_property
+    def curve(self) -> Curve | None:
+        """The RDP curve."""
+        return self.make_curve()
 
     @property
     def symmetric(self) -> bool:
         """Whether both directions have the same profile."""
         return self.profiles[0] is self.profiles[1]
 
+    @property
+    def has_losses(self) -> bool:
+        """Whether the profiles know more than the RDP curve."""
+        return not all(isinstance(profile, FromRdp) for profile in self.profiles)
+
     def epsilons(self, delta: float) -> dict[str, float]:
         """ε of this run alone at δ: by its RDP curve ("rdp") and by its profile ("pld"), as far as they exist."""
         result = {}
-        if self.orders is not None and self.rdp is not None:
-            result["rdp"] = epsilon_of_rdp(self.orders, self.rdp, delta)[0]
-        if not all(isinstance(profile, FromRdp) for profile in self.profiles):
+        if self.curve is not None:
+            result["rdp"] = self.curve.epsilon(delta)[0]
+        if self.has_losses:
             result["pld"] = max(epsilon_for(profile, delta) for profile in self.profiles)
         return result
 
 
 def describe(
-    event: Event | Sequence[Event],
+    events: Sequence[Event],
     relation: dp_accounting.NeighboringRelation,
     grid: float = _dp_accounting.DEFAULT_GRID,
 ) -> Run:
-    """What is known of a run with the given event, or of one whose event is any of several (one for each λ)."""
-    if isinstance(event, (list, tuple)):
-        if not event:
-            raise ValueError("event = [] is not valid: give at least one event")
-        return _worst([_describe_one(part, relation, grid) for part in event])
-    return _describe_one(event, relation, grid)  # type: ignore[arg-type]
+    """What is known of a run whose event is one of several: one for each λ, or one for all."""
+    if not events:
+        raise ValueError("event = [] is not valid: give at least one event")
+    return _worst([_describe_one(event, relation, grid) for event in events])
 
 
 def _describe_one(event: Event, relation: dp_accounting.NeighboringRelation, grid: float) -> Run:
@@ -67,9 +75,9 @@ def _describe_one(event: Event, relation: dp_accounting.NeighboringRelation, gri
             return _pure(epsilon)
         case ApproximateDp(epsilon, delta):
             profile = randomised_response(epsilon, delta)
-            return Run((profile, profile), None, None, math.inf if delta > 0 else epsilon)
+            return Run((profile, profile), math.inf if delta > 0 else epsilon)
         case RdpCurve(orders, epsilons):
-            return _from_curve(np.array(orders), np.array(epsilons))
+            return _from_curve(Curve(np.array(orders), np.array(epsilons)))
         case dp_accounting.DpEvent():
             return _from_event(event, relation, grid)
         case _:
@@ -80,28 +88,29 @@ def _describe_one(event: Event, relation: dp_accounting.NeighboringRelation, gri
 
 
 def _from_event(event: dp_accounting.DpEvent, relation: dp_accounting.NeighboringRelation, grid: float) -> Run:
-    known = _dp_accounting.compose(event, relation, grid)
     pure = _dp_accounting.pure_epsilon(event)
-    if known.remove is None or known.add is None:
-        assert known.orders is not None  # compose() raises if it knows neither
-        assert known.epsilons is not None
-        run = _from_curve(known.orders, known.epsilons)
-        return Run(run.profiles, run.orders, run.rdp, pure)
-    if math.isfinite(pure):
-        # The discretised losses of a pure mechanism keep a trace of infinite loss; its definition has none.
-        exact = _pure(pure)
-        remove = Infimum((known.remove, exact.profiles[0]))
-        add = remove if known.add is known.remove else Infimum((known.add, exact.profiles[1]))
-        orders, rdp = (exact.orders, exact.rdp) if known.orders is None else (known.orders, known.epsilons)
-        return Run((remove, add), orders, rdp, pure)
-    rdp_at = None if known.orders is None else lambda orders: _dp_accounting.rdp_at(event, relation, orders)
-    return Run((known.remove, known.add), known.orders, known.epsilons, pure, rdp_at)
+    try:
+        remove, add = _dp_accounting.losses(event, relation, grid)
+    except dp_accounting.UnsupportedEventError as error:
+        curve = _dp_accounting.curve(event, relation)
+        if curve is None:
+            raise _dp_accounting.UnaccountableError(
+                f"the event {event!r} cannot be accounted under {relation.name}: {error}. State an event that "
+                "dp_accounting supports, or an RdpCurve, a PureDp or an ApproximateDp"
+            ) from None
+        return _from_curve(curve)
+    if math.isinf(pure):
+        return Run((remove, add), pure, lambda: _dp_accounting.curve(event, relation))
+    # The discretised losses of a pure mechanism keep a trace of infinite loss; its definition has none.
+    exact = _pure(pure)
+    smaller = Infimum((remove, exact.profiles[0]))
+    other = smaller if add is remove else Infimum((add, exact.profiles[1]))
+    return Run((smaller, other), pure, lambda: _dp_accounting.curve(event, relation) or exact.curve)
 
 
-def _from_curve(orders: Floats, epsilons: Floats) -> Run:
-    usable = np.isfinite(epsilons)
-    profile = FromRdp(orders[usable], epsilons[usable])
-    return Run((profile, profile), orders, epsilons, math.inf)
+def _from_curve(curve: Curve) -> Run:
+    profile = curve.profile()
+    return Run((profile, profile), math.inf, lambda: curve)
 
 
 def _pure(epsilon: float) -> Run:
@@ -110,7 +119,8 @@ def _pure(epsilon: float) -> Run:
     log_p, log_q = -np.log1p(np.exp(-epsilon)), -np.log1p(np.exp(epsilon))
     rdp = np.logaddexp(orders * log_p + (1 - orders) * log_q, orders * log_q + (1 - orders) * log_p) / (orders - 1)
     profile = randomised_response(epsilon)
-    return Run((profile, profile), orders, np.minimum(np.maximum(rdp, 0.0), epsilon), epsilon)
+    curve = Curve(orders, np.clip(rdp * (1 + 1e-12), 0.0, epsilon))
+    return Run((profile, profile), epsilon, lambda: curve)
 
 
 def _worst(runs: Sequence[Run]) -> Run:
@@ -119,25 +129,9 @@ def _worst(runs: Sequence[Run]) -> Run:
         return runs[0]
     remove = Supremum(tuple(run.profiles[0] for run in runs))
     add = remove if all(run.symmetric for run in runs) else Supremum(tuple(run.profiles[1] for run in runs))
-    pure = max(run.pure for run in runs)
-    curves = [(run.orders, run.rdp) for run in runs if run.orders is not None and run.rdp is not None]
-    if len(curves) < len(runs):
-        return Run((remove, add), None, None, pure)
-    orders = np.unique(np.concatenate([alphas for alphas, _ in curves]))
-    rdp = np.max([_at_orders(orders, alphas, values) for alphas, values in curves], axis=0)
-    return Run((remove, add), orders, rdp, pure)
 
+    def curve() -> Curve | None:
+        known = [run.curve for run in runs if run.curve is not None]
+        return largest(known) if len(known) == len(runs) else None
 
-def _at_orders(wanted: Floats, orders: Floats, rdp: Floats) -> Floats:
-    """An RDP curve at other orders, rounded up: the value at the next known order, infinite beyond the last."""
-    position = np.searchsorted(orders, wanted, side="left")
-    return np.append(rdp, np.inf)[position]
-
-
-def epsilon_of_rdp(orders: Floats, rdp: Floats, delta: float) -> tuple[float, float]:
-    """ε at δ of an RDP curve, by dp_accounting's conversion, and the order that attains it."""
-    usable = np.isfinite(rdp)
-    if not usable.any():
-        return math.inf, math.nan
-    epsilon, order = dp_accounting.rdp.compute_epsilon(orders[usable], rdp[usable], delta)
-    return float(epsilon), float(order)
+    return Run((remove, add), max(run.pure for run in runs), curve)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import math
 from collections.abc import Mapping
 from typing import Any
@@ -24,7 +25,7 @@ def event_to_dict(event: Event) -> dict[str, Any]:
     """
     name = type(event).__name__
     if name in _OURS and isinstance(event, _OURS[name]):
-        fields = {key: getattr(event, key) for key in type(event).__dataclass_fields__}
+        fields = {field.name: getattr(event, field.name) for field in dataclasses.fields(_OURS[name])}
     elif isinstance(event, dp_accounting.DpEvent) and getattr(dp_event, name, None) is type(event):
         fields = {field.name: getattr(event, field.name) for field in attr.fields(type(event))}
     else:

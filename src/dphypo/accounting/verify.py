@@ -55,10 +55,9 @@ def verify(certificate: Certificate | str | os.PathLike[str]) -> Verification:
 
 
 def _recompute(document: Mapping[str, Any]) -> Certificate:
-    law = {key: value for key, value in document["runs"].items() if key != "mean"}
     guarantee = account(
         [event_from_dict(event) for event in document["events"]],
-        runs.from_dict(law),
+        runs.from_dict(document["runs"]["law"]),
         Band(document["band"]["c"], document["band"]["C"]),
         relation=dp_accounting.NeighboringRelation[document["relation"]],
         grid=document["grid"],

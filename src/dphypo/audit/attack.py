@@ -21,7 +21,7 @@ from dphypo.audit.pair import Pair
 from dphypo.band import Band
 from dphypo.runs import Law
 
-_CUTS = 400
+_CUTS = 200
 _ROUNDING = 1e-12  # for each run, what sums, convolutions and the generating function may be off by
 
 

@@ -56,7 +56,8 @@ def _losses(p: Floats, q: Floats) -> Discrete:
     losses, where = np.unique(np.log(p[finite] / q[finite]), return_inverse=True)
     if len(losses) == 0:
         return Discrete(np.zeros(1), np.zeros(1), 1.0)
-    masses = np.bincount(where, weights=p[finite], minlength=len(losses))
+    masses = np.zeros(len(losses))
+    np.add.at(masses, where, p[finite])
     return Discrete(losses, masses, float(p[used & ~finite].sum()))
 
 

@@ -61,7 +61,7 @@ def dp_sgd_pair(noise_multiplier: float, sampling_rate: float, steps: int, *, gr
     count = _validate.integer(at_least=1, steps=steps)
     lowest, step = _one_step(sigma, q, _validate.positive(grid=grid))
     lowest, composed = _self_convolve(lowest, step, count)
-    return Pair((np.arange(composed.shape[1]) + lowest) * grid, composed[0], composed[1])
+    return Pair(np.arange(lowest, lowest + composed.shape[1], dtype=np.float64) * grid, composed[0], composed[1])
 
 
 def _one_step(sigma: float, q: float, grid: float) -> tuple[int, Floats]:
