@@ -28,8 +28,8 @@ class GaussianProcess:
     μ and σ are the posterior mean and deviation of the score at λ. :meth:`paper` has the paper's settings. The paper
     does not name its kernel; here it is Matérn-5/2 with a lengthscale for each feature, and amplitude, lengthscales
     and noise are the most probable ones under weak priors, refitted whenever the number of runs has grown by half. A
-    failed run counts as the worst score seen. A search of more than 512 distinct points keeps the better half of that
-    number and a fair sample of the others.
+    failed run counts as the worst score seen, among ranks as the lowest. Of more than 512 distinct points the best 256
+    and a fair sample of the others are kept.
 
     The defaults differ from the paper's in three ways, each chosen by paired simulation at equal band and equal T
     (``benchmarks/rules.py``). Scores enter as normal quantiles of their ranks, so that accuracies between 0.95 and

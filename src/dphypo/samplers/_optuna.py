@@ -25,6 +25,9 @@ if TYPE_CHECKING:
     from dphypo.space import Candidates, Grid, Space
 
 
+_STRIDE = 1024  # random numbers set aside for the proposals of one run
+
+
 @dataclass
 class _Told:
     """A study of Optuna that was told the runs of a history."""
@@ -51,8 +54,8 @@ class OptunaSampler:
     The sampler works in an in-memory study over the unit cube, where every prior is uniform: numbers are floats in
     (0, 1), categories are categories, and a conditional parameter is suggested only while it is active. Each run of
     the history is asked for and told in turn, with the parameters that were in fact drawn, so samplers that keep a
-    state from ask to tell (CMA-ES) work too. A failed run is told as failed. Nothing is printed: Optuna's log lines
-    would show scores.
+    state from ask to tell (CMA-ES, genetic algorithms) work too. A failed run is told as failed. Nothing is printed:
+    Optuna's log lines would show scores.
 
     Give the sampler a seed, and a resumed study repeats itself; without one only the privacy is the same. It is copied
     before use. A history is told again from the start when it does not extend the last one, which takes as long as
@@ -82,7 +85,8 @@ class OptunaSampler:
         space = candidates.space
         with _silence():
             told = self._told(space, history)
-            asked = deepcopy(told.study)  # asking moves the sampler's random state: the study told stays as it was
+            asked = deepcopy(told.study)  # asking changes the sampler's state: the study told stays as it was
+            _advance(asked.sampler, len(history))
             points = np.array([_suggested(asked.ask(), space) for _ in range(self.proposals)])
         self._memo.put(told)
         return near(space.from_unit(points), candidates, self.fraction)
@@ -102,6 +106,7 @@ class OptunaSampler:
 
 def _tell(study: Study, space: Space, history: History, index: int) -> None:
     """One run of the history, with its own parameters in place of those the sampler would have chosen."""
+    from optuna.samplers import GPSampler, RandomSampler, TPESampler
     from optuna.trial import TrialState
 
     fixed: dict[str, Any] = {}
@@ -110,11 +115,29 @@ def _tell(study: Study, space: Space, history: History, index: int) -> None:
             fixed[parameter.name] = _value(parameter.dimension, float(coordinate))
     study.enqueue_trial(fixed)
     trial = study.ask()
+    if not isinstance(study.sampler, (TPESampler, GPSampler, RandomSampler)):
+        # Sampling may leave on the trial what the sampler will look for there later. These three look at parameters
+        # and values alone, and need not sample for a run that is past.
+        _ = trial.relative_params
     _suggested(trial, space)
     if history.failed[index]:
         study.tell(trial, state=TrialState.FAIL)
     else:
         study.tell(trial, float(history.scores[index]))
+
+
+def _advance(sampler: BaseSampler, runs: int) -> None:
+    """Move the random states of a sampler, and of those it holds, to a stretch of their own for every run.
+
+    A run of the past is told without drawing anything: without this, every run would start from the same state.
+    """
+    from optuna.samplers import BaseSampler
+
+    for held in vars(sampler).values():
+        if isinstance(held, BaseSampler):
+            _advance(held, runs)
+        elif isinstance(state := getattr(held, "rng", None), np.random.RandomState):
+            state.random_sample(_STRIDE * runs)
 
 
 def _value(dimension: Any, coordinate: float) -> float | int:

@@ -13,7 +13,7 @@ from dphypo.samplers._history import History
 from dphypo.samplers._kernel import Array
 from dphypo.samplers._observations import collapsed
 from dphypo.samplers._scales import scales
-from dphypo.samplers._units import filled
+from dphypo.samplers._units import lowest
 
 if TYPE_CHECKING:
     from dphypo.space import Candidates, Grid
@@ -32,7 +32,7 @@ class Parzen:
     share it), and K_j is a Gaussian kernel about run j. Kernels are densities against the prior: each integrates to 1
     over the candidates, so the edges of the cube, categories, levels and conditional parameters need no special case,
     and the 1 is the prior itself. All parameters are in one kernel, whose width falls with the number of runs by
-    Scott's rule. A failed run counts as the worst.
+    Scott's rule. A failed run ranks below all others.
 
     Args:
         quantile: the share of runs that count as good.
@@ -66,7 +66,7 @@ class Parzen:
         masses = np.asarray(candidates.masses, dtype=np.float64)
         if len(history) == 0:
             return masses.copy()
-        values = filled(history)
+        values = lowest(history)
         rows = collapsed(history.features, values, _ROWS)
         good = rows.means(_good(values, self.quantile)) * rows.counts
         bad = rows.counts - good

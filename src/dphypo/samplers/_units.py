@@ -37,6 +37,11 @@ def filled(history: History) -> Array:
     return np.where(history.failed, history.scores[~history.failed].min(), history.scores)
 
 
+def lowest(history: History) -> Array:
+    """The scores, a failed run below them all: for rules that look at their order alone."""
+    return np.where(history.failed, -np.inf, history.scores)
+
+
 def standardised(scores: Array) -> Values:
     """Scores less their mean, over their deviation."""
     # Scores may be as large as floats go (a diverged loss): squares are taken of scaled numbers only.
@@ -50,8 +55,7 @@ def standardised(scores: Array) -> Values:
 
 def seen(history: History, units: Units) -> Values:
     """What a surrogate is fitted to."""
-    scores = filled(history)
     if units is Units.RANKS:
-        # Equal scores share the mean of their ranks, so a plateau stays one.
-        scores = ndtri((rankdata(scores) - 0.5) / len(scores))
-    return standardised(scores)
+        # Equal scores share the mean of their ranks, so a plateau stays one; failures share the lowest.
+        return standardised(ndtri((rankdata(lowest(history)) - 0.5) / len(history)))
+    return standardised(filled(history))
