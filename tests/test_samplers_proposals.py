@@ -150,6 +150,18 @@ def test_a_sampler_that_keeps_state_from_ask_to_tell_finds_it():
     assert weights.argmax() == np.linalg.norm(grid.unit - best, axis=1).argmin()
 
 
+def test_cma_es_moves_to_where_the_scores_are():
+    """Runs are drawn anywhere, not where it asked: its mean must follow what it is told all the same."""
+    points = np.random.default_rng(0).random((200, 2))
+    scores = -np.abs(points - [0.8, 0.3]).sum(axis=1)
+    history = History(points, points, scores, np.zeros(200, dtype=bool), tuple(SQUARE.from_unit(points)))
+    grid = SQUARE.grid(x=32, y=32)
+    sampler = optuna.samplers.CmaEsSampler(seed=0, popsize=20)
+    weights = OptunaSampler(sampler, proposals=16).weights(grid, history)
+    nearest = grid.unit[np.argsort(-weights)[:20]]
+    assert np.abs(nearest.mean(axis=0) - [0.8, 0.3]).max() < 0.15
+
+
 class Categories(Remembering):
     def infer_relative_search_space(self, study, trial):
         return {"kind": CategoricalDistribution(range(3))}
