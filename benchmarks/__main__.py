@@ -7,6 +7,7 @@ import sys
 
 # A benchmark is a module of this package with a function ``main()``.
 BENCHMARKS = [
+    "accounting",
     "band",
 ]
 

@@ -107,7 +107,7 @@ def at_grid_points(runs, tau, v):
 
 
 def coarse_points(runs, tau, v):
-    coarse = np.concatenate([[0.0], np.geomspace(1e-6, 1.0, len(v) // 40)])
+    coarse = np.concatenate([[0.0], np.geomspace(1e-6, 1.0, 12)])
     return at_grid_points(runs, tau, coarse)
 
 
