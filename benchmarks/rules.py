@@ -32,7 +32,7 @@ from dphypo.samplers import GaussianProcess, History, Parzen, Sampler, Uniform
 RESULTS = Path(__file__).parent / "results"
 LONGEST = 48
 LAW = NegativeBinomial(8, mean=24).capped(LONGEST)
-REPETITIONS, QUICK = 60, 4
+REPETITIONS, QUICK = 90, 4
 
 
 @dataclass(frozen=True)

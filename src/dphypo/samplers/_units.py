@@ -7,7 +7,6 @@ from enum import Enum
 
 import numpy as np
 from scipy.special import ndtri
-from scipy.stats import rankdata
 
 from dphypo.samplers._history import History
 from dphypo.samplers._kernel import Array
@@ -56,6 +55,13 @@ def standardised(scores: Array) -> Values:
 def seen(history: History, units: Units) -> Values:
     """What a surrogate is fitted to."""
     if units is Units.RANKS:
-        # Equal scores share the mean of their ranks, so a plateau stays one; failures share the lowest.
-        return standardised(ndtri((rankdata(lowest(history)) - 0.5) / len(history)))
+        return standardised(ndtri(_middles(lowest(history))))
     return standardised(filled(history))
+
+
+def _middles(scores: Array) -> Array:
+    """Of each score, the share of scores below it and half of those equal: a plateau stays one."""
+    order = np.sort(scores)
+    below = np.searchsorted(order, scores, side="left") + np.searchsorted(order, scores, side="right")
+    middles: Array = below / (2 * len(scores))
+    return middles
