@@ -9,6 +9,8 @@ import sys
 BENCHMARKS = [
     "accounting",
     "band",
+    "rules",
+    "samplers",
 ]
 
 
