@@ -51,6 +51,7 @@ def serve() -> Iterator[Server]:
 def main() -> None:
     import study_world
 
+    study_world.make().run(progress=False)  # what can be computed once is computed before the first fork
     for line in sys.stdin:
         order = json.loads(line)
         child = os.fork()

@@ -2,9 +2,16 @@
 
 from __future__ import annotations
 
-from typing import Protocol
+import logging
+from typing import Any, Protocol
 
 from sqlalchemy import Connection
+
+SILENT: dict[str, Any] = {"hide_parameters": True, "logging_name": "dphypo", "pool_logging_name": "dphypo"}
+"""How to create an SQLAlchemy engine that logs nothing: its log would show rows, and their number shows T."""
+
+for _logger in ("engine.Engine", "pool.impl.StaticPool", "pool.impl.NullPool"):
+    logging.getLogger(f"sqlalchemy.{_logger}.dphypo").setLevel(logging.CRITICAL + 1)
 
 
 class Engine(Protocol):

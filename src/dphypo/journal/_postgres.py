@@ -8,6 +8,7 @@ import time
 from sqlalchemy import URL, Connection, create_engine, text
 from sqlalchemy.pool import NullPool
 
+from dphypo.journal._engine import SILENT
 from dphypo.journal._errors import JournalInUseError
 from dphypo.journal._schema import metadata
 
@@ -27,7 +28,7 @@ class PostgreSQL:
         self._url = url.set(drivername="postgresql+psycopg")
 
     def connect(self) -> Connection:
-        engine = create_engine(self._url, poolclass=NullPool, hide_parameters=True)
+        engine = create_engine(self._url, poolclass=NullPool, **SILENT)
         connection = engine.connect()
         connection.execute(text("SET synchronous_commit = on"))
         connection.commit()

@@ -11,6 +11,7 @@ from typing import Any
 from sqlalchemy import URL, Connection, create_engine, event
 from sqlalchemy.pool import StaticPool
 
+from dphypo.journal._engine import SILENT
 from dphypo.journal._errors import JournalError
 
 _WAIT_S = 2.0
@@ -34,7 +35,7 @@ class SQLite:
         engine = create_engine(
             URL.create("sqlite", database=None if self.path is None else str(self.path)),
             poolclass=StaticPool,
-            hide_parameters=True,
+            **SILENT,
             connect_args={"timeout": _WAIT_S, "check_same_thread": False},
         )
         event.listen(engine, "connect", _configure)
