@@ -137,8 +137,9 @@ def regrets(landscape: Landscape, search: Search, band: Band, repetition: int) -
             np.zeros(run, dtype=np.bool_),
             ({},) * run,
         )
-        masses = band.project(sampler.weights(candidates, history), candidates.masses, search.rule)
-        index = coupled(masses, candidates.masses, band.c, rng.random(3))
+        prior = candidates.masses
+        masses = band.project(sampler.weights(candidates, history), prior, search.rule, base=prior)
+        index = coupled(masses, prior, band.c, rng.random(3))
         unit.append(candidates.unit[index])
         features.append(candidates.features[index])
         truth[run] = score(candidates.unit[[index]])[0]
