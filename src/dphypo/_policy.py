@@ -70,7 +70,8 @@ class Policy:
             weights = np.asarray(self.sampler.weights(candidates, history), dtype=np.float64)
             if weights.shape != prior.shape:
                 raise ValueError(f"weights have shape {weights.shape}: there are {len(prior)} candidates")
-            return self.band.project(weights, prior, self.rule)
+            # The weights are masses: on cells of unequal mass, a rule that ranks them must rank densities.
+            return self.band.project(weights, prior, self.rule, base=None if self.grid is None else prior)
         except Exception as error:
             failure = error
         # Raised here, outside the handler: the rule's own error may quote the history and is not to be printed.
