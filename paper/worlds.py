@@ -1,0 +1,118 @@
+"""Landscapes to search: what the committed trainings say of every cell, oriented so that larger is better."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import cache
+from pathlib import Path
+
+import numpy as np
+
+from paper import points
+from paper.points import Floats, Grid
+
+FOLDER = Path(__file__).parent / "landscapes"
+
+
+@dataclass(frozen=True)
+class World:
+    """A score for every cell of a grid.
+
+    ``mean`` is the actual score of a cell, by which a search is judged; visiting a cell shows it plus Gaussian noise of
+    deviation ``noise``. ``features`` lie in the unit square.
+    """
+
+    features: Floats
+    mean: Floats
+    noise: Floats
+
+    def __len__(self) -> int:
+        return len(self.mean)
+
+
+def unit_square(grid: Grid) -> Floats:
+    """Middles of equal cells: what a uniform prior on the grid's values becomes.
+
+    >>> unit_square(points.MNIST)[[0, -1]]
+    array([[0.03125, 0.025  ],
+           [0.96875, 0.975  ]])
+    """
+    axes = [(np.arange(len(axis)) + 0.5) / len(axis) for axis in (grid.first, grid.second)]
+    return np.stack(np.meshgrid(*axes, indexing="ij"), axis=-1).reshape(-1, 2)
+
+
+@dataclass(frozen=True)
+class Trained:
+    """Accuracies (repetitions, points) by noise multiplier, after a number of steps."""
+
+    accuracy: dict[float, Floats]
+
+    def mean(self, noise_multiplier: float) -> Floats:
+        """The mean accuracy at a noise multiplier that was trained."""
+        return self.accuracy[noise_multiplier].mean(axis=0)
+
+    def at(self, noise_multiplier: float, width: float = 0.25) -> Floats:
+        """The accuracy at any noise multiplier: per point, a local quadratic in log σ through what was trained.
+
+        Trainings are weighted by exp(−(log σ − log σ')²/2w²): neighbours in σ lend their repetitions, so that levels
+        trained once are not noisier, and their best cell not luckier, than levels trained five times.
+        """
+        levels = np.array(sorted(self.accuracy))
+        if not levels[0] / 1.05 <= noise_multiplier <= levels[-1] * 1.05:
+            raise ValueError(f"σ = {noise_multiplier:g} was not trained: {levels[0]:g} to {levels[-1]:g} were")
+        distance = np.log(levels / noise_multiplier)
+        repetitions = np.array([len(self.accuracy[level]) for level in levels])
+        weight = np.sqrt(repetitions * np.exp(-0.5 * (distance / width) ** 2))
+        design = np.stack([np.ones_like(distance), distance, distance**2], axis=1) * weight[:, None]
+        values = np.stack([self.mean(level) for level in levels]) * weight[:, None]
+        return np.clip(np.linalg.lstsq(design, values, rcond=None)[0][0], 0.0, 1.0)
+
+
+@cache
+def trained(files: Sequence[str], steps: int) -> Trained:
+    """What the given files hold after ``steps`` steps, repetitions of one noise multiplier joined."""
+    found: dict[float, list[Floats]] = {}
+    for file in files:
+        with np.load(FOLDER / f"{file}.npz") as content:
+            index = int(np.flatnonzero(content["steps"] == steps)[0])
+            for level, right in zip(content["noise_multipliers"], content["correct"][:, index], strict=True):
+                found.setdefault(float(level), []).append(right / float(content["tests"]))
+    return Trained({level: np.concatenate(rows) for level, rows in found.items()})
+
+
+_MNIST = ("mnist", "mnist-noise", "mnist-noise-2", "mnist-noise-3")
+_CIFAR = ("cifar-coarse", "cifar-noise", "cifar-noise-2", "cifar-noise-3")
+
+
+def mnist(noise_multiplier: float, noise: float = 0.1) -> World:
+    """Setting 1: the mean of the trained models; where that σ was not among the paper's, :meth:`Trained.at`."""
+    known = trained(_MNIST, 2344)
+    mean = known.mean(noise_multiplier) if noise_multiplier in (0.71, 0.64) else known.at(noise_multiplier)
+    return World(unit_square(points.MNIST), mean, np.full(len(mean), noise))
+
+
+def cifar_coarse(noise_multiplier: float, noise: float = 0.02) -> World:
+    """The real coarse grid of CIFAR-10, at any noise multiplier."""
+    mean = trained(_CIFAR, 1954).at(noise_multiplier)
+    return World(unit_square(points.CIFAR_COARSE), mean, np.full(len(mean), noise))
+
+
+def cifar(noise_multiplier: float) -> World:
+    """Setting 2: mean and standard error by BoTorch from 50 trainings, as in the paper."""
+    with np.load(FOLDER / "cifar-botorch.npz") as content:
+        index = int(np.flatnonzero(content["noise_multipliers"] == noise_multiplier)[0])
+        return World(unit_square(points.CIFAR), content["mean"][index], content["deviation"][index])
+
+
+@cache
+def federated_losses() -> Floats:
+    """Test losses (repetitions, cells); more than log 10, what guessing costs, counts as log 10."""
+    with np.load(FOLDER / "federated.npz") as content:
+        return np.minimum(content["loss"], np.log(10.0))
+
+
+def federated() -> World:
+    """The federated task: mean and standard error of the loss by BoTorch from 50 trainings, sign turned."""
+    with np.load(FOLDER / "federated-botorch.npz") as content:
+        return World(unit_square(points.FEDERATED), -content["mean"], content["deviation"])
