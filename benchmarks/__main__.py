@@ -11,6 +11,7 @@ BENCHMARKS = [
     "band",
     "rules",
     "samplers",
+    "study",
 ]
 
 

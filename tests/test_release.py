@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -58,13 +59,14 @@ def test_a_saver_of_ones_own_is_needed_again(tmp_path):
         dphypo.load_release(folder)
 
 
-def test_a_format_cannot_name_another_place(tmp_path):
+def test_a_format_cannot_name_another_place(release, tmp_path):
     class Sly(Text):
         format = "/../../x"
 
-    mechanism = dphypo.mechanism(event=EVENT, relation=RELATION, saver=Sly())(lambda params, *, seed: ("m", 1.0))
     with pytest.raises(ValueError, match="letters and digits"):
-        make(mechanism=mechanism).run(progress=False).save(tmp_path / "out")
+        dphypo.mechanism(event=EVENT, relation=RELATION, saver=Sly())(train.train)
+    with pytest.raises(ValueError, match="letters and digits"):
+        replace(release, saver=Sly()).save(tmp_path / "out")
 
 
 def test_repr_shows_what_is_released_and_not_the_model(release):

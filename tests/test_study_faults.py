@@ -6,6 +6,7 @@ import os
 import shutil
 import signal
 import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -230,6 +231,29 @@ def test_a_model_that_cannot_be_saved_stops_the_study_from_a_worker_too():
 
     with pytest.raises(TypeError, match="saver"):
         make(mechanism=strange).run(workers=2, progress=False, start_method="fork")
+
+
+def test_a_worker_that_cannot_start_is_an_error_and_not_an_outcome(tmp_path):
+    """A script without the guard: each worker would run it again."""
+    script = tmp_path / "script.py"
+    tests = str(Path(__file__).parent)
+    code = f"import sys\nsys.path.insert(0, {tests!r})\nfrom study_world import make\nmake('study.db').run(workers=2)\n"
+    script.write_text(code)
+    done = subprocess.run([sys.executable, str(script)], cwd=tmp_path, capture_output=True, text=True, check=False)
+    assert done.returncode == 1
+    assert "WorkerError: a worker process ended before it could make a run" in done.stderr
+    with make(tmp_path / "study.db") as study:
+        assert all(trial["attempts"] == 0 and not trial["done"] for trial in study.curator().trials())
+
+
+def test_what_a_database_cannot_store_does_not_stop_an_outcome(tmp_path, postgres):
+    @dphypo.mechanism(event=EVENT, relation=RELATION)
+    def fails(params, *, seed):
+        raise ValueError("a\x00b \ud800 " + "x" * 100_000)
+
+    for journal in (tmp_path / "study.db", postgres):
+        with make(journal, fails, name="strange text") as study:
+            assert study.run(progress=False).ending is Ending.ALL_FAILED
 
 
 def test_a_function_that_cannot_travel_is_a_clear_error():

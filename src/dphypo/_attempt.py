@@ -28,7 +28,9 @@ class Attempt:
 
     @classmethod
     def failed(cls, reason: str, leaving: SystemExit | None = None) -> Attempt:
-        return cls(None, reason[-_LONGEST_REASON:], None, leaving)
+        # The text may come from the data: what a database cannot store must not keep the outcome from counting.
+        text = reason[-_LONGEST_REASON:].encode("utf-8", "backslashreplace").decode().replace("\0", "\\0")
+        return cls(None, text, None, leaving)
 
 
 def attempt(mechanism: Mechanism, params: Mapping[str, Any], seed: int) -> Attempt:

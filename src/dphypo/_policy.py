@@ -48,19 +48,24 @@ class Policy:
     candidates: int
     grid: Grid | None
 
-    def draw(self, history: History, entropy: Entropy) -> dict[str, Any]:
-        """λ of the next run. The first is drawn from the prior itself, and so is every one if c = C = 1."""
-        from_prior = not len(history) or self.band.C == 1
+    @property
+    def adaptive(self) -> bool:
+        """Whether the history matters: with c = C = 1 the prior is the only density in the band."""
+        return self.band.C > 1
+
+    def draw(self, history: History | None, entropy: Entropy) -> dict[str, Any]:
+        """λ of the next run. The first is drawn from the prior itself, and so is every one if not ``adaptive``."""
+        from_prior = history is None or not len(history) or not self.adaptive
         if self.grid is not None:
-            index = self._index(self.grid, history, from_prior, entropy)
+            index = self._index(self.grid, None if from_prior else history, entropy)
             return self.grid.draw_within(index, entropy.child("within"))
         if from_prior:
             return self.space.sample(entropy.child("draw"))
         candidates = self.space.candidates(self.candidates, entropy.child("candidates"))
-        return candidates.params(self._index(candidates, history, from_prior, entropy))
+        return candidates.params(self._index(candidates, history, entropy))
 
-    def _index(self, candidates: Candidates | Grid, history: History, from_prior: bool, entropy: Entropy) -> int:
-        masses = candidates.masses if from_prior else self._projected(candidates, history)
+    def _index(self, candidates: Candidates | Grid, history: History | None, entropy: Entropy) -> int:
+        masses = candidates.masses if history is None else self._projected(candidates, history)
         return self.band.draw(masses, entropy.child("draw"), candidates.masses)
 
     def _projected(self, candidates: Candidates | Grid, history: History) -> npt.NDArray[np.float64]:

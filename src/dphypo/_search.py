@@ -47,9 +47,7 @@ class Search:
         record = self.record()
         if record.released:
             raise _refusals.RunsAfterRelease
-        for trial in record.trials:
-            if trial.number in record.results or trial.number in self._handed:
-                continue
+        while (trial := self._lost_run(record)) is not None:
             if trial.attempts < MAX_ATTEMPTS:
                 trial = replace(trial, attempts=trial.attempts + 1)
                 self._journal.attempted(trial)
@@ -63,12 +61,20 @@ class Search:
         self._handed[trial.number] = trial
         return trial
 
+    def _lost_run(self, record: Record) -> Trial | None:
+        """A run that was given out, is not under way, and has no outcome."""
+        if len(record.results) + len(self._handed) == len(record.trials):
+            return None
+        under_way = record.results.keys() | self._handed.keys()
+        return next(trial for trial in record.trials if trial.number not in under_way)
+
     def _draw(self, record: Record) -> Trial:
         """All that is random about a run but the run itself: λ from the band, its seed, the key that breaks ties."""
         number = len(record.trials)
         entropy = self._entropy.child(f"trial {number}")
+        past = history(record, self._policy.space, self._sign) if self._policy.adaptive else None
         try:
-            params = self._policy.draw(history(record, self._policy.space, self._sign), entropy)
+            params = self._policy.draw(past, entropy)
         except SamplerError as error:
             self.sampler_error = error.secret
             raise

@@ -141,8 +141,9 @@ class Declared:
             raise _validate.fail("event", None, "state the event that bounds one run, for example a DpEvent")
         object.__setattr__(self, "split", Split(self.split))
         object.__setattr__(self, "monotone", frozenset(self.monotone))
-        if not isinstance(self.saver, Saver):
-            raise _validate.fail("saver", self.saver, "give an object with format, dump(model) and load(bytes)")
+        if not isinstance(self.saver, Saver) or not self.saver.format.isalnum():
+            remedy = "give an object with dump(model), load(bytes) and a format of letters and digits"
+            raise _validate.fail("saver", self.saver, remedy)
         for name in ("__module__", "__name__", "__qualname__", "__doc__"):
             if hasattr(self.train, name):
                 object.__setattr__(self, name, getattr(self.train, name))

@@ -94,12 +94,12 @@ class Study:
         self.guarantee: Guarantee = account(events, runs, band, relation=mechanism.relation)
         policy = _policy.make(space, band, sampler, rule, candidates, grid)
         declaration = _declaration.declare(space, self.guarantee, maximize, entropy)
-        self._journal = Journal(open_store(journal), name)
+        self._journal = Journal(open_store(journal), name, shared=isinstance(journal, Store))
         self._search = Search(self._journal, declaration, runs, policy, entropy, self._sign)
 
     @cached_property
-    def _certificate(self) -> Certificate:
-        """A function of public values: made before the search or after, it is the same."""
+    def certificate(self) -> Certificate:
+        """The guarantee as a document. It depends on public values only: the same before the search and after."""
         return _declaration.certify(self.guarantee, self._delta, self._space, self._entropy)
 
     def run(self, workers: int = 1, progress: bool = True, start_method: str = "spawn", **options: object) -> Release:
@@ -118,7 +118,7 @@ class Study:
         _refusals.refuse_options(options)
         workers = _validate.integer(at_least=1, workers=workers)
         if progress:
-            print(_progress.cost(self._certificate, self.guarantee.runs), file=sys.stderr)
+            print(_progress.cost(self.certificate, self.guarantee.runs), file=sys.stderr)
         search = self._search
         try:
             record = search.record()  # T was drawn and committed when the journal began
@@ -176,7 +176,7 @@ class Study:
             raise _refusals.Unfinished
         if record.best != best_of(record, self._sign):
             raise RuntimeError("the journal contradicts itself about which run is best: nothing was released")
-        self._journal.release(ending(record).name, _declaration.dumps(self._certificate))
+        self._journal.release(ending(record).name, _declaration.dumps(self.certificate))
         log.info("the release is made")
         return self._released()
 

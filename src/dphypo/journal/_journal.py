@@ -18,8 +18,9 @@ from dphypo.journal._store import Store
 class Journal:
     """One study in a store. Every method is one transaction; ``record`` is what has been committed."""
 
-    def __init__(self, store: Store, name: str) -> None:
+    def __init__(self, store: Store, name: str, *, shared: bool = False) -> None:
         self._store = store
+        self._shared = shared  # somebody else closes the store
         self._name = name
         self._record: Record | None = None
 
@@ -44,8 +45,8 @@ class Journal:
 
     @property
     def record(self) -> Record:
-        """What has been committed. After an interrupted or failed write it is read again."""
-        if self._record is None:
+        """What has been committed. After an interrupted or failed write, or a lost connection, it is read again."""
+        if self._record is None or not self._store.holds(self._name):
             self._store.hold(self._name)
             self._record = self._load()
         return self._record
@@ -156,4 +157,5 @@ class Journal:
     def rest(self) -> None:
         """Let other processes use the journal."""
         self._record = None
-        self._store.rest()
+        if not self._shared:
+            self._store.rest()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import sqlite3
 from collections.abc import Callable
 from pathlib import Path
@@ -32,6 +33,7 @@ class Store:
     def __init__(self, engine: Engine) -> None:
         self._engine = engine
         self._connection: Connection | None = None
+        self._held: set[str] = set()
 
     def commit(self, work: Callable[[Connection], R]) -> R:
         """Do ``work`` in one transaction. On return it is on the disk; on an error nothing of it is."""
@@ -44,7 +46,13 @@ class Store:
 
     def hold(self, name: str) -> None:
         """Take a study for this process."""
-        self._use(lambda connection: self._engine.hold(connection, name))
+        if not self.holds(name):
+            self._use(lambda connection: self._engine.hold(connection, name))
+            self._held.add(name)
+
+    def holds(self, name: str) -> bool:
+        """Whether this process has had the study without a break: the hold ends with the connection."""
+        return name in self._held
 
     def forget(self, *, everything: bool = False) -> None:
         """Leave no bytes of deleted rows."""
@@ -80,12 +88,14 @@ class Store:
 
     def close(self) -> None:
         """End the connection and with it the hold on the study."""
+        self._held.clear()
         if self._connection is not None:
             connection, self._connection = self._connection, None
             _end(connection)
 
     def __del__(self) -> None:
-        self.close()
+        with contextlib.suppress(Exception):  # the interpreter may be shutting down
+            self.close()
 
 
 def _end(connection: Connection) -> None:
