@@ -15,6 +15,7 @@ from scipy import special
 from dphypo.runs._special import Array, leading_ratios, log_poisson_pmf, log_power_series
 
 _UNDERFLOW = 1e-280
+_LOW = 1.4  # scipy's prefactor of Q(K, z) cancels from about z = 1.4 K on
 _MANY = 1e5  # from here on scipy's series for P(K, z) stops before it has converged
 _WORTH = 9.0  # standard deviations below K at which P(K, z) is below 1e-17
 
@@ -58,12 +59,12 @@ def log_lower(count: int, z: Array) -> Array:
         band = (deviations > 4) & (deviations < _WORTH)
         out[deviations >= _WORTH] = 0.0
         out[band] = np.log1p(-np.exp(log_upper(count, z[band])))
-    tiny = head < _UNDERFLOW
-    if tiny.any():
+    low = (head < _UNDERFLOW) | (z > _LOW * count)
+    if low.any():
         # e^(−z) z^(K−1)/(K−1)! · (1 + (K−1)/z + (K−1)(K−2)/z² + …), a finite sum that falls fast for z far above K.
-        nearest = float(z[tiny].min())
+        nearest = float(z[low].min())
         ratios = leading_ratios(lambda n: np.maximum(count - 1 - n, 0) / nearest)
-        out[tiny] = log_poisson_pmf(count - 1, z[tiny]) + log_power_series(nearest / z[tiny], ratios)
+        out[low] = log_poisson_pmf(count - 1, z[low]) + log_power_series(nearest / z[low], ratios)
     return out
 
 

@@ -65,12 +65,20 @@ class Envelope:
 
     def _excess(self, piece: Piece, index: int, k: int, bits: int) -> Bounds:
         """Bounds on 2^bits · log(height of the piece at k / weight of k), which is 0 or more."""
-        width = bits + index.bit_length() + 2
-        weight, peak = self.weights.log_weight(k, width), self.weights.log_weight(self.peak, width)
-        height, slope = log_bounds(piece.height, width), scaled(Fraction(index), log_bounds(piece.ratio, width))
-        low = height[0] + slope[0] - weight[1] + peak[0]
-        high = height[1] + slope[1] - weight[0] + peak[1]
-        return low >> (width - bits), -(-high >> (width - bits))
+        weight = self.weights.log_weight(k, bits)
+        low, high = _scale(self.weights, self.peak, piece.height, bits)
+        if not piece.length:
+            extra = index.bit_length() + 2
+            slope = scaled(Fraction(index, 2**extra), log_bounds(piece.ratio, bits + extra))
+            low, high = low + slope[0], high + slope[1]
+        return low - weight[1], high - weight[0]
+
+
+@functools.lru_cache(maxsize=1024)
+def _scale(weights: Weights, peak: int, height: Fraction, bits: int) -> Bounds:
+    """Bounds on 2^bits · log(height · w_peak): the same for every draw, and public."""
+    (low, high), top = log_bounds(height, bits), weights.log_weight(peak, bits)
+    return low + top[0], high + top[1]
 
 
 @functools.lru_cache(maxsize=64)

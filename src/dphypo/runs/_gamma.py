@@ -45,7 +45,7 @@ def gamma_of(shape: float, mean: float) -> float:
 @functools.lru_cache(maxsize=1024)
 def mean_of(shape: float, gamma: float) -> float:
     """The smallest float that is not below the mean."""
-    if shape == 0:
+    if abs(shape) < 1e-20:  # the limit θ = 0; products with a subnormal shape would lose their digits
         guess = (1 - gamma) / gamma / -math.log(gamma)
     else:
         # For shape < 0 the factor γ^(−(1+θ)) is kept apart so that nothing overflows.
