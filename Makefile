@@ -15,8 +15,8 @@ $(STAMP): pyproject.toml constraints.txt
 	$(BIN)/python -m pip install --quiet --constraint constraints.txt --editable '.[torch,sklearn,optuna,postgres,plots,dev]'
 	@touch $@
 
-demo: $(STAMP)  ## the shortest useful thing: what a search costs
-	$(BIN)/python examples/accounting.py
+demo: $(STAMP)  ## tune a private model on the handwritten digits; a few minutes at most
+	$(BIN)/python examples/digits.py --folder demo
 
 test: $(STAMP)  ## the whole test suite
 	$(BIN)/python -m pytest -n 2 --cov --cov-report=term:skip-covered

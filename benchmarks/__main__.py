@@ -9,6 +9,7 @@ import sys
 BENCHMARKS = [
     "accounting",
     "band",
+    "dpsgd",
     "rules",
     "samplers",
     "study",

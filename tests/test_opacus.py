@@ -189,7 +189,7 @@ class Stream(IterableDataset[Any]):
         ({"fixed": {"epochs": 3}}, "epochs=..."),
         ({"fixed": {"depth": 3}}, "depth"),
         ({"score": 0.5}, "score"),
-        ({"noise_multiplier": NoiseTable({(20, 3): 1.0})}, r"\(40, 3\)"),
+        ({"noise_multiplier": NoiseTable({(400, 3): 1.0})}, "declared 200 records"),
     ],
 )
 def test_what_is_wrong_is_named(changes: dict[str, Any], message: str) -> None:
@@ -211,6 +211,13 @@ def test_an_optimiser_that_cannot_work_is_refused() -> None:
 def test_uncalibrated_noise_says_what_to_call() -> None:
     with pytest.raises(ValueError, match=r"calibrated\(space, runs, epsilon=..., delta=...\)"):
         dpsgd(noise_multiplier="calibrate").event({})
+
+
+def test_a_setting_without_noise_of_its_own_is_an_error_of_the_declaration() -> None:
+    with pytest.raises(ValueError, match=r"\(40, 3\), only for \(20, 3\)"):
+        dpsgd(noise_multiplier=NoiseTable({(20, 3): 1.0})).event({})
+    with pytest.raises(ValueError, match="at least one"):
+        NoiseTable({})
 
 
 def test_at_gives_a_copy() -> None:

@@ -6,6 +6,7 @@ the guarantee of the search is that of the envelope: the pointwise supremum of t
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Hashable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
@@ -20,6 +21,7 @@ from dphypo.runs import Law
 from dphypo.space import Space
 
 MOST_KINDS = 64
+_DECIMALS = 4
 
 
 @dataclass(frozen=True)
@@ -74,7 +76,8 @@ def noise(
     factor = 1.0
     if len(alone) > 1:
         factor = solve(lambda knob: [kind.event(knob * sigma) for kind, sigma in alone.items()], 1.0)
-    return {kind.key: factor * sigma for kind, sigma in alone.items()}
+    # Rounded up: more noise costs less, and a resumed study, declared anew, finds the same numbers.
+    return {kind.key: math.ceil(factor * sigma * 10**_DECIMALS) / 10**_DECIMALS for kind, sigma in alone.items()}
 
 
 def _events(event: Any, score_event: Any, split: Split, space: Space) -> list[Any]:

@@ -128,8 +128,13 @@ class DPSGD:
             raise ValueError(f"fixed holds {own[0]!r}, which is an argument of its own: write {own[0]}=...")
         if not callable(self.score):
             raise _validate.fail("score", self.score, "give a function of the model, or a PrivateAccuracy")
-        if not isinstance(self.noise_multiplier, str):
-            self._schedule({})
+        if isinstance(self.noise_multiplier, NoiseTable):
+            for setting, multiplier in self.noise_multiplier.multipliers.items():
+                self._schedule_of(setting, multiplier)
+        else:
+            self._schedule_of(
+                self._setting({}), 1.0 if isinstance(self.noise_multiplier, str) else self.noise_multiplier
+            )
         _arguments.refuse_unknown(self.model, self.fixed)
         if _arguments.complete(self.model, self.fixed):
             with _threads(self.threads), _seeds.everything_else(0, torch.device(self.device)):  # type: ignore[arg-type]

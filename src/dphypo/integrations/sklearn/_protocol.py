@@ -18,8 +18,8 @@ class PrivateEstimator(Protocol):
     """A scikit-learn estimator whose ``fit`` is differentially private.
 
     Besides :meth:`privacy_event` it needs scikit-learn's ``get_params`` and ``set_params``, and a parameter
-    ``random_state``, an integer from which **all** randomness of ``fit`` comes: the search sets it for every run. It may
-    have ``check_data(X, y)``, which raises an error for data that ``fit`` cannot use: inside a run, an error is an
+    ``random_state``, an integer from which **all** randomness of ``fit`` comes: the search sets it for every run. It
+    may have ``check_data(X, y)``, which raises an error for data that ``fit`` cannot use: inside a run, an error is an
     outcome and would only be seen at the end.
     """
 
