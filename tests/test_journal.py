@@ -10,12 +10,22 @@ import sys
 import textwrap
 
 import pytest
-from sqlalchemy import insert, select
+from sqlalchemy import insert, make_url, select
 
 from dphypo import _params
-from dphypo.journal import Journal, JournalError, JournalInUseError, Result, Store, Trial, open_store
+from dphypo.journal import (
+    Journal,
+    JournalError,
+    JournalInUseError,
+    PostgreSQL,
+    Result,
+    SQLite,
+    Store,
+    Trial,
+    open_store,
+)
 from dphypo.journal import _schema as schema
-from dphypo.journal._sqlite import SQLite
+from dphypo.testing import check_engine
 
 NAMES = (f"study {number}" for number in itertools.count())
 
@@ -300,6 +310,42 @@ def test_a_study_is_held_by_one_process_and_freed_by_its_death(kind, request, tm
     mine.begin({}, lambda: 4)
     assert mine.record.total == 3
     mine._store.close()
+
+
+# Other databases
+
+
+@pytest.fixture
+def impatient(monkeypatch):
+    monkeypatch.setattr("dphypo.journal._sqlite._WAIT_S", 0.2)
+    monkeypatch.setattr("dphypo.journal._postgres._WAIT_S", 0.2)
+
+
+@pytest.mark.usefixtures("impatient")
+def test_the_built_in_engines_conform(tmp_path, postgres):
+    check_engine(lambda: SQLite(tmp_path / "study.db"))
+    check_engine(lambda: SQLite(None))
+    check_engine(lambda: PostgreSQL(make_url(postgres)))
+
+
+def test_an_engine_that_does_not_check_foreign_keys_is_told(tmp_path):
+    class Careless(SQLite):
+        def connect(self):
+            connection = super().connect()
+            connection.connection.driver_connection.execute("PRAGMA foreign_keys = OFF")
+            return connection
+
+    with pytest.raises(AssertionError, match="an outcome without a run"):
+        check_engine(lambda: Careless(tmp_path / "study.db"))
+
+
+def test_an_engine_that_two_processes_may_use_is_told(postgres):
+    class Shared(PostgreSQL):
+        def hold(self, connection, name):
+            pass
+
+    with pytest.raises(AssertionError, match="two connections"):
+        check_engine(lambda: Shared(make_url(postgres)))
 
 
 # Where a journal is

@@ -10,7 +10,7 @@ import pytest
 from study_world import EVENT, RELATION, make, train
 
 import dphypo
-from dphypo.release import Ending
+from dphypo.release import Ending, read_certificate
 
 
 @pytest.fixture(scope="module")
@@ -67,6 +67,22 @@ def test_a_format_cannot_name_another_place(release, tmp_path):
         dphypo.mechanism(event=EVENT, relation=RELATION, saver=Sly())(train.train)
     with pytest.raises(ValueError, match="letters and digits"):
         replace(release, saver=Sly()).save(tmp_path / "out")
+
+
+def test_the_certificate_can_be_read_from_the_journal_before_and_after_it_is_shredded(tmp_path):
+    with make(tmp_path / "study.db") as study:
+        with pytest.raises(FileNotFoundError):
+            read_certificate(tmp_path / "study.db")
+        study.ask()
+        study.close()
+        with pytest.raises(ValueError, match="no released study"):
+            read_certificate(tmp_path / "study.db")
+        certificate = study.run(progress=False).certificate
+        assert read_certificate(str(tmp_path / "study.db")).to_dict() == certificate.to_dict()
+        study.shred()
+        study.close()
+        assert read_certificate(tmp_path / "study.db").to_dict() == certificate.to_dict()
+        assert study.certificate.to_dict() == certificate.to_dict()
 
 
 def test_repr_shows_what_is_released_and_not_the_model(release):

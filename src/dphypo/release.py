@@ -11,6 +11,7 @@ from typing import Any
 
 from dphypo import _params, _validate
 from dphypo.accounting import Certificate
+from dphypo.journal import Journal, open_store
 from dphypo.savers import Plain, Saver
 
 
@@ -89,6 +90,20 @@ def load_release(folder: str | Path, saver: Saver | None = None) -> Release:
         ending=ending,
         saver=saver,
     )
+
+
+def read_certificate(journal: str | Path, name: str = "study") -> Certificate:
+    """The certificate of a released study, from its journal: all that is left there after ``study.shred()``."""
+    if isinstance(journal, Path) or "://" not in journal:
+        _ = Path(journal).stat()  # a journal that is not there is an error, not a new one
+    store = open_store(journal)
+    try:
+        found = Journal(store, name).record.certificate
+    finally:
+        store.close()
+    if found is None:
+        raise _validate.fail("name", name, "the journal holds no released study of that name")
+    return Certificate.from_dict(json.loads(found))
 
 
 def _model_name(format: str) -> str:

@@ -9,6 +9,7 @@
 | an outcome both scored and failed, or neither, or an infinite score | check |
 | two models, or the model of a run without an outcome | one row a study, foreign key |
 | a second release | primary key of the release |
+| a run after the release | all T numbers are taken: a release is written when every outcome is in |
 
 There are no times anywhere: they would show T to whoever sees a copy.
 """

@@ -1,0 +1,97 @@
+"""The conformance suite of journal engines: databases other than those built in."""
+
+from __future__ import annotations
+
+import secrets
+from collections.abc import Callable
+
+from dphypo.journal import Engine, Journal, JournalError, JournalInUseError, Result, Store, Trial
+
+
+def check_engine(connect: Callable[[], Engine]) -> None:
+    """Raise an ``AssertionError`` that says what a database does not do that a journal needs, if anything.
+
+    ``connect`` makes a new engine on the same database every time. The check writes a study of its own under a random
+    name and reduces it to its certificate in the end. It cannot check that a commit survives the loss of power.
+
+    >>> import tempfile, pathlib
+    >>> from dphypo.journal import SQLite
+    >>> with tempfile.TemporaryDirectory() as folder:
+    ...     check_engine(lambda: SQLite(pathlib.Path(folder) / "study.db"))
+    """
+    name = f"conformance {secrets.token_hex(8)}"
+    store = Store(connect())
+    try:
+        _check_history(store, name)
+        if not connect().durable:
+            return
+        _check_hold(store, Store(connect()), name)
+        store.close()
+        store = Store(connect())
+        _check_kept(store, name)
+    finally:
+        store.close()
+
+
+def _check_history(store: Store, name: str) -> None:
+    journal = Journal(store, name)
+    journal.begin({}, lambda: 2)
+    Journal(store, name).begin({}, lambda: 9)
+    _ensure(journal._load().total == 2, "a second T replaced the first")
+    first = Trial({"x": (1, None)}, 2**63 - 1, 0, bytes(range(16)))
+    second = Trial({"x": 1.5}, 0, 1, b"\xff")
+    beyond = Trial({}, 0, 2, b"")
+    _refuses("an outcome without a run", lambda: journal.finish(first, Result(1.0, None), b"model"))
+    journal.claim(first)
+    _refuses("a run drawn twice", lambda: journal.claim(first))
+    for score in (float("inf"), float("-inf"), float("nan")):
+        _refuses(f"the score {score}", lambda score=score: journal.finish(first, Result(score, None), None))  # type: ignore[misc]
+    _refuses("an outcome without score or failure", lambda: journal.finish(first, Result(None, None), None))
+    journal.finish(first, Result(0.1 + 0.2, None), b"\0first")
+    _refuses("a second outcome of a run", lambda: journal.finish(first, Result(2.0, None), None))
+    journal.claim(second)
+    _refuses("a run beyond T", lambda: journal.claim(beyond))
+    _refuses("a release before the last outcome", lambda: journal.release("MODEL", "{}"))
+    journal.finish(second, Result(0.5, None), b"second\xff")
+    journal.release("MODEL", "{}")
+    _refuses("a second release", lambda: journal.release("MODEL", "{}"))
+
+
+def _refuses(what: str, act: Callable[[], None]) -> None:
+    try:
+        act()
+    except JournalError:
+        return
+    raise AssertionError(f"the database accepted {what}")
+
+
+def _check_hold(store: Store, other: Store, name: str) -> None:
+    """While one connection has a study, no other gets it."""
+    store.hold(name)
+    try:
+        Journal(other, name).begin({}, lambda: 2)
+    except JournalInUseError:
+        return
+    finally:
+        other.close()
+    raise AssertionError("two connections hold one study: a run could be made twice")
+
+
+def _check_kept(store: Store, name: str) -> None:
+    """What was committed comes back bit for bit, and goes when it is shredded."""
+    journal = Journal(store, name)
+    journal.begin({}, lambda: 9)
+    record = journal.record
+    kept = [(trial.params, trial.seed, trial.tie_key) for trial in record.trials]
+    expected = [({"x": (1, None)}, 2**63 - 1, bytes(range(16))), ({"x": 1.5}, 0, b"\xff")]
+    _ensure(record.total == 2 and kept == expected, "the runs that were committed came back changed, or not at all")
+    _ensure(record.results[0].score == 0.1 + 0.2, "a score came back changed")
+    _ensure(record.released, "the release was lost")
+    _ensure(record.best == 1 and journal.model() == b"second\xff", "the model of the best run came back changed")
+    journal.shred()
+    _ensure(journal.record.shredded and not journal.record.trials, "shredding left runs behind")
+
+
+def _ensure(holds: bool, otherwise: str) -> None:
+    if not holds:
+        raise AssertionError(otherwise)
