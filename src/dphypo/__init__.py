@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from dphypo.accounting import ApproximateDp as ApproximateDp
     from dphypo.accounting import Calibration as Calibration
+    from dphypo.accounting import Composition as Composition
     from dphypo.accounting import Certificate as Certificate
     from dphypo.accounting import Guarantee as Guarantee
     from dphypo.accounting import PureDp as PureDp
@@ -43,6 +44,7 @@ __version__ = "0.1.0"
 _HOMES = {
     "ApproximateDp": "dphypo.accounting",
     "Calibration": "dphypo.accounting",
+    "Composition": "dphypo.accounting",
     "Certificate": "dphypo.accounting",
     "Guarantee": "dphypo.accounting",
     "PureDp": "dphypo.accounting",

@@ -10,6 +10,7 @@ from dphypo.accounting.calibrate import calibrate as calibrate
 from dphypo.accounting.calibrate import calibrate_band as calibrate_band
 from dphypo.accounting.calibrate import calibrate_mean as calibrate_mean
 from dphypo.accounting.certificate import Certificate as Certificate
+from dphypo.accounting.composition import Composition as Composition
 from dphypo.accounting.events import ApproximateDp as ApproximateDp
 from dphypo.accounting.events import PureDp as PureDp
 from dphypo.accounting.events import RdpCurve as RdpCurve

@@ -13,6 +13,7 @@ from typing import TypeAlias
 import dp_accounting
 import numpy as np
 from dp_accounting.pld import PLDAccountant
+from dp_accounting.pld.privacy_loss_distribution import PrivacyLossDistribution
 from dp_accounting.rdp import RdpAccountant
 
 from dphypo.accounting.curve import Curve
@@ -37,7 +38,11 @@ def losses(event: dp_accounting.DpEvent, relation: Relation, grid: float = DEFAU
     accountant.compose(event)
     if accountant._contains_non_dp_event:
         raise UnaccountableError(f"the event {event!r} is not private: it has no finite ε at any δ < 1")
-    distribution = accountant._pld
+    return directions(accountant._pld)
+
+
+def directions(distribution: PrivacyLossDistribution) -> tuple[Discrete, Discrete]:
+    """Both directions of a privacy loss distribution, remove and add; the same object twice if they are equal."""
     remove = _clean(distribution._pmf_remove)
     return remove, remove if distribution._symmetric else _clean(distribution._pmf_add)
 

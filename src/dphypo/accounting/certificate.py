@@ -14,6 +14,7 @@ from typing import Any
 
 import numpy as np
 
+from dphypo.accounting.composition import Composition
 from dphypo.accounting.guarantee import Guarantee
 from dphypo.accounting.serialize import event_to_dict
 from dphypo.accounting.statement import statement
@@ -98,8 +99,16 @@ class Certificate:
         return f"Certificate(epsilon={self.epsilon:.6g}, delta={self.delta:g}, bound={self.document['bound']!r})"
 
 
-def issue(guarantee: Guarantee, delta: float, public: Mapping[str, object]) -> Certificate:
-    """The certificate of a guarantee at δ. ``public`` adds what else may be published, such as the space."""
+def issue(guarantee: Guarantee | Composition, delta: float, public: Mapping[str, object]) -> Certificate:
+    """The certificate of a guarantee at δ. ``public`` adds what else may be published, such as the space.
+
+    Of a single search it states the event, the relation, the law of T and the band; of a composition, those of every
+    search in order, under "stages".
+    """
+    searches = guarantee.parts if isinstance(guarantee, Composition) else (guarantee,)
+    stated: dict[str, Any] = (
+        {"stages": [_state(search) for search in searches]} if len(searches) > 1 else _state(searches[0])
+    )
     bounds = guarantee.bounds(delta)
     name = min(bounds, key=lambda key: bounds[key])
     epsilons, deltas = guarantee.profile(_PROFILE_POINTS)
@@ -111,11 +120,7 @@ def issue(guarantee: Guarantee, delta: float, public: Mapping[str, object]) -> C
         "bound": name,
         "bounds": bounds,
         "one_run": guarantee.one_run(delta),
-        "events": [event_to_dict(event) for event in guarantee.events],
-        "relation": guarantee.relation.name,
-        "runs": {"law": guarantee.runs.to_dict(), "mean": guarantee.runs.mean},
-        "band": {"c": guarantee.band.c, "C": guarantee.band.C},
-        "grid": guarantee.grid,
+        **stated,
         "profile": {"epsilon": epsilons.tolist(), "delta": deltas.tolist()},
         "public": json.loads(json.dumps(dict(public))),
         "versions": {name: metadata.version(name) for name in ("dphypo", "dp-accounting", "numpy", "scipy")}
@@ -124,6 +129,17 @@ def issue(guarantee: Guarantee, delta: float, public: Mapping[str, object]) -> C
     }
     document = _plain(document)
     return Certificate({**document, "statement": statement(document)})
+
+
+def _state(search: Guarantee) -> dict[str, Any]:
+    """All that the guarantee of one search is computed from."""
+    return {
+        "events": [event_to_dict(event) for event in search.events],
+        "relation": search.relation.name,
+        "runs": {"law": search.runs.to_dict(), "mean": search.runs.mean},
+        "band": {"c": search.band.c, "C": search.band.C},
+        "grid": search.grid,
+    }
 
 
 def _plain(value: Any) -> Any:

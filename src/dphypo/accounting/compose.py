@@ -10,14 +10,16 @@ import math
 from collections.abc import Sequence
 
 import numpy as np
+import numpy.typing as npt
 from dp_accounting.pld import pld_pmf
 from dp_accounting.pld.privacy_loss_distribution import PrivacyLossDistribution
 
 from dphypo.accounting._search import smallest
+from dphypo.accounting.lemma2 import LARGEST_LOG
 from dphypo.accounting.profile import SearchProfile
 from dphypo.accounting.profiles import Floats
 
-_TAIL = 1e-15  # δ beyond the last grid point; it becomes infinite loss
+_TAIL = 1e-15  # δ beyond the last grid point
 _SLACK = 1e-12
 
 
@@ -37,8 +39,10 @@ def to_pld(searches: Sequence[SearchProfile], grid: float) -> PrivacyLossDistrib
 
 
 def _end(search: SearchProfile) -> float:
-    end = smallest(search.delta_at, _TAIL, top=search.top)
-    return end if math.isfinite(end) else search.top
+    """Where δ has come to rest. What is left of it there becomes infinite loss, so any end is valid."""
+    top = min(search.top, LARGEST_LOG)
+    end = smallest(search.delta_at, max(_TAIL, search.delta_at(top) * (1 + 1e-6)), top=top)
+    return end if math.isfinite(end) else top
 
 
 def _on_grid(search: SearchProfile, grid: float, count: int) -> Floats:
@@ -71,5 +75,27 @@ def _connect(delta: Floats, reverse: Floats, grid: float, count: int) -> pld_pmf
     epsilon = np.arange(-count, count + 1) * grid
     mirrored = -np.expm1(epsilon) + np.exp(epsilon) * reverse[::-1]
     best = np.where(epsilon < 0, np.minimum(delta, mirrored), delta)
-    best = np.minimum.accumulate(np.clip(best * (1 + _SLACK), 0.0, 1.0))
-    return pld_pmf.create_pmf_pessimistic_connect_dots_fixed_gap(grid, -count, count, best)
+    convex = _convex(epsilon, np.minimum.accumulate(np.clip(best, 0.0, 1.0)))
+    return pld_pmf.create_pmf_pessimistic_connect_dots_fixed_gap(
+        grid, -count, count, np.minimum(convex * (1 + _SLACK), 1.0)
+    )
+
+
+def _convex(epsilon: npt.NDArray[np.floating], delta: Floats) -> Floats:
+    """The largest convex function of e^ε below an upper bound on a profile: a profile is convex, and 1 at e^ε = 0.
+
+    Without it a bound that exceeds its own chords would count mass twice.
+    """
+    x, y = np.append(0.0, np.exp(epsilon)), np.append(1.0, delta)
+    kept: list[int] = []
+    points_x, points_y = x.tolist(), y.tolist()
+    for i in range(len(points_x)):
+        while len(kept) > 1:
+            p, q = kept[-2], kept[-1]
+            rise = (points_y[q] - points_y[p]) * (points_x[i] - points_x[p])
+            if rise >= (points_y[i] - points_y[p]) * (points_x[q] - points_x[p]):
+                kept.pop()
+            else:
+                break
+        kept.append(i)
+    return np.asarray(np.interp(x[1:], x[kept], y[kept]))

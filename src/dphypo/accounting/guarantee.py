@@ -28,6 +28,7 @@ if TYPE_CHECKING:
     from dp_accounting.pld.privacy_loss_distribution import PrivacyLossDistribution
 
     from dphypo.accounting.certificate import Certificate
+    from dphypo.accounting.composition import Composition
 
 ADD_OR_REMOVE_ONE = dp_accounting.NeighboringRelation.ADD_OR_REMOVE_ONE
 UNIFORM = Band(1.0, 1.0)
@@ -148,6 +149,12 @@ class Guarantee:
         from dphypo.accounting.compose import to_pld
 
         return to_pld(self.searches, self.grid if grid is None else _validate.positive(grid=grid))
+
+    def compose(self, *others: Guarantee) -> Composition:
+        """The joint guarantee of this and further searches on the same data; each may look at earlier releases."""
+        from dphypo.accounting.composition import Composition
+
+        return Composition((self, *others))
 
     def certificate(self, delta: float, **public: object) -> Certificate:
         """A document of public values from which anyone can recompute ε at δ."""

@@ -12,7 +12,7 @@ from dphypo.band import Band
 
 _SLACK = 1e-12  # a relative allowance for the rounding of a product and a sum
 _LINES = 4001
-_LARGEST_LOG = 600.0  # e^600 is still a float
+LARGEST_LOG = 600.0  # e^600 is still a float
 
 
 def transform(band: Band) -> list[tuple[float, float]]:
@@ -57,8 +57,8 @@ class Tau:
     """
 
     def __init__(self, reverse: Profile, band: Band) -> None:
-        low = max(reverse.bottom - band.log_ratio, -_LARGEST_LOG)
-        high = min(reverse.top + band.log_ratio, _LARGEST_LOG)
+        low = max(reverse.bottom - band.log_ratio, -LARGEST_LOG)
+        high = min(reverse.top + band.log_ratio, LARGEST_LOG)
         log_r = np.linspace(low, high, _LINES)
         intercepts = transformed(reverse.delta, band)(log_r) * (1 + _SLACK)
         self._slopes, self._intercepts, self._switches = _lower_envelope(np.exp(log_r), intercepts)

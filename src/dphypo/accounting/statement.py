@@ -16,16 +16,8 @@ def statement(document: Mapping[str, Any]) -> str:
     """Who is protected, under which relation, what was released and what the number covers."""
     unit = str(document["public"].get("unit", "record"))
     warning = document["public"].get("warning")
-    relation = _RELATIONS[document["relation"]].format(unit=unit)
-    band = document["band"]
-    adaptive = band["c"] != band["C"]
-    how = (
-        f"chosen adaptively, with a density between {band['c']:g} and {band['C']:g} times the prior's"
-        if adaptive
-        else "drawn from the prior"
-    )
-    one_run = [float(value) for value in document["one_run"].values()]
-    alone = f" One run alone would have been reported as epsilon = {min(one_run):.3f}." if one_run else ""
+    searches = document.get("stages", [document])
+    relation = _RELATIONS[searches[0]["relation"]].format(unit=unit)
     guarantee = f"epsilon = {float(document['epsilon']):.4f} at delta = {document['delta']:g}"
     if warning:
         first = f"WARNING: {warning}. With private randomness the same search would have {guarantee}."
@@ -34,12 +26,41 @@ def statement(document: Mapping[str, Any]) -> str:
     lines = [
         first,
         f"Who is protected: every {unit} of the private data; {relation}.",
-        "What was released: the best of a random number of training runs, that is, one model with its "
-        "hyperparameters and its score. Nothing else about the search may be published: not the number of runs, not "
-        "the other runs.",
-        f"What the number covers: the whole search. The number of runs has mean {document['runs']['mean']:g}, and "
-        f"hyperparameters were {how}; choosing among the runs is paid for.{alone}",
+        f"What was released: {_released(len(searches))} Nothing else about the search may be published: not the "
+        "number of runs, not the other runs.",
+        f"What the number covers: {_covered(searches)}{_alone(document)}",
         "It holds if every run satisfies the stated event for all hyperparameters of the space, and if runs are "
         "independent of each other given their hyperparameters.",
     ]
     return "\n".join(lines)
+
+
+def _released(stages: int) -> str:
+    best = "the best of a random number of training runs, that is, one model with its hyperparameters and its score."
+    if stages == 1:
+        return best
+    return f"for each of {stages} stages, {best} The release of a stage shaped the prior of the next."
+
+
+def _covered(searches: list[Mapping[str, Any]]) -> str:
+    if len(searches) == 1:
+        return (
+            f"the whole search. The number of runs has mean {searches[0]['runs']['mean']:g}, and hyperparameters were "
+            f"{_how(searches[0]['band'])}; choosing among the runs is paid for."
+        )
+    stages = "; ".join(
+        f"stage {number}: mean {search['runs']['mean']:g} runs, hyperparameters {_how(search['band'])}"
+        for number, search in enumerate(searches, 1)
+    )
+    return f"all stages together ({stages}); choosing among the runs is paid for."
+
+
+def _how(band: Mapping[str, float]) -> str:
+    if band["c"] == band["C"]:
+        return "drawn from the prior"
+    return f"chosen adaptively, with a density between {band['c']:g} and {band['C']:g} times the prior's"
+
+
+def _alone(document: Mapping[str, Any]) -> str:
+    one_run = [float(value) for value in document["one_run"].values()]
+    return f" One run alone would have been reported as epsilon = {min(one_run):.3f}." if one_run else ""

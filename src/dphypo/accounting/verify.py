@@ -13,7 +13,8 @@ import dp_accounting
 
 from dphypo import runs
 from dphypo.accounting.certificate import Certificate, issue
-from dphypo.accounting.guarantee import account
+from dphypo.accounting.composition import Composition
+from dphypo.accounting.guarantee import Guarantee, account
 from dphypo.accounting.serialize import event_from_dict
 from dphypo.band import Band
 
@@ -55,14 +56,19 @@ def verify(certificate: Certificate | str | os.PathLike[str]) -> Verification:
 
 
 def _recompute(document: Mapping[str, Any]) -> Certificate:
-    guarantee = account(
-        [event_from_dict(event) for event in document["events"]],
-        runs.from_dict(document["runs"]["law"]),
-        Band(document["band"]["c"], document["band"]["C"]),
-        relation=dp_accounting.NeighboringRelation[document["relation"]],
-        grid=document["grid"],
-    )
+    searches = [_account(stage) for stage in document.get("stages", [document])]
+    guarantee = searches[0] if len(searches) == 1 else Composition(tuple(searches))
     return issue(guarantee, document["delta"], document["public"])
+
+
+def _account(stated: Mapping[str, Any]) -> Guarantee:
+    return account(
+        [event_from_dict(event) for event in stated["events"]],
+        runs.from_dict(stated["runs"]["law"]),
+        Band(stated["band"]["c"], stated["band"]["C"]),
+        relation=dp_accounting.NeighboringRelation[stated["relation"]],
+        grid=stated["grid"],
+    )
 
 
 def _differences(found: Any, expected: Any, path: str) -> Iterator[str]:

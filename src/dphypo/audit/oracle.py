@@ -12,8 +12,10 @@ maximum over all E of A(E) − e^ε A′(E). An outcome is a pair (λ, rank) in 
 from __future__ import annotations
 
 import itertools
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import cached_property
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -86,19 +88,97 @@ def exact_delta(world: World, pmf: Floats, band: Band, epsilons: npt.ArrayLike) 
         band: the band (c, C).
         epsilons: the ε at which δ is wanted; negative ones are allowed.
     """
+    events = _subsets(world.ranks.size + 1)
+    most, least = _extremes(world, pmf, band, events, events)
+    return _largest_difference(most, least, epsilons)
+
+
+def two_stage_delta(
+    first: World,
+    first_pmf: Floats,
+    first_band: Band,
+    seconds: Sequence[World],
+    second_pmf: Floats,
+    second_band: Band,
+    epsilons: npt.ArrayLike,
+) -> Floats:
+    """The true δ of two searches, both released, when the second one's prior depends on the first's release.
+
+    Given the release of the first stage, the worst event and policy of the second give a reward on D and a cost on
+    D′; the first stage is then a search for these. All choices of an event for every release are tried.
+
+    Args:
+        first: the world of the first stage.
+        first_pmf: the law of its T.
+        first_band: its band.
+        seconds: the world of the second stage for each release of the first: for ⊥, then by rank.
+        second_pmf: the law of the second T.
+        second_band: the second band.
+        epsilons: the ε at which δ is wanted.
+    """
+    if len(seconds) != first.ranks.size + 1:
+        raise ValueError(f"seconds has {len(seconds)} worlds: give one for each of {first.ranks.size + 1} releases")
+    options = []
+    for second in seconds:
+        events = _subsets(second.ranks.size + 1)
+        options.append(_useful(*_extremes(second, second_pmf, second_band, events, events)))
+    choices = np.array(list(itertools.product(*[range(len(option)) for option in options])))
+    rewards = np.stack([option[choices[:, i]] for i, option in enumerate(options)], axis=1)
+    most, least = _extremes(first, first_pmf, first_band, rewards[:, :, 0], rewards[:, :, 1])
+    return _largest_difference(most, least, epsilons)
+
+
+def _useful(rewards: Floats, costs: Floats) -> Floats:
+    """The (reward, cost) pairs on the lower right of their convex hull.
+
+    What the first stage makes of them is convex and increasing in rewards, concave and increasing in costs, so the
+    largest difference is attained at these.
+    """
+    kept: list[tuple[float, float]] = []
+    for reward, cost in sorted(
+        zip(rewards.tolist(), costs.tolist(), strict=True), key=lambda pair: (pair[1], -pair[0])
+    ):
+        if kept and reward <= kept[-1][0]:
+            continue
+        while len(kept) > 1:
+            (r0, c0), (r1, c1) = kept[-2], kept[-1]
+            if (r1 - r0) * (cost - c0) <= (reward - r0) * (c1 - c0):
+                kept.pop()
+            else:
+                break
+        kept.append((reward, cost))
+    return np.array(kept)
+
+
+def _subsets(outcomes: int) -> Floats:
+    """Every set of outcomes as a row of zeros and ones; the first outcome is ⊥."""
+    return ((np.arange(2**outcomes)[:, None] >> np.arange(outcomes)) & 1).astype(np.float64)
+
+
+def _extremes(world: World, pmf: Floats, band: Band, rewards: Floats, costs: Floats) -> tuple[Floats, Floats]:
+    """The largest expected reward of the release on D, and the smallest expected cost on D′, row by row."""
+    most = _value(world.prior, world.runs_on, world.ranks, pmf, band, rewards, np.max)
+    least = _value(world.prior, world.runs_on_neighbour, world.ranks, pmf, band, costs, np.min)
+    return most, least
+
+
+def _largest_difference(most: Floats, least: Floats, epsilons: npt.ArrayLike) -> Floats:
     eps = np.atleast_1d(np.asarray(epsilons, dtype=np.float64))
-    most = _probabilities(world.prior, world.runs_on, world.ranks, pmf, band, np.max)
-    least = _probabilities(world.prior, world.runs_on_neighbour, world.ranks, pmf, band, np.min)
     return np.asarray(np.max(most[:, None] - np.exp(eps)[None, :] * least[:, None], axis=0))
 
 
-def _probabilities(
-    prior: Floats, runs_on: Floats, ranks: npt.NDArray[np.int64], pmf: Floats, band: Band, best: np.ufunc | object
+def _value(
+    prior: Floats,
+    runs_on: Floats,
+    ranks: npt.NDArray[np.int64],
+    pmf: Floats,
+    band: Band,
+    rewards: Floats,
+    best: Callable[..., Any],
 ) -> Floats:
-    """A(E) for every event E at once, events being the subsets of {⊥, 0, …, n·k−1}, under the best or worst policy."""
+    """E[reward of the winner] under the best (``np.max``) or worst (``np.min``) policy, for every row of rewards."""
     outcomes = ranks.size
-    events = (np.arange(2 ** (outcomes + 1))[:, None] >> np.arange(outcomes + 1)) & 1  # column 0 is ⊥
-    values = events.astype(np.float64)  # V₀(b), b = ⊥ or a rank (shifted by one)
+    values = rewards  # V₀(b), b = ⊥ or a rank (shifted by one)
     corners = extreme_points(prior, band)
     law = np.zeros((len(prior), outcomes))  # P[rank | λ]
     np.put_along_axis(law, ranks, runs_on, axis=1)
@@ -107,10 +187,9 @@ def _probabilities(
     for k in range(1, len(pmf)):
         # Σ_y law(λ, y) V(max(b, y)) = P[rank ≤ b] V(b) + Σ_{y > b} law(λ, y) V(y)
         mass = values[:, None, 1:] * law[None, :, :]
-        above = np.concatenate(
-            [np.cumsum(mass[:, :, ::-1], axis=2)[:, :, ::-1], np.zeros((len(values), len(prior), 1))], axis=2
-        )
+        suffix = np.cumsum(mass[:, :, ::-1], axis=2)[:, :, ::-1]
+        above = np.concatenate([suffix, np.zeros((len(values), len(prior), 1))], axis=2)
         each = below[None, :, :] * values[:, None, :] + above
-        values = best(np.einsum("cl,elb->ceb", corners, each), axis=0)  # type: ignore[operator]
+        values = best(np.einsum("cl,elb->ceb", corners, each), axis=0)
         total = total + pmf[k] * values[:, 0]
     return np.asarray(total)
