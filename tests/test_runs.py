@@ -61,7 +61,7 @@ def test_reprs() -> None:
         "[Poisson(mean=10), Pmf({1: 0.25, 5: 0.5, 20: 0.25}), Geometric(mean=100).capped(400), "
         "Poisson(mean=3).capped(5)]"
     )
-    assert repr(Pmf({k: 1 / 8 for k in range(8)})) == "Pmf({0: 0.125, 1: 0.125, 2: 0.125, ..., 6: 0.125, 7: 0.125})"
+    assert repr(Pmf(dict.fromkeys(range(8), 1 / 8))) == "Pmf({0: 0.125, 1: 0.125, 2: 0.125, ..., 6: 0.125, 7: 0.125})"
 
 
 def test_equality() -> None:

@@ -169,7 +169,8 @@ def test_heights_are_certain() -> None:
 
 
 @pytest.mark.parametrize(
-    ("weights", "first"), [(NegativeBinomialWeights(Fraction(2.5), Fraction(0.125)), 1), (PoissonWeights(Fraction(6)), 0)]
+    ("weights", "first"),
+    [(NegativeBinomialWeights(Fraction(2.5), Fraction(0.125)), 1), (PoissonWeights(Fraction(6)), 0)],
 )
 def test_weights_agree_with_themselves(weights: Weights, first: int) -> None:
     logs = {k: weights.log_weight(k, 100)[0] * mp.mpf(2) ** -100 for k in range(first, 60)}

@@ -1,7 +1,7 @@
 """Exact sampling, part two: draws against their law, two-sided, with mutants that must be caught.
 
-Each test of a correct sampler has a false-alarm rate of at most 1e-6 over the choice of its seed; the seeds are fixed, so
-that the suite repeats itself.
+Each test of a correct sampler has a false-alarm rate of at most 1e-6 over the choice of its seed; the seeds are fixed,
+so that the suite repeats itself.
 """
 
 from __future__ import annotations

@@ -53,8 +53,8 @@ def check_law(
     _check_masses(law)
     _check_quantiles(law)
     _check_capped(law)
-    _check_description(law, restore)
     check_draws(law, law.sample, draws, Seeded(1) if entropy is None else entropy)
+    _check_description(law, restore)
 
 
 def check_draws(law: Law, sample: Callable[[Entropy], int], draws: int, entropy: Entropy) -> None:
@@ -162,5 +162,8 @@ def _check_capped(law: Law) -> None:
 
 def _check_description(law: Law, restore: Callable[[dict[str, Any]], Law]) -> None:
     _ensure(restore(json.loads(json.dumps(law.to_dict()))) == law, "to_dict() does not lead back to an equal law")
-    again = pickle.loads(pickle.dumps(law))
+    try:
+        again = pickle.loads(pickle.dumps(law))
+    except Exception as error:
+        raise AssertionError(f"it cannot be pickled: {error}") from error
     _ensure(again == law and hash(again) == hash(law), "a pickled law is not equal to itself")
