@@ -11,8 +11,8 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from dphypo.accounting import ApproximateDp as ApproximateDp
     from dphypo.accounting import Calibration as Calibration
-    from dphypo.accounting import Composition as Composition
     from dphypo.accounting import Certificate as Certificate
+    from dphypo.accounting import Composition as Composition
     from dphypo.accounting import Guarantee as Guarantee
     from dphypo.accounting import PureDp as PureDp
     from dphypo.accounting import RdpCurve as RdpCurve

@@ -57,7 +57,7 @@ def account(
     found = _summary(guarantee, delta)
     if certificate is not None:
         guarantee.certificate(delta).save(certificate)
-    _show(found, as_json, f"(ε, δ) of the whole search at δ = {delta:g}")
+    _show(found, as_json, f"privacy of the whole search at δ = {delta:g}")
 
 
 @app.command()
