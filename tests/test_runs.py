@@ -204,7 +204,7 @@ def test_quantiles_at_ties() -> None:
         (lambda: NegativeBinomial(1e7, mean=3), "Poisson"),
         (lambda: NegativeBinomial(-0.99, mean=1e6), "would need gamma below 1e-300"),
         (lambda: Poisson(0), "mean = 0"),
-        (lambda: Poisson(-1), "greater than 0"),
+        (lambda: Poisson(-1), "must lie in"),
         (lambda: Poisson("ten"), "finite number"),  # type: ignore[arg-type]
         (lambda: Geometric(mean=3).capped(0), "limit = 0"),
         (lambda: Geometric(mean=3).capped(2.5), "limit = 2.5"),  # type: ignore[arg-type]

@@ -48,7 +48,7 @@ def log_gamma_bounds(x: Fraction, bits: int) -> Bounds:
     low, high = low - math.ceil(y * 2**width), high - math.floor(y * 2**width)
     numerator, denominator, index = y.denominator << width, y.numerator, 1
     while True:
-        coefficient = _bernoulli(2 * index) / (2 * index * (2 * index - 1))
+        coefficient = _stirling(index)
         term = numerator * coefficient.numerator // (denominator * coefficient.denominator)
         if term in (-1, 0):  # less than one unit, and so is all that follows
             low, high = low - 1, high + 1
@@ -89,6 +89,12 @@ def _twice_atanh(numerator: int, denominator: int, width: int) -> tuple[int, int
 @functools.lru_cache(maxsize=64)
 def _log_2(width: int) -> tuple[int, int]:
     return _twice_atanh(1, 3, width)
+
+
+@functools.cache
+def _stirling(index: int) -> Fraction:
+    """The coefficient of y^(1 − 2·index) in Stirling's series."""
+    return _bernoulli(2 * index) / (2 * index * (2 * index - 1))
 
 
 @functools.cache

@@ -114,7 +114,5 @@ class NegativeBinomialSums:
         return min(0.0, constant + math.log(step) + float(log_sum_exp(integrand)))
 
     def log_head(self, k: int) -> float:
-        """log P[T ≤ k]."""
-        if k < 1:
-            return -math.inf
+        """log P[T ≤ k], k ≥ 1."""
         return min(0.0, float(self.log_partial_pgf(k, np.zeros(1), np.zeros(1))[0]))

@@ -20,6 +20,8 @@ from dphypo.runs._points import Array, at_x, like
 from dphypo.runs._quantile import quantile
 from dphypo.runs._weights import PoissonWeights
 
+LARGEST_MEAN = 1e9
+
 
 @dataclasses.dataclass(frozen=True, repr=False)
 class Poisson:
@@ -28,7 +30,7 @@ class Poisson:
     T = 0 has probability e^(−μ): a search that then makes no run and releases nothing.
 
     Args:
-        mean: μ, above 0.
+        mean: μ, above 0 and at most 1e9.
 
     >>> law = Poisson(10)
     >>> law.quantile(0.5), round(float(law.pgf(0.0)), 7)
@@ -41,7 +43,8 @@ class Poisson:
     mean: float
 
     def __post_init__(self) -> None:
-        object.__setattr__(self, "mean", _validate.positive(mean=self.mean))
+        mean = _validate.within(0.0, LARGEST_MEAN, closed="right", mean=self.mean)
+        object.__setattr__(self, "mean", mean)
 
     @functools.cached_property
     def sums(self) -> PoissonSums:
