@@ -66,7 +66,8 @@ class Networks:
         model = clone(self.estimator)
         _, fitted = private_part(model)
         assert isinstance(fitted, DPSGDClassifier | DPSGDRegressor)
-        fitted.set_params(**{**notes["params"], "hidden": tuple(notes["params"]["hidden"])})
+        # The seed of the run stays with the curator, and the search's estimator's own was not used.
+        fitted.set_params(**{**notes["params"], "hidden": tuple(notes["params"]["hidden"]), "random_state": None})
         fitted.model_, fitted.n_features_in_ = module, notes["features"]
         if notes["names"]:
             fitted.feature_names_in_ = np.array(notes["names"], dtype=object)

@@ -128,6 +128,8 @@ class PrivateSearch(MetaEstimatorMixin, BaseEstimator):  # type: ignore[misc]
         X, y = indexable(X, y)
         records = len(X) if self.records is None else _validate.integer(at_least=1, records=self.records)
         space = self.space if isinstance(self.space, Space) else Space(self.space)
+        if unknown := [name for name in space.names if name not in self.estimator.get_params()]:
+            raise ValueError(f"the space has {unknown[0]!r}, which is no parameter of {type(self.estimator).__name__}")
         if holdout is not None:
             train = X, y
             score: _scoring.Score = _scoring.public(self.estimator, self.scoring, *holdout)
