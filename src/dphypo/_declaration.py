@@ -45,11 +45,3 @@ def certify(guarantee: Guarantee, delta: float, space: Space, entropy: Entropy) 
     if not entropy.private:
         public["warning"] = SEEDED
     return guarantee.certificate(delta, **public)
-
-
-def dumps(certificate: Certificate) -> str:
-    return json.dumps(certificate.to_dict())
-
-
-def loads(text: str) -> Certificate:
-    return Certificate.from_dict(json.loads(text))

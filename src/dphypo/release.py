@@ -72,7 +72,16 @@ class Release:
 
 
 def load_release(folder: str | Path, saver: Saver | None = None) -> Release:
-    """A saved release. A model that was saved by a saver of your own needs that saver again."""
+    """A saved release. A model that was saved by a saver of your own needs that saver again.
+
+    >>> import tempfile
+    >>> from dphypo.accounting import PureDp, account
+    >>> from dphypo.runs import Geometric
+    >>> certificate = account(PureDp(1.0), Geometric(mean=10)).certificate(1e-6)
+    >>> with tempfile.TemporaryDirectory() as folder:
+    ...     load_release(Release({"lr": 0.1}, [1.0, 2.0], 0.9, certificate).save(folder))
+    <release: score 0.9 with {'lr': 0.1}>
+    """
     source = Path(folder)
     described = json.loads((source / "release.json").read_text(encoding="utf-8"))
     saver = Plain() if saver is None else saver

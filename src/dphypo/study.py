@@ -13,14 +13,14 @@ from typing import Any
 from dphypo import _declaration, _policy, _progress, _refusals, _supremum, _validate, _workers
 from dphypo._attempt import settle
 from dphypo._curator import Curator
+from dphypo._publication import publish, published
 from dphypo._search import Search
-from dphypo._selection import best_of, ending
 from dphypo.accounting import Certificate, Guarantee, account
 from dphypo.band import L2, Band, Rule
 from dphypo.entropy import SYSTEM, Entropy
 from dphypo.journal import Journal, Store, Trial, open_store
 from dphypo.mechanism import Mechanism
-from dphypo.release import Ending, Release
+from dphypo.release import Release
 from dphypo.runs import Law
 from dphypo.samplers import Sampler, Uniform
 from dphypo.space import Space
@@ -123,7 +123,7 @@ class Study:
         try:
             record = search.record()  # T was drawn and committed when the journal began
             if record.released:
-                return self._released()
+                return published(self._journal, self._mechanism.saver)
             search.withdraw()  # what ask gave out and was not told is made here
             log.info("the search starts, or goes on where it was")
             ticking = workers == 1 or start_method != "fork"
@@ -167,32 +167,14 @@ class Study:
 
     def release(self) -> Release:
         """The best of the T runs, ties broken by the keys drawn with them. Once, and only when all are told."""
-        record = self._search.record()
-        if record.shredded:
-            raise _refusals.Shredded
-        if record.released:
-            raise _refusals.SecondRelease
-        if not record.complete:
-            raise _refusals.Unfinished
-        if record.best != best_of(record, self._sign):
-            raise RuntimeError("the journal contradicts itself about which run is best: nothing was released")
-        self._journal.release(ending(record).name, _declaration.dumps(self.certificate))
+        self._search.record()
+        publish(self._journal, self.certificate, self._sign)
         log.info("the release is made")
-        return self._released()
+        return published(self._journal, self._mechanism.saver)
 
     def released(self) -> Release | None:
         """The release again if there is one: the same values, which cost nothing more. None if there is none yet."""
-        return self._released() if self._search.record().released else None
-
-    def _released(self) -> Release:
-        record, saver = self._search.record(), self._mechanism.saver
-        if record.shredded or record.ending is None or record.certificate is None:
-            raise _refusals.Shredded
-        certificate = _declaration.loads(record.certificate)
-        if record.best is None:
-            return Release(None, None, None, certificate, Ending[record.ending], saver)
-        params, score = record.trials[record.best].params, record.results[record.best].score
-        return Release(params, saver.load(self._journal.model()), score, certificate, Ending[record.ending], saver)
+        return published(self._journal, self._mechanism.saver) if self._search.record().released else None
 
     def shred(self) -> None:
         """Reduce the journal of a released study to its certificate: T, the runs and the model are destroyed.
