@@ -33,7 +33,10 @@ _CHUNK = 1024
 class PrivateScore(Protocol):
     """A score computed on private records, with noise, that says what it costs."""
 
-    split: Split
+    @property
+    def split(self) -> Split:
+        """Whether the records are others than those trained on."""
+        ...
 
     @property
     def event(self) -> dp_accounting.DpEvent:

@@ -1,0 +1,143 @@
+"""The examples run, and the demo survives being killed."""
+
+from __future__ import annotations
+
+import os
+import runpy
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+import dphypo
+
+EXAMPLES = Path(__file__).parents[1] / "examples"
+
+
+def run(name: str, *arguments: object, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(sys, "argv", [name, *map(str, arguments)])
+    runpy.run_path(str(EXAMPLES / name), run_name="__main__")
+
+
+def test_quickstart(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+    run("quickstart.py", monkeypatch=monkeypatch)
+    assert "epsilon = 3.99" in capsys.readouterr().out
+
+
+def test_own_mechanism(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+    run("own_mechanism.py", monkeypatch=monkeypatch)
+    assert "epsilon = 0.26" in capsys.readouterr().out
+
+
+def test_from_optuna(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+    run("from_optuna.py", "--trials", 3, monkeypatch=monkeypatch)
+    shown = capsys.readouterr().out
+    assert "privacy: unknown" in shown
+    assert "for the whole search" in shown
+
+
+ADULT_NAMES = """| a description of the data
+>50K, <=50K.
+
+age: continuous.
+workclass: Private, State-gov.
+fnlwgt: continuous.
+education: Bachelors, 11th.
+education-num: continuous.
+marital-status: Divorced, Never-married.
+occupation: Sales, Adm-clerical.
+relationship: Wife, Husband.
+race: White, Black.
+sex: Female, Male.
+capital-gain: continuous.
+capital-loss: continuous.
+hours-per-week: continuous.
+native-country: United-States, Japan.
+"""
+
+
+def test_adult(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+    """On made-up people in the format of the files, with their unknown values, empty lines and final dots."""
+    rng = np.random.default_rng(0)
+    (tmp_path / "adult.names").write_text(ADULT_NAMES)
+    for name, dot in (("adult.data", ""), ("adult.test", ".")):
+        lines = ["|1x3 Cross validator"] if dot else []
+        for _ in range(1500):
+            age, gain = rng.integers(17, 91), rng.choice([0, 2174])
+            rich = ">50K" if age > 50 else "<=50K"
+            work = rng.choice(["Private", "State-gov", "?"])
+            rest = "77516, 11th, 7, Divorced, Sales, Wife, Black, Female"
+            lines.append(f"{age}, {work}, {rest}, {gain}, 0, 40, Japan, {rich}{dot}")
+        (tmp_path / name).write_text("\n".join([*lines, "", ""]))
+    run("adult.py", tmp_path, "--epochs", 3, "--mean", 2, "--epsilon", 20, monkeypatch=monkeypatch)
+    shown = capsys.readouterr().out
+    assert 0 <= float(shown.split("adult.test: ")[1].split()[0]) <= 1
+    assert "epsilon = 19.99" in shown or "epsilon = 20.00" in shown
+
+
+def test_mnist(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+    """On made-up images in MNIST's format."""
+    rng = np.random.default_rng(0)
+    for part, count in (("train", 600), ("t10k", 50)):
+        labels = rng.integers(0, 10, count, dtype=np.uint8)
+        images = np.repeat(np.repeat(labels[:, None, None] * np.uint8(25), 28, 1), 28, 2)
+        (tmp_path / f"{part}-images-idx3-ubyte").write_bytes(bytes(16) + images.tobytes())
+        (tmp_path / f"{part}-labels-idx1-ubyte").write_bytes(bytes(8) + labels.tobytes())
+    monkeypatch.chdir(tmp_path)
+    run("mnist.py", tmp_path, "--images", 600, "--epochs", 1, "--mean", 2, "--device", "cpu", monkeypatch=monkeypatch)
+    assert "between 0.75 and 2 times the prior" in capsys.readouterr().out
+
+
+def demo(folder: Path, *options: str) -> list[str]:
+    return [sys.executable, "-W", "error", str(EXAMPLES / "digits.py"), "--folder", str(folder), *options]
+
+
+def test_the_demo_ends_with_a_certificate_that_verifies_and_repeats_its_release(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    arguments = ("--folder", tmp_path / "demo", "--epochs", 5, "--mean", 4)
+    run("digits.py", *arguments, monkeypatch=monkeypatch)
+    first = capsys.readouterr().out
+    for part in (
+        "learning_rate",
+        "max_grad_norm",
+        "batch_size",
+        "accuracy",
+        "alone would have been",
+        "certificate.json",
+    ):
+        assert part in first
+    certificate = dphypo.Certificate.load(tmp_path / "demo" / "release" / "certificate.json")
+    assert 7.99 < certificate.epsilon <= 8.0
+    assert certificate.delta == 1e-5
+    assert certificate.warning is None
+    assert dphypo.verify(certificate)
+    run("digits.py", *arguments, monkeypatch=monkeypatch)
+    again = capsys.readouterr().out
+    assert "at no further cost" in again
+    assert again.endswith(first[first.index("The release\n") :])
+
+
+@pytest.mark.slow
+def test_the_demo_goes_on_after_it_was_killed_and_releases_once(tmp_path: Path) -> None:
+    folder, report = tmp_path / "demo", tmp_path / "demo" / "report.txt"
+    for wait in (0.3, 2.0):
+        process = subprocess.Popen(demo(folder), stdout=subprocess.DEVNULL, start_new_session=True)
+        while not (folder / "study.db").exists() and process.poll() is None:
+            time.sleep(0.05)
+        time.sleep(wait)
+        os.killpg(process.pid, signal.SIGKILL)
+        process.wait()
+        assert not report.exists()
+    done = subprocess.run(demo(folder), capture_output=True, text=True, check=True)
+    assert "Certificate:" in done.stdout
+    assert dphypo.verify(dphypo.Certificate.load(folder / "release" / "certificate.json"))
+    again = subprocess.run(demo(folder), capture_output=True, text=True, check=True)
+    assert again.stdout.endswith(done.stdout[done.stdout.index("The release\n") :])
+    command = [str(Path(sys.executable).with_name("dphypo")), "verify", str(folder / "release" / "certificate.json")]
+    verified = subprocess.run(command, capture_output=True, text=True, check=True)
+    assert verified.stdout.startswith("yes")
