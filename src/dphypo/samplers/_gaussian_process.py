@@ -31,19 +31,18 @@ class GaussianProcess:
     failed run counts as the worst score seen, among ranks as the lowest. Of more than 512 distinct points the best 256
     and a fair sample of the others are kept.
 
-    The defaults differ from the paper's in three ways, each chosen by paired simulation at equal band and equal T
-    (``benchmarks/rules.py``). Scores enter as normal quantiles of their ranks, so that accuracies between 0.95 and
-    0.97 guide the search as well as losses between 0 and 10⁶ do: with raw accuracies and β = 1, exp(β s) is all but
-    flat. Exploration is stronger, τ = 1, and so is β. They are meant for the ``KL`` projection, which does not depend
-    on how far apart the best weights are from the rest; after the ℓ2 projection a sharper softmax is closer to the
-    prior, not further from it, once its peak is narrower than the band allows.
+    The defaults are not the paper's: ``benchmarks/rules.py`` compares the two at equal band and equal T. Scores enter
+    as normal quantiles of their ranks, so that accuracies between 0.95 and 0.97 guide the search as well as losses
+    between 0 and 10⁶ do; with raw accuracies and β = 1, exp(β s) is all but flat. τ = 1 and β = 4 are in the middle of
+    a wide range that does as well. They are meant for the ``KL`` projection, which looks at ratios of weights: the ℓ2
+    projection of a softmax so sharp that its peak is narrower than the band allows goes back to the prior.
 
     Args:
         tau: weight τ of the deviation.
         beta: inverse temperature β, per unit of ``units``.
         units: what the scores are measured in where they enter the softmax.
-        hyperparameters: fixed ones, on scores of mean 0 and deviation 1; by default they are fitted. The weights then
-            do not depend on the order of the history; a fit does, since it waits for the history to grow.
+        hyperparameters: fixed ones, on scores of mean 0 and deviation 1; by default they are fitted. With fixed ones
+            the weights do not depend on the order of the runs. Fitted ones do: a fit is to the first so many.
 
     >>> GaussianProcess.paper()
     GaussianProcess(tau=0.1, beta=1.0, units=<Units.RAW: ...>, hyperparameters=None)

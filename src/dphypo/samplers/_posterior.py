@@ -92,11 +92,11 @@ class Posterior:
 
 
 def _cholesky(matrix: Array, variance: float) -> Array:
-    """The lower factor; jitter on the diagonal grows from a trace until the matrix is positive."""
-    jitter = 0.0
-    while True:
+    """The lower factor; jitter on the diagonal grows from nothing until the matrix is positive."""
+    diagonal = matrix.diagonal().copy()
+    for jitter in (0.0, *(_JITTER * 10.0**power for power in range(12))):
+        matrix[np.diag_indices(len(matrix))] = diagonal + jitter * variance
         factor, failed = lapack.dpotrf(matrix, lower=1, clean=1)
         if not failed:
             return np.asarray(factor)
-        jitter = max(10.0 * jitter, _JITTER * variance)
-        matrix[np.diag_indices(len(matrix))] += jitter
+    raise np.linalg.LinAlgError("the covariance of the runs has no Cholesky factor: are their features finite?")
