@@ -13,7 +13,7 @@ from worlds import BANDS, pmf_of, random_law, random_world
 from dphypo.accounting import Certificate, PureDp, _dp_accounting, account, verify
 from dphypo.accounting.compose import to_pld
 from dphypo.accounting.profile import SearchProfile
-from dphypo.accounting.profiles import Supremum
+from dphypo.accounting.profiles import supremum
 from dphypo.audit.oracle import World, exact_delta, two_stage_delta
 from dphypo.band import Band
 from dphypo.runs import Geometric, Law, NegativeBinomial
@@ -72,7 +72,7 @@ def test_a_composition_is_certified_and_verified(tmp_path):
 
 
 def both_directions(world: World, law: Law, band: Band) -> list[SearchProfile]:
-    forward, reverse = (Supremum(tuple(profiles)) for profiles in world.profiles)
+    forward, reverse = (supremum(profiles) for profiles in world.profiles)
     return [SearchProfile(forward, reverse, law, band), SearchProfile(reverse, forward, law, band)]
 
 

@@ -7,7 +7,7 @@ import pytest
 from worlds import BANDS, random_world
 
 from dphypo.accounting.lemma2 import Tau, transform, transformed
-from dphypo.accounting.profiles import Supremum, randomised_response
+from dphypo.accounting.profiles import randomised_response, supremum
 from dphypo.audit.oracle import extreme_points
 from dphypo.band import Band
 
@@ -32,7 +32,7 @@ def test_lemma_2_bounds_every_pair_of_densities(band):
     rng = np.random.default_rng(5)
     for _ in range(40):
         world = random_world(rng, band)
-        forward = Supremum(tuple(world.profiles[0]))
+        forward = supremum(world.profiles[0])
         bound = transformed(forward.delta, band)(EPSILONS)
         corners = extreme_points(world.prior, band)
         for here in corners:
@@ -47,7 +47,7 @@ def test_tau_bounds_every_event(band):
     rng = np.random.default_rng(6)
     for _ in range(25):
         world = random_world(rng, band)
-        tau = Tau(Supremum(tuple(world.profiles[1])), band)
+        tau = Tau(supremum(world.profiles[1]), band)
         corners = extreme_points(world.prior, band)
         outcomes = world.ranks.size
         events = ((np.arange(2**outcomes)[:, None] >> np.arange(outcomes)) & 1).reshape(-1, *world.ranks.shape)

@@ -12,7 +12,7 @@ from worlds import BANDS, attacked_world, pmf_of, random_law, random_world
 from dphypo.accounting import lemma2, phi, profile
 from dphypo.accounting.curve import Curve
 from dphypo.accounting.profile import SearchProfile
-from dphypo.accounting.profiles import Supremum
+from dphypo.accounting.profiles import supremum
 from dphypo.accounting.renyi import renyi
 from dphypo.audit.oracle import World, exact_delta, extreme_points
 from dphypo.band import Band
@@ -24,7 +24,7 @@ ORDERS = np.array([1.1, 1.5, 2.0, 3.0, 5.0, 9.0, 20.0, 60.0])
 
 def search_of(world: World, law: Law, band: Band) -> SearchProfile:
     forward, reverse = world.profiles
-    return SearchProfile(Supremum(tuple(forward)), Supremum(tuple(reverse)), law, band)
+    return SearchProfile(supremum(forward), supremum(reverse), law, band)
 
 
 def shortfall(world: World, law: Law, band: Band) -> float:

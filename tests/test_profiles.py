@@ -13,7 +13,7 @@ from scipy.special import ndtr
 
 from dphypo.accounting._search import smallest
 from dphypo.accounting.events import DEFAULT_ORDERS
-from dphypo.accounting.profiles import Discrete, FromRdp, Infimum, Supremum, epsilon_for, randomised_response
+from dphypo.accounting.profiles import Discrete, FromRdp, epsilon_for, infimum, randomised_response, supremum
 
 EPSILONS = np.linspace(-6, 6, 49)
 
@@ -82,10 +82,10 @@ def test_an_rdp_profile_lies_above_the_gaussian_it_comes_from():
 def test_supremum_and_infimum_are_pointwise():
     a, b = randomised_response(1.0), randomised_response(0.3, 0.01)
     both = np.stack([a.delta(EPSILONS), b.delta(EPSILONS)])
-    np.testing.assert_array_equal(Supremum((a, b)).delta(EPSILONS), both.max(axis=0))
-    np.testing.assert_array_equal(Infimum((a, b)).delta(EPSILONS), both.min(axis=0))
-    assert Supremum((a, b)).top == Infimum((a, b)).top == 1.0
-    assert Supremum((a, b)).bottom == Infimum((a, b)).bottom == -1.0
+    np.testing.assert_array_equal(supremum((a, b)).delta(EPSILONS), both.max(axis=0))
+    np.testing.assert_array_equal(infimum((a, b)).delta(EPSILONS), both.min(axis=0))
+    assert supremum((a, b)).top == infimum((a, b)).top == 1.0
+    assert supremum((a, b)).bottom == infimum((a, b)).bottom == -1.0
 
 
 def test_epsilon_for_rounds_up_and_knows_when_there_is_none():

@@ -4,11 +4,11 @@ Everything here is a pure function of public values. Nothing here ever sees a jo
 """
 
 from dphypo.accounting._dp_accounting import UnaccountableError as UnaccountableError
-from dphypo.accounting.calibrate import Calibration as Calibration
-from dphypo.accounting.calibrate import UnreachableError as UnreachableError
-from dphypo.accounting.calibrate import calibrate as calibrate
-from dphypo.accounting.calibrate import calibrate_band as calibrate_band
-from dphypo.accounting.calibrate import calibrate_mean as calibrate_mean
+from dphypo.accounting.calibration import Calibration as Calibration
+from dphypo.accounting.calibration import UnreachableError as UnreachableError
+from dphypo.accounting.calibration import calibrate as calibrate
+from dphypo.accounting.calibration import calibrate_band as calibrate_band
+from dphypo.accounting.calibration import calibrate_mean as calibrate_mean
 from dphypo.accounting.certificate import Certificate as Certificate
 from dphypo.accounting.composition import Composition as Composition
 from dphypo.accounting.events import ApproximateDp as ApproximateDp
@@ -17,5 +17,5 @@ from dphypo.accounting.events import RdpCurve as RdpCurve
 from dphypo.accounting.guarantee import Guarantee as Guarantee
 from dphypo.accounting.guarantee import OrderWarning as OrderWarning
 from dphypo.accounting.guarantee import account as account
-from dphypo.accounting.verify import Verification as Verification
-from dphypo.accounting.verify import verify as verify
+from dphypo.accounting.verification import Verification as Verification
+from dphypo.accounting.verification import verify as verify

@@ -8,6 +8,7 @@ larger side. The theorems only ever evaluate profiles, so anything that has one 
 from __future__ import annotations
 
 import math
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 from typing import Protocol
 
@@ -140,39 +141,32 @@ class FromRdp:
 
 
 @dataclass(frozen=True, eq=False)
-class Supremum:
+class Pointwise:
+    """The largest, or the smallest, of several profiles at every ε; see :func:`supremum` and :func:`infimum`."""
+
+    profiles: tuple[Profile, ...]
+    choose: Callable[..., Floats]
+
+    @property
+    def bottom(self) -> float:
+        return min(profile.bottom for profile in self.profiles)
+
+    @property
+    def top(self) -> float:
+        return max(profile.top for profile in self.profiles)
+
+    def delta(self, epsilon: npt.ArrayLike) -> Floats:
+        return np.asarray(self.choose([profile.delta(epsilon) for profile in self.profiles], axis=0))
+
+
+def supremum(profiles: Iterable[Profile]) -> Pointwise:
     """The pointwise largest of several profiles: what bounds a run whose privacy depends on λ, at every λ."""
-
-    profiles: tuple[Profile, ...]
-
-    @property
-    def bottom(self) -> float:
-        return min(profile.bottom for profile in self.profiles)
-
-    @property
-    def top(self) -> float:
-        return max(profile.top for profile in self.profiles)
-
-    def delta(self, epsilon: npt.ArrayLike) -> Floats:
-        return np.asarray(np.max([profile.delta(epsilon) for profile in self.profiles], axis=0))
+    return Pointwise(tuple(profiles), np.max)
 
 
-@dataclass(frozen=True, eq=False)
-class Infimum:
+def infimum(profiles: Iterable[Profile]) -> Pointwise:
     """The pointwise smallest of several profiles of the same run: each is an upper bound, so this is one."""
-
-    profiles: tuple[Profile, ...]
-
-    @property
-    def bottom(self) -> float:
-        return min(profile.bottom for profile in self.profiles)
-
-    @property
-    def top(self) -> float:
-        return max(profile.top for profile in self.profiles)
-
-    def delta(self, epsilon: npt.ArrayLike) -> Floats:
-        return np.asarray(np.min([profile.delta(epsilon) for profile in self.profiles], axis=0))
+    return Pointwise(tuple(profiles), np.min)
 
 
 def epsilon_for(profile: Profile, delta: float) -> float:

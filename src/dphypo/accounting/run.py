@@ -14,7 +14,7 @@ import numpy as np
 from dphypo.accounting import _dp_accounting
 from dphypo.accounting.curve import Curve, largest
 from dphypo.accounting.events import DEFAULT_ORDERS, ApproximateDp, PureDp, RdpCurve
-from dphypo.accounting.profiles import FromRdp, Infimum, Profile, Supremum, epsilon_for, randomised_response
+from dphypo.accounting.profiles import FromRdp, Profile, epsilon_for, infimum, randomised_response, supremum
 
 Event: TypeAlias = dp_accounting.DpEvent | PureDp | ApproximateDp | RdpCurve
 """A statement about one run that can be accounted."""
@@ -103,8 +103,8 @@ def _from_event(event: dp_accounting.DpEvent, relation: dp_accounting.Neighborin
         return Run((remove, add), pure, lambda: _dp_accounting.curve(event, relation))
     # The discretised losses of a pure mechanism keep a trace of infinite loss; its definition has none.
     exact = _pure(pure)
-    smaller = Infimum((remove, exact.profiles[0]))
-    other = smaller if add is remove else Infimum((add, exact.profiles[1]))
+    smaller = infimum((remove, exact.profiles[0]))
+    other = smaller if add is remove else infimum((add, exact.profiles[1]))
     return Run((smaller, other), pure, lambda: _dp_accounting.curve(event, relation) or exact.curve)
 
 
@@ -127,8 +127,8 @@ def _worst(runs: Sequence[Run]) -> Run:
     """A run that is at least as bad as each of several, at every ε, every order and in both directions."""
     if len(runs) == 1:
         return runs[0]
-    remove = Supremum(tuple(run.profiles[0] for run in runs))
-    add = remove if all(run.symmetric for run in runs) else Supremum(tuple(run.profiles[1] for run in runs))
+    remove = supremum(run.profiles[0] for run in runs)
+    add = remove if all(run.symmetric for run in runs) else supremum(run.profiles[1] for run in runs)
 
     def curve() -> Curve | None:
         known = [run.curve for run in runs if run.curve is not None]
