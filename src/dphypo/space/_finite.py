@@ -50,12 +50,18 @@ class Finite:
         return np.cumsum(self.masses[self._order])[:-1]
 
     @cached_property
+    def pieces(self) -> tuple[Array, Array]:
+        """Where each value's piece begins and ends, in the order of the list."""
+        ends = np.concatenate([[0.0], self._cuts, [1.0]])
+        low, high = np.empty(self.size), np.empty(self.size)
+        low[self._order], high[self._order] = ends[:-1], ends[1:]
+        return low, high
+
+    @cached_property
     def centres(self) -> Array:
         """The middle of each value's piece, in the order of the list."""
-        ends = np.concatenate([[0.0], self._cuts, [1.0]])
-        centres = np.empty(self.size)
-        centres[self._order] = (ends[:-1] + ends[1:]) / 2
-        return centres
+        low, high = self.pieces
+        return (low + high) / 2
 
     @cached_property
     def _positions(self) -> dict[Hashable, int]:

@@ -13,7 +13,9 @@ from dphypo import _validate
 from dphypo.entropy import Entropy, words
 
 from . import _layout, _unit
+from ._around import Around
 from ._finite import Finite
+from ._kernels import Kernel
 from ._parameter import Parameter
 from ._unit import Array, read_only
 
@@ -44,6 +46,8 @@ class Grid:
     unit: Array
     masses: Array
     spread: Array  # the length of a cell along each coordinate; 0 where a cell is one value
+    around: Around | None = None  # how the prior is shaped
+    plain: Array | None = None  # if it is, the share of each cell's mass that is the unshaped prior's
 
     def __len__(self) -> int:
         return len(self.unit)
@@ -59,19 +63,46 @@ class Grid:
 
     def draw_within(self, index: int, entropy: Entropy) -> dict[str, Any]:
         """A draw from the prior within one cell: a cell of single values is returned as it is."""
-        offset = _unit.from_words(words(len(self.spread), entropy)) - 0.5
-        return self.space.from_unit(self.unit[[index]] + offset * self.spread)[0]
+        if self.around is None or self.plain is None:
+            offset = _unit.from_words(words(len(self.spread), entropy)) - 0.5
+            return self.space.from_unit(self.unit[[index]] + offset * self.spread)[0]
+        low, high = self.unit[index] - self.spread / 2, self.unit[index] + self.spread / 2
+        point = _unit.from_words(words(len(self.spread) + 1, entropy))
+        return self.space.from_unit(self.around.within(low, high, self.plain[index], point)[None])[0]
 
     def __repr__(self) -> str:
         return f"Grid({len(self)} cells of {self.unit.shape[1]} parameters)"
 
 
-def build(space: Space, parameters: _layout.Parameters, cells: Mapping[str, int]) -> Grid:
+def build(space: Space, parameters: _layout.Parameters, cells: Mapping[str, int], around: Around | None) -> Grid:
     """Every combination of the cells of all parameters; an inactive parameter does not multiply them."""
     cuts = [_cut(parameter, parameters, cells.get(parameter.name)) for parameter in parameters]
+    spread = read_only(np.array([length for _, _, length in cuts]))
+    unit, masses = _combine(parameters, [(centres, shares) for centres, shares, _ in cuts])
+    if around is None:
+        return Grid(space, read_only(unit), read_only(masses), spread)
+    kernels = zip(parameters, cuts, around.kernels, strict=True)
+    near = [(cut[0], _shares(parameter, cut, kernel)) for parameter, cut, kernel in kernels]
+    plain = around.floor * masses
+    mixed = plain + (1 - around.floor) * _combine(parameters, near)[1]
+    return Grid(space, read_only(unit), read_only(mixed / mixed.sum()), spread, around, read_only(plain / mixed))
+
+
+def _shares(parameter: Parameter, cut: tuple[Array, Array, float], kernel: Kernel) -> Array:
+    """The masses of the cells of one parameter under a kernel."""
+    centres, _, length = cut
+    low, high = centres - length / 2, centres + length / 2
+    if length == 0:
+        assert isinstance(parameter.dimension, Finite)
+        low, high = parameter.dimension.pieces
+    return kernel.cdf(high) - kernel.cdf(low)
+
+
+def _combine(parameters: _layout.Parameters, cuts: list[tuple[Array, Array]]) -> tuple[Array, Array]:
+    """The middles and the masses of all combinations of cells."""
     unit = np.full((1, len(parameters)), _unit.MIDDLE)
     masses = np.ones(1)
-    for column, (parameter, (centres, shares, _)) in enumerate(zip(parameters, cuts, strict=True)):
+    for column, (parameter, (centres, shares)) in enumerate(zip(parameters, cuts, strict=True)):
         active = _layout.is_active(parameter, parameters, unit)
         counts = np.where(active, len(centres), 1)
         if counts.sum() > MOST_CELLS:
@@ -84,8 +115,7 @@ def build(space: Space, parameters: _layout.Parameters, cells: Mapping[str, int]
         unit, masses = unit[rows], masses[rows]
         unit[active[rows], column] = centres[within[active[rows]]]
         masses[active[rows]] *= shares[within[active[rows]]]
-    spread = np.array([length for _, _, length in cuts])
-    return Grid(space, read_only(unit), read_only(masses), read_only(spread))
+    return unit, masses
 
 
 def check(parameters: _layout.Parameters, cells: Mapping[str, int]) -> None:

@@ -14,6 +14,7 @@ from dphypo import _validate
 from dphypo.entropy import Entropy, words
 
 from . import _grid, _layout, _sobol, _unit
+from ._around import Around, Spread, around
 from ._candidates import Candidates
 from ._conditional import conditional, text
 from ._grid import Grid
@@ -29,7 +30,8 @@ class Space:
     Each name has a frozen distribution of ``scipy.stats`` (the prior itself), a list of numbers (ordered levels), a
     list of anything else (categories), or ``(choices, probabilities)``. A list of one value fixes a parameter.
 
-    Every parameter is mapped through its prior's CDF, so that the prior is uniform on the unit cube. A continuous
+    Every parameter is mapped through its prior's CDF, so that the prior is uniform on the unit cube (unless it was
+    shaped by :meth:`around`). A continuous
     parameter takes 2³² equally likely values, the quantiles at (k + ½)/2³²; an integer with prior mass below 2⁻³² is
     left out.
 
@@ -42,6 +44,8 @@ class Space:
     >>> space.decode(space.encode([params])) == [params]
     True
     """
+
+    _around: Around | None = None
 
     def __init__(self, parameters: Mapping[str, Any]) -> None:
         self._parameters = read_all(parameters)
@@ -68,9 +72,40 @@ class Space:
         >>> space.decode(space.encode([{"optimizer": "adam"}, {"optimizer": "sgd", "momentum": 0.0}]))
         [{'optimizer': 'adam'}, {'optimizer': 'sgd', 'momentum': 1.152...e-10}]
         """
+        self._refuse_shaped("when")
         larger = Space.__new__(Space)
         larger._parameters = conditional(self._parameters, parent, values, parameters)
         return larger
+
+    def around(self, params: Mapping[str, Any], *, spread: Spread = 0.1, floor: float = 0.1) -> Space:
+        """The same space with its prior shaped around a point: ``floor`` of the prior, the rest a kernel about it.
+
+        The kernel is a product over the parameters, in the coordinates in which the prior is uniform. Of a number it is
+        a normal distribution, cut off at the ends of the unit interval; of a category, it keeps the one given with
+        probability 1 − spread. A parameter that is inactive at the point keeps its prior, and so does one that a dict
+        of spreads does not name.
+
+        Args:
+            params: the point.
+            spread: the kernel's standard deviation in the unit interval, and the share that goes to other categories;
+                one for all, or by name.
+            floor: how much of the prior stays.
+
+        >>> space = Space({"optimizer": ["sgd", "adam", "lion"]}).around({"optimizer": "adam"}, spread=0.2, floor=0.3)
+        >>> space.grid().masses.round(2).tolist()
+        [0.17, 0.66, 0.17]
+        """
+        self._refuse_shaped("around")
+        shaped = Space.__new__(Space)
+        shaped._parameters = self._parameters
+        shaped._around = around(self._parameters, params, spread, floor)
+        return shaped
+
+    def _refuse_shaped(self, method: str) -> None:
+        if self._around is not None:
+            raise ValueError(
+                f"space.{method}() was called on a space whose prior is shaped around a point: call it first"
+            )
 
     @property
     def names(self) -> tuple[str, ...]:
@@ -87,11 +122,19 @@ class Space:
         n = _validate.integer(at_least=1, n=n)
         if n > MOST_CANDIDATES:
             raise _validate.fail("n", n, f"give at most {MOST_CANDIDATES}")
-        return Candidates(self, read_only(_sobol.points(n, len(self._parameters), entropy)))
+        return Candidates(self, read_only(self._warp(_sobol.points(n, self._coordinates, entropy))))
 
     def sample(self, entropy: Entropy) -> dict[str, Any]:
         """One draw from the prior."""
-        return self.from_unit(_unit.from_words(words(len(self._parameters), entropy))[None])[0]
+        return self.from_unit(self._warp(_unit.from_words(words(self._coordinates, entropy))[None]))[0]
+
+    @property
+    def _coordinates(self) -> int:
+        """How many uniform numbers a draw takes."""
+        return len(self._parameters) + (self._around is not None)
+
+    def _warp(self, points: Array) -> Array:
+        return points if self._around is None else self._around.warp(points)
 
     def grid(self, /, **cells: int) -> Grid:
         """All cells with their prior masses: one per value, and for a parameter named here so many of equal mass.
@@ -99,7 +142,7 @@ class Space:
         A continuous parameter must be named; a long list of numbers may be.
         """
         _grid.check(self._parameters, cells)
-        return _grid.build(self, self._parameters, cells)
+        return _grid.build(self, self._parameters, cells, self._around)
 
     def encode(self, params: Iterable[Mapping[str, Any]]) -> Array:
         """One row of features for each dict of parameters, for a surrogate model.
@@ -144,7 +187,8 @@ class Space:
         {'parameters': [{'name': 'layers', 'choices': [1, 2]}]}
         """
         entries = [{"name": parameter.name, **parameter.description} for parameter in self._parameters]
-        return deepcopy({"parameters": entries})
+        shape = {} if self._around is None else {"around": self._around.description}
+        return deepcopy({"parameters": entries, **shape})
 
     def __eq__(self, other: object) -> bool:
         return self.to_dict() == other.to_dict() if isinstance(other, Space) else NotImplemented
@@ -153,7 +197,7 @@ class Space:
         return hash(json.dumps(self.to_dict(), sort_keys=True))
 
     def __repr__(self) -> str:
-        return text(self._parameters)
+        return text(self._parameters) + ("" if self._around is None else str(self._around))
 
 
 def _finite_rows(**named: npt.ArrayLike) -> Array:
