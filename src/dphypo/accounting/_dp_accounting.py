@@ -7,7 +7,10 @@ version moves them.
 
 from __future__ import annotations
 
+import contextlib
+import logging
 import math
+from collections.abc import Iterator
 from typing import TypeAlias
 
 import dp_accounting
@@ -66,7 +69,8 @@ def curve(event: dp_accounting.DpEvent, relation: Relation) -> Curve | None:
 
     def at(orders: Floats | None) -> tuple[Floats, Floats]:
         accountant = RdpAccountant(orders, relation)
-        accountant.compose(event)
+        with _without_remarks():
+            accountant.compose(event)
         epsilons = np.asarray(accountant._rdp, dtype=np.float64)
         # The accountant can return a divergence a rounding below zero.
         return np.asarray(accountant._orders, dtype=np.float64), np.maximum(epsilons, 0.0)
@@ -78,6 +82,21 @@ def curve(event: dp_accounting.DpEvent, relation: Relation) -> Curve | None:
     if not np.isfinite(epsilons[orders > 1]).any():
         return None
     return Curve(orders, epsilons, lambda more: at(more)[1])
+
+
+@contextlib.contextmanager
+def _without_remarks() -> Iterator[None]:
+    """dp_accounting logs every order at which its series does not converge. Such an order is infinite: others count."""
+
+    def passes(record: logging.LogRecord) -> bool:
+        return not str(record.msg).startswith("_compute_log_a_frac failed to converge")
+
+    logger = logging.getLogger("absl")
+    logger.addFilter(passes)
+    try:
+        yield
+    finally:
+        logger.removeFilter(passes)
 
 
 def pure_epsilon(event: dp_accounting.DpEvent) -> float:
