@@ -35,8 +35,8 @@ bench: $(STAMP)  ## speed and tightness, as ratios against named peers
 docs: $(STAMP)  ## the documentation
 	@echo "There is no documentation site yet; README.md and the docstrings are the documentation."
 
-paper: $(STAMP)  ## the experiments of the paper
-	@echo "There are no experiments of the paper in this repository yet."
+paper: $(STAMP)  ## every table and figure of the paper, from the committed landscapes
+	$(BIN)/python -m paper all
 
 clean:  ## remove the virtual environment and caches
 	rm -rf $(VENV) .pytest_cache .mypy_cache .ruff_cache .hypothesis

@@ -4,4 +4,5 @@ from __future__ import annotations
 
 from paper.cli import app
 
-app(prog_name="python -m paper")
+if __name__ == "__main__":  # worker processes import this module too
+    app(prog_name="python -m paper")

@@ -2,19 +2,19 @@
 
 from __future__ import annotations
 
-from functools import cache
 from typing import Any
 
 import dp_accounting
 import numpy as np
+from scipy.interpolate import PchipInterpolator
 
 from dphypo import account
 from dphypo.band import Band
 from dphypo.runs import Geometric, Law
 from paper import experiments as e
+from paper.event import dp_sgd
 from paper.points import Floats
 from paper.simulate import UNIFORM
-from paper.train_event import dp_sgd
 
 DELTA = 1e-5
 
@@ -24,7 +24,7 @@ ARMS = {
     "MNIST": {"Uniform": (60_000, 0.64, UNIFORM), "GP": (60_000, 0.71, e.WIDE)},
     "CIFAR-10": {"Uniform": (50_000, 0.6, UNIFORM), "GP": (50_000, 0.65, e.WIDE)},
 }
-LEVELS = np.geomspace(0.48, 3.3, 14)  # noise multipliers between which ε is interpolated
+LEVELS = np.geomspace(0.48, 3.3, 9)  # noise multipliers between which ε is interpolated
 
 
 def both(event: dp_accounting.DpEvent, runs: Law, band: Band) -> dict[str, float]:
@@ -56,7 +56,6 @@ def federated_event() -> dp_accounting.DpEvent:
     return dp_accounting.SelfComposedDpEvent(one, 100)
 
 
-@cache
 def curve(records: int, runs: Law, band: Band, bound: str = "sharpest") -> Floats:
     """ε at each of :data:`LEVELS`."""
     if bound == "sharpest":
@@ -64,9 +63,8 @@ def curve(records: int, runs: Law, band: Band, bound: str = "sharpest") -> Float
     return np.array([account(dp_sgd(records, s), runs, band).bounds(DELTA)["paper"] for s in LEVELS])
 
 
-def noise_for(epsilon: float, records: int, runs: Law, band: Band, bound: str = "sharpest") -> float:
-    """The noise multiplier at which a search costs ``epsilon``; nan outside the levels that were trained."""
-    costs = curve(records, runs, band, bound)
+def noise_for(epsilon: float, costs: Floats) -> float:
+    """The noise multiplier at which a search with these costs at :data:`LEVELS` costs ``epsilon``; nan outside them."""
     if not costs[-1] <= epsilon <= costs[0]:
         return float("nan")
-    return float(np.exp(np.interp(-epsilon, -costs, np.log(LEVELS))))
+    return float(np.exp(PchipInterpolator(np.log(costs[::-1]), np.log(LEVELS[::-1]))(np.log(epsilon))))

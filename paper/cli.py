@@ -94,3 +94,58 @@ def opacus(number: int, out: Path, folder: DataFolder = Path("data"), device: st
     from paper.train.checks import opacus_accuracy
 
     opacus_accuracy(load("mnist", folder), out, number, device)
+
+
+@app.command()
+def fit() -> None:
+    """Fit the landscapes of CIFAR-10 and the federated task with BoTorch (pip install botorch)."""
+    from paper.fit import fit_all
+
+    fit_all()
+
+
+@app.command()
+def result(name: str, as_json: Annotated[bool, typer.Option("--json", help="print it as JSON")] = False) -> None:
+    """Compute the result NAME (see paper/results.py) and write it to paper/results."""
+    from paper.parallel import quiet
+    from paper.report import shown
+    from paper.results import make
+
+    quiet()
+    found = make(name)
+    print(json.dumps(found) if as_json else shown(name))
+
+
+@app.command()
+def table1(as_json: Annotated[bool, typer.Option("--json", help="print it as JSON")] = False) -> None:
+    """Table 1 of the paper: accuracy on MNIST by γ."""
+    result("table1", as_json)
+
+
+@app.command()
+def table2(as_json: Annotated[bool, typer.Option("--json", help="print it as JSON")] = False) -> None:
+    """Table 2 of the paper: loss of the federated task by γ."""
+    result("table2", as_json)
+
+
+@app.command(name="all")
+def everything() -> None:
+    """Every table and figure from the committed landscapes, and RESULTS.md."""
+    from paper.parallel import quiet
+    from paper.report import write
+    from paper.results import MAKERS, make
+
+    quiet()
+    for name in MAKERS:
+        started = time.perf_counter()
+        make(name)
+        print(f"{name}: {time.perf_counter() - started:.0f} s", flush=True)
+    write()
+
+
+@app.command()
+def report() -> None:
+    """RESULTS.md and the figures, from the results as they are."""
+    from paper.report import write
+
+    write()

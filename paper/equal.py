@@ -6,11 +6,13 @@ from typing import Any
 
 import numpy as np
 
+from dphypo import account
 from dphypo.runs import Geometric, Law
 from paper import budgets, parallel, worlds
 from paper import experiments as e
+from paper.event import dp_sgd
 from paper.frontier import simulated
-from paper.simulate import Method
+from paper.simulate import UNIFORM
 from paper.uniform import expected
 
 RUNS = 1000
@@ -25,9 +27,7 @@ def comparison() -> dict[str, Any]:
     Compute is equal in expectation: all arms have the same law of T. "uniform, more runs" trains with the adaptive
     arm's noise instead and spends the rest of ε on more runs.
     """
-    rows = [
-        _row(task, bound, gamma) for task in TASKS for bound in ("sharpest", "paper's theorem") for gamma in GAMMAS
-    ]
+    rows = [_row(task, bound, gamma) for task in TASKS for bound in ("sharpest", "paper's theorem") for gamma in GAMMAS]
     calls = [
         (simulated, (TASKS[row["task"]][3](row["adaptive noise"]), method, Geometric(gamma=row["gamma"]), RUNS, 31))
         for row in rows
@@ -44,11 +44,11 @@ def _row(task: str, bound: str, gamma: float) -> dict[str, Any]:
     records, uniform_noise, adaptive_noise, world = TASKS[task]
     law = Geometric(gamma=gamma)
     key = "sharpest" if bound == "sharpest" else "paper"
-    uniform = budgets.both(budgets.dp_sgd(records, uniform_noise), law, budgets.UNIFORM)[bound]
-    printed = budgets.both(budgets.dp_sgd(records, adaptive_noise), law, e.WIDE)[bound]
+    uniform = budgets.both(dp_sgd(records, uniform_noise), law, UNIFORM)[bound]
+    printed = budgets.both(dp_sgd(records, adaptive_noise), law, e.WIDE)[bound]
     noise = adaptive_noise
     if abs(uniform - printed) > 0.05:
-        noise = budgets.noise_for(uniform, records, law, e.WIDE, key)
+        noise = budgets.noise_for(uniform, budgets.curve(records, law, e.WIDE, key))
     more = _more_runs(uniform, records, noise, key)
     return {
         "task": task,
@@ -67,14 +67,15 @@ def _row(task: str, bound: str, gamma: float) -> dict[str, Any]:
 
 def _more_runs(epsilon: float, records: int, noise: float, bound: str) -> Law:
     """The geometric law of largest mean, up to a million, with which uniform search costs ``epsilon``."""
-    event = budgets.dp_sgd(records, noise)
+    event = dp_sgd(records, noise)
     low, high = 0.0, np.log(1e6)
     for _ in range(12):
         middle = 0.5 * (low + high)
-        guarantee = budgets.account(event, Geometric(mean=float(np.exp(middle))), budgets.UNIFORM)
-        cost = guarantee.profile_epsilon(budgets.DELTA) if bound == "sharpest" else guarantee.bounds(budgets.DELTA)["paper"]
+        guarantee = account(event, Geometric(mean=float(np.exp(middle))), UNIFORM)
+        cost = (
+            guarantee.profile_epsilon(budgets.DELTA)
+            if bound == "sharpest"
+            else guarantee.bounds(budgets.DELTA)["paper"]
+        )
         low, high = (middle, high) if cost <= epsilon else (low, middle)
     return Geometric(mean=float(np.exp(low)))
-
-
-METHODS: tuple[Method, ...] = (e.PAPER, e.OURS)

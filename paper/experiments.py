@@ -52,7 +52,7 @@ def lengths(uniforms: Floats, gamma: float) -> npt.NDArray[np.intp]:
     >>> lengths(np.array([0.0, 0.5, 0.999]), 0.01)
     array([  1,  69, 688])
     """
-    return np.maximum(np.ceil(np.log1p(-uniforms) / np.log1p(-gamma)), 1).astype(np.intp)
+    return np.asarray(np.maximum(np.ceil(np.log1p(-uniforms) / np.log1p(-gamma)), 1), dtype=np.intp)
 
 
 def by_gamma(world: World, method: Method, runs: int, seed: int) -> Floats:

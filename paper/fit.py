@@ -20,10 +20,10 @@ COUNT = 50
 def posterior(features: Floats, values: Floats, everywhere: Floats) -> tuple[Floats, Floats]:
     """Mean and deviation at all cells from ``values`` at some."""
     import torch
-    from botorch.fit import fit_gpytorch_mll
-    from botorch.models import SingleTaskGP
-    from botorch.models.transforms import Standardize
-    from gpytorch.mlls import ExactMarginalLogLikelihood
+    from botorch.fit import fit_gpytorch_mll  # type: ignore[import-not-found,unused-ignore]
+    from botorch.models import SingleTaskGP  # type: ignore[import-not-found,unused-ignore]
+    from botorch.models.transforms import Standardize  # type: ignore[import-not-found,unused-ignore]
+    from gpytorch.mlls import ExactMarginalLogLikelihood  # type: ignore[import-not-found,unused-ignore]
 
     torch.manual_seed(0)
     model = SingleTaskGP(torch.tensor(features), torch.tensor(values)[:, None], outcome_transform=Standardize(1))
@@ -35,7 +35,7 @@ def posterior(features: Floats, values: Floats, everywhere: Floats) -> tuple[Flo
 
 def fit_all() -> None:
     """Write the fitted landscapes of CIFAR-10 and of the federated task."""
-    import botorch
+    import botorch  # type: ignore[import-not-found,unused-ignore]
 
     record = {"command": "python -m paper fit", "botorch": botorch.__version__, "trainings": COUNT}
     square = worlds.unit_square(points.CIFAR)

@@ -119,5 +119,6 @@ class Searches:
         self._ranked = t
         values = ndtri((rankdata(self._scores[:, :t], axis=1) - 0.5) / t)
         flat = self._cells[:, :t] + cells * np.arange(searches)[:, None]
-        self._sums = np.bincount(flat.ravel(), values.ravel(), searches * cells).reshape(searches, cells)
+        total: Floats = np.asarray(np.bincount(flat.ravel(), values.ravel(), searches * cells), dtype=np.float64)
+        self._sums = total.reshape(searches, cells)
         self._squares = np.square(values).sum(axis=1)

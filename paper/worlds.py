@@ -50,7 +50,7 @@ class Trained:
 
     def mean(self, noise_multiplier: float) -> Floats:
         """The mean accuracy at a noise multiplier that was trained."""
-        return self.accuracy[noise_multiplier].mean(axis=0)
+        return np.asarray(self.accuracy[noise_multiplier].mean(axis=0))
 
     def at(self, noise_multiplier: float, width: float = 0.25) -> Floats:
         """The accuracy at any noise multiplier: per point, a local quadratic in log σ through what was trained.
@@ -66,7 +66,7 @@ class Trained:
         weight = np.sqrt(repetitions * np.exp(-0.5 * (distance / width) ** 2))
         design = np.stack([np.ones_like(distance), distance, distance**2], axis=1) * weight[:, None]
         values = np.stack([self.mean(level) for level in levels]) * weight[:, None]
-        return np.clip(np.linalg.lstsq(design, values, rcond=None)[0][0], 0.0, 1.0)
+        return np.asarray(np.clip(np.linalg.lstsq(design, values, rcond=None)[0][0], 0.0, 1.0))
 
 
 @cache
@@ -109,7 +109,7 @@ def cifar(noise_multiplier: float) -> World:
 def federated_losses() -> Floats:
     """Test losses (repetitions, cells); more than log 10, what guessing costs, counts as log 10."""
     with np.load(FOLDER / "federated.npz") as content:
-        return np.minimum(content["loss"], np.log(10.0))
+        return np.asarray(np.minimum(content["loss"], np.log(10.0)))
 
 
 def federated() -> World:

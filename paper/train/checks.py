@@ -43,7 +43,7 @@ def _opacus(data: Data, rate: float, clip: float, steps: int, seed: int) -> tupl
 
 
 def _tests(data: Data) -> zip[tuple[torch.Tensor, torch.Tensor]]:
-    return zip(data.test[:, :, 3:-3, 3:-3].split(500), data.test_labels.split(500), strict=True)
+    return zip(torch.split(data.test[:, :, 3:-3, 3:-3], 500), torch.split(data.test_labels, 500), strict=True)
 
 
 @torch.no_grad()

@@ -135,4 +135,4 @@ def _vectors(
 
 def _uniform(inputs: int, models: int, rows: int, columns: int, generator: torch.Generator) -> Tensor:
     unit = torch.rand((models, rows, columns), generator=generator, device=generator.device)
-    return (2 * unit - 1) / inputs**0.5
+    return unit.mul(2).sub(1).div(inputs**0.5)

@@ -11,8 +11,8 @@ from torch import Tensor
 from paper.train import gradients, pooling
 
 try:
-    import triton
-    import triton.language as tl
+    import triton  # type: ignore[import-not-found,unused-ignore]
+    import triton.language as tl  # type: ignore[import-not-found,unused-ignore]
 except ImportError:  # a machine without a GPU
     triton = None
 
@@ -25,7 +25,7 @@ def compiled(function: Callable[..., Tensor], **batch_axis: int) -> Callable[...
     def call(*args: Any) -> Tensor:
         for argument, axis in zip(args, axes, strict=False):
             torch._dynamo.maybe_mark_dynamic(argument, axis)
-        return fast(*args)  # type: ignore[no-any-return]
+        return fast(*args)
 
     return call
 

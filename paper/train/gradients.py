@@ -112,7 +112,7 @@ class Gradients:
         da2 = torch.bmm(d2.flatten(1, 2), p.second.to(dtype).mT).view_as(a2)
         d1 = pieces.unpool(pieces.fold(da2, net.second), z1, 1, 2)
         del da2
-        samples = torch.bmm(patches.mT, d1.flatten(1, 2).flatten(2)).unflatten(2, (-1, 16))
+        samples = torch.bmm(patches.mT, d1.flatten(1, 2).flatten(2)).view(len(patches), net.columns, -1, 16)
 
         squares = _squares(d5) * (_squares(a4) + 1) + _squares(d4) * (_squares(a3) + 1)
         norms = (squares + pieces.squares(a2, d2) + pieces.squares_of_first(samples)).sqrt()

@@ -65,7 +65,7 @@ class Network:
 
         def uniform(inputs: int, *shape: int) -> Tensor:
             unit = torch.rand(shape, generator=generator, device=generator.device)
-            return (2 * unit - 1) / inputs**0.5
+            return unit.mul(2).sub(1).div(inputs**0.5)
 
         return Parameters(
             uniform(self.rows - 1, self.rows, models, 16),

@@ -88,7 +88,7 @@ def opacus_training(
         for _ in range(steps):
             drawn = (torch.rand(len(images), generator=batches) < sampling_rate).nonzero()[:, 0].to(device)
             optimizer.zero_grad()
-            F.cross_entropy(private(images[drawn]), labels[drawn]).backward()
+            torch.autograd.backward(F.cross_entropy(private(images[drawn]), labels[drawn]))
             optimizer.step()
         _synchronise(device)
     return model, time.perf_counter() - started

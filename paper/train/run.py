@@ -124,7 +124,7 @@ def _descend(p: Parameters, sums: Parameters, rate: Tensor, noise: Tensor, gener
 def right(data: Data, parameters: Parameters, gradients: Gradients, chunk: int = 256) -> npt.NDArray[np.uint16]:
     """How many test pictures each of the K models classifies rightly."""
     total = torch.zeros(len(parameters.second), dtype=torch.long, device=data.test.device)
-    for pictures, labels in zip(data.test.split(chunk), data.test_labels.split(chunk), strict=True):
+    for pictures, labels in zip(torch.split(data.test, chunk), torch.split(data.test_labels, chunk), strict=True):
         patches = image_patches(pictures, data.network.first, data.network.columns).to(gradients.dtype)
         total += (gradients.forward(parameters, patches)[-1].argmax(2) == labels).sum(1)
     return total.cpu().numpy().astype(np.uint16)

