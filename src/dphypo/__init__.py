@@ -36,6 +36,9 @@ if TYPE_CHECKING:
     from dphypo.runs import Pmf as Pmf
     from dphypo.runs import Poisson as Poisson
     from dphypo.space import Space as Space
+    from dphypo.stages import PriorAround as PriorAround
+    from dphypo.stages import Stage as Stage
+    from dphypo.stages import Stages as Stages
     from dphypo.study import Study as Study
 
 __version__ = "0.1.0"
@@ -69,6 +72,9 @@ _HOMES = {
     "Pmf": "dphypo.runs",
     "Poisson": "dphypo.runs",
     "Space": "dphypo.space",
+    "PriorAround": "dphypo.stages",
+    "Stage": "dphypo.stages",
+    "Stages": "dphypo.stages",
     "Study": "dphypo.study",
 }
 

@@ -34,7 +34,7 @@ def declare(space: Space, guarantee: Guarantee, maximize: bool, entropy: Entropy
 
 def check(found: dict[str, Any], declared: dict[str, Any]) -> None:
     """Refuse to go on with a study that was declared differently; the message names what differs."""
-    changed = [name for name in declared if found.get(name) != declared[name]]
+    changed = [name for name in {**declared, **found} if found.get(name) != declared.get(name)]
     if changed:
         raise ChangedStudy(f"(Different: {', '.join(changed)}.)")
 

@@ -119,6 +119,14 @@ class UnboundedEvent(Refusal):
     )
 
 
+class WiderPrior(Refusal):
+    why = (
+        "The rule for the next prior returned a space whose runs have a privacy event that was not declared. The "
+        "guarantee was computed before the first run, for every value in the original space. Keep to that space: "
+        "space.around(...) changes its prior only. Nothing was drawn; mend the rule and run the stages again."
+    )
+
+
 # What people used to other optimisers try to pass to ``study.run``, and why it is refused.
 OPTIONS: dict[str, type[Refusal]] = {
     "timeout": StopsOnTime,

@@ -30,6 +30,10 @@ class Search:
         self._handed: dict[int, Trial] = {}  # given out and not finished yet
         self.sampler_error: Exception | None = None
 
+    def is_part_of(self, whole: dict[str, Any]) -> None:
+        """Add to the declaration, before anything is drawn, the larger search of which this is a part."""
+        self._declaration = {**self._declaration, **whole}
+
     def record(self) -> Record:
         """What is committed. The first call takes the journal and, if the study is new, draws and commits T."""
         if not self._open:

@@ -1,0 +1,74 @@
+"""One stage of a search in stages: all that is public about it."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from dphypo import _policy, _supremum, _validate
+from dphypo._prior_around import PriorAround, PriorRule, describe
+from dphypo.accounting import Guarantee, account
+from dphypo.band import L2, Band, Rule
+from dphypo.mechanism import Mechanism
+from dphypo.runs import Law
+from dphypo.samplers import Sampler, Uniform
+from dphypo.space import Space
+
+
+@dataclass(frozen=True)
+class Stage:
+    """One search of :class:`dphypo.Stages`.
+
+    Args:
+        mechanism: what one run is: the final mechanism, or a cheaper one (``mechanism.at(epochs=1)``).
+        runs: the law of T of this stage.
+        band, sampler, rule, candidates, grid: as for :class:`dphypo.Study`. The band is relative to the stage's prior.
+        prior: how this stage's release shapes the prior of the next: a :class:`dphypo.PriorAround` (the default), or a
+            function of the release and the original space that returns a space. The last stage has none.
+        release_score: whether the score is published with the hyperparameters; the guarantee covers both. Without, the
+            rule for the prior does not see it either.
+    """
+
+    mechanism: Mechanism
+    runs: Law
+    band: Band = Band(1, 1)  # noqa: RUF009 - a frozen value
+    sampler: Sampler = Uniform()  # noqa: RUF009
+    rule: Rule = L2()  # noqa: RUF009
+    prior: PriorRule | None = None
+    release_score: bool = False
+    candidates: int = 8192
+    grid: Mapping[str, int] | None = None
+
+    def __post_init__(self) -> None:
+        if not isinstance(self.mechanism, Mechanism):
+            raise _validate.fail("mechanism", self.mechanism, "declare the function with @dphypo.mechanism(event=...)")
+        if not isinstance(self.sampler, Sampler):
+            raise _validate.fail("sampler", self.sampler, "give an object with weights(candidates, history)")
+        given: object = self.prior
+        if given is not None and not callable(given):
+            raise _validate.fail("prior", given, "give a PriorAround, or a function of the release and the space")
+
+    @property
+    def next_prior(self) -> PriorRule:
+        """The rule for the next prior."""
+        return PriorAround() if self.prior is None else self.prior
+
+    def account(self, space: Space) -> Guarantee:
+        """The guarantee of this stage alone, over the whole of the original space, whatever its prior will be."""
+        return account(_supremum.events(self.mechanism, space), self.runs, self.band, relation=self.mechanism.relation)
+
+    def check(self, space: Space, *, last: bool) -> None:
+        """Refuse now what would otherwise fail after an earlier stage was paid for."""
+        _policy.make(space, self.band, self.sampler, self.rule, self.candidates, self.grid)
+        if last and (self.prior is not None or self.release_score):
+            raise ValueError("the last stage has a prior= or release_score=: they say what an earlier stage hands on")
+        if isinstance(self.next_prior, PriorAround):
+            self.next_prior.check(space)
+
+    def describe(self, *, last: bool) -> dict[str, Any]:
+        """What this stage hands on, as JSON."""
+        if last:
+            return {"releases": ["params", "model", "score"]}
+        published = ["params", "score"] if self.release_score else ["params"]
+        return {"releases": published, "next prior": describe(self.next_prior)}

@@ -1,0 +1,207 @@
+"""A chain of searches: each release shapes the next prior by a declared public rule, and the guarantees compose.
+
+A first search with cheap runs (few epochs, more noise, a subsample) releases its winner; that is public now, and the
+prior of the next search may be any function of it. Each stage is a DP-HyPO search with its own guarantee, whatever
+prior it is given, so the whole is their adaptive composition: dominating pairs, convolved.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Sequence
+from functools import cached_property
+from pathlib import Path
+from typing import Any
+
+from dphypo import _chain, _refusals, _validate
+from dphypo._curator import Curator
+from dphypo._prior_around import PriorAround as PriorAround
+from dphypo._prior_around import Released as Released
+from dphypo._stage import Stage as Stage
+from dphypo.accounting import Certificate, Composition
+from dphypo.entropy import SYSTEM, Entropy
+from dphypo.journal import Journal, Store, open_store
+from dphypo.release import Release
+from dphypo.space import Space
+from dphypo.study import Study
+
+
+class Stages:
+    """A private search in stages: one journal, one budget, one model.
+
+    **Guarantee.** All that is released together, the final release and the intermediate ones (``stages.released``), is
+    (ε, δ)-DP with ε = ``stages.guarantee.epsilon(delta)``, under the conditions of :class:`dphypo.Study` for each
+    stage. The rule between two stages is given the release of the earlier one and nothing else. A stage without a
+    result (no run, or all failed) leaves the prior as it was.
+
+    Args:
+        space: the hyperparameters and their original prior. Every stage's event must hold for all of it.
+        stages: two or more :class:`dphypo.Stage`, in order; the last one's winner is the release.
+        delta: the δ of the certificate.
+        journal: a file for SQLite, a ``postgresql://`` URL, an open store, or None to keep it in memory.
+        name: tells searches in one database apart; stage k is the study "name, stage k" there.
+        maximize: whether larger scores are better.
+        entropy: where randomness comes from; with ``Seeded`` there is no guarantee, and the certificate says so.
+
+    >>> import dp_accounting as dp
+    >>> import dphypo
+    >>> from scipy.stats import loguniform
+    >>> def training(noise):
+    ...     @dphypo.mechanism(event=dp.GaussianDpEvent(noise), relation=dp.NeighboringRelation.ADD_OR_REMOVE_ONE)
+    ...     def train(params, *, seed):
+    ...         return {"weight": params["lr"]}, -abs(params["lr"] - 0.1)  # a stand-in for training on private records
+    ...     return train
+    >>> search = Stages(
+    ...     dphypo.Space({"lr": loguniform(1e-3, 1)}),
+    ...     [Stage(training(20.0), dphypo.Geometric(mean=20), prior=PriorAround(spread=0.1)),
+    ...      Stage(training(4.0), dphypo.Geometric(mean=5))],
+    ...     delta=1e-6, journal=None)
+    >>> round(search.guarantee.epsilon(1e-6), 1)
+    1.6
+    >>> release = search.run(progress=False)
+    >>> release.params == {"lr": release.model["weight"]}, list(search.released[0].params)
+    (True, ['lr'])
+    """
+
+    def __init__(
+        self,
+        space: Space,
+        stages: Sequence[Stage],
+        *,
+        delta: float,
+        journal: str | Path | Store | None = "stages.db",
+        name: str = "stages",
+        maximize: bool = True,
+        entropy: Entropy = SYSTEM,
+    ) -> None:
+        if len(stages) < 2 or not all(isinstance(stage, Stage) for stage in stages):
+            raise _validate.fail(
+                "stages", stages, "give two or more dphypo.Stage; for a single search use dphypo.Study"
+            )
+        self._delta = _validate.delta(delta=delta)
+        self._name, self._maximize, self._entropy = name, maximize, entropy
+        self._chain = _chain.Chain.of(space, stages)
+        self._last = len(stages) - 1
+        self._shared = isinstance(journal, Store)
+        self._store = open_store(journal)
+        self._studies: dict[int, Study] = {}
+
+    @property
+    def guarantee(self) -> Composition:
+        """The guarantee of all stages together, known before anything runs."""
+        return self._chain.guarantee
+
+    @cached_property
+    def certificate(self) -> Certificate:
+        """The guarantee as a document. It depends on what was declared; the release's own adds what the earlier stages
+        have released."""
+        return self._chain.certify(self._delta, self._entropy, None)
+
+    def run(self, workers: int = 1, progress: bool = True, start_method: str = "spawn", **options: object) -> Release:
+        """Run the stages in order and release the winner of the last. What was interrupted goes on where it was.
+
+        The arguments, and what is refused, are those of :meth:`dphypo.Study.run`.
+        """
+        _refusals.refuse_options(options)
+        try:
+            for number in range(self._last):
+                study = self._study(number)
+                if study.released() is None:
+                    self._announce(number, progress)
+                    study.run(workers, progress, start_method)
+            self._announce(self._last, progress)
+            return self._study(self._last).run(workers, progress, start_method)
+        finally:
+            self.close()
+
+    @property
+    def released(self) -> tuple[Released, ...]:
+        """What the earlier stages have released so far, in order: public, and covered by the guarantee."""
+        try:
+            return tuple(self._released(self._last))
+        finally:
+            self.close()
+
+    def shred(self) -> None:
+        """Reduce the journals of all stages to their certificates, once the last stage has released.
+
+        Save the release first; its certificate holds what the earlier stages released.
+        """
+        try:
+            journals = [Journal(self._store, self._called(number), shared=True) for number in range(self._last + 1)]
+            if not journals[-1].record.released:
+                raise _refusals.NotReleased
+            self._studies.clear()
+            for journal in journals:
+                journal.shred()
+        finally:
+            self.close()
+
+    def curator(self, stage: int) -> Curator:
+        """The trials of a stage, counted from 1, for the curator alone. **Nothing it shows carries a guarantee.**"""
+        number = _validate.integer(at_least=1, stage=stage) - 1
+        if number > len(self._released(self._last)):
+            raise ValueError(f"stage {stage} has not begun: its prior depends on what the stages before it release")
+        return self._study(number).curator()
+
+    def close(self) -> None:
+        """Let other processes use the journal."""
+        for study in self._studies.values():
+            study.close()
+        if not self._shared:
+            self._store.rest()
+
+    def __enter__(self) -> Stages:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    def __repr__(self) -> str:
+        parts = (f"{stage.mechanism!r} with {stage.runs!r} in {stage.band!r}" for stage in self._chain.stages)
+        return f"<stages: {', then '.join(parts)}>"
+
+    def __getattr__(self, name: str) -> Any:
+        if name in _refusals.SECRETS:
+            raise _refusals.SecretValue(f"(stages.{name})")
+        raise AttributeError(f"{type(self).__name__!r} object has no attribute {name!r}")
+
+    def _called(self, number: int) -> str:
+        return f"{self._name}, stage {number + 1}"
+
+    def _announce(self, number: int, progress: bool) -> None:
+        if progress:
+            print(f"Stage {number + 1} of {self._last + 1}.", file=sys.stderr)
+
+    def _study(self, number: int) -> Study:
+        """The study of a stage. All stages before it must have released: its prior is made from that."""
+        if number not in self._studies:
+            stage, released = self._chain.stages[number], self._released(number)
+            study = Study(
+                self._chain.prior(released),
+                *(stage.mechanism, stage.runs, stage.band, stage.sampler, stage.rule),
+                delta=self._delta,
+                journal=self._store,
+                name=self._called(number),
+                maximize=self._maximize,
+                candidates=stage.candidates,
+                grid=stage.grid,
+                entropy=self._entropy.child(f"stage {number + 1}"),
+            )
+            self._chain.refuse_other_events(number, study.guarantee.events)
+            study._search.is_part_of({"stage": number + 1, **self._chain.declaration()})
+            # What is paid for is the whole: each stage is certified as part of it.
+            last = number == self._last
+            study.certificate = self._chain.certify(self._delta, self._entropy, released) if last else self.certificate
+            self._studies[number] = study
+        return self._studies[number]
+
+    def _released(self, before: int) -> list[Released]:
+        """What the stages before a given one have released, as far as they have."""
+        found = []
+        for number, stage in enumerate(self._chain.stages[:before]):
+            one = _chain.read(Journal(self._store, self._called(number), shared=True), score=stage.release_score)
+            if one is None:
+                break
+            found.append(one)
+        return found
