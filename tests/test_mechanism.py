@@ -18,6 +18,7 @@ import dphypo
 from dphypo._attempt import attempt, settle
 from dphypo._refusals import UnboundedEvent
 from dphypo._supremum import events
+from dphypo.accounting import PureDp
 from dphypo.mechanism import Declared, Outcome, Split
 from dphypo.savers import Plain, UnsupportedModelError
 from dphypo.space import Space
@@ -308,3 +309,10 @@ def test_scoring_may_depend_on_the_parameters_too():
     )
     pairs = {(event.events[0].noise_multiplier, event.events[1].noise_multiplier) for event in found}
     assert pairs == {(e, b) for e in (1.0, 2.0, 3.0) for b in (1.0, 0.9, 0.99)}
+
+
+def test_pure_epsilons_add_up_on_the_same_records_and_other_mixtures_are_refused():
+    added = events(made(PureDp(0.5), score_event=PureDp(0.25), split="same"), SPACE)
+    assert added == [PureDp(0.75)]
+    with pytest.raises(TypeError, match="cannot be composed"):
+        events(made(PureDp(0.5), score_event=dp.GaussianDpEvent(1.0), split="same"), SPACE)
