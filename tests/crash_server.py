@@ -6,6 +6,7 @@ reads orders, one JSON a line, and answers with how each process ended.
 
 from __future__ import annotations
 
+import importlib
 import json
 import os
 import resource
@@ -36,9 +37,10 @@ class Server:
 
 
 @contextmanager
-def serve() -> Iterator[Server]:
+def serve(world: str = "study_world") -> Iterator[Server]:
+    """A server that runs the search of a module of the tests."""
     process = subprocess.Popen(
-        [sys.executable, "-W", "error", __file__], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
+        [sys.executable, "-W", "error", __file__, world], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
     )
     yield Server(process)
     assert process.stdin is not None
@@ -49,15 +51,14 @@ def serve() -> Iterator[Server]:
 
 
 def main() -> None:
-    import study_world
-
-    study_world.make().run(progress=False)  # what can be computed once is computed before the first fork
+    world = importlib.import_module(sys.argv[1])
+    world.make().run(progress=False)  # what can be computed once is computed before the first fork
     for line in sys.stdin:
         order = json.loads(line)
         child = os.fork()
         if child == 0:
             try:
-                _obey(study_world, order)
+                _obey(world, order)
             except BaseException:
                 if "file_limit" in order:
                     resource.setrlimit(resource.RLIMIT_FSIZE, (-1, -1))
