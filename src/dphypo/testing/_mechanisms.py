@@ -54,9 +54,7 @@ def check_mechanism(
     AssertionError: two seeds gave the same model: the noise of a run must follow its seed
     """
     points = _validate.integer(at_least=1, points=points)
-    _ensure(
-        isinstance(mechanism, Mechanism), "it is not a mechanism: declare it with @dphypo.mechanism(...)"
-    )
+    _ensure(isinstance(mechanism, Mechanism), "it is not a mechanism: declare it with @dphypo.mechanism(...)")
     _check_event(mechanism, space)
     if workers:
         _ensure(pickle.loads(pickle.dumps(mechanism)) is mechanism, "other processes would not find it by its name")
