@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 from dp_accounting.pld import PLDAccountant
 from dp_accounting.rdp import RdpAccountant
+from scipy.special import ndtr
 
 from dphypo.accounting import UnaccountableError, _dp_accounting
 from dphypo.accounting.run import describe
@@ -105,3 +106,62 @@ def test_pure_epsilon_is_known_for_laplace_and_its_compositions():
     both = dp_accounting.ComposedDpEvent([laplace, dp_accounting.NoOpDpEvent(), laplace])
     assert _dp_accounting.pure_epsilon(both) == 0.5
     assert _dp_accounting.pure_epsilon(dp_accounting.GaussianDpEvent(1.0)) == math.inf
+
+
+@pytest.mark.parametrize(
+    ("event", "expected"),
+    [
+        (dp_accounting.GaussianDpEvent(5.0), lambda alpha: alpha / (2 * 2.5**2)),
+        (
+            dp_accounting.SelfComposedDpEvent(
+                dp_accounting.ComposedDpEvent([dp_accounting.GaussianDpEvent(5.0), dp_accounting.GaussianDpEvent(5.0)]),
+                3,
+            ),
+            lambda alpha: 6 * alpha / (2 * 2.5**2),
+        ),
+        (
+            dp_accounting.SampledWithoutReplacementDpEvent(10, 10, dp_accounting.GaussianDpEvent(5.0)),
+            lambda alpha: alpha / (2 * 2.5**2),
+        ),
+        (dp_accounting.ZCDpEvent(0.1), lambda alpha: 0.1 * alpha),  # a statement about the relation at hand
+    ],
+)
+def test_replacing_a_record_moves_a_sum_by_twice_its_norm(event, expected):
+    """dp_accounting's RDP accountant forgets this; when a version of it no longer does, we would count it twice."""
+    curve = _dp_accounting.curve(event, REPLACE)
+    assert curve is not None
+    np.testing.assert_allclose(curve.epsilons, expected(curve.orders), rtol=1e-9)
+
+
+def test_both_accountants_speak_of_the_same_sensitivity():
+    for relation in dp_accounting.NeighboringRelation:
+        alone = describe([dp_accounting.GaussianDpEvent(2.0)], relation).epsilons(1e-6)
+        assert alone["pld"] < alone["rdp"] < 1.15 * alone["pld"]
+    laplace = describe([dp_accounting.LaplaceDpEvent(2.0)], REPLACE).epsilons(1e-30)
+    assert 0.9 < laplace["rdp"] < 1.1  # ε = 2/2: the sensitivity is 2
+
+
+def test_repeated_randomised_response_is_counted_as_often_as_it_is_repeated():
+    """dp_accounting's PLD accountant counts it once."""
+    response = dp_accounting.dp_event.RandomizedResponseDpEvent(0.3, 2)
+    once = describe([response], REPLACE).epsilons(1e-5)
+    for event in (
+        dp_accounting.SelfComposedDpEvent(response, 10),
+        dp_accounting.SelfComposedDpEvent(dp_accounting.ComposedDpEvent([response]), 10),
+        dp_accounting.ComposedDpEvent([response] * 10),
+    ):
+        assert min(describe([event], REPLACE).epsilons(1e-5).values()) > 9 * once["pld"]
+
+
+@pytest.mark.parametrize(("steps", "noise"), [(300, 5.0), (1000, 60.0), (2344, 80.0)])
+def test_the_rounding_of_the_fourier_transform_never_makes_a_small_delta_smaller(steps, noise):
+    """Sampling every record, DP-SGD is one Gaussian, whose profile is known. Unaided, δ = 1e-14 was 10 % low."""
+    event = dp_accounting.SelfComposedDpEvent(
+        dp_accounting.PoissonSampledDpEvent(1 - 1e-13, dp_accounting.GaussianDpEvent(noise)), steps
+    )
+    directions = _dp_accounting.losses(event, ADD)
+    sigma = noise / math.sqrt(steps)
+    for epsilon in np.linspace(0.5 / sigma**2, 0.5 / sigma**2 + 8 / sigma, 30):
+        exact = ndtr(1 / (2 * sigma) - epsilon * sigma) - np.exp(epsilon) * ndtr(-1 / (2 * sigma) - epsilon * sigma)
+        for direction in directions:
+            assert float(direction.delta(epsilon)) >= exact

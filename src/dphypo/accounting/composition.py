@@ -85,4 +85,4 @@ class Composition:
 
     @cached_property
     def _profiles(self) -> tuple[Discrete, ...]:
-        return tuple(dict.fromkeys(_dp_accounting.directions(self.pld)))
+        return tuple(dict.fromkeys(_dp_accounting.directions(self.pld, len(self.parts))))
