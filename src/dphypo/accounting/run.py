@@ -11,10 +11,12 @@ from typing import TypeAlias
 import dp_accounting
 import numpy as np
 
-from dphypo.accounting import _dp_accounting
+from dphypo.accounting import _dp_accounting, subsample
 from dphypo.accounting.curve import Curve, largest
 from dphypo.accounting.events import DEFAULT_ORDERS, ApproximateDp, PureDp, RdpCurve
 from dphypo.accounting.profiles import FromRdp, Profile, epsilon_for, infimum, randomised_response, supremum
+
+ADD_OR_REMOVE_ONE = dp_accounting.NeighboringRelation.ADD_OR_REMOVE_ONE
 
 Event: TypeAlias = dp_accounting.DpEvent | PureDp | ApproximateDp | RdpCurve
 """A statement about one run that can be accounted."""
@@ -92,6 +94,8 @@ def _from_event(event: dp_accounting.DpEvent, relation: dp_accounting.Neighborin
     try:
         remove, add = _dp_accounting.losses(event, relation, grid)
     except dp_accounting.UnsupportedEventError as error:
+        if isinstance(event, dp_accounting.PoissonSampledDpEvent) and relation is ADD_OR_REMOVE_ONE:
+            return _subsampled(event, _describe_one(event.event, relation, grid))
         curve = _dp_accounting.curve(event, relation)
         if curve is None:
             raise _dp_accounting.UnaccountableError(
@@ -108,18 +112,33 @@ def _from_event(event: dp_accounting.DpEvent, relation: dp_accounting.Neighborin
     return Run((smaller, other), pure, lambda: _dp_accounting.curve(event, relation) or exact.curve)
 
 
+def _subsampled(event: dp_accounting.PoissonSampledDpEvent, run: Run) -> Run:
+    """A whole run on one Poisson subsample of the records; dp_accounting's accountant knows single steps only."""
+    rate = float(event.sampling_probability)
+    if not 0 < rate < 1:
+        return run if rate == 1 else _pure(0.0)
+    remove, add = run.profiles
+    profiles = subsample.Removed(remove, rate), subsample.Added(add, rate)
+    return Run(profiles, subsample.pure(run.pure, rate), lambda: _dp_accounting.curve(event, ADD_OR_REMOVE_ONE))
+
+
 def _from_curve(curve: Curve) -> Run:
     profile = curve.profile()
     return Run((profile, profile), math.inf, lambda: curve)
 
 
 def _pure(epsilon: float) -> Run:
-    """Randomised response, which dominates every ε-DP mechanism: its Rényi divergences in closed form."""
+    """Randomised response, which dominates every ε-DP mechanism: its Rényi divergences in closed form.
+
+    (α−1) D_α = log(cosh((α−½)ε) / cosh(ε/2)); for small arguments, log(1 + 2 sinh(αε/2) sinh((α−1)ε/2) / cosh(ε/2)).
+    """
     orders = np.array(DEFAULT_ORDERS)
-    log_p, log_q = -np.log1p(np.exp(-epsilon)), -np.log1p(np.exp(epsilon))
-    rdp = np.logaddexp(orders * log_p + (1 - orders) * log_q, orders * log_q + (1 - orders) * log_p) / (orders - 1)
+    large = np.logaddexp((orders - 0.5) * epsilon, (0.5 - orders) * epsilon) - np.logaddexp(epsilon / 2, -epsilon / 2)
+    few = np.minimum(orders * epsilon, 1.0) / orders  # ε where αε is small, so that nothing overflows
+    small = np.log1p(2 * np.sinh(orders * few / 2) * np.sinh((orders - 1) * few / 2) / np.cosh(few / 2))
+    rdp = np.where(orders * epsilon < 1, small, large) / (orders - 1)
     profile = randomised_response(epsilon)
-    curve = Curve(orders, np.clip(rdp * (1 + 1e-12), 0.0, epsilon))
+    curve = Curve(orders, np.minimum(rdp * (1 + 1e-12), epsilon))
     return Run((profile, profile), epsilon, lambda: curve)
 
 
