@@ -1,5 +1,10 @@
 """DP-SGD through Opacus as a mechanism: :class:`DPSGD`, its scores, and its models as safetensors."""
 
+import importlib.util
+
+if missing := [name for name in ("torch", "opacus", "safetensors") if importlib.util.find_spec(name) is None]:
+    raise ImportError(f"dphypo.integrations.opacus needs {', '.join(missing)}: pip install 'dphypo[torch]'")
+
 from dphypo.integrations._split import split_by_hash as split_by_hash
 from dphypo.integrations.opacus._check import UnfitModelError as UnfitModelError
 from dphypo.integrations.opacus._clipping import DivergedError as DivergedError

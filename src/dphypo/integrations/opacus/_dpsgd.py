@@ -49,7 +49,9 @@ class DPSGD:
 
     Formal guarantee: one run is ``steps`` Poisson-sampled Gaussian mechanisms under adding or removing one record, with
     ``rate = batch_size / records``, ``steps = ceil(epochs · records / batch_size)`` and the noise multiplier of the
-    run's λ, then the score's own event if it has one. The rate, the number of steps and the divisor of the gradient are
+    run's λ, then the score's own event if it has one. With a ``subsample`` q, ``records`` is q times what was declared,
+    and the run as a whole is Poisson-sampled at rate q (its profile is amplified, see ``dphypo.accounting.subsample``);
+    where the score looks at the training records too, the amplification is not claimed. The rate, the number of steps and the divisor of the gradient are
     functions of the declared ``records``, never of how many there are. The guarantee takes the Gaussian noise as real
     numbers and the generators as random: see the notes on PyTorch's in ``_seeds``.
 
@@ -70,6 +72,8 @@ class DPSGD:
         device: where to train; a GPU if there is one.
         grad_sample_mode: how Opacus computes per-sample gradients; "auto" takes the fastest that is right.
         physical_batch_size: process batches in pieces of at most this size, to save memory; the result is the same.
+        subsample: the probability with which a run may use a record at all, drawn once at its beginning: a cheap
+            fidelity. ``epochs`` counts passes over the subsample.
         threads: CPU threads of one run. One is fastest for small models and makes a run the same on any number of
             cores; more pay off for large models when runs are made one at a time.
 
@@ -101,6 +105,7 @@ class DPSGD:
     device: str | torch.device | None = None
     grad_sample_mode: GradSampleMode = GradSampleMode.AUTO
     physical_batch_size: int | None = None
+    subsample: float = 1.0
     threads: int = 1
     _modes: dict[str, GradSampleMode] = field(default_factory=dict, init=False)  # found once for each architecture
 
@@ -143,7 +148,13 @@ class DPSGD:
     def event(self, params: Mapping[str, Any]) -> dp_accounting.DpEvent:
         """The event of training with the given hyperparameters. It reads the batch size and the epochs alone."""
         _arguments.refuse_unknown(self.model, params)
-        return self._schedule(params).event
+        return self._event(self._schedule(params))
+
+    def _event(self, schedule: Schedule) -> dp_accounting.DpEvent:
+        # On the same records the score composes with training, which a subsampled run does not: it is charged as if
+        # every record were in the subsample, which dominates.
+        same = self.score_event is not None and self.split is Split.SAME
+        return schedule.on_the_subsample if same else schedule.event
 
     @property
     def score_event(self) -> dp_accounting.DpEvent | None:
@@ -161,7 +172,7 @@ class DPSGD:
         return Safetensors(self.model)
 
     def at(self, **changes: Any) -> DPSGD:
-        """A copy with other fields: ``mechanism.at(epochs=1, noise_multiplier=2.0)``."""
+        """A copy with other fields, such as a cheaper fidelity: ``mechanism.at(epochs=1, noise_multiplier=2.0)``."""
         return dataclasses.replace(self, **changes)
 
     def calibrated(
@@ -217,7 +228,9 @@ class DPSGD:
 
     def _kind(self, params: Mapping[str, Any]) -> _calibration.Kind:
         setting = self._setting(params)
-        return _calibration.Kind(setting, lambda noise_multiplier: self._schedule_of(setting, noise_multiplier).event)
+        return _calibration.Kind(
+            setting, lambda noise_multiplier: self._event(self._schedule_of(setting, noise_multiplier))
+        )
 
     def _schedule(self, params: Mapping[str, Any]) -> Schedule:
         setting = self._setting(params)
@@ -227,7 +240,11 @@ class DPSGD:
         assert self.records is not None
         batch_size, epochs = setting
         return Schedule.of(
-            records=self.records, batch_size=batch_size, epochs=epochs, noise_multiplier=noise_multiplier
+            records=self.records,
+            batch_size=batch_size,
+            epochs=epochs,
+            noise_multiplier=noise_multiplier,
+            subsample=self.subsample,
         )
 
     def _descent(self, params: Mapping[str, Any], mode: GradSampleMode) -> Descent:

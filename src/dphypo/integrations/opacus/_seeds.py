@@ -1,7 +1,7 @@
 """The random streams of one run, all derived from the run's seed.
 
-A run draws randomness for four purposes: which records are in each batch, the Gaussian noise, the noise on a score, and
-everything else (initial weights, dropout). The first three carry the privacy guarantee. Each has its own stream, keyed
+A run draws randomness for five purposes: which records it may use, which are in each batch, the Gaussian noise, the
+noise on a score, and everything else (initial weights, dropout). The first four carry the privacy guarantee. Each has its own stream, keyed
 by a SHAKE-256 hash of the seed and the purpose, so that they are independent whatever the seed.
 
 PyTorch's generator on the CPU is a Mersenne twister which ``manual_seed`` fills from the low 32 bits of the seed alone:
@@ -32,6 +32,11 @@ def sampling(seed: int) -> np.random.Generator:
     True
     """
     return _streams.philox(seed, "sampling")
+
+
+def subsample(seed: int) -> np.random.Generator:
+    """The stream that decides which records a run may use at all."""
+    return _streams.philox(seed, "subsample")
 
 
 def score(seed: int) -> np.random.Generator:

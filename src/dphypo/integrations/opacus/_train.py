@@ -1,7 +1,8 @@
 """One run of DP-SGD: Poisson batches, clipped per-sample gradients, Gaussian noise, a step; so many times.
 
 Each step includes every record independently with probability ``rate`` and perturbs the clipped sum with Gaussian
-noise of standard deviation ``noise_multiplier · max_grad_norm``: one Poisson-sampled Gaussian mechanism. Whatever else
+noise of standard deviation ``noise_multiplier · max_grad_norm``: one Poisson-sampled Gaussian mechanism. A subsample, if
+there is one, is drawn once before the first step, each record with the same probability. Whatever else
 happens (the optimiser's state, the learning rate, dropout) sees the data through these sums alone.
 """
 
@@ -37,21 +38,31 @@ class Schedule:
     rate: float
     steps: int
     noise_multiplier: float
+    subsample: float = 1.0
 
     @classmethod
-    def of(cls, *, records: int, batch_size: int, epochs: float, noise_multiplier: float) -> Schedule:
+    def of(
+        cls, *, records: int, batch_size: int, epochs: float, noise_multiplier: float, subsample: float = 1.0
+    ) -> Schedule:
         batch_size = _validate.integer(at_least=1, batch_size=batch_size)
-        if batch_size > records:
-            raise _validate.fail("batch_size", batch_size, f"it must be at most the declared {records} records")
-        steps = math.ceil(_validate.positive(epochs=epochs) * records / batch_size)
+        used = records * _validate.within(0.0, 1.0, closed="right", subsample=subsample)
+        if batch_size > used:
+            raise _validate.fail("batch_size", batch_size, f"it must be at most the declared {used:g} records")
+        steps = math.ceil(_validate.positive(epochs=epochs) * used / batch_size)
         sigma = _validate.positive(noise_multiplier=noise_multiplier)
-        return cls(rate=batch_size / records, steps=steps, noise_multiplier=sigma)
+        return cls(rate=batch_size / used, steps=steps, noise_multiplier=sigma, subsample=subsample)
+
+    @property
+    def on_the_subsample(self) -> dp_accounting.DpEvent:
+        """The event of the run for a record that is in the subsample."""
+        step = dp_accounting.PoissonSampledDpEvent(self.rate, dp_accounting.GaussianDpEvent(self.noise_multiplier))
+        return dp_accounting.SelfComposedDpEvent(step, self.steps)
 
     @property
     def event(self) -> dp_accounting.DpEvent:
         """The event of the run, under adding or removing one record."""
-        step = dp_accounting.PoissonSampledDpEvent(self.rate, dp_accounting.GaussianDpEvent(self.noise_multiplier))
-        return dp_accounting.SelfComposedDpEvent(step, self.steps)
+        run = self.on_the_subsample
+        return run if self.subsample == 1 else dp_accounting.PoissonSampledDpEvent(self.subsample, run)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -83,12 +94,20 @@ def fit(model: nn.Module, records: Records, loss: Loss, schedule: Schedule, desc
         # Opacus hooks every layer, the first too, whose inputs need no gradient.
         warnings.filterwarnings("ignore", message="Full backward hook is firing")
         steps = engine(model, optimizer, loss, noise, descent.mode)
-        for indices in poisson_batches(len(records), schedule, _seeds.sampling(seed)):
-            steps.step(list(_chunks(records, indices, device, descent.physical_batch_size)))
+        chosen = subsampled(len(records), schedule, seed)
+        for batch in poisson_batches(len(chosen), schedule, _seeds.sampling(seed)):
+            steps.step(list(_chunks(records, chosen[batch], device, descent.physical_batch_size)))
     steps.close()
     if not all(bool(parameter.isfinite().all()) for parameter in trainable):
         raise DivergedError("the weights are not finite: training diverged")
     model.eval()
+
+
+def subsampled(size: int, schedule: Schedule, seed: int) -> npt.NDArray[np.int64]:
+    """The records that the run may use: each one independently with probability ``schedule.subsample``."""
+    if schedule.subsample == 1:
+        return np.arange(size)
+    return np.flatnonzero(_seeds.subsample(seed).random(size) < schedule.subsample)
 
 
 def poisson_batches(size: int, schedule: Schedule, generator: np.random.Generator) -> Iterator[npt.NDArray[np.int64]]:

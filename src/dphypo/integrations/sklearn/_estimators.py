@@ -22,6 +22,7 @@ from dphypo import _validate
 from dphypo.integrations.opacus._dpsgd import DPSGD
 from dphypo.integrations.opacus._train import Schedule
 from dphypo.integrations.sklearn._network import from_unit, network, outputs_of, to_unit
+from dphypo.savers import Saver
 
 _PARAMETERS = """
     **What is private.** ``fit`` is a sequence of Poisson-sampled Gaussian mechanisms under adding or removing one
@@ -89,6 +90,12 @@ class _DPSGDEstimator(BaseEstimator):  # type: ignore[misc]
             epochs=params.get("epochs", self.epochs),
             noise_multiplier=params.get("noise_multiplier", self.noise_multiplier),
         ).event
+
+    def saver(self, whole: Any) -> Saver:
+        """Saves fitted copies of ``whole``, which is this estimator or a pipeline that ends in it, without pickle."""
+        from dphypo.integrations.sklearn._networks import Networks
+
+        return Networks(whole)
 
     def _train(self, inputs: Any, targets: Any, outputs: int, loss: Any) -> None:
         records = len(inputs) if self.records is None else _validate.integer(at_least=1, records=self.records)

@@ -18,9 +18,11 @@ class PrivateEstimator(Protocol):
     """A scikit-learn estimator whose ``fit`` is differentially private.
 
     Besides :meth:`privacy_event` it needs scikit-learn's ``get_params`` and ``set_params``, and a parameter
-    ``random_state``, an integer from which **all** randomness of ``fit`` comes: the search sets it for every run. It
-    may have ``check_data(X, y)``, which raises an error for data that ``fit`` cannot use: inside a run, an error is an
-    outcome and would only be seen at the end.
+    ``random_state``, an integer from which **all** randomness of ``fit`` comes: the search sets it for every run.
+
+    It may have ``check_data(X, y)``, which raises an error for data that ``fit`` cannot use (inside a run, an error is
+    an outcome and would only be seen at the end), and ``saver(whole)``, the :class:`dphypo.savers.Saver` of fitted
+    copies of ``whole``, itself or a pipeline around it; without one, they are pickled.
     """
 
     def privacy_event(self, params: Mapping[str, Any], *, records: int) -> dp_accounting.DpEvent:
