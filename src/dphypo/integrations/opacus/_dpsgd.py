@@ -49,11 +49,12 @@ class DPSGD:
 
     Formal guarantee: one run is ``steps`` Poisson-sampled Gaussian mechanisms under adding or removing one record, with
     ``rate = batch_size / records``, ``steps = ceil(epochs · records / batch_size)`` and the noise multiplier of the
-    run's λ, then the score's own event if it has one. With a ``subsample`` q, ``records`` is q times what was declared,
-    and the run as a whole is Poisson-sampled at rate q (its profile is amplified, see ``dphypo.accounting.subsample``);
-    where the score looks at the training records too, the amplification is not claimed. The rate, the number of steps and the divisor of the gradient are
-    functions of the declared ``records``, never of how many there are. The guarantee takes the Gaussian noise as real
-    numbers and the generators as random: see the notes on PyTorch's in ``_seeds``.
+    run's λ, then the score's own event if it has one. The rate, the number of steps and the divisor of the gradient are
+    functions of the declared ``records``, never of how many there are. With a ``subsample`` q, ``records`` stands for q
+    times the declared number, and the run as a whole is Poisson-sampled at rate q, which amplifies its profile
+    (``dphypo.accounting.subsample``); where the score looks at the training records too, no amplification is claimed.
+    The guarantee takes the Gaussian noise as real numbers and the generators as random: see the notes on PyTorch's in
+    ``_seeds``.
 
     Args:
         model: builds the untrained model: a function of the hyperparameters that it names, and of nothing private.

@@ -1,8 +1,9 @@
 """The random streams of one run, all derived from the run's seed.
 
 A run draws randomness for five purposes: which records it may use, which are in each batch, the Gaussian noise, the
-noise on a score, and everything else (initial weights, dropout). The first four carry the privacy guarantee. Each has its own stream, keyed
-by a SHAKE-256 hash of the seed and the purpose, so that they are independent whatever the seed.
+noise on a score, and everything else (initial weights, dropout). The first four carry the privacy guarantee.
+Each has its own stream, keyed by a SHAKE-256 hash of the seed and the purpose, so that they are independent whatever
+the seed.
 
 PyTorch's generator on the CPU is a Mersenne twister which ``manual_seed`` fills from the low 32 bits of the seed alone:
 four billion noise streams, few enough to try them all. Here its whole state comes from the hash, so that all 63 bits

@@ -1,9 +1,9 @@
 """One run of DP-SGD: Poisson batches, clipped per-sample gradients, Gaussian noise, a step; so many times.
 
 Each step includes every record independently with probability ``rate`` and perturbs the clipped sum with Gaussian
-noise of standard deviation ``noise_multiplier · max_grad_norm``: one Poisson-sampled Gaussian mechanism. A subsample, if
-there is one, is drawn once before the first step, each record with the same probability. Whatever else
-happens (the optimiser's state, the learning rate, dropout) sees the data through these sums alone.
+noise of standard deviation ``noise_multiplier · max_grad_norm``: one Poisson-sampled Gaussian mechanism. Whatever else
+happens (the optimiser's state, the learning rate, dropout) sees the data through these sums alone. A subsample, if
+there is one, is drawn once before the first step, every record with the same probability.
 """
 
 from __future__ import annotations
