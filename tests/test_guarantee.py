@@ -196,6 +196,7 @@ def test_an_rdp_curve_whose_best_order_is_its_last_is_worth_a_warning():
         (lambda: RdpCurve([2.0, 3.0], [0.2, 0.1]), "never decreases"),
         (lambda: RdpCurve([2.0, 3.0], [0.2, -0.1]), "epsilons"),
         (lambda: RdpCurve([2.0, 3.0], [0.2]), "one for each order"),
+        (lambda: RdpCurve([2.0, 3.0], [math.inf, math.inf]), "finite"),
         (lambda: PureDp(-1.0), "epsilon = -1.0"),
         (lambda: ApproximateDp(1.0, 1.0), "delta = 1.0"),
     ],

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 
 import dp_accounting
+import mpmath
 import numpy as np
 import pytest
 from dp_accounting.rdp import RdpAccountant
@@ -79,3 +80,15 @@ def test_the_profile_of_a_pure_run_is_never_above_theorem_2(shape, band, epsilon
     law = NegativeBinomial(shape, mean=20)
     bounds = account(PureDp(epsilon), law, band).bounds(0.0)
     assert bounds["profile"] <= paper.theorem_2(epsilon, shape=shape, band=band) + 5e-3  # a few cells
+
+
+@pytest.mark.parametrize("epsilon", [1e-12, 1e-6, 0.01, 0.5, 3.0, 2000.0])
+def test_the_renyi_divergence_of_a_pure_run_is_randomised_responses(epsilon):
+    """Neither lost to rounding where it is tiny, nor to overflow where it is not."""
+    curve = account(PureDp(epsilon), Geometric(mean=3)).run.curve
+    assert curve is not None
+    with mpmath.workdps(60):
+        for alpha, found in zip(curve.orders, curve.epsilons, strict=True):
+            a, e = mpmath.mpf(float(alpha)), mpmath.mpf(epsilon)
+            exact = mpmath.log(mpmath.cosh((a - 0.5) * e) / mpmath.cosh(e / 2)) / (a - 1)
+            assert exact <= mpmath.mpf(float(found)) * (1 + 1e-15) <= exact * (1 + 3e-12)

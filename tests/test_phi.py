@@ -7,7 +7,7 @@ import pytest
 
 from dphypo.accounting.lemma2 import Tau
 from dphypo.accounting.phi import phi
-from dphypo.accounting.profiles import randomised_response
+from dphypo.accounting.profiles import Discrete, randomised_response
 from dphypo.band import Band
 from dphypo.runs import Geometric, Logarithmic, NegativeBinomial, Pmf, Poisson
 
@@ -44,3 +44,8 @@ def test_the_first_cell_is_not_forgotten():
     law = Geometric(mean=1e6)
     found = phi(law, Tau(randomised_response(0.1, 1e-12), Band(1, 1)))
     assert found.weights.sum() >= law.mean
+
+
+def test_a_run_that_hides_nothing_costs_everything():
+    """τ = 1 everywhere, and with P[T = 1] = 0 then g(τ) = 0 from the first cell on."""
+    assert phi(Pmf({2: 1.0}), Tau(Discrete(np.zeros(1), np.zeros(1), 1.0), Band(0.75, 2))).largest_shift == np.inf

@@ -100,3 +100,17 @@ def test_epsilon_for_rounds_up_and_knows_when_there_is_none():
 def test_the_search_steps_up_until_the_bound_holds():
     """A function that jumps: the answer is at or above the jump, never below it."""
     assert 2.0 <= smallest(lambda e: 1.0 if e < 2.0 else 1e-9, 1e-5, top=10.0) <= 2.0 + 1e-5
+
+
+def test_the_smallest_delta_of_all_is_searched_too():
+    assert epsilon_for(randomised_response(1.0), math.ulp(0.0)) == pytest.approx(1.0, abs=3e-6)
+
+
+def test_many_bins_are_summed_to_the_safe_side():
+    """The allowance for rounding grows with the number of terms, and is next to nothing for few."""
+    masses = np.full(300_000, 1 / 300_000)
+    profile = Discrete(np.arange(300_000) * 1e-5, masses, 0.0)
+    for epsilon in (0.0, 1.0, 2.9999):
+        assert 0 <= float(profile.delta(epsilon)) - direct(profile, epsilon) <= 1e-9
+    few = Discrete(np.array([-1.0, 0.0]), np.array([0.5, 0.5]), 0.0)
+    assert 0 <= float(few.delta(-1.5)) - direct(few, -1.5) <= 1e-14

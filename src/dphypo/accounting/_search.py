@@ -23,7 +23,8 @@ def smallest(delta_at: Callable[[float], float], delta: float, *, top: float) ->
         return math.inf
     if delta == 0.0:
         return _bisect(delta_at, high)
-    root = toms748(lambda eps: math.log(max(delta_at(eps), 1e-320)) - math.log(delta), 0.0, high, xtol=_PRECISION / 4)
+    least = math.ulp(0.0)  # δ can be zero, its logarithm cannot
+    root = toms748(lambda eps: math.log(max(delta_at(eps), least)) - math.log(delta), 0.0, high, xtol=_PRECISION / 4)
     step = _PRECISION / 2
     epsilon = min(float(root) + step, high)
     while delta_at(epsilon) > delta:

@@ -72,6 +72,8 @@ class RdpCurve:
             raise _validate.fail("epsilons", values, "Rényi divergences are 0 or greater (infinite where unknown)")
         if not (alphas > 1).any():
             raise _validate.fail("orders", orders, "at least one order must be greater than 1")
+        if not np.isfinite(curve[alphas > 1]).any():
+            raise _validate.fail("epsilons", values, "at least one must be finite, at an order greater than 1")
         rank = np.argsort(alphas)
         alphas, curve = alphas[rank], curve[rank]
         if (np.diff(alphas) == 0).any():

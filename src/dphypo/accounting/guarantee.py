@@ -174,7 +174,7 @@ class Guarantee:
         epsilon = 0.0
         for search in self.searches:
             if float(search.delta(epsilon)) > delta:
-                epsilon = smallest(search.delta_at, delta, top=search.top)
+                epsilon = max(epsilon, smallest(search.delta_at, delta, top=search.top))
                 if math.isinf(epsilon):
                     return epsilon
         return epsilon

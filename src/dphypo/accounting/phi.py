@@ -71,7 +71,8 @@ def _spread(runs: Law, tau: Tau) -> Floats:
     """A first grid of v, from 0 to 1, on which log g(v) + log g(τ(v)) falls by about as much in every cell."""
     coarse = np.geomspace(1e-18, 1.0, 400)
     fall = -(runs.log_g(coarse) + runs.log_g(tau(coarse)))
-    fall = np.minimum(fall, fall[0] + 1500.0)  # beyond e^−750 both are zero
+    # Beyond e^−750 both are zero. All of it may be beyond, if τ is 1 throughout and P[T = 1] = 0.
+    fall = np.minimum(fall, (fall[0] if np.isfinite(fall[0]) else 0.0) + 1500.0)
     cells = int(np.clip((fall[-1] - fall[0]) / (2 * _WIDTH), *_FIRST_CELLS))
     even = np.interp(np.linspace(fall[0], fall[-1], cells), fall, np.log(coarse))
     return np.unique(np.concatenate([[0.0], coarse, np.minimum(np.exp(even), 1.0)]))
