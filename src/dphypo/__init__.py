@@ -39,6 +39,7 @@ if TYPE_CHECKING:
     from dphypo.stages import PriorAround as PriorAround
     from dphypo.stages import Stage as Stage
     from dphypo.stages import Stages as Stages
+    from dphypo.stages import calibrate_stages as calibrate_stages
     from dphypo.study import Study as Study
 
 __version__ = "0.1.0"
@@ -75,6 +76,7 @@ _HOMES = {
     "PriorAround": "dphypo.stages",
     "Stage": "dphypo.stages",
     "Stages": "dphypo.stages",
+    "calibrate_stages": "dphypo.stages",
     "Study": "dphypo.study",
 }
 

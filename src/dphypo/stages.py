@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from dphypo import _chain, _refusals, _validate
+from dphypo._calibrate_stages import calibrate_stages as calibrate_stages
 from dphypo._curator import Curator
 from dphypo._prior_around import PriorAround as PriorAround
 from dphypo._prior_around import Released as Released

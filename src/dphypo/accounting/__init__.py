@@ -17,5 +17,7 @@ from dphypo.accounting.events import RdpCurve as RdpCurve
 from dphypo.accounting.guarantee import Guarantee as Guarantee
 from dphypo.accounting.guarantee import OrderWarning as OrderWarning
 from dphypo.accounting.guarantee import account as account
+from dphypo.accounting.last_stage import LastStage as LastStage
+from dphypo.accounting.last_stage import calibrate_last as calibrate_last
 from dphypo.accounting.verification import Verification as Verification
 from dphypo.accounting.verification import verify as verify
