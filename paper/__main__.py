@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from paper.cli import app
+from paper.cli import main
 
 if __name__ == "__main__":  # worker processes import this module too
-    app(prog_name="python -m paper")
+    main()

@@ -1,26 +1,24 @@
-"""The commands of ``python -m paper``. Imports are inside: most commands need no PyTorch."""
+"""The commands of ``python -m paper``. Imports are inside, and argparse reads the arguments: a machine with a GPU needs
+PyTorch and numpy to train landscapes, and nothing else."""
 
 from __future__ import annotations
 
+import argparse
 import json
 import time
+from collections.abc import Callable
 from pathlib import Path
-from typing import Annotated
 
-import typer
-
-app = typer.Typer(add_completion=False, no_args_is_help=True, help=__doc__)
-DataFolder = Annotated[Path, typer.Option("--data", help="folder that holds mnist/, fashion/ and cifar10/")]
+Arguments = argparse.Namespace
 
 
-@app.command()
-def data(folder: DataFolder = Path("data")) -> None:
-    """Verify the data sets, and say how to get what is missing."""
+def data(a: Arguments) -> None:
+    """verify the data sets, and say how to get what is missing"""
     from paper.data import SOURCES, load
 
     for name in SOURCES:
         try:
-            images = load(name, folder)
+            images = load(name, a.data)
         except (FileNotFoundError, ValueError) as error:
             print(f"{name}: {error}")
         else:
@@ -29,108 +27,80 @@ def data(folder: DataFolder = Path("data")) -> None:
             )
 
 
-@app.command()
-def pack(source: Path, target: Path) -> None:
-    """Pack CIFAR-10's binary batches losslessly to half their size."""
+def pack(a: Arguments) -> None:
+    """pack CIFAR-10's binary batches losslessly to half their size"""
     from paper.pack import pack_folder
 
-    pack_folder(source, target)
+    pack_folder(a.source, a.target)
 
 
-@app.command()
-def train(
-    jobs: list[str],
-    out: Path = Path("paper/landscapes"),
-    folder: DataFolder = Path("data"),
-    device: str = "cpu",
-    seconds: float = float("inf"),
-    fused: bool = True,
-) -> None:
-    """Train the landscapes JOBS (see paper/train/jobs.py) into the folder OUT, stopping cleanly after SECONDS."""
+def train(a: Arguments) -> None:
+    """train landscapes (paper/train/jobs.py names them)"""
     from paper.data import load
     from paper.train.jobs import JOBS
     from paper.train.landscape import train_landscape
 
-    deadline = time.time() + seconds
-    for job in jobs:
-        images = load(JOBS[job].data, folder)
-        train_landscape(JOBS[job], images, out / f"{job}.npz", device, deadline, fused)
+    deadline = time.time() + a.seconds
+    for job in a.jobs:
+        images = load(JOBS[job].data, a.data)
+        train_landscape(JOBS[job], images, a.out / f"{job}.npz", a.device, deadline, not a.plain)
 
 
-@app.command()
-def federated(
-    out: Path = Path("paper/landscapes"),
-    folder: DataFolder = Path("data"),
-    device: str = "cpu",
-    seconds: float = float("inf"),
-) -> None:
-    """Train the landscape of the federated task into the folder OUT, stopping cleanly after SECONDS."""
+def federated(a: Arguments) -> None:
+    """train the landscape of the federated task"""
     from paper.data import load
     from paper.train.landscape import train_federated
 
-    train_federated(load("fashion", folder), out / "federated.npz", device, time.time() + seconds)
+    train_federated(load("fashion", a.data), a.out / "federated.npz", a.device, time.time() + a.seconds)
 
 
-@app.command()
-def check(
-    folder: DataFolder = Path("data"), device: str = "cpu", opacus: bool = True, profile: Path | None = None
-) -> None:
-    """Agreement of the trainer with float64, its samples per second, and Opacus's on the same device."""
+def check(a: Arguments) -> None:
+    """the trainer against float64, and its samples per second against Opacus's on the same device"""
     from paper.data import load
     from paper.train import checks
     from paper.train.run import Data
 
-    images = load("mnist", folder)
-    result = checks.report(images, device, profile)
-    print(json.dumps(result), flush=True)
-    if opacus:
-        print(json.dumps({"opacus": checks.opacus_throughput(Data.of(images, device))}), flush=True)
+    images = load("mnist", a.data)
+    print(json.dumps(checks.report(images, a.device, a.profile)), flush=True)
+    print(json.dumps({"opacus": checks.opacus_throughput(Data.of(images, a.device))}), flush=True)
 
 
-@app.command()
-def opacus(number: int, out: Path, folder: DataFolder = Path("data"), device: str = "cpu") -> None:
-    """Train one of the checked points with Opacus (point NUMBER % 5, seed NUMBER), appending its accuracy to OUT."""
+def opacus(a: Arguments) -> None:
+    """train one of the checked points with Opacus: point NUMBER modulo 5, seed NUMBER"""
     from paper.data import load
     from paper.train.checks import opacus_accuracy
 
-    opacus_accuracy(load("mnist", folder), out, number, device)
+    opacus_accuracy(load("mnist", a.data), a.file, a.number, a.device)
 
 
-@app.command()
-def fit() -> None:
-    """Fit the landscapes of CIFAR-10 and the federated task with BoTorch (pip install botorch)."""
+def fit(a: Arguments) -> None:
+    """fit the landscapes of CIFAR-10 and the federated task with BoTorch"""
     from paper.fit import fit_all
 
     fit_all()
 
 
-@app.command()
-def result(name: str, as_json: Annotated[bool, typer.Option("--json", help="print it as JSON")] = False) -> None:
-    """Compute the result NAME (see paper/results.py) and write it to paper/results."""
+def study(a: Arguments) -> None:
+    """real end-to-end studies on MNIST through dphypo.Study"""
+    from paper.data import load
+    from paper.endtoend import studies
+
+    print(json.dumps(studies(load("mnist", a.data), a.out / "study.json", a.device, a.repetitions, a.seconds)))
+
+
+def result(a: Arguments) -> None:
+    """compute one result (paper/results.py names them) and write it to paper/results"""
     from paper.parallel import quiet
     from paper.report import shown
     from paper.results import make
 
     quiet()
-    found = make(name)
-    print(json.dumps(found) if as_json else shown(name))
+    found = make(a.name)
+    print(json.dumps(found) if a.json else shown(a.name))
 
 
-@app.command()
-def table1(as_json: Annotated[bool, typer.Option("--json", help="print it as JSON")] = False) -> None:
-    """Table 1 of the paper: accuracy on MNIST by γ."""
-    result("table1", as_json)
-
-
-@app.command()
-def table2(as_json: Annotated[bool, typer.Option("--json", help="print it as JSON")] = False) -> None:
-    """Table 2 of the paper: loss of the federated task by γ."""
-    result("table2", as_json)
-
-
-@app.command(name="all")
-def everything() -> None:
-    """Every table and figure from the committed landscapes, and RESULTS.md."""
+def everything(a: Arguments) -> None:
+    """every table and figure from the committed landscapes, and RESULTS.md"""
     from paper.parallel import quiet
     from paper.report import write
     from paper.results import MAKERS, make
@@ -143,9 +113,60 @@ def everything() -> None:
     write()
 
 
-@app.command()
-def report() -> None:
-    """RESULTS.md and the figures, from the results as they are."""
+def report(a: Arguments) -> None:
+    """RESULTS.md and the figures, from the results as they are"""
     from paper.report import write
 
     write()
+
+
+def parser() -> argparse.ArgumentParser:
+    """All commands and their arguments."""
+    from paper.results import MAKERS
+
+    top = argparse.ArgumentParser("python -m paper", description="The experiments of the DP-HyPO paper.")
+    commands = top.add_subparsers(required=True, metavar="COMMAND")
+
+    def command(
+        function: Callable[[Arguments], None], name: str | None = None, about: str = ""
+    ) -> argparse.ArgumentParser:
+        about = about or str(function.__doc__)
+        made = commands.add_parser(name or function.__name__, help=about, description=about)
+        made.set_defaults(call=function)
+        return made
+
+    def trains(made: argparse.ArgumentParser) -> argparse.ArgumentParser:
+        made.add_argument("--data", type=Path, default=Path("data"), help="folder of mnist/, fashion/ and cifar10/")
+        made.add_argument("--out", type=Path, default=Path("paper/landscapes"), help="folder for what is trained")
+        made.add_argument("--device", default="cpu")
+        made.add_argument("--seconds", type=float, default=float("inf"), help="stop cleanly before that many")
+        return made
+
+    for function in (data, check, federated):
+        made = trains(command(function))
+        if function is check:
+            made.add_argument("--profile", type=Path, help="file for where the time of a step goes (GPU)")
+    made = trains(command(train))
+    made.add_argument("jobs", nargs="+")
+    made.add_argument("--plain", action="store_true", help="do not compile")
+    made = trains(command(opacus))
+    made.add_argument("number", type=int)
+    made.add_argument("file", type=Path, help="JSON lines, to which the accuracy is appended")
+    trains(command(study)).add_argument("--repetitions", type=int, default=24)
+    made = command(pack)
+    made.add_argument("source", type=Path)
+    made.add_argument("target", type=Path)
+    for function in (fit, report):
+        command(function)
+    command(everything, "all")
+    for name in MAKERS:
+        made = command(result, name, f"compute paper/results/{name}.json")
+        made.add_argument("--json", action="store_true", help="print it as JSON")
+        made.set_defaults(name=name)
+    return top
+
+
+def main(arguments: list[str] | None = None) -> None:
+    """Run a command."""
+    chosen = parser().parse_args(arguments)
+    chosen.call(chosen)

@@ -15,7 +15,7 @@ from paper.frontier import simulated
 from paper.simulate import UNIFORM
 from paper.uniform import expected
 
-RUNS = 1000
+RUNS = 500
 # Task: records, noise multipliers of the uniform and the adaptive arm, and the landscape at any noise multiplier.
 TASKS = {"MNIST": (60_000, 0.64, 0.71, worlds.mnist), "CIFAR-10": (50_000, 0.6, 0.65, worlds.cifar_coarse)}
 GAMMAS = (0.002, 0.005, 0.01, 0.02, 0.03)
