@@ -11,6 +11,7 @@ import pytest
 import dphypo
 from dphypo.accounting import ApproximateDp, Certificate, PureDp, RdpCurve, account, verify
 from dphypo.accounting.serialize import event_from_dict, event_to_dict
+from dphypo.accounting.statement import statement
 from dphypo.band import Band
 from dphypo.runs import Geometric, Logarithmic, NegativeBinomial, Pmf, Poisson
 
@@ -92,6 +93,7 @@ def test_a_seeded_search_says_that_it_has_no_guarantee():
     assert seeded.statement().startswith("WARNING: no guarantee: seeded")
     assert seeded.warning == "no guarantee: seeded"
     assert verify(seeded)
+    assert "carries a warning: no guarantee: seeded" in str(verify(seeded))
 
 
 def tampered(document, path, value):
@@ -127,6 +129,24 @@ def test_a_changed_line_is_named(certificate, path, value, line):
     import re
 
     assert re.search(line, str(result)), str(result)
+
+
+def test_numbers_may_be_rounded_up_and_not_down(certificate):
+    document = certificate.to_dict()
+    higher = {**document, "epsilon": document["epsilon"] * (1 + 5e-5)}
+    assert "epsilon" not in str(verify(Certificate.from_dict({**higher, "statement": statement(higher)})))
+    lower = {**document, "epsilon": document["epsilon"] * (1 - 5e-5)}
+    assert "epsilon: the certificate says" in str(verify(Certificate.from_dict(lower)))
+    small = [d if d > 1e-9 else 0.0 for d in document["profile"]["delta"]]
+    profile = {**document["profile"], "delta": small}
+    assert "profile.delta" in str(verify(Certificate.from_dict({**document, "profile": profile})))
+
+
+def test_a_line_stated_twice_is_refused(certificate, tmp_path):
+    path = certificate.save(tmp_path / "c.json")
+    path.write_text(path.read_text().replace("{", '{"epsilon": 0.1,', 1))
+    with pytest.raises(ValueError, match="'epsilon' is stated twice"):
+        verify(path)
 
 
 def test_a_missing_line_is_named(certificate):

@@ -90,7 +90,7 @@ class Certificate:
         """Read a certificate from a file."""
         text = Path(path).read_text(encoding="utf-8")
         try:
-            document = json.loads(text)
+            document = json.loads(text, object_pairs_hook=_once)
         except json.JSONDecodeError as error:
             raise ValueError(f"{path} is not a certificate: it is not JSON ({error})") from None
         return cls.from_dict(document)
@@ -140,6 +140,15 @@ def _state(search: Guarantee) -> dict[str, Any]:
         "band": {"c": search.band.c, "C": search.band.C},
         "grid": search.grid,
     }
+
+
+def _once(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    """A JSON object whose names are all different: a reader might see the first of two, and we the second."""
+    names = [name for name, _ in pairs]
+    for name in names:
+        if names.count(name) > 1:
+            raise ValueError(f"{name!r} is stated twice in the certificate")
+    return dict(pairs)
 
 
 def _plain(value: Any) -> Any:
