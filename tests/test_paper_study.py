@@ -9,8 +9,8 @@ import pytest
 
 pytest.importorskip("torch")
 
-from paper.data import Images  # noqa: E402
-from paper.endtoend import DELTA, EPSILON, studies  # noqa: E402
+from paper.data import Images
+from paper.endtoend import DELTA, EPSILON, studies
 
 
 @pytest.mark.slow
