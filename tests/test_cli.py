@@ -107,9 +107,23 @@ def test_a_certificate_is_written_and_verified(tmp_path):
         (["account", *RUN, "--runs", "negative-binomial", "--mean", "5"], "--shape"),
         (["calibrate", "--event", "pure", "--mean", "5", "--epsilon", "1"], "noise multiplier"),
         (["calibrate", "--mean", "5", "--epsilon", "1"], "--sampling-rate"),
+        (["account", *RUN, "--runs", "geometric", "--shape", "8", "--mean", "5"], "--shape does not apply"),
+        (["account", *RUN, "--rho", "1", "--mean", "5"], "--rho does not apply"),
+        (
+            ["account", "--event", "pure", "--run-epsilon", "0.1", "--steps", "9", "--mean", "5"],
+            "--steps does not apply",
+        ),
+        (
+            ["account", "--event", "gaussian", "--noise-multiplier", "1", "--sampling-rate", "0.1"],
+            "--sampling-rate does",
+        ),
+        (
+            ["calibrate", "--event", "laplace", "--sampling-rate", "0.1", "--mean", "5", "--epsilon", "1"],
+            "does not apply",
+        ),
     ],
 )
-def test_what_is_missing_is_named(arguments, words):
+def test_what_is_missing_or_out_of_place_is_named(arguments, words):
     result = invoke(*arguments)
     assert result.exit_code == 2
     assert words in result.output

@@ -80,6 +80,7 @@ def calibrate(
 
     if event not in o.NOISY:
         raise typer.BadParameter(f"{event} has no noise multiplier: give one of {', '.join(o.NOISY)}")
+    o.refuse_unused(event, sampling_rate=sampling_rate)
     if event is o.EventKind.DP_SGD and sampling_rate is None:
         raise typer.BadParameter("dp-sgd needs --sampling-rate")
     make_event = o.noisy_event(event, 1.0 if sampling_rate is None else sampling_rate, steps)

@@ -86,6 +86,15 @@ def event_of(
     from dphypo import _validate
     from dphypo.accounting import PureDp
 
+    refuse_unused(
+        kind,
+        noise_multiplier=noise_multiplier,
+        sampling_rate=sampling_rate,
+        steps=None if steps == 1 else steps,
+        rho=rho,
+        run_epsilon=run_epsilon,
+        rdp_file=rdp_file,
+    )
     if kind in NOISY:
         rate = _given(sampling_rate, "--sampling-rate", kind) if kind is EventKind.DP_SGD else 1.0
         return noisy_event(kind, rate, steps)(_given(noise_multiplier, "--noise-multiplier", kind))
@@ -97,6 +106,21 @@ def event_of(
 
 
 NOISY = (EventKind.DP_SGD, EventKind.GAUSSIAN, EventKind.LAPLACE)
+_USED = {
+    EventKind.DP_SGD: {"noise_multiplier", "sampling_rate", "steps"},
+    EventKind.GAUSSIAN: {"noise_multiplier", "steps"},
+    EventKind.LAPLACE: {"noise_multiplier", "steps"},
+    EventKind.ZCDP: {"rho"},
+    EventKind.PURE: {"run_epsilon"},
+    EventKind.RDP_FILE: {"rdp_file"},
+}
+
+
+def refuse_unused(kind: EventKind, **given: object) -> None:
+    """An option that this kind of event does not use would be taken to have counted."""
+    for name, value in given.items():
+        if value is not None and name not in _USED[kind]:
+            raise typer.BadParameter(f"--{name.replace('_', '-')} does not apply to {kind}: leave it out")
 
 
 def noisy_event(kind: EventKind, sampling_rate: float, steps: int) -> Callable[[float], Event]:
@@ -123,6 +147,8 @@ def runs_of(kind: RunsKind, shape: float | None, mean: float | None, gamma: floa
     """The law of T that the options describe."""
     from dphypo import runs
 
+    if shape is not None and kind is not RunsKind.NEGATIVE_BINOMIAL:
+        raise typer.BadParameter(f"--shape does not apply to {kind}: leave it out, or give --runs negative-binomial")
     if (mean is None) == (gamma is None):
         raise typer.BadParameter("give one of --mean and --gamma")
     law: Law
