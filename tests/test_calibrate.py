@@ -72,3 +72,16 @@ def test_an_unreachable_target_says_what_is_possible_and_which_knob_to_turn():
 def test_bad_targets_are_named(bad):
     with pytest.raises(ValueError, match=r"epsilon = 0.0|delta = 0.0"):
         calibrate(dp_sgd, Geometric(mean=3), **bad)
+
+
+def test_the_range_of_noise_is_kept():
+    for smallest, largest in ((0.05, 0.96), (2.0, 1e3)):
+        found = calibrate(
+            dp_accounting.GaussianDpEvent,
+            Geometric(mean=10),
+            epsilon=7.0,
+            delta=DELTA,
+            smallest=smallest,
+            largest=largest,
+        )
+        assert smallest <= found.noise_multiplier <= largest

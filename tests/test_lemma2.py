@@ -7,7 +7,7 @@ import pytest
 from worlds import BANDS, random_world
 
 from dphypo.accounting.lemma2 import Tau, transform, transformed
-from dphypo.accounting.profiles import randomised_response, supremum
+from dphypo.accounting.profiles import Discrete, randomised_response, supremum
 from dphypo.audit.oracle import extreme_points
 from dphypo.band import Band
 
@@ -71,3 +71,8 @@ def test_tau_of_a_pure_run_is_the_slope_of_its_odds():
     tau = Tau(randomised_response(0.8), band)
     v = 1e-5
     assert float(tau(v)) == pytest.approx(v * np.exp(0.8 + band.log_ratio), rel=1e-3)
+
+
+def test_losses_beyond_what_a_float_can_exponentiate_leave_a_tau_that_is_no_help():
+    tau = Tau(Discrete(np.array([700.0, 900.0]), np.array([0.5, 0.5]), 0.0), Band(0.75, 2))
+    np.testing.assert_array_equal(tau([1e-3, 0.5, 1.0]), 1.0)

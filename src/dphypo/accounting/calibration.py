@@ -73,7 +73,11 @@ def calibrate(
     target = _Target(_validate.positive(epsilon=epsilon), _validate.within(0.0, 1.0, delta=delta))
     advice = "run fewer times (a smaller mean of T), use a narrower band, sample less or take fewer steps"
     return target.solve(
-        lambda noise: account(make_event(noise), runs, band, relation=relation), 1.0, largest, smallest, advice
+        lambda noise: account(make_event(noise), runs, band, relation=relation),
+        min(max(1.0, smallest), largest),
+        largest,
+        smallest,
+        advice,
     )
 
 

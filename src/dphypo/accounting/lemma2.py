@@ -57,9 +57,8 @@ class Tau:
     """
 
     def __init__(self, reverse: Profile, band: Band) -> None:
-        low = max(reverse.bottom - band.log_ratio, -LARGEST_LOG)
-        high = min(reverse.top + band.log_ratio, LARGEST_LOG)
-        log_r = np.linspace(low, high, _LINES)
+        ends = np.clip([reverse.bottom - band.log_ratio, reverse.top + band.log_ratio], -LARGEST_LOG, LARGEST_LOG)
+        log_r = np.linspace(ends.min(), ends.max(), _LINES)
         intercepts = transformed(reverse.delta, band)(log_r) * (1 + _SLACK)
         self._slopes, self._intercepts, self._switches = _lower_envelope(np.exp(log_r), intercepts)
 
