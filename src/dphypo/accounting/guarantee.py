@@ -134,10 +134,9 @@ class Guarantee:
         return np.asarray(np.min([curve.rounded_up(wanted) for curve in self._curves], axis=0))
 
     def profile(self, points: int = 200) -> tuple[Floats, Floats]:
-        """A curve for plotting: ε from 0 to where δ has fallen to 1e-12, and δ at each, by the profile bound."""
-        end = self.profile_epsilon(1e-12)
-        last = end if math.isfinite(end) else max(search.top for search in self.searches)
-        epsilons = np.linspace(0.0, last, points)
+        """A curve for plotting: ε from 0 to where δ has come to rest, at 1e-12 or above, and δ there, by Theorem 4."""
+        rest = max(search.delta_at(search.top) for search in self.searches)
+        epsilons = np.linspace(0.0, self.profile_epsilon(max(1e-12, 1.01 * rest)), points)
         return epsilons, np.max([search.delta(epsilons) for search in self.searches], axis=0)
 
     def one_run(self, delta: float) -> dict[str, float]:
