@@ -55,6 +55,11 @@ def _on_grid(search: SearchProfile, grid: float, count: int) -> Floats:
     infinite = np.isinf(shifts)
     certain = float(weights[infinite].sum())
     weights, shifts = weights[~infinite], shifts[~infinite]
+    # A concentrated law has a trace of weight at very large shifts, over which the convolution would run: their δ₀ ≤ 1.
+    largest_first = np.argsort(-shifts)
+    trace = largest_first[np.cumsum(weights[largest_first]) <= _TAIL / 10]
+    certain += float(weights[trace].sum())
+    weights, shifts = np.delete(weights, trace), np.delete(shifts, trace)
     position = np.floor(shifts / grid).astype(np.int64)
     share = np.clip(np.expm1(-(shifts - position * grid)) / math.expm1(-grid), 0.0, 1.0)  # of the larger shift
     lowest = int(position.min())
