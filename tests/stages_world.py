@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
+from study_world import RELATION, SPACE, Nearest, score, train
+
 import dphypo
 from dphypo import _chain
 from dphypo.accounting import PureDp
@@ -11,7 +13,6 @@ from dphypo.band import Band, Greedy
 from dphypo.entropy import Seeded
 from dphypo.runs import Pmf
 from dphypo.stages import PriorAround, Stage, Stages
-from study_world import RELATION, SPACE, Nearest, score, train
 
 CHEAP = PureDp(0.125)
 FEW = Pmf({2: 0.5, 3: 0.5})

@@ -1,0 +1,395 @@
+"""A search in stages: the chain as it should run, what the rule between stages sees, what is refused and certified."""
+
+from __future__ import annotations
+
+import dataclasses
+import gc
+import json
+import re
+
+import dp_accounting as dp
+import numpy as np
+import pytest
+import scipy.stats as st
+import stages_world
+from stages_world import CHEAP, FEW, SEED, cheap, make, stages
+from study_world import EVENT, LAW, RELATION, SPACE, train
+
+import dphypo
+from dphypo import _refusals
+from dphypo.accounting import PureDp, account, verify
+from dphypo.band import Band
+from dphypo.entropy import SYSTEM, Seeded
+from dphypo.release import Ending, read_certificate
+from dphypo.runs import Pmf, Poisson
+from dphypo.space import Space
+from dphypo.stages import PriorAround, Released, Stage, Stages
+from dphypo.study import Study
+
+
+def mechanism(function, event=CHEAP):
+    return dphypo.mechanism(event=event, relation=RELATION)(function)
+
+
+fails = mechanism(lambda params, *, seed: 1 / 0)
+
+
+# The chain
+
+
+def test_the_guarantee_is_the_composition_and_known_before_anything_runs(tmp_path):
+    search = make(tmp_path / "stages.db")
+    band = Band(0.5, 2.0)
+    expected = account(CHEAP, FEW, band).compose(account(EVENT, FEW, band))
+    assert search.guarantee.epsilon(1e-6) == expected.epsilon(1e-6)
+    assert not list(tmp_path.iterdir())
+
+
+def test_the_release_of_one_stage_shapes_the_prior_of_the_next():
+    search = make()
+    release = search.run(progress=False)
+    (first,) = search.released
+    trials = search.curator(1).trials()
+    assert first.params == max(trials, key=lambda trial: trial["score"])["params"]
+    assert (first.score, first.ending) == (None, Ending.MODEL)
+    prior = SPACE.around({**first.params, "lr": first.params["lr"] * 0.5}, spread=0.1, floor=0.1)
+    entropy = Seeded(SEED).child("stage 2").child("trial 0")
+    assert search.curator(2).trials()[0]["params"] == prior.sample(entropy.child("draw"))
+    best = max(search.curator(2).trials(), key=lambda trial: trial["score"])
+    assert (release.params, release.score) == (best["params"], best["score"])
+    assert release.model["seed"] == best["seed"]
+
+
+def test_stages_draw_independently():
+    search = make(stages=[Stage(train, LAW, release_score=True), Stage(train, LAW)])
+    search.run(progress=False)
+    seeds = [[trial["seed"] for trial in search.curator(number).trials()] for number in (1, 2)]
+    assert not set(seeds[0]) & set(seeds[1])
+
+
+def test_three_stages():
+    chain = [
+        Stage(mechanism(cheap.train, PureDp(0.0625)), FEW, prior=PriorAround(spread=0.2)),
+        Stage(cheap, FEW, prior=PriorAround(spread={"lr": 0.05}), release_score=True),
+        Stage(train, FEW),
+    ]
+    search = make(stages=chain)
+    release = search.run(progress=False)
+    first, second = search.released
+    assert (first.score is None, second.score is None) == (True, False)
+    assert search._study(1)._space == SPACE.around(first.params, spread=0.2)
+    assert search._study(2)._space == SPACE.around(second.params, spread={"lr": 0.05})
+    assert len(release.certificate.document["stages"]) == 3
+    listed = release.certificate.document["public"]["released"]
+    assert [one["params"] for one in listed] == [dict(first.params), dict(second.params)]
+    assert [one["score"] for one in listed] == [None, second.score]
+    assert verify(release.certificate)
+
+
+@pytest.mark.parametrize(
+    ("first", "ending"), [(Stage(fails, FEW), "ALL_FAILED"), (Stage(cheap, Poisson(1e-9)), "NO_RUN")]
+)
+def test_a_stage_without_a_result_leaves_the_prior(first, ending):
+    search = make(stages=[first, Stage(train, FEW)])
+    release = search.run(progress=False)
+    assert search.released == (Released(None, None, Ending[ending]),)
+    assert search._study(1)._space == SPACE
+    assert release.ending is Ending.MODEL
+
+
+def test_in_three_stages_the_latest_result_counts():
+    search = make(stages=[Stage(cheap, FEW), Stage(fails, FEW), Stage(train, FEW)])
+    search.run(progress=False)
+    assert search._study(2)._space == search._study(1)._space != SPACE
+
+
+def test_minimising():
+    search = make(maximize=False)
+    release = search.run(progress=False)
+    for number, params in ((1, search.released[0].params), (2, release.params)):
+        assert params == min(search.curator(number).trials(), key=lambda trial: trial["score"])["params"]
+
+
+def test_workers_run_the_stages_too(tmp_path):
+    search = make(tmp_path / "stages.db")
+    release = search.run(progress=False, workers=2, start_method="fork")
+    assert release.ending is Ending.MODEL
+    assert search.curator(2).total() == make().guarantee.parts[1].runs.sample(Seeded(SEED).child("stage 2").child("T"))
+
+
+# What the rule sees
+
+
+def test_the_rule_is_given_the_release_and_nothing_else():
+    seen = []
+
+    def rule(*arguments):
+        seen.append(arguments)
+        return arguments[1]
+
+    for publish in (False, True):
+        search = make(stages=stages(prior=rule, release_score=publish))
+        search.run(progress=False)
+        released, space = seen[-1]
+        assert space == SPACE
+        assert type(released) is Released
+        assert [field.name for field in dataclasses.fields(released)] == ["params", "score", "ending"]
+        score = max(trial["score"] for trial in search.curator(1).trials())
+        assert released.score == (score if publish else None)
+        with pytest.raises(dataclasses.FrozenInstanceError):
+            released.score = 1.0
+        with pytest.raises(TypeError):
+            released.params["lr"] = 1.0
+        assert reachable(released) <= {"Released", "mappingproxy", "dict", "str", "float", "int", "Ending", "NoneType"}
+
+
+def reachable(value) -> set[str]:
+    """The types of all that hangs together with an object, classes and modules apart."""
+    found, todo = set(), [value]
+    seen = set()
+    while todo:
+        one = todo.pop()
+        if id(one) in seen or isinstance(one, type):
+            continue
+        seen.add(id(one))
+        found.add(type(one).__name__)
+        if not isinstance(one, Ending):
+            todo += gc.get_referents(one)
+    return found
+
+
+def test_a_rule_may_return_a_space_of_its_own():
+    search = make(stages=stages(prior=lambda released, space: Space({"lr": [released.params["lr"]], "depth": [1]})))
+    release = search.run(progress=False)
+    assert release.params == {"lr": search.released[0].params["lr"], "depth": 1}
+
+
+def test_a_rule_that_leaves_what_was_accounted_for_is_refused_and_can_be_mended(tmp_path):
+    @dphypo.mechanism(event=lambda params: PureDp(0.25 * params["depth"]), relation=RELATION)
+    def deep(params, *, seed):
+        return 1, 1.0
+
+    wide = [True]
+
+    def rule(released, space):
+        return Space({"lr": [0.1], "depth": [1, 4]}) if wide else space
+
+    chain = [Stage(cheap, FEW, prior=rule), Stage(deep, FEW)]
+    with pytest.raises(_refusals.WiderPrior, match=r"PureDp\(epsilon=1.0\)"):
+        make(tmp_path / "stages.db", stages=chain).run(progress=False)
+    wide.clear()
+    search = make(tmp_path / "stages.db", stages=chain)
+    assert search.run(progress=False).params is not None
+    with pytest.raises(ValueError, match=r"must return a dphypo\.Space"):
+        make(stages=stages(prior=lambda released, space: {})).run(progress=False)
+
+
+@pytest.mark.parametrize(
+    ("name", "prior", "shift", "released", "expected"),
+    [
+        ("x", st.uniform(0, 2), 0.5, 1.0, 0.5),
+        ("x", st.uniform(0, 2), 5.0, 1.0, 2.0),
+        ("x", st.uniform(0, 2), lambda value: -value, 1.0, 0.0),
+        ("x", st.randint(1, 10**6), 0.3, 10, 3),
+        ("x", [64, 128, 256], 1.4, 128, 128),
+        ("x", [64, 128, 256], 4, 128, 256),
+        ("x", ["a", "b"], lambda value: "b", "a", "b"),
+    ],
+)
+def test_shifts_stay_in_the_space(name, prior, shift, released, expected):
+    shaped = PriorAround(shift={name: shift})(Released({name: released}), Space({name: prior}))
+    assert shaped.to_dict()["around"]["params"][name] == pytest.approx(expected, abs=1e-6)
+
+
+@pytest.mark.parametrize(
+    ("rule", "message"),
+    [
+        (PriorAround(spread={"lrr": 0.1}), "none of the parameters"),
+        (PriorAround(shift={"lrr": 2}), "the parameters are lr, depth"),
+        (PriorAround(spread=3.0), "spread"),
+    ],
+)
+def test_a_rule_that_does_not_fit_the_space_is_refused_before_anything_runs(rule, message):
+    with pytest.raises(ValueError, match=message):
+        make(stages=stages(prior=rule))
+    with pytest.raises(ValueError, match="floor"):
+        PriorAround(floor=0)
+    with pytest.raises(ValueError, match="shift"):
+        PriorAround(shift={"lr": -1})
+    with pytest.raises(ValueError, match="categories have no factor"):
+        PriorAround(shift={"x": 2}).check(Space({"x": ["a", "b"]}))
+
+
+# Refusals
+
+
+def test_options_that_stop_a_search_are_refused():
+    for option in _refusals.OPTIONS:
+        with pytest.raises(_refusals.OPTIONS[option]):
+            make().run(**{option: 1})
+    with pytest.raises(TypeError, match="unexpected"):
+        make().run(whatever=1)
+
+
+def test_secrets_are_no_attributes():
+    search = make()
+    for name in _refusals.SECRETS:
+        with pytest.raises(_refusals.SecretValue):
+            getattr(search, name)
+    with pytest.raises(AttributeError, match="no attribute 'ask'"):
+        search.ask  # noqa: B018
+
+
+def test_what_was_declared_may_not_change(tmp_path):
+    path = tmp_path / "stages.db"
+    make(path).run(progress=False)
+    other = stages()
+    for changes in (
+        {"space": Space({"lr": st.loguniform(1e-3, 1.0), "depth": [1, 2]})},
+        {"maximize": False},
+        {"entropy": SYSTEM},
+        {"stages": [*other[:1], Stage(train, LAW)]},
+        {"stages": stages(prior=PriorAround(spread=0.3))},
+        {"stages": stages(release_score=True)},
+        {"stages": [*other[:1], *other]},
+        {"stages": [dataclasses.replace(other[1], prior=None), other[1]]},
+    ):
+        with pytest.raises(_refusals.ChangedStudy):
+            make(path, **changes).run(progress=False)
+    with (
+        Study(
+            SPACE, cheap, FEW, Band(0.5, 2.0), delta=1e-6, journal=path, name="stages, stage 1", entropy=Seeded(SEED)
+        ) as alone,
+        pytest.raises(_refusals.ChangedStudy),
+    ):
+        alone.run(progress=False)
+
+
+def test_a_second_run_gives_the_same_release(tmp_path):
+    path = tmp_path / "stages.db"
+    first = make(path).run(progress=False)
+    again = make(path).run(progress=False)
+    assert (again.params, again.score) == (first.params, first.score)
+    assert again.certificate == first.certificate
+    with pytest.raises(_refusals.SecondRelease):
+        make(path)._study(1).release()
+
+
+def test_the_stages_are_checked_before_anything_runs():
+    for wrong in ([], [Stage(train, FEW)], [train, train]):
+        with pytest.raises(ValueError, match="two or more"):
+            make(stages=wrong)
+    with pytest.raises(ValueError, match="the last stage has a prior"):
+        make(stages=[Stage(cheap, FEW), Stage(train, FEW, prior=PriorAround())])
+    with pytest.raises(ValueError, match=r"space\.grid"):
+        make(stages=[Stage(cheap, FEW), Stage(train, FEW, grid={"layers": 3})])
+    with pytest.raises(ValueError, match="mechanism"):
+        Stage(lambda params, *, seed: 1, FEW)
+    with pytest.raises(ValueError, match="sampler"):
+        Stage(train, FEW, sampler=3)
+    with pytest.raises(ValueError, match="prior"):
+        Stage(train, FEW, prior=0.1)
+    other = dphypo.mechanism(event=EVENT, relation=dp.NeighboringRelation.REPLACE_ONE)(train.train)
+    with pytest.raises(ValueError, match="neighbouring relations"):
+        make(stages=[Stage(cheap, FEW), Stage(other, FEW)])
+
+
+def test_a_stage_that_has_not_begun_has_no_curator(tmp_path):
+    with make(tmp_path / "stages.db") as search, pytest.raises(ValueError, match="has not begun"):
+        search.curator(2)
+
+
+# Certificates and what leaves the journal
+
+
+def test_the_certificate_is_the_composition_and_lists_what_was_released(tmp_path):
+    search = make(tmp_path / "stages.db", stages=stages(release_score=True))
+    release = search.run(progress=False)
+    document = release.certificate.document
+    assert document["epsilon"] == search.guarantee.epsilon(1e-6)
+    assert [stage["events"][0]["epsilon"] for stage in document["stages"]] == [0.125, 0.5]
+    (first,) = search.released
+    assert document["public"]["released"] == [
+        {"params": dict(first.params), "score": first.score, "ending": str(Ending.MODEL)}
+    ]
+    assert document["public"]["releases"][0]["next prior"]["rule"] == "PriorAround"
+    path = release.certificate.save(tmp_path / "certificate.json")
+    assert verify(path)
+    document = json.loads(path.read_text())
+    document["stages"] = document["stages"][1:]
+    assert not verify(dphypo.Certificate.from_dict(document))
+    assert search.certificate.epsilon == release.certificate.epsilon
+    assert "released" not in search.certificate.document["public"]
+    assert release.certificate.warning is not None, "a seeded search says so"
+
+
+def test_a_private_search_carries_the_guarantee():
+    release = make(entropy=SYSTEM).run(progress=False)
+    assert release.certificate.warning is None
+
+
+def test_shredding_leaves_the_certificate(tmp_path):
+    path = tmp_path / "stages.db"
+    search = make(path)
+    with pytest.raises(_refusals.NotReleased):
+        search.shred()
+    release = search.run(progress=False)
+    search.shred()
+    search.shred()
+    with pytest.raises(_refusals.Shredded):
+        make(path).run(progress=False)
+    with pytest.raises(_refusals.Shredded):
+        make(path).released  # noqa: B018
+    assert read_certificate(path, "stages, stage 2") == release.certificate
+    assert b"weights" not in path.read_bytes()
+
+
+def test_nothing_that_is_shown_depends_on_t(tmp_path, capsys, caplog):
+    """Two searches that differ in T in both stages print, log and name the same, but for what they release."""
+    shown = []
+    law = Pmf({17: 0.5, 23: 0.5})
+    for seed in range(20):
+        chain = [dataclasses.replace(stage, runs=law, band=Band(1, 1)) for stage in stages()]
+        search = make(tmp_path / f"{seed}.db", stages=chain, entropy=Seeded(seed))
+        with caplog.at_level("DEBUG"):
+            release = search.run()
+        totals = [search.curator(number).total() for number in (1, 2)]
+        rows = [row for number in (1, 2) for row in search.curator(number).trials()]
+        search.close()
+        released = [release.params, *(one.params for one in search.released)]
+        captured = capsys.readouterr()
+        text = "\n".join([captured.out, captured.err, caplog.text, repr(search), repr(search.guarantee)])
+        caplog.clear()
+        certificate = json.dumps(release.certificate.document["public"])
+        for row in rows:
+            for secret in (str(row["seed"]), f"{row['score']:.6f}"):
+                assert secret not in text
+                assert secret not in certificate
+            assert row["params"] in released or f"{row['params']['lr']:.5g}" not in text + certificate
+        shown.append((totals, text))
+        if len({tuple(totals) for totals, _ in shown}) == 4:
+            break
+    assert len({text for _, text in shown}) == 1
+    assert not re.search(r"\b(17|23)\b", re.sub(r"Compute:.*|Pmf\(.*?\)", "", shown[0][1]))
+
+
+def test_the_stages_names():
+    assert (dphypo.Stages, dphypo.Stage, dphypo.PriorAround) == (Stages, Stage, PriorAround)
+    assert repr(make()) == f"<stages: {cheap!r} with {FEW!r} in {Band(0.5, 2.0)!r}, then " + (
+        f"{train!r} with {FEW!r} in {Band(0.5, 2.0)!r}>"
+    )
+    assert stages_world.SEED == SEED
+
+
+def test_a_search_in_stages_narrows_in():
+    """On a landscape where fidelities agree, the second stage's λ are nearer to the best than the prior's."""
+    best = SPACE.to_unit([{"lr": 10**-1.5, "depth": 3}])[0, 0]
+    distances = []
+    for seed in range(12):
+        chain = [Stage(cheap, Pmf({8: 1.0}), prior=PriorAround(shift={"lr": 2.0})), Stage(train, Pmf({8: 1.0}))]
+        search = make(stages=chain, entropy=Seeded(seed))
+        search.run(progress=False)
+        params = [[row["params"] for row in search.curator(number).trials()] for number in (1, 2)]
+        distances.append([np.abs(SPACE.to_unit(rows)[:, 0] - best).mean() for rows in params])
+    wide, near = np.mean(distances, axis=0)
+    assert near < 0.7 * wide
