@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import cast
 
 from dphypo import _validate
-from dphypo.accounting.calibration import _Target
+from dphypo.accounting.calibration import UnreachableError, _Target
 from dphypo.accounting.composition import Composition
 from dphypo.accounting.guarantee import Guarantee
 
@@ -50,6 +50,11 @@ def calibrate_last(
     """
     target = _Target(_validate.positive(epsilon=epsilon), _validate.within(0.0, 1.0, delta=delta), bound="composition")
     advice = "cheaper earlier stages (more noise, fewer runs, a smaller split), or fewer runs in the last stage"
+    if (spent := Composition(tuple(earlier)).epsilon(delta)) > epsilon:
+        raise UnreachableError(
+            f"epsilon = {epsilon:g} at delta = {delta:g} cannot be reached: the earlier stages alone cost {spent:.4g}. "
+            f"Remedy: {advice}; or allow a larger epsilon"
+        )
     found = target.solve(
         lambda noise: cast(Guarantee, Composition((*earlier, last(noise)))), 1.0, largest, smallest, advice
     )
