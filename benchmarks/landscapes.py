@@ -90,6 +90,11 @@ def _six(rng: np.random.Generator) -> Score:
     return lambda points: _bump(points[:, [1, 4]], centre, 0.2)
 
 
+def _all_six(rng: np.random.Generator) -> Score:
+    centre = rng.uniform(0.2, 0.8, 6)
+    return lambda points: 1 - ((points - centre) ** 2).sum(axis=1)
+
+
 def _cliff(rng: np.random.Generator) -> Score:
     edge, slope = rng.uniform(0.25, 0.65), rng.uniform(-0.3, 0.3)
 
@@ -130,4 +135,5 @@ LANDSCAPES = [
     Landscape("cliff", SQUARE, _cliff),
     Landscape("diverging", SQUARE, _diverging),
     Landscape("conditional, noisy", CONDITIONAL, _conditional, 0.1),
+    Landscape("all six, very noisy", SIX, _all_six, 0.3),
 ]

@@ -34,8 +34,9 @@ class GaussianProcess:
     The defaults are not the paper's: ``benchmarks/rules.py`` compares the two at equal band and equal T. Scores enter
     as normal quantiles of their ranks, so that accuracies between 0.95 and 0.97 guide the search as well as losses
     between 0 and 10⁶ do; with raw accuracies and β = 1, exp(β s) is all but flat. τ = 1 and β = 4 are in the middle of
-    a wide range that does as well. They are meant for the ``KL`` projection, which looks at ratios of weights: the ℓ2
-    projection of a softmax so sharp that its peak is narrower than the band allows goes back to the prior.
+    a wide range that does as well. β does not matter to the ``Greedy`` projection, which looks at the order of the
+    weights, and little to ``KL``, which looks at their ratios; the ℓ2 projection of a softmax whose peak is narrower
+    than the band allows goes back to the prior.
 
     Args:
         tau: weight τ of the deviation.
