@@ -13,7 +13,7 @@ import numpy.typing as npt
 from dphypo import _validate
 from dphypo.band import Band, Rule
 from dphypo.entropy import Entropy
-from dphypo.samplers import History, Sampler
+from dphypo.samplers import History, Sampler, default_sampler
 from dphypo.space import Candidates, Grid, Space
 
 
@@ -84,11 +84,11 @@ class Policy:
 
 
 def make(
-    space: Space, band: Band, sampler: Sampler, rule: Rule, candidates: int, grid: Mapping[str, int] | None
+    space: Space, band: Band, sampler: Sampler | None, rule: Rule, candidates: int, grid: Mapping[str, int] | None
 ) -> Policy:
     """A small finite space is searched over all its cells; ``grid`` cuts a larger one into that many."""
     candidates = _validate.integer(at_least=1, candidates=candidates)
     sizes = [parameter.dimension.size for parameter in space.parameters]
     small = all(size is not None for size in sizes) and math.prod(size or 0 for size in sizes) <= candidates
     cells = space.grid(**grid) if grid is not None else space.grid() if small else None
-    return Policy(space, band, sampler, rule, candidates, cells)
+    return Policy(space, band, default_sampler(band) if sampler is None else sampler, rule, candidates, cells)

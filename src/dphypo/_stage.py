@@ -9,10 +9,10 @@ from typing import Any
 from dphypo import _policy, _supremum, _validate
 from dphypo._prior_around import PriorAround, PriorRule, describe
 from dphypo.accounting import Guarantee, account
-from dphypo.band import L2, Band, Rule
+from dphypo.band import Band, Greedy, Rule
 from dphypo.mechanism import Mechanism
 from dphypo.runs import Law
-from dphypo.samplers import Sampler, Uniform
+from dphypo.samplers import Sampler
 from dphypo.space import Space
 
 
@@ -33,8 +33,8 @@ class Stage:
     mechanism: Mechanism
     runs: Law
     band: Band = Band(1, 1)  # noqa: RUF009 - a frozen value
-    sampler: Sampler = Uniform()  # noqa: RUF009
-    rule: Rule = L2()  # noqa: RUF009
+    sampler: Sampler | None = None
+    rule: Rule = Greedy()  # noqa: RUF009
     prior: PriorRule | None = None
     release_score: bool = False
     candidates: int = 8192
@@ -43,7 +43,7 @@ class Stage:
     def __post_init__(self) -> None:
         if not isinstance(self.mechanism, Mechanism):
             raise _validate.fail("mechanism", self.mechanism, "declare the function with @dphypo.mechanism(event=...)")
-        if not isinstance(self.sampler, Sampler):
+        if self.sampler is not None and not isinstance(self.sampler, Sampler):
             raise _validate.fail("sampler", self.sampler, "give an object with weights(candidates, history)")
         given: object = self.prior
         if given is not None and not callable(given):

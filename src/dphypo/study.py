@@ -16,13 +16,13 @@ from dphypo._curator import Curator
 from dphypo._publication import publish, published
 from dphypo._search import Search
 from dphypo.accounting import Certificate, Guarantee, account
-from dphypo.band import L2, Band, Rule
+from dphypo.band import Band, Greedy, Rule
 from dphypo.entropy import SYSTEM, Entropy
 from dphypo.journal import Journal, Store, Trial, open_store
 from dphypo.mechanism import Mechanism
 from dphypo.release import Release
 from dphypo.runs import Law
-from dphypo.samplers import Sampler, Uniform
+from dphypo.samplers import Sampler
 from dphypo.space import Space
 
 log = logging.getLogger("dphypo")
@@ -40,7 +40,7 @@ class Study:
         mechanism: what one run is, declared with ``@dphypo.mechanism``.
         runs: the law of T, the number of runs.
         band: how far the sampling density may move from the prior; (1, 1) is private random search (Algorithm 1).
-        sampler: the search rule; it only matters inside a band.
+        sampler: the search rule; it only matters inside a band, where a Gaussian process is the default.
         rule: how the rule's weights are projected into the band.
         delta: the δ of the certificate.
         journal: a file for SQLite, a ``postgresql://`` URL, an open store, or None to keep it in memory.
@@ -72,8 +72,8 @@ class Study:
         mechanism: Mechanism,
         runs: Law,
         band: Band = Band(1, 1),  # noqa: B008 - a frozen value
-        sampler: Sampler = Uniform(),  # noqa: B008
-        rule: Rule = L2(),  # noqa: B008
+        sampler: Sampler | None = None,
+        rule: Rule = Greedy(),  # noqa: B008
         *,
         delta: float,
         journal: str | Path | Store | None = "study.db",
@@ -85,7 +85,7 @@ class Study:
     ) -> None:
         if not isinstance(mechanism, Mechanism):
             raise _validate.fail("mechanism", mechanism, "declare the function with @dphypo.mechanism(event=..., ...)")
-        if not isinstance(sampler, Sampler):
+        if sampler is not None and not isinstance(sampler, Sampler):
             raise _validate.fail("sampler", sampler, "give an object with weights(candidates, history)")
         self._space, self._mechanism, self._entropy = space, mechanism, entropy
         self._delta = _validate.delta(delta=delta)

@@ -9,6 +9,7 @@ from __future__ import annotations
 import importlib
 from typing import TYPE_CHECKING, Any
 
+from ._default import default_sampler as default_sampler
 from ._history import History as History
 from ._sampler import Sampler as Sampler
 from ._uniform import Uniform as Uniform

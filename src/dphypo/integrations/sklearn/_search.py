@@ -25,7 +25,7 @@ from dphypo.integrations.sklearn._protocol import Overlaid, check_data, kind, no
 from dphypo.integrations.sklearn._savers import saver_for
 from dphypo.mechanism import Declared, Outcome, Split
 from dphypo.runs import Law, NegativeBinomial
-from dphypo.samplers import Sampler, Uniform
+from dphypo.samplers import Sampler
 from dphypo.space import Space
 from dphypo.study import Study
 
@@ -57,7 +57,7 @@ class PrivateSearch(MetaEstimatorMixin, BaseEstimator):  # type: ignore[misc]
             nothing before it.
         space: hyperparameters and their priors, as for ``RandomizedSearchCV``: a dict, or a :class:`dphypo.Space`.
         runs: the law of the number of runs; negative binomial with shape 8 and mean 10 by default.
-        band, sampler: how to search; uniformly by default.
+        band, sampler: how to search, as for :class:`dphypo.Study`; uniformly by default.
         epsilon: the total ε. The estimator's ``noise_multiplier`` is then solved for; None leaves it as it is.
         delta: the total δ.
         scoring: with a public hold-out, what scikit-learn's searches take.
@@ -157,7 +157,7 @@ class PrivateSearch(MetaEstimatorMixin, BaseEstimator):  # type: ignore[misc]
             Declared(run, run.event, relation, score.event, Split.DISJOINT, saver=saver_for(self.estimator)),
             runs,
             band,
-            Uniform() if self.sampler is None else self.sampler,
+            self.sampler,
             delta=self.delta,
             journal=self.journal,
             entropy=SYSTEM if self.random_state is None else Seeded(self.random_state),
