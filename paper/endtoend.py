@@ -50,7 +50,7 @@ class Arm:
         def event(noise: float) -> dp_accounting.DpEvent:
             return dp_sgd(records, noise, batch, steps * batch / records)
 
-        return dphypo.calibrate(event, self.runs, self.band, epsilon=EPSILON, delta=DELTA).value
+        return float(dphypo.calibrate(event, self.runs, self.band, epsilon=EPSILON, delta=DELTA).value)
 
 
 Made = tuple[Arm, dphypo.Study, float]  # with its noise multiplier

@@ -42,14 +42,15 @@ def figure1(results: dict[str, Any], folder: Path) -> None:
 def frontier(results: dict[str, Any], folder: Path) -> None:
     """Accuracy against compute at three ε, and against ε at three computes, for each task."""
     rows = [row for row in results["rows"] if row["noise multiplier"] is not None]
+    searches = list(dict.fromkeys(row["search"] for row in results["rows"]))
     for task in sorted({row["task"] for row in rows}):
         figure, axes = plt.subplots(2, 3, figsize=(13, 7), layout="constrained", sharey=True)
         here = [row for row in rows if row["task"] == task]
         for axis, epsilon in zip(axes[0], (4.0, 6.0, 8.0), strict=True):
-            _lines(axis, [row for row in here if row["epsilon"] == epsilon], "mean runs")
+            _lines(axis, searches, [row for row in here if row["epsilon"] == epsilon], "mean runs")
             axis.set(title=f"{task}, ε = {epsilon:g}", xscale="log", xlabel="mean number of runs")
         for axis, mean in zip(axes[1], (10, 20, 100), strict=True):
-            _lines(axis, [row for row in here if row["mean runs"] == mean], "epsilon")
+            _lines(axis, searches, [row for row in here if row["mean runs"] == mean], "epsilon")
             axis.set(title=f"{task}, mean of {mean} runs", xlabel="ε (δ = 1e-5)")
         axes[0, 0].legend(fontsize=7)
         for axis in axes[:, 0]:
@@ -57,9 +58,8 @@ def frontier(results: dict[str, Any], folder: Path) -> None:
         _save(figure, folder, f"frontier-{task.lower()}")
 
 
-def _lines(axis: Axes, rows: list[dict[str, Any]], along: str) -> None:
-    names = list(dict.fromkeys(row["search"] for row in rows))
-    for number, name in enumerate(names):
+def _lines(axis: Axes, searches: list[str], rows: list[dict[str, Any]], along: str) -> None:
+    for number, name in enumerate(searches):  # a search has one colour in every panel, also where others are missing
         mine = sorted((row for row in rows if row["search"] == name), key=lambda row: float(row[along]))
         place, mean, half = (np.array([row[key] for row in mine]) for key in (along, "mean", "half"))
         style = "--" if name.startswith("uniform") else "-"

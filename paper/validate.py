@@ -15,7 +15,7 @@ from paper import parallel, worlds
 from paper.points import Floats
 from paper.simulate import Method
 
-RUNS, LONGEST = 200, 30
+RUNS, LONGEST = 1000, 30
 
 
 def real(method: Method, runs: range, longest: int) -> Floats:
