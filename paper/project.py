@@ -13,8 +13,8 @@ def project(weights: Floats, band: Band, rule: Rule) -> Floats:
 
     >>> rows = np.array([[5.0, 1.0, 1.0, 1.0], [1.0, 2.0, 3.0, 4.0]])
     >>> project(rows, Band(0.75, 2), L2()).round(3)
-    array([[1.75 , 0.75 , 0.75 , 0.75 ],
-           [0.75 , 0.75 , 1.05 , 1.45 ]])
+    array([[1.75, 0.75, 0.75, 0.75],
+           [0.75, 0.75, 1.05, 1.45]])
     """
     ratios = weights / weights.mean(axis=1, keepdims=True)
     match rule:
