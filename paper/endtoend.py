@@ -92,7 +92,10 @@ def studies(
         if not trials:
             break
         rows = np.array([[t.params["learning_rate"], t.params["clip"], made[n][2]] for n, t in trials])
-        shown, hidden = _trained(data, held_out, rows, steps, batch, trials[0][1].seed % 2**31, gradients)
+        # As many models in every round, the last one repeated: a compiled program is compiled for one number of models.
+        rows = np.concatenate([rows, np.repeat(rows[-1:], len(made) - len(rows), axis=0)])
+        settings = Settings(rows[:, 0], rows[:, 1], rows[:, 2], steps, batch)
+        shown, hidden = _trained(data, held_out, settings, len(trials), trials[0][1].seed % 2**31, gradients)
         for (n, trial), score, other in zip(trials, shown, hidden, strict=True):
             made[n][1].tell(trial, Outcome({"held_out": other}, score))
     result = _released(made, time.time() - started)
@@ -133,12 +136,9 @@ def _halves(images: Images, device: str) -> tuple[Data, Data]:
 
 @torch.no_grad()
 def _trained(
-    data: Data, held_out: Data, rows: np.ndarray[Any, Any], steps: int, batch: int, seed: int, gradients: Gradients
+    data: Data, held_out: Data, settings: Settings, count: int, seed: int, gradients: Gradients
 ) -> tuple[list[float], list[float]]:
-    """Accuracies on both halves. Few sizes occur: the models are filled up to a multiple of 8."""
-    count = len(rows)
-    padded = np.concatenate([rows, np.repeat(rows[-1:], -count % 8, axis=0)])
-    settings = Settings(padded[:, 0], padded[:, 1], padded[:, 2], steps, batch)
+    """Accuracies of the first ``count`` models on both halves."""
     parameters, _ = train(data, settings, seed, gradients=gradients)
     found = [right(part, parameters, gradients)[:count] / len(part.test) for part in (data, held_out)]
     return found[0].tolist(), found[1].tolist()
