@@ -11,7 +11,7 @@ from scipy.stats import binom
 from worlds import BANDS, pmf_of, random_law, random_world
 
 from dphypo.accounting import Certificate, PureDp, _dp_accounting, account, verify
-from dphypo.accounting.compose import to_pld
+from dphypo.accounting.compose import _convolve, to_pld
 from dphypo.accounting.profile import SearchProfile
 from dphypo.accounting.profiles import supremum
 from dphypo.audit.oracle import World, exact_delta, two_stage_delta
@@ -58,6 +58,13 @@ def test_searches_of_different_kinds_do_not_compose():
         account(PureDp(0.1), law).compose(replace)
     with pytest.raises(ValueError, match="grid"):
         account(PureDp(0.1), law).compose(account(PureDp(0.1), law, grid=1e-2))
+
+
+@pytest.mark.parametrize(("long", "short"), [(30_000, 20_000), (20_000, 16_384), (20_000, 8193), (900, 3)])
+def test_convolution_in_pieces(long, short):
+    rng = np.random.default_rng(long)
+    one, other = rng.random(long), rng.random(short) * (rng.random(short) < 0.01)
+    np.testing.assert_allclose(_convolve(one, other), np.convolve(one, other, mode="valid"), rtol=1e-12)
 
 
 def test_a_composition_is_certified_and_verified(tmp_path):

@@ -40,6 +40,18 @@ def test_from_optuna(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixt
     assert "for the whole search" in shown
 
 
+def test_stages(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+    small = ["--folder", tmp_path, "--epochs", 1, "--cheap-runs", 2, "--full-runs", 2]
+    shown = []
+    for _ in range(2):
+        run("stages.py", *small, monkeypatch=monkeypatch)
+        shown.append(capsys.readouterr().out)
+    assert shown[0] == shown[1], "the second time it shows the same releases"
+    assert "Stage 1 released {" in shown[0]
+    assert "all stages together" in shown[0]
+    assert float(shown[0].split("private with epsilon = ")[1].split(" ")[0]) <= 8.0
+
+
 ADULT_NAMES = """| a description of the data
 >50K, <=50K.
 

@@ -21,6 +21,7 @@ from dphypo.accounting.profiles import Floats
 
 _TAIL = 1e-15  # δ beyond the last grid point
 _SLACK = 1e-12
+_PIECE = 8192
 
 
 def to_pld(searches: Sequence[SearchProfile], grid: float) -> PrivacyLossDistribution:
@@ -69,10 +70,26 @@ def _on_grid(search: SearchProfile, grid: float, count: int) -> Floats:
     # δ_A(i·grid) = Σ_k mixed_k δ₀((i − lowest − k)·grid)
     first, last = -count - lowest - (len(mixed) - 1), count - lowest
     one_run = search.forward.delta(np.arange(first, last + 1) * grid)
-    value = np.convolve(one_run, mixed, mode="valid") * (1 + _SLACK) + certain
+    value = _convolve(one_run, mixed) * (1 + _SLACK) + certain
     epsilon = np.arange(-count, count + 1) * grid
     nothing = float(search.runs.pgf(0.0)) * -np.expm1(np.minimum(epsilon, 0.0))
     return np.asarray(np.minimum(value + nothing, 1.0))
+
+
+def _convolve(long: Floats, short: Floats) -> Floats:
+    """``np.convolve(long, short, mode="valid")``, in pieces.
+
+    It takes one inner product for each value, which the linear algebra library hands to threads from 10 000 terms on:
+    so many small tasks take seconds, or minutes on a busy machine. Pieces below that are not handed out.
+    """
+    size = len(long) - len(short) + 1
+    value = np.zeros(size)
+    for start in range(0, len(short), _PIECE):
+        piece = short[start : start + _PIECE]
+        if piece.any():
+            first = len(short) - start - len(piece)
+            value += np.convolve(long[first : first + size + len(piece) - 1], piece, mode="valid")
+    return value
 
 
 def _connect(delta: Floats, reverse: Floats, grid: float, count: int) -> pld_pmf.PLDPmf:
