@@ -73,7 +73,7 @@ def test_a_composition_is_certified_and_verified(tmp_path):
     assert verify(path)
     document = json.loads(path.read_text())
     assert len(document["stages"]) == 2
-    assert "for each of 2 stages" in document["statement"]
+    assert "of the last of 2 stages" in document["statement"]
     document["stages"][0]["events"][0]["count"] = 100
     assert not verify(Certificate.from_dict(document))
 

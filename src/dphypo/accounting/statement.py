@@ -39,7 +39,10 @@ def _released(stages: int) -> str:
     best = "the best of a random number of training runs, that is, one model with its hyperparameters and its score."
     if stages == 1:
         return best
-    return f"for each of {stages} stages, {best} The release of a stage shaped the prior of the next."
+    return (
+        f"of the last of {stages} stages, {best} Of every earlier stage, at most the same of its own best run, which "
+        "may shape the prior of the next."
+    )
 
 
 def _covered(searches: list[Mapping[str, Any]]) -> str:
