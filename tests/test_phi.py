@@ -49,3 +49,18 @@ def test_the_first_cell_is_not_forgotten():
 def test_a_run_that_hides_nothing_costs_everything():
     """τ = 1 everywhere, and with P[T = 1] = 0 then g(τ) = 0 from the first cell on."""
     assert phi(Pmf({2: 1.0}), Tau(Discrete(np.zeros(1), np.zeros(1), 1.0), Band(0.75, 2))).largest_shift == np.inf
+
+
+@pytest.mark.parametrize("runs", [22, 100, 1000])
+@pytest.mark.parametrize("epsilon", [0.01, 1.0])
+def test_lines_too_low_for_a_float_are_not_forgotten(runs, epsilon):
+    """All of T = k runs of randomised response can come out worst: at δ = 0 no less than kε will do."""
+    found = phi(Pmf({runs: 1.0}), Tau(randomised_response(epsilon), Band(1, 1)))
+    assert epsilon + found.largest_shift >= runs * epsilon
+
+
+def test_the_largest_ratio_of_a_concentrated_law_is_bounded():
+    """max log(g(v)/g(τ(v))) of Poisson T is μ max(τ(v) − v), at a v where g(v) is no longer a float."""
+    law, tau = Poisson(2000.0), Tau(randomised_response(1.0), Band(1, 1))
+    v = np.linspace(0, 1, 10_001)
+    assert phi(law, tau).largest_shift >= np.max(law.log_g(v) - law.log_g(tau(v)))

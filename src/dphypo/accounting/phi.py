@@ -23,6 +23,7 @@ _FIRST_CELLS = (2000, 12_000)
 _MOST_CELLS = 50_000
 _MOST_PIECES = 64
 _SLACK = 1e-11  # the relative accuracy asked of log_g, with room to spare
+_TINY = 1e-280  # of E[T]: lines that start lower are bounded together, so that no product or quotient underflows
 
 
 @dataclass(frozen=True, eq=False)
@@ -51,20 +52,30 @@ def phi(runs: Law, tau: Tau) -> Phi:
     v = _spread(runs, tau)
     for _ in range(_ROUNDS):
         log_a, log_b, width = _lines(runs, tau, v)
-        envelope = _upper_envelope(np.exp(log_a), np.exp(log_b))
+        envelope = _upper_envelope(*_relative(log_a, log_b))
         wide = envelope[width[envelope] > _WIDTH]
         if len(wide) == 0 or len(v) > _MOST_CELLS:
             break
         v = np.union1d(v, _split(v, width, wide))
     log_a, log_b, _ = _lines(runs, tau, v)
-    a, b = np.exp(log_a), np.exp(log_b)
+    a, b = _relative(log_a, log_b)
     envelope = _upper_envelope(a, b)
     a_kept, b_kept = np.append(a[envelope], 0.0), np.append(b[envelope], 0.0)  # the zero of (·)₊ is a line too
     weights, slopes = -np.diff(a_kept), -np.diff(b_kept)
     used = weights > 0
-    with np.errstate(divide="ignore"):  # a slope that underflows has an infinite shift: the safe side
+    with np.errstate(divide="ignore"):  # a slope of zero has an infinite shift: the safe side
         shifts = np.log(weights[used]) - np.log(slopes[used])
-    return Phi(weights[used], shifts, (log_a, log_b))
+    weights = weights[used]
+    low = (a < _TINY) & np.isfinite(log_a)
+    if low.any():  # a_i − z b_i ≤ _TINY (1 − z e^(−s))₊ for all of these, with s the largest log(a_i/b_i)
+        weights, shifts = np.append(weights, _TINY), np.append(shifts, np.max(log_a[low] - log_b[low]))
+    return Phi(weights * np.exp(log_a[0]), shifts, (log_a, log_b))
+
+
+def _relative(log_a: Floats, log_b: Floats) -> tuple[Floats, Floats]:
+    """a_i and b_i in units of a_0 = E[T]. A b_i that is not a normal float becomes zero, which rounds φ up."""
+    a, b = np.exp(log_a - log_a[0]), np.exp(log_b - log_a[0])
+    return a, np.where(b < 1e-300, 0.0, b)
 
 
 def _spread(runs: Law, tau: Tau) -> Floats:
@@ -100,11 +111,11 @@ def _split(v: Floats, width: Floats, cells: npt.NDArray[np.intp]) -> Floats:
 
 
 def _upper_envelope(a: Floats, b: Floats) -> npt.NDArray[np.intp]:
-    """Indices of the lines a_i − z b_i (both sequences decreasing) that attain the maximum with 0 for some z ≥ 0."""
+    """Indices of the lines a_i − z b_i (both decreasing) that attain the maximum with 0 for some z, if a_i ≥ _TINY."""
     kept: list[int] = []
     points_a, points_b = a.tolist(), b.tolist()
     for i in range(len(points_a)):
-        if points_a[i] <= 0.0:
+        if points_a[i] < _TINY:
             break
         while kept and points_b[kept[-1]] >= points_b[i] and points_a[kept[-1]] <= points_a[i]:
             kept.pop()
@@ -112,8 +123,8 @@ def _upper_envelope(a: Floats, b: Floats) -> npt.NDArray[np.intp]:
             continue  # neither larger at 0 nor flatter: never above the line before it
         while len(kept) > 1:
             p, q = kept[-2], kept[-1]
-            left = (points_a[p] - points_a[q]) * (points_b[q] - points_b[i])
-            right = (points_a[q] - points_a[i]) * (points_b[p] - points_b[q])
+            left = (points_a[p] - points_a[q]) / (points_b[p] - points_b[q])  # where q rises above p
+            right = (points_a[q] - points_a[i]) / (points_b[q] - points_b[i])
             if left >= right:
                 kept.pop()
             else:
@@ -121,7 +132,7 @@ def _upper_envelope(a: Floats, b: Floats) -> npt.NDArray[np.intp]:
         kept.append(i)
     while len(kept) > 1:  # the zero line (0, 0) ends the envelope
         p, q = kept[-2], kept[-1]
-        if (points_a[p] - points_a[q]) * points_b[q] >= points_a[q] * (points_b[p] - points_b[q]):
+        if points_b[q] > 0 and (points_a[p] - points_a[q]) / (points_b[p] - points_b[q]) >= points_a[q] / points_b[q]:
             kept.pop()
         else:
             break
