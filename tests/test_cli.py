@@ -152,3 +152,16 @@ def test_help_names_the_commands():
     assert result.exit_code == 0
     for command in ("account", "calibrate", "verify"):
         assert command in result.stdout
+
+
+def test_json_has_no_infinity_that_json_does_not_have():
+    result = invoke(
+        "account", "--event", "gaussian", "--noise-multiplier", "5", "--mean", "5", "--delta", "1e-40", "--json"
+    )
+    assert result.exit_code == 0, result.output
+
+    def refuse(constant: str) -> None:
+        raise AssertionError(constant)
+
+    found = json.loads(result.stdout, parse_constant=refuse)
+    assert "inf" in found["bounds"].values()

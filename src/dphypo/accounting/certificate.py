@@ -127,7 +127,7 @@ def issue(guarantee: Guarantee | Composition, delta: float, public: Mapping[str,
         | {"python": platform.python_version()},
         "citation": CITATIONS,
     }
-    document = _plain(document)
+    document = plain(document)
     return Certificate({**document, "statement": statement(document)})
 
 
@@ -151,12 +151,12 @@ def _once(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
     return dict(pairs)
 
 
-def _plain(value: Any) -> Any:
+def plain(value: Any) -> Any:
     """Plain JSON values: no numpy scalars, infinities as text."""
     if isinstance(value, Mapping):
-        return {str(key): _plain(item) for key, item in value.items()}
+        return {str(key): plain(item) for key, item in value.items()}
     if isinstance(value, (list, tuple)):
-        return [_plain(item) for item in value]
+        return [plain(item) for item in value]
     if isinstance(value, (float, np.floating)):
         return float(value) if np.isfinite(value) else str(float(value))
     return value

@@ -118,7 +118,9 @@ def _summary(guarantee: Any, delta: float) -> dict[str, Any]:
 
 def _show(found: dict[str, Any], as_json: bool, title: str) -> None:
     if as_json:
-        print(json.dumps(found))
+        from dphypo.accounting.certificate import plain
+
+        print(json.dumps(plain(found)))
         return
     from rich.console import Console
     from rich.table import Table
