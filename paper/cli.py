@@ -47,11 +47,14 @@ def train(a: Arguments) -> None:
 
 
 def federated(a: Arguments) -> None:
-    """train the landscape of the federated task"""
+    """train landscapes of the federated task (paper/train/jobs.py names them)"""
     from paper.data import load
+    from paper.train.jobs import FEDERATED_JOBS
     from paper.train.landscape import train_federated
 
-    train_federated(load("fashion", a.data), a.out / "federated.npz", a.device, time.time() + a.seconds)
+    deadline, images = time.time() + a.seconds, load("fashion", a.data)
+    for job in a.jobs:
+        train_federated(FEDERATED_JOBS[job], images, a.out / f"{job}.npz", a.device, deadline)
 
 
 def check(a: Arguments) -> None:
@@ -142,10 +145,10 @@ def parser() -> argparse.ArgumentParser:
         made.add_argument("--seconds", type=float, default=float("inf"), help="stop cleanly before that many")
         return made
 
-    for function in (data, check, federated):
-        made = trains(command(function))
-        if function is check:
-            made.add_argument("--profile", type=Path, help="file for where the time of a step goes (GPU)")
+    trains(command(data))
+    made = trains(command(check))
+    made.add_argument("--profile", type=Path, help="file for where the time of a step goes (GPU)")
+    trains(command(federated)).add_argument("jobs", nargs="+")
     made = trains(command(train))
     made.add_argument("jobs", nargs="+")
     made.add_argument("--plain", action="store_true", help="do not compile")

@@ -147,6 +147,9 @@ def test_federated_split_is_a_partition_and_training_learns() -> None:
     assert sorted(split.ravel()) == list(range(400))
     counts = np.stack([np.bincount(images.train_labels[row], minlength=10) for row in split])
     assert counts.max(axis=1).mean() > 3  # skewed: an even client would have one example a class
-    loss, accuracy = federated.train(task, images, np.array([0.05, 1e-6]), np.array([0.1, 0.1]), seed=9)
-    assert loss[0] < 0.9 * loss[1]
-    assert accuracy.shape == (2,)
+    rates = np.array([0.05, 1e-6]), np.array([0.1, 0.1])
+    loss, accuracy = federated.train(task, images, *rates, seed=9, evaluate_after=(3, 6))
+    assert loss[1, 0] < 0.9 * loss[1, 1]
+    assert loss[1, 0] < loss[0, 0]
+    assert accuracy.shape == (2, 2)
+    assert np.array_equal(federated.train(task, images, *rates, seed=9)[0][0], loss[1])

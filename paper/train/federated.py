@@ -9,6 +9,7 @@ mechanisms with the client as the record.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
 
@@ -88,8 +89,12 @@ def train(
     client_rate: npt.NDArray[np.float64],
     seed: int,
     device: torch.device | str = "cpu",
+    evaluate_after: Sequence[int] = (),
 ) -> tuple[npt.NDArray[np.float64], npt.NDArray[np.float64]]:
-    """Train K models; return their mean test loss (nan counts as infinite) and accuracy."""
+    """Train K models; return their mean test losses (nan counts as infinite) and accuracies.
+
+    Both have a row for each of the given rounds, in order, by default for the last one.
+    """
     x, labels = _vectors(images.train, images.train_labels, device)
     split = torch.from_numpy(task.split(images.train_labels)).to(device)
     generator = torch.Generator(device).manual_seed(seed)
@@ -98,7 +103,8 @@ def train(
     w = Weights(_uniform(784, models, COLUMNS, HIDDEN, generator), _uniform(HIDDEN, models, HIDDEN + 1, 10, generator))
     seen = Weights(*(torch.zeros_like(v) for v in w))
     draw = batches(task.clients, task.rate, seed)
-    for _ in range(task.rounds):
+    tested, tests = [], _vectors(images.test, images.test_labels, device)
+    for number in range(1, task.rounds + 1):
         rows = split[torch.from_numpy(draw()).to(device)]
         update = _local(x[rows], labels[rows], w, rates[1], task.local_batch)
         norms = sum((v.square().sum((2, 3)) for v in update), torch.zeros((), device=device)).sqrt()
@@ -111,7 +117,10 @@ def train(
             noisy /= task.rate * task.clients
             total += noisy.square()
             value += rates[0].view(-1, 1, 1) * noisy / (total.sqrt() + task.adaptivity)
-    return _tested(w, *_vectors(images.test, images.test_labels, device))
+        if number in (evaluate_after or (task.rounds,)):
+            tested.append(_tested(w, *tests))
+    loss, accuracy = zip(*tested, strict=True)
+    return np.array(loss), np.array(accuracy)
 
 
 def _tested(w: Weights, x: Tensor, labels: Tensor) -> tuple[npt.NDArray[np.float64], npt.NDArray[np.float64]]:

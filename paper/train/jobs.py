@@ -48,6 +48,22 @@ JOBS = {
 }
 
 
+@dataclass(frozen=True)
+class FederatedJob:
+    """As :class:`Job`, for the federated task and its rounds, at every cell of its grid."""
+
+    noise_multipliers: tuple[float, ...]
+    evaluate_after: tuple[int, ...]
+    repetitions: int
+    seed: int
+
+
+FEDERATED_JOBS = {
+    "federated": FederatedJob((1.0,), (100,), 3, seed=9_000),
+    "federated-noise": FederatedJob((2.0, 1.0, 2.8, 4.0, 1.4, 5.6, 0.85), (5, 10, 30, 100), 2, seed=10_000),
+}
+
+
 def parts(job: Job) -> list[tuple[int, Floats, list[tuple[int, int]]]]:
     """The trainings in parts of at most ``job.models``: repetition, (n, 3) hyperparameters, (noise, point) indices.
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import json
 import platform
 import sys
@@ -18,7 +19,7 @@ from paper.data import Images
 from paper.train import federated
 from paper.train.fused import fused_pieces
 from paper.train.gradients import Gradients, Pieces
-from paper.train.jobs import Job, parts
+from paper.train.jobs import FederatedJob, Job, parts
 from paper.train.run import Data, Settings, train
 
 MISSING = 65535  # a training that did not run
@@ -89,23 +90,37 @@ def plain(data: Data) -> Gradients:
     return Gradients(data.network, pieces=Pieces())
 
 
-def train_federated(images: Images, out: Path, device: str, deadline: float = float("inf"), models: int = 100) -> None:
-    """The federated task at every cell of its grid, three times: test losses and accuracies."""
-    task, pairs = federated.Task(), points.FEDERATED.pairs
-    loss, accuracy = (np.full((3, len(pairs)), np.nan) for _ in range(2))
+def train_federated(
+    job: FederatedJob, images: Images, out: Path, device: str, deadline: float = float("inf"), models: int = 100
+) -> None:
+    """The federated task at every cell of its grid: test ``loss`` and ``accuracy``.
+
+    Both are (noise multipliers, evaluations, repetitions, cells); what was not trained for lack of time is nan.
+    """
+    pairs = points.FEDERATED.pairs
+    shape = (len(job.noise_multipliers), len(job.evaluate_after), job.repetitions, len(pairs))
+    loss, accuracy = (np.full(shape, np.nan) for _ in range(2))
     started, longest = time.perf_counter(), 0.0
-    for number in range(3 * len(pairs) // models):
+    parts = itertools.product(range(job.repetitions), range(shape[0]), range(0, len(pairs), models))
+    for number, (repetition, s, first) in enumerate(parts):
         begun = time.perf_counter()
         if time.time() + 1.05 * longest > deadline:
             print(f"stopping before part {number}: not enough time", flush=True)
             break
-        repetition, first = divmod(number * models, len(pairs))
+        task = federated.Task(rounds=job.evaluate_after[-1], noise_multiplier=job.noise_multipliers[s])
         cells = slice(first, first + models)
-        loss[repetition, cells], accuracy[repetition, cells] = federated.train(
-            task, images, pairs[cells, 0], pairs[cells, 1], 9_000 + number, device
+        loss[s, :, repetition, cells], accuracy[s, :, repetition, cells] = federated.train(
+            task, images, pairs[cells, 0], pairs[cells, 1], job.seed + number, device, job.evaluate_after
         )
         longest = time.perf_counter() - begun
-        print(f"federated: part {number}, {longest:.1f} s, least loss {np.nanmin(loss):.4f}", flush=True)
+        print(f"{out.stem}: part {number}, {longest:.1f} s, least loss {np.nanmin(loss[s]):.4f}", flush=True)
         seconds = round(time.perf_counter() - started, 1)
-        record = provenance(seed=9_000, seconds=seconds, task=asdict(task))
-        np.savez_compressed(out, pairs=pairs, loss=loss, accuracy=accuracy, provenance=record)
+        np.savez_compressed(
+            out,
+            pairs=pairs,
+            noise_multipliers=np.array(job.noise_multipliers),
+            rounds=np.array(job.evaluate_after),
+            loss=loss.astype(np.float32),
+            accuracy=accuracy.astype(np.float32),
+            provenance=provenance(seed=job.seed, seconds=seconds, task=asdict(federated.Task())),
+        )
