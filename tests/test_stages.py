@@ -236,8 +236,8 @@ def test_secrets_are_no_attributes():
     for name in _refusals.SECRETS:
         with pytest.raises(_refusals.SecretValue):
             getattr(search, name)
-    with pytest.raises(AttributeError, match="no attribute 'ask'"):
-        search.ask  # noqa: B018
+    with pytest.raises(AttributeError, match="no attribute 'best'"):
+        search.best  # noqa: B018
 
 
 def test_what_was_declared_may_not_change(tmp_path):

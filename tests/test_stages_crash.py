@@ -5,10 +5,13 @@ from __future__ import annotations
 
 import itertools
 import signal
+from contextlib import suppress
 
 import pytest
 from crash_server import serve
 from stages_world import facts, make
+
+from dphypo._refusals import RunsAfterRelease
 
 KILLED = -signal.SIGKILL
 NAMES = (f"crash in stages {number}" for number in itertools.count())
@@ -17,6 +20,12 @@ NAMES = (f"crash in stages {number}" for number in itertools.count())
 @pytest.fixture(scope="module")
 def server():
     with serve("stages_world") as server:
+        yield server
+
+
+@pytest.fixture(scope="module")
+def asking():
+    with serve("stages_ask_world") as server:
         yield server
 
 
@@ -46,6 +55,22 @@ def test_a_process_killed_at_any_commit_changes_nothing(server, uninterrupted, t
         journal, name = next(where)
         assert server.run(journal, name=name, at={moment: commit}) == KILLED
         assert resumed(journal, name) == uninterrupted, f"killed {moment} commit {commit} of {count}"
+
+
+def test_a_process_that_asks_and_tells_and_is_killed_changes_nothing(asking, uninterrupted, tmp_path):
+    where = places(tmp_path)
+    journal, name = next(where)
+    assert asking.run(journal, name=name, log=str(tmp_path / "count")) == 0
+    assert resumed(journal, name) == uninterrupted
+    for commit in range(1, int((tmp_path / "count").read_text()) + 1):
+        journal, name = next(where)
+        assert asking.run(journal, name=name, at={"after": commit}) == KILLED
+        asked = make(journal, name=name)
+        if commit % 2:  # another process goes on by asking, or by running the rest
+            with asked, suppress(RunsAfterRelease):  # killed after the release
+                while (trial := asked.ask()) is not None:
+                    asked.tell(trial, trial.mechanism(trial.params, seed=trial.seed))
+        assert resumed(journal, name) == uninterrupted, f"killed after commit {commit}"
 
 
 def test_a_process_killed_again_and_again_changes_nothing(server, uninterrupted, tmp_path):

@@ -10,6 +10,7 @@ from dphypo import _policy, _supremum, _validate
 from dphypo._prior_around import PriorAround, PriorRule, describe
 from dphypo.accounting import Guarantee, account
 from dphypo.band import Band, Greedy, Rule
+from dphypo.journal import Trial
 from dphypo.mechanism import Mechanism
 from dphypo.runs import Law
 from dphypo.samplers import Sampler
@@ -72,3 +73,26 @@ class Stage:
             return {"releases": ["params", "model", "score"]}
         published = ["params", "score"] if self.release_score else ["params"]
         return {"releases": published, "next prior": describe(self.next_prior)}
+
+
+@dataclass(frozen=True, repr=False)
+class StageTrial:
+    """One run of a search in stages: train as ``mechanism`` does, with ``params`` and ``seed``, and tell the outcome.
+
+    Args:
+        stage: which stage it is a run of, counted from 1.
+        mechanism: what one run of that stage is.
+        trial: the run within its stage. Secret, as all of them are: the ``repr`` shows nothing.
+    """
+
+    stage: int
+    mechanism: Mechanism
+    trial: Trial
+
+    @property
+    def params(self) -> dict[str, Any]:
+        return self.trial.params
+
+    @property
+    def seed(self) -> int:
+        return self.trial.seed

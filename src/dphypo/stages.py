@@ -19,6 +19,7 @@ from dphypo._curator import Curator
 from dphypo._prior_around import PriorAround as PriorAround
 from dphypo._prior_around import Released as Released
 from dphypo._stage import Stage as Stage
+from dphypo._stage import StageTrial as StageTrial
 from dphypo.accounting import Certificate, Composition
 from dphypo.entropy import SYSTEM, Entropy
 from dphypo.journal import Journal, Store, open_store
@@ -115,13 +116,57 @@ class Stages:
         finally:
             self.close()
 
+    def ask(self) -> StageTrial | None:
+        """The next run to make, of the stage that is under way; None when there is none to give out now.
+
+        Several may be asked for before the first is told. When every run of a stage is told, the next ``ask`` makes
+        that stage's release and begins the next stage; after the last one there is nothing more to give out. That
+        there is nothing is **secret**, as in :meth:`dphypo.Study.ask`.
+
+        >>> import dp_accounting as dp
+        >>> import dphypo
+        >>> @dphypo.mechanism(event=dp.GaussianDpEvent(9.0), relation=dp.NeighboringRelation.ADD_OR_REMOVE_ONE)
+        ... def train(params, *, seed):
+        ...     return {"width": params["width"]}, float(params["width"])  # a stand-in for training
+        >>> stage = Stage(train, dphypo.Geometric(mean=4))
+        >>> search = Stages(dphypo.Space({"width": [8, 16, 32]}), [stage, stage], delta=1e-6, journal=None)
+        >>> while (trial := search.ask()) is not None:
+        ...     search.tell(trial, trial.mechanism(trial.params, seed=trial.seed))
+        >>> release = search.release()
+        >>> release.model == release.params
+        True
+        """
+        number = self._under_way()
+        while (trial := self._study(number).ask()) is None:
+            if number == self._last or not self._study(number)._search.record().complete:
+                return None
+            self._study(number).release()
+            number += 1
+        return StageTrial(number + 1, self._chain.stages[number].mechanism, trial)
+
+    def tell(self, trial: StageTrial, outcome: Any) -> None:
+        """How a run ended: an ``Outcome``, a ``(model, score)`` pair, or ``Outcome.failed(reason)``."""
+        given: object = trial
+        if not isinstance(given, StageTrial) or not 1 <= trial.stage <= self._under_way() + 1:
+            raise ValueError("this trial is not of these stages: tell what stages.ask() returned")
+        self._study(trial.stage - 1).tell(trial.trial, outcome)
+
+    def release(self) -> Release:
+        """The best run of the last stage. Once, and only when all runs of all stages are told."""
+        number = self._under_way()
+        if number < self._last:
+            raise _refusals.Unfinished
+        return self._study(number).release()
+
     @property
     def released(self) -> tuple[Released, ...]:
         """What the earlier stages have released so far, in order: public, and covered by the guarantee."""
+        under_way = any(self._store.holds(self._called(number)) for number in range(self._last + 1))
         try:
             return tuple(self._released(self._last))
         finally:
-            self.close()
+            if not under_way:  # else what ask gave out would count as lost
+                self.close()
 
     def shred(self) -> None:
         """Reduce the journals of all stages to their certificates, once the last stage has released.
@@ -146,7 +191,7 @@ class Stages:
         return self._study(number).curator()
 
     def close(self) -> None:
-        """Let other processes use the journal."""
+        """Let other processes use the journal. What ``ask`` gave out and was not told counts as lost."""
         for study in self._studies.values():
             study.close()
         if not self._shared:
@@ -173,6 +218,13 @@ class Stages:
     def _announce(self, number: int, progress: bool) -> None:
         if progress:
             print(f"Stage {number + 1} of {self._last + 1}.", file=sys.stderr)
+
+    def _under_way(self) -> int:
+        """The first stage that has not made its release; the last one, if all have."""
+        number = 0
+        while number < self._last and self._study(number)._search.record().released:
+            number += 1
+        return number
 
     def _study(self, number: int) -> Study:
         """The study of a stage. All stages before it must have released: its prior is made from that."""
