@@ -13,7 +13,7 @@ from paper import points, worlds
 def measured() -> dict[str, Any]:
     """Accuracies at the checked points beside Opacus's, and throughputs, from the committed record of the GPU runs."""
     record = json.loads((worlds.FOLDER / "trainer.json").read_text())
-    ours = worlds.trained(("mnist",), 2344).accuracy[0.71]
+    ours = worlds.trained(("mnist",), 2344).scores[0.71]
     rows = []
     trainings = record.pop("opacus trainings")
     for rate, clip in sorted({(t["learning_rate"], t["clip"]) for t in trainings}):

@@ -44,29 +44,30 @@ def unit_square(grid: Grid) -> Floats:
 
 @dataclass(frozen=True)
 class Trained:
-    """Accuracies (repetitions, points) by noise multiplier, after a number of steps."""
+    """Scores (repetitions, points) by noise multiplier, after a number of steps or rounds; ``limits`` of any score."""
 
-    accuracy: dict[float, Floats]
+    scores: dict[float, Floats]
+    limits: tuple[float, float] = (0.0, 1.0)
 
     def mean(self, noise_multiplier: float) -> Floats:
-        """The mean accuracy at a noise multiplier that was trained."""
-        return np.asarray(self.accuracy[noise_multiplier].mean(axis=0))
+        """The mean score at a noise multiplier that was trained."""
+        return np.asarray(self.scores[noise_multiplier].mean(axis=0))
 
     def at(self, noise_multiplier: float, width: float = 0.25) -> Floats:
-        """The accuracy at any noise multiplier: per point, a local quadratic in log σ through what was trained.
+        """The score at any noise multiplier: per point, a local quadratic in log σ through what was trained.
 
         Trainings are weighted by exp(−(log σ − log σ')²/2w²): neighbours in σ lend their repetitions, so that levels
         trained once are not noisier, and their best cell not luckier, than levels trained five times.
         """
-        levels = np.array(sorted(self.accuracy))
+        levels = np.array(sorted(self.scores))
         if not levels[0] / 1.05 <= noise_multiplier <= levels[-1] * 1.05:
             raise ValueError(f"σ = {noise_multiplier:g} was not trained: {levels[0]:g} to {levels[-1]:g} were")
         distance = np.log(levels / noise_multiplier)
-        repetitions = np.array([len(self.accuracy[level]) for level in levels])
+        repetitions = np.array([len(self.scores[level]) for level in levels])
         weight = np.sqrt(repetitions * np.exp(-0.5 * (distance / width) ** 2))
         design = np.stack([np.ones_like(distance), distance, distance**2], axis=1) * weight[:, None]
         values = np.stack([self.mean(level) for level in levels]) * weight[:, None]
-        return np.asarray(np.clip(np.linalg.lstsq(design, values, rcond=None)[0][0], 0.0, 1.0))
+        return np.asarray(np.clip(np.linalg.lstsq(design, values, rcond=None)[0][0], *self.limits))
 
 
 @cache
@@ -105,14 +106,40 @@ def cifar(noise_multiplier: float) -> World:
         return World(unit_square(points.CIFAR), content["mean"][index], content["deviation"][index])
 
 
+GUESSING = float(np.log(10.0))  # the loss of guessing one of ten classes; what trains worse counts as that
+
+
 @cache
 def federated_losses() -> Floats:
-    """Test losses (repetitions, cells); more than log 10, what guessing costs, counts as log 10."""
+    """Test losses (repetitions, cells) at noise multiplier 1, at most :data:`GUESSING`."""
     with np.load(FOLDER / "federated.npz") as content:
-        return np.asarray(np.minimum(content["loss"][0, 0], np.log(10.0)))
+        return np.asarray(np.minimum(content["loss"][0, 0], GUESSING))
 
 
 def federated() -> World:
     """The federated task: mean and standard error of the loss by BoTorch from 50 trainings, sign turned."""
     with np.load(FOLDER / "federated-botorch.npz") as content:
         return World(unit_square(points.FEDERATED), -content["mean"], content["deviation"])
+
+
+@cache
+def federated_trained(rounds: int = 100) -> Trained:
+    """Losses of the federated task after so many rounds, sign turned; repetitions of one noise multiplier joined."""
+    found: dict[float, list[Floats]] = {}
+    for file in ("federated", "federated-noise"):
+        with np.load(FOLDER / f"{file}.npz") as content:
+            for index in np.flatnonzero(content["rounds"] == rounds):
+                for level, loss in zip(content["noise_multipliers"], content["loss"][:, index], strict=True):
+                    complete = loss[~np.isnan(loss).any(axis=1)].astype(np.float64)  # nan: not trained
+                    found.setdefault(float(level), []).append(-np.minimum(complete, GUESSING))
+    joined = {level: np.concatenate(rows) for level, rows in found.items()}
+    return Trained({level: rows for level, rows in joined.items() if len(rows)}, (-GUESSING, 0.0))
+
+
+def federated_at(noise_multiplier: float, noise: float = 0.02) -> World:
+    """The real grid of the federated task, at any noise multiplier.
+
+    The default ``noise`` is the deviation between repetitions in the best fifth of the cells, 0.02.
+    """
+    mean = federated_trained().at(noise_multiplier)
+    return World(unit_square(points.FEDERATED), mean, np.full(len(mean), noise))

@@ -33,7 +33,7 @@ def test_landscapes_are_small_and_say_how_they_were_made(path: Path) -> None:
 
 def test_mnist_is_3200_trainings_at_the_320_points() -> None:
     known = worlds.trained(("mnist",), 2344)
-    assert {level: rows.shape for level, rows in known.accuracy.items()} == {0.71: (5, 320), 0.64: (5, 320)}
+    assert {level: rows.shape for level, rows in known.scores.items()} == {0.71: (5, 320), 0.64: (5, 320)}
     with np.load(worlds.FOLDER / "mnist.npz") as content:
         np.testing.assert_allclose(content["pairs"], points.MNIST.pairs)
 
