@@ -7,7 +7,7 @@ from dataclasses import replace
 import numpy as np
 import numpy.typing as npt
 
-from dphypo.band import KL, L2, Band
+from dphypo.band import L2, Band, Greedy
 from dphypo.samplers import GaussianProcess
 from paper import worlds
 from paper.points import Floats
@@ -31,7 +31,7 @@ PRINTED_2 = {
 WIDE = Band(0.75, 2.0)
 UNIFORM = Method("Uniform")
 PAPER = Method("GP", GaussianProcess.paper(), WIDE, L2())
-OURS = Method("ours", GaussianProcess(), WIDE, KL())
+OURS = Method("ours", GaussianProcess(), WIDE, Greedy())
 
 
 def within(method: Method, C: float) -> Method:

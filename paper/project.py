@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import math
+
 import numpy as np
 
 from dphypo.band import KL, L2, Band, Greedy, Rule
@@ -55,14 +57,13 @@ def _root(ratios: Floats, band: Band, shift: bool) -> Floats:
 
 
 def _greedy(ratios: Floats, band: Band) -> Floats:
-    """C on the best cells, c on the rest, one cell in between."""
-    cells = ratios.shape[1]
-    order = np.argsort(-ratios, axis=1, kind="stable")
-    top = int(band.p * cells)
-    values = np.full(cells, band.c)
-    values[:top] = band.C
-    if top < cells:
-        values[top] += cells - values.sum()
-    result = np.empty_like(ratios)
-    np.put_along_axis(result, order, np.broadcast_to(values, ratios.shape), axis=1)
+    """C on the best cells, c on the rest; cells on the boundary share what is left."""
+    c, C, cells = band.c, band.C, ratios.shape[1]
+    place = max(cells - math.ceil(band.p * cells), 0)
+    boundary = np.partition(ratios, place, axis=1)[:, place, None]
+    result = np.where(ratios > boundary, C, c).astype(ratios.dtype)
+    on = ratios == boundary
+    held = on.sum(axis=1)
+    left = cells - result.sum(axis=1, dtype=np.float64) + c * held
+    np.copyto(result, np.clip(left / held, c, C)[:, None], where=on, casting="same_kind")
     return result

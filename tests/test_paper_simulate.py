@@ -61,6 +61,8 @@ def test_a_truncated_basis_in_single_precision_is_close() -> None:
 def test_projections_are_those_of_the_library(rule: Rule) -> None:
     random = np.random.default_rng(2)
     weights = np.exp(random.normal(size=(20, 37)) * np.array([0.1, 1.0, 3.0, 10.0] * 5)[:, None])
+    weights[::3] = weights[::3, :6].repeat(7, axis=1)[:, :37]  # with ties, also where the greedy rule divides the cells
+    weights[3] = 1.0
     band = Band(0.75, 2)
     ratios = project(weights, band, rule)
     for row, ratio in zip(weights, ratios, strict=True):
