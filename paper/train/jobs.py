@@ -31,17 +31,19 @@ class Job:
 _MNIST, _CIFAR = (71, 235, 704, 2344), (59, 196, 586, 1954)
 # The paper trains 50 points an arm. The first 50 of this design are those; the others check the fit.
 _DESIGN = points.CIFAR.design(160)
-_LOW = (1.0, 1.5, 2.0, 3.0)
+_LOW, _LOWER = (1.0, 1.5, 2.0, 3.0), (4.5, 6.5, 9.0)
 
 JOBS = {
     "mnist": Job("mnist", points.MNIST.pairs, (0.71, 0.64), _MNIST, 5, seed=1_000),
     "mnist-low": Job("mnist", points.MNIST.pairs, _LOW, (24, 71, 235), 3, seed=2_000),
+    "mnist-low-2": Job("mnist", points.MNIST.pairs, _LOWER, (24, 71, 235), 3, seed=2_100),
     "mnist-noise": Job("mnist", points.MNIST.pairs, (0.5, 0.57, 0.85, 1.05, 1.3, 1.7), _MNIST, 1, seed=3_000),
     "mnist-noise-2": Job("mnist", points.MNIST.pairs, (2.3, 3.2), _MNIST, 1, seed=3_100),
     "mnist-noise-3": Job("mnist", points.MNIST.pairs, (0.85, 1.05), _MNIST, 1, seed=3_200),
     "cifar-design": Job("cifar10", points.CIFAR.pairs[_DESIGN], (0.65, 0.6), _CIFAR, 1, 4_000, 320),
     "cifar-coarse": Job("cifar10", points.CIFAR_COARSE.pairs, (0.65, 0.6), _CIFAR, 3, 5_000, 320),
     "cifar-low": Job("cifar10", points.CIFAR_COARSE.pairs, _LOW, (20, 59, 196), 3, 6_000, 320),
+    "cifar-low-2": Job("cifar10", points.CIFAR_COARSE.pairs, _LOWER, (20, 59, 196), 3, 6_100, 320),
     "cifar-noise": Job("cifar10", points.CIFAR_COARSE.pairs, (0.5, 0.55, 0.75, 0.9), _CIFAR, 1, 7_000, 320),
     "cifar-noise-2": Job("cifar10", points.CIFAR_COARSE.pairs, (1.1, 1.4, 1.9, 2.6), _CIFAR, 1, 7_100, 320),
     "cifar-noise-3": Job("cifar10", points.CIFAR_COARSE.pairs, (0.75, 0.9), _CIFAR, 1, 7_200, 320),
