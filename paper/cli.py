@@ -8,6 +8,10 @@ import json
 import time
 from collections.abc import Callable
 from pathlib import Path
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from paper.study.designs import Design
 
 Arguments = argparse.Namespace
 
@@ -84,11 +88,25 @@ def fit(a: Arguments) -> None:
 
 
 def study(a: Arguments) -> None:
-    """real end-to-end studies on MNIST through dphypo.Study"""
-    from paper.data import load
-    from paper.endtoend import studies
+    """real uniform and adaptive searches on MNIST, through dphypo.Study"""
+    from paper.study.designs import Adaptive
 
-    print(json.dumps(studies(load("mnist", a.data), a.out / "study.json", a.device, a.repetitions, a.seconds)))
+    _compare(Adaptive(), a, "study.json")
+
+
+def staged_study(a: Arguments) -> None:
+    """real searches in stages on MNIST, through dphypo.Stages, beside uniform ones"""
+    from paper.study.designs import Staged
+
+    _compare(Staged(), a, "staged-study.json")
+
+
+def _compare(design: Design, a: Arguments, name: str) -> None:
+    from paper.data import load
+    from paper.study.compare import compare
+
+    images = load("mnist", a.data)
+    print(json.dumps(compare(design, images, a.out / name, a.device, a.repetitions, a.seconds, a.models)))
 
 
 def result(a: Arguments) -> None:
@@ -155,7 +173,10 @@ def parser() -> argparse.ArgumentParser:
     made = trains(command(opacus))
     made.add_argument("number", type=int)
     made.add_argument("file", type=Path, help="JSON lines, to which the accuracy is appended")
-    trains(command(study)).add_argument("--repetitions", type=int, default=24)
+    for made, sizes in ((command(study), [128, 64]), (command(staged_study, "staged-study"), [640])):
+        trains(made).add_argument("--repetitions", type=int, default=32)
+        about = "how many models to train at once: the numbers to compile for"
+        made.add_argument("--models", type=int, nargs="+", default=sizes, help=about)
     made = command(pack)
     made.add_argument("source", type=Path)
     made.add_argument("target", type=Path)
