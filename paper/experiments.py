@@ -29,6 +29,7 @@ PRINTED_2 = {
 }
 
 WIDE = Band(0.75, 2.0)
+WIDTHS = (1.25, 1.33, 1.5)  # C of the federated task's bands (1/C, C)
 UNIFORM = Method("Uniform")
 PAPER = Method("GP", GaussianProcess.paper(), WIDE, L2())
 OURS = Method("ours", GaussianProcess(), WIDE, Greedy())
@@ -43,7 +44,7 @@ def within(method: Method, C: float) -> Method:
 MNIST = ((0.64, UNIFORM), (0.71, PAPER), (0.71, OURS))
 CIFAR = ((0.6, UNIFORM), (0.65, PAPER), (0.65, OURS))
 # Table 2 and Figure 1, right: every arm trains alike.
-FEDERATED = (UNIFORM, *(within(method, C) for method in (PAPER, OURS) for C in (1.25, 1.33, 1.5)))
+FEDERATED = (UNIFORM, *(within(method, C) for method in (PAPER, OURS) for C in WIDTHS))
 
 
 def lengths(uniforms: Floats, gamma: float) -> npt.NDArray[np.intp]:

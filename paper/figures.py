@@ -40,10 +40,10 @@ def figure1(results: dict[str, Any], folder: Path) -> None:
 
 
 def frontier(results: dict[str, Any], folder: Path) -> None:
-    """Accuracy against compute at three ε, and against ε at three computes, for each task."""
+    """The score against compute at three ε, and against ε at three computes, for each task."""
     rows = [row for row in results["rows"] if row["noise multiplier"] is not None]
     searches = list(dict.fromkeys(row["search"] for row in results["rows"]))
-    for task in sorted({row["task"] for row in rows}):
+    for task, kind in results["scores"].items():
         figure, axes = plt.subplots(2, 3, figsize=(13, 7), layout="constrained", sharey=True)
         here = [row for row in rows if row["task"] == task]
         for axis, epsilon in zip(axes[0], (4.0, 6.0, 8.0), strict=True):
@@ -54,7 +54,7 @@ def frontier(results: dict[str, Any], folder: Path) -> None:
             axis.set(title=f"{task}, mean of {mean} runs", xlabel="ε (δ = 1e-5)")
         axes[0, 0].legend(fontsize=7)
         for axis in axes[:, 0]:
-            axis.set_ylabel("accuracy of what is released")
+            axis.set_ylabel(f"{kind} of what is released")
         _save(figure, folder, f"frontier-{task.lower()}")
 
 

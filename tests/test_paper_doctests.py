@@ -7,7 +7,7 @@ from importlib import import_module
 
 import pytest
 
-MODULES = ["data", "event", "experiments", "pack", "points", "project", "report", "uniform", "worlds"]
+MODULES = ["data", "event", "experiments", "pack", "points", "project", "report", "task", "uniform", "worlds"]
 MODULES += ["study.designs", "study.training", "train.jobs", "train.network"]
 
 

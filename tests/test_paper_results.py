@@ -9,9 +9,11 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from dphypo.band import Band
 from dphypo.runs import Geometric
-from paper import data, points, worlds
+from paper import budgets, data, points, worlds
 from paper import experiments as e
+from paper.task import TASKS
 from paper.trainer import measured
 from paper.uniform import expected
 
@@ -57,6 +59,27 @@ def test_noise_levels_in_between_are_in_between() -> None:
     np.testing.assert_allclose(worlds.mnist(0.7101).mean, worlds.mnist(0.71).mean, atol=0.12)
     with pytest.raises(ValueError, match="was not trained"):
         worlds.mnist(9.0)
+
+
+def test_federated_losses_are_joined_and_grow_with_the_noise() -> None:
+    known = worlds.federated_trained()
+    assert all(rows.shape[1] == 400 and rows.min() >= -worlds.GUESSING for rows in known.scores.values())
+    assert len(known.scores[1.0]) == 5  # three of the one file, two of the other
+    for rounds in (10, 30):
+        assert worlds.federated_trained(rounds).mean(2.0).max() < known.mean(2.0).max()
+    levels = np.geomspace(TASKS["federated"].least, TASKS["federated"].most, 8)
+    best = [worlds.federated_at(level).mean.max() for level in levels]
+    assert (np.diff(best) < 0).all()
+    # The fit has less noise than the trainings, but where they are good it is close to them.
+    good = np.argsort(-known.mean(1.0))[:80]
+    np.testing.assert_allclose(worlds.federated_at(1.0).mean[good], known.mean(1.0)[good], atol=0.05)
+
+
+def test_noise_between_the_levels_costs_what_was_asked() -> None:
+    task, law, band = TASKS["federated"], Geometric(mean=10), Band(0.85, 1.25)
+    costs = budgets.curve(task, law, band)
+    assert abs(budgets.cost(task, budgets.noise_for(task, 6.0, costs), law, band) - 6.0) < 0.01
+    assert np.isnan(budgets.noise_for(task, 1.0, costs))
 
 
 def test_missing_and_wrong_data_are_named(tmp_path: Path) -> None:

@@ -13,7 +13,7 @@ from dphypo.runs import Geometric, NegativeBinomial
 from dphypo.samplers import GaussianProcess, History, Hyperparameters
 from dphypo.space import Space
 from paper import experiments as e
-from paper.frontier import drawn
+from paper.adaptive import drawn, simulated
 from paper.project import project
 from paper.simulate import Method, paths
 from paper.surrogate import Basis, Searches
@@ -83,6 +83,16 @@ def test_uniform_search_agrees_with_its_closed_form(law: Geometric) -> None:
         result[index] = found[np.arange(len(index)), lengths[index] - 1]
     error = result.std() / count**0.5
     assert abs(result.mean() - expected(world, law)) < 5 * error  # a one-in-a-million alarm
+
+
+@pytest.mark.parametrize("law", [Geometric(mean=8), NegativeBinomial(8.0, mean=8)], ids=["geometric", "shape 8"])
+def test_searches_that_count_at_every_length_give_the_closed_form_and_a_true_interval(law: Geometric) -> None:
+    world = _world()
+    found = [simulated(world, e.UNIFORM, law, 200, seed) for seed in range(200)]
+    error = np.array([one["half"] for one in found]) / 1.96
+    away = (np.array([one["mean"] for one in found]) - expected(world, law)) / error
+    assert abs(away.mean()) < 5 / 200**0.5  # a one-in-a-million alarm
+    assert 0.75 < away.std() < 1.25  # five standard errors of the deviation of 200 normal numbers
 
 
 def test_paths_hold_the_score_of_the_best_run_so_far() -> None:
