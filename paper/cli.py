@@ -87,6 +87,14 @@ def fit(a: Arguments) -> None:
     fit_all()
 
 
+def proxies(a: Arguments) -> None:
+    """the landscapes that come with the library, from the trained ones"""
+    from paper.proxies import SOURCES, make
+
+    for name in SOURCES:
+        print(make(name))
+
+
 def study(a: Arguments) -> None:
     """real uniform and adaptive searches on MNIST, through dphypo.Study"""
     from paper.study.designs import Adaptive
@@ -180,7 +188,7 @@ def parser() -> argparse.ArgumentParser:
     made = command(pack)
     made.add_argument("source", type=Path)
     made.add_argument("target", type=Path)
-    for function in (fit, report):
+    for function in (fit, proxies, report):
         command(function)
     command(everything, "all")
     for name in MAKERS:

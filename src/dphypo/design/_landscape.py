@@ -1,0 +1,154 @@
+"""A landscape: what full and cheaper runs score all over a space; a public proxy for a search to be designed."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from functools import cached_property
+from importlib.resources import files
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from dphypo import _validate
+from dphypo.design._expected import Floats
+from dphypo.space._kernels import Normal
+
+_WIDTH = 0.25  # of the weights that neighbouring noise multipliers get, in log σ
+_BEYOND = 1.05  # how far outside the trained noise multipliers the fit is trusted
+
+NAMES = ("mnist", "cifar10", "federated")
+
+
+@dataclass(frozen=True, eq=False, repr=False)
+class Landscape:
+    """Scores of runs of several lengths and noise multipliers on a grid of equal cells. **It must be public.**
+
+    Args:
+        shape: the number of cells along each coordinate of the unit cube in which the prior is uniform.
+        scores: by the fraction of a full run's steps (1 is a full run) and the noise multiplier: the mean score of
+            each cell, the first coordinate varying slowest; larger is better.
+        score_noise: the standard deviation of the noise of one shown score.
+        repetitions: in the same order, how many runs a mean is of; one if left out.
+        limits: the smallest and the largest score that there can be.
+        name: what to call it.
+
+    >>> toy = Landscape((4,), {0.1: {1.0: [0, 1, 2, 1], 2.0: [0, 0, 1, 0]}, 1.0: {1.0: [0, 2, 3, 2]}}, 0.1)
+    >>> toy.mean(0.1, 1.0).round(2).tolist()
+    [0.0, 1.0, 2.0, 1.0]
+    >>> toy.mean(1.0, 3.0) is None  # not known at that noise
+    True
+    """
+
+    shape: tuple[int, ...]
+    scores: Mapping[float, Mapping[float, npt.ArrayLike]]
+    score_noise: float
+    repetitions: Mapping[float, Mapping[float, int]] = field(default_factory=dict)
+    limits: tuple[float, float] = (-math.inf, math.inf)
+    name: str = "a landscape"
+
+    def __post_init__(self) -> None:
+        shape = tuple(_validate.integer(at_least=1, shape=cells) for cells in self.shape)
+        _validate.positive(score_noise=self.score_noise)
+        if 1.0 not in self.scores:
+            raise _validate.fail("scores", sorted(self.scores), "give the scores of full runs, under the fraction 1.0")
+        read: dict[float, dict[float, Floats]] = {}
+        for fraction, levels in sorted(self.scores.items()):
+            fraction = _validate.within(0.0, 1.0, closed="right", fraction=fraction)
+            if not levels:
+                raise _validate.fail("scores", fraction, "give at least one noise multiplier for every fraction")
+            read[fraction] = {
+                _validate.positive(noise_multiplier=level): _validate.vector(
+                    length=math.prod(shape), **{f"scores[{fraction:g}][{level:g}]": means}
+                )
+                for level, means in sorted(levels.items())
+            }
+        object.__setattr__(self, "shape", shape)
+        object.__setattr__(self, "scores", read)
+
+    @classmethod
+    def load(cls, name: str) -> Landscape:
+        """A landscape that comes with the library, of real trainings of a small convolutional network with DP-SGD.
+
+        "mnist" and "cifar10" are accuracies on public test images after batches of 256 and 10 epochs, over the learning
+        rate (logarithmic) and the clipping norm; "federated" is minus the test loss on Fashion-MNIST after 100 rounds
+        of federated training with user-level privacy, over the server's and the clients' learning rates.
+
+        >>> Landscape.load("mnist")
+        <landscape mnist: 16 x 20 cells, fractions 0.01, 0.03, 0.1, 0.3, 1>
+        """
+        if name not in NAMES:
+            raise _validate.fail("name", name, f"give one of {', '.join(NAMES)}, or make a Landscape of your own")
+        with (files("dphypo.design") / "landscapes" / f"{name}.npz").open("rb") as file, np.load(file) as content:
+            return cls.from_arrays(name, content)
+
+    @classmethod
+    def from_arrays(cls, name: str, content: Mapping[str, npt.NDArray[Any]]) -> Landscape:
+        """A landscape from the arrays of its file: rows of (fraction, noise multiplier), scores as whole numbers from
+        0 to 65 535 between the limits."""
+        low, high = (float(limit) for limit in content["limits"])
+        scores: dict[float, dict[float, Floats]] = {}
+        repetitions: dict[float, dict[float, int]] = {}
+        rows = (content[column] for column in ("fractions", "noise_multipliers", "repetitions", "scores"))
+        for fraction, level, count, row in zip(*rows, strict=True):
+            scores.setdefault(float(fraction), {})[float(level)] = low + (high - low) * row / 65535.0
+            repetitions.setdefault(float(fraction), {})[float(level)] = int(count)
+        shape = tuple(int(cells) for cells in content["shape"])
+        return cls(shape, scores, float(content["score_noise"]), repetitions, (low, high), name)
+
+    def __len__(self) -> int:
+        """The number of cells."""
+        return math.prod(self.shape)
+
+    @property
+    def fractions(self) -> tuple[float, ...]:
+        """The lengths of run that are known, in fractions of a full one, the full one last."""
+        return tuple(self.scores)
+
+    def mean(self, fraction: float, noise_multiplier: float) -> Floats | None:
+        """The mean score of each cell at any noise multiplier: a local quadratic in log σ through what was trained.
+
+        Trainings are weighted by exp(−(log σ − log σ′)²/2w²), w = 0.25, times their number of repetitions, so that
+        levels trained once are no noisier, and their best cell no luckier, than others. None for a σ that lies more
+        than 5 % outside the trained ones.
+        """
+        if fraction not in self.scores:
+            known = ", ".join(f"{one:g}" for one in self.fractions)
+            raise _validate.fail("fraction", fraction, f"{self.name} has scores at the fractions {known}")
+        levels, values = self._tables[fraction]
+        if not levels[0] / _BEYOND <= _validate.positive(noise_multiplier=noise_multiplier) <= levels[-1] * _BEYOND:
+            return None
+        counts = self.repetitions.get(fraction, {})
+        distance = np.log(levels / noise_multiplier)
+        weight = np.sqrt([counts.get(float(level), 1) for level in levels]) * np.exp(-0.25 * (distance / _WIDTH) ** 2)
+        design = np.stack([np.ones_like(distance), distance, distance**2], axis=1) * weight[:, None]
+        fitted = np.linalg.lstsq(design, values * weight[:, None], rcond=None)[0][0]
+        return np.asarray(np.clip(fitted, *self.limits))
+
+    def priors(self, spread: float, floor: float) -> Floats:
+        """Row i: the prior of :class:`dphypo.PriorAround` if cell i is released, the kernels at the cells' middles."""
+        spread = _validate.within(0.0, 1.0, closed="right", spread=spread)
+        floor = _validate.within(0.0, 1.0, closed="right", floor=floor)
+        near = np.ones((1, 1))
+        for cells in self.shape:
+            near = np.kron(near, _kernels(cells, spread))
+        return np.asarray(floor / len(self) + (1.0 - floor) * near)
+
+    def __repr__(self) -> str:
+        cells = " x ".join(map(str, self.shape))
+        return f"<landscape {self.name}: {cells} cells, fractions {', '.join(f'{one:g}' for one in self.fractions)}>"
+
+    @cached_property
+    def _tables(self) -> dict[float, tuple[Floats, Floats]]:
+        return {
+            fraction: (np.array(list(levels)), np.stack([np.asarray(means) for means in levels.values()]))
+            for fraction, levels in self.scores.items()
+        }
+
+
+def _kernels(cells: int, spread: float) -> Floats:
+    """Row i: the masses of the cells of one coordinate under the kernel about the middle of cell i."""
+    ends = np.arange(cells + 1) / cells
+    return np.stack([np.diff(Normal(float(centre), spread).cdf(ends)) for centre in (ends[1:] + ends[:-1]) / 2])
