@@ -181,7 +181,7 @@ def parser() -> argparse.ArgumentParser:
     made = trains(command(opacus))
     made.add_argument("number", type=int)
     made.add_argument("file", type=Path, help="JSON lines, to which the accuracy is appended")
-    for made, sizes in ((command(study), [128, 64]), (command(staged_study, "staged-study"), [640])):
+    for made, sizes in ((command(study), [96, 32]), (command(staged_study, "staged-study"), [480])):
         trains(made).add_argument("--repetitions", type=int, default=32)
         about = "how many models to train at once: the numbers to compile for"
         made.add_argument("--models", type=int, nargs="+", default=sizes, help=about)

@@ -33,7 +33,7 @@ def compare(
     device: str,
     repetitions: int,
     seconds: float = float("inf"),
-    sizes: Sequence[int] = (128, 64),
+    sizes: Sequence[int] = (96, 32),
     *,
     batch: int = 256,
 ) -> dict[str, Any]:
