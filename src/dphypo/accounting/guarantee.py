@@ -147,7 +147,7 @@ class Guarantee:
         """A dp_accounting privacy loss distribution that dominates this search, to compose with other releases."""
         from dphypo.accounting.compose import to_pld
 
-        return to_pld(self.searches, self.grid if grid is None else _validate.positive(grid=grid))
+        return self._pld if grid is None else to_pld(self.searches, _validate.positive(grid=grid))
 
     def compose(self, *others: Guarantee) -> Composition:
         """The joint guarantee of this and further searches on the same data; each may look at earlier releases."""
@@ -160,6 +160,13 @@ class Guarantee:
         from dphypo.accounting.certificate import issue
 
         return issue(self, delta, public)
+
+    @cached_property
+    def _pld(self) -> PrivacyLossDistribution:
+        """Kept: calibration composes the same earlier stages again and again."""
+        from dphypo.accounting.compose import to_pld
+
+        return to_pld(self.searches, self.grid)
 
     @cached_property
     def searches(self) -> tuple[SearchProfile, ...]:
