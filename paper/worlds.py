@@ -72,13 +72,13 @@ class Trained:
 
 @cache
 def trained(files: Sequence[str], steps: int) -> Trained:
-    """What the given files hold after ``steps`` steps, repetitions of one noise multiplier joined."""
+    """What those of the given files that tell it hold after ``steps`` steps, repetitions of one level joined."""
     found: dict[float, list[Floats]] = {}
     for file in files:
         with np.load(FOLDER / f"{file}.npz") as content:
-            index = int(np.flatnonzero(content["steps"] == steps)[0])
-            for level, right in zip(content["noise_multipliers"], content["correct"][:, index], strict=True):
-                found.setdefault(float(level), []).append(right / float(content["tests"]))
+            for index in np.flatnonzero(content["steps"] == steps):
+                for level, right in zip(content["noise_multipliers"], content["correct"][:, index], strict=True):
+                    found.setdefault(float(level), []).append(right / float(content["tests"]))
     return Trained({level: np.concatenate(rows) for level, rows in found.items()})
 
 
@@ -126,8 +126,8 @@ def federated() -> World:
 def federated_trained(rounds: int = 100) -> Trained:
     """Losses of the federated task after so many rounds, sign turned; repetitions of one noise multiplier joined."""
     found: dict[float, list[Floats]] = {}
-    for file in ("federated", "federated-noise"):
-        with np.load(FOLDER / f"{file}.npz") as content:
+    for path in [FOLDER / "federated.npz", *sorted(FOLDER.glob("federated-[nl]o*.npz"))]:  # at more noise, or less long
+        with np.load(path) as content:
             for index in np.flatnonzero(content["rounds"] == rounds):
                 for level, loss in zip(content["noise_multipliers"], content["loss"][:, index], strict=True):
                     complete = loss[~np.isnan(loss).any(axis=1)].astype(np.float64)  # nan: not trained
