@@ -58,7 +58,7 @@ def _simulated(prior: np.ndarray, means: np.ndarray, noise: float, law: Law, cou
 def test_agrees_with_simulated_searches(law: Law) -> None:
     random = np.random.default_rng(7)
     prior, means = random.dirichlet(np.ones(9)), random.random(9)
-    count = 20_000
+    count = 8_000
     found = _simulated(prior, means, 0.2, law, count, seed=3)
     expected = winners([prior], means, 0.2, law)[0]
     deviation = np.sqrt(expected * (1 - expected) / found.sum())
@@ -70,7 +70,7 @@ def test_stages_agree_with_simulated_stages() -> None:
     first, last = random.random(6), random.random(6)
     around = random.dirichlet(np.ones(6), size=6)
     laws = (Poisson(1.5), NegativeBinomial(8, mean=3))  # the first stage often makes no run and leaves the prior
-    entropy, found, count = Seeded(2), np.zeros(6), 20_000
+    entropy, found, count = Seeded(2), np.zeros(6), 8_000
     for _ in range(count):
         prior = np.full(6, 1 / 6)
         for means, law in zip((first, last), laws, strict=True):

@@ -82,3 +82,22 @@ def test_a_subsampled_search_is_accounted_and_calibrated() -> None:
     found = mechanism(noise_multiplier="calibrate").calibrated(space, law, epsilon=2.0, delta=1e-5)
     solved = dphypo.Study(space, found, law, delta=1e-5, journal=None).guarantee.epsilon(1e-5)
     assert 1.99 < solved <= 2.0
+
+
+def test_a_fraction_of_the_epochs_also_where_they_are_tuned() -> None:
+    full = mechanism(subsample=1.0, epochs=30)
+    assert full.at(fraction=0.1).event({}) == mechanism(subsample=1.0, epochs=3).event({})
+    assert full.at(fraction=0.1).event({"epochs": 60}) == mechanism(subsample=1.0, epochs=6).event({})
+    with watching() as seen:
+        full.at(fraction=0.1)({"epochs": 60}, seed=1)
+    assert seen.steps == 80
+    with pytest.raises(ValueError, match="fraction"):
+        full.at(fraction=1.1)
+
+
+def test_a_design_makes_the_first_stage_of_it() -> None:
+    space = dphypo.Space({"learning_rate": [0.1, 1.0], "epochs": [4, 8]})
+    full = mechanism(subsample=1.0, noise_multiplier="calibrate")
+    stages = dphypo.Design().stages(space, full, compute=10, epsilon=4.0, delta=1e-5)
+    assert [stage.mechanism.fraction for stage in stages] == [0.1, 1.0]
+    assert 3.99 < dphypo.Stages(space, stages, delta=1e-5, journal=None).guarantee.epsilon(1e-5) <= 4.0

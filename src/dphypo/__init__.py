@@ -26,6 +26,8 @@ if TYPE_CHECKING:
     from dphypo.band import Band as Band
     from dphypo.band import Greedy as Greedy
     from dphypo.band import Mixed as Mixed
+    from dphypo.design import Design as Design
+    from dphypo.design import Landscape as Landscape
     from dphypo.mechanism import Outcome as Outcome
     from dphypo.mechanism import mechanism as mechanism
     from dphypo.release import Release as Release
@@ -63,6 +65,8 @@ _HOMES = {
     "KL": "dphypo.band",
     "L2": "dphypo.band",
     "Mixed": "dphypo.band",
+    "Design": "dphypo.design",
+    "Landscape": "dphypo.design",
     "Outcome": "dphypo.mechanism",
     "mechanism": "dphypo.mechanism",
     "Release": "dphypo.release",

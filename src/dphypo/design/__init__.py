@@ -1,5 +1,7 @@
 """Designs of a search in stages: public numbers, and a way to choose them on a public proxy at no cost."""
 
+from dphypo.design._design import Design as Design
 from dphypo.design._expected import winners as winners
 from dphypo.design._expected import winners_of_stages as winners_of_stages
 from dphypo.design._landscape import Landscape as Landscape
+from dphypo.design._training import Training as Training

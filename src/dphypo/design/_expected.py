@@ -19,7 +19,7 @@ from dphypo.runs import Law
 Floats = npt.NDArray[np.float64]
 
 _REACH = 9.0  # standard deviations beyond the means: less than 1e-18 lies outside
-_STEP = 0.1  # standard deviations: the sum is then exact to rounding for any law of T that fits into a computer
+_STEP = 0.2  # standard deviations: a sum of smooth functions of that width is exact to many digits
 _PIECE = 1_000_000  # of cells times scores held at once
 
 

@@ -131,7 +131,7 @@ class Landscape:
         """Row i: the prior of :class:`dphypo.PriorAround` if cell i is released, the kernels at the cells' middles."""
         spread = _validate.within(0.0, 1.0, closed="right", spread=spread)
         floor = _validate.within(0.0, 1.0, closed="right", floor=floor)
-        near = np.ones((1, 1))
+        near: npt.NDArray[np.floating[Any]] = np.ones((1, 1))
         for cells in self.shape:
             near = np.kron(near, _kernels(cells, spread))
         return np.asarray(floor / len(self) + (1.0 - floor) * near)

@@ -48,13 +48,13 @@ class DPSGD:
     takes. What the space does not name comes from the fields below.
 
     Formal guarantee: one run is ``steps`` Poisson-sampled Gaussian mechanisms under adding or removing one record, with
-    ``rate = batch_size / records``, ``steps = ceil(epochs · records / batch_size)`` and the noise multiplier of the
-    run's λ, then the score's own event if it has one. The rate, the number of steps and the divisor of the gradient are
-    functions of the declared ``records``, never of how many there are. With a ``subsample`` q, ``records`` stands for q
-    times the declared number, and the run as a whole is Poisson-sampled at rate q, which amplifies its profile
-    (``dphypo.accounting.subsample``); where the score looks at the training records too, no amplification is claimed.
-    The guarantee takes the Gaussian noise as real numbers and the generators as random: see the notes on PyTorch's in
-    ``_seeds``.
+    ``rate = batch_size / records``, ``steps = ceil(fraction · epochs · records / batch_size)`` and the noise multiplier
+    of the run's λ, then the score's own event if it has one. The rate, the number of steps and the divisor of the
+    gradient are functions of the declared ``records``, never of how many there are. With a ``subsample`` q, ``records``
+    stands for q times the declared number, and the run as a whole is Poisson-sampled at rate q, which amplifies its
+    profile (``dphypo.accounting.subsample``); where the score looks at the training records too, no amplification is
+    claimed. The guarantee takes the Gaussian noise as real numbers and the generators as random: see the notes on
+    PyTorch's in ``_seeds``.
 
     Args:
         model: builds the untrained model: a function of the hyperparameters that it names, and of nothing private.
@@ -75,6 +75,7 @@ class DPSGD:
         physical_batch_size: process batches in pieces of at most this size, to save memory; the result is the same.
         subsample: the probability with which a run may use a record at all, drawn once at its beginning: a cheap
             fidelity. ``epochs`` counts passes over the subsample.
+        fraction: how much of its epochs a run trains, where they are tuned too: another cheap fidelity.
         threads: CPU threads of one run. One is fastest for small models and makes a run the same on any number of
             cores; more pay off for large models when runs are made one at a time.
 
@@ -107,6 +108,7 @@ class DPSGD:
     grad_sample_mode: GradSampleMode = GradSampleMode.AUTO
     physical_batch_size: int | None = None
     subsample: float = 1.0
+    fraction: float = 1.0
     threads: int = 1
     _modes: dict[str, GradSampleMode] = field(default_factory=dict, init=False)  # found once for each architecture
 
@@ -130,6 +132,7 @@ class DPSGD:
         if self.physical_batch_size is not None:
             _validate.integer(at_least=1, physical_batch_size=self.physical_batch_size)
         _validate.integer(at_least=1, threads=self.threads)
+        _validate.within(0.0, 1.0, closed="right", fraction=self.fraction)
         if own := sorted(set(_arguments.OWN) & set(self.fixed)):
             raise ValueError(f"fixed holds {own[0]!r}, which is an argument of its own: write {own[0]}=...")
         if not callable(self.score):
@@ -173,7 +176,7 @@ class DPSGD:
         return Safetensors(self.model)
 
     def at(self, **changes: Any) -> DPSGD:
-        """A copy with other fields, such as a cheaper fidelity: ``mechanism.at(epochs=1, noise_multiplier=2.0)``."""
+        """A copy with other fields, such as a cheaper run: ``mechanism.at(fraction=0.1, noise_multiplier=2.0)``."""
         return dataclasses.replace(self, **changes)
 
     def calibrated(
@@ -243,7 +246,7 @@ class DPSGD:
         return Schedule.of(
             records=self.records,
             batch_size=batch_size,
-            epochs=epochs,
+            epochs=_validate.positive(epochs=epochs) * self.fraction,
             noise_multiplier=noise_multiplier,
             subsample=self.subsample,
         )

@@ -1,0 +1,131 @@
+"""The design of a search in two stages: a few public numbers."""
+
+from __future__ import annotations
+
+import inspect
+from dataclasses import dataclass
+from typing import Any
+
+from dphypo import _supremum, _validate
+from dphypo._calibrate_stages import calibrate_stages
+from dphypo._prior_around import PriorAround
+from dphypo._stage import Stage
+from dphypo.accounting import UnreachableError, account
+from dphypo.mechanism import Declared, Mechanism
+from dphypo.runs import NegativeBinomial
+from dphypo.space import Space
+from dphypo.space._around import Spread
+
+
+@dataclass(frozen=True)
+class Design:
+    """A search in two stages: many cheap runs, then full runs around what they found. All of it is public.
+
+    The defaults are for someone who knows nothing of the task; :func:`dphypo.choose_design` fits them to a budget on a
+    public proxy, at no cost. Choosing a design by what it finds on the private data does cost: it is a search of its
+    own, and nothing here accounts for it.
+
+    Args:
+        fraction: the steps of a run of the first stage, as a fraction of a full run's.
+        compute_share: the share of the expected compute that the first stage gets.
+        split: the share of ε that the first stage may cost by itself. Costs do not add up, they compose: the last stage
+            keeps more than the rest.
+        spread, floor: of the :class:`dphypo.PriorAround` between the stages.
+        shape: of the negative binomial law of T in both stages.
+
+    >>> from dphypo import Space
+    >>> from dphypo.design import Training
+    >>> train = Training(records=60_000, batch_size=600, epochs=1)
+    >>> space = Space({"lr": [0.1, 1.0]})
+    >>> first, last = Design().stages(space, train, compute=10, epsilon=2.0, delta=1e-5)
+    >>> first.runs, last.runs
+    (NegativeBinomial(shape=8, mean=30), NegativeBinomial(shape=8, mean=7))
+    >>> first.mechanism.steps, last.mechanism.steps
+    (10, 100)
+    """
+
+    fraction: float = 0.1
+    compute_share: float = 0.3
+    split: float = 0.2
+    spread: Spread = 0.05
+    floor: float = 0.1
+    shape: float = 8.0
+
+    def __post_init__(self) -> None:
+        _validate.within(0.0, 1.0, closed="right", fraction=self.fraction)
+        _validate.within(0.0, 1.0, compute_share=self.compute_share)
+        _validate.within(0.0, 1.0, split=self.split)
+        PriorAround(spread=self.spread, floor=self.floor)
+        NegativeBinomial(self.shape, mean=2.0)
+
+    def runs(self, compute: float) -> tuple[NegativeBinomial, NegativeBinomial]:
+        """The laws of T of both stages, whose expected compute is that of ``compute`` full runs."""
+        compute = _validate.positive(compute=compute)
+        first, last = self.compute_share * compute / self.fraction, (1.0 - self.compute_share) * compute
+        if first <= 1:
+            remedy = f"{self.compute_share:g} of it makes {first:.3g} runs of length {self.fraction:g} in the first "
+            raise _validate.fail(
+                "compute", compute, remedy + "stage: give more, a larger compute_share or a smaller fraction"
+            )
+        if last <= 1:
+            remedy = f"the first stage leaves {last:.3g} full runs: give more, or a smaller compute_share"
+            raise _validate.fail("compute", compute, remedy)
+        return NegativeBinomial(self.shape, mean=first), NegativeBinomial(self.shape, mean=last)
+
+    def stages(
+        self,
+        space: Space,
+        mechanism: Mechanism,
+        *,
+        compute: float,
+        epsilon: float,
+        delta: float,
+        cheap: Mechanism | None = None,
+    ) -> list[Stage]:
+        """The two stages for :class:`dphypo.Stages`, with the noise at which both together cost ε at δ, and no more.
+
+        Args:
+            space: the hyperparameters, as they will be given to :class:`dphypo.Stages`.
+            mechanism: a full run; it has a method ``at(noise_multiplier=..., fraction=...)`` that returns a copy with
+                that noise, or with so much of its steps, as :class:`dphypo.integrations.opacus.DPSGD` does.
+            compute: the expected compute of the whole search, in full runs.
+            epsilon, delta: what the whole search may cost.
+            cheap: a run of the first stage, if not ``mechanism.at(fraction=...)``. A score that looks at private
+                records needs it: that one costs as much in a cheap run as in a full one, so it must be noisier too.
+        """
+        laws = self.runs(compute)
+        rule = PriorAround(spread=self.spread, floor=self.floor)
+        first = Stage(cheaper(mechanism, self.fraction) if cheap is None else cheap, laws[0], prior=rule)
+        share = self.split * _validate.positive(epsilon=epsilon)
+        if (score := score_alone(first, space, delta)) >= share:
+            raise UnreachableError(
+                f"the first stage may cost split · epsilon = {share:.4g}, and its score alone costs {score:.4g}: the "
+                "score looks at private records, with the same noise in many cheap runs. Give the cheap run yourself, "
+                f"with a noisier score, such as cheap=mechanism.at(fraction={self.fraction:g}, score=...); or a larger "
+                "split, or fewer runs"
+            )
+        return calibrate_stages(
+            space, [first, Stage(mechanism, laws[1])], epsilon=epsilon, delta=delta, split=self.split
+        )
+
+
+def cheaper(mechanism: Mechanism, fraction: float) -> Mechanism:
+    """The same training with so much of its steps."""
+    at: Any = getattr(mechanism, "at", None)
+    try:
+        inspect.signature(at).bind(fraction=fraction)
+    except TypeError:
+        raise _validate.fail(
+            "mechanism", mechanism, "it cannot be made cheaper: it has no method at(fraction=...); give cheap="
+        ) from None
+    made: Mechanism = at(fraction=fraction)
+    return made
+
+
+def score_alone(stage: Stage, space: Space, delta: float) -> float:
+    """ε of the stage if training cost nothing; zero where the score looks at public records only."""
+    event = stage.mechanism.score_event
+    if event is None:
+        return 0.0
+    scoring = Declared(stage.mechanism, event, stage.mechanism.relation, monotone=stage.mechanism.monotone)
+    return account(_supremum.events(scoring, space), stage.runs, relation=scoring.relation).epsilon(delta)
