@@ -8,7 +8,7 @@ from importlib import import_module
 import pytest
 
 MODULES = ["data", "event", "experiments", "pack", "points", "project", "report", "task", "uniform", "worlds"]
-MODULES += ["study.designs", "study.training", "train.jobs", "train.network"]
+MODULES += ["study.designs", "train.jobs", "train.network"]
 
 
 @pytest.mark.parametrize("name", MODULES)

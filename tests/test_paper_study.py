@@ -11,28 +11,25 @@ import pytest
 
 pytest.importorskip("torch")
 
+import dphypo
 from dphypo.band import Band
+from dphypo.design import Training
 from dphypo.mechanism import Outcome
-from dphypo.runs import Geometric, NegativeBinomial, Pmf
+from dphypo.runs import Pmf
 from dphypo.stages import PriorAround, Stage
 from paper.data import Images
 from paper.points import MNIST
 from paper.study.compare import compare
-from paper.study.designs import DELTA, Adaptive, Arm, Design, Staged
+from paper.study.designs import DELTA, Adaptive, Arm, Comparison, Staged
 from paper.study.rounds import chosen, run_all
 from paper.study.search import Run, Search, searches
-from paper.study.training import SPACE, Training
+from paper.study.space import SPACE
 
 UNIFORM = ["uniform, geometric T", "uniform, shape 8"]
-ADAPTIVE = Adaptive(mean=2.0, full_steps=2)
-STAGED = Staged(
-    uniform=(Geometric(mean=2.0),),
-    first_runs=NegativeBinomial(8.0, mean=3.0),
-    first_steps=1,
-    last_runs=NegativeBinomial(8.0, mean=2.0),
-    full_steps=2,
-)
-CHEAP, FULL = Training(60_000, 2, 50.0), Training(60_000, 5, 50.0)
+ADAPTIVE = Adaptive(mean=2.0, epochs=0.2)  # of 20 records in batches of 2: two steps
+STAGED = Staged(compute=3.0, design=dphypo.Design(fraction=0.5), epochs=0.2)
+FULL = Training(records=60_000, batch_size=60, epochs=0.005, noise_multiplier=50.0)
+CHEAP = FULL.at(fraction=0.4)
 
 
 def pictures() -> Images:
@@ -44,16 +41,21 @@ def pictures() -> Images:
 @pytest.mark.parametrize(
     ("design", "names"),
     [
-        (ADAPTIVE, [*UNIFORM, "ours, (0.85, 1.25), shape 8", "paper's GP, (0.75, 2), shape 8"]),
-        (STAGED, [*UNIFORM[:1], "stages"]),
+        pytest.param(
+            ADAPTIVE,
+            [*UNIFORM, "ours, (0.85, 1.25), shape 8", "paper's GP, (0.75, 2), shape 8"],
+            marks=pytest.mark.slow,  # four calibrations
+        ),
+        (STAGED, [*UNIFORM, "uniform, Poisson T", "stages"]),
     ],
 )
-def test_every_search_releases_once_within_its_budget(tmp_path: Path, design: Design, names: list[str]) -> None:
+def test_every_search_releases_once_within_its_budget(tmp_path: Path, design: Comparison, names: list[str]) -> None:
     found = compare(design, pictures(), tmp_path / "study.json", "cpu", 2, sizes=(4, 2), batch=2)
     assert found == json.loads((tmp_path / "study.json").read_text())
     assert (found["epsilon"], found["delta"]) == (design.epsilon, DELTA)
     assert "share their Poisson batches" in found["note"]
     assert list(found["arms"]) == names
+    assert 0 <= found["best cell"]["mean"] <= 1
     for row in found["arms"].values():
         assert row["unfinished"] == 0
         assert len(row["accuracy of the releases"]) == 2
@@ -64,8 +66,7 @@ def test_every_search_releases_once_within_its_budget(tmp_path: Path, design: De
 
 
 def test_what_time_leaves_unfinished_is_counted(tmp_path: Path) -> None:
-    design = Staged(uniform=(), full_steps=2, first_steps=1)
-    found = compare(design, pictures(), tmp_path / "study.json", "cpu", 2, seconds=0, sizes=(4,), batch=2)
+    found = compare(STAGED, pictures(), tmp_path / "study.json", "cpu", 2, seconds=0, sizes=(4,), batch=2)
     row = found["arms"]["stages"]
     assert (row["unfinished"], row["accuracy of the releases"], row["mean"]) == (2, [None, None], None)
 

@@ -11,8 +11,9 @@ from typing import Any
 import numpy as np
 
 import dphypo
+from paper import points, worlds
 from paper.data import Images
-from paper.study.designs import DELTA, Arm, Design
+from paper.study.designs import DELTA, Arm, Comparison
 from paper.study.rounds import run_all
 from paper.study.search import Search, searches
 from paper.study.trainer import SCORE_NOISE, Trainer
@@ -27,7 +28,7 @@ NOTE = (
 
 
 def compare(
-    design: Design,
+    design: Comparison,
     images: Images,
     out: Path,
     device: str,
@@ -43,12 +44,12 @@ def compare(
     searches, so results with unfinished ones are not to be used.
     """
     started = time.time()
-    arms = [arm.calibrated(design.epsilon) for arm in design.arms(len(images.train), batch)]
+    arms = design.arms(len(images.train), batch)
     made = [searches(arm, repetitions, SEED) for arm in arms]
     print(f"{repetitions} searches of each of {len(arms)} arms after {time.time() - started:.1f} s", flush=True)
     trainer = Trainer(images, device, SEED)
     rounds = run_all([search for several in made for search in several], trainer, sizes, started + seconds)
-    rows = {arm.name: _row(arm, several, design.full_steps) for arm, several in zip(arms, made, strict=True)}
+    rows = {arm.name: _row(arm, several) for arm, several in zip(arms, made, strict=True)}
     result = {
         "epsilon": design.epsilon,
         "delta": DELTA,
@@ -56,6 +57,7 @@ def compare(
         "repetitions": repetitions,
         "note": NOTE,
         "arms": rows,
+        "best cell": _best_cell(arms, trainer, max(sizes), rounds),
         "rounds": rounds,
         "seconds": round(time.time() - started, 1),
         "provenance": json.loads(provenance(seed=SEED, dphypo=dphypo.__version__)),
@@ -64,9 +66,26 @@ def compare(
     return result
 
 
-def _row(arm: Arm, searches: Sequence[Search], full_steps: int) -> dict[str, Any]:
+def _best_cell(arms: Sequence[Arm], trainer: Trainer, count: int, number: int) -> dict[str, Any]:
+    """What can be reached: ``count`` models at the cell of the landscape with the best mean, with the least noise of
+    any arm, judged as the releases are."""
+    training = min((arm.training(len(arm.stages)) for arm in arms), key=lambda one: one.noise_multiplier)
+    learning_rate, clip = points.MNIST.pairs[worlds.mnist(training.noise_multiplier).mean.argmax()].tolist()
+    params = {"learning_rate": learning_rate, "clip": clip}
+    accuracies = np.array(trainer.held_out(params, training, count, number))
+    return {
+        **params,
+        "noise multiplier": round(training.noise_multiplier, 6),
+        "models": count,
+        "mean": round(float(accuracies.mean()), 5),
+        "half": round(1.96 * float(accuracies.std(ddof=1)) / count**0.5, 5),
+    }
+
+
+def _row(arm: Arm, searches: Sequence[Search]) -> dict[str, Any]:
     """Accuracies are in the order of the repetitions, None where a search is unfinished."""
     accuracies = [search.held_out() for search in searches]
+    steps = float(np.mean([search.steps for search in searches]))
     known = np.array([accuracy for accuracy in accuracies if accuracy is not None])
     stages = [
         {
@@ -84,6 +103,6 @@ def _row(arm: Arm, searches: Sequence[Search], full_steps: int) -> dict[str, Any
         "accuracy of the releases": accuracies,
         "mean": round(float(known.mean()), 5) if len(known) else None,
         "half": round(1.96 * float(known.std(ddof=1)) / len(known) ** 0.5, 5) if len(known) > 1 else None,
-        "mean compute in full runs": round(float(np.mean([search.steps for search in searches])) / full_steps, 3),
+        "mean compute in full runs": round(steps / arm.training(len(arm.stages)).steps, 3),
         "unfinished": sum(not search.finished for search in searches),
     }

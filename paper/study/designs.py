@@ -8,16 +8,16 @@ from dataclasses import dataclass, replace
 from typing import Protocol
 
 import dphypo
-from dphypo import PriorAround, Stage, Stages, Study
+from dphypo import Stage, Stages, Study
 from dphypo.band import L2, Band
+from dphypo.design import Training
 from dphypo.entropy import Entropy
-from dphypo.runs import Geometric, Law, NegativeBinomial
+from dphypo.runs import Geometric, Law, NegativeBinomial, Poisson
 from dphypo.samplers import GaussianProcess
-from paper.study.training import SPACE, Training
+from paper.study.space import SPACE
 
 DELTA = 1e-5
-FULL_STEPS = 2344  # ten epochs, the unit of compute
-ONE_EPOCH = 235
+EPOCHS = 10  # of a full run, the unit of compute
 
 
 @dataclass(frozen=True)
@@ -26,17 +26,6 @@ class Arm:
 
     name: str
     stages: tuple[Stage, ...]
-
-    def calibrated(self, epsilon: float) -> Arm:
-        """With the noise of the last stage such that a whole search costs ε."""
-        *earlier, last = self.stages
-        if earlier:
-            return Arm(self.name, tuple(dphypo.calibrate_stages(SPACE, self.stages, epsilon=epsilon, delta=DELTA)))
-        training = self.training(1)
-        found = dphypo.calibrate(
-            lambda noise: training.at(noise_multiplier=noise).event, last.runs, last.band, epsilon=epsilon, delta=DELTA
-        )
-        return Arm(self.name, (replace(last, mechanism=training.at(noise_multiplier=found.value)),))
 
     def training(self, stage: int) -> Training:
         """What one run of a stage is; stages count from 1."""
@@ -58,14 +47,11 @@ class Arm:
         return Study(SPACE, *plain, delta=DELTA, journal=None, entropy=entropy)
 
 
-class Design(Protocol):
+class Comparison(Protocol):
     """Arms to compare at one total ε, for a number of records and an expected batch."""
 
     @property
     def epsilon(self) -> float: ...
-
-    @property
-    def full_steps(self) -> int: ...
 
     def arms(self, records: int, batch: int) -> list[Arm]: ...
 
@@ -76,39 +62,54 @@ class Adaptive:
 
     epsilon: float = 6.0
     mean: float = 20.0
-    full_steps: int = FULL_STEPS
+    epochs: float = EPOCHS
 
     def arms(self, records: int, batch: int) -> list[Arm]:
-        train, law = Training(records, self.full_steps, 1.0, batch), NegativeBinomial(8.0, mean=self.mean)
+        train = Training(records=records, batch_size=batch, epochs=self.epochs)
+        law = NegativeBinomial(8.0, mean=self.mean)
         return [
-            *_uniform(train, [Geometric(mean=self.mean), law]),
-            Arm("ours, (0.85, 1.25), shape 8", (Stage(train, law, Band(0.85, 1.25)),)),
-            Arm("paper's GP, (0.75, 2), shape 8", (Stage(train, law, Band(0.75, 2), GaussianProcess.paper(), L2()),)),
+            *_uniform(train, [Geometric(mean=self.mean), law], self.epsilon),
+            _calibrated("ours, (0.85, 1.25), shape 8", Stage(train, law, Band(0.85, 1.25)), self.epsilon),
+            _calibrated(
+                "paper's GP, (0.75, 2), shape 8",
+                Stage(train, law, Band(0.75, 2), GaussianProcess.paper(), L2()),
+                self.epsilon,
+            ),
         ]
 
 
 @dataclass(frozen=True)
 class Staged:
-    """Uniform searches and one in two stages, with the same expected compute."""
+    """Uniform searches and one in two stages, with the same expected compute, in full runs."""
 
     epsilon: float = 4.25
-    uniform: tuple[Law, ...] = (Geometric(mean=10.0), NegativeBinomial(8.0, mean=10.0))
-    first_runs: Law = NegativeBinomial(8.0, mean=30.0)  # noqa: RUF009 - a frozen value
-    first_steps: int = ONE_EPOCH
-    first_noise: float = 2.0
-    prior: PriorAround = PriorAround(spread=0.1, floor=0.1)  # noqa: RUF009
-    last_runs: Law = NegativeBinomial(8.0, mean=7.0)  # noqa: RUF009
-    full_steps: int = FULL_STEPS
+    compute: float = 10.0
+    design: dphypo.Design = dphypo.Design()  # noqa: RUF009 - a frozen value
+    epochs: float = EPOCHS
 
     def arms(self, records: int, batch: int) -> list[Arm]:
-        train = Training(records, self.full_steps, 1.0, batch)
-        cheap = Training(records, self.first_steps, self.first_noise, batch)
-        stages = (Stage(cheap, self.first_runs, prior=self.prior), Stage(train, self.last_runs))
-        return [*_uniform(train, self.uniform), Arm("stages", stages)]
+        train = Training(records=records, batch_size=batch, epochs=self.epochs)
+        laws: list[Law] = [
+            Geometric(mean=self.compute),
+            NegativeBinomial(8.0, mean=self.compute),
+            Poisson(self.compute),
+        ]
+        stages = self.design.stages(SPACE, train, compute=self.compute, epsilon=self.epsilon, delta=DELTA)
+        return [*_uniform(train, laws, self.epsilon), Arm("stages", tuple(stages))]
 
 
-def _uniform(train: Training, laws: Sequence[Law]) -> list[Arm]:
-    return [Arm(f"uniform, {_named(law)}", (Stage(train, law),)) for law in laws]
+def _calibrated(name: str, stage: Stage, epsilon: float) -> Arm:
+    """A search in one stage, with the noise at which it costs ε."""
+    train = stage.mechanism
+    assert isinstance(train, Training)
+    found = dphypo.calibrate(
+        lambda noise: train.at(noise_multiplier=noise).event, stage.runs, stage.band, epsilon=epsilon, delta=DELTA
+    )
+    return Arm(name, (replace(stage, mechanism=train.at(noise_multiplier=found.value)),))
+
+
+def _uniform(train: Training, laws: Sequence[Law], epsilon: float) -> list[Arm]:
+    return [_calibrated(f"uniform, {_named(law)}", Stage(train, law), epsilon) for law in laws]
 
 
 def _named(law: Law) -> str:

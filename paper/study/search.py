@@ -6,12 +6,12 @@ from dataclasses import dataclass
 from typing import Any
 
 from dphypo.accounting import Certificate
+from dphypo.design import Training
 from dphypo.entropy import Seeded
 from dphypo.journal import Trial
 from dphypo.mechanism import Outcome
 from dphypo.stages import StageTrial
 from paper.study.designs import Arm
-from paper.study.training import Training
 
 
 class Search:

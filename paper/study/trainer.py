@@ -2,18 +2,22 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 import numpy as np
 import torch
 
+from dphypo.design import Training
 from dphypo.mechanism import Outcome
 from paper.data import Images
+from paper.points import Floats
 from paper.study.search import Run
 from paper.train.landscape import gradients_for
 from paper.train.run import Data, Settings, right, train
 
 SCORE_NOISE = 0.02  # deviation of what is added to a score, as a private score would have; as in the simulations
+
+Row = tuple[float, float, float]  # learning rate, clipping norm, noise multiplier
 
 
 class Trainer:
@@ -31,23 +35,31 @@ class Trainer:
         self._gradients = gradients_for(self._scored)
         self._seed = seed
 
-    @torch.no_grad()
     def __call__(self, runs: Sequence[Run], size: int, number: int) -> list[Outcome]:
-        """The outcomes of ``runs``, trained among ``size`` models: the last one is repeated."""
-        rows = np.array([self._row(run) for run in runs])
-        rows = np.concatenate([rows, np.repeat(rows[-1:], size - len(rows), axis=0)])
-        one = runs[0].training
-        settings = Settings(rows[:, 0], rows[:, 1], rows[:, 2], one.steps, one.batch)
-        models, _ = train(self._scored, settings, self._seed + number, gradients=self._gradients)
-        shown, other = (
-            right(part, models, self._gradients) / len(part.test) for part in (self._scored, self._held_out)
-        )
+        """The outcomes of ``runs``, trained among ``size`` models."""
+        shown, other = self._accuracies([self._row(run) for run in runs], runs[0].training, size, number)
         return [
             Outcome({"held_out": float(other[n])}, float(shown[n]) + _score_noise(run.trial.seed))
             for n, run in enumerate(runs)
         ]
 
-    def _row(self, run: Run) -> tuple[float, float, float]:
+    def held_out(self, params: Mapping[str, float], training: Training, size: int, number: int) -> list[float]:
+        """Accuracies of ``size`` models of the same hyperparameters on the half that no run is scored on."""
+        row = params["learning_rate"], params["clip"], training.noise_multiplier
+        return [float(accuracy) for accuracy in self._accuracies([row] * size, training, size, number)[1]]
+
+    @torch.no_grad()
+    def _accuracies(self, given: Sequence[Row], training: Training, size: int, number: int) -> tuple[Floats, Floats]:
+        """On both halves. The last of the given rows is repeated to make up ``size`` models."""
+        rows = np.array([*given, *[given[-1]] * (size - len(given))])
+        settings = Settings(rows[:, 0], rows[:, 1], rows[:, 2], training.steps, training.batch_size)
+        models, _ = train(self._scored, settings, self._seed + number, gradients=self._gradients)
+        shown, other = (
+            right(part, models, self._gradients) / len(part.test) for part in (self._scored, self._held_out)
+        )
+        return shown, other
+
+    def _row(self, run: Run) -> Row:
         params = run.trial.params
         return params["learning_rate"], params["clip"], run.training.noise_multiplier
 
