@@ -1,13 +1,15 @@
-"""What an adaptive search with a random number of runs releases, in expectation: by simulation."""
+"""What a search with a random number of runs releases, in expectation: by simulation."""
 
 from __future__ import annotations
+
+from collections.abc import Sequence
 
 import numpy as np
 import numpy.typing as npt
 
 from dphypo.runs import Law
 from paper.points import Floats
-from paper.simulate import Method, paths
+from paper.simulate import Lengths, Method, paths
 from paper.worlds import World
 
 
@@ -22,27 +24,32 @@ def drawn(runs: Law, uniforms: Floats) -> npt.NDArray[np.intp]:
     return np.asarray(np.searchsorted(np.cumsum(masses(runs)), uniforms) + 1)
 
 
-def simulated(world: World, method: Method, runs: Law, count: int, seed: int) -> dict[str, float]:
-    """Mean actual score of what a search releases, and half its 95 % interval.
+def averaged(parts: Sequence[Floats], lengths: Lengths, runs: Law) -> tuple[float, float]:
+    """E[score] = Σ_t P[T = t] E[score after t runs] and half its 95 % interval, from what :func:`paths` gives.
 
-    E[score] = Σ_t P[T = t] E[score after t runs]. The lengths of the ``count`` simulated searches are spread evenly
-    over the law of T, and each search counts at every t up to its own length, not only at its end: with a geometric T
-    the interval is a half to a quarter of what the ends alone give. T beyond the longest search counts as its length.
+    Each search counts at every t up to its own length, not only at its end; lengths must not depend on scores. With a
+    geometric T the interval is a half to a quarter of what the ends alone give. T beyond the longest search counts as
+    its length.
     """
-    lengths = drawn(runs, (np.random.default_rng([seed, 7]).permutation(count) + 0.5) / count)
-    longest = int(lengths.max())
-    weight = masses(runs)
+    longest, weight = int(lengths.max()), masses(runs)
     weight = np.append(weight[: longest - 1], weight[longest - 1 :].sum())
+    weight = np.pad(weight, (0, longest - len(weight)))
     reaching = (lengths[:, None] > np.arange(longest)).sum(axis=0)
-    parts = [found for _, found in paths(world, method, lengths, seed)]
     total = np.zeros(longest)
     for part in parts:
         total[: part.shape[1]] += np.nansum(part, axis=0)
-    mean = total / reaching
-    error = 0.0
+    mean, squares = total / reaching, 0.0
     for part in parts:
         here = part.shape[1]
-        share = np.nansum((part - mean[:here]) * (weight / reaching)[:here], axis=1)
-        error += float(np.square(share).sum())
-    half = 1.96 * (error * count / (count - 1)) ** 0.5
-    return {"mean": round(float(weight @ mean), 5), "half": round(half, 5)}
+        squares += float(np.square(np.nansum((part - mean[:here]) * (weight / reaching)[:here], axis=1)).sum())
+    return float(weight @ mean), 1.96 * (squares * len(lengths) / (len(lengths) - 1)) ** 0.5
+
+
+def simulated(world: World, method: Method, runs: Law, count: int, seed: int) -> dict[str, float]:
+    """Mean actual score of what a search releases, and half its 95 % interval.
+
+    The lengths of the ``count`` simulated searches are spread evenly over the law of T; :func:`averaged` does the rest.
+    """
+    lengths = drawn(runs, (np.random.default_rng([seed, 7]).permutation(count) + 0.5) / count)
+    mean, half = averaged([found for _, found in paths(world, method, lengths, seed)], lengths, runs)
+    return {"mean": round(mean, 5), "half": round(half, 5)}

@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
+from dataclasses import dataclass, replace
 
 import numpy as np
 import numpy.typing as npt
 
 from dphypo.band import L2, Band, Greedy
+from dphypo.runs import Geometric
 from dphypo.samplers import GaussianProcess
 from paper import worlds
+from paper.adaptive import averaged
 from paper.points import Floats
 from paper.simulate import Method, paths
 from paper.worlds import World
@@ -56,14 +58,29 @@ def lengths(uniforms: Floats, gamma: float) -> npt.NDArray[np.intp]:
     return np.asarray(np.maximum(np.ceil(np.log1p(-uniforms) / np.log1p(-gamma)), 1), dtype=np.intp)
 
 
-def by_gamma(world: World, method: Method, runs: int, seed: int) -> Floats:
-    """Actual scores (runs, gammas) of what searches with geometric T release; one path serves all γ."""
+@dataclass(frozen=True)
+class Row:
+    """A row of a table, a column for each γ: what searches release, and all their runs counted.
+
+    ``ends`` are the actual scores (searches, gammas), one search a cell, as in the paper. ``mean`` and ``half`` are of
+    the same expectations by :func:`~paper.adaptive.averaged`.
+    """
+
+    ends: Floats
+    mean: Floats
+    half: Floats
+
+
+def by_gamma(world: World, method: Method, runs: int, seed: int) -> Row:
+    """Searches with geometric T; one path serves all γ."""
     uniforms = np.random.default_rng([seed, 999]).random(runs)
     ends = np.stack([lengths(uniforms, gamma) for gamma in GAMMAS], axis=1)
-    result = np.empty((runs, len(GAMMAS)))
-    for index, found in paths(world, method, ends.max(axis=1), seed):
+    result, parts, longest = np.empty((runs, len(GAMMAS))), [], ends.max(axis=1)
+    for index, found in paths(world, method, longest, seed):
         result[index] = np.take_along_axis(found, ends[index] - 1, axis=1)
-    return result
+        parts.append(found)
+    whole = np.array([averaged(parts, longest, Geometric(gamma=gamma)) for gamma in GAMMAS])
+    return Row(result, whole[:, 0], whole[:, 1])
 
 
 def by_length(world: World, method: Method, runs: int, longest: int, seed: int) -> Floats:
@@ -80,11 +97,12 @@ def interval(values: Floats) -> dict[str, list[float]]:
     return {"mean": np.round(values.mean(axis=0), 6).tolist(), "half": np.round(half, 6).tolist()}
 
 
-def mnist_column(noise_multiplier: float, method: Method, runs: int, seed: int) -> Floats:
+def mnist_row(noise_multiplier: float, method: Method, runs: int, seed: int) -> Row:
     """One row of Table 1."""
     return by_gamma(worlds.mnist(noise_multiplier), method, runs, seed)
 
 
-def federated_column(method: Method, runs: int, seed: int) -> Floats:
+def federated_row(method: Method, runs: int, seed: int) -> Row:
     """One row of Table 2: losses."""
-    return -by_gamma(worlds.federated(), method, runs, seed)
+    found = by_gamma(worlds.federated(), method, runs, seed)
+    return Row(-found.ends, -found.mean, found.half)

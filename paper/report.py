@@ -44,10 +44,14 @@ def _by_gamma(result: dict[str, Any], digits: int) -> str:
             [name, *(f"{m:.{digits}f} ± {h:.{digits}f}" for m, h in zip(row["mean"], row["half"], strict=True))]
         )
     rows.append(["Uniform, exact", *(f"{value:.{digits}f}" for value in result["Uniform, exact"])])
-    for name, row in result["less Uniform"].items():
-        pairs = zip(row["mean"], row["half"], strict=True)
-        rows.append([f"{name} − Uniform", *(f"{m:+.{digits}f} ± {h:.{digits}f}" for m, h in pairs)])
+    for key, words in _COMPARISONS.items():
+        for name, row in result[key].items():
+            pairs = zip(row["mean"], row["half"], strict=True)
+            rows.append([f"{name} − Uniform{words}", *(f"{m:+.{digits}f} ± {h:.{digits}f}" for m, h in pairs)])
     return markdown(header, rows)
+
+
+_COMPARISONS = {"less Uniform": "", "less Uniform, all runs counted": ", all runs counted"}
 
 
 def _table1(result: dict[str, Any]) -> str:
@@ -64,14 +68,15 @@ def _table1(result: dict[str, Any]) -> str:
 
 
 def _signs(result: dict[str, Any], better: float = 1.0) -> str:
-    parts = []
-    for name, row in result["less Uniform"].items():
-        mean, half = better * np.array(row["mean"]), np.array(row["half"])
-        parts.append(
-            f"{name}: better at {int((mean > half).sum())}, worse at {int((mean < -half).sum())} and undecided at "
-            f"{int((np.abs(mean) <= half).sum())} of {len(mean)} values of γ"
-        )
-    return "Against Uniform, by 95 % intervals: " + "; ".join(parts) + "."
+    texts = []
+    for key, words in _COMPARISONS.items():
+        parts = []
+        for name, row in result[key].items():
+            mean, half = better * np.array(row["mean"]), np.array(row["half"])
+            counts = [int(which.sum()) for which in (mean > half, mean < -half, np.abs(mean) <= half)]
+            parts.append(f"{name} " + ", ".join(map(str, counts)))
+        texts.append(f"Better, worse and undecided values of γ{words}: " + "; ".join(parts) + ".")
+    return "Against Uniform's exact value, by 95 % intervals. " + " ".join(texts)
 
 
 def _table2(result: dict[str, Any]) -> str:
@@ -131,7 +136,7 @@ def _equal(result: dict[str, Any]) -> str:
         leader = max((row["GP"], row["ours"]), key=lambda found: sign * found["mean"])
         better["more"][0 if sign * (more["mean"] - leader["mean"]) > leader["half"] else 1] += 1
         rows.append(
-            [row["task"], row["arm"] if row["arm"] != "GP" else "", row["bound"], row["gamma"],
+            [row["task"], row["arm"] if row["arm"] != "GP" else "(0.75, 2)", row["bound"], row["gamma"],
              f"{row['epsilon']:.2f}", f"{row['epsilon of the paper' + chr(39) + 's adaptive arm']:.2f}",
              row["adaptive noise"], f"{row['Uniform']:.4f}",
              *(f"{row[n]['mean']:.4f} ± {row[n]['half']:.4f}" for n in ("GP", "ours")),
