@@ -62,8 +62,8 @@ def test_a_score_that_costs_too_much_in_many_cheap_runs_is_named() -> None:
 
 def test_too_little_compute_is_refused() -> None:
     with pytest.raises(ValueError, match=r"makes 0\.9 runs of length 0\.5 in the first stage"):
-        Design(fraction=0.5).stages(SPACE, TRAIN, compute=1.5, epsilon=1.0, delta=DELTA)
-    with pytest.raises(ValueError, match=r"the first stage leaves 0\.98 full runs"):
+        Design(fraction=0.5, compute_share=0.3).stages(SPACE, TRAIN, compute=1.5, epsilon=1.0, delta=DELTA)
+    with pytest.raises(ValueError, match=r"the first stage leaves 0\.7 full runs"):
         Design().stages(SPACE, TRAIN, compute=1.4, epsilon=1.0, delta=DELTA)
 
 

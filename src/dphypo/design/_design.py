@@ -35,20 +35,20 @@ class Design:
 
     >>> from dphypo import Space
     >>> from dphypo.design import Training
-    >>> train = Training(records=60_000, batch_size=600, epochs=1)
+    >>> train = Training(records=20_000, batch_size=2_000, epochs=1)
     >>> space = Space({"lr": [0.1, 1.0]})
     >>> first, last = Design().stages(space, train, compute=10, epsilon=2.0, delta=1e-5)
     >>> first.runs, last.runs
-    (NegativeBinomial(shape=8, mean=30), NegativeBinomial(shape=8, mean=7))
+    (NegativeBinomial(shape=8, mean=50), NegativeBinomial(shape=8, mean=5))
     >>> first.mechanism.steps, last.mechanism.steps
-    (10, 100)
+    (1, 10)
     """
 
     fraction: float = 0.1
-    compute_share: float = 0.3
-    split: float = 0.2
+    compute_share: float = 0.5
+    split: float = 0.1
     spread: Spread = 0.05
-    floor: float = 0.1
+    floor: float = 0.05
     shape: float = 8.0
 
     def __post_init__(self) -> None:
