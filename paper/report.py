@@ -157,7 +157,7 @@ def _equal(result: dict[str, Any]) -> str:
 
 
 def _frontier(result: dict[str, Any]) -> str:
-    texts = []
+    texts = ["![regions](results/regions.png)"]
     for task, kind in result["scores"].items():
         here = [row for row in result["rows"] if row["task"] == task]
         sign = -1 if kind == "loss" else 1
@@ -179,25 +179,31 @@ def _pairs(rows: list[dict[str, Any]]) -> list[tuple[float, int]]:
     return sorted({(row["epsilon"], row["mean runs"]) for row in rows})
 
 
-def _wins(rows: list[dict[str, Any]], sign: int) -> str:
-    counts = {"adaptive": 0, "uniform": 0, "undecided": 0}
-    where = []
+def gains(rows: list[dict[str, Any]], sign: int) -> dict[tuple[float, int], tuple[float, float]]:
+    """By ε and compute: the best adaptive search less the best uniform one, and half the 95 % interval of the former.
+
+    Uniform searches are exact.
+    """
+    result = {}
     for epsilon, mean in _pairs(rows):
         cell = [r for r in rows if r["epsilon"] == epsilon and r["mean runs"] == mean and r["noise multiplier"]]
         plain = [r for r in cell if r["search"].startswith("uniform")]
         moved = [r for r in cell if not r["search"].startswith("uniform")]
-        if not plain or not moved:
-            continue
-        best = max(moved, key=lambda r: sign * r["mean"])
-        gain = sign * best["mean"] - max(sign * r["mean"] for r in plain)
-        verdict = "adaptive" if gain > best["half"] else "uniform" if gain < -best["half"] else "undecided"
-        counts[verdict] += 1
-        if verdict == "adaptive":
-            where.append(f"ε = {epsilon:g} at {mean} runs ({gain:.3f})")
-    text = f"Of {sum(counts.values())} pairs of ε and compute, the best adaptive search wins {counts['adaptive']}, "
-    text += f"the best uniform one {counts['uniform']}, and {counts['undecided']} are undecided by 95 % intervals "
-    text += "(of so many comparisons one or two come out by chance)."
-    return text + (f" Adaptivity wins at {', '.join(where)}." if where else "")
+        if plain and moved:
+            best = max(moved, key=lambda r: sign * r["mean"])
+            result[epsilon, mean] = (sign * best["mean"] - max(sign * r["mean"] for r in plain), best["half"])
+    return result
+
+
+def _wins(rows: list[dict[str, Any]], sign: int) -> str:
+    found = gains(rows, sign)
+    won = {pair: gain for pair, (gain, half) in found.items() if gain > half}
+    lost = sum(gain < -half for gain, half in found.values())
+    text = f"Of {len(found)} pairs of ε and compute, the best adaptive search wins {len(won)}, the best uniform one "
+    text += f"{lost}, and {len(found) - len(won) - lost} are undecided by 95 % intervals (of so many comparisons one "
+    text += "or two come out by chance)."
+    where = [f"ε = {epsilon:g} with {mean} runs, by {gain:.3f}" for (epsilon, mean), gain in won.items()]
+    return text + (f" Adaptivity wins at {'; '.join(where)}." if where else "")
 
 
 def _rows_of(result: dict[str, Any]) -> str:
@@ -235,7 +241,15 @@ _TEXT = Path(__file__).parent / "RESULTS.in.md"
 def write() -> None:
     """The figures, and the page: the text of RESULTS.in.md with each {{result}} filled in."""
     figures.figure1(load("figure1"), FOLDER)
-    figures.frontier(load("frontier"), FOLDER)
+    frontier = load("frontier")
+    figures.frontier(frontier, FOLDER)
+    figures.regions(
+        {
+            task: gains([row for row in frontier["rows"] if row["task"] == task], -1 if kind == "loss" else 1)
+            for task, kind in frontier["scores"].items()
+        },
+        FOLDER,
+    )
     figures.landscapes(_panels(), FOLDER)
     page = _TEXT.read_text()
     for name in SECTIONS:
@@ -243,18 +257,12 @@ def write() -> None:
     PAGE.write_text(page)
 
 
-def _panels() -> dict[str, tuple[Any, tuple[str, str]]]:
-    def square(values: Any, grid: points.Grid) -> Any:
-        return np.asarray(values).reshape(len(grid.first), len(grid.second))
-
-    axes = ("learning rate", "clipping norm")
+def _panels() -> dict[str, figures.Panel]:
+    coarse = worlds.trained(("cifar-coarse",), 1954).mean(0.65)
+    losses = worlds.federated_losses().mean(axis=0)
     return {
-        "MNIST, σ = 0.71": (square(worlds.mnist(0.71).mean, points.MNIST), axes),
-        "CIFAR-10, fitted, σ = 0.65": (square(worlds.cifar(0.65).mean, points.CIFAR), axes),
-        "CIFAR-10, trained, σ = 0.65": (
-            square(worlds.trained(("cifar-coarse",), 1954).mean(0.65), points.CIFAR_COARSE), axes,
-        ),
-        "federated, trained (loss)": (
-            square(worlds.federated_losses().mean(axis=0), points.FEDERATED), ("server rate", "client rate"),
-        ),
-    }  # fmt: skip
+        "MNIST, σ = 0.71": figures.Panel(worlds.mnist(0.71).mean, points.MNIST),
+        "CIFAR-10, fitted, σ = 0.65": figures.Panel(worlds.cifar(0.65).mean, points.CIFAR),
+        "CIFAR-10, trained, σ = 0.65": figures.Panel(coarse, points.CIFAR_COARSE),
+        "federated, trained (loss)": figures.Panel(losses, points.FEDERATED, ("server rate", "client rate"), loss=True),
+    }
