@@ -36,6 +36,13 @@ def test_interpolation_is_exact_for_a_quadratic_in_log_noise() -> None:
         assert landscape.mean(1.0, level) == pytest.approx(truth(level), abs=1e-9)
 
 
+@pytest.mark.parametrize("levels", [[1.0], [0.1, 10.0], [0.1, 1.0, 10.0], [0.01, 0.1, 1.0, 10.0, 11.0]])
+def test_a_few_levels_far_apart_will_do(levels: list[float]) -> None:
+    landscape = Landscape((2,), {1.0: {level: [0.0, 5.0] for level in levels}}, 0.1)
+    for level in np.geomspace(levels[0], levels[-1], 7):
+        assert landscape.mean(1.0, float(level)) == pytest.approx([0.0, 5.0], abs=1e-9)
+
+
 def test_levels_trained_more_often_count_more() -> None:
     levels = dict(zip([0.9, 1.0, 1.1, 1.2, 1.3], [0.0, 1.0, 0.0, 0.0, 0.0], strict=True))
     scores = {1.0: {level: [value] for level, value in levels.items()}}

@@ -28,6 +28,7 @@ if TYPE_CHECKING:
     from dphypo.band import Mixed as Mixed
     from dphypo.design import Design as Design
     from dphypo.design import Landscape as Landscape
+    from dphypo.design import choose_design as choose_design
     from dphypo.mechanism import Outcome as Outcome
     from dphypo.mechanism import mechanism as mechanism
     from dphypo.release import Release as Release
@@ -67,6 +68,7 @@ _HOMES = {
     "Mixed": "dphypo.band",
     "Design": "dphypo.design",
     "Landscape": "dphypo.design",
+    "choose_design": "dphypo.design",
     "Outcome": "dphypo.mechanism",
     "mechanism": "dphypo.mechanism",
     "Release": "dphypo.release",

@@ -1,5 +1,8 @@
 """Designs of a search in stages: public numbers, and a way to choose them on a public proxy at no cost."""
 
+from dphypo.design._choice import Choice as Choice
+from dphypo.design._choice import Row as Row
+from dphypo.design._choose import choose_design as choose_design
 from dphypo.design._design import Design as Design
 from dphypo.design._expected import winners as winners
 from dphypo.design._expected import winners_of_stages as winners_of_stages

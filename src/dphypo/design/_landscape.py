@@ -110,9 +110,9 @@ class Landscape:
     def mean(self, fraction: float, noise_multiplier: float) -> Floats | None:
         """The mean score of each cell at any noise multiplier: a local quadratic in log σ through what was trained.
 
-        Trainings are weighted by exp(−(log σ − log σ′)²/2w²), w = 0.25, times their number of repetitions, so that
-        levels trained once are no noisier, and their best cell no luckier, than others. None for a σ that lies more
-        than 5 % outside the trained ones.
+        Trainings are weighted by exp(−(log σ − log σ′)²/2w²) times their number of repetitions, so that levels trained
+        once are no noisier, and their best cell no luckier, than others; w = 0.25, or more where levels are far apart.
+        None for a σ that lies more than 5 % outside the trained ones.
         """
         if fraction not in self.scores:
             known = ", ".join(f"{one:g}" for one in self.fractions)
@@ -122,8 +122,10 @@ class Landscape:
             return None
         counts = self.repetitions.get(fraction, {})
         distance = np.log(levels / noise_multiplier)
-        weight = np.sqrt([counts.get(float(level), 1) for level in levels]) * np.exp(-0.25 * (distance / _WIDTH) ** 2)
-        design = np.stack([np.ones_like(distance), distance, distance**2], axis=1) * weight[:, None]
+        degree = min(2, len(levels) - 1)
+        width = max(_WIDTH, float(np.sort(abs(distance))[degree]) / 3.0)  # the levels that a quadratic needs must count
+        weight = np.sqrt([counts.get(float(level), 1) for level in levels]) * np.exp(-0.25 * (distance / width) ** 2)
+        design = distance[:, None] ** np.arange(degree + 1) * weight[:, None]
         fitted = np.linalg.lstsq(design, values * weight[:, None], rcond=None)[0][0]
         return np.asarray(np.clip(fitted, *self.limits))
 

@@ -1,0 +1,140 @@
+"""The choice of a design: calibrated nearly right, stages where cheap runs inform, uniform where they mislead."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import dp_accounting as dp
+import numpy as np
+import pytest
+
+import dphypo
+from dphypo.accounting import account
+from dphypo.design import Design, Landscape, Training, winners, winners_of_stages
+from dphypo.design._choose import grid
+from dphypo.design._costs import Costs
+from dphypo.runs import Geometric, NegativeBinomial
+
+DELTA = 1e-5
+SPACE = dphypo.Space({"lr": [0.1, 1.0]})
+TRAIN = Training(records=10_000, batch_size=500, epochs=5)
+LEVELS = (0.2, 1.0, 5.0, 25.0)
+WHERE = np.linspace(0, 1, 40)
+
+
+def peak(centre: float) -> np.ndarray:
+    return np.exp(-0.5 * ((WHERE - centre) / 0.06) ** 2)
+
+
+def landscape(cheap: np.ndarray) -> Landscape:
+    scores = {0.1: dict.fromkeys(LEVELS, cheap), 1.0: dict.fromkeys(LEVELS, peak(0.3))}
+    return Landscape((40,), scores, 0.05, name="toy")
+
+
+DESIGNS = [Design(split=split, spread=spread) for split in (0.1, 0.3) for spread in (0.05, 0.1)]
+
+
+def choose(proxy: Landscape) -> dphypo.design.Choice:
+    return dphypo.choose_design(SPACE, TRAIN, compute=8, epsilon=2, delta=DELTA, proxy=proxy, designs=DESIGNS)
+
+
+def test_where_cheap_runs_inform_stages_are_chosen() -> None:
+    found = choose(landscape(peak(0.3)))
+    assert found.pays
+    assert found.expected > found.uniform.expected + 0.1
+    assert found.design in DESIGNS
+    assert "Stages pay on this proxy: 0." in str(found)
+    assert str(found.design) in str(found)
+    assert len(found.table) == 4 + 3
+    assert found.table[0].expected == found.expected
+    first, last = found.staged[0].laws
+    assert 0.1 * first.mean + last.mean == pytest.approx(8)
+
+
+def test_where_cheap_runs_mislead_stages_do_not_pay() -> None:
+    found = choose(landscape(peak(0.8)))
+    assert not found.pays
+    assert "Stages do not pay on this proxy: the best uniform search" in str(found)
+    assert found.table[0] == found.uniform
+
+
+def test_what_is_judged_is_what_would_be_run() -> None:
+    """The chosen design, calibrated exactly, reaches what the table says, up to the approximate noise."""
+    scores = {
+        fraction: {level: peak(0.3) * fraction**0.2 / (1 + 0.3 * level) for level in np.geomspace(0.2, 25, 20)}
+        for fraction in (0.1, 1.0)
+    }
+    proxy = Landscape((40,), scores, 0.05)
+    found = choose(proxy)
+    first, last = found.design.stages(SPACE, TRAIN, compute=8, epsilon=2, delta=DELTA)
+    sigmas = [stage.mechanism.noise_multiplier for stage in (first, last)]
+    assert sigmas == pytest.approx(found.staged[0].noise_multipliers, rel=0.02)
+    cheap, full = proxy.mean(0.1, sigmas[0]), proxy.mean(1.0, sigmas[1])
+    assert cheap is not None
+    assert full is not None
+    around = proxy.priors(float(found.design.spread), found.design.floor)  # type: ignore[arg-type]
+    exact = winners_of_stages([cheap, full], [first.runs, last.runs], [around], 0.05) @ full
+    assert found.expected == pytest.approx(exact, rel=0.02)
+    law = NegativeBinomial(8, mean=8)
+    sigma = dphypo.calibrate(lambda s: TRAIN.at(noise_multiplier=s).event, law, epsilon=2, delta=DELTA).value
+    means = proxy.mean(1.0, sigma)
+    assert means is not None
+    (row,) = [row for row in found.uniform_searches if row.laws == (law,)]
+    assert row.expected == pytest.approx(
+        float(winners(np.full((1, 40), 1 / 40), means, 0.05, law)[0] @ means), rel=0.02
+    )
+
+
+def test_the_approximate_noise_is_near() -> None:
+    costs = Costs(SPACE, lambda fraction: TRAIN.at(fraction=fraction), DELTA)
+    for law, epsilon in ((Geometric(mean=10), 1.0), (NegativeBinomial(8, mean=100), 0.3)):
+        sigma = costs.alone(0.1, law, epsilon)
+        assert sigma is not None
+        event = TRAIN.at(fraction=0.1, noise_multiplier=sigma).event
+        assert account(event, law).epsilon(DELTA) == pytest.approx(epsilon, rel=0.02)
+    assert costs.alone(0.1, Geometric(mean=10), 1e-6) is None
+    assert costs.alone(0.1, Geometric(mean=10), 1e6) is None
+
+
+def test_a_costly_score_makes_a_design_impossible_and_a_cheap_run_of_ones_own_helps() -> None:
+    class Scored(Training):
+        score_noise = 20.0
+
+        @property
+        def score_event(self) -> dp.DpEvent:
+            return dp.GaussianDpEvent(self.score_noise)
+
+    class Careful(Scored):
+        score_noise = 300.0
+
+    full = Scored(records=10_000, batch_size=500, epochs=5)
+    arguments = {"compute": 8, "epsilon": 2, "delta": DELTA, "proxy": landscape(peak(0.3)), "designs": DESIGNS[:1]}
+    with pytest.raises(ValueError, match="the proxy does not tell"):
+        dphypo.choose_design(SPACE, full, **arguments)
+    careful = Careful(records=10_000, batch_size=500, epochs=5)
+    found = dphypo.choose_design(SPACE, full, **arguments, cheap=lambda fraction: careful.at(fraction=fraction))
+    assert found.pays
+
+
+def test_the_grid_keeps_to_the_proxy_and_the_compute() -> None:
+    proxy = Landscape.load("mnist")
+    designs = list(grid(proxy, 10))
+    assert designs[0] == Design()
+    assert {design.fraction for design in designs} == {0.01, 0.03, 0.1, 0.3}
+    assert len({replace(design, spread=0.1, floor=0.1) for design in designs}) < 60
+    assert {design.fraction for design in grid(proxy, 1.3)} == {0.01, 0.03}
+    assert list(grid(landscape(peak(0.3)), 1.1)) == []
+
+
+def test_refusals() -> None:
+    toy = landscape(peak(0.3))
+    narrow = Landscape((40,), {fraction: {0.01: peak(0.3)} for fraction in (0.1, 1.0)}, 0.05, name="narrow")
+    arguments = {"compute": 8, "epsilon": 2, "delta": DELTA}
+    with pytest.raises(ValueError, match=r"full runs need noise multipliers of .*narrow has scores at 0\.01 to 0\.01"):
+        dphypo.choose_design(SPACE, TRAIN, **arguments, proxy=narrow, designs=DESIGNS)
+    with pytest.raises(ValueError, match=r"no design fits compute = 1\.1"):
+        dphypo.choose_design(SPACE, TRAIN, **{**arguments, "compute": 1.1}, proxy=toy)
+    with pytest.raises(ValueError, match="one number for all"):
+        dphypo.choose_design(SPACE, TRAIN, **arguments, proxy=toy, designs=[Design(spread={"lr": 0.1})])
+    with pytest.raises(ValueError, match="fraction"):
+        dphypo.choose_design(SPACE, TRAIN, **arguments, proxy=toy, designs=[Design(fraction=0.2)])
