@@ -18,6 +18,8 @@ MAKERS = {
     "budgets": ("budgets", "table"),
     "equal": ("equal", "comparison"),
     "frontier": ("frontier", "frontier"),
+    "design": ("staged_design", "table"),
+    "staged": ("staged", "table"),
     "fits": ("fits", "comparison"),
     "validation": ("validate", "validation"),
     "speed": ("speed", "ratios"),
