@@ -165,3 +165,21 @@ def test_json_has_no_infinity_that_json_does_not_have():
 
     found = json.loads(result.stdout, parse_constant=refuse)
     assert "inf" in found["bounds"].values()
+
+
+DESIGN = ["--records", "2000", "--batch-size", "200", "--epochs", "1", "--epsilon", "8", "--compute", "1.3"]
+
+
+def test_design_says_whether_stages_pay():
+    result = invoke("design", *DESIGN, "--proxy", "cifar10", "--json")  # so little compute leaves few designs
+    assert result.exit_code == 0, result.output
+    found = json.loads(result.stdout)
+    assert set(found) == {"proxy", "compute", "epsilon", "delta", "pays", "stages", "uniform", "table"}
+    assert found["stages"]["design"]["fraction"] < 1
+    assert found["uniform"]["design"] is None
+
+
+def test_design_refuses_an_unknown_proxy():
+    result = invoke("design", *DESIGN, "--proxy", "imagenet")
+    assert result.exit_code != 0
+    assert "mnist, cifar10, federated" in str(result.exception)

@@ -13,7 +13,7 @@ from dphypo.accounting import account
 from dphypo.design import Design, Landscape, Training, winners, winners_of_stages
 from dphypo.design._choose import grid
 from dphypo.design._costs import Costs
-from dphypo.runs import Geometric, NegativeBinomial
+from dphypo.runs import Geometric, NegativeBinomial, Poisson
 
 DELTA = 1e-5
 SPACE = dphypo.Space({"lr": [0.1, 1.0]})
@@ -45,6 +45,8 @@ def test_where_cheap_runs_inform_stages_are_chosen() -> None:
     assert found.design in DESIGNS
     assert "Stages pay on this proxy: 0." in str(found)
     assert str(found.design) in str(found)
+    assert "uniform, Poisson(mean=8)" in str(found)
+    assert found.to_dict()["stages"] == found.staged[0].to_dict()
     assert len(found.table) == 4 + 3
     assert found.table[0].expected == found.expected
     first, last = found.staged[0].laws
@@ -56,6 +58,8 @@ def test_where_cheap_runs_mislead_stages_do_not_pay() -> None:
     assert not found.pays
     assert "Stages do not pay on this proxy: the best uniform search" in str(found)
     assert found.table[0] == found.uniform
+    rare = replace(found, uniform_searches=(replace(found.uniform, laws=(Poisson(1.0),)),))
+    assert "uniform, Poisson(mean=1) given T > 0 (63%)" in str(rare)
 
 
 def test_what_is_judged_is_what_would_be_run() -> None:

@@ -41,7 +41,7 @@ def test_from_optuna(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixt
 
 
 def test_stages(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
-    small = ["--folder", tmp_path, "--epochs", 1, "--cheap-runs", 2, "--full-runs", 2]
+    small = ["--folder", tmp_path, "--epochs", 1, "--compute", 2.5]
     shown = []
     for _ in range(2):
         run("stages.py", *small, monkeypatch=monkeypatch)

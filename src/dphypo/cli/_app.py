@@ -1,4 +1,4 @@
-"""The three commands."""
+"""The commands."""
 
 from __future__ import annotations
 
@@ -88,6 +88,27 @@ def calibrate(
     found = calibrate_noise(make_event, law, o.band_of(band), epsilon=epsilon, delta=delta)
     summary = {"noise_multiplier": found.noise_multiplier, **_summary(found.guarantee, delta)}
     _show(summary, as_json, f"noise for a total of ε = {epsilon:g} at δ = {delta:g}")
+
+
+@app.command()
+def design(
+    records: Annotated[int, typer.Option(help="Number of private records, as a public constant.")],
+    batch_size: Annotated[int, typer.Option(help="Expected size of a batch.")],
+    epochs: Annotated[float, typer.Option(help="Epochs of a full run.")],
+    compute: Annotated[float, typer.Option(help="Expected compute of the search, in full runs.")],
+    epsilon: Annotated[float, typer.Option(help="Total ε of the search.")],
+    delta: o.Delta = 1e-5,
+    proxy: Annotated[str, typer.Option(help="The public landscape: mnist, cifar10 or federated.")] = "mnist",
+    as_json: o.AsJson = False,
+) -> None:
+    """Whether a cheap first stage pays, and which: designs judged on a public proxy. Takes about a minute."""
+    from dphypo.design import Training, choose_design
+    from dphypo.space import Space
+
+    train = Training(records=records, batch_size=batch_size, epochs=epochs)
+    space = Space({"any": [0.0, 1.0]})  # what a run costs does not depend on what is tuned
+    choice = choose_design(space, train, compute=compute, epsilon=epsilon, delta=delta, proxy=proxy)
+    print(json.dumps(choice.to_dict()) if as_json else choice)
 
 
 @app.command()

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field
+from typing import Any
 
 from dphypo.design._design import Design
 from dphypo.design._landscape import Landscape
@@ -25,6 +26,15 @@ class Row:
     noise_multipliers: tuple[float, ...]
     expected: float
 
+    def to_dict(self) -> dict[str, Any]:
+        """The row as JSON."""
+        return {
+            "design": None if self.design is None else asdict(self.design),
+            "runs": [law.to_dict() for law in self.laws],
+            "noise_multipliers": list(self.noise_multipliers),
+            "expected": self.expected,
+        }
+
 
 @dataclass(frozen=True)
 class Choice:
@@ -34,7 +44,7 @@ class Choice:
         landscape: the proxy.
         compute, epsilon, delta: of every search.
         staged: the designs, best first.
-        uniform_searches: uniform search with several laws of T, best first.
+        uniform_searches: uniform search with several laws of T, best first; given that there is a run.
         unknown: how many designs could not be judged: they cannot be paid for, or the proxy does not know their noise.
     """
 
@@ -73,12 +83,25 @@ class Choice:
         """Every search that was judged, best first."""
         return tuple(sorted((*self.staged, *self.uniform_searches), key=lambda row: -row.expected))
 
+    def to_dict(self) -> dict[str, Any]:
+        """The choice as JSON."""
+        return {
+            "proxy": self.landscape.name,
+            "compute": self.compute,
+            "epsilon": self.epsilon,
+            "delta": self.delta,
+            "pays": self.pays,
+            "stages": self.staged[0].to_dict(),
+            "uniform": self.uniform.to_dict(),
+            "table": [row.to_dict() for row in self.table],
+        }
+
     def __str__(self) -> str:
         rows = [("search", "mean runs", "noise multipliers", "expected score")]
         rows.append(("stages, the best design", *_cells(self.staged[0])))
         default = [row for row in self.staged[1:] if row.design == Design()]
         rows.extend(("stages, the default design", *_cells(row)) for row in default)
-        rows.extend((f"uniform, {row.laws[0]!r}", *_cells(row)) for row in self.uniform_searches)
+        rows.extend((_uniform(row.laws[0]), *_cells(row)) for row in self.uniform_searches)
         widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
         lines = ["  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip() for row in rows]
         head = (
@@ -101,3 +124,8 @@ def _cells(row: Row) -> tuple[str, str, str]:
     runs = " then ".join(f"{law.mean:.3g}" for law in row.laws)
     noise = " then ".join(f"{sigma:.2f}" for sigma in row.noise_multipliers)
     return runs, noise, f"{row.expected:.4f}"
+
+
+def _uniform(law: Law) -> str:
+    nothing = float(law.pgf(0.0))
+    return f"uniform, {law!r}" + (f" given T > 0 ({1 - nothing:.0%})" if nothing > 0.005 else "")
