@@ -49,7 +49,7 @@ def figure1(results: dict[str, Any], folder: Path) -> None:
         below.set(xlabel="T", ylim=(-0.05, 0.05) if sign == -1 else (-0.02, 0.02))
         below.set_ylabel(f"{'less' if sign == -1 else 'more'} {panel['score']} than Uniform")
         _plain(axis, (2, 5, 10, 20, 50, 100, *((200,) if panel["T"][-1] > 200 else ())))
-    _save(figure, folder, "figure1")
+    save(figure, folder, "figure1")
 
 
 def _plain(axis: Axes, places: Sequence[int]) -> None:
@@ -75,7 +75,7 @@ def frontier(results: dict[str, Any], folder: Path) -> None:
         axes[0, 0].legend(fontsize=7)
         for axis in axes[:, 0]:
             axis.set_ylabel(f"{kind} of what is released")
-        _save(figure, folder, f"frontier-{task.lower()}")
+        save(figure, folder, f"frontier-{task.lower()}")
 
 
 def _lines(axis: Axes, searches: list[str], rows: list[dict[str, Any]], along: str) -> None:
@@ -102,7 +102,7 @@ def regions(gains: dict[str, dict[tuple[float, int], tuple[float, float]]], fold
         axis.set_yticks(range(len(up)), [str(mean) for mean in up])
         axis.set(title=task, xlabel="ε (δ = 1e-5)", ylabel="mean number of runs")
     figure.suptitle("Best adaptive search against best uniform one: green better, pink worse, in brackets undecided")
-    _save(figure, folder, "regions")
+    save(figure, folder, "regions")
 
 
 @dataclass(frozen=True)
@@ -126,7 +126,7 @@ def landscapes(panels: dict[str, Panel], folder: Path) -> None:
         axis.set_yticks(*_few(panel.grid.first))
         axis.set_xticks(*_few(panel.grid.second))
         figure.colorbar(image, ax=axis, shrink=0.8)
-    _save(figure, folder, "landscapes")
+    save(figure, folder, "landscapes")
 
 
 def _few(values: Floats) -> tuple[list[int], list[str]]:
@@ -135,7 +135,7 @@ def _few(values: Floats) -> tuple[list[int], list[str]]:
     return places, [f"{float(f'{values[place]:.2g}'):g}" for place in places]
 
 
-def _save(figure: Figure, folder: Path, name: str) -> None:
+def save(figure: Figure, folder: Path, name: str) -> None:
     figure.savefig(folder / f"{name}.png", dpi=110)
     figure.savefig(folder / f"{name}.svg", metadata={"Date": None})
     plt.close(figure)

@@ -28,8 +28,8 @@ class Costs:
 
     Args:
         task: the task.
-        exact: whether ε is computed at the noise multiplier found, and that improved: it is then met to 1e-3, else
-            to one per cent.
+        exact: whether ε is computed at the noise multiplier found, and that improved, until it is met to about 1e-3;
+            else it is met to a few per cent.
     """
 
     task: StagedTask
@@ -95,9 +95,14 @@ def solved(cost: Callable[[float], float], levels: Floats, epsilon: float, exact
     if at(low) < epsilon:
         return None
     found = _between(known, epsilon)
-    if exact and found not in known:
+    for _ in range(3 if exact else 0):
+        if found in known:
+            break
         known[found] = cost(found)
+        near = abs(known[found] / epsilon - 1) < 0.005
         found = _between(known, epsilon)
+        if near:  # what is left is about the square of that
+            break
     return found
 
 

@@ -1,7 +1,7 @@
 """Which design of two stages to take when nothing is known of the task: a grid of them on all three tasks.
 
-By quadrature, so that designs differ by nothing but what they are; noise multipliers are interpolated to about one per
-cent of ε, alike for all.
+By quadrature, so that designs differ by nothing but what they are; ε is interpolated between noise multipliers and met
+to a few per cent, alike for all.
 """
 
 from __future__ import annotations
