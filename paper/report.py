@@ -74,7 +74,7 @@ def _signs(result: dict[str, Any], better: float = 1.0) -> str:
         for name, row in result[key].items():
             mean, half = better * np.array(row["mean"]), np.array(row["half"])
             counts = [int(which.sum()) for which in (mean > half, mean < -half, np.abs(mean) <= half)]
-            parts.append(f"{name} " + ", ".join(map(str, counts)))
+            parts.append(f"{name}: {counts[0]}, {counts[1]} and {counts[2]}")
         texts.append(f"Better, worse and undecided values of γ{words}: " + "; ".join(parts) + ".")
     return "Against Uniform's exact value, by 95 % intervals. " + " ".join(texts)
 
@@ -83,7 +83,7 @@ def _table2(result: dict[str, Any]) -> str:
     return (
         f"Means of {result['runs']} searches with 95 % intervals, and of the first 200, the paper's number. Its "
         "task is proprietary: its losses (in italics) are of another task, and only directions compare.\n\n"
-        + _by_gamma(result, 3)
+        + _by_gamma(result, 4)
         + "\n\n"
         + _signs(result, -1.0)
     )
