@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from paper.study.designs import Design
+    from paper.study.designs import Comparison
 
 Arguments = argparse.Namespace
 
@@ -109,7 +109,7 @@ def staged_study(a: Arguments) -> None:
     _compare(Staged(), a, "staged-study.json")
 
 
-def _compare(design: Design, a: Arguments, name: str) -> None:
+def _compare(design: Comparison, a: Arguments, name: str) -> None:
     from paper.data import load
     from paper.study.compare import compare
 
