@@ -136,6 +136,7 @@ def _few(values: Floats) -> tuple[list[int], list[str]]:
 
 
 def save(figure: Figure, folder: Path, name: str) -> None:
+    """As PNG and SVG, without a date: the same figure is the same file."""
     figure.savefig(folder / f"{name}.png", dpi=110)
     figure.savefig(folder / f"{name}.svg", metadata={"Date": None})
     plt.close(figure)

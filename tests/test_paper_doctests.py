@@ -7,7 +7,7 @@ from importlib import import_module
 
 import pytest
 
-MODULES = ["data", "event", "experiments", "pack", "points", "project", "report", "task", "uniform", "worlds"]
+MODULES = ["data", "event", "experiments", "pack", "points", "project", "markdown", "task", "uniform", "worlds"]
 MODULES += ["study.designs", "train.jobs", "train.network"]
 
 

@@ -11,8 +11,9 @@ import pytest
 
 from dphypo.band import Band
 from dphypo.runs import Geometric
-from paper import budgets, data, points, worlds
+from paper import budgets, data, equal, points, report, worlds
 from paper import experiments as e
+from paper.results import load
 from paper.task import TASKS
 from paper.trainer import measured
 from paper.uniform import expected
@@ -80,6 +81,27 @@ def test_noise_between_the_levels_costs_what_was_asked() -> None:
     costs = budgets.curve(task, law, band)
     assert abs(budgets.cost(task, budgets.noise_for(task, 6.0, costs), law, band) - 6.0) < 0.01
     assert np.isnan(budgets.noise_for(task, 1.0, costs))
+
+
+def test_equal_budgets_cover_every_task_arm_and_gamma() -> None:
+    rows = load("equal")["rows"]
+    for task, bounds in equal.BOUNDS.items():
+        for arm in budgets.ARMS[task].keys() - {"Uniform"}:
+            for bound in bounds:
+                mine = [row for row in rows if (row["task"], row["arm"], row["bound"]) == (task, arm, bound)]
+                assert [row["gamma"] for row in mine] == list(e.GAMMAS)
+                for row in mine:
+                    assert abs(row["epsilon"] - row["epsilon of the paper's adaptive arm"]) <= 0.05 or (
+                        row["adaptive noise"] != budgets.ARMS[task][arm][0]
+                    )
+    row = rows[-1]
+    task, law = TASKS[row["task"]], Geometric(gamma=row["gamma"])
+    found = budgets.cost(task, row["adaptive noise"], law, budgets.ARMS[row["task"]][row["arm"]][1])
+    assert abs(found - row["epsilon"]) < 0.01
+
+
+def test_the_page_is_made_from_the_results() -> None:
+    assert report.PAGE.read_text() == report.page()
 
 
 def test_missing_and_wrong_data_are_named(tmp_path: Path) -> None:
