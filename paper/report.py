@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
-from paper import figures, points, worlds
+from paper import figures, points, staged_figures, staged_report, worlds
 from paper import report_tables as tables
 from paper.markdown import markdown as markdown
 from paper.report_frontier import frontier, gains
@@ -46,7 +46,7 @@ def _trainer(result: dict[str, Any]) -> str:
 SECTIONS = {
     "table1": tables.table1, "table2": tables.table2, "figure1": tables.figure1, "budgets": tables.budgets,
     "equal": tables.equal, "frontier": frontier, "fits": _rows_of, "validation": _validation, "speed": _speed,
-    "trainer": _trainer,
+    "trainer": _trainer, "design": staged_report.design, "staged": staged_report.staged,
 }  # fmt: skip
 
 _TEXT = Path(__file__).parent / "RESULTS.in.md"
@@ -64,6 +64,7 @@ def write() -> None:
         },
         FOLDER,
     )
+    staged_figures.staged(load("staged"), FOLDER)
     figures.landscapes(_panels(), FOLDER)
     PAGE.write_text(page())
 
