@@ -8,7 +8,7 @@ from importlib import import_module
 import pytest
 
 MODULES = ["data", "event", "experiments", "pack", "points", "project", "markdown", "task", "uniform", "worlds"]
-MODULES += ["study.designs", "train.jobs", "train.network"]
+MODULES += ["staged_costs", "staged_task", "study.designs", "train.jobs", "train.network"]
 
 
 @pytest.mark.parametrize("name", MODULES)
