@@ -63,6 +63,7 @@ class FederatedJob:
 FEDERATED_JOBS = {
     "federated": FederatedJob((1.0,), (100,), 3, seed=9_000),
     "federated-noise": FederatedJob((2.0, 1.0, 2.8, 4.0, 1.4, 5.6, 0.85), (5, 10, 30, 100), 2, seed=10_000),
+    "federated-low": FederatedJob((8.0, 11.3, 16.0, 22.0), (5, 10, 30), 2, seed=11_000),
 }
 
 
