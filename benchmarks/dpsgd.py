@@ -108,8 +108,9 @@ def speed(repeats: int = 7) -> None:
 
 
 def accuracy(repetitions: int = 20) -> None:
-    """The demo's held-out accuracy, against one run with the middle of the space at the same total (ε, δ)."""
-    demo = _demo()
+    """The demo's held-out accuracy, against one run with the middle of the space, and against a search in stages, at
+    the same total (ε, δ)."""
+    demo, staged = _example("digits"), _example("stages")
     mechanism, held_out = demo.declare()
     tuned = mechanism.calibrated(demo.SPACE, demo.RUNS, epsilon=demo.EPSILON, delta=demo.DELTA)
     middle = {"learning_rate": 10**-0.5, "max_grad_norm": 1.0, "batch_size": 128}
@@ -120,20 +121,24 @@ def accuracy(repetitions: int = 20) -> None:
     fixed = mechanism.at(data=more, records=1430, score=held_out).calibrated(
         everything, single, epsilon=demo.EPSILON, delta=demo.DELTA
     )
-    gains = []
+    full, cheap, _ = staged.declare(epochs=mechanism.epochs)
+    budget = {"compute": demo.RUNS.mean, "epsilon": demo.EPSILON, "delta": demo.DELTA}
+    stages = staged.DESIGN.stages(staged.SPACE, full, **budget, cheap=cheap)
+    found = []
     for seed in range(repetitions):
-        study = dphypo.Study(demo.SPACE, tuned, demo.RUNS, delta=demo.DELTA, journal=None, entropy=Seeded(seed))
-        release = study.run(progress=False)
-        assert release.model is not None
-        gains.append((held_out(release.model), fixed(middle, seed=seed).score))
-    searched, chosen = np.array(gains).T
-    difference = searched - chosen
-    margin = stats.t.ppf(0.975, repetitions - 1) * stats.sem(difference)
+        one = dphypo.Study(demo.SPACE, tuned, demo.RUNS, delta=demo.DELTA, journal=None, entropy=Seeded(seed))
+        two = dphypo.Stages(staged.SPACE, stages, delta=demo.DELTA, journal=None, entropy=Seeded(seed))
+        models = one.run(progress=False).model, two.run(progress=False).model
+        found.append((fixed(middle, seed=seed).score, *(held_out(model) for model in models)))
+    chosen, searched, in_stages = np.array(found).T
     total = f"total ε = {demo.EPSILON:g} at δ = {demo.DELTA:g}"
     print(f"held-out accuracy on the digits, {total}, {repetitions} repetitions")
-    for name, values in ((f"private search (mean {demo.RUNS.mean:g} runs)", searched), ("one run mid-space", chosen)):
+    rows = {"one run mid-space": chosen, f"private search, {demo.RUNS.mean:g} runs": searched, "in stages": in_stages}
+    for name, values in rows.items():
         print(f"  {name:<30} {values.mean():.3f} (from {values.min():.3f} to {values.max():.3f})")
-    print(f"  {'difference':<30} {difference.mean():+.3f} ± {margin:.3f} (95 %)")
+    for name, difference in (("search less one run", searched - chosen), ("stages less search", in_stages - searched)):
+        margin = stats.t.ppf(0.975, repetitions - 1) * stats.sem(difference)
+        print(f"  {name:<30} {difference.mean():+.3f} ± {margin:.3f} (95 %)")
 
 
 def _pair(records: Any) -> tuple[np.ndarray[Any, Any], np.ndarray[Any, Any]]:
@@ -145,14 +150,14 @@ def _pair_of_score(mechanism: DPSGD) -> tuple[np.ndarray[Any, Any], np.ndarray[A
     return inputs, targets
 
 
-def _demo() -> Any:
-    """examples/digits.py as a module: the demo itself is what is measured."""
-    path = Path(__file__).parents[1] / "examples" / "digits.py"
-    spec = importlib.util.spec_from_file_location("digits", path)
+def _example(name: str) -> Any:
+    """A file of examples/ as a module: the example itself is what is measured."""
+    path = Path(__file__).parents[1] / "examples" / f"{name}.py"
+    spec = importlib.util.spec_from_file_location(name, path)
     assert spec is not None
     assert spec.loader is not None
     module = importlib.util.module_from_spec(spec)
-    sys.modules["digits"] = module
+    sys.modules[name] = module
     spec.loader.exec_module(module)
     return module
 
