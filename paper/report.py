@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
-from paper import figures, points, staged_figures, staged_report, worlds
+from paper import figures, points, staged_figures, staged_report, studies, worlds
 from paper import report_tables as tables
 from paper.markdown import markdown as markdown
 from paper.report_frontier import frontier, gains
@@ -47,6 +47,7 @@ SECTIONS = {
     "table1": tables.table1, "table2": tables.table2, "figure1": tables.figure1, "budgets": tables.budgets,
     "equal": tables.equal, "frontier": frontier, "fits": _rows_of, "validation": _validation, "speed": _speed,
     "trainer": _trainer, "design": staged_report.design, "staged": staged_report.staged,
+    "studies": studies.shown,
 }  # fmt: skip
 
 _TEXT = Path(__file__).parent / "RESULTS.in.md"

@@ -24,6 +24,7 @@ MAKERS = {
     "validation": ("validate", "validation"),
     "speed": ("speed", "ratios"),
     "trainer": ("trainer", "measured"),
+    "studies": ("studies", "measured"),
 }
 
 

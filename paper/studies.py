@@ -7,8 +7,11 @@ from typing import Any
 
 import numpy as np
 
+from paper.markdown import markdown
 from paper.points import Floats
 from paper.worlds import FOLDER
+
+_GEOMETRIC = "uniform, geometric T"
 
 
 def measured() -> dict[str, Any]:
@@ -35,10 +38,64 @@ def _summary(found: dict[str, Any]) -> dict[str, Any]:
         }
         for name, values in accuracies.items()
     }
+    ratios = (
+        {} if best is None else {f"regret of stages to {n}": _ratio(best, accuracies, n) for n in (uniform, _GEOMETRIC)}
+    )
     kept = ("epsilon", "delta", "score noise", "repetitions", "note", "best cell", "seconds")
-    return {**{key: found[key] for key in kept if key in found}, "best uniform arm": uniform, "arms": rows}
+    return {**{key: found[key] for key in kept if key in found}, "best uniform arm": uniform, **ratios, "arms": rows}
+
+
+def _ratio(best: float, accuracies: dict[str, Floats], uniform: str) -> dict[str, Any]:
+    """The regret of stages over that of a uniform arm, and its 95 % interval by bootstrap over the repetitions."""
+    pair = np.stack([accuracies["stages"], accuracies[uniform]])
+    rows = np.random.default_rng(0).integers(0, pair.shape[1], (10_000, pair.shape[1]))
+    regrets = best - pair[:, rows].mean(axis=2)
+    low, high = np.quantile(regrets[0] / regrets[1], [0.025, 0.975])
+    whole = best - pair.mean(axis=1)
+    return {"ratio": round(float(whole[0] / whole[1]), 3), "interval": [round(float(low), 3), round(float(high), 3)]}
 
 
 def _interval(values: Floats) -> dict[str, float]:
     half = 1.96 * values.std(ddof=1) / len(values) ** 0.5
     return {"mean": round(float(values.mean()), 5), "half": round(float(half), 5)}
+
+
+def shown(result: dict[str, Any]) -> str:
+    """Both comparisons as tables."""
+    return "\n\n".join(_table(found) for found in result.values())
+
+
+def _table(found: dict[str, Any]) -> str:
+    rows = [
+        [
+            name,
+            " then ".join(f"{noise:.3f}" for noise in row["noise multipliers"]),
+            f"{row['compute']:.1f}",
+            _pair(row, ".4f"),
+            f"{row['median']:.4f}",
+            f"{row['least']:.4f}",
+            "" if name == found["best uniform arm"] else _pair(row["against uniform"], "+.4f"),
+            *([f"{row['regret']:.4f}"] if "regret" in row else []),
+        ]
+        for name, row in found["arms"].items()
+    ]
+    head = ["search", "σ", "compute", "accuracy", "median", "least", f"less {found['best uniform arm']}"]
+    title = f"ε = {found['epsilon']:g}, {found['repetitions']} searches an arm:\n\n"
+    if "best cell" not in found:
+        return title + markdown(head, rows)
+    best = found["best cell"]
+    uniform, geometric = (
+        f"{ratio['ratio']:.2f} ({ratio['interval'][0]:.2f} to {ratio['interval'][1]:.2f})"
+        for ratio in (found[f"regret of stages to {name}"] for name in (found["best uniform arm"], _GEOMETRIC))
+    )
+    return (
+        title
+        + markdown([*head, "regret"], rows)
+        + f"\n\nRegret is what {best['models']} models at the best cell of the landscape reach on the same pictures, "
+        f"{_pair(best, '.4f')} at σ = {best['noise multiplier']:.3f}, less the mean. That of stages is {uniform} of "
+        f"that of uniform search with its best law, and {geometric} of that with the geometric law (95 % by bootstrap)."
+    )
+
+
+def _pair(interval: dict[str, float], form: str) -> str:
+    return f"{interval['mean']:{form}} ± {interval['half']:.4f}"
