@@ -9,6 +9,7 @@ import numpy as np
 from scipy.interpolate import PchipInterpolator
 
 from dphypo import account
+from dphypo.accounting import Guarantee
 from dphypo.accounting import paper as theorems
 from dphypo.band import Band
 from dphypo.runs import Geometric, Law
@@ -49,10 +50,14 @@ def table() -> dict[str, Any]:
 
 def cost(task: Task, noise_multiplier: float, runs: Law, band: Band, bound: str = SHARPEST) -> float:
     """ε of a search; the sharpest by the profile alone, which is the smallest of the bounds here."""
-    guarantee = account(task.event(noise_multiplier), runs, band)
+    return epsilon(account(task.event(noise_multiplier), runs, band), bound)
+
+
+def epsilon(guarantee: Guarantee, bound: str) -> float:
+    """ε by one of the two bounds alone."""
     if bound == SHARPEST:
         return guarantee.profile_epsilon(DELTA)
-    found = theorems.epsilon(guarantee.run, runs, band, DELTA)
+    found = theorems.epsilon(guarantee.run, guarantee.runs, guarantee.band, DELTA)
     assert found is not None
     return found
 

@@ -8,6 +8,7 @@ from typing import Any
 
 from scipy.optimize import brentq
 
+from dphypo import account
 from dphypo.runs import Geometric, Law
 from paper import budgets, parallel
 from paper import experiments as e
@@ -51,9 +52,9 @@ def row(name: str, arm: str, bound: str, gamma: float) -> dict[str, Any]:
     noise, band = budgets.ARMS[name][arm]
     uniform, printed = (budgets.cost(task, s, law, b, bound) for s, b in ((uniform_noise, UNIFORM), (noise, band)))
     if abs(uniform - printed) > 0.05:
-        noise = brentq(lambda s: budgets.cost(task, s, law, band, bound) - uniform, noise / 1.2, noise * 1.4, xtol=1e-4)
+        noise = brentq(lambda s: budgets.cost(task, s, law, band, bound) - uniform, noise / 1.2, noise * 1.4, xtol=3e-4)
     world, sign = task.world(noise), -1 if task.loss else 1
-    more = _more_runs(name, uniform, noise, bound, law.mean)
+    more = _more_runs(name, uniform, noise, bound, law)
     result = {
         "task": name,
         "score": task.kind,
@@ -73,11 +74,12 @@ def row(name: str, arm: str, bound: str, gamma: float) -> dict[str, Any]:
     return result
 
 
-def _more_runs(name: str, epsilon: float, noise: float, bound: str, least: float) -> Law:
+def _more_runs(name: str, epsilon: float, noise: float, bound: str, law: Law) -> Law:
     """The geometric law of largest mean, up to :data:`MOST`, with which uniform search costs ``epsilon``."""
+    search = account(TASKS[name].event(noise), law, UNIFORM)
 
     def excess(log_mean: float) -> float:
-        return budgets.cost(TASKS[name], noise, Geometric(mean=math.exp(log_mean)), UNIFORM, bound) - epsilon
+        return budgets.epsilon(replace(search, runs=Geometric(mean=math.exp(log_mean))), bound) - epsilon
 
-    low, high, step = math.log(least), math.log(MOST), 0.01
+    low, high, step = math.log(law.mean), math.log(MOST), 0.01
     return Geometric(mean=MOST if excess(high) <= 0 else math.exp(brentq(excess, low, high, xtol=step) - step))
