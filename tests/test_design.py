@@ -86,17 +86,31 @@ def test_a_mechanism_that_cannot_be_made_cheaper_is_refused() -> None:
 
 @pytest.mark.parametrize(
     "wrong",
-    [{"fraction": 0.0}, {"fraction": 1.5}, {"compute_share": 1.0}, {"split": 0.0}, {"floor": 0.0}, {"shape": -1.0}],
+    [
+        *({"fraction": 0.0}, {"fraction": 1.5}, {"compute_share": 1.0}, {"split": 0.0}, {"split": 1.0}, {"floor": 0.0}),
+        *({"shape": -1.0}, {"spread": 0.0}, {"spread": 2.0}, {"spread": "wide"}, {"spread": {"lr": -0.1}}),
+    ],
 )
-def test_numbers_that_make_no_design_are_refused(wrong: dict[str, float]) -> None:
+def test_numbers_that_make_no_design_are_refused(wrong: dict[str, Any]) -> None:
     with pytest.raises(ValueError, match=next(iter(wrong))):
         Design(**wrong)
 
 
-def test_a_spread_that_does_not_fit_the_space_is_refused_before_anything_runs() -> None:
-    stages = Design(spread={"momentum": 0.1}).stages(SPACE, TRAIN, compute=10, epsilon=1.0, delta=DELTA)
+def test_a_spread_that_does_not_fit_the_space_is_refused_before_anything_is_solved() -> None:
     with pytest.raises(ValueError, match="momentum"):
-        dphypo.Stages(SPACE, stages, delta=DELTA, journal=None)
+        Design(spread={"momentum": 0.1}).stages(SPACE, TRAIN, compute=10, epsilon=1.0, delta=DELTA)
+
+
+def test_what_cannot_be_paid_for_or_composed_is_refused() -> None:
+    with pytest.raises(UnreachableError, match="the smallest possible here"):
+        Design().stages(SPACE, TRAIN, compute=10, epsilon=1e-6, delta=DELTA)
+
+    class Other(Training):
+        relation = dp.NeighboringRelation.REPLACE_ONE
+
+    cheap = Other(records=10_000, batch_size=10_000, epochs=1)
+    with pytest.raises(ValueError, match="different neighbouring relations"):
+        Design().stages(SPACE, TRAIN, compute=10, epsilon=1.0, delta=DELTA, cheap=cheap)
 
 
 def test_a_training_that_only_states_its_cost() -> None:

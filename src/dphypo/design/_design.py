@@ -95,6 +95,7 @@ class Design:
         """
         laws = self.runs(compute)
         rule = PriorAround(spread=self.spread, floor=self.floor)
+        rule.check(space)
         first = Stage(cheaper(mechanism, self.fraction) if cheap is None else cheap, laws[0], prior=rule)
         share = self.split * _validate.positive(epsilon=epsilon)
         if (score := score_alone(first, space, delta)) >= share:
