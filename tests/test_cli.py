@@ -167,7 +167,7 @@ def test_json_has_no_infinity_that_json_does_not_have():
     assert "inf" in found["bounds"].values()
 
 
-DESIGN = ["--records", "2000", "--batch-size", "200", "--epochs", "1", "--epsilon", "8", "--compute", "1.3"]
+DESIGN = ["--records", "20000", "--batch-size", "200", "--epochs", "1", "--epsilon", "4", "--compute", "1.3"]
 
 
 def test_design_says_whether_stages_pay():

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from typing import Any
 
 import dp_accounting as dp
 import numpy as np
@@ -13,6 +14,7 @@ from dphypo.accounting import account
 from dphypo.design import Design, Landscape, Training, winners, winners_of_stages
 from dphypo.design._choose import grid
 from dphypo.design._costs import Costs
+from dphypo.mechanism import Declared
 from dphypo.runs import Geometric, NegativeBinomial, Poisson
 
 DELTA = 1e-5
@@ -20,6 +22,10 @@ SPACE = dphypo.Space({"lr": [0.1, 1.0]})
 TRAIN = Training(records=10_000, batch_size=500, epochs=5)
 LEVELS = (0.2, 1.0, 5.0, 25.0)
 WHERE = np.linspace(0, 1, 40)
+
+
+def train(params: Any, *, seed: int) -> tuple[int, float]:
+    return 1, 0.5
 
 
 def peak(centre: float) -> np.ndarray:
@@ -124,10 +130,23 @@ def test_the_grid_keeps_to_the_proxy_and_the_compute() -> None:
     proxy = Landscape.load("mnist")
     designs = list(grid(proxy, 10))
     assert designs[0] == Design()
+    assert len(set(designs)) == len(designs), "the default design is in the grid too: once"
     assert {design.fraction for design in designs} == {0.01, 0.03, 0.1, 0.3}
     assert len({replace(design, spread=0.1, floor=0.1) for design in designs}) < 60
     assert {design.fraction for design in grid(proxy, 1.3)} == {0.01, 0.03}
     assert list(grid(landscape(peak(0.3)), 1.1)) == []
+
+
+def test_runs_of_less_than_a_step_are_not_in_the_grid() -> None:
+    """They would make one whole step: more compute than the design says."""
+    proxy = Landscape.load("mnist")
+    short = Training(records=10_000, batch_size=500, epochs=0.5)  # 10 steps: 0.01 and 0.03 of them are one
+    costs = Costs(SPACE, lambda fraction: short.at(fraction=fraction), DELTA)
+    assert {fraction for fraction in proxy.fractions if costs.makes(fraction)} == {0.1, 0.3, 1.0}
+    with pytest.raises(ValueError, match=r"no design fits compute = 1\.3 and the steps"):
+        dphypo.choose_design(SPACE, short, compute=1.3, epsilon=2, delta=DELTA, proxy=proxy)
+    unknown = Costs(SPACE, lambda fraction: Declared(train, dp.GaussianDpEvent(1.0), TRAIN.relation), DELTA)
+    assert unknown.makes(0.01)
 
 
 def test_refusals() -> None:
@@ -138,6 +157,20 @@ def test_refusals() -> None:
         dphypo.choose_design(SPACE, TRAIN, **arguments, proxy=narrow, designs=DESIGNS)
     with pytest.raises(ValueError, match=r"no design fits compute = 1\.1"):
         dphypo.choose_design(SPACE, TRAIN, **{**arguments, "compute": 1.1}, proxy=toy)
+    with pytest.raises(ValueError, match=r"no noise multiplier between 0\.088 and 91 .* epsilon = 1e-07"):
+        dphypo.choose_design(SPACE, TRAIN, **{**arguments, "epsilon": 1e-7}, proxy=toy, designs=DESIGNS)
+    with pytest.raises(ValueError, match=r"proxy = 5 is not valid: give a dphypo\.Landscape"):
+        dphypo.choose_design(SPACE, TRAIN, **arguments, proxy=5)
+    for wrong in ([], [1], Design()):
+        with pytest.raises(ValueError, match=r"designs = .* give a list of dphypo\.Design"):
+            dphypo.choose_design(SPACE, TRAIN, **arguments, proxy=toy, designs=wrong)
+    for cheap, message in ((TRAIN, "cheap = .* a function of the fraction"), (lambda _: None, "what cheap returns")):
+        with pytest.raises(ValueError, match=message):
+            dphypo.choose_design(SPACE, TRAIN, **arguments, proxy=toy, designs=DESIGNS, cheap=cheap)
+    fixed = Declared(train, dp.GaussianDpEvent(1.0), TRAIN.relation)
+    for mechanism in (fixed, train):
+        with pytest.raises(ValueError, match=r"mechanism = .* at\(noise_multiplier=\.\.\.\)"):
+            dphypo.choose_design(SPACE, mechanism, **arguments, proxy=toy, designs=DESIGNS)
     with pytest.raises(ValueError, match="one number for all"):
         dphypo.choose_design(SPACE, TRAIN, **arguments, proxy=toy, designs=[Design(spread={"lr": 0.1})])
     with pytest.raises(ValueError, match="fraction"):

@@ -10,7 +10,7 @@ import numpy as np
 
 from dphypo import _validate
 from dphypo.design._choice import Choice, Row
-from dphypo.design._costs import Costs
+from dphypo.design._costs import LEAST, MOST, Costs
 from dphypo.design._design import Design, cheaper
 from dphypo.design._expected import Floats, winners
 from dphypo.design._landscape import Landscape
@@ -51,7 +51,8 @@ def choose_design(
         proxy: a :class:`dphypo.Landscape`, or the name of one that comes with the library ("mnist", "cifar10",
             "federated").
         designs: the designs to choose from; by default the default design, and a grid over the fractions of the proxy,
-            shares of compute and of ε, spreads and floors.
+            shares of compute and of ε, spreads and floors; without those whose cheap runs, of whole steps, would be
+            longer than they say, where the mechanism has ``steps``.
         cheap: a run of the first stage as a function of the fraction, where ``mechanism.at(fraction=...)`` will not do.
 
     >>> from dphypo.design import Training
@@ -61,10 +62,18 @@ def choose_design(
     (True, True)
     """
     landscape = Landscape.load(proxy) if isinstance(proxy, str) else proxy
+    given: object = landscape
+    if not isinstance(given, Landscape):
+        raise _validate.fail("proxy", given, "give a dphypo.Landscape, or the name of one that comes with the library")
+    if isinstance(cheap, Mechanism):
+        raise _validate.fail("cheap", cheap, "give a function of the fraction that returns a mechanism")
     epsilon, delta = _validate.positive(epsilon=epsilon), _validate.within(0.0, 1.0, delta=delta)
     costs = Costs(space, lambda fraction: _run(mechanism, fraction, cheap), delta)
     judge = _Judge(landscape, costs, _validate.positive(compute=compute), epsilon)
-    wanted = list(grid(landscape, compute) if designs is None else designs)
+    if designs is None:
+        wanted = [design for design in grid(landscape, compute) if costs.makes(design.fraction)]
+    else:
+        wanted = _checked(designs)
     uniform = _best_first(judge.uniform())
     staged = _best_first(judge.staged(wanted))
     if not uniform or not staged:
@@ -75,17 +84,26 @@ def choose_design(
 def grid(landscape: Landscape, compute: float) -> Iterator[Design]:
     """The default design, and a grid of others, as far as the proxy knows them and the compute allows."""
     numbers = product(landscape.fractions, COMPUTE_SHARES, SPLITS, SPREADS, FLOORS)
-    for design in (Design(), *(Design(*each) for each in numbers)):
+    for design in dict.fromkeys((Design(), *(Design(*each) for each in numbers))):
         cheap, full = design.compute_share * compute / design.fraction, (1 - design.compute_share) * compute
         known = design.fraction in landscape.fractions and design.fraction < 1
         if known and FIRST_RUNS[0] <= cheap <= FIRST_RUNS[1] and full > 1:
             yield design
 
 
+def _checked(designs: Iterable[Design]) -> list[Design]:
+    wanted = list(designs) if isinstance(designs, Iterable) else []
+    if not wanted or not all(isinstance(design, Design) for design in wanted):
+        raise _validate.fail("designs", designs, "give a list of dphypo.Design")
+    return wanted
+
+
 def _run(mechanism: Mechanism, fraction: float, cheap: Callable[[float], Mechanism] | None) -> Mechanism:
-    if fraction == 1.0:
-        return mechanism
-    return cheaper(mechanism, fraction) if cheap is None else cheap(fraction)
+    made = mechanism if fraction == 1.0 else cheaper(mechanism, fraction) if cheap is None else cheap(fraction)
+    if not isinstance(made, Mechanism) or not hasattr(made, "at"):
+        name = "mechanism" if fraction == 1.0 or cheap is None else "what cheap returns"
+        raise _validate.fail(name, made, "give a mechanism with a method at(noise_multiplier=...)")
+    return made
 
 
 def _best_first(rows: Iterable[Row]) -> list[Row]:
@@ -144,13 +162,16 @@ class _Judge:
 
     def nothing_known(self, count: int) -> str:
         if not count:
-            return f"no design fits compute = {self.compute:g}: give more, or designs="
-        known = list(self.landscape.scores[1.0])
-        needed = f"{min(self.needed):.3g} to {max(self.needed):.3g}" if self.needed else "none that was found"
+            return f"no design fits compute = {self.compute:g} and the steps of a run: give more of either, or designs="
+        if not self.needed:
+            known = f"between {LEAST:.2g} and {MOST:.2g}"
+            return f"no noise multiplier {known} makes a uniform search cost epsilon = {self.epsilon:g}: give another"
+        levels = list(self.landscape.scores[1.0])
+        needed = f"{min(self.needed):.3g} to {max(self.needed):.3g}"
         return (
             f"the proxy does not tell what such a search finds: full runs need noise multipliers of {needed}, and "
-            f"{self.landscape.name} has scores at {known[0]:g} to {known[-1]:g}; or the cheap runs lie outside of what "
-            "it has. Give another proxy or epsilon; or take dphypo.Design() as it is"
+            f"{self.landscape.name} has scores at {levels[0]:g} to {levels[-1]:g}; or the cheap runs lie outside of "
+            "what it has. Give another proxy or epsilon; or take dphypo.Design() as it is"
         )
 
 

@@ -22,6 +22,8 @@ from dphypo.space import Space
 # Steps of √2 in the noise multiplier: 0.09 to 91. Between them ε is interpolated on logarithmic axes.
 _LADDER = 2.0 ** (np.arange(-7, 14) / 2)
 _START = 7
+LEAST, MOST = float(_LADDER[0]), float(_LADDER[-1])
+_LONGER = 1.1  # by how much a cheap run, of whole steps, may be longer than its fraction of a full run
 
 
 @dataclass(frozen=True, eq=False)
@@ -64,10 +66,18 @@ class Costs:
 
         return _solve(both, epsilon)
 
-    def _account(self, fraction: float, noise_multiplier: float, law: Law) -> Guarantee:
+    def makes(self, fraction: float) -> bool:
+        """Whether runs can be as short as that, steps being whole; a mechanism that has no ``steps`` is trusted."""
+        full, cheap = (getattr(self._mechanism(one), "steps", None) for one in (1.0, fraction))
+        return full is None or cheap is None or cheap <= _LONGER * fraction * full
+
+    def _mechanism(self, fraction: float) -> Mechanism:
         if fraction not in self._mechanisms:
             self._mechanisms[fraction] = self.run(fraction)
-        kind: Any = self._mechanisms[fraction]
+        return self._mechanisms[fraction]
+
+    def _account(self, fraction: float, noise_multiplier: float, law: Law) -> Guarantee:
+        kind: Any = self._mechanism(fraction)
         made = kind.at(noise_multiplier=noise_multiplier)
         return account(_supremum.events(made, self.space), law, relation=made.relation)
 

@@ -161,6 +161,11 @@ class DPSGD:
         return schedule.on_the_subsample if same else schedule.event
 
     @property
+    def steps(self) -> int:
+        """The number of steps of a run whose space tunes neither the batch size nor the epochs."""
+        return self._schedule_of(self._setting({}), 1.0).steps
+
+    @property
     def score_event(self) -> dp_accounting.DpEvent | None:
         """The event of the score, where it looks at private records."""
         return self.score.event if isinstance(self.score, PrivateScore) else None
