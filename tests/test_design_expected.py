@@ -98,5 +98,10 @@ def test_refusals() -> None:
         winners([[0.5, 0.6]], [0, 1], 0.1, law)
     with pytest.raises(ValueError, match="noise"):
         winners([[0.5, 0.5]], [0, 1], 0.0, law)
+    with pytest.raises(ValueError, match="give a law of T"):
+        winners([[0.5, 0.5]], [0, 1], 0.1, 3)  # type: ignore[arg-type]
+    for around in ([[0.5, 0.5]], np.eye(3)):  # a prior is missing; others have too many cells
+        with pytest.raises(ValueError, match="give a prior of 2 masses for each of 2 cells"):
+            winners_of_stages([[0, 1], [0, 1]], [law, law], [around], 0.1)
     with pytest.raises(ValueError, match="priors one less"):
         winners_of_stages([[0, 1]], [law], [np.eye(2)], 0.1)

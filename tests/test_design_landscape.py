@@ -92,5 +92,14 @@ def test_refusals() -> None:
         Landscape((3,), {2.0: TOY[1.0], **TOY}, 0.1)
     with pytest.raises(ValueError, match="score_noise"):
         Landscape((3,), TOY, 0.0)
+    with pytest.raises(ValueError, match=r"such as \(16, 20\)"):
+        Landscape(3, TOY, 0.1)  # type: ignore[arg-type]
+    with pytest.raises(ValueError, match="at least one noise multiplier"):
+        Landscape((3,), {1.0: [0.0, 1.0, 2.0]}, 0.1)  # type: ignore[dict-item]
+    for count in (0, -3):
+        with pytest.raises(ValueError, match=r"repetitions\[1\]\[1\]"):
+            Landscape((3,), TOY, 0.1, {1.0: {1.0: count}})
+    with pytest.raises(ValueError, match="limits"):
+        Landscape((3,), TOY, 0.1, limits=(1.0, 0.0))
     with pytest.raises(ValueError, match="mnist, cifar10, federated"):
         Landscape.load("imagenet")

@@ -39,6 +39,8 @@ def winners(priors: npt.ArrayLike, means: npt.ArrayLike, noise: float, law: Law)
     [[0.25, 0.75]]
     """
     masses, mean = _read(priors, means)
+    if not isinstance(law, Law):
+        raise _validate.fail("law", law, "give a law of T, for example dphypo.Geometric(mean=10)")
     noise = _validate.positive(noise=noise)
     low, high = mean.min() - _REACH * noise, mean.max() + _REACH * noise
     scores = np.linspace(low, high, 1 + int(np.ceil((high - low) / (_STEP * noise))))
@@ -74,6 +76,9 @@ def winners_of_stages(
             f"{len(means)} means, {len(laws)} laws and {len(around)} priors: give as many, priors one less"
         )
     cells = len(np.asarray(means[0]))
+    for rows in map(np.shape, around):
+        if rows != (cells, cells):
+            raise ValueError(f"around has shape {rows}: give a prior of {cells} masses for each of {cells} cells")
     uniform = np.full((1, cells), 1.0 / cells)
     priors, chosen = uniform, np.ones(1)  # the priors a stage may have, and with what probability
     for mean, law, following in zip(means[:-1], laws[:-1], around, strict=True):

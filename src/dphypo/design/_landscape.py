@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from importlib.resources import files
@@ -50,14 +50,19 @@ class Landscape:
     name: str = "a landscape"
 
     def __post_init__(self) -> None:
+        if not isinstance(self.shape, Sequence):
+            raise _validate.fail("shape", self.shape, "give the number of cells along each axis, such as (16, 20)")
         shape = tuple(_validate.integer(at_least=1, shape=cells) for cells in self.shape)
         _validate.positive(score_noise=self.score_noise)
+        low, high = self.limits
+        if not low < high:
+            raise _validate.fail("limits", self.limits, "give the smallest and the largest score, in this order")
         if 1.0 not in self.scores:
             raise _validate.fail("scores", sorted(self.scores), "give the scores of full runs, under the fraction 1.0")
         read: dict[float, dict[float, Floats]] = {}
         for fraction, levels in sorted(self.scores.items()):
             fraction = _validate.within(0.0, 1.0, closed="right", fraction=fraction)
-            if not levels:
+            if not isinstance(levels, Mapping) or not levels:
                 raise _validate.fail("scores", fraction, "give at least one noise multiplier for every fraction")
             read[fraction] = {
                 _validate.positive(noise_multiplier=level): _validate.vector(
@@ -65,6 +70,9 @@ class Landscape:
                 )
                 for level, means in sorted(levels.items())
             }
+        for fraction, levels in self.repetitions.items():
+            for level, count in levels.items():
+                _validate.integer(at_least=1, **{f"repetitions[{fraction:g}][{level:g}]": count})
         object.__setattr__(self, "shape", shape)
         object.__setattr__(self, "scores", read)
 
