@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import pickle
 import re
 
 import pytest
@@ -94,6 +95,29 @@ def test_looking_at_what_was_released_takes_nothing_back(tmp_path):
     for trial in trials:
         search.tell(trial, outcome(trial))
     assert all(row["attempts"] == 1 for row in search.curator(1).trials())
+
+
+def test_a_search_that_may_not_be_shredded_yet_takes_nothing_back(tmp_path):
+    path = tmp_path / "stages.db"
+    with make(path, stages=plain()) as search:
+        trials = asked(search)
+        with pytest.raises(_refusals.NotReleased):
+            search.shred()
+        assert search.ask() is None, "all are under way"
+        for trial in trials:
+            search.tell(trial, outcome(trial))
+        assert all(row["attempts"] == 1 for row in search.curator(1).trials())
+    with pytest.raises(_refusals.NotReleased):
+        make(path, stages=plain()).shred()
+    assert make(path, stages=plain()).ask().stage == 2, "a search that was not under way lets go of the journal"
+
+
+def test_a_trial_travels_to_another_process_and_back():
+    search = make(stages=plain())
+    for trial in asked(search):
+        there = pickle.loads(pickle.dumps(trial))
+        search.tell(pickle.loads(pickle.dumps(there)), outcome(there))
+    assert search.ask().stage == 2
 
 
 @pytest.mark.parametrize(

@@ -7,8 +7,9 @@ prior it is given, so the whole is their adaptive composition: dominating pairs,
 
 from __future__ import annotations
 
+import contextlib
 import sys
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from functools import cached_property
 from pathlib import Path
 from typing import Any
@@ -161,27 +162,22 @@ class Stages:
     @property
     def released(self) -> tuple[Released, ...]:
         """What the earlier stages have released so far, in order: public, and covered by the guarantee."""
-        under_way = any(self._store.holds(self._called(number)) for number in range(self._last + 1))
-        try:
+        with self._looking():
             return tuple(self._released(self._last))
-        finally:
-            if not under_way:  # else what ask gave out would count as lost
-                self.close()
 
     def shred(self) -> None:
         """Reduce the journals of all stages to their certificates, once the last stage has released.
 
         Save the release first; its certificate holds what the earlier stages released.
         """
-        try:
+        with self._looking():
             journals = [Journal(self._store, self._called(number), shared=True) for number in range(self._last + 1)]
             if not journals[-1].record.released:
                 raise _refusals.NotReleased
             self._studies.clear()
             for journal in journals:
                 journal.shred()
-        finally:
-            self.close()
+        self.close()
 
     def curator(self, stage: int) -> Curator:
         """The trials of a stage, counted from 1, for the curator alone. **Nothing it shows carries a guarantee.**"""
@@ -218,6 +214,16 @@ class Stages:
     def _announce(self, number: int, progress: bool) -> None:
         if progress:
             print(f"Stage {number + 1} of {self._last + 1}.", file=sys.stderr)
+
+    @contextlib.contextmanager
+    def _looking(self) -> Iterator[None]:
+        """A look at the journal. It is closed afterwards unless it was in use: what ask gave out would be lost."""
+        in_use = any(self._store.holds(self._called(number)) for number in range(self._last + 1))
+        try:
+            yield
+        finally:
+            if not in_use:
+                self.close()
 
     def _under_way(self) -> int:
         """The first stage that has not made its release; the last one, if all have."""
