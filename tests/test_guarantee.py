@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import math
 
 import dp_accounting
@@ -160,6 +161,19 @@ def test_a_search_composes_with_other_releases():
     assert guarantee.epsilon(DELTA) < both < guarantee.epsilon(DELTA / 2) + other.get_epsilon_for_delta(DELTA / 2)
     twice = guarantee.to_pld().self_compose(2).get_epsilon_for_delta(DELTA)
     assert guarantee.epsilon(DELTA) < twice < 2 * guarantee.epsilon(DELTA / 2)
+
+
+def test_the_exported_search_is_kept_and_stays_what_it_was():
+    guarantee = account(dp_sgd(1.0, 300), Geometric(mean=10))
+    kept, epsilons = guarantee.to_pld(), np.linspace(0, 5, 11)
+    before = [kept.get_delta_for_epsilon(epsilon) for epsilon in epsilons]
+    kept.compose(kept).compose(account(dp_sgd(2.0, 30), Poisson(5.0)).to_pld())
+    guarantee.compose(guarantee).epsilon(DELTA)
+    assert guarantee.to_pld() is kept
+    assert [guarantee.to_pld(guarantee.grid).get_delta_for_epsilon(epsilon) for epsilon in epsilons] == before
+    assert [kept.get_delta_for_epsilon(epsilon) for epsilon in epsilons] == before
+    more = dataclasses.replace(guarantee, runs=Geometric(mean=100))
+    assert more.to_pld().get_epsilon_for_delta(DELTA) == pytest.approx(more.bounds(DELTA)["profile"], abs=3e-3)
 
 
 def test_a_symmetric_event_needs_one_direction_only():

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from itertools import product
 from typing import Any
 
 import dp_accounting as dp
@@ -11,6 +12,7 @@ from opacus_witness import FALSE_ALARM, Net, no_gradient, numbered, watching
 from scipy import stats
 
 import dphypo
+from dphypo import _supremum
 from dphypo.integrations.opacus import DPSGD, PrivateAccuracy
 
 COUNT = 200
@@ -93,6 +95,22 @@ def test_a_fraction_of_the_epochs_also_where_they_are_tuned() -> None:
     assert seen.steps == 80
     with pytest.raises(ValueError, match="fraction"):
         full.at(fraction=1.1)
+
+
+@pytest.mark.parametrize("subsample", [1.0, 0.3])
+@pytest.mark.parametrize("fraction", [0.37, 0.003])
+def test_every_setting_is_charged_for_the_steps_it_trains(fraction: float, subsample: float) -> None:
+    ours = mechanism(subsample=subsample, fraction=fraction)
+    space = dphypo.Space({"epochs": [1, 2.7, 8], "batch_size": [7, 15]})
+    charged = {repr(event) for event in _supremum.events(ours, space)}
+    for epochs, batch_size in product([1, 2.7, 8], [7, 15]):
+        params = {"epochs": epochs, "batch_size": batch_size}
+        with watching() as seen:
+            ours(params, seed=1)
+        event = ours.event(params)
+        assert repr(event) in charged
+        assert (event if subsample == 1 else event.event).count == seen.steps > 0  # type: ignore[attr-defined]
+        assert ours.at(**params).steps == seen.steps
 
 
 def test_a_design_makes_the_first_stage_of_it() -> None:
