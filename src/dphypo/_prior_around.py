@@ -72,8 +72,6 @@ class PriorAround:
         for name, shift in self.shift.items():
             if not callable(shift):
                 _validate.positive(**{f"the shift of {name!r}": shift})
-        for spread in self.spread.values() if isinstance(self.spread, Mapping) else (self.spread,):
-            _validate.within(0.0, 1.0, closed="right", spread=spread)
         _validate.within(0.0, 1.0, closed="right", floor=self.floor)
 
     def __call__(self, released: Released, space: Space) -> Space:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import inspect
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -55,7 +56,9 @@ class Design:
         _validate.within(0.0, 1.0, closed="right", fraction=self.fraction)
         _validate.within(0.0, 1.0, compute_share=self.compute_share)
         _validate.within(0.0, 1.0, split=self.split)
-        PriorAround(spread=self.spread, floor=self.floor)
+        for spread in self.spread.values() if isinstance(self.spread, Mapping) else (self.spread,):
+            _validate.within(0.0, 1.0, closed="right", spread=spread)
+        PriorAround(floor=self.floor)
         NegativeBinomial(self.shape, mean=2.0)
 
     def runs(self, compute: float) -> tuple[NegativeBinomial, NegativeBinomial]:
