@@ -14,6 +14,7 @@ from dphypo.accounting import paper as theorems
 from dphypo.band import Band
 from dphypo.runs import Geometric, Law
 from paper import experiments as e
+from paper import parallel
 from paper.points import Floats
 from paper.simulate import UNIFORM
 from paper.task import TASKS, Task
@@ -40,12 +41,16 @@ def both(event: dp_accounting.DpEvent, runs: Law, band: Band) -> dict[str, float
 def table() -> dict[str, Any]:
     """ε of every arm at every γ."""
     result: dict[str, Any] = {"delta": DELTA, "gamma": list(e.GAMMAS), "stated by the paper": STATED}
-    for task, arms in ARMS.items():
-        result[task] = {
-            name: [both(TASKS[task].event(noise), Geometric(gamma=gamma), band) for gamma in e.GAMMAS]
-            for name, (noise, band) in arms.items()
-        }
+    arms = [(task, name) for task, arms in ARMS.items() for name in arms]
+    for (task, name), found in zip(arms, parallel.each([(arm_costs, arm) for arm in arms]), strict=True):
+        result.setdefault(task, {})[name] = found
     return result
+
+
+def arm_costs(task: str, name: str) -> list[dict[str, float]]:
+    """ε of one arm at every γ."""
+    noise, band = ARMS[task][name]
+    return [both(TASKS[task].event(noise), Geometric(gamma=gamma), band) for gamma in e.GAMMAS]
 
 
 def cost(task: Task, noise_multiplier: float, runs: Law, band: Band, bound: str = SHARPEST) -> float:

@@ -6,7 +6,7 @@ import math
 from dataclasses import replace
 from typing import Any
 
-from scipy.optimize import brentq
+from scipy.optimize import brentq, newton
 
 from dphypo import account
 from dphypo.runs import Geometric, Law
@@ -52,7 +52,8 @@ def row(name: str, arm: str, bound: str, gamma: float) -> dict[str, Any]:
     noise, band = budgets.ARMS[name][arm]
     uniform, printed = (budgets.cost(task, s, law, b, bound) for s, b in ((uniform_noise, UNIFORM), (noise, band)))
     if abs(uniform - printed) > 0.05:
-        noise = brentq(lambda s: budgets.cost(task, s, law, band, bound) - uniform, noise / 1.2, noise * 1.4, xtol=3e-4)
+        near = 1.05 * noise if printed > uniform else 0.98 * noise
+        noise = newton(lambda s: budgets.cost(task, s, law, band, bound) - uniform, x0=noise, x1=near, tol=3e-4)
     world, sign = task.world(noise), -1 if task.loss else 1
     more = _more_runs(name, uniform, noise, bound, law)
     result = {
