@@ -120,9 +120,10 @@ class Stages:
     def ask(self) -> StageTrial | None:
         """The next run to make, of the stage that is under way; None when there is none to give out now.
 
-        Several may be asked for before the first is told. When every run of a stage is told, the next ``ask`` makes
-        that stage's release and begins the next stage; after the last one there is nothing more to give out. That
-        there is nothing is **secret**, as in :meth:`dphypo.Study.ask`.
+        Several may be asked for before the first is told: ask and tell from one thread, and make the runs anywhere.
+        When every run of a stage is told, the next ``ask`` makes that stage's release and begins the next stage: None
+        is the end only when nothing is left to be told. That there is nothing is **secret**, as in
+        :meth:`dphypo.Study.ask`.
 
         >>> import dp_accounting as dp
         >>> import dphypo
