@@ -84,6 +84,16 @@ def test_stages_agree_with_simulated_stages() -> None:
     assert (abs(found / count - expected) < 5.6 * np.sqrt(expected * (1 - expected) / count)).all()
 
 
+def test_a_stage_without_a_run_leaves_the_prior_as_it_was() -> None:
+    once, half = Pmf({1: 1.0}), Pmf({0: 0.5, 1: 0.5})
+    means, to = [0.0, 1.0, 2.0], np.eye(3)
+    two = winners_of_stages([means, means], [half, once], [np.tile(to[0], (3, 1))], 0.1)
+    assert two == pytest.approx([1 / 2 + 1 / 6, 1 / 6, 1 / 6])
+    around = [np.tile(to[0], (3, 1)), np.tile(to[1], (3, 1))]
+    three = winners_of_stages([means] * 3, [half, half, half], around, 0.1)
+    assert three == pytest.approx([1 / 4 + 1 / 12, 1 / 2 + 1 / 12, 1 / 12])
+
+
 def test_a_single_stage_is_a_uniform_search() -> None:
     means = np.linspace(0, 1, 5)
     one = winners_of_stages([means], [Geometric(mean=4)], [], 0.1)

@@ -107,8 +107,9 @@ def test_a_search_that_may_not_be_shredded_yet_takes_nothing_back(tmp_path):
         for trial in trials:
             search.tell(trial, outcome(trial))
         assert all(row["attempts"] == 1 for row in search.curator(1).trials())
+    idle = make(path, stages=plain())  # kept: it would let go when it is forgotten
     with pytest.raises(_refusals.NotReleased):
-        make(path, stages=plain()).shred()
+        idle.shred()
     assert make(path, stages=plain()).ask().stage == 2, "a search that was not under way lets go of the journal"
 
 
@@ -173,6 +174,16 @@ def test_run_takes_over_what_ask_gave_out():
 # Refused
 
 
+def test_an_earlier_stage_is_no_final_release():
+    search = make(stages=plain())
+    for trial in asked(search):
+        search.tell(trial, outcome(trial))
+    with pytest.raises(_refusals.Unfinished):
+        search.release()
+    assert search.released == ()
+    assert search.ask().stage == 2
+
+
 def test_a_trial_is_told_once_also_in_the_next_stage():
     search = make(stages=plain())
     trials = asked(search)
@@ -200,6 +211,10 @@ def test_a_trial_of_another_search_or_stage_is_refused():
         with pytest.raises((ValueError, _refusals.OutcomeTwice)):
             search.tell(wrong, (1, 2.0))
     assert [row["done"] for row in search.curator(2).trials()] == [False]
+    search.tell(second, outcome(second))
+    told_one_by_one(search)
+    search.release()
+    assert facts(search) == facts(make(stages=plain())), "no refusal has begun a stage before its prior was known"
 
 
 def test_there_is_one_release_and_nothing_after_it():
