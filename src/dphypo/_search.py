@@ -70,7 +70,7 @@ class Search:
         if len(record.results) + len(self._handed) == len(record.trials):
             return None
         under_way = record.results.keys() | self._handed.keys()
-        return next(trial for trial in record.trials if trial.number not in under_way)
+        return next((trial for trial in record.trials if trial.number not in under_way), None)
 
     def _draw(self, record: Record) -> Trial:
         """All that is random about a run but the run itself: λ from the band, its seed, the key that breaks ties."""
