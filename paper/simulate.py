@@ -62,7 +62,7 @@ def _adaptive(world: World, method: Method, basis: Basis, lengths: Lengths, rand
         if active < len(best):
             searches.keep(active)
             best, actual = best[:active], actual[:active]
-        if t == 0:
+        if t < method.sampler.start:
             cells = random.integers(0, len(world), active)
         else:
             cells = _drawn(project(searches.weights(), method.band, method.rule), random)

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
 from scipy.stats import uniform
 
 from dphypo.entropy import Seeded
-from dphypo.samplers import GaussianProcess, History
+from dphypo.samplers import History
 from dphypo.space import Space
 from paper import experiments as e
 from paper import parallel, worlds
@@ -26,7 +27,7 @@ def real(method: Method, runs: range, longest: int) -> Floats:
     grid = Space({"rate": uniform(), "clip": uniform()}).grid(rate=16, clip=20)
     result = np.empty((len(runs), longest))
     for row, run in enumerate(runs):
-        sampler = GaussianProcess(method.sampler.tau, method.sampler.beta, method.sampler.units)
+        sampler = replace(method.sampler)
         entropy, random = Seeded(run).child("paper"), np.random.default_rng([run, 3])
         cells: list[int] = []
         scores: list[float] = []

@@ -89,13 +89,13 @@ def test_with_fixed_hyperparameters_no_step_factorises_again_and_rows_stay_below
     monkeypatch.setattr(Posterior, "__init__", counted)
     repeated = SQUARE.grid(x=5, y=5)
     apart = observed(SQUARE.candidates(256, Seeded(0)), np.arange(200), np.random.default_rng(0).random(200))
-    rule = GaussianProcess(hyperparameters=FIXED)
+    rule = GaussianProcess(start=1, hyperparameters=FIXED)
     for size in range(1, 201):
         rule.weights(repeated, first(apart, size))
     assert made == [1]  # no repeats: every step is an update
     made.clear()
     history = wave(repeated, 1000, seed=0)
-    rule = GaussianProcess(hyperparameters=FIXED)
+    rule = GaussianProcess(start=1, hyperparameters=FIXED)
     longest = 0
     for size in range(1, 1001):
         rule.weights(repeated, first(history, size))
@@ -267,7 +267,17 @@ def test_copies_and_text_hold_no_history():
     assert copy._memo.take() is None
 
 
+def test_the_first_runs_are_drawn_from_the_prior():
+    grid = Space({"x": uniform(), "y": [1, 2, 3]}).grid(x=4)
+    for rule, start in ((GaussianProcess(), 2), (GaussianProcess.paper(), 1), (GaussianProcess(start=5), 5)):
+        for size in range(start):
+            np.testing.assert_array_equal(rule.weights(grid, wave(grid, size, 0)), grid.masses)
+        assert np.ptp(rule.weights(grid, wave(grid, start, 0))) > 0
+
+
 def test_arguments_are_checked():
+    with pytest.raises(ValueError, match=r"start = 0 is not valid"):
+        GaussianProcess(start=0)
     with pytest.raises(ValueError, match=r"tau = -1 is not valid"):
         GaussianProcess(tau=-1)
     with pytest.raises(ValueError, match="units = 'raw' is not valid"):

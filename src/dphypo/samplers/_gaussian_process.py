@@ -36,17 +36,19 @@ class GaussianProcess:
     between 0 and 10⁶ do; with raw accuracies and β = 1, exp(β s) is all but flat. τ = 1 and β = 4 are in the middle of
     a wide range that does as well. β does not matter to the ``Greedy`` projection, which looks at the order of the
     weights, and little to ``KL``, which looks at their ratios; the ℓ2 projection of a softmax whose peak is narrower
-    than the band allows goes back to the prior.
+    than the band allows goes back to the prior. The first two runs are drawn from the prior: one score has nothing to
+    be compared with, and the deviation alone sends the second run to a corner.
 
     Args:
         tau: weight τ of the deviation.
         beta: inverse temperature β, per unit of ``units``.
         units: what the scores are measured in where they enter the softmax.
+        start: how many runs are drawn from the prior before the scores guide the search.
         hyperparameters: fixed ones, on scores of mean 0 and deviation 1; by default they are fitted. With fixed ones
             the weights do not depend on the order of the runs. Fitted ones do: a fit is to the first so many.
 
     >>> GaussianProcess.paper()
-    GaussianProcess(tau=0.1, beta=1.0, units=<Units.RAW: ...>, hyperparameters=None)
+    GaussianProcess(tau=0.1, beta=1.0, units=<Units.RAW: ...>, start=1, hyperparameters=None)
     >>> from scipy.stats import uniform
     >>> from dphypo.space import Space
     >>> grid = Space({"x": uniform()}).grid(x=5)
@@ -61,24 +63,26 @@ class GaussianProcess:
     tau: float = 1.0
     beta: float = 4.0
     units: Units = Units.RANKS
+    start: int = 2
     hyperparameters: Hyperparameters | None = None
     _memo: Memo[Surrogate] = field(default_factory=Memo, init=False, repr=False, compare=False)
 
     def __post_init__(self) -> None:
         _validate.non_negative(tau=self.tau)
         _validate.non_negative(beta=self.beta)
+        _validate.integer(at_least=1, start=self.start)
         if not isinstance(self.units, Units):
             raise _validate.fail("units", self.units, f"give one of {', '.join(map(str, Units))}")
 
     @classmethod
     def paper(cls) -> GaussianProcess:
-        """The settings of the paper's experiments: τ = 0.1, β = 1, on the scores themselves."""
-        return cls(tau=0.1, beta=1.0, units=Units.RAW)
+        """The settings of the paper's experiments: τ = 0.1, β = 1, on the scores themselves, from the second run on."""
+        return cls(tau=0.1, beta=1.0, units=Units.RAW, start=1)
 
     def weights(self, candidates: Candidates | Grid, history: History) -> Array:
-        """exp(β s) times the prior mass; before the first run, the prior."""
+        """exp(β s) times the prior mass; before there are ``start`` runs, the prior."""
         masses = np.asarray(candidates.masses, dtype=np.float64)
-        if len(history) == 0:
+        if len(history) < self.start:
             return masses.copy()
         values = seen(history, self.units)
         mean, deviation = self._standard(candidates, history, values.values)
