@@ -120,7 +120,7 @@ def _compare(design: Comparison, a: Arguments, name: str) -> None:
 def result(a: Arguments) -> None:
     """compute one result (paper/results.py names them) and write it to paper/results"""
     from paper.parallel import quiet
-    from paper.report import shown
+    from paper.report.page import shown
     from paper.results import make
 
     quiet()
@@ -131,7 +131,7 @@ def result(a: Arguments) -> None:
 def everything(a: Arguments) -> None:
     """every table and figure from the committed landscapes, and RESULTS.md"""
     from paper.parallel import quiet
-    from paper.report import write
+    from paper.report.page import write
     from paper.results import MAKERS, make
 
     quiet()
@@ -144,7 +144,7 @@ def everything(a: Arguments) -> None:
 
 def report(a: Arguments) -> None:
     """RESULTS.md and the figures, from the results as they are"""
-    from paper.report import write
+    from paper.report.page import write
 
     write()
 

@@ -7,8 +7,8 @@ from typing import Any
 
 import numpy as np
 
-from paper.markdown import markdown
 from paper.points import Floats
+from paper.report.markdown import markdown
 from paper.worlds import FOLDER
 
 _GEOMETRIC = "uniform, geometric T"

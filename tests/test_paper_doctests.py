@@ -7,8 +7,8 @@ from importlib import import_module
 
 import pytest
 
-MODULES = ["data", "event", "experiments", "pack", "points", "project", "markdown", "task", "uniform", "worlds"]
-MODULES += ["staged_costs", "staged_task", "study.designs", "train.jobs", "train.network"]
+MODULES = ["data", "event", "experiments", "pack", "points", "project", "report.markdown", "task", "uniform", "worlds"]
+MODULES += ["staged.costs", "staged.task", "study.designs", "train.jobs", "train.network"]
 
 
 @pytest.mark.parametrize("name", MODULES)

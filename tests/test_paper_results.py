@@ -11,8 +11,9 @@ import pytest
 
 from dphypo.band import Band
 from dphypo.runs import Geometric
-from paper import budgets, data, equal, points, report, worlds
+from paper import budgets, data, equal, points, worlds
 from paper import experiments as e
+from paper.report import page
 from paper.results import load
 from paper.task import TASKS
 from paper.trainer import measured
@@ -101,7 +102,7 @@ def test_equal_budgets_cover_every_task_arm_and_gamma() -> None:
 
 
 def test_the_page_is_made_from_the_results() -> None:
-    assert report.PAGE.read_text() == report.page()
+    assert page.PAGE.read_text() == page.page()
 
 
 def test_missing_and_wrong_data_are_named(tmp_path: Path) -> None:

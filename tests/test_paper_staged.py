@@ -14,11 +14,11 @@ from dphypo.design import Design, Training
 from dphypo.runs import Geometric, Law, NegativeBinomial, Poisson
 from paper import results
 from paper.budgets import DELTA
-from paper.staged_costs import Costs, solved
-from paper.staged_plan import Plan, of_design
-from paper.staged_sensitivity import _half
-from paper.staged_simulate import quantiles, released
-from paper.staged_task import TASKS
+from paper.staged.costs import Costs, solved
+from paper.staged.plan import Plan, of_design
+from paper.staged.sensitivity import _half
+from paper.staged.simulate import quantiles, released
+from paper.staged.task import TASKS
 
 ONE, TWO = (2344,), (235, 2344)
 SHAPE_8 = NegativeBinomial(8.0, mean=20.0)

@@ -11,8 +11,8 @@ import numpy as np
 from dphypo.design import Design, Landscape, winners_of_stages
 from dphypo.runs import Law, NegativeBinomial
 from paper.points import Floats
-from paper.staged_costs import Costs
-from paper.staged_task import StagedTask
+from paper.staged.costs import Costs
+from paper.staged.task import StagedTask
 from paper.worlds import World
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from paper.markdown import markdown
+from paper.report.markdown import markdown
 
 
 def frontier(result: dict[str, Any]) -> str:

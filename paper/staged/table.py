@@ -15,12 +15,12 @@ from paper import parallel, results
 from paper.adaptive import drawn
 from paper.points import Floats
 from paper.simulate import Method
-from paper.staged_costs import Costs
-from paper.staged_design import fields, laws
-from paper.staged_plan import Plan, of_design, single
-from paper.staged_sensitivity import halves, sensitivity
-from paper.staged_simulate import adaptive, quantiles, released
-from paper.staged_task import TASKS, StagedTask
+from paper.staged.costs import Costs
+from paper.staged.design import fields, laws
+from paper.staged.plan import Plan, of_design, single
+from paper.staged.sensitivity import halves, sensitivity
+from paper.staged.simulate import adaptive, quantiles, released
+from paper.staged.task import TASKS, StagedTask
 
 COMPUTES, EPSILONS = (5.0, 10.0, 20.0, 50.0), (2.0, 4.0, 8.0)
 SHOWN = (10.0, 4.25)  # compute and ε of the row that is looked at closely

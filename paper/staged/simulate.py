@@ -12,8 +12,8 @@ import numpy.typing as npt
 from paper.adaptive import drawn
 from paper.points import Floats
 from paper.simulate import Method, paths
-from paper.staged_plan import Plan, around
-from paper.staged_task import StagedTask
+from paper.staged.plan import Plan, around
+from paper.staged.task import StagedTask
 from paper.worlds import World
 
 Cells = npt.NDArray[np.intp]

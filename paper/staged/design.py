@@ -15,9 +15,9 @@ import numpy as np
 from dphypo.design import Design, winners
 from dphypo.runs import Geometric, Law, NegativeBinomial, Poisson
 from paper import parallel
-from paper.staged_costs import Costs
-from paper.staged_plan import Plan, around, of_design, single
-from paper.staged_task import TASKS, StagedTask
+from paper.staged.costs import Costs
+from paper.staged.plan import Plan, around, of_design, single
+from paper.staged.task import TASKS, StagedTask
 
 EPSILONS, COMPUTES = (2.0, 8.0), (5.0, 20.0)
 FRACTIONS, SHARES, SPLITS = (0.03, 0.1, 0.3), (0.2, 0.35, 0.5), (0.1, 0.2, 0.35)

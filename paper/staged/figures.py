@@ -9,7 +9,7 @@ import numpy as np
 from matplotlib import pyplot as plt
 from matplotlib.axes import Axes
 
-from paper.figures import save
+from paper.report.figures import save
 
 # Name of a search -> label, colour (Okabe and Ito's, which the colour-blind tell apart), line and marker.
 LINES = {

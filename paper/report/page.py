@@ -5,13 +5,15 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
-from paper import figures, points, staged_figures, staged_report, studies, worlds
-from paper import report_tables as tables
-from paper.markdown import markdown as markdown
-from paper.report_frontier import frontier, gains
+from paper import points, studies, worlds
+from paper.report import figures, tables
+from paper.report.frontier import frontier, gains
+from paper.report.markdown import markdown as markdown
 from paper.results import FOLDER, load
+from paper.staged import figures as staged_figures
+from paper.staged import report as staged_report
 
-PAGE = Path(__file__).parent / "RESULTS.md"
+PAGE = Path(__file__).parents[1] / "RESULTS.md"
 
 
 def shown(name: str) -> str:
@@ -50,7 +52,7 @@ SECTIONS = {
     "studies": studies.shown,
 }  # fmt: skip
 
-_TEXT = Path(__file__).parent / "RESULTS.in.md"
+_TEXT = PAGE.with_name("RESULTS.in.md")
 
 
 def write() -> None:

@@ -19,7 +19,7 @@ from dphypo.runs import Geometric, Law
 from paper.budgets import DELTA
 from paper.points import Floats
 from paper.simulate import UNIFORM
-from paper.staged_task import StagedTask
+from paper.staged.task import StagedTask
 
 
 @dataclass(frozen=True, eq=False)

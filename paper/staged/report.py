@@ -5,7 +5,7 @@ from __future__ import annotations
 from math import exp
 from typing import Any
 
-from paper.markdown import markdown
+from paper.report.markdown import markdown
 
 STAGES, PLAIN, GEOMETRIC = "stages, default design", "uniform, best law", "uniform, geometric T"
 OTHERS = "stages, design from the other tasks"

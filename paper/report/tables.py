@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 
-from paper.markdown import markdown
+from paper.report.markdown import markdown
 
 
 def _by_gamma(result: dict[str, Any], digits: int) -> str:

@@ -9,10 +9,10 @@ import numpy as np
 
 from dphypo.design import Design, winners_of_stages
 from paper.points import Floats
-from paper.staged_costs import Costs
-from paper.staged_design import laws
-from paper.staged_plan import Cheap, Plan, around, of_design, single, staged
-from paper.staged_task import TASKS, StagedTask
+from paper.staged.costs import Costs
+from paper.staged.design import laws
+from paper.staged.plan import Cheap, Plan, around, of_design, single, staged
+from paper.staged.task import TASKS, StagedTask
 from paper.worlds import Trained
 
 FIELDS: dict[str, tuple[float, ...]] = {

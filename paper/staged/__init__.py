@@ -1,0 +1,1 @@
+"""Searches in stages beside all others at equal ε and compute, and the evidence for the default design."""
