@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import re
 import shlex
 from pathlib import Path
@@ -13,9 +14,12 @@ from dphypo.cli._app import app
 README = (Path(__file__).parent.parent / "README.md").read_text(encoding="utf-8")
 
 
-def test_the_python_example_runs(capsys):
-    (code,) = re.findall(r"```python\n(.*?)```", README, re.DOTALL)
-    exec(compile(code, "README.md", "exec"), {"__name__": "readme"})
+def test_the_python_examples_run(capsys):
+    codes = re.findall(r"```python\n(.*?)```", README, re.DOTALL)
+    names: dict[str, object] = {"__name__": "readme"}
+    for code in codes:
+        exec(compile(code, "README.md", "exec"), names)
+    assert type(names["release"]).__name__ == "Release"
     assert "differentially private" in capsys.readouterr().out
 
 
@@ -28,6 +32,15 @@ def test_the_command_prints_what_it_says():
         return re.sub(r"(\d+\.\d\d)\d+", r"\1", text).split()  # to two decimals
 
     assert words(result.stdout) == words(expected)
+
+
+def test_the_accuracies_are_those_that_were_measured():
+    folder = Path(__file__).parent.parent / "paper" / "results"
+    found = json.loads((folder / "studies.json").read_text())["staged-study"]
+    for arm in ("stages", found["best uniform arm"], "uniform, geometric T"):
+        row = found["arms"][arm]
+        assert f"| {row['mean']:.3f} ± {row['half']:.3f} | {row['least']:.3f} |" in README
+    assert f"where {found['best cell']['mean']:.3f} is what the best setting reaches" in README
 
 
 def test_every_link_to_a_file_has_one():
