@@ -69,7 +69,12 @@ class Adaptive:
         law = NegativeBinomial(8.0, mean=self.mean)
         return [
             *_uniform(train, [Geometric(mean=self.mean), law], self.epsilon),
-            _calibrated("ours, (0.85, 1.25), shape 8", Stage(train, law, Band(0.85, 1.25)), self.epsilon),
+            # From the second run on, as when the committed results were made; the library now starts with the third.
+            _calibrated(
+                "ours, (0.85, 1.25), shape 8",
+                Stage(train, law, Band(0.85, 1.25), GaussianProcess(start=1)),
+                self.epsilon,
+            ),
             _calibrated(
                 "paper's GP, (0.75, 2), shape 8",
                 Stage(train, law, Band(0.75, 2), GaussianProcess.paper(), L2()),
