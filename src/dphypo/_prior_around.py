@@ -60,10 +60,10 @@ class PriorAround:
     >>> from scipy.stats import loguniform
     >>> space = Space({"lr": loguniform(1e-4, 1.0), "batch": [64, 128, 256]})
     >>> PriorAround(shift={"lr": 0.1})(Released({"lr": 0.5, "batch": 128}), space).to_dict()["around"]
-    {'params': {'lr': 0.05, 'batch': 128}, 'spread': {'lr': 0.1, 'batch': 0.1}, 'floor': 0.1}
+    {'params': {'lr': 0.05, 'batch': 128}, 'spread': {'lr': 0.05, 'batch': 0.05}, 'floor': 0.1}
     """
 
-    spread: Spread = 0.1
+    spread: Spread = 0.05
     floor: float = 0.1
     shift: Mapping[str, Shift] = field(default_factory=dict)
 
