@@ -19,7 +19,15 @@ from matplotlib import pyplot as plt  # noqa: E402
 from matplotlib.axes import Axes  # noqa: E402
 from matplotlib.figure import Figure  # noqa: E402
 
-COLOURS = {"Uniform": "tab:blue", "GP": "tab:orange", "ours": "tab:green"}
+COLOURS = {"Uniform": "#0072B2", "GP": "#E69F00", "ours": "#009E73"}  # Okabe and Ito's; in all figures alike
+# Of the frontier: name of a search -> colour, line and marker. Both of ours are green.
+LINES = {
+    "uniform, geometric T": ("#000000", ":", "s"),
+    "uniform, shape 8": (COLOURS["Uniform"], "--", "s"),
+    "paper's GP, (0.75, 2), geometric T": (COLOURS["GP"], "-", "v"),
+    "ours, (0.75, 2), shape 8": ("#8FD175", "-", "^"),
+    "ours, (0.85, 1.25), shape 8": (COLOURS["ours"], "-", "o"),
+}
 
 
 def _colour(name: str) -> str:
@@ -38,9 +46,9 @@ def figure1(results: dict[str, Any], folder: Path) -> None:
             plots = [(axis, mean, half)] if name == "Uniform" else [(axis, mean, half), (below, gain, width)]
             for where, middle, around in plots:
                 where.plot(lengths, middle, style, color=_colour(name), label=name)
-                where.fill_between(
-                    lengths, middle - around, middle + around, color=_colour(name), alpha=0.15, linewidth=0
-                )
+                if style == "-":  # of bands alike, one interval a rule: six on top of each other hide the lines
+                    low, high = middle - around, middle + around
+                    where.fill_between(lengths, low, high, color=_colour(name), alpha=0.15, linewidth=0)
         shown = [m for row in panel["rows"].values() for t, m in zip(panel["T"], row["mean"], strict=True) if t >= 2]
         axis.set(title=title, xscale="log", xlim=(2, None), ylim=(min(shown) - 0.01, max(shown) + 0.01))
         axis.set_ylabel(panel["score"])
@@ -79,11 +87,11 @@ def frontier(results: dict[str, Any], folder: Path) -> None:
 
 
 def _lines(axis: Axes, searches: list[str], rows: list[dict[str, Any]], along: str) -> None:
-    for number, name in enumerate(searches):  # a search has one colour in every panel, also where others are missing
+    for name in searches:
         mine = sorted((row for row in rows if row["search"] == name), key=lambda row: float(row[along]))
         place, mean, half = (np.array([row[key] for row in mine]) for key in (along, "mean", "half"))
-        style = "--" if name.startswith("uniform") else "-"
-        axis.errorbar(place, mean, half, fmt=style + "o", markersize=3, color=f"C{number}", label=name, capsize=2)
+        colour, style, marker = LINES[name]
+        axis.errorbar(place, mean, half, fmt=style + marker, markersize=4, color=colour, label=name, capsize=2)
 
 
 def regions(gains: dict[str, dict[tuple[float, int], tuple[float, float]]], folder: Path) -> None:
@@ -95,13 +103,18 @@ def regions(gains: dict[str, dict[tuple[float, int], tuple[float, float]]], fold
         for (epsilon, mean), (gain, half) in found.items():
             row, column = up.index(mean), across.index(epsilon)
             values[row, column] = 0.0 if abs(gain) <= half else np.sign(gain)
-            text = f"{gain:+.3f}" if abs(gain) > half else f"({gain:+.3f})"
+            value = f"{gain:+.3f}" if abs(gain) >= 0.0005 else "0.000"
+            text = value if abs(gain) > half else f"({value})"
             axis.text(column, row, text, ha="center", va="center", fontsize=7)
         axis.imshow(values, origin="lower", aspect="auto", cmap="PiYG", vmin=-1.6, vmax=1.6)
         axis.set_xticks(range(len(across)), [f"{epsilon:g}" for epsilon in across])
         axis.set_yticks(range(len(up)), [str(mean) for mean in up])
         axis.set(title=task, xlabel="ε (δ = 1e-5)", ylabel="mean number of runs")
-    figure.suptitle("Best adaptive search against best uniform one: green better, pink worse, in brackets undecided")
+    figure.suptitle(
+        "What the best adaptive search gains over the best uniform one (accuracy; federated: loss): "
+        "green better, pink worse, in brackets undecided",
+        fontsize=10,
+    )
     save(figure, folder, "regions")
 
 
@@ -117,7 +130,7 @@ class Panel:
 
 def landscapes(panels: dict[str, Panel], folder: Path) -> None:
     """The landscapes, bright where they are good."""
-    figure, axes = plt.subplots(1, len(panels), figsize=(3.6 * len(panels), 3.3), layout="constrained")
+    figure, axes = plt.subplots(1, len(panels), figsize=(3.8 * len(panels), 3.3), layout="constrained")
     for axis, (title, panel) in zip(axes, panels.items(), strict=True):
         shape = len(panel.grid.first), len(panel.grid.second)
         colours = "viridis_r" if panel.loss else "viridis"
@@ -125,7 +138,8 @@ def landscapes(panels: dict[str, Panel], folder: Path) -> None:
         axis.set(title=title, ylabel=panel.names[0], xlabel=panel.names[1])
         axis.set_yticks(*_few(panel.grid.first))
         axis.set_xticks(*_few(panel.grid.second))
-        figure.colorbar(image, ax=axis, shrink=0.8)
+        bar = figure.colorbar(image, ax=axis, shrink=0.8)
+        bar.ax.set_title("loss" if panel.loss else "accuracy", fontsize=7, loc="left")  # beside it stands the next axis
     save(figure, folder, "landscapes")
 
 

@@ -87,5 +87,5 @@ def _panels() -> dict[str, figures.Panel]:
         "MNIST, σ = 0.71": figures.Panel(worlds.mnist(0.71).mean, points.MNIST),
         "CIFAR-10, fitted, σ = 0.65": figures.Panel(worlds.cifar(0.65).mean, points.CIFAR),
         "CIFAR-10, trained, σ = 0.65": figures.Panel(coarse, points.CIFAR_COARSE),
-        "federated, trained (loss)": figures.Panel(losses, points.FEDERATED, ("server rate", "client rate"), loss=True),
+        "federated, trained, σ = 1": figures.Panel(losses, points.FEDERATED, ("server rate", "client rate"), loss=True),
     }
