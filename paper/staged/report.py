@@ -19,7 +19,7 @@ def staged(result: dict[str, Any]) -> str:
     """All of it: the row looked at closely, figures, every ε and compute, and what it depends on."""
     tasks = list(result["score noise"])
     figures = [f"![stages, {task}](results/staged-{task.lower()}.png)" for task in tasks]
-    parts = [_closely(result), *figures, _everything(result), _depends(result)]
+    parts = [_closely(result), *figures, _everything(result), *_explained(result), _depends(result)]
     return "\n\n".join(parts)
 
 
@@ -74,6 +74,14 @@ def _score(found: dict[str, Any]) -> str:
 def _mark(found: dict[str, Any]) -> str:
     """Of a design whose first stage would need more noise than was trained."""
     return f" †{found['split']:.2f}" if "split" in found and found["split"] > 1.02 * found["design"][2] else ""
+
+
+def _explained(result: dict[str, Any]) -> list[str]:
+    """What the mark of a design means, if any has it."""
+    if not any(_mark(found) for row in result["rows"] for found in row["searches"].values()):
+        return []
+    text = "†x marks a first stage that would need more noise than was trained: it has the most that was trained and "
+    return [text + "costs x of ε by itself, and all stages together cost ε all the same."]
 
 
 def _everything(result: dict[str, Any]) -> str:
