@@ -20,15 +20,19 @@ def data(a: Arguments) -> None:
     """verify the data sets, and say how to get what is missing"""
     from paper.data import SOURCES, load
 
+    missing = False
     for name in SOURCES:
         try:
             images = load(name, a.data)
         except (FileNotFoundError, ValueError) as error:
             print(f"{name}: {error}")
+            missing = True
         else:
             print(
                 f"{name}: {len(images.train)} training and {len(images.test)} test images, checksums and counts right"
             )
+    if missing:
+        raise SystemExit(1)
 
 
 def pack(a: Arguments) -> None:
