@@ -76,6 +76,8 @@ def test_those_that_come_with_the_library(name: str) -> None:
     full, cheap = landscape.mean(1.0, 1.5), landscape.mean(0.1, 1.5)
     assert full is not None
     assert cheap is not None
+    facts = {"mnist": ("256 of 60 000", "2 344"), "cifar10": ("256 of 50 000", "1 954"), "federated": ("3 000", "loss")}
+    assert all(fact in landscape.about for fact in facts[name])
     low, high = landscape.limits
     assert len(full) == len(landscape) == np.prod(landscape.shape)
     assert low <= cheap.min() <= cheap.max() < full.max() <= high
@@ -99,6 +101,8 @@ def test_refusals() -> None:
     for count in (0, -3):
         with pytest.raises(ValueError, match=r"repetitions\[1\]\[1\]"):
             Landscape((3,), TOY, 0.1, {1.0: {1.0: count}})
+    with pytest.raises(ValueError, match="about = 5 is not valid: say in a few public words"):
+        Landscape((3,), TOY, 0.1, about=5)  # type: ignore[arg-type]
     with pytest.raises(ValueError, match="limits"):
         Landscape((3,), TOY, 0.1, limits=(1.0, 0.0))
     with pytest.raises(ValueError, match="mnist, cifar10, federated"):
