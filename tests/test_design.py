@@ -77,11 +77,32 @@ def test_a_mechanism_that_cannot_be_made_cheaper_is_refused() -> None:
 
     relation = dp.NeighboringRelation.ADD_OR_REMOVE_ONE
     for made in (Fixed(train, dp.GaussianDpEvent(1.0), relation), Declared(train, dp.GaussianDpEvent(1.0), relation)):
-        with pytest.raises(ValueError, match=r"no method at\(fraction=...\); give cheap="):
+        with pytest.raises(ValueError, match=r"both at\(fraction=.*no at\(fraction=.*Declared.*calibrate_stages"):
             Design().stages(SPACE, made, compute=10, epsilon=1.0, delta=DELTA)
     fixed = Fixed(train, dp.GaussianDpEvent(1.0), relation)
     stages = Design().stages(SPACE, fixed, compute=10, epsilon=1.0, delta=DELTA, cheap=fixed)
     assert len(stages) == 2
+
+
+def test_a_mechanism_that_ignores_the_fraction_is_refused() -> None:
+    class Stubborn(Training):
+        def at(self, **changes: Any) -> Training:
+            return replace(self, **{**changes, "fraction": 1.0})
+
+    class Event(Declared):
+        def at(self, noise_multiplier: float = 1.0, fraction: float = 1.0) -> Event:
+            return Event(self.train, dp.GaussianDpEvent(noise_multiplier), self.relation)
+
+    full = Stubborn(records=10_000, batch_size=500, epochs=5)
+    with pytest.raises(ValueError, match=r"at\(fraction=0\.1\) has the same 100 steps as a full run"):
+        Design().stages(SPACE, full, compute=10, epsilon=1.0, delta=DELTA)
+    event = Event(lambda params, *, seed: (1, 0.5), dp.GaussianDpEvent(1.0), TRAIN.relation)
+    with pytest.raises(ValueError, match=r"at\(fraction=0\.1\) has the same event as a full run.*give it as cheap="):
+        Design().stages(SPACE, event, compute=10, epsilon=1.0, delta=DELTA)
+    assert len(Design().stages(SPACE, event, compute=10, epsilon=1.0, delta=DELTA, cheap=event.at(fraction=0.1))) == 2
+    one = Training(records=100, batch_size=100, epochs=1)
+    with pytest.raises(ValueError, match="too few steps to be cut"):
+        Design().stages(SPACE, one, compute=10, epsilon=1.0, delta=DELTA)
 
 
 @pytest.mark.parametrize(
