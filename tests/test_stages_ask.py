@@ -232,6 +232,25 @@ def test_there_is_one_release_and_nothing_after_it():
         search.ask()
 
 
+def test_the_advice_of_a_refusal_is_for_stages():
+    search = make()
+    with pytest.raises(_refusals.Unfinished, match=r"stages\.ask\(\).*stages\.run\(\)") as unfinished:
+        search.release()
+    with pytest.raises(_refusals.NotReleased, match=r"stages\.run\(\)") as early:
+        search.shred()
+    told_one_by_one(search)
+    search.release()
+    with pytest.raises(_refusals.SecondRelease, match=r"stages\.run\(\) shows the same release again") as second:
+        search.release()
+    with pytest.raises(_refusals.RunsAfterRelease, match=r"stages\.run\(\) shows the release again") as after:
+        search.ask()
+    with pytest.raises(_refusals.SecretValue, match=r"stages\.curator\(stage\)") as secret:
+        search.trials  # noqa: B018
+    for caught in (unfinished, early, second, after, secret):
+        assert "study." not in str(caught.value)
+        assert not re.search(r"\d", str(caught.value))
+
+
 def test_what_was_declared_may_not_change_between_two_asks(tmp_path):
     path = tmp_path / "stages.db"
     with make(path) as search:

@@ -11,25 +11,41 @@ class Refusal(RuntimeError):  # noqa: N818 - the subclasses are named after the 
     """A request that would void the guarantee. The class is the reason; ``str`` is the explanation."""
 
     why = "This would void the guarantee."
+    instead = ""  # what to do with a study
+    in_stages = ""  # what to do with a search in stages, where it is another thing
 
-    def __init__(self, detail: str = "") -> None:
-        super().__init__(f"{self.why} {detail}".strip())
+    def __init__(self, detail: str = "", *, stages: bool = False) -> None:
+        instead = (stages and self.in_stages) or self.instead
+        super().__init__(" ".join(part for part in (self.why, instead, detail) if part))
 
 
 class SecondRelease(Refusal):
     why = (
         "This study has made its release. The guarantee covers one output, the best of T runs; the second best, or "
-        "the best of some of them, is another output of the same runs and would have to be paid for again. "
+        "the best of some of them, is another output of the same runs and would have to be paid for again."
+    )
+    instead = (
         "Read the same release again with study.released(); for a new one, start a new study with a new journal: "
         "its guarantee composes with this one's."
+    )
+    in_stages = (
+        "stages.run() shows the same release again (stages.released holds those of the earlier stages); for a new one, "
+        "start new stages with a new journal: their guarantee composes with this one's."
     )
 
 
 class RunsAfterRelease(Refusal):
     why = (
         "This study has made its release, so it can make no more runs. T was drawn from its law before the first "
-        "run, independently of the data; runs added after a look at the release would make T depend on the data. "
-        "Start a new study with a new journal: its guarantee composes with this one's."
+        "run, independently of the data; runs added after a look at the release would make T depend on the data."
+    )
+    instead = (
+        "Read the release again with study.released(). For more runs, start a new study with a new journal: its "
+        "guarantee composes with this one's."
+    )
+    in_stages = (
+        "stages.run() shows the release again. For more runs, start new stages with a new journal: their guarantee "
+        "composes with this one's."
     )
 
 
@@ -37,8 +53,15 @@ class Unfinished(Refusal):
     why = (
         "Not all runs of this study have been told, so there is nothing to release yet. The theorem is about the best "
         "of T runs with T independent of the data: stopping because a score is good, or because time is up, makes T "
-        "depend on the runs. Go on until study.ask() returns None and every trial is told (a failed one with "
-        "Outcome.failed), or call study.run(). To spend less, cap the law before the study starts: runs.capped(K)."
+        "depend on the runs. To spend less, cap the law before the study starts: runs.capped(K)."
+    )
+    instead = (
+        "Go on until study.ask() returns None and every trial is told (a failed one with Outcome.failed), or call "
+        "study.run()."
+    )
+    in_stages = (
+        "Go on until stages.ask() returns None and every trial is told (a failed one with Outcome.failed), or call "
+        "stages.run()."
     )
 
 
@@ -100,15 +123,23 @@ class Shredded(Refusal):
 class NotReleased(Refusal):
     why = (
         "A study can be shredded only after its release: destroying the runs of an unreleased study and starting again "
-        "would be a way to choose among several T. Finish it with study.run(), or keep the journal."
+        "would be a way to choose among several T."
     )
+    instead = "Finish it with study.run(), or keep the journal."
+    in_stages = "Finish it with stages.run(), or keep the journal."
 
 
 class SecretValue(Refusal, AttributeError):  # noqa: N818
     why = (
         "The trials of a study are secret: the guarantee covers the release and nothing else, so T, other runs and "
-        "their scores may not be published, nor decide anything that is. The release has the best run. The curator, "
-        "who may see the data, finds the rest behind study.curator(), where nothing carries a guarantee."
+        "their scores may not be published, nor decide anything that is. The release has the best run."
+    )
+    instead = (
+        "The curator, who may see the data, finds the rest behind study.curator(), where nothing carries a guarantee."
+    )
+    in_stages = (
+        "The curator, who may see the data, finds the rest behind stages.curator(stage), where nothing carries a "
+        "guarantee."
     )
 
 
@@ -155,5 +186,5 @@ def refuse_options(options: dict[str, object]) -> None:
     """Explain an option that exists elsewhere and cannot exist here; anything else is a plain TypeError."""
     for name in options:
         if name in OPTIONS:
-            raise OPTIONS[name](f"(study.run was given {name}=.)")
-        raise TypeError(f"study.run() got an unexpected keyword argument {name!r}")
+            raise OPTIONS[name](f"(run was given {name}=.)")
+        raise TypeError(f"run() got an unexpected keyword argument {name!r}")

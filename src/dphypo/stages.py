@@ -139,6 +139,8 @@ class Stages:
         True
         """
         number = self._under_way()
+        if self._study(number)._search.record().released:
+            raise _refusals.RunsAfterRelease(stages=True)
         while (trial := self._study(number).ask()) is None:
             if number == self._last or not self._study(number)._search.record().complete:
                 return None
@@ -154,10 +156,14 @@ class Stages:
         self._study(trial.stage - 1).tell(trial.trial, outcome)
 
     def release(self) -> Release:
-        """The best run of the last stage. Once, and only when all runs of all stages are told."""
+        """The best run of the last stage. Once, when all runs of all stages are told; ``run`` shows it again."""
         number = self._under_way()
-        if number < self._last:
-            raise _refusals.Unfinished
+        record = self._study(number)._search.record()
+        if not record.shredded:  # else the study says so
+            if record.released:
+                raise _refusals.SecondRelease(stages=True)
+            if number < self._last or not record.complete:
+                raise _refusals.Unfinished(stages=True)
         return self._study(number).release()
 
     @property
@@ -174,7 +180,7 @@ class Stages:
         with self._looking():
             journals = [Journal(self._store, self._called(number), shared=True) for number in range(self._last + 1)]
             if not journals[-1].record.released:
-                raise _refusals.NotReleased
+                raise _refusals.NotReleased(stages=True)
             self._studies.clear()
             for journal in journals:
                 journal.shred()
@@ -206,7 +212,7 @@ class Stages:
 
     def __getattr__(self, name: str) -> Any:
         if name in _refusals.SECRETS:
-            raise _refusals.SecretValue(f"(stages.{name})")
+            raise _refusals.SecretValue(f"(stages.{name})", stages=True)
         raise AttributeError(f"{type(self).__name__!r} object has no attribute {name!r}")
 
     def _called(self, number: int) -> str:
