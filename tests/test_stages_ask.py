@@ -217,6 +217,15 @@ def test_a_trial_of_another_search_or_stage_is_refused():
     assert facts(search) == facts(make(stages=plain())), "no refusal has begun a stage before its prior was known"
 
 
+def test_a_malformed_outcome_is_refused_and_the_trial_can_be_told_rightly():
+    search = make(stages=plain())
+    trial = search.ask()
+    with pytest.raises(TypeError, match="Nothing was recorded"):
+        search.tell(trial, 3)
+    search.tell(trial, outcome(trial))
+    assert [row["score"] is not None for row in search.curator(1).trials()] == [True]
+
+
 def test_there_is_one_release_and_nothing_after_it():
     search = make()
     told_one_by_one(search)

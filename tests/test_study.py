@@ -209,7 +209,8 @@ def test_if_every_run_fails_the_release_says_so(tmp_path):
     assert release.ending is Ending.ALL_FAILED
     assert (release.params, release.model, release.score) == (None, None, None)
     assert "every run failed" in repr(release)
-    assert "17" not in repr(release)
+    assert re.search(r"study\.curator\(\).*stages\.curator\(stage\).*journal=None", repr(release))
+    assert not re.search(r"\d", repr(release))
     again = dphypo.load_release(release.save(tmp_path / "out"))
     assert again.ending is Ending.ALL_FAILED
 
@@ -377,6 +378,42 @@ def test_a_trial_is_told_once():
     study.tell(trial, (1, 1.0))
     with pytest.raises(_refusals.OutcomeTwice, match="one outcome"):
         study.tell(trial, (1, 2.0))
+
+
+class Secretive:
+    def __float__(self):
+        raise RuntimeError("secret record 4711")
+
+
+@pytest.mark.parametrize(
+    "wrong",
+    [3, None, [1, 2.0], (1, 2.0, 3), (1, None), (1, "record 4711"), (1, [2.0]), Outcome(1, None), (1, Secretive())],
+)
+def test_a_malformed_outcome_is_refused_and_the_trial_can_be_told_rightly(wrong):
+    study = make()
+    trial = study.ask()
+    with pytest.raises(TypeError, match=r"Nothing was recorded.*Outcome\.failed") as caught:
+        study.tell(trial, wrong)
+    assert "4711" not in str(caught.value)
+    assert caught.value.__cause__ is caught.value.__context__ is None
+    assert [row["done"] for row in study.curator().trials()] == [False]
+    study.tell(trial, (1, 1.0))
+    assert [row["score"] for row in study.curator().trials()] == [1.0]
+
+
+@pytest.mark.parametrize("failed", [Outcome.failed("diverged"), (1, math.nan), (1, -math.inf), (1, 10**400)])
+def test_a_failed_run_is_told_as_such(failed):
+    study = make()
+    study.tell(study.ask(), failed)
+    (row,) = study.curator().trials()
+    assert row["done"]
+    assert row["failure"]
+
+
+def test_a_score_of_numpy_is_a_number():
+    study = make()
+    study.tell(study.ask(), (1, np.float32(0.5)))
+    assert study.curator().trials()[0]["score"] == 0.5
 
 
 def test_a_trial_of_another_study_is_refused():

@@ -12,6 +12,10 @@ from dphypo.mechanism import Mechanism, Outcome
 from dphypo.savers import Saver, UnsupportedModelError
 
 _LONGEST_REASON = 4000
+_TELL_AGAIN = (
+    "Nothing was recorded: tell this trial again, with an Outcome, a (model, score) pair, or, if the run failed, "
+    "Outcome.failed(reason)"
+)
 
 
 @dataclass(frozen=True, repr=False)
@@ -40,6 +44,28 @@ def attempt(mechanism: Mechanism, params: Mapping[str, Any], seed: int) -> Attem
     in the declaration and not in the run.
     """
     return settle(lambda: mechanism(copy.deepcopy(dict(params)), seed=seed), mechanism.saver)
+
+
+def well_formed(outcome: Any) -> Any:
+    """An outcome that somebody tells, as it is. One of the wrong kind is a slip of the caller's and no run's end.
+
+    The errors are constants: what was told is secret.
+    """
+    if isinstance(outcome, Outcome):
+        score: Any = outcome.score
+    elif isinstance(outcome, tuple) and len(outcome) == 2:
+        score = outcome[1]
+    else:
+        raise TypeError(f"what was told is neither an Outcome nor a (model, score) pair. {_TELL_AGAIN}")
+    try:
+        float(score)
+    except OverflowError:
+        pass  # a number, if one that is not finite as a float: the run failed
+    except Exception:
+        score = None
+    if score is None:  # raised out here, where no other error with the value in it hangs on to this one
+        raise TypeError(f"the score that was told is not a number. {_TELL_AGAIN}")
+    return outcome
 
 
 def settle(returned: Callable[[], Any], saver: Saver) -> Attempt:

@@ -23,6 +23,12 @@ class Ending(StrEnum):
     NO_RUN = "no model: no run was made, because the number of runs drawn was 0"
 
 
+_REASONS = (
+    "The curator finds the reasons with study.curator().trials(), or stages.curator(stage).trials(); "
+    "with journal=None only while the process lives"
+)
+
+
 @dataclass(frozen=True, repr=False)
 class Release:
     """The output of a search: the only thing about it that is private in the sense of the certificate.
@@ -66,6 +72,8 @@ class Release:
         return target
 
     def __repr__(self) -> str:
+        if self.ending is Ending.ALL_FAILED:
+            return f"<release: {self.ending}. {_REASONS}>"
         if self.ending is not Ending.MODEL:
             return f"<release: {self.ending}>"
         return f"<release: score {self.score:g} with {self.params!r}>"

@@ -149,7 +149,10 @@ class Stages:
         return StageTrial(number + 1, self._chain.stages[number].mechanism, trial)
 
     def tell(self, trial: StageTrial, outcome: Any) -> None:
-        """How a run ended: an ``Outcome``, a ``(model, score)`` pair, or ``Outcome.failed(reason)``."""
+        """How a run ended: an ``Outcome``, a ``(model, score)`` pair, or ``Outcome.failed(reason)``.
+
+        Anything else is a TypeError, and nothing is recorded: tell the trial again.
+        """
         given: object = trial
         if not isinstance(given, StageTrial) or not 1 <= trial.stage <= self._under_way() + 1:
             raise ValueError("this trial is not of these stages: tell what stages.ask() returned")

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from dphypo import _declaration, _policy, _progress, _refusals, _supremum, _validate, _workers
-from dphypo._attempt import settle
+from dphypo._attempt import settle, well_formed
 from dphypo._curator import Curator
 from dphypo._publication import publish, published
 from dphypo._search import Search
@@ -159,11 +159,16 @@ class Study:
         return self._search.next()
 
     def tell(self, trial: Trial, outcome: Any) -> None:
-        """How a run ended: an ``Outcome``, a ``(model, score)`` pair, or ``Outcome.failed(reason)``."""
+        """How a run ended: an ``Outcome``, a ``(model, score)`` pair, or ``Outcome.failed(reason)``.
+
+        Anything else is a TypeError, and nothing is recorded: tell the trial again. A score that is a number but not
+        finite is a failed run.
+        """
         known = self._search.record().trials
         if trial.number >= len(known) or known[trial.number].seed != trial.seed:
             raise ValueError("this trial is not of this study: tell what study.ask() returned")
-        self._search.finish(trial, settle(lambda: outcome, self._mechanism.saver))
+        told = well_formed(outcome)
+        self._search.finish(trial, settle(lambda: told, self._mechanism.saver))
 
     def release(self) -> Release:
         """The best of the T runs, ties broken by the keys drawn with them. Once, and only when all are told."""
