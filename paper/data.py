@@ -9,7 +9,7 @@ from __future__ import annotations
 import gzip
 import hashlib
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 import numpy as np
@@ -26,6 +26,11 @@ class Images:
     train_labels: Bytes
     test: Bytes
     test_labels: Bytes
+
+    def second_half(self) -> Images:
+        """With the second half of the test images alone, on which the real searches are judged."""
+        half = len(self.test) // 2
+        return replace(self, test=self.test[half:], test_labels=self.test_labels[half:])
 
 
 @dataclass(frozen=True)

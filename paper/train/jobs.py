@@ -21,6 +21,7 @@ class Job:
     repetitions: int
     seed: int
     models: int = 640  # trained at once, at most
+    second_half: bool = False  # tested on the second half of the test pictures alone, as the real searches are
 
     @property
     def steps(self) -> int:
@@ -40,6 +41,7 @@ JOBS = {
     "mnist-noise": Job("mnist", points.MNIST.pairs, (0.5, 0.57, 0.85, 1.05, 1.3, 1.7), _MNIST, 1, seed=3_000),
     "mnist-noise-2": Job("mnist", points.MNIST.pairs, (2.3, 3.2), _MNIST, 1, seed=3_100),
     "mnist-noise-3": Job("mnist", points.MNIST.pairs, (0.85, 1.05), _MNIST, 1, seed=3_200),
+    "mnist-second-half": Job("mnist", points.MNIST.pairs, (0.6896, 0.7286), (2344,), 2, seed=3_300, second_half=True),
     "cifar-design": Job("cifar10", points.CIFAR.pairs[_DESIGN], (0.65, 0.6), _CIFAR, 1, 4_000, 320),
     "cifar-coarse": Job("cifar10", points.CIFAR_COARSE.pairs, (0.65, 0.6), _CIFAR, 3, 5_000, 320),
     "cifar-low": Job("cifar10", points.CIFAR_COARSE.pairs, _LOW, (20, 59, 196), 3, 6_000, 320),

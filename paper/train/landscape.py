@@ -54,7 +54,7 @@ def train_landscape(
 
     ``correct`` (noise multipliers, evaluations, repetitions, points) counts test pictures classified rightly.
     """
-    data = Data.of(images, device)
+    data = Data.of(images.second_half() if job.second_half else images, device)
     gradients = gradients_for(data) if fused else plain(data)
     shape = (len(job.noise_multipliers), len(job.evaluate_after), job.repetitions, len(job.pairs))
     correct = np.full(shape, MISSING, dtype=np.uint16)
