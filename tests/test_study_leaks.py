@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import pty
 import re
+import signal
 import subprocess
 import sys
 import textwrap
@@ -15,6 +16,7 @@ import pytest
 from study_world import EVENT, RELATION, SPACE, make, train
 
 import dphypo
+from dphypo import _progress
 from dphypo._selection import history
 from dphypo.entropy import Seeded
 from dphypo.journal import JournalError
@@ -110,6 +112,82 @@ def test_the_bar_is_drawn_on_a_terminal_and_erased(tmp_path):
             Compute: 12 runs expected; half of all studies make at most 8, 9 in 10 at most 27, 99 in 100 at most 53.
             """
         ).strip()  # fmt: skip
+
+
+TERMINATED = """
+    import os, signal, sys, threading, time
+    sys.path.insert(0, {tests!r})
+    from study_world import EVENT, RELATION, make, train
+    import dphypo
+    from dphypo.runs import Pmf
+    made = []
+    def long(params, *, seed):
+        made.append(seed)
+        if len(made) > 2:
+            time.sleep(60)
+        return train(params, seed=seed)
+    def leave(number, frame):
+        print("leaving", file=sys.stderr, flush=True)
+        os._exit(5)
+    {handler}
+    study = make(None, dphypo.mechanism(event=EVENT, relation=RELATION)(long), runs=Pmf({{23: 1.0}}))
+    study.run(workers={workers}, start_method="fork")
+"""
+
+
+@pytest.mark.parametrize(
+    ("handler", "workers", "status", "said"),
+    [
+        ("", 1, -signal.SIGTERM, ""),
+        ("", 2, -signal.SIGTERM, ""),
+        ("signal.signal(signal.SIGTERM, leave)", 1, 5, "leaving"),
+    ],
+)
+def test_the_bar_is_erased_when_the_process_is_terminated(handler, workers, status, said):
+    ours, theirs = pty.openpty()
+    tests = str(Path(__file__).parent)
+    code = textwrap.dedent(TERMINATED).format(tests=tests, handler=handler, workers=workers)
+    environment = os.environ | {"TERM": "xterm", "COLUMNS": "200"}
+    with subprocess.Popen([sys.executable, "-c", code], env=environment, stderr=theirs) as process:
+        os.close(theirs)
+        shown = b""
+        while b" 2 runs (T" not in shown:
+            shown += os.read(ours, 65536)
+        process.terminate()
+        shown += _read_all(ours).encode()
+        assert process.wait() == status
+    left = "\n".join(_screen(shown.decode()))
+    assert "runs (T" not in left
+    assert left.startswith("Privacy: ")
+    assert re.sub(r"(Privacy|Compute): .*", "", left).strip() == said
+    assert shown.decode().rindex("\x1b[?25h") > shown.decode().rindex("runs (T"), "the cursor is shown again"
+
+
+def test_the_handler_of_sigterm_is_as_it_was_and_is_asked(monkeypatch):
+    """Whatever the handler was: one that goes on leaves a bar that goes on."""
+    ours, theirs = pty.openpty()
+    asked = []
+    before = signal.signal(signal.SIGTERM, lambda number, frame: asked.append(number))
+    mine = signal.getsignal(signal.SIGTERM)
+    try:
+        with os.fdopen(theirs, "w") as terminal:
+            monkeypatch.setattr(sys, "stderr", terminal)
+            with _progress.bar(Geometric(mean=12), 0, show=True, ticking=False) as one_more:
+                assert signal.getsignal(signal.SIGTERM) is not mine
+                one_more()
+                signal.raise_signal(signal.SIGTERM)
+                one_more()
+            assert signal.getsignal(signal.SIGTERM) is mine
+            signal.signal(signal.SIGTERM, signal.SIG_IGN)
+            with _progress.bar(Geometric(mean=12), 0, show=True, ticking=False):
+                assert signal.getsignal(signal.SIGTERM) is signal.SIG_IGN
+            monkeypatch.undo()
+    finally:
+        signal.signal(signal.SIGTERM, before)
+    shown = _read_all(ours)
+    assert asked == [signal.SIGTERM]
+    assert "2 runs (T" in shown
+    assert not "".join(_screen(shown)).strip()
 
 
 def _read_all(descriptor: int) -> str:
