@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 import gc
+import io
 import json
 import re
+import sys
 
 import dp_accounting as dp
 import numpy as np
@@ -16,7 +19,7 @@ from stages_world import CHEAP, FEW, SEED, cheap, make, stages
 from study_world import EVENT, LAW, RELATION, SPACE, train
 
 import dphypo
-from dphypo import _refusals
+from dphypo import _progress, _refusals
 from dphypo.accounting import PureDp, account, verify
 from dphypo.band import Band
 from dphypo.entropy import SYSTEM, Seeded
@@ -371,6 +374,54 @@ def test_nothing_that_is_shown_depends_on_t(tmp_path, capsys, caplog):
             break
     assert len({text for _, text in shown}) == 1
     assert not re.search(r"\b(17|23)\b", re.sub(r"Compute:.*|Pmf\(.*?\)", "", shown[0][1]))
+
+
+class Terminal(io.StringIO):
+    """A stream that is a terminal, or is not."""
+
+    def __init__(self, terminal: bool) -> None:
+        super().__init__()
+        self.terminal = terminal
+
+    def isatty(self) -> bool:
+        return self.terminal
+
+
+@pytest.mark.parametrize("terminal", [False, True])
+def test_nothing_in_a_log_says_when_a_stage_began(tmp_path, monkeypatch, terminal):
+    stderr, seen = Terminal(terminal), []
+    monkeypatch.setattr(sys, "stderr", stderr)
+    monkeypatch.setattr(_progress, "bar", lambda *_, **__: contextlib.nullcontext(lambda: None))
+
+    def noted(one):
+        def function(params, *, seed):
+            seen.append(stderr.getvalue())
+            return one.train(params, seed=seed)
+
+        return mechanism(function, one.event)
+
+    chain = [Stage(noted(cheap), FEW), Stage(noted(train), FEW)]
+    search = make(tmp_path / "stages.db", stages=chain)
+    release = search.run()
+    assert stderr.getvalue() == seen[-1]
+    written = list(dict.fromkeys(seen))
+    assert re.findall(r"^(Privacy|Stage . of 2)\b.*?(Compute|$)", written[0], re.MULTILINE)[:3] == [
+        ("Privacy", ""),
+        ("Stage 1 of 2", "Compute"),
+        ("Stage 2 of 2", "Compute"),
+    ]
+    if terminal:
+        first, second = written
+        assert first.endswith("Stage 1 of 2.\n")
+        assert second == first + "Stage 2 of 2.\n"
+    else:
+        assert len(written) == 1, "all that is written is written before the first run"
+        assert written[0].count("\n") == 3
+    count = len(seen)
+    for again in (search, make(tmp_path / "stages.db", stages=chain)):
+        assert again.run().params == release.params
+    assert stderr.getvalue() == written[-1], "nothing ran, nothing is said"
+    assert len(seen) == count
 
 
 def test_the_stages_names():

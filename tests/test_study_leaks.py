@@ -235,6 +235,14 @@ def test_nothing_is_drawn_where_it_would_stay(capsys):
     assert "runs (T" not in captured.err
 
 
+def test_a_finished_study_says_nothing_of_a_cost(capsys):
+    study = make()
+    study.run()
+    assert capsys.readouterr().err.startswith("Privacy")
+    study.run()
+    assert capsys.readouterr().err == ""
+
+
 def test_errors_and_reprs_hold_no_secrets(tmp_path):
     """Whatever goes wrong, the traceback names no score, no parameter and no seed."""
 

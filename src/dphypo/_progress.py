@@ -11,7 +11,7 @@ import os
 import signal
 import sys
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from typing import IO, TYPE_CHECKING, Any, cast
 
 if TYPE_CHECKING:
@@ -32,17 +32,33 @@ def cost(certificate: Certificate, law: Law) -> str:
     Privacy: ε = ... at δ = 1e-06 for the whole search (profile bound), whatever happens in it.
     Compute: 10 runs expected; half of all studies make at most 7, 9 in 10 at most 22, 99 in 100 at most 44.
     """
-    if certificate.warning is None:
-        privacy = (
-            f"Privacy: ε = {certificate.epsilon:.4g} at δ = {certificate.delta:g} for the whole search "
-            f"({certificate.document['bound']} bound), whatever happens in it."
-        )
-    else:
-        privacy = f"Privacy: {certificate.warning}. Whoever knows the seed can repeat every draw."
+    return f"{_privacy(certificate)}\n{_compute(law)}"
+
+
+def cost_in_stages(certificate: Certificate, laws: Sequence[Law]) -> str:
+    """What all stages will cost, to be said before the first: when a later one begins says how long the others took."""
+    stages = [f"{stage(number, len(laws))} {_compute(law)}" for number, law in enumerate(laws, 1)]
+    return "\n".join([_privacy(certificate), *stages])
+
+
+def stage(number: int, count: int) -> str:
+    return f"Stage {number} of {count}."
+
+
+def _privacy(certificate: Certificate) -> str:
+    if certificate.warning is not None:
+        return f"Privacy: {certificate.warning}. Whoever knows the seed can repeat every draw."
+    return (
+        f"Privacy: ε = {certificate.epsilon:.4g} at δ = {certificate.delta:g} for the whole search "
+        f"({certificate.document['bound']} bound), whatever happens in it."
+    )
+
+
+def _compute(law: Law) -> str:
     half, most, nearly_all = (law.quantile(q) for q in _QUANTILES)
     return (
-        f"{privacy}\nCompute: {law.mean:.4g} runs expected; half of all studies make at most {half}, 9 in 10 at most "
-        f"{most}, 99 in 100 at most {nearly_all}."
+        f"Compute: {law.mean:.4g} runs expected; half of all studies make at most {half}, 9 in 10 at most {most}, "
+        f"99 in 100 at most {nearly_all}."
     )
 
 

@@ -14,7 +14,7 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any
 
-from dphypo import _chain, _refusals, _validate
+from dphypo import _chain, _progress, _refusals, _validate
 from dphypo._calibrate_stages import calibrate_stages as calibrate_stages
 from dphypo._curator import Curator
 from dphypo._prior_around import PriorAround as PriorAround
@@ -103,17 +103,23 @@ class Stages:
     def run(self, workers: int = 1, progress: bool = True, start_method: str = "spawn", **options: object) -> Release:
         """Run the stages in order and release the winner of the last. What was interrupted goes on where it was.
 
-        The arguments, and what is refused, are those of :meth:`dphypo.Study.run`.
+        The arguments, and what is refused, are those of :meth:`dphypo.Study.run`. With ``progress`` the cost of all
+        stages is printed before the first. That a later stage begins is said on a terminal only, as the bar is: in a
+        log with times it would show how long the stage before it took, which is secret. When the last stage has
+        released, the same release is returned and nothing is printed.
         """
         _refusals.refuse_options(options)
+        workers = _validate.integer(at_least=1, workers=workers)
         try:
-            for number in range(self._last):
-                study = self._study(number)
-                if study.released() is None:
-                    self._announce(number, progress)
-                    study.run(workers, progress, start_method)
+            first = self._under_way()
+            progress = progress and not self._study(first)._search.record().released
+            if progress:
+                print(self._cost(), file=sys.stderr)
+            for number in range(first, self._last):
+                self._announce(number, progress)
+                self._study(number)._run(workers, progress, start_method, say_cost=False)
             self._announce(self._last, progress)
-            return self._study(self._last).run(workers, progress, start_method)
+            return self._study(self._last)._run(workers, progress, start_method, say_cost=False)
         finally:
             self.close()
 
@@ -222,8 +228,11 @@ class Stages:
         return f"{self._name}, stage {number + 1}"
 
     def _announce(self, number: int, progress: bool) -> None:
-        if progress:
-            print(f"Stage {number + 1} of {self._last + 1}.", file=sys.stderr)
+        if progress and sys.stderr.isatty():
+            print(_progress.stage(number + 1, self._last + 1), file=sys.stderr)
+
+    def _cost(self) -> str:
+        return _progress.cost_in_stages(self.certificate, [stage.runs for stage in self._chain.stages])
 
     @contextlib.contextmanager
     def _looking(self) -> Iterator[None]:

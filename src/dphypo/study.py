@@ -111,19 +111,24 @@ class Study:
         Args:
             workers: how many runs to make at a time; 1 makes them in this process. A worker that dies loses its run,
                 which is made again with the same λ, seed and key; at the third death it counts as failed.
-            progress: print the cost before, and show a bar on a terminal, erased at the end.
+            progress: print the cost before (not if the release was made already), and show a bar on a terminal,
+                erased at the end. How many runs it shows is secret, as is how long they take.
             start_method: how worker processes start (see ``multiprocessing``). With "spawn" the mechanism must be
                 importable, from the top of a module; "fork" takes any function but not threads.
         """
         _refusals.refuse_options(options)
+        return self._run(workers, progress, start_method, say_cost=progress)
+
+    def _run(self, workers: int, progress: bool, start_method: str, *, say_cost: bool) -> Release:
+        """``run``, with the cost said or not: a stage does not say its own."""
         workers = _validate.integer(at_least=1, workers=workers)
-        if progress:
-            print(_progress.cost(self.certificate, self.guarantee.runs), file=sys.stderr)
         search = self._search
         try:
             record = search.record()  # T was drawn and committed when the journal began
             if record.released:
                 return published(self._journal, self._mechanism.saver)
+            if say_cost:
+                print(_progress.cost(self.certificate, self.guarantee.runs), file=sys.stderr)
             search.withdraw()  # what ask gave out and was not told is made here
             log.info("the search starts, or goes on where it was")
             ticking = workers == 1 or start_method != "fork"
