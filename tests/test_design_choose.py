@@ -12,8 +12,8 @@ import pytest
 import dphypo
 from dphypo.accounting import account
 from dphypo.design import Design, Landscape, Training, winners, winners_of_stages
-from dphypo.design._choose import grid
 from dphypo.design._costs import Costs
+from dphypo.design._grid import grid
 from dphypo.mechanism import Declared
 from dphypo.runs import Geometric, NegativeBinomial, Poisson
 
@@ -34,7 +34,7 @@ def peak(centre: float) -> np.ndarray:
 
 def landscape(cheap: np.ndarray) -> Landscape:
     scores = {0.1: dict.fromkeys(LEVELS, cheap), 1.0: dict.fromkeys(LEVELS, peak(0.3))}
-    return Landscape((40,), scores, 0.05, name="toy")
+    return Landscape((40,), scores, 0.05, name="toy", about="a peak")
 
 
 DESIGNS = [Design(split=split, spread=spread) for split in (0.1, 0.3) for spread in (0.05, 0.1)]
@@ -55,7 +55,14 @@ def test_where_cheap_runs_inform_stages_are_chosen() -> None:
     assert found.to_dict()["stages"] == found.staged[0].to_dict()
     assert len(found.table) == 4 + 3
     assert found.table[0].expected == found.expected
+    assert repr(found).startswith(f"<choice on toy: {found.design}, pays=True, margin=0.")
+    assert (
+        "read by fraction and noise multiplier alone: a peak; score noise 0.05. Scores are taken to cost nothing"
+        in (str(found))
+    )
+    assert len(found.to_dict(2)["table"]) == 2
     first, last = found.staged[0].laws
+    assert found.to_dict()["stages"]["mean_runs"] == [first.mean, last.mean]
     assert 0.1 * first.mean + last.mean == pytest.approx(8)
 
 
@@ -102,8 +109,8 @@ def test_the_approximate_noise_is_near() -> None:
         assert sigma is not None
         event = TRAIN.at(fraction=0.1, noise_multiplier=sigma).event
         assert account(event, law).epsilon(DELTA) == pytest.approx(epsilon, rel=0.02)
-    assert costs.alone(0.1, Geometric(mean=10), 1e-6) is None
-    assert costs.alone(0.1, Geometric(mean=10), 1e6) is None
+    assert costs.alone(0.1, Geometric(mean=10), 1e-6) == np.inf
+    assert costs.alone(0.1, Geometric(mean=10), 1e6) == 0
 
 
 def test_a_costly_score_makes_a_design_impossible_and_a_cheap_run_of_ones_own_helps() -> None:
@@ -119,11 +126,44 @@ def test_a_costly_score_makes_a_design_impossible_and_a_cheap_run_of_ones_own_he
 
     full = Scored(records=10_000, batch_size=500, epochs=5)
     arguments = {"compute": 8, "epsilon": 2, "delta": DELTA, "proxy": landscape(peak(0.3)), "designs": DESIGNS[:1]}
-    with pytest.raises(ValueError, match="the proxy does not tell"):
+    with pytest.raises(ValueError, match=r"none of 1 designs .* 1 are too dear with any noise.*cheap= with a noisier"):
         dphypo.choose_design(SPACE, full, **arguments)
     careful = Careful(records=10_000, batch_size=500, epochs=5)
     found = dphypo.choose_design(SPACE, full, **arguments, cheap=lambda fraction: careful.at(fraction=fraction))
     assert found.pays
+    assert "Scores are taken to cost what the mechanism states" in str(found)
+
+
+def test_what_could_not_be_judged_is_counted_and_named() -> None:
+    """Cheap runs of a first stage with little of ε need more noise than this proxy has."""
+    scores = {0.1: {1.0: peak(0.3), 4.0: peak(0.3)}, 1.0: dict.fromkeys(LEVELS, peak(0.3))}
+    proxy = Landscape((40,), scores, 0.05, name="quiet")
+    arguments = {"compute": 8, "epsilon": 2, "delta": DELTA, "proxy": proxy}
+    short = [Design(), Design(split=0.05, spread=0.1)]
+    found = dphypo.choose_design(SPACE, TRAIN, **arguments, designs=[*short, Design(split=0.5)])
+    assert found.design == Design(split=0.5)
+    assert [design for design, _ in found.unjudged] == short
+    assert "2 more could not be judged (noise that the proxy has not)" in str(found)
+    dear = replace(found, unjudged=(*found.unjudged, (Design(split=0.01), "too dear with any noise")))
+    assert "3 more could not be judged (2: noise that the proxy has not; 1: too dear with any noise)" in str(dear)
+    assert found.to_dict()["unjudged"] == {"noise that the proxy has not": 2}
+    default = [line for line in str(found).splitlines() if line.startswith("stages, the default design")]
+    assert [line.endswith("not judged: noise that the proxy has not") for line in default] == [True]
+    with pytest.raises(ValueError, match=r"the cheap runs \(length 0\.1\) of 2 need .* 1 to 4: give a larger epsilon"):
+        dphypo.choose_design(SPACE, TRAIN, **arguments, designs=short)
+
+
+def test_full_runs_that_the_proxy_has_not_are_told_from_cheap_ones() -> None:
+    law = Poisson(8.0)
+    sigma = Costs(SPACE, lambda fraction: TRAIN, DELTA).alone(1.0, law, 2.0)
+    scores = {0.1: dict.fromkeys(LEVELS, peak(0.3)), 1.0: {sigma: peak(0.3)}}
+    proxy = Landscape((40,), scores, 0.05, name="one noise")
+    with pytest.raises(
+        ValueError, match=r"the full runs of 1 need noise multipliers of .*: give a (smaller|larger) eps"
+    ):
+        dphypo.choose_design(
+            SPACE, TRAIN, compute=8, epsilon=2, delta=DELTA, proxy=proxy, designs=[Design(compute_share=0.8)]
+        )
 
 
 def test_the_grid_keeps_to_the_proxy_and_the_compute() -> None:
@@ -143,7 +183,7 @@ def test_runs_of_less_than_a_step_are_not_in_the_grid() -> None:
     short = Training(records=10_000, batch_size=500, epochs=0.5)  # 10 steps: 0.01 and 0.03 of them are one
     costs = Costs(SPACE, lambda fraction: short.at(fraction=fraction), DELTA)
     assert {fraction for fraction in proxy.fractions if costs.makes(fraction)} == {0.1, 0.3, 1.0}
-    with pytest.raises(ValueError, match=r"no design fits compute = 1\.3 and the steps"):
+    with pytest.raises(ValueError, match=r"a full run has 10 steps, too few to be cut to 0\.01, 0\.03 .*more compute"):
         dphypo.choose_design(SPACE, short, compute=1.3, epsilon=2, delta=DELTA, proxy=proxy)
     unknown = Costs(SPACE, lambda fraction: Declared(train, dp.GaussianDpEvent(1.0), TRAIN.relation), DELTA)
     assert unknown.makes(0.01)
@@ -153,12 +193,22 @@ def test_refusals() -> None:
     toy = landscape(peak(0.3))
     narrow = Landscape((40,), {fraction: {0.01: peak(0.3)} for fraction in (0.1, 1.0)}, 0.05, name="narrow")
     arguments = {"compute": 8, "epsilon": 2, "delta": DELTA}
-    with pytest.raises(ValueError, match=r"full runs need noise multipliers of .*narrow has scores at 0\.01 to 0\.01"):
-        dphypo.choose_design(SPACE, TRAIN, **arguments, proxy=narrow, designs=DESIGNS)
-    with pytest.raises(ValueError, match=r"no design fits compute = 1\.1"):
-        dphypo.choose_design(SPACE, TRAIN, **{**arguments, "compute": 1.1}, proxy=toy)
-    with pytest.raises(ValueError, match=r"no noise multiplier between 0\.088 and 91 .* epsilon = 1e-07"):
-        dphypo.choose_design(SPACE, TRAIN, **{**arguments, "epsilon": 1e-7}, proxy=toy, designs=DESIGNS)
+    for epsilon, proxy, message in (
+        (2, narrow, r"epsilon = 2 is too small for the proxy narrow: .* 0\.01 to 0\.01.* give a larger epsilon"),
+        (1e-7, toy, r"epsilon = 1e-07 is too small for the proxy toy"),
+        (1e6, toy, r"epsilon = 1e\+06 is too large for the proxy toy: .* or less: give a smaller epsilon"),
+    ):
+        with pytest.raises(ValueError, match=message):
+            dphypo.choose_design(SPACE, TRAIN, **{**arguments, "epsilon": epsilon}, proxy=proxy, designs=DESIGNS)
+    for compute, message in (
+        (1.1, r"compute = 1\.1 is too little .* give more"),
+        (1e4, "20000 or more runs.*give less"),
+    ):
+        with pytest.raises(ValueError, match=message):
+            dphypo.choose_design(SPACE, TRAIN, **{**arguments, "compute": compute}, proxy=toy)
+    alone = Landscape((40,), {1.0: toy.scores[1.0]}, 0.05)
+    with pytest.raises(ValueError, match="no runs cheaper than full ones"):
+        dphypo.choose_design(SPACE, TRAIN, **arguments, proxy=alone)
     with pytest.raises(ValueError, match=r"proxy = 5 is not valid: give a dphypo\.Landscape"):
         dphypo.choose_design(SPACE, TRAIN, **arguments, proxy=5)
     for wrong in ([], [1], Design()):

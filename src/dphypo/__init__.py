@@ -26,6 +26,7 @@ if TYPE_CHECKING:
     from dphypo.band import Band as Band
     from dphypo.band import Greedy as Greedy
     from dphypo.band import Mixed as Mixed
+    from dphypo.design import Choice as Choice
     from dphypo.design import Design as Design
     from dphypo.design import Landscape as Landscape
     from dphypo.design import choose_design as choose_design
@@ -66,6 +67,7 @@ _HOMES = {
     "KL": "dphypo.band",
     "L2": "dphypo.band",
     "Mixed": "dphypo.band",
+    "Choice": "dphypo.design",
     "Design": "dphypo.design",
     "Landscape": "dphypo.design",
     "choose_design": "dphypo.design",

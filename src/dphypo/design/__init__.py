@@ -7,4 +7,5 @@ from dphypo.design._design import Design as Design
 from dphypo.design._expected import winners as winners
 from dphypo.design._expected import winners_of_stages as winners_of_stages
 from dphypo.design._landscape import Landscape as Landscape
+from dphypo.design._refusal import NoDesignError as NoDesignError
 from dphypo.design._training import Training as Training

@@ -54,11 +54,12 @@ class Costs:
             self._searches[key] = replace(one, runs=law)
         return self._searches[key]
 
-    def alone(self, fraction: float, law: Law, epsilon: float) -> float | None:
-        """The noise multiplier at which a search costs ε by itself; None where there is none."""
+    def alone(self, fraction: float, law: Law, epsilon: float) -> float:
+        """The noise multiplier at which a search costs ε by itself; 0 or infinity where it is below or above all that
+        are tried."""
         return _solve(lambda sigma: self.search(fraction, sigma, law).profile_epsilon(self.delta), epsilon)
 
-    def last(self, first: Guarantee, law: Law, epsilon: float) -> float | None:
+    def last(self, first: Guarantee, law: Law, epsilon: float) -> float:
         """The noise multiplier of full runs at which a search with them costs ε together with an earlier one."""
 
         def both(sigma: float) -> float:
@@ -68,22 +69,24 @@ class Costs:
 
     def makes(self, fraction: float) -> bool:
         """Whether runs can be as short as that, steps being whole; a mechanism that has no ``steps`` is trusted."""
-        full, cheap = (getattr(self._mechanism(one), "steps", None) for one in (1.0, fraction))
+        full, cheap = (getattr(self.mechanism(one), "steps", None) for one in (1.0, fraction))
         return full is None or cheap is None or cheap <= _LONGER * fraction * full
 
-    def _mechanism(self, fraction: float) -> Mechanism:
+    def mechanism(self, fraction: float) -> Mechanism:
+        """A run of that length."""
         if fraction not in self._mechanisms:
             self._mechanisms[fraction] = self.run(fraction)
         return self._mechanisms[fraction]
 
     def _account(self, fraction: float, noise_multiplier: float, law: Law) -> Guarantee:
-        kind: Any = self._mechanism(fraction)
+        kind: Any = self.mechanism(fraction)
         made = kind.at(noise_multiplier=noise_multiplier)
         return account(_supremum.events(made, self.space), law, relation=made.relation)
 
 
-def _solve(cost: Callable[[float], float], epsilon: float) -> float | None:
-    """The noise multiplier of cost ε, the cost falling in it, from the rungs of the ladder about it."""
+def _solve(cost: Callable[[float], float], epsilon: float) -> float:
+    """The noise multiplier of cost ε, the cost falling in it, from the rungs of the ladder about it; 0 where even its
+    lowest rung costs less, infinity where its highest costs more."""
     known: dict[int, float] = {}
 
     def at(rung: int) -> float:
@@ -94,12 +97,12 @@ def _solve(cost: Callable[[float], float], epsilon: float) -> float | None:
     low = _START
     while at(low) < epsilon:
         if low == 0:
-            return None
+            return 0.0
         low -= 1
     while low + 1 < len(_LADDER) and at(low + 1) >= epsilon:
         low += 1
     if low + 1 == len(_LADDER):
-        return None
+        return math.inf
     if not 0 < at(low + 1) < at(low) < math.inf:
         return float(_LADDER[low + 1])
     return _between(low, at, epsilon)

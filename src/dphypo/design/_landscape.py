@@ -17,7 +17,7 @@ from dphypo.design._expected import Floats
 from dphypo.space._kernels import Normal
 
 _WIDTH = 0.25  # of the weights that neighbouring noise multipliers get, in log σ
-_BEYOND = 1.05  # how far outside the trained noise multipliers the fit is trusted
+BEYOND = 1.05  # how far outside the trained noise multipliers the fit is trusted
 
 # What comes with the library, and what it is: its files hold numbers alone.
 ABOUT = {
@@ -142,7 +142,7 @@ the clipping norm'
             known = ", ".join(f"{one:g}" for one in self.fractions)
             raise _validate.fail("fraction", fraction, f"{self.name} has scores at the fractions {known}")
         levels, values = self._tables[fraction]
-        if not levels[0] / _BEYOND <= _validate.positive(noise_multiplier=noise_multiplier) <= levels[-1] * _BEYOND:
+        if not levels[0] / BEYOND <= _validate.positive(noise_multiplier=noise_multiplier) <= levels[-1] * BEYOND:
             return None
         counts = self.repetitions.get(fraction, {})
         distance = np.log(levels / noise_multiplier)
