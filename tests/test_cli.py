@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import subprocess
 import sys
 
@@ -10,6 +11,8 @@ import pytest
 from typer.testing import CliRunner
 
 from dphypo.cli._app import app
+from dphypo.cli._options import Proxy
+from dphypo.design._landscape import NAMES
 
 RUN = ["--event", "dp-sgd", "--noise-multiplier", "0.71", "--sampling-rate", "256/60000", "--steps", "2344"]
 SEARCH = ["--runs", "geometric", "--mean", "100", "--band", "0.75", "2", "--delta", "1e-5"]
@@ -171,15 +174,45 @@ DESIGN = ["--records", "20000", "--batch-size", "200", "--epochs", "1", "--epsil
 
 
 def test_design_says_whether_stages_pay():
-    result = invoke("design", *DESIGN, "--proxy", "cifar10", "--json")  # so little compute leaves few designs
+    result = invoke("design", *DESIGN, "--proxy", "CIFAR10", "--json")  # so little compute leaves few designs
     assert result.exit_code == 0, result.output
     found = json.loads(result.stdout)
-    assert set(found) == {"proxy", "compute", "epsilon", "delta", "pays", "stages", "uniform", "table"}
-    assert found["stages"]["design"]["fraction"] < 1
+    assert {"proxy", "about", "compute", "epsilon", "delta", "pays", "margin", "stages", "uniform"} < set(found)
+    assert found["proxy"] == "cifar10"
+    design = found["stages"]["design"]
+    assert design["fraction"] < 1
+    assert found["stages"]["mean_runs"][0] == pytest.approx(design["compute_share"] * 1.3 / design["fraction"])
     assert found["uniform"]["design"] is None
+    assert len(found["table"]) == 10 < found["judged"]
+    assert "\n  " in result.stdout
 
 
-def test_design_refuses_an_unknown_proxy():
-    result = invoke("design", *DESIGN, "--proxy", "imagenet")
+@pytest.mark.parametrize(
+    ("arguments", "words"),
+    [
+        (["--compute", "10000"], r"--compute 10000 makes \d+ or more runs.*give less$"),
+        (["--batch-size", "30000"], "--batch-size 30000 is not valid: it must be at most the 20000 records"),
+        (["--compute", "-1"], "--compute -1.0 is not valid"),
+        (["--epsilon", "1000"], "--epsilon 1000 is too large for the proxy mnist.*less noise$"),
+    ],
+)
+def test_design_refuses_in_options_what_no_design_can_be_had_for(arguments, words):
+    result = invoke("design", *DESIGN, *arguments)
     assert result.exit_code != 0
-    assert "mnist, cifar10, federated" in str(result.exception)
+    assert re.search(words, str(result.exception))
+
+
+def test_design_refuses_options_that_say_nothing():
+    result = invoke("design", *DESIGN, "--proxy", "imagenet")
+    assert result.exit_code == 2
+    assert all(name in result.output for name in ("--proxy", *NAMES))
+    result = invoke("design", *DESIGN, "--all")
+    assert result.exit_code == 2
+    assert "--all applies to --json alone" in result.output
+
+
+def test_design_offers_the_proxies_there_are_and_says_what_they_are():
+    assert tuple(Proxy) == NAMES
+    words = " ".join(invoke("design", "--help").stdout.split())
+    for fact in ("fraction and noise multiplier alone", "256 of 60 000", "1 954", "3 000 clients", "cost nothing"):
+        assert fact in words

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Callable
 from enum import StrEnum
 from fractions import Fraction
@@ -37,6 +38,14 @@ class RunsKind(StrEnum):
     POISSON = "poisson"
 
 
+class Proxy(StrEnum):
+    """The public landscapes that come with the library."""
+
+    MNIST = "mnist"
+    CIFAR10 = "cifar10"
+    FEDERATED = "federated"
+
+
 def fraction(text: str) -> float:
     """A number, or a ratio such as 256/60000."""
     try:
@@ -69,6 +78,19 @@ BandOption = Annotated[
 ]
 Delta = Annotated[float, typer.Option(help="δ of the guarantee.")]
 AsJson = Annotated[bool, typer.Option("--json", help="Print JSON instead of a table.")]
+AllRows = Annotated[
+    bool, typer.Option("--all", help="With --json: every search that was judged, not the best ten alone.")
+]
+
+
+def in_options(message: str) -> str:
+    """A message of :func:`dphypo.choose_design` with options in place of arguments.
+
+    >>> in_options("batch_size = 20 is not valid: it must be at most the 10 records")
+    '--batch-size 20 is not valid: it must be at most the 10 records'
+    """
+    names = "records|batch_size|epochs|compute|epsilon|delta"
+    return re.sub(rf"\b({names}) = ", lambda found: f"--{found[1].replace('_', '-')} ", message)
 
 
 def event_of(
