@@ -279,8 +279,8 @@ def test_a_second_run_gives_the_same_release(tmp_path):
 
 
 def test_the_stages_are_checked_before_anything_runs():
-    for wrong in ([], [Stage(train, FEW)], [train, train]):
-        with pytest.raises(ValueError, match="two or more"):
+    for wrong in ([], [Stage(train, FEW)], [train, train], train, Stage(train, FEW), None, {1: Stage(train, FEW)}):
+        with pytest.raises(ValueError, match=r"list of two or more dphypo\.Stage.*use dphypo\.Study"):
             make(stages=wrong)
     with pytest.raises(ValueError, match="the last stage has a prior"):
         make(stages=[Stage(cheap, FEW), Stage(train, FEW, prior=PriorAround())])

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -75,6 +75,15 @@ class Stage:
         return {"releases": published, "next prior": describe(self.next_prior)}
 
 
+def several(stages: object, alone: str) -> Sequence[Stage]:
+    """Two stages or more; ``alone`` is what does for one search."""
+    if isinstance(stages, Sequence) and len(stages) > 1 and all(isinstance(stage, Stage) for stage in stages):
+        return stages
+    raise _validate.fail(
+        "stages", stages, f"give a list of two or more dphypo.Stage(mechanism, runs); for a single search use {alone}"
+    )
+
+
 @dataclass(frozen=True, repr=False)
 class StageTrial:
     """One run of a search in stages: train as ``mechanism`` does, with ``params`` and ``seed``, and tell the outcome.
@@ -82,7 +91,7 @@ class StageTrial:
     Args:
         stage: which stage it is a run of, counted from 1.
         mechanism: what one run of that stage is.
-        trial: the run within its stage. Secret, as all of them are: the ``repr`` shows nothing.
+        trial: the run within its stage. Secret, as all of them are: the ``repr`` names the stage alone.
     """
 
     stage: int
@@ -96,3 +105,6 @@ class StageTrial:
     @property
     def seed(self) -> int:
         return self.trial.seed
+
+    def __repr__(self) -> str:
+        return f"<trial of stage {self.stage}>"

@@ -21,6 +21,7 @@ from dphypo._prior_around import PriorAround as PriorAround
 from dphypo._prior_around import Released as Released
 from dphypo._stage import Stage as Stage
 from dphypo._stage import StageTrial as StageTrial
+from dphypo._stage import several
 from dphypo.accounting import Certificate, Composition
 from dphypo.entropy import SYSTEM, Entropy
 from dphypo.journal import Journal, Store, open_store
@@ -77,10 +78,7 @@ class Stages:
         maximize: bool = True,
         entropy: Entropy = SYSTEM,
     ) -> None:
-        if len(stages) < 2 or not all(isinstance(stage, Stage) for stage in stages):
-            raise _validate.fail(
-                "stages", stages, "give two or more dphypo.Stage; for a single search use dphypo.Study"
-            )
+        stages = several(stages, "dphypo.Study")
         self._delta = _validate.delta(delta=delta)
         self._name, self._maximize, self._entropy = name, maximize, entropy
         self._chain = _chain.Chain.of(space, stages)
@@ -125,6 +123,14 @@ class Stages:
 
     def ask(self) -> StageTrial | None:
         """The next run to make, of the stage that is under way; None when there is none to give out now.
+
+        Make it with ``trial.mechanism(trial.params, seed=trial.seed)``, or as that mechanism would, and tell the
+        outcome. A trial (:class:`dphypo.stages.StageTrial`) has four fields:
+
+        - ``trial.params``: the hyperparameters to train with, a dict;
+        - ``trial.seed``: the seed to train with;
+        - ``trial.mechanism``: what a run of this stage is;
+        - ``trial.stage``: which stage it is a run of, counted from 1.
 
         Several may be asked for before the first is told: ask and tell from one thread, and make the runs anywhere.
         When every run of a stage is told, the next ``ask`` makes that stage's release and begins the next stage: None
