@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import textwrap
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -11,7 +12,8 @@ from stages_world import FEW
 
 import dphypo
 from dphypo.accounting import UnreachableError, account, calibrate_last
-from dphypo.mechanism import Split
+from dphypo.band import Band
+from dphypo.mechanism import Declared, Split
 from dphypo.runs import Geometric, NegativeBinomial
 from dphypo.savers import Plain
 from dphypo.stages import Stage, Stages, calibrate_stages
@@ -81,11 +83,52 @@ def test_what_cannot_be_reached_or_solved_is_refused():
         calibrate_last([silent], lambda noise: account(dp.GaussianDpEvent(1.0), FEW), epsilon=1.0, delta=DELTA)
     with pytest.raises(ValueError, match="one share for each of the 1 stages"):
         calibrate_stages(SPACE, [FIRST, LAST], epsilon=2.0, delta=DELTA, split=[0.1, 0.2])
-    with pytest.raises(ValueError, match="two or more"):
-        calibrate_stages(SPACE, [LAST], epsilon=2.0, delta=DELTA)
+    for wrong in ([LAST], [], LAST, Training(1.0)):
+        with pytest.raises(ValueError, match=r"two or more.*use dphypo\.calibrate"):
+            calibrate_stages(SPACE, wrong, epsilon=2.0, delta=DELTA)
+    with pytest.raises(ValueError, match=r"epsilon = -1\.0"):
+        calibrate_stages(SPACE, [FIRST, LAST], epsilon=-1.0, delta=DELTA, split=0.3)
     fixed = dphypo.mechanism(event=dp.GaussianDpEvent(1.0), relation=Training.relation)(lambda params, *, seed: 1)
     with pytest.raises(ValueError, match="no method at"):
         calibrate_stages(SPACE, [FIRST, Stage(fixed, FEW)], epsilon=2.0, delta=DELTA)
+
+
+@pytest.mark.parametrize("band", [Band(1, 1), Band(0.5, 2.0)])
+@pytest.mark.parametrize("score", [None, dp.GaussianDpEvent(40.0)])
+def test_a_share_that_cannot_be_reached_is_named_with_what_would_help(band, score):
+    training = Declared(lambda params, *, seed: 1, dp.GaussianDpEvent(1.0), Training.relation, score_event=score)
+    first = Stage(WithAt(training), FEW, band)
+    with pytest.raises(UnreachableError, match=r"split · epsilon = 0\.3 · 0\.001 = 0\.0003 at delta") as caught:
+        calibrate_stages(SPACE, [first, LAST], epsilon=0.001, delta=DELTA, split=0.3)
+    assert ("narrower band" in str(caught.value)) == (band != Band(1, 1))
+    assert ("noise on the score" in str(caught.value)) == (score is not None)
+
+
+@dataclass(frozen=True)
+class WithAt:
+    """A mechanism that spends what it was declared with, whatever the noise."""
+
+    declared: Declared
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self.declared, name)
+
+    def __call__(self, params: Any, *, seed: int) -> Any:
+        return self.declared(params, seed=seed)
+
+    def at(self, noise_multiplier: float) -> WithAt:
+        return self
+
+
+def test_the_remedy_for_a_mechanism_without_at_can_be_copied():
+    fixed = dphypo.mechanism(event=dp.GaussianDpEvent(1.0), relation=Training.relation)(lambda params, *, seed: 1)
+    with pytest.raises(ValueError, match=r"no method at") as caught:
+        calibrate_stages(SPACE, [FIRST, Stage(fixed, FEW)], epsilon=2.0, delta=DELTA)
+    code = "\n".join(line for line in str(caught.value).splitlines() if line.startswith("    ") or not line)
+    names: dict[str, Any] = {"dp": dp, "dphypo": dphypo, "relation": Training.relation}
+    exec(textwrap.dedent(code), names)
+    found = calibrate_stages(SPACE, [FIRST, Stage(names["training"](1.0), FEW)], epsilon=2.0, delta=DELTA)
+    assert 1.999 <= cost(found) <= 2.0
 
 
 def test_the_papers_training_given_a_cheap_first_stage():
