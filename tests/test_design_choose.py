@@ -166,6 +166,28 @@ def test_full_runs_that_the_proxy_has_not_are_told_from_cheap_ones() -> None:
         )
 
 
+def test_a_fraction_that_is_ignored_is_refused_before_any_work() -> None:
+    class Stubborn(Training):
+        def at(self, **changes: Any) -> Training:
+            return replace(self, **{**changes, "fraction": 1.0})
+
+    arguments = {"compute": 8, "epsilon": 2, "delta": DELTA, "proxy": landscape(peak(0.3))}
+    stubborn = Stubborn(records=10_000, batch_size=500, epochs=5)
+    for designs in (None, DESIGNS):
+        with pytest.raises(ValueError, match=r"at\(fraction=0\.1\) has the same 100 steps as a full run"):
+            dphypo.choose_design(SPACE, stubborn, **arguments, designs=designs)
+    one = Training(records=100, batch_size=100, epochs=1)
+    with pytest.raises(ValueError, match=r"a full run has 1 steps, too few .*: give longer full runs, or designs="):
+        dphypo.choose_design(SPACE, one, **arguments)
+
+
+def test_the_default_design_has_its_line_also_where_it_was_not_tried() -> None:
+    found = choose(landscape(peak(0.3)))
+    left_out = replace(found, staged=found.staged[:1], unjudged=((Design(), "does not fit the compute"),))
+    assert "stages, the default design" in str(left_out)
+    assert "not judged: does not fit the compute" in str(left_out)
+
+
 def test_the_grid_keeps_to_the_proxy_and_the_compute() -> None:
     proxy = Landscape.load("mnist")
     designs = list(grid(proxy, 10))
