@@ -218,8 +218,8 @@ class DPSGDRegressor(RegressorMixin, _DPSGDEstimator):  # type: ignore[misc]
     }
     >>> rng = np.random.default_rng(0)
     >>> X = rng.uniform(-1, 1, size=(500, 2))
-    >>> regressor = DPSGDRegressor(hidden=(), target_bounds=(-2, 2), noise_multiplier=2.0).fit(X, X.sum(1))
-    >>> bool(regressor.score(X, X.sum(1)) > 0.8)
+    >>> regressor = DPSGDRegressor(hidden=(), target_bounds=(-2, 2), epochs=20).fit(X, X.sum(1))
+    >>> bool(regressor.score(X, X.sum(1)) > 0.9)
     True
     """
 
