@@ -102,6 +102,7 @@ def test_what_is_judged_is_what_would_be_run() -> None:
     )
 
 
+@pytest.mark.slow
 def test_the_approximate_noise_is_near() -> None:
     costs = Costs(SPACE, lambda fraction: TRAIN.at(fraction=fraction), DELTA)
     for law, epsilon in ((Geometric(mean=10), 1.0), (NegativeBinomial(8, mean=100), 0.3)):
