@@ -8,6 +8,7 @@ prior it is given, so the whole is their adaptive composition: dominating pairs,
 from __future__ import annotations
 
 import contextlib
+import logging
 import sys
 from collections.abc import Iterator, Sequence
 from functools import cached_property
@@ -28,6 +29,8 @@ from dphypo.journal import Journal, Store, open_store
 from dphypo.release import Release
 from dphypo.space import Space
 from dphypo.study import Study
+
+log = logging.getLogger("dphypo")
 
 
 class Stages:
@@ -102,22 +105,24 @@ class Stages:
         """Run the stages in order and release the winner of the last. What was interrupted goes on where it was.
 
         The arguments, and what is refused, are those of :meth:`dphypo.Study.run`. With ``progress`` the cost of all
-        stages is printed before the first. That a later stage begins is said on a terminal only, as the bar is: in a
-        log with times it would show how long the stage before it took, which is secret. When the last stage has
-        released, the same release is returned and nothing is printed.
+        stages is printed before the first. That a later stage begins is said on a terminal only, as the bar is, and
+        not to the logger: with times it would show how long the stage before it took, which is secret. When the last
+        stage has released, the same release is returned and nothing is printed.
         """
         _refusals.refuse_options(options)
         workers = _validate.integer(at_least=1, workers=workers)
         try:
             first = self._under_way()
-            progress = progress and not self._study(first)._search.record().released
+            if self._study(first)._search.record().released:
+                return self._study(first)._run(workers, False, start_method)
             if progress:
                 print(self._cost(), file=sys.stderr)
-            for number in range(first, self._last):
+            log.info("the search starts, or goes on where it was")
+            for number in range(first, self._last + 1):
                 self._announce(number, progress)
-                self._study(number)._run(workers, progress, start_method, say_cost=False)
-            self._announce(self._last, progress)
-            return self._study(self._last)._run(workers, progress, start_method, say_cost=False)
+                release = self._study(number)._run(workers, progress, start_method, stage=True)
+            log.info("the release is made")
+            return release
         finally:
             self.close()
 
@@ -156,7 +161,7 @@ class Stages:
         while (trial := self._study(number).ask()) is None:
             if number == self._last or not self._study(number)._search.record().complete:
                 return None
-            self._study(number).release()
+            self._study(number)._publish()
             number += 1
         return StageTrial(number + 1, self._chain.stages[number].mechanism, trial)
 

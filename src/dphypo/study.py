@@ -117,20 +117,21 @@ class Study:
                 importable, from the top of a module; "fork" takes any function but not threads.
         """
         _refusals.refuse_options(options)
-        return self._run(workers, progress, start_method, say_cost=progress)
+        return self._run(workers, progress, start_method)
 
-    def _run(self, workers: int, progress: bool, start_method: str, *, say_cost: bool) -> Release:
-        """``run``, with the cost said or not: a stage does not say its own."""
+    def _run(self, workers: int, progress: bool, start_method: str, *, stage: bool = False) -> Release:
+        """``run``. A stage of a longer search says neither its cost nor when it begins and ends: that shows its T."""
         workers = _validate.integer(at_least=1, workers=workers)
         search = self._search
         try:
             record = search.record()  # T was drawn and committed when the journal began
             if record.released:
                 return published(self._journal, self._mechanism.saver)
-            if say_cost:
+            if progress and not stage:
                 print(_progress.cost(self.certificate, self.guarantee.runs), file=sys.stderr)
             search.withdraw()  # what ask gave out and was not told is made here
-            log.info("the search starts, or goes on where it was")
+            if not stage:
+                log.info("the search starts, or goes on where it was")
             ticking = workers == 1 or start_method != "fork"
             with (
                 _workers.hire(self._mechanism, workers, start_method) as pool,
@@ -147,7 +148,7 @@ class Study:
                     else:
                         search.finish(trial, attempt)  # A ← A ∪ {(x, q)}
                         one_more()
-            return self.release()  # (x, q) from A with the highest q
+            return self._publish() if stage else self.release()  # (x, q) from A with the highest q
         except BaseException:
             with contextlib.suppress(Exception):  # a journal that cannot be written must not hide what went wrong
                 search.withdraw()
@@ -177,9 +178,13 @@ class Study:
 
     def release(self) -> Release:
         """The best of the T runs, ties broken by the keys drawn with them. Once, and only when all are told."""
+        release = self._publish()
+        log.info("the release is made")
+        return release
+
+    def _publish(self) -> Release:
         self._search.record()
         publish(self._journal, self.certificate, self._sign)
-        log.info("the release is made")
         return published(self._journal, self._mechanism.saver)
 
     def released(self) -> Release | None:
