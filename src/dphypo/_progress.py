@@ -7,19 +7,17 @@ a pipe or a notebook, where it would stay, and erased when the process is interr
 from __future__ import annotations
 
 import contextlib
-import os
-import signal
 import sys
-import threading
 from collections.abc import Callable, Iterator, Sequence
-from typing import IO, TYPE_CHECKING, Any, cast
+from typing import IO, TYPE_CHECKING, cast
+
+from dphypo._terminal import Terminal, erased_when_terminated
 
 if TYPE_CHECKING:
     from dphypo.accounting import Certificate
     from dphypo.runs import Law
 
 _QUANTILES = (0.5, 0.9, 0.99)
-_ERASE = b"\r\x1b[2K\x1b[?25h"  # the one line of the bar, and the cursor comes back
 
 
 def cost(certificate: Certificate, law: Law) -> str:
@@ -78,7 +76,7 @@ def bar(law: Law, done: int, *, show: bool, ticking: bool) -> Iterator[Callable[
     from rich.console import Console
     from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn
 
-    terminal = _Terminal(sys.stderr)
+    terminal = Terminal(sys.stderr)
     console = Console(file=cast(IO[str], terminal), force_jupyter=False)
     columns = (
         TextColumn("searching"),
@@ -87,7 +85,7 @@ def bar(law: Law, done: int, *, show: bool, ticking: bool) -> Iterator[Callable[
         TimeElapsedColumn(),
     )
     with (
-        _erased_when_terminated(terminal),
+        erased_when_terminated(terminal),
         Progress(*columns, console=console, transient=True, auto_refresh=ticking) as progress,
     ):
         task = progress.add_task("", total=max(law.quantile(0.99), 1), completed=done)
@@ -97,70 +95,3 @@ def bar(law: Law, done: int, *, show: bool, ticking: bool) -> Iterator[Callable[
             progress.refresh()
 
         yield one_more
-
-
-class _Terminal:
-    """Where the bar is drawn, by the thread of its clock too. Once erased it stays so until ``resume``."""
-
-    def __init__(self, stream: IO[str]) -> None:
-        self.stream = stream
-        self._lock = threading.RLock()  # a signal may come while its own thread is drawing
-        self._erased = False
-
-    def write(self, text: str) -> int:
-        with self._lock:
-            return len(text) if self._erased else self.stream.write(text)
-
-    def flush(self) -> None:
-        with self._lock:
-            if not self._erased:
-                self.stream.flush()
-
-    def erase(self) -> None:
-        """Past all buffers, which may be in use by what the signal interrupted."""
-        held = self._lock.acquire(timeout=1)
-        self._erased = True
-        with contextlib.suppress(OSError):
-            os.write(self.stream.fileno(), _ERASE)
-        if held:
-            self._lock.release()
-
-    def resume(self) -> None:
-        self._erased = False
-
-    def __getattr__(self, name: str) -> Any:
-        return getattr(self.stream, name)
-
-
-@contextlib.contextmanager
-def _erased_when_terminated(terminal: _Terminal) -> Iterator[None]:
-    """SIGTERM, which schedulers send, ends a process at once: erase the bar first, then do what would have been done.
-
-    Python runs the handler in the main thread, between two of its instructions: a run deep in compiled code ends later.
-    """
-    in_main = threading.current_thread() is threading.main_thread()
-    before = signal.getsignal(signal.SIGTERM) if in_main else None
-    if before is None or before is signal.SIG_IGN:  # None: a handler that is not Python's
-        yield
-        return
-    owner, stdout, stderr = os.getpid(), sys.stdout, sys.stderr
-
-    def terminate(number: int, frame: Any) -> None:
-        if os.getpid() == owner:  # what a run has forked has no bar
-            terminal.erase()
-        if callable(before):
-            try:
-                with contextlib.redirect_stdout(stdout), contextlib.redirect_stderr(stderr):  # as if there were no bar
-                    before(number, frame)
-            finally:
-                terminal.resume()
-        else:
-            signal.signal(number, before)
-            os.kill(os.getpid(), number)
-
-    signal.signal(signal.SIGTERM, terminate)
-    try:
-        yield
-    finally:
-        if signal.getsignal(signal.SIGTERM) is terminate:
-            signal.signal(signal.SIGTERM, before)
