@@ -6,12 +6,12 @@ from typing import Any
 
 import dp_accounting
 import numpy as np
-from scipy.interpolate import PchipInterpolator
 
 from dphypo import account
 from dphypo.accounting import Guarantee
 from dphypo.accounting import paper as theorems
 from dphypo.band import Band
+from dphypo.design import noise_between
 from dphypo.runs import Geometric, Law
 from paper import experiments as e
 from paper import parallel
@@ -76,4 +76,4 @@ def noise_for(task: Task, epsilon: float, costs: Floats) -> float:
     """The noise multiplier at which a search with these costs at the task's levels costs ``epsilon``; nan outside."""
     if not costs[-1] <= epsilon <= costs[0]:
         return float("nan")
-    return float(np.exp(PchipInterpolator(np.log(costs[::-1]), np.log(task.levels[::-1]))(np.log(epsilon))))
+    return noise_between(task.levels, costs, epsilon)

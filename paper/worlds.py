@@ -9,6 +9,7 @@ from pathlib import Path
 
 import numpy as np
 
+from dphypo.design import BEYOND, local_quadratic
 from paper import points
 from paper.points import Floats, Grid
 
@@ -53,21 +54,14 @@ class Trained:
         """The mean score at a noise multiplier that was trained."""
         return np.asarray(self.scores[noise_multiplier].mean(axis=0))
 
-    def at(self, noise_multiplier: float, width: float = 0.25) -> Floats:
-        """The score at any noise multiplier: per point, a local quadratic in log σ through what was trained.
-
-        Trainings are weighted by exp(−(log σ − log σ')²/2w²): neighbours in σ lend their repetitions, so that levels
-        trained once are not noisier, and their best cell not luckier, than levels trained five times.
-        """
+    def at(self, noise_multiplier: float) -> Floats:
+        """The score at any noise multiplier, as :meth:`dphypo.Landscape.mean` has it: neighbours in σ lend theirs."""
         levels = np.array(sorted(self.scores))
-        if not levels[0] / 1.05 <= noise_multiplier <= levels[-1] * 1.05:
+        if not levels[0] / BEYOND <= noise_multiplier <= levels[-1] * BEYOND:
             raise ValueError(f"σ = {noise_multiplier:g} was not trained: {levels[0]:g} to {levels[-1]:g} were")
-        distance = np.log(levels / noise_multiplier)
-        repetitions = np.array([len(self.scores[level]) for level in levels])
-        weight = np.sqrt(repetitions * np.exp(-0.5 * (distance / width) ** 2))
-        design = np.stack([np.ones_like(distance), distance, distance**2], axis=1) * weight[:, None]
-        values = np.stack([self.mean(level) for level in levels]) * weight[:, None]
-        return np.asarray(np.clip(np.linalg.lstsq(design, values, rcond=None)[0][0], *self.limits))
+        values = np.stack([self.mean(level) for level in levels])
+        counts = [len(self.scores[level]) for level in levels]
+        return np.clip(local_quadratic(levels, values, counts, noise_multiplier), *self.limits)
 
 
 @cache

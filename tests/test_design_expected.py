@@ -37,6 +37,14 @@ def test_one_visit_is_a_draw_from_the_prior() -> None:
     assert winners(priors, np.linspace(0, 1, 7), 0.1, Pmf({1: 1.0})) == pytest.approx(priors, abs=1e-12)
 
 
+def test_cells_may_have_noise_of_their_own() -> None:
+    better = 0.6**2 + 2 * 0.6 * 0.4 * norm.cdf(0.7 / np.hypot(0.5, 0.2))
+    found = winners([[0.4, 0.6]], [0.1, 0.8], np.array([0.5, 0.2]), Pmf({2: 1.0}))
+    assert found[0, 1] == pytest.approx(better, abs=1e-12)
+    with pytest.raises(ValueError, match="noise has a value of 0"):
+        winners([[0.4, 0.6]], [0.1, 0.8], np.array([0.5, 0.0]), Pmf({2: 1.0}))
+
+
 def test_small_noise_takes_more_scores_and_stays_exact() -> None:
     prior = np.full((1, 40), 1 / 40)
     many = winners(prior, np.arange(40.0), 1e-3, Geometric(mean=50))

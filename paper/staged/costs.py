@@ -9,12 +9,10 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 
-import numpy as np
-from scipy.interpolate import PchipInterpolator
-
 from dphypo import account
 from dphypo.accounting import Composition, Guarantee
 from dphypo.band import Band
+from dphypo.design import noise_between
 from dphypo.runs import Geometric, Law
 from paper.budgets import DELTA
 from paper.points import Floats
@@ -72,10 +70,12 @@ class Costs:
         return solved(cost, self.task.levels(self.task.full), epsilon, self.exact)
 
 
-def solved(cost: Callable[[float], float], levels: Floats, epsilon: float, exact: bool) -> float | None:
+def solved(
+    cost: Callable[[float], float], levels: Sequence[float] | Floats, epsilon: float, exact: bool
+) -> float | None:
     """The noise multiplier at which a cost, which falls in it, comes to ``epsilon``; None if not among the levels.
 
-    >>> solved(lambda level: 3 / level, np.array([0.5, 1.0, 2.0, 4.0]), 2.0, exact=True)
+    >>> solved(lambda level: 3 / level, [0.5, 1.0, 2.0, 4.0], 2.0, exact=True)
     1.5
     """
     known: dict[float, float] = {}
@@ -107,7 +107,5 @@ def solved(cost: Callable[[float], float], levels: Floats, epsilon: float, exact
 
 
 def _between(known: dict[float, float], epsilon: float) -> float:
-    """By a monotone cubic in log σ and log ε."""
-    levels = np.array(sorted(known, reverse=True))
-    costs = np.array([known[float(level)] for level in levels])
-    return round(float(np.exp(PchipInterpolator(np.log(costs), np.log(levels))(np.log(epsilon)))), 6)
+    levels = sorted(known)
+    return round(noise_between(levels, [known[level] for level in levels], epsilon), 6)

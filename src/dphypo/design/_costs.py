@@ -12,6 +12,7 @@ from itertools import pairwise
 from typing import Any
 
 import numpy as np
+import numpy.typing as npt
 
 from dphypo import _supremum
 from dphypo.accounting import Composition, Guarantee, account
@@ -114,7 +115,21 @@ def _between(low: int, at: Callable[[int], float], epsilon: float) -> float:
     costs = [at(rung) for rung in rungs]
     if not all(math.inf > first > second > 0 for first, second in pairwise(costs)):
         rungs, costs = [low, low + 1], [at(low), at(low + 1)]
+    return noise_between(_LADDER[rungs], costs, epsilon)
+
+
+def noise_between(levels: npt.ArrayLike, costs: npt.ArrayLike, epsilon: float) -> float:
+    """The noise multiplier at which a cost that falls with it comes to ε, by a monotone cubic of log σ against log ε.
+
+    Args:
+        levels: increasing noise multipliers.
+        costs: the cost at each.
+        epsilon: a cost between the first and the last.
+
+    >>> round(noise_between([1.0, 2.0, 4.0], [8.0, 4.0, 2.0], 5.0), 6)
+    1.6
+    """
     from scipy.interpolate import PchipInterpolator
 
-    falling = PchipInterpolator(np.log(costs[::-1]), np.log(_LADDER[rungs[::-1]]))
+    falling = PchipInterpolator(np.log(np.asarray(costs)[::-1]), np.log(np.asarray(levels)[::-1]))
     return float(np.exp(falling(math.log(epsilon))))

@@ -23,7 +23,7 @@ _STEP = 0.2  # standard deviations: a sum of smooth functions of that width is e
 _PIECE = 1_000_000  # of cells times scores held at once
 
 
-def winners(priors: npt.ArrayLike, means: npt.ArrayLike, noise: float, law: Law) -> Floats:
+def winners(priors: npt.ArrayLike, means: npt.ArrayLike, noise: float | Floats, law: Law) -> Floats:
     """The probability of each cell to win a uniform search, for each of several priors.
 
     A search with T = 0 has no winner: what is returned is given that T ≥ 1.
@@ -31,7 +31,7 @@ def winners(priors: npt.ArrayLike, means: npt.ArrayLike, noise: float, law: Law)
     Args:
         priors: (m, n), the masses of n cells under each of m priors.
         means: the mean score of each cell; larger is better.
-        noise: the standard deviation of the normal noise on one shown score.
+        noise: the standard deviation of the normal noise on one shown score; one for all cells, or one for each.
         law: the law of T.
 
     >>> from dphypo.runs import Pmf
@@ -41,14 +41,14 @@ def winners(priors: npt.ArrayLike, means: npt.ArrayLike, noise: float, law: Law)
     masses, mean = _read(priors, means)
     if not isinstance(law, Law):
         raise _validate.fail("law", law, "give a law of T, for example dphypo.Geometric(mean=10)")
-    noise = _validate.positive(noise=noise)
-    low, high = mean.min() - _REACH * noise, mean.max() + _REACH * noise
-    scores = np.linspace(low, high, 1 + int(np.ceil((high - low) / (_STEP * noise))))
+    spread = _spread(noise, len(mean))
+    low, high = (mean - _REACH * spread).min(), (mean + _REACH * spread).max()
+    scores = np.linspace(low, high, 1 + int(np.ceil((high - low) / (_STEP * spread.min()))))
     found = np.zeros_like(masses)
     for part in np.array_split(scores, 1 + len(scores) * max(masses.shape) // _PIECE):
-        above, density = _normal((part - mean[:, None]) / noise)
+        above, density = _normal((part - mean[:, None]) / spread[:, None])
         factor = np.exp(law.log_g(np.clip(masses @ above, 0.0, 1.0)))
-        found += masses * (factor @ density.T)
+        found += masses * (factor @ density.T) / spread
     return np.asarray(found / found.sum(axis=1, keepdims=True))
 
 
@@ -87,6 +87,16 @@ def winners_of_stages(
         priors = np.concatenate([priors, np.asarray(following, dtype=np.float64)]) if none else np.asarray(following)
         chosen = np.concatenate([none * chosen, released]) if none else released
     return np.asarray(chosen @ winners(priors, means[-1], noise, laws[-1]))
+
+
+def _spread(noise: float | Floats, cells: int) -> Floats:
+    """The noise of each cell."""
+    if isinstance(noise, (int, float)):
+        return np.full(cells, _validate.positive(noise=noise))
+    spread = _validate.vector(length=cells, noise=noise)
+    if not (spread > 0).all():
+        raise ValueError(f"noise has a value of {spread.min():g}: give standard deviations above 0")
+    return spread
 
 
 def _normal(z: Floats) -> tuple[Floats, Floats]:

@@ -145,12 +145,7 @@ the clipping norm'
         if not levels[0] / BEYOND <= _validate.positive(noise_multiplier=noise_multiplier) <= levels[-1] * BEYOND:
             return None
         counts = self.repetitions.get(fraction, {})
-        distance = np.log(levels / noise_multiplier)
-        degree = min(2, len(levels) - 1)
-        width = max(_WIDTH, float(np.sort(abs(distance))[degree]) / 3.0)  # the levels that a quadratic needs must count
-        weight = np.sqrt([counts.get(float(level), 1) for level in levels]) * np.exp(-0.25 * (distance / width) ** 2)
-        design = distance[:, None] ** np.arange(degree + 1) * weight[:, None]
-        fitted = np.linalg.lstsq(design, values * weight[:, None], rcond=None)[0][0]
+        fitted = local_quadratic(levels, values, [counts.get(float(level), 1) for level in levels], noise_multiplier)
         return np.asarray(np.clip(fitted, *self.limits))
 
     def priors(self, spread: float, floor: float) -> Floats:
@@ -172,6 +167,22 @@ the clipping norm'
             fraction: (np.array(list(levels)), np.stack([np.asarray(means) for means in levels.values()]))
             for fraction, levels in self.scores.items()
         }
+
+
+def local_quadratic(levels: Floats, values: Floats, counts: Sequence[int], noise_multiplier: float) -> Floats:
+    """The mean of each cell at a noise multiplier, from means (levels, cells), each of ``counts`` trainings: see
+    :meth:`Landscape.mean`.
+
+    >>> levels = np.array([1.0, 2.0, 4.0])
+    >>> local_quadratic(levels, np.log(levels)[:, None] ** 2, [1, 1, 1], 2.0).round(6).tolist()
+    [0.480453]
+    """
+    distance = np.log(levels / noise_multiplier)
+    degree = min(2, len(levels) - 1)
+    width = max(_WIDTH, float(np.sort(abs(distance))[degree]) / 3.0)  # the levels that a quadratic needs must count
+    weight = np.sqrt(np.asarray(counts)) * np.exp(-0.25 * (distance / width) ** 2)
+    design = distance[:, None] ** np.arange(degree + 1) * weight[:, None]
+    return np.asarray(np.linalg.lstsq(design, values * weight[:, None], rcond=None)[0][0])
 
 
 def _kernels(cells: int, spread: float) -> Floats:
