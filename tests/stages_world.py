@@ -19,7 +19,11 @@ FEW = Pmf({2: 0.5, 3: 0.5})
 SEED = 6  # two runs, then three of which the second is the best
 
 
-@dphypo.mechanism(event=CHEAP, relation=RELATION)
+def mechanism(function, event=CHEAP):
+    return dphypo.mechanism(event=event, relation=RELATION)(function)
+
+
+@mechanism
 def cheap(params, *, seed):
     """A low fidelity: the best learning rate is another, and the model is worth nothing."""
     return {"cheap": params["lr"]}, score({**params, "lr": params["lr"] * 2}, seed)

@@ -52,7 +52,11 @@ def score(params: dict[str, Any], seed: int) -> float:
     return -abs(np.log10(params["lr"]) + 1.5) + 0.1 * params["depth"] + 0.3 * noise(seed)
 
 
-@dphypo.mechanism(event=EVENT, relation=RELATION)
+def mechanism(function, **options):
+    return dphypo.mechanism(**{"event": EVENT, "relation": RELATION} | options)(function)
+
+
+@mechanism
 def train(params, *, seed):
     return {"weights": np.full(50, params["lr"]), "seed": seed}, score(params, seed)
 

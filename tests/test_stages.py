@@ -1,22 +1,19 @@
-"""A search in stages: the chain as it should run, what the rule between stages sees, what is refused and certified."""
+"""A search in stages: the chain as it should run, what is certified and shown."""
 
 from __future__ import annotations
 
 import contextlib
 import dataclasses
-import gc
 import io
 import json
 import re
 import sys
 
-import dp_accounting as dp
 import numpy as np
 import pytest
-import scipy.stats as st
 import stages_world
-from stages_world import CHEAP, FEW, SEED, cheap, make, stages
-from study_world import EVENT, LAW, RELATION, SPACE, train
+from stages_world import CHEAP, FEW, SEED, cheap, make, mechanism, stages
+from study_world import EVENT, LAW, SPACE, train
 
 import dphypo
 from dphypo import _progress, _refusals
@@ -25,14 +22,7 @@ from dphypo.band import Band
 from dphypo.entropy import SYSTEM, Seeded
 from dphypo.release import Ending, read_certificate
 from dphypo.runs import Pmf, Poisson
-from dphypo.space import Space
 from dphypo.stages import PriorAround, Released, Stage, Stages
-from dphypo.study import Study
-
-
-def mechanism(function, event=CHEAP):
-    return dphypo.mechanism(event=event, relation=RELATION)(function)
-
 
 fails = mechanism(lambda params, *, seed: 1 / 0)
 
@@ -118,188 +108,6 @@ def test_workers_run_the_stages_too(tmp_path):
     release = search.run(progress=False, workers=2, start_method="fork")
     assert release.ending is Ending.MODEL
     assert search.curator(2).total() == make().guarantee.parts[1].runs.sample(Seeded(SEED).child("stage 2").child("T"))
-
-
-# What the rule sees
-
-
-def test_the_rule_is_given_the_release_and_nothing_else():
-    seen = []
-
-    def rule(*arguments):
-        seen.append(arguments)
-        return arguments[1]
-
-    for publish in (False, True):
-        search = make(stages=stages(prior=rule, release_score=publish))
-        search.run(progress=False)
-        released, space = seen[-1]
-        assert space == SPACE
-        assert type(released) is Released
-        assert [field.name for field in dataclasses.fields(released)] == ["params", "score", "ending"]
-        score = max(trial["score"] for trial in search.curator(1).trials())
-        assert released.score == (score if publish else None)
-        with pytest.raises(dataclasses.FrozenInstanceError):
-            released.score = 1.0
-        with pytest.raises(TypeError):
-            released.params["lr"] = 1.0
-        assert reachable(released) <= {"Released", "mappingproxy", "dict", "str", "float", "int", "Ending", "NoneType"}
-
-
-def reachable(value) -> set[str]:
-    """The types of all that hangs together with an object, classes and modules apart."""
-    found, todo = set(), [value]
-    seen = set()
-    while todo:
-        one = todo.pop()
-        if id(one) in seen or isinstance(one, type):
-            continue
-        seen.add(id(one))
-        found.add(type(one).__name__)
-        if not isinstance(one, Ending):
-            todo += gc.get_referents(one)
-    return found
-
-
-def test_a_rule_may_return_a_space_of_its_own():
-    search = make(stages=stages(prior=lambda released, space: Space({"lr": [released.params["lr"]], "depth": [1]})))
-    release = search.run(progress=False)
-    assert release.params == {"lr": search.released[0].params["lr"], "depth": 1}
-
-
-def test_a_rule_that_leaves_what_was_accounted_for_is_refused_and_can_be_mended(tmp_path):
-    @dphypo.mechanism(event=lambda params: PureDp(0.25 * params["depth"]), relation=RELATION)
-    def deep(params, *, seed):
-        return 1, 1.0
-
-    wide = [True]
-
-    def rule(released, space):
-        return Space({"lr": [0.1], "depth": [1, 4]}) if wide else space
-
-    chain = [Stage(cheap, FEW, prior=rule), Stage(deep, FEW)]
-    with pytest.raises(_refusals.WiderPrior, match=r"PureDp\(epsilon=1.0\)"):
-        make(tmp_path / "stages.db", stages=chain).run(progress=False)
-    wide.clear()
-    search = make(tmp_path / "stages.db", stages=chain)
-    assert search.run(progress=False).params is not None
-    with pytest.raises(ValueError, match=r"must return a dphypo\.Space"):
-        make(stages=stages(prior=lambda released, space: {})).run(progress=False)
-
-
-@pytest.mark.parametrize(
-    ("name", "prior", "shift", "released", "expected"),
-    [
-        ("x", st.uniform(0, 2), 0.5, 1.0, 0.5),
-        ("x", st.uniform(0, 2), 5.0, 1.0, 2.0),
-        ("x", st.uniform(0, 2), lambda value: -value, 1.0, 0.0),
-        ("x", st.randint(1, 10**6), 0.3, 10, 3),
-        ("x", [64, 128, 256], 1.4, 128, 128),
-        ("x", [64, 128, 256], 4, 128, 256),
-        ("x", ["a", "b"], lambda value: "b", "a", "b"),
-    ],
-)
-def test_shifts_stay_in_the_space(name, prior, shift, released, expected):
-    shaped = PriorAround(shift={name: shift})(Released({name: released}), Space({name: prior}))
-    assert shaped.to_dict()["around"]["params"][name] == pytest.approx(expected, abs=1e-6)
-
-
-@pytest.mark.parametrize(
-    ("rule", "message"),
-    [
-        (PriorAround(spread={"lrr": 0.1}), "none of the parameters"),
-        (PriorAround(shift={"lrr": 2}), "the parameters are lr, depth"),
-        (PriorAround(spread=3.0), "spread"),
-    ],
-)
-def test_a_rule_that_does_not_fit_the_space_is_refused_before_anything_runs(rule, message):
-    with pytest.raises(ValueError, match=message):
-        make(stages=stages(prior=rule))
-    with pytest.raises(ValueError, match="floor"):
-        PriorAround(floor=0)
-    with pytest.raises(ValueError, match="shift"):
-        PriorAround(shift={"lr": -1})
-    with pytest.raises(ValueError, match="categories have no factor"):
-        PriorAround(shift={"x": 2}).check(Space({"x": ["a", "b"]}))
-
-
-# Refusals
-
-
-def test_options_that_stop_a_search_are_refused():
-    for option in _refusals.OPTIONS:
-        with pytest.raises(_refusals.OPTIONS[option]):
-            make().run(**{option: 1})
-    with pytest.raises(TypeError, match="unexpected"):
-        make().run(whatever=1)
-
-
-def test_secrets_are_no_attributes():
-    search = make()
-    for name in _refusals.SECRETS:
-        with pytest.raises(_refusals.SecretValue):
-            getattr(search, name)
-    with pytest.raises(AttributeError, match="no attribute 'best'"):
-        search.best  # noqa: B018
-
-
-def test_what_was_declared_may_not_change(tmp_path):
-    path = tmp_path / "stages.db"
-    make(path).run(progress=False)
-    other = stages()
-    for changes in (
-        {"space": Space({"lr": st.loguniform(1e-3, 1.0), "depth": [1, 2]})},
-        {"maximize": False},
-        {"entropy": SYSTEM},
-        {"stages": [*other[:1], Stage(train, LAW)]},
-        {"stages": stages(prior=PriorAround(spread=0.3))},
-        {"stages": stages(release_score=True)},
-        {"stages": [*other[:1], *other]},
-        {"stages": [dataclasses.replace(other[1], prior=None), other[1]]},
-    ):
-        with pytest.raises(_refusals.ChangedStudy):
-            make(path, **changes).run(progress=False)
-    with (
-        Study(
-            SPACE, cheap, FEW, Band(0.5, 2.0), delta=1e-6, journal=path, name="stages, stage 1", entropy=Seeded(SEED)
-        ) as alone,
-        pytest.raises(_refusals.ChangedStudy),
-    ):
-        alone.run(progress=False)
-
-
-def test_a_second_run_gives_the_same_release(tmp_path):
-    path = tmp_path / "stages.db"
-    first = make(path).run(progress=False)
-    again = make(path).run(progress=False)
-    assert (again.params, again.score) == (first.params, first.score)
-    assert again.certificate == first.certificate
-    with pytest.raises(_refusals.SecondRelease):
-        make(path)._study(1).release()
-
-
-def test_the_stages_are_checked_before_anything_runs():
-    for wrong in ([], [Stage(train, FEW)], [train, train], train, Stage(train, FEW), None, {1: Stage(train, FEW)}):
-        with pytest.raises(ValueError, match=r"list of two or more dphypo\.Stage.*use dphypo\.Study"):
-            make(stages=wrong)
-    with pytest.raises(ValueError, match="the last stage has a prior"):
-        make(stages=[Stage(cheap, FEW), Stage(train, FEW, prior=PriorAround())])
-    with pytest.raises(ValueError, match=r"space\.grid"):
-        make(stages=[Stage(cheap, FEW), Stage(train, FEW, grid={"layers": 3})])
-    with pytest.raises(ValueError, match="mechanism"):
-        Stage(lambda params, *, seed: 1, FEW)
-    with pytest.raises(ValueError, match="sampler"):
-        Stage(train, FEW, sampler=3)
-    with pytest.raises(ValueError, match="prior"):
-        Stage(train, FEW, prior=0.1)
-    other = dphypo.mechanism(event=EVENT, relation=dp.NeighboringRelation.REPLACE_ONE)(train.train)
-    with pytest.raises(ValueError, match="neighbouring relations"):
-        make(stages=[Stage(cheap, FEW), Stage(other, FEW)])
-
-
-def test_a_stage_that_has_not_begun_has_no_curator(tmp_path):
-    with make(tmp_path / "stages.db") as search, pytest.raises(ValueError, match="has not begun"):
-        search.curator(2)
 
 
 # Certificates and what leaves the journal
@@ -422,6 +230,30 @@ def test_nothing_in_a_log_says_when_a_stage_began(tmp_path, monkeypatch, termina
         assert again.run().params == release.params
     assert stderr.getvalue() == written[-1], "nothing ran, nothing is said"
     assert len(seen) == count
+
+
+def test_the_logger_says_nothing_between_the_stages(caplog):
+    """Its lines have times: they would show how long a stage took, and so its T."""
+    seen = []
+
+    def noted(one):
+        def function(params, *, seed):
+            seen.append(len(caplog.records))
+            return one.train(params, seed=seed)
+
+        return mechanism(function, one.event)
+
+    chain = [Stage(noted(cheap), FEW), Stage(noted(train), FEW)]
+    with caplog.at_level("DEBUG"):
+        make(stages=chain).run(progress=False)
+        assert (set(seen), len(caplog.records)) == ({1}, 2)
+        caplog.clear()
+        search = make(stages=chain)
+        while (trial := search.ask()) is not None:
+            search.tell(trial, trial.mechanism(trial.params, seed=trial.seed))
+        assert not caplog.records
+        search.release()
+        assert [record.getMessage() for record in caplog.records] == ["the release is made"]
 
 
 def test_the_stages_names():
