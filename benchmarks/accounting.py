@@ -12,12 +12,12 @@ from rich.table import Table
 
 from benchmarks.timing import best_of
 from dphypo.accounting import account, calibrate
-from dphypo.accounting._dp_accounting import DEFAULT_GRID
-from dphypo.accounting.run import Event
+from dphypo.accounting.dp_library import DEFAULT_GRID
+from dphypo.accounting.one_run import Event
 from dphypo.audit import attack_epsilon
 from dphypo.audit.pair import Pair, dp_sgd_pair
 from dphypo.band import Band
-from dphypo.runs import Geometric, Law, Logarithmic, NegativeBinomial, Poisson
+from dphypo.laws import Geometric, Law, Logarithmic, NegativeBinomial, Poisson
 
 DELTA = 1e-5
 RATE, STEPS = 256 / 60_000, 2344

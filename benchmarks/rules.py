@@ -26,7 +26,7 @@ import numpy as np
 from benchmarks.landscapes import LANDSCAPES, Array, Landscape
 from dphypo.band import KL, L2, Band, Greedy, Mixed, Rule
 from dphypo.entropy import Seeded
-from dphypo.runs import NegativeBinomial
+from dphypo.laws import NegativeBinomial
 from dphypo.samplers import GaussianProcess, History, Parzen, Sampler, Uniform
 
 RESULTS = Path(__file__).parent / "results"

@@ -20,7 +20,7 @@ from scipy.stats import loguniform
 import dphypo
 from dphypo.accounting import PureDp
 from dphypo.band import Band
-from dphypo.runs import Pmf
+from dphypo.laws import Pmf
 from dphypo.space import Space
 from dphypo.study import Study
 

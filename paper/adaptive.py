@@ -7,7 +7,7 @@ from collections.abc import Sequence
 import numpy as np
 import numpy.typing as npt
 
-from dphypo.runs import Law
+from dphypo.laws import Law
 from paper.points import Floats
 from paper.simulate import Lengths, Method, paths
 from paper.worlds import World

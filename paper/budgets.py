@@ -9,10 +9,10 @@ import numpy as np
 
 from dphypo import account
 from dphypo.accounting import Guarantee
-from dphypo.accounting import paper as theorems
+from dphypo.accounting.theorems import theorem1_2_paper as theorems
 from dphypo.band import Band
-from dphypo.design import noise_between
-from dphypo.runs import Geometric, Law
+from dphypo.laws import Geometric, Law
+from dphypo.planning import noise_between
 from paper import experiments as e
 from paper import parallel
 from paper.points import Floats

@@ -9,7 +9,7 @@ from typing import Any
 from scipy.optimize import brentq, newton
 
 from dphypo import account
-from dphypo.runs import Geometric, Law
+from dphypo.laws import Geometric, Law
 from paper import budgets, parallel
 from paper import experiments as e
 from paper.adaptive import simulated

@@ -8,7 +8,7 @@ import numpy as np
 import numpy.typing as npt
 
 from dphypo.band import L2, Band, Greedy
-from dphypo.runs import Geometric
+from dphypo.laws import Geometric
 from dphypo.samplers import GaussianProcess
 from paper import worlds
 from paper.adaptive import averaged

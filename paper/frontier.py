@@ -7,7 +7,7 @@ from dataclasses import replace
 from typing import Any
 
 from dphypo.band import Band
-from dphypo.runs import Geometric, Law, NegativeBinomial
+from dphypo.laws import Geometric, Law, NegativeBinomial
 from paper import budgets, parallel
 from paper import experiments as e
 from paper.adaptive import simulated

@@ -56,7 +56,7 @@ SOURCES = {
 
 
 def make(name: str, target: Path = TARGET) -> Path:
-    """Write one landscape: :meth:`dphypo.design.Landscape.from_arrays` says how its file is read."""
+    """Write one landscape: :meth:`dphypo.planning.Landscape.from_arrays` says how its file is read."""
     source = SOURCES[name]
     paths = sorted(path for pattern in source.patterns for path in FOLDER.glob(pattern))
     rows = [

@@ -7,8 +7,8 @@ from typing import Any
 
 import numpy as np
 
-from dphypo.design import Design, winners, winners_of_stages
-from dphypo.runs import from_dict as law_from_dict
+from dphypo.laws import from_dict as law_from_dict
+from dphypo.planning import Design, winners, winners_of_stages
 from paper.points import Floats
 from paper.report.markdown import markdown
 from paper.staged.plan import around

@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 
-from dphypo.runs import Geometric
+from dphypo.laws import Geometric
 from paper import experiments as e
 from paper import parallel, worlds
 from paper.uniform import expected

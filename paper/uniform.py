@@ -4,15 +4,15 @@ from __future__ import annotations
 
 import numpy as np
 
-from dphypo.design import winners
-from dphypo.runs import Law
+from dphypo.laws import Law
+from dphypo.planning import winners
 from paper.worlds import World
 
 
 def expected(world: World, runs: Law) -> float:
     """E[actual score of the winner], given T ≥ 1.
 
-    >>> from dphypo.runs import Geometric
+    >>> from dphypo.laws import Geometric
     >>> flat = World(np.zeros((4, 2)), np.full(4, 0.5), np.full(4, 0.1))
     >>> round(expected(flat, Geometric(mean=10)), 6)
     0.5

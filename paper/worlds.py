@@ -9,7 +9,7 @@ from pathlib import Path
 
 import numpy as np
 
-from dphypo.design import BEYOND, local_quadratic
+from dphypo.planning import BEYOND, local_quadratic
 from paper import points
 from paper.points import Floats, Grid
 

@@ -9,7 +9,7 @@ from pathlib import Path
 
 from typer.testing import CliRunner
 
-from dphypo.cli._app import app
+from dphypo.cli.app import app
 
 README = (Path(__file__).parent.parent / "README.md").read_text(encoding="utf-8")
 

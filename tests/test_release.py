@@ -7,7 +7,7 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
-from study_world import EVENT, RELATION, make, train
+from support.study_world import EVENT, RELATION, make, train
 
 import dphypo
 from dphypo.release import Ending, read_certificate

@@ -12,8 +12,8 @@ from dataclasses import dataclass, field, replace
 from dphypo import account
 from dphypo.accounting import Composition, Guarantee
 from dphypo.band import Band
-from dphypo.design import noise_between
-from dphypo.runs import Geometric, Law
+from dphypo.laws import Geometric, Law
+from dphypo.planning import noise_between
 from paper.budgets import DELTA
 from paper.points import Floats
 from paper.simulate import UNIFORM

@@ -12,8 +12,8 @@ from typing import Any
 
 import numpy as np
 
-from dphypo.design import Design, winners
-from dphypo.runs import Geometric, Law, NegativeBinomial, Poisson
+from dphypo.laws import Geometric, Law, NegativeBinomial, Poisson
+from dphypo.planning import Design, winners
 from paper import parallel
 from paper.staged.costs import Costs
 from paper.staged.plan import Plan, around, of_design, single

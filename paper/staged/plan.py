@@ -8,8 +8,8 @@ from functools import cache
 
 import numpy as np
 
-from dphypo.design import Design, Landscape, winners_of_stages
-from dphypo.runs import Law, NegativeBinomial
+from dphypo.laws import Law, NegativeBinomial
+from dphypo.planning import Design, Landscape, winners_of_stages
 from paper.points import Floats
 from paper.staged.costs import Costs
 from paper.staged.task import StagedTask

@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from dphypo.design import Design, winners_of_stages
+from dphypo.planning import Design, winners_of_stages
 from paper.points import Floats
 from paper.staged.costs import Costs
 from paper.staged.design import laws

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from dphypo.band import Band
-from dphypo.design import Design
+from dphypo.planning import Design
 from paper import experiments as e
 from paper import parallel, results
 from paper.adaptive import drawn

@@ -10,9 +10,9 @@ from typing import Protocol
 import dphypo
 from dphypo import Stage, Stages, Study
 from dphypo.band import L2, Band
-from dphypo.design import Training
 from dphypo.entropy import Entropy
-from dphypo.runs import Geometric, Law, NegativeBinomial, Poisson
+from dphypo.laws import Geometric, Law, NegativeBinomial, Poisson
+from dphypo.planning import Training
 from dphypo.samplers import GaussianProcess
 from paper.study.space import SPACE
 

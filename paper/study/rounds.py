@@ -5,7 +5,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Sequence
 
-from dphypo.mechanism import Outcome
+from dphypo.mechanisms import Outcome
 from paper.study.search import Run, Search
 
 Train = Callable[[Sequence[Run], int, int], list[Outcome]]  # runs, size and number of the round

@@ -6,10 +6,10 @@ from dataclasses import dataclass
 from typing import Any
 
 from dphypo.accounting import Certificate
-from dphypo.design import Training
 from dphypo.entropy import Seeded
 from dphypo.journal import Trial
-from dphypo.mechanism import Outcome
+from dphypo.mechanisms import Outcome
+from dphypo.planning import Training
 from dphypo.stages import StageTrial
 from paper.study.designs import Arm
 

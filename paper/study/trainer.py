@@ -7,8 +7,8 @@ from collections.abc import Mapping, Sequence
 import numpy as np
 import torch
 
-from dphypo.design import Training
-from dphypo.mechanism import Outcome
+from dphypo.mechanisms import Outcome
+from dphypo.planning import Training
 from paper.data import Images
 from paper.points import Floats
 from paper.study.search import Run

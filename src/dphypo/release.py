@@ -9,10 +9,11 @@ from enum import StrEnum
 from pathlib import Path
 from typing import Any
 
-from dphypo import _params, _validate
+from dphypo import _validate
 from dphypo.accounting import Certificate
 from dphypo.journal import Journal, open_store
-from dphypo.savers import Plain, Saver
+from dphypo.journal import params as _params
+from dphypo.mechanisms import Plain, Saver
 
 
 class Ending(StrEnum):
@@ -84,7 +85,7 @@ def load_release(folder: str | Path, saver: Saver | None = None) -> Release:
 
     >>> import tempfile
     >>> from dphypo.accounting import PureDp, account
-    >>> from dphypo.runs import Geometric
+    >>> from dphypo.laws import Geometric
     >>> certificate = account(PureDp(1.0), Geometric(mean=10)).certificate(1e-6)
     >>> with tempfile.TemporaryDirectory() as folder:
     ...     load_release(Release({"lr": 0.1}, [1.0, 2.0], 0.9, certificate).save(folder))

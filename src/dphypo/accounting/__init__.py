@@ -3,7 +3,6 @@
 Everything here is a pure function of public values. Nothing here ever sees a journal, a score or a draw.
 """
 
-from dphypo.accounting._dp_accounting import UnaccountableError as UnaccountableError
 from dphypo.accounting.calibration import Calibration as Calibration
 from dphypo.accounting.calibration import UnreachableError as UnreachableError
 from dphypo.accounting.calibration import calibrate as calibrate
@@ -11,6 +10,7 @@ from dphypo.accounting.calibration import calibrate_band as calibrate_band
 from dphypo.accounting.calibration import calibrate_mean as calibrate_mean
 from dphypo.accounting.certificate import Certificate as Certificate
 from dphypo.accounting.composition import Composition as Composition
+from dphypo.accounting.dp_library import UnaccountableError as UnaccountableError
 from dphypo.accounting.events import ApproximateDp as ApproximateDp
 from dphypo.accounting.events import PureDp as PureDp
 from dphypo.accounting.events import RdpCurve as RdpCurve

@@ -15,9 +15,9 @@ import dp_accounting
 
 from dphypo import _validate
 from dphypo.accounting.guarantee import ADD_OR_REMOVE_ONE, UNIFORM, Guarantee, account
-from dphypo.accounting.run import Event
+from dphypo.accounting.one_run import Event
 from dphypo.band import Band
-from dphypo.runs import Law
+from dphypo.laws import Law
 
 _CLOSE = 5e-4  # in ε: half of what is promised
 _MOST_STEPS = 60
@@ -65,7 +65,7 @@ def calibrate(
         smallest: the least noise multiplier that is tried.
         largest: the greatest.
 
-    >>> from dphypo.runs import Geometric
+    >>> from dphypo.laws import Geometric
     >>> found = calibrate(dp_accounting.GaussianDpEvent, Geometric(mean=10), epsilon=2.0, delta=1e-6)
     >>> round(found.noise_multiplier, 2), 1.999 <= found.guarantee.epsilon(1e-6) <= 2.0
     (3.16, True)

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from dphypo import _validate
-from dphypo.accounting import _dp_accounting
+from dphypo.accounting import dp_library
 from dphypo.accounting.guarantee import Guarantee
 from dphypo.accounting.profiles import Discrete, Floats, epsilon_for
 
@@ -85,4 +85,4 @@ class Composition:
 
     @cached_property
     def _profiles(self) -> tuple[Discrete, ...]:
-        return tuple(dict.fromkeys(_dp_accounting.directions(self.pld, len(self.parts))))
+        return tuple(dict.fromkeys(dp_library.directions(self.pld, len(self.parts))))

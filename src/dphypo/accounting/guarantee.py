@@ -14,15 +14,16 @@ import numpy as np
 import numpy.typing as npt
 
 from dphypo import _validate
-from dphypo.accounting import _dp_accounting, paper
-from dphypo.accounting._search import smallest
-from dphypo.accounting.curve import Curve, largest
-from dphypo.accounting.profile import SearchProfile
+from dphypo.accounting import dp_library
+from dphypo.accounting.one_run import Event, Run, describe
 from dphypo.accounting.profiles import Floats
-from dphypo.accounting.renyi import renyi
-from dphypo.accounting.run import Event, Run, describe
+from dphypo.accounting.rdp_curve import Curve, largest
+from dphypo.accounting.solve import smallest
+from dphypo.accounting.theorems import theorem1_2_paper
+from dphypo.accounting.theorems.theorem3_renyi import renyi
+from dphypo.accounting.theorems.theorem4_profile import SearchProfile
 from dphypo.band import Band
-from dphypo.runs import Law
+from dphypo.laws import Law
 
 if TYPE_CHECKING:
     from dp_accounting.pld.privacy_loss_distribution import PrivacyLossDistribution
@@ -44,7 +45,7 @@ def account(
     band: Band = UNIFORM,
     *,
     relation: dp_accounting.NeighboringRelation = ADD_OR_REMOVE_ONE,
-    grid: float = _dp_accounting.DEFAULT_GRID,
+    grid: float = dp_library.DEFAULT_GRID,
 ) -> Guarantee:
     """The privacy guarantee of a search: T runs, T from ``runs``, every density within ``band``, the best released.
 
@@ -61,7 +62,7 @@ def account(
         relation: which data sets are neighbours.
         grid: spacing of the privacy-loss grid. A finer grid is slower and rounds up by less.
 
-    >>> from dphypo.runs import Geometric
+    >>> from dphypo.laws import Geometric
     >>> run = dp_accounting.SelfComposedDpEvent(
     ...     dp_accounting.PoissonSampledDpEvent(256 / 60_000, dp_accounting.GaussianDpEvent(0.71)), 2344)
     >>> guarantee = account(run, Geometric(mean=100), Band(0.75, 2))
@@ -102,7 +103,7 @@ class Guarantee:
         """ε at δ by every bound that applies: "paper" (Theorems 1 and 2), "renyi" (3 and 3b), "profile" (4)."""
         delta = _validate.delta(delta=delta)
         found = {}
-        by_paper = paper.epsilon(self.run, self.runs, self.band, delta)
+        by_paper = theorem1_2_paper.epsilon(self.run, self.runs, self.band, delta)
         if by_paper is not None:
             found["paper"] = by_paper
         if self._renyi is not None:
@@ -116,7 +117,7 @@ class Guarantee:
         epsilon = _validate.non_negative(epsilon=epsilon)
         found = [max(float(search.delta(epsilon)) for search in self.searches)]
         found += [float(curve.profile().delta(epsilon)) for curve in self._curves]
-        pure = paper.pure_epsilon(self.run, self.runs, self.band)
+        pure = theorem1_2_paper.pure_epsilon(self.run, self.runs, self.band)
         if pure is not None and epsilon >= pure:
             found.append(0.0)
         return min(found)
@@ -197,7 +198,7 @@ class Guarantee:
     @cached_property
     def _curves(self) -> list[Curve]:
         """The RDP curves of the search that apply."""
-        curves = (self._renyi, paper.renyi_curve(self.run, self.runs, self.band))
+        curves = (self._renyi, theorem1_2_paper.renyi_curve(self.run, self.runs, self.band))
         return [curve for curve in curves if curve is not None and np.isfinite(curve.epsilons).any()]
 
     def _warn_of_the_last_order(self, found: dict[str, float], delta: float) -> None:

@@ -41,7 +41,7 @@ def calibrate_last(
 
     >>> from dp_accounting import GaussianDpEvent
     >>> from dphypo.accounting import account
-    >>> from dphypo.runs import Geometric
+    >>> from dphypo.laws import Geometric
     >>> first = account(GaussianDpEvent(20.0), Geometric(mean=30))
     >>> found = calibrate_last(
     ...     [first], lambda noise: account(GaussianDpEvent(noise), Geometric(mean=10)), epsilon=2.0, delta=1e-6)

@@ -16,7 +16,7 @@ import numpy as np
 import numpy.typing as npt
 from scipy.signal import lfilter
 
-from dphypo.accounting._search import smallest
+from dphypo.accounting.solve import smallest
 
 Floats = npt.NDArray[np.float64]
 

@@ -12,7 +12,7 @@ import dp_accounting
 from dp_accounting import dp_event
 
 from dphypo.accounting.events import ApproximateDp, PureDp, RdpCurve
-from dphypo.accounting.run import Event
+from dphypo.accounting.one_run import Event
 
 _OURS: dict[str, type] = {"PureDp": PureDp, "ApproximateDp": ApproximateDp, "RdpCurve": RdpCurve}
 

@@ -10,7 +10,7 @@ from typing import Any
 
 import dp_accounting
 
-from dphypo import runs
+from dphypo import laws
 from dphypo.accounting.certificate import Certificate, issue
 from dphypo.accounting.composition import Composition
 from dphypo.accounting.guarantee import Guarantee, account
@@ -69,7 +69,7 @@ def _recompute(document: Mapping[str, Any]) -> Certificate:
 def _account(stated: Mapping[str, Any]) -> Guarantee:
     return account(
         [event_from_dict(event) for event in stated["events"]],
-        runs.from_dict(stated["runs"]["law"]),
+        laws.from_dict(stated["runs"]["law"]),
         Band(stated["band"]["c"], stated["band"]["C"]),
         relation=dp_accounting.NeighboringRelation[stated["relation"]],
         grid=stated["grid"],

@@ -19,7 +19,7 @@ from dphypo import _validate
 from dphypo.accounting.profiles import Floats
 from dphypo.audit.pair import Pair
 from dphypo.band import Band
-from dphypo.runs import Law
+from dphypo.laws import Law
 
 _CUTS = 200
 _ROUNDING = 1e-12  # for each run, what sums, convolutions and the generating function may be off by
@@ -35,7 +35,7 @@ def attack_epsilon(pair: Pair, runs: Law, band: Band, delta: float) -> float:
     """The largest ε at which the attack still achieves more than δ, rounded down: no valid ε at δ is below it.
 
     >>> from dphypo.audit.pair import dp_sgd_pair
-    >>> from dphypo.runs import Geometric
+    >>> from dphypo.laws import Geometric
     >>> pair = dp_sgd_pair(noise_multiplier=1.0, sampling_rate=1.0, steps=1)
     >>> round(attack_epsilon(pair, Geometric(mean=1.001), Band(1, 1), 1e-5), 2)
     4.38

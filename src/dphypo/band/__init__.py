@@ -4,11 +4,11 @@
 say which of its densities stands in for the one that a sampler wants.
 """
 
-from dphypo.band._band import Band as Band
-from dphypo.band._greedy import Greedy as Greedy
-from dphypo.band._kl import KL as KL
-from dphypo.band._l2 import L2 as L2
-from dphypo.band._mixed import Mixed as Mixed
-from dphypo.band._problem import NoWeightError as NoWeightError
-from dphypo.band._problem import Problem as Problem
-from dphypo.band._problem import Rule as Rule
+from dphypo.band.band import Band as Band
+from dphypo.band.greedy import Greedy as Greedy
+from dphypo.band.kl import KL as KL
+from dphypo.band.l2 import L2 as L2
+from dphypo.band.mixed import Mixed as Mixed
+from dphypo.band.problem import NoWeightError as NoWeightError
+from dphypo.band.problem import Problem as Problem
+from dphypo.band.problem import Rule as Rule

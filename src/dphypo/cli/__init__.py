@@ -1,3 +1,3 @@
 """The command line: ``dphypo account``, ``dphypo calibrate``, ``dphypo design`` and ``dphypo verify``."""
 
-from dphypo.cli._app import main as main
+from dphypo.cli.app import main as main

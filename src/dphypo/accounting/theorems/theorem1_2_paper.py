@@ -1,0 +1,89 @@
+"""The two theorems of DP-HyPO (Wang, Gao, Zhang, Su and Shen, NeurIPS 2023), for the truncated negative binomial.
+
+T has shape θ and parameter γ, m = E[T], and L = log(C/c).
+"""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+
+from dphypo.accounting.one_run import Run
+from dphypo.accounting.profiles import Floats
+from dphypo.accounting.rdp_curve import Curve, not_decreasing
+from dphypo.band import Band
+from dphypo.laws import Law, NegativeBinomial
+
+_SLACK = 1e-12
+
+
+def theorem_1(curve: Curve, *, shape: float, gamma: float, mean: float, band: Band) -> Curve:
+    """Theorem 1 (RDP): if every run is (α, ε)-RDP and (α̂, ε̂)-RDP, the search is (α, ε′)-RDP with
+
+    ε′ = ε + (1+θ)(1−1/α̂) ε̂ + (α/(α−1) + 1 + θ) L + (1+θ) log(1/γ)/α̂ + log(m)/(α−1).
+
+    The minimum is taken over the orders α̂ ≥ 1 of the curve; the result is infinite at α ≤ 1, and a smaller value at a
+    larger order is carried down, since Rényi divergences do not decrease in the order. With c = C = 1 it is Theorem 2
+    of Papernot and Steinke (ICLR 2022).
+    """
+    L = band.log_ratio
+    orders, epsilons = curve.orders, curve.epsilons
+    choice = (1 + shape) * np.min(_hat_terms(curve, gamma))
+    bound = np.full(len(orders), np.inf)
+    usable = (orders > 1) & np.isfinite(epsilons)
+    alpha = orders[usable]
+    bound[usable] = (
+        epsilons[usable] + choice + (alpha / (alpha - 1) + 1 + shape) * L + math.log(mean) / (alpha - 1)
+    ) * (1 + _SLACK)
+    return Curve(orders, not_decreasing(orders, bound))
+
+
+def _hat_terms(curve: Curve, gamma: float) -> Floats:
+    """(1−1/α̂) ε̂ + log(1/γ)/α̂ at every order α̂."""
+    return np.asarray((1 - 1 / curve.orders) * curve.epsilons + math.log(1 / gamma) / curve.orders)
+
+
+def theorem_2(epsilon: float, *, shape: float, band: Band) -> float:
+    """Theorem 2 (pure DP): if every run is ε-DP, the search is (2+θ)(ε + L)-DP.
+
+    With θ = 1 and c = C = 1 it is 3ε, Theorem 3.2 of Liu and Talwar (STOC 2019).
+
+    >>> theorem_2(0.5, shape=1.0, band=Band(1, 1))
+    1.5...
+    """
+    return (2 + shape) * (epsilon + band.log_ratio) * (1 + _SLACK)
+
+
+def renyi_curve(run: Run, runs: Law, band: Band) -> Curve | None:
+    """The RDP curve of the search by Theorem 1, if it applies."""
+    if run.curve is None or not isinstance(runs, NegativeBinomial):
+        return None
+    return theorem_1(run.curve, shape=runs.shape, gamma=runs.gamma, mean=runs.mean, band=band)
+
+
+def pure_epsilon(run: Run, runs: Law, band: Band) -> float | None:
+    """ε of the search by Theorem 2, if it applies."""
+    if math.isinf(run.pure) or not isinstance(runs, NegativeBinomial):
+        return None
+    return theorem_2(run.pure, shape=runs.shape, band=band)
+
+
+def epsilon(run: Run, runs: Law, band: Band, delta: float) -> float | None:
+    """ε at δ by the better of both theorems, if one applies. Theorem 1 is minimised between the curve's orders too."""
+    found = [
+        value for value in (_by_theorem_1(run, runs, band, delta), pure_epsilon(run, runs, band)) if value is not None
+    ]
+    return min(found) if found else None
+
+
+def _by_theorem_1(run: Run, runs: Law, band: Band, delta: float) -> float | None:
+    coarse = renyi_curve(run, runs, band)
+    if coarse is None or run.curve is None or not isinstance(runs, NegativeBinomial):
+        return None
+    value, order = coarse.epsilon(delta)
+    if not math.isfinite(value) or value == 0.0:
+        return value
+    order_hat = float(run.curve.orders[np.argmin(_hat_terms(run.curve, runs.gamma))])
+    finer = run.curve.around(order, order_hat)
+    return min(value, theorem_1(finer, shape=runs.shape, gamma=runs.gamma, mean=runs.mean, band=band).epsilon(delta)[0])

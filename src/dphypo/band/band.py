@@ -1,0 +1,150 @@
+"""The band (c, C) of densities around the prior."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+
+import numpy as np
+import numpy.typing as npt
+
+from dphypo import _validate
+from dphypo.band import draw as _draw
+from dphypo.band import problem as _problem
+from dphypo.band.l2 import L2
+from dphypo.band.problem import TINY, Array, Rule
+from dphypo.entropy import Entropy
+
+# The narrowed band keeps to ratios in between: what lies outside is lost when masses are added up to 1 in any case.
+RATIO_LIMIT = 2.0**64
+
+_PAPER = L2()
+
+
+@dataclass(frozen=True)
+class Band:
+    """The densities f with c ≤ f/π₀ ≤ C relative to the prior π₀: the set S_{C,c} of the paper.
+
+    **Guarantee.** Whatever the weights, :meth:`project` returns masses f_i with c p_i ≤ f_i ≤ C p_i, and :meth:`draw`
+    draws from them with probabilities that keep to the band as rational numbers: no rounding is left to trust. This is
+    the condition on the sampling density under which the privacy theorems hold for any adaptive search.
+
+    Args:
+        c: lower limit of the density ratio, in (0, 1); or 1 together with C = 1.
+        C: upper limit of the density ratio, above 1; or 1 together with c = 1, for a search that is not adaptive.
+
+    >>> band = Band(0.75, 2)
+    >>> masses = band.project([5, 1, 1, 1])
+    >>> masses.round(4)
+    array([0.4375, 0.1875, 0.1875, 0.1875])
+    >>> from dphypo.entropy import Seeded
+    >>> band.draw(masses, Seeded(1))
+    3
+    """
+
+    c: float
+    C: float
+
+    def __post_init__(self) -> None:
+        c, C = _validate.positive(c=self.c), _validate.positive(C=self.C)
+        if c > 1:
+            raise _validate.fail("c", self.c, "it must be at most 1: densities integrate to 1, so all cannot exceed it")
+        if C < 1:
+            raise _validate.fail("C", self.C, "it must be at least 1: densities integrate to 1, so all cannot be less")
+        if (c == 1) != (C == 1):
+            one, other, value = ("c", "C", C) if c == 1 else ("C", "c", c)
+            raise ValueError(
+                f"{one} = 1 forces {other} = 1, not {value!r}: a density that is never "
+                f"{'below' if one == 'c' else 'above'} the prior is the prior; give c < 1 < C, or c = C = 1"
+            )
+        object.__setattr__(self, "c", c)
+        object.__setattr__(self, "C", C)
+
+    @classmethod
+    def symmetric(cls, C: float) -> Band:
+        """The band (1/C, C), as wide below the prior as above it.
+
+        >>> Band.symmetric(2)
+        Band(c=0.5, C=2.0)
+        """
+        return cls(1.0 / _validate.positive(C=C), C)
+
+    @property
+    def log_ratio(self) -> float:
+        """L = log(C/c): what the band adds to the privacy loss of a run, at most."""
+        return math.log(self.C) - math.log(self.c)
+
+    @property
+    def p(self) -> float:
+        """(1−c)/(C−c): the largest prior mass that can be at C while the rest is at c.
+
+        With c = C = 1 every mass is; the value is then ½, by convention, and nothing depends on it.
+        """
+        return (1.0 - self.c) / (self.C - self.c) if self.C > 1 else 0.5
+
+    def project(
+        self,
+        weights: npt.ArrayLike,
+        prior: npt.ArrayLike | None = None,
+        rule: Rule = _PAPER,
+        base: npt.ArrayLike | None = None,
+    ) -> Array:
+        """The masses in the band that stand in for the sampler's weights.
+
+        The density π that is projected has masses π_i = weights_i / Σ weights: a sampler that thinks of a density on
+        cells of unequal size multiplies it by their masses first.
+
+        The masses satisfy c p_i ≤ f_i ≤ C p_i in exact arithmetic and sum to 1 within 2⁻⁴⁰ ≈ 9e-13. For that the
+        projection is onto a band narrower by a factor 1 ± 2⁻³⁶, its ratios within 2^±64; cells of prior mass below
+        2⁻¹⁰⁰ keep it, and in a band too narrow to narrow, as with c = C = 1, all cells do.
+
+        Args:
+            weights: non-negative, finite, not all zero; any scale.
+            prior: prior masses p_i > 0 that sum to 1; by default all are 1/N, as for candidates drawn from the prior.
+            rule: which density of the band to take; the paper's ℓ2 projection by default.
+            base: the measure μ_i > 0 of the cells, which densities are relative to; by default the prior. Use ones for
+                the counting measure. ``KL`` does not depend on it; ``Greedy`` takes weights without it as scores.
+
+        Raises:
+            NoWeightError: every weight is zero.
+            ValueError: an argument is not valid.
+
+        >>> Band(0.5, 2).project([0, 1, 3], prior=[0.5, 0.25, 0.25]).round(4)
+        array([0.25, 0.25, 0.5 ])
+        """
+        checked = _problem.checked_secret(weights=weights)
+        prior_masses = _problem.checked_prior(prior, len(checked))
+        low = max(self.c * (1.0 + _draw.NARROWING), 1.0 / RATIO_LIMIT)
+        high = min(self.C * (1.0 - _draw.NARROWING), RATIO_LIMIT)
+        problem = _problem.problem(checked, prior_masses, base, low, high)
+        if low > 1.0 - _draw.MARGIN or high < 1.0 + _draw.MARGIN:
+            return np.array(np.broadcast_to(prior_masses, checked.shape))
+        masses = np.asarray(rule.ratios(problem) * prior_masses, dtype=np.float64)
+        if not isinstance(prior_masses, float):
+            masses = np.where(prior_masses < TINY, prior_masses, masses)
+        if masses.shape != checked.shape or not _draw.within(masses, prior_masses, self.c, self.C):
+            raise RuntimeError(f"{rule!r} left the band after rounding: an error in that rule; nothing was drawn")
+        return masses
+
+    def draw(self, masses: npt.ArrayLike, entropy: Entropy, prior: npt.ArrayLike | None = None) -> int:
+        """An index, drawn with a probability that is in the band for certain.
+
+        The probability of index i is the rational number f̂_i = f_i / Σf, the floats taken at their exact values. The
+        prior is taken likewise, p̂_i = p_i / Σp, or 1/N when none is given, and c p̂_i ≤ f̂_i ≤ C p̂_i is verified.
+
+        Args:
+            masses: what :meth:`project` returned for the same prior.
+            entropy: where the randomness comes from.
+            prior: as given to :meth:`project`.
+
+        Raises:
+            ValueError: the masses are not in the band by the margin that rounding needs.
+
+        >>> from dphypo.entropy import Seeded
+        >>> Band(1, 1).draw([0.25, 0.25, 0.25, 0.25], Seeded(0))
+        1
+        """
+        checked = _problem.checked_secret(masses=masses)
+        if not _draw.within(checked, _problem.checked_prior(prior, len(checked)), self.c, self.C):
+            raise ValueError(f"masses are not in {self!r} for this prior: draw from what project returned for it")
+        return _draw.draw(checked, entropy)

@@ -1,0 +1,214 @@
+"""What the commands have in common: the options that describe a run and a search, and what they mean."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Callable
+from enum import StrEnum
+from fractions import Fraction
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, TypeVar
+
+import typer
+
+if TYPE_CHECKING:
+    from dphypo.accounting.one_run import Event
+    from dphypo.band import Band
+    from dphypo.laws import Law
+
+
+class EventKind(StrEnum):
+    """What is known of one run."""
+
+    DP_SGD = "dp-sgd"
+    GAUSSIAN = "gaussian"
+    LAPLACE = "laplace"
+    ZCDP = "zcdp"
+    PURE = "pure"
+    RDP_FILE = "rdp-file"
+
+
+class RunsKind(StrEnum):
+    """The family of the law of T."""
+
+    GEOMETRIC = "geometric"
+    LOGARITHMIC = "logarithmic"
+    NEGATIVE_BINOMIAL = "negative-binomial"
+    POISSON = "poisson"
+
+
+class Proxy(StrEnum):
+    """The public landscapes that come with the library."""
+
+    MNIST = "mnist"
+    CIFAR10 = "cifar10"
+    FEDERATED = "federated"
+
+
+def fraction(text: str) -> float:
+    """A number, or a ratio such as 256/60000."""
+    try:
+        return float(Fraction(text))
+    except (ValueError, ZeroDivisionError):
+        raise typer.BadParameter(f"{text!r} is not a number or a ratio such as 256/60000") from None
+
+
+Kind = Annotated[EventKind, typer.Option("--event", help="What one run is.")]
+NoiseMultiplier = Annotated[
+    float | None, typer.Option(help="Noise of one step, in sensitivities (dp-sgd, gaussian, laplace).")
+]
+SamplingRate = Annotated[
+    float | None,
+    typer.Option(parser=fraction, metavar="NUMBER", help="Poisson sampling rate (dp-sgd), such as 256/60000."),
+]
+Steps = Annotated[int, typer.Option(help="Steps of one run (dp-sgd, gaussian, laplace).")]
+Rho = Annotated[float | None, typer.Option(help="ρ of zero-concentrated DP (zcdp).")]
+RunEpsilon = Annotated[float | None, typer.Option(help="ε of one run (pure).")]
+RdpFile = Annotated[
+    Path | None, typer.Option(help='JSON file {"orders": [...], "epsilons": [...]} with the RDP curve of one run.')
+]
+Runs = Annotated[RunsKind, typer.Option(help="Law of the number of runs T.")]
+Shape = Annotated[float | None, typer.Option(help="Shape of the negative binomial.")]
+Mean = Annotated[float | None, typer.Option(help="Mean of T.")]
+Gamma = Annotated[float | None, typer.Option(help="Parameter γ of T, instead of its mean.")]
+Cap = Annotated[int | None, typer.Option(help="Largest T: the law is cut there and accounted as cut.")]
+BandOption = Annotated[
+    tuple[float, float], typer.Option("--band", help="The band c C; 1 1 is uniform search.", metavar="C_LOW C_HIGH")
+]
+Delta = Annotated[float, typer.Option(help="δ of the guarantee.")]
+AsJson = Annotated[bool, typer.Option("--json", help="Print JSON instead of a table.")]
+AllRows = Annotated[
+    bool, typer.Option("--all", help="With --json: every search that was judged, not the best ten alone.")
+]
+
+
+def in_options(message: str) -> str:
+    """A message of :func:`dphypo.choose_design` with options in place of arguments.
+
+    >>> in_options("batch_size = 20 is not valid: it must be at most the 10 records")
+    '--batch-size 20 is not valid: it must be at most the 10 records'
+    """
+    names = "records|batch_size|epochs|compute|epsilon|delta"
+    return re.sub(rf"\b({names}) = ", lambda found: f"--{found[1].replace('_', '-')} ", message)
+
+
+def event_of(
+    kind: EventKind,
+    noise_multiplier: float | None,
+    sampling_rate: float | None,
+    steps: int,
+    rho: float | None,
+    run_epsilon: float | None,
+    rdp_file: Path | None,
+) -> Event:
+    """The event that the options describe."""
+    import dp_accounting
+
+    from dphypo import _validate
+    from dphypo.accounting import PureDp
+
+    refuse_unused(
+        kind,
+        noise_multiplier=noise_multiplier,
+        sampling_rate=sampling_rate,
+        steps=None if steps == 1 else steps,
+        rho=rho,
+        run_epsilon=run_epsilon,
+        rdp_file=rdp_file,
+    )
+    if kind in NOISY:
+        rate = _given(sampling_rate, "--sampling-rate", kind) if kind is EventKind.DP_SGD else 1.0
+        return noisy_event(kind, rate, steps)(_given(noise_multiplier, "--noise-multiplier", kind))
+    if kind is EventKind.ZCDP:
+        return dp_accounting.ZCDpEvent(_validate.non_negative(rho=_given(rho, "--rho", kind)))
+    if kind is EventKind.PURE:
+        return PureDp(_given(run_epsilon, "--run-epsilon", kind))
+    return _read_curve(_given(rdp_file, "--rdp-file", kind))
+
+
+NOISY = (EventKind.DP_SGD, EventKind.GAUSSIAN, EventKind.LAPLACE)
+_USED = {
+    EventKind.DP_SGD: {"noise_multiplier", "sampling_rate", "steps"},
+    EventKind.GAUSSIAN: {"noise_multiplier", "steps"},
+    EventKind.LAPLACE: {"noise_multiplier", "steps"},
+    EventKind.ZCDP: {"rho"},
+    EventKind.PURE: {"run_epsilon"},
+    EventKind.RDP_FILE: {"rdp_file"},
+}
+
+
+def refuse_unused(kind: EventKind, **given: object) -> None:
+    """An option that this kind of event does not use would be taken to have counted."""
+    for name, value in given.items():
+        if value is not None and name not in _USED[kind]:
+            raise typer.BadParameter(f"--{name.replace('_', '-')} does not apply to {kind}: leave it out")
+
+
+def noisy_event(kind: EventKind, sampling_rate: float, steps: int) -> Callable[[float], Event]:
+    """The event as a function of its noise multiplier."""
+    import dp_accounting
+
+    from dphypo import _validate
+
+    _validate.within(0.0, 1.0, closed="right", sampling_rate=sampling_rate)
+    _validate.integer(at_least=1, steps=steps)
+
+    def event(noise_multiplier: float) -> Event:
+        _validate.positive(noise_multiplier=noise_multiplier)
+        mechanism = dp_accounting.LaplaceDpEvent if kind is EventKind.LAPLACE else dp_accounting.GaussianDpEvent
+        step = mechanism(noise_multiplier)
+        if kind is EventKind.DP_SGD:
+            step = dp_accounting.PoissonSampledDpEvent(sampling_rate, step)
+        return dp_accounting.SelfComposedDpEvent(step, steps)
+
+    return event
+
+
+def runs_of(kind: RunsKind, shape: float | None, mean: float | None, gamma: float | None, cap: int | None) -> Law:
+    """The law of T that the options describe."""
+    from dphypo import laws
+
+    if shape is not None and kind is not RunsKind.NEGATIVE_BINOMIAL:
+        raise typer.BadParameter(f"--shape does not apply to {kind}: leave it out, or give --runs negative-binomial")
+    if (mean is None) == (gamma is None):
+        raise typer.BadParameter("give one of --mean and --gamma")
+    law: Law
+    if kind is RunsKind.POISSON:
+        if mean is None:
+            raise typer.BadParameter("a Poisson law has no γ: give --mean")
+        law = laws.Poisson(mean)
+    elif kind is RunsKind.NEGATIVE_BINOMIAL:
+        law = laws.NegativeBinomial(_given(shape, "--shape", kind), mean=mean, gamma=gamma)
+    else:
+        family = laws.Geometric if kind is RunsKind.GEOMETRIC else laws.Logarithmic
+        law = family(mean=mean, gamma=gamma)
+    return law if cap is None else law.capped(cap)
+
+
+def band_of(band: tuple[float, float]) -> Band:
+    """The band that the option describes."""
+    from dphypo.band import Band
+
+    return Band(*band)
+
+
+_T = TypeVar("_T")
+
+
+def _given(value: _T | None, option: str, kind: StrEnum) -> _T:
+    if value is None:
+        raise typer.BadParameter(f"{kind} needs {option}")
+    return value
+
+
+def _read_curve(path: Path) -> Event:
+    from dphypo.accounting import RdpCurve
+
+    try:
+        data = json.loads(path.read_text(encoding="utf-8"))
+        return RdpCurve(data["orders"], data["epsilons"])
+    except OSError as error:
+        raise typer.BadParameter(f"{path} cannot be read: {error.strerror}") from None
+    except (json.JSONDecodeError, KeyError, TypeError):
+        raise typer.BadParameter(f'{path} is not an RDP curve: write {{"orders": [...], "epsilons": [...]}}') from None

@@ -1,0 +1,88 @@
+"""Noise for every kind of run, so that the whole search costs a given (ε, δ).
+
+Where the privacy of a run depends on λ (batch size, epochs), runs come in kinds. Each kind gets noise of its own, and
+the guarantee of the search is that of the envelope: the pointwise supremum of the profiles of all kinds.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Hashable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import dp_accounting
+
+from dphypo.accounting import calibrate
+from dphypo.band import Band
+from dphypo.laws import Law
+from dphypo.mechanisms import Declared, Split, over_space
+from dphypo.space import Space
+
+MOST_KINDS = 64
+_DECIMALS = 4
+
+
+@dataclass(frozen=True)
+class Kind:
+    """Runs with the same privacy but for their noise: what tells them apart, and their event as a function of noise."""
+
+    key: Hashable
+    event: Callable[[float], dp_accounting.DpEvent] = field(compare=False, repr=False)
+
+
+def kinds(space: Space, kind_of: Callable[[Mapping[str, Any]], Kind]) -> list[Kind]:
+    """Every kind of run in a space, found as a study finds every event: by all values of what ``kind_of`` reads."""
+    return _events(kind_of, None, Split.DISJOINT, space)
+
+
+def noise(
+    found: Sequence[Kind],
+    space: Space,
+    runs: Law,
+    band: Band,
+    *,
+    score_event: dp_accounting.DpEvent | None,
+    split: Split,
+    epsilon: float,
+    delta: float,
+) -> dict[Hashable, float]:
+    """The noise multiplier of each kind with which a search over all of them is (ε, δ)-DP.
+
+    First each kind by itself, so that a search over it alone costs ε. The profiles of the kinds then agree about where
+    the search's guarantee is read off, and differ a little elsewhere. The search over all of them costs what their
+    pointwise supremum does, so all multipliers are raised by one factor until that is ε.
+
+    Args:
+        found: the kinds of run.
+        space, runs, band: of the search.
+        score_event, split: of the score, where it looks at private records.
+        epsilon, delta: what the search may cost.
+    """
+    if len(found) > MOST_KINDS:
+        raise ValueError(
+            f"the space holds {len(found)} kinds of run with noise of their own (batch sizes and epochs): at most "
+            f"{MOST_KINDS} are calibrated. Give short lists, for example batch_size: [64, 128, 256]"
+        )
+
+    def solve(events: Callable[[float], list[dp_accounting.DpEvent]], smallest: float) -> float:
+        def whole(knob: float) -> list[Any]:
+            return _events(events(knob), score_event, split, space)
+
+        return calibrate(whole, runs, band, epsilon=epsilon, delta=delta, smallest=smallest).value
+
+    alone = {kind: solve(lambda knob, kind=kind: [kind.event(knob)], 0.05) for kind in found}  # type: ignore[misc]
+    factor = 1.0
+    if len(alone) > 1:
+        factor = solve(lambda knob: [kind.event(knob * sigma) for kind, sigma in alone.items()], 1.0)
+    # Rounded up: more noise costs less, and a resumed study, declared anew, finds the same numbers.
+    return {kind.key: math.ceil(factor * sigma * 10**_DECIMALS) / 10**_DECIMALS for kind, sigma in alone.items()}
+
+
+def _events(event: Any, score_event: Any, split: Split, space: Space) -> list[Any]:
+    relation = dp_accounting.NeighboringRelation.ADD_OR_REMOVE_ONE
+    return over_space.events(Declared(_no_train, event, relation, score_event, split), space)
+
+
+def _no_train(params: Mapping[str, Any], *, seed: int) -> Any:
+    raise NotImplementedError("this mechanism only states its events")

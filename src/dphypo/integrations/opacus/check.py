@@ -1,0 +1,203 @@
+"""Is a model fit for DP-SGD, and in which mode? Decided on made-up records, before any private one is looked at.
+
+DP-SGD bounds what one record adds to a step. That needs three things of the model and its loss:
+
+1. a record's gradient does not depend on the other records of the batch (batch normalisation breaks this);
+2. nothing but the parameters changes in training (a buffer with running statistics would be released without noise);
+3. the per-sample gradients are those of the loss: a wrong one is clipped to the wrong norm.
+
+Layers known to break 1 are refused by name; all three are then tried out on random records of the right shape. The
+trial is a numerical check, not a proof: it finds what a layer does on the records it is shown.
+"""
+
+from __future__ import annotations
+
+import copy
+import warnings
+from collections.abc import Callable, Iterator
+
+import torch
+from opacus.grad_sample import AbstractGradSampleModule, GradSampleModuleFastGradientClipping, prepare_module
+from opacus.validators import ModuleValidator
+from torch import nn
+from torch.nn.modules.batchnorm import _BatchNorm
+
+from dphypo.integrations.opacus import seeds
+from dphypo.integrations.opacus.clipping import GradSampleMode
+from dphypo.integrations.opacus.data import Batch
+from dphypo.integrations.opacus.loss import Loss
+from dphypo.mechanisms import UnsupportedModelError
+
+_RECORDS = 4
+_TOLERANCE = 1e-3  # relative; rounding gives about 1e-6, a wrong gradient about 1
+
+# Below this many parameters, or with a smaller share of them in layers whose norms need no gradients, a second backward
+# pass costs more than it saves.
+_GHOST_PARAMETERS = 2000
+_GHOST_SHARE = 0.9
+
+
+class UnfitModelError(UnsupportedModelError):
+    """The model or its loss cannot be trained privately as it is; the message says what to change.
+
+    It is an error in the declaration, found on made-up records: a study raises it and does not count it as an outcome.
+    """
+
+
+def resolve(model: nn.Module, loss: Loss, example: Batch, mode: GradSampleMode) -> GradSampleMode:
+    """The mode to train the model in; :class:`UnfitModelError` if there is none.
+
+    The choice depends on the model alone, never on a clock, so that a resumed study makes the same run again.
+    """
+    if any(nn.parameter.is_lazy(parameter) for parameter in model.parameters()):
+        raise UnfitModelError("the model has lazy layers, whose shape is not known yet: give every layer its sizes")
+    _refuse_known_layers(model)
+    probe = copy.deepcopy(model).train()
+    device = example[0].device
+    with seeds.everything_else(0, device), warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # a layer's remarks about the made-up records concern nobody
+        try:
+            first, second = _made_up(example), _made_up(example)
+            _refuse_mixing(probe, loss, first, second)
+        except UnfitModelError:
+            raise
+        except Exception as error:
+            raise UnfitModelError(
+                f"the model cannot be tried on made-up records with the shape and type of the data "
+                f"({type(error).__name__}: {error}): check that model(inputs) and loss(model(inputs), targets) work "
+                f"for a batch of any size, with the batch in the first dimension"
+            ) from error
+        reference = _gradients(probe, loss, first)
+        for candidate in _candidates(model, mode):
+            if _agrees(probe, loss, first, reference, candidate):
+                return candidate
+    raise UnfitModelError(
+        "Opacus does not compute this model's per-sample gradients correctly in any mode: write its forward pass with "
+        "layers that Opacus knows (opacus.GradSampleModule), one call of each layer a pass, or register a rule with "
+        "opacus.grad_sample.register_grad_sampler"
+    )
+
+
+def _refuse_known_layers(model: nn.Module) -> None:
+    for name, layer in model.named_modules():
+        if isinstance(layer, _BatchNorm) and not isinstance(layer, nn.modules.instancenorm._InstanceNorm):
+            raise UnfitModelError(
+                f"layer {name!r} is {type(layer).__name__}: batch normalisation makes each record's output depend on "
+                f"the others in its batch, so that no noise on the gradient makes it private. Replace it by GroupNorm "
+                f"or LayerNorm; opacus.validators.ModuleValidator.fix(model) does it for you"
+            )
+    errors = ModuleValidator.validate(copy.deepcopy(model).train(), strict=False)
+    if errors:
+        raise UnfitModelError(
+            f"Opacus refuses the model: {errors[0]}. opacus.validators.ModuleValidator.fix(model) replaces what it can"
+        )
+    if not any(parameter.requires_grad for parameter in model.parameters()):
+        raise UnfitModelError("the model has no trainable parameter: there is nothing to train")
+
+
+def _made_up(example: Batch) -> Batch:
+    """Random records: numbers for numbers, and 0 or 1 for tokens and classes, which every vocabulary has."""
+    return _random_like(example[0], torch.randn), _random_like(example[1], torch.rand)
+
+
+def _random_like(part: torch.Tensor, draw: Callable[..., torch.Tensor]) -> torch.Tensor:
+    shape = (_RECORDS, *part.shape[1:])
+    if part.dtype.is_floating_point:
+        return draw(shape, device=part.device, dtype=part.dtype)
+    return torch.randint(0, 2, shape, device=part.device).to(part.dtype)
+
+
+def _refuse_mixing(model: nn.Module, loss: Loss, first: Batch, second: Batch) -> None:
+    buffers = [buffer.clone() for buffer in model.buffers()]
+    alone = _gradients(model, loss, first)
+    if any(not torch.equal(was, is_now) for was, is_now in zip(buffers, model.buffers(), strict=True)):
+        raise UnfitModelError(
+            "a buffer of the model changes in training: it would be released without noise. Use layers without running "
+            "statistics (GroupNorm, LayerNorm), or keep what must be remembered out of the model"
+        )
+    # Record 0 stays, all others change: its gradient must stay too. Dropout is the same in both passes.
+    mixed = tuple(torch.cat([old[:1], new[1:]]) for old, new in zip(first, second, strict=True))
+    beside = _gradients(model, loss, (mixed[0], mixed[1]))
+    if not _close(alone[0], beside[0]):
+        raise UnfitModelError(
+            "a record's gradient depends on the other records of its batch: some layer, or the loss, mixes records "
+            "(batch statistics, attention or a softmax across the batch dimension, outputs and targets of different "
+            "shapes). Make each record's output and loss a function of that record alone"
+        )
+    model.eval()
+    with torch.no_grad():
+        whole, single = loss(model(first[0]), first[1])[:1], loss(model(first[0][:1]), first[1][:1])
+    model.train()
+    if not _close([whole], [single]):
+        raise UnfitModelError(
+            "a record's loss depends on how many records are in its batch, which is private: do not divide by the "
+            "batch size"
+        )
+
+
+def _gradients(model: nn.Module, loss: Loss, batch: Batch) -> list[list[torch.Tensor]]:
+    """For each record, the gradient of its loss by plain automatic differentiation."""
+    torch.manual_seed(0)
+    parameters = [parameter for parameter in model.parameters() if parameter.requires_grad]
+    losses = loss(model(batch[0]), batch[1])
+    gradients = []
+    for value in losses:
+        parts = torch.autograd.grad(value, parameters, retain_graph=True, allow_unused=True)
+        if any(part is None for part in parts):
+            raise UnfitModelError(
+                "a trainable parameter of the model does not enter its output: remove it, or freeze it with "
+                "requires_grad_(False)"
+            )
+        gradients.append(list(parts))
+    return gradients
+
+
+def _candidates(model: nn.Module, mode: GradSampleMode) -> Iterator[GradSampleMode]:
+    if mode is not GradSampleMode.AUTO:
+        yield mode
+        return
+    known = tuple(GradSampleModuleFastGradientClipping.NORM_SAMPLERS)
+    total = sum(parameter.numel() for parameter in model.parameters() if parameter.requires_grad)
+    ghostly = sum(
+        parameter.numel()
+        for layer in model.modules()
+        if type(layer) in known
+        for parameter in layer.parameters(recurse=False)
+        if parameter.requires_grad
+    )
+    if total >= _GHOST_PARAMETERS and ghostly >= _GHOST_SHARE * total:
+        yield GradSampleMode.GHOST
+    yield GradSampleMode.HOOKS
+    yield GradSampleMode.FUNCTORCH
+
+
+def _agrees(
+    probe: nn.Module, loss: Loss, batch: Batch, reference: list[list[torch.Tensor]], mode: GradSampleMode
+) -> bool:
+    model = copy.deepcopy(probe)
+    kept_apart = GradSampleMode.HOOKS if mode is GradSampleMode.GHOST else mode
+    try:
+        module = prepare_module(model, kept_apart.value, loss_reduction="sum", strict=False)
+        _backward(module, loss, batch)
+        found = [p.grad_sample for p in model.parameters() if p.requires_grad]  # type: ignore[attr-defined]
+        right = all(_close([part[i] for part in found], reference[i]) for i in range(_RECORDS))
+        if right and mode is GradSampleMode.GHOST:
+            module.cleanup()
+            module = prepare_module(model, "ghost", loss_reduction="sum", strict=False, max_grad_norm=1.0)
+            _backward(module, loss, batch)
+            norms = torch.stack([torch.cat([part.flatten() for part in record]).norm() for record in reference])
+            right = _close([module.get_norm_sample()], [norms])
+    except Exception:
+        # Whatever a mode stumbles over, it is not the mode for this model.
+        return False
+    return right
+
+
+def _backward(module: AbstractGradSampleModule, loss: Loss, batch: Batch) -> None:
+    torch.manual_seed(0)
+    loss(module(batch[0]), batch[1]).sum().backward()  # type: ignore[no-untyped-call]
+
+
+def _close(these: list[torch.Tensor], those: list[torch.Tensor]) -> bool:
+    this, that = (torch.cat([part.flatten() for part in parts]) for parts in (these, those))
+    return bool((this - that).norm() <= _TOLERANCE * that.norm() + 1e-12)

@@ -1,0 +1,217 @@
+"""Per-sample gradients, clipped and summed: the part of a DP-SGD step whose sensitivity is the clipping norm.
+
+Opacus computes the per-sample gradients in several ways; :class:`Instantiated` and :class:`Ghost` are the two shapes
+they come in. Both keep one promise that Opacus alone does not: **a record whose gradient is not finite contributes
+zero.** Clipping multiplies a gradient by C/norm, and infinity times zero is NaN, so that one record with an overflowing
+loss would otherwise show itself by turning the whole model into NaN, through any amount of noise.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from enum import StrEnum
+from typing import Any, Protocol
+
+import torch
+from opacus.grad_sample import AbstractGradSampleModule, prepare_module
+from opacus.optimizers import DPOptimizer, DPOptimizerFastGradientClipping
+from torch import nn
+
+from dphypo.integrations.opacus.data import Batch
+from dphypo.integrations.opacus.loss import Loss
+
+
+class GradSampleMode(StrEnum):
+    """How Opacus computes per-sample gradients."""
+
+    AUTO = "auto"
+    """The fastest of those below that gives the right gradients for the model."""
+
+    GHOST = "ghost"
+    """Norms without the gradients themselves, and a second backward pass: far the fastest for wide linear layers."""
+
+    HOOKS = "hooks"
+    """A hand-written rule for each kind of layer."""
+
+    FUNCTORCH = "functorch"
+    """PyTorch's vmap: any layer, slower."""
+
+
+class DivergedError(ArithmeticError):
+    """The weights are no longer finite. They are already private, so stopping here reveals nothing more."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Noise:
+    """What is added to the clipped sum, and what the result is divided by."""
+
+    multiplier: float
+    max_grad_norm: float
+    expected_batch_size: float
+    generator: torch.Generator
+
+
+class Engine(Protocol):
+    """Makes one step of DP-SGD out of a Poisson batch, given in one or more chunks."""
+
+    optimizer: DPOptimizer
+
+    def step(self, chunks: Sequence[Batch]) -> None:
+        """Clip and sum over all chunks, add noise once, update the parameters once."""
+        ...
+
+    def close(self) -> None:
+        """Leave a plain model: no hooks, and no gradient of a record kept anywhere."""
+        ...
+
+
+def engine(
+    model: nn.Module, optimizer: torch.optim.Optimizer, loss: Loss, noise: Noise, mode: GradSampleMode
+) -> Engine:
+    """The engine for a mode; AUTO must have been resolved."""
+    if mode is GradSampleMode.GHOST:
+        return Ghost(model, optimizer, loss, noise)
+    return Instantiated(model, optimizer, loss, noise, mode)
+
+
+def clipped_sum(grad_samples: Sequence[torch.Tensor], max_grad_norm: float) -> list[torch.Tensor]:
+    """Sum over records of g·min(1, C/‖g‖), over all parameters together; records that are not finite count zero.
+
+    >>> clipped_sum([torch.tensor([[3.0, 4.0], [0.3, 0.4], [torch.inf, 0.0]])], 1.0)
+    [tensor([0.9000, 1.2000])]
+    """
+    norms = torch.stack([g.flatten(1).norm(dim=1) for g in grad_samples]).norm(dim=0)
+    finite = norms.isfinite()
+    factors = (max_grad_norm / (norms + 1e-6)).clamp(max=1.0)
+    if not finite.all():
+        factors = torch.where(finite, factors, 0.0)
+        grad_samples = [torch.where(finite.view(-1, *[1] * (g.dim() - 1)), g, 0.0) for g in grad_samples]
+    return [torch.einsum("i,i...", factors, g) for g in grad_samples]
+
+
+class _FiniteDPOptimizer(DPOptimizer):  # type: ignore[misc]
+    """Opacus's optimiser, except that records whose gradients are not finite count zero."""
+
+    def clip_and_accumulate(self) -> None:
+        for parameter, total in zip(self.params, clipped_sum(self.grad_samples, self.max_grad_norm), strict=True):
+            parameter.summed_grad = total if parameter.summed_grad is None else parameter.summed_grad + total
+
+
+def _arguments(noise: Noise) -> dict[str, Any]:
+    return {
+        "noise_multiplier": noise.multiplier,
+        "max_grad_norm": noise.max_grad_norm,
+        "expected_batch_size": noise.expected_batch_size,
+        "generator": noise.generator,
+    }
+
+
+class Instantiated:
+    """Per-sample gradients held in memory (modes "hooks" and "functorch")."""
+
+    def __init__(
+        self, model: nn.Module, optimizer: torch.optim.Optimizer, loss: Loss, noise: Noise, mode: GradSampleMode
+    ) -> None:
+        # strict=False: buffers are allowed, because _check refuses those that change in training.
+        self.module = prepare_module(model, mode.value, loss_reduction="sum", strict=False)
+        self.optimizer = _FiniteDPOptimizer(optimizer, **_arguments(noise))
+        self.loss = loss
+
+    def step(self, chunks: Sequence[Batch]) -> None:
+        for number, (inputs, targets) in enumerate(chunks):
+            self._differentiate(inputs, targets)
+            self.optimizer.signal_skip_step(number < len(chunks) - 1)
+            self.optimizer.step()
+            self.optimizer.zero_grad(set_to_none=True)
+
+    def close(self) -> None:
+        _strip(self.module, self.optimizer)
+
+    def _differentiate(self, inputs: torch.Tensor, targets: torch.Tensor) -> None:
+        if len(inputs) == 0:
+            for parameter in self.optimizer.params:
+                parameter.grad_sample = parameter.new_zeros((0, *parameter.shape))
+            return
+        self.loss(self.module(inputs), targets).sum().backward()  # type: ignore[no-untyped-call]
+
+
+class Ghost:
+    """Per-sample norms first, then a second backward pass with the clipped weights (mode "ghost")."""
+
+    def __init__(self, model: nn.Module, optimizer: torch.optim.Optimizer, loss: Loss, noise: Noise) -> None:
+        self.model, self.loss, self.max_grad_norm = model, loss, noise.max_grad_norm
+        self.optimizer = DPOptimizerFastGradientClipping(optimizer, **_arguments(noise))
+        self._attach()
+
+    def _attach(self) -> None:
+        self.module = prepare_module(
+            self.model, "ghost", loss_reduction="sum", strict=False, max_grad_norm=self.max_grad_norm
+        )
+
+    def step(self, chunks: Sequence[Batch]) -> None:
+        for number, (inputs, targets) in enumerate(chunks):
+            self._differentiate(inputs, targets)
+            self.optimizer.signal_skip_step(number < len(chunks) - 1)
+            self.optimizer.step()
+            self.optimizer.zero_grad(set_to_none=True)
+
+    def close(self) -> None:
+        _strip(self.module, self.optimizer)
+
+    def _differentiate(self, inputs: torch.Tensor, targets: torch.Tensor) -> None:
+        if len(inputs) == 0:
+            for parameter in self.optimizer.params:
+                parameter.grad = torch.zeros_like(parameter)
+            return
+        before = _random_state(inputs.device)
+        losses = self.loss(self.module(inputs), targets)
+        losses.sum().backward(retain_graph=True)  # type: ignore[no-untyped-call]
+        self.optimizer.zero_grad(set_to_none=True)
+        if not self.module.get_norm_sample().isfinite().all():
+            self._differentiate_apart(inputs, targets, before)
+            return
+        self.module.disable_hooks()
+        (self.module.get_clipping_coef() * losses).sum().backward()
+        self.module.enable_hooks()
+
+    def _differentiate_apart(self, inputs: torch.Tensor, targets: torch.Tensor, before: torch.Tensor) -> None:
+        """The same sum from gradients kept apart: in one backward pass a record that is not finite spoils the others.
+
+        The random state is put back, so that dropout is the same as in the pass that found the record: what the other
+        records contribute must not depend on it.
+        """
+        if not all(bool(parameter.isfinite().all()) for parameter in self.optimizer.params):
+            raise DivergedError("the weights are not finite: training diverged")
+        _set_random_state(inputs.device, before)
+        self.module.cleanup()
+        for parameter in self.optimizer.params:
+            parameter.grad = None
+        apart = prepare_module(self.model, "hooks", loss_reduction="sum", strict=False)
+        self.loss(apart(inputs), targets).sum().backward()  # type: ignore[no-untyped-call]
+        sums = clipped_sum([parameter.grad_sample for parameter in self.optimizer.params], self.max_grad_norm)
+        apart.cleanup()
+        self._attach()
+        for parameter, total in zip(self.optimizer.params, sums, strict=True):
+            parameter.grad = total
+
+
+def _strip(module: AbstractGradSampleModule, optimizer: DPOptimizer) -> None:
+    module.cleanup()
+    for layer in module.modules():
+        for name in ("activations", "max_batch_len"):
+            layer.__dict__.pop(name, None)
+    for parameter in optimizer.params:
+        parameter.grad = None
+        parameter.__dict__.pop("summed_grad", None)
+
+
+def _random_state(device: torch.device) -> torch.Tensor:
+    return torch.cuda.get_rng_state(device) if device.type == "cuda" else torch.get_rng_state()
+
+
+def _set_random_state(device: torch.device, state: torch.Tensor) -> None:
+    if device.type == "cuda":
+        torch.cuda.set_rng_state(state, device)
+    else:
+        torch.set_rng_state(state)

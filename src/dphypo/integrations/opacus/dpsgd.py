@@ -1,0 +1,283 @@
+"""DP-SGD as a mechanism that a study can search over."""
+
+from __future__ import annotations
+
+import contextlib
+import dataclasses
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, field
+from typing import Any, ClassVar, cast
+
+import dp_accounting
+import torch
+from torch import nn
+from torch.nn.functional import cross_entropy
+
+from dphypo import _validate
+from dphypo.band import Band
+from dphypo.integrations import calibration
+from dphypo.integrations.opacus import arguments as _arguments
+from dphypo.integrations.opacus import check, noise, seeds
+from dphypo.integrations.opacus import optimizer as _optimizer
+from dphypo.integrations.opacus.clipping import GradSampleMode
+from dphypo.integrations.opacus.data import as_records
+from dphypo.integrations.opacus.loss import per_record
+from dphypo.integrations.opacus.noise import NoiseTable
+from dphypo.integrations.opacus.saver import Safetensors, remember
+from dphypo.integrations.opacus.score import PrivateScore, Score
+from dphypo.integrations.opacus.train import Descent, Schedule, fit
+from dphypo.laws import Law
+from dphypo.mechanisms import Outcome, Split
+from dphypo.space import Space
+
+
+@contextlib.contextmanager
+def _threads(count: int) -> Iterator[None]:
+    before = torch.get_num_threads()
+    torch.set_num_threads(count)
+    try:
+        yield
+    finally:
+        torch.set_num_threads(before)
+
+
+@dataclass(frozen=True, eq=False, kw_only=True, repr=False)
+class DPSGD:
+    """Training with DP-SGD through Opacus: a mechanism for :class:`dphypo.Study`.
+
+    A search may tune any of ``batch_size``, ``epochs``, ``learning_rate``, ``max_grad_norm`` (the clipping norm) and
+    ``optimizer``; anything an optimiser takes (``momentum``, ``weight_decay``, ...); and anything the model's factory
+    takes. What the space does not name comes from the fields below.
+
+    Formal guarantee: one run is ``steps`` Poisson-sampled Gaussian mechanisms under adding or removing one record, with
+    ``rate = batch_size / records``, ``steps = ceil(fraction · epochs · records / batch_size)`` and the noise multiplier
+    of the run's λ, then the score's own event if it has one. The rate, the number of steps and the divisor of the
+    gradient are functions of the declared ``records``, never of how many there are. With a ``subsample`` q, ``records``
+    stands for q times the declared number, and the run as a whole is Poisson-sampled at rate q, which amplifies its
+    profile (``dphypo.accounting.subsampling``); where the score looks at the training records too, no amplification is
+    claimed. The guarantee takes the Gaussian noise as real numbers and the generators as random: see the notes on
+    PyTorch's in ``_seeds``.
+
+    Args:
+        model: builds the untrained model: a function of the hyperparameters that it names, and of nothing private.
+        data: the private records: a pair (inputs, targets) of arrays or tensors, a ``TensorDataset``, or any data set
+            that is read by index. One record is one person's contribution.
+        score: what to maximise. A function of the model declares that it looks at public records alone and costs
+            nothing; a :class:`PrivateAccuracy` or :class:`PrivateLoss` looks at private ones and states its cost.
+        noise_multiplier: standard deviation of the noise over the clipping norm; or "calibrate", and then
+            :meth:`calibrated` solves for it.
+        epochs, batch_size: how long to train; ``batch_size`` is the expected size of a Poisson batch.
+        learning_rate, max_grad_norm, optimizer: how to train.
+        fixed: further hyperparameters, for the optimiser or the factory, that are not tuned.
+        loss: one of PyTorch's losses, or a function that gives one value a record.
+        records: the number of records, as a public constant. By default the length of ``data``, which declares that
+            length public; if it is not, give a round number near it.
+        device: where to train; a GPU if there is one.
+        grad_sample_mode: how Opacus computes per-sample gradients; "auto" takes the fastest that is right.
+        physical_batch_size: process batches in pieces of at most this size, to save memory; the result is the same.
+        subsample: the probability with which a run may use a record at all, drawn once at its beginning: a cheap
+            fidelity. ``epochs`` counts passes over the subsample.
+        fraction: how much of its epochs a run trains, where they are tuned too: another cheap fidelity.
+        threads: CPU threads of one run. One is fastest for small models and makes a run the same on any number of
+            cores; more pay off for large models when runs are made one at a time.
+
+    >>> mechanism = DPSGD(
+    ...     model=lambda width: nn.Sequential(nn.Linear(2, width), nn.ReLU(), nn.Linear(width, 2)),
+    ...     data=(torch.randn(100, 2), torch.randint(2, (100,))),
+    ...     score=lambda model: 0.5,
+    ...     noise_multiplier=1.0, epochs=2, batch_size=25, device="cpu",
+    ... )
+    >>> mechanism.event({"width": 8, "batch_size": 50}) == dp_accounting.SelfComposedDpEvent(
+    ...     dp_accounting.PoissonSampledDpEvent(0.5, dp_accounting.GaussianDpEvent(1.0)), 4)
+    True
+    >>> mechanism({"width": 8, "learning_rate": 0.5}, seed=1).model[0]
+    Linear(in_features=2, out_features=8, bias=True)
+    """
+
+    model: Callable[..., nn.Module]
+    data: Any
+    score: Score
+    noise_multiplier: float | str | NoiseTable
+    epochs: float = 10
+    batch_size: int = 256
+    learning_rate: float = 0.1
+    max_grad_norm: float = 1.0
+    optimizer: str = "sgd"
+    fixed: Mapping[str, Any] = field(default_factory=dict)
+    loss: Callable[..., Any] = cross_entropy
+    records: int | None = None
+    device: str | torch.device | None = None
+    grad_sample_mode: GradSampleMode = GradSampleMode.AUTO
+    physical_batch_size: int | None = None
+    subsample: float = 1.0
+    fraction: float = 1.0
+    threads: int = 1
+    _modes: dict[str, GradSampleMode] = field(default_factory=dict, init=False)  # found once for each architecture
+
+    relation: ClassVar[dp_accounting.NeighboringRelation] = dp_accounting.NeighboringRelation.ADD_OR_REMOVE_ONE
+    monotone: ClassVar[frozenset[str]] = frozenset()
+
+    def __post_init__(self) -> None:
+        records = as_records(self.data)
+        size = len(records) if self.records is None else self.records
+        for name, value in (
+            ("data", records),
+            ("records", _validate.integer(at_least=1, records=size)),
+            ("fixed", dict(self.fixed)),
+            ("device", torch.device(self.device or ("cuda" if torch.cuda.is_available() else "cpu"))),
+            ("grad_sample_mode", GradSampleMode(self.grad_sample_mode)),
+            ("noise_multiplier", noise.read(self.noise_multiplier)),
+        ):
+            object.__setattr__(self, name, value)
+        _validate.positive(learning_rate=self.learning_rate)
+        _validate.positive(max_grad_norm=self.max_grad_norm)
+        if self.physical_batch_size is not None:
+            _validate.integer(at_least=1, physical_batch_size=self.physical_batch_size)
+        _validate.integer(at_least=1, threads=self.threads)
+        _validate.within(0.0, 1.0, closed="right", fraction=self.fraction)
+        if own := sorted(set(_arguments.OWN) & set(self.fixed)):
+            raise ValueError(f"fixed holds {own[0]!r}, which is an argument of its own: write {own[0]}=...")
+        if not callable(self.score):
+            raise _validate.fail("score", self.score, "give a function of the model, or a PrivateAccuracy")
+        if isinstance(self.noise_multiplier, NoiseTable):
+            for setting, multiplier in self.noise_multiplier.multipliers.items():
+                self._schedule_of(setting, multiplier)
+        else:
+            self._schedule_of(
+                self._setting({}), 1.0 if isinstance(self.noise_multiplier, str) else self.noise_multiplier
+            )
+        _arguments.refuse_unknown(self.model, self.fixed)
+        if _arguments.complete(self.model, self.fixed):
+            with _threads(self.threads), seeds.everything_else(0, torch.device(self.device)):  # type: ignore[arg-type]
+                self._prepare({})  # refuses a model that is unfit before anything runs
+
+    def event(self, params: Mapping[str, Any]) -> dp_accounting.DpEvent:
+        """The event of training with the given hyperparameters. It reads the batch size and the epochs alone."""
+        _arguments.refuse_unknown(self.model, params)
+        return self._event(self._schedule(params))
+
+    def _event(self, schedule: Schedule) -> dp_accounting.DpEvent:
+        # On the same records the score composes with training, which a subsampled run does not: it is charged as if
+        # every record were in the subsample, which dominates.
+        same = self.score_event is not None and self.split is Split.SAME
+        return schedule.on_the_subsample if same else schedule.event
+
+    @property
+    def steps(self) -> int:
+        """The number of steps of a run whose space tunes neither the batch size nor the epochs."""
+        return self._schedule_of(self._setting({}), 1.0).steps
+
+    @property
+    def score_event(self) -> dp_accounting.DpEvent | None:
+        """The event of the score, where it looks at private records."""
+        return self.score.event if isinstance(self.score, PrivateScore) else None
+
+    @property
+    def split(self) -> Split:
+        """Whether the score looks at other records than training, or at the same."""
+        return self.score.split if isinstance(self.score, PrivateScore) else Split.DISJOINT
+
+    @property
+    def saver(self) -> Safetensors:
+        """Models are saved with safetensors."""
+        return Safetensors(self.model)
+
+    def at(self, **changes: Any) -> DPSGD:
+        """A copy with other fields, such as a cheaper run: ``mechanism.at(fraction=0.1, noise_multiplier=2.0)``."""
+        return dataclasses.replace(self, **changes)
+
+    def calibrated(
+        self,
+        space: Space,
+        runs: Law,
+        band: Band = Band(1, 1),  # noqa: B008 - a frozen value
+        *,
+        epsilon: float,
+        delta: float,
+    ) -> DPSGD:
+        """A copy whose noise makes a whole search over ``space`` cost ε at δ, and no more.
+
+        Where the space tunes the batch size or the epochs, each pair of them gets noise of its own, so that a search
+        over that pair alone would cost ε; the search over all of them costs what the worst would at every level of
+        privacy loss (the envelope of the profiles), a little more, and all noise is raised by one small factor to pay
+        for it.
+
+        Args:
+            space, runs, band: as they will be given to :class:`dphypo.Study`.
+            epsilon, delta: the guarantee of the search's release.
+        """
+        found = calibration.noise(
+            calibration.kinds(space, self._kind),
+            space,
+            runs,
+            band,
+            score_event=self.score_event,
+            split=self.split,
+            epsilon=epsilon,
+            delta=delta,
+        )
+        table = NoiseTable(cast(dict[noise.Setting, float], found))
+        return dataclasses.replace(self, noise_multiplier=table)
+
+    def __call__(self, params: Mapping[str, Any], *, seed: int) -> Outcome:
+        """One run: ``M_λ(D)`` of the paper."""
+        _arguments.refuse_unknown(self.model, params)
+        schedule = self._schedule(params)
+        device = torch.device(self.device)  # type: ignore[arg-type]
+        with _threads(self.threads), seeds.everything_else(seed, device):
+            model, mode = self._prepare(params)
+            fit(model, self.data.to(device), per_record(self.loss), schedule, self._descent(params, mode), seed=seed)
+            with torch.no_grad():
+                score = self.score(model, seed=seed) if isinstance(self.score, PrivateScore) else self.score(model)
+        return Outcome(model.cpu(), float(score))
+
+    def __repr__(self) -> str:
+        return f"<mechanism DPSGD of {getattr(self.model, '__qualname__', 'a model')}>"
+
+    def _setting(self, params: Mapping[str, Any]) -> noise.Setting:
+        return params.get("batch_size", self.batch_size), params.get("epochs", self.epochs)
+
+    def _kind(self, params: Mapping[str, Any]) -> calibration.Kind:
+        setting = self._setting(params)
+        return calibration.Kind(
+            setting, lambda noise_multiplier: self._event(self._schedule_of(setting, noise_multiplier))
+        )
+
+    def _schedule(self, params: Mapping[str, Any]) -> Schedule:
+        setting = self._setting(params)
+        return self._schedule_of(setting, noise.at(self.noise_multiplier, setting))
+
+    def _schedule_of(self, setting: noise.Setting, noise_multiplier: float) -> Schedule:
+        assert self.records is not None
+        batch_size, epochs = setting
+        return Schedule.of(
+            records=self.records,
+            batch_size=batch_size,
+            epochs=_validate.positive(epochs=epochs) * self.fraction,
+            noise_multiplier=noise_multiplier,
+            subsample=self.subsample,
+        )
+
+    def _descent(self, params: Mapping[str, Any], mode: GradSampleMode) -> Descent:
+        given = {**self.fixed, **params}
+        return Descent(
+            batch_size=given.get("batch_size", self.batch_size),
+            max_grad_norm=_validate.positive(max_grad_norm=given.get("max_grad_norm", self.max_grad_norm)),
+            learning_rate=_validate.positive(learning_rate=given.get("learning_rate", self.learning_rate)),
+            optimizer=given.get("optimizer", self.optimizer),
+            options={name: value for name, value in given.items() if name in _optimizer.option_names()},
+            mode=mode,
+            physical_batch_size=self.physical_batch_size,
+        )
+
+    def _prepare(self, params: Mapping[str, Any]) -> tuple[nn.Module, GradSampleMode]:
+        """The untrained model on its device, and the mode to train it in."""
+        arguments = _arguments.of_factory(self.model, {**self.fixed, **params})
+        model = self.model(**arguments).to(self.device)
+        remember(model, arguments)
+        key = repr(sorted(arguments.items()))
+        if key not in self._modes:
+            inputs, targets = (part.to(self.device) for part in self.data.example())
+            loss = per_record(self.loss)
+            self._modes[key] = check.resolve(model, loss, (inputs, targets), self.grad_sample_mode)
+        return model, self._modes[key]

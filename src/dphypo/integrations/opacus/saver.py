@@ -1,0 +1,62 @@
+"""Models as safetensors: the weights and, for a factory with arguments, what they were. Loading runs no code."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Any, ClassVar
+
+import safetensors.torch
+from torch import nn
+
+from dphypo.mechanisms import UnsupportedModelError
+
+_ARGUMENTS = "dphypo_arguments"
+
+
+def remember(model: nn.Module, arguments: Mapping[str, Any]) -> None:
+    """Note on a model the arguments its factory was called with."""
+    object.__setattr__(model, _ARGUMENTS, dict(arguments))
+
+
+@dataclass(frozen=True)
+class Safetensors:
+    """Saves a model's state dict with safetensors, and the factory's arguments in the file's metadata.
+
+    Args:
+        factory: builds the model from its arguments; without it, :meth:`load` gives the state dict.
+
+    >>> saver = Safetensors(lambda width: nn.Linear(2, width))
+    >>> model = nn.Linear(2, 3); remember(model, {"width": 3})
+    >>> saver.load(saver.dump(model))
+    Linear(in_features=2, out_features=3, bias=True)
+    """
+
+    factory: Callable[..., nn.Module] | None = None
+    format: ClassVar[str] = "safetensors"
+
+    def dump(self, model: Any) -> bytes:
+        if not isinstance(model, nn.Module):
+            raise UnsupportedModelError(f"a model of type {type(model).__name__!r} is no torch.nn.Module")
+        # Copies, because safetensors refuses tensors that share memory (tied weights).
+        state = {name: value.detach().cpu().contiguous().clone() for name, value in model.state_dict().items()}
+        arguments = json.dumps(getattr(model, _ARGUMENTS, {}), sort_keys=True)
+        return safetensors.torch.save(state, {"arguments": arguments})
+
+    def load(self, data: bytes) -> Any:
+        state = safetensors.torch.load(data)
+        if self.factory is None:
+            return state
+        arguments = json.loads(_metadata(data)["arguments"])
+        model = self.factory(**arguments)
+        model.load_state_dict(state)
+        remember(model, arguments)
+        return model.eval()
+
+
+def _metadata(data: bytes) -> dict[str, str]:
+    """The metadata of safetensors bytes: a JSON header after its length in eight bytes."""
+    length = int.from_bytes(data[:8], "little")
+    header: dict[str, Any] = json.loads(data[8 : 8 + length])
+    return header.get("__metadata__", {})  # type: ignore[no-any-return]

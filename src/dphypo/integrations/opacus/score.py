@@ -1,0 +1,176 @@
+"""Scores: what ranks the runs of a search, and what it costs.
+
+* A **public hold-out** (records that are nobody's secret) costs nothing: :class:`PublicAccuracy`, or any function of
+  the model. Whoever passes a function declares that it looks at public records alone.
+* **Private records** cost privacy, because the search ranks by what was computed on them. :class:`PrivateAccuracy` and
+  :class:`PrivateLoss` add Gaussian noise and state the event. Records that the model was not trained on, set apart by
+  a rule that looks at each record by itself (:func:`split_by_hash`), cost the worse of training and scoring;
+  the training records themselves cost both.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any, Protocol, runtime_checkable
+
+import dp_accounting
+import numpy as np
+import torch
+from torch import nn
+from torch.nn.functional import cross_entropy
+
+from dphypo import _validate
+from dphypo.integrations.opacus import seeds
+from dphypo.integrations.opacus.data import Batch, as_records
+from dphypo.integrations.opacus.loss import per_record
+from dphypo.mechanisms import Split
+
+_CHUNK = 1024
+
+
+@runtime_checkable
+class PrivateScore(Protocol):
+    """A score computed on private records, with noise, that says what it costs."""
+
+    @property
+    def split(self) -> Split:
+        """Whether the records are others than those trained on."""
+        ...
+
+    @property
+    def event(self) -> dp_accounting.DpEvent:
+        """The event of one evaluation, under adding or removing one record."""
+        ...
+
+    def __call__(self, model: nn.Module, *, seed: int) -> float: ...
+
+
+Score = PrivateScore | Callable[[nn.Module], float]
+
+
+@dataclass(frozen=True, repr=False)
+class PublicAccuracy:
+    """The share of public records that the model classifies correctly. Costs nothing.
+
+    Args:
+        data: inputs and targets, as for :class:`DPSGD`. They must be public: nothing protects them.
+    """
+
+    data: Any
+
+    def __call__(self, model: nn.Module) -> float:
+        total, count = _sum(model, self.data, _correct)
+        return total / count
+
+
+@dataclass(frozen=True, repr=False)
+class PrivateAccuracy:
+    """The share of private records that the model classifies correctly, with Gaussian noise on the count.
+
+    Formal guarantee: adding or removing one record changes the count by at most 1, so one evaluation is a Gaussian
+    mechanism with the given noise multiplier. The count is divided by the declared number of records, a constant.
+
+    Args:
+        data: inputs and targets, as for :class:`DPSGD`.
+        noise_multiplier: standard deviation of the noise on the count. The score's is ``noise_multiplier / records``.
+        split: "disjoint" if the model is trained on other records, set apart by a rule that looks at each record alone
+            (:func:`split_by_hash`); "same" if it is trained on these too.
+        records: the number of records, a public constant; by default the length of ``data``, which declares it public.
+
+    >>> score = PrivateAccuracy((np.eye(3, dtype=np.float32), np.arange(3)), noise_multiplier=5.0)
+    >>> score.event
+    GaussianDpEvent(noise_multiplier=5.0)
+    """
+
+    data: Any
+    noise_multiplier: float
+    split: Split = Split.DISJOINT
+    records: int | None = None
+
+    def __post_init__(self) -> None:
+        _declare(self)
+
+    @property
+    def event(self) -> dp_accounting.DpEvent:
+        return dp_accounting.GaussianDpEvent(self.noise_multiplier)
+
+    def __call__(self, model: nn.Module, *, seed: int) -> float:
+        total, _ = _sum(model, self.data, _correct)
+        assert self.records is not None
+        return float((total + self.noise_multiplier * seeds.score(seed).normal()) / self.records)
+
+
+@dataclass(frozen=True, repr=False)
+class PrivateLoss:
+    """Minus the mean loss on private records, each record's loss cut off at ``bound``, with Gaussian noise on the sum.
+
+    Formal guarantee: adding or removing one record changes the sum by at most ``bound``, so one evaluation is a
+    Gaussian mechanism with the given noise multiplier.
+
+    Args:
+        data, noise_multiplier, split, records: as for :class:`PrivateAccuracy`.
+        bound: the largest loss a record counts with; a constant chosen without looking at the data.
+        loss: one of PyTorch's losses, or a function that gives one value, 0 or greater, a record.
+    """
+
+    data: Any
+    noise_multiplier: float
+    bound: float
+    loss: Callable[..., Any] = cross_entropy
+    split: Split = Split.DISJOINT
+    records: int | None = None
+
+    def __post_init__(self) -> None:
+        _validate.positive(bound=self.bound)
+        _declare(self)
+
+    @property
+    def event(self) -> dp_accounting.DpEvent:
+        return dp_accounting.GaussianDpEvent(self.noise_multiplier)
+
+    def __call__(self, model: nn.Module, *, seed: int) -> float:
+        loss = per_record(self.loss)
+
+        def cut_off(outputs: torch.Tensor, targets: torch.Tensor) -> torch.Tensor:
+            # A loss that is not a number counts as the worst one, so that no record can exceed the bound.
+            return loss(outputs, targets).nan_to_num(nan=self.bound).clamp(0.0, self.bound)
+
+        total, _ = _sum(model, self.data, cut_off)
+        assert self.records is not None
+        return float(-(total + self.bound * self.noise_multiplier * seeds.score(seed).normal()) / self.records)
+
+
+def _declare(score: PrivateAccuracy | PrivateLoss) -> None:
+    _validate.positive(noise_multiplier=score.noise_multiplier)
+    object.__setattr__(score, "split", Split(score.split))
+    size = len(as_records(score.data)) if score.records is None else score.records
+    object.__setattr__(score, "records", _validate.integer(at_least=1, records=size))
+
+
+def _correct(outputs: torch.Tensor, targets: torch.Tensor) -> torch.Tensor:
+    """1 for each record classified correctly: the largest output, or the sign of a single one."""
+    if outputs.dim() > 1 and outputs.shape[1] > 1:
+        return (outputs.argmax(1) == targets).double()
+    return ((outputs.reshape(len(targets)) > 0) == (targets.reshape(len(targets)) > 0.5)).double()
+
+
+def _sum(model: nn.Module, data: Any, value: Callable[[torch.Tensor, torch.Tensor], torch.Tensor]) -> tuple[float, int]:
+    """The sum over records of a value computed for each, and how many they are."""
+    records = as_records(data)
+    device = next(model.parameters()).device
+    total = 0.0
+    was_training = model.training
+    model.eval()
+    with torch.no_grad():
+        for start in range(0, len(records), _CHUNK):
+            inputs, targets = batch = records.batch(np.arange(start, min(start + _CHUNK, len(records))), device)
+            total += _checked(value(model(inputs), targets), batch).double().sum().item()
+    model.train(was_training)
+    return total, len(records)
+
+
+def _checked(values: torch.Tensor, batch: Batch) -> torch.Tensor:
+    if values.shape != (len(batch[0]),):
+        raise ValueError("the score is not one value a record")
+    return values

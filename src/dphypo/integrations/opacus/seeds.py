@@ -1,0 +1,78 @@
+"""The random streams of one run, all derived from the run's seed.
+
+A run draws randomness for five purposes: which records it may use, which are in each batch, the Gaussian noise, the
+noise on a score, and everything else (initial weights, dropout). The first four carry the privacy guarantee.
+Each has its own stream, keyed by a SHAKE-256 hash of the seed and the purpose, so that they are independent whatever
+the seed.
+
+PyTorch's generator on the CPU is a Mersenne twister which ``manual_seed`` fills from the low 32 bits of the seed alone:
+four billion noise streams, few enough to try them all. Here its whole state comes from the hash, so that all 63 bits
+of the seed count. Neither generator is cryptographic: the guarantee assumes that an attacker cannot predict them.
+"""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Iterator
+
+import numpy as np
+import torch
+
+from dphypo.integrations import streams as _streams
+
+# Layout of a CPU generator's state: seed, (left, seeded), next, the twister's 624 words, then cached normals.
+_STATE_BYTES = 5056
+_FIRST_WORD = 3
+_WORDS = 624
+
+
+def sampling(seed: int) -> np.random.Generator:
+    """The stream that decides which records are in each batch: Philox with a 128-bit key.
+
+    >>> bool((sampling(7).random(3) == sampling(7).random(3)).all())
+    True
+    """
+    return _streams.philox(seed, "sampling")
+
+
+def subsample(seed: int) -> np.random.Generator:
+    """The stream that decides which records a run may use at all."""
+    return _streams.philox(seed, "subsample")
+
+
+def score(seed: int) -> np.random.Generator:
+    """The stream of the noise on a score."""
+    return _streams.philox(seed, "score")
+
+
+def noise(seed: int, device: torch.device) -> torch.Generator:
+    """The stream of the Gaussian noise, on the device the noise is drawn on.
+
+    >>> cpu = torch.device("cpu")
+    >>> torch.equal(torch.rand(3, generator=noise(7, cpu)), torch.rand(3, generator=noise(7, cpu)))
+    True
+    >>> torch.equal(torch.rand(3, generator=noise(7, cpu)), torch.rand(3, generator=noise(7 + 2**32, cpu)))
+    False
+    """
+    generator = torch.Generator(device)
+    generator.manual_seed(int.from_bytes(_streams.digest(seed, "noise", 8), "big") >> 1)
+    if device.type != "cpu":
+        return generator  # CUDA's Philox takes all 64 bits of its seed
+    state = np.frombuffer(generator.get_state().numpy().tobytes(), dtype="<u8").copy()
+    if state.nbytes != _STATE_BYTES:
+        raise RuntimeError(
+            f"PyTorch {torch.__version__} keeps {state.nbytes} bytes of generator state where {_STATE_BYTES} were "
+            f"expected: this version of dphypo cannot seed it with more than 32 bits, and refuses to with fewer"
+        )
+    state[_FIRST_WORD : _FIRST_WORD + _WORDS] = np.frombuffer(_streams.digest(seed, "twister", 4 * _WORDS), dtype="<u4")
+    generator.set_state(torch.from_numpy(state.view(np.uint8)))
+    return generator
+
+
+@contextlib.contextmanager
+def everything_else(seed: int, device: torch.device) -> Iterator[None]:
+    """Seed PyTorch's global generators (initial weights, dropout) and put them back as they were."""
+    devices = [device] if device.type == "cuda" else []
+    with torch.random.fork_rng(devices=devices):
+        torch.manual_seed(int.from_bytes(_streams.digest(seed, "everything else", 8), "big") >> 1)
+        yield

@@ -1,0 +1,286 @@
+"""scikit-learn estimators trained with DP-SGD through Opacus, for tabular data."""
+
+from __future__ import annotations
+
+import functools
+import secrets
+from collections.abc import Mapping
+from typing import Any
+
+import dp_accounting
+import numpy as np
+import numpy.typing as npt
+from scipy.special import softmax
+from sklearn.base import BaseEstimator, ClassifierMixin, RegressorMixin
+from sklearn.utils import check_random_state
+from sklearn.utils.multiclass import check_classification_targets, unique_labels
+from sklearn.utils.validation import check_is_fitted, validate_data
+from torch import nn
+from torch.nn import functional
+
+from dphypo import _validate
+from dphypo.integrations.opacus.dpsgd import DPSGD
+from dphypo.integrations.opacus.train import Schedule
+from dphypo.integrations.sklearn.network import from_unit, network, outputs_of, to_unit
+from dphypo.mechanisms import Saver
+
+_PARAMETERS = """
+    **What is private.** ``fit`` is a sequence of Poisson-sampled Gaussian mechanisms under adding or removing one
+    record; :meth:`privacy_event` states it. Everything else is taken as public: the number of columns, {also}the
+    bounds, and the number of records (declare ``records`` if the length of the data must not show). Preprocessing that
+    learns from the records, such as ``StandardScaler``, is not covered: scale with ``bounds``.
+
+    Args:
+        hidden: widths of the hidden layers; empty for a linear model.
+        learning_rate, optimizer, momentum, weight_decay: of the optimiser.
+        epochs, batch_size: how long to train; ``batch_size`` is the expected size of a Poisson batch.
+        max_grad_norm: the clipping norm.
+        noise_multiplier: standard deviation of the noise over the clipping norm.
+        bounds: (low, high) of the features, numbers or one a column, from public knowledge: features are cut off there
+            and mapped to [-1, 1]. None leaves them as they are.{more}
+        records: the number of records, as a public constant; None declares the length of the data public.
+        device: where to train; a GPU if there is one.
+        random_state: None draws from the operating system. **A seed voids the guarantee** for whoever knows it.
+"""
+
+
+class _DPSGDEstimator(BaseEstimator):  # type: ignore[misc]
+    """What the classifier and the regressor share."""
+
+    def __init__(
+        self,
+        hidden: tuple[int, ...] = (64,),
+        *,
+        learning_rate: float = 0.5,
+        optimizer: str = "sgd",
+        momentum: float = 0.0,
+        weight_decay: float = 0.0,
+        epochs: float = 10,
+        batch_size: int = 128,
+        max_grad_norm: float = 1.0,
+        noise_multiplier: float = 1.0,
+        bounds: Any = None,
+        records: int | None = None,
+        device: str | None = None,
+        random_state: Any = None,
+    ) -> None:
+        self.hidden = hidden
+        self.learning_rate = learning_rate
+        self.optimizer = optimizer
+        self.momentum = momentum
+        self.weight_decay = weight_decay
+        self.epochs = epochs
+        self.batch_size = batch_size
+        self.max_grad_norm = max_grad_norm
+        self.noise_multiplier = noise_multiplier
+        self.bounds = bounds
+        self.records = records
+        self.device = device
+        self.random_state = random_state
+
+    def privacy_event(self, params: Mapping[str, Any], *, records: int) -> dp_accounting.DpEvent:
+        """The event of one ``fit`` with these parameters in place of the estimator's own.
+
+        It reads ``batch_size``, ``epochs`` and ``noise_multiplier`` alone. A batch size above the number of records
+        counts as that number, as in ``fit``.
+        """
+        return Schedule.of(
+            records=records,
+            batch_size=min(params.get("batch_size", self.batch_size), records),
+            epochs=params.get("epochs", self.epochs),
+            noise_multiplier=params.get("noise_multiplier", self.noise_multiplier),
+        ).event
+
+    def saver(self, whole: Any) -> Saver:
+        """Saves fitted copies of ``whole``, which is this estimator or a pipeline that ends in it, without pickle."""
+        from dphypo.integrations.sklearn.networks import Networks
+
+        return Networks(whole)
+
+    def _train(self, inputs: Any, targets: Any, outputs: int, loss: Any) -> None:
+        records = len(inputs) if self.records is None else _validate.integer(at_least=1, records=self.records)
+        mechanism = DPSGD(
+            model=functools.partial(network, inputs.shape[1], tuple(self.hidden), outputs),
+            data=(inputs, targets),
+            score=_no_score,
+            noise_multiplier=self.noise_multiplier,
+            epochs=self.epochs,
+            batch_size=min(self.batch_size, records),
+            learning_rate=self.learning_rate,
+            max_grad_norm=self.max_grad_norm,
+            optimizer=self.optimizer,
+            fixed={"momentum": self.momentum, "weight_decay": self.weight_decay},
+            loss=loss,
+            records=records,
+            device=self.device,
+        )
+        self.model_ = mechanism({}, seed=_seed(self.random_state)).model
+
+    def _outputs(self, X: Any) -> npt.NDArray[np.float64]:
+        check_is_fitted(self, "model_")
+        return outputs_of(self.model_, to_unit(validate_data(self, X, reset=False), self.bounds))
+
+
+class DPSGDClassifier(ClassifierMixin, _DPSGDEstimator):  # type: ignore[misc]
+    __doc__ = f"""A multilayer perceptron classifier trained with DP-SGD.
+{
+        _PARAMETERS.format(
+            also="the classes, ",
+            more='''
+        classes: the labels there can be, from public knowledge. None takes those in the data, which declares the set of
+            labels that occur public.''',
+        )
+    }
+    >>> rng = np.random.default_rng(0)
+    >>> y = rng.integers(0, 2, 500)
+    >>> X = rng.normal(size=(500, 2)) + 3 * y[:, None]
+    >>> classifier = DPSGDClassifier(hidden=(), bounds=(-5, 10), classes=(0, 1), noise_multiplier=2.0).fit(X, y)
+    >>> bool(classifier.score(X, y) > 0.9)
+    True
+    """
+
+    def __init__(
+        self,
+        hidden: tuple[int, ...] = (64,),
+        *,
+        learning_rate: float = 0.5,
+        optimizer: str = "sgd",
+        momentum: float = 0.0,
+        weight_decay: float = 0.0,
+        epochs: float = 10,
+        batch_size: int = 128,
+        max_grad_norm: float = 1.0,
+        noise_multiplier: float = 1.0,
+        bounds: Any = None,
+        classes: Any = None,
+        records: int | None = None,
+        device: str | None = None,
+        random_state: Any = None,
+    ) -> None:
+        super().__init__(
+            hidden,
+            learning_rate=learning_rate,
+            optimizer=optimizer,
+            momentum=momentum,
+            weight_decay=weight_decay,
+            epochs=epochs,
+            batch_size=batch_size,
+            max_grad_norm=max_grad_norm,
+            noise_multiplier=noise_multiplier,
+            bounds=bounds,
+            records=records,
+            device=device,
+            random_state=random_state,
+        )
+        self.classes = classes
+
+    def fit(self, X: Any, y: Any) -> DPSGDClassifier:
+        """Train on private records."""
+        X, y = self.check_data(X, y)
+        targets = np.searchsorted(self.classes_, y).astype(np.int64)
+        self._train(to_unit(X, self.bounds), targets, len(self.classes_), functional.cross_entropy)
+        return self
+
+    def check_data(self, X: Any, y: Any) -> tuple[Any, Any]:
+        """Refuse data that ``fit`` cannot use: an error in the declaration, before any run is made."""
+        X, y = validate_data(self, X, y)
+        check_classification_targets(y)
+        self.classes_ = unique_labels(y) if self.classes is None else np.unique(self.classes)
+        if not np.isin(y, self.classes_).all():
+            raise ValueError("y holds a label that is not among the declared classes")
+        if len(self.classes_) < 2:
+            raise ValueError("there is only one class: a classifier needs at least two")
+        return X, y
+
+    def decision_function(self, X: Any) -> npt.NDArray[np.float64]:
+        """The network's outputs; for two classes, by how much the second exceeds the first."""
+        outputs = self._outputs(X)
+        return outputs[:, 1] - outputs[:, 0] if outputs.shape[1] == 2 else outputs
+
+    def predict_proba(self, X: Any) -> npt.NDArray[np.float64]:
+        """A probability for each class."""
+        return softmax(self._outputs(X), axis=1)  # type: ignore[no-any-return]
+
+    def predict(self, X: Any) -> npt.NDArray[Any]:
+        """The most likely class of each row."""
+        chosen = self._outputs(X).argmax(1)
+        return np.asarray(self.classes_[chosen])
+
+
+class DPSGDRegressor(RegressorMixin, _DPSGDEstimator):  # type: ignore[misc]
+    __doc__ = f"""A multilayer perceptron regressor trained with DP-SGD, by squared error.
+{
+        _PARAMETERS.format(
+            also="",
+            more='''
+        target_bounds: (low, high) of the target, from public knowledge: it is cut off there and mapped to [-1, 1].''',
+        )
+    }
+    >>> rng = np.random.default_rng(0)
+    >>> X = rng.uniform(-1, 1, size=(500, 2))
+    >>> regressor = DPSGDRegressor(hidden=(), target_bounds=(-2, 2), epochs=20).fit(X, X.sum(1))
+    >>> bool(regressor.score(X, X.sum(1)) > 0.9)
+    True
+    """
+
+    def __init__(
+        self,
+        hidden: tuple[int, ...] = (64,),
+        *,
+        learning_rate: float = 0.1,
+        optimizer: str = "sgd",
+        momentum: float = 0.0,
+        weight_decay: float = 0.0,
+        epochs: float = 10,
+        batch_size: int = 128,
+        max_grad_norm: float = 1.0,
+        noise_multiplier: float = 1.0,
+        bounds: Any = None,
+        target_bounds: Any = None,
+        records: int | None = None,
+        device: str | None = None,
+        random_state: Any = None,
+    ) -> None:
+        super().__init__(
+            hidden,
+            learning_rate=learning_rate,
+            optimizer=optimizer,
+            momentum=momentum,
+            weight_decay=weight_decay,
+            epochs=epochs,
+            batch_size=batch_size,
+            max_grad_norm=max_grad_norm,
+            noise_multiplier=noise_multiplier,
+            bounds=bounds,
+            records=records,
+            device=device,
+            random_state=random_state,
+        )
+        self.target_bounds = target_bounds
+
+    def fit(self, X: Any, y: Any) -> DPSGDRegressor:
+        """Train on private records."""
+        X, y = self.check_data(X, y)
+        self._train(to_unit(X, self.bounds), to_unit(y, self.target_bounds)[:, None], 1, functional.mse_loss)
+        return self
+
+    def check_data(self, X: Any, y: Any) -> tuple[Any, Any]:
+        """Refuse data that ``fit`` cannot use: an error in the declaration, before any run is made."""
+        X, y = validate_data(self, X, y, y_numeric=True)
+        return X, y
+
+    def predict(self, X: Any) -> npt.NDArray[np.float64]:
+        """The value for each row."""
+        return from_unit(self._outputs(X)[:, 0], self.target_bounds)
+
+
+def _no_score(model: nn.Module) -> float:
+    return 0.0
+
+
+def _seed(random_state: Any) -> int:
+    if random_state is None:
+        return secrets.randbits(63)
+    if isinstance(random_state, int | np.integer):
+        return int(random_state)
+    return int(check_random_state(random_state).randint(2**31 - 1))

@@ -1,0 +1,129 @@
+"""What :class:`PrivateSearch` asks of an estimator: a private ``fit`` that states its privacy event."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from typing import Any, Protocol, runtime_checkable
+
+import dp_accounting
+from sklearn.base import clone
+from sklearn.pipeline import Pipeline
+from sklearn.utils import get_tags
+
+from dphypo.integrations.calibration import Kind
+
+
+@runtime_checkable
+class PrivateEstimator(Protocol):
+    """A scikit-learn estimator whose ``fit`` is differentially private.
+
+    Besides :meth:`privacy_event` it needs scikit-learn's ``get_params`` and ``set_params``, and a parameter
+    ``random_state``, an integer from which **all** randomness of ``fit`` comes: the search sets it for every run.
+
+    It may have ``check_data(X, y)``, which raises an error for data that ``fit`` cannot use (inside a run, an error is
+    an outcome and would only be seen at the end), and ``saver(whole)``, the :class:`dphypo.mechanisms.Saver` of fitted
+    copies of ``whole``, itself or a pipeline around it; without one, they are pickled.
+    """
+
+    def privacy_event(self, params: Mapping[str, Any], *, records: int) -> dp_accounting.DpEvent:
+        """The event of one ``fit`` with these parameters in place of the estimator's own, on so many records.
+
+        It bounds ``fit`` under adding or removing one record. It should read only those parameters that it depends
+        on, with ``params.get(name, self.name)``: a search takes the supremum over all values of what it reads.
+        """
+        ...
+
+    def fit(self, X: Any, y: Any) -> Any: ...
+
+    def predict(self, X: Any) -> Any: ...
+
+
+def privacy_event(estimator: Any, params: Mapping[str, Any], *, records: int) -> dp_accounting.DpEvent:
+    """The event of an estimator, or of a pipeline that ends in one and learns nothing before it."""
+    prefix, last = private_part(estimator)
+    return last.privacy_event(_Stripped(params, prefix), records=records)
+
+
+def private_part(estimator: Any) -> tuple[str, PrivateEstimator]:
+    """The estimator that states an event, and the prefix of its parameters' names."""
+    prefix = ""
+    while isinstance(estimator, Pipeline):
+        for name, step in estimator.steps[:-1]:
+            if step not in (None, "passthrough") and get_tags(step).requires_fit:
+                raise TypeError(
+                    f"step {name!r} of the pipeline, {type(step).__name__}, learns from the records, and nothing makes "
+                    f"that private: use steps that learn nothing (FunctionTransformer), or scale by public bounds"
+                )
+        name, estimator = estimator.steps[-1]
+        prefix += f"{name}__"
+    if not isinstance(estimator, PrivateEstimator):
+        raise TypeError(
+            f"{type(estimator).__name__} does not state its privacy event: PrivateSearch needs an estimator whose fit "
+            f"is private and that has privacy_event(params, *, records), such as DPSGDClassifier"
+        )
+    return prefix, estimator
+
+
+def check_data(estimator: Any, X: Any, y: Any) -> None:
+    """Let the estimator look at the data before the search; steps before it learn nothing."""
+    if y is None:
+        raise ValueError("PrivateSearch requires y to be passed, but the target y is None")
+    while isinstance(estimator, Pipeline):
+        X, estimator = (estimator[:-1].fit_transform(X) if len(estimator) > 1 else X), estimator.steps[-1][1]
+    if hasattr(estimator, "check_data"):
+        clone(estimator).check_data(X, y)
+
+
+def noise_name(estimator: Any) -> str | None:
+    """The name of the parameter that holds the noise multiplier, if there is one."""
+    name = f"{private_part(estimator)[0]}noise_multiplier"
+    return name if name in estimator.get_params() else None
+
+
+def kind(estimator: Any, params: Mapping[str, Any], *, records: int) -> Kind:
+    """Which kind of run it is: its event at noise 1 tells."""
+    name = noise_name(estimator)
+    assert name is not None
+
+    def event(noise_multiplier: float) -> dp_accounting.DpEvent:
+        return privacy_event(estimator, Overlaid(params, {name: noise_multiplier}), records=records)
+
+    return Kind(event(1.0), event)
+
+
+class Overlaid(Mapping[str, Any]):
+    """Parameters with some values laid over them; reads no more than what is asked for."""
+
+    def __init__(self, params: Mapping[str, Any], over: Mapping[str, Any]) -> None:
+        self._params, self._over = params, over
+
+    def __getitem__(self, name: str) -> Any:
+        return self._over[name] if name in self._over else self._params[name]
+
+    def __contains__(self, name: object) -> bool:
+        return name in self._over or name in self._params
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(dict.fromkeys([*self._params, *self._over]))
+
+    def __len__(self) -> int:
+        return sum(1 for _ in self)
+
+
+class _Stripped(Mapping[str, Any]):
+    """Parameters by their names without a prefix; reads no more than what is asked for."""
+
+    def __init__(self, params: Mapping[str, Any], prefix: str) -> None:
+        self._params, self._prefix = params, prefix
+
+    def __getitem__(self, name: str) -> Any:
+        return self._params[self._prefix + name]
+
+    def __contains__(self, name: object) -> bool:
+        return f"{self._prefix}{name}" in self._params
+
+    def __iter__(self) -> Iterator[str]:
+        return (name.removeprefix(self._prefix) for name in self._params if name.startswith(self._prefix))
+
+    def __len__(self) -> int:
+        return sum(1 for _ in self)

@@ -1,0 +1,282 @@
+"""A private search as a scikit-learn meta-estimator."""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Hashable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import dp_accounting
+import numpy as np
+from sklearn.base import BaseEstimator, MetaEstimatorMixin, clone
+from sklearn.utils import _safe_indexing, get_tags
+from sklearn.utils.metaestimators import available_if
+from sklearn.utils.validation import check_is_fitted, indexable
+
+from dphypo import _validate
+from dphypo.band import Band
+from dphypo.entropy import SYSTEM, Seeded
+from dphypo.integrations import calibration
+from dphypo.integrations.sklearn import scoring as _scoring
+from dphypo.integrations.sklearn.protocol import Overlaid, check_data, kind, noise_name, privacy_event, private_part
+from dphypo.integrations.sklearn.savers import saver_for
+from dphypo.integrations.split import hashed_apart
+from dphypo.laws import Law, NegativeBinomial
+from dphypo.mechanisms import Declared, Outcome, Split
+from dphypo.samplers import Sampler
+from dphypo.space import Space
+from dphypo.study import Study
+
+
+def _has(name: str) -> Any:
+    def check(search: PrivateSearch) -> bool:
+        return hasattr(search.best_estimator_ if hasattr(search, "best_estimator_") else search.estimator, name)
+
+    return available_if(check)
+
+
+class PrivateSearch(MetaEstimatorMixin, BaseEstimator):  # type: ignore[misc]
+    """Tunes an estimator whose ``fit`` is private, releases the best fit, and certifies what the whole search cost.
+
+    The habits of ``RandomizedSearchCV``, without what cannot be private: no cross-validation, no ``cv_results_``, no
+    refit. The released estimator is the best of the runs itself.
+
+    **What ranks the runs.** With ``fit(X, y, holdout=(X_public, y_public))`` any scorer on those records, which must be
+    public: nothing protects them, and they cost nothing. Without it, about ``score_share`` of the private records are
+    set apart by a hash of each record; a classifier is ranked by its accuracy on them with Gaussian noise on the count,
+    a regressor by its absolute error up to ``error_bound``. That costs the worse of training and scoring, not the sum.
+
+    **Guarantee.** The release (``best_estimator_``, ``best_params_``, ``best_score_``) is (ε, δ)-DP under adding or
+    removing one record; ``certificate_`` says with which ε, and from what. It does not cover what a pipeline around the
+    search learns from the records before they reach it.
+
+    Args:
+        estimator: states its event (:class:`PrivateEstimator`), or a pipeline that ends in such an estimator and learns
+            nothing before it.
+        space: hyperparameters and their priors, as for ``RandomizedSearchCV``: a dict, or a :class:`dphypo.Space`.
+        runs: the law of the number of runs; negative binomial with shape 8 and mean 10 by default.
+        band, sampler: how to search, as for :class:`dphypo.Study`; uniformly by default.
+        epsilon: the total ε. The estimator's ``noise_multiplier`` is then solved for; None leaves it as it is.
+        delta: the total δ.
+        scoring: with a public hold-out, what scikit-learn's searches take.
+        score_share: how much of the private records to set apart, without a public hold-out.
+        score_noise_multiplier: standard deviation of the noise on the count of correct records (or of the sum of errors
+            in units of ``error_bound``), without a public hold-out.
+        error_bound: for a regressor without a public hold-out, the largest absolute error that counts.
+        records: the number of records, as a public constant; None declares the length of the data public.
+        journal: keeps the search on disk, so that it can be resumed; None keeps it in memory. A journal holds one
+            search: ``fit`` again with the same one gives the same release.
+        workers: how many runs to make at a time.
+        progress: show what the search will cost, and a bar.
+        random_state: None draws from the operating system. **A seed voids the guarantee**: the certificate says so.
+
+    >>> from scipy.stats import loguniform
+    >>> from dphypo.integrations.sklearn import DPSGDClassifier
+    >>> rng = np.random.default_rng(0)
+    >>> y = rng.integers(0, 2, 600)
+    >>> X = rng.normal(size=(600, 2)) + 3 * y[:, None]
+    >>> estimator = DPSGDClassifier(hidden=(), bounds=(-5, 10), classes=(0, 1), epochs=3, noise_multiplier=3.0)
+    >>> search = PrivateSearch(estimator, {"learning_rate": loguniform(0.1, 10)}, delta=1e-5, random_state=1)
+    >>> search = search.fit(X[100:], y[100:], holdout=(X[:100], y[:100]))  # the first hundred are public
+    >>> bool(search.score(X, y) > 0.8)
+    True
+    """
+
+    def __init__(
+        self,
+        estimator: Any,
+        space: Any,
+        runs: Law | None = None,
+        *,
+        band: Band | None = None,
+        sampler: Sampler | None = None,
+        epsilon: float | None = None,
+        delta: float = 1e-5,
+        scoring: Any = None,
+        score_share: float = 0.2,
+        score_noise_multiplier: float = 10.0,
+        error_bound: float | None = None,
+        records: int | None = None,
+        journal: str | Path | None = None,
+        workers: int = 1,
+        progress: bool = False,
+        random_state: int | None = None,
+    ) -> None:
+        self.estimator = estimator
+        self.space = space
+        self.runs = runs
+        self.band = band
+        self.sampler = sampler
+        self.epsilon = epsilon
+        self.delta = delta
+        self.scoring = scoring
+        self.score_share = score_share
+        self.score_noise_multiplier = score_noise_multiplier
+        self.error_bound = error_bound
+        self.records = records
+        self.journal = journal
+        self.workers = workers
+        self.progress = progress
+        self.random_state = random_state
+
+    def fit(self, X: Any, y: Any, *, holdout: tuple[Any, Any] | None = None) -> PrivateSearch:
+        """Search. ``holdout`` are public records to rank the runs by; see above for what happens without them."""
+        private_part(self.estimator)
+        check_data(self.estimator, X, y)
+        X, y = indexable(X, y)
+        records = len(X) if self.records is None else _validate.integer(at_least=1, records=self.records)
+        space = self.space if isinstance(self.space, Space) else Space(self.space)
+        if unknown := [name for name in space.names if name not in self.estimator.get_params()]:
+            raise ValueError(f"the space has {unknown[0]!r}, which is no parameter of {type(self.estimator).__name__}")
+        if holdout is not None:
+            train = X, y
+            score: _scoring.Score = _scoring.public(self.estimator, self.scoring, *holdout)
+        else:
+            if self.scoring is not None:
+                raise ValueError(
+                    "scoring needs public records, fit(X, y, holdout=(X_public, y_public)): on private ones runs are "
+                    "ranked by accuracy (classifiers) or absolute error (regressors) with noise, whose cost is known"
+                )
+            train, apart = _split(X, y, self.score_share)
+            score = _scoring.noisy(
+                self.estimator,
+                *apart,
+                noise_multiplier=_validate.positive(score_noise_multiplier=self.score_noise_multiplier),
+                records=max(1, round(records * self.score_share)),
+                error_bound=self.error_bound,
+            )
+            records = max(1, records - round(records * self.score_share))
+        runs = NegativeBinomial(shape=8, mean=10) if self.runs is None else copy.deepcopy(self.runs)
+        band = Band(1, 1) if self.band is None else self.band
+        run = _Run(self.estimator, train, score, records, self._noise(space, runs, band, records, score.event))
+        relation = dp_accounting.NeighboringRelation.ADD_OR_REMOVE_ONE
+        study = Study(
+            space,
+            Declared(run, run.event, relation, score.event, Split.DISJOINT, saver=saver_for(self.estimator)),
+            runs,
+            band,
+            self.sampler,
+            delta=self.delta,
+            journal=self.journal,
+            entropy=SYSTEM if self.random_state is None else Seeded(self.random_state),
+        )
+        release = study.run(workers=self.workers, progress=self.progress)
+        self.release_, self.certificate_ = release, release.certificate
+        self.best_params_, self.best_score_ = release.params, release.score
+        self.best_estimator_ = release.model
+        for name in ("classes_", "n_features_in_", "feature_names_in_"):
+            if hasattr(self.best_estimator_, name):
+                setattr(self, name, getattr(self.best_estimator_, name))
+        return self
+
+    def _noise(
+        self, space: Space, runs: Law, band: Band, records: int, score_event: dp_accounting.DpEvent | None
+    ) -> Mapping[Hashable, float] | None:
+        """The noise of each kind of run, told apart by their events at noise 1; None if it is the estimator's own."""
+        if self.epsilon is None:
+            return None
+        name = noise_name(self.estimator)
+        if name is None or name in space.names:
+            raise ValueError(
+                f"epsilon = {self.epsilon} needs an estimator with a parameter noise_multiplier that is not tuned: "
+                f"leave epsilon out, and the certificate says what the search costs"
+            )
+        return calibration.noise(
+            calibration.kinds(space, lambda params: kind(self.estimator, params, records=records)),
+            space,
+            runs,
+            band,
+            score_event=score_event,
+            split=Split.DISJOINT,
+            epsilon=self.epsilon,
+            delta=self.delta,
+        )
+
+    def _released(self) -> Any:
+        check_is_fitted(self, "release_")
+        if self.best_estimator_ is None:
+            raise ValueError(f"this search released no estimator ({self.release_.ending})")
+        return self.best_estimator_
+
+    def predict(self, X: Any) -> Any:
+        """What the released estimator predicts."""
+        return self._released().predict(X)
+
+    def score(self, X: Any, y: Any) -> float:
+        """The released estimator's own score, on records of yours: nothing about it is private."""
+        return float(self._released().score(X, y))
+
+    @_has("predict_proba")  # type: ignore[untyped-decorator]
+    def predict_proba(self, X: Any) -> Any:
+        """What the released estimator gives each class."""
+        return self._released().predict_proba(X)
+
+    @_has("decision_function")  # type: ignore[untyped-decorator]
+    def decision_function(self, X: Any) -> Any:
+        """What the released estimator decides by."""
+        return self._released().decision_function(X)
+
+    def __sklearn_tags__(self) -> Any:
+        tags = super().__sklearn_tags__()
+        inner = get_tags(self.estimator)
+        tags.estimator_type, tags.classifier_tags, tags.regressor_tags = (
+            inner.estimator_type,
+            inner.classifier_tags,
+            inner.regressor_tags,
+        )
+        tags.target_tags = inner.target_tags
+        return tags
+
+    def __getattr__(self, name: str) -> Any:
+        if name == "cv_results_":
+            raise AttributeError(
+                "there is no cv_results_: the scores of all runs would be an output of their own, which the guarantee "
+                "does not cover. It covers the best run alone: best_params_, best_score_ and best_estimator_"
+            )
+        raise AttributeError(f"{type(self).__name__!r} object has no attribute {name!r}")
+
+
+@dataclass(frozen=True, repr=False)
+class _Run:
+    """One run: a copy of the estimator with the run's parameters, noise and seed, fitted and scored."""
+
+    estimator: Any
+    train: tuple[Any, Any]
+    score: _scoring.Score
+    records: int
+    noise: Mapping[Hashable, float] | None
+
+    def event(self, params: Mapping[str, Any]) -> dp_accounting.DpEvent:
+        """The event of training with the given parameters."""
+        return privacy_event(self.estimator, self._with_noise(params), records=self.records)
+
+    def __call__(self, params: Mapping[str, Any], *, seed: int) -> Outcome:
+        prefix, _ = private_part(self.estimator)
+        chosen: dict[str, Any] = {**params, f"{prefix}random_state": seed}
+        name = noise_name(self.estimator)
+        if self.noise is not None and name is not None:
+            chosen[name] = self._with_noise(params)[name]
+        if f"{prefix}records" in self.estimator.get_params():
+            chosen[f"{prefix}records"] = self.records
+        fitted = clone(self.estimator).set_params(**chosen).fit(*self.train)
+        score = self.score(fitted, seed)
+        fitted.set_params(**{f"{prefix}random_state": None})  # the seed stays with the curator
+        return Outcome(fitted, score)
+
+    def _with_noise(self, params: Mapping[str, Any]) -> Mapping[str, Any]:
+        if self.noise is None:
+            return params
+        name = noise_name(self.estimator)
+        assert name is not None
+        return Overlaid(params, {name: self.noise[kind(self.estimator, params, records=self.records).key]})
+
+
+def _split(X: Any, y: Any, share: float) -> tuple[tuple[Any, Any], tuple[Any, Any]]:
+    """Records set apart by a hash of each; frames stay frames."""
+    apart = hashed_apart(np.asarray(X), np.asarray(y), share=share)
+    train, held_out = (
+        (_safe_indexing(X, np.flatnonzero(part)), _safe_indexing(y, np.flatnonzero(part))) for part in (~apart, apart)
+    )
+    return train, held_out

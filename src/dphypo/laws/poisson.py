@@ -1,0 +1,89 @@
+"""The Poisson law of T, the one that allows no run at all."""
+
+from __future__ import annotations
+
+import dataclasses
+import functools
+import math
+from fractions import Fraction
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from dphypo import _validate
+from dphypo.entropy import Entropy
+from dphypo.laws.capped import Capped
+from dphypo.laws.cut_poisson import PoissonSums
+from dphypo.laws.envelope import envelope
+from dphypo.laws.points import Array, at_x, like
+from dphypo.laws.quantile import quantile
+from dphypo.laws.weights import PoissonWeights
+
+LARGEST_MEAN = 1e9
+
+
+@dataclasses.dataclass(frozen=True, repr=False)
+class Poisson:
+    """P[T = k] = e^(−μ) μ^k/k!, k ≥ 0, with f′(x) = μ e^(μ(x−1)).
+
+    T = 0 has probability e^(−μ): a search that then makes no run and releases nothing.
+
+    Args:
+        mean: μ, above 0 and at most 1e9.
+
+    >>> law = Poisson(10)
+    >>> law.quantile(0.5), round(float(law.pgf(0.0)), 7)
+    (10, 4.54e-05)
+
+    References:
+        Papernot and Steinke, Hyperparameter Tuning with Renyi Differential Privacy, 2022, section 3.3.
+    """
+
+    mean: float
+
+    def __post_init__(self) -> None:
+        mean = _validate.within(0.0, LARGEST_MEAN, closed="right", mean=self.mean)
+        object.__setattr__(self, "mean", mean)
+
+    @functools.cached_property
+    def sums(self) -> PoissonSums:
+        """The law's tails and partial sums."""
+        return PoissonSums(self.mean)
+
+    @functools.cached_property
+    def weights(self) -> PoissonWeights:
+        """The law as exact weights."""
+        return PoissonWeights(Fraction(self.mean))
+
+    def pmf(self, k: npt.ArrayLike) -> Array:
+        k = _validate.counts(k=k)
+        return like(np.where(k >= 0, np.exp(self.sums.log_pmf(np.maximum(k, 0))), 0.0), k)
+
+    def pgf(self, x: npt.ArrayLike) -> Array:
+        return like(np.exp(-self.mean * at_x(x)[1]), x)
+
+    def pgf_derivative(self, x: npt.ArrayLike) -> Array:
+        return np.exp(self.log_pgf_derivative(x))
+
+    def log_pgf_derivative(self, x: npt.ArrayLike) -> Array:
+        return like(math.log(self.mean) - self.mean * at_x(x)[1], x)
+
+    def log_g(self, v: npt.ArrayLike) -> Array:
+        return like(math.log(self.mean) - self.mean * _validate.fractions(v=v), v)
+
+    def quantile(self, q: float) -> int:
+        return quantile(q, first=0, log_head=self.sums.log_head, log_tail=self.sums.log_tail)
+
+    def sample(self, entropy: Entropy) -> int:
+        return envelope(self.weights).draw(entropy)
+
+    def capped(self, limit: int) -> Capped:
+        """The law given T ≤ ``limit``; T = 0 stays possible."""
+        return Capped(self, limit)
+
+    def to_dict(self) -> dict[str, Any]:
+        return {"law": "poisson", "mean": self.mean}
+
+    def __repr__(self) -> str:
+        return f"Poisson(mean={self.mean:.10g})"

@@ -1,0 +1,205 @@
+"""What one run is: a function that trains and scores, and the privacy event that bounds it for every λ.
+
+``M_λ(D)`` of the paper. The data are inside the function (a closure, a global, a file): the package never sees them.
+"""
+
+from __future__ import annotations
+
+import importlib
+import math
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass, field
+from enum import StrEnum
+from typing import Any, Protocol, runtime_checkable
+
+from dphypo import _validate
+from dphypo.mechanisms.savers import Plain, Saver
+
+
+@dataclass(frozen=True, repr=False)
+class Outcome:
+    """What one run gives: the model, and the score by which runs are ranked.
+
+    A run that fails is an outcome too, with the lowest score: running it again would change the mechanism. A score
+    that is not a finite number counts as a failure.
+
+    >>> Outcome(model={"bias": 0.5}, score=0.9).ok
+    True
+    >>> Outcome(model=None, score=float("nan")).ok, Outcome.failed("diverged").ok
+    (False, False)
+    >>> Outcome(model=1, score=0.9)
+    Outcome(secret)
+    """
+
+    model: Any
+    score: float
+    reason: str = ""
+
+    @classmethod
+    def failed(cls, reason: str = "failed") -> Outcome:
+        """A run that gave no model. The reason is kept in the journal, for the curator."""
+        return cls(None, math.nan, reason)
+
+    @classmethod
+    def of(cls, returned: Any) -> Outcome:
+        """What a training function returned, as an outcome: an ``Outcome``, or a ``(model, score)`` pair."""
+        if isinstance(returned, Outcome):
+            model, score, reason = returned.model, returned.score, returned.reason
+        elif isinstance(returned, tuple) and len(returned) == 2:
+            (model, score), reason = returned, ""
+        else:
+            return cls.failed("the run returned neither an Outcome nor a (model, score) pair")
+        try:
+            value = float(score)
+        except (TypeError, ValueError, OverflowError):
+            return cls.failed("the score is not a number")
+        if not math.isfinite(value):
+            return cls.failed(reason or "the score is not finite")
+        return cls(model, value)
+
+    @property
+    def ok(self) -> bool:
+        """Whether there is a model with a finite score."""
+        return math.isfinite(self.score)
+
+    def __repr__(self) -> str:
+        return "Outcome(secret)"
+
+
+class Split(StrEnum):
+    """On which records the score is computed, relative to training."""
+
+    DISJOINT = "disjoint"
+    """On other records. Each record's part is decided by a rule that looks at that record alone (a hash of it, not its
+    position, not the count): then a record meets training or scoring, and the run costs the worse of the two."""
+
+    SAME = "same"
+    """On the same records: the two events compose."""
+
+
+@runtime_checkable
+class Mechanism(Protocol):
+    """What a study needs to know of one run: how to make it, what bounds it, how to save its model.
+
+    The decorator :func:`mechanism` makes one from a function (:class:`Declared`, which explains the attributes);
+    integrations bring their own.
+    """
+
+    @property
+    def event(self) -> Any: ...
+
+    @property
+    def relation(self) -> Any: ...
+
+    @property
+    def score_event(self) -> Any: ...
+
+    @property
+    def split(self) -> Split: ...
+
+    @property
+    def monotone(self) -> frozenset[str]: ...
+
+    @property
+    def saver(self) -> Saver: ...
+
+    def __call__(self, params: Mapping[str, Any], *, seed: int) -> Any: ...
+
+
+@dataclass(frozen=True, repr=False)
+class Declared:
+    """One run with its privacy. Made by the decorator :func:`mechanism`; call it like the function it wraps.
+
+    Args:
+        train: ``train(params, *, seed) -> Outcome`` or a ``(model, score)`` pair.
+        event: bounds one run **for every λ of the space**: a ``dp_accounting.DpEvent``, an ``RdpCurve``, a list of
+            them (their pointwise supremum), or a function of the parameters that returns one of these.
+        relation: the neighbouring relation the event is stated for.
+        score_event: the event of computing the score, when it looks at private records and ``event`` leaves it out.
+        split: whether the score is computed on other records than training, or on the same.
+        monotone: names of continuous hyperparameters in which a functional ``event`` is monotone (more of it is always
+            more private, or always less): the supremum is then at an end of its range.
+        saver: how the model becomes bytes.
+    """
+
+    train: Callable[..., Any]
+    event: Any
+    relation: Any
+    score_event: Any = None
+    split: Split = Split.DISJOINT
+    monotone: frozenset[str] = frozenset()
+    saver: Saver = field(default_factory=Plain)
+
+    def __post_init__(self) -> None:
+        if not callable(self.train):
+            raise _validate.fail("train", self.train, "give a function train(params, *, seed) -> Outcome")
+        if self.event is None:
+            raise _validate.fail("event", None, "state the event that bounds one run, for example a DpEvent")
+        object.__setattr__(self, "split", Split(self.split))
+        object.__setattr__(self, "monotone", frozenset(self.monotone))
+        if not isinstance(self.saver, Saver) or not self.saver.format.isalnum():
+            remedy = "give an object with dump(model), load(bytes) and a format of letters and digits"
+            raise _validate.fail("saver", self.saver, remedy)
+        for name in ("__module__", "__name__", "__qualname__", "__doc__"):
+            if hasattr(self.train, name):
+                object.__setattr__(self, name, getattr(self.train, name))
+        object.__setattr__(self, "__wrapped__", self.train)
+
+    def __call__(self, params: Mapping[str, Any], *, seed: int) -> Any:
+        return self.train(params, seed=seed)
+
+    def __repr__(self) -> str:
+        return f"<mechanism {getattr(self.train, '__qualname__', 'train')}>"
+
+    def __reduce__(self) -> Any:
+        """By name where the decorator put it in its module, so that other processes find it; else by value."""
+        module, name = getattr(self.train, "__module__", None), getattr(self.train, "__qualname__", "")
+        if _find(module, name) is self:
+            return _find, (module, name)
+        saved = (self.train, self.event, self.relation, self.score_event, self.split, self.monotone, self.saver)
+        return Declared, saved
+
+
+def _find(module: str | None, name: str) -> Any:
+    found: Any = importlib.import_module(module) if module else None
+    for part in name.split("."):
+        found = getattr(found, part, None)
+    return found
+
+
+def mechanism(
+    *,
+    event: Any,
+    relation: Any,
+    score_event: Any = None,
+    split: Split | str = Split.DISJOINT,
+    monotone: Iterable[str] = (),
+    saver: Saver | None = None,
+) -> Callable[[Callable[..., Any]], Declared]:
+    """Declare a training function and the privacy event of one run of it.
+
+    The event must bound one run for **every** λ of the space: its model and its score, on any data. If the score is
+    computed on private records by a mechanism of its own, say which with ``score_event`` and ``split``; a score
+    computed on public records costs nothing. Given λ and the seed, a run must depend on no other run: no warm start,
+    no shared noise, no shared timeout.
+
+    The arguments are those of :class:`Declared`.
+
+    >>> import dp_accounting as dp
+    >>> @mechanism(event=dp.GaussianDpEvent(2.0), relation=dp.NeighboringRelation.ADD_OR_REMOVE_ONE)
+    ... def train(params, *, seed):
+    ...     rng = np.random.default_rng(seed)
+    ...     return {"mean": params["clip"] * rng.normal()}, 0.5
+    >>> train
+    <mechanism train>
+    >>> import numpy as np
+    >>> sorted(train({"clip": 1.0}, seed=3)[0])
+    ['mean']
+    """
+
+    def declare(train: Callable[..., Any]) -> Declared:
+        return Declared(
+            train, event, relation, score_event, Split(split), frozenset(monotone), Plain() if saver is None else saver
+        )
+
+    return declare

@@ -1,0 +1,129 @@
+"""The event that bounds a run for every λ, when the privacy of a run depends on λ.
+
+The guarantee needs a bound for every λ of the space, not only for those that are drawn: the pointwise supremum of the
+profiles of all of them. A functional event is therefore evaluated wherever it can differ: it is called with parameters
+that have no values yet; when it reads one, it is called again with each value that one can take. What it never reads
+cannot matter, so a continuous learning rate that the event ignores costs nothing.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+import numpy as np
+
+from dphypo.errors import UnboundedEvent
+from dphypo.mechanisms.mechanism import Mechanism, Split
+from dphypo.space import Space
+from dphypo.space.finite import Finite
+from dphypo.space.unit import interior
+
+MOST_EVENTS = 20_000
+
+
+def events(mechanism: Mechanism, space: Space) -> list[Any]:
+    """All events a run may have, one of each: the accountant takes their supremum."""
+    found: dict[str, Any] = {}  # by their text: an event that holds a list cannot be hashed
+    unexplored: list[dict[str, Any]] = [{}]
+    visited = 0
+    while unexplored:
+        known = unexplored.pop()
+        visited += 1
+        if visited > MOST_EVENTS:
+            raise UnboundedEvent(
+                f"It takes more than {MOST_EVENTS} different combinations of the parameters it reads: declare those in "
+                "which it is monotone (monotone=), or state one event that bounds them all."
+            )
+        try:
+            found.update((repr(event), event) for event in _run(mechanism, _Watched(space, known)))
+        except _Reads as read:
+            unexplored.extend({**known, read.name: value} for value in _values(space, read.name, mechanism.monotone))
+    return list(found.values())
+
+
+def _run(mechanism: Mechanism, params: Mapping[str, Any]) -> list[Any]:
+    """The events of one run at given parameters: training, and the score where it has an event of its own."""
+    trains = _at(mechanism.event, params)
+    if mechanism.score_event is None:
+        return trains
+    scores = _at(mechanism.score_event, params)
+    if mechanism.split is Split.DISJOINT:
+        return trains + scores
+    return [_composed(train, score) for train in trains for score in scores]
+
+
+def _at(event: Any, params: Mapping[str, Any]) -> list[Any]:
+    value = event(params) if callable(event) else event
+    return list(value) if isinstance(value, (list, tuple)) else [value]
+
+
+def _composed(train: Any, score: Any) -> Any:
+    """Training and scoring on the same records."""
+    import dp_accounting
+
+    from dphypo.accounting import PureDp
+
+    if isinstance(train, dp_accounting.DpEvent) and isinstance(score, dp_accounting.DpEvent):
+        return dp_accounting.ComposedDpEvent((train, score))
+    if isinstance(train, PureDp) and isinstance(score, PureDp):
+        return PureDp(train.epsilon + score.epsilon)
+    raise TypeError(
+        f"a {type(train).__name__} and a {type(score).__name__} on the same records cannot be composed here: state "
+        "both as dp_accounting events, or one event that covers training and scoring"
+    )
+
+
+class _Reads(BaseException):
+    """The event wants a parameter without a value. Not an Exception: the event's own handlers must not catch it."""
+
+    def __init__(self, name: str) -> None:
+        super().__init__(name)
+        self.name = name
+
+
+class _Watched(Mapping[str, Any]):
+    """Parameters of which some have values; reading another stops the reader."""
+
+    def __init__(self, space: Space, known: Mapping[str, Any]) -> None:
+        self._known = known
+        self._space = space
+        self._parameters = {parameter.name: parameter for parameter in space.parameters}
+
+    def __getitem__(self, name: str) -> Any:
+        if name not in self:
+            raise KeyError(name)
+        if name not in self._known:
+            raise _Reads(name)
+        return self._known[name]
+
+    def __contains__(self, name: object) -> bool:
+        """Whether the parameter exists here: one that depends on another's value makes that one read."""
+        parameter = self._parameters.get(str(name))
+        if parameter is None:
+            return False
+        if parameter.parent is None:
+            return True
+        parent = self._space.parameters[parameter.parent]
+        assert isinstance(parent.dimension, Finite)
+        return parent.name in self and parent.dimension.position(self[parent.name]) in parameter.cases
+
+    def __iter__(self) -> Iterator[str]:
+        return (name for name in self._parameters if name in self)
+
+    def __len__(self) -> int:
+        return sum(1 for _ in self)
+
+
+def _values(space: Space, name: str, monotone: frozenset[str]) -> list[Any]:
+    """Every value of a finite parameter; the two ends of one in which the event is monotone."""
+    (dimension,) = (parameter.dimension for parameter in space.parameters if parameter.name == name)
+    if name in monotone and dimension.ordered:
+        return dimension.values(interior(np.array([0.0, 1.0])))
+    if isinstance(dimension, Finite):
+        return list(dimension.choices)
+    raise UnboundedEvent(
+        f"It reads {name!r}, which is continuous. If the run is always more private, or always less, as {name!r} "
+        f"grows, declare monotone=[{name!r}]: the supremum is then at an end of its range. Otherwise give {name!r} a "
+        "list of values, or state one event that bounds every value."
+    )

@@ -1,0 +1,175 @@
+"""The design of a search in two stages: a few public numbers."""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from dphypo import _validate
+from dphypo.accounting import UnreachableError, account
+from dphypo.laws import NegativeBinomial
+from dphypo.mechanisms import Declared, Mechanism, over_space
+from dphypo.space import Space
+from dphypo.space.around import Spread
+from dphypo.stages.calibrate import calibrate_stages
+from dphypo.stages.prior_around import PriorAround
+from dphypo.stages.stage import Stage
+
+
+@dataclass(frozen=True)
+class Design:
+    """A search in two stages: many cheap runs, then full runs around what they found. All of it is public.
+
+    The defaults are for someone who knows nothing of the task; :func:`dphypo.choose_design` fits them to a budget on a
+    public proxy, at no cost. Choosing a design by what it finds on the private data does cost: it is a search of its
+    own, and nothing here accounts for it.
+
+    Args:
+        fraction: the steps of a run of the first stage, as a fraction of a full run's.
+        compute_share: the share of the expected compute that the first stage gets.
+        split: the share of ε that the first stage may cost by itself. Costs do not add up, they compose: the last stage
+            keeps more than the rest.
+        spread, floor: of the :class:`dphypo.PriorAround` between the stages. The floor is 0.05 here and 0.1 in a
+            PriorAround by itself: there nothing is known of the stage before it and more of the original prior is kept,
+            here the first stage makes many runs, and on the three public tasks that the defaults were chosen on 0.05
+            did better.
+        shape: of the negative binomial law of T in both stages.
+
+    >>> from dphypo import Space
+    >>> from dphypo.planning import Training
+    >>> train = Training(records=20_000, batch_size=2_000, epochs=1)
+    >>> space = Space({"lr": [0.1, 1.0]})
+    >>> first, last = Design().stages(space, train, compute=10, epsilon=2.0, delta=1e-5)
+    >>> first.runs, last.runs
+    (NegativeBinomial(shape=8, mean=50), NegativeBinomial(shape=8, mean=5))
+    >>> first.mechanism.steps, last.mechanism.steps
+    (1, 10)
+    """
+
+    fraction: float = 0.1
+    compute_share: float = 0.5
+    split: float = 0.1
+    spread: Spread = 0.05
+    floor: float = 0.05
+    shape: float = 8.0
+
+    def __post_init__(self) -> None:
+        _validate.within(0.0, 1.0, closed="right", fraction=self.fraction)
+        _validate.within(0.0, 1.0, compute_share=self.compute_share)
+        _validate.within(0.0, 1.0, split=self.split)
+        for spread in self.spread.values() if isinstance(self.spread, Mapping) else (self.spread,):
+            _validate.within(0.0, 1.0, closed="right", spread=spread)
+        PriorAround(floor=self.floor)
+        NegativeBinomial(self.shape, mean=2.0)
+
+    def runs(self, compute: float) -> tuple[NegativeBinomial, NegativeBinomial]:
+        """The laws of T of both stages, whose expected compute is that of ``compute`` full runs."""
+        compute = _validate.positive(compute=compute)
+        first, last = self.compute_share * compute / self.fraction, (1.0 - self.compute_share) * compute
+        if first <= 1:
+            remedy = f"{self.compute_share:g} of it makes {first:.3g} runs of length {self.fraction:g} in the first "
+            raise _validate.fail(
+                "compute", compute, remedy + "stage: give more, a larger compute_share or a smaller fraction"
+            )
+        if last <= 1:
+            remedy = f"the first stage leaves {last:.3g} full runs: give more, or a smaller compute_share"
+            raise _validate.fail("compute", compute, remedy)
+        return NegativeBinomial(self.shape, mean=first), NegativeBinomial(self.shape, mean=last)
+
+    def stages(
+        self,
+        space: Space,
+        mechanism: Mechanism,
+        *,
+        compute: float,
+        epsilon: float,
+        delta: float,
+        cheap: Mechanism | None = None,
+    ) -> list[Stage]:
+        """The two stages for :class:`dphypo.Stages`, with the noise at which both together cost ε at δ, and no more.
+
+        Args:
+            space: the hyperparameters, as they will be given to :class:`dphypo.Stages`.
+            mechanism: a full run; it has a method ``at`` that takes ``noise_multiplier=`` or ``fraction=``, each by
+                itself, and returns a copy with that noise, or with so much of its steps, as
+                :class:`dphypo.integrations.opacus.DPSGD` does.
+            compute: the expected compute of the whole search, in full runs.
+            epsilon, delta: what the whole search may cost.
+            cheap: a run of the first stage, if not ``mechanism.at(fraction=...)``. A score that looks at private
+                records needs it: that one costs as much in a cheap run as in a full one, so it must be noisier too.
+        """
+        laws = self.runs(compute)
+        rule = PriorAround(spread=self.spread, floor=self.floor)
+        rule.check(space)
+        if cheap is None:
+            cheap = cheaper(mechanism, self.fraction)
+            refuse_uncut(mechanism, cheap, self.fraction)
+        first = Stage(cheap, laws[0], prior=rule)
+        share = self.split * _validate.positive(epsilon=epsilon)
+        if (score := score_alone(first, space, delta)) >= share:
+            raise UnreachableError(
+                f"the first stage may cost split · epsilon = {share:.4g}, and its score alone costs {score:.4g}: the "
+                "score looks at private records, with the same noise in many cheap runs. Give the cheap run yourself, "
+                f"with a noisier score, such as cheap=mechanism.at(fraction={self.fraction:g}, score=...); or a larger "
+                "split, or fewer runs"
+            )
+        return calibrate_stages(
+            space, [first, Stage(mechanism, laws[1])], epsilon=epsilon, delta=delta, split=self.split
+        )
+
+
+def cheaper(mechanism: Mechanism, fraction: float) -> Mechanism:
+    """The same training with so much of its steps."""
+    at: Any = getattr(mechanism, "at", None)
+    lacking = [ability for ability in ("fraction", "noise_multiplier") if not _takes(at, ability)]
+    if lacking:
+        raise _validate.fail(
+            "mechanism",
+            mechanism,
+            "both at(fraction=...), a copy with so much of its steps, and at(noise_multiplier=...), a copy with that "
+            f"noise, are needed, and it has no {' and no '.join(f'at({each}=...)' for each in lacking)}. Subclass "
+            "dphypo.mechanisms.Declared and define at, as in the example of dphypo.calibrate_stages; or build each "
+            "dphypo.Stage by hand and use dphypo.calibrate_stages; or give cheap= if at(fraction=...) is all it lacks",
+        )
+    made: Mechanism = at(fraction=fraction)
+    return made
+
+
+def _takes(at: Any, ability: str) -> bool:
+    try:
+        inspect.signature(at).bind(**{ability: 1.0})
+    except (TypeError, ValueError):
+        return False
+    return True
+
+
+def refuse_uncut(full: Mechanism, cheap: Mechanism, fraction: float) -> None:
+    """A run that was to be cheaper and is a full one would spend far more compute than the design says."""
+    steps = getattr(full, "steps", None)
+    same_steps = steps is not None and steps == getattr(cheap, "steps", None)
+    if fraction == 1.0 or not (same_steps or _same_event(full.event, cheap.event)):
+        return
+    what = f"the same {steps} steps" if same_steps else "the same event"
+    raise _validate.fail(
+        "mechanism",
+        full,
+        f"at(fraction={fraction:g}) has {what} as a full run: either at() ignores the fraction, or a run has too few "
+        "steps to be cut. Let at() cut them; or, where a cheaper run does cost the same, give it as cheap=",
+    )
+
+
+def _same_event(one: Any, other: Any) -> bool:
+    import dp_accounting
+
+    return isinstance(one, dp_accounting.DpEvent) and isinstance(other, dp_accounting.DpEvent) and one == other
+
+
+def score_alone(stage: Stage, space: Space, delta: float) -> float:
+    """ε of the stage if training cost nothing; zero where the score looks at public records only."""
+    event = stage.mechanism.score_event
+    if event is None:
+        return 0.0
+    scoring = Declared(stage.mechanism, event, stage.mechanism.relation, monotone=stage.mechanism.monotone)
+    return account(over_space.events(scoring, space), stage.runs, relation=scoring.relation).epsilon(delta)

@@ -1,0 +1,191 @@
+"""A landscape: what full and cheaper runs score all over a space; a public proxy for a search to be designed."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import cached_property
+from importlib.resources import files
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from dphypo import _validate
+from dphypo.planning.expected import Floats
+from dphypo.space.kernels import Normal
+
+_WIDTH = 0.25  # of the weights that neighbouring noise multipliers get, in log σ
+BEYOND = 1.05  # how far outside the trained noise multipliers the fit is trusted
+
+# What comes with the library, and what it is: its files hold numbers alone.
+ABOUT = {
+    "mnist": "accuracy on MNIST of DP-SGD with batches of 256 of 60 000 records and 2 344 steps, over the learning "
+    "rate and the clipping norm",
+    "cifar10": "accuracy on CIFAR-10 of DP-SGD with batches of 256 of 50 000 records and 1 954 steps, over the "
+    "learning rate and the clipping norm",
+    "federated": "minus the test loss on Fashion-MNIST (scores are minus a loss) of federated training with 300 of "
+    "3 000 clients expected a round and 100 rounds, over the server's and the clients' learning rates",
+}
+NAMES = tuple(ABOUT)
+
+
+@dataclass(frozen=True, eq=False, repr=False)
+class Landscape:
+    """Scores of runs of several lengths and noise multipliers on a grid of equal cells. **It must be public.**
+
+    Args:
+        shape: the number of cells along each coordinate of the unit cube in which the prior is uniform.
+        scores: by the fraction of a full run's steps (1 is a full run) and the noise multiplier: the mean score of
+            each cell, the first coordinate varying slowest; larger is better.
+        score_noise: the standard deviation of the noise of one shown score.
+        repetitions: in the same order, how many runs a mean is of; one if left out.
+        limits: the smallest and the largest score that there can be.
+        name: what to call it.
+        about: what was trained and scored, in public words; shown beside what is read from it.
+
+    >>> toy = Landscape((4,), {0.1: {1.0: [0, 1, 2, 1], 2.0: [0, 0, 1, 0]}, 1.0: {1.0: [0, 2, 3, 2]}}, 0.1)
+    >>> toy.mean(0.1, 1.0).round(2).tolist()
+    [0.0, 1.0, 2.0, 1.0]
+    >>> toy.mean(1.0, 3.0) is None  # not known at that noise
+    True
+    """
+
+    shape: tuple[int, ...]
+    scores: Mapping[float, Mapping[float, npt.ArrayLike]]
+    score_noise: float
+    repetitions: Mapping[float, Mapping[float, int]] = field(default_factory=dict)
+    limits: tuple[float, float] = (-math.inf, math.inf)
+    name: str = "a landscape"
+    about: str = ""
+
+    def __post_init__(self) -> None:
+        if not isinstance(self.shape, Sequence):
+            raise _validate.fail("shape", self.shape, "give the number of cells along each axis, such as (16, 20)")
+        shape = tuple(_validate.integer(at_least=1, shape=cells) for cells in self.shape)
+        _validate.positive(score_noise=self.score_noise)
+        if not isinstance(self.about, str):
+            raise _validate.fail("about", self.about, "say in a few public words what was trained and scored")
+        low, high = self.limits
+        if not low < high:
+            raise _validate.fail("limits", self.limits, "give the smallest and the largest score, in this order")
+        if 1.0 not in self.scores:
+            raise _validate.fail("scores", sorted(self.scores), "give the scores of full runs, under the fraction 1.0")
+        read: dict[float, dict[float, Floats]] = {}
+        for fraction, levels in sorted(self.scores.items()):
+            fraction = _validate.within(0.0, 1.0, closed="right", fraction=fraction)
+            if not isinstance(levels, Mapping) or not levels:
+                raise _validate.fail("scores", fraction, "give at least one noise multiplier for every fraction")
+            read[fraction] = {
+                _validate.positive(noise_multiplier=level): _validate.vector(
+                    length=math.prod(shape), **{f"scores[{fraction:g}][{level:g}]": means}
+                )
+                for level, means in sorted(levels.items())
+            }
+        for fraction, levels in self.repetitions.items():
+            for level, count in levels.items():
+                _validate.integer(at_least=1, **{f"repetitions[{fraction:g}][{level:g}]": count})
+        object.__setattr__(self, "shape", shape)
+        object.__setattr__(self, "scores", read)
+
+    @classmethod
+    def load(cls, name: str) -> Landscape:
+        """A landscape that comes with the library, of real trainings of a small convolutional network with DP-SGD.
+
+        "mnist" and "cifar10" are accuracies on public test images after batches of 256 and 10 epochs, over the learning
+        rate (logarithmic) and the clipping norm; "federated" is minus the test loss on Fashion-MNIST after 100 rounds
+        of federated training with user-level privacy, over the server's and the clients' learning rates.
+
+        >>> Landscape.load("mnist")
+        <landscape mnist: 16 x 20 cells, fractions 0.01, 0.03, 0.1, 0.3, 1>
+        >>> Landscape.load("mnist").about
+        'accuracy on MNIST of DP-SGD with batches of 256 of 60 000 records and 2 344 steps, over the learning rate and \
+the clipping norm'
+        """
+        if name not in NAMES:
+            raise _validate.fail("name", name, f"give one of {', '.join(NAMES)}, or make a Landscape of your own")
+        with (files("dphypo.planning") / "landscapes" / f"{name}.npz").open("rb") as file, np.load(file) as content:
+            return cls.from_arrays(name, content, ABOUT[name])
+
+    @classmethod
+    def from_arrays(cls, name: str, content: Mapping[str, npt.NDArray[Any]], about: str = "") -> Landscape:
+        """A landscape from the arrays of its file: rows of (fraction, noise multiplier), scores as whole numbers from
+        0 to 65 535 between the limits."""
+        low, high = (float(limit) for limit in content["limits"])
+        scores: dict[float, dict[float, Floats]] = {}
+        repetitions: dict[float, dict[float, int]] = {}
+        rows = (content[column] for column in ("fractions", "noise_multipliers", "repetitions", "scores"))
+        for fraction, level, count, row in zip(*rows, strict=True):
+            scores.setdefault(float(fraction), {})[float(level)] = low + (high - low) * row / 65535.0
+            repetitions.setdefault(float(fraction), {})[float(level)] = int(count)
+        shape = tuple(int(cells) for cells in content["shape"])
+        return cls(shape, scores, float(content["score_noise"]), repetitions, (low, high), name, about)
+
+    def __len__(self) -> int:
+        """The number of cells."""
+        return math.prod(self.shape)
+
+    @property
+    def fractions(self) -> tuple[float, ...]:
+        """The lengths of run that are known, in fractions of a full one, the full one last."""
+        return tuple(self.scores)
+
+    def mean(self, fraction: float, noise_multiplier: float) -> Floats | None:
+        """The mean score of each cell at any noise multiplier: a local quadratic in log σ through what was trained.
+
+        Trainings are weighted by exp(−(log σ − log σ′)²/2w²) times their number of repetitions, so that levels trained
+        once are no noisier, and their best cell no luckier, than others; w = 0.25, or more where levels are far apart.
+        None for a σ that lies more than 5 % outside the trained ones.
+        """
+        if fraction not in self.scores:
+            known = ", ".join(f"{one:g}" for one in self.fractions)
+            raise _validate.fail("fraction", fraction, f"{self.name} has scores at the fractions {known}")
+        levels, values = self._tables[fraction]
+        if not levels[0] / BEYOND <= _validate.positive(noise_multiplier=noise_multiplier) <= levels[-1] * BEYOND:
+            return None
+        counts = self.repetitions.get(fraction, {})
+        fitted = local_quadratic(levels, values, [counts.get(float(level), 1) for level in levels], noise_multiplier)
+        return np.asarray(np.clip(fitted, *self.limits))
+
+    def priors(self, spread: float, floor: float) -> Floats:
+        """Row i: the prior of :class:`dphypo.PriorAround` if cell i is released, the kernels at the cells' middles."""
+        spread = _validate.within(0.0, 1.0, closed="right", spread=spread)
+        floor = _validate.within(0.0, 1.0, closed="right", floor=floor)
+        near: npt.NDArray[np.floating[Any]] = np.ones((1, 1))
+        for cells in self.shape:
+            near = np.kron(near, _kernels(cells, spread))
+        return np.asarray(floor / len(self) + (1.0 - floor) * near)
+
+    def __repr__(self) -> str:
+        cells = " x ".join(map(str, self.shape))
+        return f"<landscape {self.name}: {cells} cells, fractions {', '.join(f'{one:g}' for one in self.fractions)}>"
+
+    @cached_property
+    def _tables(self) -> dict[float, tuple[Floats, Floats]]:
+        return {
+            fraction: (np.array(list(levels)), np.stack([np.asarray(means) for means in levels.values()]))
+            for fraction, levels in self.scores.items()
+        }
+
+
+def local_quadratic(levels: Floats, values: Floats, counts: Sequence[int], noise_multiplier: float) -> Floats:
+    """The mean of each cell at a noise multiplier, from means (levels, cells), each of ``counts`` trainings: see
+    :meth:`Landscape.mean`.
+
+    >>> levels = np.array([1.0, 2.0, 4.0])
+    >>> local_quadratic(levels, np.log(levels)[:, None] ** 2, [1, 1, 1], 2.0).round(6).tolist()
+    [0.480453]
+    """
+    distance = np.log(levels / noise_multiplier)
+    degree = min(2, len(levels) - 1)
+    width = max(_WIDTH, float(np.sort(abs(distance))[degree]) / 3.0)  # the levels that a quadratic needs must count
+    weight = np.sqrt(np.asarray(counts)) * np.exp(-0.25 * (distance / width) ** 2)
+    design = distance[:, None] ** np.arange(degree + 1) * weight[:, None]
+    return np.asarray(np.linalg.lstsq(design, values * weight[:, None], rcond=None)[0][0])
+
+
+def _kernels(cells: int, spread: float) -> Floats:
+    """Row i: the masses of the cells of one coordinate under the kernel about the middle of cell i."""
+    ends = np.arange(cells + 1) / cells
+    return np.stack([np.diff(Normal(float(centre), spread).cdf(ends)) for centre in (ends[1:] + ends[:-1]) / 2])

@@ -1,0 +1,97 @@
+"""What people see while a study runs: its cost before it starts, then a bar that is erased at the end.
+
+The cost is public. The bar is not: it shows how many runs were made. It is drawn on a terminal only, never to a file,
+a pipe or a notebook, where it would stay, and erased when the process is interrupted or terminated too.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import sys
+from collections.abc import Callable, Iterator, Sequence
+from typing import IO, TYPE_CHECKING, cast
+
+from dphypo.terminal import Terminal, erased_when_terminated
+
+if TYPE_CHECKING:
+    from dphypo.accounting import Certificate
+    from dphypo.laws import Law
+
+_QUANTILES = (0.5, 0.9, 0.99)
+
+
+def cost(certificate: Certificate, law: Law) -> str:
+    """What a study will cost, in privacy and in compute. A function of public values: the same before and after.
+
+    >>> from dphypo.accounting import PureDp, account
+    >>> from dphypo.laws import Geometric
+    >>> law = Geometric(mean=10)
+    >>> print(cost(account(PureDp(0.25), law).certificate(1e-6), law))
+    Privacy: ε = ... at δ = 1e-06 for the whole search (profile bound), whatever happens in it.
+    Compute: 10 runs expected; half of all studies make at most 7, 9 in 10 at most 22, 99 in 100 at most 44.
+    """
+    return f"{_privacy(certificate)}\n{_compute(law)}"
+
+
+def cost_in_stages(certificate: Certificate, laws: Sequence[Law]) -> str:
+    """What all stages will cost, to be said before the first: when a later one begins says how long the others took."""
+    stages = [f"{stage(number, len(laws))} {_compute(law)}" for number, law in enumerate(laws, 1)]
+    return "\n".join([_privacy(certificate), *stages])
+
+
+def stage(number: int, count: int) -> str:
+    return f"Stage {number} of {count}."
+
+
+def _privacy(certificate: Certificate) -> str:
+    if certificate.warning is not None:
+        return f"Privacy: {certificate.warning}. Whoever knows the seed can repeat every draw."
+    return (
+        f"Privacy: ε = {certificate.epsilon:.4g} at δ = {certificate.delta:g} for the whole search "
+        f"({certificate.document['bound']} bound), whatever happens in it."
+    )
+
+
+def _compute(law: Law) -> str:
+    half, most, nearly_all = (law.quantile(q) for q in _QUANTILES)
+    return (
+        f"Compute: {law.mean:.4g} runs expected; half of all studies make at most {half}, 9 in 10 at most {most}, "
+        f"99 in 100 at most {nearly_all}."
+    )
+
+
+def _against(law: Law) -> str:
+    return ", ".join(f"{q:.0%} ≤ {law.quantile(q)}" for q in _QUANTILES)
+
+
+@contextlib.contextmanager
+def bar(law: Law, done: int, *, show: bool, ticking: bool) -> Iterator[Callable[[], object]]:
+    """A bar of time and runs against the public quantiles of T; yields the function that counts one more run.
+
+    ``ticking`` lets the clock run between runs, which takes a thread.
+    """
+    if not (show and sys.stderr.isatty()):
+        yield lambda: None
+        return
+    from rich.console import Console
+    from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn
+
+    terminal = Terminal(sys.stderr)
+    console = Console(file=cast(IO[str], terminal), force_jupyter=False)
+    columns = (
+        TextColumn("searching"),
+        BarColumn(),
+        TextColumn("{task.completed} runs (T: " + _against(law) + ")"),
+        TimeElapsedColumn(),
+    )
+    with (
+        erased_when_terminated(terminal),
+        Progress(*columns, console=console, transient=True, auto_refresh=ticking) as progress,
+    ):
+        task = progress.add_task("", total=max(law.quantile(0.99), 1), completed=done)
+
+        def one_more() -> None:
+            progress.advance(task)
+            progress.refresh()
+
+        yield one_more

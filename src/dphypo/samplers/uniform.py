@@ -1,0 +1,28 @@
+"""Search by the prior alone."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+import numpy as np
+import numpy.typing as npt
+
+if TYPE_CHECKING:
+    from dphypo.samplers.history import History
+    from dphypo.space import Candidates, Grid
+
+
+@dataclass(frozen=True)
+class Uniform:
+    """Draw every run from the prior: Algorithm 1 of the paper, private random search.
+
+    It needs no band: with ``Band(1, 1)`` it costs what Papernot and Steinke's random search costs.
+
+    >>> Uniform()
+    Uniform()
+    """
+
+    def weights(self, candidates: Candidates | Grid, history: History) -> npt.NDArray[np.float64]:
+        """The prior masses themselves, whatever happened before."""
+        return np.asarray(candidates.masses, dtype=np.float64)

@@ -1,0 +1,67 @@
+"""The units in which a surrogate sees scores."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from enum import Enum
+
+import numpy as np
+from scipy.special import ndtri
+
+from dphypo.samplers.history import History
+from dphypo.samplers.kernel import Array
+
+
+class Units(Enum):
+    """In what units the scores enter the softmax exp(β s)."""
+
+    RAW = "the scores' own units, as Algorithm 2 is written"
+    STANDARD = "standard deviations of the scores seen so far"
+    RANKS = "normal quantiles of the scores' ranks: any increasing function of the score gives the same search"
+
+
+@dataclass(frozen=True, repr=False)
+class Values:
+    """Scores as ``centre + deviation · values``, the values with mean 0 and deviation 1 (or all 0 when equal)."""
+
+    values: Array
+    centre: float
+    deviation: float
+
+
+def filled(history: History) -> Array:
+    """The scores, a failed run counted as the worst score seen (0 when every run failed)."""
+    if history.failed.all():
+        return np.zeros(len(history))
+    return np.where(history.failed, history.scores[~history.failed].min(), history.scores)
+
+
+def lowest(history: History) -> Array:
+    """The scores, a failed run below them all: for rules that look at their order alone."""
+    return np.where(history.failed, -np.inf, history.scores)
+
+
+def standardised(scores: Array) -> Values:
+    """Scores less their mean, over their deviation."""
+    # Scores may be as large as floats go (a diverged loss): squares are taken of scaled numbers only.
+    scale = float(np.abs(scores).max(initial=0.0)) or 1.0
+    relative = scores / scale
+    centre, deviation = float(relative.mean()), float(relative.std())
+    if not deviation > 1e-12:
+        return Values(np.zeros(len(scores)), centre * scale, 1.0)
+    return Values((relative - centre) / deviation, centre * scale, deviation * scale)
+
+
+def seen(history: History, units: Units) -> Values:
+    """What a surrogate is fitted to."""
+    if units is Units.RANKS:
+        return standardised(ndtri(_middles(lowest(history))))
+    return standardised(filled(history))
+
+
+def _middles(scores: Array) -> Array:
+    """Of each score, the share of scores below it and half of those equal: a plateau stays one."""
+    order = np.sort(scores)
+    below = np.searchsorted(order, scores, side="left") + np.searchsorted(order, scores, side="right")
+    middles: Array = below / (2 * len(scores))
+    return middles

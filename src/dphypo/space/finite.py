@@ -1,0 +1,98 @@
+"""A parameter with a list of values and a prior mass for each: ordered levels, or categories."""
+
+from __future__ import annotations
+
+from collections.abc import Hashable, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from dphypo import _validate
+from dphypo.space.unit import Array
+from dphypo.space.values import Value, is_number, key, plain
+
+
+@dataclass(frozen=True, eq=False)
+class Finite:
+    """Values with prior masses, kept in the order given.
+
+    The unit interval is cut into one piece per value, as long as its mass: in increasing order of the values where
+    they are ``ordered`` (numbers), else as listed. The feature of a level is the middle of its piece; a category has
+    one column per value.
+    """
+
+    name: str
+    choices: tuple[Value, ...]
+    masses: Array
+    ordered: bool
+
+    @property
+    def size(self) -> int:
+        return len(self.choices)
+
+    @property
+    def width(self) -> int:
+        return 1 if self.ordered else self.size
+
+    @cached_property
+    def _order(self) -> npt.NDArray[np.intp]:
+        """Positions in the list, in the order of the pieces of the unit interval."""
+        listed: list[Any] = list(self.choices)
+        positions = sorted(range(self.size), key=listed.__getitem__) if self.ordered else range(self.size)
+        return np.array(positions, dtype=np.intp)
+
+    @cached_property
+    def _cuts(self) -> Array:
+        return np.cumsum(self.masses[self._order])[:-1]
+
+    @cached_property
+    def pieces(self) -> tuple[Array, Array]:
+        """Where each value's piece begins and ends, in the order of the list."""
+        ends = np.concatenate([[0.0], self._cuts, [1.0]])
+        low, high = np.empty(self.size), np.empty(self.size)
+        low[self._order], high[self._order] = ends[:-1], ends[1:]
+        return low, high
+
+    @cached_property
+    def centres(self) -> Array:
+        """The middle of each value's piece, in the order of the list."""
+        low, high = self.pieces
+        return (low + high) / 2
+
+    @cached_property
+    def _positions(self) -> dict[Hashable, int]:
+        return {self._key(value): position for position, value in enumerate(self.choices)}
+
+    def _key(self, value: Value) -> Hashable:
+        """Levels are compared as numbers, 64.0 being 64; categories by type and value."""
+        return value if self.ordered and is_number(value) else key(value)
+
+    def position(self, value: object) -> int:
+        """Where in the list a value stands."""
+        found = self._positions.get(self._key(plain(self.name, value)))
+        if found is None:
+            shown = ", ".join(map(repr, self.choices[:10])) + (", …" if self.size > 10 else "")
+            raise _validate.fail(self.name, value, f"it is one of {shown}")
+        return found
+
+    def positions(self, unit: Array) -> npt.NDArray[np.intp]:
+        """Where in the list the values at these coordinates stand."""
+        return self._order[np.searchsorted(self._cuts, unit, side="right")]
+
+    def values(self, unit: Array) -> list[Value]:
+        return [self.choices[position] for position in self.positions(unit)]
+
+    def unit(self, values: Sequence[object]) -> Array:
+        return self.centres[np.array([self.position(value) for value in values], dtype=np.intp)]
+
+    def features(self, unit: Array) -> Array:
+        positions = self.positions(unit)
+        if self.ordered:
+            return self.centres[positions, None]
+        return np.asarray(positions[:, None] == np.arange(self.size), dtype=np.float64)
+
+    def coordinates(self, features: Array) -> Array:
+        return features[:, 0] if self.ordered else self.centres[np.argmax(features, axis=1)]

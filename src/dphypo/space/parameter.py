@@ -1,0 +1,78 @@
+"""Reading one entry of a space: a name and what people write for its prior."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from dphypo import _validate
+from dphypo.space import choices as _choices
+from dphypo.space import distribution
+from dphypo.space.dimension import Dimension
+from dphypo.space.finite import Finite
+
+PRIORS = "give a frozen distribution of scipy.stats, a list of choices, or a tuple (choices, probabilities)"
+
+
+@dataclass(frozen=True, eq=False)
+class Parameter:
+    """A named dimension, and when it is active: always, or when its parent takes one of some values."""
+
+    name: str
+    dimension: Dimension
+    description: dict[str, Any]
+    parent: int | None = None  # the parent's place among the parameters of the space
+    cases: tuple[int, ...] = ()  # which of the parent's choices, by their place in its list
+
+    def __repr__(self) -> str:
+        """What was written for it."""
+        if isinstance(self.dimension, Finite) and "distribution" not in self.description:
+            choices = repr(list(self.dimension.choices))
+            probabilities = self.description.get("probabilities")
+            return f"({choices}, {probabilities})" if probabilities else choices
+        arguments = ", ".join(f"{name}={value}" for name, value in self.description["arguments"].items())
+        return f"{self.description['distribution']}({arguments})"
+
+
+def read(name: object, given: Any) -> Parameter:
+    """One parameter from its name and prior."""
+    if not isinstance(name, str) or not name:
+        raise ValueError(f"parameter name {name!r} is not valid: names are non-empty strings")
+    where = f"parameter {name!r}"
+    if isinstance(given, (list, range, np.ndarray)):
+        finite = _choices.finite(where, _listed(where, given))
+        return Parameter(name, finite, _choices.describe(finite))
+    if isinstance(given, tuple):
+        if len(given) != 2 or not all(isinstance(part, (list, range, np.ndarray, tuple)) for part in given):
+            raise _validate.fail(
+                where, given, "a tuple is (choices, probabilities), two lists; write choices as a list"
+            )
+        finite = _choices.finite(where, _listed(where, given[0]), given[1])
+        return Parameter(name, finite, _choices.describe(finite))
+    if hasattr(given, "ppf") and hasattr(given, "dist"):
+        dimension = distribution.dimension(where, given)
+        return Parameter(name, dimension, distribution.describe(given, dimension))
+    if hasattr(given, "ppf"):
+        called = getattr(given, "name", "distribution")
+        raise ValueError(f"{where} has a distribution without its arguments: call it, as in {called}(...)")
+    if hasattr(given, "rvs") or hasattr(given, "icdf"):
+        raise _validate.fail(where, given, f"a prior needs one dimension and a quantile function; {PRIORS}")
+    if isinstance(given, (bool, int, float, str, type(None))):
+        raise _validate.fail(where, given, f"to fix a parameter write a list of one value, [{given!r}]")
+    raise _validate.fail(where, given, PRIORS)
+
+
+def _listed(where: str, given: Any) -> list[Any]:
+    if isinstance(given, np.ndarray) and given.ndim != 1:
+        raise ValueError(f"{where} has choices of shape {given.shape}: give a one-dimensional list")
+    return list(given)
+
+
+def read_all(given: Mapping[str, Any]) -> tuple[Parameter, ...]:
+    """The parameters of a space from the dict people write."""
+    if not isinstance(given, Mapping) or not given:
+        raise _validate.fail("parameters", given, 'give a dict of name to prior, such as {"lr": loguniform(1e-4, 10)}')
+    return tuple(read(name, prior) for name, prior in given.items())

@@ -1,0 +1,212 @@
+"""The search space."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Mapping
+from copy import deepcopy
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from dphypo import _validate
+from dphypo.entropy import Entropy, words
+from dphypo.space import grid as _grid
+from dphypo.space import layout, sobol
+from dphypo.space import unit as _unit
+from dphypo.space.around import Around, Spread, around
+from dphypo.space.candidates import Candidates
+from dphypo.space.conditional import conditional, text
+from dphypo.space.grid import Grid
+from dphypo.space.parameter import Parameter, read_all
+from dphypo.space.unit import Array, read_only
+
+MOST_CANDIDATES = 2**26
+
+
+class Space:
+    """Hyperparameters and their prior π₀, as written for scikit-learn's randomised search.
+
+    Each name has a frozen distribution of ``scipy.stats`` (the prior itself), a list of numbers (ordered levels), a
+    list of anything else (categories), or ``(choices, probabilities)``. A list of one value fixes a parameter.
+
+    Every parameter is mapped through its prior's CDF, so that the prior is uniform on the unit cube (unless it was
+    shaped by :meth:`around`). A continuous
+    parameter takes 2³² equally likely values, the quantiles at (k + ½)/2³²; an integer with prior mass below 2⁻³² is
+    left out.
+
+    >>> from scipy.stats import loguniform, randint
+    >>> from dphypo.entropy import Seeded
+    >>> space = Space({"lr": loguniform(1e-4, 10), "layers": randint(1, 5), "optimizer": ["sgd", "adam"]})
+    >>> space
+    Space({'lr': loguniform(a=0.0001, b=10), 'layers': randint(low=1, high=5), 'optimizer': ['sgd', 'adam']})
+    >>> params = space.sample(Seeded(0))
+    >>> space.decode(space.encode([params])) == [params]
+    True
+    """
+
+    _around: Around | None = None
+
+    def __init__(self, parameters: Mapping[str, Any]) -> None:
+        self._parameters = read_all(parameters)
+
+    @classmethod
+    def from_optuna(cls, distributions: Mapping[str, Any]) -> Space:
+        """The space of a dict of Optuna's distributions, with the priors Optuna's random sampler has.
+
+        >>> from optuna.distributions import CategoricalDistribution, FloatDistribution
+        >>> Space.from_optuna({"lr": FloatDistribution(1e-4, 10, log=True), "act": CategoricalDistribution(["relu"])})
+        Space({'lr': loguniform(a=0.0001, b=10), 'act': ['relu']})
+        """
+        from dphypo.space.from_optuna import priors
+
+        return cls(priors(distributions))
+
+    def when(self, parent: str, values: Any, parameters: Mapping[str, Any]) -> Space:
+        """A larger space: these parameters exist only while ``parent`` has one of ``values`` (one value, or a list).
+
+        Conditions nest: a parameter added here may be a parent in turn.
+
+        >>> from scipy.stats import uniform
+        >>> space = Space({"optimizer": ["sgd", "adam"]}).when("optimizer", "sgd", {"momentum": uniform(0, 0.99)})
+        >>> space.decode(space.encode([{"optimizer": "adam"}, {"optimizer": "sgd", "momentum": 0.0}]))
+        [{'optimizer': 'adam'}, {'optimizer': 'sgd', 'momentum': 1.152...e-10}]
+        """
+        self._refuse_shaped("when")
+        larger = Space.__new__(Space)
+        larger._parameters = conditional(self._parameters, parent, values, parameters)
+        return larger
+
+    def around(self, params: Mapping[str, Any], *, spread: Spread = 0.1, floor: float = 0.1) -> Space:
+        """The same space with its prior shaped around a point: ``floor`` of the prior, the rest a kernel about it.
+
+        The kernel is a product over the parameters, in the coordinates in which the prior is uniform. Of a number it is
+        a normal distribution, cut off at the ends of the unit interval; of a category, it keeps the one given with
+        probability 1 − spread. A parameter that is inactive at the point keeps its prior, and so does one that a dict
+        of spreads does not name.
+
+        Args:
+            params: the point.
+            spread: the kernel's standard deviation in the unit interval, and the share that goes to other categories;
+                one for all, or by name.
+            floor: how much of the prior stays.
+
+        >>> space = Space({"optimizer": ["sgd", "adam", "lion"]}).around({"optimizer": "adam"}, spread=0.2, floor=0.3)
+        >>> space.grid().masses.round(2).tolist()
+        [0.17, 0.66, 0.17]
+        """
+        self._refuse_shaped("around")
+        shaped = Space.__new__(Space)
+        shaped._parameters = self._parameters
+        shaped._around = around(self._parameters, params, spread, floor)
+        return shaped
+
+    def _refuse_shaped(self, method: str) -> None:
+        if self._around is not None:
+            raise ValueError(
+                f"space.{method}() was called on a space whose prior is shaped around a point: call it first"
+            )
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        """The names of all parameters, in the order of the coordinates of the unit cube."""
+        return tuple(parameter.name for parameter in self._parameters)
+
+    @property
+    def parameters(self) -> tuple[Parameter, ...]:
+        """The parameters themselves: the dimension of each, and when it is active."""
+        return self._parameters
+
+    def candidates(self, n: int, entropy: Entropy) -> Candidates:
+        """``n`` Sobol points with a scramble fresh for this call: each single point is a draw from the prior."""
+        n = _validate.integer(at_least=1, n=n)
+        if n > MOST_CANDIDATES:
+            raise _validate.fail("n", n, f"give at most {MOST_CANDIDATES}")
+        return Candidates(self, read_only(self._warp(sobol.points(n, self._coordinates, entropy))))
+
+    def sample(self, entropy: Entropy) -> dict[str, Any]:
+        """One draw from the prior."""
+        return self.from_unit(self._warp(_unit.from_words(words(self._coordinates, entropy))[None]))[0]
+
+    @property
+    def _coordinates(self) -> int:
+        """How many uniform numbers a draw takes."""
+        return len(self._parameters) + (self._around is not None)
+
+    def _warp(self, points: Array) -> Array:
+        return points if self._around is None else self._around.warp(points)
+
+    def grid(self, /, **cells: int) -> Grid:
+        """All cells with their prior masses: one per value, and for a parameter named here so many of equal mass.
+
+        A continuous parameter must be named; a long list of numbers may be.
+        """
+        _grid.check(self._parameters, cells)
+        return _grid.build(self, self._parameters, cells, self._around)
+
+    def encode(self, params: Iterable[Mapping[str, Any]]) -> Array:
+        """One row of features for each dict of parameters, for a surrogate model.
+
+        A number has one column in (0, 1), the prior's CDF at it; a category one column per choice. Inactive
+        parameters have constants.
+        """
+        return self.features(self.to_unit(params))
+
+    def decode(self, features: npt.ArrayLike) -> list[dict[str, Any]]:
+        """The parameters with these features: exactly those encoded, where the space had produced them.
+
+        Any finite features decode: numbers go to the nearest value, categories to the largest column.
+        """
+        return self.from_unit(layout.coordinates(self._parameters, _finite_rows(features=features)))
+
+    def features(self, unit: Array) -> Array:
+        """The features of points of the unit cube."""
+        return layout.features(self._parameters, unit)
+
+    def from_unit(self, unit: npt.ArrayLike) -> list[dict[str, Any]]:
+        """The parameters at points of the unit cube: the prior's quantiles."""
+        points = _finite_rows(unit=unit)
+        if points.shape[1] != len(self._parameters):
+            raise ValueError(f"unit has {points.shape[1]} columns: give {len(self._parameters)}, one per parameter")
+        return layout.params(self._parameters, _unit.interior(points))
+
+    def to_unit(self, params: Iterable[Mapping[str, Any]]) -> Array:
+        """For each dict of parameters the point of the unit cube that stands for it.
+
+        It depends on the parameters alone: a level or category has the middle of its piece of the unit interval, an
+        inactive parameter 0.5.
+        """
+        if isinstance(params, Mapping):
+            raise _validate.fail("params", params, "give a list of dicts")
+        return layout.unit(self._parameters, list(params))
+
+    def to_dict(self) -> dict[str, Any]:
+        """The space in JSON: public, and the same in every process.
+
+        >>> Space({"layers": [1, 2]}).to_dict()
+        {'parameters': [{'name': 'layers', 'choices': [1, 2]}]}
+        """
+        entries = [{"name": parameter.name, **parameter.description} for parameter in self._parameters]
+        shape = {} if self._around is None else {"around": self._around.description}
+        return deepcopy({"parameters": entries, **shape})
+
+    def __eq__(self, other: object) -> bool:
+        return self.to_dict() == other.to_dict() if isinstance(other, Space) else NotImplemented
+
+    def __hash__(self) -> int:
+        return hash(json.dumps(self.to_dict(), sort_keys=True))
+
+    def __repr__(self) -> str:
+        return text(self._parameters) + ("" if self._around is None else str(self._around))
+
+
+def _finite_rows(**named: npt.ArrayLike) -> Array:
+    """A two-dimensional array of finite numbers."""
+    ((name, given),) = named.items()
+    rows = np.asarray(given, dtype=np.float64)
+    if rows.ndim != 2:
+        raise ValueError(f"{name} has shape {rows.shape}: give one row per point")
+    if not np.isfinite(rows).all():
+        raise ValueError(f"{name} has numbers that are not finite: give finite numbers only")
+    return rows

@@ -1,0 +1,298 @@
+"""A chain of searches: each release shapes the next prior by a declared public rule, and the guarantees compose.
+
+A first search with cheap runs (few epochs, more noise, a subsample) releases its winner; that is public now, and the
+prior of the next search may be any function of it. Each stage is a DP-HyPO search with its own guarantee, whatever
+prior it is given, so the whole is their adaptive composition: dominating pairs, convolved.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import logging
+import sys
+from collections.abc import Iterator, Sequence
+from functools import cached_property
+from pathlib import Path
+from typing import Any
+
+from dphypo import _validate, errors
+from dphypo import progress as _progress
+from dphypo.accounting import Certificate, Composition
+from dphypo.entropy import SYSTEM, Entropy
+from dphypo.journal import Journal, Store, open_store
+from dphypo.release import Release
+from dphypo.space import Space
+from dphypo.stages import chain
+from dphypo.stages.calibrate import calibrate_stages as calibrate_stages
+from dphypo.stages.prior_around import PriorAround as PriorAround
+from dphypo.stages.prior_around import Released as Released
+from dphypo.stages.stage import Stage as Stage
+from dphypo.stages.stage import StageTrial as StageTrial
+from dphypo.stages.stage import several
+from dphypo.study import Study
+from dphypo.study.curator import Curator
+
+log = logging.getLogger("dphypo")
+
+
+class Stages:
+    """A private search in stages: one journal, one budget, one model.
+
+    **Guarantee.** All that is released together, the final release and the intermediate ones (``stages.released``), is
+    (ε, δ)-DP with ε = ``stages.guarantee.epsilon(delta)``, under the conditions of :class:`dphypo.Study` for each
+    stage. The rule between two stages is given the release of the earlier one and nothing else. A stage without a
+    result (no run, or all failed) leaves the prior as it was.
+
+    Args:
+        space: the hyperparameters and their original prior. Every stage's event must hold for all of it.
+        stages: two or more :class:`dphypo.Stage`, in order; the last one's winner is the release.
+        delta: the δ of the certificate.
+        journal: a file for SQLite, a ``postgresql://`` URL, an open store, or None to keep it in memory.
+        name: tells searches in one database apart; stage k is the study "name, stage k" there.
+        maximize: whether larger scores are better.
+        entropy: where randomness comes from; with ``Seeded`` there is no guarantee, and the certificate says so.
+
+    >>> import dp_accounting as dp
+    >>> import dphypo
+    >>> from scipy.stats import loguniform
+    >>> def training(noise):
+    ...     @dphypo.mechanism(event=dp.GaussianDpEvent(noise), relation=dp.NeighboringRelation.ADD_OR_REMOVE_ONE)
+    ...     def train(params, *, seed):
+    ...         return {"weight": params["lr"]}, -abs(params["lr"] - 0.1)  # a stand-in for training on private records
+    ...     return train
+    >>> search = Stages(
+    ...     dphypo.Space({"lr": loguniform(1e-3, 1)}),
+    ...     [Stage(training(20.0), dphypo.Geometric(mean=20), prior=PriorAround(spread=0.1)),
+    ...      Stage(training(4.0), dphypo.Geometric(mean=5))],
+    ...     delta=1e-6, journal=None)
+    >>> round(search.guarantee.epsilon(1e-6), 1)
+    1.6
+    >>> release = search.run(progress=False)
+    >>> release.params == {"lr": release.model["weight"]}, list(search.released[0].params)
+    (True, ['lr'])
+    """
+
+    def __init__(
+        self,
+        space: Space,
+        stages: Sequence[Stage],
+        *,
+        delta: float,
+        journal: str | Path | Store | None = "stages.db",
+        name: str = "stages",
+        maximize: bool = True,
+        entropy: Entropy = SYSTEM,
+    ) -> None:
+        stages = several(stages, "dphypo.Study")
+        self._delta = _validate.delta(delta=delta)
+        self._name, self._maximize, self._entropy = name, maximize, entropy
+        self._chain = chain.Chain.of(space, stages)
+        self._last = len(stages) - 1
+        self._shared = isinstance(journal, Store)
+        self._store = open_store(journal)
+        self._studies: dict[int, Study] = {}
+
+    @property
+    def guarantee(self) -> Composition:
+        """The guarantee of all stages together, known before anything runs."""
+        return self._chain.guarantee
+
+    @cached_property
+    def certificate(self) -> Certificate:
+        """The guarantee as a document. It depends on what was declared; the release's own adds what the earlier stages
+        have released."""
+        return self._chain.certify(self._delta, self._entropy, None)
+
+    def run(self, workers: int = 1, progress: bool = True, start_method: str = "spawn", **options: object) -> Release:
+        """Run the stages in order and release the winner of the last. What was interrupted goes on where it was.
+
+        The arguments, and what is refused, are those of :meth:`dphypo.Study.run`. With ``progress`` the cost of all
+        stages is printed before the first. That a later stage begins is said on a terminal only, as the bar is, and
+        not to the logger: with times it would show how long the stage before it took, which is secret. When the last
+        stage has released, the same release is returned and nothing is printed.
+        """
+        errors.refuse_options(options)
+        workers = _validate.integer(at_least=1, workers=workers)
+        try:
+            first = self._under_way()
+            if self._study(first)._search.record().released:
+                return self._study(first)._run(workers, False, start_method)
+            if progress:
+                print(self._cost(), file=sys.stderr)
+            log.info("the search starts, or goes on where it was")
+            for number in range(first, self._last + 1):
+                self._announce(number, progress)
+                release = self._study(number)._run(workers, progress, start_method, stage=True)
+            log.info("the release is made")
+            return release
+        finally:
+            self.close()
+
+    def ask(self) -> StageTrial | None:
+        """The next run to make, of the stage that is under way; None when there is none to give out now.
+
+        Make it with ``trial.mechanism(trial.params, seed=trial.seed)``, or as that mechanism would, and tell the
+        outcome. A trial (:class:`dphypo.stages.StageTrial`) has four fields:
+
+        - ``trial.params``: the hyperparameters to train with, a dict;
+        - ``trial.seed``: the seed to train with;
+        - ``trial.mechanism``: what a run of this stage is;
+        - ``trial.stage``: which stage it is a run of, counted from 1.
+
+        Several may be asked for before the first is told: ask and tell from one thread, and make the runs anywhere.
+        When every run of a stage is told, the next ``ask`` makes that stage's release and begins the next stage: None
+        is the end only when nothing is left to be told. That there is nothing is **secret**, as in
+        :meth:`dphypo.Study.ask`.
+
+        >>> import dp_accounting as dp
+        >>> import dphypo
+        >>> @dphypo.mechanism(event=dp.GaussianDpEvent(9.0), relation=dp.NeighboringRelation.ADD_OR_REMOVE_ONE)
+        ... def train(params, *, seed):
+        ...     return {"width": params["width"]}, float(params["width"])  # a stand-in for training
+        >>> stage = Stage(train, dphypo.Geometric(mean=4))
+        >>> search = Stages(dphypo.Space({"width": [8, 16, 32]}), [stage, stage], delta=1e-6, journal=None)
+        >>> while (trial := search.ask()) is not None:
+        ...     search.tell(trial, trial.mechanism(trial.params, seed=trial.seed))
+        >>> release = search.release()
+        >>> release.model == release.params
+        True
+        """
+        number = self._under_way()
+        if self._study(number)._search.record().released:
+            raise errors.RunsAfterRelease(stages=True)
+        while (trial := self._study(number).ask()) is None:
+            if number == self._last or not self._study(number)._search.record().complete:
+                return None
+            self._study(number)._publish()
+            number += 1
+        return StageTrial(number + 1, self._chain.stages[number].mechanism, trial)
+
+    def tell(self, trial: StageTrial, outcome: Any) -> None:
+        """How a run ended: an ``Outcome``, a ``(model, score)`` pair, or ``Outcome.failed(reason)``.
+
+        Anything else is a TypeError, and nothing is recorded: tell the trial again.
+        """
+        given: object = trial
+        if not isinstance(given, StageTrial) or not 1 <= trial.stage <= self._under_way() + 1:
+            raise ValueError("this trial is not of these stages: tell what stages.ask() returned")
+        self._study(trial.stage - 1).tell(trial.trial, outcome)
+
+    def release(self) -> Release:
+        """The best run of the last stage. Once, when all runs of all stages are told; ``run`` shows it again."""
+        number = self._under_way()
+        record = self._study(number)._search.record()
+        if not record.shredded:  # else the study says so
+            if record.released:
+                raise errors.SecondRelease(stages=True)
+            if number < self._last or not record.complete:
+                raise errors.Unfinished(stages=True)
+        return self._study(number).release()
+
+    @property
+    def released(self) -> tuple[Released, ...]:
+        """What the earlier stages have released so far, in order: public, and covered by the guarantee."""
+        with self._looking():
+            return tuple(self._released(self._last))
+
+    def shred(self) -> None:
+        """Reduce the journals of all stages to their certificates, once the last stage has released.
+
+        Save the release first; its certificate holds what the earlier stages released.
+        """
+        with self._looking():
+            journals = [Journal(self._store, self._called(number), shared=True) for number in range(self._last + 1)]
+            if not journals[-1].record.released:
+                raise errors.NotReleased(stages=True)
+            self._studies.clear()
+            for journal in journals:
+                journal.shred()
+        self.close()
+
+    def curator(self, stage: int) -> Curator:
+        """The trials of a stage, counted from 1, for the curator alone. **Nothing it shows carries a guarantee.**"""
+        number = _validate.integer(at_least=1, stage=stage) - 1
+        if number > len(self._released(self._last)):
+            raise ValueError(f"stage {stage} has not begun: its prior depends on what the stages before it release")
+        return self._study(number).curator()
+
+    def close(self) -> None:
+        """Let other processes use the journal. What ``ask`` gave out and was not told counts as lost."""
+        for study in self._studies.values():
+            study.close()
+        if not self._shared:
+            self._store.rest()
+
+    def __enter__(self) -> Stages:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    def __repr__(self) -> str:
+        parts = (f"{stage.mechanism!r} with {stage.runs!r} in {stage.band!r}" for stage in self._chain.stages)
+        return f"<stages: {', then '.join(parts)}>"
+
+    def __getattr__(self, name: str) -> Any:
+        if name in errors.SECRETS:
+            raise errors.SecretValue(f"(stages.{name})", stages=True)
+        raise AttributeError(f"{type(self).__name__!r} object has no attribute {name!r}")
+
+    def _called(self, number: int) -> str:
+        return f"{self._name}, stage {number + 1}"
+
+    def _announce(self, number: int, progress: bool) -> None:
+        if progress and sys.stderr.isatty():
+            print(_progress.stage(number + 1, self._last + 1), file=sys.stderr)
+
+    def _cost(self) -> str:
+        return _progress.cost_in_stages(self.certificate, [stage.runs for stage in self._chain.stages])
+
+    @contextlib.contextmanager
+    def _looking(self) -> Iterator[None]:
+        """A look at the journal. It is closed afterwards unless it was in use: what ask gave out would be lost."""
+        in_use = any(self._store.holds(self._called(number)) for number in range(self._last + 1))
+        try:
+            yield
+        finally:
+            if not in_use:
+                self.close()
+
+    def _under_way(self) -> int:
+        """The first stage that has not made its release; the last one, if all have."""
+        number = 0
+        while number < self._last and self._study(number)._search.record().released:
+            number += 1
+        return number
+
+    def _study(self, number: int) -> Study:
+        """The study of a stage. All stages before it must have released: its prior is made from that."""
+        if number not in self._studies:
+            stage, released = self._chain.stages[number], self._released(number)
+            study = Study(
+                self._chain.prior(released),
+                *(stage.mechanism, stage.runs, stage.band, stage.sampler, stage.rule),
+                delta=self._delta,
+                journal=self._store,
+                name=self._called(number),
+                maximize=self._maximize,
+                candidates=stage.candidates,
+                grid=stage.grid,
+                entropy=self._entropy.child(f"stage {number + 1}"),
+            )
+            self._chain.refuse_other_events(number, study.guarantee.events)
+            study._search.is_part_of({"stage": number + 1, **self._chain.declaration()})
+            # What is paid for is the whole: each stage is certified as part of it.
+            last = number == self._last
+            study.certificate = self._chain.certify(self._delta, self._entropy, released) if last else self.certificate
+            self._studies[number] = study
+        return self._studies[number]
+
+    def _released(self, before: int) -> list[Released]:
+        """What the stages before a given one have released, as far as they have."""
+        found = []
+        for number, stage in enumerate(self._chain.stages[:before]):
+            one = chain.read(Journal(self._store, self._called(number), shared=True), score=stage.release_score)
+            if one is None:
+                break
+            found.append(one)
+        return found

@@ -1,0 +1,52 @@
+"""The one door to what is secret."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from dphypo.study.search import Search
+
+
+class Curator:
+    """What only the curator may see. **Nothing shown here carries any privacy guarantee.**
+
+    The guarantee covers the release and nothing else. T, the trials, their scores, how many there are and why some
+    failed all depend on the data: looking at them is like looking at the data, and so is whatever is decided, said or
+    published because of them. Use it to find out why a study failed, on the machine that holds the data.
+    """
+
+    def __init__(self, search: Search) -> None:
+        self._search = search
+
+    @property
+    def sampler_error(self) -> Exception | None:
+        """What a search rule last raised, if it failed."""
+        return self._search.sampler_error
+
+    def total(self) -> int | None:
+        """T: how many runs the study makes. None once the journal is shredded."""
+        return self._search.record().total
+
+    def trials(self) -> list[dict[str, Any]]:
+        """Every run in the order in which its λ was drawn: params, seed, score, failure, attempts, done.
+
+        ``failure`` says why a run has no score, with the traceback where there was one.
+        """
+        record = self._search.record()
+        rows = []
+        for trial in record.trials:
+            result = record.results.get(trial.number)
+            rows.append(
+                {
+                    "params": dict(trial.params),
+                    "seed": trial.seed,
+                    "attempts": trial.attempts,
+                    "done": result is not None,
+                    "score": None if result is None else result.score,
+                    "failure": None if result is None else result.failure,
+                }
+            )
+        return rows
+
+    def __repr__(self) -> str:
+        return "<the curator's view of a study: what it shows carries no privacy guarantee>"

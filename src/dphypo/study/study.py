@@ -1,0 +1,228 @@
+"""Framework 1 of the paper, run durably: draw T, make T runs inside the band, release the best and nothing else."""
+
+from __future__ import annotations
+
+import contextlib
+import logging
+import sys
+from collections.abc import Mapping
+from functools import cached_property
+from pathlib import Path
+from typing import Any
+
+from dphypo import _validate, errors
+from dphypo import progress as _progress
+from dphypo.accounting import Certificate, Guarantee, account
+from dphypo.band import Band, Greedy, Rule
+from dphypo.entropy import SYSTEM, Entropy
+from dphypo.executors import workers as _workers
+from dphypo.journal import Journal, Store, Trial, open_store
+from dphypo.laws import Law
+from dphypo.mechanisms import Mechanism, over_space
+from dphypo.mechanisms.attempt import settle, well_formed
+from dphypo.release import Release
+from dphypo.samplers import Sampler
+from dphypo.space import Space
+from dphypo.study import declaration as _declaration
+from dphypo.study import next_params
+from dphypo.study.curator import Curator
+from dphypo.study.publication import publish, published
+from dphypo.study.search import Search
+
+log = logging.getLogger("dphypo")
+
+
+class Study:
+    """A private hyperparameter search: one journal, one T, one release.
+
+    **Guarantee.** The release is (ε, δ)-DP with ε = ``study.guarantee.epsilon(delta)``, for any sampler, provided that
+    the mechanism's event bounds one run for every λ, that given its λ a run depends on no other run, and that nothing
+    but the release leaves the curator's side: not the journal, not how long the search took.
+
+    Args:
+        space: the hyperparameters and their prior.
+        mechanism: what one run is, declared with ``@dphypo.mechanism``.
+        runs: the law of T, the number of runs.
+        band: how far the sampling density may move from the prior; (1, 1) is private random search (Algorithm 1).
+        sampler: the search rule; it only matters inside a band, where a Gaussian process is the default.
+        rule: how the rule's weights are projected into the band.
+        delta: the δ of the certificate.
+        journal: a file for SQLite, a ``postgresql://`` URL, an open store, or None to keep it in memory.
+        name: tells studies in one database apart.
+        maximize: whether larger scores are better.
+        candidates: how many fresh candidates are drawn for every run.
+        grid: into how many cells to cut continuous parameters, ``{"lr": 32}``, to search over one fixed grid instead.
+        entropy: where randomness comes from; with ``Seeded`` there is no guarantee, and the certificate says so.
+
+    >>> import dp_accounting as dp
+    >>> import dphypo
+    >>> from dphypo.laws import Geometric
+    >>> from scipy.stats import loguniform
+    >>> @dphypo.mechanism(event=dp.GaussianDpEvent(4.0), relation=dp.NeighboringRelation.ADD_OR_REMOVE_ONE)
+    ... def train(params, *, seed):
+    ...     return {"weight": params["lr"]}, -abs(params["lr"] - 0.1)  # a stand-in for training on private records
+    >>> space = dphypo.Space({"lr": loguniform(1e-3, 1)})
+    >>> study = dphypo.Study(space, train, Geometric(mean=10), delta=1e-6, journal=None)
+    >>> round(study.guarantee.epsilon(1e-6), 1)
+    1.6
+    >>> release = study.run(progress=False)
+    >>> release.params == {"lr": release.model["weight"]}
+    True
+    """
+
+    def __init__(
+        self,
+        space: Space,
+        mechanism: Mechanism,
+        runs: Law,
+        band: Band = Band(1, 1),  # noqa: B008 - a frozen value
+        sampler: Sampler | None = None,
+        rule: Rule = Greedy(),  # noqa: B008
+        *,
+        delta: float,
+        journal: str | Path | Store | None = "study.db",
+        name: str = "study",
+        maximize: bool = True,
+        candidates: int = 8192,
+        grid: Mapping[str, int] | None = None,
+        entropy: Entropy = SYSTEM,
+    ) -> None:
+        if not isinstance(mechanism, Mechanism):
+            raise _validate.fail("mechanism", mechanism, "declare the function with @dphypo.mechanism(event=..., ...)")
+        if sampler is not None and not isinstance(sampler, Sampler):
+            raise _validate.fail("sampler", sampler, "give an object with weights(candidates, history)")
+        self._space, self._mechanism, self._entropy = space, mechanism, entropy
+        self._delta = _validate.delta(delta=delta)
+        self._sign = 1.0 if maximize else -1.0
+        events = over_space.events(mechanism, space)
+        self.guarantee: Guarantee = account(events, runs, band, relation=mechanism.relation)
+        policy = next_params.make(space, band, sampler, rule, candidates, grid)
+        declaration = _declaration.declare(space, self.guarantee, maximize, entropy)
+        self._journal = Journal(open_store(journal), name, shared=isinstance(journal, Store))
+        self._search = Search(self._journal, declaration, runs, policy, entropy, self._sign)
+
+    @cached_property
+    def certificate(self) -> Certificate:
+        """The guarantee as a document. It depends on public values only: the same before the search and after."""
+        return _declaration.certify(self.guarantee, self._delta, self._space, self._entropy)
+
+    def run(self, workers: int = 1, progress: bool = True, start_method: str = "spawn", **options: object) -> Release:
+        """Framework 1: make T runs and release the best. A study that was interrupted goes on where it was.
+
+        Nothing is released before the last run: an interrupt leaves a study that can be resumed. A study that has been
+        released gives the same release again.
+
+        Args:
+            workers: how many runs to make at a time; 1 makes them in this process. A worker that dies loses its run,
+                which is made again with the same λ, seed and key; at the third death it counts as failed.
+            progress: print the cost before (not if the release was made already), and show a bar on a terminal,
+                erased at the end. How many runs it shows is secret, as is how long they take.
+            start_method: how worker processes start (see ``multiprocessing``). With "spawn" the mechanism must be
+                importable, from the top of a module; "fork" takes any function but not threads.
+        """
+        errors.refuse_options(options)
+        return self._run(workers, progress, start_method)
+
+    def _run(self, workers: int, progress: bool, start_method: str, *, stage: bool = False) -> Release:
+        """``run``. A stage of a longer search says neither its cost nor when it begins and ends: that shows its T."""
+        workers = _validate.integer(at_least=1, workers=workers)
+        search = self._search
+        try:
+            record = search.record()  # T was drawn and committed when the journal began
+            if record.released:
+                return published(self._journal, self._mechanism.saver)
+            if progress and not stage:
+                print(_progress.cost(self.certificate, self.guarantee.runs), file=sys.stderr)
+            search.withdraw()  # what ask gave out and was not told is made here
+            if not stage:
+                log.info("the search starts, or goes on where it was")
+            ticking = workers == 1 or start_method != "fork"
+            with (
+                _workers.hire(self._mechanism, workers, start_method) as pool,
+                _progress.bar(self.guarantee.runs, len(record.results), show=progress, ticking=ticking) as one_more,
+            ):
+                while True:
+                    while pool.idle and (trial := search.next()) is not None:  # λ ~ π^(j), within the band
+                        pool.start(trial)
+                    if not pool.busy:
+                        break  # T runs were made
+                    trial, attempt = pool.wait()  # (x, q) ~ M_λ(D)
+                    if attempt is None:
+                        search.lost(trial)
+                    else:
+                        search.finish(trial, attempt)  # A ← A ∪ {(x, q)}
+                        one_more()
+            return self._publish() if stage else self.release()  # (x, q) from A with the highest q
+        except BaseException:
+            with contextlib.suppress(Exception):  # a journal that cannot be written must not hide what went wrong
+                search.withdraw()
+            raise
+        finally:
+            search.close()
+
+    def ask(self) -> Trial | None:
+        """The next run to make, with its ``params`` and ``seed``; None when there is none to give out.
+
+        That there is none is **secret**, like T: use it to end the loop and for nothing else. A run that an earlier
+        process was given and did not tell is given out again as it was.
+        """
+        return self._search.next()
+
+    def tell(self, trial: Trial, outcome: Any) -> None:
+        """How a run ended: an ``Outcome``, a ``(model, score)`` pair, or ``Outcome.failed(reason)``.
+
+        Anything else is a TypeError, and nothing is recorded: tell the trial again. A score that is a number but not
+        finite is a failed run.
+        """
+        known = self._search.record().trials
+        if trial.number >= len(known) or known[trial.number].seed != trial.seed:
+            raise ValueError("this trial is not of this study: tell what study.ask() returned")
+        told = well_formed(outcome)
+        self._search.finish(trial, settle(lambda: told, self._mechanism.saver))
+
+    def release(self) -> Release:
+        """The best of the T runs, ties broken by the keys drawn with them. Once, and only when all are told."""
+        release = self._publish()
+        log.info("the release is made")
+        return release
+
+    def _publish(self) -> Release:
+        self._search.record()
+        publish(self._journal, self.certificate, self._sign)
+        return published(self._journal, self._mechanism.saver)
+
+    def released(self) -> Release | None:
+        """The release again if there is one: the same values, which cost nothing more. None if there is none yet."""
+        return published(self._journal, self._mechanism.saver) if self._search.record().released else None
+
+    def shred(self) -> None:
+        """Reduce the journal of a released study to its certificate: T, the runs and the model are destroyed.
+
+        Save the release first. On SQLite nothing of them is left in the file; the disk itself, PostgreSQL's log and
+        backups are outside its reach.
+        """
+        if not self._search.record().released:
+            raise errors.NotReleased
+        self._journal.shred()
+
+    def curator(self) -> Curator:
+        """The trials, for the curator alone. **Nothing it shows carries a guarantee.**"""
+        return Curator(self._search)
+
+    def close(self) -> None:
+        """Let other processes use the journal. What ``ask`` gave out and was not told counts as lost."""
+        self._search.close()
+
+    def __enter__(self) -> Study:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    def __repr__(self) -> str:
+        return f"<study: {self._mechanism!r} with {self.guarantee.runs!r} in {self.guarantee.band!r}>"
+
+    def __getattr__(self, name: str) -> Any:
+        if name in errors.SECRETS:
+            raise errors.SecretValue(f"(study.{name})")
+        raise AttributeError(f"{type(self).__name__!r} object has no attribute {name!r}")

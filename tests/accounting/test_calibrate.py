@@ -1,0 +1,87 @@
+"""Calibration never exceeds its target and comes within 1e-3 of it."""
+
+from __future__ import annotations
+
+import dp_accounting
+import pytest
+
+from dphypo.accounting import UnreachableError, account, calibrate, calibrate_band, calibrate_mean
+from dphypo.band import Band
+from dphypo.laws import Geometric, NegativeBinomial, Poisson
+
+DELTA = 1e-5
+
+
+def dp_sgd(noise_multiplier: float) -> dp_accounting.DpEvent:
+    step = dp_accounting.PoissonSampledDpEvent(0.02, dp_accounting.GaussianDpEvent(noise_multiplier))
+    return dp_accounting.SelfComposedDpEvent(step, 300)
+
+
+# The band (0.75, 2) alone costs more than 0.5 here, whatever the noise.
+@pytest.mark.parametrize(
+    ("epsilon", "band"), [(0.5, Band(1, 1)), (5.0, Band(1, 1)), (5.0, Band(0.75, 2)), (20.0, Band(0.75, 2))]
+)
+def test_the_noise_spends_the_budget_and_no_more(epsilon, band):
+    law = NegativeBinomial(8, mean=10)
+    found = calibrate(dp_sgd, law, band, epsilon=epsilon, delta=DELTA)
+    again = account(dp_sgd(found.noise_multiplier), law, band).epsilon(DELTA)
+    assert epsilon - 1e-3 <= again <= epsilon
+    assert found.epsilon == again
+
+
+def test_a_list_of_events_can_be_calibrated_together():
+    found = calibrate(lambda s: [dp_sgd(s), dp_sgd(1.1 * s)], Geometric(mean=5), epsilon=2.0, delta=DELTA)
+    assert 2.0 - 1e-3 <= found.guarantee.epsilon(DELTA) <= 2.0
+
+
+def test_the_widest_band_at_a_budget():
+    law = Geometric(mean=10)
+    event = dp_sgd(1.5)
+    symmetric = calibrate_band(event, law, epsilon=4.0, delta=DELTA)
+    band = symmetric.guarantee.band
+    assert band.c == pytest.approx(1 / band.C)
+    assert 4.0 - 1e-3 <= symmetric.guarantee.epsilon(DELTA) <= 4.0
+    skewed = calibrate_band(event, law, epsilon=4.0, delta=DELTA, p=0.2)
+    assert skewed.guarantee.band.p == pytest.approx(0.2, abs=1e-9)
+    assert skewed.value == pytest.approx(skewed.guarantee.band.C / skewed.guarantee.band.c)
+    assert 4.0 - 1e-3 <= skewed.guarantee.epsilon(DELTA) <= 4.0
+
+
+def test_the_largest_mean_at_a_budget():
+    found = calibrate_mean(dp_sgd(1.5), lambda mean: Geometric(mean=mean), epsilon=2.5, delta=DELTA)
+    assert found.value > 2
+    assert 2.5 - 1e-3 <= found.guarantee.epsilon(DELTA) <= 2.5
+
+
+def test_a_budget_beyond_the_end_of_the_knob_takes_the_end():
+    found = calibrate_mean(dp_sgd(30.0), Poisson, epsilon=50.0, delta=DELTA, smallest=1.0, largest=20.0)
+    assert found.value == 20.0
+
+
+def test_an_unreachable_target_says_what_is_possible_and_which_knob_to_turn():
+    law = Geometric(mean=10)
+    with pytest.raises(UnreachableError, match=r"smallest possible here is .*narrower band"):
+        calibrate(dp_sgd, law, Band(0.5, 2), epsilon=0.5, delta=DELTA)
+    with pytest.raises(UnreachableError, match="add noise"):
+        calibrate_band(dp_sgd(0.8), law, epsilon=0.5, delta=DELTA)
+    with pytest.raises(UnreachableError, match="even a single run"):
+        calibrate_mean(dp_sgd(0.8), lambda mean: Geometric(mean=mean), epsilon=0.5, delta=DELTA)
+
+
+@pytest.mark.parametrize("bad", [{"epsilon": 0.0, "delta": DELTA}, {"epsilon": 1.0, "delta": 0.0}])
+def test_bad_targets_are_named(bad):
+    with pytest.raises(ValueError, match=r"epsilon = 0.0|delta = 0.0"):
+        calibrate(dp_sgd, Geometric(mean=3), **bad)
+
+
+def test_the_range_of_noise_is_kept():
+    for smallest, largest in ((0.05, 0.96), (2.0, 1e3)):
+        found = calibrate(
+            dp_accounting.GaussianDpEvent,
+            Geometric(mean=10),
+            epsilon=7.0,
+            delta=DELTA,
+            smallest=smallest,
+            largest=largest,
+        )
+        assert smallest <= found.noise_multiplier <= largest

@@ -1,0 +1,182 @@
+"""Certificates hold public values only, survive a file, and are verified line by line."""
+
+from __future__ import annotations
+
+import json
+import math
+
+import dp_accounting
+import pytest
+
+import dphypo
+from dphypo.accounting import ApproximateDp, Certificate, PureDp, RdpCurve, account, verify
+from dphypo.accounting.serialize import event_from_dict, event_to_dict
+from dphypo.accounting.statement import statement
+from dphypo.band import Band
+from dphypo.laws import Geometric, Logarithmic, NegativeBinomial, Pmf, Poisson
+
+EVENT = dp_accounting.SelfComposedDpEvent(
+    dp_accounting.PoissonSampledDpEvent(0.02, dp_accounting.GaussianDpEvent(1.5)), 200
+)
+DELTA = 1e-5
+
+
+@pytest.fixture(scope="module")
+def certificate() -> Certificate:
+    return account(EVENT, Geometric(mean=10), Band(0.75, 2)).certificate(DELTA, space={"lr": "loguniform"})
+
+
+@pytest.mark.parametrize(
+    "event",
+    [
+        EVENT,
+        dp_accounting.ComposedDpEvent([dp_accounting.GaussianDpEvent(2.0), dp_accounting.LaplaceDpEvent(3.0)]),
+        dp_accounting.ZCDpEvent(0.3),
+        PureDp(0.5),
+        ApproximateDp(0.5, 1e-6),
+        RdpCurve([2.0, 3.0], [0.1, math.inf]),
+    ],
+    ids=lambda event: type(event).__name__,
+)
+def test_events_survive_json(event):
+    assert event_from_dict(json.loads(json.dumps(event_to_dict(event)))) == event
+
+
+@pytest.mark.parametrize("name", ["os.system", "DpEventNamedTuple", "List", None, "attr"])
+def test_a_certificate_can_name_nothing_but_an_event(name):
+    with pytest.raises(ValueError, match="not an event"):
+        event_from_dict({"type": name})
+
+
+def test_an_event_of_ones_own_class_cannot_be_certified():
+    class Mine(dp_accounting.DpEvent):
+        pass
+
+    with pytest.raises(TypeError, match="certificate"):
+        event_to_dict(Mine())
+
+
+@pytest.mark.parametrize(
+    "law",
+    [
+        Geometric(mean=10),
+        Logarithmic(gamma=0.1),
+        NegativeBinomial(2.5, mean=4),
+        Poisson(3.0),
+        Pmf({0: 0.5, 3: 0.5}),
+        Geometric(mean=10).capped(25),
+    ],
+    ids=repr,
+)
+def test_a_certificate_is_confirmed_for_every_law(law, tmp_path):
+    path = account(EVENT, law).certificate(DELTA).save(tmp_path / "certificate.json")
+    result = dphypo.verify(path)
+    assert result, str(result)
+    assert str(result).startswith("yes")
+
+
+def test_a_certificate_survives_a_file(certificate, tmp_path):
+    path = certificate.save(tmp_path / "c.json")
+    assert Certificate.load(path) == certificate
+    assert [entry.name for entry in tmp_path.iterdir()] == ["c.json"]
+
+
+def test_the_statement_names_who_what_and_how_much(certificate):
+    text = certificate.statement()
+    for words in ("every record", "one record more", "whole search", "One run alone", f"{certificate.epsilon:.4f}"):
+        assert words in text
+    assert certificate.warning is None
+
+
+def test_a_seeded_search_says_that_it_has_no_guarantee():
+    seeded = account(EVENT, Geometric(mean=10)).certificate(DELTA, warning="no guarantee: seeded")
+    assert seeded.statement().startswith("WARNING: no guarantee: seeded")
+    assert seeded.warning == "no guarantee: seeded"
+    assert verify(seeded)
+    assert "carries a warning: no guarantee: seeded" in str(verify(seeded))
+
+
+def tampered(document, path, value):
+    copy = json.loads(json.dumps(document))
+    *parents, last = path
+    target = copy
+    for key in parents:
+        target = target[key]
+    target[last] = value
+    return copy
+
+
+@pytest.mark.parametrize(
+    ("path", "value", "line"),
+    [
+        (("epsilon",), 1.0, "epsilon"),
+        (("bound",), "paper", "bound"),
+        (("bounds", "profile"), 0.1, "bounds.profile"),
+        (("one_run", "pld"), 0.1, "one_run.pld"),
+        (("profile", "delta", 3), 1e-9, r"profile.delta\[3\]"),
+        (("runs", "mean"), 3.0, "runs.mean"),
+        (("events", 0, "count"), 100, "epsilon"),
+        (("band", "C"), 1.5, "epsilon"),
+        (("relation",), "REPLACE_ONE", "epsilon"),
+        (("statement",), "trust me", "statement"),
+        (("T",), 12, "T: is not part of a certificate"),
+        (("events",), [{"type": "NonPrivateDpEvent"}], "cannot be recomputed"),
+    ],
+)
+def test_a_changed_line_is_named(certificate, path, value, line):
+    result = verify(Certificate.from_dict(tampered(certificate.to_dict(), path, value)))
+    assert not result
+    import re
+
+    assert re.search(line, str(result)), str(result)
+
+
+def test_numbers_may_be_rounded_up_and_not_down(certificate):
+    document = certificate.to_dict()
+    higher = {**document, "epsilon": document["epsilon"] * (1 + 5e-5)}
+    assert "epsilon" not in str(verify(Certificate.from_dict({**higher, "statement": statement(higher)})))
+    lower = {**document, "epsilon": document["epsilon"] * (1 - 5e-5)}
+    assert "epsilon: the certificate says" in str(verify(Certificate.from_dict(lower)))
+    small = [d if d > 1e-9 else 0.0 for d in document["profile"]["delta"]]
+    profile = {**document["profile"], "delta": small}
+    assert "profile.delta" in str(verify(Certificate.from_dict({**document, "profile": profile})))
+
+
+def test_a_line_stated_twice_is_refused(certificate, tmp_path):
+    path = certificate.save(tmp_path / "c.json")
+    path.write_text(path.read_text().replace("{", '{"epsilon": 0.1,', 1))
+    with pytest.raises(ValueError, match="'epsilon' is stated twice"):
+        verify(path)
+
+
+def test_a_missing_line_is_named(certificate):
+    document = certificate.to_dict()
+    del document["bound"]
+    assert "bound: is missing" in str(verify(Certificate.from_dict(document)))
+
+
+def test_what_is_not_a_certificate_is_refused(tmp_path):
+    with pytest.raises(FileNotFoundError, match="no certificate"):
+        verify(tmp_path / "none.json")
+    path = tmp_path / "x.json"
+    path.write_text("{]")
+    with pytest.raises(ValueError, match="not JSON"):
+        verify(path)
+    path.write_text('{"format": "other"}')
+    with pytest.raises(ValueError, match="format"):
+        verify(path)
+
+
+def test_a_certificate_that_cannot_be_written_leaves_nothing_behind(certificate, tmp_path):
+    with pytest.raises(OSError, match="nowhere"):
+        certificate.save(tmp_path / "nowhere" / "c.json")
+    target = tmp_path / "folder"
+    target.mkdir()
+    with pytest.raises(OSError, match="folder"):
+        certificate.save(target)
+    assert list(tmp_path.iterdir()) == [target]
+
+
+def test_repr_is_short(certificate):
+    assert repr(certificate).startswith("Certificate(epsilon=")
+    assert len(repr(certificate)) < 80

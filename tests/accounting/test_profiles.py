@@ -1,0 +1,116 @@
+"""Privacy profiles of one run, against closed forms and dp_accounting."""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+import pytest
+from dp_accounting.rdp.rdp_privacy_accountant import compute_delta
+from hypothesis import given
+from hypothesis import strategies as st
+from scipy.special import ndtr
+
+from dphypo.accounting.events import DEFAULT_ORDERS
+from dphypo.accounting.profiles import Discrete, FromRdp, epsilon_for, infimum, randomised_response, supremum
+from dphypo.accounting.solve import smallest
+
+EPSILONS = np.linspace(-6, 6, 49)
+
+
+def direct(profile: Discrete, epsilon: float) -> float:
+    return profile.infinity + math.fsum(profile.masses * np.maximum(0.0, -np.expm1(epsilon - profile.losses)))
+
+
+@given(st.integers(0, 10_000))
+def test_a_discrete_profile_is_its_definition(seed):
+    rng = np.random.default_rng(seed)
+    losses = np.cumsum(rng.exponential(0.3, 30)) - 4.0 if seed % 2 else np.arange(-15, 15) * 0.25
+    masses = rng.dirichlet(np.full(30, 0.2)) * (1 - 1e-3)
+    profile = Discrete(losses, masses, 1e-3)
+    expected = np.array([direct(profile, e) for e in EPSILONS])
+    found = profile.delta(EPSILONS)
+    assert (found >= expected - 1e-15).all()
+    np.testing.assert_allclose(found, np.minimum(expected, 1.0), rtol=1e-8, atol=1e-9)
+
+
+def test_missing_mass_counts_as_infinite_loss():
+    profile = Discrete(np.array([0.0]), np.array([0.75]), 0.05)
+    assert profile.infinity == pytest.approx(0.25)
+    assert float(profile.delta(50.0)) == pytest.approx(0.25)
+
+
+def test_losses_too_large_for_a_float_exponential_are_no_problem():
+    profile = Discrete(np.array([-900.0, 900.0]), np.array([0.25, 0.75]), 0.0)
+    np.testing.assert_allclose(profile.delta([-1000.0, 0.0, 899.0, 900.0]), [1.0, 0.75, 0.75 * (1 - math.exp(-1)), 0.0])
+
+
+def test_randomised_response_is_the_profile_of_pure_dp():
+    profile = randomised_response(1.5)
+    expected = np.maximum(0.0, (math.exp(1.5) - np.exp(EPSILONS)) / (1 + math.exp(1.5)))
+    inside = np.abs(EPSILONS) <= 1.5
+    np.testing.assert_allclose(profile.delta(EPSILONS)[inside], expected[inside], atol=1e-9)
+    np.testing.assert_allclose(profile.delta([-2.0, 2.0]), [1 - math.exp(-2), 0.0], atol=1e-9)
+    assert float(randomised_response(0.0).delta(0.0)) == pytest.approx(0.0, abs=1e-9)
+
+
+def test_negative_epsilon_goes_through_the_exchanged_pair():
+    """δ(−ε) = 1 − e^(−ε) + e^(−ε) δ^rev(ε), for a pair that is its own reverse."""
+    profile = randomised_response(1.0, 0.0)
+    eps = np.linspace(0, 3, 13)
+    np.testing.assert_allclose(profile.delta(-eps), 1 - np.exp(-eps) + np.exp(-eps) * profile.delta(eps), atol=1e-9)
+
+
+def test_an_rdp_curve_gives_dp_accountings_delta():
+    orders = np.array(DEFAULT_ORDERS)
+    rdp = 0.02 * orders
+    profile = FromRdp(orders, rdp)
+    for epsilon in (0.1, 0.5, 1.0, 2.0):
+        expected, _ = compute_delta(orders, rdp, epsilon)
+        assert float(profile.delta(epsilon)) == pytest.approx(expected, rel=1e-9)
+
+
+def test_an_rdp_profile_lies_above_the_gaussian_it_comes_from():
+    """RDP αρ with ρ = 1/2σ² is a Gaussian's: its exact profile is known, also for negative ε."""
+    sigma = 1.3
+    profile = FromRdp(np.array(DEFAULT_ORDERS), np.array(DEFAULT_ORDERS) / (2 * sigma**2))
+    exact = ndtr(1 / (2 * sigma) - EPSILONS * sigma) - np.exp(EPSILONS) * ndtr(-1 / (2 * sigma) - EPSILONS * sigma)
+    assert (profile.delta(EPSILONS) >= exact).all()
+    assert (profile.delta(EPSILONS) <= 1.0).all()
+
+
+def test_supremum_and_infimum_are_pointwise():
+    a, b = randomised_response(1.0), randomised_response(0.3, 0.01)
+    both = np.stack([a.delta(EPSILONS), b.delta(EPSILONS)])
+    np.testing.assert_array_equal(supremum((a, b)).delta(EPSILONS), both.max(axis=0))
+    np.testing.assert_array_equal(infimum((a, b)).delta(EPSILONS), both.min(axis=0))
+    assert supremum((a, b)).top == infimum((a, b)).top == 1.0
+    assert supremum((a, b)).bottom == infimum((a, b)).bottom == -1.0
+
+
+def test_epsilon_for_rounds_up_and_knows_when_there_is_none():
+    profile = randomised_response(1.0, 1e-3)
+    assert epsilon_for(profile, 1e-4) == math.inf
+    assert epsilon_for(profile, 1.0 - 1e-9) == 0.0
+    found = epsilon_for(profile, 0.01)
+    assert float(profile.delta(found)) <= 0.01 < float(profile.delta(found - 3e-6))
+    assert epsilon_for(randomised_response(1.0), 0.0) == pytest.approx(1.0, abs=3e-6)
+
+
+def test_the_search_steps_up_until_the_bound_holds():
+    """A function that jumps: the answer is at or above the jump, never below it."""
+    assert 2.0 <= smallest(lambda e: 1.0 if e < 2.0 else 1e-9, 1e-5, top=10.0) <= 2.0 + 1e-5
+
+
+def test_the_smallest_delta_of_all_is_searched_too():
+    assert epsilon_for(randomised_response(1.0), math.ulp(0.0)) == pytest.approx(1.0, abs=3e-6)
+
+
+def test_many_bins_are_summed_to_the_safe_side():
+    """The allowance for rounding grows with the number of terms, and is next to nothing for few."""
+    masses = np.full(300_000, 1 / 300_000)
+    profile = Discrete(np.arange(300_000) * 1e-5, masses, 0.0)
+    for epsilon in (0.0, 1.0, 2.9999):
+        assert 0 <= float(profile.delta(epsilon)) - direct(profile, epsilon) <= 1e-9
+    few = Discrete(np.array([-1.0, 0.0]), np.array([0.5, 0.5]), 0.0)
+    assert 0 <= float(few.delta(-1.5)) - direct(few, -1.5) <= 1e-14

@@ -1,0 +1,167 @@
+"""Each rule against its optimality conditions, against a conic solver, and against closed forms."""
+
+from __future__ import annotations
+
+import math
+import warnings
+
+import cvxpy as cp
+import numpy as np
+import pytest
+from support.band_reference import BANDS, RULES, assert_in_band, objective, priors, solve, zoo
+
+from dphypo.band import KL, L2, Band, Greedy, Mixed
+from dphypo.band import problem as _problem
+
+SIZES = [1, 2, 3, 24]
+
+
+def cases(sizes=SIZES, bands=BANDS):
+    """Every combination of band, prior, base measure and weights."""
+    for c, C in bands:
+        for size in sizes:
+            for named, prior in priors(size).items():
+                p = np.full(size, 1 / size) if prior is None else prior
+                for base in (None, np.ones(size), np.random.default_rng(1).random(size) + 0.01):
+                    for weighed, weights in zoo(size).items():
+                        yield f"({c}, {C}), {size} cells, {named}, {weighed}", c, C, weights, prior, p, base
+
+
+def target_of(weights):
+    target = weights / weights.max()
+    return target / target.sum()
+
+
+@pytest.mark.parametrize("rule", RULES, ids=repr)
+def test_optimality_conditions_hold(rule):
+    # With g the derivative of the objective, some λ lies above g on every cell that could give up mass and below g on
+    # every cell that could take some, up to what a relative error of 1e-9 in the masses does to g.
+    for case, c, C, weights, prior, p, base in cases():
+        masses = Band(c, C).project(weights, prior, rule, base)
+        assert_in_band(masses, c, C, prior)
+        large = p >= 2.0**-100  # the others keep their prior mass and count for nothing
+        target, f, q = target_of(weights)[large], masses[large], p[large]
+        measure = q if base is None else base[large]
+        nu = rule.nu if isinstance(rule, Mixed) else 0.0
+        norm = math.sqrt(np.sum((f - target) ** 2 / measure)) if isinstance(rule, Mixed) else 1.0
+        if norm < 1e-9:
+            continue  # the target lies in the band
+        if isinstance(rule, Greedy):
+            scores = weights[large] / weights.max() / (1.0 if base is None else measure)
+            gradient, slack = -scores, 1e-12 * scores  # cells may tie but for rounding
+        elif isinstance(rule, KL):
+            gradient, slack = -target / f, 1e-9 * target / f + 1e-100  # what is less counts as a trace
+        else:
+            gradient = (f - target) / (norm * measure) - nu * target / f
+            slack = 1e-9 * (np.maximum(f, target) / (norm * measure) + nu * target / f)
+        could_give, could_take = f > c * q * (1 + 1e-9), f < C * q * (1 - 1e-9)
+        if could_give.any() and could_take.any():
+            assert (gradient - slack)[could_give].max() <= (gradient + slack)[could_take].min(), case
+
+
+@pytest.mark.parametrize("rule", RULES, ids=repr)
+def test_no_worse_than_a_conic_solver(rule):
+    solved = tried = 0
+    every = list(cases(sizes=[3, 20], bands=BANDS[:3]))
+    for case, c, C, weights, prior, p, base in every[RULES.index(rule) :: 7]:
+        if p.min() < 1e-30 or np.ptp(weights) > 1e200 or weights.max() < 1e-200:
+            continue  # beyond the solver
+        tried += 1
+        target = target_of(weights)
+        masses = Band(c, C).project(weights, prior, rule, base)
+        try:
+            with warnings.catch_warnings():
+                warnings.simplefilter("ignore")  # the solver's own doubts; the status says the same
+                theirs = solve(rule, target, c, C, p, base)
+        except cp.error.SolverError:
+            continue
+        if theirs is None:
+            continue
+        solved += 1
+        size = max(1.0, getattr(rule, "nu", 0.0))
+        ours, other = (objective(rule, target, f, p, base) for f in (masses, theirs))
+        assert ours <= other + 1e-7 * size, case
+        if isinstance(rule, (L2, Mixed)) and size == 1.0:  # the others may have many minimisers, or nearly so
+            np.testing.assert_allclose(masses, theirs, atol=1e-4, err_msg=case)
+    assert solved >= 0.6 * tried
+
+
+def test_kl_is_also_the_nearest_in_the_other_direction():
+    rng = np.random.default_rng(2)
+    for _ in range(10):
+        target, prior = rng.dirichlet(np.ones(12)), rng.dirichlet(np.ones(12))
+        ratios = cp.Variable(12)
+        divergence = cp.sum(cp.rel_entr(cp.multiply(prior, ratios), target))
+        problem = cp.Problem(cp.Minimize(divergence), [ratios >= 0.5, ratios <= 3, prior @ ratios == 1])
+        problem.solve(solver=cp.CLARABEL)
+        np.testing.assert_allclose(Band(0.5, 3).project(target, prior, KL()), prior * ratios.value, atol=1e-5)
+
+
+def test_mixed_without_penalty_is_l2_and_with_a_large_one_kl():
+    band = Band(0.5, 3)
+    rng = np.random.default_rng(3)
+    weights, prior = rng.random(200) ** 4, rng.dirichlet(np.ones(200))
+    for base in (None, np.ones(200)):
+        np.testing.assert_allclose(
+            band.project(weights, prior, Mixed(0.0), base), band.project(weights, prior, L2(), base), rtol=1e-12
+        )
+        np.testing.assert_allclose(
+            band.project(weights, prior, Mixed(1e9), base), band.project(weights, prior, KL()), rtol=1e-6
+        )
+
+
+def test_the_base_measure_matters_to_all_but_kl_and_its_scale_to_mixed_only():
+    band = Band(0.5, 3)
+    rng = np.random.default_rng(4)
+    weights, prior, base = rng.random(50), rng.dirichlet(np.ones(50)), rng.random(50) + 0.1
+    for rule in RULES:
+        plain, based = band.project(weights, prior, rule), band.project(weights, prior, rule, base)
+        assert np.allclose(plain, based, rtol=1e-9) == isinstance(rule, KL)
+        default = np.ones(50) if isinstance(rule, Greedy) else prior
+        np.testing.assert_allclose(band.project(weights, prior, rule, default), plain, rtol=1e-9)
+        if getattr(rule, "nu", 0.0) == 0.0:
+            np.testing.assert_allclose(band.project(weights, prior, rule, 100.0 * base), based, rtol=1e-9)
+    # ‖·‖₂ falls by 10 when the base measure grows by 100, as if ν had grown by 10.
+    np.testing.assert_allclose(
+        band.project(weights, prior, Mixed(0.1), 100.0 * base),
+        band.project(weights, prior, Mixed(1.0), base),
+        rtol=1e-9,
+    )
+
+
+def test_greedy_closed_forms():
+    band = Band(0.5, 2)  # a third of the prior mass can be at C
+    np.testing.assert_allclose(band.project([1, 2, 3], rule=Greedy()), [1 / 6, 1 / 6, 2 / 3], rtol=1e-9)
+    np.testing.assert_allclose(band.project([5, 5, 5], rule=Greedy()), [1 / 3, 1 / 3, 1 / 3], rtol=1e-9)
+    # 0.2 at C, then 0.1333 of the 0.6 that tie: what is left goes to both in proportion to their prior masses.
+    masses = band.project([3, 9, 3, 1], prior=[0.2, 0.2, 0.4, 0.2], rule=Greedy())
+    np.testing.assert_allclose(masses, [0.5 / 3, 0.4, 1.0 / 3, 0.1], rtol=1e-9)
+
+
+def test_greedy_ranks_masses_by_density_when_it_knows_the_base_measure():
+    band, prior = Band(0.5, 2), np.array([0.1, 0.2, 0.3, 0.4])
+    np.testing.assert_allclose(band.project(prior, prior, Greedy(), prior), prior, rtol=1e-9)
+    masses = band.project(prior * np.array([4, 3, 2, 1]), prior, Greedy(), prior)
+    np.testing.assert_allclose(masses, [0.2, 0.4, 0.2, 0.2], rtol=1e-9)
+
+
+def test_kl_shares_what_is_left_among_cells_without_weight():
+    masses = Band(0.5, 2).project([1, 0, 0], prior=[0.25, 0.5, 0.25], rule=KL())
+    np.testing.assert_allclose(masses, [0.5, 1 / 3, 1 / 6], rtol=1e-9)
+
+
+def test_mixed_in_parts_is_mixed_at_once(monkeypatch):
+    rng = np.random.default_rng(6)
+    weights, prior, base = rng.random(95) ** 3, rng.dirichlet(np.ones(95)), rng.random(95) + 0.1
+    for given in ((None, None), (prior, base)):
+        at_once = Band(0.5, 3).project(weights, given[0], Mixed(0.3), given[1])
+        with monkeypatch.context() as patch:
+            patch.setattr(_problem, "PART", 10)
+            in_parts = Band(0.5, 3).project(weights, given[0], Mixed(0.3), given[1])
+        np.testing.assert_allclose(in_parts, at_once, rtol=1e-12)
+
+
+@pytest.mark.parametrize("nu", [-1.0, math.nan, math.inf])
+def test_mixed_refuses_a_penalty_that_is_not_one(nu):
+    with pytest.raises(ValueError, match="nu = "):
+        Mixed(nu)

@@ -1,0 +1,218 @@
+"""The command line, as people type it."""
+
+from __future__ import annotations
+
+import json
+import re
+import subprocess
+import sys
+
+import pytest
+from typer.testing import CliRunner
+
+from dphypo.cli.app import app
+from dphypo.cli.options import Proxy
+from dphypo.planning.landscape import NAMES
+
+RUN = ["--event", "dp-sgd", "--noise-multiplier", "0.71", "--sampling-rate", "256/60000", "--steps", "2344"]
+SEARCH = ["--runs", "geometric", "--mean", "100", "--band", "0.75", "2", "--delta", "1e-5"]
+run = CliRunner()
+
+
+def invoke(*arguments: str):
+    return run.invoke(app, list(arguments))
+
+
+def test_account_prints_json_with_the_promised_keys():
+    result = invoke("account", *RUN, *SEARCH, "--json")
+    assert result.exit_code == 0, result.output
+    found = json.loads(result.stdout)
+    assert set(found) == {"epsilon", "delta", "bound", "bounds", "one_run", "runs"}
+    assert found["epsilon"] == pytest.approx(6.94, abs=0.02)
+    assert found["bound"] == "profile"
+    assert found["bounds"]["paper"] == pytest.approx(11.151, abs=1e-3)
+    assert set(found["one_run"]) == {"rdp", "pld"}
+    assert found["runs"]["mean"] == pytest.approx(100)
+    assert found["runs"]["quantiles"]["0.5"] == 69
+
+
+def test_account_prints_a_table_for_people():
+    result = invoke("account", *RUN, *SEARCH, "--cap", "300")
+    assert result.exit_code == 0
+    assert "by the profile bound" in result.stdout
+    assert "does not cover the search" in result.stdout
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        ["--event", "gaussian", "--noise-multiplier", "5", "--runs", "poisson", "--mean", "5"],
+        ["--event", "laplace", "--noise-multiplier", "5", "--runs", "logarithmic", "--gamma", "0.1"],
+        ["--event", "zcdp", "--rho", "0.01", "--runs", "negative-binomial", "--shape", "3", "--mean", "5"],
+        ["--event", "pure", "--run-epsilon", "0.5", "--runs", "geometric", "--mean", "5"],
+    ],
+)
+def test_every_kind_of_event_and_law(arguments):
+    result = invoke("account", *arguments, "--json")
+    assert result.exit_code == 0, result.output
+    assert json.loads(result.stdout)["epsilon"] > 0
+
+
+def test_an_rdp_curve_from_a_file(tmp_path):
+    path = tmp_path / "curve.json"
+    path.write_text(
+        json.dumps({"orders": [2, 4, 8, 16, 32, 64, 128], "epsilons": [a / 100 for a in (2, 4, 8, 16, 32, 64, 128)]})
+    )
+    result = invoke("account", "--event", "rdp-file", "--rdp-file", str(path), "--mean", "10", "--json")
+    assert result.exit_code == 0, result.output
+    path.write_text("[]")
+    result = invoke("account", "--event", "rdp-file", "--rdp-file", str(path), "--mean", "10")
+    assert result.exit_code == 2
+    assert "not an RDP curve" in result.output
+    result = invoke("account", "--event", "rdp-file", "--rdp-file", str(tmp_path / "none"), "--mean", "10")
+    assert "cannot be read" in result.output
+
+
+def test_calibrate_prints_the_noise_and_what_the_paper_would_charge():
+    search = ["--sampling-rate", "0.02", "--steps", "100", "--mean", "10", "--epsilon", "3"]
+    result = invoke("calibrate", *search, "--json")
+    assert result.exit_code == 0, result.output
+    found = json.loads(result.stdout)
+    assert 3 - 1e-3 <= found["epsilon"] <= 3
+    assert found["bounds"]["paper"] > 3
+    table = invoke("calibrate", *search)
+    assert "noise multiplier" in table.stdout
+
+
+def test_a_certificate_is_written_and_verified(tmp_path):
+    path = tmp_path / "certificate.json"
+    arguments = ["--event", "gaussian", "--noise-multiplier", "5", "--mean", "5", "--certificate", str(path)]
+    assert invoke("account", *arguments).exit_code == 0
+    good = invoke("verify", str(path))
+    assert good.exit_code == 0
+    assert good.stdout.startswith("yes")
+    document = json.loads(path.read_text())
+    path.write_text(json.dumps({**document, "epsilon": 0.1}))
+    bad = invoke("verify", str(path))
+    assert bad.exit_code == 1
+    assert "epsilon" in bad.stdout
+
+
+@pytest.mark.parametrize(
+    ("arguments", "words"),
+    [
+        (["account", "--noise-multiplier", "1", "--sampling-rate", "1/0", "--mean", "5"], "ratio"),
+        (["account", "--noise-multiplier", "1", "--mean", "5"], "--sampling-rate"),
+        (["account", "--sampling-rate", "0.1", "--mean", "5"], "--noise-multiplier"),
+        (["account", *RUN], "--mean"),
+        (["account", *RUN, "--mean", "5", "--gamma", "0.1"], "one of"),
+        (["account", *RUN, "--runs", "poisson", "--gamma", "0.1"], "Poisson"),
+        (["account", *RUN, "--runs", "negative-binomial", "--mean", "5"], "--shape"),
+        (["calibrate", "--event", "pure", "--mean", "5", "--epsilon", "1"], "noise multiplier"),
+        (["calibrate", "--mean", "5", "--epsilon", "1"], "--sampling-rate"),
+        (["account", *RUN, "--runs", "geometric", "--shape", "8", "--mean", "5"], "--shape does not apply"),
+        (["account", *RUN, "--rho", "1", "--mean", "5"], "--rho does not apply"),
+        (
+            ["account", "--event", "pure", "--run-epsilon", "0.1", "--steps", "9", "--mean", "5"],
+            "--steps does not apply",
+        ),
+        (
+            ["account", "--event", "gaussian", "--noise-multiplier", "1", "--sampling-rate", "0.1"],
+            "--sampling-rate does",
+        ),
+        (
+            ["calibrate", "--event", "laplace", "--sampling-rate", "0.1", "--mean", "5", "--epsilon", "1"],
+            "does not apply",
+        ),
+    ],
+)
+def test_what_is_missing_or_out_of_place_is_named(arguments, words):
+    result = invoke(*arguments)
+    assert result.exit_code == 2
+    assert words in result.output
+
+
+@pytest.mark.parametrize(
+    ("arguments", "words"),
+    [
+        (["account", *RUN, "--mean", "0.5"], "mean"),
+        (["account", *RUN, "--gamma", "1.5"], "gamma"),
+        (["account", *RUN, "--mean", "5", "--delta", "2"], "delta"),
+        (["account", *RUN, "--mean", "5", "--band", "0.5", "1"], "forces"),
+        (["verify", "none.json"], "no certificate"),
+    ],
+)
+def test_bad_values_end_with_one_clear_line(arguments, words):
+    done = subprocess.run([sys.executable, "-m", "dphypo", *arguments], capture_output=True, text=True, check=False)
+    assert done.returncode == 2
+    assert done.stderr.startswith("dphypo: ")
+    assert words in done.stderr.lower() or words in done.stderr
+    assert "Traceback" not in done.stderr
+
+
+def test_help_names_the_commands():
+    result = invoke("--help")
+    assert result.exit_code == 0
+    for command in ("account", "calibrate", "verify"):
+        assert command in result.stdout
+
+
+def test_json_has_no_infinity_that_json_does_not_have():
+    result = invoke(
+        "account", "--event", "gaussian", "--noise-multiplier", "5", "--mean", "5", "--delta", "1e-40", "--json"
+    )
+    assert result.exit_code == 0, result.output
+
+    def refuse(constant: str) -> None:
+        raise AssertionError(constant)
+
+    found = json.loads(result.stdout, parse_constant=refuse)
+    assert "inf" in found["bounds"].values()
+
+
+DESIGN = ["--records", "20000", "--batch-size", "200", "--epochs", "1", "--epsilon", "4", "--compute", "1.3"]
+
+
+def test_design_says_whether_stages_pay():
+    result = invoke("design", *DESIGN, "--proxy", "CIFAR10", "--json")  # so little compute leaves few designs
+    assert result.exit_code == 0, result.output
+    found = json.loads(result.stdout)
+    assert {"proxy", "about", "compute", "epsilon", "delta", "pays", "margin", "stages", "uniform"} < set(found)
+    assert found["proxy"] == "cifar10"
+    design = found["stages"]["design"]
+    assert design["fraction"] < 1
+    assert found["stages"]["mean_runs"][0] == pytest.approx(design["compute_share"] * 1.3 / design["fraction"])
+    assert found["uniform"]["design"] is None
+    assert len(found["table"]) == 10 < found["judged"]
+    assert "\n  " in result.stdout
+
+
+@pytest.mark.parametrize(
+    ("arguments", "words"),
+    [
+        (["--compute", "10000"], r"--compute 10000 makes \d+ or more runs.*give less$"),
+        (["--batch-size", "30000"], "--batch-size 30000 is not valid: it must be at most the 20000 records"),
+        (["--compute", "-1"], "--compute -1.0 is not valid"),
+        (["--epsilon", "1000"], "--epsilon 1000 is too large for the proxy mnist.*less noise$"),
+    ],
+)
+def test_design_refuses_in_options_what_no_design_can_be_had_for(arguments, words):
+    result = invoke("design", *DESIGN, *arguments)
+    assert result.exit_code != 0
+    assert re.search(words, str(result.exception))
+
+
+def test_design_refuses_options_that_say_nothing():
+    result = invoke("design", *DESIGN, "--proxy", "imagenet")
+    assert result.exit_code == 2
+    assert all(name in result.output for name in ("--proxy", *NAMES))
+    result = invoke("design", *DESIGN, "--all")
+    assert result.exit_code == 2
+    assert "--all applies to --json alone" in result.output
+
+
+def test_design_offers_the_proxies_there_are_and_says_what_they_are():
+    assert tuple(Proxy) == NAMES
+    words = " ".join(invoke("design", "--help").stdout.split())
+    for fact in ("fraction and noise multiplier alone", "256 of 60 000", "1 954", "3 000 clients", "cost nothing"):
+        assert fact in words

@@ -1,0 +1,233 @@
+"""Models that mix records are refused, and a mode is used only where it gives the right gradients."""
+
+from __future__ import annotations
+
+import copy
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from opacus.layers import DPLSTM
+from opacus.validators import ModuleValidator
+from torch import nn
+from torch.nn import functional
+
+from dphypo.integrations.opacus import DPSGD, GradSampleMode, UnfitModelError, check, clipping, seeds
+from dphypo.integrations.opacus.loss import per_record
+
+CPU = torch.device("cpu")
+CLASSES = (torch.empty(1, 8), torch.empty(1, dtype=torch.long))
+TOKENS = (torch.empty(1, 10, dtype=torch.long), torch.empty(1, dtype=torch.long))
+
+
+class Layers(nn.Module):
+    """A model whose forward pass is a function of its layers."""
+
+    def __init__(self, forward: Any, **layers: nn.Module) -> None:
+        super().__init__()
+        self.layers = nn.ModuleDict(layers)
+        self.function = forward
+
+    def forward(self, inputs: torch.Tensor) -> torch.Tensor:
+        return self.function(self.layers, inputs, self.training)  # type: ignore[no-any-return]
+
+
+def batch_statistics(layers: Any, x: torch.Tensor, _: bool) -> Any:
+    return layers["a"]((x - x.mean(0)) / x.std(0))
+
+
+def divides_by_batch(layers: Any, x: torch.Tensor, _: bool) -> Any:
+    return layers["a"](x) / len(x)
+
+
+def leaves_one_out(layers: Any, x: torch.Tensor, _: bool) -> Any:
+    return layers["a"](x)
+
+
+def functional_dropout(layers: Any, x: torch.Tensor, training: bool) -> Any:
+    return layers["b"](functional.dropout(layers["a"](x), 0.5, training))
+
+
+def twice(layers: Any, x: torch.Tensor, _: bool) -> Any:
+    return layers["c"](layers["b"](torch.relu(layers["b"](layers["a"](x)))))
+
+
+class Counter(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.linear = nn.Linear(8, 3)
+        self.register_buffer("mean", torch.zeros(8))
+
+    def forward(self, inputs: torch.Tensor) -> torch.Tensor:
+        if self.training:
+            self.mean = self.mean + inputs.detach().mean(0)
+        return self.linear(inputs)  # type: ignore[no-any-return]
+
+
+class OwnWeights(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.weight = nn.Parameter(torch.randn(8, 3))
+
+    def forward(self, inputs: torch.Tensor) -> torch.Tensor:
+        return inputs @ self.weight
+
+
+def resolve(model: nn.Module, example: Any = CLASSES, loss: Any = functional.cross_entropy) -> GradSampleMode:
+    return check.resolve(model, per_record(loss), example, GradSampleMode.AUTO)
+
+
+@pytest.mark.parametrize(
+    ("model", "message"),
+    [
+        (nn.Sequential(nn.Linear(8, 4), nn.BatchNorm1d(4), nn.Linear(4, 3)), "GroupNorm"),
+        (nn.Sequential(nn.Linear(8, 4), nn.BatchNorm1d(4, affine=False), nn.Linear(4, 3)), "GroupNorm"),
+        (Layers(batch_statistics, a=nn.Linear(8, 3)), "other records of its batch"),
+        (Layers(divides_by_batch, a=nn.Linear(8, 3)), "how many records"),
+        (Layers(leaves_one_out, a=nn.Linear(8, 3), b=nn.Linear(8, 3)), "does not enter its output"),
+        (Counter(), "buffer"),
+        (nn.Sequential(nn.LazyLinear(3)), "lazy"),
+        (nn.Sequential(nn.Flatten(), nn.MultiheadAttention(8, 2)), "ModuleValidator.fix"),
+        (nn.Linear(5, 3), "made-up records"),
+        (nn.Linear(8, 3).requires_grad_(False), "no trainable parameter"),
+    ],
+)
+def test_unfit_models_are_refused_with_the_remedy(model: nn.Module, message: str) -> None:
+    with pytest.raises(UnfitModelError, match=message):
+        resolve(model)
+
+
+def test_the_remedy_for_batch_normalisation_works() -> None:
+    model = nn.Sequential(
+        nn.Unflatten(1, (1, 2, 4)), nn.Conv2d(1, 4, 2), nn.BatchNorm2d(4), nn.Flatten(), nn.Linear(12, 3)
+    )
+    with pytest.raises(UnfitModelError, match="BatchNorm2d"):
+        resolve(model)
+    assert resolve(ModuleValidator.fix(model)) is GradSampleMode.HOOKS
+
+
+def test_an_unfit_model_is_refused_when_the_mechanism_is_made() -> None:
+    with pytest.raises(UnfitModelError, match="GroupNorm"):
+        DPSGD(
+            model=lambda: nn.Sequential(nn.BatchNorm1d(8), nn.Linear(8, 3)),
+            data=(torch.randn(20, 8), torch.zeros(20, dtype=torch.long)),
+            score=lambda model: 0.0,
+            noise_multiplier=1.0,
+            batch_size=10,
+        )
+
+
+@pytest.mark.parametrize("loss", [functional.mse_loss, nn.MSELoss(), nn.MSELoss(reduction="sum")])
+def test_losses_that_broadcast_over_the_batch_are_refused(loss: Any) -> None:
+    """Outputs of shape (n, 1) and targets of shape (n,) make an n by n table: each record meets all others."""
+    with pytest.raises(UnfitModelError, match="mixes records"):
+        resolve(nn.Linear(8, 1), (torch.empty(1, 8), torch.empty(1)), loss)
+    assert resolve(nn.Linear(8, 1), (torch.empty(1, 8), torch.empty(1, 1)), loss) is GradSampleMode.HOOKS
+
+
+def test_a_loss_that_averages_over_the_batch_is_refused() -> None:
+    with pytest.raises(UnfitModelError, match="one value a record"):
+        resolve(nn.Linear(8, 3), loss=lambda outputs, targets: (outputs**2).mean())
+
+
+@pytest.mark.parametrize(
+    ("model", "example", "mode"),
+    [
+        (nn.Linear(8, 3), CLASSES, GradSampleMode.HOOKS),
+        (nn.Sequential(nn.Linear(8, 300), nn.ReLU(), nn.Dropout(), nn.Linear(300, 3)), CLASSES, GradSampleMode.GHOST),
+        (Layers(functional_dropout, a=nn.Linear(8, 300), b=nn.Linear(300, 3)), CLASSES, GradSampleMode.GHOST),
+        (
+            Layers(twice, a=nn.Linear(8, 60), b=nn.Linear(60, 60), c=nn.Linear(60, 3)),  # ghost norms would be wrong
+            CLASSES,
+            GradSampleMode.HOOKS,
+        ),
+        (OwnWeights(), CLASSES, GradSampleMode.HOOKS),
+        (nn.Sequential(nn.Embedding(50, 64), nn.Flatten(), nn.Linear(640, 3)), TOKENS, GradSampleMode.GHOST),
+        (
+            Layers(
+                lambda layers, x, _: layers["out"](layers["lstm"](layers["in"](x))[0][:, -1]),
+                **{"in": nn.Embedding(50, 16), "lstm": DPLSTM(16, 16, batch_first=True), "out": nn.Linear(16, 3)},
+            ),
+            TOKENS,
+            GradSampleMode.HOOKS,
+        ),
+    ],
+)
+def test_the_mode_fits_the_model(model: nn.Module, example: Any, mode: GradSampleMode) -> None:
+    assert resolve(model, example) is mode
+
+
+def test_a_mode_that_gives_wrong_gradients_is_not_used(monkeypatch: pytest.MonkeyPatch) -> None:
+    prepare = check.prepare_module
+
+    def halves(model: nn.Module, mode: str, **options: Any) -> Any:
+        module = prepare(model, mode, **options)
+        if mode == "hooks":
+            for parameter in model.parameters():
+                parameter.register_post_accumulate_grad_hook(
+                    lambda p: setattr(p, "grad_sample", p.grad_sample / 2)  # type: ignore[attr-defined]
+                )
+        return module
+
+    monkeypatch.setattr(check, "prepare_module", halves)
+    assert resolve(nn.Linear(8, 3)) is GradSampleMode.FUNCTORCH
+    with pytest.raises(UnfitModelError, match="per-sample gradients"):
+        check.resolve(nn.Linear(8, 3), per_record(functional.cross_entropy), CLASSES, GradSampleMode.HOOKS)
+
+
+def step(model: nn.Module, mode: GradSampleMode, chunks: Any, sigma: float = 0.0) -> torch.Tensor:
+    """The gradient that one step applies, and with it what the model becomes."""
+    model = copy.deepcopy(model).train()
+    noise = clipping.Noise(multiplier=sigma, max_grad_norm=0.5, expected_batch_size=10, generator=seeds.noise(1, CPU))
+    optimizer = torch.optim.SGD(model.parameters(), lr=1.0)
+    engine = clipping.engine(model, optimizer, per_record(functional.cross_entropy), noise, mode)
+    torch.manual_seed(2)
+    engine.step(chunks)
+    engine.close()
+    assert not any(hasattr(p, name) for p in model.parameters() for name in ("grad_sample", "summed_grad"))
+    return torch.cat([p.detach().flatten() for p in model.parameters()])
+
+
+MODES = [GradSampleMode.GHOST, GradSampleMode.HOOKS, GradSampleMode.FUNCTORCH]
+
+
+@pytest.mark.parametrize("mode", MODES)
+@pytest.mark.parametrize("bad", [np.inf, np.nan, 1e38])
+@pytest.mark.parametrize("pieces", [1, 3])
+@pytest.mark.filterwarnings("ignore:Full backward hook")
+def test_a_record_that_overflows_counts_zero(mode: GradSampleMode, bad: float, pieces: int) -> None:
+    """Clipping alone would turn the model into NaN, and so reveal the record through any noise."""
+    torch.manual_seed(0)
+    model = nn.Sequential(nn.Linear(8, 30), nn.ReLU(), nn.Linear(30, 3))
+    inputs, targets = torch.randn(12, 8), torch.randint(3, (12,))
+    good = step(model, mode, list(zip(inputs.chunk(pieces), targets.chunk(pieces), strict=True)))
+    inputs, targets = torch.cat([inputs, torch.full((1, 8), bad)]), torch.cat([targets, targets[:1]])
+    order = [5, 12, *range(5), *range(6, 12)]
+    mixed = list(zip(inputs[order].chunk(pieces), targets[order].chunk(pieces), strict=True))
+    assert torch.allclose(step(model, mode, mixed), good, atol=1e-6)
+
+
+@pytest.mark.filterwarnings("ignore:Full backward hook")
+def test_a_record_that_overflows_leaves_the_others_dropout_alone() -> None:
+    """Otherwise the others' part of the step would depend on whether the record is there."""
+    torch.manual_seed(0)
+    model = nn.Sequential(nn.Linear(8, 30), nn.Dropout(0.5), nn.Linear(30, 3))
+    inputs, targets = torch.randn(12, 8), torch.randint(3, (12,))
+    inputs[3] = np.inf
+    ghost, hooks = (step(model, mode, [(inputs, targets)]) for mode in (GradSampleMode.GHOST, GradSampleMode.HOOKS))
+    assert torch.allclose(ghost, hooks, atol=1e-6)
+
+
+def test_training_that_diverges_is_a_failed_run() -> None:
+    mechanism = DPSGD(
+        model=lambda: nn.Sequential(nn.Linear(8, 300), nn.Linear(300, 300), nn.Linear(300, 3)),
+        data=(torch.randn(40, 8), torch.randint(3, (40,))),
+        score=lambda model: 0.0,
+        noise_multiplier=1.0,
+        batch_size=20,
+        epochs=20,
+    )
+    for mode in MODES:
+        with pytest.raises(ArithmeticError, match="diverged"):
+            mechanism.at(grad_sample_mode=mode)({"learning_rate": 3e38, "max_grad_norm": 1e3}, seed=1)

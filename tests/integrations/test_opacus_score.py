@@ -1,0 +1,94 @@
+"""Scores on private records: sensitivity, noise and where records go. False alarms: 1e-6."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import dp_accounting as dp
+import numpy as np
+import pytest
+import torch
+from scipy import stats
+from torch import nn
+
+from dphypo.integrations.opacus import DPSGD, PrivateAccuracy, PrivateLoss, PublicAccuracy, split_by_hash
+from dphypo.mechanisms import Split
+
+RNG = np.random.default_rng(1)
+INPUTS = RNG.normal(size=(3000, 3)).astype(np.float32)
+LABELS = RNG.integers(0, 2, 3000)
+
+
+def model() -> nn.Module:
+    torch.manual_seed(0)
+    return nn.Linear(3, 2)
+
+
+def right(inputs: np.ndarray = INPUTS, labels: np.ndarray = LABELS) -> int:
+    with torch.no_grad():
+        return int((model()(torch.from_numpy(inputs)).argmax(1).numpy() == labels).sum())
+
+
+def test_public_accuracy_is_exact() -> None:
+    assert PublicAccuracy((INPUTS, LABELS))(model()) == pytest.approx(right() / 3000)
+    single = nn.Linear(3, 1)
+    with torch.no_grad():
+        signs = (single(torch.from_numpy(INPUTS))[:, 0] > 0).numpy() == LABELS
+    assert PublicAccuracy((INPUTS, LABELS))(single) == pytest.approx(signs.mean())
+
+
+def test_the_noise_on_the_count_has_the_level_that_is_charged() -> None:
+    score = PrivateAccuracy((INPUTS[:100], LABELS[:100]), noise_multiplier=7.0, records=200)
+    scores = np.array([score(model(), seed=seed) for seed in range(3000)])
+    noise = (scores * 200 - right(INPUTS[:100], LABELS[:100])) / 7.0
+    law = stats.chi2(3000)
+    for level, verdict in ((1.0, True), (0.9, False), (1.1, False)):
+        statistic = float(np.sum((noise / level) ** 2))
+        assert bool(2 * min(law.cdf(statistic), law.sf(statistic)) > 1e-6) is verdict
+    assert abs(noise.mean()) * np.sqrt(3000) < 4.9
+
+
+def test_the_same_seed_gives_the_same_score_and_the_declared_size_divides() -> None:
+    score = PrivateAccuracy((INPUTS, LABELS), 5.0)
+    assert score(model(), seed=3) == score(model(), seed=3)
+    assert score(model(), seed=3) != score(model(), seed=4)
+    shorter = PrivateAccuracy((INPUTS[:-1], LABELS[:-1]), 5.0, records=3000)
+    assert abs(score(model(), seed=3) - shorter(model(), seed=3)) * 3000 <= 1 + 1e-9
+
+
+@pytest.mark.parametrize("loss", [nn.CrossEntropyLoss(), lambda outputs, targets: outputs[:, 0] * torch.nan])
+def test_one_record_moves_a_loss_by_at_most_its_bound(loss: Any) -> None:
+    inputs = np.vstack([INPUTS, np.full((1, 3), 1e30, dtype=np.float32)])
+    labels = np.append(LABELS, 1)
+    with_it = PrivateLoss((inputs, labels), 5.0, bound=2.0, loss=loss, records=3000)
+    without = PrivateLoss((INPUTS, LABELS), 5.0, bound=2.0, loss=loss, records=3000)
+    difference = (with_it(model(), seed=1) - without(model(), seed=1)) * 3000
+    assert -2.0 - 1e-6 <= difference <= 1e-6
+
+
+@pytest.mark.parametrize("split", ["disjoint", "same"])
+def test_a_private_score_is_charged_as_declared(split: str) -> None:
+    score = PrivateAccuracy((INPUTS, LABELS), 5.0, split=Split(split))
+    mechanism = DPSGD(model=model, data=(INPUTS, LABELS), score=score, noise_multiplier=1.0, epochs=0.1)
+    assert mechanism.score_event == dp.GaussianDpEvent(5.0)
+    assert mechanism.split is Split(split)
+    assert mechanism({}, seed=1).score != mechanism({}, seed=2).score
+
+
+def test_a_record_goes_where_its_own_bytes_send_it() -> None:
+    _, (held_out, _) = split_by_hash(INPUTS, LABELS, share=0.3)
+    assert abs(len(held_out) - 900) < 5.5 * np.sqrt(3000 * 0.3 * 0.7)
+    order = RNG.permutation(3000)[:2000]  # other records gone, positions changed
+    _, (again, _) = split_by_hash(INPUTS[order], LABELS[order], share=0.3)
+    before = {row.tobytes() for row in held_out}
+    assert [row.tobytes() for row in again] == [row.tobytes() for row in INPUTS[order] if row.tobytes() in before]
+    assert {row.tobytes() for row in split_by_hash(INPUTS, LABELS, share=0.3, key="other")[1][0]} != before
+
+
+def test_wrong_scores_are_refused() -> None:
+    with pytest.raises(ValueError, match="noise_multiplier"):
+        PrivateAccuracy((INPUTS, LABELS), 0.0)
+    with pytest.raises(ValueError, match="bound"):
+        PrivateLoss((INPUTS, LABELS), 1.0, bound=0.0)
+    with pytest.raises(ValueError, match="apart"):
+        PrivateAccuracy((INPUTS, LABELS), 1.0, split="apart")  # type: ignore[arg-type]

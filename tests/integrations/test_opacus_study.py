@@ -1,0 +1,142 @@
+"""DP-SGD inside a study: calibrated noise, the envelope over what is tuned, reproducible releases."""
+
+from __future__ import annotations
+
+import itertools
+import logging
+from typing import Any
+
+import dp_accounting as dp
+import numpy as np
+import pytest
+import torch
+from dp_accounting.pld import PLDAccountant
+from scipy.stats import loguniform
+from torch import nn
+
+import dphypo
+from dphypo.accounting import UnreachableError
+from dphypo.entropy import Seeded
+from dphypo.integrations.opacus import DPSGD, NoiseTable, PrivateAccuracy, PublicAccuracy, Safetensors
+from dphypo.mechanisms import over_space
+from dphypo.testing import check_mechanism
+
+RNG = np.random.default_rng(0)
+LABELS = RNG.integers(0, 2, 300)
+INPUTS = (RNG.normal(size=(300, 4)) + 2 * LABELS[:, None]).astype(np.float32)
+RUNS = dphypo.NegativeBinomial(shape=8, mean=4)
+DELTA = 1e-5
+TUNED = dphypo.Space(
+    {"learning_rate": loguniform(0.1, 10), "momentum": [0.0, 0.9], "batch_size": [15, 60], "epochs": [1, 4]}
+)
+
+
+def linear() -> nn.Module:
+    return nn.Linear(4, 2)
+
+
+def dpsgd(**changes: Any) -> DPSGD:
+    arguments: dict[str, Any] = {
+        "model": linear,
+        "data": (INPUTS, LABELS),
+        "score": PublicAccuracy((INPUTS, LABELS)),
+        "noise_multiplier": "calibrate",
+        "epochs": 2,
+        "batch_size": 30,
+        "device": "cpu",
+    }
+    return DPSGD(**{**arguments, **changes})
+
+
+@pytest.fixture(scope="module")
+def calibrated() -> DPSGD:
+    return dpsgd().calibrated(TUNED, RUNS, epsilon=4.0, delta=DELTA)
+
+
+def test_every_setting_gets_noise_and_the_search_costs_the_total(calibrated: DPSGD) -> None:
+    mechanism, table = calibrated, calibrated.noise_multiplier
+    assert isinstance(table, NoiseTable)
+    assert set(table.multipliers) == set(itertools.product([15, 60], [1, 4]))
+    guarantee = dphypo.Study(TUNED, mechanism, RUNS, delta=DELTA, journal=None).guarantee
+    assert 3.99 < guarantee.epsilon(DELTA) <= 4.0
+    assert len(guarantee.events) == 4
+    for params in ({"batch_size": batch, "epochs": epochs} for batch, epochs in table.multipliers):
+        event = mechanism.event(params)
+        assert event in guarantee.events
+        # No setting is far from the envelope: each alone costs nearly as much.
+        assert 3.5 < dphypo.account(event, RUNS).epsilon(DELTA) <= guarantee.epsilon(DELTA)
+
+
+def test_one_common_profile_bounds_every_setting(calibrated: DPSGD) -> None:
+    """At every ε, by dp_accounting itself: no setting is above the profile that the study is charged for."""
+    events = over_space.events(calibrated, TUNED)
+    common = dphypo.account(events, dphypo.Pmf({1: 1.0}))
+    for event in events:
+        accountant = PLDAccountant(dp.NeighboringRelation.ADD_OR_REMOVE_ONE, value_discretization_interval=1e-3)
+        accountant.compose(event)
+        for epsilon in (0.0, 0.5, 1.0, 2.0, 3.0, 5.0):
+            assert accountant.get_delta(epsilon) <= common.delta(epsilon) * (1 + 1e-9) + 1e-12
+
+
+def test_a_fixed_setting_gets_one_multiplier_and_the_band_is_paid_for(caplog: pytest.LogCaptureFixture) -> None:
+    space = dphypo.Space({"learning_rate": loguniform(0.1, 10)})
+    with caplog.at_level(logging.WARNING):
+        uniform = dpsgd().calibrated(space, RUNS, epsilon=4.0, delta=DELTA).noise_multiplier
+    assert not caplog.records  # nothing for people to worry about
+    banded = dpsgd().calibrated(space, RUNS, dphypo.Band(0.75, 2), epsilon=4.0, delta=DELTA).noise_multiplier
+    assert isinstance(uniform, NoiseTable)
+    assert isinstance(banded, NoiseTable)
+    assert set(uniform.multipliers) == {(30, 2)}
+    assert banded[30, 2] > uniform[30, 2]
+
+
+def test_a_private_score_is_part_of_the_total() -> None:
+    """On the training records it composes; apart from them it is free while training costs more."""
+    space = dphypo.Space({"learning_rate": loguniform(0.1, 10)})
+
+    def noise(**score: Any) -> float:
+        mechanism = dpsgd(score=PrivateAccuracy((INPUTS, LABELS), **score)).calibrated(
+            space, RUNS, epsilon=4.0, delta=DELTA
+        )
+        assert dphypo.Study(space, mechanism, RUNS, delta=DELTA, journal=None).guarantee.epsilon(DELTA) <= 4.0
+        table = mechanism.noise_multiplier
+        assert isinstance(table, NoiseTable)
+        return table[30, 2]
+
+    apart, same = noise(noise_multiplier=5.0), noise(noise_multiplier=5.0, split="same")
+    assert apart < same
+    with pytest.raises(UnreachableError):
+        noise(noise_multiplier=0.5)
+
+
+def test_the_release_is_the_same_for_the_same_entropy_and_loads_again(tmp_path: Any) -> None:
+    mechanism = dpsgd(noise_multiplier=2.0)
+    first, again, other = (
+        dphypo.Study(TUNED, mechanism, RUNS, delta=DELTA, journal=None, entropy=Seeded(seed)).run(progress=False)
+        for seed in (3, 3, 4)
+    )
+    assert first.params == again.params != other.params
+    assert torch.equal(first.model.weight, again.model.weight)
+    first.save(tmp_path / "release")
+    loaded = dphypo.load_release(tmp_path / "release", mechanism.saver)
+    assert torch.equal(loaded.model.weight, first.model.weight)
+    state = dphypo.load_release(tmp_path / "release", Safetensors()).model
+    assert torch.equal(state["weight"], first.model.weight)
+    assert dphypo.verify(tmp_path / "release" / "certificate.json")
+
+
+def test_an_unknown_hyperparameter_is_refused_when_the_study_is_made() -> None:
+    with pytest.raises(ValueError, match="'depth' is taken neither"):
+        dphypo.Study(dphypo.Space({"depth": [1]}), dpsgd(noise_multiplier=1.0), RUNS, delta=DELTA, journal=None)
+
+
+def test_it_conforms() -> None:
+    check_mechanism(dpsgd(noise_multiplier=2.0), TUNED, points=2, entropy=Seeded(1))
+
+
+@pytest.mark.slow
+def test_several_workers(tmp_path: Any) -> None:
+    mechanism = dpsgd(noise_multiplier=2.0)
+    study = dphypo.Study(TUNED, mechanism, RUNS, delta=DELTA, journal=tmp_path / "study.db")
+    release = study.run(workers=2, progress=False)
+    assert set(release.params or {}) == set(TUNED.names)

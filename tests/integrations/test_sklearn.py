@@ -1,0 +1,283 @@
+"""The scikit-learn side: estimators, the search over them, what is refused, and scikit-learn's own checks."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import dp_accounting as dp
+import numpy as np
+import pytest
+from scipy.stats import loguniform, uniform
+from sklearn.base import BaseEstimator, ClassifierMixin, clone, is_classifier, is_regressor
+from sklearn.exceptions import NotFittedError
+from sklearn.linear_model import LogisticRegression
+from sklearn.pipeline import make_pipeline
+from sklearn.preprocessing import FunctionTransformer, StandardScaler
+from sklearn.utils.estimator_checks import parametrize_with_checks
+
+import dphypo
+from dphypo.integrations.calibration import MOST_KINDS
+from dphypo.integrations.sklearn import DPSGDClassifier, DPSGDRegressor, PrivateEstimator, PrivateSearch, savers
+from dphypo.laws import Pmf
+
+RNG = np.random.default_rng(0)
+Y = RNG.integers(0, 2, 400)
+X = RNG.normal(size=(400, 3)) + 3 * Y[:, None]
+LABELS = np.array(["no", "yes"])[Y]
+PUBLIC = (RNG.normal(size=(100, 3)) + 3, np.ones(100, dtype=int))
+ONCE = Pmf({1: 1.0})
+RATES = {"learning_rate": loguniform(0.1, 10)}
+
+
+def classifier(**changes: Any) -> DPSGDClassifier:
+    return DPSGDClassifier(
+        **{"hidden": (), "bounds": (-5, 8), "epochs": 3, "batch_size": 50, "device": "cpu", "random_state": 1} | changes
+    )
+
+
+def search(estimator: Any = None, space: Any = RATES, runs: Any = ONCE, **changes: Any) -> PrivateSearch:
+    return PrivateSearch(classifier() if estimator is None else estimator, space, runs, **{"random_state": 1} | changes)
+
+
+def test_the_classifier_learns_names_and_numbers() -> None:
+    for y in (Y, LABELS, Y == 1):
+        fitted = classifier(noise_multiplier=2.0).fit(X, y)
+        assert fitted.score(X, y) > 0.9
+        assert fitted.predict_proba(X).shape == (400, 2)
+        assert np.array_equal(fitted.predict(X), fitted.classes_[(fitted.decision_function(X) > 0).astype(int)])
+
+
+def test_the_regressor_learns() -> None:
+    target = 50 + 10 * X.sum(1)
+    fitted = DPSGDRegressor(
+        (), bounds=(-5, 8), target_bounds=(-50, 250), epochs=20, learning_rate=0.5, batch_size=50, random_state=1
+    ).fit(X, target)
+    assert fitted.score(X, target) > 0.8
+
+
+def test_fit_charges_what_the_estimator_states() -> None:
+    event: Any = classifier().privacy_event({"noise_multiplier": 3.0, "epochs": 4}, records=1000)
+    assert (event.count, event.event.sampling_probability, event.event.event.noise_multiplier) == (80, 0.05, 3.0)
+    # A batch larger than the data is the data, in the event as in fit.
+    event = classifier(batch_size=500).privacy_event({}, records=400)
+    assert (event.count, event.event.sampling_probability) == (3, 1.0)
+    classifier(batch_size=500).fit(X, Y)
+
+
+def test_without_a_seed_fits_differ_and_with_one_they_do_not() -> None:
+    first, second, third, fourth = (
+        classifier(random_state=state).fit(X, Y).decision_function(X) for state in (None, None, 5, np.int64(5))
+    )
+    assert not np.allclose(first, second)
+    assert np.array_equal(third, fourth)
+    assert not np.allclose(third, classifier(random_state=np.random.RandomState(5)).fit(X, Y).decision_function(X))
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        ({"classes": (0, 2)}, "not among the declared classes"),
+        ({"classes": (0,)}, "declared classes"),
+        ({"bounds": (3, 1)}, "low below high"),
+        ({"hidden": (0,)}, "hidden"),
+        ({"noise_multiplier": 0}, "noise_multiplier"),
+        ({"records": 0}, "records"),
+        ({"optimizer": "none"}, "adamw"),
+    ],
+)
+def test_wrong_parameters_are_named(changes: dict[str, Any], message: str) -> None:
+    with pytest.raises(ValueError, match=message):
+        classifier(**changes).fit(X, Y)
+
+
+def test_a_search_releases_one_estimator_and_its_certificate() -> None:
+    found = search(runs=dphypo.NegativeBinomial(shape=8, mean=3)).fit(X, LABELS, holdout=(X, LABELS))
+    assert set(found.best_params_) == {"learning_rate"}
+    assert found.best_estimator_.learning_rate == found.best_params_["learning_rate"]
+    assert found.best_score_ == found.score(X, LABELS) > 0.8
+    assert found.best_estimator_.random_state is None
+    assert found.classes_.tolist() == ["no", "yes"]
+    assert np.array_equal(found.predict(X), found.best_estimator_.predict(X))
+    assert found.certificate_.warning == "no guarantee: seeded"
+    assert dphypo.verify(found.certificate_)
+    assert search(random_state=None).fit(X, Y).certificate_.warning is None
+
+
+def test_there_are_no_cv_results_and_asking_says_why() -> None:
+    found = search().fit(X, Y)
+    with pytest.raises(AttributeError, match="guarantee does not cover"):
+        _ = found.cv_results_
+    assert not hasattr(found, "cv_results_")
+    with pytest.raises(AttributeError, match="'nonsense'"):
+        _ = found.nonsense
+
+
+def test_the_private_hold_out_costs_the_worse_of_training_and_scoring() -> None:
+    """A score with little noise is what the guarantee is then about."""
+    cheap, dear = (search(score_noise_multiplier=noise).fit(X, Y).certificate_ for noise in (30.0, 0.5))
+    assert cheap.document["events"][1]["noise_multiplier"] == 30.0
+    alone = dphypo.account(classifier().privacy_event({}, records=320), ONCE).epsilon(1e-5)
+    assert cheap.epsilon == pytest.approx(alone, rel=1e-3)
+    assert dear.epsilon > alone + 1
+
+
+def test_a_total_epsilon_is_met_with_noise_for_every_kind_of_run() -> None:
+    space = {**RATES, "batch_size": [20, 50], "epochs": [2, 3]}
+    found = search(space=space, epsilon=3.0).fit(X, Y, holdout=(X, Y))
+    assert 2.98 < found.certificate_.epsilon <= 3.0
+    events = found.certificate_.document["events"]
+    assert len({event["event"]["event"]["noise_multiplier"] for event in events}) == 4
+    chosen: Any = found.best_estimator_.privacy_event({}, records=400)
+    noise = chosen.event.event.noise_multiplier
+    assert noise in {event["event"]["event"]["noise_multiplier"] for event in events}
+
+
+def test_too_many_kinds_of_run_are_refused() -> None:
+    with pytest.raises(ValueError, match=f"at most {MOST_KINDS}"):
+        search(space={"batch_size": list(range(10, 10 + MOST_KINDS + 1))}, epsilon=3.0).fit(X, Y, holdout=PUBLIC)
+
+
+def test_regressors_are_ranked_privately_by_a_bounded_error() -> None:
+    regressor = DPSGDRegressor((), epochs=2, batch_size=50, device="cpu", bounds=(-5, 8))
+    found = search(regressor, error_bound=5.0).fit(X, X[:, 0])
+    assert is_regressor(found)
+    assert not hasattr(found, "predict_proba")
+    with pytest.raises(ValueError, match="error_bound"):
+        search(regressor).fit(X, X[:, 0])
+
+
+def test_clone_and_pipelines_work() -> None:
+    copied = clone(search(delta=1e-6))
+    assert copied.delta == 1e-6
+    assert is_classifier(copied)
+    around = make_pipeline(FunctionTransformer(np.tanh), copied).fit(X, Y)
+    assert around.score(X, Y) > 0.7
+    inside = make_pipeline(FunctionTransformer(np.tanh), classifier(bounds=(-1, 1)))
+    found = search(inside, {"dpsgdclassifier__learning_rate": loguniform(0.5, 10)}, epsilon=5.0).fit(X, Y)
+    assert found.score(X, Y) > 0.7
+    assert found.predict_proba(X).shape == (400, 2)
+    assert found.certificate_.epsilon <= 5.0
+
+
+@pytest.mark.parametrize(
+    ("estimator", "message"),
+    [
+        (LogisticRegression(), "does not state its privacy event"),
+        (make_pipeline(StandardScaler(), classifier()), "'standardscaler'.*learns from the records"),
+        (make_pipeline(FunctionTransformer(), LogisticRegression()), "does not state its privacy event"),
+    ],
+)
+def test_estimators_that_are_not_private_are_refused(estimator: Any, message: str) -> None:
+    with pytest.raises(TypeError, match=message):
+        search(estimator).fit(X, Y)
+
+
+@pytest.mark.parametrize(
+    ("changes", "fit", "message"),
+    [
+        ({"scoring": "roc_auc"}, {}, "scoring needs public records"),
+        ({"epsilon": 1.0, "space": {"noise_multiplier": [1.0]}}, {}, "not tuned"),
+        ({"score_noise_multiplier": 0.0}, {}, "score_noise_multiplier"),
+        ({"records": 0}, {}, "records"),
+        ({"space": {"depth": [1, 2]}}, {}, "'depth', which is no parameter"),
+        ({"runs": dphypo.Poisson(1e-9)}, {"holdout": PUBLIC}, "released no estimator"),
+        ({"space": {"optimizer": ["none"]}}, {"holdout": PUBLIC}, "every run failed"),
+    ],
+)
+def test_wrong_searches_are_refused(changes: dict[str, Any], fit: dict[str, Any], message: str) -> None:
+    with pytest.raises(ValueError, match=message):
+        search(**changes).fit(X, Y, **fit).predict(X)
+
+
+def test_data_that_no_run_could_use_are_refused_before_any_run() -> None:
+    broken = X.copy()
+    broken[3, 1] = np.nan
+    with pytest.raises(ValueError, match="NaN"):
+        search().fit(broken, Y)
+    with pytest.raises(ValueError, match="y is None"):
+        search().fit(X, None)
+    with pytest.raises(NotFittedError):
+        search().predict(X)
+
+
+def test_any_scorer_ranks_on_public_records() -> None:
+    found = search(scoring="neg_log_loss").fit(X, Y, holdout=(X, Y))
+    assert found.best_score_ < 0
+
+
+def test_a_journal_gives_the_same_release_again(tmp_path: Any) -> None:
+    first = search(journal=tmp_path / "study.db").fit(X, Y)
+    again = search(journal=tmp_path / "study.db").fit(X, Y)
+    assert first.best_params_ == again.best_params_
+    assert np.array_equal(first.decision_function(X), again.decision_function(X))
+
+
+class NoisyMean(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
+    """Somebody else's private estimator: the sign of a noisy mean, cut off at a bound."""
+
+    def __init__(self, bound: float = 1.0, noise: float = 5.0, random_state: int | None = None) -> None:
+        self.bound, self.noise, self.random_state = bound, noise, random_state
+
+    def privacy_event(self, params: Mapping[str, Any], *, records: int) -> dp.DpEvent:
+        return dp.GaussianDpEvent(params.get("noise", self.noise))
+
+    def fit(self, X: Any, y: Any) -> NoisyMean:
+        rng = np.random.default_rng(self.random_state)
+        self.classes_ = np.array([0, 1])
+        self.mean_ = (np.clip(X[:, 0], -self.bound, self.bound).sum() + self.bound * self.noise * rng.normal()) / 400
+        return self
+
+    def predict(self, X: Any) -> Any:
+        return (X[:, 0] > self.mean_).astype(int)
+
+
+def test_any_estimator_that_states_its_event_can_be_searched() -> None:
+    assert isinstance(NoisyMean(), PrivateEstimator)
+    found = search(NoisyMean(), {"bound": uniform(1, 5)}).fit(X, Y, holdout=(X, Y))
+    assert found.best_estimator_.random_state is None
+    assert found.certificate_.document["events"][0]["noise_multiplier"] == 5.0
+    # Its noise depends on λ: the guarantee is that of the worst.
+    found = search(NoisyMean(), {"noise": [3.0, 5.0]}).fit(X, Y, holdout=(X, Y))
+    worst = dphypo.account(dp.GaussianDpEvent(3.0), ONCE).epsilon(1e-5)
+    assert found.certificate_.epsilon == pytest.approx(worst, rel=1e-3)
+    with pytest.raises(ValueError, match="noise_multiplier"):
+        search(NoisyMean(), {"bound": [1.0]}, epsilon=1.0).fit(X, Y)
+
+
+def test_fitted_networks_are_saved_without_pickle() -> None:
+    fitted = classifier(hidden=(4,)).fit(X, LABELS)
+    saver = savers.saver_for(classifier())
+    data = saver.dump(fitted)
+    assert b"random_state" not in data
+    loaded = saver.load(data)
+    assert np.array_equal(loaded.predict(X), fitted.predict(X))
+    assert loaded.hidden == (4,)
+    assert saver.format == "safetensors"
+    assert savers.saver_for(NoisyMean()).format == "pickle"
+
+
+SMALL = {"noise_multiplier": 0.3, "epochs": 20, "hidden": (), "device": "cpu"}
+NOISE = {"check_regressors_train": "the noise of a private fit leaves less than the check asks for"}
+
+
+@parametrize_with_checks(
+    [DPSGDClassifier(**SMALL), DPSGDRegressor(**SMALL)], expected_failed_checks=lambda estimator: NOISE
+)
+def test_scikit_learns_checks_of_the_estimators(estimator: Any, check: Any) -> None:
+    check(estimator)
+
+
+HASHED = {"check_regressors_int": "records of another type have other bytes, so that another fifth is set apart"}
+
+
+@pytest.mark.slow
+@parametrize_with_checks(
+    [
+        PrivateSearch(DPSGDClassifier(**SMALL), {"learning_rate": [0.5]}, ONCE, random_state=1),
+        PrivateSearch(DPSGDRegressor(**SMALL), {"learning_rate": [0.1]}, ONCE, error_bound=3.0, random_state=1),
+    ],
+    expected_failed_checks=lambda estimator: HASHED,
+)
+def test_scikit_learns_checks_of_the_search(estimator: Any, check: Any) -> None:
+    check(estimator)

@@ -1,0 +1,309 @@
+"""Nothing about T, the runs or their scores leaves the journal: printed, logged, named, written, raised or shown."""
+
+from __future__ import annotations
+
+import os
+import pty
+import re
+import signal
+import subprocess
+import sys
+import textwrap
+import traceback
+from pathlib import Path
+
+import pytest
+from support.study_world import EVENT, RELATION, SPACE, make, train
+
+import dphypo
+from dphypo import progress as _progress
+from dphypo.entropy import Seeded
+from dphypo.journal import JournalError
+from dphypo.laws import Geometric
+from dphypo.study.selection import history
+
+CHILD = """
+    import logging, sys
+    sys.path.insert(0, {tests!r})
+    logging.basicConfig(level=logging.DEBUG, filename="everything.log", format="%(name)s %(levelname)s %(message)s")
+    from support.study_world import make, slow
+    from dphypo.entropy import Seeded
+    from dphypo.laws import Geometric
+    study = make({journal!r}, slow, name={name!r}, entropy=Seeded({seed}), runs=Geometric(mean=12))
+    release = study.run(workers={workers}, start_method="fork")
+    release.save("release")
+    print(study, release, study.guarantee, study.curator(), release.certificate, sep="\\n")
+"""
+SEEDS = (14, 9, 33, 6)  # T = 18, 21, 16 and 14, none of which is a number that may be shown
+
+
+def run(folder: Path, seed: int, journal: str, workers: int, **options) -> subprocess.CompletedProcess[str]:
+    folder.mkdir()
+    tests = str(Path(__file__).parents[1])
+    code = textwrap.dedent(CHILD).format(
+        tests=tests, seed=seed, workers=workers, journal=journal, name=f"leak {folder}"
+    )
+    environment = os.environ | {"TMPDIR": str(folder), "HOME": str(folder), "TERM": "xterm", "COLUMNS": "200"}
+    command = [sys.executable, "-c", code]
+    return subprocess.run(command, cwd=folder, env=environment, text=True, check=True, **options)
+
+
+def outside_the_journal(folder: Path) -> dict[str, str]:
+    files = [path for path in folder.rglob("*") if path.is_file() and not path.name.startswith("study.db")]
+    return {str(path.relative_to(folder)): path.read_bytes().decode("latin-1") for path in files}
+
+
+def secrets(journal: str, seed: int, name: str) -> tuple[int, list[str]]:
+    """T, and everything of the losing runs that could be recognised."""
+    with make(journal, name=name, entropy=Seeded(seed), runs=Geometric(mean=12)) as study:
+        total, trials, released = study.curator().total(), study.curator().trials(), study.released()
+    found = []
+    for trial in trials:
+        if trial["params"] != released.params:
+            found += [str(trial["seed"]), f"{trial['score']:.4f}", f"{trial['params']['lr']:.5g}"]
+    return total, found
+
+
+@pytest.mark.parametrize(("kind", "workers"), [("sqlite", 1), ("sqlite", 2), ("postgres", 1)])
+def test_all_that_a_study_writes_is_the_same_whatever_t_was(kind, workers, request, tmp_path):
+    """Two searches with one declaration and different T: what they print, log and write differs in the release only."""
+    seen = []
+    for seed in SEEDS[:2]:
+        folder = tmp_path / str(seed)
+        journal = request.getfixturevalue("postgres") if kind == "postgres" else str(folder / "study.db")
+        done = run(folder, seed, journal, workers, capture_output=True)
+        written = outside_the_journal(folder)
+        total, hidden = secrets(journal, seed, f"leak {folder}")
+        everything = "\n".join([done.stdout, done.stderr, *written, *written.values()])
+        for secret in hidden:
+            assert secret not in everything
+        said = "\n".join([done.stdout, done.stderr, *written, written["everything.log"]])
+        assert not re.search(rf"\b{total}\b", re.sub(r"<release: .*>", "", said)), "T, or the number of runs"
+        released = set(re.findall(r"release: .*", done.stdout))
+        public = done.stdout.replace(*released, "") if released else done.stdout
+        assert sorted(written) == [
+            "everything.log",
+            "release/certificate.json",
+            "release/model.npz",
+            "release/release.json",
+        ]
+        assert written["everything.log"].splitlines() == [
+            "dphypo INFO the search starts, or goes on where it was",
+            "dphypo INFO the release is made",
+        ]
+        seen.append((total, public, done.stderr, written["everything.log"], written["release/certificate.json"]))
+    (first, *one), (second, *other) = seen
+    assert first != second
+    assert one == other
+
+
+def test_the_bar_is_drawn_on_a_terminal_and_erased(tmp_path):
+    for seed in SEEDS[2:]:
+        folder = tmp_path / str(seed)
+        ours, theirs = pty.openpty()
+        run(folder, seed, str(folder / "study.db"), 1, stdout=subprocess.DEVNULL, stderr=theirs)
+        os.close(theirs)
+        shown = _read_all(ours)
+        assert "runs (T: 50% ≤ 8, 90% ≤ 27, 99% ≤ 53)" in shown, "the bar is drawn"
+        left = "\n".join(_screen(shown))
+        assert left.strip() == textwrap.dedent(
+            """
+            Privacy: no guarantee: seeded. Whoever knows the seed can repeat every draw.
+            Compute: 12 runs expected; half of all studies make at most 8, 9 in 10 at most 27, 99 in 100 at most 53.
+            """
+        ).strip()  # fmt: skip
+
+
+TERMINATED = """
+    import os, signal, sys, threading, time
+    sys.path.insert(0, {tests!r})
+    from support.study_world import EVENT, RELATION, make, train
+    import dphypo
+    from dphypo.laws import Pmf
+    made = []
+    def long(params, *, seed):
+        made.append(seed)
+        if len(made) > 2:
+            time.sleep(60)
+        return train(params, seed=seed)
+    def leave(number, frame):
+        print("leaving", file=sys.stderr, flush=True)
+        os._exit(5)
+    {handler}
+    study = make(None, dphypo.mechanism(event=EVENT, relation=RELATION)(long), runs=Pmf({{23: 1.0}}))
+    study.run(workers={workers}, start_method="fork")
+"""
+
+
+@pytest.mark.parametrize(
+    ("handler", "workers", "status", "said"),
+    [
+        ("", 1, -signal.SIGTERM, ""),
+        ("", 2, -signal.SIGTERM, ""),
+        ("signal.signal(signal.SIGTERM, leave)", 1, 5, "leaving"),
+    ],
+)
+def test_the_bar_is_erased_when_the_process_is_terminated(handler, workers, status, said):
+    ours, theirs = pty.openpty()
+    tests = str(Path(__file__).parents[1])
+    code = textwrap.dedent(TERMINATED).format(tests=tests, handler=handler, workers=workers)
+    environment = os.environ | {"TERM": "xterm", "COLUMNS": "200"}
+    with subprocess.Popen([sys.executable, "-c", code], env=environment, stderr=theirs) as process:
+        os.close(theirs)
+        shown = b""
+        while b" 2 runs (T" not in shown:
+            shown += os.read(ours, 65536)
+        process.terminate()
+        shown += _read_all(ours).encode()
+        assert process.wait() == status
+    left = "\n".join(_screen(shown.decode()))
+    assert "runs (T" not in left
+    assert left.startswith("Privacy: ")
+    assert re.sub(r"(Privacy|Compute): .*", "", left).strip() == said
+    assert shown.decode().rindex("\x1b[?25h") > shown.decode().rindex("runs (T"), "the cursor is shown again"
+
+
+def test_the_handler_of_sigterm_is_as_it_was_and_is_asked(monkeypatch):
+    """Whatever the handler was: one that goes on leaves a bar that goes on."""
+    ours, theirs = pty.openpty()
+    asked = []
+    before = signal.signal(signal.SIGTERM, lambda number, frame: asked.append(number))
+    mine = signal.getsignal(signal.SIGTERM)
+    try:
+        with os.fdopen(theirs, "w") as terminal:
+            monkeypatch.setattr(sys, "stderr", terminal)
+            with _progress.bar(Geometric(mean=12), 0, show=True, ticking=False) as one_more:
+                assert signal.getsignal(signal.SIGTERM) is not mine
+                one_more()
+                signal.raise_signal(signal.SIGTERM)
+                one_more()
+            assert signal.getsignal(signal.SIGTERM) is mine
+            signal.signal(signal.SIGTERM, signal.SIG_IGN)
+            with _progress.bar(Geometric(mean=12), 0, show=True, ticking=False):
+                assert signal.getsignal(signal.SIGTERM) is signal.SIG_IGN
+            monkeypatch.undo()
+    finally:
+        signal.signal(signal.SIGTERM, before)
+    shown = _read_all(ours)
+    assert asked == [signal.SIGTERM]
+    assert "2 runs (T" in shown
+    assert not "".join(_screen(shown)).strip()
+
+
+def _read_all(descriptor: int) -> str:
+    chunks = []
+    while True:
+        try:
+            chunk = os.read(descriptor, 65536)
+        except OSError:  # the other end is closed
+            break
+        if not chunk:
+            break
+        chunks.append(chunk)
+    os.close(descriptor)
+    return b"".join(chunks).decode()
+
+
+def _screen(shown: str) -> list[str]:
+    """What a terminal shows at the end: enough of one for carriage returns, line feeds, moves up and erased lines."""
+    lines, row, column = [""], 0, 0
+    for part in re.findall(r"\x1b\[[0-9;?]*[A-Za-z]|[\r\n]|[^\x1b\r\n]+", shown):
+        if part == "\r":
+            column = 0
+        elif part == "\n":
+            row += 1
+            if row == len(lines):
+                lines.append("")
+        elif part.startswith("\x1b["):
+            count = int(re.sub(r"\D", "", part) or 1)
+            if part.endswith("A"):
+                row = max(row - count, 0)
+            elif part.endswith("K"):
+                lines[row] = "" if count == 2 else lines[row][:column]
+        else:
+            old = lines[row].ljust(column)
+            lines[row] = old[:column] + part + old[column + len(part) :]
+            column += len(part)
+    return [line.rstrip() for line in lines]
+
+
+def test_nothing_is_drawn_where_it_would_stay(capsys):
+    make().run()
+    captured = capsys.readouterr()
+    assert captured.out == ""
+    assert captured.err.count("\n") == 2
+    assert "runs (T" not in captured.err
+
+
+def test_a_finished_study_says_nothing_of_a_cost(capsys):
+    study = make()
+    study.run()
+    assert capsys.readouterr().err.startswith("Privacy")
+    study.run()
+    assert capsys.readouterr().err == ""
+
+
+def test_errors_and_reprs_hold_no_secrets(tmp_path):
+    """Whatever goes wrong, the traceback names no score, no parameter and no seed."""
+
+    class Loud:
+        def weights(self, candidates, history):
+            raise ValueError(f"cannot fit {history.scores} at {history.params}")
+
+    shown = []
+    study = make(tmp_path / "study.db", sampler=Loud(), entropy=Seeded(6))
+
+    def provoke(act) -> None:
+        try:
+            act()
+        except Exception as error:
+            shown.append("".join(traceback.format_exception(error)))
+        else:
+            raise AssertionError("nothing went wrong")
+
+    provoke(lambda: study.run(progress=False))
+    provoke(study.release)
+    trial = study._search.record().trials[0]
+    provoke(lambda: study.tell(trial, (1, 2.0)))
+    provoke(lambda: study._journal.claim(trial))
+    provoke(lambda: make(tmp_path / "study.db", entropy=Seeded(6)).run(progress=False))  # in use
+    study.close()
+    provoke(lambda: make(tmp_path / "study.db", entropy=Seeded(6), maximize=False).run(progress=False))
+    with make(tmp_path / "study.db", entropy=Seeded(6)) as whole:
+        whole.run(progress=False)
+        provoke(whole.release)
+        provoke(whole.ask)
+        provoke(lambda: whole.trials)
+        rows = whole.curator().trials()
+        record = whole._search.record()
+        shown += [repr(record), repr(record.trials), repr(record.results), repr(history(record, SPACE, 1.0))]
+    assert len(shown) == 13
+    for row in rows:
+        for secret in (str(row["seed"]), f"{row['score']:.4f}", f"{row['params']['lr']:.5g}"):
+            assert all(secret not in text for text in shown)
+
+
+def test_a_trainers_own_words_stay_in_the_journal(capsys, caplog):
+    @dphypo.mechanism(event=EVENT, relation=RELATION)
+    def fails(params, *, seed):
+        raise ValueError("record 4711 is odd")
+
+    study = make(mechanism=fails)
+    with caplog.at_level("DEBUG"):
+        release = study.run()
+    captured = capsys.readouterr()
+    assert "4711" not in captured.out + captured.err + caplog.text + repr(release) + repr(study)
+    assert "record 4711 is odd" in study.curator().trials()[0]["failure"]
+
+
+def test_the_driver_is_silent_even_if_everything_is_logged(caplog, tmp_path):
+    with caplog.at_level("DEBUG"):
+        make(tmp_path / "study.db").run(progress=False)
+        with pytest.raises(JournalError):
+            make(tmp_path / "missing" / "study.db").ask()
+    assert {record.name for record in caplog.records} == {"dphypo"}
+    assert len(caplog.records) == 2
+
+
+def test_the_shared_mechanism_gives_recognisable_scores():
+    assert len(f"{train({'lr': 0.0123, 'depth': 1}, seed=5)[1]:.4f}") >= 6

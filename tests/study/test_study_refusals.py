@@ -1,0 +1,146 @@
+"""What a study refuses, and why."""
+
+from __future__ import annotations
+
+import inspect
+
+import dp_accounting as dp
+import pytest
+from support.study_world import LAW, SPACE, make, mechanism, train
+
+import dphypo
+from dphypo import errors
+from dphypo.band import Band
+from dphypo.entropy import SYSTEM
+from dphypo.laws import Geometric
+from dphypo.samplers import Uniform
+from dphypo.space import Space
+
+
+def test_a_released_study_gives_the_same_release_and_no_other():
+    study = make()
+    release = study.run(progress=False)
+    for again in (study.run(progress=False), study.released()):
+        assert (again.params, again.score, again.model["seed"]) == (
+            release.params,
+            release.score,
+            release.model["seed"],
+        )
+    with pytest.raises(errors.SecondRelease, match=r"one output.*study\.released\(\)"):
+        study.release()
+    with pytest.raises(errors.RunsAfterRelease, match=r"T was drawn.*again with study\.released\(\)"):
+        study.ask()
+
+
+def test_nothing_is_released_before_the_end():
+    study = make()
+    assert study.released() is None
+    with pytest.raises(errors.Unfinished, match="stopping because a score is good, or because time is up"):
+        study.release()
+
+
+@pytest.mark.parametrize("option", sorted(errors.OPTIONS))
+def test_options_of_other_optimisers_are_explained(option):
+    with pytest.raises(errors.OPTIONS[option], match=option):
+        make().run(**{option: 3})
+
+
+def test_an_unknown_option_is_a_plain_error():
+    with pytest.raises(TypeError, match="colour"):
+        make().run(colour="red")
+
+
+@pytest.mark.parametrize(
+    ("name", "change"),
+    [
+        ("space", {"space": Space({"lr": SPACE.parameters[0].dimension.prior, "depth": [1, 2, 4]})}),
+        ("law of T", {"runs": Geometric(mean=5)}),
+        ("band", {"band": Band(0.5, 4.0)}),
+        ("event", {"mechanism": mechanism(train.train, event=dp.GaussianDpEvent(5.0))}),
+        ("event", {"mechanism": mechanism(train.train, score_event=dp.LaplaceDpEvent(9.0))}),
+        ("relation", {"mechanism": mechanism(train.train, relation=dp.NeighboringRelation.REPLACE_ONE)}),
+        ("direction", {"maximize": False}),
+        ("entropy", {"entropy": SYSTEM}),
+    ],
+)
+def test_what_a_study_was_declared_by_cannot_change(tmp_path, name, change):
+    make(tmp_path / "study.db").ask()
+    changed = make(tmp_path / "study.db", **change)
+    for act in (
+        changed.ask,
+        lambda: changed.run(progress=False),
+        changed.release,
+        changed.released,
+        changed.curator().trials,
+    ):
+        with pytest.raises(errors.ChangedStudy, match=f"Different: {name}"):
+            act()
+    make(tmp_path / "study.db").run(progress=False)
+
+
+def test_the_search_rule_may_change(tmp_path):
+    asked = make(tmp_path / "study.db").ask()
+    changed = make(tmp_path / "study.db", sampler=Uniform(), rule=dphypo.KL(), candidates=16)
+    release = changed.run(progress=False)
+    trials = changed.curator().trials()
+    assert trials[0]["params"] == asked.params, "what was drawn stays drawn"
+    assert release.score == max(trial["score"] for trial in trials)
+
+
+@pytest.mark.parametrize("name", sorted(errors.SECRETS))
+def test_trials_are_behind_one_door(name):
+    study = make()
+    study.run(progress=False)
+    with pytest.raises(errors.SecretValue, match=r"study\.curator\(\)"):
+        getattr(study, name)
+    assert not hasattr(study, name)
+
+
+def test_the_door_says_that_there_is_no_guarantee():
+    curator = make().curator()
+    assert "no privacy guarantee" in repr(curator)
+    assert "guarantee" in inspect.getdoc(type(curator))
+    assert "guarantee" in inspect.getdoc(dphypo.Study.curator)
+
+
+def test_shredding_is_for_released_studies_and_ends_them(tmp_path):
+    study = make(tmp_path / "study.db")
+    study.ask()
+    with pytest.raises(errors.NotReleased, match="several T"):
+        study.shred()
+    release = study.run(progress=False)
+    release.save(tmp_path / "out")
+    study.shred()
+    for act in (study.release, study.released, lambda: study.run(progress=False)):
+        with pytest.raises(errors.Shredded):
+            act()
+    with pytest.raises(errors.RunsAfterRelease):
+        study.ask()
+    assert study.curator().total() is None
+    assert study.curator().trials() == []
+    assert dphypo.load_release(tmp_path / "out").params == release.params
+
+
+@pytest.mark.parametrize(
+    ("change", "match"),
+    [
+        ({"mechanism": train.train}, "mechanism"),
+        ({"sampler": object()}, "sampler"),
+        ({"delta": 1.0}, "delta"),
+        ({"candidates": 0}, "candidates"),
+        ({"runs": 10}, "runs"),
+        ({"band": (0.5, 2)}, "band"),
+        ({"grid": {"lrr": 3}}, "lrr"),
+    ],
+)
+def test_a_wrong_argument_is_refused_before_anything_happens(change, match):
+    with pytest.raises((ValueError, TypeError), match=match):
+        make(**change)
+
+
+def test_repr_shows_public_values_only():
+    study = make()
+    before = repr(study)
+    study.run(progress=False)
+    assert repr(study) == before
+    assert repr(LAW) in before

@@ -1,0 +1,111 @@
+"""Runs the shared search in processes that are killed, thousands of times faster than by starting Python each time.
+
+A server imports everything once and forks for each order; it has no threads, so that is safe. Run as a program it
+reads orders, one JSON a line, and answers with how each process ended.
+"""
+
+from __future__ import annotations
+
+import importlib
+import json
+import os
+import resource
+import signal
+import subprocess
+import sys
+import time
+import traceback
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+
+class Server:
+    """The side of the tests."""
+
+    def __init__(self, process: subprocess.Popen[str]) -> None:
+        self._process = process
+
+    def run(self, journal: str, **order: Any) -> int:
+        """Run the shared search on a journal; the exit status of its process, negative if a signal ended it."""
+        assert self._process.stdin is not None
+        assert self._process.stdout is not None
+        self._process.stdin.write(json.dumps({"journal": journal, **order}) + "\n")
+        self._process.stdin.flush()
+        return int(self._process.stdout.readline())
+
+
+@contextmanager
+def serve(world: str = "study_world") -> Iterator[Server]:
+    """A server that runs the search of a module of the tests."""
+    process = subprocess.Popen(
+        [sys.executable, "-W", "error", "-m", "support.crash_server", f"support.{world}"],
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        text=True,
+        cwd=Path(__file__).parents[1],
+    )
+    yield Server(process)
+    assert process.stdin is not None
+    assert process.stdout is not None
+    process.stdin.close()
+    process.wait()
+    process.stdout.close()
+
+
+def main() -> None:
+    world = importlib.import_module(sys.argv[1])
+    world.make().run(progress=False)  # what can be computed once is computed before the first fork
+    for line in sys.stdin:
+        order = json.loads(line)
+        child = os.fork()
+        if child == 0:
+            try:
+                _obey(world, order)
+            except BaseException:
+                if "file_limit" in order:
+                    resource.setrlimit(resource.RLIMIT_FSIZE, (-1, -1))
+                Path(order.get("errors", os.devnull)).write_text(traceback.format_exc())
+                os._exit(1)
+            os._exit(0)
+        if "kill_after_s" in order:
+            time.sleep(order["kill_after_s"])
+            os.kill(child, signal.SIGKILL)
+        _, status = os.waitpid(child, 0)
+        print(os.waitstatus_to_exitcode(status), flush=True)
+
+
+def _obey(world: Any, order: dict[str, Any]) -> None:
+    if "file_limit" in order:
+        resource.setrlimit(resource.RLIMIT_FSIZE, (order["file_limit"], -1))
+    _die_at_commit(**order.get("at", {}))
+    mechanism = getattr(world, order.get("mechanism", "train"))
+    study = world.make(order["journal"], mechanism, name=order.get("name", "study"))
+    study.run(progress=False, workers=order.get("workers", 1), start_method="fork")
+    if "log" in order:
+        Path(order["log"]).write_text(str(_commits[0]))
+
+
+_commits = [0]
+
+
+def _die_at_commit(before: int = 0, after: int = 0) -> None:
+    """Count the commits of this process, and die just before or just after one of them."""
+    from sqlalchemy.engine.default import DefaultDialect
+
+    original = DefaultDialect.do_commit
+
+    def do_commit(self: Any, connection: Any) -> None:
+        _commits[0] += 1
+        if _commits[0] == before:
+            os.kill(os.getpid(), signal.SIGKILL)
+        original(self, connection)
+        if _commits[0] == after:
+            os.kill(os.getpid(), signal.SIGKILL)
+
+    DefaultDialect.do_commit = do_commit  # type: ignore[method-assign]
+
+
+if __name__ == "__main__":
+    main()

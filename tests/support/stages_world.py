@@ -1,0 +1,75 @@
+"""A small search in stages that several tests share. Everything is at the top, where other processes find it."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from support.study_world import RELATION, SPACE, Nearest, score, train
+
+import dphypo
+from dphypo.accounting import PureDp
+from dphypo.band import Band, Greedy
+from dphypo.entropy import Seeded
+from dphypo.laws import Pmf
+from dphypo.stages import PriorAround, Stage, Stages
+from dphypo.stages import chain as _chain
+
+CHEAP = PureDp(0.125)
+FEW = Pmf({2: 0.5, 3: 0.5})
+SEED = 6  # two runs, then three of which the second is the best
+
+
+def mechanism(function, event=CHEAP):
+    return dphypo.mechanism(event=event, relation=RELATION)(function)
+
+
+@mechanism
+def cheap(params, *, seed):
+    """A low fidelity: the best learning rate is another, and the model is worth nothing."""
+    return {"cheap": params["lr"]}, score({**params, "lr": params["lr"] * 2}, seed)
+
+
+def stages(full: Any = train, **changes: Any) -> list[Stage]:
+    first: dict[str, Any] = {"prior": PriorAround(spread=0.1, shift={"lr": 0.5}), "band": Band(0.5, 2.0)}
+    adaptive: dict[str, Any] = {"sampler": Nearest(), "rule": Greedy(), "candidates": 64}
+    return [Stage(cheap, FEW, **adaptive | first | changes), Stage(full, FEW, Band(0.5, 2.0), **adaptive)]
+
+
+_certify = _chain.Chain.certify
+_certificates: dict[str, Any] = {}
+
+
+def _certify_once(chain, delta, entropy, released):
+    """A certificate is a function of public values: made once for all the searches that share them."""
+    key = repr((chain.guarantee, chain.declaration(), delta, entropy.private, released))
+    if key not in _certificates:
+        _certificates[key] = _certify(chain, delta, entropy, released)
+    return _certificates[key]
+
+
+_chain.Chain.certify = _certify_once  # type: ignore[method-assign]
+
+
+def make(journal: Any = None, full: Any = train, **changes: Any) -> Stages:
+    settings: dict[str, Any] = {
+        "space": SPACE,
+        "stages": stages(full),
+        "delta": 1e-6,
+        "journal": journal,
+        "entropy": Seeded(SEED),
+    }
+    return Stages(**settings | changes)
+
+
+def facts(search: Stages) -> tuple[Any, ...]:
+    """All that a resumed search must have in common with an uninterrupted one, but the attempts."""
+    with search:
+        release = search.run(progress=False)
+        rows = []
+        for number in range(1, len(search.guarantee.parts) + 1):
+            curator = search.curator(number)
+            trials = [{k: v for k, v in row.items() if k != "attempts"} for row in curator.trials()]
+            rows.append((curator.total(), trials))
+    model = None if release.model is None else release.saver.dump(release.model)
+    released = [(one.params, one.score) for one in search.released]
+    return rows, released, release.params, release.score, model, release.certificate.to_dict()
