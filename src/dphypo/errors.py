@@ -1,7 +1,10 @@
-"""What a study refuses to do. Each error says which part of the theorem it would break, and what to do instead.
+"""Every error that a user of the package can meet.
 
-The guarantee is for one algorithm: draw T from its law, make T runs inside the band, release the best and nothing
-else. The messages below are constants: none of them holds T, a count, a score or a seed.
+The first part is what a study refuses to do. Each refusal says which part of the theorem it would break, and what to do
+instead. The guarantee is for one algorithm: draw T from its law, make T runs inside the band, release the best and
+nothing else. The second part is what can go wrong: a journal, a worker, a search rule, a model, an account.
+
+No message holds T, a count, a score or a seed.
 """
 
 from __future__ import annotations
@@ -156,6 +159,96 @@ class WiderPrior(Refusal):
         "guarantee was computed before the first run, for every value in the original space. Keep to that space: "
         "space.around(...) changes its prior only. Nothing was drawn; mend the rule and run the stages again."
     )
+
+
+class SamplerError(RuntimeError):
+    """A search rule gave no usable weights. Nothing was drawn; mend the rule and run the study again.
+
+    The rule's own error may quote the history, which is secret: it is in ``study.curator().sampler_error``.
+    """
+
+    def __init__(self, sampler: object, secret: Exception) -> None:
+        super().__init__(
+            f"{type(sampler).__name__} gave no usable weights ({type(secret).__name__}): a rule returns finite, "
+            "non-negative numbers, one for each candidate and not all zero. Nothing was drawn; mend it and run the "
+            "study again. The details may quote secret values: study.curator().sampler_error has them"
+        )
+        self.secret = secret
+
+
+class NoWeightError(ValueError):
+    """Every weight is zero: the sampler named no candidate at all."""
+
+    def __init__(self) -> None:
+        super().__init__(
+            "every one of the weights is 0, so they name no candidate: give at least one that is positive, "
+            "and equal weights to prefer none"
+        )
+
+
+class UnsupportedModelError(TypeError):
+    """The model is of a kind the saver does not know: an error in the declaration, not an outcome of the run."""
+
+
+class UnfitModelError(UnsupportedModelError):
+    """The model or its loss cannot be trained privately as it is; the message says what to change.
+
+    It is an error in the declaration, found on made-up records: a study raises it and does not count it as an outcome.
+    """
+
+
+class WorkerError(RuntimeError):
+    """A worker process could not start. No run was made in it, so none counts as lost."""
+
+    def __init__(self) -> None:
+        super().__init__(
+            "a worker process ended before it could make a run; what it printed says why. With the start method "
+            '"spawn" it imports the main module again: protect what that runs with if __name__ == "__main__"'
+        )
+
+
+class JournalError(RuntimeError):
+    """The journal could not be read or written. What was committed before is not lost."""
+
+
+class JournalInUseError(JournalError):
+    """Another process, or another open study in this one, holds the journal."""
+
+    def __init__(self) -> None:
+        super().__init__(
+            "the journal is in use by another process, or by another open study in this one: only one runs a study at "
+            "a time (it may have many workers), because a run made twice would let the faster of two outcomes count. "
+            "Wait for it, or stop or close it and try again"
+        )
+
+
+class UnaccountableError(ValueError):
+    """The event has no privacy profile that we can compute: it is not private, or dp_accounting does not know it."""
+
+
+class UnreachableError(ValueError):
+    """No value of the knob meets the target."""
+
+
+class OrderWarning(UserWarning):
+    """The best Rényi order is the last one on offer: more orders would give a smaller ε."""
+
+
+class NoDesignError(ValueError):
+    """There is no design to choose: why, and what to change.
+
+    Args:
+        reason: why.
+        remedy: what to change.
+        in_python: what else can be done from Python, where the command line cannot.
+
+    >>> print(NoDesignError("compute = 1 is too little", "give more", ", or designs="))
+    compute = 1 is too little: give more, or designs=
+    """
+
+    def __init__(self, reason: str, remedy: str, in_python: str = "") -> None:
+        super().__init__(f"{reason}: {remedy}{in_python}")
+        self.reason, self.remedy = reason, remedy
 
 
 # What people used to other optimisers try to pass to ``study.run``, and why it is refused.

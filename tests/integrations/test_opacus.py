@@ -18,8 +18,7 @@ from torch.utils.data import Dataset, IterableDataset, TensorDataset
 
 from dphypo.integrations.opacus import DPSGD, NoiseTable, PublicAccuracy, Safetensors, UnfitModelError
 from dphypo.integrations.opacus import seeds as _seeds
-from dphypo.mechanisms import Mechanism, Saver, Split, UnsupportedModelError
-from dphypo.mechanisms.attempt import attempt
+from dphypo.mechanisms import Mechanism, Saver, Split, UnsupportedModelError, attempt
 
 RNG = np.random.default_rng(0)
 LABELS = RNG.integers(0, 2, 200)

@@ -17,7 +17,6 @@ from dphypo.journal import (
     JournalError,
     JournalInUseError,
     PostgreSQL,
-    Result,
     SQLite,
     Store,
     Trial,
@@ -25,6 +24,7 @@ from dphypo.journal import (
 )
 from dphypo.journal import params as _params
 from dphypo.journal import schema as schema
+from dphypo.mechanisms import Outcome
 from dphypo.testing import check_engine
 
 NAMES = (f"study {number}" for number in itertools.count())
@@ -54,7 +54,7 @@ def trial(number: int, **changes: object) -> Trial:
 def finished(journal: Journal, *scores: float | None) -> None:
     for number, score in enumerate(scores):
         journal.claim(trial(number))
-        result = Result(score, None if score is not None else "failed")
+        result = Outcome(None, score, None if score is not None else "failed")
         journal.finish(trial(number), result, None if score is None else b"model %d" % number)
 
 
@@ -84,7 +84,7 @@ def test_a_draw_that_fails_leaves_no_study(store):
 def test_everything_committed_is_read_back(store, journal):
     params = {"lr": 0.1, "layers": (64, (3, None)), "flag": True, "name": "ünïcode", "n": 3}
     journal.claim(trial(0, params=params, seed=2**63 - 1, tie_key=bytes(range(16))))
-    journal.finish(trial(0), Result(0.1 + 0.2, None), b"\x00model\xff")
+    journal.finish(trial(0), Outcome(None, 0.1 + 0.2), b"\x00model\xff")
     journal.claim(trial(1, attempts=2))
     again = Journal(store, journal._name)
     again.begin({}, lambda: 9)
@@ -122,9 +122,9 @@ def test_no_run_is_beyond_t(journal, number):
 
 def test_a_run_has_one_outcome(journal):
     journal.claim(trial(0))
-    journal.finish(trial(0), Result(1.0, None), b"m")
-    refused(journal, lambda: journal.finish(trial(0), Result(2.0, None), b"m"))
-    refused(journal, lambda: journal.finish(trial(0), Result(None, "failed"), None))
+    journal.finish(trial(0), Outcome(None, 1.0), b"m")
+    refused(journal, lambda: journal.finish(trial(0), Outcome(None, 2.0), b"m"))
+    refused(journal, lambda: journal.finish(trial(0), Outcome.failed("failed"), None))
 
 
 @pytest.mark.parametrize(
@@ -133,11 +133,11 @@ def test_a_run_has_one_outcome(journal):
 )
 def test_an_outcome_is_a_finite_score_or_a_failure(journal, score, failure):
     journal.claim(trial(0))
-    refused(journal, lambda: journal.finish(trial(0), Result(score, failure), None))
+    refused(journal, lambda: journal.finish(trial(0), Outcome(None, score, failure), None))
 
 
 def test_no_outcome_without_a_run(journal):
-    refused(journal, lambda: journal.finish(trial(0), Result(1.0, None), b"m"))
+    refused(journal, lambda: journal.finish(trial(0), Outcome(None, 1.0), b"m"))
 
 
 def test_attempts_are_bounded(journal):
@@ -156,7 +156,7 @@ def test_a_release_is_made_once_and_only_when_all_runs_are_in(journal):
     with pytest.raises(JournalError, match="every outcome"):
         journal.release("MODEL", "{}")
     journal.claim(trial(2))
-    journal.finish(trial(2), Result(0.5, None), None)
+    journal.finish(trial(2), Outcome(None, 0.5), None)
     journal.release("MODEL", "{}")
     assert journal.record.released
     refused(journal, lambda: journal.release("MODEL", "{}"))
@@ -250,7 +250,7 @@ def test_a_beaten_model_leaves_the_files_at_once(tmp_path):
 
     for number in range(3):
         journal.claim(trial(number))
-        journal.finish(trial(number), Result(float(number), None), b"<weights %d>" % number * 5000)
+        journal.finish(trial(number), Outcome(None, float(number)), b"<weights %d>" % number * 5000)
         assert [on_disk(b"<weights %d>" % n) for n in range(3)] == [n == number for n in range(3)]
     store.close()
 
@@ -265,7 +265,7 @@ def test_a_shredded_file_holds_nothing_of_the_study_and_does_not_depend_on_t(tmp
         for number in range(total):
             journal.claim(trial(number, params={"lr": "LAMBDA"}, tie_key=b"TIEKEY"))
             failed = number % 3 == 0
-            result = Result(None, "FAILURE") if failed else Result(1234.5 + number, None)
+            result = Outcome.failed("FAILURE") if failed else Outcome(None, 1234.5 + number)
             journal.finish(trial(number), result, None if failed else b"WEIGHTS" * 3000)
         journal.release("MODEL", '{"certificate": "public"}')
         journal.shred()

@@ -17,8 +17,7 @@ from scipy.stats import loguniform, norm, randint
 import dphypo
 from dphypo.accounting import PureDp
 from dphypo.errors import UnboundedEvent
-from dphypo.mechanisms import Declared, Outcome, Plain, Split, UnsupportedModelError
-from dphypo.mechanisms.attempt import attempt, settle
+from dphypo.mechanisms import Declared, Outcome, Plain, Split, UnsupportedModelError, attempt, settle
 from dphypo.mechanisms.over_space import events
 from dphypo.space import Space
 
@@ -39,13 +38,13 @@ def made(event, **options):
     "first",
     [
         "import dphypo; use = dphypo.mechanism",
-        "import dphypo, dphypo.mechanism; use = dphypo.mechanism",
-        "import dphypo; from dphypo.mechanism import Outcome; use = dphypo.mechanism",
+        "import dphypo, dphypo.mechanisms; use = dphypo.mechanism",
+        "import dphypo; from dphypo.mechanisms import Outcome; use = dphypo.mechanisms.mechanism",
         "from dphypo import mechanism as use; import dphypo",
-        "from dphypo.mechanism import mechanism as use; import dphypo",
+        "from dphypo.mechanisms import mechanism as use; import dphypo",
     ],
 )
-def test_module_and_decorator_are_both_reached_by_every_path(first):
+def test_the_decorator_is_reached_by_every_path(first):
     code = f"{first}\nuse(event=1, relation=2)(print)\nassert dphypo.mechanisms.Outcome is dphypo.Outcome"
     subprocess.run([sys.executable, "-W", "error", "-c", code], check=True)
 
@@ -86,6 +85,11 @@ def test_a_wrong_declaration_is_refused(arguments):
         ((1, -math.inf), None),
         ((1, 10**400), None),
         ((1, "best"), None),
+        ((1, "0.9"), None),
+        ((1, b"0.9"), None),
+        ((1, np.array("0.9")), None),
+        ((1, np.complex128(0.9)), None),
+        ((1, np.array(0.5)), 0.5),
         ((1, None), None),
         ((1, [1, 2]), None),
         ([1, 0.5], None),

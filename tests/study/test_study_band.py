@@ -10,9 +10,9 @@ from support.study_world import make
 
 import dphypo
 from dphypo.band import Band, Greedy
+from dphypo.errors import SamplerError
 from dphypo.release import Ending
 from dphypo.samplers import Uniform
-from dphypo.study.next_params import SamplerError
 
 GARBAGE = {
     "nan": lambda n: np.full(n, math.nan),

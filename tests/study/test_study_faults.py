@@ -237,8 +237,8 @@ def test_a_worker_that_cannot_start_is_an_error_and_not_an_outcome(tmp_path):
     """A script without the guard: each worker would run it again."""
     script = tmp_path / "script.py"
     tests = str(Path(__file__).parents[1])
-    code = f"import sys\nsys.path.insert(0, {tests!r})\nfrom support.study_world import make\nmake('study.db').run(workers=2)\n"
-    script.write_text(code)
+    lines = ["import sys", f"sys.path.insert(0, {tests!r})", "from support.study_world import make"]
+    script.write_text("\n".join([*lines, "make('study.db').run(workers=2)", ""]))
     done = subprocess.run([sys.executable, str(script)], cwd=tmp_path, capture_output=True, text=True, check=False)
     assert done.returncode == 1
     assert "WorkerError: a worker process ended before it could make a run" in done.stderr

@@ -17,14 +17,11 @@ from dphypo import _validate
 from dphypo.accounting.guarantee import ADD_OR_REMOVE_ONE, UNIFORM, Guarantee, account
 from dphypo.accounting.one_run import Event
 from dphypo.band import Band
+from dphypo.errors import UnreachableError as UnreachableError
 from dphypo.laws import Law
 
 _CLOSE = 5e-4  # in ε: half of what is promised
 _MOST_STEPS = 60
-
-
-class UnreachableError(ValueError):
-    """No value of the knob meets the target."""
 
 
 @dataclass(frozen=True)

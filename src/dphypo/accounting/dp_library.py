@@ -23,13 +23,10 @@ from dp_accounting.rdp import RdpAccountant
 
 from dphypo.accounting.profiles import Discrete, Floats
 from dphypo.accounting.rdp_curve import Curve
+from dphypo.errors import UnaccountableError as UnaccountableError
 
 DEFAULT_GRID = 1e-3
 Relation: TypeAlias = dp_accounting.NeighboringRelation
-
-
-class UnaccountableError(ValueError):
-    """The event has no privacy profile that we can compute: it is not private, or dp_accounting does not know it."""
 
 
 def losses(event: dp_accounting.DpEvent, relation: Relation, grid: float = DEFAULT_GRID) -> tuple[Discrete, Discrete]:

@@ -23,6 +23,7 @@ from dphypo.accounting.theorems import theorem1_2_paper
 from dphypo.accounting.theorems.theorem3_renyi import renyi
 from dphypo.accounting.theorems.theorem4_profile import SearchProfile
 from dphypo.band import Band
+from dphypo.errors import OrderWarning as OrderWarning
 from dphypo.laws import Law
 
 if TYPE_CHECKING:
@@ -33,10 +34,6 @@ if TYPE_CHECKING:
 
 ADD_OR_REMOVE_ONE = dp_accounting.NeighboringRelation.ADD_OR_REMOVE_ONE
 UNIFORM = Band(1.0, 1.0)
-
-
-class OrderWarning(UserWarning):
-    """The best Rényi order is the last one on offer: more orders would give a smaller ε."""
 
 
 def account(

@@ -14,6 +14,7 @@ import numpy as np
 import numpy.typing as npt
 
 from dphypo import _validate
+from dphypo.errors import NoWeightError as NoWeightError
 
 Array: TypeAlias = npt.NDArray[np.float64]
 Mask: TypeAlias = npt.NDArray[np.bool_]
@@ -26,16 +27,6 @@ SUM_TOLERANCE = 2.0**-40
 TINY = 2.0**-100
 
 PART = 2**15  # cells in a part: a few arrays of them fit the cache
-
-
-class NoWeightError(ValueError):
-    """Every weight is zero: the sampler named no candidate at all."""
-
-    def __init__(self) -> None:
-        super().__init__(
-            "every one of the weights is 0, so they name no candidate: give at least one that is positive, "
-            "and equal weights to prefer none"
-        )
 
 
 @dataclass(frozen=True, repr=False, eq=False)

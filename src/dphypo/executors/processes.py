@@ -8,23 +8,13 @@ import os
 import pickle
 import signal
 import threading
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from multiprocessing import connection as pipes
 from typing import Any
 
+from dphypo.errors import UnsupportedModelError, WorkerError
 from dphypo.journal import Trial
-from dphypo.mechanisms import Mechanism, UnsupportedModelError
-from dphypo.mechanisms.attempt import Attempt, attempt
-
-
-class WorkerError(RuntimeError):
-    """A worker process could not start. No run was made in it, so none counts as lost."""
-
-    def __init__(self) -> None:
-        super().__init__(
-            "a worker process ended before it could make a run; what it printed says why. With the start method "
-            '"spawn" it imports the main module again: protect what that runs with if __name__ == "__main__"'
-        )
+from dphypo.mechanisms import Mechanism, Outcome, attempt
 
 
 @dataclass(eq=False)
@@ -65,7 +55,7 @@ class Processes:
         with contextlib.suppress(OSError):  # a worker that died while it waited: wait() finds its pipe closed
             worker.pipe.send((trial.params, trial.seed))
 
-    def wait(self) -> tuple[Trial, Attempt | None]:
+    def wait(self) -> tuple[Trial, Outcome | None]:
         pipe = pipes.wait([worker.pipe for worker in self._working])[0]
         worker = next(worker for worker in self._working if worker.pipe is pipe)
         try:
@@ -125,10 +115,9 @@ def _serve(theirs: Any, mechanism: Mechanism) -> None:
             params, seed = theirs.recv()
         except EOFError:
             return
-        answer: Attempt | UnsupportedModelError
+        answer: Outcome | UnsupportedModelError
         try:
-            result = attempt(mechanism, params, seed)
-            answer = Attempt(result.score, result.failure, result.model)  # a worker stays when its run wants to leave
+            answer = replace(attempt(mechanism, params, seed), leaving=None)  # the worker itself stays
         except UnsupportedModelError as error:
             answer = UnsupportedModelError(*error.args)
         theirs.send(answer)

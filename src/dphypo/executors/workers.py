@@ -13,8 +13,7 @@ from typing import Protocol
 
 from dphypo.executors.processes import Processes
 from dphypo.journal import Trial
-from dphypo.mechanisms import Mechanism
-from dphypo.mechanisms.attempt import Attempt, attempt
+from dphypo.mechanisms import Mechanism, Outcome, attempt
 
 
 class Workers(Protocol):
@@ -34,7 +33,7 @@ class Workers(Protocol):
         """Begin a run; only while ``idle``."""
         ...
 
-    def wait(self) -> tuple[Trial, Attempt | None]:
+    def wait(self) -> tuple[Trial, Outcome | None]:
         """The next run that ended; None in place of its outcome if its process died."""
         ...
 
@@ -71,7 +70,7 @@ class InProcess:
     def start(self, trial: Trial) -> None:
         self._trial = trial
 
-    def wait(self) -> tuple[Trial, Attempt | None]:
+    def wait(self) -> tuple[Trial, Outcome | None]:
         trial, self._trial = self._trial, None
         assert trial is not None
         return trial, attempt(self._mechanism, trial.params, trial.seed)

@@ -9,7 +9,6 @@ from dphypo.journal.errors import JournalInUseError as JournalInUseError
 from dphypo.journal.journal import Journal as Journal
 from dphypo.journal.postgresql import PostgreSQL as PostgreSQL
 from dphypo.journal.records import Record as Record
-from dphypo.journal.records import Result as Result
 from dphypo.journal.records import Trial as Trial
 from dphypo.journal.schema import MAX_ATTEMPTS as MAX_ATTEMPTS
 from dphypo.journal.sqlite import SQLite as SQLite

@@ -6,21 +6,8 @@ import sqlite3
 
 from sqlalchemy.exc import DBAPIError, IntegrityError, SQLAlchemyError
 
-
-class JournalError(RuntimeError):
-    """The journal could not be read or written. What was committed before is not lost."""
-
-
-class JournalInUseError(JournalError):
-    """Another process, or another open study in this one, holds the journal."""
-
-    def __init__(self) -> None:
-        super().__init__(
-            "the journal is in use by another process, or by another open study in this one: only one runs a study at "
-            "a time (it may have many workers), because a run made twice would let the faster of two outcomes count. "
-            "Wait for it, or stop or close it and try again"
-        )
-
+from dphypo.errors import JournalError as JournalError
+from dphypo.errors import JournalInUseError as JournalInUseError
 
 _SQLITE = {
     sqlite3.SQLITE_FULL: "the disk is full",

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable
+from dataclasses import replace
 from typing import Any
 
 from sqlalchemy import Connection, delete, func, insert, select, update
@@ -11,8 +12,9 @@ from sqlalchemy import Connection, delete, func, insert, select, update
 from dphypo.journal import params as _params
 from dphypo.journal import schema as schema
 from dphypo.journal.errors import JournalError
-from dphypo.journal.records import Record, Result, Trial
+from dphypo.journal.records import Record, Trial
 from dphypo.journal.store import Store
+from dphypo.mechanisms import Outcome
 
 
 class Journal:
@@ -63,7 +65,7 @@ class Journal:
                 record.trials.append(Trial(params, row.seed, row.number, bytes(row.tie_key), row.attempts))
             record.trials.sort(key=lambda trial: trial.number)
             for row in rows(schema.outcome):
-                record.results[row.number] = Result(row.score, row.failure)
+                record.results[row.number] = Outcome(None, row.score, row.failure)
             record.best = connection.scalar(select(schema.best.c.number).where(schema.best.c.study == self._name))
             for row in rows(schema.release):
                 record.ending, record.certificate = row.ending, row.certificate
@@ -101,9 +103,9 @@ class Journal:
         )
         self._write(lambda connection: connection.execute(statement)).trials[trial.number] = trial
 
-    def finish(self, trial: Trial, result: Result, model: bytes | None) -> None:
+    def finish(self, trial: Trial, outcome: Outcome, model: bytes | None) -> None:
         """Commit how a run ended; with ``model``, it is the best so far and the model it beats is erased."""
-        row = {"study": self._name, "number": trial.number, "score": result.score, "failure": result.failure}
+        row = {"study": self._name, "number": trial.number, "score": outcome.score, "failure": outcome.failure}
         beaten = self.record.best is not None and model is not None
 
         def work(connection: Connection) -> None:
@@ -114,7 +116,7 @@ class Journal:
                 connection.execute(insert(schema.best), {"study": self._name, "number": trial.number, "model": model})
 
         record = self._write(work)
-        record.results[trial.number] = result
+        record.results[trial.number] = replace(outcome, model=None, leaving=None)
         if model is not None:
             record.best = trial.number
         if beaten:

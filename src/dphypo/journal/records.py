@@ -8,6 +8,8 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import Any
 
+from dphypo.mechanisms import Outcome
+
 
 @dataclass(frozen=True, repr=False)
 class Trial:
@@ -24,21 +26,13 @@ class Trial:
     attempts: int = 1
 
 
-@dataclass(frozen=True, repr=False)
-class Result:
-    """How a run ended: with a score, or with a reason why it has none."""
-
-    score: float | None
-    failure: str | None
-
-
 @dataclass(repr=False)
 class Record:
     """The journal of one study, in memory: T, the runs in the order their λ were drawn, how they ended."""
 
     total: int | None
     trials: list[Trial] = field(default_factory=list)
-    results: dict[int, Result] = field(default_factory=dict)
+    results: dict[int, Outcome] = field(default_factory=dict)
     best: int | None = None
     ending: str | None = None
     certificate: str | None = None

@@ -6,7 +6,6 @@
 from __future__ import annotations
 
 import importlib
-import math
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from enum import StrEnum
@@ -14,56 +13,6 @@ from typing import Any, Protocol, runtime_checkable
 
 from dphypo import _validate
 from dphypo.mechanisms.savers import Plain, Saver
-
-
-@dataclass(frozen=True, repr=False)
-class Outcome:
-    """What one run gives: the model, and the score by which runs are ranked.
-
-    A run that fails is an outcome too, with the lowest score: running it again would change the mechanism. A score
-    that is not a finite number counts as a failure.
-
-    >>> Outcome(model={"bias": 0.5}, score=0.9).ok
-    True
-    >>> Outcome(model=None, score=float("nan")).ok, Outcome.failed("diverged").ok
-    (False, False)
-    >>> Outcome(model=1, score=0.9)
-    Outcome(secret)
-    """
-
-    model: Any
-    score: float
-    reason: str = ""
-
-    @classmethod
-    def failed(cls, reason: str = "failed") -> Outcome:
-        """A run that gave no model. The reason is kept in the journal, for the curator."""
-        return cls(None, math.nan, reason)
-
-    @classmethod
-    def of(cls, returned: Any) -> Outcome:
-        """What a training function returned, as an outcome: an ``Outcome``, or a ``(model, score)`` pair."""
-        if isinstance(returned, Outcome):
-            model, score, reason = returned.model, returned.score, returned.reason
-        elif isinstance(returned, tuple) and len(returned) == 2:
-            (model, score), reason = returned, ""
-        else:
-            return cls.failed("the run returned neither an Outcome nor a (model, score) pair")
-        try:
-            value = float(score)
-        except (TypeError, ValueError, OverflowError):
-            return cls.failed("the score is not a number")
-        if not math.isfinite(value):
-            return cls.failed(reason or "the score is not finite")
-        return cls(model, value)
-
-    @property
-    def ok(self) -> bool:
-        """Whether there is a model with a finite score."""
-        return math.isfinite(self.score)
-
-    def __repr__(self) -> str:
-        return "Outcome(secret)"
 
 
 class Split(StrEnum):

@@ -10,6 +10,8 @@ from typing import Any, ClassVar, Protocol, runtime_checkable
 
 import numpy as np
 
+from dphypo.errors import UnsupportedModelError
+
 
 @runtime_checkable
 class Saver(Protocol):
@@ -26,16 +28,12 @@ class Saver(Protocol):
         ...
 
     def dump(self, model: Any) -> bytes:
-        """The model as bytes; :class:`UnsupportedModelError` if it is not of the kind this saver knows."""
+        """The model as bytes; ``dphypo.errors.UnsupportedModelError`` if it is not of the kind this saver knows."""
         ...
 
     def load(self, data: bytes) -> Any:
         """The model again. Must not run code found in the bytes."""
         ...
-
-
-class UnsupportedModelError(TypeError):
-    """The model is of a kind the saver does not know: an error in the declaration, not an outcome of the run."""
 
 
 @dataclass(frozen=True)

@@ -1,5 +1,6 @@
 """Designs of a search in stages: public numbers, and a way to choose them on a public proxy at no cost."""
 
+from dphypo.errors import NoDesignError as NoDesignError
 from dphypo.planning.choice import Choice as Choice
 from dphypo.planning.choice import Row as Row
 from dphypo.planning.choose import choose_design as choose_design
@@ -10,5 +11,4 @@ from dphypo.planning.expected import winners_of_stages as winners_of_stages
 from dphypo.planning.landscape import BEYOND as BEYOND
 from dphypo.planning.landscape import Landscape as Landscape
 from dphypo.planning.landscape import local_quadratic as local_quadratic
-from dphypo.planning.refusal import NoDesignError as NoDesignError
 from dphypo.planning.training import Training as Training

@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Iterator
 from itertools import product
 
+from dphypo.errors import NoDesignError
 from dphypo.planning.costs import Costs
 from dphypo.planning.design import Design, refuse_uncut
 from dphypo.planning.landscape import Landscape
-from dphypo.planning.refusal import NoDesignError
 
 COMPUTE_SHARES = (0.2, 0.35, 0.5)
 SPLITS = (0.05, 0.1, 0.2, 0.35)

@@ -8,13 +8,13 @@ from dataclasses import dataclass, field, replace
 import numpy as np
 
 from dphypo import _validate
+from dphypo.errors import NoDesignError
 from dphypo.laws import Geometric, Law, NegativeBinomial, Poisson
 from dphypo.planning.choice import NOISE, UNPAID, Row
 from dphypo.planning.costs import LEAST, MOST, Costs
 from dphypo.planning.design import Design
 from dphypo.planning.expected import Floats, winners
 from dphypo.planning.landscape import BEYOND, Landscape
-from dphypo.planning.refusal import NoDesignError
 
 _UNLIKELY = 1e-4  # winners of the first stage left out, in total probability
 _AS_IT_IS = ", or take dphypo.Design() as it is"

@@ -13,23 +13,9 @@ import numpy.typing as npt
 from dphypo import _validate
 from dphypo.band import Band, Rule
 from dphypo.entropy import Entropy
+from dphypo.errors import SamplerError
 from dphypo.samplers import History, Sampler, default_sampler
 from dphypo.space import Candidates, Grid, Space
-
-
-class SamplerError(RuntimeError):
-    """A search rule gave no usable weights. Nothing was drawn; mend the rule and run the study again.
-
-    What went wrong inside the rule may quote the history, which is secret: it is in ``study.curator().sampler_error``.
-    """
-
-    def __init__(self, sampler: Sampler, secret: Exception) -> None:
-        super().__init__(
-            f"{type(sampler).__name__} gave no usable weights ({type(secret).__name__}): a rule returns finite, "
-            "non-negative numbers, one for each candidate and not all zero. Nothing was drawn; mend it and run the "
-            "study again. The details may quote secret values: study.curator().sampler_error has them"
-        )
-        self.secret = secret
 
 
 @dataclass(frozen=True)

@@ -7,11 +7,12 @@ from typing import Any
 
 from dphypo import errors
 from dphypo.entropy import Entropy, below
-from dphypo.journal import MAX_ATTEMPTS, Journal, Record, Result, Trial
+from dphypo.errors import SamplerError
+from dphypo.journal import MAX_ATTEMPTS, Journal, Record, Trial
 from dphypo.laws import Law
-from dphypo.mechanisms.attempt import Attempt
+from dphypo.mechanisms import Outcome
 from dphypo.study import declaration as _declaration
-from dphypo.study.next_params import Policy, SamplerError
+from dphypo.study.next_params import Policy
 from dphypo.study.selection import beats, history
 
 
@@ -58,7 +59,7 @@ class Search:
                 self._journal.attempted(trial)
                 self._handed[trial.number] = trial
                 return trial
-            self.finish(trial, Attempt.failed("the process that made this run died three times"))
+            self.finish(trial, Outcome.failed("the process that made this run died three times"))
         if len(record.trials) == record.total:
             return None
         trial = self._draw(record)
@@ -85,17 +86,16 @@ class Search:
             raise
         return Trial(params, below(2**63, entropy.child("seed")), number, entropy.child("tie").bytes(16))
 
-    def finish(self, trial: Trial, attempt: Attempt) -> None:
+    def finish(self, trial: Trial, outcome: Outcome) -> None:
         """Commit how a run ended; keep the model if it is the best so far, and erase the one it beats."""
         record = self.record()
         if trial.number in record.results:
             raise errors.OutcomeTwice
-        result = Result(attempt.score, attempt.failure)
-        model = attempt.model if beats(trial, result, record, self._sign) else None
-        self._journal.finish(trial, result, model)
+        model = outcome.model if beats(trial, outcome, record, self._sign) else None
+        self._journal.finish(trial, outcome, model)
         self._handed.pop(trial.number, None)
-        if attempt.leaving is not None:
-            raise attempt.leaving
+        if outcome.leaving is not None:
+            raise outcome.leaving
 
     def lost(self, trial: Trial) -> None:
         """The process that made this run died: ``next`` gives it out again."""

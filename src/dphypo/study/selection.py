@@ -4,21 +4,22 @@ from __future__ import annotations
 
 import numpy as np
 
-from dphypo.journal import Record, Result, Trial
+from dphypo.journal import Record, Trial
+from dphypo.mechanisms import Outcome
 from dphypo.release import Ending
 from dphypo.samplers import History
 from dphypo.space import Space
 
 
-def beats(trial: Trial, result: Result, record: Record, sign: float) -> bool:
+def beats(trial: Trial, outcome: Outcome, record: Record, sign: float) -> bool:
     """Whether a run that just ended is the best so far: by its score, then by its key, never by when it ended."""
-    if result.score is None:
+    if outcome.score is None:
         return False
     if record.best is None:
         return True
     best = record.results[record.best]
     assert best.score is not None
-    return (sign * result.score, trial.tie_key) > (sign * best.score, record.trials[record.best].tie_key)
+    return (sign * outcome.score, trial.tie_key) > (sign * best.score, record.trials[record.best].tie_key)
 
 
 def best_of(record: Record, sign: float) -> int | None:

@@ -18,8 +18,7 @@ from dphypo.entropy import SYSTEM, Entropy
 from dphypo.executors import workers as _workers
 from dphypo.journal import Journal, Store, Trial, open_store
 from dphypo.laws import Law
-from dphypo.mechanisms import Mechanism, over_space
-from dphypo.mechanisms.attempt import settle, well_formed
+from dphypo.mechanisms import Mechanism, over_space, settle, well_formed
 from dphypo.release import Release
 from dphypo.samplers import Sampler
 from dphypo.space import Space
@@ -146,11 +145,11 @@ class Study:
                         pool.start(trial)
                     if not pool.busy:
                         break  # T runs were made
-                    trial, attempt = pool.wait()  # (x, q) ~ M_λ(D)
-                    if attempt is None:
+                    trial, outcome = pool.wait()  # (x, q) ~ M_λ(D)
+                    if outcome is None:
                         search.lost(trial)
                     else:
-                        search.finish(trial, attempt)  # A ← A ∪ {(x, q)}
+                        search.finish(trial, outcome)  # A ← A ∪ {(x, q)}
                         one_more()
             return self._publish() if stage else self.release()  # (x, q) from A with the highest q
         except BaseException:

@@ -5,7 +5,8 @@ from __future__ import annotations
 import secrets
 from collections.abc import Callable
 
-from dphypo.journal import Engine, Journal, JournalError, JournalInUseError, Result, Store, Trial
+from dphypo.journal import Engine, Journal, JournalError, JournalInUseError, Store, Trial
+from dphypo.mechanisms import Outcome
 
 
 def check_engine(connect: Callable[[], Engine]) -> None:
@@ -41,18 +42,18 @@ def _check_history(store: Store, name: str) -> None:
     first = Trial({"x": (1, None)}, 2**63 - 1, 0, bytes(range(16)))
     second = Trial({"x": 1.5}, 0, 1, b"\xff")
     beyond = Trial({}, 0, 2, b"")
-    _refuses("an outcome without a run", lambda: journal.finish(first, Result(1.0, None), b"model"))
+    _refuses("an outcome without a run", lambda: journal.finish(first, Outcome(None, 1.0), b"model"))
     journal.claim(first)
     _refuses("a run drawn twice", lambda: journal.claim(first))
     for score in (float("inf"), float("-inf"), float("nan")):
-        _refuses(f"the score {score}", lambda score=score: journal.finish(first, Result(score, None), None))  # type: ignore[misc]
-    _refuses("an outcome without score or failure", lambda: journal.finish(first, Result(None, None), None))
-    journal.finish(first, Result(0.1 + 0.2, None), b"\0first")
-    _refuses("a second outcome of a run", lambda: journal.finish(first, Result(2.0, None), None))
+        _refuses(f"the score {score}", lambda score=score: journal.finish(first, Outcome(None, score), None))  # type: ignore[misc]
+    _refuses("an outcome without score or failure", lambda: journal.finish(first, Outcome(None, None), None))
+    journal.finish(first, Outcome(None, 0.1 + 0.2), b"\0first")
+    _refuses("a second outcome of a run", lambda: journal.finish(first, Outcome(None, 2.0), None))
     journal.claim(second)
     _refuses("a run beyond T", lambda: journal.claim(beyond))
     _refuses("a release before the last outcome", lambda: journal.release("MODEL", "{}"))
-    journal.finish(second, Result(0.5, None), b"second\xff")
+    journal.finish(second, Outcome(None, 0.5), b"second\xff")
     journal.release("MODEL", "{}")
     _refuses("a second release", lambda: journal.release("MODEL", "{}"))
 

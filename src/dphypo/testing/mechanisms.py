@@ -9,8 +9,7 @@ from dphypo import _validate
 from dphypo.accounting import UnaccountableError, account
 from dphypo.entropy import SYSTEM, Entropy, below
 from dphypo.laws import Pmf
-from dphypo.mechanisms import Mechanism, over_space
-from dphypo.mechanisms.attempt import Attempt, attempt
+from dphypo.mechanisms import Mechanism, Outcome, attempt, over_space
 from dphypo.space import Space
 
 
@@ -93,13 +92,13 @@ def _check_event(mechanism: Mechanism, space: Space) -> None:
     _ensure(math.isfinite(epsilon), "one run has no finite ε even at δ = 0.1: the event states no privacy")
 
 
-def _attempt(mechanism: Mechanism, params: dict[str, object], seed: int) -> Attempt:
+def _attempt(mechanism: Mechanism, params: dict[str, object], seed: int) -> Outcome:
     result = attempt(mechanism, params, seed)
     _ensure(result.failure is None, f"a run failed with {params!r}: {result.failure}")
     return result
 
 
-def _check_saver(mechanism: Mechanism, result: Attempt) -> None:
+def _check_saver(mechanism: Mechanism, result: Outcome) -> None:
     assert result.model is not None
     again = mechanism.saver.dump(mechanism.saver.load(result.model))
     _ensure(again == result.model, "a model that is saved, loaded and saved again is not the same")

@@ -22,11 +22,11 @@ from opacus.validators import ModuleValidator
 from torch import nn
 from torch.nn.modules.batchnorm import _BatchNorm
 
+from dphypo.errors import UnfitModelError as UnfitModelError
 from dphypo.integrations.opacus import seeds
 from dphypo.integrations.opacus.clipping import GradSampleMode
 from dphypo.integrations.opacus.data import Batch
 from dphypo.integrations.opacus.loss import Loss
-from dphypo.mechanisms import UnsupportedModelError
 
 _RECORDS = 4
 _TOLERANCE = 1e-3  # relative; rounding gives about 1e-6, a wrong gradient about 1
@@ -35,13 +35,6 @@ _TOLERANCE = 1e-3  # relative; rounding gives about 1e-6, a wrong gradient about
 # pass costs more than it saves.
 _GHOST_PARAMETERS = 2000
 _GHOST_SHARE = 0.9
-
-
-class UnfitModelError(UnsupportedModelError):
-    """The model or its loss cannot be trained privately as it is; the message says what to change.
-
-    It is an error in the declaration, found on made-up records: a study raises it and does not count it as an outcome.
-    """
 
 
 def resolve(model: nn.Module, loss: Loss, example: Batch, mode: GradSampleMode) -> GradSampleMode:

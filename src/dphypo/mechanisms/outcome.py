@@ -1,0 +1,112 @@
+"""How a run ended: the one type for it, from the training function to the journal."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass, field
+from typing import Any
+
+_LONGEST_REASON = 4000
+_TELL_AGAIN = (
+    "Nothing was recorded: tell this trial again, with an Outcome, a (model, score) pair, or, if the run failed, "
+    "Outcome.failed(reason)"
+)
+
+
+@dataclass(frozen=True, repr=False)
+class Outcome:
+    """What one run gives: the model, and the score by which runs are ranked; or the reason why there are none.
+
+    A run that fails is an outcome too, with the lowest score: running it again would change the mechanism. A score
+    that is not a finite number counts as a failure.
+
+    Args:
+        model: the model as the run returned it; its bytes once it is saved.
+        score: the score; None in a failed run.
+        failure: why a failed run has no score. Secret: it is for the curator.
+        leaving: set by the library if the run asked to end its process; the outcome is recorded first.
+
+    >>> Outcome(model={"bias": 0.5}, score=0.9).ok
+    True
+    >>> Outcome(model=None, score=float("nan")).ok, Outcome.failed("diverged").ok
+    (False, False)
+    >>> Outcome(model=1, score=0.9)
+    Outcome(secret)
+    """
+
+    model: Any
+    score: float | None
+    failure: str | None = None
+    leaving: SystemExit | None = field(default=None, compare=False)
+
+    @classmethod
+    def failed(cls, reason: str = "failed", leaving: SystemExit | None = None) -> Outcome:
+        """A run that gave no model. The reason is kept in the journal, for the curator."""
+        # The reason may quote the data. Text that a database cannot store must not keep the outcome from counting.
+        text = str(reason)[-_LONGEST_REASON:].encode("utf-8", "backslashreplace").decode().replace("\0", "\\0")
+        return cls(None, None, text or "failed", leaving)
+
+    @classmethod
+    def of(cls, returned: Any) -> Outcome:
+        """What a training function returned, as an outcome: an ``Outcome``, or a ``(model, score)`` pair."""
+        pair = _pair(returned)
+        if pair is None:
+            return cls.failed("the run returned neither an Outcome nor a (model, score) pair")
+        if isinstance(returned, Outcome) and returned.failure is not None:
+            return cls.failed(returned.failure)
+        model, score = pair
+        try:
+            value = _number(score)
+        except (TypeError, ValueError):
+            return cls.failed("the score is not a number")
+        except OverflowError:
+            value = math.inf
+        if not math.isfinite(value):
+            return cls.failed("the score is not finite")
+        return cls(model, value)
+
+    @property
+    def ok(self) -> bool:
+        """Whether there is a model with a finite score."""
+        return self.failure is None and self.score is not None and math.isfinite(self.score)
+
+    def __repr__(self) -> str:
+        return "Outcome(secret)"
+
+
+def well_formed(outcome: Any) -> Any:
+    """Return what somebody tells of a run. Raise TypeError unless it is an Outcome, or a pair with a number in it.
+
+    The errors are constants: what was told is secret.
+    """
+    pair = _pair(outcome)
+    if pair is None:
+        raise TypeError(f"what was told is neither an Outcome nor a (model, score) pair. {_TELL_AGAIN}")
+    if isinstance(outcome, Outcome) and outcome.failure is not None:
+        return outcome
+    number = True
+    try:
+        _number(pair[1])
+    except OverflowError:
+        pass  # a number that is not finite as a float: the run failed
+    except Exception:
+        number = False
+    if not number:  # raised outside the handler, so that the caught error, which may quote the value, is not chained
+        raise TypeError(f"the score that was told is not a number. {_TELL_AGAIN}")
+    return outcome
+
+
+def _pair(returned: Any) -> tuple[Any, Any] | None:
+    if isinstance(returned, Outcome):
+        return returned.model, returned.score
+    if isinstance(returned, tuple) and len(returned) == 2:
+        return returned
+    return None
+
+
+def _number(score: Any) -> float:
+    """A score as a float. Text is not a number, nor are arrays of text, of dates or of complex numbers."""
+    kind = getattr(getattr(score, "dtype", None), "kind", "f")
+    if isinstance(score, (str, bytes, bytearray)) or kind not in "biuf":
+        raise TypeError("not a number")
+    return float(score)
