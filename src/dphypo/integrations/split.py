@@ -1,8 +1,16 @@
-"""Setting records apart for scoring, in a way that costs no more than either part."""
+"""Setting records apart for scoring, in a way that costs no more than either part.
+
+A record's part is a function of that record alone. It must not depend on the other records even through the array that
+holds them: one fractional number turns a column of integers into floats, one long string widens the others' type, one
+missing value turns numbers into objects. So every value is read as a number or a text of its own, whatever holds it.
+"""
 
 from __future__ import annotations
 
+import datetime
 import hashlib
+import math
+from collections.abc import Iterable
 from typing import Any
 
 import numpy as np
@@ -10,44 +18,165 @@ import numpy.typing as npt
 
 from dphypo import _validate
 
+_MISSING = frozenset({"none", "nan", "nat", "<na>", ""})
+_TRUTH = {"true": 1.0, "false": 0.0}
+
 
 def split_by_hash(
-    inputs: npt.ArrayLike, targets: npt.ArrayLike, *, share: float = 0.2, key: str = ""
+    inputs: Any, targets: Any, *, share: float = 0.2, key: str = ""
 ) -> tuple[tuple[Any, Any], tuple[Any, Any]]:
-    """Set records apart for scoring by a hash of each record's own bytes: ``(train, held_out)``.
+    """Set records apart for scoring by a hash of each record: ``(train, held_out)``, two pairs (inputs, targets).
 
-    Where a record goes depends on that record and the key alone, not on its position or on the others: adding or
-    removing a record moves no other. That is what lets training and scoring cost the worse of the two, not the sum.
-    Equal records go to the same part.
+    Where a record goes depends on the values of that record and on the key alone: not on its position, not on the other
+    records, not on the type of the array. Adding or removing a record moves no other. That is what lets training and
+    scoring cost the worse of the two, not the sum. Equal records go to the same part.
+
+    Numbers are compared in single precision, so that the same record goes to the same part from an array, a tensor or a
+    frame, in single or double precision. A text that reads as a number counts as that number. The columns of a frame
+    are taken in the order of their names.
 
     Args:
-        inputs, targets: arrays with one row a record.
+        inputs, targets: arrays, tensors, frames or lists, one row a record.
         share: about how much to set apart.
         key: another key gives another split.
 
     >>> train, held_out = split_by_hash(np.arange(1000.0).reshape(-1, 1), np.zeros(1000), share=0.2)
     >>> len(train[0]), len(held_out[0])
-    (778, 222)
+    (792, 208)
     """
-    first, second = np.asarray(inputs), np.asarray(targets)
-    apart = hashed_apart(first, second, share=share, key=key)
-    return (first[~apart], second[~apart]), (first[apart], second[apart])
+    apart = hashed_apart(inputs, targets, share=share, key=key)
+    (held_out_inputs, train_inputs), (held_out_targets, train_targets) = (
+        (_rows(part, apart), _rows(part, ~apart)) for part in (inputs, targets)
+    )
+    return (train_inputs, train_targets), (held_out_inputs, held_out_targets)
 
 
-def hashed_apart(
-    inputs: npt.NDArray[Any], targets: npt.NDArray[Any], *, share: float, key: str = ""
-) -> npt.NDArray[np.bool_]:
+def hashed_apart(inputs: Any, targets: Any, *, share: float, key: str = "") -> npt.NDArray[np.bool_]:
     """Which records :func:`split_by_hash` sets apart."""
     share = _validate.within(0.0, 1.0, share=share)
     salt = hashlib.sha256(key.encode()).digest()
     values = [
-        int.from_bytes(hashlib.sha256(salt + _bytes(row) + b"|" + _bytes(target)).digest()[:8], "big")
-        for row, target in zip(inputs, targets, strict=True)
+        int.from_bytes(hashlib.sha256(salt + record + b"|" + target).digest()[:8], "big")
+        for record, target in zip(record_bytes(inputs), record_bytes(targets), strict=True)
     ]
     return np.array(values, dtype=np.uint64) < np.uint64(share * 2.0**64)
 
 
-def _bytes(values: Any) -> bytes:
-    """A record as bytes; objects, such as the mixed columns of a frame, by their text."""
-    array = np.asarray(values)
-    return repr(array.tolist()).encode() if array.dtype.hasobject else array.tobytes()
+def record_bytes(values: Any) -> list[bytes]:
+    """Each record as canonical bytes: its numbers in single precision, then its texts with their positions.
+
+    >>> record_bytes(np.array([[1, 2]])) == record_bytes([[1.0, "2"]]) == record_bytes(np.array([["1", "2"]]))
+    True
+    """
+    if hasattr(values, "columns") and hasattr(values, "iloc"):
+        # A frame: its columns by name, in whatever order they come.
+        order = sorted(range(len(values.columns)), key=lambda place: str(values.columns[place]))
+        values = values.iloc[:, order]
+        if not all(getattr(kind, "kind", "O") in "biuf" and isinstance(kind, np.dtype) for kind in values.dtypes):
+            columns = [_column(values.iloc[:, place]) for place in range(len(order))]
+            return [_record(row) for row in zip(*columns, strict=True)]
+        values = values.to_numpy(dtype=np.float64)
+    rows = _array(values)
+    if rows.dtype.kind in "biuf":
+        return [row.tobytes() for row in _single(rows.reshape(len(rows), -1))]
+    return [_record(_value(value) for value in _flat(row)) for row in rows]
+
+
+def _record(values: Iterable[float | str]) -> bytes:
+    read = list(values)
+    numbers = _single(np.array([value if isinstance(value, float) else math.nan for value in read]))
+    texts = ((place, value.encode("utf-8", "surrogatepass")) for place, value in enumerate(read) if type(value) is str)
+    return numbers.tobytes() + b"".join(f"{place}:{len(text)}:".encode() + text for place, text in texts)
+
+
+def _column(values: Any) -> list[float | str]:
+    return [_value(value) for value in values.to_numpy(dtype=object)]
+
+
+def _array(values: Any) -> npt.NDArray[Any]:
+    """One row a record. A list becomes numbers, or objects: numpy would make texts of all where one is a text."""
+    if hasattr(values, "detach"):
+        values = values.detach().cpu()
+        # numpy has no bfloat16.
+        values = (values.float() if values.is_floating_point() and values.element_size() < 4 else values).numpy()
+    elif hasattr(values, "iloc"):
+        values = values.to_numpy(dtype=object)
+    if isinstance(values, np.ndarray):
+        return values
+    values = list(values)
+    try:
+        numbers = np.asarray(values)
+    except (TypeError, ValueError, OverflowError):
+        numbers = np.empty(0, dtype=object)
+    if numbers.dtype.kind in "biuf":
+        return numbers
+    rows = np.empty(len(values), dtype=object)
+    for place, row in enumerate(values):
+        rows[place] = row
+    return rows
+
+
+def _flat(row: Any) -> Iterable[Any]:
+    if isinstance(row, str | bytes) or getattr(row, "shape", None) == () or not hasattr(row, "__len__"):
+        yield row
+        return
+    for value in (row[name] for name in sorted(row, key=str)) if isinstance(row, dict) else row:
+        yield from _flat(value)
+
+
+def _single(numbers: npt.NDArray[Any]) -> npt.NDArray[np.float32]:
+    """Little-endian single precision, rounded once from double precision, with one zero and one NaN."""
+    exact = numbers.dtype.itemsize <= (4 if numbers.dtype.kind == "f" else 2)
+    with np.errstate(over="ignore"):
+        single = (numbers if exact else numbers.astype(np.float64)).astype("<f4") + np.float32(0.0)
+    single[np.isnan(single)] = np.nan
+    return single
+
+
+def _value(value: Any) -> float | str:
+    """One value as a number if it can be read as one, else as a text; NaN if it is missing."""
+    if isinstance(value, bytes):
+        value = value.decode("utf-8", "surrogateescape")
+    if isinstance(value, datetime.date | datetime.timedelta | np.datetime64 | np.timedelta64):
+        value = _instant(value)
+    elif isinstance(value, str):
+        value = value.rstrip("\0")
+    elif value is None or type(value).__name__ == "NAType":
+        return math.nan
+    else:
+        try:
+            return float(value)
+        except OverflowError:
+            return math.inf if value > 0 else -math.inf
+        except Exception:
+            # Its text, unless that holds an address in memory.
+            silent = type(value).__str__ is object.__str__ and type(value).__repr__ is object.__repr__
+            value = type(value).__name__ if silent else str(value)
+    plain = value.strip().lower()
+    if plain in _MISSING:
+        return math.nan
+    if plain in _TRUTH:
+        return _TRUTH[plain]
+    try:
+        return float(value)
+    except ValueError:
+        return value
+
+
+def _instant(value: Any) -> str:
+    """A date, a time or a duration as a text that does not depend on its unit or its library."""
+    value = getattr(value, "asm8", value)  # pandas
+    if isinstance(value, datetime.datetime) and value.tzinfo is not None:
+        value = value.astimezone(datetime.UTC).replace(tzinfo=None)
+    duration = isinstance(value, datetime.timedelta | np.timedelta64)
+    found = np.timedelta64(value, "ns") if duration else np.datetime64(value, "ns")
+    return "NaT" if np.isnat(found) else f"{'lasts' if duration else 'at'} {found.astype(np.int64)} ns"
+
+
+def _rows(values: Any, chosen: npt.NDArray[np.bool_]) -> Any:
+    """Some records in the container they came in; a list becomes an array."""
+    if hasattr(values, "iloc"):
+        return values.iloc[np.flatnonzero(chosen)]
+    if hasattr(values, "detach"):
+        return values[np.flatnonzero(chosen)]
+    return np.asarray(values)[chosen]

@@ -275,7 +275,7 @@ class _Run:
 
 def _split(X: Any, y: Any, share: float) -> tuple[tuple[Any, Any], tuple[Any, Any]]:
     """Records set apart by a hash of each; frames stay frames."""
-    apart = hashed_apart(np.asarray(X), np.asarray(y), share=share)
+    apart = hashed_apart(X, y, share=share)
     train, held_out = (
         (_safe_indexing(X, np.flatnonzero(part)), _safe_indexing(y, np.flatnonzero(part))) for part in (~apart, apart)
     )

@@ -1,0 +1,138 @@
+"""The split by hash: where a record goes depends on that record alone, however it is held."""
+
+from __future__ import annotations
+
+import datetime
+from typing import Any
+
+import hypothesis
+import numpy as np
+import pandas as pd
+import pytest
+import torch
+from hypothesis import strategies as st
+
+from dphypo.integrations import split
+from dphypo.integrations.split import hashed_apart, record_bytes, split_by_hash
+
+RNG = np.random.default_rng(0)
+COUNT = 2000
+INTEGERS = RNG.integers(0, 100, (COUNT, 3))
+LABELS = RNG.integers(0, 2, COUNT)
+
+
+def apart(inputs: Any, targets: Any = LABELS) -> list[bool]:
+    return hashed_apart(inputs, targets[: len(inputs)], share=0.3).tolist()
+
+
+@pytest.mark.parametrize("other", [[0.5, 1, 2], [2**63 + 1, 0, 0], [-1e300, np.inf, np.nan]])
+def test_one_number_of_another_kind_moves_no_integer(other: list[Any]) -> None:
+    """By the bytes of the array's type it moved a third of them."""
+    mixed = np.vstack([INTEGERS, other])
+    assert mixed.dtype != INTEGERS.dtype
+    assert apart(mixed, np.append(LABELS, 0))[:COUNT] == apart(INTEGERS)
+
+
+def test_one_longer_text_moves_no_other() -> None:
+    words = np.array([f"word {value}" for value in INTEGERS[:, 0]])
+    longer = np.append(words, "a text that is longer than all others")
+    assert longer.dtype != words.dtype
+    assert apart(longer, np.append(LABELS, 0))[:COUNT] == apart(words)
+
+
+@pytest.mark.parametrize("other", ["a text", None, 0.5, float("nan"), 10**400, 1j, b"bytes", True, object(), [1, 2]])
+def test_one_value_of_any_kind_moves_no_other_in_a_list(other: Any) -> None:
+    rows = [[*map(int, row)] for row in INTEGERS[:200]]
+    assert apart([*rows, [other, 1, 2]])[:200] == apart(rows)
+    assert apart([*rows, [1, 2]])[:200] == apart(rows)  # nor does a record of another shape
+
+
+@pytest.mark.parametrize("other", ["a text", None, 0.5, float("nan"), pd.NA, pd.Timestamp("2020-01-01")])
+def test_one_value_of_any_kind_moves_no_other_in_a_frame(other: Any) -> None:
+    frame = pd.DataFrame(
+        {"age": INTEGERS[:200, 0], "born": pd.Timestamp("2000-01-01") + pd.to_timedelta(range(200), "D")}
+    )
+    for column in frame.columns:
+        more = frame.astype({column: object})
+        more.loc[len(more)] = frame.iloc[0].to_dict() | {column: other}
+        assert apart(more)[:200] == apart(frame)
+
+
+def test_the_container_does_not_matter() -> None:
+    values = RNG.normal(size=(300, 3))
+    expected = apart(values)
+    for same in (
+        values.astype(np.float32),
+        torch.tensor(values),
+        torch.tensor(values, dtype=torch.float32),
+        pd.DataFrame(values, columns=["a", "b", "c"]),
+        pd.DataFrame(values, columns=["a", "b", "c"])[["c", "a", "b"]],
+        values.tolist(),
+        values.astype(str),
+        values.astype(object),
+        values.reshape(300, 3, 1),
+    ):
+        assert apart(same) == expected
+    whole = INTEGERS[:300]
+    for same in (
+        whole.astype(np.uint8),
+        whole.astype(float),
+        whole.astype(str),
+        torch.tensor(whole),
+        torch.tensor(whole, dtype=torch.bfloat16),
+        pd.DataFrame(whole).astype("Int64"),
+        pd.DataFrame(whole).astype("category"),
+    ):
+        assert apart(same) == apart(whole)
+
+
+def test_times_are_the_same_in_every_unit() -> None:
+    day = datetime.date(2020, 5, 17)
+    same = [
+        day,
+        datetime.datetime(2020, 5, 17, tzinfo=datetime.UTC),
+        np.datetime64("2020-05-17"),
+        np.datetime64("2020-05-17", "ns"),
+        pd.Timestamp(day),
+    ]
+    assert len(set(record_bytes(same))) == 1
+    assert len(set(record_bytes([None, "", "NaN", np.nan, pd.NaT, pd.NA, np.datetime64("NaT")]))) == 1
+    assert len(set(record_bytes([True, 1, 1.0, "1", " 1.0", "True", np.int8(1), np.True_, 1 + 1e-12]))) == 1
+    assert len(set(record_bytes([[1, "a"], [1, "b"], ["a", 1], ["1a", 1], [1, "a", 1], [1, np.nan], [1]]))) == 7
+
+
+VALUES = st.one_of(
+    st.integers(), st.floats(), st.text(max_size=8), st.booleans(), st.none(), st.binary(max_size=5), st.dates()
+)
+TABLES = st.integers(1, 3).flatmap(
+    lambda width: st.lists(st.lists(VALUES, min_size=width, max_size=width), min_size=2, max_size=8)
+)
+
+
+def containers(rows: list[list[Any]]) -> list[Any]:
+    return [rows, pd.DataFrame(rows), np.array([*rows, [None]], dtype=object)[:-1]]
+
+
+@hypothesis.settings(max_examples=300, deadline=None)
+@hypothesis.given(TABLES)
+def test_adding_any_record_moves_no_other(rows: list[list[Any]]) -> None:
+    for fewer, more in zip(containers(rows[:-1]), containers(rows), strict=True):
+        assert record_bytes(more)[: len(rows) - 1] == record_bytes(fewer)
+
+
+def test_the_property_catches_a_hash_of_the_arrays_bytes(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The mutant is how records were read before."""
+    monkeypatch.setattr(split, "record_bytes", lambda values: [row.tobytes() for row in np.asarray(values)])
+    mixed = np.vstack([INTEGERS, [0.5, 1, 2]])
+    moved = np.array(apart(mixed, np.append(LABELS, 0))[:COUNT]) != np.array(apart(INTEGERS))
+    assert moved.mean() > 0.3
+
+
+def test_parts_stay_in_their_container() -> None:
+    frame, labels = pd.DataFrame(INTEGERS, columns=["c", "a", "b"]), pd.Series(LABELS)
+    (train, _), (held_out, targets) = split_by_hash(frame, labels)
+    assert list(train.columns) == ["c", "a", "b"]
+    assert len(train) + len(held_out) == COUNT
+    assert held_out.index.equals(targets.index)
+    assert isinstance(split_by_hash(torch.tensor(INTEGERS), LABELS)[0][0], torch.Tensor)
+    assert 0.15 < len(held_out) / COUNT < 0.25
