@@ -19,5 +19,13 @@ from dphypo.accounting.guarantee import OrderWarning as OrderWarning
 from dphypo.accounting.guarantee import account as account
 from dphypo.accounting.last_stage import LastStage as LastStage
 from dphypo.accounting.last_stage import calibrate_last as calibrate_last
+from dphypo.accounting.plan_noise import PlanNoise as PlanNoise
+from dphypo.accounting.plan_noise import calibrate_plan as calibrate_plan
+from dphypo.accounting.plan_noise import equal_noise as equal_noise
+from dphypo.accounting.published import Published as Published
+from dphypo.accounting.published import published as published
+from dphypo.accounting.sides import Plan as Plan
+from dphypo.accounting.sides import Side as Side
+from dphypo.accounting.sides import Term as Term
 from dphypo.accounting.verification import Verification as Verification
 from dphypo.accounting.verification import verify as verify

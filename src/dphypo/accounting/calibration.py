@@ -151,6 +151,8 @@ class _Target:
     epsilon: float
     delta: float
     bound: str | None = None  # the bound that counts; the smallest of all if left out
+    factor: float = 2.0  # of the first step away from the start: less than 2 where the start is a good guess
+    close: float = _CLOSE  # how far below the target the answer may lie, in ε
 
     def solve(
         self, guarantee_at: Callable[[float], Guarantee], start: float, safe: float, daring: float, advice: str
@@ -170,7 +172,7 @@ class _Target:
                 pass
             else:
                 epsilon = quick.guarantee.epsilon(self.delta)
-                if quick.epsilon - epsilon <= _CLOSE:
+                if quick.epsilon - epsilon <= self.close:
                     return replace(quick, epsilon=epsilon)
         found, beyond = self._bracket(guarantee_at, start, safe, daring)
         if found is None:
@@ -179,7 +181,7 @@ class _Target:
                 f"is {beyond.epsilon:.4g}. Remedy: {advice}; or allow a larger epsilon"
             )
         for step in range(_MOST_STEPS):
-            if self.epsilon - found.epsilon <= _CLOSE or beyond.epsilon <= self.epsilon:
+            if self.epsilon - found.epsilon <= self.close or beyond.epsilon <= self.epsilon:
                 break
             value = self._between(found, beyond, bisect=step % 4 == 3)
             if value in (found.value, beyond.value):
@@ -198,7 +200,7 @@ class _Target:
         current = self._at(guarantee_at, start)
         inside = current.epsilon <= self.epsilon
         end = daring if inside else safe
-        factor = 2.0 if end > start else 0.5
+        factor = self.factor if end > start else 1 / self.factor
         while current.value != end:
             step = current.value * factor
             value = min(step, end) if factor > 1 else max(step, end)
@@ -218,7 +220,7 @@ class _Target:
         low, high = math.log(found.value), math.log(beyond.value)
         share = 0.5
         if not bisect and found.epsilon > 0 and math.isfinite(beyond.epsilon):
-            aim = math.log((self.epsilon - _CLOSE / 2) / found.epsilon)
+            aim = math.log((self.epsilon - self.close / 2) / found.epsilon)
             share = aim / math.log(beyond.epsilon / found.epsilon)
             share = min(max(share, 0.02), 0.98)
         return math.exp(low + share * (high - low))

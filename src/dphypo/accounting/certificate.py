@@ -16,7 +16,9 @@ import numpy as np
 
 from dphypo.accounting.composition import Composition
 from dphypo.accounting.guarantee import Guarantee
+from dphypo.accounting.published import Published
 from dphypo.accounting.serialize import event_to_dict
+from dphypo.accounting.sides import Plan
 from dphypo.accounting.statement import statement
 
 FORMAT = "dphypo certificate 1"
@@ -99,16 +101,19 @@ class Certificate:
         return f"Certificate(epsilon={self.epsilon:.6g}, delta={self.delta:g}, bound={self.document['bound']!r})"
 
 
-def issue(guarantee: Guarantee | Composition, delta: float, public: Mapping[str, object]) -> Certificate:
+def issue(guarantee: Guarantee | Composition | Plan, delta: float, public: Mapping[str, object]) -> Certificate:
     """The certificate of a guarantee at δ. ``public`` adds what else may be published, such as the space.
 
     Of a single search it states the event, the relation, the law of T and the band; of a composition, those of every
-    search in order, under "stages".
+    search in order, under "stages"; of a plan with published runs those of every term, and the sides whose records it
+    reads, under "terms".
     """
-    searches = guarantee.parts if isinstance(guarantee, Composition) else (guarantee,)
-    stated: dict[str, Any] = (
-        {"stages": [_state(search) for search in searches]} if len(searches) > 1 else _state(searches[0])
-    )
+    stated: dict[str, Any]
+    if isinstance(guarantee, Plan):
+        stated = {"terms": [{"sides": sorted(term.sides), **_state(term.releases)} for term in guarantee.terms]}
+    else:
+        searches = guarantee.parts if isinstance(guarantee, Composition) else (guarantee,)
+        stated = {"stages": [_state(search) for search in searches]} if len(searches) > 1 else _state(searches[0])
     bounds = guarantee.bounds(delta)
     name = min(bounds, key=lambda key: bounds[key])
     epsilons, deltas = guarantee.profile(_PROFILE_POINTS)
@@ -131,11 +136,13 @@ def issue(guarantee: Guarantee | Composition, delta: float, public: Mapping[str,
     return Certificate({**document, "statement": statement(document)})
 
 
-def _state(search: Guarantee) -> dict[str, Any]:
-    """All that the guarantee of one search is computed from."""
+def _state(search: Guarantee | Published) -> dict[str, Any]:
+    """All that the guarantee of one search, or of published runs, is computed from."""
+    events = {"events": [event_to_dict(event) for event in search.events], "relation": search.relation.name}
+    if isinstance(search, Published):
+        return {**events, "published": search.count, "grid": search.grid}
     return {
-        "events": [event_to_dict(event) for event in search.events],
-        "relation": search.relation.name,
+        **events,
         "runs": {"law": search.runs.to_dict(), "mean": search.runs.mean},
         "band": {"c": search.band.c, "C": search.band.C},
         "grid": search.grid,

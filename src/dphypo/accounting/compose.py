@@ -7,14 +7,14 @@ convex in e^ε, so straight lines in e^ε lie above it (Doroshenko et al. 2022).
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 import numpy as np
 import numpy.typing as npt
 from dp_accounting.pld import pld_pmf
 from dp_accounting.pld.privacy_loss_distribution import PrivacyLossDistribution
 
-from dphypo.accounting.profiles import Floats
+from dphypo.accounting.profiles import Floats, Profile
 from dphypo.accounting.solve import smallest
 from dphypo.accounting.theorems.lemma2 import LARGEST_LOG
 from dphypo.accounting.theorems.theorem4_profile import SearchProfile
@@ -31,18 +31,35 @@ def to_pld(searches: Sequence[SearchProfile], grid: float) -> PrivacyLossDistrib
         searches: the search from D to D′, and from D′ to D unless it is symmetric.
         grid: spacing of the losses; dp_accounting composes distributions of equal spacing only.
     """
-    ends = [_end(search) for search in searches]
-    count = math.ceil(max(ends) / grid)
-    deltas = [_on_grid(search, grid, count) for search in searches]
+    count = math.ceil(max(_end(search.delta_at, search.top) for search in searches) / grid)
+    return connected([_on_grid(search, grid, count) for search in searches], grid)
+
+
+def run_to_pld(profiles: Sequence[Profile], grid: float) -> PrivacyLossDistribution:
+    """The privacy loss distribution, both directions, that dominates one run.
+
+    Args:
+        profiles: from D to D′, and from D′ to D unless they are equal; each may be a supremum over settings.
+        grid: spacing of the losses.
+    """
+    ends = [_end(lambda eps, one=profile: float(one.delta(eps)), profile.top) for profile in profiles]  # type: ignore[misc]
+    count = max(1, math.ceil(max(ends) / grid))
+    epsilon = np.arange(-count, count + 1) * grid
+    return connected([np.asarray(profile.delta(epsilon)) for profile in profiles], grid)
+
+
+def connected(deltas: Sequence[Floats], grid: float) -> PrivacyLossDistribution:
+    """The distribution whose profiles connect these values, at multiples of ``grid`` from −count to count."""
+    count = (len(deltas[0]) - 1) // 2
     both = [deltas[0], deltas[-1]]
-    pmfs = [_connect(deltas[i], both[1 - i], grid, count) for i in range(len(searches))]
+    pmfs = [_connect(deltas[i], both[1 - i], grid, count) for i in range(len(deltas))]
     return PrivacyLossDistribution(pmfs[0], pmfs[1] if len(pmfs) > 1 else None)
 
 
-def _end(search: SearchProfile) -> float:
+def _end(delta_at: Callable[[float], float], top: float) -> float:
     """Where δ has come to rest. What is left of it there becomes infinite loss, so any end is valid."""
-    top = min(search.top, LARGEST_LOG)
-    end = smallest(search.delta_at, max(_TAIL, search.delta_at(top) * (1 + 1e-6)), top=top)
+    top = min(top, LARGEST_LOG)
+    end = smallest(delta_at, max(_TAIL, delta_at(top) * (1 + 1e-6)), top=top)
     return end if math.isfinite(end) else top
 
 

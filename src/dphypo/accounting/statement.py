@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
+from dphypo.accounting import plan_statement
+
 _RELATIONS = {
     "ADD_OR_REMOVE_ONE": "two data sets are neighbours if one has one {unit} more than the other",
     "REPLACE_ONE": "two data sets are neighbours if they differ in the values of one {unit}",
@@ -16,7 +18,8 @@ def statement(document: Mapping[str, Any]) -> str:
     """Who is protected, under which relation, what was released and what the number covers."""
     unit = str(document["public"].get("unit", "record"))
     warning = document["public"].get("warning")
-    searches = document.get("stages", [document])
+    terms = document.get("terms")
+    searches = document.get("stages", [document]) if terms is None else terms
     relation = _RELATIONS[searches[0]["relation"]].format(unit=unit)
     guarantee = f"epsilon = {float(document['epsilon']):.4f} at delta = {document['delta']:g}"
     if warning:
@@ -26,13 +29,19 @@ def statement(document: Mapping[str, Any]) -> str:
     lines = [
         first,
         f"Who is protected: every {unit} of the private data; {relation}.",
+        *(_of_a_search(searches, document) if terms is None else plan_statement.lines(terms, document["public"])),
+    ]
+    return "\n".join(lines)
+
+
+def _of_a_search(searches: list[Mapping[str, Any]], document: Mapping[str, Any]) -> list[str]:
+    return [
         f"What was released: {_released(len(searches))} Nothing else about the search may be published: not the "
         "number of runs, not the other runs.",
         f"What the number covers: {_covered(searches)}{_alone(document)}",
         "It holds if every run satisfies the stated event for all hyperparameters of the space, and if runs are "
         "independent of each other given their hyperparameters.",
     ]
-    return "\n".join(lines)
 
 
 def _released(stages: int) -> str:

@@ -14,7 +14,9 @@ from dphypo import laws
 from dphypo.accounting.certificate import Certificate, issue
 from dphypo.accounting.composition import Composition
 from dphypo.accounting.guarantee import Guarantee, account
+from dphypo.accounting.published import Published, published
 from dphypo.accounting.serialize import event_from_dict
+from dphypo.accounting.sides import Plan, Side, Term
 from dphypo.accounting.statement import statement
 from dphypo.band import Band
 
@@ -61,12 +63,23 @@ def verify(certificate: Certificate | str | os.PathLike[str]) -> Verification:
 
 
 def _recompute(document: Mapping[str, Any]) -> Certificate:
-    searches = [_account(stage) for stage in document.get("stages", [document])]
+    if "terms" in document:
+        terms = [Term(_account(term), frozenset(Side(side) for side in term["sides"])) for term in document["terms"]]
+        return issue(Plan(tuple(terms)), document["delta"], document["public"])
+    searches = [_search(stage) for stage in document.get("stages", [document])]
     guarantee = searches[0] if len(searches) == 1 else Composition(tuple(searches))
     return issue(guarantee, document["delta"], document["public"])
 
 
-def _account(stated: Mapping[str, Any]) -> Guarantee:
+def _account(stated: Mapping[str, Any]) -> Guarantee | Published:
+    if "published" not in stated:
+        return _search(stated)
+    events = [event_from_dict(event) for event in stated["events"]]
+    relation = dp_accounting.NeighboringRelation[stated["relation"]]
+    return published(events, stated["published"], relation=relation, grid=stated["grid"])
+
+
+def _search(stated: Mapping[str, Any]) -> Guarantee:
     return account(
         [event_from_dict(event) for event in stated["events"]],
         laws.from_dict(stated["runs"]["law"]),

@@ -1,0 +1,108 @@
+"""Calibration of a plan: one unknown, the noise of the full run, from which all other noise follows."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Hashable, Mapping
+from dataclasses import dataclass
+from typing import TypeVar, cast
+
+import dp_accounting
+
+from dphypo import _validate
+from dphypo.accounting.calibration import _Target
+from dphypo.accounting.guarantee import Guarantee
+from dphypo.accounting.one_run import ADD_OR_REMOVE_ONE, Event, describe
+from dphypo.accounting.profiles import epsilon_for
+from dphypo.accounting.sides import Plan
+
+Key = TypeVar("Key", bound=Hashable)
+_CLOSE = 2e-2  # in ε: these are ratios, the factor makes up for it
+_ADVICE = "fewer runs, shorter or noisier ones, or less noise needed for the score (a larger share of records for it)"
+
+
+@dataclass(frozen=True)
+class PlanNoise:
+    """The value found, and the guarantee of the plan at it."""
+
+    value: float
+    plan: Plan
+    epsilon: float
+    delta: float
+
+
+def calibrate_plan(
+    plan_at: Callable[[float], Plan],
+    *,
+    epsilon: float,
+    delta: float,
+    start: float = 1.0,
+    step: float = 1.1,
+    smallest: float = 0.05,
+    largest: float = 1e3,
+) -> PlanNoise:
+    """The smallest value at which a plan is (``epsilon``, ``delta``)-DP, to within 1e-3 in ε and never more.
+
+    Args:
+        plan_at: the plan as a function of the value, a noise multiplier or a factor on several; more of it must not
+            cost more.
+        epsilon, delta: what all that the plan releases may cost together.
+        start, step: a first guess, and the factor by which it may be off; good ones save time.
+        smallest, largest: the range that is searched.
+
+    >>> from dphypo.accounting.published import published
+    >>> from dphypo.accounting.sides import Term
+    >>> def plan_at(noise):  # ten runs of a tenth, then a full one
+    ...     survey = published(dp_accounting.GaussianDpEvent(noise * 10), 10)
+    ...     return Plan((Term(survey), Term(published(dp_accounting.GaussianDpEvent(noise), 1))))
+    >>> found = calibrate_plan(plan_at, epsilon=2.0, delta=1e-6)
+    >>> round(found.value, 2), 1.999 <= found.plan.epsilon(1e-6) <= 2.0
+    (2.34, True)
+    """
+    target = _Target(
+        _validate.positive(epsilon=epsilon), _validate.within(0.0, 1.0, delta=delta), bound="plan", factor=step
+    )
+    start = min(max(start, smallest), largest)
+    found = target.solve(lambda value: cast(Guarantee, plan_at(value)), start, largest, smallest, _ADVICE)
+    return PlanNoise(found.value, cast(Plan, found.guarantee), found.epsilon, found.delta)
+
+
+def equal_noise(
+    events: Mapping[Key, Callable[[float], Event]],
+    *,
+    epsilon: float,
+    delta: float,
+    relation: dp_accounting.NeighboringRelation = ADD_OR_REMOVE_ONE,
+) -> dict[Key, float]:
+    """The noise of each setting with which one run at it costs the same, ``epsilon`` at ``delta``.
+
+    These are ratios to start from, not noise to train with: several runs at settings of their choice cost the
+    composition of the suprema over all settings, which is more than any setting costs alone. Multiply all of them by
+    the factor that :func:`calibrate_plan` finds.
+
+    Args:
+        events: for each setting, the event of one run as a function of its noise multiplier.
+        epsilon, delta: what one run costs.
+        relation: which data sets are neighbours.
+    """
+    found: dict[Key, float] = {}
+    noise = 1.0
+    target = _Target(_validate.positive(epsilon=epsilon), _validate.within(0.0, 1.0, delta=delta), "run", 1.1, _CLOSE)
+    for key, event in events.items():
+
+        def one_run(value: float, event: Callable[[float], Event] = event) -> Guarantee:
+            return cast(Guarantee, _OneRun(event(value), relation))
+
+        noise = found[key] = target.solve(one_run, noise, 1e3, 0.05, _ADVICE).value
+    return found
+
+
+@dataclass(frozen=True, eq=False)
+class _OneRun:
+    """One run as the solver sees it."""
+
+    event: Event
+    relation: dp_accounting.NeighboringRelation
+
+    def epsilon(self, delta: float) -> float:
+        profiles = describe([self.event], self.relation).profiles
+        return max(epsilon_for(profile, delta) for profile in dict.fromkeys(profiles))

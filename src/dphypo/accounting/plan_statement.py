@@ -1,0 +1,71 @@
+"""The statement of a plan with published runs, in plain words."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+Term = Mapping[str, Any]
+
+
+def lines(terms: Sequence[Term], public: Mapping[str, Any]) -> list[str]:
+    """What was released, what the number covers, and on what it rests.
+
+    >>> survey, last = ({"sides": ["training"], "published": count} for count in (20, 1))
+    >>> lines([survey, last], {"last run": True})[0]
+    'What was released: 21 runs were made; all results of the first 20 are public, and so is the model of the last.'
+    """
+    trained = [term for term in terms if "training" in term["sides"]]
+    searches = [term for term in trained if "published" not in term]
+    runs = sum(term["published"] for term in trained if "published" in term)
+    scored = [term for term in terms if term["sides"] == ["scoring"]]
+    return [
+        f"What was released: {_released(runs, len(searches), last=bool(public.get('last run')))}",
+        f"What the number covers: {_covered(runs, searches, scored)}",
+        _conditions(scored, searches, durations=public.get("durations") == "public"),
+    ]
+
+
+def _released(runs: int, searches: int, *, last: bool) -> str:
+    if searches:
+        best = "the best run of a search" if searches == 1 else f"the best run of each of {searches} searches"
+        return (
+            f"all results of {_count(runs)}, and {best}. Nothing else about a search may be published: not the number "
+            "of its runs, not its other runs."
+        )
+    if last and runs > 1:
+        first = f"all results of the first {runs - 1} are public, and so is the model of the last"
+        return f"{_count(runs)} were made; {first}."
+    if last:
+        return "1 run was made; its model is public."
+    return f"{_count(runs)} were made; all their results are public."
+
+
+def _count(runs: int) -> str:
+    return "1 run" if runs == 1 else f"{runs} runs"
+
+
+def _covered(runs: int, searches: Sequence[Term], scored: Sequence[Term]) -> str:
+    parts = [f"{_count(runs)} by composition, each at any hyperparameters of the space"] if runs else []
+    parts += [f"a search with {search['runs']['mean']:g} runs on average" for search in searches]
+    sides = (
+        ". Records that train and records that score are different records, so a record meets one of the two"
+        if scored
+        else ""
+    )
+    return f"all of it together: {'; '.join(parts)}{sides}."
+
+
+def _conditions(scored: Sequence[Term], searches: Sequence[Term], *, durations: bool) -> str:
+    needs = ["every run satisfies the stated event for all hyperparameters of the space"]
+    if scored:
+        needs.append("which side a record is on depends on that record alone")
+    if searches:
+        needs.append("runs of a search are independent of each other given their hyperparameters")
+    needs.append(
+        "how long runs take, which was published, does not depend on the data"
+        if durations
+        else "how long runs take is not published"
+    )
+    needs.append("whether a run fails depends on the data no more than its event says")
+    return f"It holds if {', if '.join(needs[:-1])}, and if {needs[-1]}."

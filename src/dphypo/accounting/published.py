@@ -1,0 +1,78 @@
+"""Runs whose results are all published: plain adaptive composition, no law of T and no selection.
+
+Every run may look at all results that were published before it, and may be at any setting of the space. Each run is
+therefore dominated by the pointwise supremum over the settings, in each direction, and k runs by the k-fold product of
+that pair (Zhu, Dong and Wang 2022). A last run at a λ chosen from a published table is one more factor.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from functools import cached_property
+from typing import TYPE_CHECKING
+
+import dp_accounting
+
+from dphypo import _validate
+from dphypo.accounting import dp_library
+from dphypo.accounting.compose import run_to_pld
+from dphypo.accounting.one_run import ADD_OR_REMOVE_ONE, Event, Run, describe
+
+if TYPE_CHECKING:
+    from dp_accounting.pld.privacy_loss_distribution import PrivacyLossDistribution
+
+
+@dataclass(frozen=True, eq=False)
+class Published:
+    """``count`` runs, each with one of ``events``, whose results are all published. Made by :func:`published`."""
+
+    events: tuple[Event, ...]
+    count: int
+    relation: dp_accounting.NeighboringRelation
+    grid: float
+    run: Run = field(repr=False)
+
+    def one_run(self, delta: float) -> dict[str, float]:
+        """ε of one run alone, by its RDP curve and by its privacy loss distribution."""
+        return self.run.epsilons(_validate.delta(delta=delta))
+
+    @cached_property
+    def _pld(self) -> PrivacyLossDistribution:
+        remove, add = self.run.profiles
+        one = run_to_pld([remove] if self.run.symmetric else [remove, add], self.grid)
+        return one if self.count == 1 else one.self_compose(self.count)
+
+    def to_pld(self) -> PrivacyLossDistribution:
+        """A dp_accounting privacy loss distribution that dominates all the runs together."""
+        return self._pld
+
+    @property
+    def convolutions(self) -> int:
+        """How many distributions :meth:`to_pld` convolves."""
+        return self.count
+
+
+def published(
+    event: Event | Sequence[Event],
+    count: int,
+    *,
+    relation: dp_accounting.NeighboringRelation = ADD_OR_REMOVE_ONE,
+    grid: float = dp_library.DEFAULT_GRID,
+) -> Published:
+    """``count`` runs whose results are all published, as a term of :func:`dphypo.accounting.plan`.
+
+    Args:
+        event: what is known of one run; or a list, if the privacy of a run depends on λ (the pointwise worst counts).
+        count: how many runs are declared; whether all of them are made or not, all are paid.
+        relation: which data sets are neighbours.
+        grid: spacing of the privacy-loss grid.
+
+    >>> published(dp_accounting.GaussianDpEvent(20.0), 20).count
+    20
+    """
+    if not isinstance(relation, dp_accounting.NeighboringRelation):
+        raise TypeError(f"relation = {relation!r} is not a dp_accounting.NeighboringRelation")
+    events = tuple(event) if isinstance(event, (list, tuple)) else (event,)
+    count = _validate.integer(at_least=1, count=count)
+    return Published(events, count, relation, _validate.positive(grid=grid), describe(events, relation, grid))
