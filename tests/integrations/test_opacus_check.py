@@ -86,7 +86,7 @@ def resolve(model: nn.Module, example: Any = CLASSES, loss: Any = functional.cro
         (Layers(batch_statistics, a=nn.Linear(8, 3)), "other records of its batch"),
         (Layers(divides_by_batch, a=nn.Linear(8, 3)), "how many records"),
         (Layers(leaves_one_out, a=nn.Linear(8, 3), b=nn.Linear(8, 3)), "does not enter its output"),
-        (Counter(), "buffer"),
+        (Counter(), "'mean' of the model changes"),
         (nn.Sequential(nn.LazyLinear(3)), "lazy"),
         (nn.Sequential(nn.Flatten(), nn.MultiheadAttention(8, 2)), "ModuleValidator.fix"),
         (nn.Linear(5, 3), "made-up records"),

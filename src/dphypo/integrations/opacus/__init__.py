@@ -5,7 +5,7 @@ import importlib.util
 if missing := [name for name in ("torch", "opacus", "safetensors") if importlib.util.find_spec(name) is None]:
     raise ImportError(f"dphypo.integrations.opacus needs {', '.join(missing)}: pip install 'dphypo[torch]'")
 
-from dphypo.integrations.opacus.check import UnfitModelError as UnfitModelError
+from dphypo.errors import UnfitModelError as UnfitModelError
 from dphypo.integrations.opacus.clipping import DivergedError as DivergedError
 from dphypo.integrations.opacus.clipping import GradSampleMode as GradSampleMode
 from dphypo.integrations.opacus.dpsgd import DPSGD as DPSGD

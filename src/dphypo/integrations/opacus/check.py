@@ -3,7 +3,7 @@
 DP-SGD bounds what one record adds to a step. That needs three things of the model and its loss:
 
 1. a record's gradient does not depend on the other records of the batch (batch normalisation breaks this);
-2. nothing but the parameters changes in training (a buffer with running statistics would be released without noise);
+2. a forward pass changes nothing that the model reaches: what it learnt there would get no noise (``state.py``);
 3. the per-sample gradients are those of the loss: a wrong one is clipped to the wrong norm.
 
 Layers known to break 1 are refused by name; all three are then tried out on random records of the right shape. The
@@ -22,11 +22,12 @@ from opacus.validators import ModuleValidator
 from torch import nn
 from torch.nn.modules.batchnorm import _BatchNorm
 
-from dphypo.errors import UnfitModelError as UnfitModelError
+from dphypo.errors import UnfitModelError
 from dphypo.integrations.opacus import seeds
 from dphypo.integrations.opacus.clipping import GradSampleMode
 from dphypo.integrations.opacus.data import Batch
 from dphypo.integrations.opacus.loss import Loss
+from dphypo.integrations.opacus.state import Snapshot
 
 _RECORDS = 4
 _TOLERANCE = 1e-3  # relative; rounding gives about 1e-6, a wrong gradient about 1
@@ -48,7 +49,7 @@ def resolve(model: nn.Module, loss: Loss, example: Batch, mode: GradSampleMode) 
     probe = copy.deepcopy(model).train()
     device = example[0].device
     with seeds.everything_else(0, device), warnings.catch_warnings():
-        warnings.simplefilter("ignore")  # a layer's remarks about the made-up records concern nobody
+        warnings.simplefilter("ignore")  # ignore warnings on synthetic input
         try:
             first, second = _made_up(example), _made_up(example)
             _refuse_mixing(probe, loss, first, second)
@@ -79,6 +80,11 @@ def _refuse_known_layers(model: nn.Module) -> None:
                 f"the others in its batch, so that no noise on the gradient makes it private. Replace it by GroupNorm "
                 f"or LayerNorm; opacus.validators.ModuleValidator.fix(model) does it for you"
             )
+        if getattr(layer, "max_norm", None) is not None:
+            raise UnfitModelError(
+                f"layer {name!r} is {type(layer).__name__} with max_norm: its forward pass renormalises the rows that "
+                f"occur in the batch, without noise. Leave max_norm out"
+            )
     errors = ModuleValidator.validate(copy.deepcopy(model).train(), strict=False)
     if errors:
         raise UnfitModelError(
@@ -101,13 +107,9 @@ def _random_like(part: torch.Tensor, draw: Callable[..., torch.Tensor]) -> torch
 
 
 def _refuse_mixing(model: nn.Module, loss: Loss, first: Batch, second: Batch) -> None:
-    buffers = [buffer.clone() for buffer in model.buffers()]
+    before = Snapshot.of(model, loss)
     alone = _gradients(model, loss, first)
-    if any(not torch.equal(was, is_now) for was, is_now in zip(buffers, model.buffers(), strict=True)):
-        raise UnfitModelError(
-            "a buffer of the model changes in training: it would be released without noise. Use layers without running "
-            "statistics (GroupNorm, LayerNorm), or keep what must be remembered out of the model"
-        )
+    before.refuse_changes(model, loss)
     # Record 0 stays, all others change: its gradient must stay too. Dropout is the same in both passes.
     mixed = tuple(torch.cat([old[:1], new[1:]]) for old, new in zip(first, second, strict=True))
     beside = _gradients(model, loss, (mixed[0], mixed[1]))
@@ -118,8 +120,10 @@ def _refuse_mixing(model: nn.Module, loss: Loss, first: Batch, second: Batch) ->
             "shapes). Make each record's output and loss a function of that record alone"
         )
     model.eval()
+    before = Snapshot.of(model, loss)
     with torch.no_grad():
         whole, single = loss(model(first[0]), first[1])[:1], loss(model(first[0][:1]), first[1][:1])
+    before.refuse_changes(model, loss)
     model.train()
     if not _close([whole], [single]):
         raise UnfitModelError(

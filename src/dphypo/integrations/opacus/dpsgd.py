@@ -25,6 +25,7 @@ from dphypo.integrations.opacus.loss import per_record
 from dphypo.integrations.opacus.noise import NoiseTable
 from dphypo.integrations.opacus.saver import Safetensors, remember
 from dphypo.integrations.opacus.score import PrivateScore, Score
+from dphypo.integrations.opacus.state import Snapshot
 from dphypo.integrations.opacus.train import Descent, Schedule, fit
 from dphypo.laws import Law
 from dphypo.mechanisms import Outcome, Split
@@ -227,8 +228,10 @@ class DPSGD:
         with _threads(self.threads), seeds.everything_else(seed, device):
             model, mode = self._prepare(params)
             fit(model, self.data.to(device), per_record(self.loss), schedule, self._descent(params, mode), seed=seed)
+            kept = Snapshot.of(model)
             with torch.no_grad():
                 score = self.score(model, seed=seed) if isinstance(self.score, PrivateScore) else self.score(model)
+            kept.refuse_changes(model)
         return Outcome(model.cpu(), float(score))
 
     def __repr__(self) -> str:

@@ -26,6 +26,7 @@ from dphypo.integrations.opacus import seeds
 from dphypo.integrations.opacus.clipping import DivergedError, GradSampleMode, Noise, engine
 from dphypo.integrations.opacus.data import Batch, Records
 from dphypo.integrations.opacus.loss import Loss
+from dphypo.integrations.opacus.state import Snapshot, no_writes_in_forward
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -91,7 +92,8 @@ def fit(model: nn.Module, records: Records, loss: Loss, schedule: Schedule, desc
         generator=seeds.noise(seed, device),
     )
     model.train()
-    with warnings.catch_warnings():
+    kept = Snapshot.of(model, loss, trained=False)
+    with warnings.catch_warnings(), no_writes_in_forward(model):
         # Opacus hooks every layer, the first too, whose inputs need no gradient.
         warnings.filterwarnings("ignore", message="Full backward hook is firing")
         steps = engine(model, optimizer, loss, noise, descent.mode)
@@ -99,6 +101,7 @@ def fit(model: nn.Module, records: Records, loss: Loss, schedule: Schedule, desc
         for batch in poisson_batches(len(chosen), schedule, seeds.sampling(seed)):
             steps.step(list(_chunks(records, chosen[batch], device, descent.physical_batch_size)))
     steps.close()
+    kept.refuse_changes(model, loss)
     if not all(bool(parameter.isfinite().all()) for parameter in trainable):
         raise DivergedError("the weights are not finite: training diverged")
     model.eval()
