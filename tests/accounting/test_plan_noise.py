@@ -20,9 +20,9 @@ def dp_sgd(batch: int, steps: float, noise: float) -> dp.DpEvent:
     return dp.SelfComposedDpEvent(step, round(steps))
 
 
-def plan(survey: list[dp.DpEvent], count: int, last: list[dp.DpEvent]) -> Plan:
-    terms = [Term(published(survey, count))] if count else []
-    return Plan((*terms, Term(published(last, 1))))
+def plan(survey: list[dp.DpEvent], count: int, last: list[dp.DpEvent], grid: float = 1e-3) -> Plan:
+    terms = [Term(published(survey, count, grid=grid))] if count else []
+    return Plan((*terms, Term(published(last, 1, grid=grid))))
 
 
 def noise(batch: int, steps: int, epsilon: float, fraction: float = 0.1, count: int = 0, start: float = 1.0) -> float:
@@ -30,7 +30,8 @@ def noise(batch: int, steps: int, epsilon: float, fraction: float = 0.1, count: 
 
     def at(sigma: float) -> Plan:
         short = dp_sgd(batch, math.ceil(fraction * steps), sigma / math.sqrt(fraction))
-        return plan([short], count, [dp_sgd(batch, steps, sigma)])
+        grid = 1e-3 if epsilon > 1 else 2e-4  # at a small ε the default grid rounds noise up by 0.2 per cent
+        return plan([short], count, [dp_sgd(batch, steps, sigma)], grid)
 
     return calibrate_plan(at, epsilon=epsilon, delta=DELTA, start=start, step=1.01).value
 

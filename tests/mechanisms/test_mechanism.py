@@ -18,7 +18,7 @@ import dphypo
 from dphypo.accounting import PureDp
 from dphypo.errors import UnboundedEvent
 from dphypo.mechanisms import Declared, Outcome, Plain, Split, UnsupportedModelError, attempt, settle
-from dphypo.mechanisms.over_space import events
+from dphypo.mechanisms.over_space import by_side, events
 from dphypo.space import Space
 
 ADD_OR_REMOVE = dp.NeighboringRelation.ADD_OR_REMOVE_ONE
@@ -299,6 +299,20 @@ def test_scoring_costs_the_worse_on_other_records_and_the_sum_on_the_same():
     train, score = dp.GaussianDpEvent(1.0), dp.LaplaceDpEvent(2.0)
     assert events(made(train, score_event=score), SPACE) == [train, score]
     assert events(made(train, score_event=score, split="same"), SPACE) == [dp.ComposedDpEvent((train, score))]
+
+
+def test_a_replaced_record_may_leave_training_and_enter_scoring():
+    train, score = dp.GaussianDpEvent(1.0), dp.LaplaceDpEvent(2.0)
+    replace = dp.NeighboringRelation.REPLACE_ONE
+    run = Declared(lambda params, *, seed: (None, 0.0), train, replace, score)
+    assert events(run, SPACE) == [dp.ComposedDpEvent((train, score))]
+
+
+def test_the_events_of_each_side():
+    train, score = dp.GaussianDpEvent(1.0), dp.LaplaceDpEvent(2.0)
+    assert by_side(made(train, score_event=score), SPACE) == ([train], [score])
+    assert by_side(made(train), SPACE) == ([train], [])
+    assert by_side(made(train, score_event=score, split="same"), SPACE) == ([dp.ComposedDpEvent((train, score))], [])
 
 
 def test_scoring_may_depend_on_the_parameters_too():

@@ -8,7 +8,7 @@ cannot matter, so a continuous learning rate that the event ignores costs nothin
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
 import numpy as np
@@ -24,6 +24,23 @@ MOST_EVENTS = 20_000
 
 def events(mechanism: Mechanism, space: Space) -> list[Any]:
     """All events a run may have, one of each: the accountant takes their supremum."""
+    return _over(lambda params: _run(mechanism, params), mechanism, space)
+
+
+def by_side(mechanism: Mechanism, space: Space) -> tuple[list[Any], list[Any]]:
+    """All events that records which train may meet in a run, and all that records which score may meet.
+
+    Where the score is computed on the training records, the first has both and the second is empty, as it is where the
+    score looks at public records.
+    """
+    if mechanism.score_event is None or mechanism.split is Split.SAME:
+        return events(mechanism, space), []
+    trains = _over(lambda params: _at(mechanism.event, params), mechanism, space)
+    return trains, _over(lambda params: _at(mechanism.score_event, params), mechanism, space)
+
+
+def _over(of: Callable[[Mapping[str, Any]], list[Any]], mechanism: Mechanism, space: Space) -> list[Any]:
+    """What ``of`` returns for all parameters of the space, evaluated wherever it can differ."""
     found: dict[str, Any] = {}  # by their text: an event that holds a list cannot be hashed
     unexplored: list[dict[str, Any]] = [{}]
     visited = 0
@@ -36,7 +53,7 @@ def events(mechanism: Mechanism, space: Space) -> list[Any]:
                 "which it is monotone (monotone=), or state one event that bounds them all."
             )
         try:
-            found.update((repr(event), event) for event in _run(mechanism, _Watched(space, known)))
+            found.update((repr(event), event) for event in of(_Watched(space, known)))
         except _Reads as read:
             unexplored.extend({**known, read.name: value} for value in _values(space, read.name, mechanism.monotone))
     return list(found.values())
@@ -48,9 +65,16 @@ def _run(mechanism: Mechanism, params: Mapping[str, Any]) -> list[Any]:
     if mechanism.score_event is None:
         return trains
     scores = _at(mechanism.score_event, params)
-    if mechanism.split is Split.DISJOINT:
+    if mechanism.split is Split.DISJOINT and not _replaces(mechanism):
         return trains + scores
     return [_composed(train, score) for train in trains for score in scores]
+
+
+def _replaces(mechanism: Mechanism) -> bool:
+    """Whether a neighbour has another record in the place of one: it may leave training and enter scoring."""
+    import dp_accounting
+
+    return mechanism.relation is dp_accounting.NeighboringRelation.REPLACE_ONE
 
 
 def _at(event: Any, params: Mapping[str, Any]) -> list[Any]:
@@ -59,7 +83,7 @@ def _at(event: Any, params: Mapping[str, Any]) -> list[Any]:
 
 
 def _composed(train: Any, score: Any) -> Any:
-    """Training and scoring on the same records."""
+    """Training and scoring, of which one record may meet both."""
     import dp_accounting
 
     from dphypo.accounting import PureDp
@@ -69,7 +93,7 @@ def _composed(train: Any, score: Any) -> Any:
     if isinstance(train, PureDp) and isinstance(score, PureDp):
         return PureDp(train.epsilon + score.epsilon)
     raise TypeError(
-        f"a {type(train).__name__} and a {type(score).__name__} on the same records cannot be composed here: state "
+        f"a {type(train).__name__} and a {type(score).__name__} cannot be composed here: state "
         "both as dp_accounting events, or one event that covers training and scoring"
     )
 
