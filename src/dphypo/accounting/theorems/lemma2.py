@@ -1,4 +1,7 @@
-"""Lemma 2: what an adaptive choice of λ costs one run, and τ, what it can do to the probability of an event."""
+"""Lemma 2: what an adaptive choice of λ costs one run, and τ, what it can do to the probability of an event.
+
+Proof: docs/theory.md, section "Selection".
+"""
 
 from __future__ import annotations
 

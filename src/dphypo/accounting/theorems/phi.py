@@ -3,7 +3,7 @@
 g(v) = f′(1−v), where f is the probability generating function of T. A maximum over a grid of v would not be an upper
 bound. On a *cell* [v_i, v_{i+1}] the line a_i − z b_i with a_i = g(v_i), b_i = g(τ(v_{i+1})) is one, because g
 decreases and τ increases. So φ is bounded by the upper envelope of these lines, whatever the cells; cells whose lines
-are on the envelope are split until they are narrow, the others are left alone.
+are on the envelope are split until they are narrow, the others are left alone. Why: docs/theory.md, "Selection".
 """
 
 from __future__ import annotations

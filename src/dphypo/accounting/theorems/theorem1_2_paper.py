@@ -1,6 +1,6 @@
 """The two theorems of DP-HyPO (Wang, Gao, Zhang, Su and Shen, NeurIPS 2023), for the truncated negative binomial.
 
-T has shape θ and parameter γ, m = E[T], and L = log(C/c).
+T has shape θ and parameter γ, m = E[T], and L = log(C/c). Proofs: docs/theory.md, section "Selection".
 """
 
 from __future__ import annotations

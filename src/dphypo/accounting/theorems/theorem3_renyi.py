@@ -11,6 +11,8 @@ Theorem 3b. e^((α−1) D_α) ≤ f(0) + κ_α e^((α−1) ε(α)) ∫₀^∞ α
 
 The supremum is taken over cells. The integral is exact for the piecewise linear φ: the mixture Σ_j w_j (1 − t/z_j)₊
 gives Σ_j w_j z_j^(α−1), because x^α = ∫ α(α−1) t^(α−2) (x−t)₊ dt.
+
+Proofs: docs/theory.md, section "Selection".
 """
 
 from __future__ import annotations

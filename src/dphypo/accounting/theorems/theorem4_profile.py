@@ -6,6 +6,8 @@ Let ℓ be the privacy loss of a pair that dominates every run, in the direction
 
 Then δ_A(ε) ≤ P[T=0] (1−e^ε)₊ + Δ[F](ε), with Δ the transform of Lemma 2 and τ from the opposite direction. With
 φ(z) = Σ_j w_j (1 − z e^(−s_j))₊ this is a mixture of shifted profiles of one run: F(ε) = Σ_j w_j δ₀(ε − s_j).
+
+Proof: docs/theory.md, section "Selection".
 """
 
 from __future__ import annotations
