@@ -82,14 +82,17 @@ class OptunaSampler:
 
     def weights(self, candidates: Candidates | Grid, history: History) -> Array:
         """The prior mass times exp(−u/fraction), u the prior mass nearer to what Optuna proposes."""
-        space = candidates.space
+        return near(self.proposed(candidates.space, history), candidates, self.fraction)
+
+    def proposed(self, space: Space, history: History) -> list[dict[str, Any]]:
+        """The hyperparameters that Optuna proposes after this history."""
         with _silence():
             told = self._told(space, history)
             asked = deepcopy(told.study)  # asking changes the sampler's state: the study told stays as it was
             _advance(asked.sampler, len(history))
             points = np.array([_suggested(asked.ask(), space) for _ in range(self.proposals)])
         self._memo.put(told)
-        return near(space.from_unit(points), candidates, self.fraction)
+        return space.from_unit(points)
 
     def _told(self, space: Space, history: History) -> _Told:
         told = self._memo.take()

@@ -1,0 +1,93 @@
+"""Where the last run is made: a public function of the published table.
+
+Scores are noisy, and the best of many noisy scores is often a lucky one. The posterior mean of a Gaussian process
+shares what neighbouring runs say, so its maximum is taken instead.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, Protocol
+
+import numpy as np
+
+from dphypo import _validate
+from dphypo.entropy import Entropy, uniforms
+from dphypo.samplers import GaussianProcess, History, Units
+from dphypo.space import Candidates, Space
+from dphypo.survey.table import Row
+
+
+class Pick(Protocol):
+    """A public function of the published table that gives λ."""
+
+    def __call__(self, space: Space, rows: Sequence[Row], *, maximize: bool, entropy: Entropy) -> dict[str, Any]: ...
+
+
+@dataclass(frozen=True)
+class PosteriorMean:
+    """λ with the best posterior mean under a Gaussian process on all published scores.
+
+    It is sought among candidates from the prior and the published λ, then among perturbations of the best of those.
+
+    Args:
+        sampler: the Gaussian process.
+        candidates: how many candidates are drawn from the prior.
+
+    >>> from scipy.stats import uniform
+    >>> from dphypo.entropy import Seeded
+    >>> rows = [Row({"x": x}, -((x - 0.6) ** 2)) for x in (0.05, 0.3, 0.5, 0.7, 0.95)]
+    >>> chosen = PosteriorMean()(Space({"x": uniform()}), rows, maximize=True, entropy=Seeded(0))
+    >>> 0.5 <= chosen["x"] <= 0.7
+    True
+    """
+
+    sampler: GaussianProcess = field(default_factory=lambda: GaussianProcess(units=Units.STANDARD))
+    candidates: int = 4096
+
+    def __post_init__(self) -> None:
+        _validate.integer(at_least=1, candidates=self.candidates)
+
+    def __call__(self, space: Space, rows: Sequence[Row], *, maximize: bool, entropy: Entropy) -> dict[str, Any]:
+        history = history_of(space, rows, maximize=maximize)
+        if history.failed.all():
+            raise _validate.fail("rows", len(rows), "no published run has a score: use the fallback")
+        unit = np.vstack([space.candidates(self.candidates, entropy.child("pick")).unit, history.unit])
+        for spread in (0.05, 0.02):
+            unit = np.vstack([unit, _perturbed(unit[_best(self.sampler, space, unit, history)], spread, entropy)])
+        return space.from_unit(unit[_best(self.sampler, space, unit, history)][None])[0]
+
+
+def _best(sampler: GaussianProcess, space: Space, unit: np.ndarray[Any, Any], history: History) -> int:
+    mean, _ = sampler.posterior(Candidates(space, unit), history)
+    return int(np.argmax(mean))
+
+
+def _perturbed(point: np.ndarray[Any, Any], spread: float, entropy: Entropy, count: int = 256) -> np.ndarray[Any, Any]:
+    steps = spread * (2 * uniforms(count * len(point), entropy.child(f"near {spread}")) - 1)
+    return np.clip(point + steps.reshape(count, len(point)), 1e-9, 1 - 1e-9)
+
+
+def history_of(space: Space, rows: Sequence[Row], *, maximize: bool) -> History:
+    """Published rows as an optimiser or a surrogate sees them: larger scores are better."""
+    sign = 1.0 if maximize else -1.0
+    scores = np.array([np.nan if row.score is None else sign * row.score for row in rows])
+    params = tuple(dict(row.params) for row in rows)
+    unit = space.to_unit(params) if params else np.empty((0, len(space.parameters)))
+    return History(space.features(unit), unit, scores, np.isnan(scores), params)
+
+
+def middle(space: Space) -> dict[str, Any]:
+    """The middle of the prior: the median of every parameter.
+
+    >>> middle(Space({"layers": [1, 2, 3]}))
+    {'layers': 2}
+    """
+    return space.from_unit(np.full((1, len(space.parameters)), 0.5))[0]
+
+
+def checked(space: Space, params: Mapping[str, Any]) -> dict[str, Any]:
+    """Hyperparameters that were given by name, refused unless they are a point of the space."""
+    space.to_unit([params])
+    return dict(params)

@@ -1,0 +1,113 @@
+"""Optimisers of a survey: each finds the top of a smooth landscape, and runs made side by side spread out."""
+
+from __future__ import annotations
+
+import numpy as np
+import optuna
+import pytest
+from scipy.stats import loguniform, uniform
+
+from dphypo import samplers
+from dphypo.entropy import SYSTEM, Seeded
+from dphypo.space import Space
+from dphypo.survey import Following, FromOptuna, PosteriorMean, Row
+from dphypo.survey.optimiser import read, with_pending
+from dphypo.survey.pick import checked, history_of, middle
+
+SPACE = Space({"lr": loguniform(1e-3, 10), "clip": loguniform(1e-2, 100)})
+
+
+def score(params, noise=0.0):
+    """A ridge that falls off a cliff where training diverges, as learning rates do."""
+    (u, v), _ = SPACE.to_unit([params])[0], None
+    return 0.97 - 2 * (u - 0.6) ** 2 - (v - 0.4) ** 2 - 0.8 * (u + 0.3 * v > 0.95) + noise
+
+
+def survey(optimiser, runs=20, noise=0.0, seed=0):
+    rng = np.random.default_rng(seed)
+    rows: list[Row] = []
+    for number in range(runs):
+        history = history_of(SPACE, rows, maximize=True)
+        params = optimiser.propose(SPACE, history, [], Seeded(seed).child(str(number)))
+        rows.append(Row(params, score(params, noise * rng.normal())))
+    return rows
+
+
+OPTIMISERS = {
+    "ours": lambda: Following(),
+    "parzen": lambda: read(samplers.Parzen()),
+    "tpe": lambda: FromOptuna(optuna.samplers.TPESampler(seed=1, n_startup_trials=5)),
+    "cma": lambda: FromOptuna(optuna.samplers.CmaEsSampler(seed=1)),
+}
+
+
+@pytest.mark.parametrize("name", OPTIMISERS)
+def test_an_optimiser_improves_on_its_first_runs(name):
+    rows = survey(OPTIMISERS[name](), runs=25)
+    best = np.maximum.accumulate([row.score for row in rows])
+    assert best[-1] >= 0.9
+    assert np.mean([row.score for row in rows[-8:]]) > np.mean([row.score for row in rows[:8]])
+
+
+def test_ours_finds_the_top_in_twenty_noisy_runs():
+    """Ten seeds; the posterior mean's best loses little where the best noisy score would lose more on average."""
+    lost = []
+    for seed in range(10):
+        rows = survey(Following(), noise=0.02, seed=seed)
+        chosen = PosteriorMean()(SPACE, rows, maximize=True, entropy=Seeded(seed))
+        lost.append(0.97 - score(chosen))
+    assert np.mean(lost) < 0.01
+
+
+def test_directions_are_respected():
+    rows = survey(Following())
+    flipped = [Row(row.params, -row.score) for row in rows]
+    up = PosteriorMean()(SPACE, rows, maximize=True, entropy=Seeded(0))
+    down = PosteriorMean()(SPACE, flipped, maximize=False, entropy=Seeded(0))
+    assert up == down
+
+
+def test_runs_made_side_by_side_spread_out():
+    rows = survey(Following(), runs=10)
+    history = history_of(SPACE, rows, maximize=True)
+    pending: list[dict[str, float]] = []
+    for number in range(4):
+        pending.append(Following().propose(SPACE, history, pending, Seeded(number)))
+    assert len({tuple(one.values()) for one in pending}) == 4
+    assumed = with_pending(SPACE, history, pending)
+    assert len(assumed) == 14
+    assert not assumed.failed.any()
+
+
+def test_the_first_runs_cover_the_space():
+    empty = history_of(SPACE, [], maximize=True)
+    first: list[dict[str, float]] = []
+    for _ in range(5):
+        first.append(Following().propose(SPACE, empty, first, SYSTEM))
+    unit = SPACE.to_unit(first)
+    assert (np.ptp(unit, axis=0) > 0.5).all()
+
+
+def test_failed_runs_are_avoided_and_all_failed_is_refused():
+    space = Space({"x": uniform()})
+    rows = [Row({"x": x}, None if x > 0.5 else x) for x in np.linspace(0.02, 0.98, 9)]
+    assert PosteriorMean()(space, rows, maximize=True, entropy=Seeded(0))["x"] < 0.6
+    with pytest.raises(ValueError, match="fallback"):
+        PosteriorMean()(space, [Row({"x": 0.5}, None)], maximize=True, entropy=Seeded(0))
+    # With nothing but failures the search goes on.
+    failed = history_of(space, [Row({"x": 0.5}, None)] * 6, maximize=True)
+    assert 0 < Following().propose(space, failed, [{"x": 0.1}], Seeded(0))["x"] < 1
+
+
+def test_the_middle_of_the_prior_and_points_that_are_not_of_the_space():
+    assert middle(SPACE) == pytest.approx({"lr": 0.1, "clip": 1.0}, rel=1e-6)
+    assert checked(SPACE, {"lr": 0.1, "clip": 1.0}) == {"lr": 0.1, "clip": 1.0}
+    with pytest.raises(ValueError, match="lr"):
+        checked(SPACE, {"lr": 1e6, "clip": 1.0})
+
+
+def test_what_is_no_optimiser_is_refused():
+    assert isinstance(read(None), Following)
+    assert isinstance(read(optuna.samplers.RandomSampler()), FromOptuna)
+    with pytest.raises(ValueError, match="optimiser"):
+        read("tpe")
