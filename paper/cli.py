@@ -121,6 +121,16 @@ def _compare(design: Comparison, a: Arguments, name: str) -> None:
     print(json.dumps(compare(design, images, a.out / name, a.device, a.repetitions, a.seconds, a.models)))
 
 
+def settings(a: Arguments) -> None:
+    """train the landscape of batch sizes and epochs (paper/surveys/settings.py)"""
+    from paper.data import load
+    from paper.surveys.settings import noises, train_settings
+
+    images = load(a.name, a.data)
+    levels = noises(len(images.train))
+    train_settings(images, a.out / f"{a.name}-settings.npz", a.device, levels, time.time() + a.seconds)
+
+
 def result(a: Arguments) -> None:
     """compute one result (paper/results.py names them) and write it to paper/results"""
     from paper.parallel import quiet
@@ -182,6 +192,7 @@ def parser() -> argparse.ArgumentParser:
     made = trains(command(train))
     made.add_argument("jobs", nargs="+")
     made.add_argument("--plain", action="store_true", help="do not compile")
+    trains(command(settings)).add_argument("name", choices=["mnist", "fashion", "cifar10"])
     made = trains(command(opacus))
     made.add_argument("number", type=int)
     made.add_argument("file", type=Path, help="JSON lines, to which the accuracy is appended")
