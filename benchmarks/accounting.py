@@ -13,7 +13,7 @@ from rich.table import Table
 from benchmarks.timing import best_of
 from dphypo.accounting import account, calibrate
 from dphypo.accounting.dp_library import DEFAULT_GRID
-from dphypo.accounting.one_run import Event
+from dphypo.accounting.events import Event
 from dphypo.audit import attack_epsilon
 from dphypo.audit.pair import Pair, dp_sgd_pair
 from dphypo.band import Band

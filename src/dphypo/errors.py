@@ -155,9 +155,10 @@ class UnboundedEvent(Refusal):
 
 class WiderPrior(Refusal):
     why = (
-        "The rule for the next prior returned a space whose runs have a privacy event that was not declared. The "
-        "guarantee was computed before the first run, for every value in the original space. Keep to that space: "
-        "space.around(...) changes its prior only. Nothing was drawn; mend the rule and run the stages again."
+        "The rule for the next prior returned a space that leaves the one that was declared, in its values or in the "
+        "privacy events of its runs. The guarantee was computed before the first run, for every value in the original "
+        "space. Keep to that space: space.around(...) changes its prior only. Nothing was drawn; mend the rule and run "
+        "the stages again."
     )
 
 

@@ -315,6 +315,22 @@ def test_the_events_of_each_side():
     assert by_side(made(train, score_event=score, split="same"), SPACE) == ([dp.ComposedDpEvent((train, score))], [])
 
 
+def test_a_replaced_record_can_leave_training_and_enter_scoring():
+    """Two Laplace counts, 1-DP each: D has one record more for the first, D′ one more for the second.
+
+    P[first ≥ its count on D, second ≤ its count on D] is ¼ on D and ¼ e^−2 on D′.
+    """
+    replace_one = dp.NeighboringRelation.REPLACE_ONE
+    run = dphypo.mechanism(event=PureDp(1.0), score_event=PureDp(1.0), relation=replace_one)(lambda p, *, seed: None)
+    found = events(run, SPACE)
+    claimed = dphypo.account(found, dphypo.Pmf({1: 1.0}), relation=replace_one).epsilon(1e-9)
+    attack = math.log(0.25 / (0.25 * math.exp(-2.0)))
+    assert attack - 1e-6 <= claimed <= attack + 1e-5
+    blank = dp.NeighboringRelation.REPLACE_SPECIAL  # a blank record meets neither
+    run = dphypo.mechanism(event=PureDp(1.0), score_event=PureDp(1.0), relation=blank)(lambda p, *, seed: None)
+    assert events(run, SPACE) == [PureDp(1.0)]
+
+
 def test_scoring_may_depend_on_the_parameters_too():
     found = events(
         made(

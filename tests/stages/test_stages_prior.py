@@ -15,7 +15,9 @@ from dphypo import errors
 from dphypo.accounting import PureDp
 from dphypo.release import Ending
 from dphypo.space import Space
-from dphypo.stages import PriorAround, Released, Stage
+from dphypo.stages import PriorAround, Released, Stage, Stages
+
+ANY = {"delta": 1e-6, "journal": None}
 
 
 def test_the_rule_is_given_the_release_and_nothing_else():
@@ -73,13 +75,49 @@ def test_a_rule_that_leaves_what_was_accounted_for_is_refused_and_can_be_mended(
         return Space({"lr": [0.1], "depth": [1, 4]}) if wide else space
 
     chain = [Stage(cheap, FEW, prior=rule), Stage(deep, FEW)]
-    with pytest.raises(errors.WiderPrior, match=r"PureDp\(epsilon=1.0\)"):
+    with pytest.raises(errors.WiderPrior, match="'depth' = 4 is not valid"):
         make(tmp_path / "stages.db", stages=chain).run(progress=False)
     wide.clear()
     search = make(tmp_path / "stages.db", stages=chain)
     assert search.run(progress=False).params is not None
     with pytest.raises(ValueError, match=r"must return a dphypo\.Space"):
         make(stages=stages(prior=lambda released, space: {})).run(progress=False)
+
+
+SMALL = Space({"lr": st.uniform(0, 2), "depth": [1, 2, 3]})
+TREE = Space({"optimizer": ["sgd", "adam"], "lr": st.uniform(0, 2)}).when("optimizer", "sgd", {"momentum": [0.0, 0.9]})
+
+
+@pytest.mark.parametrize(
+    ("space", "prior"),
+    [
+        (SMALL, Space({"lr": [3.0], "depth": [1]})),
+        (SMALL, Space({"lr": st.uniform(0, 2.1), "depth": [1]})),
+        (SMALL, Space({"lr": st.uniform(-0.5, 1), "depth": [1]})),
+        (SMALL, Space({"lr": ["0.1"], "depth": [1]})),
+        (SMALL, Space({"lr": [0.1], "depth": [1, 4]})),
+        (SMALL, Space({"lr": [0.1], "depth": st.randint(1, 3)}).around({"lr": 0.1, "depth": 1})),
+        (SMALL, Space({"lr": [0.1], "depth": st.uniform(1, 1)})),
+        (SMALL, Space({"lr": [0.1]})),
+        (SMALL, Space({"lr": [0.1], "depth": [1], "width": [3]})),
+        (TREE, Space({"optimizer": ["sgd", "adam"], "lr": [1.0], "momentum": [0.9]})),
+        (TREE, Space({"optimizer": ["sgd", "adam"], "lr": [1.0]}).when("optimizer", "adam", {"momentum": [0.9]})),
+    ],
+)
+def test_a_rule_that_leaves_the_space_is_refused_though_the_event_is_constant(space, prior):
+    """The event is a bound for every value of the declared space, and says nothing about others."""
+
+    @dphypo.mechanism(event=PureDp(0.25), relation=RELATION)
+    def constant(params, *, seed):
+        return 1, 1.0
+
+    allowed = (SMALL, Space({"lr": [0.1], "depth": st.randint(1, 3)}).around({"lr": 0.1, "depth": 1}))
+    search = Stages(space, [Stage(constant, FEW, prior=lambda *_: prior), Stage(constant, FEW)], **ANY)
+    if (space, prior) == allowed:
+        assert search.run(progress=False).params["depth"] in (1, 2)
+        return
+    with pytest.raises(errors.WiderPrior, match="leaves the one that was declared"):
+        search.run(progress=False)
 
 
 @pytest.mark.parametrize(

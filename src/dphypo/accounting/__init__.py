@@ -10,7 +10,6 @@ from dphypo.accounting.calibration import calibrate_band as calibrate_band
 from dphypo.accounting.calibration import calibrate_mean as calibrate_mean
 from dphypo.accounting.certificate import Certificate as Certificate
 from dphypo.accounting.composition import Composition as Composition
-from dphypo.accounting.dp_library import UnaccountableError as UnaccountableError
 from dphypo.accounting.events import ApproximateDp as ApproximateDp
 from dphypo.accounting.events import PureDp as PureDp
 from dphypo.accounting.events import RdpCurve as RdpCurve
@@ -29,3 +28,4 @@ from dphypo.accounting.sides import Side as Side
 from dphypo.accounting.sides import Term as Term
 from dphypo.accounting.verification import Verification as Verification
 from dphypo.accounting.verification import verify as verify
+from dphypo.errors import UnaccountableError as UnaccountableError

@@ -14,8 +14,8 @@ from functools import cache
 import dp_accounting
 
 from dphypo import _validate
+from dphypo.accounting.events import Event
 from dphypo.accounting.guarantee import ADD_OR_REMOVE_ONE, UNIFORM, Guarantee, account
-from dphypo.accounting.one_run import Event
 from dphypo.band import Band
 from dphypo.errors import UnreachableError as UnreachableError
 from dphypo.laws import Law

@@ -14,10 +14,10 @@ from typing import Any
 
 import numpy as np
 
+from dphypo.accounting import events
 from dphypo.accounting.composition import Composition
 from dphypo.accounting.guarantee import Guarantee
 from dphypo.accounting.published import Published
-from dphypo.accounting.serialize import event_to_dict
 from dphypo.accounting.sides import Plan
 from dphypo.accounting.statement import statement
 
@@ -138,11 +138,11 @@ def issue(guarantee: Guarantee | Composition | Plan, delta: float, public: Mappi
 
 def _state(search: Guarantee | Published) -> dict[str, Any]:
     """All that the guarantee of one search, or of published runs, is computed from."""
-    events = {"events": [event_to_dict(event) for event in search.events], "relation": search.relation.name}
+    stated = {"events": [events.to_dict(event) for event in search.events], "relation": search.relation.name}
     if isinstance(search, Published):
-        return {**events, "published": search.count, "grid": search.grid}
+        return {**stated, "published": search.count, "grid": search.grid}
     return {
-        **events,
+        **stated,
         "runs": {"law": search.runs.to_dict(), "mean": search.runs.mean},
         "band": {"c": search.band.c, "C": search.band.C},
         "grid": search.grid,

@@ -23,7 +23,7 @@ from dp_accounting.rdp import RdpAccountant
 
 from dphypo.accounting.profiles import Discrete, Floats
 from dphypo.accounting.rdp_curve import Curve
-from dphypo.errors import UnaccountableError as UnaccountableError
+from dphypo.errors import UnaccountableError
 
 DEFAULT_GRID = 1e-3
 Relation: TypeAlias = dp_accounting.NeighboringRelation

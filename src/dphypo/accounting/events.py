@@ -1,13 +1,29 @@
-"""Statements about one run that are not a ``dp_accounting.DpEvent``."""
+"""The one gate for events: what is known of the privacy of a run, in canonical form.
+
+Every event passes :func:`canonical` before an accountant sees it, and certificates are written from what it returns.
+An accountant may treat 3 and 3.0 differently, or take a sampling rate of 30 for no event at all: behind the gate there
+are only Python floats and integers in their ranges, tuples, and the kinds of event listed here.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+import math
+import numbers
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from typing import Any, TypeAlias, cast
 
+import dp_accounting
 import numpy as np
+import numpy.typing as npt
+from dp_accounting import dp_event
 
 from dphypo import _validate
+from dphypo.errors import UnaccountableError
+
+MOST_DEPTH = 32  # of events inside events
+MOST_PARTS = 100_000  # events that one event is made of
+
 
 # The orders of dp_accounting's RDP accountant reach from just above 1 to 1024; these do too.
 DEFAULT_ORDERS: tuple[float, ...] = (
@@ -20,6 +36,17 @@ DEFAULT_ORDERS: tuple[float, ...] = (
 )
 
 
+def _real(name: str, value: object) -> float:
+    if isinstance(value, bool) or not isinstance(value, numbers.Real):
+        raise _validate.fail(name, value, "give a number")
+    return float(value)
+
+
+def _numbers(name: str, values: object) -> npt.NDArray[np.float64]:
+    listed = list(values) if isinstance(values, (Sequence, np.ndarray)) and not isinstance(values, str) else []
+    return np.array([_real(name, value) for value in listed], dtype=np.float64)
+
+
 @dataclass(frozen=True)
 class PureDp:
     """A run that is ``epsilon``-DP, δ = 0, and about which nothing else is known."""
@@ -27,7 +54,7 @@ class PureDp:
     epsilon: float
 
     def __post_init__(self) -> None:
-        object.__setattr__(self, "epsilon", _validate.non_negative(epsilon=self.epsilon))
+        object.__setattr__(self, "epsilon", _validate.non_negative(epsilon=_real("epsilon", self.epsilon)))
 
 
 @dataclass(frozen=True)
@@ -41,8 +68,8 @@ class ApproximateDp:
     delta: float
 
     def __post_init__(self) -> None:
-        object.__setattr__(self, "epsilon", _validate.non_negative(epsilon=self.epsilon))
-        object.__setattr__(self, "delta", _validate.delta(delta=self.delta))
+        object.__setattr__(self, "epsilon", _validate.non_negative(epsilon=_real("epsilon", self.epsilon)))
+        object.__setattr__(self, "delta", _validate.delta(delta=_real("delta", self.delta)))
 
 
 @dataclass(frozen=True)
@@ -61,10 +88,10 @@ class RdpCurve:
     epsilons: tuple[float, ...]
 
     def __init__(self, orders: Sequence[float], epsilons: Sequence[float] | Callable[[float], float]) -> None:
-        alphas = np.asarray(orders, dtype=np.float64)
+        alphas = _numbers("orders", orders)
         values = [epsilons(float(a)) for a in alphas] if callable(epsilons) else epsilons
-        curve = np.asarray(values, dtype=np.float64)
-        if alphas.ndim != 1 or len(alphas) == 0 or not np.isfinite(alphas).all() or (alphas < 1).any():
+        curve = _numbers("epsilons", values)
+        if len(alphas) == 0 or not np.isfinite(alphas).all() or (alphas < 1).any():
             raise _validate.fail("orders", orders, "give one or more finite orders, each 1 or greater")
         if curve.shape != alphas.shape:
             raise ValueError(f"epsilons has {curve.size} values for {alphas.size} orders: give one for each order")
@@ -87,3 +114,212 @@ class RdpCurve:
             )
         object.__setattr__(self, "orders", tuple(float(a) for a in alphas))
         object.__setattr__(self, "epsilons", tuple(float(e) for e in curve))
+
+
+Event: TypeAlias = dp_accounting.DpEvent | PureDp | ApproximateDp | RdpCurve
+"""A statement about one run that can be accounted."""
+
+
+def canonical(event: object) -> Event:
+    """The event with plain, validated values, however deeply it is nested; whatever else it holds is refused by name.
+
+    Numbers become floats (integers and numpy scalars too), counts become integers, sequences become tuples. Noise is
+    finite and positive, a rate lies in [0, 1], a count is 1 or greater. A boolean is never a number here.
+
+    >>> canonical(dp_accounting.SelfComposedDpEvent(dp_accounting.GaussianDpEvent(3), np.int8(9)))
+    SelfComposedDpEvent(event=GaussianDpEvent(noise_multiplier=3.0), count=9)
+    >>> canonical(dp_accounting.PoissonSampledDpEvent(30, dp_accounting.GaussianDpEvent(1.0)))
+    Traceback (most recent call last):
+    ValueError: PoissonSampledDpEvent.sampling_probability = 30.0 is not valid: it must lie in [0, 1]
+    """
+    return _Gate().event("event", event)
+
+
+def to_dict(event: Event) -> dict[str, Any]:
+    """An event as a JSON object whose "type" is its class.
+
+    >>> to_dict(dp_accounting.GaussianDpEvent(2))
+    {'type': 'GaussianDpEvent', 'noise_multiplier': 2.0}
+    """
+    written: dict[str, Any] = _written(canonical(event))
+    return written
+
+
+def from_dict(data: Mapping[str, Any]) -> Event:
+    """The event that :func:`to_dict` wrote. Only the kinds of event listed here can be made."""
+    return canonical(_read(data, 1))
+
+
+_Check: TypeAlias = "Callable[[_Gate, str, object], Any]"
+
+
+class _Gate:
+    """One passage through the gate: it counts the events that it has seen."""
+
+    def __init__(self) -> None:
+        self.parts = 0
+        self.depth = 0
+
+    def event(self, name: str, event: object) -> Event:
+        self.parts += 1
+        self.depth += 1
+        if self.parts > MOST_PARTS or self.depth > MOST_DEPTH:
+            raise ValueError(
+                f"the event is too large: at most {MOST_PARTS} events, nested at most {MOST_DEPTH} deep, are allowed: "
+                "write equal events as one SelfComposedDpEvent"
+            )
+        kind = type(event)
+        if kind not in _KINDS:
+            raise _unknown(name, event)
+        values = {
+            field: check(self, f"{kind.__name__}.{field}", getattr(event, field)) for field, check in _KINDS[kind]
+        }
+        self.depth -= 1
+        _check_together(kind, values)
+        return cast(Event, kind(**values))
+
+
+def _unknown(name: str, event: object) -> Exception:
+    if isinstance(event, dp_event.NonPrivateDpEvent):
+        return UnaccountableError(f"the event {event!r} is not private: it has no finite ε at any δ < 1")
+    if isinstance(event, dp_accounting.DpEvent):
+        return UnaccountableError(
+            f"{name} = {event!r} cannot be accounted: {type(event).__name__} is not a kind of event known here. "
+            f"Known are {', '.join(kind.__name__ for kind in _KINDS)}"
+        )
+    return TypeError(
+        f"{name} = {event!r} is not a statement about privacy: give a dp_accounting.DpEvent, an RdpCurve, a PureDp, an "
+        "ApproximateDp, or a list of these"
+    )
+
+
+def _noise(gate: _Gate, name: str, value: object) -> float:
+    number = _real(name, value)
+    if number == 0:
+        raise UnaccountableError(f"{name} = {value!r}: without noise the event is not private")
+    return _validate.positive(**{name: number})
+
+
+def _rate(gate: _Gate, name: str, value: object) -> float:
+    return _validate.probability(**{name: _real(name, value)})
+
+
+def _not_negative(gate: _Gate, name: str, value: object) -> float:
+    return _validate.non_negative(**{name: _real(name, value)})
+
+
+def _mean(gate: _Gate, name: str, value: object) -> float:
+    if (number := _validate.number(**{name: _real(name, value)})) < 1:
+        raise _validate.fail(name, value, "it must be 1 or greater")
+    return number
+
+
+def _shape(gate: _Gate, name: str, value: object) -> float:
+    poisson = isinstance(value, float) and value == math.inf
+    return math.inf if poisson else _not_negative(gate, name, value)
+
+
+def _count(gate: _Gate, name: str, value: object) -> int:
+    return _validate.integer(at_least=1, **{name: cast(int, value)})
+
+
+def _count_or_counts(gate: _Gate, name: str, value: object) -> object:
+    return _each(_count)(gate, name, value) if isinstance(value, (list, tuple)) else _count(gate, name, value)
+
+
+def _each(check: _Check) -> _Check:
+    def checked(gate: _Gate, name: str, values: object) -> tuple[Any, ...]:
+        if not isinstance(values, (list, tuple, np.ndarray)) or len(values) == 0:
+            raise _validate.fail(name, values, "give a list of one or more")
+        return tuple(check(gate, f"{name}[{i}]", value) for i, value in enumerate(values))
+
+    return checked
+
+
+def _as_it_is(gate: _Gate, name: str, value: object) -> object:
+    return value  # an RdpCurve validates what it is made of
+
+
+_KINDS: dict[type, tuple[tuple[str, _Check], ...]] = {
+    PureDp: (("epsilon", _not_negative),),
+    ApproximateDp: (("epsilon", _not_negative), ("delta", _rate)),
+    RdpCurve: (("orders", _as_it_is), ("epsilons", _as_it_is)),
+    dp_event.NoOpDpEvent: (),
+    dp_event.GaussianDpEvent: (("noise_multiplier", _noise),),
+    dp_event.LaplaceDpEvent: (("noise_multiplier", _noise),),
+    dp_event.DiscreteLaplaceDpEvent: (("noise_parameter", _noise), ("sensitivity", _count)),
+    dp_event.RandomizedResponseDpEvent: (("noise_parameter", _rate), ("num_buckets", _count)),
+    dp_event.MixtureOfGaussiansDpEvent: (
+        ("standard_deviation", _noise),
+        ("sensitivities", _each(_not_negative)),
+        ("sampling_probs", _each(_rate)),
+    ),
+    dp_event.ZCDpEvent: (("rho", _not_negative), ("xi", _not_negative)),
+    dp_event.TruncatedSubsampledGaussianDpEvent: (
+        ("dataset_size", _count),
+        ("sampling_probability", _rate),
+        ("truncated_batch_size", _count),
+        ("noise_multiplier", _noise),
+    ),
+    dp_event.SingleEpochTreeAggregationDpEvent: (("noise_multiplier", _noise), ("step_counts", _count_or_counts)),
+    dp_event.SelfComposedDpEvent: (("event", _Gate.event), ("count", _count)),
+    dp_event.ComposedDpEvent: (("events", _each(_Gate.event)),),
+    dp_event.PoissonSampledDpEvent: (("sampling_probability", _rate), ("event", _Gate.event)),
+    dp_event.SampledWithReplacementDpEvent: (
+        ("source_dataset_size", _count),
+        ("sample_size", _count),
+        ("event", _Gate.event),
+    ),
+    dp_event.SampledWithoutReplacementDpEvent: (
+        ("source_dataset_size", _count),
+        ("sample_size", _count),
+        ("event", _Gate.event),
+    ),
+    dp_event.RepeatAndSelectDpEvent: (("event", _Gate.event), ("mean", _mean), ("shape", _shape)),
+}
+_NAMES = {kind.__name__: kind for kind in _KINDS}
+
+
+def _check_together(kind: type, values: Mapping[str, Any]) -> None:
+    """What no single field can show."""
+    name = kind.__name__
+    for inner in (*values.get("events", ()), *([values["event"]] if "event" in values else [])):
+        if not isinstance(inner, dp_accounting.DpEvent):
+            raise _validate.fail(name, inner, "only events of dp_accounting can be inside another event")
+    if kind is dp_event.SampledWithoutReplacementDpEvent and values["sample_size"] > values["source_dataset_size"]:
+        raise _validate.fail(f"{name}.sample_size", values["sample_size"], "it must be at most source_dataset_size")
+    if kind is dp_event.RandomizedResponseDpEvent and values["noise_parameter"] == 0 and values["num_buckets"] > 1:
+        raise UnaccountableError(f"{name}.noise_parameter = 0: without noise the event is not private")
+    if kind is dp_event.MixtureOfGaussiansDpEvent:
+        if len(values["sensitivities"]) != len(values["sampling_probs"]):
+            raise _validate.fail(f"{name}.sampling_probs", values["sampling_probs"], "give one for each sensitivity")
+        if abs(math.fsum(values["sampling_probs"]) - 1.0) > 1e-9:
+            raise _validate.fail(f"{name}.sampling_probs", values["sampling_probs"], "they must sum to 1")
+
+
+def _written(value: Any) -> Any:
+    """A canonical value as JSON."""
+    if type(value) in _KINDS:
+        fields = {field: _written(getattr(value, field)) for field, _ in _KINDS[type(value)]}
+        return {"type": type(value).__name__, **fields}
+    if isinstance(value, tuple):
+        return [_written(item) for item in value]
+    return str(value) if isinstance(value, float) and math.isinf(value) else value  # JSON has no infinity
+
+
+def _read(value: Any, depth: int) -> Any:
+    """What JSON holds, as an event that the gate has yet to check."""
+    if depth > MOST_DEPTH:
+        raise ValueError(f"the event is nested deeper than {MOST_DEPTH}")
+    if isinstance(value, Mapping):
+        kind = _NAMES.get(cast(str, value.get("type"))) if isinstance(value.get("type"), str) else None
+        if kind is None:
+            raise ValueError(f"type = {value.get('type')!r} is not an event that a certificate can hold")
+        given = {key: _read(item, depth + 1) for key, item in value.items() if key != "type"}
+        wanted = {field for field, _ in _KINDS[kind]}
+        if set(given) != wanted:
+            raise ValueError(f"a {kind.__name__} has the fields {sorted(wanted)}, not {sorted(map(str, given))}")
+        return kind(**given)
+    if isinstance(value, list):
+        return [_read(item, depth + 1) for item in value]
+    return math.inf if value == "inf" else value

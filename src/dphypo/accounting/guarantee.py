@@ -15,7 +15,8 @@ import numpy.typing as npt
 
 from dphypo import _validate
 from dphypo.accounting import dp_library
-from dphypo.accounting.one_run import Event, Run, describe
+from dphypo.accounting.events import Event, canonical
+from dphypo.accounting.one_run import Run, describe
 from dphypo.accounting.profiles import Floats
 from dphypo.accounting.rdp_curve import Curve, largest
 from dphypo.accounting.solve import smallest
@@ -72,7 +73,7 @@ def account(
         raise TypeError(f"band = {band!r} is not a band: give, for example, dphypo.Band(0.75, 2)")
     if not isinstance(relation, dp_accounting.NeighboringRelation):
         raise TypeError(f"relation = {relation!r} is not a dp_accounting.NeighboringRelation")
-    events = tuple(event) if isinstance(event, (list, tuple)) else (event,)
+    events = tuple(canonical(one) for one in (event if isinstance(event, (list, tuple)) else [event]))
     return Guarantee(events, runs, band, relation, _validate.positive(grid=grid), describe(events, relation, grid))
 
 

@@ -6,20 +6,24 @@ import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
-from typing import TypeAlias
 
 import dp_accounting
 import numpy as np
 
 from dphypo.accounting import dp_library, subsampling
-from dphypo.accounting.events import DEFAULT_ORDERS, ApproximateDp, PureDp, RdpCurve
+from dphypo.accounting.events import (
+    DEFAULT_ORDERS,
+    ApproximateDp,
+    Event,
+    PureDp,
+    RdpCurve,
+    canonical,
+)
 from dphypo.accounting.profiles import FromRdp, Profile, epsilon_for, infimum, randomised_response, supremum
 from dphypo.accounting.rdp_curve import Curve, largest
+from dphypo.errors import UnaccountableError
 
 ADD_OR_REMOVE_ONE = dp_accounting.NeighboringRelation.ADD_OR_REMOVE_ONE
-
-Event: TypeAlias = dp_accounting.DpEvent | PureDp | ApproximateDp | RdpCurve
-"""A statement about one run that can be accounted."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -68,7 +72,7 @@ def describe(
     """What is known of a run whose event is one of several: one for each λ, or one for all."""
     if not events:
         raise ValueError("event = [] is not valid: give at least one event")
-    return _worst([_describe_one(event, relation, grid) for event in events])
+    return _worst([_describe_one(canonical(event), relation, grid) for event in events])
 
 
 def _describe_one(event: Event, relation: dp_accounting.NeighboringRelation, grid: float) -> Run:
@@ -80,13 +84,8 @@ def _describe_one(event: Event, relation: dp_accounting.NeighboringRelation, gri
             return Run((profile, profile), math.inf if delta > 0 else epsilon)
         case RdpCurve(orders, epsilons):
             return _from_curve(Curve(np.array(orders), np.array(epsilons)))
-        case dp_accounting.DpEvent():
-            return _from_event(event, relation, grid)
         case _:
-            raise TypeError(
-                f"event = {event!r} is not a statement about privacy: give a dp_accounting.DpEvent, an RdpCurve, a "
-                "PureDp, an ApproximateDp, or a list of these"
-            )
+            return _from_event(event, relation, grid)
 
 
 def _from_event(event: dp_accounting.DpEvent, relation: dp_accounting.NeighboringRelation, grid: float) -> Run:
@@ -98,7 +97,7 @@ def _from_event(event: dp_accounting.DpEvent, relation: dp_accounting.Neighborin
             return _subsampled(event, _describe_one(event.event, relation, grid))
         curve = dp_library.curve(event, relation)
         if curve is None:
-            raise dp_library.UnaccountableError(
+            raise UnaccountableError(
                 f"the event {event!r} cannot be accounted under {relation.name}: {error}. State an event that "
                 "dp_accounting supports, or an RdpCurve, a PureDp or an ApproximateDp"
             ) from None

@@ -10,8 +10,9 @@ import dp_accounting
 
 from dphypo import _validate
 from dphypo.accounting.calibration import _Target
+from dphypo.accounting.events import Event
 from dphypo.accounting.guarantee import Guarantee
-from dphypo.accounting.one_run import ADD_OR_REMOVE_ONE, Event, describe
+from dphypo.accounting.one_run import ADD_OR_REMOVE_ONE, describe
 from dphypo.accounting.profiles import epsilon_for
 from dphypo.accounting.sides import Plan
 

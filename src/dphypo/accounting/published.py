@@ -17,7 +17,8 @@ import dp_accounting
 from dphypo import _validate
 from dphypo.accounting import dp_library
 from dphypo.accounting.compose import run_to_pld
-from dphypo.accounting.one_run import ADD_OR_REMOVE_ONE, Event, Run, describe
+from dphypo.accounting.events import Event, canonical
+from dphypo.accounting.one_run import ADD_OR_REMOVE_ONE, Run, describe
 
 if TYPE_CHECKING:
     from dp_accounting.pld.privacy_loss_distribution import PrivacyLossDistribution
@@ -73,6 +74,6 @@ def published(
     """
     if not isinstance(relation, dp_accounting.NeighboringRelation):
         raise TypeError(f"relation = {relation!r} is not a dp_accounting.NeighboringRelation")
-    events = tuple(event) if isinstance(event, (list, tuple)) else (event,)
+    events = tuple(canonical(one) for one in (event if isinstance(event, (list, tuple)) else [event]))
     count = _validate.integer(at_least=1, count=count)
     return Published(events, count, relation, _validate.positive(grid=grid), describe(events, relation, grid))

@@ -11,11 +11,11 @@ from typing import Any
 import dp_accounting
 
 from dphypo import laws
+from dphypo.accounting import events
 from dphypo.accounting.certificate import Certificate, issue
 from dphypo.accounting.composition import Composition
 from dphypo.accounting.guarantee import Guarantee, account
 from dphypo.accounting.published import Published, published
-from dphypo.accounting.serialize import event_from_dict
 from dphypo.accounting.sides import Plan, Side, Term
 from dphypo.accounting.statement import statement
 from dphypo.band import Band
@@ -74,14 +74,14 @@ def _recompute(document: Mapping[str, Any]) -> Certificate:
 def _account(stated: Mapping[str, Any]) -> Guarantee | Published:
     if "published" not in stated:
         return _search(stated)
-    events = [event_from_dict(event) for event in stated["events"]]
+    stated_events = [events.from_dict(event) for event in stated["events"]]
     relation = dp_accounting.NeighboringRelation[stated["relation"]]
-    return published(events, stated["published"], relation=relation, grid=stated["grid"])
+    return published(stated_events, stated["published"], relation=relation, grid=stated["grid"])
 
 
 def _search(stated: Mapping[str, Any]) -> Guarantee:
     return account(
-        [event_from_dict(event) for event in stated["events"]],
+        [events.from_dict(event) for event in stated["events"]],
         laws.from_dict(stated["runs"]["law"]),
         Band(stated["band"]["c"], stated["band"]["C"]),
         relation=dp_accounting.NeighboringRelation[stated["relation"]],

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Annotated, TypeVar
 import typer
 
 if TYPE_CHECKING:
-    from dphypo.accounting.one_run import Event
+    from dphypo.accounting.events import Event
     from dphypo.band import Band
     from dphypo.laws import Law
 

@@ -33,7 +33,7 @@ class Kind:
 
 def kinds(space: Space, kind_of: Callable[[Mapping[str, Any]], Kind]) -> list[Kind]:
     """Every kind of run in a space, found as a study finds every event: by all values of what ``kind_of`` reads."""
-    return _events(kind_of, None, Split.DISJOINT, space)
+    return over_space.everywhere(lambda params: [kind_of(params)], space)
 
 
 def noise(

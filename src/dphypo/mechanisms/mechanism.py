@@ -20,7 +20,8 @@ class Split(StrEnum):
 
     DISJOINT = "disjoint"
     """On other records. Each record's part is decided by a rule that looks at that record alone (a hash of it, not its
-    position, not the count): then a record meets training or scoring, and the run costs the worse of the two."""
+    position, not the count): then a record meets training or scoring, and the run costs the worse of the two. Under
+    ``REPLACE_ONE`` a record that is replaced can leave one part and enter the other, so that the two compose."""
 
     SAME = "same"
     """On the same records: the two events compose."""

@@ -23,8 +23,8 @@ MOST_EVENTS = 20_000
 
 
 def events(mechanism: Mechanism, space: Space) -> list[Any]:
-    """All events a run may have, one of each: the accountant takes their supremum."""
-    return _over(lambda params: _run(mechanism, params), mechanism, space)
+    """All events a run may have, one of each, in canonical form: the accountant takes their supremum."""
+    return _canonical(everywhere(lambda params: _run(mechanism, params), space, mechanism.monotone))
 
 
 def by_side(mechanism: Mechanism, space: Space) -> tuple[list[Any], list[Any]]:
@@ -35,12 +35,21 @@ def by_side(mechanism: Mechanism, space: Space) -> tuple[list[Any], list[Any]]:
     """
     if mechanism.score_event is None or mechanism.split is Split.SAME:
         return events(mechanism, space), []
-    trains = _over(lambda params: _at(mechanism.event, params), mechanism, space)
-    return trains, _over(lambda params: _at(mechanism.score_event, params), mechanism, space)
+    trains = everywhere(lambda params: _at(mechanism.event, params), space, mechanism.monotone)
+    scores = everywhere(lambda params: _at(mechanism.score_event, params), space, mechanism.monotone)
+    return _canonical(trains), _canonical(scores)
 
 
-def _over(of: Callable[[Mapping[str, Any]], list[Any]], mechanism: Mechanism, space: Space) -> list[Any]:
-    """What ``of`` returns for all parameters of the space, evaluated wherever it can differ."""
+def _canonical(events: list[Any]) -> list[Any]:
+    from dphypo.accounting.events import canonical
+
+    return list(dict.fromkeys(canonical(event) for event in events))
+
+
+def everywhere(
+    function: Callable[[Mapping[str, Any]], list[Any]], space: Space, monotone: frozenset[str] = frozenset()
+) -> list[Any]:
+    """All that a function of the parameters lists anywhere in the space, one of each."""
     found: dict[str, Any] = {}  # by their text: an event that holds a list cannot be hashed
     unexplored: list[dict[str, Any]] = [{}]
     visited = 0
@@ -53,9 +62,9 @@ def _over(of: Callable[[Mapping[str, Any]], list[Any]], mechanism: Mechanism, sp
                 "which it is monotone (monotone=), or state one event that bounds them all."
             )
         try:
-            found.update((repr(event), event) for event in of(_Watched(space, known)))
+            found.update((repr(value), value) for value in function(_Watched(space, known)))
         except _Reads as read:
-            unexplored.extend({**known, read.name: value} for value in _values(space, read.name, mechanism.monotone))
+            unexplored.extend({**known, read.name: value} for value in _values(space, read.name, monotone))
     return list(found.values())
 
 
@@ -71,7 +80,7 @@ def _run(mechanism: Mechanism, params: Mapping[str, Any]) -> list[Any]:
 
 
 def _replaces(mechanism: Mechanism) -> bool:
-    """Whether a neighbour has another record in the place of one: it may leave training and enter scoring."""
+    """Whether neighbours differ in the values of a record: it can leave the training records and enter the others."""
     import dp_accounting
 
     return mechanism.relation is dp_accounting.NeighboringRelation.REPLACE_ONE
@@ -83,7 +92,7 @@ def _at(event: Any, params: Mapping[str, Any]) -> list[Any]:
 
 
 def _composed(train: Any, score: Any) -> Any:
-    """Training and scoring, of which one record may meet both."""
+    """Training and scoring, where one record can meet both."""
     import dp_accounting
 
     from dphypo.accounting import PureDp
@@ -93,8 +102,8 @@ def _composed(train: Any, score: Any) -> Any:
     if isinstance(train, PureDp) and isinstance(score, PureDp):
         return PureDp(train.epsilon + score.epsilon)
     raise TypeError(
-        f"a {type(train).__name__} and a {type(score).__name__} cannot be composed here: state "
-        "both as dp_accounting events, or one event that covers training and scoring"
+        f"a {type(train).__name__} and a {type(score).__name__} that one record can meet cannot be composed here: "
+        "state both as dp_accounting events, or one event that covers training and scoring"
     )
 
 

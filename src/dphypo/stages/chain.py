@@ -7,14 +7,19 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+import numpy as np
+
 from dphypo import _validate, errors
 from dphypo.accounting import Certificate, Composition
-from dphypo.accounting.serialize import event_to_dict
+from dphypo.accounting.events import to_dict as event_to_dict
 from dphypo.entropy import Entropy
 from dphypo.journal import Journal
 from dphypo.journal import params as _params
 from dphypo.release import Ending
 from dphypo.space import Space
+from dphypo.space.finite import Finite
+from dphypo.space.parameter import Parameter
+from dphypo.space.unit import interior
 from dphypo.stages.prior_around import Released
 from dphypo.stages.stage import Stage
 from dphypo.study.declaration import SEEDED
@@ -43,6 +48,8 @@ class Chain:
                 prior = stage.next_prior(one, self.space)
         if not isinstance(prior, Space):
             raise _validate.fail("prior", prior, "the rule for the next prior must return a dphypo.Space")
+        if outside := _outside(prior, self.space):
+            raise errors.WiderPrior(f"({outside}.)")
         return prior
 
     def refuse_other_events(self, number: int, events: Sequence[Any]) -> None:
@@ -76,6 +83,47 @@ class Chain:
 
     def _hands_on(self) -> Iterator[dict[str, Any]]:
         return (stage.describe(last=number == len(self.stages)) for number, stage in enumerate(self.stages, 1))
+
+
+def _outside(prior: Space, space: Space) -> str:
+    """Why some draw from the prior is not a point of the space; empty if every draw is one.
+
+    Ranges are intervals, so a continuous parameter is inside if its ends and its middle are.
+    """
+    if set(prior.names) != set(space.names):
+        return f"Its parameters are {', '.join(prior.names)}, not {', '.join(space.names)}"
+    by_name = {parameter.name: parameter for parameter in space.parameters}
+    for own in prior.parameters:
+        declared = by_name[own.name]
+        if own.dimension is declared.dimension:
+            continue
+        if isinstance(own.dimension, Finite):
+            values = list(own.dimension.choices)
+        elif isinstance(declared.dimension, Finite):
+            return f"It draws {own.name!r} from a range, not from the declared list"
+        else:
+            values = own.dimension.values(interior(np.array([0.0, 0.5, 1.0])))
+        try:
+            declared.dimension.unit(values)
+        except ValueError as error:
+            return str(error)
+        if not _active_alike(own, prior, declared, space):
+            return f"{own.name!r} is active under other conditions than declared"
+    return ""
+
+
+def _active_alike(own: Parameter, prior: Space, declared: Parameter, space: Space) -> bool:
+    """Whether a parameter is active in a draw from the prior just when the space says so."""
+    if declared.parent is None:
+        return own.parent is None
+    name = space.parameters[declared.parent].name
+    parent = next(parameter.dimension for parameter in prior.parameters if parameter.name == name)
+    if not isinstance(parent, Finite) or (own.parent is not None and prior.parameters[own.parent].name != name):
+        return False
+    switch = space.parameters[declared.parent].dimension
+    assert isinstance(switch, Finite)
+    wanted = {case for case, value in enumerate(parent.choices) if switch.position(value) in declared.cases}
+    return wanted == (set(range(parent.size)) if own.parent is None else set(own.cases))
 
 
 def read(journal: Journal, *, score: bool) -> Released | None:

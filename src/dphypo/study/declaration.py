@@ -6,7 +6,7 @@ import json
 from typing import Any
 
 from dphypo.accounting import Certificate, Guarantee
-from dphypo.accounting.serialize import event_to_dict
+from dphypo.accounting.events import to_dict as event_to_dict
 from dphypo.entropy import Entropy
 from dphypo.errors import ChangedStudy
 from dphypo.space import Space
