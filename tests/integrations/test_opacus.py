@@ -171,9 +171,9 @@ class Stream(IterableDataset[Any]):
     ("changes", "message"),
     [
         ({"data": (INPUTS, LABELS[:-1])}, "different lengths"),
-        ({"data": (INPUTS, LABELS, LABELS)}, "3 arrays"),
+        ({"data": (INPUTS, LABELS, LABELS)}, "3 parts"),
         ({"data": Stream()}, "IterableDataset"),
-        ({"data": 3}, "must be a pair"),
+        ({"data": 3}, "give a pair"),
         ({"noise_multiplier": 0.0}, "noise_multiplier"),
         ({"noise_multiplier": "auto"}, "calibrate"),
         ({"batch_size": 201}, "declared 200 records"),

@@ -48,7 +48,7 @@ def resolve(model: nn.Module, loss: Loss, example: Batch, mode: GradSampleMode) 
     _refuse_known_layers(model)
     probe = copy.deepcopy(model).train()
     device = example[0].device
-    with seeds.everything_else(0, device), warnings.catch_warnings():
+    with seeds.everything_else(0, device, torch.get_num_threads()), warnings.catch_warnings():
         warnings.simplefilter("ignore")  # ignore warnings on synthetic input
         try:
             first, second = _made_up(example), _made_up(example)

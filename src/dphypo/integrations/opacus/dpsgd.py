@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import dataclasses
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any, ClassVar, cast
 
@@ -20,7 +20,7 @@ from dphypo.integrations.opacus import arguments as _arguments
 from dphypo.integrations.opacus import check, noise, seeds
 from dphypo.integrations.opacus import optimizer as _optimizer
 from dphypo.integrations.opacus.clipping import GradSampleMode
-from dphypo.integrations.opacus.data import as_records
+from dphypo.integrations.opacus.data import Domain, Records, as_records
 from dphypo.integrations.opacus.loss import per_record
 from dphypo.integrations.opacus.noise import NoiseTable
 from dphypo.integrations.opacus.saver import Safetensors, remember
@@ -32,14 +32,12 @@ from dphypo.mechanisms import Outcome, Split
 from dphypo.space import Space
 
 
-@contextlib.contextmanager
-def _threads(count: int) -> Iterator[None]:
-    before = torch.get_num_threads()
-    torch.set_num_threads(count)
-    try:
-        yield
-    finally:
-        torch.set_num_threads(before)
+@dataclass(frozen=True)
+class _Fit:
+    """What is found once for each architecture: the mode to train it in, and the records it can use."""
+
+    mode: GradSampleMode
+    records: Records
 
 
 @dataclass(frozen=True, eq=False, kw_only=True, repr=False)
@@ -57,7 +55,11 @@ class DPSGD:
     stands for q times the declared number, and the run as a whole is Poisson-sampled at rate q, which amplifies its
     profile (``dphypo.accounting.subsampling``); where the score looks at the training records too, no amplification is
     claimed. The guarantee takes the Gaussian noise as real numbers and the generators as random: see the notes on
-    PyTorch's in ``_seeds``.
+    PyTorch's in ``seeds.py``.
+
+    Records: one that is outside the model's domain (a value that is not finite, a label or a token that the model does
+    not have, another shape) is left out, of training and of private scores, by a rule that looks at that record alone:
+    it cannot make a run fail (``data.py``).
 
     Args:
         model: builds the untrained model: a function of the hyperparameters that it names, and of nothing private.
@@ -113,12 +115,21 @@ class DPSGD:
     subsample: float = 1.0
     fraction: float = 1.0
     threads: int = 1
-    _modes: dict[str, GradSampleMode] = field(default_factory=dict, init=False)  # found once for each architecture
+    _fits: dict[str, _Fit] = field(default_factory=dict, init=False)
+
+    seeded: ClassVar[bool] = True
+    """All randomness of a run comes from its seed: a run that was lost can be made again."""
 
     relation: ClassVar[dp_accounting.NeighboringRelation] = dp_accounting.NeighboringRelation.ADD_OR_REMOVE_ONE
     monotone: ClassVar[frozenset[str]] = frozenset()
 
     def __post_init__(self) -> None:
+        if isinstance(self.model, nn.Module) or not callable(self.model):
+            kind = type(self.model).__name__
+            raise TypeError(
+                f"model is a {kind}: give a function that builds the untrained model, since every run starts from a "
+                f"new one. For example model=lambda: {kind if isinstance(self.model, nn.Module) else 'MLP'}(...)"
+            )
         records = as_records(self.data)
         size = len(records) if self.records is None else self.records
         for name, value in (
@@ -149,7 +160,7 @@ class DPSGD:
             )
         _arguments.refuse_unknown(self.model, self.fixed)
         if _arguments.complete(self.model, self.fixed):
-            with _threads(self.threads), seeds.everything_else(0, torch.device(self.device)):  # type: ignore[arg-type]
+            with self._alone(0):
                 self._prepare({})  # refuses a model that is unfit before anything runs
 
     def event(self, params: Mapping[str, Any]) -> dp_accounting.DpEvent:
@@ -224,10 +235,10 @@ class DPSGD:
         """One run: ``M_λ(D)`` of the paper."""
         _arguments.refuse_unknown(self.model, params)
         schedule = self._schedule(params)
-        device = torch.device(self.device)  # type: ignore[arg-type]
-        with _threads(self.threads), seeds.everything_else(seed, device):
-            model, mode = self._prepare(params)
-            fit(model, self.data.to(device), per_record(self.loss), schedule, self._descent(params, mode), seed=seed)
+        with self._alone(seed):
+            model, found = self._prepare(params)
+            records = found.records.to(self.device)  # type: ignore[arg-type]
+            fit(model, records, per_record(self.loss), schedule, self._descent(params, found.mode), seed=seed)
             kept = Snapshot.of(model)
             with torch.no_grad():
                 score = self.score(model, seed=seed) if isinstance(self.score, PrivateScore) else self.score(model)
@@ -273,14 +284,20 @@ class DPSGD:
             physical_batch_size=self.physical_batch_size,
         )
 
-    def _prepare(self, params: Mapping[str, Any]) -> tuple[nn.Module, GradSampleMode]:
-        """The untrained model on its device, and the mode to train it in."""
+    def _alone(self, seed: int) -> contextlib.AbstractContextManager[None]:
+        """Nothing but the seed decides what happens inside, whatever other threads of the process do."""
+        return seeds.everything_else(seed, torch.device(self.device), self.threads)  # type: ignore[arg-type]
+
+    def _prepare(self, params: Mapping[str, Any]) -> tuple[nn.Module, _Fit]:
+        """The untrained model on its device, and how to train it."""
         arguments = _arguments.of_factory(self.model, {**self.fixed, **params})
         model = self.model(**arguments).to(self.device)
         remember(model, arguments)
         key = repr(sorted(arguments.items()))
-        if key not in self._modes:
+        if key not in self._fits:
             inputs, targets = (part.to(self.device) for part in self.data.example())
             loss = per_record(self.loss)
-            self._modes[key] = check.resolve(model, loss, (inputs, targets), self.grad_sample_mode)
-        return model, self._modes[key]
+            mode = check.resolve(model, loss, (inputs, targets), self.grad_sample_mode)
+            domain = Domain.of(model, (inputs, targets), loss)
+            self._fits[key] = _Fit(mode, self.data.within(domain))
+        return model, self._fits[key]

@@ -5,7 +5,7 @@
 * **Private records** cost privacy, because the search ranks by what was computed on them. :class:`PrivateAccuracy` and
   :class:`PrivateLoss` add Gaussian noise and state the event. Records that the model was not trained on, set apart by
   a rule that looks at each record by itself (:func:`split_by_hash`), cost the worse of training and scoring;
-  the training records themselves cost both.
+  the training records themselves cost both. A record outside the domain (``data.py``) adds nothing, as in training.
 """
 
 from __future__ import annotations
@@ -22,8 +22,8 @@ from torch.nn.functional import cross_entropy
 
 from dphypo import _validate
 from dphypo.integrations.opacus import seeds
-from dphypo.integrations.opacus.data import Batch, as_records
-from dphypo.integrations.opacus.loss import per_record
+from dphypo.integrations.opacus.data import Batch, Domain, as_records
+from dphypo.integrations.opacus.loss import Loss, per_record
 from dphypo.mechanisms import Split
 
 _CHUNK = 1024
@@ -60,8 +60,7 @@ class PublicAccuracy:
     data: Any
 
     def __call__(self, model: nn.Module) -> float:
-        total, count = _sum(model, self.data, _correct)
-        return total / count
+        return _sum(model, self.data, _correct) / len(as_records(self.data))
 
 
 @dataclass(frozen=True, repr=False)
@@ -96,7 +95,7 @@ class PrivateAccuracy:
         return dp_accounting.GaussianDpEvent(self.noise_multiplier)
 
     def __call__(self, model: nn.Module, *, seed: int) -> float:
-        total, _ = _sum(model, self.data, _correct)
+        total = _sum(model, self.data, _correct)
         assert self.records is not None
         return float((total + self.noise_multiplier * seeds.score(seed).normal()) / self.records)
 
@@ -136,7 +135,7 @@ class PrivateLoss:
             # A loss that is not a number counts as the worst one, so that no record can exceed the bound.
             return loss(outputs, targets).nan_to_num(nan=self.bound).clamp(0.0, self.bound)
 
-        total, _ = _sum(model, self.data, cut_off)
+        total = _sum(model, self.data, cut_off, loss)
         assert self.records is not None
         return float(-(total + self.bound * self.noise_multiplier * seeds.score(seed).normal()) / self.records)
 
@@ -155,19 +154,21 @@ def _correct(outputs: torch.Tensor, targets: torch.Tensor) -> torch.Tensor:
     return ((outputs.reshape(len(targets)) > 0) == (targets.reshape(len(targets)) > 0.5)).double()
 
 
-def _sum(model: nn.Module, data: Any, value: Callable[[torch.Tensor, torch.Tensor], torch.Tensor]) -> tuple[float, int]:
-    """The sum over records of a value computed for each, and how many they are."""
+def _sum(model: nn.Module, data: Any, value: Loss, loss: Loss | None = None) -> float:
+    """The sum of a value over the records; one outside the model's domain adds nothing."""
     records = as_records(data)
     device = next(model.parameters()).device
+    records = records.within(Domain.of(model, records.example(), loss))
     total = 0.0
     was_training = model.training
     model.eval()
     with torch.no_grad():
         for start in range(0, len(records), _CHUNK):
             inputs, targets = batch = records.batch(np.arange(start, min(start + _CHUNK, len(records))), device)
-            total += _checked(value(model(inputs), targets), batch).double().sum().item()
+            if len(inputs):
+                total += _checked(value(model(inputs), targets), batch).double().sum().item()
     model.train(was_training)
-    return total, len(records)
+    return total
 
 
 def _checked(values: torch.Tensor, batch: Batch) -> torch.Tensor:

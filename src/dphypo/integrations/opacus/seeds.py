@@ -13,6 +13,9 @@ of the seed count. Neither generator is cryptographic: the guarantee assumes tha
 from __future__ import annotations
 
 import contextlib
+import os
+import random
+import threading
 from collections.abc import Iterator
 
 import numpy as np
@@ -69,10 +72,29 @@ def noise(seed: int, device: torch.device) -> torch.Generator:
     return generator
 
 
+_ONE_RUN = threading.RLock()
+# A child that was forked while another thread held the lock would wait for ever.
+os.register_at_fork(after_in_child=lambda: globals().update(_ONE_RUN=threading.RLock()))
+
+
 @contextlib.contextmanager
-def everything_else(seed: int, device: torch.device) -> Iterator[None]:
-    """Seed PyTorch's global generators (initial weights, dropout) and put them back as they were."""
+def everything_else(seed: int, device: torch.device, threads: int = 1) -> Iterator[None]:
+    """Seed the global generators (initial weights, dropout, augmentation), then put them back as they were.
+
+    They are PyTorch's, numpy's and Python's. They and PyTorch's number of threads belong to the whole process, so only
+    one thread of a process is in here at a time: runs in several threads take turns, and each gives the same result as
+    alone.
+    """
     devices = [device] if device.type == "cuda" else []
-    with torch.random.fork_rng(devices=devices):
+    with _ONE_RUN, torch.random.fork_rng(devices=devices):
+        before = torch.get_num_threads(), np.random.get_state(), random.getstate()  # noqa: NPY002
+        torch.set_num_threads(threads)
         torch.manual_seed(int.from_bytes(_streams.digest(seed, "everything else", 8), "big") >> 1)
-        yield
+        np.random.seed(np.frombuffer(_streams.digest(seed, "numpy", 32), dtype="<u4"))  # noqa: NPY002
+        random.seed(_streams.digest(seed, "random", 32))
+        try:
+            yield
+        finally:
+            torch.set_num_threads(before[0])
+            np.random.set_state(before[1])  # noqa: NPY002
+            random.setstate(before[2])
