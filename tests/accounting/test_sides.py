@@ -167,6 +167,13 @@ def test_terms_of_different_relations_or_grids_are_refused():
         published(PureDp(0.1), 0)
 
 
+def test_half_a_search_is_no_term_under_replacement():
+    search = account(PureDp(0.1), Geometric(mean=4), relation=REPLACE)
+    with pytest.raises(ValueError, match="composes both"):
+        Plan((Term(search, TRAINING), Term(search, SCORING)))
+    assert Plan((Term(search),)).epsilon(1e-6) > 0.1
+
+
 def test_the_certificate_of_a_plan_is_confirmed_and_says_what_was_released(tmp_path):
     search = account(dp.GaussianDpEvent(20.0), Geometric(mean=4))
     survey, scores = published(dp.GaussianDpEvent(40.0), 20), published(dp.GaussianDpEvent(30.0), 20)

@@ -2,15 +2,19 @@
 
 from __future__ import annotations
 
+import itertools
 import math
 
 import numpy as np
 import pytest
 
-from dphypo.accounting import PureDp, account
+from dphypo.accounting import PureDp, account, dp_library
+from dphypo.accounting.compose import to_pld
+from dphypo.accounting.profiles import Discrete
+from dphypo.accounting.theorems.theorem4_profile import SearchProfile
 from dphypo.audit.oracle import World, exact_delta
 from dphypo.band import Band
-from dphypo.laws import Geometric
+from dphypo.laws import Geometric, Pmf
 
 UNIFORM = Band(1, 1)
 
@@ -54,3 +58,31 @@ def test_a_count_is_private_under_replacement_until_a_record_changes_sides():
     side = lambda record: record % 2  # noqa: E731
     records, replaced = [0, 1, 2, 3], [0, 1, 2, 4]  # one record replaced by another, which is on the other side
     assert sum(map(side, records)) != sum(map(side, replaced))
+
+
+def losses(p: np.ndarray, q: np.ndarray) -> Discrete:
+    rank = np.argsort(p / q)
+    return Discrete(np.log(p / q)[rank], p[rank], 0.0)
+
+
+def test_under_replacement_a_search_is_not_two_searches_one_for_training_and_one_for_scoring():
+    """The exact δ of a search whose runs train and score exceeds the composition of a search for each part."""
+    law = Pmf({1: 2 / 3, 2: 1 / 3})
+    train = np.array([0.8848, 0.1152]), np.array([0.9985, 0.0015])
+    score = np.array([0.538, 0.462]), np.array([0.8958, 0.1042])
+    parts = []
+    for p, q in (train, score):
+        there, back = losses(p, q), losses(q, p)
+        searches = [SearchProfile(there, back, law, UNIFORM), SearchProfile(back, there, law, UNIFORM)]
+        parts.append(to_pld(searches, 2e-3))
+    composed = dp_library.directions(parts[0].compose(parts[1]), 2)[0]
+    on, off = (np.outer(train[i], score[i]).reshape(1, 4) for i in (0, 1))
+    pmf = np.array([0.0, 2 / 3, 1 / 3])
+    exact = max(
+        float(exact_delta(World(np.array([1.0]), on, off, np.array([order])), pmf, UNIFORM, [3.5])[0])
+        for order in itertools.permutations(range(4))
+    )
+    assert exact > 1.01 * float(composed.delta(3.5)) > 0.01
+    # As one term, whose run is the product of both, it is covered.
+    whole = SearchProfile(losses(on[0], off[0]), losses(off[0], on[0]), law, UNIFORM)
+    assert float(whole.delta(3.5)) >= exact

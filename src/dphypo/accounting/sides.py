@@ -9,10 +9,15 @@ what was published before it: its privacy loss is zero. So the whole is dominate
 terms that read s, and the plan costs the **maximum over the sides of the composition of that side's terms**. If the
 record is replaced by another, it may leave one side and enter the other: every term may change, and **all compose**.
 
-A run that trains on one side and scores on the other is two terms. To a record that trains, its score is
-post-processing of the model and of records that do not change; to a record that scores, the model is given. The same
-holds for the runs of a search: Theorem 4 is about one ordered pair of neighbours, and for a pair that differs on side s
-one run is dominated by the profile of its part on that side alone. So a search is two terms as well.
+Published runs that train on one side and score on the other are two terms. To a record that trains, the score is
+post-processing of the model and of records that do not change; to a record that scores, the model is given. Where a
+record is added, removed or blanked, a search is two terms as well: Theorem 4 is about one ordered pair of neighbours,
+and for a pair that differs on side s one run is dominated by the profile of its part on that side alone. Where a record
+is **replaced**, a search is **one** term, whose event composes training and scoring: two searches, one for each part,
+can cost less than the search that has both (tests/docs/test_counterexamples.py).
+
+Proofs: docs/theory.md, section "Surveys". Under replacement they need of every event that it also holds when a record
+enters or leaves the side that it reads.
 """
 
 from __future__ import annotations
@@ -87,6 +92,13 @@ class Plan:
             raise ValueError(f"parts under different neighbouring relations ({names}) do not compose: state all alike")
         if len({term.releases.grid for term in self.terms}) != 1:
             raise ValueError("parts accounted on different grids do not compose: give one grid for all")
+        if self.relation is dp_accounting.NeighboringRelation.REPLACE_ONE and any(
+            isinstance(term.releases, Guarantee) and term.sides != BOTH for term in self.terms
+        ):
+            raise ValueError(
+                "under REPLACE_ONE a search reads both sides: a record may leave training and enter scoring of a "
+                "run, so give one search whose event composes both, as a term that reads both sides"
+            )
 
     @property
     def relation(self) -> dp_accounting.NeighboringRelation:
