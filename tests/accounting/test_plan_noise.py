@@ -10,7 +10,7 @@ import pytest
 from dphypo.accounting import UnreachableError
 from dphypo.accounting.plan_noise import calibrate_plan, equal_noise
 from dphypo.accounting.published import published
-from dphypo.accounting.sides import Plan, Term
+from dphypo.accounting.sides import PlanGuarantee, Term
 
 RECORDS, DELTA = 60_000, 1e-5
 
@@ -20,15 +20,15 @@ def dp_sgd(batch: int, steps: float, noise: float) -> dp.DpEvent:
     return dp.SelfComposedDpEvent(step, round(steps))
 
 
-def plan(survey: list[dp.DpEvent], count: int, last: list[dp.DpEvent], grid: float = 1e-3) -> Plan:
+def plan(survey: list[dp.DpEvent], count: int, last: list[dp.DpEvent], grid: float = 1e-3) -> PlanGuarantee:
     terms = [Term(published(survey, count, grid=grid))] if count else []
-    return Plan((*terms, Term(published(last, 1, grid=grid))))
+    return PlanGuarantee((*terms, Term(published(last, 1, grid=grid))))
 
 
 def noise(batch: int, steps: int, epsilon: float, fraction: float = 0.1, count: int = 0, start: float = 1.0) -> float:
     """The noise of a full run after so many matched short ones."""
 
-    def at(sigma: float) -> Plan:
+    def at(sigma: float) -> PlanGuarantee:
         short = dp_sgd(batch, math.ceil(fraction * steps), sigma / math.sqrt(fraction))
         grid = 1e-3 if epsilon > 1 else 2e-4  # at a small ε the default grid rounds noise up by 0.2 per cent
         return plan([short], count, [dp_sgd(batch, steps, sigma)], grid)
@@ -57,7 +57,7 @@ def test_a_survey_of_the_paper_s_task_costs_a_third_of_a_per_cent():
     ],
 )
 def test_the_first_table_of_published_figures(count, steps, survey, full):
-    def at(sigma: float) -> Plan:
+    def at(sigma: float) -> PlanGuarantee:
         return plan([dp_sgd(256, steps, survey)], count, [dp_sgd(256, 2344, sigma)])
 
     found = calibrate_plan(at, epsilon=4.25, delta=DELTA, start=full, step=1.01)
@@ -103,7 +103,7 @@ def test_settings_calibrated_together_cost_what_was_declared():
     ratios = equal_noise(events, epsilon=4.25, delta=DELTA)
     assert ratios == pytest.approx(SETTINGS, rel=5e-3)
 
-    def at(factor: float) -> Plan:
+    def at(factor: float) -> PlanGuarantee:
         survey = [dp_sgd(b, 0.1 * steps, factor * s / math.sqrt(0.1)) for (b, steps), s in ratios.items()]
         return plan(survey, 20, [dp_sgd(*key, factor * sigma) for key, sigma in ratios.items()])
 
@@ -117,7 +117,7 @@ def test_settings_calibrated_together_cost_what_was_declared():
 
 
 def test_what_cannot_be_reached_is_said_with_a_remedy():
-    def at(sigma: float) -> Plan:
+    def at(sigma: float) -> PlanGuarantee:
         return plan([dp.GaussianDpEvent(0.5)], 3, [dp.GaussianDpEvent(sigma)])
 
     with pytest.raises(UnreachableError, match="fewer runs"):

@@ -11,7 +11,7 @@ import pytest
 
 from dphypo.accounting import Certificate, PureDp, account, sides, verify
 from dphypo.accounting.published import published
-from dphypo.accounting.sides import BOTH, Plan, Side, Term
+from dphypo.accounting.sides import BOTH, PlanGuarantee, Side, Term
 from dphypo.laws import Geometric, Pmf
 
 ADD, REPLACE = dp.NeighboringRelation.ADD_OR_REMOVE_ONE, dp.NeighboringRelation.REPLACE_ONE
@@ -67,12 +67,12 @@ class World:
         last = [(on, off if changed & read else on) for on, off in map(answers, self.last)]
         return exact([short, short, last], epsilon)
 
-    def plan(self, relation: dp.NeighboringRelation) -> Plan:
+    def plan(self, relation: dp.NeighboringRelation) -> PlanGuarantee:
         def term(epsilons: np.ndarray, count: int, read: frozenset[Side]) -> Term:
             return Term(published([PureDp(e) for e in epsilons], count, relation=relation), read)
 
         last = term(self.last, 1, BOTH if self.both else TRAINING)
-        return Plan((term(self.train, 2, TRAINING), term(self.score, 2, SCORING), last))
+        return PlanGuarantee((term(self.train, 2, TRAINING), term(self.score, 2, SCORING), last))
 
 
 def worlds(count: int = 12):
@@ -101,20 +101,20 @@ def test_the_bound_is_attained():
     assert min(world.plan(REPLACE).delta(0.5) - world.truth(REPLACE, 0.5) for world in worlds()) < 1e-6
 
 
-def without_one_run(plan: Plan) -> Plan:
+def without_one_run(plan: PlanGuarantee) -> PlanGuarantee:
     first = plan.terms[0].releases
     fewer = published(first.events, first.count - 1, relation=first.relation)
-    return Plan((Term(fewer, plan.terms[0].sides), *plan.terms[1:]))
+    return PlanGuarantee((Term(fewer, plan.terms[0].sides), *plan.terms[1:]))
 
 
-def last_run_on_one_side(plan: Plan) -> Plan:
-    return Plan((*plan.terms[:-1], Term(plan.terms[-1].releases, TRAINING)))
+def last_run_on_one_side(plan: PlanGuarantee) -> PlanGuarantee:
+    return PlanGuarantee((*plan.terms[:-1], Term(plan.terms[-1].releases, TRAINING)))
 
 
-def without_the_worse_setting(plan: Plan) -> Plan:
+def without_the_worse_setting(plan: PlanGuarantee) -> PlanGuarantee:
     last = plan.terms[-1].releases
     better = published(min(last.events, key=lambda event: event.epsilon), 1, relation=last.relation)
-    return Plan((*plan.terms[:-1], Term(better, plan.terms[-1].sides)))
+    return PlanGuarantee((*plan.terms[:-1], Term(better, plan.terms[-1].sides)))
 
 
 @pytest.mark.parametrize("mutant", [without_one_run, last_run_on_one_side, without_the_worse_setting])
@@ -130,7 +130,7 @@ def test_sides_taken_as_disjoint_under_replacement_are_caught(monkeypatch):
 
 
 def test_a_plan_of_one_side_is_the_composition():
-    plan = Plan((Term(published(dp.GaussianDpEvent(10.0), 25), TRAINING),))
+    plan = PlanGuarantee((Term(published(dp.GaussianDpEvent(10.0), 25), TRAINING),))
     alone = account(dp.GaussianDpEvent(2.0), Pmf({1: 1.0}))  # 25 runs of noise 10 are one of noise 2
     assert plan.epsilon(1e-6) == pytest.approx(alone.epsilon(1e-6), abs=2e-3)
     assert plan.epsilon(1e-6) >= alone.epsilon(1e-6) - 1e-5
@@ -139,7 +139,7 @@ def test_a_plan_of_one_side_is_the_composition():
 def test_a_search_and_published_runs_compose():
     search = account(dp.GaussianDpEvent(8.0), Pmf({1: 1.0}))
     runs = published(dp.GaussianDpEvent(6.0), 1)
-    plan = Plan((Term(runs), Term(search)))
+    plan = PlanGuarantee((Term(runs), Term(search)))
     alone = account(dp.GaussianDpEvent(4.8), Pmf({1: 1.0}))  # 1/4.8² = 1/6² + 1/8²
     assert plan.epsilon(1e-6) == pytest.approx(alone.epsilon(1e-6), abs=2e-3)
 
@@ -147,20 +147,20 @@ def test_a_search_and_published_runs_compose():
 def test_scores_on_their_own_side_are_free_up_to_the_cost_of_training():
     training = Term(published(dp.GaussianDpEvent(2.0), 1), TRAINING)
     cheap, dear = (Term(published(dp.GaussianDpEvent(noise), 20), SCORING) for noise in (20.0, 8.0))
-    alone = Plan((training,)).epsilon(1e-6)
-    assert Plan((training, cheap)).epsilon(1e-6) == alone
-    assert Plan((training, dear)).epsilon(1e-6) > alone
-    assert Plan((training, cheap)).costs(1e-6).keys() == BOTH
+    alone = PlanGuarantee((training,)).epsilon(1e-6)
+    assert PlanGuarantee((training, cheap)).epsilon(1e-6) == alone
+    assert PlanGuarantee((training, dear)).epsilon(1e-6) > alone
+    assert PlanGuarantee((training, cheap)).costs(1e-6).keys() == BOTH
 
 
 def test_terms_of_different_relations_or_grids_are_refused():
     one = published(PureDp(0.1), 2)
     with pytest.raises(ValueError, match="ADD_OR_REMOVE_ONE, REPLACE_ONE"):
-        Plan((Term(one), Term(published(PureDp(0.1), 1, relation=REPLACE))))
+        PlanGuarantee((Term(one), Term(published(PureDp(0.1), 1, relation=REPLACE))))
     with pytest.raises(ValueError, match="grid"):
-        Plan((Term(one), Term(published(PureDp(0.1), 1, grid=1e-2))))
+        PlanGuarantee((Term(one), Term(published(PureDp(0.1), 1, grid=1e-2))))
     with pytest.raises(ValueError, match="terms"):
-        Plan(())
+        PlanGuarantee(())
     with pytest.raises(ValueError, match="sides"):
         Term(one, frozenset())
     with pytest.raises(ValueError, match="count = 0"):
@@ -178,12 +178,12 @@ def test_the_certificate_of_a_plan_is_confirmed_and_says_what_was_released(tmp_p
     search = account(dp.GaussianDpEvent(20.0), Geometric(mean=4))
     survey, scores = published(dp.GaussianDpEvent(40.0), 20), published(dp.GaussianDpEvent(30.0), 20)
     last = published([dp.GaussianDpEvent(4.0), dp.GaussianDpEvent(5.0)], 1)
-    plan = Plan((Term(survey, TRAINING), Term(scores, SCORING), Term(last, TRAINING)))
+    plan = PlanGuarantee((Term(survey, TRAINING), Term(scores, SCORING), Term(last, TRAINING)))
     certificate = plan.certificate(1e-6, **{"last run": True})
     assert certificate.epsilon == plan.epsilon(1e-6)
     assert "21 runs were made; all results of the first 20 are public" in certificate.statement()
     assert verify(certificate.save(tmp_path / "certificate.json"))
-    mixed = Plan((Term(survey, TRAINING), Term(search))).certificate(1e-6)
+    mixed = PlanGuarantee((Term(survey, TRAINING), Term(search))).certificate(1e-6)
     assert verify(mixed)
     assert "a search with 4 runs on average" in mixed.statement()
 
@@ -200,7 +200,7 @@ def test_the_certificate_of_a_plan_is_confirmed_and_says_what_was_released(tmp_p
 )
 def test_a_changed_term_of_a_certificate_is_found(change, line):
     survey, scores = published(dp.GaussianDpEvent(20.0), 20), published(dp.GaussianDpEvent(30.0), 20)
-    document = Plan((Term(survey, TRAINING), Term(scores, SCORING))).certificate(1e-6).to_dict()
+    document = PlanGuarantee((Term(survey, TRAINING), Term(scores, SCORING))).certificate(1e-6).to_dict()
     document = json.loads(json.dumps(document))
     change(document["terms"])
     checked = verify(Certificate.from_dict(document))

@@ -23,7 +23,7 @@ from dphypo.accounting.plan_noise import calibrate_plan as calibrate_plan
 from dphypo.accounting.plan_noise import equal_noise as equal_noise
 from dphypo.accounting.published import Published as Published
 from dphypo.accounting.published import published as published
-from dphypo.accounting.sides import Plan as Plan
+from dphypo.accounting.sides import PlanGuarantee as PlanGuarantee
 from dphypo.accounting.sides import Side as Side
 from dphypo.accounting.sides import Term as Term
 from dphypo.accounting.verification import Verification as Verification

@@ -18,7 +18,7 @@ from dphypo.accounting import events
 from dphypo.accounting.composition import Composition
 from dphypo.accounting.guarantee import Guarantee
 from dphypo.accounting.published import Published
-from dphypo.accounting.sides import Plan
+from dphypo.accounting.sides import PlanGuarantee
 from dphypo.accounting.statement import statement
 
 FORMAT = "dphypo certificate 1"
@@ -101,7 +101,9 @@ class Certificate:
         return f"Certificate(epsilon={self.epsilon:.6g}, delta={self.delta:g}, bound={self.document['bound']!r})"
 
 
-def issue(guarantee: Guarantee | Composition | Plan, delta: float, public: Mapping[str, object]) -> Certificate:
+def issue(
+    guarantee: Guarantee | Composition | PlanGuarantee, delta: float, public: Mapping[str, object]
+) -> Certificate:
     """The certificate of a guarantee at δ. ``public`` adds what else may be published, such as the space.
 
     Of a single search it states the event, the relation, the law of T and the band; of a composition, those of every
@@ -109,7 +111,7 @@ def issue(guarantee: Guarantee | Composition | Plan, delta: float, public: Mappi
     reads, under "terms".
     """
     stated: dict[str, Any]
-    if isinstance(guarantee, Plan):
+    if isinstance(guarantee, PlanGuarantee):
         stated = {"terms": [{"sides": sorted(term.sides), **_state(term.releases)} for term in guarantee.terms]}
     else:
         searches = guarantee.parts if isinstance(guarantee, Composition) else (guarantee,)

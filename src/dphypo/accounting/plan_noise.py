@@ -14,7 +14,7 @@ from dphypo.accounting.events import Event
 from dphypo.accounting.guarantee import Guarantee
 from dphypo.accounting.one_run import ADD_OR_REMOVE_ONE, describe
 from dphypo.accounting.profiles import epsilon_for
-from dphypo.accounting.sides import Plan
+from dphypo.accounting.sides import PlanGuarantee
 
 Key = TypeVar("Key", bound=Hashable)
 _CLOSE = 2e-2  # in ε: these are ratios, the factor makes up for it
@@ -26,13 +26,13 @@ class PlanNoise:
     """The value found, and the guarantee of the plan at it."""
 
     value: float
-    plan: Plan
+    plan: PlanGuarantee
     epsilon: float
     delta: float
 
 
 def calibrate_plan(
-    plan_at: Callable[[float], Plan],
+    plan_at: Callable[[float], PlanGuarantee],
     *,
     epsilon: float,
     delta: float,
@@ -54,7 +54,7 @@ def calibrate_plan(
     >>> from dphypo.accounting.sides import Term
     >>> def plan_at(noise):  # ten runs of a tenth, then a full one
     ...     survey = published(dp_accounting.GaussianDpEvent(noise * 10), 10)
-    ...     return Plan((Term(survey), Term(published(dp_accounting.GaussianDpEvent(noise), 1))))
+    ...     return PlanGuarantee((Term(survey), Term(published(dp_accounting.GaussianDpEvent(noise), 1))))
     >>> found = calibrate_plan(plan_at, epsilon=2.0, delta=1e-6)
     >>> round(found.value, 2), 1.999 <= found.plan.epsilon(1e-6) <= 2.0
     (2.34, True)
@@ -64,7 +64,7 @@ def calibrate_plan(
     )
     start = min(max(start, smallest), largest)
     found = target.solve(lambda value: cast(Guarantee, plan_at(value)), start, largest, smallest, _ADVICE)
-    return PlanNoise(found.value, cast(Plan, found.guarantee), found.epsilon, found.delta)
+    return PlanNoise(found.value, cast(PlanGuarantee, found.guarantee), found.epsilon, found.delta)
 
 
 def equal_noise(

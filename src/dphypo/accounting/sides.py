@@ -68,7 +68,7 @@ class Term:
 
 
 @dataclass(frozen=True, eq=False)
-class Plan:
+class PlanGuarantee:
     """The guarantee of all that a plan releases. Every number is an upper bound, known before anything runs.
 
     >>> from dp_accounting import GaussianDpEvent
@@ -76,7 +76,7 @@ class Plan:
     >>> survey, last = published(GaussianDpEvent(40.0), 20), published(GaussianDpEvent(4.0), 1)
     >>> scores = published(GaussianDpEvent(20.0), 20)
     >>> training, scoring = frozenset({Side.TRAINING}), frozenset({Side.SCORING})
-    >>> plan = Plan((Term(survey, training), Term(scores, scoring), Term(last, training)))
+    >>> plan = PlanGuarantee((Term(survey, training), Term(scores, scoring), Term(last, training)))
     >>> round(plan.epsilon(1e-6), 2), {side.value: round(cost, 2) for side, cost in plan.costs(1e-6).items()}
     (1.17, {'training': 1.17, 'scoring': 0.94})
     """

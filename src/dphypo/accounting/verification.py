@@ -16,7 +16,7 @@ from dphypo.accounting.certificate import Certificate, issue
 from dphypo.accounting.composition import Composition
 from dphypo.accounting.guarantee import Guarantee, account
 from dphypo.accounting.published import Published, published
-from dphypo.accounting.sides import Plan, Side, Term
+from dphypo.accounting.sides import PlanGuarantee, Side, Term
 from dphypo.accounting.statement import statement
 from dphypo.band import Band
 
@@ -65,7 +65,7 @@ def verify(certificate: Certificate | str | os.PathLike[str]) -> Verification:
 def _recompute(document: Mapping[str, Any]) -> Certificate:
     if "terms" in document:
         terms = [Term(_account(term), frozenset(Side(side) for side in term["sides"])) for term in document["terms"]]
-        return issue(Plan(tuple(terms)), document["delta"], document["public"])
+        return issue(PlanGuarantee(tuple(terms)), document["delta"], document["public"])
     searches = [_search(stage) for stage in document.get("stages", [document])]
     guarantee = searches[0] if len(searches) == 1 else Composition(tuple(searches))
     return issue(guarantee, document["delta"], document["public"])
