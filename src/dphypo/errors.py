@@ -198,16 +198,6 @@ class UnfitModelError(UnsupportedModelError):
     """
 
 
-class WorkerError(RuntimeError):
-    """A worker process could not start. No run was made in it, so none counts as lost."""
-
-    def __init__(self) -> None:
-        super().__init__(
-            "a worker process ended before it could make a run; what it printed says why. With the start method "
-            '"spawn" it imports the main module again: protect what that runs with if __name__ == "__main__"'
-        )
-
-
 class JournalError(RuntimeError):
     """The journal could not be read or written. What was committed before is not lost."""
 
@@ -220,6 +210,67 @@ class JournalInUseError(JournalError):
             "the journal is in use by another process, or by another open study in this one: only one runs a study at "
             "a time (it may have many workers), because a run made twice would let the faster of two outcomes count. "
             "Wait for it, or stop or close it and try again"
+        )
+
+
+class JournalTakenError(JournalError):
+    """Another process has taken the study over. This one can commit nothing more."""
+
+    def __init__(self) -> None:
+        super().__init__(
+            "another process has taken this study over since this one opened it, so nothing more is committed here: "
+            "two processes that run one study could release two models. Let the other one finish; its release can be "
+            "read from the journal"
+        )
+
+
+class JournalMovedError(JournalError):
+    """The storage at the journal's address is no longer the one that is open."""
+
+    def __init__(self, what: str) -> None:
+        super().__init__(
+            f"{what} while the study was open: nothing was released, and nothing more is committed. The study belongs "
+            "to the file that was there before. Put that file back under its name and run the study again. A new file "
+            "would begin a new study, whose guarantee composes with this one's"
+        )
+
+
+class JournalTamperedError(JournalError):
+    """The rows of the journal are not those that were committed."""
+
+    def __init__(self, found: str) -> None:
+        super().__init__(
+            f"the journal was changed by something other than this library: {found}. Nothing was released from it. "
+            "Releases that were saved before are not affected. Do not go on with these runs: put back an unchanged "
+            "copy of the latest state. If there is none, the study is lost, and its guarantee counts as spent"
+        )
+
+
+class JournalMissingError(JournalError, FileNotFoundError):
+    """There is no journal to read at this place."""
+
+    def __init__(self, where: str) -> None:
+        super().__init__(f"there is no journal at {where}: give the one with which the study was run")
+
+
+class JournalReadOnlyError(JournalError):
+    """The journal can be read but not written."""
+
+    def __init__(self) -> None:
+        super().__init__(
+            "the journal cannot be written: its file, its folder or its file system is read-only. A release that it "
+            "holds can be read; to go on with a study, copy the file to a folder that can be written"
+        )
+
+
+class WorkerError(RuntimeError):
+    """Worker processes could not start. No run was made in them, so none counts as lost."""
+
+    def __init__(self) -> None:
+        super().__init__(
+            "several worker processes in a row ended before they could make a run; what they printed says why. With "
+            'the start method "spawn" they import the main module again: protect what that runs with '
+            'if __name__ == "__main__"'
         )
 
 

@@ -112,9 +112,7 @@ def load_release(folder: str | Path, saver: Saver | None = None) -> Release:
 
 def read_certificate(journal: str | Path, name: str = "study") -> Certificate:
     """The certificate of a released study, from its journal: all that is left there after ``study.shred()``."""
-    if isinstance(journal, Path) or "://" not in journal:
-        _ = Path(journal).stat()  # a journal that is not there is an error, not a new one
-    store = open_store(journal)
+    store = open_store(journal, read_only=True)
     try:
         found = Journal(store, name).record.certificate
     finally:

@@ -204,7 +204,7 @@ def test_the_files_are_private_from_the_first_moment(tmp_path):
         journal.begin({}, lambda: 3)
         finished(journal, 1.0)
         files = sorted(tmp_path.iterdir())
-        assert [file.name for file in files] == ["study.db", "study.db-wal"]
+        assert [file.name for file in files] == ["study.db", "study.db-lock", "study.db-wal"]
         assert {stat.S_IMODE(file.stat().st_mode) for file in files} == {0o600}
         store.close()
     finally:
@@ -330,8 +330,8 @@ def test_the_built_in_engines_conform(tmp_path, postgres):
 
 def test_an_engine_that_does_not_check_foreign_keys_is_told(tmp_path):
     class Careless(SQLite):
-        def connect(self):
-            connection = super().connect()
+        def connect(self, **options):
+            connection = super().connect(**options)
             connection.connection.driver_connection.execute("PRAGMA foreign_keys = OFF")
             return connection
 

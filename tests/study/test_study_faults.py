@@ -241,7 +241,7 @@ def test_a_worker_that_cannot_start_is_an_error_and_not_an_outcome(tmp_path):
     script.write_text("\n".join([*lines, "make('study.db').run(workers=2)", ""]))
     done = subprocess.run([sys.executable, str(script)], cwd=tmp_path, capture_output=True, text=True, check=False)
     assert done.returncode == 1
-    assert "WorkerError: a worker process ended before it could make a run" in done.stderr
+    assert "WorkerError: several worker processes" in done.stderr
     with make(tmp_path / "study.db") as study:
         assert all(trial["attempts"] == 0 and not trial["done"] for trial in study.curator().trials())
 

@@ -3,9 +3,10 @@
 A journal is **secret**: it holds T, every run and every score. Keep it as you keep the data.
 """
 
+from dphypo.errors import JournalError as JournalError
+from dphypo.errors import JournalInUseError as JournalInUseError
 from dphypo.journal.engine import Engine as Engine
-from dphypo.journal.errors import JournalError as JournalError
-from dphypo.journal.errors import JournalInUseError as JournalInUseError
+from dphypo.journal.engine import engines as engines
 from dphypo.journal.journal import Journal as Journal
 from dphypo.journal.postgresql import PostgreSQL as PostgreSQL
 from dphypo.journal.records import Record as Record

@@ -1,11 +1,14 @@
-"""What a database must do to hold a journal."""
+"""What a database must do to hold a journal, and how one is found by the scheme of its URL."""
 
 from __future__ import annotations
 
 import logging
+from contextlib import AbstractContextManager
 from typing import Any, Protocol
 
-from sqlalchemy import Connection
+from sqlalchemy import URL, Connection
+
+from dphypo._registry import Registry
 
 SILENT: dict[str, Any] = {"hide_parameters": True, "logging_name": "dphypo", "pool_logging_name": "dphypo"}
 """How to create an SQLAlchemy engine that logs nothing: its log would show rows, and their number shows T."""
@@ -15,15 +18,28 @@ for _logger in ("engine.Engine", "pool.impl.StaticPool", "pool.impl.NullPool"):
 
 
 class Engine(Protocol):
-    """A database that can hold journals. SQLite and PostgreSQL are built in."""
+    """A database that can hold journals. :func:`dphypo.testing.check_engine` tests one."""
 
     @property
     def durable(self) -> bool:
         """Whether what is committed outlives the connection."""
         ...
 
-    def connect(self) -> Connection:
-        """One connection on which a commit that has returned survives the loss of power."""
+    @property
+    def address(self) -> str | None:
+        """Where it is, in words that may be printed (no password); None if it is in memory."""
+        ...
+
+    def connect(self, *, read_only: bool = False) -> Connection:
+        """One connection on which a commit that has returned survives the loss of power.
+
+        With ``read_only`` nothing is created, converted or changed. Without, ``JournalReadOnlyError`` if it cannot be
+        written.
+        """
+        ...
+
+    def prepare(self, connection: Connection) -> None:
+        """Create the tables that are missing, safely when several processes do so at once."""
         ...
 
     def hold(self, connection: Connection, name: str) -> None:
@@ -33,9 +49,27 @@ class Engine(Protocol):
         """
         ...
 
+    def guard(self, connection: Connection) -> AbstractContextManager[None]:
+        """Wraps every transaction: ``JournalMovedError`` if what is open is no longer what others find there."""
+        ...
+
     def forget(self, connection: Connection, *, everything: bool) -> None:
         """Called outside a transaction after rows were deleted: leave none of their bytes behind.
 
-        With ``everything``, rewrite the storage: the study was reduced to its certificate.
+        With ``everything``, rewrite the storage: a study was reduced to its certificate.
         """
         ...
+
+    def disconnect(self, connection: Connection) -> None:
+        """End a connection and what it holds."""
+        ...
+
+
+class FromUrl(Protocol):
+    """What makes an engine of a URL: a class with one argument, or a function."""
+
+    def __call__(self, url: URL, /) -> Engine: ...
+
+
+engines: Registry[FromUrl] = Registry("dphypo.journal")
+"""Engines by the scheme of their URL. ``@engines.register("mysql")`` on a class of your own adds one."""

@@ -2,83 +2,127 @@
 
 from __future__ import annotations
 
+import hashlib
 import json
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import replace
 from typing import Any
 
 from sqlalchemy import Connection, delete, func, insert, select, update
 
+from dphypo.errors import JournalError, JournalReadOnlyError, JournalTakenError, JournalTamperedError
 from dphypo.journal import params as _params
-from dphypo.journal import schema as schema
-from dphypo.journal.errors import JournalError
+from dphypo.journal import reading, schema
 from dphypo.journal.records import Record, Trial
+from dphypo.journal.seal import Seal
 from dphypo.journal.store import Store
 from dphypo.mechanisms import Outcome
 
 
 class Journal:
-    """One study in a store. Every method is one transaction; ``record`` is what has been committed."""
+    """One study in a store. Every method is one transaction; ``record`` is what has been committed.
+
+    Every commit checks in the database that this process still has the study and that its rows are those that it
+    knows: a process that was replaced, or whose rows were changed by another program, commits nothing.
+    """
 
     def __init__(self, store: Store, name: str, *, shared: bool = False) -> None:
         self._store = store
         self._shared = shared  # somebody else closes the store
         self._name = name
         self._record: Record | None = None
+        self._token: str | None = None  # under which the study was taken
 
-    def begin(self, declaration: dict[str, Any], draw: Callable[[], int]) -> dict[str, Any]:
+    def begin(
+        self,
+        declaration: dict[str, Any],
+        draw: Callable[[], int],
+        *,
+        possible: Callable[[int], bool] | None = None,
+    ) -> dict[str, Any]:
         """Take the study for this process and return its declaration.
 
         If there is no study of this name, T = ``draw()`` is committed in the transaction that creates it, so that no
-        study exists without its T, and none gets a second.
+        study exists without its T, and none gets a second. A T that is not ``possible`` under its law is refused.
         """
-        self._store.hold(self._name)
+        with self._store.lock:
+            token, writable = self._store.hold(self._name), self._store.writable
 
-        def work(connection: Connection) -> str:
-            found = connection.scalar(select(schema.study.c.declaration).where(schema.study.c.name == self._name))
-            if found is None:
-                found = json.dumps(declaration, sort_keys=True)
-                connection.execute(insert(schema.study), {"name": self._name, "declaration": found, "total": draw()})
-            return str(found)
+            def work(connection: Connection) -> Record:
+                found = self._take(connection, token) if writable else reading.read(connection, self._name)
+                if found is None:
+                    if not writable:
+                        raise JournalReadOnlyError
+                    found = _create(connection, self._name, declaration, draw(), token)
+                return found
 
-        result: dict[str, Any] = json.loads(self._store.commit(work))
-        self._record = self._load()
-        return result
+            self._record, self._token = self._store.commit(work), token
+            record = self._record
+            if possible is not None and record.total is not None and not possible(record.total):
+                self._record = None
+                raise JournalTamperedError("its number of runs is one that the law of T never gives")
+            assert record.declaration is not None
+            return record.declaration
 
     @property
     def record(self) -> Record:
         """What has been committed. After an interrupted or failed write, or a lost connection, it is read again."""
-        if self._record is None or not self._store.holds(self._name):
-            self._store.hold(self._name)
-            self._record = self._load()
-        return self._record
+        with self._store.lock:
+            if self._record is None or not self._store.holds(self._name):
+                self._record = self._load()
+            return self._record
+
+    @property
+    def declaration(self) -> dict[str, Any] | None:
+        """The public values with which the study was begun; None if there is no study of this name."""
+        return self.record.declaration
 
     def _load(self) -> Record:
+        token, writable = self._store.hold(self._name), self._store.writable
+
         def work(connection: Connection) -> Record:
-            def rows(table: Any) -> Any:
-                return connection.execute(select(table).where(table.c.study == self._name))
+            if not writable:
+                return reading.read(connection, self._name) or Record(total=None)
+            if token == self._token:  # taken before: it must still be ours
+                _check_owner(connection, self._name, token)
+            return self._take(connection, token) or Record(total=None)
 
-            total = connection.scalar(select(schema.study.c.total).where(schema.study.c.name == self._name))
-            record = Record(total=total)
-            for row in rows(schema.trial):
-                params = _params.loads(row.params)
-                record.trials.append(Trial(params, row.seed, row.number, bytes(row.tie_key), row.attempts))
-            record.trials.sort(key=lambda trial: trial.number)
-            for row in rows(schema.outcome):
-                record.results[row.number] = Outcome(None, row.score, row.failure)
-            record.best = connection.scalar(select(schema.best.c.number).where(schema.best.c.study == self._name))
-            for row in rows(schema.release):
-                record.ending, record.certificate = row.ending, row.certificate
-            return record
-
-        return self._store.commit(work)
-
-    def _write(self, work: Callable[[Connection], object]) -> Record:
-        """Commit, then hand out the record to be brought up to date; if anything goes wrong it is read again."""
-        record, self._record = self.record, None
-        self._store.commit(work)
-        self._record = record
+        record = self._store.commit(work)
+        self._token = token
         return record
+
+    def _take(self, connection: Connection, token: str) -> Record | None:
+        """Put our token on the study, so that whoever had it before commits nothing more, and read it."""
+        table = schema.seal
+        not_shredded = (table.c.study == self._name, table.c.owner != "")
+        connection.execute(update(table).where(*not_shredded).values(owner=token))
+        record = reading.read(connection, self._name)
+        if record is not None and not record.sealed:  # written by dphypo 0.1, which had no seal
+            _seal(connection, self._name, token, record)
+        return record
+
+    def _write(self, work: Callable[[Connection], object], seal: Callable[[Record], Seal], model: str | None) -> Record:
+        """Commit, then hand out the record to be brought up to date; if anything goes wrong it is read again."""
+        with self._store.lock:
+            record, self._record = self.record, None
+            if not self._store.writable:
+                self._record = record
+                raise JournalReadOnlyError
+            new, token = seal(record), self._token
+
+            def checked(connection: Connection) -> None:
+                table = schema.seal
+                same = (table.c.study == self._name, table.c.owner.in_([token, ""]), table.c.total == str(record.seal))
+                moved = update(table).where(*same).values(total=str(new), model=model)
+                if connection.execute(moved).rowcount != 1:
+                    _check_owner(connection, self._name, token)
+                    raise JournalTamperedError("its rows are not those that this process has committed")
+                work(connection)
+
+            self._store.commit(checked)
+            record.seal, record.model_digest = new, model
+            self._record = record
+            return record
 
     def claim(self, trial: Trial) -> None:
         """Commit a drawn λ with its seed and tie key, before the run."""
@@ -91,7 +135,11 @@ class Journal:
             "tie_key": trial.tie_key,
             "attempts": trial.attempts,
         }
-        self._write(lambda connection: connection.execute(insert(schema.trial), row)).trials.append(trial)
+        self._write(
+            lambda connection: connection.execute(insert(schema.trial), row),
+            lambda record: record.seal.plus([reading.trial_row(trial)]),
+            self.record.model_digest,
+        ).trials.append(trial)
 
     def attempted(self, trial: Trial) -> None:
         """Commit how often a process has begun this run."""
@@ -101,31 +149,51 @@ class Journal:
             .where(table.c.study == self._name, table.c.number == trial.number)
             .values(attempts=trial.attempts)
         )
-        self._write(lambda connection: connection.execute(statement)).trials[trial.number] = trial
+        if trial.number >= len(self.record.trials):
+            raise JournalError("the journal has no such run; nothing was changed")
+
+        def seal(record: Record) -> Seal:
+            before = reading.trial_row(record.trials[trial.number])
+            return record.seal.minus([before]).plus([reading.trial_row(trial)])
+
+        self._write(lambda connection: connection.execute(statement), seal, self.record.model_digest).trials[
+            trial.number
+        ] = trial
 
     def finish(self, trial: Trial, outcome: Outcome, model: bytes | None) -> None:
         """Commit how a run ended; with ``model``, it is the best so far and the model it beats is erased."""
         row = {"study": self._name, "number": trial.number, "score": outcome.score, "failure": outcome.failure}
-        beaten = self.record.best is not None and model is not None
+        beaten = self.record.best if model is not None else None
+        digest = self.record.model_digest if model is None else hashlib.sha256(model).hexdigest()
 
         def work(connection: Connection) -> None:
             connection.execute(insert(schema.outcome), row)
-            if beaten:
+            if beaten is not None:
                 connection.execute(delete(schema.best).where(schema.best.c.study == self._name))
             if model is not None:
                 connection.execute(insert(schema.best), {"study": self._name, "number": trial.number, "model": model})
 
-        record = self._write(work)
+        def seal(record: Record) -> Seal:
+            new = record.seal.plus([reading.outcome_row(trial.number, outcome)])
+            if model is not None:
+                new = new.minus(reading.best_rows(record)).plus([("best", trial.number, digest)])
+            return new
+
+        record = self._write(work, seal, digest)
         record.results[trial.number] = replace(outcome, model=None, leaving=None)
         if model is not None:
             record.best = trial.number
-        if beaten:
+        if beaten is not None:
             self._store.forget()
 
     def model(self) -> bytes:
         """The model of the best run so far."""
         statement = select(schema.best.c.model).where(schema.best.c.study == self._name)
-        return bytes(self._store.commit(lambda connection: connection.execute(statement).scalar_one()))
+        model = self._store.commit(lambda connection: connection.execute(statement).scalar_one_or_none())
+        record = self.record
+        if model is None or (record.sealed and hashlib.sha256(model).hexdigest() != record.model_digest):
+            raise JournalTamperedError("the model that it keeps is not the one that was committed")
+        return bytes(model)
 
     def release(self, ending: str, certificate: str) -> None:
         """Commit that the release is made. The count is checked in the database, not in memory."""
@@ -141,7 +209,9 @@ class Journal:
                 insert(schema.release), {"study": self._name, "ending": ending, "certificate": certificate}
             )
 
-        record = self._write(work)
+        record = self._write(
+            work, lambda record: record.seal.plus([("release", ending, certificate)]), self.record.model_digest
+        )
         record.ending, record.certificate = ending, certificate
 
     def shred(self) -> None:
@@ -151,13 +221,58 @@ class Journal:
             for table in (schema.best, schema.outcome, schema.trial):
                 connection.execute(delete(table).where(table.c.study == self._name))
             connection.execute(update(schema.study).where(schema.study.c.name == self._name).values(total=None))
+            # The token is random: without it, what is left depends on public values alone.
+            connection.execute(update(schema.seal).where(schema.seal.c.study == self._name).values(owner=""))
 
-        self._write(work)
-        self._record = None
+        def seal(record: Record) -> Seal:
+            return Seal().plus([("study", record.stored, None), *reading.release_rows(record)])
+
+        self._write(work, seal, None)
+        self._record = self._token = None
         self._store.forget(everything=True)
+
+    def solved(self, question: Mapping[str, Any], solve: Callable[[], float]) -> float:
+        """A public number that takes long to find: ``solve()`` the first time, from the journal after that.
+
+        ``question`` is all that the number depends on, in public values. It may be asked before the study begins. The
+        number is not trusted: what it is used for must be accounted for as if the user had given it.
+        """
+        text = json.dumps(question, sort_keys=True)
+        where = {"study": self._name, "question": text}
+        table = schema.solved
+        statement = select(table.c.answer).where(table.c.study == self._name, table.c.question == text)
+        with self._store.lock:
+            known = self._store.commit(lambda connection: connection.scalar(statement))
+            if known is None:
+                known = float(solve())
+                if self._store.writable:
+                    self._store.hold(self._name)
+                    self._store.commit(lambda connection: connection.execute(insert(table), {**where, "answer": known}))
+            return float(known)
 
     def rest(self) -> None:
         """Let other processes use the journal."""
-        self._record = None
-        if not self._shared:
-            self._store.rest()
+        with self._store.lock:
+            self._record = self._token = None
+            if not self._shared:
+                self._store.rest()
+
+
+def _check_owner(connection: Connection, name: str, token: str | None) -> None:
+    owner = connection.scalar(select(schema.seal.c.owner).where(schema.seal.c.study == name))
+    if owner not in (None, "", token):
+        raise JournalTakenError
+
+
+def _create(connection: Connection, name: str, declaration: dict[str, Any], total: int, token: str) -> Record:
+    record = Record(total=total, stored=reading.declaration_text(declaration), declaration=declaration)
+    connection.execute(insert(schema.study), {"name": name, "declaration": record.stored, "total": total})
+    record.seal = Seal().plus([("study", record.stored, total)])
+    _seal(connection, name, token, record)
+    return record
+
+
+def _seal(connection: Connection, name: str, token: str, record: Record) -> None:
+    values = {"study": name, "owner": token, "total": str(record.seal), "model": record.model_digest}
+    connection.execute(insert(schema.seal), values)
+    record.sealed = True

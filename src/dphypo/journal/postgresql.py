@@ -2,24 +2,31 @@
 
 from __future__ import annotations
 
+import contextlib
 import hashlib
 import time
+from contextlib import AbstractContextManager
 
 from sqlalchemy import URL, Connection, create_engine, text
 from sqlalchemy.pool import NullPool
 
-from dphypo.journal.engine import SILENT
-from dphypo.journal.errors import JournalInUseError
-from dphypo.journal.schema import metadata
+from dphypo.errors import JournalError, JournalInUseError
+from dphypo.journal.engine import SILENT, engines
+from dphypo.journal.schema import best, metadata, seal
 
 _WAIT_S = 10.0
 
 
+@engines.register("postgresql")
 class PostgreSQL:
     """A database reached by URL; it may hold many studies, told apart by name.
 
-    Deleted rows leave the tables at once and their files when PostgreSQL rewrites them (``forget``). The server's
-    write-ahead log, its replicas and its backups are outside the reach of a client: keep them as secret as the data.
+    A beaten model leaves the files of the tables when it is beaten, and the rest of a study when it is shredded: the
+    tables are then made afresh, so that neither their statistics (``pg_stat_user_tables``) nor the transaction numbers
+    of their rows count its runs. Privileges on the tables are those of new tables afterwards: grant them by ``ALTER
+    DEFAULT PRIVILEGES``. **What stays** is outside the reach of a client: the counters of the whole database
+    (``pg_stat_database``, ``pg_stat_statements``), the server's write-ahead log and transaction counter, its log if it
+    logs statements, its replicas and its backups. Keep them as secret as the data.
     """
 
     durable = True
@@ -27,19 +34,37 @@ class PostgreSQL:
     def __init__(self, url: URL) -> None:
         self._url = url.set(drivername="postgresql+psycopg")
 
-    def connect(self) -> Connection:
-        engine = create_engine(self._url, poolclass=NullPool, **SILENT)
+    @property
+    def address(self) -> str | None:
+        host = "" if self._url.host is None else self._url.host
+        return f"postgresql://{host}/{self._url.database or ''}"
+
+    def connect(self, *, read_only: bool = False) -> Connection:
+        try:
+            engine = create_engine(self._url, poolclass=NullPool, **SILENT)
+        except ModuleNotFoundError:
+            raise JournalError(
+                "a journal in PostgreSQL needs the package psycopg: pip install 'dphypo[postgres]'"
+            ) from None
         connection = engine.connect()
         connection.execute(text("SET synchronous_commit = on"))
+        if read_only:
+            connection.execute(text("SET default_transaction_read_only = on"))
         connection.commit()
         return connection
 
+    def prepare(self, connection: Connection) -> None:
+        """One process at a time: PostgreSQL's own CREATE TABLE IF NOT EXISTS fails if two run at once."""
+        with connection.begin():
+            connection.execute(text("SELECT pg_advisory_xact_lock(:key)"), {"key": _key("tables of dphypo")})
+            metadata.create_all(connection)
+
     def hold(self, connection: Connection, name: str) -> None:
         """A session lock. The server may need a moment to notice that a killed process is gone."""
-        key = int.from_bytes(hashlib.sha256(f"dphypo {name}".encode()).digest()[:8], "big", signed=True)
         deadline = time.monotonic() + _WAIT_S
         while True:
-            held = connection.execute(text("SELECT pg_try_advisory_lock(:key)"), {"key": key}).scalar()
+            key = {"key": _key(f"dphypo {name}")}
+            held = connection.execute(text("SELECT pg_try_advisory_lock(:key)"), key).scalar()
             connection.commit()
             if held:
                 return
@@ -47,13 +72,43 @@ class PostgreSQL:
                 raise JournalInUseError
             time.sleep(0.05)
 
+    def guard(self, connection: Connection) -> AbstractContextManager[None]:
+        return contextlib.nullcontext()
+
     def forget(self, connection: Connection, *, everything: bool) -> None:
-        kind = "VACUUM FULL" if everything else "VACUUM"
+        if everything:
+            self._make_afresh(connection)
+            return
         # VACUUM runs only outside a transaction, which is what AUTOCOMMIT means.
         connection.execution_options(isolation_level="AUTOCOMMIT")
         try:
-            for table in metadata.sorted_tables:
-                connection.execute(text(f"{kind} {table.name}"))
+            connection.execute(text(f"VACUUM FULL {best.name}"))
         finally:
             connection.rollback()
             connection.execution_options(isolation_level=connection.default_isolation_level)
+
+    def _make_afresh(self, connection: Connection) -> None:
+        """Statistics belong to a table, transaction numbers to a row: new tables and new rows have neither."""
+        tables = metadata.sorted_tables
+        with connection.begin():
+            connection.execute(text("SELECT pg_advisory_xact_lock(:key)"), {"key": _key("tables of dphypo")})
+            # Every transaction of a journal touches its seal first: in this order nobody waits for us and we for them.
+            names = ", ".join(table.name for table in (seal, *(one for one in tables if one is not seal)))
+            connection.execute(text(f"LOCK TABLE {names} IN ACCESS EXCLUSIVE MODE"))
+            for table in tables:
+                copy = f"CREATE TEMPORARY TABLE {table.name}_kept ON COMMIT DROP AS SELECT * FROM {table.name}"
+                connection.execute(text(copy))
+            metadata.drop_all(connection)
+            metadata.create_all(connection)
+            for table in tables:
+                columns = ", ".join(column.name for column in table.columns)
+                put_back = f"INSERT INTO {table.name} ({columns}) SELECT {columns} FROM {table.name}_kept"
+                connection.execute(text(put_back))
+
+    def disconnect(self, connection: Connection) -> None:
+        connection.close()
+        connection.engine.dispose()
+
+
+def _key(name: str) -> int:
+    return int.from_bytes(hashlib.sha256(name.encode()).digest()[:8], "big", signed=True)

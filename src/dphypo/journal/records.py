@@ -8,6 +8,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import Any
 
+from dphypo.journal.seal import Seal
 from dphypo.mechanisms import Outcome
 
 
@@ -36,6 +37,16 @@ class Record:
     best: int | None = None
     ending: str | None = None
     certificate: str | None = None
+    declaration: dict[str, Any] | None = None  # public
+    stored: str = ""  # the declaration as it stands in the database
+    seal: Seal = field(default_factory=Seal)
+    sealed: bool = False  # whether the database has the seal already
+    model_digest: str | None = None  # SHA-256 of the model that is kept
+
+    @property
+    def exists(self) -> bool:
+        """Whether the study was begun."""
+        return self.declaration is not None
 
     @property
     def released(self) -> bool:

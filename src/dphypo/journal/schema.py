@@ -10,6 +10,8 @@
 | two models, or the model of a run without an outcome | one row a study, foreign key |
 | a second release | primary key of the release |
 | a run after the release | all T numbers are taken: a release is written when every outcome is in |
+| rows that were edited, added or removed | the seal, which every commit compares and moves on |
+| a commit by a process that was replaced | the owner, which every commit compares |
 
 There are no times anywhere: they would show T to whoever sees a copy.
 """
@@ -91,4 +93,23 @@ release = Table(
     Column("study", Text, ForeignKey("dphypo_study.name"), primary_key=True),
     Column("ending", Text, nullable=False),
     Column("certificate", Text, nullable=False),
+)
+
+# What every commit compares: who runs the study, and the sum of the digests of its rows.
+seal = Table(
+    "dphypo_seal",
+    metadata,
+    Column("study", Text, ForeignKey("dphypo_study.name"), primary_key=True),
+    Column("owner", Text, nullable=False),  # a random token of the process that runs the study
+    Column("total", Text, nullable=False),  # the sum of the digests
+    Column("model", Text),  # the digest of the kept model
+)
+
+# Public numbers that took long to find, such as the noise that a budget asks for.
+solved = Table(
+    "dphypo_solved",
+    metadata,
+    Column("study", Text, primary_key=True),
+    Column("question", Text, primary_key=True),
+    Column("answer", Double, nullable=False),
 )

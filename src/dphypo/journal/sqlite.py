@@ -1,49 +1,118 @@
-"""Journals in an SQLite file."""
+"""Journals in one file, with SQLite; also in memory."""
 
 from __future__ import annotations
 
 import contextlib
+import ctypes
 import os
+import sqlite3
 import stat
+import weakref
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 from sqlalchemy import URL, Connection, create_engine, event
 from sqlalchemy.pool import StaticPool
 
-from dphypo.journal.engine import SILENT
-from dphypo.journal.errors import JournalError
+from dphypo import _validate
+from dphypo.errors import JournalError, JournalMissingError, JournalMovedError, JournalReadOnlyError
+from dphypo.journal.engine import SILENT, engines
+from dphypo.journal.lock import FileLock
+from dphypo.journal.schema import metadata
 
 _WAIT_S = 2.0
+_open_files: weakref.WeakSet[SQLite] = weakref.WeakSet()
 
 
 class SQLite:
     """One file, mode 0600, write-ahead log, every commit on the disk before it returns; ``None`` keeps it in memory.
 
     The file is created with its mode, and SQLite gives its companion files the mode of the file: there is no moment
-    at which another user could open any of them. The connection holds the file alone (exclusive locking), which is
-    also what keeps two processes from making the same run; the lock ends with the process.
+    at which another user could open any of them. While it is open, ``<file>-lock`` is locked: one process at a time,
+    whatever else that process does with the file. Every transaction checks that the files are still those under their
+    names, and that nobody else has written to them.
     """
 
     def __init__(self, path: Path | None) -> None:
-        self.path = path
+        self.path = None if path is None else Path(os.path.realpath(path))
         self.durable = path is not None
+        self._lock: FileLock | None = None
+        self._connection: Connection | None = None
+        self._identity: tuple[int, int] | None = None  # of the file, for as long as this object lives
+        self._log: tuple[int, int] | None = None  # of the write-ahead log
+        self._written: tuple[int, int] | None = None  # the file's size and time of change after our last commit
 
-    def connect(self) -> Connection:
-        if self.path is not None:
-            _create_private(self.path)
-        engine = create_engine(
-            URL.create("sqlite", database=None if self.path is None else str(self.path)),
-            poolclass=StaticPool,
-            **SILENT,
-            connect_args={"timeout": _WAIT_S, "check_same_thread": False},
-        )
-        event.listen(engine, "connect", _configure)
-        event.listen(engine, "begin", _begin)
-        return engine.connect()
+    @property
+    def address(self) -> str | None:
+        return None if self.path is None else shown(self.path)
+
+    def connect(self, *, read_only: bool = False) -> Connection:
+        if self.path is None:
+            return _open(":memory:", read_only=False)
+        _refuse_other_kinds(self.path)
+        if read_only and not self.path.exists():
+            raise JournalMissingError(shown(self.path))
+        lock = FileLock(Path(f"{self.path}-lock"))
+        try:
+            lock.acquire(_WAIT_S)
+        except JournalReadOnlyError:
+            if not read_only:
+                raise
+        try:
+            connection = self._connect_locked(self.path, read_only)
+        except BaseException:
+            lock.release()
+            raise
+        self._lock, self._connection = lock, connection
+        _open_files.add(self)
+        return connection
+
+    def _connect_locked(self, path: Path, read_only: bool) -> Connection:
+        if self._identity is not None and _identity(path) != self._identity:
+            raise JournalMovedError(f"the journal {shown(path)} was replaced or deleted")
+        if not read_only:
+            _create_private(path)
+        _refuse_foreign(path)
+        log = Path(f"{path}-wal")
+        if read_only and not (log.exists() and log.stat().st_size):
+            connection = _open(f"{path.as_uri()}?mode=ro&immutable=1", read_only=True)
+        else:
+            _make_private(path)
+            connection = _open(f"{path.as_uri()}?mode=rw", read_only=False)
+        self._identity, self._log, self._written = _identity(path), None, None
+        return connection
+
+    def prepare(self, connection: Connection) -> None:
+        with connection.begin():
+            metadata.create_all(connection)
 
     def hold(self, connection: Connection, name: str) -> None:
-        """The exclusive lock on the file, taken by the first transaction, is enough."""
+        """The lock that was taken with the connection is enough."""
+
+    @contextlib.contextmanager
+    def guard(self, connection: Connection) -> Iterator[None]:
+        if self.path is None:
+            yield
+            return
+        self._check(self.path)
+        if self._written is not None and _written(self.path) != self._written:
+            raise JournalMovedError(f"the journal {shown(self.path)} was written by another program")
+        try:
+            yield
+        finally:
+            self._written = _written(self.path)
+        self._check(self.path)  # what was just committed is where others find it
+        self._log = _identity(Path(f"{self.path}-wal"))
+
+    def _check(self, path: Path) -> None:
+        if _identity(path) != self._identity:
+            raise JournalMovedError(f"the journal {shown(path)} was replaced or deleted")
+        if self._log is not None and _identity(Path(f"{path}-wal")) != self._log:
+            raise JournalMovedError(f"the log {shown(path)}-wal of the journal was replaced or deleted")
+        if self._lock is not None and self._lock.held and not self._lock.intact:
+            self.abandon()  # another process may be writing
+            raise JournalMovedError(f"the lock {shown(path)}-lock of the journal was replaced or deleted")
 
     def forget(self, connection: Connection, *, everything: bool) -> None:
         """``secure_delete`` has zeroed the deleted rows; this empties the write-ahead log, where they still are."""
@@ -52,16 +121,101 @@ class SQLite:
             raw.execute("VACUUM")
         raw.execute("PRAGMA wal_checkpoint(TRUNCATE)")
 
+    def disconnect(self, connection: Connection) -> None:
+        if self.path is None or self._connection is connection:
+            connection.close()
+            connection.engine.dispose()
+        if self._lock is not None:
+            self._lock.release()
+            self._lock = None
+        self._connection = None
+
+    def abandon(self) -> None:
+        """Never close the connection: closing would write what it remembers over what another process has written."""
+        if self._connection is not None:
+            raw = self._connection.connection.driver_connection
+            ctypes.pythonapi.Py_IncRef(ctypes.py_object(raw))
+            self._connection = None
+
+
+def _abandon_all() -> None:
+    for engine in list(_open_files):
+        engine.abandon()
+
+
+# A forked child has copies of its parent's connections and must not touch the parent's files.
+os.register_at_fork(after_in_child=_abandon_all)
+
+
+@engines.register("sqlite")
+def from_url(url: URL) -> SQLite:
+    """``sqlite:///relative.db`` or ``sqlite:////absolute.db``."""
+    if not url.database:
+        raise _validate.fail("journal", "sqlite://", "name a file, sqlite:///study.db, or give None for memory")
+    return SQLite(Path(url.database))
+
+
+def shown(path: Path) -> str:
+    """The path, unless it may be a mistyped URL with a password in it."""
+    return "(not shown)" if "@" in str(path) else str(path)
+
+
+def _identity(path: Path) -> tuple[int, int] | None:
+    try:
+        found = os.stat(path)
+    except OSError:
+        return None
+    return found.st_dev, found.st_ino
+
+
+def _written(path: Path) -> tuple[int, int] | None:
+    try:
+        found = os.stat(path)
+    except OSError:
+        return None
+    return found.st_size, found.st_mtime_ns
+
+
+def _refuse_other_kinds(path: Path) -> None:
+    try:
+        mode = os.stat(path).st_mode
+    except FileNotFoundError:
+        return
+    except OSError as error:
+        raise JournalError(f"the journal {shown(path)} cannot be opened: {error.strerror}") from None
+    if stat.S_ISDIR(mode):
+        raise JournalError(f"the journal {shown(path)} is a folder: give the name of a file in it")
+    if not stat.S_ISREG(mode):
+        raise JournalError(f"the journal {shown(path)} is not an ordinary file: give the name of one")
+
+
+def _refuse_foreign(path: Path) -> None:
+    """Before anything is changed: a file that holds something else is left exactly as it is."""
+    what = None
+    try:
+        if os.path.getsize(path) == 0:
+            return
+        with contextlib.closing(sqlite3.connect(f"{path.as_uri()}?mode=ro&immutable=1", uri=True)) as connection:
+            names = {name for (name,) in connection.execute("SELECT name FROM sqlite_master WHERE type = 'table'")}
+        if names and "dphypo_study" not in names:
+            what = "it is a database of another program"
+    except sqlite3.DatabaseError as error:
+        if error.sqlite_errorcode & 0xFF != sqlite3.SQLITE_NOTADB:
+            return  # damaged: what opens it says so
+        what = "it is a file of another kind"
+    except OSError as error:
+        what = f"it cannot be read ({error.strerror})"
+    if what is not None:
+        raise JournalError(f"{shown(path)} is not a journal: {what}. It was not changed; give another file name")
+
 
 def _create_private(path: Path) -> None:
     try:
         descriptor = os.open(path, os.O_CREAT | os.O_EXCL | os.O_RDWR, 0o600)
     except FileExistsError:
-        if stat.S_IMODE(path.stat().st_mode) & 0o077:
-            path.chmod(0o600)
         return
     except OSError as error:
-        raise JournalError(f"the journal {path} cannot be created: {error.strerror}") from None
+        raise JournalError(f"the journal {shown(path)} cannot be created: {error.strerror}") from None
     os.close(descriptor)
     # The file's name must survive the loss of power as well as its contents. Not every file system can do this.
     with contextlib.suppress(OSError):
@@ -72,8 +226,34 @@ def _create_private(path: Path) -> None:
             os.close(folder)
 
 
+def _make_private(path: Path) -> None:
+    if stat.S_IMODE(path.stat().st_mode) & 0o077:
+        try:
+            path.chmod(0o600)
+        except OSError as error:
+            raise JournalError(
+                f"others may read the journal {shown(path)}, and its mode cannot be changed ({error.strerror}): let "
+                "its owner make it private (chmod 600), or give another file name"
+            ) from None
+
+
+def _open(uri: str, *, read_only: bool) -> Connection:
+    engine = create_engine(
+        "sqlite://",
+        creator=lambda: sqlite3.connect(uri, uri=True, timeout=_WAIT_S, isolation_level=None, check_same_thread=False),
+        poolclass=StaticPool,
+        **SILENT,
+    )
+    if not read_only:
+        event.listen(engine, "connect", _configure)
+    event.listen(engine, "begin", lambda connection: connection.exec_driver_sql(_BEGIN[read_only]))
+    return engine.connect()
+
+
+_BEGIN = {False: "BEGIN IMMEDIATE", True: "BEGIN"}
+
+
 def _configure(connection: Any, _record: Any) -> None:
-    connection.isolation_level = None  # transactions are begun and ended here, not guessed by the driver
     for pragma in (
         "locking_mode = EXCLUSIVE",  # before the log is touched: then it needs no shared-memory file
         "journal_mode = WAL",
@@ -84,7 +264,3 @@ def _configure(connection: Any, _record: Any) -> None:
         "wal_checkpoint(TRUNCATE)",  # a killed process may have left a beaten model in the log
     ):
         connection.execute(f"PRAGMA {pragma}")
-
-
-def _begin(connection: Connection) -> None:
-    connection.exec_driver_sql("BEGIN IMMEDIATE")

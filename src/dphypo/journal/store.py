@@ -3,19 +3,21 @@
 from __future__ import annotations
 
 import contextlib
+import re
+import secrets
 import sqlite3
+import threading
 from collections.abc import Callable
 from pathlib import Path
 from typing import TypeVar
 
-from sqlalchemy import Connection, make_url
-from sqlalchemy.exc import ArgumentError, SQLAlchemyError
+from sqlalchemy import Connection, inspect, make_url, select
+from sqlalchemy.exc import ArgumentError, DBAPIError, IntegrityError, SQLAlchemyError
 
 from dphypo import _validate
-from dphypo.journal.engine import Engine
-from dphypo.journal.errors import JournalError, translate
-from dphypo.journal.postgresql import PostgreSQL
-from dphypo.journal.schema import metadata
+from dphypo.errors import JournalError, JournalInUseError, JournalMissingError, JournalMovedError, JournalReadOnlyError
+from dphypo.journal import schema
+from dphypo.journal.engine import Engine, engines
 from dphypo.journal.sqlite import SQLite
 
 R = TypeVar("R")
@@ -24,31 +26,52 @@ R = TypeVar("R")
 class Store:
     """A database that holds journals, and the one connection through which a process uses it.
 
+    Threads may share it: their transactions come one after the other.
+
     >>> store = Store(SQLite(None))
     >>> store.commit(lambda connection: connection.exec_driver_sql("SELECT 1").scalar())
     1
     >>> store.close()
     """
 
-    def __init__(self, engine: Engine) -> None:
+    def __init__(self, engine: Engine, *, read_only: bool = False) -> None:
         self._engine = engine
+        self._read_only = read_only
         self._connection: Connection | None = None
-        self._held: set[str] = set()
+        self._held: dict[str, str] = {}  # the token under which this process has each study
+        self.lock = threading.RLock()
+
+    @property
+    def address(self) -> str | None:
+        """Where it is, in words that may be printed; None if it is in memory."""
+        return self._engine.address
+
+    @property
+    def writable(self) -> bool:
+        """Whether it was opened for writing, and could be."""
+        return self._use(lambda connection: not connection.info.get("read only", False))
 
     def commit(self, work: Callable[[Connection], R]) -> R:
         """Do ``work`` in one transaction. On return it is on the disk; on an error nothing of it is."""
 
         def transaction(connection: Connection) -> R:
-            with connection.begin():
+            with self._engine.guard(connection), connection.begin():
                 return work(connection)
 
         return self._use(transaction)
 
-    def hold(self, name: str) -> None:
-        """Take a study for this process."""
-        if not self.holds(name):
-            self._use(lambda connection: self._engine.hold(connection, name))
-            self._held.add(name)
+    def names(self) -> list[str]:
+        """The studies in it."""
+        return self.commit(lambda connection: list(connection.scalars(select(schema.study.c.name))))
+
+    def hold(self, name: str) -> str:
+        """Take a study for this process; the token says so in every commit."""
+        with self.lock:
+            if name not in self._held:
+                if self.writable:
+                    self._use(lambda connection: self._engine.hold(connection, name))
+                self._held[name] = secrets.token_hex(16)
+            return self._held[name]
 
     def holds(self, name: str) -> bool:
         """Whether this process has had the study without a break: the hold ends with the connection."""
@@ -56,27 +79,44 @@ class Store:
 
     def forget(self, *, everything: bool = False) -> None:
         """Leave no bytes of deleted rows."""
-        self._use(lambda connection: self._engine.forget(connection, everything=everything))
+
+        def guarded(connection: Connection) -> None:
+            with self._engine.guard(connection):
+                self._engine.forget(connection, everything=everything)
+
+        self._use(guarded)
 
     def _use(self, work: Callable[[Connection], R]) -> R:
         failure: JournalError
-        try:
-            return work(self._open())
-        except (SQLAlchemyError, sqlite3.Error) as error:
-            failure = translate(error)
-            if getattr(error, "connection_invalidated", False):
-                self.close()  # the hold on the study went with the connection: it must be taken again
+        with self.lock:
+            try:
+                return work(self._open())
+            except JournalMovedError:
+                self.close()
+                raise
+            except (SQLAlchemyError, sqlite3.Error) as error:
+                failure = translate(error)
+                if getattr(error, "connection_invalidated", False):
+                    self.close()  # the hold on the study went with the connection: it must be taken again
         # Raised here, outside the handler, so that the driver's error, which quotes rows, is not attached to it.
         raise failure
 
     def _open(self) -> Connection:
         if self._connection is None:
-            connection = self._engine.connect()
             try:
-                with connection.begin():
-                    metadata.create_all(connection)
+                connection = self._engine.connect(read_only=self._read_only)
+                read_only = self._read_only
+            except JournalReadOnlyError:
+                connection, read_only = self._engine.connect(read_only=True), True
+            try:
+                connection.info["read only"] = read_only
+                if not read_only:
+                    self._engine.prepare(connection)
+                elif not inspect(connection).has_table(schema.study.name):
+                    raise JournalMissingError(self.address or "memory")
+                connection.rollback()
             except BaseException:
-                _end(connection)
+                self._engine.disconnect(connection)
                 raise
             self._connection = connection
         return self._connection
@@ -87,38 +127,80 @@ class Store:
             self.close()
 
     def close(self) -> None:
-        """End the connection and with it the hold on the study."""
-        self._held.clear()
-        if self._connection is not None:
-            connection, self._connection = self._connection, None
-            _end(connection)
+        """End the connection and with it the hold on the studies."""
+        with self.lock:
+            self._held.clear()
+            if self._connection is not None:
+                connection, self._connection = self._connection, None
+                self._engine.disconnect(connection)
 
     def __del__(self) -> None:
         with contextlib.suppress(Exception):  # the interpreter may be shutting down
             self.close()
 
 
-def _end(connection: Connection) -> None:
-    connection.close()
-    connection.engine.dispose()
+def open_store(where: str | Path | Store | None, *, read_only: bool = False) -> Store:
+    """The store for what a user calls a journal: a path, a URL, an open store, or None (memory).
 
-
-def open_store(where: str | Path | Store | None) -> Store:
-    """The store for what a user calls a journal: a path, a ``postgresql://`` URL, an open store, or None (memory)."""
+    With ``read_only`` nothing at that place is created or changed.
+    """
     if isinstance(where, Store):
         return where
     if where is None:
         return Store(SQLite(None))
-    if isinstance(where, Path) or "://" not in where:
-        return Store(SQLite(Path(where).absolute()))
+    given: object = where
+    if not isinstance(given, (str, Path)):
+        raise _validate.fail("journal", given, f"{_GIVE}, or None to keep it in memory")
+    text = str(where)
+    if not text.strip() or "\0" in text or (isinstance(where, Path) and text == "."):
+        raise _validate.fail("journal", text, _GIVE)
+    scheme = re.match(r"([A-Za-z][A-Za-z0-9_.-]+)(\+\w+)?:/", text)
+    if scheme is None and (isinstance(where, Path) or "://" not in text):
+        return Store(SQLite(Path(where)), read_only=read_only)
     try:
-        url = make_url(where)
-    except ArgumentError:
-        url = None
-    if url is not None and url.get_backend_name() == "postgresql":
-        return Store(PostgreSQL(url))
-    if url is not None and url.get_backend_name() == "sqlite" and url.database:
-        return Store(SQLite(Path(url.database).absolute()))
-    raise _validate.fail(
-        "journal", "(not shown)", "give a file name, a postgresql:// URL, or None to keep it in memory"
+        url = make_url(text)
+        engine = engines.find(url.get_backend_name())
+    except (ArgumentError, ValueError):  # ValueError: a port that is no number
+        engine = None
+    if engine is None:
+        raise _validate.fail("journal", "(not shown)", f"{_GIVE}, or None to keep it in memory")
+    return Store(engine(url), read_only=read_only)
+
+
+_GIVE = "give a file name or a URL such as postgresql://user@host/database"
+
+_SQLITE = {
+    sqlite3.SQLITE_FULL: "the disk is full",
+    sqlite3.SQLITE_IOERR: "the disk could not be read or written",
+    sqlite3.SQLITE_CORRUPT: "the file is damaged",
+    sqlite3.SQLITE_NOTADB: "the file is not a journal",
+    sqlite3.SQLITE_CANTOPEN: "the file or its folder cannot be opened",
+    sqlite3.SQLITE_TOOBIG: "the model is larger than the database can hold in one piece",
+}
+
+
+def translate(error: SQLAlchemyError | sqlite3.Error) -> JournalError:
+    """The same failure in words that hold nothing of the rows: driver messages quote them."""
+    cause = getattr(error, "orig", error)
+    code = getattr(cause, "sqlite_errorcode", None)
+    state = getattr(cause, "sqlstate", None)
+    if code is not None and code & 0xFF in (sqlite3.SQLITE_BUSY, sqlite3.SQLITE_LOCKED):
+        return JournalInUseError()
+    if (code is not None and code & 0xFF == sqlite3.SQLITE_READONLY) or state == "25006":
+        return JournalReadOnlyError()
+    if isinstance(error, IntegrityError):
+        return JournalError("the journal refused a change that would contradict what it holds; nothing was changed")
+    if code is not None:
+        reason = _SQLITE.get(code & 0xFF, getattr(cause, "sqlite_errorname", "an SQLite error"))
+    elif isinstance(error, DBAPIError) and error.connection_invalidated:
+        reason = "the connection to the database was lost"
+    elif state is not None:
+        reason = f"PostgreSQL error {state}"
+    elif type(cause).__name__ == "OperationalError":
+        reason = "the database cannot be reached, or refuses the user or the password"
+    else:
+        reason = type(cause).__name__
+    return JournalError(
+        f"the journal could not be used: {reason}. Everything committed before is safe: put it right and run the same "
+        "study again; it goes on where it was"
     )
