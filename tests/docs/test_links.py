@@ -82,6 +82,19 @@ def test_no_index_of_a_formula_is_taken_for_emphasis(page):
     assert not [child for child in children if child.type in {"em_open", "strong_open"} and "_" in child.markup]
 
 
+TESTS = {
+    name
+    for path in (ROOT / "tests").glob("**/*.py")
+    for name in re.findall(r"^(?:async )?def (test_\w+)", path.read_text(encoding="utf-8"), re.MULTILINE)
+}
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: str(page.relative_to(ROOT)))
+def test_every_test_that_is_named_exists(page):
+    named = set(re.findall(r"`(test_\w+)`", page.read_text(encoding="utf-8")))
+    assert named <= TESTS
+
+
 def test_there_are_pages_and_theorems_to_check():
     assert len(PAGES) > 5
     assert len(THEOREMS) >= 5
