@@ -170,8 +170,8 @@ def test_terms_of_different_relations_or_grids_are_refused():
 def test_half_a_search_is_no_term_under_replacement():
     search = account(PureDp(0.1), Geometric(mean=4), relation=REPLACE)
     with pytest.raises(ValueError, match="composes both"):
-        Plan((Term(search, TRAINING), Term(search, SCORING)))
-    assert Plan((Term(search),)).epsilon(1e-6) > 0.1
+        PlanGuarantee((Term(search, TRAINING), Term(search, SCORING)))
+    assert PlanGuarantee((Term(search),)).epsilon(1e-6) > 0.1
 
 
 def test_the_certificate_of_a_plan_is_confirmed_and_says_what_was_released(tmp_path):

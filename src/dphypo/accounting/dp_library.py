@@ -100,8 +100,8 @@ def _repeats_randomised_response(event: dp_accounting.DpEvent, *, repeated: bool
             return False
 
 
-def curve(event: dp_accounting.DpEvent, relation: Relation) -> Curve | None:
-    """The RDP curve at dp_accounting's own orders; ``None`` if the RDP accountant does not know a finite one."""
+def curve(event: dp_accounting.DpEvent, relation: Relation, few: Floats | None = None) -> Curve | None:
+    """The RDP curve at dp_accounting's own orders, or at ``few`` of them; ``None`` if it knows no finite one."""
     if relation is Relation.REPLACE_ONE:
         event = _with_doubled_sensitivity(event)
 
@@ -114,7 +114,7 @@ def curve(event: dp_accounting.DpEvent, relation: Relation) -> Curve | None:
         return np.asarray(accountant._orders, dtype=np.float64), np.maximum(epsilons, 0.0)
 
     try:
-        orders, epsilons = at(None)
+        orders, epsilons = at(few)
     except dp_accounting.UnsupportedEventError:
         return None
     if not np.isfinite(epsilons[orders > 1]).any():

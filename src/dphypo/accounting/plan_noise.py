@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Hashable, Mapping
 from dataclasses import dataclass
 from typing import TypeVar, cast
 
 import dp_accounting
+import numpy as np
 
 from dphypo import _validate
+from dphypo.accounting import dp_library
 from dphypo.accounting.calibration import _Target
 from dphypo.accounting.events import Event
 from dphypo.accounting.guarantee import Guarantee
@@ -17,6 +20,8 @@ from dphypo.accounting.profiles import epsilon_for
 from dphypo.accounting.sides import PlanGuarantee
 
 Key = TypeVar("Key", bound=Hashable)
+_SMALLEST, _LARGEST = 0.05, 1e3
+_FEW, _LOOSE = np.array([2.0, 3.0, 4.0, 5.0, 6.0, 8.0, 12.0, 16.0, 24.0, 32.0, 64.0]), 0.95
 _CLOSE = 2e-2  # in ε: these are ratios, the factor makes up for it
 _ADVICE = "fewer runs, shorter or noisier ones, or less noise needed for the score (a larger share of records for it)"
 
@@ -86,15 +91,36 @@ def equal_noise(
         relation: which data sets are neighbours.
     """
     found: dict[Key, float] = {}
-    noise = 1.0
     target = _Target(_validate.positive(epsilon=epsilon), _validate.within(0.0, 1.0, delta=delta), "run", 1.1, _CLOSE)
     for key, event in events.items():
 
         def one_run(value: float, event: Callable[[float], Event] = event) -> Guarantee:
             return cast(Guarantee, _OneRun(event(value), relation))
 
-        noise = found[key] = target.solve(one_run, noise, 1e3, 0.05, _ADVICE).value
+        start = _guess(event, epsilon, delta, relation)
+        found[key] = target.solve(one_run, start, _LARGEST, _SMALLEST, _ADVICE).value
     return found
+
+
+def _guess(
+    event: Callable[[float], Event], epsilon: float, delta: float, relation: dp_accounting.NeighboringRelation
+) -> float:
+    """Where to start: by a Rényi bound, which is quick at any noise, where a loss distribution at little noise is not.
+
+    The bound is loose, so that a little less noise is enough.
+    """
+    low, high = math.log(_SMALLEST), math.log(_LARGEST)
+    for _ in range(12):
+        middle = (low + high) / 2
+        stated = event(math.exp(middle))
+        if not isinstance(stated, dp_accounting.DpEvent):
+            return 1.0
+        curve = dp_library.curve(stated, relation, _FEW)
+        if curve is not None and curve.epsilon(delta)[0] <= epsilon:
+            high = middle
+        else:
+            low = middle
+    return min(max(_LOOSE * math.exp(high), _SMALLEST), _LARGEST)
 
 
 @dataclass(frozen=True, eq=False)

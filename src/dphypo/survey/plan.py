@@ -1,0 +1,199 @@
+"""How many short runs, and how short: planned before anything runs, from public values alone."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, replace
+from typing import Any
+
+import dp_accounting
+
+from dphypo import _validate
+from dphypo.errors import UnreachableError
+from dphypo.mechanisms import Mechanism, over_space
+from dphypo.space import Space
+from dphypo.survey.noise import Noise, solve
+from dphypo.survey.optimiser import read as read_optimiser
+from dphypo.survey.pick import Pick
+
+RUNS = 20
+FRACTION = 0.1
+FEWEST_STEPS = 30
+"""Below about so many steps nothing is learnt, and short runs say nothing about long ones."""
+FEWEST_RUNS = 8
+PRICE = 0.05
+
+
+@dataclass(frozen=True)
+class SurveyPlan:
+    """What is declared of a survey and the run after it; what is left out is planned.
+
+    Args:
+        runs: how many short runs.
+        fraction: the part of a full run's steps that a short run makes; its noise is that of the full run over the
+            square root of it.
+        optimiser: what proposes λ: one of ``dphypo.samplers`` or ``optuna.samplers``; by default a Gaussian process.
+        pick: where the last run is made, from the published table; by default where a posterior mean is best.
+        fallback: λ of the last run if every short run failed; by default the middle of the prior.
+        short: makes the short run of a full one, for a mechanism without ``at(fraction=..., match=True)``.
+        both_sides: whether the last run trains on the records that score, too; it then counts for both.
+        score: whether the score of the last run is released. A private score is then paid for.
+        keep_models: whether the models of the short runs are kept. They are paid for.
+        durations: "public" declares that how long runs take does not depend on the data; results are then used as they
+            arrive when runs are made side by side.
+
+    >>> SurveyPlan(runs=10, fraction=0.05).compute
+    1.5
+    """
+
+    runs: int | None = None
+    fraction: float | None = None
+    optimiser: Any = None
+    pick: Pick | None = None
+    fallback: Mapping[str, Any] | None = None
+    short: Callable[[Any], Mechanism] | None = None
+    both_sides: bool = False
+    score: bool = False
+    keep_models: bool = False
+    durations: str = "secret"
+
+    def __post_init__(self) -> None:
+        if self.runs is not None:
+            _validate.integer(at_least=1, runs=self.runs)
+        if self.fraction is not None:
+            _validate.within(0.0, 1.0, closed="right", fraction=self.fraction)
+        read_optimiser(self.optimiser)
+
+    @property
+    def compute(self) -> float:
+        """Compute of the survey and the last run, in full runs."""
+        runs, fraction = self.runs or RUNS, FRACTION if self.fraction is None else self.fraction
+        return 1 + runs * fraction
+
+
+@dataclass(frozen=True)
+class Tuning:
+    """A plan with its noise: what ``dphypo.tune`` runs.
+
+    Args:
+        survey: the plan, with nothing left out.
+        noise: both mechanisms with their noise, the guarantee, and the price.
+    """
+
+    survey: SurveyPlan
+    noise: Noise
+
+    @property
+    def summary(self) -> str:
+        """What tuning costs, in a line: public."""
+        runs = self.survey.compute - 1
+        return (
+            f"Tuning costs {100 * max(self.noise.price, 0.0):.2g} % more noise and {runs:.3g} "
+            f"run{'' if runs == 1 else 's'}' compute: {self.survey.runs} short runs of {self.survey.fraction:.3g} of "
+            "the steps, all published, then one full run."
+        )
+
+
+def plan_tuning(
+    space: Space,
+    mechanism: Mechanism,
+    *,
+    epsilon: float,
+    delta: float,
+    compute: float | None = None,
+    survey: SurveyPlan | int | None = None,
+    price: float = PRICE,
+) -> Tuning:
+    """The plan of a survey and one run that costs ε at δ; number and length of the short runs where not given.
+
+    Twenty runs of a tenth of the steps, unless that leaves so few steps that nothing is learnt (then longer ones), or
+    exceeds the compute or the price that is accepted (then shorter ones, at last fewer). ``paper/surveys`` has the
+    evidence.
+
+    Args:
+        space: what is tuned.
+        mechanism: the full run, which offers ``at(noise_multiplier=...)`` and ``at(fraction=..., match=True)``.
+        epsilon, delta: what all that is released may cost together.
+        compute: the most compute, in full runs.
+        survey: a :class:`SurveyPlan`, or the number of short runs.
+        price: the largest increase of the full run's noise, as a fraction, that a planned length may cost.
+    """
+    given = SurveyPlan(runs=survey) if isinstance(survey, int) else SurveyPlan() if survey is None else survey
+    given_type: object = given
+    if not isinstance(given_type, SurveyPlan):
+        raise _validate.fail("survey", survey, "give a dphypo.SurveyPlan, or the number of short runs")
+    price = _validate.positive(price=price)
+
+    def priced(plan: SurveyPlan) -> Tuning:
+        assert plan.runs is not None
+        noise = solve(
+            space,
+            mechanism,
+            plan.short or _short(plan),
+            runs=plan.runs,
+            epsilon=epsilon,
+            delta=delta,
+            both_sides=plan.both_sides,
+            scored=plan.score,
+        )
+        return Tuning(plan, noise)
+
+    steps = _steps(mechanism, space)
+    plan = _within_compute(given, steps, compute)
+    found = priced(plan)
+    while given.fraction is None and found.noise.price > price:
+        assert plan.fraction is not None
+        shorter = plan.fraction / 2
+        if steps is not None and shorter * steps < FEWEST_STEPS:
+            break
+        plan = replace(plan, fraction=shorter)
+        found = priced(plan)
+    return found
+
+
+def _short(plan: SurveyPlan) -> Callable[[Any], Mechanism]:
+    def short(full: Any) -> Mechanism:
+        try:
+            made: Mechanism = full.at(fraction=plan.fraction, match=True)
+        except TypeError as error:
+            raise _validate.fail(
+                "mechanism",
+                full,
+                f"it cannot be cut short: at(fraction=..., match=True) failed ({error}). Give SurveyPlan(short=...), a "
+                "function that makes a cheap run of the full one",
+            ) from None
+        return made
+
+    return short
+
+
+def _within_compute(given: SurveyPlan, steps: int | None, compute: float | None) -> SurveyPlan:
+    """Runs and fraction: the defaults, longer where few steps are left, shorter or fewer where compute is short."""
+    runs = given.runs or RUNS
+    least = 0.0 if steps is None else min(FEWEST_STEPS / steps, 1.0)
+    fraction = given.fraction if given.fraction is not None else max(FRACTION, least)
+    if compute is not None:
+        room = _validate.number(compute=compute) - 1
+        if room <= 0:
+            raise _validate.fail("compute", compute, "the last run alone takes 1: give more, such as 3")
+        if given.fraction is None:
+            fraction = min(fraction, max(room / runs, min(least, fraction)))
+        if given.runs is None:
+            runs = min(runs, int(room / fraction + 1e-9))
+        if runs * fraction > room + 1e-9 or runs < min(FEWEST_RUNS, given.runs or FEWEST_RUNS):
+            few = max(runs, 1)
+            raise UnreachableError(
+                f"compute = {compute:g} is too little: {few} short runs of {fraction:.3g} of the steps and the last run "
+                f"take {1 + few * fraction:.3g}, and fewer than {FEWEST_RUNS} say little. Give more compute, or state "
+                "SurveyPlan(runs=..., fraction=...)"
+            )
+    return replace(given, runs=runs, fraction=fraction)
+
+
+def _steps(mechanism: Mechanism, space: Space) -> int | None:
+    """The fewest steps of a full run, as its events state them; None if they state none."""
+    at: Any = getattr(mechanism, "at", None)
+    noisy = mechanism if at is None else at(noise_multiplier=1.0)
+    events, _ = over_space.by_side(noisy, space)
+    counts = [event.count for event in events if isinstance(event, dp_accounting.SelfComposedDpEvent)]
+    return min(counts) if counts and len(counts) == len(events) else None

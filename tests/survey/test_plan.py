@@ -1,0 +1,117 @@
+"""Planning a survey: what it costs in noise and compute, and the noise of training, scores and settings."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import replace
+
+import dp_accounting as dp
+import pytest
+from scipy.stats import loguniform
+from support.survey_world import RECORDS, SPACE, Descent
+
+from dphypo.accounting import PlanGuarantee, Side, Term, published
+from dphypo.errors import UnreachableError
+from dphypo.mechanisms import Split
+from dphypo.mechanisms import mechanism as declare
+from dphypo.space import Space
+from dphypo.survey.plan import SurveyPlan, plan_tuning
+
+BUDGET = {"epsilon": 4.0, "delta": 1e-6}
+
+
+def test_the_plan_spends_the_budget_and_says_its_price():
+    found = plan_tuning(SPACE, Descent(steps=400), **BUDGET)
+    assert (found.survey.runs, found.survey.fraction) == (20, 0.1)
+    assert found.noise.short.noise_multiplier == pytest.approx(found.noise.full.noise_multiplier / math.sqrt(0.1))
+    assert found.noise.short.made == 40
+    assert 3.999 <= found.noise.guarantee.epsilon(1e-6) <= 4.0
+    # 400 Gaussian steps and 20 short runs of 40 steps with noise σ²/f: 1/σ² grows by k·f², so σ by its root.
+    assert found.noise.price == pytest.approx(math.sqrt(1 + 20 * 0.1**2) - 1, abs=2e-3)
+    assert "Tuning costs" in found.summary
+    assert "2 runs' compute: 20 short runs of 0.1" in found.summary
+
+
+def test_shorter_runs_where_the_price_is_too_high():
+    found = plan_tuning(SPACE, Descent(steps=1000), **BUDGET, price=0.03)
+    assert found.survey.fraction == 0.1 / 2
+    assert found.noise.price <= 0.03
+
+
+def test_longer_runs_where_few_steps_would_be_left():
+    found = plan_tuning(SPACE, Descent(steps=120), **BUDGET, price=10.0)
+    assert found.survey.fraction == 0.25  # 30 of 120 steps
+
+
+@pytest.mark.parametrize(
+    ("steps", "compute", "runs", "fraction"), [(1000, 3, 20, 0.1), (1000, 2, 20, 0.05), (300, 2, 10, 0.1)]
+)
+def test_compute_bounds_length_first_and_then_number(steps, compute, runs, fraction):
+    survey = plan_tuning(SPACE, Descent(steps=steps), **BUDGET, compute=compute, price=10.0).survey
+    assert (survey.runs, survey.fraction) == (runs, pytest.approx(fraction))
+    assert survey.compute <= compute + 1e-9
+
+
+def test_what_does_not_fit_the_compute_is_refused():
+    with pytest.raises(UnreachableError, match=r"compute = 1\.2"):
+        plan_tuning(SPACE, Descent(steps=120), **BUDGET, compute=1.2)
+    with pytest.raises(ValueError, match="compute"):
+        plan_tuning(SPACE, Descent(), **BUDGET, compute=1)
+
+
+def test_private_scores_are_calibrated_to_what_training_costs():
+    found = plan_tuning(SPACE, Descent(score_noise_multiplier="calibrate"), **BUDGET, survey=10)
+    costs = found.noise.guarantee.costs(1e-6)
+    assert costs[Side.TRAINING] == pytest.approx(4.0, abs=2e-3)
+    assert costs[Side.SCORING] == pytest.approx(4.0, abs=2e-3)
+    public = plan_tuning(SPACE, Descent(), **BUDGET, survey=10)
+    assert found.noise.full.noise_multiplier == public.noise.full.noise_multiplier
+    # Ten Gaussian scores of noise s are one of noise s/√10.
+    scores = PlanGuarantee((Term(published(dp.GaussianDpEvent(found.noise.short.score_noise_multiplier), 10)),))
+    assert scores.epsilon(1e-6) <= 4.0
+
+
+def test_a_last_run_on_both_sides_leaves_less_for_the_scores():
+    plan = SurveyPlan(runs=10, fraction=0.1)
+    one = plan_tuning(SPACE, Descent(score_noise_multiplier="calibrate"), **BUDGET, survey=plan)
+    both = plan_tuning(
+        SPACE, Descent(score_noise_multiplier="calibrate"), **BUDGET, survey=replace(plan, both_sides=True)
+    )
+    assert both.noise.short.score_noise_multiplier > 2 * one.noise.short.score_noise_multiplier
+    assert both.noise.guarantee.epsilon(1e-6) <= 4.0
+
+
+def test_settings_have_noise_of_their_own_and_cost_no_more_together():
+    space = Space({"lr": loguniform(1e-3, 10.0), "batch": [40, 100, RECORDS]})
+    found = plan_tuning(space, Descent(steps=60), **BUDGET, survey=SurveyPlan(runs=20, fraction=0.5), price=10.0)
+    noise = found.noise.full.noise_multiplier
+    assert noise[40] < noise[100] < noise[RECORDS]
+    assert 3.999 <= found.noise.guarantee.epsilon(1e-6) <= 4.0
+    for short in noise:
+        for last in noise:
+            terms = (
+                Term(published(found.noise.short.event({"batch": short}), 20)),
+                Term(published(found.noise.full.event({"batch": last}), 1)),
+            )
+            assert PlanGuarantee(terms).epsilon(1e-6) <= 4.0
+
+
+def test_a_mechanism_that_cannot_be_cut_brings_a_short_run_of_its_own():
+    def short(full):
+        return replace(full, steps=5, noise_multiplier=3 * full.noise_multiplier)
+
+    found = plan_tuning(SPACE, Descent(), **BUDGET, survey=SurveyPlan(runs=5, short=short, fraction=0.05))
+    assert found.noise.short.steps == 5
+    assert found.noise.guarantee.epsilon(1e-6) <= 4.0
+
+
+def test_a_mechanism_without_at_is_refused_with_a_remedy():
+    run = declare(event=dp.GaussianDpEvent(1.0), relation=dp.NeighboringRelation.ADD_OR_REMOVE_ONE)(
+        lambda params, *, seed: (None, 0.0)
+    )
+    with pytest.raises(ValueError, match=r"at\(noise_multiplier"):
+        plan_tuning(SPACE, run, **BUDGET)
+    with pytest.raises(ValueError, match="survey"):
+        plan_tuning(SPACE, Descent(), **BUDGET, survey="twenty")
+    with pytest.raises(ValueError, match="records set apart"):
+        plan_tuning(SPACE, Descent(score_noise_multiplier="calibrate", split=Split.SAME), **BUDGET)
