@@ -75,7 +75,7 @@ def solve(
         survey = terms_of(cheap(full), space, count) if count else ()
         return PlanGuarantee((*survey, *last))
 
-    def with_noise(factor: float) -> Mechanism:
+    def with_noise(factor: float) -> Any:
         return _with_noise(scores.silent, ratios, factor)
 
     alone = calibrate_plan(lambda factor: guarantee(with_noise(factor), 0), epsilon=epsilon, delta=delta, step=1.02)
@@ -186,4 +186,4 @@ class _ScoringSide:
 
 
 def _rounded_up(value: float, decimals: int) -> float:
-    return math.ceil(value * 10**decimals) / 10**decimals
+    return float(math.ceil(value * 10**decimals) / 10**decimals)

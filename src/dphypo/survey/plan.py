@@ -183,9 +183,9 @@ def _within_compute(given: SurveyPlan, steps: int | None, compute: float | None)
         if runs * fraction > room + 1e-9 or runs < min(FEWEST_RUNS, given.runs or FEWEST_RUNS):
             few = max(runs, 1)
             raise UnreachableError(
-                f"compute = {compute:g} is too little: {few} short runs of {fraction:.3g} of the steps and the last run "
-                f"take {1 + few * fraction:.3g}, and fewer than {FEWEST_RUNS} say little. Give more compute, or state "
-                "SurveyPlan(runs=..., fraction=...)"
+                f"compute = {compute:g} is too little: {few} short runs of {fraction:.3g} of the steps and the last "
+                f"run take {1 + few * fraction:.3g}, and fewer than {FEWEST_RUNS} say little. Give more compute, or "
+                "state SurveyPlan(runs=..., fraction=...)"
             )
     return replace(given, runs=runs, fraction=fraction)
 
