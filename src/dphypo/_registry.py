@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import importlib
-import importlib.util
+import pkgutil
 from collections.abc import Callable
+from importlib.metadata import entry_points
 from typing import Generic, TypeVar
 
 T = TypeVar("T")
@@ -13,8 +14,12 @@ T = TypeVar("T")
 class Registry(Generic[T]):
     """The things of one kind, by name.
 
-    A thing registers itself with ``@registry.register("name")``. One that lives in the room itself, in a module with
-    its own name, is imported when it is first asked for; any other must be imported by whoever wants it.
+    A thing registers itself with ``@registry.register("name")``. A name is looked up in three places, in this order:
+    what was registered in this process; a module of that name in the room, which registers itself when it is
+    imported; and the entry points that installed packages have in the group of the room's name.
+
+    Args:
+        room: the package that holds the library's own things of this kind.
 
     >>> registry: Registry[type] = Registry("dphypo.journal")
     >>> @registry.register("paper")
@@ -39,11 +44,18 @@ class Registry(Generic[T]):
 
     def find(self, name: str) -> T | None:
         """The thing of this name, or None."""
-        module = f"{self._room}.{name}"
-        if name not in self._known and name.isidentifier() and importlib.util.find_spec(module) is not None:
-            importlib.import_module(module)
+        if name not in self._known and name in self._modules():
+            importlib.import_module(f"{self._room}.{name}")
+        if name not in self._known:
+            for entry in entry_points(group=self._room, name=name):
+                self._known[name] = entry.load()
         return self._known.get(name)
 
     def names(self) -> list[str]:
-        """The names that are known so far."""
-        return sorted(self._known)
+        """Every name that can be found."""
+        for module in self._modules():
+            importlib.import_module(f"{self._room}.{module}")
+        return sorted({*self._known, *(entry.name for entry in entry_points(group=self._room))})
+
+    def _modules(self) -> list[str]:
+        return [module.name for module in pkgutil.iter_modules(importlib.import_module(self._room).__path__)]

@@ -6,9 +6,10 @@ that each law gives f and f′ in closed form, and is sampled exactly: the law a
 
 from dphypo.laws.capped import Capped as Capped
 from dphypo.laws.law import Law as Law
+from dphypo.laws.law import from_dict as from_dict
+from dphypo.laws.law import register as register
 from dphypo.laws.negative_binomial import Geometric as Geometric
 from dphypo.laws.negative_binomial import Logarithmic as Logarithmic
 from dphypo.laws.negative_binomial import NegativeBinomial as NegativeBinomial
 from dphypo.laws.pmf import Pmf as Pmf
 from dphypo.laws.poisson import Poisson as Poisson
-from dphypo.laws.serial import from_dict as from_dict

@@ -5,17 +5,18 @@ from __future__ import annotations
 import dataclasses
 import functools
 import math
+from collections.abc import Mapping
 from typing import Any, Protocol
 
 import numpy as np
 import numpy.typing as npt
+from flint import arb
 
 from dphypo import _validate
 from dphypo.entropy import Entropy
-from dphypo.laws.envelope import envelope
-from dphypo.laws.points import Array, at_v, at_x, like
+from dphypo.laws import exact_draw
+from dphypo.laws.law import Array, Law, at_v, at_x, from_dict, like, register
 from dphypo.laws.quantile import quantile
-from dphypo.laws.weights import Weights
 
 
 class Sums(Protocol):
@@ -43,13 +44,15 @@ class Sums(Protocol):
 
 
 class Cuttable(Protocol):
-    """An uncut law that knows its partial sums and its exact weights."""
+    """An uncut law that knows its partial sums and, as balls, P[T ≤ k]."""
 
     @property
     def sums(self) -> Sums: ...
 
     @property
-    def weights(self) -> Weights: ...
+    def first(self) -> int: ...
+
+    def head(self, k: int) -> arb: ...
 
     def to_dict(self) -> dict[str, Any]: ...
 
@@ -87,7 +90,7 @@ class Capped:
 
     def pmf(self, k: npt.ArrayLike) -> Array:
         k = _validate.counts(k=k)
-        first = self.law.weights.first
+        first = self.law.first
         inside = (k >= first) & (k <= self.limit)
         logs = self.law.sums.log_pmf(np.clip(k, first, self.limit)) - self._log_total
         return like(np.where(inside, np.exp(np.where(inside, logs, 0.0)), 0.0), k)
@@ -104,12 +107,21 @@ class Capped:
     def log_g(self, v: npt.ArrayLike) -> Array:
         return like(self.law.sums.log_partial_derivative(self.limit, *at_v(v)) - self._log_total, v)
 
+    @property
+    def first(self) -> int:
+        """The smallest value of T."""
+        return self.law.first
+
+    def survival(self, k: int) -> arb:
+        """P[T > k | T ≤ limit], as a ball."""
+        return 1 - self.law.head(k) / self.law.head(self.limit) if k < self.limit else arb(0)
+
     def quantile(self, q: float) -> int:
-        sums, first = self.law.sums, self.law.weights.first
+        sums, first = self.law.sums, self.law.first
         return quantile(q, first=first, log_head=sums.log_head, log_tail=sums.log_tail, limit=self.limit)
 
     def sample(self, entropy: Entropy) -> int:
-        return envelope(self.law.weights, self.limit).draw(entropy)
+        return exact_draw.draw(self, entropy)
 
     def capped(self, limit: int) -> Capped:
         """The smaller of the two caps holds."""
@@ -120,3 +132,8 @@ class Capped:
 
     def __repr__(self) -> str:
         return f"{self.law!r}.capped({self.limit})"
+
+
+@register("capped")
+def _from_dict(description: Mapping[str, Any]) -> Law:
+    return from_dict(description["of"]).capped(description["limit"])

@@ -5,21 +5,21 @@ from __future__ import annotations
 import dataclasses
 import functools
 import math
-from fractions import Fraction
+from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
+from flint import arb, ctx
 
 from dphypo import _validate
 from dphypo.entropy import Entropy
+from dphypo.laws import exact_draw
 from dphypo.laws.capped import Capped
-from dphypo.laws.cut_negative_binomial import NegativeBinomialSums
-from dphypo.laws.envelope import envelope
-from dphypo.laws.gamma import SMALLEST_GAMMA, gamma_of, mean_of
-from dphypo.laws.points import Array, at_x, like
+from dphypo.laws.law import Array, at_x, like, register
+from dphypo.laws.negative_binomial_mean import SMALLEST_GAMMA, gamma_of, mean_of
+from dphypo.laws.negative_binomial_sums import NegativeBinomialSums
 from dphypo.laws.quantile import quantile
-from dphypo.laws.weights import NegativeBinomialWeights
 
 LARGEST_SHAPE = 1e6
 
@@ -79,10 +79,30 @@ class NegativeBinomial:
         """The law's tails and partial sums."""
         return NegativeBinomialSums(self.shape, self.gamma, self.mean)
 
-    @functools.cached_property
-    def weights(self) -> NegativeBinomialWeights:
-        """The law as exact weights."""
-        return NegativeBinomialWeights(Fraction(self.shape), Fraction(self.gamma))
+    first = 1  # the smallest value of T
+
+    def survival(self, k: int) -> arb:
+        """P[T > k], as a ball.
+
+        With z = 1 − γ: θ/(1 − γ^θ) · Γ(k+1+θ)/(Γ(k+1) Γ(1+θ)) · B(z; k+1, θ), where the incomplete beta function is
+        z^(k+1)/(k+1) · ₂F₁(k+1, 1−θ; k+2; z), for θ ≤ 0 too.
+        """
+        with ctx.workprec(ctx.prec - 2 * min(0, math.frexp(self.gamma)[1])):  # 1 − γ takes as many bits as γ is small
+            return self._survival(k)
+
+    def head(self, k: int) -> arb:
+        """P[T ≤ k], as a ball."""
+        return 1 - self.survival(k)
+
+    def _survival(self, k: int) -> arb:
+        theta, gamma, after = arb(self.shape), arb(self.gamma), arb(k + 1)
+        z = 1 - gamma
+        if self.shape == 1:
+            return z**k
+        log_gamma = gamma.log()
+        constant = -theta / (theta * log_gamma).expm1() if self.shape else -1 / log_gamma
+        log_ratio = (after + theta).lgamma() - after.lgamma() - (theta + 1).lgamma()
+        return constant * (log_ratio + after * z.log()).exp() / after * z.hypgeom_2f1(after, 1 - theta, after + 1)
 
     def pmf(self, k: npt.ArrayLike) -> Array:
         k = _validate.counts(k=k)
@@ -116,7 +136,7 @@ class NegativeBinomial:
         return quantile(q, first=1, log_head=self.sums.log_head, log_tail=self.sums.log_tail)
 
     def sample(self, entropy: Entropy) -> int:
-        return envelope(self.weights).draw(entropy)
+        return exact_draw.draw(self, entropy)
 
     def capped(self, limit: int) -> Capped:
         """The law given T ≤ ``limit``: what to account for when compute is bounded.
@@ -151,3 +171,8 @@ def Logarithmic(*, mean: float | None = None, gamma: float | None = None) -> Neg
     Logarithmic(mean=21.49757685)
     """
     return NegativeBinomial(0.0, mean=mean, gamma=gamma)
+
+
+@register("negative_binomial")
+def _from_dict(description: Mapping[str, Any]) -> NegativeBinomial:
+    return NegativeBinomial(description["shape"], gamma=description["gamma"])

@@ -16,7 +16,7 @@ import numpy.typing as npt
 
 from dphypo import _validate
 from dphypo.entropy import Entropy, below
-from dphypo.laws.points import Array, at_v, at_x, like
+from dphypo.laws.law import Array, at_v, at_x, like, register
 from dphypo.laws.special import log_polynomial
 
 _TOLERANCE = Fraction(1, 10**9)
@@ -134,3 +134,8 @@ def _log(p: Fraction) -> float:
     """log p, also where p is too small for a float."""
     shift = max(0, p.denominator.bit_length() - p.numerator.bit_length() - 900)
     return math.log(p * 2**shift) - shift * math.log(2)
+
+
+@register("pmf")
+def _from_dict(description: Mapping[str, Any]) -> Pmf:
+    return Pmf({int(k): Fraction(p) for k, p in description["probabilities"].items()})

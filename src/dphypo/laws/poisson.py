@@ -5,20 +5,20 @@ from __future__ import annotations
 import dataclasses
 import functools
 import math
-from fractions import Fraction
+from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
+from flint import arb
 
 from dphypo import _validate
 from dphypo.entropy import Entropy
+from dphypo.laws import exact_draw
 from dphypo.laws.capped import Capped
-from dphypo.laws.cut_poisson import PoissonSums
-from dphypo.laws.envelope import envelope
-from dphypo.laws.points import Array, at_x, like
+from dphypo.laws.law import Array, at_x, like, register
+from dphypo.laws.poisson_sums import PoissonSums
 from dphypo.laws.quantile import quantile
-from dphypo.laws.weights import PoissonWeights
 
 LARGEST_MEAN = 1e9
 
@@ -51,10 +51,15 @@ class Poisson:
         """The law's tails and partial sums."""
         return PoissonSums(self.mean)
 
-    @functools.cached_property
-    def weights(self) -> PoissonWeights:
-        """The law as exact weights."""
-        return PoissonWeights(Fraction(self.mean))
+    first = 0  # the smallest value of T
+
+    def survival(self, k: int) -> arb:
+        """P[T > k], as a ball."""
+        return 1 - self.head(k)
+
+    def head(self, k: int) -> arb:
+        """P[T ≤ k], as a ball: the regularised upper incomplete gamma function Q(k + 1, μ)."""
+        return arb.gamma_upper(arb(self.mean), arb(k + 1), 1)
 
     def pmf(self, k: npt.ArrayLike) -> Array:
         k = _validate.counts(k=k)
@@ -76,7 +81,7 @@ class Poisson:
         return quantile(q, first=0, log_head=self.sums.log_head, log_tail=self.sums.log_tail)
 
     def sample(self, entropy: Entropy) -> int:
-        return envelope(self.weights).draw(entropy)
+        return exact_draw.draw(self, entropy)
 
     def capped(self, limit: int) -> Capped:
         """The law given T ≤ ``limit``; T = 0 stays possible."""
@@ -87,3 +92,8 @@ class Poisson:
 
     def __repr__(self) -> str:
         return f"Poisson(mean={self.mean:.10g})"
+
+
+@register("poisson")
+def _from_dict(description: Mapping[str, Any]) -> Poisson:
+    return Poisson(description["mean"])

@@ -1,6 +1,6 @@
-"""The mean of a truncated negative binomial law and its γ, each from the other, decided in exact arithmetic.
+"""The mean of a truncated negative binomial law and its γ, each from the other, decided in ball arithmetic.
 
-With m = θ(1−γ)/(γ(1−γ^θ)), the question "is the mean at least m?" compares two logarithms of rational numbers:
+With m = θ(1−γ)/(γ(1−γ^θ)), the question "is the mean at least m?" compares two logarithms:
 
     θ log γ  against  log ρ,  ρ = 1 − θ(1−γ)/(mγ)        (θ = 0: log γ against −(1−γ)/(mγ)).
 
@@ -14,8 +14,9 @@ import functools
 import math
 from fractions import Fraction
 
+from flint import arb, ctx, fmpq
+
 from dphypo._validate import fail
-from dphypo.laws.bounds import log_bounds, scaled
 
 SMALLEST_GAMMA = 1e-300
 # Two sides that agree to this many bits beyond the leading one are equal: mean 3 at θ = 1/2, γ = 1/4 is an example.
@@ -78,17 +79,19 @@ def _compare(shape: float, gamma: float, mean: float) -> int:
         return 1
     sign = -1 if shape < 0 else 1
     bits = 64 - min(0, math.frexp(shape)[1] if shape else 0) - min(0, math.frexp(1 - gamma)[1])
-    for width in (bits, 2 * bits, 4 * bits, bits + _TIE_BITS, 4 * bits + 4 * _TIE_BITS):
-        left = log_bounds(rational, width)
-        if shape:
-            left, right = scaled(theta, left), log_bounds(rho, width)
-        else:
-            right = (math.floor(-odds * 2**width), math.ceil(-odds * 2**width))
-        if left[0] > right[1]:
-            return sign
-        if left[1] < right[0]:
-            return -sign
+    for precision in (bits, 2 * bits, 4 * bits, 4 * bits + 4 * _TIE_BITS):
+        with ctx.workprec(precision):
+            left = _ball(rational).log()
+            difference = _ball(theta) * left - _ball(rho).log() if shape else left + _ball(odds)
+            if difference > 0:
+                return sign
+            if difference < 0:
+                return -sign
     return 0
+
+
+def _ball(x: Fraction) -> arb:
+    return arb(fmpq(x.numerator, x.denominator))
 
 
 def _code(x: float) -> int:

@@ -1,0 +1,104 @@
+"""Exact draws of T, by inverting its distribution function in ball arithmetic.
+
+U is uniform in [0, 1) and never rounded: after b bits it is known to lie in [n, n+1)/2^b. T is the smallest k with
+P[T > k] ≤ U. FLINT's balls enclose P[T > k] with certainty, so a comparison that is decided is right. One that is not
+decided reveals more bits of U and computes with more of its own. Each value of T thus has its stated probability
+exactly, into the farthest tail, where a walk along a float distribution function would stop at 1 − 2⁻⁵³.
+"""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable
+from typing import Protocol
+
+import numpy as np
+import numpy.typing as npt
+from flint import arb, ctx
+
+from dphypo import entropy as _entropy
+
+_FIRST_BITS = 128
+_STARTS = 64  # a draw starts its search at the nearest of so many quantiles
+
+
+class Drawable(Protocol):
+    """A law of T that can be drawn exactly."""
+
+    def __hash__(self) -> int: ...
+
+    @property
+    def first(self) -> int:
+        """The smallest value of T."""
+        ...
+
+    def survival(self, k: int) -> arb:
+        """P[T > k] for k ≥ ``first``, as a ball at the working precision."""
+        ...
+
+    def pmf(self, k: npt.ArrayLike) -> npt.NDArray[np.float64]: ...
+
+    def quantile(self, q: float) -> int: ...
+
+
+class _UndecidedError(Exception):
+    """The balls overlap: more bits are needed."""
+
+
+def draw(law: Drawable, entropy: _entropy.Entropy) -> int:
+    """One T."""
+    numerator, count = _entropy.bits(_FIRST_BITS, entropy), _FIRST_BITS
+    start = _guess(law, numerator / 2**count)
+    while True:
+        with ctx.workprec(2 * count):
+            low, high = arb(numerator) / 2**count, arb(numerator + 1) / 2**count
+            try:
+                return _smallest(lambda k, low=low, high=high: _at_most(law.survival(k), low, high), start, law.first)
+            except _UndecidedError:
+                numerator, count = numerator << count | _entropy.bits(count, entropy), 2 * count
+
+
+def _guess(law: Drawable, u: float) -> int:
+    """About where P[T > k] falls to u. It decides how long a draw takes and nothing else."""
+    k = _quantile(law, int(_STARTS * u))
+    for _ in range(3):  # Newton's method
+        with ctx.workprec(_FIRST_BITS):
+            slope, gap = float(law.pmf(k)), float(law.survival(k)) - u
+        if slope < 1e-200 or not slope < abs(gap) <= 1:
+            break
+        k = max(law.first, k // 2, min(2 * k + 4, k + round(gap / slope)))
+    return k
+
+
+@functools.lru_cache(maxsize=64 * _STARTS)
+def _quantile(law: Drawable, part: int) -> int:
+    return law.quantile(1 - (part + 0.5) / _STARTS)
+
+
+def _at_most(ball: arb, low: arb, high: arb) -> bool:
+    """Whether the number in ``ball`` is at most U, which lies in [low, high)."""
+    if ball <= low:
+        return True
+    if ball >= high:
+        return False
+    raise _UndecidedError
+
+
+def _smallest(holds: Callable[[int], bool], start: int, first: int) -> int:
+    """The smallest k ≥ ``first`` at which a monotone ``holds`` is true, searched outwards from ``start``."""
+    step = 1
+    if holds(start):
+        high, low = start, start - 1
+        while low >= first and holds(low):
+            high, step = low, 2 * step
+            low = high - step
+        low = max(low, first - 1)
+    else:
+        low, high = start, start + 1
+        while not holds(high):
+            low, step = high, 2 * step
+            high = low + step
+    while high - low > 1:
+        middle = (low + high) // 2
+        low, high = (low, middle) if holds(middle) else (middle, high)
+    return high
