@@ -53,7 +53,7 @@ def draw(law: Drawable, entropy: _entropy.Entropy) -> int:
         with ctx.workprec(2 * count):
             low, high = arb(numerator) / 2**count, arb(numerator + 1) / 2**count
             try:
-                return _smallest(lambda k, low=low, high=high: _at_most(law.survival(k), low, high), start, law.first)
+                return _smallest(functools.partial(_reaches, law, low, high), start, law.first)
             except _UndecidedError:
                 numerator, count = numerator << count | _entropy.bits(count, entropy), 2 * count
 
@@ -75,8 +75,9 @@ def _quantile(law: Drawable, part: int) -> int:
     return law.quantile(1 - (part + 0.5) / _STARTS)
 
 
-def _at_most(ball: arb, low: arb, high: arb) -> bool:
-    """Whether the number in ``ball`` is at most U, which lies in [low, high)."""
+def _reaches(law: Drawable, low: arb, high: arb, k: int) -> bool:
+    """Whether P[T > k] is at most U, which lies in [low, high)."""
+    ball = law.survival(k)
     if ball <= low:
         return True
     if ball >= high:
