@@ -13,7 +13,7 @@ from sklearn.base import BaseEstimator, ClassifierMixin, clone, is_classifier, i
 from sklearn.exceptions import NotFittedError
 from sklearn.linear_model import LogisticRegression
 from sklearn.pipeline import make_pipeline
-from sklearn.preprocessing import FunctionTransformer, StandardScaler
+from sklearn.preprocessing import FunctionTransformer
 from sklearn.utils.estimator_checks import parametrize_with_checks
 
 import dphypo
@@ -77,8 +77,7 @@ def test_without_a_seed_fits_differ_and_with_one_they_do_not() -> None:
 @pytest.mark.parametrize(
     ("changes", "message"),
     [
-        ({"classes": (0, 2)}, "not among the declared classes"),
-        ({"classes": (0,)}, "declared classes"),
+        ({"classes": (0,)}, "only one class"),
         ({"bounds": (3, 1)}, "low below high"),
         ({"hidden": (0,)}, "hidden"),
         ({"noise_multiplier": 0}, "noise_multiplier"),
@@ -164,7 +163,6 @@ def test_clone_and_pipelines_work() -> None:
     ("estimator", "message"),
     [
         (LogisticRegression(), "does not state its privacy event"),
-        (make_pipeline(StandardScaler(), classifier()), "'standardscaler'.*learns from the records"),
         (make_pipeline(FunctionTransformer(), LogisticRegression()), "does not state its privacy event"),
     ],
 )
@@ -191,12 +189,10 @@ def test_wrong_searches_are_refused(changes: dict[str, Any], fit: dict[str, Any]
 
 
 def test_data_that_no_run_could_use_are_refused_before_any_run() -> None:
-    broken = X.copy()
-    broken[3, 1] = np.nan
-    with pytest.raises(ValueError, match="NaN"):
-        search().fit(broken, Y)
     with pytest.raises(ValueError, match="y is None"):
         search().fit(X, None)
+    with pytest.raises(ValueError, match="Complex data"):
+        search().fit(X * 1j, Y)
     with pytest.raises(NotFittedError):
         search().predict(X)
 
@@ -258,11 +254,15 @@ def test_fitted_networks_are_saved_without_pickle() -> None:
 
 
 SMALL = {"noise_multiplier": 0.3, "epochs": 20, "hidden": (), "device": "cpu"}
-NOISE = {"check_regressors_train": "the noise of a private fit leaves less than the check asks for"}
+EXPECTED = {
+    "check_regressors_train": "the noise of a private fit leaves less than the check asks for",
+    "check_supervised_y_no_nan": "one record whose target is not finite is left out and cannot fail the fit",
+    "check_dtype_object": "one value that is no number counts as missing and cannot fail the fit",
+}
 
 
 @parametrize_with_checks(
-    [DPSGDClassifier(**SMALL), DPSGDRegressor(**SMALL)], expected_failed_checks=lambda estimator: NOISE
+    [DPSGDClassifier(**SMALL), DPSGDRegressor(**SMALL)], expected_failed_checks=lambda estimator: EXPECTED
 )
 def test_scikit_learns_checks_of_the_estimators(estimator: Any, check: Any) -> None:
     check(estimator)
@@ -274,6 +274,7 @@ def test_scikit_learns_checks_of_the_estimators(estimator: Any, check: Any) -> N
         PrivateSearch(DPSGDClassifier(**SMALL), {"learning_rate": [0.5]}, ONCE, random_state=1),
         PrivateSearch(DPSGDRegressor(**SMALL), {"learning_rate": [0.1]}, ONCE, error_bound=3.0, random_state=1),
     ],
+    expected_failed_checks=lambda estimator: EXPECTED,
 )
 def test_scikit_learns_checks_of_the_search(estimator: Any, check: Any) -> None:
     check(estimator)

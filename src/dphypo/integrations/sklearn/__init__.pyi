@@ -2,3 +2,4 @@ from .estimators import DPSGDClassifier as DPSGDClassifier
 from .estimators import DPSGDRegressor as DPSGDRegressor
 from .protocol import PrivateEstimator as PrivateEstimator
 from .search import PrivateSearch as PrivateSearch
+from .steps import per_record as per_record

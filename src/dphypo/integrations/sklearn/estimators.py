@@ -12,7 +12,7 @@ import numpy as np
 import numpy.typing as npt
 from scipy.special import softmax
 from sklearn.base import BaseEstimator, ClassifierMixin, RegressorMixin
-from sklearn.utils import check_random_state
+from sklearn.utils import check_consistent_length, check_random_state, column_or_1d
 from sklearn.utils.multiclass import check_classification_targets, unique_labels
 from sklearn.utils.validation import check_is_fitted, validate_data
 from torch import nn
@@ -21,7 +21,9 @@ from torch.nn import functional
 from dphypo import _validate
 from dphypo.integrations.opacus.dpsgd import DPSGD
 from dphypo.integrations.opacus.train import Schedule
-from dphypo.integrations.sklearn.network import from_unit, network, outputs_of, to_unit
+from dphypo.integrations.sklearn.network import Networks, from_unit, network, outputs_of, to_unit
+from dphypo.integrations.sklearn.table import numbers
+from dphypo.integrations.split import record_bytes
 from dphypo.mechanisms import Saver
 
 _PARAMETERS = """
@@ -29,6 +31,10 @@ _PARAMETERS = """
     record; :meth:`privacy_event` states it. Everything else is taken as public: the number of columns, {also}the
     bounds, and the number of records (declare ``records`` if the length of the data must not show). Preprocessing that
     learns from the records, such as ``StandardScaler``, is not covered: scale with ``bounds``.
+
+    **Which records count.** No record can make ``fit`` fail. A feature that is missing or not a number counts as the
+    middle of its bounds (as 0 without bounds), an infinite one as the bound. A record {left_out} is left out of
+    training, and adds nothing to a private score. Each record is judged by itself.
 
     Args:
         hidden: widths of the hidden layers; empty for a linear model.
@@ -93,15 +99,22 @@ class _DPSGDEstimator(BaseEstimator):  # type: ignore[misc]
 
     def saver(self, whole: Any) -> Saver:
         """Saves fitted copies of ``whole``, which is this estimator or a pipeline that ends in it, without pickle."""
-        from dphypo.integrations.sklearn.networks import Networks
-
         return Networks(whole)
 
-    def _train(self, inputs: Any, targets: Any, outputs: int, loss: Any) -> None:
-        records = len(inputs) if self.records is None else _validate.integer(at_least=1, records=self.records)
+    def __sklearn_tags__(self) -> Any:
+        tags = super().__sklearn_tags__()
+        tags.input_tags.allow_nan = True
+        return tags
+
+    def _features(self, X: Any, *, reset: bool = True) -> Any:
+        """A table of numbers, with NaN for what is none."""
+        return validate_data(self, numbers(X), reset=reset, ensure_all_finite=False)
+
+    def _train(self, X: Any, targets: Any, inside: npt.NDArray[np.bool_], outputs: int, loss: Any) -> None:
+        records = len(X) if self.records is None else _validate.integer(at_least=1, records=self.records)
         mechanism = DPSGD(
-            model=functools.partial(network, inputs.shape[1], tuple(self.hidden), outputs),
-            data=(inputs, targets),
+            model=functools.partial(network, X.shape[1], tuple(self.hidden), outputs),
+            data=(to_unit(X, self.bounds)[inside], targets[inside]),
             score=_no_score,
             noise_multiplier=self.noise_multiplier,
             epochs=self.epochs,
@@ -118,7 +131,7 @@ class _DPSGDEstimator(BaseEstimator):  # type: ignore[misc]
 
     def _outputs(self, X: Any) -> npt.NDArray[np.float64]:
         check_is_fitted(self, "model_")
-        return outputs_of(self.model_, to_unit(validate_data(self, X, reset=False), self.bounds))
+        return outputs_of(self.model_, to_unit(self._features(X, reset=False), self.bounds))
 
 
 class DPSGDClassifier(ClassifierMixin, _DPSGDEstimator):  # type: ignore[misc]
@@ -126,6 +139,7 @@ class DPSGDClassifier(ClassifierMixin, _DPSGDEstimator):  # type: ignore[misc]
 {
         _PARAMETERS.format(
             also="the classes, ",
+            left_out="whose label is not among ``classes``",
             more='''
         classes: the labels there can be, from public knowledge. None takes those in the data, which declares the set of
             labels that occur public.''',
@@ -177,17 +191,18 @@ class DPSGDClassifier(ClassifierMixin, _DPSGDEstimator):  # type: ignore[misc]
     def fit(self, X: Any, y: Any) -> DPSGDClassifier:
         """Train on private records."""
         X, y = self.check_data(X, y)
-        targets = np.searchsorted(self.classes_, y).astype(np.int64)
-        self._train(to_unit(X, self.bounds), targets, len(self.classes_), functional.cross_entropy)
+        place = {label: index for index, label in enumerate(record_bytes(self.classes_))}
+        targets = np.array([place.get(label, -1) for label in record_bytes(y)], dtype=np.int64)
+        self._train(X, targets, targets >= 0, len(self.classes_), functional.cross_entropy)
         return self
 
     def check_data(self, X: Any, y: Any) -> tuple[Any, Any]:
         """Refuse data that ``fit`` cannot use: an error in the declaration, before any run is made."""
-        X, y = validate_data(self, X, y)
-        check_classification_targets(y)
+        X, y = self._features(X), _column(y)
+        check_consistent_length(X, y)
+        if self.classes is None:
+            check_classification_targets(y)
         self.classes_ = unique_labels(y) if self.classes is None else np.unique(self.classes)
-        if not np.isin(y, self.classes_).all():
-            raise ValueError("y holds a label that is not among the declared classes")
         if len(self.classes_) < 2:
             raise ValueError("there is only one class: a classifier needs at least two")
         return X, y
@@ -212,6 +227,7 @@ class DPSGDRegressor(RegressorMixin, _DPSGDEstimator):  # type: ignore[misc]
 {
         _PARAMETERS.format(
             also="",
+            left_out="whose target is not a finite number (with bounds: not a number)",
             more='''
         target_bounds: (low, high) of the target, from public knowledge: it is cut off there and mapped to [-1, 1].''',
         )
@@ -261,17 +277,25 @@ class DPSGDRegressor(RegressorMixin, _DPSGDEstimator):  # type: ignore[misc]
     def fit(self, X: Any, y: Any) -> DPSGDRegressor:
         """Train on private records."""
         X, y = self.check_data(X, y)
-        self._train(to_unit(X, self.bounds), to_unit(y, self.target_bounds)[:, None], 1, functional.mse_loss)
+        inside = np.isfinite(y) if self.target_bounds is None else ~np.isnan(y)
+        self._train(X, to_unit(y, self.target_bounds)[:, None], inside, 1, functional.mse_loss)
         return self
 
     def check_data(self, X: Any, y: Any) -> tuple[Any, Any]:
         """Refuse data that ``fit`` cannot use: an error in the declaration, before any run is made."""
-        X, y = validate_data(self, X, y, y_numeric=True)
+        X, y = self._features(X), np.asarray(numbers(_column(y)), dtype=np.float64)
+        check_consistent_length(X, y)
         return X, y
 
     def predict(self, X: Any) -> npt.NDArray[np.float64]:
         """The value for each row."""
         return from_unit(self._outputs(X)[:, 0], self.target_bounds)
+
+
+def _column(y: Any) -> Any:
+    if y is None:
+        raise ValueError("requires y to be passed, but the target y is None")
+    return column_or_1d(y, warn=True)
 
 
 def _no_score(model: nn.Module) -> float:

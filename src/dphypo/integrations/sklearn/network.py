@@ -1,18 +1,22 @@
-"""The network of the estimators: layers of the given widths, and public scaling of what goes in and comes out."""
+"""The network of the estimators: its layers, public scaling of what goes in and comes out, and its bytes."""
 
 from __future__ import annotations
 
 import copy
 import itertools
+import json
 from collections.abc import Sequence
-from typing import Any
+from dataclasses import dataclass
+from typing import Any, ClassVar
 
 import numpy as np
 import numpy.typing as npt
 import torch
+from sklearn.pipeline import Pipeline
 from torch import nn
 
 from dphypo import _validate
+from dphypo.integrations.opacus.saver import Safetensors, remember
 
 Floats = npt.NDArray[np.float32]
 
@@ -31,16 +35,17 @@ def network(inputs: int, hidden: Sequence[int], outputs: int) -> nn.Module:
 
 
 def to_unit(values: npt.ArrayLike, bounds: Any) -> Floats:
-    """Values cut off at public bounds and mapped to [-1, 1]; as they are without bounds.
+    """Values cut off at public bounds and mapped to [-1, 1]; as they are without bounds. What is missing becomes 0.
 
-    >>> to_unit([[0.0, 5.0, 30.0]], (0, 20))
-    array([[-1. , -0.5,  1. ]], dtype=float32)
+    >>> to_unit([[0.0, 5.0, 30.0, np.nan]], (0, 20))
+    array([[-1. , -0.5,  1. ,  0. ]], dtype=float32)
     """
     given = np.asarray(values, dtype=np.float64)
-    if bounds is None:
-        return given.astype(np.float32)
-    low, high = _bounds(bounds)
-    return (2 * (np.clip(given, low, high) - low) / (high - low) - 1).astype(np.float32)
+    if bounds is not None:
+        low, high = _bounds(bounds)
+        given = 2 * (np.clip(given, low, high) - low) / (high - low) - 1
+    with np.errstate(over="ignore"):
+        return np.nan_to_num(given.astype(np.float32), nan=0.0, posinf=0.0, neginf=0.0)
 
 
 def from_unit(values: npt.ArrayLike, bounds: Any) -> npt.NDArray[np.float64]:
@@ -64,3 +69,65 @@ def outputs_of(model: nn.Module, inputs: Floats) -> npt.NDArray[np.float64]:
     with torch.no_grad():
         precise = copy.deepcopy(model).double()
         return precise(torch.from_numpy(inputs).double()).numpy()  # type: ignore[no-any-return]
+
+
+# Plain values that may differ from run to run; everything else is as in the search's own estimator.
+_TUNED = (
+    "hidden",
+    "learning_rate",
+    "optimizer",
+    "momentum",
+    "weight_decay",
+    "epochs",
+    "batch_size",
+    "max_grad_norm",
+    "noise_multiplier",
+)
+
+
+@dataclass(frozen=True)
+class Networks:
+    """A fitted ``DPSGDClassifier`` or ``DPSGDRegressor``, or a pipeline that ends in one; loading runs no code.
+
+    Args:
+        estimator: the estimator of the search, unfitted but for the steps before it, which learn nothing.
+    """
+
+    estimator: Any
+    format: ClassVar[str] = "safetensors"
+
+    def dump(self, model: Any) -> bytes:
+        fitted: Any = _last(model)
+        notes = {
+            "params": {name: getattr(fitted, name) for name in _TUNED},
+            "features": fitted.n_features_in_,
+            "names": getattr(fitted, "feature_names_in_", np.array([])).tolist(),
+            "classes": fitted.classes_.tolist() if hasattr(fitted, "classes_") else None,
+        }
+        remember(fitted.model_, {"notes": json.dumps(notes, default=lambda value: value.tolist())})
+        return Safetensors().dump(fitted.model_)
+
+    def load(self, data: bytes) -> Any:
+        module = Safetensors(_rebuild).load(data)
+        notes = json.loads(module.dphypo_arguments["notes"])
+        model = copy.deepcopy(self.estimator)
+        fitted: Any = _last(model)
+        # The seed of the run stays with the curator, and the search's estimator's own was not used.
+        fitted.set_params(**{**notes["params"], "hidden": tuple(notes["params"]["hidden"]), "random_state": None})
+        fitted.model_, fitted.n_features_in_ = module, notes["features"]
+        if notes["names"]:
+            fitted.feature_names_in_ = np.array(notes["names"], dtype=object)
+        if notes["classes"] is not None:
+            fitted.classes_ = np.array(notes["classes"])
+        return model
+
+
+def _last(model: Any) -> Any:
+    while isinstance(model, Pipeline):
+        model = model.steps[-1][1]
+    return model
+
+
+def _rebuild(notes: str) -> nn.Module:
+    read = json.loads(notes)
+    return network(read["features"], read["params"]["hidden"], 1 if read["classes"] is None else len(read["classes"]))

@@ -8,9 +8,9 @@ from typing import Any, Protocol, runtime_checkable
 import dp_accounting
 from sklearn.base import clone
 from sklearn.pipeline import Pipeline
-from sklearn.utils import get_tags
 
 from dphypo.integrations.calibration import Kind
+from dphypo.integrations.sklearn.steps import refuse_learning, refuse_mixing
 
 
 @runtime_checkable
@@ -49,11 +49,7 @@ def private_part(estimator: Any) -> tuple[str, PrivateEstimator]:
     prefix = ""
     while isinstance(estimator, Pipeline):
         for name, step in estimator.steps[:-1]:
-            if step not in (None, "passthrough") and get_tags(step).requires_fit:
-                raise TypeError(
-                    f"step {name!r} of the pipeline, {type(step).__name__}, learns from the records, and nothing makes "
-                    f"that private: use steps that learn nothing (FunctionTransformer), or scale by public bounds"
-                )
+            refuse_learning(step, name)
         name, estimator = estimator.steps[-1]
         prefix += f"{name}__"
     if not isinstance(estimator, PrivateEstimator):
@@ -64,14 +60,22 @@ def private_part(estimator: Any) -> tuple[str, PrivateEstimator]:
     return prefix, estimator
 
 
-def check_data(estimator: Any, X: Any, y: Any) -> None:
-    """Let the estimator look at the data before the search; steps before it learn nothing."""
+def prepared(estimator: Any, X: Any, y: Any) -> Any:
+    """The estimator with the steps before it fitted, after a look at the data: steps that mix records are refused.
+
+    The steps learn nothing from the records but the number, the names and the types of the columns.
+    """
     if y is None:
         raise ValueError("PrivateSearch requires y to be passed, but the target y is None")
-    while isinstance(estimator, Pipeline):
-        X, estimator = (estimator[:-1].fit_transform(X) if len(estimator) > 1 else X), estimator.steps[-1][1]
-    if hasattr(estimator, "check_data"):
-        clone(estimator).check_data(X, y)
+    whole = last = clone(estimator)
+    while isinstance(last, Pipeline):
+        if len(last) > 1:
+            refuse_mixing(last[:-1], X)
+            X = last[:-1].fit_transform(X)
+        last = last.steps[-1][1]
+    if hasattr(last, "check_data"):
+        clone(last).check_data(X, y)
+    return whole
 
 
 def noise_name(estimator: Any) -> str | None:

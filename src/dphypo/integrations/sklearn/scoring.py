@@ -13,6 +13,8 @@ from sklearn.metrics import check_scoring
 
 from dphypo import _validate
 from dphypo.integrations import streams
+from dphypo.integrations.sklearn.table import numbers
+from dphypo.integrations.split import record_bytes
 
 
 class Score(Protocol):
@@ -38,8 +40,38 @@ class Public:
 
 
 @dataclass(frozen=True, repr=False)
-class Noisy:
-    """A sum over private records of a value in [0, bound] a record, with Gaussian noise, over a declared constant.
+class NoisyAccuracy:
+    """The share of private records that are classified correctly, with Gaussian noise on the count.
+
+    Adding or removing one record changes the count by at most 1: a Gaussian mechanism.
+    """
+
+    X: Any
+    y: Any
+    noise_multiplier: float
+    records: int
+
+    @property
+    def event(self) -> dp_accounting.DpEvent:
+        return dp_accounting.GaussianDpEvent(self.noise_multiplier)
+
+    @property
+    def noise(self) -> float:
+        """Standard deviation of the noise on the score."""
+        return self.noise_multiplier / self.records
+
+    def __call__(self, fitted: Any, seed: int) -> float:
+        correct = 0
+        if len(self.y):
+            # By value, each record alone: one label of another type changes the type of all of them.
+            guesses, truth = record_bytes(fitted.predict(self.X)), record_bytes(self.y)
+            correct = sum(guess == label for guess, label in zip(guesses, truth, strict=True))
+        return float(correct / self.records + self.noise * streams.philox(seed, "score").normal())
+
+
+@dataclass(frozen=True, repr=False)
+class NoisyError:
+    """Minus the mean absolute error on private records, each cut off at ``bound``, with Gaussian noise on the sum.
 
     Adding or removing one record changes the sum by at most ``bound``: a Gaussian mechanism.
     """
@@ -49,34 +81,39 @@ class Noisy:
     noise_multiplier: float
     records: int
     bound: float
-    value: Callable[[Any, Any], Any]
 
     @property
     def event(self) -> dp_accounting.DpEvent:
         return dp_accounting.GaussianDpEvent(self.noise_multiplier)
 
+    @property
+    def noise(self) -> float:
+        """Standard deviation of the noise on the score."""
+        return self.bound * self.noise_multiplier / self.records
+
     def __call__(self, fitted: Any, seed: int) -> float:
-        values = (
-            np.asarray(self.value(self.y, fitted.predict(self.X)), dtype=np.float64) if len(self.X) else np.zeros(0)
-        )
-        # What is not a number counts as nothing, so that no record can exceed the bound.
-        total = np.clip(np.nan_to_num(values), 0.0, self.bound).sum()
-        noise = self.bound * self.noise_multiplier * streams.philox(seed, "score").normal()
-        return float((total + noise) / self.records)
+        total = 0.0
+        if len(self.y):
+            truth = np.asarray(numbers(self.y), dtype=np.float64)
+            # A target that is not a number adds nothing, so that no record can exceed the bound.
+            errors = np.nan_to_num(np.abs(truth - fitted.predict(self.X)), nan=0.0, posinf=self.bound)
+            total = float(np.clip(errors, 0.0, self.bound).sum())
+        return float(-total / self.records + self.noise * streams.philox(seed, "score").normal())
 
 
 def public(estimator: Any, scoring: Any, X: Any, y: Any) -> Public:
     return Public(X, y, check_scoring(estimator, scoring=scoring))
 
 
-def noisy(estimator: Any, X: Any, y: Any, *, noise_multiplier: float, records: int, error_bound: float | None) -> Noisy:
-    """Accuracy for a classifier; for a regressor, by how much the absolute error stays below ``error_bound``."""
+def noisy(
+    estimator: Any, X: Any, y: Any, *, noise_multiplier: float, records: int, error_bound: float | None
+) -> NoisyAccuracy | NoisyError:
+    """Accuracy for a classifier; for a regressor, minus the mean absolute error up to ``error_bound``."""
     if is_classifier(estimator):
-        return Noisy(X, y, noise_multiplier, records, 1.0, lambda truth, guess: truth == guess)
+        return NoisyAccuracy(X, y, noise_multiplier, records)
     if error_bound is None:
         raise ValueError(
             "error_bound = None: to score a regressor on private records, give the largest absolute error that counts, "
             "from public knowledge; or pass public records, fit(X, y, holdout=(X_public, y_public))"
         )
-    bound = _validate.positive(error_bound=error_bound)
-    return Noisy(X, y, noise_multiplier, records, bound, lambda truth, guess: bound - np.abs(truth - guess))
+    return NoisyError(X, y, noise_multiplier, records, _validate.positive(error_bound=error_bound))

@@ -20,8 +20,9 @@ from dphypo.band import Band
 from dphypo.entropy import SYSTEM, Seeded
 from dphypo.integrations import calibration
 from dphypo.integrations.sklearn import scoring as _scoring
-from dphypo.integrations.sklearn.protocol import Overlaid, check_data, kind, noise_name, privacy_event, private_part
+from dphypo.integrations.sklearn.protocol import Overlaid, kind, noise_name, prepared, privacy_event, private_part
 from dphypo.integrations.sklearn.savers import saver_for
+from dphypo.integrations.sklearn.steps import look_around
 from dphypo.integrations.split import hashed_apart
 from dphypo.laws import Law, NegativeBinomial
 from dphypo.mechanisms import Declared, Outcome, Split
@@ -46,15 +47,16 @@ class PrivateSearch(MetaEstimatorMixin, BaseEstimator):  # type: ignore[misc]
     **What ranks the runs.** With ``fit(X, y, holdout=(X_public, y_public))`` any scorer on those records, which must be
     public: nothing protects them, and they cost nothing. Without it, about ``score_share`` of the private records are
     set apart by a hash of each record; a classifier is ranked by its accuracy on them with Gaussian noise on the count,
-    a regressor by its absolute error up to ``error_bound``. That costs the worse of training and scoring, not the sum.
+    a regressor by minus its mean absolute error, each error cut off at ``error_bound``. That costs the worse of
+    training and scoring, not the sum.
 
     **Guarantee.** The release (``best_estimator_``, ``best_params_``, ``best_score_``) is (ε, δ)-DP under adding or
-    removing one record; ``certificate_`` says with which ε, and from what. It does not cover what a pipeline around the
-    search learns from the records before they reach it.
+    removing one record; ``certificate_`` says with which ε, and from what. A pipeline
+    around the search whose steps learn from the records is refused; put steps inside.
 
     Args:
-        estimator: states its event (:class:`PrivateEstimator`), or a pipeline that ends in such an estimator and learns
-            nothing before it.
+        estimator: states its event (:class:`PrivateEstimator`), or a pipeline that ends in such an estimator and whose
+            other steps act on each record alone (``steps.py`` says which do).
         space: hyperparameters and their priors, as for ``RandomizedSearchCV``: a dict, or a :class:`dphypo.Space`.
         runs: the law of the number of runs; negative binomial with shape 8 and mean 10 by default.
         band, sampler: how to search, as for :class:`dphypo.Study`; uniformly by default.
@@ -67,7 +69,7 @@ class PrivateSearch(MetaEstimatorMixin, BaseEstimator):  # type: ignore[misc]
         error_bound: for a regressor without a public hold-out, the largest absolute error that counts.
         records: the number of records, as a public constant; None declares the length of the data public.
         journal: keeps the search on disk, so that it can be resumed; None keeps it in memory. A journal holds one
-            search: ``fit`` again with the same one gives the same release.
+            search over one set of records: copies (``clone``, cross-validation) and a second ``fit`` are refused.
         workers: how many runs to make at a time.
         progress: show what the search will cost, and a bar.
         random_state: None draws from the operating system. **A seed voids the guarantee**: the certificate says so.
@@ -123,8 +125,10 @@ class PrivateSearch(MetaEstimatorMixin, BaseEstimator):  # type: ignore[misc]
 
     def fit(self, X: Any, y: Any, *, holdout: tuple[Any, Any] | None = None) -> PrivateSearch:
         """Search. ``holdout`` are public records to rank the runs by; see above for what happens without them."""
+        self._refuse_reuse()
         private_part(self.estimator)
-        check_data(self.estimator, X, y)
+        look_around(self)
+        whole = prepared(self.estimator, X, y)
         X, y = indexable(X, y)
         records = len(X) if self.records is None else _validate.integer(at_least=1, records=self.records)
         space = self.space if isinstance(self.space, Space) else Space(self.space)
@@ -154,7 +158,7 @@ class PrivateSearch(MetaEstimatorMixin, BaseEstimator):  # type: ignore[misc]
         relation = dp_accounting.NeighboringRelation.ADD_OR_REMOVE_ONE
         study = Study(
             space,
-            Declared(run, run.event, relation, score.event, Split.DISJOINT, saver=saver_for(self.estimator)),
+            Declared(run, run.event, relation, score.event, Split.DISJOINT, saver=saver_for(whole)),
             runs,
             band,
             self.sampler,
@@ -169,6 +173,35 @@ class PrivateSearch(MetaEstimatorMixin, BaseEstimator):  # type: ignore[misc]
         for name in ("classes_", "n_features_in_", "feature_names_in_"):
             if hasattr(self.best_estimator_, name):
                 setattr(self, name, getattr(self.best_estimator_, name))
+        return self
+
+    def _refuse_reuse(self) -> None:
+        """A journal holds one search over one set of records: ``fit`` would give its release again, for any data."""
+        if self.journal is None:
+            return
+        if getattr(self, "_cloned", False):
+            raise ValueError(
+                f"journal = {str(self.journal)!r}: this search is a copy (clone, cross-validation, GridSearchCV), and "
+                f"a journal holds one search. Give journal=None, or this copy a journal of its own with "
+                f"set_params(journal=...)"
+            )
+        if hasattr(self, "release_"):
+            raise ValueError(
+                f"journal = {str(self.journal)!r} holds the search that this object has released: another fit would "
+                f"give that release again, whatever the data. For another search make a new PrivateSearch with a new "
+                f"journal, or journal=None"
+            )
+
+    def __sklearn_clone__(self) -> PrivateSearch:
+        copied = type(self)(**{name: clone(value, safe=False) for name, value in self.get_params(deep=False).items()})
+        copied._cloned = True
+        return copied
+
+    def set_params(self, **params: Any) -> PrivateSearch:
+        """Set parameters, as scikit-learn does; a copy with a journal of its own may use it."""
+        if "journal" in params and hasattr(self, "_cloned"):
+            del self._cloned
+        super().set_params(**params)
         return self
 
     def _noise(
@@ -226,7 +259,7 @@ class PrivateSearch(MetaEstimatorMixin, BaseEstimator):  # type: ignore[misc]
             inner.classifier_tags,
             inner.regressor_tags,
         )
-        tags.target_tags = inner.target_tags
+        tags.target_tags, tags.input_tags.allow_nan = inner.target_tags, inner.input_tags.allow_nan
         return tags
 
     def __getattr__(self, name: str) -> Any:
