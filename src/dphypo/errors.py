@@ -198,6 +198,16 @@ class UnfitModelError(UnsupportedModelError):
     """
 
 
+class ExecutorError(RuntimeError):
+    """The executor that was given can make no more runs."""
+
+    def __init__(self) -> None:
+        super().__init__(
+            "the executor is broken, because a worker died, and takes no more runs: run the study again with a new "
+            "one; it goes on where it was"
+        )
+
+
 class JournalError(RuntimeError):
     """The journal could not be read or written. What was committed before is not lost."""
 

@@ -1,1 +1,9 @@
-"""Where runs are made: in this process, or in processes of their own."""
+"""Where runs are made: in this process, in processes of our own, or on an executor of yours."""
+
+from dphypo.executors.executor import Executor as Executor
+from dphypo.executors.executor import Factory as Factory
+from dphypo.executors.executor import executors as executors
+from dphypo.executors.executor import hire as hire
+from dphypo.executors.futures import Futures as Futures
+from dphypo.executors.in_process import InProcess as InProcess
+from dphypo.executors.processes import Processes as Processes

@@ -15,7 +15,7 @@ from dphypo import progress as _progress
 from dphypo.accounting import Certificate, Guarantee, account
 from dphypo.band import Band, Greedy, Rule
 from dphypo.entropy import SYSTEM, Entropy
-from dphypo.executors import workers as _workers
+from dphypo.executors import hire
 from dphypo.journal import Journal, Store, Trial, open_store
 from dphypo.laws import Law
 from dphypo.mechanisms import Mechanism, over_space, settle, well_formed
@@ -137,7 +137,7 @@ class Study:
                 log.info("the search starts, or goes on where it was")
             ticking = workers == 1 or start_method != "fork"
             with (
-                _workers.hire(self._mechanism, workers, start_method) as pool,
+                hire(self._mechanism, workers, start_method) as pool,
                 _progress.bar(self.guarantee.runs, len(record.results), show=progress, ticking=ticking) as one_more,
             ):
                 while True:

@@ -1,0 +1,92 @@
+"""Who makes the runs: this process, one at a time, or others.
+
+Every run is independent of the others given its λ, so they may be made side by side: a λ drawn while others still
+train uses less of the history, which the theorems allow. What is told counts by its score and its key, never by when
+it came back.
+"""
+
+from __future__ import annotations
+
+import concurrent.futures
+import contextlib
+from collections.abc import Iterator
+from typing import Protocol
+
+from dphypo import _validate
+from dphypo._registry import Registry
+from dphypo.journal import Trial
+from dphypo.mechanisms import Mechanism, Outcome
+
+
+class Executor(Protocol):
+    """Something that makes runs. :func:`dphypo.testing.check_executor` tests one.
+
+    A run that is started is made at most once. If that is uncertain, because its process died, ``wait`` says so with
+    None; the study then decides whether it is started again.
+    """
+
+    @property
+    def idle(self) -> bool:
+        """Whether another run can be started."""
+        ...
+
+    @property
+    def busy(self) -> bool:
+        """Whether a run is under way."""
+        ...
+
+    def start(self, trial: Trial) -> None:
+        """Begin a run; only while ``idle``."""
+        ...
+
+    def wait(self) -> tuple[Trial, Outcome | None]:
+        """The next run that ended; None in place of its outcome if it was lost. Only while ``busy``."""
+        ...
+
+    def close(self) -> None:
+        """End whatever is under way, and everything that was started for it."""
+        ...
+
+
+class Factory(Protocol):
+    """What makes an executor for a mechanism: a class, a function, or an object that holds a cluster's client."""
+
+    def __call__(self, mechanism: Mechanism, /, *, workers: int, start_method: str) -> Executor: ...
+
+
+executors: Registry[Factory] = Registry("dphypo.executors")
+"""Executors by name. ``@executors.register("my_cluster")`` on a factory of your own adds one."""
+
+
+@contextlib.contextmanager
+def hire(
+    mechanism: Mechanism,
+    workers: int = 1,
+    start_method: str = "spawn",
+    executor: str | Factory | concurrent.futures.Executor | None = None,
+) -> Iterator[Executor]:
+    """An executor that is gone when the block ends.
+
+    Args:
+        mechanism: what one run is.
+        workers: how many runs to make at a time.
+        start_method: how processes of our own start (see ``multiprocessing``).
+        executor: None makes runs in this process if there is one worker, and in processes of their own if there are
+            more; else the name of an executor, an executor of ``concurrent.futures``, or a :class:`Factory`.
+    """
+    if executor is None:
+        executor = "in_process" if workers == 1 else "processes"
+    if isinstance(executor, concurrent.futures.Executor):
+        from dphypo.executors.futures import Futures
+
+        opened: Executor = Futures(mechanism, executor, workers=workers)
+    else:
+        factory = executors.find(executor) if isinstance(executor, str) else executor
+        if not callable(factory):
+            known = '"in_process", "processes", or one that you have registered'
+            raise _validate.fail("executor", executor, f"give {known}, or an executor of concurrent.futures")
+        opened = factory(mechanism, workers=workers, start_method=start_method)
+    try:
+        yield opened
+    finally:
+        opened.close()

@@ -1,0 +1,76 @@
+"""Runs that have children, die, or hang. At the top of a module, where other processes find them."""
+
+from __future__ import annotations
+
+import multiprocessing
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+from typing import Any
+
+from support.study_world import EVENT, RELATION, score
+
+import dphypo
+
+
+def _one(pipe: Any) -> None:
+    pipe.send(1.0)
+
+
+def _sleep() -> None:
+    time.sleep(300)
+
+
+@dphypo.mechanism(event=EVENT, relation=RELATION)
+def with_child(params, *, seed):
+    """A run that uses a process of its own, as a DataLoader with workers does."""
+    ours, theirs = multiprocessing.Pipe()
+    child = multiprocessing.get_context("fork").Process(target=_one, args=(theirs,))
+    child.start()
+    value = ours.recv()
+    child.join()
+    return {"value": value}, score(params, seed)
+
+
+@dphypo.mechanism(event=EVENT, relation=RELATION)
+def killed_with_child(params, *, seed):
+    """A run that is killed while a child of its own, which holds every descriptor that it had, lives on."""
+    if params["depth"] == 2:
+        child = os.fork()
+        if child == 0:
+            _sleep()
+        os.kill(os.getpid(), signal.SIGKILL)
+    return params["lr"], score(params, seed)
+
+
+@dphypo.mechanism(event=EVENT, relation=RELATION)
+def leaves_children(params, *, seed):
+    """Leaves children of three kinds behind, their numbers in a file, and goes on for long."""
+    started = [multiprocessing.get_context("fork").Process(target=_sleep)]
+    started[0].start()
+    commands = [[sys.executable, "-c", "import time; time.sleep(300)"], ["sleep", "300"]]
+    children = [started[0].pid, *(subprocess.Popen(command).pid for command in commands)]
+    folder = Path(os.environ["DPHYPO_TEST_FOLDER"])
+    (folder / f"{os.getpid()}.tmp").write_text(" ".join(map(str, [os.getpid(), *children])))
+    (folder / f"{os.getpid()}.tmp").rename(folder / f"{os.getpid()}.pids")
+    time.sleep(300)
+
+
+class DiesUnpickled:
+    """A mechanism that kills the first processes it arrives in, before they can say that they are there."""
+
+    def __init__(self, folder: str, deaths: int) -> None:
+        self.folder, self.deaths = folder, deaths
+        self.__name__ = self.__qualname__ = "dies"
+
+    def __call__(self, params: Any, *, seed: int) -> Any:
+        return params["lr"], score(params, seed)
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        self.__dict__.update(state)
+        Path(self.folder, str(os.getpid())).touch()
+        if len(list(Path(self.folder).iterdir())) <= self.deaths:
+            os.kill(os.getpid(), signal.SIGKILL)
