@@ -14,6 +14,7 @@ import numpy.typing as npt
 from dp_accounting.pld import pld_pmf
 from dp_accounting.pld.privacy_loss_distribution import PrivacyLossDistribution
 
+from dphypo.accounting.hull import lower_hull
 from dphypo.accounting.profiles import Floats, Profile
 from dphypo.accounting.solve import smallest
 from dphypo.accounting.theorems.lemma2 import LARGEST_LOG
@@ -126,15 +127,5 @@ def _convex(epsilon: npt.NDArray[np.floating], delta: Floats) -> Floats:
     Without it a bound that exceeds its own chords would count mass twice.
     """
     x, y = np.append(0.0, np.exp(epsilon)), np.append(1.0, delta)
-    kept: list[int] = []
-    points_x, points_y = x.tolist(), y.tolist()
-    for i in range(len(points_x)):
-        while len(kept) > 1:
-            p, q = kept[-2], kept[-1]
-            rise = (points_y[q] - points_y[p]) * (points_x[i] - points_x[p])
-            if rise >= (points_y[i] - points_y[p]) * (points_x[q] - points_x[p]):
-                kept.pop()
-            else:
-                break
-        kept.append(i)
+    kept = lower_hull(x, y)
     return np.asarray(np.interp(x[1:], x[kept], y[kept]))

@@ -1,0 +1,321 @@
+"""Theorem H: the privacy profile of a search whose policy sees only the history, for any law of T.
+
+Theorem 4 lets the policy know the data. Real search rules see the earlier (λ, score) and nothing else, so that what
+they do on D and on D′ differs only as far as the histories do. Conditions, beyond those of Theorem 4:
+
+* the law of λ_j is one and the same function, on D and on D′, of (λ₁, y₁, …, λ_{j−1}, y_{j−1}) and of randomness that
+  does not depend on the data; in version U it does not depend on T either, in version K it may;
+* y is all the policy sees of a run, and the dominating pair (P, Q) speaks of the whole of it;
+* runs are ranked by (score, key) with a fresh uniform key; the mechanism is the same at every index;
+* the first n₀ runs are drawn from the prior exactly.
+
+With (w_j, w′_j) and m_j the pairs and masses of Lemma 2, p_i = P[T = i], 𝒮_v the operator of ``kills.py``, and for a
+family R_v: F⁺_v = sup over v′ ≥ v of (R_v′)₊, F⁻_v = inf over v′ ≤ v of (−R_v′)₊.
+
+**H-U** (T unknown to the policy). R^{K+1} = Q^{K+1} = 0, and for i = K, …, 1
+
+    R^i_v(s) = p_i (1 − e^(−s)) + 𝒮_v R^{i+1}_v(s),
+    Q^i_v = w F^{i,+}_v − w′ F^{i,−}_v + 𝒮_v Q^{i+1}_v  for i > n₀,    R^i_v + 𝒮_v Q^{i+1}_v  for i ≤ n₀;
+    δ_A(ε) ≤ p₀ (1 − e^ε)₊ + P[T > K] + E_{ℓ∼P} Σ_j m_j sup over v of (Q^{1,w_j,w′_j}_v(ℓ − ε))₊.
+
+**H-K** (T known). R⁰ = 1 − e^(−s), R^r = 𝒮_v R^{r−1}; Q⁰ = 0, Q^r = w F^{r−1,+} − w′ F^{r−1,−} + 𝒮_v Q^{r−1}; with
+Q̄^r = Q^r, or R^{r−1} + 𝒮_v Q^{r−1} if n₀ = 1, the same holds with Σ_k p_k Q̄^k in place of Q¹.
+
+Symbols in the code: ``lattice.sums`` are the s, ``Payoff`` is one X = R or Q on all cells of v, ``_hull`` makes F⁺ and
+F⁻, ``corners`` are the (w_j, w′_j, m_j). docs/theory.md has the proof.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass, replace
+from functools import cached_property
+
+import numpy as np
+import numpy.typing as npt
+
+from dphypo.accounting.hull import lower_hull
+from dphypo.accounting.profiles import Floats, Profile
+from dphypo.accounting.theorems.kills import Lattice, Payoff, Survivors, payoff
+from dphypo.accounting.theorems.lattice_pair import LatticePair, lattice_pair
+from dphypo.accounting.theorems.lemma2 import Tau
+from dphypo.band import Band
+from dphypo.laws import Law
+
+_SLACK = 1e-11  # the relative accuracy asked of P[T = k], with room to spare
+_LATE = 1e-12  # of δ: what a cell of large v may give away by "D known" for the last runs
+_FIRST_CELLS = 16
+_INTERESTING = (1e-9, 1e-3)  # the δ for which cells are made narrow
+Corner = tuple[float, float, float]
+
+
+@dataclass(frozen=True)
+class Effort:
+    """How much work the bound is worth: more of anything only tightens it.
+
+    Args:
+        atoms: the number of losses of the dominating pair.
+        coarse_atoms: the same while cells are looked for.
+        cells: the number of cells of v.
+        depth: the lattice of sums reaches from −depth to depth, or as far as sums can get.
+        tail: P[T > K] that is given up, and added to δ.
+    """
+
+    atoms: int = 320
+    coarse_atoms: int = 96
+    cells: int = 48
+    depth: float = 14.0
+    tail: float = 1e-10
+
+
+def corners(band: Band) -> list[Corner]:
+    """The pairs (w, w′) of Lemma 2 and their masses, rounded up.
+
+    >>> corners(Band(0.5, 2))
+    [(2.0, 0.5, 0.33333333333666663), (0.5, 0.5, 0.33333333333666674), (0.5, 2.0, 0.33333333333666663)]
+    """
+    if band.c == band.C:
+        return [(1.0, 1.0, 1.0)]
+    side = min(band.p, 1.0 - band.p)
+    middle = band.c if band.p <= 0.5 else band.C
+    masses = (side * (1 + _SLACK), (1.0 - 2.0 * side) * (1 + _SLACK) + 1e-15, side * (1 + _SLACK))
+    weights = ((band.C, band.c), (middle, middle), (band.c, band.C))
+    return [(w, v, mass) for (w, v), mass in zip(weights, masses, strict=True) if mass > 1e-14]
+
+
+class HistoryProfile:
+    """δ_A(ε) of a search with a history-only policy, in one direction, D to D′: a profile, so that it composes.
+
+    Args:
+        forward: profile of one run from D to D′, valid for every λ.
+        reverse: profile of one run from D′ to D.
+        runs: the law of T.
+        band: the band (c, C).
+        first_from_prior: n₀, the number of first runs that are drawn from the prior exactly.
+        knows_runs: whether the policy may know T (version K, where n₀ counts as at most 1).
+        effort: how fine to compute.
+
+    Raises:
+        LatticeError: floats cannot certify a dominating pair for this run.
+    """
+
+    def __init__(
+        self,
+        forward: Profile,
+        reverse: Profile,
+        runs: Law,
+        band: Band,
+        *,
+        first_from_prior: int = 0,
+        knows_runs: bool = False,
+        effort: Effort = Effort(),  # noqa: B008 (frozen)
+    ) -> None:
+        self.forward, self.reverse, self.runs, self.band = forward, reverse, runs, band
+        self.first_from_prior = min(first_from_prior, 1) if knows_runs else first_from_prior
+        self.knows_runs, self.effort = knows_runs, effort
+
+    @property
+    def bottom(self) -> float:
+        return float(self._curve[0][0])
+
+    @property
+    def top(self) -> float:
+        return float(self._curve[0][-1])
+
+    def delta(self, epsilon: npt.ArrayLike) -> Floats:
+        eps = np.asarray(epsilon, dtype=np.float64)
+        at, values = self._curve
+        # Chords in e^ε: δ_A is convex in it, 1 at e^ε = 0, and not larger beyond the last point than there.
+        right = np.clip(np.searchsorted(at, eps, side="left"), 0, len(at) - 1)
+        left = np.maximum(right - 1, 0)
+        width = np.expm1(np.minimum(at[left] - at[right], -1e-300))
+        share = np.clip(np.expm1(np.minimum(eps - at[right], 0.0)) / np.where(right > 0, width, -1.0), 0.0, 1.0)
+        start = np.where(right > 0, values[left], 1.0)
+        chord = values[right] + share * np.maximum(start - values[right], 0.0)
+        return np.asarray(np.minimum(chord * (1 + _SLACK), 1.0))
+
+    def delta_at(self, epsilon: float) -> float:
+        """δ at one ε."""
+        return float(self.delta(epsilon))
+
+    @cached_property
+    def _law(self) -> tuple[Floats, float]:
+        """P[T = k] for k ≤ K, and an upper bound on P[T > K]."""
+        tail = self.effort.tail
+        last = max(1, self.runs.quantile(1.0 - tail))
+        return np.asarray(self.runs.pmf(np.arange(last + 1)), dtype=np.float64), tail * (1 + 1e-5)
+
+    @cached_property
+    def _tau(self) -> Tau:
+        return Tau(self.reverse, self.band)
+
+    @cached_property
+    def cells(self) -> Floats:
+        """The ends of the cells of v, from 0 to 1: found on a coarse pair, narrow where the suprema are attained."""
+        cells = _spread(self.runs, self._tau, _FIRST_CELLS)
+        pair = lattice_pair(self.forward, self.reverse, self.effort.coarse_atoms)
+        while len(cells) <= self.effort.cells:
+            lattice = self._lattice(pair)
+            value = self._payoff(pair, lattice, cells)
+            cells = _split(cells, self._weights(pair, lattice, value), self.effort.cells)
+        return cells
+
+    @cached_property
+    def _curve(self) -> tuple[Floats, Floats]:
+        """ε on the lattice, and δ there, as far as they are corners of the convex envelope in e^ε."""
+        pair = lattice_pair(self.forward, self.reverse, self.effort.atoms)
+        lattice = self._lattice(pair)
+        value = self._payoff(pair, lattice, self.cells)
+        masses = np.array([mass for _, _, mass in corners(self.band)])
+        best = masses @ np.max(value, axis=0)  # Σ_j m_j sup over v of (Q_v(s))₊, and the same at s = ∞
+        index, at = _shifts(pair, lattice, best)
+        gain = best[at] @ pair.on + pair.told * best[-1]
+        epsilon = np.asarray(index * pair.step, dtype=np.float64)
+        nothing = float(self.runs.pgf(0.0)) * -np.expm1(np.minimum(epsilon, 0.0))
+        delta = np.minimum.accumulate(np.minimum((gain + nothing + self._law[1]) * (1 + _SLACK), 1.0))
+        corner = lower_hull(np.append(0.0, np.exp(epsilon)), np.append(1.0, delta))[1:] - 1
+        return epsilon[corner], delta[corner]
+
+    def _lattice(self, pair: LatticePair) -> Lattice:
+        """Sums of losses as far as they reach, or to ±depth."""
+        runs = min(len(self._law[0]), 4 * math.ceil(self.runs.mean) + 10)
+        drift = float(np.abs(pair.on @ pair.losses))
+        spread = math.sqrt(float(pair.on @ pair.losses**2))
+        reach = runs * drift + 12 * spread * math.sqrt(runs) + pair.step * max(pair.last, -pair.first)
+        far = math.ceil(min(self.effort.depth, reach) / pair.step) + 1
+        return Lattice(pair.step, -far, 2 * far + 1)
+
+    def _payoff(self, pair: LatticePair, lattice: Lattice, cells: Floats) -> Floats:
+        """(Q_v(s))₊ for every cell, corner and s."""
+        low, high = cells[:-1], cells[1:]
+        survivors = Survivors(pair, lattice, low, high, self._tau(high))
+        recursion = _known if self.knows_runs else _unknown
+        return recursion(self._law[0], lattice, survivors, corners(self.band), self.first_from_prior)
+
+    def _weights(self, pair: LatticePair, lattice: Lattice, value: Floats) -> Floats:
+        """How much of δ each cell answers for: the largest share at any ε at which δ is of interest."""
+        masses = np.array([mass for _, _, mass in corners(self.band)])
+        winner = np.argmax(value, axis=0)
+        best = masses[:, None] * np.max(value, axis=0)
+        _, at = _shifts(pair, lattice, best.sum(axis=0))
+        total = best.sum(axis=0)[at] @ pair.on
+        weights = np.zeros(len(value))
+        for row in np.flatnonzero((total > _INTERESTING[0]) & (total < _INTERESTING[1])):
+            share = np.bincount(winner[:, at[row]].ravel(), (best[:, at[row]] * pair.on).ravel(), minlength=len(value))
+            weights = np.maximum(weights, share / total[row])
+        return weights
+
+
+def _shifts(pair: LatticePair, lattice: Lattice, best: Floats) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.int64]]:
+    """The ε of the curve, in steps, and for each ε and loss ℓ the place of s = ℓ − ε on the lattice."""
+    first = int(np.argmax(best > 0)) + lattice.first  # an ε above last − first gains nothing more
+    ends = max(pair.last - first, 1)
+    index = np.arange(-ends, ends + 1)
+    at = np.arange(pair.first, pair.last + 1)[None, :] - index[:, None] - lattice.first
+    return index, np.where(at >= lattice.count, lattice.count, np.maximum(at, 0))
+
+
+def _split(cells: Floats, weights: Floats, most: int) -> Floats:
+    """Cut the cells that answer for most of δ, and their neighbours, so that none answers for much."""
+    near = np.maximum(weights, 0.5 * np.maximum(np.append(weights[1:], 0.0), np.append(0.0, weights[:-1])))
+    pieces = np.ones(len(weights), dtype=np.int64)
+    room = min(most + 1 - len(weights), max(len(weights) // 2, 4))
+    for _ in range(room):
+        pieces[np.argmax(near / pieces**2)] += 1
+    parts = [
+        np.linspace(low, high, count, endpoint=False)
+        for low, high, count in zip(cells[:-1], cells[1:], pieces, strict=True)
+    ]
+    return np.append(np.concatenate(parts), 1.0)
+
+
+def _hull(value: Payoff, beyond: Floats | None = None) -> tuple[Floats, Floats]:
+    """F⁺ and e^s F⁻ of R: the largest X₊ among this cell and those of larger v, the smallest Y among smaller v."""
+    plus, minus = value.plus[:, 0], value.minus[:, 0]
+    if beyond is not None:
+        plus = np.concatenate([plus, np.broadcast_to(beyond, (1, plus.shape[1]))])
+    upper = np.maximum.accumulate(plus[::-1], axis=0)[::-1][: len(minus)]
+    return upper, np.minimum.accumulate(minus, axis=0)
+
+
+def _unknown(pmf: Floats, lattice: Lattice, survivors: Survivors, corners: list[Corner], from_prior: int) -> Floats:
+    """(Q¹_v)₊ for each cell and corner: Theorem H-U.
+
+    A cell of large v outlives few runs, so that it joins late: until then it is bounded by its value at s = ∞.
+    """
+    cells, count = len(survivors.certain), lattice.count
+    w, w_back = np.array([corner[0] for corner in corners]), np.array([corner[1] for corner in corners])
+    certain = np.zeros((cells, 1 + len(corners)))  # R and the Q at s = ∞, for all cells
+    value = Payoff(np.zeros((0, certain.shape[1], count + 1)), np.zeros((0, certain.shape[1], count)))
+    for i in range(len(pmf) - 1, 0, -1):
+        certain, before = _certain(certain, pmf[i] * (1 + _SLACK), survivors, w if i > from_prior else 1.0), certain
+        weight = np.max(certain[:, 1:], axis=1) * survivors.certain ** (i - 1)
+        active = max(len(value.plus), int(np.count_nonzero(weight > _LATE)), 1)
+        value = _join(value, before, active, count)
+        up, down = survivors(value)
+        up[:, 0] += pmf[i] * (1 + _SLACK)
+        down[:, 0] += pmf[i] * (1 - _SLACK)
+        one = payoff(lattice, up[:, :1], down[:, :1])
+        if i > from_prior:
+            upper, lower = _hull(one, certain[active, 0] if active < cells else None)
+            up[:, 1:] += w[None, :, None] * upper[:, None, :]
+            down[:, 1:] += w_back[None, :, None] * lower[:, None, :]
+        else:
+            up[:, 1:] += one.plus
+            down[:, 1:] += one.minus
+        rest = payoff(lattice, up[:, 1:], down[:, 1:])
+        value = Payoff(np.concatenate([one.plus, rest.plus], axis=1), np.concatenate([one.minus, rest.minus], axis=1))
+    return _join(value, certain, cells, count).plus[:, 1:]
+
+
+def _certain(certain: Floats, mass: float, survivors: Survivors, w: Floats | float) -> Floats:
+    """One step back at s = ∞, where D is known: R ← p_i + (1 − v) R, Q ← w F⁺ + (1 − v) Q."""
+    left = survivors.certain[:, None] * certain
+    r = left[:, 0] + mass
+    upper = np.maximum.accumulate(r[::-1])[::-1]
+    return np.column_stack([r, left[:, 1:] + w * upper[:, None]]) * (1 + _SLACK * 1e-2)
+
+
+def _join(value: Payoff, certain: Floats, active: int, count: int) -> Payoff:
+    """Add cells that start from their value at s = ∞."""
+    new = certain[len(value.plus) : active, :, None]
+    if len(new) == 0:
+        return value
+    plus = np.broadcast_to(new, (*new.shape[:2], count + 1))
+    minus = np.zeros((*new.shape[:2], count))
+    return replace(value, plus=np.concatenate([value.plus, plus]), minus=np.concatenate([value.minus, minus]))
+
+
+def _known(pmf: Floats, lattice: Lattice, survivors: Survivors, corners: list[Corner], from_prior: int) -> Floats:
+    """(Σ_k p_k Q̄^k_v)₊ for each cell and corner: Theorem H-K."""
+    cells, count = len(survivors.certain), lattice.count
+    w, w_back = np.array([corner[0] for corner in corners]), np.array([corner[1] for corner in corners])
+    ones = np.zeros((cells, 1 + len(corners), count + 1))
+    ones[:, 0] = 1.0
+    value = payoff(lattice, ones, ones[..., :-1])
+    total_up, total_down = np.zeros((cells, len(corners), count + 1)), np.zeros((cells, len(corners), count))
+    for k in range(1, len(pmf)):
+        up, down = survivors(value)
+        upper, lower = _hull(value)
+        q_up = up[:, 1:] + w[None, :, None] * upper[:, None, :]
+        q_down = down[:, 1:] + w_back[None, :, None] * lower[:, None, :]
+        if from_prior:
+            total_up += pmf[k] * (1 + _SLACK) * (up[:, 1:] + value.plus[:, :1])
+            total_down += pmf[k] * (1 - _SLACK) * (down[:, 1:] + value.minus[:, :1])
+        else:
+            total_up += pmf[k] * (1 + _SLACK) * q_up
+            total_down += pmf[k] * (1 - _SLACK) * q_down
+        value = payoff(
+            lattice, np.concatenate([up[:, :1], q_up], axis=1), np.concatenate([down[:, :1], q_down], axis=1)
+        )
+    return payoff(lattice, total_up * (1 + _SLACK), total_down * (1 - _SLACK)).plus
+
+
+def _spread(runs: Law, tau: Tau, cells: int) -> Floats:
+    """Ends of cells on which log g(v) + log g(τ(v)), g(v) = f′(1 − v), falls by about as much in each."""
+    coarse = np.geomspace(1e-9, 1.0, 600)
+    fall = -(runs.log_g(coarse) + runs.log_g(tau(coarse)))
+    fall = np.minimum(fall, (fall[0] if np.isfinite(fall[0]) else 0.0) + 60.0)
+    fall = fall + np.linspace(0.0, 1e-6, len(fall))
+    even = np.interp(np.linspace(fall[0], fall[-1], cells), fall, np.log(coarse))
+    return np.unique(np.concatenate([[0.0], np.exp(even[:-1]), [1.0]]))

@@ -1,0 +1,124 @@
+"""Theorem H: a search whose policy sees only the history."""
+
+from __future__ import annotations
+
+import dp_accounting
+import numpy as np
+import pytest
+
+from dphypo.accounting.one_run import describe
+from dphypo.accounting.profiles import randomised_response
+from dphypo.accounting.solve import smallest
+from dphypo.accounting.theorems.theorem4_profile import SearchProfile
+from dphypo.accounting.theorems.theorem_h_history_only import Effort, HistoryProfile, corners
+from dphypo.band import Band
+from dphypo.laws import Geometric, NegativeBinomial, Pmf, Poisson
+
+DELTA = 1e-5
+SHAPE_8 = NegativeBinomial(8, mean=10)
+
+
+@pytest.fixture(scope="module")
+def profiles():
+    step = dp_accounting.PoissonSampledDpEvent(256 / 60_000, dp_accounting.GaussianDpEvent(0.71))
+    event = dp_accounting.SelfComposedDpEvent(step, 2344)
+    return describe([event], dp_accounting.NeighboringRelation.ADD_OR_REMOVE_ONE).profiles
+
+
+def epsilon(profiles, law, band, first=1, *, direction=0, **conditions):
+    bound = HistoryProfile(
+        profiles[direction], profiles[1 - direction], law, band, first_from_prior=first, **conditions
+    )
+    return smallest(bound.delta_at, DELTA, top=bound.top)
+
+
+@pytest.mark.parametrize(
+    ("law", "band", "first", "published", "finer", "attack"),
+    [
+        (SHAPE_8, Band(0.75, 2), 1, 4.689, 4.675, 4.39),
+        (SHAPE_8, Band(0.5, 4), 1, 5.388, 5.369, 0.0),
+        (SHAPE_8, Band(0.25, 8), 1, 6.158, 6.141, 5.80),
+        (Geometric(mean=10), Band(0.75, 2), 1, 4.340, 0.0, 0.0),
+        (SHAPE_8, Band(0.75, 2), 0, 4.707, 0.0, 0.0),
+    ],
+)
+def test_the_published_figures(profiles, law, band, first, published, finer, attack):
+    found = epsilon(profiles, law, band, first)
+    assert found == pytest.approx(published, abs=0.03)
+    assert found >= max(finer - 0.005, attack)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("law", "band", "first", "published", "attack"),
+    [
+        (Geometric(mean=10), Band(0.5, 4), 1, 5.027, 0.0),
+        (Geometric(mean=10), Band(0.25, 8), 1, 5.958, 5.74),
+        (NegativeBinomial(8, mean=30), Band(0.75, 2), 0, 6.631, 6.06),
+        (Geometric(mean=30), Band(0.75, 2), 0, 5.337, 0.0),
+        (Geometric(mean=100), Band(0.75, 2), 0, 6.454, 0.0),
+    ],
+)
+def test_more_published_figures(profiles, law, band, first, published, attack):
+    found = epsilon(profiles, law, band, first)
+    assert found == pytest.approx(published, abs=0.03)
+    assert found >= attack
+
+
+def test_the_other_direction_is_the_smaller_one(profiles):
+    assert epsilon(profiles, SHAPE_8, Band(0.75, 2), direction=1) < epsilon(profiles, SHAPE_8, Band(0.75, 2))
+
+
+def test_more_work_only_tightens(profiles):
+    found = [
+        epsilon(profiles, SHAPE_8, Band(0.5, 4), effort=Effort(atoms=atoms, coarse_atoms=64, cells=cells))
+        for atoms, cells in ((64, 16), (128, 16), (128, 32))
+    ]
+    assert found[0] >= found[1] >= found[2]
+
+
+def test_more_runs_from_the_prior_cost_less_and_a_policy_that_knows_t_costs_more(profiles):
+    light = Effort(atoms=128, coarse_atoms=64, cells=24)
+    ladder = [epsilon(profiles, SHAPE_8, Band(0.25, 8), first, effort=light) for first in (0, 1, 3, 5)]
+    assert sorted(ladder, reverse=True) == ladder
+    assert epsilon(profiles, SHAPE_8, Band(0.25, 8), 1, effort=light, knows_runs=True) > ladder[1]
+
+
+def test_one_run_is_lemma_2():
+    """T ≡ 1: no history, so that the bound is the run's own profile if the run comes from the prior."""
+    run = randomised_response(1.0)
+    law, band = Pmf({1: 1.0}), Band(0.75, 2)
+    epsilons = np.array([0.0, 0.25, 0.5, 1.0])
+    first = HistoryProfile(run, run, law, band, first_from_prior=1)
+    np.testing.assert_allclose(first.delta(epsilons), run.delta(epsilons), rtol=1e-4, atol=1e-8)
+    free = HistoryProfile(run, run, law, band)
+    aware = SearchProfile(run, run, law, band)
+    assert (free.delta(epsilons) <= aware.delta(epsilons) * (1 + 1e-4)).all()
+
+
+def test_it_is_a_profile(profiles):
+    bound = HistoryProfile(*profiles, Poisson(4), Band(0.75, 2), effort=Effort(64, 64, 16))
+    epsilons = np.linspace(-30.0, bound.top + 5.0, 500)
+    found = bound.delta(epsilons)
+    assert ((found >= 0) & (found <= 1)).all()
+    assert (np.diff(found) <= 1e-12).all()
+    assert bound.delta_at(-40.0) == pytest.approx(1.0, abs=1e-9)
+    x = np.exp(epsilons)
+    middle = bound.delta(np.log((x[:-1] + x[1:]) / 2))
+    assert (middle <= (found[:-1] + found[1:]) / 2 + 1e-9).all()
+
+
+def test_a_search_that_may_run_nothing_says_so_below_zero():
+    """T = 0 is an outcome that shows nothing; it counts at ε < 0, which composition asks for."""
+    run = randomised_response(0.5)
+    law = Pmf({0: 0.75, 1: 0.25})
+    bound = HistoryProfile(run, run, law, Band(1, 1))
+    assert bound.delta_at(-1.0) >= -np.expm1(-1.0) * 0.75 + 0.25 * float(run.delta(-1.0)) - 1e-12
+
+
+@pytest.mark.parametrize("band", [Band(1, 1), Band(0.75, 2), Band(0.6, 1.2), Band(0.5, 2)], ids=repr)
+def test_the_corners_have_mean_one(band):
+    found = corners(band)
+    assert sum(mass for *_, mass in found) == pytest.approx(1.0, abs=1e-9)
+    assert sum(w * mass for w, _, mass in found) == pytest.approx(1.0, abs=1e-9)
+    assert sum(w * mass for _, w, mass in found) == pytest.approx(1.0, abs=1e-9)
