@@ -131,6 +131,25 @@ def settings(a: Arguments) -> None:
     train_settings(images, a.out / f"{a.name}-settings.npz", a.device, levels, time.time() + a.seconds)
 
 
+def survey_plans(a: Arguments) -> None:
+    """compute the noise of every survey that is really trained (paper/surveys/plans.py)"""
+    from paper.surveys.plans import write
+
+    write()
+
+
+def surveys(a: Arguments) -> None:
+    """really trained surveys beside uniform searches and single runs, as planned by survey-plans"""
+    from paper.data import load
+    from paper.surveys.real import compare
+
+    started = time.time()
+    for name in a.names:
+        images = load(name.split(",")[0], a.data)
+        out = a.out / f"surveys-{name.replace(', ', '-').replace(' ', '-')}.json"
+        compare(name, images, a.plans, out, a.device, a.searches, a.seconds - (time.time() - started))
+
+
 def result(a: Arguments) -> None:
     """compute one result (paper/results.py names them) and write it to paper/results"""
     from paper.parallel import quiet
@@ -193,6 +212,11 @@ def parser() -> argparse.ArgumentParser:
     made.add_argument("jobs", nargs="+")
     made.add_argument("--plain", action="store_true", help="do not compile")
     trains(command(settings)).add_argument("name", choices=["mnist", "fashion", "cifar10"])
+    command(survey_plans, "survey-plans")
+    made = trains(command(surveys))
+    made.add_argument("names", nargs="+", help="experiments of survey-plans.json")
+    made.add_argument("--searches", type=int, default=104)
+    made.add_argument("--plans", type=Path, default=Path("paper/landscapes/survey-plans.json"))
     made = trains(command(opacus))
     made.add_argument("number", type=int)
     made.add_argument("file", type=Path, help="JSON lines, to which the accuracy is appended")

@@ -9,8 +9,7 @@ from functools import cache
 from dp_accounting.pld import privacy_loss_distribution
 from scipy.optimize import brentq
 
-from paper.budgets import DELTA
-
+DELTA = 1e-5
 GRID = 1e-3  # of losses
 
 

@@ -16,7 +16,6 @@ import torch
 
 from paper import points
 from paper.data import Images
-from paper.surveys.costs import Steps, noise
 from paper.train.landscape import gradients_for, provenance
 from paper.train.run import Data, Settings, right, train
 
@@ -41,13 +40,15 @@ class Setting:
         return math.ceil(fraction * math.ceil(self.epochs * records / self.batch) - 1e-9)
 
 
-SETTINGS = tuple(Setting(batch, epochs) for epochs in (10, 15) for batch in (256, 512, 1024, 2048, 4096))[:10]
+SETTINGS = tuple(Setting(batch, epochs) for epochs in (10, 15) for batch in (256, 512, 1024, 2048, 4096))
 # Of the paper's grid: learning rates from 0.01 on (below, nothing is learnt), six clipping norms.
 PAIRS = points.Grid(points.MNIST.first[6:], points.MNIST.second[[0, 2, 5, 9, 14, 19]]).pairs
 
 
 def noises(records: int) -> dict[Setting, float]:
     """The noise of a full run alone."""
+    from paper.surveys.costs import Steps, noise
+
     return {one: noise(Steps(one.batch / records, one.steps(records)), EPSILON) for one in SETTINGS}
 
 

@@ -21,7 +21,7 @@ class Plan:
     count: int = 20
     fraction: float = 0.1
     factor: float = 1.0
-    optimiser: Optimiser = Optimiser()
+    optimiser: Optimiser = Optimiser()  # noqa: RUF009 - a frozen value
     pick: str = "mean"  # "mean", "visited mean" or "score"
 
 

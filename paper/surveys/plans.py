@@ -1,0 +1,194 @@
+"""What is really trained: tasks, ways to tune, seeds and noise, all fixed before any of it was run.
+
+``python -m paper survey-plans`` writes ``survey-plans.json`` beside the landscapes; the machine that trains reads it
+and needs no accountant. Every way to tune spends ε = 4.25 at δ = 1e-5 in all.
+"""
+
+from __future__ import annotations
+
+import json
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+from typing import Any
+
+import dp_accounting
+import numpy as np
+
+from dphypo import account
+from dphypo.accounting import calibrate
+from dphypo.accounting.plan_noise import calibrate_plan, equal_noise
+from dphypo.accounting.published import published
+from dphypo.accounting.sides import Plan, Term
+from dphypo.laws import Law, NegativeBinomial, Poisson
+from paper import points, worlds
+from paper.adaptive import drawn
+from paper.points import Grid
+from paper.surveys.settings import Setting
+
+FILE = worlds.FOLDER / "survey-plans.json"
+EPSILON, DELTA = 4.25, 1e-5
+SEED = 90_000  # of T in uniform searches
+RECORDS = {"mnist": 60_000, "fashion": 60_000, "cifar10": 50_000}
+PAPER = (Setting(256, 10),)
+TUNED = tuple(Setting(batch, epochs) for epochs in (5, 10) for batch in (256, 512, 1024, 2048))
+# Batch size and steps make the space larger; every third learning rate of the paper's and ten clipping norms will do.
+WIDE = Grid(points.CIFAR.first[1::3], points.CIFAR_COARSE.second)
+GRIDS = {"mnist": points.MNIST, "fashion": points.MNIST, "cifar10": points.CIFAR}
+
+
+@dataclass(frozen=True)
+class Arm:
+    """A way to tune.
+
+    Args:
+        kind: "survey", "uniform" (a secret number of full runs, the best released), "fixed" (one run at ``pair``),
+            or "best" (every cell trained, then many runs at the best: what can be reached).
+        noise: of a full run, at each setting.
+        short_noise: of a run of the survey, at each setting.
+    """
+
+    name: str
+    kind: str
+    noise: list[float]
+    count: int = 0
+    fraction: float = 0.0
+    short_noise: list[float] = field(default_factory=list)
+    runs: dict[str, Any] = field(default_factory=dict)
+    lengths: list[int] = field(default_factory=list)  # T of each uniform search, drawn beforehand
+    pair: list[float] = field(default_factory=list)
+    compute: float = 1.0  # in full runs of the paper, the largest possible or, of uniform searches, the mean
+
+
+@dataclass(frozen=True)
+class Experiment:
+    """A data set, a space and the ways to tune that are compared."""
+
+    data: str
+    settings: tuple[Setting, ...]
+    rates: list[float]
+    clips: list[float]
+    seed: int
+    arms: list[Arm]
+
+
+def event(setting: Setting, records: int, noise: float, fraction: float = 1.0) -> dp_accounting.DpEvent:
+    """Poisson batches of a setting, for a fraction of its steps."""
+    one = dp_accounting.PoissonSampledDpEvent(setting.batch / records, dp_accounting.GaussianDpEvent(noise))
+    return dp_accounting.SelfComposedDpEvent(one, setting.steps(records, fraction))
+
+
+def survey(
+    data: str, settings: tuple[Setting, ...], count: int, fraction: float, *, match: bool = True, name: str = ""
+) -> Arm:
+    """``count`` published runs of a fraction, noise σ/√f (or, not matched, σ), and a full run."""
+    records = RECORDS[data]
+    alone = equal_noise(
+        {one: (lambda noise, one=one: event(one, records, noise)) for one in settings}, epsilon=EPSILON, delta=DELTA
+    )
+    factor = fraction**-0.5 if match else 1.0
+
+    def plan_at(scale: float) -> Plan:
+        short = [event(one, records, scale * alone[one] * factor, fraction) for one in settings]
+        full = [event(one, records, scale * alone[one]) for one in settings]
+        return Plan((Term(published(short, count)), Term(published(full, 1))))
+
+    scale = calibrate_plan(plan_at, epsilon=EPSILON, delta=DELTA).value
+    noises = [scale * alone[one] for one in settings]
+    largest = max(one.epochs for one in settings) / 10
+    return Arm(
+        name or f"survey, {count} runs of {fraction:g}", "survey", noises, count, fraction,
+        [noise * factor for noise in noises], compute=round(largest * (1 + count * fraction), 3),
+    )  # fmt: skip
+
+
+def alone(data: str) -> float:
+    """The noise of one run of the paper's setting."""
+    return equal_noise({0: lambda noise: event(PAPER[0], RECORDS[data], noise)}, epsilon=EPSILON, delta=DELTA)[0]
+
+
+def uniform(data: str, law: Law, name: str) -> Arm:
+    """A uniform search of full runs."""
+    records = RECORDS[data]
+    found = calibrate(lambda noise: event(PAPER[0], records, noise), law, epsilon=EPSILON, delta=DELTA)
+    assert account(event(PAPER[0], records, found.value), law).epsilon(DELTA) <= EPSILON
+    lengths = drawn(law, np.random.default_rng(SEED).random(104)).tolist()
+    return Arm(name, "uniform", [found.value], runs=law.to_dict(), lengths=lengths, compute=law.mean)
+
+
+def middle(data: str) -> Arm:
+    """One run in the middle of the space: what somebody takes who does not tune."""
+    grid = GRIDS[data]
+    pair = [float(grid.first[len(grid.first) // 2 - 1]), float(grid.second[len(grid.second) // 2 - 1])]
+    return Arm("untuned, middle of the space", "fixed", [alone(data)], pair=pair)
+
+
+def _experiment(data: str, seed: int, arms: list[Arm]) -> Experiment:
+    grid = GRIDS[data]
+    return Experiment(data, PAPER, grid.first.tolist(), grid.second.tolist(), seed, arms)
+
+
+def experiments() -> dict[str, Experiment]:
+    """All of them. The defaults are 20 runs of a tenth; fashion was not looked at before they were fixed."""
+
+    def best(data: str) -> Arm:
+        return Arm("best cell", "best", [alone(data)], count=2 if data == "fashion" else 1)
+
+    return {
+        "mnist": _experiment(
+            "mnist",
+            40_000,
+            [
+                survey("mnist", PAPER, 20, 0.1),
+                survey("mnist", PAPER, 20, 0.05),
+                survey("mnist", PAPER, 30, 0.033),
+                survey("mnist", PAPER, 20, 0.03),
+                survey("mnist", PAPER, 20, 0.1, match=False, name="survey, 20 runs of 0.1, noise not matched"),
+                middle("mnist"),
+                best("mnist"),
+            ],
+        ),
+        "fashion": _experiment(
+            "fashion",
+            50_000,
+            [
+                survey("fashion", PAPER, 20, 0.1),
+                survey("fashion", PAPER, 20, 0.05),
+                middle("fashion"),
+                best("fashion"),
+                uniform("fashion", Poisson(9.0), "uniform, Poisson T, mean 9"),
+                uniform("fashion", NegativeBinomial(8.0, mean=9.0), "uniform, shape 8, mean 9"),
+            ],
+        ),
+        "cifar10": _experiment(
+            "cifar10",
+            60_000,
+            [
+                survey("cifar10", PAPER, 20, 0.1),
+                survey("cifar10", PAPER, 20, 0.05),
+                survey("cifar10", PAPER, 30, 0.033),
+                middle("cifar10"),
+                uniform("cifar10", Poisson(10.0), "uniform, Poisson T, mean 10"),
+            ],
+        ),
+        "mnist, batch and steps": Experiment(
+            "mnist", TUNED, points.MNIST.first.tolist(), points.MNIST.second.tolist(), 70_000,
+            [survey("mnist", TUNED, 20, 0.1)],
+        ),
+        "cifar10, batch and steps": Experiment(
+            "cifar10", TUNED, WIDE.first.tolist(), WIDE.second.tolist(), 80_000, [survey("cifar10", TUNED, 20, 0.1)]
+        ),
+    }  # fmt: skip
+
+
+def write(path: Path = FILE) -> None:
+    """Compute all noise and write it."""
+    found = {name: asdict(one) for name, one in experiments().items()}
+    path.write_text(json.dumps(_rounded(found), indent=1) + "\n")
+
+
+def _rounded(value: Any) -> Any:
+    if isinstance(value, dict):
+        return {key: _rounded(one) for key, one in value.items()}
+    if isinstance(value, (list, tuple)):
+        return [_rounded(one) for one in value]
+    return float(np.format_float_positional(value, 8)) if isinstance(value, float) else value
