@@ -13,7 +13,8 @@ of Q-mass τ(v) where X < 0 at its edge, all of {X < 0} in between. In one formu
 
 The right-hand side is monotone in X, so what is computed from an upper bound on X is an upper bound. It grows if k_lo
 shrinks or k_hi grows: on a cell v ∈ [a, b] take k_lo at a, and k_hi at b. Both terms are sums of non-negative numbers,
-so that rounding is a matter of proportion, if X₋ is held as Y = e^s X₋ and weighted with Q instead of P.
+so that rounding is a matter of proportion, if X₋ is held as Y = e^s X₋ and weighted with Q instead of P. Proof:
+docs/theory.md, section "The history-only bound".
 """
 
 from __future__ import annotations

@@ -7,7 +7,8 @@ whose losses are the kinks. A trace of "told the answer" is mixed in, and the pr
 compared with the points: a pair that does not dominate is refused.
 
 Small losses and large ones need different coordinates: δ for ε ≥ 0, and for ε ≤ 0 the profile of the exchanged pair at
-−ε, r = 1 − e^(−ε)(1 − δ). Near ε → −∞ every δ is almost 1, and only r tells how much is missing.
+−ε, r = 1 − e^(−ε)(1 − δ). Near ε → −∞ every δ is almost 1, and only r tells how much is missing. Why the pair
+dominates: docs/theory.md, sections "Tools" and "The history-only bound".
 """
 
 from __future__ import annotations
