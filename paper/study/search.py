@@ -17,14 +17,12 @@ from paper.study.designs import Arm
 class Search:
     """A search of an arm. Without adaptivity it asks for all its runs at once, with it for one after the other."""
 
-    def __init__(self, arm: Arm, seed: int, certificate: Certificate | None = None) -> None:
+    def __init__(self, arm: Arm, seed: int) -> None:
         self.arm = arm
         self.waiting: list[Run] = []
         self.steps = 0  # that were trained
         self.finished = False
         self._search = arm.search(Seeded(seed))
-        if certificate is not None:  # a function of what was declared: the same for all searches of an arm
-            self._search.certificate = certificate
 
     @property
     def certificate(self) -> Certificate:
@@ -63,5 +61,4 @@ class Run:
 
 def searches(arm: Arm, count: int, seed: int) -> list[Search]:
     """Repetition n has seed ``seed + n`` in every arm, which pairs the arms."""
-    first = Search(arm, seed)
-    return [first, *(Search(arm, seed + n, first.certificate) for n in range(1, count))]
+    return [Search(arm, seed + n) for n in range(count)]

@@ -116,6 +116,21 @@ class OutcomeTwice(Refusal):
     )
 
 
+class OtherThread(Refusal):
+    why = (
+        "Another thread is making the runs of this study. Who makes them is one thread's to decide: two that begin or "
+        "take back the same run would let the faster of two outcomes count."
+    )
+    instead = (
+        "Call study.run() once, with workers= for several runs at a time; or ask and tell, from as many threads as you "
+        "like."
+    )
+    in_stages = (
+        "Call stages.run() once, with workers= for several runs at a time; or ask and tell, from as many threads as "
+        "you like."
+    )
+
+
 class Shredded(Refusal):
     why = (
         "The journal of this study was reduced to its certificate. The release was made and cannot be made again; "
@@ -155,9 +170,8 @@ class UnboundedEvent(Refusal):
 
 class WiderPrior(Refusal):
     why = (
-        "The rule for the next prior returned a space that leaves the one that was declared, in its values or in the "
-        "privacy events of its runs. The guarantee was computed before the first run, for every value in the original "
-        "space. Keep to that space: space.around(...) changes its prior only. Nothing was drawn; mend the rule and run "
+        "The rule for the next prior returned a space that leaves the one that was declared. The guarantee was "
+        "computed before the first run, for every value in the original space and for no other. Keep to that space: space.around(...) changes its prior only. Nothing was drawn; mend the rule and run "
         "the stages again."
     )
 

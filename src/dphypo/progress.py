@@ -30,12 +30,15 @@ def cost(certificate: Certificate, law: Law) -> str:
     Privacy: ε = ... at δ = 1e-06 for the whole search (profile bound), whatever happens in it.
     Compute: 10 runs expected; half of all studies make at most 7, 9 in 10 at most 22, 99 in 100 at most 44.
     """
-    return f"{_privacy(certificate)}\n{_compute(law)}"
+    return f"{_privacy(certificate)}\n{compute(law)}"
 
 
-def cost_in_stages(certificate: Certificate, laws: Sequence[Law]) -> str:
-    """What all stages will cost, to be said before the first: when a later one begins says how long the others took."""
-    stages = [f"{stage(number, len(laws))} {_compute(law)}" for number, law in enumerate(laws, 1)]
+def cost_in_stages(certificate: Certificate, computes: Sequence[str]) -> str:
+    """What all stages will cost, to be said before the first: when a later one begins says how long the others took.
+
+    ``computes`` has a sentence for each stage, :func:`compute` for one that is a study.
+    """
+    stages = [f"{stage(number, len(computes))} {one}" for number, one in enumerate(computes, 1)]
     return "\n".join([_privacy(certificate), *stages])
 
 
@@ -52,7 +55,8 @@ def _privacy(certificate: Certificate) -> str:
     )
 
 
-def _compute(law: Law) -> str:
+def compute(law: Law) -> str:
+    """What a study costs in runs, as the law of T has it."""
     half, most, nearly_all = (law.quantile(q) for q in _QUANTILES)
     return (
         f"Compute: {law.mean:.4g} runs expected; half of all studies make at most {half}, 9 in 10 at most {most}, "

@@ -71,8 +71,8 @@ def test_three_stages():
     release = search.run(progress=False)
     first, second = search.released
     assert (first.score is None, second.score is None) == (True, False)
-    assert search._study(1)._space == SPACE.around(first.params, spread=0.2)
-    assert search._study(2)._space == SPACE.around(second.params, spread={"lr": 0.05})
+    assert search.prior(2) == SPACE.around(first.params, spread=0.2)
+    assert search.prior(3) == SPACE.around(second.params, spread={"lr": 0.05})
     assert len(release.certificate.document["stages"]) == 3
     listed = release.certificate.document["public"]["released"]
     assert [one["params"] for one in listed] == [dict(first.params), dict(second.params)]
@@ -87,14 +87,14 @@ def test_a_stage_without_a_result_leaves_the_prior(first, ending):
     search = make(stages=[first, Stage(train, FEW)])
     release = search.run(progress=False)
     assert search.released == (Released(None, None, Ending[ending]),)
-    assert search._study(1)._space == SPACE
+    assert search.prior(2) == SPACE
     assert release.ending is Ending.MODEL
 
 
 def test_in_three_stages_the_latest_result_counts():
     search = make(stages=[Stage(cheap, FEW), Stage(fails, FEW), Stage(train, FEW)])
     search.run(progress=False)
-    assert search._study(2)._space == search._study(1)._space != SPACE
+    assert search.prior(3) == search.prior(2) != SPACE
 
 
 def test_minimising():

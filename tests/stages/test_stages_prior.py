@@ -75,7 +75,7 @@ def test_a_rule_that_leaves_what_was_accounted_for_is_refused_and_can_be_mended(
         return Space({"lr": [0.1], "depth": [1, 4]}) if wide else space
 
     chain = [Stage(cheap, FEW, prior=rule), Stage(deep, FEW)]
-    with pytest.raises(errors.WiderPrior, match="'depth' = 4 is not valid"):
+    with pytest.raises(errors.WiderPrior, match="'depth' was not declared with the value 4"):
         make(tmp_path / "stages.db", stages=chain).run(progress=False)
     wide.clear()
     search = make(tmp_path / "stages.db", stages=chain)

@@ -68,7 +68,7 @@ def test_a_second_run_gives_the_same_release(tmp_path):
     assert (again.params, again.score) == (first.params, first.score)
     assert again.certificate == first.certificate
     with pytest.raises(errors.SecondRelease):
-        make(path)._study(1).release()
+        make(path).release()
 
 
 def test_the_stages_are_checked_before_anything_runs():

@@ -14,6 +14,7 @@ import dphypo
 from dphypo.accounting import account
 from dphypo.band import Band
 from dphypo.entropy import SYSTEM, Seeded
+from dphypo.journal import Journal, open_store
 from dphypo.laws import Pmf
 from dphypo.mechanisms import UnsupportedModelError
 from dphypo.release import Ending
@@ -113,17 +114,18 @@ def test_history_is_oriented_so_that_larger_is_better_and_marks_failures():
 
 
 def test_the_seed_and_tie_key_are_fresh_for_every_run():
-    study = make()
-    study.run(progress=False)
-    trials = study._search.record().trials
+    store = open_store(None)
+    make(store).run(progress=False)
+    trials = Journal(store, "study", shared=True).record.trials
     assert len({trial.seed for trial in trials}) == len({trial.tie_key for trial in trials}) == len(trials)
     assert all(0 <= trial.seed < 2**63 for trial in trials)
 
 
 def test_ties_are_broken_by_the_keys():
-    study = make(mechanism=mechanism(lambda params, *, seed: (seed, 1.0)))
-    release = study.run(progress=False)
-    assert release.model == max(study._search.record().trials, key=lambda trial: trial.tie_key).seed
+    store = open_store(None)
+    release = make(store, mechanism(lambda params, *, seed: (seed, 1.0))).run(progress=False)
+    trials = Journal(store, "study", shared=True).record.trials
+    assert release.model == max(trials, key=lambda trial: trial.tie_key).seed
 
 
 def test_a_small_finite_space_is_searched_over_its_grid():
@@ -157,8 +159,6 @@ def test_system_entropy_gives_a_private_certificate_and_a_seed_does_not():
 
 
 def test_two_studies_share_a_database_by_name(tmp_path):
-    from dphypo.journal import open_store
-
     store = open_store(tmp_path / "study.db")
     one, two = (make(store, name=name, entropy=SYSTEM) for name in ("one", "two"))
     assert one.run(progress=False).params != two.run(progress=False).params

@@ -128,12 +128,12 @@ def test_a_run_that_kills_its_process_three_times_is_a_failure(server, tmp_path)
 def test_shredding_that_was_interrupted_is_done_again(server, tmp_path):
     """The rows are gone after the commit; the bytes after shred() has returned, the second time if need be."""
     path = tmp_path / "study.db"
-    with make(path) as study:
+    store = open_store(path)
+    with make(store) as study:
         study.run(progress=False)
-        record = study._journal
-        record._store.forget = lambda **_: None  # as if killed between the two
+        store.forget = lambda **_: None  # as if killed between the two
         study.shred()
-        del record._store.forget
+    store.close()
     with make(path) as study:
         study.shred()
     assert open_store(path)

@@ -154,10 +154,11 @@ def test_a_lost_connection_is_a_clear_error_and_the_study_goes_on(postgres, unin
 
     from dphypo.journal import open_store
 
-    with make(postgres, name="lost connection") as study:
+    store = open_store(postgres)
+    with make(store, name="lost connection") as study:
         trial = study.ask()
         other = open_store(postgres)
-        own = study._journal._store.commit(lambda connection: connection.scalar(text("SELECT pg_backend_pid()")))
+        own = store.commit(lambda connection: connection.scalar(text("SELECT pg_backend_pid()")))
         other.commit(lambda connection: connection.execute(text("SELECT pg_terminate_backend(:pid)"), {"pid": own}))
         other.close()
         with pytest.raises(JournalError, match="connection"):
@@ -165,6 +166,7 @@ def test_a_lost_connection_is_a_clear_error_and_the_study_goes_on(postgres, unin
         study.tell(trial, train(trial.params, seed=trial.seed))
         study.run(progress=False)
         assert facts(study) == uninterrupted
+    store.close()
 
 
 # Workers

@@ -18,7 +18,7 @@ from support.study_world import EVENT, RELATION, SPACE, make, train
 import dphypo
 from dphypo import progress as _progress
 from dphypo.entropy import Seeded
-from dphypo.journal import JournalError
+from dphypo.journal import Journal, JournalError, open_store
 from dphypo.laws import Geometric
 from dphypo.study.selection import history
 
@@ -251,7 +251,8 @@ def test_errors_and_reprs_hold_no_secrets(tmp_path):
             raise ValueError(f"cannot fit {history.scores} at {history.params}")
 
     shown = []
-    study = make(tmp_path / "study.db", sampler=Loud(), entropy=Seeded(6))
+    store = open_store(tmp_path / "study.db")
+    study = make(store, sampler=Loud(), entropy=Seeded(6))
 
     def provoke(act) -> None:
         try:
@@ -263,19 +264,20 @@ def test_errors_and_reprs_hold_no_secrets(tmp_path):
 
     provoke(lambda: study.run(progress=False))
     provoke(study.release)
-    trial = study._search.record().trials[0]
+    journal = Journal(store, "study", shared=True)
+    trial = journal.record.trials[0]
     provoke(lambda: study.tell(trial, (1, 2.0)))
-    provoke(lambda: study._journal.claim(trial))
+    provoke(lambda: journal.claim(trial))
     provoke(lambda: make(tmp_path / "study.db", entropy=Seeded(6)).run(progress=False))  # in use
-    study.close()
+    store.close()
     provoke(lambda: make(tmp_path / "study.db", entropy=Seeded(6), maximize=False).run(progress=False))
-    with make(tmp_path / "study.db", entropy=Seeded(6)) as whole:
+    with make(store, entropy=Seeded(6)) as whole:
         whole.run(progress=False)
         provoke(whole.release)
         provoke(whole.ask)
         provoke(lambda: whole.trials)
         rows = whole.curator().trials()
-        record = whole._search.record()
+        record = Journal(store, "study", shared=True).record
         shown += [repr(record), repr(record.trials), repr(record.results), repr(history(record, SPACE, 1.0))]
     assert len(shown) == 13
     for row in rows:

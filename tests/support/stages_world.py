@@ -12,7 +12,6 @@ from dphypo.band import Band, Greedy
 from dphypo.entropy import Seeded
 from dphypo.laws import Pmf
 from dphypo.stages import PriorAround, Stage, Stages
-from dphypo.stages import chain as _chain
 
 CHEAP = PureDp(0.125)
 FEW = Pmf({2: 0.5, 3: 0.5})
@@ -33,21 +32,6 @@ def stages(full: Any = train, **changes: Any) -> list[Stage]:
     first: dict[str, Any] = {"prior": PriorAround(spread=0.1, shift={"lr": 0.5}), "band": Band(0.5, 2.0)}
     adaptive: dict[str, Any] = {"sampler": Nearest(), "rule": Greedy(), "candidates": 64}
     return [Stage(cheap, FEW, **adaptive | first | changes), Stage(full, FEW, Band(0.5, 2.0), **adaptive)]
-
-
-_certify = _chain.Chain.certify
-_certificates: dict[str, Any] = {}
-
-
-def _certify_once(chain, delta, entropy, released):
-    """A certificate is a function of public values: made once for all the searches that share them."""
-    key = repr((chain.guarantee, chain.declaration(), delta, entropy.private, released))
-    if key not in _certificates:
-        _certificates[key] = _certify(chain, delta, entropy, released)
-    return _certificates[key]
-
-
-_chain.Chain.certify = _certify_once  # type: ignore[method-assign]
 
 
 def make(journal: Any = None, full: Any = train, **changes: Any) -> Stages:

@@ -18,28 +18,13 @@ from dphypo.band import Band, Greedy
 from dphypo.entropy import Seeded
 from dphypo.laws import Pmf
 from dphypo.space import Space
-from dphypo.study import Study, declaration
+from dphypo.study import Study
 
 RELATION = dp.NeighboringRelation.ADD_OR_REMOVE_ONE
 EVENT = PureDp(0.5)  # the quickest to account for
 SPACE = Space({"lr": loguniform(1e-3, 1.0), "depth": [1, 2, 3]})
 LAW = Pmf({5: 0.25, 6: 0.25, 7: 0.25, 8: 0.25})
 SEED = 14  # six runs, the best in the middle, and two of depth 2
-
-
-_certify = declaration.certify
-_certificates: dict[str, Any] = {}
-
-
-def _certify_once(guarantee, delta, space, entropy):
-    """A certificate is a function of public values: made once for all the studies that share them."""
-    key = repr((guarantee, delta, space, entropy.private))
-    if key not in _certificates:
-        _certificates[key] = _certify(guarantee, delta, space, entropy)
-    return _certificates[key]
-
-
-declaration.certify = _certify_once
 
 
 def noise(seed: int) -> float:

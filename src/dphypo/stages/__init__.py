@@ -1,8 +1,9 @@
 """A chain of searches: each release shapes the next prior by a declared public rule, and the guarantees compose."""
 
 from dphypo.stages.calibrate import calibrate_stages as calibrate_stages
+from dphypo.stages.plan import Plan as Plan
 from dphypo.stages.prior_around import PriorAround as PriorAround
-from dphypo.stages.prior_around import Released as Released
 from dphypo.stages.stage import Stage as Stage
 from dphypo.stages.stage import StageTrial as StageTrial
 from dphypo.stages.stages import Stages as Stages
+from dphypo.study import Released as Released

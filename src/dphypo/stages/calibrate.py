@@ -11,7 +11,8 @@ from dphypo import _validate
 from dphypo.accounting import UnreachableError, calibrate, calibrate_last
 from dphypo.mechanisms import over_space
 from dphypo.space import Space
-from dphypo.stages.stage import Stage, several
+from dphypo.stages.stage import Stage
+from dphypo.stages.stages import several
 
 _DECIMALS = 6
 _LARGEST = 1e3  # the greatest noise multiplier that is tried

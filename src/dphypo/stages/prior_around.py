@@ -4,39 +4,19 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
-from types import MappingProxyType
 from typing import Any, Protocol
 
 import numpy as np
 
 from dphypo import _validate
-from dphypo.release import Ending
 from dphypo.space import Space
 from dphypo.space.around import Spread, read_spread
 from dphypo.space.dimension import Dimension
 from dphypo.space.finite import Finite
 from dphypo.space.unit import interior
+from dphypo.study import Released
 
 Shift = float | Callable[[Any], Any]
-
-
-@dataclass(frozen=True)
-class Released:
-    """What an intermediate stage has published: all that a rule for the next prior is given.
-
-    Args:
-        params: the hyperparameters of the stage's best run; None if the stage has none (no run, or all failed).
-        score: its score, if the stage was declared to release it; else None.
-        ending: whether there is a best run, and why not.
-    """
-
-    params: Mapping[str, Any] | None
-    score: float | None = None
-    ending: Ending = Ending.MODEL
-
-    def __post_init__(self) -> None:
-        if self.params is not None:
-            object.__setattr__(self, "params", MappingProxyType(dict(self.params)))
 
 
 class PriorRule(Protocol):

@@ -1,21 +1,26 @@
-"""One stage of a search in stages: all that is public about it."""
+"""One stage of a search in stages: the part of a plan that is a study."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+import json
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from dphypo import _validate
-from dphypo.accounting import Guarantee, account
+from dphypo import _validate, errors
+from dphypo import progress as _progress
+from dphypo.accounting import Certificate, Guarantee
 from dphypo.band import Band, Greedy, Rule
-from dphypo.journal import Trial
+from dphypo.executors import Crew
+from dphypo.journal import Journal, Trial
+from dphypo.journal import params as _params
 from dphypo.laws import Law
-from dphypo.mechanisms import Mechanism, over_space
+from dphypo.mechanisms import Mechanism
+from dphypo.release import Ending, Release
 from dphypo.samplers import Sampler
 from dphypo.space import Space
 from dphypo.stages.prior_around import PriorAround, PriorRule, describe
-from dphypo.study import next_params
+from dphypo.study import Curator, Declaration, Policy, Released, Running, Search, Setting, accounted, described, dp_hypo
 
 
 @dataclass(frozen=True)
@@ -51,38 +56,118 @@ class Stage:
         if given is not None and not callable(given):
             raise _validate.fail("prior", given, "give a PriorAround, or a function of the release and the space")
 
+    def __str__(self) -> str:
+        return f"{self.mechanism!r} with {self.runs!r} in {self.band!r}"
+
     @property
-    def next_prior(self) -> PriorRule:
+    def prior_rule(self) -> PriorRule:
         """The rule for the next prior."""
         return PriorAround() if self.prior is None else self.prior
 
     def account(self, space: Space) -> Guarantee:
         """The guarantee of this stage alone, over the whole of the original space, whatever its prior will be."""
-        return account(over_space.events(self.mechanism, space), self.runs, self.band, relation=self.mechanism.relation)
+        return accounted(self.mechanism, space, self.runs, self.band)
 
-    def check(self, space: Space, *, last: bool) -> None:
-        """Refuse now what would otherwise fail after an earlier stage was paid for."""
-        next_params.make(space, self.band, self.sampler, self.rule, self.candidates, self.grid)
+    def declare(self, space: Space, *, last: bool) -> Guarantee:
+        """Refuse now what would otherwise fail after an earlier stage was paid for; then account."""
+        self._policy(space)
         if last and (self.prior is not None or self.release_score):
             raise ValueError("the last stage has a prior= or release_score=: they say what an earlier stage hands on")
-        if isinstance(self.next_prior, PriorAround):
-            self.next_prior.check(space)
+        if isinstance(self.prior_rule, PriorAround):
+            self.prior_rule.check(space)
+        return self.account(space)
 
-    def describe(self, *, last: bool) -> dict[str, Any]:
-        """What this stage hands on, as JSON."""
+    def describe(self, guarantee: Guarantee) -> dict[str, Any]:
+        """What determines the guarantee."""
+        return described(guarantee)
+
+    def hands_on(self, *, last: bool) -> dict[str, Any]:
+        """What this stage releases, and what becomes of it."""
         if last:
             return {"releases": ["params", "model", "score"]}
         published = ["params", "score"] if self.release_score else ["params"]
-        return {"releases": published, "next prior": describe(self.next_prior)}
+        return {"releases": published, "next prior": describe(self.prior_rule)}
+
+    def compute(self) -> str:
+        """How many runs the stage may take."""
+        return _progress.compute(self.runs)
+
+    def read(self, journal: Journal) -> Released | None:
+        """What the stage has released, if it has: nothing else of its journal."""
+        record = journal.record
+        if record.ending is None:
+            return None
+        if record.shredded:
+            raise errors.Shredded
+        if record.best is None:
+            return Released(None, None, Ending[record.ending])
+        score = record.results[record.best].score if self.release_score else None
+        return Released(record.trials[record.best].params, score)
+
+    def listed(self, published: Released) -> dict[str, Any]:
+        """What the stage has released, as JSON."""
+        params = None if published.params is None else json.loads(_params.dumps(published.params))
+        return {"params": params, "score": published.score, "ending": str(published.ending)}
+
+    def next_prior(self, published: Released, space: Space) -> Space | None:
+        """What the rule makes of the release; a stage without a result leaves the prior as it was."""
+        return None if published.params is None else self.prior_rule(published, space)
+
+    def open(self, setting: Setting) -> Running:
+        """The study of this stage."""
+        declaration = Declaration(
+            self.mechanism,
+            self._policy(setting.prior),
+            setting.guarantee,
+            setting.certificate.delta,
+            setting.maximize,
+            setting.entropy.private,
+            setting.whole,
+        )
+        search = Search(declaration, setting.journal, setting.entropy, stages=True)
+        return _Study(declaration, search, setting.certificate)
+
+    def _policy(self, prior: Space) -> Policy:
+        return Policy.of(prior, self.band, self.sampler, self.rule, self.candidates, self.grid)
 
 
-def several(stages: object, alone: str) -> Sequence[Stage]:
-    """Two stages or more; ``alone`` is what does for one search."""
-    if isinstance(stages, Sequence) and len(stages) > 1 and all(isinstance(stage, Stage) for stage in stages):
-        return stages
-    raise _validate.fail(
-        "stages", stages, f"give a list of two or more dphypo.Stage(mechanism, runs); for a single search use {alone}"
-    )
+@dataclass(frozen=True, repr=False)
+class _Study:
+    """The study of a stage. It says neither its cost nor when it begins and ends: that would show its T."""
+
+    declaration: Declaration
+    search: Search
+    certificate: Certificate
+
+    @property
+    def complete(self) -> bool:
+        return self.search.record().complete
+
+    @property
+    def finished(self) -> bool:
+        return self.search.record().released
+
+    def run(self, crew: Crew, *, progress: bool) -> None:
+        with self.search.running():
+            dp_hypo(self.declaration, self.search, crew, self.certificate, progress=progress)
+
+    def ask(self) -> Trial | None:
+        return self.search.next()
+
+    def tell(self, trial: Trial, outcome: Any) -> None:
+        self.search.tell(trial, outcome, self.declaration.mechanism.saver)
+
+    def publish(self) -> None:
+        self.search.publish(self.certificate)
+
+    def release(self) -> Release:
+        return self.search.published(self.declaration.mechanism.saver)
+
+    def curator(self) -> Curator:
+        return Curator(self.search)
+
+    def close(self) -> None:
+        self.search.close()
 
 
 @dataclass(frozen=True, repr=False)

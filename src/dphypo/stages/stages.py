@@ -11,7 +11,6 @@ import contextlib
 import logging
 import sys
 from collections.abc import Iterator, Sequence
-from functools import cached_property
 from pathlib import Path
 from typing import Any
 
@@ -19,18 +18,16 @@ from dphypo import _validate, errors
 from dphypo import progress as _progress
 from dphypo.accounting import Certificate, Composition
 from dphypo.entropy import SYSTEM, Entropy
+from dphypo.executors import Crew
 from dphypo.journal import Journal, Store, open_store
 from dphypo.release import Release
 from dphypo.space import Space
-from dphypo.stages import chain
-from dphypo.stages.calibrate import calibrate_stages as calibrate_stages
+from dphypo.stages.plan import Plan
 from dphypo.stages.prior_around import PriorAround as PriorAround
-from dphypo.stages.prior_around import Released as Released
 from dphypo.stages.stage import Stage as Stage
-from dphypo.stages.stage import StageTrial as StageTrial
-from dphypo.stages.stage import several
-from dphypo.study import Study
-from dphypo.study.curator import Curator
+from dphypo.stages.stage import StageTrial
+from dphypo.study import Curator, Part, Released, Running, Setting
+from dphypo.study.turn import Turn
 
 log = logging.getLogger("dphypo")
 
@@ -75,7 +72,7 @@ class Stages:
     def __init__(
         self,
         space: Space,
-        stages: Sequence[Stage],
+        stages: Sequence[Part],
         *,
         delta: float,
         journal: str | Path | Store | None = "stages.db",
@@ -83,25 +80,45 @@ class Stages:
         maximize: bool = True,
         entropy: Entropy = SYSTEM,
     ) -> None:
-        stages = several(stages, "dphypo.Study")
-        self._delta = _validate.delta(delta=delta)
-        self._name, self._maximize, self._entropy = name, maximize, entropy
-        self._chain = chain.Chain.of(space, stages)
-        self._last = len(stages) - 1
+        parts = several(stages, "dphypo.Study")
+        plan = Plan.of(space, parts, delta=delta, maximize=maximize, private=entropy.private)
+        self._begin(plan, journal, name, entropy)
+
+    @classmethod
+    def of(
+        cls,
+        plan: Plan,
+        *,
+        journal: str | Path | Store | None = "stages.db",
+        name: str = "stages",
+        entropy: Entropy = SYSTEM,
+    ) -> Stages:
+        """A search that was declared before: many searches may share a plan, which is accounted for once."""
+        if entropy.private != plan.private:
+            raise _validate.fail("entropy", entropy, "a plan is declared private, or seeded, as its entropy is")
+        search = cls.__new__(cls)
+        search._begin(plan, journal, name, entropy)
+        return search
+
+    def _begin(self, plan: Plan, journal: str | Path | Store | None, name: str, entropy: Entropy) -> None:
+        self.plan = plan
+        self._name, self._entropy = name, entropy
+        self._last = len(plan.parts) - 1
         self._shared = isinstance(journal, Store)
         self._store = open_store(journal)
-        self._studies: dict[int, Study] = {}
+        self._running: dict[int, Running] = {}
+        self._turn = Turn(stages=True)
 
     @property
     def guarantee(self) -> Composition:
         """The guarantee of all stages together, known before anything runs."""
-        return self._chain.guarantee
+        return self.plan.guarantee
 
-    @cached_property
+    @property
     def certificate(self) -> Certificate:
         """The guarantee as a document. It depends on what was declared; the release's own adds what the earlier stages
         have released."""
-        return self._chain.certify(self._delta, self._entropy, None)
+        return self.plan.certificate
 
     def run(self, workers: int = 1, progress: bool = True, start_method: str = "spawn", **options: object) -> Release:
         """Run the stages in order and release the winner of the last. What was interrupted goes on where it was.
@@ -112,21 +129,21 @@ class Stages:
         stage has released, the same release is returned and nothing is printed.
         """
         errors.refuse_options(options)
-        workers = _validate.integer(at_least=1, workers=workers)
-        try:
-            first = self._under_way()
-            if self._study(first)._search.record().released:
-                return self._study(first)._run(workers, False, start_method)
-            if progress:
-                print(self._cost(), file=sys.stderr)
-            log.info("the search starts, or goes on where it was")
-            for number in range(first, self._last + 1):
-                self._announce(number, progress)
-                release = self._study(number)._run(workers, progress, start_method, stage=True)
-            log.info("the release is made")
-            return release
-        finally:
-            self.close()
+        crew = Crew(workers, start_method)
+        with self._turn.long():
+            try:
+                first = self._under_way()
+                if not self._part(first).finished:
+                    if progress:
+                        print(self._cost(), file=sys.stderr)
+                    log.info("the search starts, or goes on where it was")
+                    for number in range(first, self._last + 1):
+                        self._announce(number, progress)
+                        self._part(number).run(crew, progress=progress)
+                    log.info("the release is made")
+                return self._part(self._last).release()
+            finally:
+                self.close()
 
     def ask(self) -> StageTrial | None:
         """The next run to make, of the stage that is under way; None when there is none to give out now.
@@ -157,15 +174,14 @@ class Stages:
         >>> release.model == release.params
         True
         """
-        number = self._under_way()
-        if self._study(number)._search.record().released:
-            raise errors.RunsAfterRelease(stages=True)
-        while (trial := self._study(number).ask()) is None:
-            if number == self._last or not self._study(number)._search.record().complete:
-                return None
-            self._study(number)._publish()
-            number += 1
-        return StageTrial(number + 1, self._chain.stages[number].mechanism, trial)
+        with self._turn.short():
+            number = self._under_way()
+            while (trial := self._part(number).ask()) is None:
+                if number == self._last or not self._part(number).complete:
+                    return None
+                self._part(number).publish()
+                number += 1
+            return StageTrial(number + 1, self.plan.parts[number].mechanism, trial)
 
     def tell(self, trial: StageTrial, outcome: Any) -> None:
         """How a run ended: an ``Outcome``, a ``(model, score)`` pair, or ``Outcome.failed(reason)``.
@@ -173,37 +189,44 @@ class Stages:
         Anything else is a TypeError, and nothing is recorded: tell the trial again.
         """
         given: object = trial
-        if not isinstance(given, StageTrial) or not 1 <= trial.stage <= self._under_way() + 1:
-            raise ValueError("this trial is not of these stages: tell what stages.ask() returned")
-        self._study(trial.stage - 1).tell(trial.trial, outcome)
+        with self._turn.short():
+            if not isinstance(given, StageTrial) or not 1 <= trial.stage <= self._under_way() + 1:
+                raise ValueError("this trial is not of these stages: tell what stages.ask() returned")
+            self._part(trial.stage - 1).tell(trial.trial, outcome)
 
     def release(self) -> Release:
         """The best run of the last stage. Once, when all runs of all stages are told; ``run`` shows it again."""
-        number = self._under_way()
-        record = self._study(number)._search.record()
-        if not record.shredded:  # else the study says so
-            if record.released:
-                raise errors.SecondRelease(stages=True)
-            if number < self._last or not record.complete:
+        with self._turn.short():
+            number = self._under_way()
+            part = self._part(number)
+            if not part.finished and number < self._last:
                 raise errors.Unfinished(stages=True)
-        return self._study(number).release()
+            part.publish()
+            log.info("the release is made")
+            return part.release()
+
+    def prior(self, stage: int) -> Space:
+        """The prior of a stage, counted from 1: public, a function of what the stages before it have released."""
+        number = _validate.integer(at_least=1, stage=stage) - 1
+        with self._looking():
+            return self.plan.prior(self._earlier(number))
 
     @property
     def released(self) -> tuple[Released, ...]:
         """What the earlier stages have released so far, in order: public, and covered by the guarantee."""
         with self._looking():
-            return tuple(self._released(self._last))
+            return tuple(self._published(self._last))
 
     def shred(self) -> None:
         """Reduce the journals of all stages to their certificates, once the last stage has released.
 
         Save the release first; its certificate holds what the earlier stages released.
         """
-        with self._looking():
-            journals = [Journal(self._store, self._called(number), shared=True) for number in range(self._last + 1)]
+        with self._turn.short(), self._looking():
+            journals = [self._journal(number) for number in range(self._last + 1)]
             if not journals[-1].record.released:
                 raise errors.NotReleased(stages=True)
-            self._studies.clear()
+            self._running.clear()
             for journal in journals:
                 journal.shred()
         self.close()
@@ -211,16 +234,17 @@ class Stages:
     def curator(self, stage: int) -> Curator:
         """The trials of a stage, counted from 1, for the curator alone. **Nothing it shows carries a guarantee.**"""
         number = _validate.integer(at_least=1, stage=stage) - 1
-        if number > len(self._released(self._last)):
-            raise ValueError(f"stage {stage} has not begun: its prior depends on what the stages before it release")
-        return self._study(number).curator()
+        with self._turn.look():
+            self._earlier(number)
+            return self._part(number).curator()
 
     def close(self) -> None:
         """Let other processes use the journal. What ``ask`` gave out and was not told counts as lost."""
-        for study in self._studies.values():
-            study.close()
-        if not self._shared:
-            self._store.rest()
+        with self._turn.short():
+            for part in self._running.values():
+                part.close()
+            if not self._shared:
+                self._store.rest()
 
     def __enter__(self) -> Stages:
         return self
@@ -229,13 +253,15 @@ class Stages:
         self.close()
 
     def __repr__(self) -> str:
-        parts = (f"{stage.mechanism!r} with {stage.runs!r} in {stage.band!r}" for stage in self._chain.stages)
-        return f"<stages: {', then '.join(parts)}>"
+        return f"<stages: {', then '.join(map(str, self.plan.parts))}>"
 
     def __getattr__(self, name: str) -> Any:
         if name in errors.SECRETS:
             raise errors.SecretValue(f"(stages.{name})", stages=True)
         raise AttributeError(f"{type(self).__name__!r} object has no attribute {name!r}")
+
+    def _journal(self, number: int) -> Journal:
+        return Journal(self._store, self._called(number), shared=True)
 
     def _called(self, number: int) -> str:
         return f"{self._name}, stage {number + 1}"
@@ -245,54 +271,71 @@ class Stages:
             print(_progress.stage(number + 1, self._last + 1), file=sys.stderr)
 
     def _cost(self) -> str:
-        return _progress.cost_in_stages(self.certificate, [stage.runs for stage in self._chain.stages])
+        return _progress.cost_in_stages(self.certificate, [part.compute() for part in self.plan.parts])
 
     @contextlib.contextmanager
     def _looking(self) -> Iterator[None]:
         """A look at the journal. It is closed afterwards unless it was in use: what ask gave out would be lost."""
-        in_use = any(self._store.holds(self._called(number)) for number in range(self._last + 1))
-        try:
-            yield
-        finally:
-            if not in_use:
-                self.close()
+        with self._turn.look():
+            in_use = any(self._store.holds(self._called(number)) for number in range(self._last + 1))
+            try:
+                yield
+            finally:
+                if not in_use:
+                    self.close()
 
     def _under_way(self) -> int:
-        """The first stage that has not made its release; the last one, if all have."""
+        """The first part that has not published; the last one, if all have. Each was declared as it is now."""
         number = 0
-        while number < self._last and self._study(number)._search.record().released:
+        while number < self._last and self._part(number).finished:
             number += 1
         return number
 
-    def _study(self, number: int) -> Study:
-        """The study of a stage. All stages before it must have released: its prior is made from that."""
-        if number not in self._studies:
-            stage, released = self._chain.stages[number], self._released(number)
-            study = Study(
-                self._chain.prior(released),
-                *(stage.mechanism, stage.runs, stage.band, stage.sampler, stage.rule),
-                delta=self._delta,
-                journal=self._store,
-                name=self._called(number),
-                maximize=self._maximize,
-                candidates=stage.candidates,
-                grid=stage.grid,
-                entropy=self._entropy.child(f"stage {number + 1}"),
+    def _part(self, number: int) -> Running:
+        """The secret side of a part. All parts before it must have published: its prior is made from that."""
+        if number not in self._running:
+            published = self._earlier(number)
+            # What is paid for is the whole: each part is certified as part of it.
+            certificate = self.plan.certify(published) if number == self._last else self.plan.certificate
+            self._running[number] = self.plan.parts[number].open(
+                Setting(
+                    journal=self._journal(number),
+                    entropy=self._entropy.child(f"stage {number + 1}"),
+                    guarantee=self.plan.guarantee.parts[number],
+                    certificate=certificate,
+                    whole={"stage": number + 1, **self.plan.to_dict()},
+                    prior=self.plan.prior(published),
+                    published=tuple(published),
+                    maximize=self.plan.maximize,
+                    last=number == self._last,
+                )
             )
-            self._chain.refuse_other_events(number, study.guarantee.events)
-            study._search.is_part_of({"stage": number + 1, **self._chain.declaration()})
-            # What is paid for is the whole: each stage is certified as part of it.
-            last = number == self._last
-            study.certificate = self._chain.certify(self._delta, self._entropy, released) if last else self.certificate
-            self._studies[number] = study
-        return self._studies[number]
+        return self._running[number]
 
-    def _released(self, before: int) -> list[Released]:
-        """What the stages before a given one have released, as far as they have."""
-        found = []
-        for number, stage in enumerate(self._chain.stages[:before]):
-            one = chain.read(Journal(self._store, self._called(number), shared=True), score=stage.release_score)
+    def _published(self, before: int) -> list[Any]:
+        """What the parts before a given one have published, as far as they have."""
+        found: list[Any] = []
+        for number, part in enumerate(self.plan.parts[:before]):
+            one = part.read(self._journal(number))
             if one is None:
                 break
             found.append(one)
         return found
+
+    def _earlier(self, number: int) -> list[Any]:
+        """What all parts before a given one have published; refused if one has not."""
+        published = self._published(number)
+        if len(published) < number:
+            raise ValueError(
+                f"stage {number + 1} has not begun: its prior depends on what the stages before it release"
+            )
+        return published
+
+
+def several(stages: object, alone: str) -> Sequence[Any]:
+    """Two parts or more; ``alone`` is what does for one search."""
+    if isinstance(stages, Sequence) and len(stages) > 1 and all(isinstance(stage, Part) for stage in stages):
+        return stages
+    raise _validate.fail(
+        "stages", stages, f"give a list of two or more dphypo.Stage(mechanism, runs); for a single search use {alone}"
+    )

@@ -1,4 +1,18 @@
 """Framework 1 of the paper: draw T, make T runs inside the band, release the best and nothing else."""
 
+from dphypo.study.accounted import accounted as accounted
+from dphypo.study.accounted import certified as certified
+from dphypo.study.accounted import composed as composed
+from dphypo.study.accounted import described as described
 from dphypo.study.curator import Curator as Curator
+from dphypo.study.declaration import SEEDED as SEEDED
+from dphypo.study.declaration import Declaration as Declaration
+from dphypo.study.framework1 import dp_hypo as dp_hypo
+from dphypo.study.next_params import Policy as Policy
+from dphypo.study.part import Part as Part
+from dphypo.study.part import Released as Released
+from dphypo.study.part import Running as Running
+from dphypo.study.part import Setting as Setting
+from dphypo.study.search import Rules as Rules
+from dphypo.study.search import Search as Search
 from dphypo.study.study import Study as Study

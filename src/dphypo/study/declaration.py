@@ -1,47 +1,139 @@
-"""The public values a study is declared by: fixed before the data are looked at, kept in the journal, certified."""
+"""What a study is declared by: fixed before the data are looked at, accounted once, kept in the journal, certified."""
 
 from __future__ import annotations
 
 import json
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
 from typing import Any
 
+from dphypo import _validate
 from dphypo.accounting import Certificate, Guarantee
-from dphypo.accounting.events import to_dict as event_to_dict
+from dphypo.band import Band, Greedy, Rule
 from dphypo.entropy import Entropy
 from dphypo.errors import ChangedStudy
+from dphypo.journal import Record
+from dphypo.laws import Law
+from dphypo.mechanisms import Mechanism
+from dphypo.samplers import Sampler
 from dphypo.space import Space
+from dphypo.study.accounted import accounted, certified, described
+from dphypo.study.next_params import Policy
+from dphypo.study.selection import history
 
 SEEDED = "no guarantee: seeded"
 
 
-def declare(space: Space, guarantee: Guarantee, maximize: bool, entropy: Entropy) -> dict[str, Any]:
-    """What may not change once T is drawn: all that the guarantee is computed from, and what "best" means.
+@dataclass(frozen=True, eq=False)
+class Declaration:
+    """All that is public about a study. :meth:`of` checks it and accounts for it; nothing accounts for it again.
 
-    The sampler, the projection rule and the candidates are not among them: any rule inside the band is allowed.
+    Args:
+        mechanism: what one run is.
+        policy: how λ is drawn: the space with its prior, the band, and the search rule that is held to it.
+        guarantee: what the release reveals; it holds the law of T, the events of a run and the neighbouring relation.
+        delta: the δ of the certificate.
+        maximize: whether larger scores are better.
+        private: whether randomness comes from the operating system; there is no guarantee without.
+        whole: the declaration of the plan of which this study is a part, if it is one.
+
+    >>> import dp_accounting as dp
+    >>> import dphypo
+    >>> @dphypo.mechanism(event=dp.GaussianDpEvent(4.0), relation=dp.NeighboringRelation.ADD_OR_REMOVE_ONE)
+    ... def train(params, *, seed):
+    ...     return {"width": params["width"]}, 0.5  # a stand-in for training on private records
+    >>> declared = Declaration.of(dphypo.Space({"width": [8, 16]}), train, dphypo.Geometric(mean=10), delta=1e-6)
+    >>> round(declared.guarantee.epsilon(1e-6), 1)
+    1.6
     """
-    declaration = {
-        "space": space.to_dict(),
-        "law of T": guarantee.runs.to_dict(),
-        "band": [guarantee.band.c, guarantee.band.C],
-        "event": [event_to_dict(event) for event in guarantee.events],
-        "relation": guarantee.relation.name,
-        "direction": "maximize" if maximize else "minimize",
-        "entropy": "private" if entropy.private else "seeded",
-    }
-    result: dict[str, Any] = json.loads(json.dumps(declaration))  # as it will be read back
-    return result
+
+    mechanism: Mechanism
+    policy: Policy
+    guarantee: Guarantee
+    delta: float
+    maximize: bool = True
+    private: bool = True
+    whole: Mapping[str, Any] = field(default_factory=dict)
+
+    @classmethod
+    def of(
+        cls,
+        space: Space,
+        mechanism: Mechanism,
+        runs: Law,
+        band: Band = Band(1, 1),  # noqa: B008 - a frozen value
+        sampler: Sampler | None = None,
+        rule: Rule = Greedy(),  # noqa: B008
+        *,
+        delta: float,
+        maximize: bool = True,
+        candidates: int = 8192,
+        grid: Mapping[str, int] | None = None,
+        private: bool = True,
+    ) -> Declaration:
+        """Check the arguments, which are those of :class:`dphypo.Study`, and account for the study."""
+        if not isinstance(mechanism, Mechanism):
+            raise _validate.fail("mechanism", mechanism, "declare the function with @dphypo.mechanism(event=..., ...)")
+        delta = _validate.delta(delta=delta)
+        guarantee = accounted(mechanism, space, runs, band)
+        policy = Policy.of(space, band, sampler, rule, candidates, grid)
+        return cls(mechanism, policy, guarantee, delta, maximize, private)
+
+    @property
+    def space(self) -> Space:
+        """The hyperparameters and their prior."""
+        return self.policy.space
+
+    @property
+    def runs(self) -> Law:
+        """The law of T."""
+        return self.guarantee.runs
+
+    @property
+    def sign(self) -> float:
+        """Scores times this: larger is better."""
+        return 1.0 if self.maximize else -1.0
+
+    def with_sampler(self, sampler: Sampler) -> Declaration:
+        """The same study with another search rule, which costs the same."""
+        return replace(self, policy=replace(self.policy, sampler=sampler))
+
+    def to_dict(self) -> dict[str, Any]:
+        """What may not change once T is drawn: all that the guarantee is computed from, and what "best" means.
+
+        The sampler, the projection rule and the candidates are not among them: any rule inside the band is allowed.
+        """
+        declared = {
+            "space": self.space.to_dict(),
+            **described(self.guarantee),
+            "relation": self.guarantee.relation.name,
+            "direction": "maximize" if self.maximize else "minimize",
+            "entropy": "private" if self.private else "seeded",
+            **self.whole,
+        }
+        result: dict[str, Any] = json.loads(json.dumps(declared))  # as it will be read back
+        return result
+
+    @property
+    def certificate(self) -> Certificate:
+        """The guarantee as a document. It repeats public values; nothing of the search is in it."""
+        public: dict[str, object] = {"space": self.space.to_dict()}
+        if not self.private:
+            public["warning"] = SEEDED
+        return certified(self.guarantee, self.delta, public)
+
+    def draw_total(self, entropy: Entropy) -> int:
+        """T."""
+        return self.runs.sample(entropy.child("T"))
+
+    def draw_params(self, record: Record, entropy: Entropy) -> dict[str, Any]:
+        """λ of the next run, given the runs that have ended."""
+        past = history(record, self.space, self.sign) if self.policy.adaptive else None
+        return self.policy.draw(past, entropy)
 
 
-def check(found: dict[str, Any], declared: dict[str, Any]) -> None:
-    """Refuse to go on with a study that was declared differently; the message names what differs."""
+def check(found: Mapping[str, Any], declared: Mapping[str, Any]) -> None:
+    """Refuse to go on with a search that was declared differently; the message names what differs."""
     changed = [name for name in {**declared, **found} if found.get(name) != declared.get(name)]
     if changed:
         raise ChangedStudy(f"(Different: {', '.join(changed)}.)")
-
-
-def certify(guarantee: Guarantee, delta: float, space: Space, entropy: Entropy) -> Certificate:
-    """The guarantee as a document. It repeats public values; nothing of the search is in it."""
-    public: dict[str, object] = {"space": space.to_dict()}
-    if not entropy.private:
-        public["warning"] = SEEDED
-    return guarantee.certificate(delta, **public)

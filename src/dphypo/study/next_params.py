@@ -20,7 +20,7 @@ from dphypo.space import Candidates, Grid, Space
 
 @dataclass(frozen=True)
 class Policy:
-    """A search rule held to the band.
+    """A search rule held to the band: how λ of the next run is drawn. :meth:`of` makes one.
 
     With ``grid``, that set of cells with its masses is the prior, for the whole search. Without, ``candidates`` fresh
     points are drawn for every run, each from the prior given everything before (one set, or one Sobol sequence, used
@@ -32,7 +32,31 @@ class Policy:
     sampler: Sampler
     rule: Rule
     candidates: int
+    cells: Mapping[str, int] | None
     grid: Grid | None
+
+    @classmethod
+    def of(
+        cls,
+        space: Space,
+        band: Band,
+        sampler: Sampler | None,
+        rule: Rule,
+        candidates: int,
+        cells: Mapping[str, int] | None,
+    ) -> Policy:
+        """Check the arguments. A small finite space is searched over all its cells; ``cells`` cuts a larger one."""
+        if sampler is not None and not isinstance(sampler, Sampler):
+            raise _validate.fail("sampler", sampler, "give an object with weights(candidates, history)")
+        candidates = _validate.integer(at_least=1, candidates=candidates)
+        sizes = [parameter.dimension.size for parameter in space.parameters]
+        small = all(size is not None for size in sizes) and math.prod(size or 0 for size in sizes) <= candidates
+        grid = space.grid(**cells) if cells is not None else space.grid() if small else None
+        return cls(space, band, default_sampler(band) if sampler is None else sampler, rule, candidates, cells, grid)
+
+    def on(self, prior: Space) -> Policy:
+        """The same policy on another prior."""
+        return Policy.of(prior, self.band, self.sampler, self.rule, self.candidates, self.cells)
 
     @property
     def adaptive(self) -> bool:
@@ -67,14 +91,3 @@ class Policy:
             failure = error
         # Raised here, outside the handler: the rule's own error may quote the history and is not to be printed.
         raise SamplerError(self.sampler, failure)
-
-
-def make(
-    space: Space, band: Band, sampler: Sampler | None, rule: Rule, candidates: int, grid: Mapping[str, int] | None
-) -> Policy:
-    """A small finite space is searched over all its cells; ``grid`` cuts a larger one into that many."""
-    candidates = _validate.integer(at_least=1, candidates=candidates)
-    sizes = [parameter.dimension.size for parameter in space.parameters]
-    small = all(size is not None for size in sizes) and math.prod(size or 0 for size in sizes) <= candidates
-    cells = space.grid(**grid) if grid is not None else space.grid() if small else None
-    return Policy(space, band, default_sampler(band) if sampler is None else sampler, rule, candidates, cells)

@@ -1,71 +1,102 @@
-"""The secret side of a study: T, the runs that were given out, and how they ended. Commit first, then use."""
+"""The secret side of a search: the number of runs, the runs that were given out, how they ended.
+
+Commit first, then use. A search knows neither a space nor a law: what is drawn, it draws by its :class:`Rules`, which
+are public. So a study and a survey have the same search.
+"""
 
 from __future__ import annotations
 
+import contextlib
+import json
+from collections.abc import Iterator
 from dataclasses import replace
-from typing import Any
+from typing import Any, Protocol
 
 from dphypo import errors
+from dphypo.accounting import Certificate
 from dphypo.entropy import Entropy, below
-from dphypo.errors import SamplerError
 from dphypo.journal import MAX_ATTEMPTS, Journal, Record, Trial
-from dphypo.laws import Law
-from dphypo.mechanisms import Outcome
-from dphypo.study import declaration as _declaration
-from dphypo.study.next_params import Policy
-from dphypo.study.selection import beats, history
+from dphypo.mechanisms import Outcome, Saver, settle, well_formed
+from dphypo.release import Ending, Release
+from dphypo.study.declaration import check
+from dphypo.study.selection import beats, best_of, ending
+from dphypo.study.turn import Turn
+
+
+class Rules(Protocol):
+    """What decides the runs of a search. Fixed and public; ``Declaration`` has the rules of a study."""
+
+    @property
+    def sign(self) -> float:
+        """Scores times this: larger is better."""
+        ...
+
+    def to_dict(self) -> dict[str, Any]:
+        """What may not change once the search has begun, as JSON."""
+        ...
+
+    def draw_total(self, entropy: Entropy) -> int:
+        """How many runs there are."""
+        ...
+
+    def draw_params(self, record: Record, entropy: Entropy) -> dict[str, Any]:
+        """λ of the next run."""
+        ...
 
 
 class Search:
-    """What a study has drawn and what has come back, as committed to its journal."""
+    """What a search has drawn and what has come back, as committed to its journal. Its methods are safe under threads.
 
-    def __init__(
-        self, journal: Journal, declaration: dict[str, Any], law: Law, policy: Policy, entropy: Entropy, sign: float
-    ) -> None:
+    Args:
+        rules: what decides the runs.
+        journal: where they are committed.
+        entropy: where randomness comes from.
+        stages: whether it is a part of a longer search, which is what refusals then speak of.
+    """
+
+    def __init__(self, rules: Rules, journal: Journal, entropy: Entropy, *, stages: bool = False) -> None:
+        self._rules = rules
         self._journal = journal
-        self._declaration = declaration
-        self._law = law
-        self._policy = policy
         self._entropy = entropy
-        self._sign = sign  # scores times this: larger is better
         self._open = False
         self._handed: dict[int, Trial] = {}  # given out and not finished yet
+        self._turn = Turn(stages=stages)
+        self._stages = stages
         self.sampler_error: Exception | None = None
 
-    def is_part_of(self, whole: dict[str, Any]) -> None:
-        """Add to the declaration, before anything is drawn, the larger search of which this is a part."""
-        self._declaration = {**self._declaration, **whole}
-
     def record(self) -> Record:
-        """What is committed. The first call takes the journal and, if the study is new, draws and commits T."""
-        if not self._open:
-            found = self._journal.begin(self._declaration, lambda: self._law.sample(self._entropy.child("T")))
-            self._open = True
-            try:
-                _declaration.check(found, self._declaration)
-            except errors.ChangedStudy:
-                self.close()
-                raise
-        return self._journal.record
+        """What is committed. The first call takes the journal and, if the search is new, draws and commits T."""
+        with self._turn.look():
+            if not self._open:
+                declared = self._rules.to_dict()
+                found = self._journal.begin(declared, lambda: self._rules.draw_total(self._entropy))
+                self._open = True
+                try:
+                    check(found, declared)
+                except errors.ChangedStudy:
+                    self.close()
+                    raise
+            return self._journal.record
 
     def next(self) -> Trial | None:
         """The next run to make, committed: first those that were lost, as they were, then new ones; None after T."""
-        record = self.record()
-        if record.released:
-            raise errors.RunsAfterRelease
-        while (trial := self._lost_run(record)) is not None:
-            if trial.attempts < MAX_ATTEMPTS:
-                trial = replace(trial, attempts=trial.attempts + 1)
-                self._journal.attempted(trial)
-                self._handed[trial.number] = trial
-                return trial
-            self.finish(trial, Outcome.failed("the process that made this run died three times"))
-        if len(record.trials) == record.total:
-            return None
-        trial = self._draw(record)
-        self._journal.claim(trial)
-        self._handed[trial.number] = trial
-        return trial
+        with self._turn.short():
+            record = self.record()
+            if record.released:
+                raise errors.RunsAfterRelease(stages=self._stages)
+            while (trial := self._lost_run(record)) is not None:
+                if trial.attempts < MAX_ATTEMPTS:
+                    trial = replace(trial, attempts=trial.attempts + 1)
+                    self._journal.attempted(trial)
+                    self._handed[trial.number] = trial
+                    return trial
+                self.finish(trial, Outcome.failed("the process that made this run died three times"))
+            if len(record.trials) == record.total:
+                return None
+            trial = self._draw(record)
+            self._journal.claim(trial)
+            self._handed[trial.number] = trial
+            return trial
 
     def _lost_run(self, record: Record) -> Trial | None:
         """A run that was given out, is not under way, and has no outcome."""
@@ -75,40 +106,102 @@ class Search:
         return next((trial for trial in record.trials if trial.number not in under_way), None)
 
     def _draw(self, record: Record) -> Trial:
-        """All that is random about a run but the run itself: λ from the band, its seed, the key that breaks ties."""
+        """All that is random about a run but the run itself: λ, its seed, and the key that breaks ties."""
         number = len(record.trials)
         entropy = self._entropy.child(f"trial {number}")
-        past = history(record, self._policy.space, self._sign) if self._policy.adaptive else None
         try:
-            params = self._policy.draw(past, entropy)
-        except SamplerError as error:
+            params = self._rules.draw_params(record, entropy)
+        except errors.SamplerError as error:
             self.sampler_error = error.secret
             raise
         return Trial(params, below(2**63, entropy.child("seed")), number, entropy.child("tie").bytes(16))
 
     def finish(self, trial: Trial, outcome: Outcome) -> None:
         """Commit how a run ended; keep the model if it is the best so far, and erase the one it beats."""
-        record = self.record()
-        if trial.number in record.results:
-            raise errors.OutcomeTwice
-        model = outcome.model if beats(trial, outcome, record, self._sign) else None
-        self._journal.finish(trial, outcome, model)
-        self._handed.pop(trial.number, None)
+        with self._turn.short():
+            record = self.record()
+            if trial.number in record.results:
+                raise errors.OutcomeTwice
+            model = outcome.model if beats(trial, outcome, record, self._rules.sign) else None
+            self._journal.finish(trial, outcome, model)
+            self._handed.pop(trial.number, None)
         if outcome.leaving is not None:
             raise outcome.leaving
 
+    def tell(self, trial: Trial, outcome: Any, saver: Saver) -> None:
+        """How a run ended that was made elsewhere: an ``Outcome`` or a ``(model, score)`` pair."""
+        with self._turn.short():
+            known = self.record().trials
+            if trial.number >= len(known) or known[trial.number].seed != trial.seed:
+                raise ValueError("this trial is not of this study: tell what study.ask() returned")
+            told = well_formed(outcome)
+            self.finish(trial, settle(lambda: told, saver))
+
     def lost(self, trial: Trial) -> None:
         """The process that made this run died: ``next`` gives it out again."""
-        self._handed.pop(trial.number, None)
+        with self._turn.short():
+            self._handed.pop(trial.number, None)
 
     def withdraw(self) -> None:
-        """An orderly stop is not a death: what was given out will be given out again, the attempt not counted."""
-        handed, self._handed = self._handed, {}
-        for trial in handed.values():
-            if trial.number not in self.record().results:
-                self._journal.attempted(replace(trial, attempts=max(trial.attempts - 1, 0)))
+        """On an orderly stop, take back what was given out. It is given out again, and the attempt is not counted."""
+        with self._turn.short():
+            handed, self._handed = self._handed, {}
+            for trial in handed.values():
+                if trial.number not in self.record().results:
+                    self._journal.attempted(replace(trial, attempts=max(trial.attempts - 1, 0)))
+
+    @contextlib.contextmanager
+    def running(self) -> Iterator[None]:
+        """A block that makes the runs, and lets no other thread ask or tell. What ask gave out is made here.
+
+        However the block ends, nothing is under way afterwards, and other processes may use the journal.
+        """
+        with self._turn.long():
+            try:
+                self.withdraw()
+                yield
+            except BaseException:
+                with contextlib.suppress(Exception):  # a journal that cannot be written must not hide what went wrong
+                    self.withdraw()
+                raise
+            finally:
+                self.close()
+
+    def publish(self, certificate: Certificate) -> None:
+        """Commit that the best of the runs is released. Refused a second time, and before every outcome is in."""
+        with self._turn.short():
+            record = self.record()
+            if record.shredded:
+                raise errors.Shredded
+            if record.released:
+                raise errors.SecondRelease(stages=self._stages)
+            if not record.complete:
+                raise errors.Unfinished(stages=self._stages)
+            if record.best != best_of(record, self._rules.sign):
+                raise RuntimeError("the journal contradicts itself about which run is best: nothing was released")
+            self._journal.release(ending(record).name, json.dumps(certificate.to_dict()))
+
+    def published(self, saver: Saver) -> Release:
+        """The release that was made, read from the journal: the same every time, so it costs nothing more."""
+        with self._turn.look():
+            record = self.record()
+            if record.shredded or record.ending is None or record.certificate is None:
+                raise errors.Shredded
+            certificate, how = Certificate.from_dict(json.loads(record.certificate)), Ending[record.ending]
+            if record.best is None:
+                return Release(None, None, None, certificate, how, saver)
+            params, score = record.trials[record.best].params, record.results[record.best].score
+            return Release(dict(params), saver.load(self._journal.model()), score, certificate, how, saver)
+
+    def shred(self) -> None:
+        """Reduce the journal to the certificate."""
+        with self._turn.short():
+            if not self.record().released:
+                raise errors.NotReleased(stages=self._stages)
+            self._journal.shred()
 
     def close(self) -> None:
         """Let other processes use the journal."""
-        self._open, self._handed = False, {}
-        self._journal.rest()
+        with self._turn.short():
+            self._open, self._handed = False, {}
+            self._journal.rest()

@@ -2,30 +2,27 @@
 
 from __future__ import annotations
 
-import contextlib
 import logging
 import sys
 from collections.abc import Mapping
-from functools import cached_property
 from pathlib import Path
 from typing import Any
 
 from dphypo import _validate, errors
 from dphypo import progress as _progress
-from dphypo.accounting import Certificate, Guarantee, account
+from dphypo.accounting import Certificate, Guarantee
 from dphypo.band import Band, Greedy, Rule
 from dphypo.entropy import SYSTEM, Entropy
-from dphypo.executors import hire
+from dphypo.executors import Crew
 from dphypo.journal import Journal, Store, Trial, open_store
 from dphypo.laws import Law
-from dphypo.mechanisms import Mechanism, over_space, settle, well_formed
+from dphypo.mechanisms import Mechanism
 from dphypo.release import Release
 from dphypo.samplers import Sampler
 from dphypo.space import Space
-from dphypo.study import declaration as _declaration
-from dphypo.study import next_params
 from dphypo.study.curator import Curator
-from dphypo.study.publication import publish, published
+from dphypo.study.declaration import Declaration
+from dphypo.study.framework1 import dp_hypo
 from dphypo.study.search import Search
 
 log = logging.getLogger("dphypo")
@@ -86,24 +83,46 @@ class Study:
         grid: Mapping[str, int] | None = None,
         entropy: Entropy = SYSTEM,
     ) -> None:
-        if not isinstance(mechanism, Mechanism):
-            raise _validate.fail("mechanism", mechanism, "declare the function with @dphypo.mechanism(event=..., ...)")
-        if sampler is not None and not isinstance(sampler, Sampler):
-            raise _validate.fail("sampler", sampler, "give an object with weights(candidates, history)")
-        self._space, self._mechanism, self._entropy = space, mechanism, entropy
-        self._delta = _validate.delta(delta=delta)
-        self._sign = 1.0 if maximize else -1.0
-        events = over_space.events(mechanism, space)
-        self.guarantee: Guarantee = account(events, runs, band, relation=mechanism.relation)
-        policy = next_params.make(space, band, sampler, rule, candidates, grid)
-        declaration = _declaration.declare(space, self.guarantee, maximize, entropy)
-        self._journal = Journal(open_store(journal), name, shared=isinstance(journal, Store))
-        self._search = Search(self._journal, declaration, runs, policy, entropy, self._sign)
+        declaration = Declaration.of(
+            *(space, mechanism, runs, band, sampler, rule),
+            delta=delta,
+            maximize=maximize,
+            candidates=candidates,
+            grid=grid,
+            private=entropy.private,
+        )
+        self._begin(declaration, journal, name, entropy)
 
-    @cached_property
+    @classmethod
+    def of(
+        cls,
+        declaration: Declaration,
+        *,
+        journal: str | Path | Store | None = "study.db",
+        name: str = "study",
+        entropy: Entropy = SYSTEM,
+    ) -> Study:
+        """A study that was declared before: many studies may share a declaration, which is accounted for once."""
+        if entropy.private != declaration.private:
+            raise _validate.fail("entropy", entropy, "a study is declared private, or seeded, as its entropy is")
+        study = cls.__new__(cls)
+        study._begin(declaration, journal, name, entropy)
+        return study
+
+    def _begin(self, declaration: Declaration, journal: str | Path | Store | None, name: str, entropy: Entropy) -> None:
+        self.declaration = declaration
+        kept = Journal(open_store(journal), name, shared=isinstance(journal, Store))
+        self._search = Search(declaration, kept, entropy)
+
+    @property
+    def guarantee(self) -> Guarantee:
+        """What the release reveals, known before anything runs."""
+        return self.declaration.guarantee
+
+    @property
     def certificate(self) -> Certificate:
         """The guarantee as a document. It depends on public values only: the same before the search and after."""
-        return _declaration.certify(self.guarantee, self._delta, self._space, self._entropy)
+        return self.declaration.certificate
 
     def run(self, workers: int = 1, progress: bool = True, start_method: str = "spawn", **options: object) -> Release:
         """Framework 1: make T runs and release the best. A study that was interrupted goes on where it was.
@@ -120,44 +139,15 @@ class Study:
                 importable, from the top of a module; "fork" takes any function but not threads.
         """
         errors.refuse_options(options)
-        return self._run(workers, progress, start_method)
-
-    def _run(self, workers: int, progress: bool, start_method: str, *, stage: bool = False) -> Release:
-        """``run``. A stage of a longer search says neither its cost nor when it begins and ends: that shows its T."""
-        workers = _validate.integer(at_least=1, workers=workers)
-        search = self._search
-        try:
-            record = search.record()  # T was drawn and committed when the journal began
-            if record.released:
-                return published(self._journal, self._mechanism.saver)
-            if progress and not stage:
-                print(_progress.cost(self.certificate, self.guarantee.runs), file=sys.stderr)
-            search.withdraw()  # what ask gave out and was not told is made here
-            if not stage:
+        crew = Crew(workers, start_method)
+        with self._search.running():
+            if not self._search.record().released:
+                if progress:
+                    print(_progress.cost(self.certificate, self.guarantee.runs), file=sys.stderr)
                 log.info("the search starts, or goes on where it was")
-            ticking = workers == 1 or start_method != "fork"
-            with (
-                hire(self._mechanism, workers, start_method) as pool,
-                _progress.bar(self.guarantee.runs, len(record.results), show=progress, ticking=ticking) as one_more,
-            ):
-                while True:
-                    while pool.idle and (trial := search.next()) is not None:  # λ ~ π^(j), within the band
-                        pool.start(trial)
-                    if not pool.busy:
-                        break  # T runs were made
-                    trial, outcome = pool.wait()  # (x, q) ~ M_λ(D)
-                    if outcome is None:
-                        search.lost(trial)
-                    else:
-                        search.finish(trial, outcome)  # A ← A ∪ {(x, q)}
-                        one_more()
-            return self._publish() if stage else self.release()  # (x, q) from A with the highest q
-        except BaseException:
-            with contextlib.suppress(Exception):  # a journal that cannot be written must not hide what went wrong
-                search.withdraw()
-            raise
-        finally:
-            search.close()
+                dp_hypo(self.declaration, self._search, crew, self.certificate, progress=progress)
+                log.info("the release is made")
+            return self._search.published(self.declaration.mechanism.saver)
 
     def ask(self) -> Trial | None:
         """The next run to make, with its ``params`` and ``seed``; None when there is none to give out.
@@ -173,26 +163,19 @@ class Study:
         Anything else is a TypeError, and nothing is recorded: tell the trial again. A score that is a number but not
         finite is a failed run.
         """
-        known = self._search.record().trials
-        if trial.number >= len(known) or known[trial.number].seed != trial.seed:
-            raise ValueError("this trial is not of this study: tell what study.ask() returned")
-        told = well_formed(outcome)
-        self._search.finish(trial, settle(lambda: told, self._mechanism.saver))
+        self._search.tell(trial, outcome, self.declaration.mechanism.saver)
 
     def release(self) -> Release:
         """The best of the T runs, ties broken by the keys drawn with them. Once, and only when all are told."""
-        release = self._publish()
+        self._search.publish(self.certificate)
         log.info("the release is made")
-        return release
-
-    def _publish(self) -> Release:
-        self._search.record()
-        publish(self._journal, self.certificate, self._sign)
-        return published(self._journal, self._mechanism.saver)
+        return self._search.published(self.declaration.mechanism.saver)
 
     def released(self) -> Release | None:
         """The release again if there is one: the same values, which cost nothing more. None if there is none yet."""
-        return published(self._journal, self._mechanism.saver) if self._search.record().released else None
+        if not self._search.record().released:
+            return None
+        return self._search.published(self.declaration.mechanism.saver)
 
     def shred(self) -> None:
         """Reduce the journal of a released study to its certificate: T, the runs and the model are destroyed.
@@ -200,9 +183,7 @@ class Study:
         Save the release first. On SQLite nothing of them is left in the file; the disk itself, PostgreSQL's log and
         backups are outside its reach.
         """
-        if not self._search.record().released:
-            raise errors.NotReleased
-        self._journal.shred()
+        self._search.shred()
 
     def curator(self) -> Curator:
         """The trials, for the curator alone. **Nothing it shows carries a guarantee.**"""
@@ -219,7 +200,7 @@ class Study:
         self.close()
 
     def __repr__(self) -> str:
-        return f"<study: {self._mechanism!r} with {self.guarantee.runs!r} in {self.guarantee.band!r}>"
+        return f"<study: {self.declaration.mechanism!r} with {self.guarantee.runs!r} in {self.guarantee.band!r}>"
 
     def __getattr__(self, name: str) -> Any:
         if name in errors.SECRETS:

@@ -1,0 +1,87 @@
+"""The public side of a search in stages: its parts, what they cost together, and the prior of each."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any
+
+from dphypo import _validate
+from dphypo.accounting import Certificate, Composition
+from dphypo.space import Space
+from dphypo.stages.within import refuse_wider
+from dphypo.study import SEEDED, Part, certified, composed
+
+
+@dataclass(frozen=True, eq=False)
+class Plan:
+    """What a search in stages is declared by. :meth:`of` checks it and accounts for it; nothing does so again.
+
+    Args:
+        space: the hyperparameters and their original prior.
+        parts: the parts, in order; the release of the last one is the release of the plan.
+        guarantee: what all that is published reveals together.
+        delta: the δ of the certificate.
+        maximize: whether larger scores are better.
+        private: whether randomness comes from the operating system; there is no guarantee without.
+    """
+
+    space: Space
+    parts: tuple[Part, ...]
+    guarantee: Composition
+    delta: float
+    maximize: bool = True
+    private: bool = True
+
+    @classmethod
+    def of(
+        cls, space: Space, parts: Sequence[Part], *, delta: float, maximize: bool = True, private: bool = True
+    ) -> Plan:
+        """Check the parts and account for them over the whole of the space, whatever the priors will be."""
+        delta = _validate.delta(delta=delta)
+        last = len(parts)
+        guarantees = tuple(part.declare(space, last=number == last) for number, part in enumerate(parts, 1))
+        return cls(space, tuple(parts), composed(guarantees), delta, maximize, private)
+
+    def prior(self, published: Sequence[Any]) -> Space:
+        """The prior of the next part: what the rule of the latest part with a result makes of the original."""
+        prior = self.space
+        for part, value in zip(self.parts, published, strict=False):
+            made: Any = part.next_prior(value, self.space)
+            if made is None:
+                continue
+            if not isinstance(made, Space):
+                raise _validate.fail("prior", made, "the rule for the next prior must return a dphypo.Space")
+            prior = made
+        if prior is not self.space:
+            refuse_wider(prior, self.space)
+        return prior
+
+    def to_dict(self) -> dict[str, Any]:
+        """The whole plan, as the journal of every part holds it: none of it may change once the first part begins."""
+        described = [
+            {**part.describe(guarantee), **hands_on}
+            for part, guarantee, hands_on in zip(self.parts, self.guarantee.parts, self._hands_on, strict=True)
+        ]
+        result: dict[str, Any] = json.loads(json.dumps({"original space": self.space.to_dict(), "stages": described}))
+        return result
+
+    @property
+    def certificate(self) -> Certificate:
+        """The guarantee as a document, as it is known before anything runs."""
+        return self.certify(None)
+
+    def certify(self, published: Sequence[Any] | None) -> Certificate:
+        """The guarantee of all parts together, with what the parts before the last have published."""
+        public: dict[str, object] = {"space": self.space.to_dict(), "releases": self._hands_on}
+        if published is not None:
+            public["released"] = [part.listed(value) for part, value in zip(self.parts, published, strict=False)]
+        if not self.private:
+            public["warning"] = SEEDED
+        return certified(self.guarantee, self.delta, public)
+
+    @cached_property
+    def _hands_on(self) -> list[dict[str, Any]]:
+        return [part.hands_on(last=number == len(self.parts)) for number, part in enumerate(self.parts, 1)]

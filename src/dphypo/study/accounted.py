@@ -1,0 +1,69 @@
+"""Guarantees are functions of public values: one that was computed is not computed again in this process.
+
+Many searches share what they are declared by: a comparison of designs, a study that is resumed, a search in stages.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from functools import lru_cache
+from typing import Any
+
+from dphypo.accounting import Certificate, Composition, Guarantee, account
+from dphypo.accounting.events import to_dict as event_to_dict
+from dphypo.band import Band
+from dphypo.laws import Law
+from dphypo.mechanisms import Mechanism, over_space
+from dphypo.space import Space
+
+
+def accounted(mechanism: Mechanism, space: Space, runs: Law, band: Band) -> Guarantee:
+    """The guarantee of a study whose runs are those of a mechanism, for every λ of a space."""
+    events = tuple(over_space.events(mechanism, space))
+    given: tuple[object, object] = runs, band
+    if not isinstance(given[0], Law) or not isinstance(given[1], Band):
+        return account(events, runs, band, relation=mechanism.relation)  # which says what is wrong
+    relation = mechanism.relation
+    text = json.dumps([[event_to_dict(event) for event in events], runs.to_dict(), [band.c, band.C], str(relation)])
+    return _account(_Question(text, (events, runs, band, relation)))
+
+
+def described(guarantee: Guarantee) -> dict[str, Any]:
+    """What determines the guarantee of a study, as JSON."""
+    return {
+        "law of T": guarantee.runs.to_dict(),
+        "band": [guarantee.band.c, guarantee.band.C],
+        "event": [event_to_dict(event) for event in guarantee.events],
+    }
+
+
+@lru_cache(maxsize=64)
+def composed(parts: tuple[Guarantee, ...]) -> Composition:
+    """The guarantee of several parts together."""
+    return Composition(parts)
+
+
+def certified(guarantee: Guarantee | Composition, delta: float, public: Mapping[str, object]) -> Certificate:
+    """The certificate of a guarantee at δ, with what else is public."""
+    return _certify(guarantee, delta, json.dumps(public))
+
+
+@dataclass(frozen=True)
+class _Question:
+    """What is to be accounted for; equal questions have equal texts."""
+
+    text: str
+    values: tuple[Any, Law, Band, Any] = field(compare=False)
+
+
+@lru_cache(maxsize=64)
+def _account(question: _Question) -> Guarantee:
+    events, runs, band, relation = question.values
+    return account(events, runs, band, relation=relation)
+
+
+@lru_cache(maxsize=256)
+def _certify(guarantee: Guarantee | Composition, delta: float, public: str) -> Certificate:
+    return guarantee.certificate(delta, **json.loads(public))
