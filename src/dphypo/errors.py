@@ -171,8 +171,8 @@ class UnboundedEvent(Refusal):
 class WiderPrior(Refusal):
     why = (
         "The rule for the next prior returned a space that leaves the one that was declared. The guarantee was "
-        "computed before the first run, for every value in the original space and for no other. Keep to that space: space.around(...) changes its prior only. Nothing was drawn; mend the rule and run "
-        "the stages again."
+        "computed before the first run, for every value in the original space and for no other. Keep to that space: "
+        "space.around(...) changes its prior only. Nothing was drawn; mend the rule and run the stages again."
     )
 
 

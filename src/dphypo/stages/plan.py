@@ -10,6 +10,7 @@ from typing import Any
 
 from dphypo import _validate
 from dphypo.accounting import Certificate, Composition
+from dphypo.accounting.sides import PlanGuarantee, Term
 from dphypo.space import Space
 from dphypo.stages.within import refuse_wider
 from dphypo.study import SEEDED, Part, certified, composed
@@ -22,6 +23,7 @@ class Plan:
     Args:
         space: the hyperparameters and their original prior.
         parts: the parts, in order; the release of the last one is the release of the plan.
+        terms: what each part costs.
         guarantee: what all that is published reveals together.
         delta: the δ of the certificate.
         maximize: whether larger scores are better.
@@ -30,7 +32,8 @@ class Plan:
 
     space: Space
     parts: tuple[Part, ...]
-    guarantee: Composition
+    terms: tuple[tuple[Term, ...], ...]
+    guarantee: Composition | PlanGuarantee
     delta: float
     maximize: bool = True
     private: bool = True
@@ -42,8 +45,9 @@ class Plan:
         """Check the parts and account for them over the whole of the space, whatever the priors will be."""
         delta = _validate.delta(delta=delta)
         last = len(parts)
-        guarantees = tuple(part.declare(space, last=number == last) for number, part in enumerate(parts, 1))
-        return cls(space, tuple(parts), composed(guarantees), delta, maximize, private)
+        terms = tuple(part.declare(space, last=number == last) for number, part in enumerate(parts, 1))
+        together = composed(tuple(term for one in terms for term in one))
+        return cls(space, tuple(parts), terms, together, delta, maximize, private)
 
     def prior(self, published: Sequence[Any]) -> Space:
         """The prior of the next part: what the rule of the latest part with a result makes of the original."""
@@ -62,8 +66,8 @@ class Plan:
     def to_dict(self) -> dict[str, Any]:
         """The whole plan, as the journal of every part holds it: none of it may change once the first part begins."""
         described = [
-            {**part.describe(guarantee), **hands_on}
-            for part, guarantee, hands_on in zip(self.parts, self.guarantee.parts, self._hands_on, strict=True)
+            {**part.describe(terms), **hands_on}
+            for part, terms, hands_on in zip(self.parts, self.terms, self._hands_on, strict=True)
         ]
         result: dict[str, Any] = json.loads(json.dumps({"original space": self.space.to_dict(), "stages": described}))
         return result

@@ -5,11 +5,13 @@ from __future__ import annotations
 import json
 from collections.abc import Mapping
 from dataclasses import dataclass
+from functools import lru_cache
 from typing import Any
 
 from dphypo import _validate, errors
 from dphypo import progress as _progress
 from dphypo.accounting import Certificate, Guarantee
+from dphypo.accounting.sides import Term
 from dphypo.band import Band, Greedy, Rule
 from dphypo.executors import Crew
 from dphypo.journal import Journal, Trial
@@ -68,18 +70,18 @@ class Stage:
         """The guarantee of this stage alone, over the whole of the original space, whatever its prior will be."""
         return accounted(self.mechanism, space, self.runs, self.band)
 
-    def declare(self, space: Space, *, last: bool) -> Guarantee:
+    def declare(self, space: Space, *, last: bool) -> tuple[Term, ...]:
         """Refuse now what would otherwise fail after an earlier stage was paid for; then account."""
         self._policy(space)
         if last and (self.prior is not None or self.release_score):
             raise ValueError("the last stage has a prior= or release_score=: they say what an earlier stage hands on")
         if isinstance(self.prior_rule, PriorAround):
             self.prior_rule.check(space)
-        return self.account(space)
+        return (_term(self.account(space)),)
 
-    def describe(self, guarantee: Guarantee) -> dict[str, Any]:
+    def describe(self, terms: tuple[Term, ...]) -> dict[str, Any]:
         """What determines the guarantee."""
-        return described(guarantee)
+        return described(_guarantee(terms))
 
     def hands_on(self, *, last: bool) -> dict[str, Any]:
         """What this stage releases, and what becomes of it."""
@@ -118,7 +120,7 @@ class Stage:
         declaration = Declaration(
             self.mechanism,
             self._policy(setting.prior),
-            setting.guarantee,
+            _guarantee(setting.terms),
             setting.certificate.delta,
             setting.maximize,
             setting.entropy.private,
@@ -129,6 +131,18 @@ class Stage:
 
     def _policy(self, prior: Space) -> Policy:
         return Policy.of(prior, self.band, self.sampler, self.rule, self.candidates, self.grid)
+
+
+@lru_cache(maxsize=64)
+def _term(guarantee: Guarantee) -> Term:
+    """One term for one guarantee, so that stages which share it share what is computed from it."""
+    return Term(guarantee)
+
+
+def _guarantee(terms: tuple[Term, ...]) -> Guarantee:
+    (term,) = terms
+    assert isinstance(term.releases, Guarantee)
+    return term.releases
 
 
 @dataclass(frozen=True, repr=False)

@@ -17,6 +17,7 @@ from typing import Any
 from dphypo import _validate, errors
 from dphypo import progress as _progress
 from dphypo.accounting import Certificate, Composition
+from dphypo.accounting.sides import PlanGuarantee
 from dphypo.entropy import SYSTEM, Entropy
 from dphypo.executors import Crew
 from dphypo.journal import Journal, Store, open_store
@@ -110,7 +111,7 @@ class Stages:
         self._turn = Turn(stages=True)
 
     @property
-    def guarantee(self) -> Composition:
+    def guarantee(self) -> Composition | PlanGuarantee:
         """The guarantee of all stages together, known before anything runs."""
         return self.plan.guarantee
 
@@ -301,7 +302,7 @@ class Stages:
                 Setting(
                     journal=self._journal(number),
                     entropy=self._entropy.child(f"stage {number + 1}"),
-                    guarantee=self.plan.guarantee.parts[number],
+                    terms=self.plan.terms[number],
                     certificate=certificate,
                     whole={"stage": number + 1, **self.plan.to_dict()},
                     prior=self.plan.prior(published),
@@ -333,8 +334,13 @@ class Stages:
 
 
 def several(stages: object, alone: str) -> Sequence[Any]:
-    """Two parts or more; ``alone`` is what does for one search."""
-    if isinstance(stages, Sequence) and len(stages) > 1 and all(isinstance(stage, Part) for stage in stages):
+    """A list of parts; one that is a stage must have company: ``alone`` is what does for one search."""
+    are_parts = isinstance(stages, Sequence) and all(isinstance(stage, Part) for stage in stages)
+    if (
+        isinstance(stages, Sequence)
+        and are_parts
+        and not (len(stages) < 2 and all(isinstance(s, Stage) for s in stages))
+    ):
         return stages
     raise _validate.fail(
         "stages", stages, f"give a list of two or more dphypo.Stage(mechanism, runs); for a single search use {alone}"

@@ -13,6 +13,7 @@ from typing import Any
 
 from dphypo.accounting import Certificate, Composition, Guarantee, account
 from dphypo.accounting.events import to_dict as event_to_dict
+from dphypo.accounting.sides import BOTH, PlanGuarantee, Term
 from dphypo.band import Band
 from dphypo.laws import Law
 from dphypo.mechanisms import Mechanism, over_space
@@ -40,12 +41,15 @@ def described(guarantee: Guarantee) -> dict[str, Any]:
 
 
 @lru_cache(maxsize=64)
-def composed(parts: tuple[Guarantee, ...]) -> Composition:
-    """The guarantee of several parts together."""
-    return Composition(parts)
+def composed(terms: tuple[Term, ...]) -> Composition | PlanGuarantee:
+    """The guarantee of all terms together: a composition of searches, or a plan with published runs or with sides."""
+    searches = [term.releases for term in terms if isinstance(term.releases, Guarantee) and term.sides == BOTH]
+    return Composition(tuple(searches)) if len(searches) == len(terms) else PlanGuarantee(terms)
 
 
-def certified(guarantee: Guarantee | Composition, delta: float, public: Mapping[str, object]) -> Certificate:
+def certified(
+    guarantee: Guarantee | Composition | PlanGuarantee, delta: float, public: Mapping[str, object]
+) -> Certificate:
     """The certificate of a guarantee at δ, with what else is public."""
     return _certify(guarantee, delta, json.dumps(public))
 
@@ -65,5 +69,5 @@ def _account(question: _Question) -> Guarantee:
 
 
 @lru_cache(maxsize=256)
-def _certify(guarantee: Guarantee | Composition, delta: float, public: str) -> Certificate:
+def _certify(guarantee: Guarantee | Composition | PlanGuarantee, delta: float, public: str) -> Certificate:
     return guarantee.certificate(delta, **json.loads(public))

@@ -126,6 +126,10 @@ class Declaration:
         """T."""
         return self.runs.sample(entropy.child("T"))
 
+    def possible(self, total: int) -> bool:
+        """Whether the law gives T this value."""
+        return bool(self.runs.pmf(total) > 0)
+
     def draw_params(self, record: Record, entropy: Entropy) -> dict[str, Any]:
         """λ of the next run, given the runs that have ended."""
         past = history(record, self.space, self.sign) if self.policy.adaptive else None

@@ -11,7 +11,8 @@ from dataclasses import dataclass, field
 from types import MappingProxyType
 from typing import Any, Protocol, runtime_checkable
 
-from dphypo.accounting import Certificate, Guarantee
+from dphypo.accounting import Certificate
+from dphypo.accounting.sides import Term
 from dphypo.entropy import Entropy
 from dphypo.executors import Crew
 from dphypo.journal import Journal, Trial
@@ -47,7 +48,7 @@ class Setting:
     Args:
         journal: where the part commits what it draws and what comes back.
         entropy: where its randomness comes from.
-        guarantee: what :meth:`Part.declare` returned.
+        terms: what :meth:`Part.declare` returned: the guarantee of this part.
         certificate: what the part writes into its journal when it publishes: the certificate of the whole plan.
         whole: the declaration of the whole plan, as JSON; the journal of every part holds it.
         prior: the space, with the prior that the parts before have made of it.
@@ -58,7 +59,7 @@ class Setting:
 
     journal: Journal
     entropy: Entropy = field(repr=False)
-    guarantee: Guarantee
+    terms: tuple[Term, ...]
     certificate: Certificate
     whole: Mapping[str, Any]
     prior: Space
@@ -118,11 +119,14 @@ class Part(Protocol):
         """What one run is."""
         ...
 
-    def declare(self, space: Space, *, last: bool) -> Guarantee:
-        """Refuse what does not fit the space, then account for the part over all of it. Called once."""
+    def declare(self, space: Space, *, last: bool) -> tuple[Term, ...]:
+        """Refuse what does not fit the space, then account for the part over all of it. Called once.
+
+        A term is a ``Guarantee`` (the best of T runs is published) or ``Published`` runs, and the sides it reads.
+        """
         ...
 
-    def describe(self, guarantee: Guarantee) -> dict[str, Any]:
+    def describe(self, terms: tuple[Term, ...]) -> dict[str, Any]:
         """What determines the guarantee, as JSON: it may not change once the plan has begun."""
         ...
 

@@ -39,6 +39,10 @@ class Rules(Protocol):
         """How many runs there are."""
         ...
 
+    def possible(self, total: int) -> bool:
+        """Whether there may be so many: a journal that says otherwise was tampered with."""
+        ...
+
     def draw_params(self, record: Record, entropy: Entropy) -> dict[str, Any]:
         """λ of the next run."""
         ...
@@ -73,7 +77,10 @@ class Search:
                 self._open = True
                 try:
                     check(found, declared)
-                except errors.ChangedStudy:
+                    total = self._journal.record.total
+                    if total is not None and not self._rules.possible(total):
+                        raise errors.JournalTamperedError("its number of runs is one that the law of T never gives")
+                except BaseException:
                     self.close()
                     raise
             return self._journal.record

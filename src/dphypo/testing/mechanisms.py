@@ -84,8 +84,8 @@ def _ensure(holds: bool, otherwise: str) -> None:
 
 def _check_event(mechanism: Mechanism, space: Space) -> None:
     """The supremum exists, and one run has a finite ε at some δ."""
-    events = over_space.events(mechanism, space)
     try:
+        events = over_space.events(mechanism, space)
         epsilon = account(events, Pmf({1: 1.0}), relation=mechanism.relation).epsilon(0.1)
     except UnaccountableError as error:
         raise AssertionError(str(error)) from None
