@@ -7,6 +7,7 @@ prior it is given, so the whole is their adaptive composition: dominating pairs,
 
 from __future__ import annotations
 
+import concurrent.futures
 import contextlib
 import logging
 import sys
@@ -19,7 +20,7 @@ from dphypo import progress as _progress
 from dphypo.accounting import Certificate, Composition
 from dphypo.accounting.sides import PlanGuarantee
 from dphypo.entropy import SYSTEM, Entropy
-from dphypo.executors import Crew
+from dphypo.executors import Crew, Factory
 from dphypo.journal import Journal, Store, open_store
 from dphypo.release import Release
 from dphypo.space import Space
@@ -121,7 +122,15 @@ class Stages:
         have released."""
         return self.plan.certificate
 
-    def run(self, workers: int = 1, progress: bool = True, start_method: str = "spawn", **options: object) -> Release:
+    def run(
+        self,
+        workers: int = 1,
+        progress: bool = True,
+        start_method: str = "spawn",
+        *,
+        executor: str | Factory | concurrent.futures.Executor | None = None,
+        **options: object,
+    ) -> Release:
         """Run the stages in order and release the winner of the last. What was interrupted goes on where it was.
 
         The arguments, and what is refused, are those of :meth:`dphypo.Study.run`. With ``progress`` the cost of all
@@ -130,7 +139,7 @@ class Stages:
         stage has released, the same release is returned and nothing is printed.
         """
         errors.refuse_options(options)
-        crew = Crew(workers, start_method)
+        crew = Crew(workers, start_method, executor)
         with self._turn.long():
             try:
                 first = self._under_way()

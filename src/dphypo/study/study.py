@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import concurrent.futures
 import logging
 import sys
 from collections.abc import Mapping
@@ -13,7 +14,7 @@ from dphypo import progress as _progress
 from dphypo.accounting import Certificate, Guarantee
 from dphypo.band import Band, Greedy, Rule
 from dphypo.entropy import SYSTEM, Entropy
-from dphypo.executors import Crew
+from dphypo.executors import Crew, Factory
 from dphypo.journal import Journal, Store, Trial, open_store
 from dphypo.laws import Law
 from dphypo.mechanisms import Mechanism
@@ -124,7 +125,15 @@ class Study:
         """The guarantee as a document. It depends on public values only: the same before the search and after."""
         return self.declaration.certificate
 
-    def run(self, workers: int = 1, progress: bool = True, start_method: str = "spawn", **options: object) -> Release:
+    def run(
+        self,
+        workers: int = 1,
+        progress: bool = True,
+        start_method: str = "spawn",
+        *,
+        executor: str | Factory | concurrent.futures.Executor | None = None,
+        **options: object,
+    ) -> Release:
         """Framework 1: make T runs and release the best. A study that was interrupted goes on where it was.
 
         Nothing is released before the last run: an interrupt leaves a study that can be resumed. A study that has been
@@ -137,9 +146,11 @@ class Study:
                 erased at the end. How many runs it shows is secret, as is how long they take.
             start_method: how worker processes start (see ``multiprocessing``). With "spawn" the mechanism must be
                 importable, from the top of a module; "fork" takes any function but not threads.
+            executor: who makes the runs: the name of one of ``dphypo.executors``, or an executor of
+                ``concurrent.futures``; by default this process, or ``workers`` processes of its own.
         """
         errors.refuse_options(options)
-        crew = Crew(workers, start_method)
+        crew = Crew(workers, start_method, executor)
         with self._search.running():
             if not self._search.record().released:
                 if progress:
