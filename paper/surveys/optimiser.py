@@ -13,7 +13,7 @@ import numpy.typing as npt
 from scipy.special import ndtr, ndtri
 from scipy.stats import rankdata
 
-from dphypo.samplers.kernel import matern
+from dphypo.samplers.surrogate import matern
 from paper.points import Floats
 
 Cells = npt.NDArray[np.intp]

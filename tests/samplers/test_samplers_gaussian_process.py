@@ -16,11 +16,10 @@ from sklearn.gaussian_process.kernels import ConstantKernel, Matern
 
 from dphypo.entropy import Seeded
 from dphypo.samplers import GaussianProcess, History, Hyperparameters, Units
-from dphypo.samplers import fit as fitting
-from dphypo.samplers.fit import Data, fit, prior_mode
-from dphypo.samplers.observations import checkpoint, collapsed
-from dphypo.samplers.posterior import Posterior
-from dphypo.samplers.surrogate import _ROWS
+from dphypo.samplers import surrogate as fitting
+from dphypo.samplers.gaussian_process import checkpoint
+from dphypo.samplers.observations import collapsed
+from dphypo.samplers.surrogate import Data, fit, prior_mode
 from dphypo.space import Candidates, Grid, Space
 
 SQUARE = Space({"x": uniform(), "y": uniform()})
@@ -30,16 +29,6 @@ FIXED = Hyperparameters(variance=1.3, lengthscales=(0.3, 0.6), noise=0.02)
 def observed(points: Candidates | Grid, indices: np.ndarray, scores: np.ndarray) -> History:
     failed = np.isnan(scores)
     return History(points.features[indices], points.unit[indices], scores, failed, ({},) * len(scores))
-
-
-def first(history: History, size: int) -> History:
-    return History(
-        history.features[:size],
-        history.unit[:size],
-        history.scores[:size],
-        history.failed[:size],
-        history.params[:size],
-    )
 
 
 def wave(points: Candidates | Grid, size: int, seed: int, noise: float = 0.1) -> History:
@@ -61,8 +50,8 @@ def test_the_posterior_is_scikit_learns_after_each_of_300_steps_with_repeats_on_
     history = wave(grid, 300, seed=0)
     grown = GaussianProcess(units=Units.RAW, hyperparameters=FIXED)
     for size in range(1, 301):
-        mean, deviation = grown.posterior(grid, first(history, size))
-        expected = reference(first(history, size), grid.features, FIXED)
+        mean, deviation = grown.posterior(grid, history.first(size))
+        expected = reference(history.first(size), grid.features, FIXED)
         np.testing.assert_allclose(mean, expected[0], rtol=0, atol=1e-8)
         np.testing.assert_allclose(deviation, expected[1], rtol=0, atol=1e-8)
 
@@ -72,39 +61,10 @@ def test_the_posterior_is_scikit_learns_on_fresh_candidates_for_every_run():
     grown = GaussianProcess(units=Units.STANDARD, hyperparameters=FIXED)
     for size in range(1, 41):
         candidates = SQUARE.candidates(50, Seeded(size))
-        mean, deviation = grown.posterior(candidates, first(history, size))
-        expected = reference(first(history, size), candidates.features, FIXED)
+        mean, deviation = grown.posterior(candidates, history.first(size))
+        expected = reference(history.first(size), candidates.features, FIXED)
         np.testing.assert_allclose(mean, expected[0], rtol=0, atol=1e-8)
         np.testing.assert_allclose(deviation, expected[1], rtol=0, atol=1e-8)
-
-
-def test_with_fixed_hyperparameters_no_step_factorises_again_and_rows_stay_below_twice_the_cells(monkeypatch):
-    made = []
-    original = Posterior.__init__
-
-    def counted(self, hyperparameters, features, counts):
-        made.append(len(features))
-        original(self, hyperparameters, features, counts)
-
-    monkeypatch.setattr(Posterior, "__init__", counted)
-    repeated = SQUARE.grid(x=5, y=5)
-    apart = observed(SQUARE.candidates(256, Seeded(0)), np.arange(200), np.random.default_rng(0).random(200))
-    rule = GaussianProcess(start=1, hyperparameters=FIXED)
-    for size in range(1, 201):
-        rule.weights(repeated, first(apart, size))
-    assert made == [1]  # no repeats: every step is an update
-    made.clear()
-    history = wave(repeated, 1000, seed=0)
-    rule = GaussianProcess(start=1, hyperparameters=FIXED)
-    longest = 0
-    for size in range(1, 1001):
-        rule.weights(repeated, first(history, size))
-        work = rule._memo.take()
-        longest = max(longest, len(work.posterior))
-        rule._memo.put(work)
-    assert max(made) <= 25
-    assert longest <= 2 * 25 + 16
-    assert len(made) <= 1000 / 20
 
 
 @pytest.mark.parametrize("hyperparameters", [None, FIXED])
@@ -115,21 +75,29 @@ def test_what_it_was_asked_before_does_not_matter(hyperparameters):
     for size in range(1, 91):
         fresh = GaussianProcess(hyperparameters=hyperparameters)
         np.testing.assert_allclose(
-            grown.weights(grid, first(history, size)), fresh.weights(grid, first(history, size)), rtol=1e-6
+            grown.weights(grid, history.first(size)), fresh.weights(grid, history.first(size)), rtol=1e-6
         )
 
 
-def test_a_history_longer_than_the_limit_gives_the_same_whether_it_grew_or_not():
+def test_a_draw_costs_the_same_after_any_number_of_runs(monkeypatch):
+    """At most 128 rows reach the solve, the best of a long history among them."""
     line = Space({"x": uniform()})
     points = line.candidates(1024, Seeded(0))
-    scores = np.sin(9 * points.features[:, 0])
-    history = observed(points, np.arange(_ROWS + 300), scores[: _ROWS + 300])
-    grid = line.grid(x=20)
-    fixed = Hyperparameters(lengthscales=0.2)
-    grown = GaussianProcess(hyperparameters=fixed)
-    for size in [*range(1, _ROWS + 300, 29), _ROWS - 1, _ROWS, _ROWS + 1, _ROWS + 299]:
-        fresh = GaussianProcess(hyperparameters=fixed).weights(grid, first(history, size))
-        np.testing.assert_allclose(grown.weights(grid, first(history, size)), fresh, rtol=1e-5)
+    history = observed(points, np.arange(1000), np.sin(9 * points.features[:1000, 0]))
+    rows = []
+
+    def counted(parameters, data, candidates):
+        rows.append(len(data.means))
+        assert data.means.max() == pytest.approx(standard.max())
+        return solve(parameters, data, candidates)
+
+    solve = fitting.posterior
+    monkeypatch.setattr("dphypo.samplers.gaussian_process.posterior", counted)
+    rule = GaussianProcess(units=Units.STANDARD, hyperparameters=Hyperparameters(lengthscales=0.2))
+    for size in (100, 129, 1000):
+        standard = (history.scores[:size] - history.scores[:size].mean()) / history.scores[:size].std()
+        rule.weights(line.grid(x=20), history.first(size))
+    assert rows == [100, 128, 128]
 
 
 def test_changed_scores_of_the_same_points_are_noticed():
@@ -242,12 +210,11 @@ def test_no_noise_and_the_same_point_again_and_again_degrade_to_jitter():
     scores = np.arange(len(indices), dtype=float)
     history = observed(grid, indices, scores)
     for size in range(1, len(indices) + 1):
-        weights = rule.weights(grid, first(history, size))
+        weights = rule.weights(grid, history.first(size))
         assert np.isfinite(weights).all()
         assert weights.max() > 0
-    near = Posterior(Hyperparameters(1.0, 5.0, 0.0), np.zeros((3, 2)), np.ones(3))
-    near.extend(np.zeros(2))
-    mean, deviation = near.at(np.zeros((1, 2)), np.ones(4))
+    same = Data(np.zeros((4, 2)), np.ones(4), np.ones(4), 0.0)
+    mean, deviation = fitting.posterior(Hyperparameters(1.0, 5.0, 0.0), same, np.zeros((1, 2)))
     assert mean[0] == pytest.approx(1.0, abs=1e-3)
     assert deviation[0] == pytest.approx(0.0, abs=1e-4)
 
@@ -264,7 +231,6 @@ def test_copies_and_text_hold_no_history():
     assert "Memo" not in repr(rule)
     copy = pickle.loads(pickle.dumps(rule))
     assert copy == rule
-    assert copy._memo.take() is None
 
 
 def test_the_first_runs_are_drawn_from_the_prior():
@@ -293,16 +259,11 @@ def test_arguments_are_checked():
         GaussianProcess().posterior(grid, wave(grid, 0, 0))
 
 
-@given(st.integers(1, 400), st.integers(1, 60), st.integers(2, 40))
-@settings(max_examples=60, deadline=None)
-def test_the_schedule_is_the_same_from_every_length(size, values, limit):
-    rng = np.random.default_rng(size)
-    features = rng.integers(0, values, (size, 1)).astype(float)
-    last, following = checkpoint(features, limit)
-    assert 1 <= last <= size < following
-    assert following - last <= max(1, limit // 2)
-    for shorter in range(last, size + 1):
-        assert checkpoint(features[:shorter], limit) == (last, following)
+@given(st.integers(1, 10**6))
+def test_the_schedule_is_the_same_from_every_length(size):
+    last = checkpoint(size)
+    assert last <= size < last + max(1, last // 2)
+    assert checkpoint(last) == last
 
 
 @given(st.integers(1, 60), st.integers(1, 12), st.integers(1, 12), st.integers(0, 10**6))

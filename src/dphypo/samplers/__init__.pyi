@@ -2,10 +2,10 @@ from .default import default_sampler as default_sampler
 from .forest import Forest as Forest
 from .gaussian_process import GaussianProcess as GaussianProcess
 from .history import History as History
-from .kernel import Hyperparameters as Hyperparameters
 from .optuna_sampler import OptunaSampler as OptunaSampler
 from .parzen import Parzen as Parzen
 from .proposals import Proposals as Proposals
 from .sampler import Sampler as Sampler
+from .surrogate import Hyperparameters as Hyperparameters
 from .uniform import Uniform as Uniform
 from .units import Units as Units

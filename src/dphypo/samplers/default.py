@@ -1,4 +1,4 @@
-"""The search rule of people who name none."""
+"""The default search rule."""
 
 from __future__ import annotations
 

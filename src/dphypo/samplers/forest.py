@@ -8,11 +8,9 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from dphypo import _validate
-from dphypo.samplers.history import History
-from dphypo.samplers.kernel import Array
+from dphypo.samplers.history import Array, History
 from dphypo.samplers.observations import collapsed
-from dphypo.samplers.softmax import softmax
-from dphypo.samplers.units import Units, seen
+from dphypo.samplers.units import Units, seen, softmax
 
 if TYPE_CHECKING:
     from dphypo.space import Candidates, Grid

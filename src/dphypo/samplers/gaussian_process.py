@@ -2,21 +2,23 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass
+from functools import lru_cache
 from typing import TYPE_CHECKING
 
 import numpy as np
 
 from dphypo import _validate
-from dphypo.samplers.history import History
-from dphypo.samplers.kernel import Array, Hyperparameters
-from dphypo.samplers.memo import Memo
-from dphypo.samplers.softmax import softmax
-from dphypo.samplers.surrogate import Surrogate, advanced
-from dphypo.samplers.units import Units, seen
+from dphypo.samplers.history import Array, History
+from dphypo.samplers.observations import collapsed
+from dphypo.samplers.surrogate import Data, Hyperparameters, fit, posterior, prior_mode
+from dphypo.samplers.units import Units, seen, softmax
 
 if TYPE_CHECKING:
     from dphypo.space import Candidates, Grid
+
+_FEWEST = 3  # runs that a fit needs
+_ROWS = 128  # distinct points that are kept, so that a draw costs the same after any number of runs
 
 
 @dataclass(frozen=True)
@@ -28,7 +30,7 @@ class GaussianProcess:
     μ and σ are the posterior mean and deviation of the score at λ. :meth:`paper` has the paper's settings. The paper
     does not name its kernel; here it is Matérn-5/2 with a lengthscale for each feature, and amplitude, lengthscales
     and noise are the most probable ones under weak priors, refitted whenever the number of runs has grown by half. A
-    failed run counts as the worst score seen, among ranks as the lowest. Of more than 512 distinct points the best 256
+    failed run counts as the worst score seen, among ranks as the lowest. Of more than 128 distinct points the best 64
     and a fair sample of the others are kept.
 
     The defaults are not the paper's: ``benchmarks/rules.py`` compares the two at equal band and equal T. Scores enter
@@ -65,7 +67,6 @@ class GaussianProcess:
     units: Units = Units.RANKS
     start: int = 2
     hyperparameters: Hyperparameters | None = None
-    _memo: Memo[Surrogate] = field(default_factory=Memo, init=False, repr=False, compare=False)
 
     def __post_init__(self) -> None:
         _validate.non_negative(tau=self.tau)
@@ -99,9 +100,39 @@ class GaussianProcess:
         return values.centre + values.deviation * mean, values.deviation * deviation
 
     def _standard(self, candidates: Candidates | Grid, history: History, values: Array) -> tuple[Array, Array]:
-        """The posterior of the values of mean 0 and deviation 1, from the last one where the history extends it."""
-        features = candidates.features
-        surrogate = advanced(self._memo.take(), history, features, self.units, self.hyperparameters)
-        result = surrogate.at(features, values)
-        self._memo.put(surrogate)
-        return result
+        """The posterior of the values of mean 0 and deviation 1."""
+        hyperparameters = self.hyperparameters or _fitted(history, self.units)
+        return posterior(hyperparameters, _data(history.features, values, _ROWS), candidates.features)
+
+
+def _data(features: Array, values: Array, limit: int) -> Data:
+    rows = collapsed(features, values, limit)
+    return Data(features[rows.first], rows.means(values), rows.counts, rows.scatter(values))
+
+
+def _fitted(history: History, units: Units) -> Hyperparameters:
+    """The hyperparameters of the last checkpoint: they depend on the history alone, and are fitted once."""
+    size = checkpoint(len(history))
+    head = history.first(size)
+    if size < _FEWEST:
+        return prior_mode(head.features.shape[1])
+    values = seen(head, units).values
+    return _fit(head.features.tobytes(), values.tobytes(), head.features.shape[1])
+
+
+@lru_cache(maxsize=16)
+def _fit(features: bytes, values: bytes, width: int) -> Hyperparameters:
+    """The fit, remembered in this process for the next draws."""
+    return fit(_data(np.frombuffer(features).reshape(-1, width), np.frombuffer(values), _ROWS))
+
+
+def checkpoint(size: int) -> int:
+    """The largest of the lengths 1, 2, 3, 4, 6, 9, 13, … (each half again as long) that is not above ``size``.
+
+    >>> [checkpoint(size) for size in (1, 2, 5, 100, 10_000)]
+    [1, 2, 4, 94, 8092]
+    """
+    length = 1
+    while (following := length + max(1, length // 2)) <= size:
+        length = following
+    return length

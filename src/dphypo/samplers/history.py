@@ -9,6 +9,8 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+Array = npt.NDArray[np.float64]
+
 
 @dataclass(frozen=True, repr=False)
 class History:
@@ -31,9 +33,9 @@ class History:
     History(secret)
     """
 
-    features: npt.NDArray[np.float64]
-    unit: npt.NDArray[np.float64]
-    scores: npt.NDArray[np.float64]
+    features: Array
+    unit: Array
+    scores: Array
     failed: npt.NDArray[np.bool_]
     params: tuple[Mapping[str, Any], ...]
 
@@ -51,6 +53,11 @@ class History:
         """The history before the first run, for a space with that many columns."""
         none = np.empty(0)
         return cls(np.empty((0, features)), np.empty((0, unit)), none, np.empty(0, dtype=np.bool_), ())
+
+    def first(self, size: int) -> History:
+        """The history as it was after the first ``size`` of these runs."""
+        cut = slice(size)
+        return History(self.features[cut], self.unit[cut], self.scores[cut], self.failed[cut], self.params[cut])
 
     def __len__(self) -> int:
         return len(self.scores)

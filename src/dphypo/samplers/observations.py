@@ -1,4 +1,4 @@
-"""Observations as rows of a surrogate: repeats collapsed, a bound on how many, and when to start afresh."""
+"""Observations as rows of a surrogate: repeats collapsed, and a bound on how many."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from dataclasses import dataclass
 import numpy as np
 import numpy.typing as npt
 
-from dphypo.samplers.kernel import Array
+from dphypo.samplers.history import Array
 
 Indices = npt.NDArray[np.intp]
 
@@ -46,36 +46,19 @@ def collapsed(features: Array, scores: Array, limit: int) -> Rows:
     The fair sample is every m-th row in the order of the scores, so it spans their whole range. The rule does not
     depend on the order of the history.
     """
-    _, first, row = np.unique(features, axis=0, return_index=True, return_inverse=True)
-    rows = Rows(first, row.reshape(-1))
+    order = np.lexsort(features.T[::-1])
+    new = np.ones(len(order), dtype=np.bool_)
+    new[1:] = (features[order[1:]] != features[order[:-1]]).any(axis=1)
+    row = np.empty(len(order), dtype=np.intp)
+    row[order] = np.cumsum(new) - 1
+    first = order[new]  # the sort is stable: the earliest of its group
+    rows = Rows(first, row)
     if len(first) <= limit:
         return rows
-    order = np.argsort(-rows.means(scores), kind="stable")
-    best, rest = order[: limit // 2], order[limit // 2 :]
+    ranked = np.argsort(-rows.means(scores), kind="stable")
+    best, rest = ranked[: limit // 2], ranked[limit // 2 :]
     spaced = np.linspace(0, len(rest) - 1, limit - len(best)).round().astype(np.intp)
     kept = np.sort(np.concatenate([best, rest[spaced]]))
     renamed = np.full(len(first), -1, dtype=np.intp)
     renamed[kept] = np.arange(len(kept))
     return Rows(first[kept], renamed[rows.row])
-
-
-def distinct(features: Array) -> Indices:
-    """How many distinct points the first 1, 2, … observations have."""
-    _, first = np.unique(features, axis=0, return_index=True)
-    is_first = np.zeros(len(features), dtype=np.intp)
-    is_first[first] = 1
-    return np.cumsum(is_first)
-
-
-def checkpoint(features: Array, limit: int) -> tuple[int, int]:
-    """The last scheduled length of history not beyond this one, and the next.
-
-    From one to the next the history grows by half the number of rows it then has (at most ``limit``): refitting and
-    collapsing at these lengths costs, per run, no more than an update does.
-    """
-    points = distinct(features)
-    last, following = 1, 2
-    while following <= len(features):
-        last = following
-        following = last + max(1, min(int(points[last - 1]), limit) // 2)
-    return last, following

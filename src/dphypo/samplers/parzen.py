@@ -9,8 +9,7 @@ import numpy as np
 from scipy.spatial.distance import cdist
 
 from dphypo import _validate
-from dphypo.samplers.history import History
-from dphypo.samplers.kernel import Array
+from dphypo.samplers.history import Array, History
 from dphypo.samplers.observations import collapsed
 from dphypo.samplers.scales import scales
 from dphypo.samplers.units import lowest

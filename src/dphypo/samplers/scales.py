@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from dphypo.samplers.kernel import Array
+from dphypo.samplers.history import Array
 
 if TYPE_CHECKING:
     from dphypo.space import Space

@@ -1,4 +1,4 @@
-"""The units in which a surrogate sees scores."""
+"""Scores on their way into a surrogate, in some units, and out of it, as weights."""
 
 from __future__ import annotations
 
@@ -8,8 +8,13 @@ from enum import Enum
 import numpy as np
 from scipy.special import ndtri
 
-from dphypo.samplers.history import History
-from dphypo.samplers.kernel import Array
+from dphypo.samplers.history import Array, History
+
+# Exponents stop here, so that no weight becomes zero or subnormal and the order of the scores is kept above it.
+_LEAST = -600.0
+# Scores closer than this, in their own units, are the same: what is left below it is rounding, which depends on how a
+# posterior was computed and must not decide between candidates.
+_DIGITS = 9
 
 
 class Units(Enum):
@@ -65,3 +70,10 @@ def _middles(scores: Array) -> Array:
     below = np.searchsorted(order, scores, side="left") + np.searchsorted(order, scores, side="right")
     middles: Array = below / (2 * len(scores))
     return middles
+
+
+def softmax(scores: Array, beta: float, masses: Array) -> Array:
+    """Algorithm 2's π ∝ exp(β s), as relative masses: times the prior masses, and with the largest exponent 0."""
+    exponent = beta * np.round(scores - scores.max(), _DIGITS)
+    weights: Array = masses * np.exp(np.maximum(exponent, _LEAST))
+    return weights
