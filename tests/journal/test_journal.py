@@ -382,3 +382,73 @@ def test_a_file_that_is_no_journal_is_a_clear_error(tmp_path):
 def test_params_are_read_back_as_they_were():
     params = {"a": (1, (2.5, None)), "b": True, "c": float("inf"), "d": "x"}
     assert _params.loads(_params.dumps(params)) == params
+
+
+# What is left in PostgreSQL
+
+
+def _statistics(connection) -> list:
+    from sqlalchemy import text
+
+    columns = "relname, n_tup_ins, n_tup_upd, n_tup_del, n_dead_tup, n_live_tup"
+    query = f"SELECT {columns} FROM pg_stat_user_tables WHERE relname LIKE 'dphypo%' ORDER BY 1"
+    connection.execute(text("SELECT pg_stat_force_next_flush()"))
+    connection.commit()
+    connection.execute(text("SELECT pg_stat_clear_snapshot()"))
+    return [tuple(row) for row in connection.execute(text(query))]
+
+
+def test_shredding_in_postgresql_leaves_no_count_of_the_runs(postgres):
+    """Neither in the statistics of the tables, nor in the transaction numbers of the rows, nor in the files."""
+    from sqlalchemy import create_engine, text
+
+    url = make_url(postgres).set(drivername="postgresql+psycopg")
+    server = create_engine(url, isolation_level="AUTOCOMMIT")
+    seen = []
+    for total in (3, 11):
+        with server.connect() as connection:
+            connection.execute(text(f"CREATE DATABASE shredded_{total}"))
+        own = url.set(database=f"shredded_{total}")
+        store = open_store(own.set(drivername="postgresql").render_as_string(hide_password=False))
+        other, journal = Journal(store, "other"), Journal(store, "study")
+        other.begin({}, lambda: 2)
+        other.claim(trial(0))
+        journal.begin({"law": "public"}, lambda total=total: total)
+        finished(journal, *map(float, range(total)))
+        journal.release("MODEL", '{"certificate": "public"}')
+        journal.shred()
+        assert journal.record.shredded
+        assert len(other.record.trials) == 1
+        other.finish(trial(0), Outcome(None, 1.0), b"m")
+        store.close()
+        engine = create_engine(own)
+        with engine.connect() as connection:
+            spread = "SELECT max(xmin::text::bigint) - min(xmin::text::bigint) FROM dphypo_study"
+            seen.append((_statistics(connection), connection.scalar(text(spread))))
+        engine.dispose()
+    assert seen[0] == seen[1]
+    with server.connect() as connection:
+        for total in (3, 11):
+            connection.execute(text(f"DROP DATABASE shredded_{total}"))
+    server.dispose()
+
+
+def test_a_beaten_model_leaves_the_files_of_postgresql(postgres):
+    from sqlalchemy import text
+
+    journal = Journal(open_store(postgres), next(NAMES))
+    journal.begin({}, lambda: 3)
+
+    def pages() -> int:
+        size = text("SELECT pg_total_relation_size('dphypo_best')")
+        return journal._store.commit(lambda connection: connection.scalar(size))
+
+    model = os.urandom(200_000)
+    journal.claim(trial(0))
+    journal.finish(trial(0), Outcome(None, 0.0), model)
+    one = pages()
+    for number in (1, 2):
+        journal.claim(trial(number))
+        journal.finish(trial(number), Outcome(None, float(number)), model)
+        assert pages() <= one
+    journal._store.close()

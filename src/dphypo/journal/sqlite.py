@@ -193,14 +193,18 @@ def _refuse_foreign(path: Path) -> None:
     """Before anything is changed: a file that holds something else is left exactly as it is."""
     what = None
     try:
-        if os.path.getsize(path) == 0:
+        with open(path, "rb") as file:
+            header = file.read(16)
+        if not header:
             return
+        if header != b"SQLite format 3\0":  # SQLite would take a short file for an empty one, and write over it
+            raise sqlite3.DatabaseError
         with contextlib.closing(sqlite3.connect(f"{path.as_uri()}?mode=ro&immutable=1", uri=True)) as connection:
             names = {name for (name,) in connection.execute("SELECT name FROM sqlite_master WHERE type = 'table'")}
         if names and "dphypo_study" not in names:
             what = "it is a database of another program"
     except sqlite3.DatabaseError as error:
-        if error.sqlite_errorcode & 0xFF != sqlite3.SQLITE_NOTADB:
+        if getattr(error, "sqlite_errorcode", sqlite3.SQLITE_NOTADB) & 0xFF != sqlite3.SQLITE_NOTADB:
             return  # damaged: what opens it says so
         what = "it is a file of another kind"
     except OSError as error:
