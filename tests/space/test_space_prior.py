@@ -11,7 +11,8 @@ import scipy.stats as st
 from scipy.stats import qmc
 
 from dphypo.entropy import Seeded
-from dphypo.space import Space, sobol
+from dphypo.space import Space
+from dphypo.space import candidates as sobol
 
 ALARM = 1e-6
 SETS = 4000
@@ -138,7 +139,7 @@ def test_a_scramble_used_twice_is_caught(mutant):
 
 
 def test_the_points_of_one_set_are_spread_evenly():
-    points = sobol.points(256, 6, Seeded(2))
+    points = sobol.candidate_points(256, 6, Seeded(2))
     for column in points.T:
         assert np.array_equal(np.sort(np.floor(column * 256)), np.arange(256))  # one in each 256th
     for split in range(9):  # the first two coordinates are a (0, 8, 2)-net: one in each elementary rectangle
@@ -158,7 +159,7 @@ class Zeros:
 
 @pytest.mark.parametrize(("n", "dimension"), [(1, 3), (2, 1), (64, 40), (1024, 6)])
 def test_without_a_scramble_the_points_are_scipys(n, dimension):
-    ours = sobol.points(n, dimension, Zeros()) - 2.0**-53
+    ours = sobol.candidate_points(n, dimension, Zeros()) - 2.0**-53
     scipys = qmc.Sobol(dimension, scramble=False).random(n)
     assert {tuple(row) for row in ours} == {tuple(row) for row in scipys}
 

@@ -1,17 +1,63 @@
-"""A set of candidates for one run."""
+"""Candidate sets: fresh Sobol points with an independent scramble, drawn from the prior."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
-from functools import cached_property
+from functools import cached_property, lru_cache
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
+import numpy.typing as npt
 
+from dphypo.entropy import Entropy, words
+from dphypo.space import unit
 from dphypo.space.unit import Array, read_only
 
 if TYPE_CHECKING:
     from dphypo.space.space import Space
+
+
+Words = npt.NDArray[np.uint64]
+
+
+@lru_cache(maxsize=64)
+def directions(dimension: int, levels: int) -> Words:
+    """The public generator of the sequence: direction numbers (dimension, levels), aligned to the top of 64 bits."""
+    from scipy.stats import qmc
+
+    engine = qmc.Sobol(dimension, scramble=False, bits=32)
+    found = np.empty((dimension, levels), dtype=np.uint64)
+    for level in range(levels):
+        # Points come in Gray-code order: point number 2^(level+1) − 1 is direction number `level` alone.
+        engine.fast_forward(max(1, 2**level - 1))
+        found[:, level] = (engine.random(1)[0] * 2.0**32).astype(np.uint64) << np.uint64(32)
+    found.flags.writeable = False
+    return found
+
+
+def candidate_points(count: int, dimension: int, entropy: Entropy) -> unit.Array:
+    """The first ``count`` points of a Sobol set under a random linear matrix scramble and a random digital shift.
+
+    The shift alone, exclusive-or with 64 uniform bits per coordinate, makes every single point exactly uniform on the
+    grid of the cube; the matrix breaks up the poor two-dimensional projections of the plain sequence. Both are drawn
+    afresh on every call, so that a set is independent of all earlier ones: a sequence continued from one run to the
+    next would not be from the prior given the history, and the band would not hold.
+    """
+    levels = (count - 1).bit_length()
+    random = words(dimension * (levels + 1), entropy).reshape(dimension, levels + 1)
+    generator = directions(dimension, levels)
+    scrambled = np.zeros_like(generator)
+    for level in range(levels):
+        # Column `level` of a lower-triangular matrix over two elements: one on the diagonal, random below it.
+        diagonal = np.uint64(1 << (63 - level))
+        column = (random[:, 1 + level] & (diagonal - np.uint64(1))) | diagonal
+        scrambled ^= np.where(generator & diagonal, column[:, None], np.uint64(0))
+    result = np.empty((1 << levels, dimension), dtype=np.uint64)
+    result[0] = random[:, 0]
+    for level in range(levels):
+        half = 1 << level
+        result[half : 2 * half] = result[:half] ^ scrambled[:, level]
+    return unit.from_words(result[:count])
 
 
 @dataclass(frozen=True, eq=False, repr=False)

@@ -6,8 +6,34 @@ from collections.abc import Mapping
 from decimal import Decimal
 from typing import Any
 
+import numpy as np
+from scipy.stats import rv_discrete
+
 from dphypo import _validate
 from dphypo.space.distribution import MOST_LISTED
+from dphypo.space.unit import Array
+
+
+class _LogRandInt(rv_discrete):  # type: ignore[misc]
+    """A number log-uniform on [low − ½, high + ½], rounded."""
+
+    def _argcheck(self, low: Array, high: Array) -> Array:
+        return np.asarray((low >= 1) & (high >= low))
+
+    def _get_support(self, low: Array, high: Array) -> tuple[Array, Array]:
+        return low, high
+
+    def _cdf(self, k: Array, low: Array, high: Array) -> Array:
+        return np.log((np.floor(k) + 0.5) / (low - 0.5)) / np.log((high + 0.5) / (low - 0.5))
+
+    def _pmf(self, k: Array, low: Array, high: Array) -> Array:
+        return np.log((k + 0.5) / (k - 0.5)) / np.log((high + 0.5) / (low - 0.5))
+
+    def _ppf(self, q: Array, low: Array, high: Array) -> Array:
+        return np.floor((low - 0.5) * np.exp(q * np.log((high + 0.5) / (low - 0.5))) + 0.5)
+
+
+lograndint = _LogRandInt(name="lograndint", shapes="low, high")
 
 
 def priors(distributions: Mapping[str, Any]) -> dict[str, Any]:
@@ -20,8 +46,6 @@ def priors(distributions: Mapping[str, Any]) -> dict[str, Any]:
 def _prior(where: str, distribution: Any) -> Any:
     from optuna.distributions import CategoricalDistribution, FloatDistribution, IntDistribution
     from scipy.stats import loguniform, randint, uniform
-
-    from dphypo.space.lograndint import lograndint
 
     if isinstance(distribution, CategoricalDistribution):
         return list(distribution.choices)

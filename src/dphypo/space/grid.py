@@ -13,9 +13,8 @@ from dphypo import _validate
 from dphypo.entropy import Entropy, words
 from dphypo.space import layout
 from dphypo.space import unit as _unit
-from dphypo.space.around import Around
+from dphypo.space.around import Around, Kernel
 from dphypo.space.finite import Finite
-from dphypo.space.kernels import Kernel
 from dphypo.space.parameter import Parameter
 from dphypo.space.unit import Array, read_only
 

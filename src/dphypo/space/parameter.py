@@ -1,18 +1,20 @@
-"""Reading one entry of a space: a name and what people write for its prior."""
+"""Parameters with their priors, and those that exist only while another has certain values."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from itertools import groupby
 from typing import Any
 
 import numpy as np
 
 from dphypo import _validate
-from dphypo.space import choices as _choices
 from dphypo.space import distribution
+from dphypo.space import finite as _choices
 from dphypo.space.dimension import Dimension
 from dphypo.space.finite import Finite
+from dphypo.space.values import describe
 
 PRIORS = "give a frozen distribution of scipy.stats, a list of choices, or a tuple (choices, probabilities)"
 
@@ -44,14 +46,14 @@ def read(name: object, given: Any) -> Parameter:
     where = f"parameter {name!r}"
     if isinstance(given, (list, range, np.ndarray)):
         finite = _choices.finite(where, _listed(where, given))
-        return Parameter(name, finite, _choices.describe(finite))
+        return Parameter(name, finite, _choices.describe_choices(finite))
     if isinstance(given, tuple):
         if len(given) != 2 or not all(isinstance(part, (list, range, np.ndarray, tuple)) for part in given):
             raise _validate.fail(
                 where, given, "a tuple is (choices, probabilities), two lists; write choices as a list"
             )
         finite = _choices.finite(where, _listed(where, given[0]), given[1])
-        return Parameter(name, finite, _choices.describe(finite))
+        return Parameter(name, finite, _choices.describe_choices(finite))
     if hasattr(given, "ppf") and hasattr(given, "dist"):
         dimension = distribution.dimension(where, given)
         return Parameter(name, dimension, distribution.describe(given, dimension))
@@ -76,3 +78,42 @@ def read_all(given: Mapping[str, Any]) -> tuple[Parameter, ...]:
     if not isinstance(given, Mapping) or not given:
         raise _validate.fail("parameters", given, 'give a dict of name to prior, such as {"lr": loguniform(1e-4, 10)}')
     return tuple(read(name, prior) for name, prior in given.items())
+
+
+def conditional(
+    parameters: tuple[Parameter, ...], parent: str, values: Any, given: Mapping[str, Any]
+) -> tuple[Parameter, ...]:
+    """The parameters with those given added, active while ``parent`` has one of ``values``."""
+    names = [parameter.name for parameter in parameters]
+    if parent not in names:
+        raise _validate.fail("parent", parent, f"it must be one of {', '.join(names)}")
+    place = names.index(parent)
+    dimension = parameters[place].dimension
+    if not isinstance(dimension, Finite):
+        raise _validate.fail("parent", parent, "it must have a list of values; for ranges make them a parameter")
+    cases = tuple(sorted({dimension.position(value) for value in (values if isinstance(values, list) else [values])}))
+    if not cases:
+        raise _validate.fail("values", values, f"give at least one value of {parent!r}")
+    added = read_all(given)
+    if known := [parameter.name for parameter in added if parameter.name in names]:
+        raise ValueError(f"{known[0]!r} is already a parameter: give it another name, such as {parent}_{known[0]}")
+    condition = {"parent": parent, "values": [describe(dimension.choices[case]) for case in cases]}
+    return parameters + tuple(
+        replace(parameter, description=parameter.description | {"when": condition}, parent=place, cases=cases)
+        for parameter in added
+    )
+
+
+def text(parameters: tuple[Parameter, ...]) -> str:
+    """The Python that makes the space, more or less."""
+    result = ""
+    for (parent, cases), group in groupby(parameters, key=lambda parameter: (parameter.parent, parameter.cases)):
+        entries = "{" + ", ".join(f"{parameter.name!r}: {parameter!r}" for parameter in group) + "}"
+        if parent is None:
+            result += f"Space({entries})"
+        else:
+            dimension = parameters[parent].dimension
+            assert isinstance(dimension, Finite)
+            values = [dimension.choices[case] for case in cases]
+            result += f".when({parameters[parent].name!r}, {values!r}, {entries})"
+    return result

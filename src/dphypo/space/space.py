@@ -13,13 +13,12 @@ import numpy.typing as npt
 from dphypo import _validate
 from dphypo.entropy import Entropy, words
 from dphypo.space import grid as _grid
-from dphypo.space import layout, sobol
+from dphypo.space import layout
 from dphypo.space import unit as _unit
 from dphypo.space.around import Around, Spread, around
-from dphypo.space.candidates import Candidates
-from dphypo.space.conditional import conditional, text
+from dphypo.space.candidates import Candidates, candidate_points
 from dphypo.space.grid import Grid
-from dphypo.space.parameter import Parameter, read_all
+from dphypo.space.parameter import Parameter, conditional, read_all, text
 from dphypo.space.unit import Array, read_only
 
 MOST_CANDIDATES = 2**26
@@ -123,7 +122,7 @@ class Space:
         n = _validate.integer(at_least=1, n=n)
         if n > MOST_CANDIDATES:
             raise _validate.fail("n", n, f"give at most {MOST_CANDIDATES}")
-        return Candidates(self, read_only(self._warp(sobol.points(n, self._coordinates, entropy))))
+        return Candidates(self, read_only(self._warp(candidate_points(n, self._coordinates, entropy))))
 
     def sample(self, entropy: Entropy) -> dict[str, Any]:
         """One draw from the prior."""

@@ -12,6 +12,12 @@ Array: TypeAlias = npt.NDArray[np.float64]
 # Where a coordinate that means nothing rests.
 MIDDLE = 0.5
 
+# The unit interval is cut into this many cells, and a parameter takes the quantile at the middle of each: the prior
+# is then 2³² equally likely values. So few that the CDF, with its rounding errors, still tells neighbours apart: that
+# is what makes encoding and decoding exact inverses, which they cannot be on all floats.
+CELLS = 2**32
+SHORTEST = 0.5 / CELLS
+
 
 def from_words(words: npt.NDArray[np.uint64]) -> Array:
     """The coordinate (2k + 1)/2⁵³ for k the upper 52 bits of a word: exact, and uniform if the word is."""
