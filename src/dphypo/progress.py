@@ -9,9 +9,10 @@ from __future__ import annotations
 import contextlib
 import sys
 from collections.abc import Callable, Iterator, Sequence
+from types import TracebackType
 from typing import IO, TYPE_CHECKING, cast
 
-from dphypo.terminal import Terminal, erased_when_terminated
+from dphypo.terminal import Terminal, erased_when_stopped
 
 if TYPE_CHECKING:
     from dphypo.accounting import Certificate
@@ -89,7 +90,7 @@ def bar(law: Law, done: int, *, show: bool, ticking: bool) -> Iterator[Callable[
         TimeElapsedColumn(),
     )
     with (
-        erased_when_terminated(terminal),
+        erased_when_stopped(terminal),
         Progress(*columns, console=console, transient=True, auto_refresh=ticking) as progress,
     ):
         task = progress.add_task("", total=max(law.quantile(0.99), 1), completed=done)
@@ -99,3 +100,42 @@ def bar(law: Law, done: int, *, show: bool, ticking: bool) -> Iterator[Callable[
             progress.refresh()
 
         yield one_more
+
+
+class TwoLines(str):
+    """What an interrupted search says: what was interrupted, and how to go on."""
+
+    @classmethod
+    def of(cls, journal: str | None) -> TwoLines:
+        where = "its journal is in memory" if journal is None else f"everything committed is in {journal}"
+        again = "call run() again in this process" if journal is None else "run the same program, or call run(), again"
+        return cls(f"The search was interrupted: nothing is released, and {where}.\nTo go on, {again}.")
+
+
+@contextlib.contextmanager
+def interruptible(journal: str | None) -> Iterator[None]:
+    """Let an interrupt from the keyboard end in two lines instead of a traceback.
+
+    ``journal`` is where the journal is, in words that may be printed; None if it is in memory.
+    """
+    interrupted = False
+    try:
+        yield
+    except KeyboardInterrupt:
+        interrupted = True
+    if interrupted:  # raised outside the handler, so that where the run was is not printed
+        if sys.excepthook is not _say_in_two_lines:
+            _Before.hook = staticmethod(sys.excepthook)
+            sys.excepthook = _say_in_two_lines
+        raise KeyboardInterrupt(TwoLines.of(journal))  # not a subclass: Python ends as interrupted for this one only
+
+
+class _Before:
+    hook = staticmethod(sys.excepthook)
+
+
+def _say_in_two_lines(kind: type[BaseException], error: BaseException, trace: TracebackType | None) -> None:
+    if isinstance(error, KeyboardInterrupt) and error.args and isinstance(error.args[0], TwoLines):
+        print(error, file=sys.stderr)
+    else:
+        _Before.hook(kind, error, trace)

@@ -1,10 +1,11 @@
-"""A line on a terminal that a signal erases: what it shows must not stay there."""
+"""A line on a terminal that is erased when the process stops or ends: what it shows must not stay there."""
 
 from __future__ import annotations
 
 import contextlib
 import os
 import signal
+import subprocess
 import sys
 import threading
 from collections.abc import Iterator
@@ -12,14 +13,24 @@ from typing import IO, Any
 
 _ERASE = b"\r\x1b[2K\x1b[?25h"  # the line, and the cursor comes back
 
+# A shell that waits until our end of its pipe closes, and erases the line then, unless it was told that all is well.
+_WIPER = ["sh", "-c", r"read all_is_well || printf '\r\033[2K\033[?25h' >&2"]
+
+_ENDING = ("SIGTERM", "SIGHUP", "SIGQUIT", "SIGXCPU")
+
 
 class Terminal:
-    """Where the bar is drawn, by the thread of its clock too. Once erased it stays so until ``resume``."""
+    """Where the bar is drawn, by the thread of its clock too. Once erased it stays so until ``resume``.
+
+    From the first ``resume`` on, a process of its own watches over this one: it erases the line if this process ends
+    without a word, as by SIGKILL, SIGABRT or a crash.
+    """
 
     def __init__(self, stream: IO[str]) -> None:
         self.stream = stream
         self._lock = threading.RLock()  # a signal may come while its own thread is drawing
         self._erased = False
+        self._wiper: subprocess.Popen[bytes] | None = None
 
     def write(self, text: str) -> int:
         with self._lock:
@@ -38,43 +49,71 @@ class Terminal:
             os.write(self.stream.fileno(), _ERASE)
         if held:
             self._lock.release()
+        self.unwatch()
 
     def resume(self) -> None:
+        """Draw again, and be watched."""
+        if self._wiper is None:
+            with contextlib.suppress(OSError, ValueError):  # no shell, or a stream that is no file
+                self._wiper = subprocess.Popen(
+                    _WIPER, stdin=subprocess.PIPE, stderr=self.stream.fileno(), start_new_session=True
+                )
         self._erased = False
+
+    def unwatch(self) -> None:
+        """Tell the process that watches that the line is erased already."""
+        wiper, self._wiper = self._wiper, None
+        if wiper is not None:
+            with contextlib.suppress(OSError):
+                wiper.communicate(b"\n")
 
     def __getattr__(self, name: str) -> Any:
         return getattr(self.stream, name)
 
 
 @contextlib.contextmanager
-def erased_when_terminated(terminal: Terminal) -> Iterator[None]:
-    """SIGTERM, which schedulers send, ends a process at once: erase the bar first, then do what would have been done.
+def erased_when_stopped(terminal: Terminal) -> Iterator[None]:
+    """Erase the line before a signal stops or ends the process, then do what would have been done without it.
 
-    Python runs the handler in the main thread, between two of its instructions: a run deep in compiled code ends later.
+    Python runs a handler in the main thread, between two of its instructions: a run deep in compiled code ends later.
+    What no handler sees is left to the process that watches over this one.
     """
+    with contextlib.ExitStack() as stack:
+        terminal.resume()
+        stack.callback(terminal.unwatch)
+        for name in (*_ENDING, "SIGTSTP"):
+            if hasattr(signal, name):
+                stack.enter_context(_erased_by(getattr(signal, name), terminal))
+        yield
+
+
+@contextlib.contextmanager
+def _erased_by(number: signal.Signals, terminal: Terminal) -> Iterator[None]:
     in_main = threading.current_thread() is threading.main_thread()
-    before = signal.getsignal(signal.SIGTERM) if in_main else None
+    before = signal.getsignal(number) if in_main else None
     if before is None or before is signal.SIG_IGN:  # None: a handler that is not Python's
         yield
         return
     owner, stdout, stderr = os.getpid(), sys.stdout, sys.stderr
 
-    def terminate(number: int, frame: Any) -> None:
+    def erase(received: int, frame: Any) -> None:
         if os.getpid() == owner:  # what a run has forked has no bar
             terminal.erase()
-        if callable(before):
-            try:
+        try:
+            if callable(before):
                 with contextlib.redirect_stdout(stdout), contextlib.redirect_stderr(stderr):  # as if there were no bar
-                    before(number, frame)
-            finally:
+                    before(received, frame)
+            else:
+                signal.signal(received, before)
+                os.kill(os.getpid(), received)  # ends the process, or stops it until it is continued
+                signal.signal(received, erase)
+        finally:
+            if os.getpid() == owner:
                 terminal.resume()
-        else:
-            signal.signal(number, before)
-            os.kill(os.getpid(), number)
 
-    signal.signal(signal.SIGTERM, terminate)
+    signal.signal(number, erase)
     try:
         yield
     finally:
-        if signal.getsignal(signal.SIGTERM) is terminate:
-            signal.signal(signal.SIGTERM, before)
+        if signal.getsignal(number) is erase:
+            signal.signal(number, before)

@@ -65,6 +65,11 @@ class Journal:
             return record.declaration
 
     @property
+    def address(self) -> str | None:
+        """Where it is, in words that may be printed; None if it is in memory."""
+        return self._store.address
+
+    @property
     def record(self) -> Record:
         """What has been committed. After an interrupted or failed write, or a lost connection, it is read again."""
         with self._store.lock:

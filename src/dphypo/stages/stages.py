@@ -140,7 +140,7 @@ class Stages:
         """
         errors.refuse_options(options)
         crew = Crew(workers, start_method, executor)
-        with self._turn.long():
+        with _progress.interruptible(self._store.address), self._turn.long():
             try:
                 first = self._under_way()
                 if not self._part(first).finished:

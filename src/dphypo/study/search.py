@@ -68,6 +68,11 @@ class Search:
         self._stages = stages
         self.sampler_error: Exception | None = None
 
+    @property
+    def address(self) -> str | None:
+        """Where the journal is, in words that may be printed; None if it is in memory."""
+        return self._journal.address
+
     def record(self) -> Record:
         """What is committed. The first call takes the journal and, if the search is new, draws and commits T."""
         with self._turn.look():

@@ -151,7 +151,7 @@ class Study:
         """
         errors.refuse_options(options)
         crew = Crew(workers, start_method, executor)
-        with self._search.running():
+        with _progress.interruptible(self._search.address), self._search.running():
             if not self._search.record().released:
                 if progress:
                     print(_progress.cost(self.certificate, self.guarantee.runs), file=sys.stderr)
