@@ -12,6 +12,9 @@ from dp_accounting.pld import PLDAccountant
 from dp_accounting.pld import privacy_loss_distribution as pld
 
 from dphypo.accounting import ApproximateDp, OrderWarning, PureDp, RdpCurve, UnaccountableError, account
+from dphypo.accounting.solve import smallest
+from dphypo.audit import attack_epsilon
+from dphypo.audit.pair import dp_sgd_pair
 from dphypo.band import Band
 from dphypo.laws import Geometric, Logarithmic, NegativeBinomial, Pmf, Poisson
 
@@ -242,3 +245,48 @@ def test_bad_arguments_are_named():
         account(dp_accounting.NonPrivateDpEvent(), law)
     with pytest.raises(ValueError, match="grid"):
         account(PureDp(1.0), law, grid=0.0)
+
+
+GAUSSIAN = dp_accounting.GaussianDpEvent(3.0)
+
+
+@pytest.mark.parametrize("law", [Pmf({2: 0.5, 100: 0.5}), Pmf({2: 1.0}), Pmf({3: 0.1, 40: 0.9})], ids=repr)
+@pytest.mark.parametrize("delta", [1e-5, 1e-9, 1e-12])
+def test_a_law_that_never_runs_once_has_a_finite_cost_at_tiny_delta(law, delta):
+    """1 − τ has to be known where τ itself rounds to 1; before, the first law cost infinity from δ = 1e-8 on."""
+    claimed = account(GAUSSIAN, law).epsilon(delta)
+    attack = attack_epsilon(dp_sgd_pair(3.0, 1.0, 1, grid=1e-3), law, Band(1, 1), delta)
+    assert attack <= claimed < 12.0
+
+
+@pytest.mark.parametrize(("mean", "delta"), [(1e5, 1e-8), (1e7, 1e-6)])
+def test_a_very_large_mean_has_a_finite_profile_bound_at_tiny_delta(mean, delta):
+    """The trace of infinite loss of a distribution, times E[T], is more than δ: the RDP curve has none."""
+    event = dp_accounting.SelfComposedDpEvent(
+        dp_accounting.PoissonSampledDpEvent(0.01, dp_accounting.GaussianDpEvent(2.0)), 300
+    )
+    guarantee = account(event, NegativeBinomial(8, mean=mean))
+    bounds = guarantee.bounds(delta)
+    assert bounds["profile"] <= bounds["renyi"] < 10.0
+    assert guarantee.one_run(delta)["pld"] < bounds["profile"]
+
+
+def test_a_pure_run_is_pure_for_any_law():
+    """Theorem 4 at δ = 0: ε₀ + L + max h."""
+    law = Pmf({1: 0.5, 2: 0.5})
+    found = account(PureDp(1.0), law).epsilon(0.0)
+    exact = max(math.log(on / off) for on, off in extremes(law))
+    assert exact <= found <= 1.0 + math.log(1.5 / 0.5)
+
+
+def extremes(law):
+    """The probabilities that the winner of randomised response, ranked either way, is the less likely answer."""
+    p, q = 1 / (1 + math.exp(-1.0)), 1 / (1 + math.exp(1.0))
+    top = lambda x: 1 - float(law.pgf(1 - x))  # noqa: E731
+    below = lambda x: float(law.pgf(x))  # noqa: E731
+    return [(top(p), top(q)), (below(p), below(q))]
+
+
+def test_a_profile_that_is_not_a_number_costs_infinity():
+    assert smallest(lambda eps: math.nan, 1e-5, top=10.0) == math.inf
+    assert smallest(lambda eps: 1.0 if eps < 2 else math.nan, 1e-5, top=10.0) == math.inf

@@ -97,17 +97,24 @@ def without_mean(runs: Law, tau: lemma2.Tau) -> phi.Phi:
 
 
 class UniformTau(lemma2.Tau):
-    def __init__(self, reverse, band):
-        super().__init__(reverse, Band(1, 1))
+    def __init__(self, reverse, band, forward=None):
+        super().__init__(reverse, Band(1, 1), forward)
 
 
-def at_grid_points(runs, tau, v):
-    log_g, log_g_tau = runs.log_g(v), runs.log_g(tau(v))
-    return log_g[:-1], log_g_tau[:-1], np.zeros(len(v) - 1)
+class BoldComplement(lemma2.Tau):
+    """1 − τ(v) as if the probability that is missing could not be hidden: x in place of (x − Δ)/r."""
+
+    def complement(self, x):
+        return np.asarray(x)
 
 
-def coarse_points(runs, tau, v):
-    coarse = np.concatenate([[0.0], np.geomspace(1e-6, 1.0, 12)])
+def at_grid_points(runs, tau, points):
+    log_g, log_g_tau = phi._log_g(runs, tau, points)
+    return log_g[:-1], log_g_tau[:-1], np.zeros(len(points) - 1)
+
+
+def coarse_points(runs, tau, points):
+    coarse = np.concatenate([[-np.inf], np.log(2 * np.geomspace(1e-6, 0.5, 12)), [np.inf]])
     return at_grid_points(runs, tau, coarse)
 
 
@@ -128,6 +135,7 @@ MUTANTS = {
     "τ without adaptivity": (theorem4_profile, "Tau", UniformTau),
     "directions exchanged": (None, "SearchProfile", SwappedSearch),
     "grid points instead of cells": (phi, "_lines", coarse_points),
+    "complement too large": (theorem4_profile, "Tau", BoldComplement),
     "T = 0 forgotten": (None, "SearchProfile", ForgetsNothing),
 }
 

@@ -4,9 +4,11 @@ Everything here is a pure function of public values. Nothing here ever sees a jo
 """
 
 from dphypo.accounting.calibration import Calibration as Calibration
+from dphypo.accounting.calibration import LastStage as LastStage
 from dphypo.accounting.calibration import UnreachableError as UnreachableError
 from dphypo.accounting.calibration import calibrate as calibrate
 from dphypo.accounting.calibration import calibrate_band as calibrate_band
+from dphypo.accounting.calibration import calibrate_last as calibrate_last
 from dphypo.accounting.calibration import calibrate_mean as calibrate_mean
 from dphypo.accounting.certificate import Certificate as Certificate
 from dphypo.accounting.composition import Composition as Composition
@@ -16,8 +18,6 @@ from dphypo.accounting.events import RdpCurve as RdpCurve
 from dphypo.accounting.guarantee import Guarantee as Guarantee
 from dphypo.accounting.guarantee import OrderWarning as OrderWarning
 from dphypo.accounting.guarantee import account as account
-from dphypo.accounting.last_stage import LastStage as LastStage
-from dphypo.accounting.last_stage import calibrate_last as calibrate_last
 from dphypo.accounting.plan_noise import PlanNoise as PlanNoise
 from dphypo.accounting.plan_noise import calibrate_plan as calibrate_plan
 from dphypo.accounting.plan_noise import equal_noise as equal_noise
@@ -26,6 +26,7 @@ from dphypo.accounting.published import published as published
 from dphypo.accounting.sides import PlanGuarantee as PlanGuarantee
 from dphypo.accounting.sides import Side as Side
 from dphypo.accounting.sides import Term as Term
+from dphypo.accounting.solve import rounded_up as rounded_up
 from dphypo.accounting.verification import Verification as Verification
 from dphypo.accounting.verification import verify as verify
 from dphypo.errors import UnaccountableError as UnaccountableError

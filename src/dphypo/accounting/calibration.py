@@ -6,22 +6,22 @@ Each function solves for one public quantity, all others fixed. The result never
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import cache
 
 import dp_accounting
 
 from dphypo import _validate
+from dphypo.accounting.composition import Composition
 from dphypo.accounting.events import Event
 from dphypo.accounting.guarantee import ADD_OR_REMOVE_ONE, UNIFORM, Guarantee, account
+from dphypo.accounting.solve import CLOSE, Found, Knob
 from dphypo.band import Band
 from dphypo.errors import UnreachableError as UnreachableError
 from dphypo.laws import Law
 
-_CLOSE = 5e-4  # in ε: half of what is promised
-_MOST_STEPS = 60
+DECIMALS = 6  # of a noise multiplier
 
 
 @dataclass(frozen=True)
@@ -49,8 +49,12 @@ def calibrate(
     relation: dp_accounting.NeighboringRelation = ADD_OR_REMOVE_ONE,
     smallest: float = 0.05,
     largest: float = 1e3,
+    decimals: int = DECIMALS,
 ) -> Calibration:
     """The smallest noise multiplier with which the whole search is (``epsilon``, ``delta``)-DP.
+
+    The noise multiplier has at most ``decimals`` decimals, and was accounted as it is: written down and read again, it
+    costs no more.
 
     Args:
         make_event: the event of one run as a function of its noise multiplier; more noise must not cost more.
@@ -61,20 +65,21 @@ def calibrate(
         relation: which data sets are neighbours.
         smallest: the least noise multiplier that is tried.
         largest: the greatest.
+        decimals: of the noise multiplier.
 
     >>> from dphypo.laws import Geometric
     >>> found = calibrate(dp_accounting.GaussianDpEvent, Geometric(mean=10), epsilon=2.0, delta=1e-6)
     >>> round(found.noise_multiplier, 2), 1.999 <= found.guarantee.epsilon(1e-6) <= 2.0
     (3.16, True)
     """
-    target = _Target(_validate.positive(epsilon=epsilon), _validate.within(0.0, 1.0, delta=delta))
+    target = _Target(epsilon, delta)
     advice = "run fewer times (a smaller mean of T), use a narrower band, sample less or take fewer steps"
-    return target.solve(
+    start = min(max(1.0, smallest), largest)
+    return target.search(
         lambda noise: account(make_event(noise), runs, band, relation=relation),
-        min(max(1.0, smallest), largest),
-        largest,
-        smallest,
+        (start, largest, smallest),
         advice,
+        decimals,
     )
 
 
@@ -100,7 +105,7 @@ def calibrate_band(
         relation: which data sets are neighbours.
         largest_ratio: the widest band that is tried.
     """
-    target = _Target(_validate.positive(epsilon=epsilon), _validate.within(0.0, 1.0, delta=delta))
+    target = _Target(epsilon, delta)
     if p is not None:
         _validate.within(0.0, 1.0, p=p)
 
@@ -111,8 +116,8 @@ def calibrate_band(
         return Band(c, 1.0 / c if p is None else c * ratio)
 
     advice = "add noise to the run, or run fewer times (a smaller mean of T): even uniform search costs that much"
-    return target.solve(
-        lambda ratio: account(event, runs, band_of(ratio), relation=relation), 1.0, 1.0, largest_ratio, advice
+    return target.search(
+        lambda ratio: account(event, runs, band_of(ratio), relation=relation), (1.0, 1.0, largest_ratio), advice
     )
 
 
@@ -139,88 +144,110 @@ def calibrate_mean(
         smallest: the least mean that is tried.
         largest: the greatest.
     """
-    target = _Target(_validate.positive(epsilon=epsilon), _validate.within(0.0, 1.0, delta=delta))
+    target = _Target(epsilon, delta)
     advice = "add noise to the run or use a narrower band: even a single run costs that much"
-    return target.solve(
-        lambda mean: account(event, law_of(mean), band, relation=relation), smallest, smallest, largest, advice
+    return target.search(
+        lambda mean: account(event, law_of(mean), band, relation=relation), (smallest, smallest, largest), advice
     )
 
 
 @dataclass(frozen=True)
-class _Target:
+class LastStage:
+    """The noise found for the last stage, and the guarantee of all stages together."""
+
+    noise_multiplier: float
+    guarantee: Composition
     epsilon: float
     delta: float
-    bound: str | None = None  # the bound that counts; the smallest of all if left out
-    factor: float = 2.0  # of the first step away from the start: less than 2 where the start is a good guess
-    close: float = _CLOSE  # how far below the target the answer may lie, in ε
 
-    def solve(
-        self, guarantee_at: Callable[[float], Guarantee], start: float, safe: float, daring: float, advice: str
+
+def calibrate_last(
+    earlier: Sequence[Guarantee],
+    last: Callable[[float], Guarantee],
+    *,
+    epsilon: float,
+    delta: float,
+    smallest: float = 0.05,
+    largest: float = 1e3,
+) -> LastStage:
+    """The smallest noise multiplier of the last stage with which all stages together are (``epsilon``, ``delta``)-DP.
+
+    Args:
+        earlier: the guarantees of the stages before it.
+        last: the guarantee of the last stage as a function of its noise multiplier; more noise must not cost more.
+        epsilon, delta: what all stages may cost together.
+        smallest, largest: the least and the greatest noise multiplier that is tried.
+
+    >>> from dp_accounting import GaussianDpEvent
+    >>> from dphypo.accounting import account
+    >>> from dphypo.laws import Geometric
+    >>> first = account(GaussianDpEvent(20.0), Geometric(mean=30))
+    >>> found = calibrate_last(
+    ...     [first], lambda noise: account(GaussianDpEvent(noise), Geometric(mean=10)), epsilon=2.0, delta=1e-6)
+    >>> 1.999 <= found.guarantee.epsilon(1e-6) <= 2.0
+    True
+    """
+    target = _Target(epsilon, delta)
+    advice = "cheaper earlier stages (more noise, fewer runs, a smaller split), or fewer runs in the last stage"
+    if (spent := Composition(tuple(earlier)).epsilon(delta)) > epsilon:
+        raise UnreachableError(
+            f"epsilon = {epsilon:g} at delta = {delta:g} cannot be reached: the earlier stages alone cost {spent:.4g}. "
+            f"Remedy: {advice}; or allow a larger epsilon"
+        )
+    knob = Knob(
+        lambda noise: Composition((*earlier, last(noise))),
+        lambda guarantee: guarantee.epsilon(delta),
+        start=1.0,
+        safe=largest,
+        daring=smallest,
+        decimals=DECIMALS,
+    )
+    found = knob.spend(target.epsilon, unreachable=target.unreachable(advice))
+    return LastStage(found.value, found.made, found.epsilon, delta)
+
+
+@dataclass(frozen=True)
+class _Target:
+    """A total (ε, δ) to be spent on a search."""
+
+    epsilon: float
+    delta: float
+
+    def __post_init__(self) -> None:
+        _validate.positive(epsilon=self.epsilon)
+        _validate.within(0.0, 1.0, delta=self.delta)
+
+    def search(
+        self,
+        guarantee_at: Callable[[float], Guarantee],
+        range_: tuple[float, float, float],
+        advice: str,
+        decimals: int | None = None,
     ) -> Calibration:
-        """Move the knob from the safe side towards the daring end, as far as the target allows.
+        """Spend the target on one search; ``range_`` is where to start, the safe end and the daring end."""
+        make = cache(guarantee_at)
 
-        ε is monotone in the knob up to rounding; whatever is returned has been evaluated, so it never exceeds the
-        target even where that fails. The search brackets outwards from ``start``: far ends can be slow to account.
-        """
-        if self.bound is None:
-            guarantee_at = cache(guarantee_at)
-        if self.bound is None and guarantee_at(start).run.has_losses:
+        def spend(cost: Callable[[Guarantee], float]) -> Found[Guarantee]:
+            start, safe, daring = range_
+            knob = Knob(make, cost, start=start, safe=safe, daring=daring, decimals=decimals)
+            return knob.spend(self.epsilon, unreachable=self.unreachable(advice))
+
+        if make(range_[0]).run.has_losses:
             # The profile bound is nearly always the smallest, and quick. If another turns out smaller, start again.
             try:
-                quick = replace(self, bound="profile").solve(guarantee_at, start, safe, daring, advice)
+                quick = spend(lambda guarantee: guarantee.profile_epsilon(self.delta))
             except UnreachableError:
                 pass
             else:
-                epsilon = quick.guarantee.epsilon(self.delta)
-                if quick.epsilon - epsilon <= self.close:
-                    return replace(quick, epsilon=epsilon)
-        found, beyond = self._bracket(guarantee_at, start, safe, daring)
-        if found is None:
-            raise UnreachableError(
-                f"epsilon = {self.epsilon:g} at delta = {self.delta:g} cannot be reached: the smallest possible here "
-                f"is {beyond.epsilon:.4g}. Remedy: {advice}; or allow a larger epsilon"
-            )
-        for step in range(_MOST_STEPS):
-            if self.epsilon - found.epsilon <= self.close or beyond.epsilon <= self.epsilon:
-                break
-            value = self._between(found, beyond, bisect=step % 4 == 3)
-            if value in (found.value, beyond.value):
-                break
-            middle = self._at(guarantee_at, value)
-            found, beyond = (middle, beyond) if middle.epsilon <= self.epsilon else (found, middle)
-        return found
+                epsilon = quick.made.epsilon(self.delta)
+                if quick.epsilon - epsilon <= CLOSE:
+                    return Calibration(quick.value, quick.made, epsilon, self.delta)
+        found = spend(lambda guarantee: guarantee.epsilon(self.delta))
+        return Calibration(found.value, found.made, found.epsilon, self.delta)
 
-    def _bracket(
-        self, guarantee_at: Callable[[float], Guarantee], start: float, safe: float, daring: float
-    ) -> tuple[Calibration | None, Calibration]:
-        """The last value that meets the target and the first that does not, by doubling steps from ``start``.
-
-        ``None`` if not even the safe end meets it; the same value twice if the daring end does.
-        """
-        current = self._at(guarantee_at, start)
-        inside = current.epsilon <= self.epsilon
-        end = daring if inside else safe
-        factor = self.factor if end > start else 1 / self.factor
-        while current.value != end:
-            step = current.value * factor
-            value = min(step, end) if factor > 1 else max(step, end)
-            following = self._at(guarantee_at, value)
-            if (following.epsilon <= self.epsilon) != inside:
-                return (current, following) if inside else (following, current)
-            current, factor = following, factor * factor
-        return (current, current) if inside else (None, current)
-
-    def _at(self, guarantee_at: Callable[[float], Guarantee], value: float) -> Calibration:
-        guarantee = guarantee_at(value)
-        epsilon = guarantee.profile_epsilon if self.bound == "profile" else guarantee.epsilon
-        return Calibration(value, guarantee, epsilon(self.delta), self.delta)
-
-    def _between(self, found: Calibration, beyond: Calibration, *, bisect: bool) -> float:
-        """The next value to try: false position on log ε against the knob's logarithm, now and then the middle."""
-        low, high = math.log(found.value), math.log(beyond.value)
-        share = 0.5
-        if not bisect and found.epsilon > 0 and math.isfinite(beyond.epsilon):
-            aim = math.log((self.epsilon - self.close / 2) / found.epsilon)
-            share = aim / math.log(beyond.epsilon / found.epsilon)
-            share = min(max(share, 0.02), 0.98)
-        return math.exp(low + share * (high - low))
+    def unreachable(self, advice: str) -> Callable[[float], str]:
+        """What to say when even the safe end costs too much."""
+        return lambda least: (
+            f"epsilon = {self.epsilon:g} at delta = {self.delta:g} cannot be reached: the smallest possible here is "
+            f"{least:.4g}. Remedy: {advice}; or allow a larger epsilon"
+        )

@@ -17,7 +17,7 @@ from dphypo import _validate
 from dphypo.accounting import dp_library
 from dphypo.accounting.events import Event, canonical
 from dphypo.accounting.one_run import Run, describe
-from dphypo.accounting.profiles import Floats
+from dphypo.accounting.profiles import Floats, infimum
 from dphypo.accounting.rdp_curve import Curve, largest
 from dphypo.accounting.solve import smallest
 from dphypo.accounting.theorems import theorem1_2_paper
@@ -175,14 +175,32 @@ class Guarantee:
         return tuple(SearchProfile(forward, reverse, self.runs, self.band) for forward, reverse in pairs)
 
     def profile_epsilon(self, delta: float) -> float:
-        """ε at δ by Theorem 4 alone: the larger of both directions."""
-        epsilon = 0.0
-        for search in self.searches:
-            if float(search.delta(epsilon)) > delta:
-                epsilon = max(epsilon, smallest(search.delta_at, delta, top=search.top))
-                if math.isinf(epsilon):
-                    return epsilon
+        """ε at δ by Theorem 4 alone: the larger of both directions.
+
+        A loss distribution has a trace of infinite loss, which E[T] runs multiply. Where that is a tenth of δ or more,
+        the run's profile is taken as the smaller of that distribution's and its RDP curve's, which has no such trace.
+        """
+        epsilon = min(_epsilon(self.searches, delta), self._pure_epsilon)
+        rest = max(search.delta_at(search.top) for search in self.searches)
+        if rest > 0.1 * delta and self.run.has_losses and self.run.curve is not None:
+            epsilon = min(epsilon, _epsilon(self._searches_by_both, delta))
         return epsilon
+
+    @cached_property
+    def _searches_by_both(self) -> tuple[SearchProfile, ...]:
+        assert self.run.curve is not None
+        by_curve = self.run.curve.profile()
+        remove, add = (infimum((profile, by_curve)) for profile in self.run.profiles)
+        pairs = [(remove, add)] if self.run.symmetric else [(remove, add), (add, remove)]
+        return tuple(SearchProfile(forward, reverse, self.runs, self.band) for forward, reverse in pairs)
+
+    @property
+    def _pure_epsilon(self) -> float:
+        """Theorem 4 for runs that are ε₀-DP, at δ = 0: ε₀ + L + max log(g/g(τ))."""
+        if math.isinf(self.run.pure):
+            return math.inf
+        shift = max(0.0, *(search.phi.largest_shift for search in self.searches))
+        return (self.run.pure + self.band.log_ratio + shift) * (1 + 1e-9)
 
     @cached_property
     def _renyi(self) -> Curve | None:
@@ -210,3 +228,13 @@ class Guarantee:
                 OrderWarning,
                 stacklevel=4,
             )
+
+
+def _epsilon(searches: Sequence[SearchProfile], delta: float) -> float:
+    epsilon = 0.0
+    for search in searches:
+        if not search.delta_at(epsilon) <= delta:
+            epsilon = max(epsilon, smallest(search.delta_at, delta, top=search.top))
+            if math.isinf(epsilon):
+                break
+    return epsilon

@@ -1,31 +1,47 @@
-"""The lower convex envelope of points: profiles are convex in e^ε, so that the envelope of a bound is a bound."""
+"""The lower convex hull of points in the plane.
+
+It serves three purposes. The largest convex function below given points is the hull itself. A minimum of lines
+s_i v + t_i is attained by the lines whose points (s_i, t_i) are on the falling part of the hull, and a maximum of lines
+a_i − z b_i by those whose points (b_i, −a_i) are.
+"""
 
 from __future__ import annotations
 
 import numpy as np
 import numpy.typing as npt
 
-from dphypo.accounting.profiles import Floats
 
+def lower_hull(x: npt.NDArray[np.float64], y: npt.NDArray[np.float64]) -> npt.NDArray[np.intp]:
+    """Indices of the points on the lower convex hull, from left to right; ``x`` does not decrease.
 
-def lower_hull(x: Floats, y: Floats) -> npt.NDArray[np.intp]:
-    """Which points are the corners of the largest convex function that lies below all of them; ``x`` increases.
+    Slopes are compared, not areas: products of very small coordinates would underflow. Of points with equal ``x`` the
+    lowest counts.
 
-    A corner that rounding drops or keeps by mistake leaves chords between some of the points, which lie above the
-    convex function that the points bound: any choice is safe, this one is the lowest.
-
-    >>> lower_hull(np.array([0.0, 1.0, 2.0, 3.0]), np.array([1.0, 0.9, 0.2, 0.1]))
-    array([0, 2, 3])
+    >>> lower_hull(np.array([0.0, 1.0, 2.0, 3.0]), np.array([1.0, 0.0, 2.0, 1.0]))
+    array([0, 1, 3])
     """
     kept: list[int] = []
-    points_x, points_y = x.tolist(), y.tolist()
-    for i in range(len(points_x)):
-        while len(kept) > 1:
-            p, q = kept[-2], kept[-1]
-            rise = (points_y[q] - points_y[p]) * (points_x[i] - points_x[p])
-            if rise >= (points_y[i] - points_y[p]) * (points_x[q] - points_x[p]):
-                kept.pop()
-            else:
+    slopes: list[float] = []  # from each kept point but the first back to the one before it
+    xs, ys = x.tolist(), y.tolist()
+    for i in range(len(xs)):
+        while kept and xs[kept[-1]] == xs[i] and ys[i] <= ys[kept[-1]]:
+            kept.pop()
+            if slopes:
+                slopes.pop()
+        if kept and xs[kept[-1]] == xs[i]:
+            continue
+        while kept:
+            slope = (ys[i] - ys[kept[-1]]) / (xs[i] - xs[kept[-1]])
+            if not slopes or slopes[-1] < slope:
+                slopes.append(slope)
                 break
+            kept.pop()
+            slopes.pop()
         kept.append(i)
     return np.array(kept, dtype=np.intp)
+
+
+def falling_part(x: npt.NDArray[np.float64], y: npt.NDArray[np.float64]) -> npt.NDArray[np.intp]:
+    """Indices of the hull from its left end to its lowest point."""
+    hull = lower_hull(x, y)
+    return hull[: int(np.argmin(y[hull])) + 1]

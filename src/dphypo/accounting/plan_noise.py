@@ -5,19 +5,18 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Hashable, Mapping
 from dataclasses import dataclass
-from typing import TypeVar, cast
+from typing import TypeVar
 
 import dp_accounting
 import numpy as np
 
 from dphypo import _validate
 from dphypo.accounting import dp_library
-from dphypo.accounting.calibration import _Target
-from dphypo.accounting.events import Event
-from dphypo.accounting.guarantee import Guarantee
-from dphypo.accounting.one_run import ADD_OR_REMOVE_ONE, describe
+from dphypo.accounting.events import Event, canonical
+from dphypo.accounting.one_run import ADD_OR_REMOVE_ONE, Run, describe
 from dphypo.accounting.profiles import epsilon_for
 from dphypo.accounting.sides import PlanGuarantee
+from dphypo.accounting.solve import Knob
 
 Key = TypeVar("Key", bound=Hashable)
 _SMALLEST, _LARGEST = 0.05, 1e3
@@ -64,12 +63,11 @@ def calibrate_plan(
     >>> round(found.value, 2), 1.999 <= found.plan.epsilon(1e-6) <= 2.0
     (2.34, True)
     """
-    target = _Target(
-        _validate.positive(epsilon=epsilon), _validate.within(0.0, 1.0, delta=delta), bound="plan", factor=step
-    )
+    epsilon, delta = _validate.positive(epsilon=epsilon), _validate.within(0.0, 1.0, delta=delta)
     start = min(max(start, smallest), largest)
-    found = target.solve(lambda value: cast(Guarantee, plan_at(value)), start, largest, smallest, _ADVICE)
-    return PlanNoise(found.value, cast(PlanGuarantee, found.guarantee), found.epsilon, found.delta)
+    knob = Knob(plan_at, lambda plan: plan.epsilon(delta), start=start, safe=largest, daring=smallest, factor=step)
+    found = knob.spend(epsilon, unreachable=_unreachable(epsilon, delta))
+    return PlanNoise(found.value, found.made, found.epsilon, delta)
 
 
 def equal_noise(
@@ -91,14 +89,18 @@ def equal_noise(
         relation: which data sets are neighbours.
     """
     found: dict[Key, float] = {}
-    target = _Target(_validate.positive(epsilon=epsilon), _validate.within(0.0, 1.0, delta=delta), "run", 1.1, _CLOSE)
+    epsilon, delta = _validate.positive(epsilon=epsilon), _validate.within(0.0, 1.0, delta=delta)
     for key, event in events.items():
 
-        def one_run(value: float, event: Callable[[float], Event] = event) -> Guarantee:
-            return cast(Guarantee, _OneRun(event(value), relation))
+        def cost(run: Run) -> float:
+            return max(epsilon_for(profile, delta) for profile in dict.fromkeys(run.profiles))
+
+        def one_run(value: float, event: Callable[[float], Event] = event) -> Run:
+            return describe([event(value)], relation)
 
         start = _guess(event, epsilon, delta, relation)
-        found[key] = target.solve(one_run, start, _LARGEST, _SMALLEST, _ADVICE).value
+        knob = Knob(one_run, cost, start=start, safe=_LARGEST, daring=_SMALLEST, factor=1.1, close=_CLOSE)
+        found[key] = knob.spend(epsilon, unreachable=_unreachable(epsilon, delta)).value
     return found
 
 
@@ -112,7 +114,7 @@ def _guess(
     low, high = math.log(_SMALLEST), math.log(_LARGEST)
     for _ in range(12):
         middle = (low + high) / 2
-        stated = event(math.exp(middle))
+        stated = canonical(event(math.exp(middle)))
         if not isinstance(stated, dp_accounting.DpEvent):
             return 1.0
         curve = dp_library.curve(stated, relation, _FEW)
@@ -123,13 +125,8 @@ def _guess(
     return min(max(_LOOSE * math.exp(high), _SMALLEST), _LARGEST)
 
 
-@dataclass(frozen=True, eq=False)
-class _OneRun:
-    """One run as the solver sees it."""
-
-    event: Event
-    relation: dp_accounting.NeighboringRelation
-
-    def epsilon(self, delta: float) -> float:
-        profiles = describe([self.event], self.relation).profiles
-        return max(epsilon_for(profile, delta) for profile in dict.fromkeys(profiles))
+def _unreachable(epsilon: float, delta: float) -> Callable[[float], str]:
+    return lambda least: (
+        f"epsilon = {epsilon:g} at delta = {delta:g} cannot be reached: the smallest possible here is {least:.4g}. "
+        f"Remedy: {_ADVICE}; or allow a larger epsilon"
+    )

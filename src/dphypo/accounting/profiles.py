@@ -10,12 +10,14 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
+from functools import cached_property
 from typing import Protocol
 
 import numpy as np
 import numpy.typing as npt
 from scipy.signal import lfilter
 
+from dphypo.accounting.hull import lower_hull
 from dphypo.accounting.solve import smallest
 
 Floats = npt.NDArray[np.float64]
@@ -131,12 +133,25 @@ class FromRdp:
         mirrored = -np.expm1(np.minimum(eps, 0.0)) + np.exp(np.minimum(eps, 0.0)) * self._tail(np.abs(eps))
         return np.where(eps < 0, np.minimum(forward, mirrored), forward)
 
+    @cached_property
+    def _lines(self) -> tuple[Floats, Floats, Floats]:
+        """Slopes and intercepts of the lines in ε, one an order, whose minimum is log δ, and where each hands over.
+
+        A line that rounding drops only makes the minimum larger.
+        """
+        rank = np.argsort(self.orders[self.orders > 1])
+        alpha, r = self.orders[self.orders > 1][rank], self.epsilons[self.orders > 1][rank]
+        slopes, intercepts = (alpha - 1)[::-1] * -1.0, ((alpha - 1) * (r + np.log1p(-1 / alpha)) - np.log(alpha))[::-1]
+        lines = lower_hull(slopes, intercepts)[::-1]  # the flattest is the smallest at the left
+        slopes, intercepts = slopes[lines], intercepts[lines]
+        return slopes, intercepts, np.diff(intercepts) / -np.diff(slopes)
+
     def _tail(self, eps: Floats) -> Floats:
-        usable = self.orders > 1
-        alpha, r = self.orders[usable], self.epsilons[usable]
-        best = np.full(eps.shape, 0.0)
-        for a, divergence in zip(alpha, r, strict=True):  # few orders, many ε
-            best = np.minimum(best, (a - 1) * (divergence - eps + math.log1p(-1 / a)) - math.log(a))
+        slopes, intercepts, meet = self._lines
+        line = np.searchsorted(meet, eps)
+        fall = slopes[line] * eps
+        rounding = 1e-14 * np.minimum(np.abs(fall), 1e9)
+        best = np.minimum(fall + intercepts[line] + rounding, 0.0)
         half = np.sqrt(-np.expm1(-np.min(self.epsilons)))
         return np.asarray(np.where(eps >= 0, np.minimum(np.exp(best), half), np.exp(best)))
 

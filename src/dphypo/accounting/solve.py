@@ -1,25 +1,33 @@
-"""The one-dimensional search of the accountant: the answer is the end of its bracket that is on the safe side."""
+"""The searches in one variable of the accountant. An answer has always been evaluated, and lies on the safe side."""
 
 from __future__ import annotations
 
 import math
 from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Generic, TypeVar
 
 from scipy.optimize import toms748
 
+from dphypo.errors import UnreachableError
+
 _PRECISION = 1e-6
+_MOST_STEPS = 60
+CLOSE = 5e-4  # in ε: how far below its target a calibration may stop
+
+Costly = TypeVar("Costly")
 
 
 def smallest(delta_at: Callable[[float], float], delta: float, *, top: float) -> float:
     """The smallest ε ≥ 0 at which a non-increasing function is at most ``delta``, rounded up by at most 2e-6.
 
-    ``top`` is where the function has come to rest: if it is above ``delta`` even there, the answer is infinite. The
-    ε returned has itself been evaluated.
+    ``top`` is where the function has come to rest: if it is above ``delta`` even there, the answer is infinite. A value
+    that is not a number counts as too large.
     """
     if delta_at(0.0) <= delta:
         return 0.0
     high = max(top, _PRECISION)
-    if delta_at(high) > delta:
+    if not delta_at(high) <= delta:
         return math.inf
     if delta == 0.0:
         return _bisect(delta_at, high)
@@ -27,7 +35,7 @@ def smallest(delta_at: Callable[[float], float], delta: float, *, top: float) ->
     root = toms748(lambda eps: math.log(max(delta_at(eps), least)) - math.log(delta), 0.0, high, xtol=_PRECISION / 4)
     step = _PRECISION / 2
     epsilon = min(float(root) + step, high)
-    while delta_at(epsilon) > delta:
+    while not delta_at(epsilon) <= delta:
         step *= 2
         epsilon = min(epsilon + step, high)
     return epsilon
@@ -38,5 +46,104 @@ def _bisect(delta_at: Callable[[float], float], high: float) -> float:
     low = 0.0
     while high - low > _PRECISION:
         middle = (low + high) / 2
-        low, high = (middle, high) if delta_at(middle) > 0 else (low, middle)
+        low, high = (low, middle) if delta_at(middle) <= 0 else (middle, high)
     return high
+
+
+def rounded_up(value: float, decimals: int) -> float:
+    """The next larger number with so many decimals; a number that has no more is left alone.
+
+    >>> rounded_up(0.123401, 4), rounded_up(0.1234, 4)
+    (0.1235, 0.1234)
+    """
+    scale = 10.0**decimals
+    return math.ceil(round(value * scale, 3)) / scale
+
+
+@dataclass(frozen=True)
+class Found(Generic[Costly]):
+    """A value of the knob, what it makes, and the ε that this costs."""
+
+    value: float
+    made: Costly
+    epsilon: float
+
+
+@dataclass(frozen=True)
+class Knob(Generic[Costly]):
+    """One public quantity that decides what is spent, such as the noise multiplier.
+
+    Args:
+        make: what a value of the knob makes, such as a guarantee.
+        cost: the ε of what was made, as it will be reported.
+        start: the first value that is tried; far ends can be slow to account.
+        safe: the end at which least is spent.
+        daring: the end at which most is spent.
+        decimals: values are rounded up to so many decimals before they are tried: what is found can be written down.
+        factor: of the first step away from the start; less than 2 where that is a good guess.
+        close: how far below the target the answer may lie.
+    """
+
+    make: Callable[[float], Costly]
+    cost: Callable[[Costly], float]
+    start: float
+    safe: float
+    daring: float
+    decimals: int | None = None
+    factor: float = 2.0
+    close: float = CLOSE
+
+    def spend(self, epsilon: float, *, unreachable: Callable[[float], str]) -> Found[Costly]:
+        """Move the knob from the safe side towards the daring end, as far as ``epsilon`` allows.
+
+        ε is monotone in the knob up to rounding. What is returned has been evaluated, so it never exceeds the target,
+        even where that fails.
+
+        Raises:
+            UnreachableError: if not even the safe end meets the target; ``unreachable`` words it, given the ε there.
+        """
+        found, beyond = self._bracket(epsilon)
+        if found is None:
+            raise UnreachableError(unreachable(beyond.epsilon))
+        for step in range(_MOST_STEPS):
+            if epsilon - found.epsilon <= self.close or beyond.epsilon <= epsilon:
+                break
+            middle = self._at(self._between(found, beyond, epsilon, bisect=step % 4 == 3))
+            if middle.value in (found.value, beyond.value):
+                break
+            found, beyond = (middle, beyond) if middle.epsilon <= epsilon else (found, middle)
+        return found
+
+    def _bracket(self, epsilon: float) -> tuple[Found[Costly] | None, Found[Costly]]:
+        """The last value that meets the target and the first that does not, by growing steps from the start.
+
+        ``None`` if not even the safe end meets it; the same value twice if the daring end does.
+        """
+        current = self._at(self.start)
+        inside = current.epsilon <= epsilon
+        end = self._tried(self.daring if inside else self.safe)
+        factor = self.factor if end > current.value else 1 / self.factor
+        while current.value != end:
+            step = current.value * factor
+            following = self._at(min(step, end) if factor > 1 else max(step, end))
+            if (following.epsilon <= epsilon) != inside:
+                return (current, following) if inside else (following, current)
+            current, factor = following, factor * factor
+        return (current, current) if inside else (None, current)
+
+    def _tried(self, value: float) -> float:
+        return value if self.decimals is None else rounded_up(value, self.decimals)
+
+    def _at(self, value: float) -> Found[Costly]:
+        value = self._tried(value)
+        made = self.make(value)
+        return Found(value, made, self.cost(made))
+
+    def _between(self, found: Found[Costly], beyond: Found[Costly], epsilon: float, *, bisect: bool) -> float:
+        """The next value to try: false position on log ε against the knob's logarithm, now and then the middle."""
+        low, high = math.log(found.value), math.log(beyond.value)
+        share = 0.5
+        if not bisect and found.epsilon > 0 and math.isfinite(beyond.epsilon):
+            aim = math.log((epsilon - self.close / 2) / found.epsilon)
+            share = min(max(aim / math.log(beyond.epsilon / found.epsilon), 0.02), 0.98)
+        return math.exp(low + share * (high - low))

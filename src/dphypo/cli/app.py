@@ -165,7 +165,7 @@ def _show(found: dict[str, Any], as_json: bool, title: str) -> None:
 
     table = Table(title=title, title_justify="left", show_header=False, box=None, pad_edge=False)
     if "noise_multiplier" in found:
-        table.add_row("noise multiplier", f"{found['noise_multiplier']:.5f}")
+        table.add_row("noise multiplier", f"{found['noise_multiplier']:.6f}")
     table.add_row("ε of the search", f"{found['epsilon']:.4f}", f"by the {found['bound']} bound")
     for name, value in found["bounds"].items():
         if name != found["bound"]:

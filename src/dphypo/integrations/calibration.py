@@ -6,14 +6,13 @@ the guarantee of the search is that of the envelope: the pointwise supremum of t
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable, Hashable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
 import dp_accounting
 
-from dphypo.accounting import calibrate
+from dphypo.accounting import calibrate, rounded_up
 from dphypo.band import Band
 from dphypo.laws import Law
 from dphypo.mechanisms import Declared, Split, over_space
@@ -69,14 +68,14 @@ def noise(
         def whole(knob: float) -> list[Any]:
             return _events(events(knob), score_event, split, space)
 
-        return calibrate(whole, runs, band, epsilon=epsilon, delta=delta, smallest=smallest).value
+        return calibrate(whole, runs, band, epsilon=epsilon, delta=delta, smallest=smallest, decimals=_DECIMALS).value
 
     alone = {kind: solve(lambda knob, kind=kind: [kind.event(knob)], 0.05) for kind in found}  # type: ignore[misc]
-    factor = 1.0
-    if len(alone) > 1:
-        factor = solve(lambda knob: [kind.event(knob * sigma) for kind, sigma in alone.items()], 1.0)
-    # Rounded up: more noise costs less, and a resumed study, declared anew, finds the same numbers.
-    return {kind.key: math.ceil(factor * sigma * 10**_DECIMALS) / 10**_DECIMALS for kind, sigma in alone.items()}
+    if len(alone) == 1:
+        return {kind.key: sigma for kind, sigma in alone.items()}
+    # Rounded before they are accounted: a resumed study, declared anew, finds the same numbers, and they cost no more.
+    factor = solve(lambda knob: [kind.event(rounded_up(knob * sigma, _DECIMALS)) for kind, sigma in alone.items()], 1.0)
+    return {kind.key: rounded_up(factor * sigma, _DECIMALS) for kind, sigma in alone.items()}
 
 
 def _events(event: Any, score_event: Any, split: Split, space: Space) -> list[Any]:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
@@ -14,7 +13,6 @@ from dphypo.space import Space
 from dphypo.stages.stage import Stage
 from dphypo.stages.stages import several
 
-_DECIMALS = 6
 _LARGEST = 1e3  # the greatest noise multiplier that is tried
 _NO_AT = """\
 it has no method at(noise_multiplier=...), by which its noise is found. Give it one; any class with the attributes of \
@@ -122,5 +120,5 @@ def _with(stage: Stage, noise: float) -> Stage:
     at: Any = getattr(stage.mechanism, "at", None)
     if at is None:
         raise _validate.fail("mechanism", stage.mechanism, _NO_AT)
-    # Rounded up: more noise costs less, and a resumed search, declared anew elsewhere, finds the same numbers.
-    return replace(stage, mechanism=at(noise_multiplier=math.ceil(noise * 10**_DECIMALS) / 10**_DECIMALS))
+    # The calibration tries rounded noise only: a resumed search, declared anew elsewhere, finds the same numbers.
+    return replace(stage, mechanism=at(noise_multiplier=noise))

@@ -10,6 +10,7 @@ from collections.abc import Callable
 import numpy as np
 import numpy.typing as npt
 
+from dphypo.accounting.hull import falling_part, lower_hull
 from dphypo.accounting.profiles import Floats, Profile
 from dphypo.band import Band
 
@@ -54,16 +55,25 @@ class Tau:
     one gives it on D′ is at most τ(v). τ is concave and increasing. The infimum is taken over finitely many r, which
     leaves a valid, slightly larger τ.
 
+    Where τ(v) is close to 1, what matters is 1 − τ(v), and a float cannot hold both. The complement of S, with the data
+    sets exchanged, gives it directly (:meth:`complement`): 1 − v ≤ r (1 − P′⁺(S)) + Δ[δ₀](log r) for every r.
+
     Args:
         reverse: the profile of one run from D′ to D, that is, opposite to the direction being bounded.
         band: the band (c, C).
+        forward: the profile from D to D′; without it the complement is known as well as 1 − τ(v) can be computed.
     """
 
-    def __init__(self, reverse: Profile, band: Band) -> None:
-        ends = np.clip([reverse.bottom - band.log_ratio, reverse.top + band.log_ratio], -LARGEST_LOG, LARGEST_LOG)
-        log_r = np.linspace(ends.min(), ends.max(), _LINES)
-        intercepts = transformed(reverse.delta, band)(log_r) * (1 + _SLACK)
-        self._slopes, self._intercepts, self._switches = _lower_envelope(np.exp(log_r), intercepts)
+    def __init__(self, reverse: Profile, band: Band, forward: Profile | None = None) -> None:
+        log_r, intercepts = _deltas(reverse, band)
+        slopes = np.exp(log_r)
+        lines = falling_part(slopes, intercepts)[::-1]  # steepest first
+        self._slopes, self._intercepts = slopes[lines], intercepts[lines]
+        self._switches = np.diff(self._intercepts) / -np.diff(self._slopes)
+        self._complement: tuple[Floats, Floats, Floats] | None = None
+        if forward is not None:
+            log_r, deltas = _deltas(forward, band)
+            self._complement = _upper_lines(np.exp(-log_r[::-1]), (-deltas * np.exp(-log_r))[::-1])
 
     def __call__(self, v: npt.ArrayLike) -> Floats:
         at = np.asarray(v, dtype=np.float64)
@@ -71,25 +81,26 @@ class Tau:
         value = (self._slopes[line] * at + self._intercepts[line]) * (1 + _SLACK)
         return np.minimum(value, 1.0)
 
+    def complement(self, x: npt.ArrayLike) -> Floats:
+        """A lower bound on 1 − P′⁺(S) for a test S with P⁻(S) = 1 − x: convex and increasing in x, 0 or greater."""
+        at = np.asarray(x, dtype=np.float64)
+        if self._complement is None:
+            return np.maximum(1.0 - self(1.0 - at), 0.0)
+        slopes, intercepts, switches = self._complement
+        line = np.searchsorted(switches, at)
+        gain = slopes[line] * at
+        return np.asarray(np.maximum(gain + intercepts[line] - 4 * _SLACK * gain, 0.0))
 
-def _lower_envelope(slopes: Floats, intercepts: Floats) -> tuple[Floats, Floats, Floats]:
-    """The lines that attain the minimum for some v ≥ 0, steepest first, and the v at which each hands over.
 
-    Slopes increase. A line that rounding drops by mistake only makes the envelope larger.
-    """
-    kept: list[int] = []
-    for i in range(len(slopes) - 1, -1, -1):
-        while kept and intercepts[kept[-1]] >= intercepts[i]:
-            kept.pop()
-        while len(kept) > 1:
-            a, b = kept[-2], kept[-1]
-            if (intercepts[i] - intercepts[a]) * (slopes[a] - slopes[b]) <= (intercepts[b] - intercepts[a]) * (
-                slopes[a] - slopes[i]
-            ):
-                kept.pop()
-            else:
-                break
-        kept.append(i)
-    index = np.array(kept)
-    s, t = slopes[index], intercepts[index]
+def _deltas(profile: Profile, band: Band) -> tuple[Floats, Floats]:
+    """A grid of log r, and Δ[δ](log r) rounded up."""
+    ends = np.clip([profile.bottom - band.log_ratio, profile.top + band.log_ratio], -LARGEST_LOG, LARGEST_LOG)
+    log_r = np.linspace(ends.min(), ends.max(), _LINES)
+    return log_r, transformed(profile.delta, band)(log_r) * (1 + _SLACK)
+
+
+def _upper_lines(slopes: Floats, intercepts: Floats) -> tuple[Floats, Floats, Floats]:
+    """The lines that attain the maximum for some x ≥ 0, flattest first, and the x at which each hands over."""
+    lines = lower_hull(slopes, -intercepts)
+    s, t = slopes[lines], intercepts[lines]
     return s, t, np.diff(t) / -np.diff(s)

@@ -13,6 +13,7 @@ from dataclasses import dataclass
 import numpy as np
 import numpy.typing as npt
 
+from dphypo.accounting.hull import falling_part
 from dphypo.accounting.profiles import Floats
 from dphypo.accounting.theorems.lemma2 import Tau
 from dphypo.laws import Law
@@ -23,6 +24,8 @@ _FIRST_CELLS = (2000, 12_000)
 _MOST_CELLS = 50_000
 _MOST_PIECES = 64
 _SLACK = 1e-11  # the relative accuracy asked of log_g, with room to spare
+_FAR = 40.0  # of the first points: v and 1 − v of 2e-18
+_FIRST_CUT = 14.0
 _TINY = 1e-280  # of E[T]: lines that start lower are bounded together, so that no product or quotient underflows
 
 
@@ -49,15 +52,15 @@ class Phi:
 
 def phi(runs: Law, tau: Tau) -> Phi:
     """Bound φ for a law of T and a τ, from above."""
-    v = _spread(runs, tau)
+    points = _spread(runs, tau)
     for _ in range(_ROUNDS):
-        log_a, log_b, width = _lines(runs, tau, v)
+        log_a, log_b, width = _lines(runs, tau, points)
         envelope = _upper_envelope(*_relative(log_a, log_b))
         wide = envelope[width[envelope] > _WIDTH]
-        if len(wide) == 0 or len(v) > _MOST_CELLS:
+        if len(wide) == 0 or len(points) > _MOST_CELLS:
             break
-        v = np.union1d(v, _split(v, width, wide))
-    log_a, log_b, _ = _lines(runs, tau, v)
+        points = np.union1d(points, _split(points, width, wide))
+    log_a, log_b, _ = _lines(runs, tau, points)
     a, b = _relative(log_a, log_b)
     envelope = _upper_envelope(a, b)
     a_kept, b_kept = np.append(a[envelope], 0.0), np.append(b[envelope], 0.0)  # the zero of (·)₊ is a line too
@@ -79,61 +82,55 @@ def _relative(log_a: Floats, log_b: Floats) -> tuple[Floats, Floats]:
 
 
 def _spread(runs: Law, tau: Tau) -> Floats:
-    """A first grid of v, from 0 to 1, on which log g(v) + log g(τ(v)) falls by about as much in every cell."""
-    coarse = np.geomspace(1e-18, 1.0, 400)
-    fall = -(runs.log_g(coarse) + runs.log_g(tau(coarse)))
+    """A first grid of points, from v = 0 to v = 1, on which log g(v) + log g(τ(v)) falls by about as much in each cell.
+
+    A point s stands for v = e^s/2 where s ≤ 0, and for 1 − v = e^(−s)/2 where s ≥ 0: it is accurate at both ends.
+    """
+    coarse = np.linspace(-_FAR, _FAR, 801)
+    log_g, log_g_tau = _log_g(runs, tau, coarse)
+    fall = -(log_g + log_g_tau)
     # Beyond e^−750 both are zero. All of it may be beyond, if τ is 1 throughout and P[T = 1] = 0.
     fall = np.minimum(fall, (fall[0] if np.isfinite(fall[0]) else 0.0) + 1500.0)
     cells = int(np.clip((fall[-1] - fall[0]) / (2 * _WIDTH), *_FIRST_CELLS))
-    even = np.interp(np.linspace(fall[0], fall[-1], cells), fall, np.log(coarse))
-    return np.unique(np.concatenate([[0.0], coarse, np.minimum(np.exp(even), 1.0)]))
+    even = np.interp(np.linspace(fall[0], fall[-1], cells), np.maximum.accumulate(fall), coarse)
+    return np.unique(np.concatenate([[-np.inf], coarse, even, [np.inf]]))
 
 
-def _lines(runs: Law, tau: Tau, v: Floats) -> tuple[Floats, Floats, Floats]:
+def _log_g(runs: Law, tau: Tau, points: Floats) -> tuple[Floats, Floats]:
+    """log g(v), and a lower bound on log g(P′⁺): by τ(v), or by the complement where that tells more."""
+    v, x = 0.5 * np.exp(np.minimum(points, 0.0)), 0.5 * np.exp(-np.maximum(points, 0.0))
+    v, x = np.where(points > 0, 1.0 - x, v), np.where(points < 0, 1.0 - v, x)
+    log_g = np.where(points > 0, runs.log_pgf_derivative(x), runs.log_g(v))
+    log_g_tau = np.maximum(runs.log_g(tau(v)), runs.log_pgf_derivative(tau.complement(x)))
+    # Both decrease; where rounding says otherwise, it is corrected on the safe side.
+    return np.maximum.accumulate(log_g[::-1])[::-1], np.minimum.accumulate(log_g_tau)
+
+
+def _lines(runs: Law, tau: Tau, points: Floats) -> tuple[Floats, Floats, Floats]:
     """log a_i, log b_i of every cell, rounded up and down, and how much a cell gives away to its neighbours' ends."""
-    log_g, log_g_tau = runs.log_g(v), runs.log_g(tau(v))
+    log_g, log_g_tau = _log_g(runs, tau, points)
     log_a, log_b = log_g[:-1] + _SLACK, log_g_tau[1:] - _SLACK
     with np.errstate(invalid="ignore"):  # −∞ − (−∞) where both ends have underflowed
         width = (log_g[:-1] - log_g[1:]) + (log_g_tau[:-1] - log_g_tau[1:])
     return log_a, log_b, np.where(np.isnan(width), 0.0, width)
 
 
-def _split(v: Floats, width: Floats, cells: npt.NDArray[np.intp]) -> Floats:
-    """Points that cut each of the given cells, evenly in log v, into as many pieces as its width asks for."""
+def _split(points: Floats, width: Floats, cells: npt.NDArray[np.intp]) -> Floats:
+    """Points that cut each of the given cells into as many equal pieces as its width asks for."""
     pieces = np.clip(np.ceil(width[cells] / _WIDTH), 2, _MOST_PIECES).astype(np.intp)
-    room = max(_MOST_CELLS - len(v), 2 * len(cells))
+    room = max(_MOST_CELLS - len(points), 2 * len(cells))
     pieces = np.maximum(pieces * min(1.0, room / pieces.sum()), 2).astype(np.intp)
-    low, high = v[cells], v[cells + 1]
-    low = np.where(low > 0, low, high * 1e-6)  # a cell that starts at 0 is cut far below its end
+    low, high = points[cells], points[cells + 1]
+    low = np.where(np.isfinite(low), low, high - _FIRST_CUT)  # an end cell is cut far from its finite end
+    high = np.where(np.isfinite(high), high, low + _FIRST_CUT)
     owner = np.repeat(np.arange(len(cells)), pieces)
     share = (np.arange(len(owner)) - np.repeat(np.cumsum(pieces) - pieces, pieces)) / pieces[owner]
-    return np.asarray(low[owner] * (high[owner] / low[owner]) ** share)
+    return np.asarray(low[owner] + share * (high[owner] - low[owner]))
 
 
 def _upper_envelope(a: Floats, b: Floats) -> npt.NDArray[np.intp]:
     """Indices of the lines a_i − z b_i (both decreasing) that attain the maximum with 0 for some z, if a_i ≥ _TINY."""
-    kept: list[int] = []
-    points_a, points_b = a.tolist(), b.tolist()
-    for i in range(len(points_a)):
-        if points_a[i] < _TINY:
-            break
-        while kept and points_b[kept[-1]] >= points_b[i] and points_a[kept[-1]] <= points_a[i]:
-            kept.pop()
-        if kept and points_b[kept[-1]] <= points_b[i]:
-            continue  # neither larger at 0 nor flatter: never above the line before it
-        while len(kept) > 1:
-            p, q = kept[-2], kept[-1]
-            left = (points_a[p] - points_a[q]) / (points_b[p] - points_b[q])  # where q rises above p
-            right = (points_a[q] - points_a[i]) / (points_b[q] - points_b[i])
-            if left >= right:
-                kept.pop()
-            else:
-                break
-        kept.append(i)
-    while len(kept) > 1:  # the zero line (0, 0) ends the envelope
-        p, q = kept[-2], kept[-1]
-        if points_b[q] > 0 and (points_a[p] - points_a[q]) / (points_b[p] - points_b[q]) >= points_a[q] / points_b[q]:
-            kept.pop()
-        else:
-            break
-    return np.array(kept, dtype=np.intp)
+    usable = np.flatnonzero(a >= _TINY)[::-1]  # by increasing b; the zero line (0, 0) comes first
+    points_b, points_a = np.append(0.0, b[usable]), np.append(0.0, a[usable])
+    kept = falling_part(points_b, -points_a)[::-1]
+    return np.asarray(usable[kept[kept > 0] - 1])

@@ -43,7 +43,7 @@ class SearchProfile:
     @cached_property
     def phi(self) -> Phi:
         """φ, certified by cells."""
-        return phi(self.runs, Tau(self.reverse, self.band))
+        return phi(self.runs, Tau(self.reverse, self.band, self.forward))
 
     @cached_property
     def mixture(self) -> tuple[Floats, Floats]:
