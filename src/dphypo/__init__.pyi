@@ -12,6 +12,7 @@ from . import samplers as samplers
 from . import space as space
 from . import stages as stages
 from . import study as study
+from . import survey as survey
 from . import testing as testing
 from .accounting import ApproximateDp as ApproximateDp
 from .accounting import Calibration as Calibration
@@ -48,6 +49,10 @@ from .stages import PriorAround as PriorAround
 from .stages import Stage as Stage
 from .stages import Stages as Stages
 from .stages import calibrate_stages as calibrate_stages
+from .stages import tune as tune
 from .study import Study as Study
+from .survey import LastRun as LastRun
+from .survey import Survey as Survey
+from .survey import SurveyPlan as SurveyPlan
 
 __version__: str

@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from enum import StrEnum
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from dphypo import _validate
 from dphypo.accounting import Certificate
@@ -15,12 +15,16 @@ from dphypo.journal import Journal, open_store
 from dphypo.journal import params as _params
 from dphypo.mechanisms import Plain, Saver
 
+if TYPE_CHECKING:
+    from dphypo.survey.table import Surveyed
+
 
 class Ending(StrEnum):
     """How a search can end. The values are what people read. Each is an outcome that the guarantee covers."""
 
     MODEL = "the best run is released"
     ALL_FAILED = "no model: every run failed"
+    SURVEYED = "no model: the table of a survey is released"
     NO_RUN = "no model: no run was made, because the number of runs drawn was 0"
 
 
@@ -41,6 +45,7 @@ class Release:
         certificate: the guarantee, in public values that anyone can check.
         ending: whether there is a model, and why not.
         saver: how the model is written.
+        surveys: the tables of the surveys that were made, in order: all results of all their runs.
     """
 
     params: Mapping[str, Any] | None
@@ -49,6 +54,14 @@ class Release:
     certificate: Certificate
     ending: Ending = Ending.MODEL
     saver: Saver = field(default_factory=Plain)
+    surveys: tuple[Surveyed, ...] = ()
+
+    @property
+    def survey(self) -> Surveyed:
+        """The table of the survey, where there is one; of several, take one of ``surveys``."""
+        if len(self.surveys) != 1:
+            raise AttributeError(f"this release has {len(self.surveys)} surveys: see release.surveys")
+        return self.surveys[0]
 
     def save(self, folder: str | Path) -> Path:
         """Write ``release.json``, ``certificate.json`` and the model into a new folder; no pickle.
@@ -67,6 +80,9 @@ class Release:
         }
         if self.ending is Ending.MODEL:
             (target / _model_name(self.saver.format)).write_bytes(self.saver.dump(self.model))
+        if self.surveys:
+            tables = json.dumps([table.to_dict() for table in self.surveys], indent=1)
+            (target / "surveys.json").write_text(tables + "\n", encoding="utf-8")
         self.certificate.save(target / "certificate.json")
         # Last: a folder with this file is complete.
         (target / "release.json").write_text(json.dumps(described, indent=2) + "\n", encoding="utf-8")
@@ -77,7 +93,8 @@ class Release:
             return f"<release: {self.ending}. {_REASONS}>"
         if self.ending is not Ending.MODEL:
             return f"<release: {self.ending}>"
-        return f"<release: score {self.score:g} with {self.params!r}>"
+        score = "one model" if self.score is None else f"score {self.score:g}"
+        return f"<release: {score} with {self.params!r}>"
 
 
 def load_release(folder: str | Path, saver: Saver | None = None) -> Release:
@@ -101,13 +118,22 @@ def load_release(folder: str | Path, saver: Saver | None = None) -> Release:
     ending = Ending[described["ending"]]
     found = ending is Ending.MODEL
     return Release(
-        params=_params.loads(json.dumps(described["params"])) if found else None,
+        params=None if described["params"] is None else _params.loads(json.dumps(described["params"])),
         model=saver.load((source / _model_name(saver.format)).read_bytes()) if found else None,
         score=described["score"],
         certificate=Certificate.load(source / "certificate.json"),
         ending=ending,
         saver=saver,
+        surveys=_load_surveys(source / "surveys.json"),
     )
+
+
+def _load_surveys(path: Path) -> tuple[Surveyed, ...]:
+    from dphypo.survey.table import Surveyed
+
+    if not path.exists():
+        return ()
+    return tuple(Surveyed.from_dict(table) for table in json.loads(path.read_text(encoding="utf-8")))
 
 
 def read_certificate(journal: str | Path, name: str = "study") -> Certificate:

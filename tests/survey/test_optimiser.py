@@ -54,7 +54,7 @@ def test_ours_finds_the_top_in_twenty_noisy_runs():
     lost = []
     for seed in range(10):
         rows = survey(Following(), noise=0.02, seed=seed)
-        chosen = PosteriorMean()(SPACE, rows, maximize=True, entropy=Seeded(seed))
+        chosen = PosteriorMean()(SPACE, rows, maximize=True)
         lost.append(0.97 - score(chosen))
     assert np.mean(lost) < 0.01
 
@@ -62,8 +62,8 @@ def test_ours_finds_the_top_in_twenty_noisy_runs():
 def test_directions_are_respected():
     rows = survey(Following())
     flipped = [Row(row.params, -row.score) for row in rows]
-    up = PosteriorMean()(SPACE, rows, maximize=True, entropy=Seeded(0))
-    down = PosteriorMean()(SPACE, flipped, maximize=False, entropy=Seeded(0))
+    up = PosteriorMean()(SPACE, rows, maximize=True)
+    down = PosteriorMean()(SPACE, flipped, maximize=False)
     assert up == down
 
 
@@ -91,9 +91,9 @@ def test_the_first_runs_cover_the_space():
 def test_failed_runs_are_avoided_and_all_failed_is_refused():
     space = Space({"x": uniform()})
     rows = [Row({"x": x}, None if x > 0.5 else x) for x in np.linspace(0.02, 0.98, 9)]
-    assert PosteriorMean()(space, rows, maximize=True, entropy=Seeded(0))["x"] < 0.6
+    assert PosteriorMean()(space, rows, maximize=True)["x"] < 0.6
     with pytest.raises(ValueError, match="fallback"):
-        PosteriorMean()(space, [Row({"x": 0.5}, None)], maximize=True, entropy=Seeded(0))
+        PosteriorMean()(space, [Row({"x": 0.5}, None)], maximize=True)
     # With nothing but failures the search goes on.
     failed = history_of(space, [Row({"x": 0.5}, None)] * 6, maximize=True)
     assert 0 < Following().propose(space, failed, [{"x": 0.1}], Seeded(0))["x"] < 1

@@ -12,17 +12,20 @@ def lines(terms: Sequence[Term], public: Mapping[str, Any]) -> list[str]:
     """What was released, what the number covers, and on what it rests.
 
     >>> survey, last = ({"sides": ["training"], "published": count} for count in (20, 1))
-    >>> lines([survey, last], {"last run": True})[0]
+    >>> lines([survey, last], {"releases": [{"part": "survey"}, {"part": "last run"}]})[0]
     'What was released: 21 runs were made; all results of the first 20 are public, and so is the model of the last.'
     """
     trained = [term for term in terms if "training" in term["sides"]]
     searches = [term for term in trained if "published" not in term]
     runs = sum(term["published"] for term in trained if "published" in term)
     scored = [term for term in terms if term["sides"] == ["scoring"]]
+    parts = [part for part in public.get("releases", []) if isinstance(part, Mapping)]
+    last = any(part.get("part") == "last run" for part in parts)
+    durations = any(part.get("durations") == "public" for part in parts)
     return [
-        f"What was released: {_released(runs, len(searches), last=bool(public.get('last run')))}",
+        f"What was released: {_released(runs, len(searches), last=last)}",
         f"What the number covers: {_covered(runs, searches, scored)}",
-        _conditions(scored, searches, durations=public.get("durations") == "public"),
+        _conditions(scored, searches, durations=durations),
     ]
 
 

@@ -18,6 +18,9 @@ from dphypo.journal.seal import Seal
 from dphypo.journal.store import Store
 from dphypo.mechanisms import Outcome
 
+ERASED = -1
+"""In the place of a seed that was erased. No seed is negative."""
+
 
 class Journal:
     """One study in a store. Every method is one transaction; ``record`` is what has been committed.
@@ -165,8 +168,11 @@ class Journal:
             trial.number
         ] = trial
 
-    def finish(self, trial: Trial, outcome: Outcome, model: bytes | None) -> None:
-        """Commit how a run ended; with ``model``, it is the best so far and the model it beats is erased."""
+    def finish(self, trial: Trial, outcome: Outcome, model: bytes | None, *, erase_seed: bool = False) -> None:
+        """Commit how a run ended; with ``model``, it is the best so far and the model it beats is erased.
+
+        With ``erase_seed`` the seed of the run is erased in the same transaction: its noise cannot be drawn again.
+        """
         row = {"study": self._name, "number": trial.number, "score": outcome.score, "failure": outcome.failure}
         beaten = self.record.best if model is not None else None
         digest = self.record.model_digest if model is None else hashlib.sha256(model).hexdigest()
@@ -177,9 +183,16 @@ class Journal:
                 connection.execute(delete(schema.best).where(schema.best.c.study == self._name))
             if model is not None:
                 connection.execute(insert(schema.best), {"study": self._name, "number": trial.number, "model": model})
+            if erase_seed:
+                table = schema.trial
+                erased = update(table).where(table.c.study == self._name, table.c.number == trial.number)
+                connection.execute(erased.values(seed=ERASED))
 
         def seal(record: Record) -> Seal:
             new = record.seal.plus([reading.outcome_row(trial.number, outcome)])
+            if erase_seed:
+                known = record.trials[trial.number]
+                new = new.minus([reading.trial_row(known)]).plus([reading.trial_row(replace(known, seed=ERASED))])
             if model is not None:
                 new = new.minus(reading.best_rows(record)).plus([("best", trial.number, digest)])
             return new
@@ -188,7 +201,9 @@ class Journal:
         record.results[trial.number] = replace(outcome, model=None, leaving=None)
         if model is not None:
             record.best = trial.number
-        if beaten is not None:
+        if erase_seed:
+            record.trials[trial.number] = replace(record.trials[trial.number], seed=ERASED)
+        if beaten is not None or erase_seed:
             self._store.forget()
 
     def model(self) -> bytes:

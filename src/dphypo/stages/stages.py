@@ -12,6 +12,7 @@ import contextlib
 import logging
 import sys
 from collections.abc import Iterator, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -30,6 +31,7 @@ from dphypo.stages.stage import Stage as Stage
 from dphypo.stages.stage import StageTrial
 from dphypo.study import Curator, Part, Released, Running, Setting
 from dphypo.study.turn import Turn
+from dphypo.survey.table import Surveyed
 
 log = logging.getLogger("dphypo")
 
@@ -151,7 +153,7 @@ class Stages:
                         self._announce(number, progress)
                         self._part(number).run(crew, progress=progress)
                     log.info("the release is made")
-                return self._part(self._last).release()
+                return self._released(self._part(self._last))
             finally:
                 self.close()
 
@@ -213,7 +215,13 @@ class Stages:
                 raise errors.Unfinished(stages=True)
             part.publish()
             log.info("the release is made")
-            return part.release()
+            return self._released(part)
+
+    def _released(self, last: Running) -> Release:
+        """The release of the last part, with the tables of the surveys before it."""
+        release = last.release()
+        surveys = [value for value in self._published(self._last) if isinstance(value, Surveyed)]
+        return replace(release, surveys=(*surveys, *release.surveys))
 
     def prior(self, stage: int) -> Space:
         """The prior of a stage, counted from 1: public, a function of what the stages before it have released."""

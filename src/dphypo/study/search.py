@@ -56,16 +56,25 @@ class Search:
         journal: where they are committed.
         entropy: where randomness comes from.
         stages: whether it is a part of a longer search, which is what refusals then speak of.
+        erase_seeds: whether the seed of a run is erased when the run has ended.
     """
 
-    def __init__(self, rules: Rules, journal: Journal, entropy: Entropy, *, stages: bool = False) -> None:
+    def __init__(
+        self,
+        rules: Rules,
+        journal: Journal,
+        entropy: Entropy,
+        *,
+        stages: bool = False,
+        erase_seeds: bool = False,
+    ) -> None:
         self._rules = rules
         self._journal = journal
         self._entropy = entropy
         self._open = False
         self._handed: dict[int, Trial] = {}  # given out and not finished yet
         self._turn = Turn(stages=stages)
-        self._stages = stages
+        self._stages, self._erase_seeds = stages, erase_seeds
         self.sampler_error: Exception | None = None
 
     @property
@@ -135,7 +144,7 @@ class Search:
             if trial.number in record.results:
                 raise errors.OutcomeTwice
             model = outcome.model if beats(trial, outcome, record, self._rules.sign) else None
-            self._journal.finish(trial, outcome, model)
+            self._journal.finish(trial, outcome, model, erase_seed=self._erase_seeds)
             self._handed.pop(trial.number, None)
         if outcome.leaving is not None:
             raise outcome.leaving
@@ -143,8 +152,10 @@ class Search:
     def tell(self, trial: Trial, outcome: Any, saver: Saver) -> None:
         """How a run ended that was made elsewhere: an ``Outcome`` or a ``(model, score)`` pair."""
         with self._turn.short():
-            known = self.record().trials
-            if trial.number >= len(known) or known[trial.number].seed != trial.seed:
+            record = self.record()
+            known = record.trials
+            ended = trial.number in record.results  # its seed may be erased; ``finish`` refuses a second outcome
+            if trial.number >= len(known) or (not ended and known[trial.number].seed != trial.seed):
                 raise ValueError("this trial is not of this study: tell what study.ask() returned")
             told = well_formed(outcome)
             self.finish(trial, settle(lambda: told, saver))

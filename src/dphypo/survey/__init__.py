@@ -1,10 +1,15 @@
 """Surveys: runs whose results are all published and paid for by composition. Only data, seeds and times are secret."""
 
+from dphypo.survey.last_run import LastRun as LastRun
 from dphypo.survey.optimiser import Following as Following
 from dphypo.survey.optimiser import FromOptuna as FromOptuna
 from dphypo.survey.optimiser import Optimiser as Optimiser
 from dphypo.survey.pick import Pick as Pick
 from dphypo.survey.pick import PosteriorMean as PosteriorMean
+from dphypo.survey.plan import SurveyPlan as SurveyPlan
+from dphypo.survey.plan import Tuning as Tuning
+from dphypo.survey.plan import plan_tuning as plan_tuning
+from dphypo.survey.survey import Survey as Survey
 from dphypo.survey.table import Row as Row
 from dphypo.survey.table import Status as Status
 from dphypo.survey.table import Surveyed as Surveyed

@@ -13,7 +13,7 @@ from typing import Any, Protocol
 import numpy as np
 
 from dphypo import _validate
-from dphypo.entropy import Entropy, uniforms
+from dphypo.entropy import Entropy, Seeded, uniforms
 from dphypo.samplers import GaussianProcess, History, Units
 from dphypo.space import Candidates, Space
 from dphypo.survey.table import Row
@@ -22,7 +22,7 @@ from dphypo.survey.table import Row
 class Pick(Protocol):
     """A public function of the published table that gives λ."""
 
-    def __call__(self, space: Space, rows: Sequence[Row], *, maximize: bool, entropy: Entropy) -> dict[str, Any]: ...
+    def __call__(self, space: Space, rows: Sequence[Row], *, maximize: bool) -> dict[str, Any]: ...
 
 
 @dataclass(frozen=True)
@@ -34,22 +34,24 @@ class PosteriorMean:
     Args:
         sampler: the Gaussian process.
         candidates: how many candidates are drawn from the prior.
+        seed: of those draws. It is public: the same table gives the same λ to anybody.
 
     >>> from scipy.stats import uniform
-    >>> from dphypo.entropy import Seeded
     >>> rows = [Row({"x": x}, -((x - 0.6) ** 2)) for x in (0.05, 0.3, 0.5, 0.7, 0.95)]
-    >>> chosen = PosteriorMean()(Space({"x": uniform()}), rows, maximize=True, entropy=Seeded(0))
+    >>> chosen = PosteriorMean()(Space({"x": uniform()}), rows, maximize=True)
     >>> 0.5 <= chosen["x"] <= 0.7
     True
     """
 
     sampler: GaussianProcess = field(default_factory=lambda: GaussianProcess(units=Units.STANDARD))
     candidates: int = 4096
+    seed: int = 0
 
     def __post_init__(self) -> None:
         _validate.integer(at_least=1, candidates=self.candidates)
 
-    def __call__(self, space: Space, rows: Sequence[Row], *, maximize: bool, entropy: Entropy) -> dict[str, Any]:
+    def __call__(self, space: Space, rows: Sequence[Row], *, maximize: bool) -> dict[str, Any]:
+        entropy = Seeded(self.seed)
         history = history_of(space, rows, maximize=maximize)
         if history.failed.all():
             raise _validate.fail("rows", len(rows), "no published run has a score: use the fallback")

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
+from pathlib import Path
 from typing import Any
 
 import dp_accounting
@@ -38,7 +39,7 @@ class SurveyPlan:
         short: makes the short run of a full one, for a mechanism without ``at(fraction=..., match=True)``.
         both_sides: whether the last run trains on the records that score, too; it then counts for both.
         score: whether the score of the last run is released. A private score is then paid for.
-        keep_models: whether the models of the short runs are kept. They are paid for.
+        models: a folder in which the models of the short runs are kept. They are paid for.
         durations: "public" declares that how long runs take does not depend on the data; results are then used as they
             arrive when runs are made side by side.
 
@@ -54,7 +55,7 @@ class SurveyPlan:
     short: Callable[[Any], Mechanism] | None = None
     both_sides: bool = False
     score: bool = False
-    keep_models: bool = False
+    models: str | Path | None = None
     durations: str = "secret"
 
     def __post_init__(self) -> None:

@@ -2,7 +2,14 @@
 
 from __future__ import annotations
 
+import json
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from functools import lru_cache
+from typing import Any
+
 from dphypo.accounting import Side, Term, published
+from dphypo.accounting.events import to_dict as event_to_dict
 from dphypo.mechanisms import Mechanism, over_space
 from dphypo.space import Space
 
@@ -22,7 +29,27 @@ def terms_of(
         scored: whether the scores are published; a score that is thrown away costs nothing.
     """
     trains, scores = over_space.by_side(mechanism, space)
-    terms = [Term(published(trains, count, relation=mechanism.relation), BOTH if both_sides else TRAINING)]
+    terms = [_term(trains, count, BOTH if both_sides else TRAINING, mechanism.relation)]
     if scores and scored:
-        terms.append(Term(published(scores, count, relation=mechanism.relation), SCORING))
+        terms.append(_term(scores, count, SCORING, mechanism.relation))
     return tuple(terms)
+
+
+def _term(events: Sequence[Any], count: int, sides: frozenset[Side], relation: Any) -> Term:
+    described = [[event_to_dict(event) for event in events], count, sorted(sides), str(relation)]
+    return _accounted(_Question(json.dumps(described), (events, count, sides, relation)))
+
+
+@dataclass(frozen=True)
+class _Question:
+    """What is to be accounted for; equal questions have equal texts."""
+
+    text: str
+    values: tuple[Sequence[Any], int, frozenset[Side], Any] = field(compare=False)
+
+
+@lru_cache(maxsize=64)
+def _accounted(question: _Question) -> Term:
+    """A term is a function of public values: one that was computed is not computed again in this process."""
+    events, count, sides, relation = question.values
+    return Term(published(events, count, relation=relation), sides)

@@ -1,0 +1,112 @@
+"""Tune a private model: a survey of short runs, then one full run at what it found."""
+
+from __future__ import annotations
+
+import concurrent.futures
+import sys
+from pathlib import Path
+
+from dphypo.entropy import SYSTEM, Entropy
+from dphypo.executors import Factory
+from dphypo.journal import Store
+from dphypo.mechanisms import Mechanism
+from dphypo.release import Release
+from dphypo.space import Space
+from dphypo.stages.stages import Stages
+from dphypo.study import Part
+from dphypo.survey.last_run import LastRun
+from dphypo.survey.plan import PRICE, SurveyPlan, Tuning, plan_tuning
+from dphypo.survey.survey import Survey
+
+
+def tune(
+    space: Space,
+    mechanism: Mechanism,
+    *,
+    epsilon: float,
+    delta: float,
+    compute: float | None = None,
+    survey: SurveyPlan | int | None = None,
+    price: float = PRICE,
+    workers: int = 1,
+    progress: bool = True,
+    start_method: str = "spawn",
+    executor: str | Factory | concurrent.futures.Executor | None = None,
+    journal: str | Path | Store | None = "tune.db",
+    name: str = "tune",
+    maximize: bool = True,
+    entropy: Entropy = SYSTEM,
+) -> Release:
+    """Tune the hyperparameters of a private training run, and train with them: all of it costs (ε, δ) together.
+
+    Short runs with more noise cost next to nothing beside the full run, so all of their results are published, an
+    ordinary optimiser follows them, and one full run is made at the λ they recommend. The noise of all runs is solved
+    for: the full run's is usually less than a few per cent above what it would be without any tuning. What tuning costs
+    is printed before it starts.
+
+    **Guarantee.** The model, its λ and the whole table of the survey (``release.survey``) together are (ε, δ)-DP, by
+    composition; ``release.certificate`` says so in public values. Nothing about the search is secret but the data, the
+    seeds and how long runs take.
+
+    The last run is not ranked, so ``release.score`` is None. To say how good the model is, evaluate it on public
+    records, or on private ones that were used for nothing else, and pay for that.
+
+    Args:
+        space: the hyperparameters of the full run, and a prior of them.
+        mechanism: the full run, such as :class:`dphypo.integrations.opacus.DPSGD`. It offers
+            ``at(noise_multiplier=...)`` and ``at(fraction=..., match=True)``, the same training cut short.
+        epsilon, delta: what everything that is released may cost together.
+        compute: the most compute, in full runs; the last run takes 1 of it.
+        survey: a :class:`dphypo.SurveyPlan`, or the number of short runs; by default it is planned.
+        price: how much more noise in the full run a planned survey may cost, as a fraction.
+        workers: how many runs to make at a time.
+        progress: print what tuning costs, and every run of the survey.
+        start_method, executor: how and where runs are made: as for :meth:`dphypo.Study.run`.
+        journal, name, entropy: as for :class:`dphypo.Stages`. A call that was interrupted goes on where it was.
+        maximize: whether larger scores are better.
+
+    >>> import math
+    >>> import dp_accounting as dp
+    >>> import dphypo
+    >>> from scipy.stats import loguniform
+    >>> def training(noise_multiplier, steps=400):
+    ...     def train(params, *, seed):  # a stand-in for so many steps of training on private records
+    ...         return {"lr": params["lr"], "steps": steps}, -abs(math.log(params["lr"] / 0.1))
+    ...     event = dp.SelfComposedDpEvent(dp.GaussianDpEvent(noise_multiplier), steps)
+    ...     return Training(train, event=event, relation=dp.NeighboringRelation.ADD_OR_REMOVE_ONE)
+    >>> class Training(dphypo.mechanisms.Declared):
+    ...     def at(self, noise_multiplier=None, fraction=1.0, match=False):
+    ...         noise = noise_multiplier or self.event.event.noise_multiplier
+    ...         return training(noise / math.sqrt(fraction) if match else noise, round(400 * fraction))
+    >>> release = tune(dphypo.Space({"lr": loguniform(1e-3, 1)}), training(1.0), epsilon=2.0, delta=1e-6,
+    ...                journal=None, progress=False)
+    >>> 0.05 < release.params["lr"] < 0.2, release.model["steps"], len(release.survey.rows)
+    (True, 400, 20)
+    >>> 1.99 < release.certificate.epsilon <= 2.0
+    True
+    """
+    tuning = plan_tuning(space, mechanism, epsilon=epsilon, delta=delta, compute=compute, survey=survey, price=price)
+    stages = stages_of(space, tuning, delta=delta, journal=journal, name=name, maximize=maximize, entropy=entropy)
+    if progress:
+        print(tuning.summary, file=sys.stderr)
+    return stages.run(workers=workers, progress=progress, start_method=start_method, executor=executor)
+
+
+def stages_of(
+    space: Space,
+    tuning: Tuning,
+    *,
+    delta: float,
+    journal: str | Path | Store | None = "tune.db",
+    name: str = "tune",
+    maximize: bool = True,
+    entropy: Entropy = SYSTEM,
+) -> Stages:
+    """The parts that :func:`tune` runs: for those who want to ask and tell, or to look at the guarantee first."""
+    plan, noise = tuning.survey, tuning.noise
+    assert plan.runs is not None
+    parts: list[Part] = [
+        Survey(noise.short, plan.runs, plan.optimiser, models=plan.models, durations=plan.durations),
+        LastRun(noise.full, plan.pick, plan.fallback, plan.both_sides, plan.score),
+    ]
+    return Stages(space, parts, delta=delta, journal=journal, name=name, maximize=maximize, entropy=entropy)

@@ -1,0 +1,204 @@
+"""Published runs under way: proposed by a public rule, committed before they are made, published as they end.
+
+The runs, their number and their scores are public. Seeds are not, nor why a run failed, nor how long runs take: λ of a
+run may depend on results, and not on when they came. With w runs at a time, λ of run j is proposed from the results of
+runs 0 to j − w, whichever ended first.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from typing import Any, Protocol
+
+from dphypo.accounting import Certificate
+from dphypo.accounting.events import to_dict as event_to_dict
+from dphypo.entropy import Entropy
+from dphypo.executors import Crew
+from dphypo.journal import Record, Trial
+from dphypo.mechanisms import Mechanism, Outcome
+from dphypo.release import Release
+from dphypo.study import Curator, Search, Setting
+from dphypo.survey.pick import checked
+from dphypo.survey.show import Show
+from dphypo.survey.table import Row, Surveyed
+
+
+class Propose(Protocol):
+    """λ of the next run, from published rows and the λ of runs that are under way."""
+
+    def __call__(
+        self, rows: Sequence[Row], pending: Sequence[Mapping[str, Any]], entropy: Entropy
+    ) -> dict[str, Any]: ...
+
+
+class _NotYet(Exception):  # noqa: N818 - no error: the next run waits for the results that it may use
+    pass
+
+
+class PublishedRules:
+    """What decides published runs. All of it is public."""
+
+    def __init__(self, setting: Setting, runs: int, propose: Propose, *, arriving: bool) -> None:
+        self._setting, self._runs, self._propose = setting, runs, propose
+        self._arriving = arriving
+        self.side_by_side = 1  # how many runs are made at a time
+
+    @property
+    def sign(self) -> float:
+        """Scores times this: larger is better."""
+        return 1.0 if self._setting.maximize else -1.0
+
+    def to_dict(self) -> dict[str, Any]:
+        """What may not change once the first run is drawn."""
+        setting = self._setting
+        declared = {
+            "space": setting.prior.to_dict(),
+            **described(setting.terms),
+            "direction": "maximize" if setting.maximize else "minimize",
+            "entropy": "private" if setting.entropy.private else "seeded",
+            **setting.whole,
+        }
+        result: dict[str, Any] = json.loads(json.dumps(declared))
+        return result
+
+    def draw_total(self, entropy: Entropy) -> int:
+        """How many runs there are: declared, not drawn."""
+        return self._runs
+
+    def possible(self, total: int) -> bool:
+        """Whether there may be so many runs."""
+        return total == self._runs
+
+    def draw_params(self, record: Record, entropy: Entropy) -> dict[str, Any]:
+        """λ of the next run, or ``_NotYet`` if a result that it may use is still to come."""
+        number = len(record.trials)
+        usable = range(number) if self._arriving else range(max(number - self.side_by_side + 1, 0))
+        if not self._arriving and any(one not in record.results for one in usable):
+            raise _NotYet
+        known = [one for one in usable if one in record.results]
+        rows = [Row(record.trials[one].params, record.results[one].score) for one in known]
+        pending = [dict(trial.params) for trial in record.trials if trial.number not in set(known)]
+        return checked(self._setting.prior, self._propose(rows, pending, entropy))
+
+
+def described(terms: Sequence[Any]) -> dict[str, Any]:
+    """What determines the guarantee of published runs, as JSON."""
+    stated = [
+        {
+            "published": term.releases.count,
+            "sides": sorted(term.sides),
+            "event": [event_to_dict(event) for event in term.releases.events],
+            "relation": term.releases.relation.name,
+        }
+        for term in terms
+    ]
+    return {"terms": stated}
+
+
+def table_of(record: Record) -> Surveyed:
+    """What has been published so far."""
+    maximize = (record.declaration or {}).get("direction", "maximize") == "maximize"
+    ended = [trial for trial in record.trials if trial.number in record.results]
+    rows = (Row(trial.params, record.results[trial.number].score) for trial in ended)
+    return Surveyed(tuple(rows), maximize=maximize)
+
+
+class PublishedRuns:
+    """The secret side of a survey, or of a last run.
+
+    Args:
+        mechanism: what one run is.
+        rules: what decides the runs.
+        setting: what the part was given.
+        releases: makes the release of a plan that ends with this part, from what the journal holds.
+        models: a folder for the models of all runs, if they are kept.
+        survey: whether the results of all runs are published, or the model of one.
+    """
+
+    def __init__(
+        self,
+        mechanism: Mechanism,
+        rules: PublishedRules,
+        setting: Setting,
+        releases: Callable[[Release, Record], Release],
+        *,
+        models: Path | None = None,
+        survey: bool,
+    ) -> None:
+        self._mechanism, self._rules, self._setting = mechanism, rules, setting
+        self._releases, self._models, self._survey = releases, models, survey
+        self.search = Search(rules, setting.journal, setting.entropy, stages=True, erase_seeds=True)
+
+    @property
+    def complete(self) -> bool:
+        return self.search.record().complete
+
+    @property
+    def finished(self) -> bool:
+        return self.search.record().released
+
+    def run(self, crew: Crew, *, progress: bool) -> None:
+        with self.search.running():
+            record = self.search.record()
+            self._rules.side_by_side = crew.workers
+            show = Show(record.total or 0, len(record.results), progress=progress and self._survey)
+            with crew.hire(self._mechanism) as workers:
+                while True:
+                    while workers.idle and (trial := self.ask()) is not None:
+                        workers.start(trial)
+                    if not workers.busy:
+                        break
+                    trial, outcome = workers.wait()
+                    if outcome is None:
+                        self.search.lost(trial)
+                    else:
+                        self._finish(trial, outcome)
+                        show.one(Row(trial.params, outcome.score))
+            show.end(table_of(self.search.record()))
+            self.publish()
+
+    def ask(self) -> Trial | None:
+        try:
+            return self.search.next()
+        except _NotYet:
+            return None
+
+    def tell(self, trial: Trial, outcome: Any) -> None:
+        self.search.tell(trial, outcome, self._mechanism.saver)
+
+    def _finish(self, trial: Trial, outcome: Outcome) -> None:
+        if self._models is not None and outcome.model is not None:
+            # Before the outcome is committed: a run that is lost in between is made again, with the same seed.
+            self._models.mkdir(parents=True, exist_ok=True)
+            name = f"run-{trial.number + 1:03d}.{self._mechanism.saver.format}"
+            (self._models / name).write_bytes(outcome.model)
+        self.search.finish(trial, outcome)
+
+    def publish(self) -> None:
+        self.search.publish(self._certificate())
+
+    def _certificate(self) -> Certificate:
+        """The certificate of the plan; a survey that ends it adds the hash of its own table."""
+        if not (self._setting.last and self._survey):
+            return self._setting.certificate
+        document = self._setting.certificate.to_dict()
+        public = dict(document["public"])
+        public["released"] = [*public.get("released", []), listed(table_of(self.search.record()))]
+        return Certificate({**document, "public": public})
+
+    def release(self) -> Release:
+        return self._releases(self.search.published(self._mechanism.saver), self.search.record())
+
+    def curator(self) -> Curator:
+        return Curator(self.search)
+
+    def close(self) -> None:
+        self.search.close()
+
+
+def listed(table: Surveyed) -> dict[str, Any]:
+    """A published table as a certificate has it: by its hash."""
+    failed = sum(row.score is None for row in table.rows)
+    return {"survey": len(table), "failed": failed, "sha256": table.hash}

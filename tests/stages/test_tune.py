@@ -1,0 +1,78 @@
+"""tune: one call that plans, prints what it costs, surveys, makes the last run, and goes on after an interrupt."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import optuna
+import pytest
+from support.survey_world import SPACE, Descent
+
+import dphypo
+from dphypo.accounting import Side, verify
+from dphypo.entropy import Seeded
+from dphypo.survey import SurveyPlan
+
+BUDGET = {"epsilon": 3.0, "delta": 1e-6, "progress": False}
+FULL = Descent(steps=300)
+
+
+def test_tuning_costs_what_was_asked_and_finds_a_good_run(capsys):
+    release = dphypo.tune(SPACE, FULL, epsilon=3.0, delta=1e-6, journal=None, entropy=Seeded(1))
+    assert 2.999 <= release.certificate.epsilon <= 3.0
+    assert verify(release.certificate)
+    assert release.model["steps"] == 300
+    assert abs(release.model["weight"] - 0.7) < 0.15
+    assert len(release.survey) == 20
+    shown = capsys.readouterr().err
+    assert "Tuning costs 9.5 % more noise and 2 runs' compute" in shown
+    assert "run 20 of 20" in shown
+
+
+def test_an_interrupted_call_goes_on_where_it_was(tmp_path):
+    class Interrupted(Descent):
+        left = 3
+
+        def __call__(self, params, *, seed):
+            if Interrupted.left == 0:
+                raise KeyboardInterrupt
+            Interrupted.left -= 1
+            return super().__call__(params, seed=seed)
+
+    journal = tmp_path / "tune.db"
+    options = {**BUDGET, "survey": 6, "journal": journal, "entropy": Seeded(1)}
+    with pytest.raises(KeyboardInterrupt):
+        dphypo.tune(SPACE, Interrupted(steps=300), **options)
+    release = dphypo.tune(SPACE, FULL, **options)
+    whole = dphypo.tune(SPACE, FULL, **{**options, "journal": None})
+    assert release.survey.rows == whole.survey.rows
+    assert release.model == whole.model
+    again = dphypo.tune(SPACE, FULL, **options)  # the same release, at no further cost
+    assert again.model == release.model
+
+
+def test_options_of_the_survey_are_passed_on(tmp_path):
+    plan = SurveyPlan(
+        runs=5,
+        fraction=0.2,
+        optimiser=optuna.samplers.TPESampler(seed=3),
+        pick=lambda space, rows, *, maximize: dict(rows[0].params),
+        models=tmp_path / "models",
+    )
+    release = dphypo.tune(SPACE, FULL, **BUDGET, survey=plan, journal=None)
+    assert release.params == dict(release.survey.rows[0].params)
+    assert len(list((tmp_path / "models").iterdir())) == 5
+
+
+def test_private_scores_cost_no_more_than_training():
+    private = replace(FULL, score_noise_multiplier="calibrate")
+    release = dphypo.tune(SPACE, private, **BUDGET, survey=8, journal=None)
+    assert release.certificate.epsilon <= 3.0
+    sides = {side for term in release.certificate.document["terms"] for side in term["sides"]}
+    assert sides == set(Side)
+    assert "Records that train and records that score are different records" in release.certificate.statement()
+
+
+def test_workers_make_the_runs():
+    release = dphypo.tune(SPACE, FULL, **BUDGET, survey=6, journal=None, workers=2, start_method="fork")
+    assert len(release.survey) == 6

@@ -1,0 +1,274 @@
+"""Surveys and last runs as parts of a plan: what is published, what is not, and what is refused."""
+
+from __future__ import annotations
+
+import sqlite3
+from dataclasses import replace
+
+import dp_accounting as dp
+import numpy as np
+import pytest
+from scipy.stats import loguniform
+from support.survey_world import PRIVATE, SPACE, Descent
+
+from dphypo import errors
+from dphypo.accounting import Side, verify
+from dphypo.entropy import Seeded
+from dphypo.laws import Pmf, Poisson
+from dphypo.mechanisms import Outcome, Plain
+from dphypo.release import Ending, load_release
+from dphypo.space import Space
+from dphypo.stages import PriorAround, Stage, Stages
+from dphypo.survey import Following, LastRun, Row, Status, Survey
+
+FULL = Descent(noise_multiplier=3.0, steps=40)
+SHORT = FULL.at(fraction=0.25, match=True)
+
+
+def stages(*parts, journal=None, **options):
+    return Stages(SPACE, list(parts), delta=1e-6, journal=journal, entropy=Seeded(3), **options)
+
+
+def run(*parts, **options):
+    return stages(*parts, **options).run(progress=False)
+
+
+def test_a_survey_and_one_run_find_a_good_learning_rate():
+    release = run(Survey(SHORT, 12), LastRun(FULL))
+    assert release.ending is Ending.MODEL
+    assert release.model["steps"] == 40
+    assert abs(release.model["weight"] - 0.7) < 0.1
+    assert release.score is None
+    table = release.survey
+    assert len(table) == 12
+    assert release.params not in [dict(row.params) for row in table.rows]  # the posterior mean's best, not a noisy row
+    assert "one model with" in repr(release)
+
+
+def test_the_certificate_covers_the_plan_and_has_the_hash_of_the_table(tmp_path):
+    plan = stages(Survey(SHORT, 6), LastRun(FULL))
+    before = plan.certificate
+    release = plan.run(progress=False)
+    assert release.certificate.epsilon == before.epsilon == plan.guarantee.epsilon(1e-6)
+    assert verify(release.certificate)
+    assert "7 runs were made; all results of the first 6 are public" in release.certificate.statement()
+    (listed,) = release.certificate.document["public"]["released"]
+    assert listed == {"survey": 6, "failed": 0, "sha256": release.survey.hash}
+    again = load_release(release.save(tmp_path / "release"))
+    assert again.survey.rows == release.survey.rows
+    assert again.survey.hash == listed["sha256"]
+    assert again.score is None
+
+
+def test_a_survey_alone_is_a_plan():
+    plan = stages(Survey(SHORT, 5))
+    release = plan.run(progress=False)
+    assert release.ending is Ending.SURVEYED
+    assert release.model is None
+    assert set(release.params) == {"lr"}
+    assert release.certificate.document["public"]["released"][0]["sha256"] == release.survey.hash
+    assert verify(release.certificate)
+    assert "5 runs were made; all their results are public" in release.certificate.statement()
+    assert plan.run(progress=False).survey.rows == release.survey.rows
+
+
+def test_a_survey_then_a_longer_one_then_one_run():
+    longer = FULL.at(fraction=0.5, match=True)
+    release = run(Survey(SHORT, 6, prior=PriorAround(spread=0.1)), Survey(longer, 4), LastRun(FULL))
+    assert [len(table) for table in release.surveys] == [6, 4]
+    with pytest.raises(AttributeError, match="2 surveys"):
+        _ = release.survey
+    assert "11 runs were made; all results of the first 10 are public" in release.certificate.statement()
+    assert verify(release.certificate)
+
+
+def test_a_survey_then_a_search_around_what_it_found():
+    plan = stages(Survey(SHORT, 10, prior=PriorAround(spread=0.02, floor=0.05)), Stage(FULL, Poisson(4)))
+    release = plan.run(progress=False)
+    assert len(release.survey) == 10
+    assert verify(release.certificate)
+    assert "all results of 10 runs, and the best run of a search" in release.certificate.statement()
+    centre = plan.prior(2).to_dict()["around"]["params"]["lr"]
+    assert 1e-3 < centre < 10
+
+
+def test_a_run_that_fails_is_published_as_failed_without_its_message(tmp_path):
+    journal = tmp_path / "plan.db"
+    plan = stages(Survey(replace(SHORT, fails=True), 3), LastRun(FULL, fallback={"lr": 0.5}), journal=journal)
+    release = plan.run(progress=False)
+    assert [row.status for row in release.survey.rows] == [Status.FAILED] * 3
+    assert release.params == {"lr": 0.5}
+    shown = f"{release.survey.table()} {release.certificate.to_dict()} {release!r} {release.survey!r}"
+    assert str(PRIVATE[0]) not in shown
+    assert str(PRIVATE[0]) in plan.curator(1).trials()[0]["failure"]  # the curator may see it
+
+
+def test_without_a_fallback_the_last_run_is_in_the_middle_of_the_prior():
+    release = run(Survey(replace(SHORT, fails=True), 2), LastRun(FULL))
+    assert release.params["lr"] == pytest.approx(0.1, rel=1e-6)
+    assert run(LastRun(FULL)).params["lr"] == pytest.approx(0.1, rel=1e-6)
+
+
+def test_a_last_run_that_fails_is_released_as_that():
+    release = run(Survey(SHORT, 2), LastRun(replace(FULL, fails=True)))
+    assert release.ending is Ending.ALL_FAILED
+    assert release.model is None
+    assert len(release.survey) == 2
+
+
+def test_seeds_are_erased_from_the_file(tmp_path):
+    journal = tmp_path / "plan.db"
+    seen = []
+
+    class Spy(Descent):
+        def __call__(self, params, *, seed):
+            seen.append(seed)
+            return super().__call__(params, seed=seed)
+
+    spied = Spy(noise_multiplier=3.0, steps=4)
+    plan = stages(Survey(spied, 3), LastRun(spied), journal=journal)
+    plan.run(progress=False)
+    assert len(set(seen)) == 4
+    assert [trial["seed"] for number in (1, 2) for trial in plan.curator(number).trials()] == [-1] * 4
+    plan.close()
+    with sqlite3.connect(journal) as connection:
+        assert {seed for (seed,) in connection.execute("SELECT seed FROM dphypo_trial")} == {-1}
+    stored = b"".join(path.read_bytes() for path in tmp_path.iterdir())
+    assert not any(seed.to_bytes(8, "big") in stored for seed in seen)
+
+
+def test_the_score_of_the_last_run_is_released_where_it_was_declared_and_paid_for():
+    private = replace(FULL, score_noise_multiplier=5.0)
+    silent = stages(LastRun(private))
+    heard = stages(LastRun(private, score=True))
+    assert set(silent.guarantee.costs(1e-6)) == {Side.TRAINING}
+    assert set(heard.guarantee.costs(1e-6)) == set(Side)
+    assert silent.run(progress=False).score is None
+    assert heard.run(progress=False).score is not None
+
+
+def test_models_are_kept_where_that_was_declared(tmp_path):
+    folder = tmp_path / "models"
+    release = run(Survey(SHORT, 3, models=folder), LastRun(FULL))
+    kept = sorted(path.name for path in folder.iterdir())
+    assert kept == ["run-001.npz", "run-002.npz", "run-003.npz"]
+    models = [Plain().load((folder / name).read_bytes()) for name in kept]
+    assert [model["lr"] for model in models] == [row.params["lr"] for row in release.survey.rows]
+
+
+class Recorded:
+    """An optimiser that remembers what it was told."""
+
+    def __init__(self):
+        self.told = []
+
+    def propose(self, space, history, pending, entropy):
+        self.told.append((len(history), len(pending)))
+        return space.sample(entropy)
+
+
+def test_runs_side_by_side_use_results_with_a_fixed_lag():
+    sequential, parallel = Recorded(), Recorded()
+    stages(Survey(SHORT, 6, sequential)).run(progress=False)
+    assert sequential.told == [(number, 0) for number in range(6)]
+    stages(Survey(SHORT, 6, parallel)).run(progress=False, workers=3, start_method="fork")
+    assert parallel.told == [(0, 0), (0, 1), (0, 2), (1, 2), (2, 2), (3, 2)]
+
+
+def test_the_table_does_not_depend_on_which_run_ends_first():
+    """Asked for three at a time and told backwards: run j still sees the results up to j − 3 and no other."""
+    told = Recorded()
+    with stages(Survey(SHORT, 6, told)) as plan:
+        part = plan.plan.parts[0]
+        first = plan.ask()
+        assert plan.ask() is None  # one at a time until it is told
+        plan.tell(first, Outcome({"weight": 0.0}, 0.5))
+        second = plan.ask()
+        assert second is not None
+        with pytest.raises(errors.OutcomeTwice):
+            plan.tell(first, Outcome({"weight": 0.0}, 0.6))
+        assert str(part).startswith("a survey of 6 runs")
+    assert told.told == [(0, 0), (1, 0)]
+
+
+def test_results_are_used_as_they_arrive_where_durations_are_public():
+    plan = stages(Survey(SHORT, 4, durations="public"), LastRun(FULL))
+    assert "how long runs take, which was published, does not depend on the data" in plan.certificate.statement()
+    assert plan.certificate.document["public"]["releases"][0]["durations"] == "public"
+    assert len(plan.run(progress=False).survey) == 4
+
+
+def test_no_more_runs_than_declared():
+    plan = stages(Survey(SHORT, 2))
+    plan.run(progress=False)
+    with pytest.raises(errors.RunsAfterRelease):
+        plan.ask()
+
+
+def test_a_plan_that_was_declared_differently_is_refused(tmp_path):
+    journal = tmp_path / "plan.db"
+    with stages(Survey(SHORT, 3), LastRun(FULL), journal=journal) as plan:
+        assert plan.ask() is not None
+    with stages(Survey(SHORT, 4), LastRun(FULL), journal=journal) as plan, pytest.raises(errors.ChangedStudy):
+        plan.ask()
+    other = stages(Survey(SHORT, 3, Following(start=1)), LastRun(FULL), journal=journal)
+    assert len(other.run(progress=False).survey) == 3  # any optimiser is allowed
+
+
+def test_minimising():
+    def loss(params, *, seed):
+        return {"lr": params["lr"]}, abs(np.log(params["lr"]))
+
+    from dphypo.mechanisms import Declared
+
+    mechanism = Declared(loss, dp.GaussianDpEvent(9.0), dp.NeighboringRelation.ADD_OR_REMOVE_ONE)
+    release = run(Survey(mechanism, 12), LastRun(mechanism), maximize=False)
+    assert 0.3 < release.params["lr"] < 3
+    assert release.survey.best.score == min(row.score for row in release.survey.rows)
+
+
+def test_settings_compose_by_their_suprema():
+    space = Space({"lr": loguniform(1e-3, 10.0), "batch": [40, 400]})
+    noise = {40: 1.0, 400: 6.0}
+    full, short = replace(FULL, noise_multiplier=noise), replace(SHORT, noise_multiplier={40: 2.0, 400: 12.0})
+    plan = Stages(space, [Survey(short, 3), LastRun(full)], delta=1e-6, journal=None, entropy=Seeded(1))
+    assert [len(term.releases.events) for term in plan.guarantee.terms] == [2, 2]
+    assert verify(plan.run(progress=False).certificate)
+
+
+@pytest.mark.parametrize(
+    ("make", "words"),
+    [
+        (lambda: Survey("train", 3), "mechanism"),
+        (lambda: Survey(SHORT, 0), "runs = 0"),
+        (lambda: Survey(SHORT, 3, optimiser="tpe"), "optimiser"),
+        (lambda: Survey(SHORT, 3, durations="maybe"), "durations"),
+        (lambda: Survey(SHORT, 3, pick=3), "pick"),
+        (lambda: LastRun("train"), "mechanism"),
+        (lambda: LastRun(FULL, pick=3), "pick"),
+        (lambda: stages(LastRun(FULL), Survey(SHORT, 3)), "end of the list"),
+        (lambda: stages(Survey(SHORT, 3, prior=PriorAround())), "last part"),
+        (lambda: stages(LastRun(FULL, fallback={"lr": 1e9})), "lr"),
+        (lambda: stages(Stage(FULL, Pmf({1: 1.0}))), "Stage"),
+    ],
+)
+def test_what_does_not_fit_is_refused_before_anything_runs(make, words):
+    with pytest.raises(ValueError, match=words):
+        make()
+
+
+def test_an_optimiser_that_leaves_the_space_is_refused():
+    class Wild:
+        def propose(self, space, history, pending, entropy):
+            return {"lr": 1e9}
+
+    with pytest.raises(ValueError, match="lr"):
+        run(Survey(SHORT, 2, Wild()))
+
+
+def test_progress_shows_every_run_and_no_seed(capsys):
+    stages(Survey(SHORT, 3), LastRun(FULL)).run()
+    shown = capsys.readouterr().err
+    assert "Compute: 3 runs, all published." in shown
+    assert "run 3 of 3: " in shown
+    assert Row({"lr": 1.0}, 0.5).status is Status.DONE
