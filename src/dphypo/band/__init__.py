@@ -12,3 +12,5 @@ from dphypo.band.mixed import Mixed as Mixed
 from dphypo.band.problem import NoWeightError as NoWeightError
 from dphypo.band.problem import Problem as Problem
 from dphypo.band.problem import Rule as Rule
+from dphypo.band.problem import register as register
+from dphypo.band.problem import rule as rule

@@ -6,9 +6,10 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from dphypo.band.problem import Array, Problem, mass_of
+from dphypo.band.problem import Array, Problem, mass_of, register
 
 
+@register("greedy")
 @dataclass(frozen=True)
 class Greedy:
     """Maximise Σ f_i w_i over the band: C p_i on the cells of greatest weight, c p_i on the rest.

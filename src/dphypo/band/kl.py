@@ -7,12 +7,13 @@ from dataclasses import dataclass
 import numpy as np
 
 from dphypo.band.clipped import clipped
-from dphypo.band.problem import Array, Problem
+from dphypo.band.problem import Array, Problem, register
 
 # What a weight of zero counts as, relative to the prior: below any ratio that could matter, above what would overflow.
 TRACE = 2.0**-500
 
 
+@register("kl")
 @dataclass(frozen=True)
 class KL:
     """Minimise KL(π, f), or KL(f, π), over the band: both give f_i = clip(s π_i, c p_i, C p_i).

@@ -7,9 +7,10 @@ from dataclasses import dataclass
 import numpy as np
 
 from dphypo.band.clipped import clipped
-from dphypo.band.problem import Array, Problem
+from dphypo.band.problem import Array, Problem, register
 
 
+@register("l2")
 @dataclass(frozen=True)
 class L2:
     """Minimise ‖f − π‖₂ over the band: the functional projection of the paper.

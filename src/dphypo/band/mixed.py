@@ -10,13 +10,14 @@ import numpy as np
 
 from dphypo import _validate
 from dphypo.band.clipped import ROUNDING
-from dphypo.band.problem import Array, Problem
+from dphypo.band.problem import Array, Problem, register
 from dphypo.band.root import crossing
 
 GREATEST = 2.0**100  # for ν
 SMALLEST = 2.0**-200  # in place of a root of 0, which is that of a cell at the lower limit
 
 
+@register("mixed")
 @dataclass(frozen=True)
 class Mixed:
     """Minimise ‖f − π‖₂ + ν KL(π, f) over the band; ν = 0 is :class:`L2`, and ν → ∞ tends to :class:`KL`.

@@ -7,13 +7,15 @@ cell, the masses sum to one when Σ p_i u_i = 1, and nothing depends on how smal
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 from dataclasses import dataclass, replace
-from typing import Protocol, TypeAlias
+from typing import Protocol, TypeAlias, runtime_checkable
 
 import numpy as np
 import numpy.typing as npt
 
 from dphypo import _validate
+from dphypo._registry import Registry
 from dphypo.errors import NoWeightError as NoWeightError
 
 Array: TypeAlias = npt.NDArray[np.float64]
@@ -78,6 +80,7 @@ def mass_of(masses: Array | float, cells: Mask) -> float:
     return float((masses * cells).sum())
 
 
+@runtime_checkable
 class Rule(Protocol):
     """How a density of the band is chosen.
 
@@ -87,6 +90,24 @@ class Rule(Protocol):
     def ratios(self, problem: Problem) -> Array:
         """u_i = f_i / p_i in [low, high] with Σ p_i u_i = 1."""
         ...
+
+
+_RULES: Registry[Callable[..., Rule]] = Registry("dphypo.band")
+
+register = _RULES.register
+"""Decorate a rule, so that :func:`rule` finds it by name."""
+
+
+def rule(name: str, **options: float) -> Rule:
+    """The rule of this name: "greedy", "kl", "l2", "mixed", or one that was registered.
+
+    >>> rule("mixed", nu=0.5)
+    Mixed(nu=0.5)
+    """
+    make = _RULES.find(name) if isinstance(name, str) else None
+    if make is None:
+        raise _validate.fail("rule", name, f"it must be one of {', '.join(_RULES.names())}")
+    return make(**options)
 
 
 def checked_secret(**named: npt.ArrayLike) -> Array:

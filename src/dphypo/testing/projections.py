@@ -1,0 +1,92 @@
+"""The conformance suite of projections into the band."""
+
+from __future__ import annotations
+
+import pickle
+from collections.abc import Iterator
+
+import numpy as np
+import numpy.typing as npt
+
+from dphypo.band import Band, Rule
+
+Array = npt.NDArray[np.float64]
+
+_BANDS = (Band(0.75, 2), Band(0.5, 4), Band(0.1, 20), Band(0.99, 1.01), Band(1, 1))
+
+
+def check_projection(rule: Rule) -> None:
+    """Raise an ``AssertionError`` that says what is wrong with a projection, if anything is.
+
+    No projection can break privacy: the band is checked after it, and before the draw. What is checked here is that a
+    search can rely on it. For weights of every size and pattern, with equal and unequal prior masses, it must give
+    masses inside the band that sum to one; depend neither on the scale of the weights nor on the order of the
+    candidates; never give less to a candidate whose weight has grown; and leave its arguments as they were.
+
+    >>> from dphypo.band import L2
+    >>> check_projection(L2())
+    """
+    _ensure(isinstance(rule, Rule), "it has no method ratios(problem)")
+    _ensure(pickle.loads(pickle.dumps(rule)) == rule, "a pickled copy must be equal to it")
+    for band in _BANDS:
+        for name, weights, prior in _problems():
+            masses = _projected(band, weights, prior, rule, name)
+            _check_order(band, weights, prior, rule, masses, name)
+            _check_scale(band, weights, prior, rule, masses, name)
+            _check_monotone(band, weights, prior, rule, masses, name)
+
+
+def _ensure(true: object, message: str) -> None:
+    if not true:
+        raise AssertionError(message)
+
+
+def _problems() -> Iterator[tuple[str, Array, Array]]:
+    """Weights and prior masses, with a name."""
+    rng = np.random.default_rng(0)
+    for size in (2, 5, 40):
+        uneven = rng.dirichlet(np.ones(size)) + 1e-3
+        for label, prior in (("equal", np.full(size, 1 / size)), ("unequal", uneven / uneven.sum())):
+            one = np.zeros(size)
+            one[size // 2] = 1.0
+            for name, weights in (
+                ("equal weights", np.ones(size)),
+                ("one weight", one),
+                ("random weights", rng.random(size)),
+                ("weights of many sizes", np.exp(20 * rng.standard_normal(size))),
+                ("the prior", prior.copy()),
+            ):
+                yield f"{name} on {size} candidates of {label} mass", weights, prior
+
+
+def _projected(band: Band, weights: Array, prior: Array, rule: Rule, name: str) -> Array:
+    before = weights.copy(), prior.copy()
+    try:
+        masses = band.project(weights, prior, rule, base=prior)
+    except RuntimeError as error:
+        raise AssertionError(f"{name}: {error}") from None
+    kept = np.array_equal(before[0], weights) and np.array_equal(before[1], prior)
+    _ensure(kept, f"{name}: its arguments were changed")
+    _ensure(abs(masses.sum() - 1) < 1e-9, f"{name}: the masses sum to {masses.sum()!r}, and not to 1")
+    again = band.project(weights, prior, rule, base=prior)
+    _ensure(np.array_equal(masses, again), f"{name}: asked again, it answers differently")
+    return masses
+
+
+def _check_order(band: Band, weights: Array, prior: Array, rule: Rule, masses: Array, name: str) -> None:
+    falling = np.argsort(-weights)
+    for order in (falling, falling[::-1], np.random.default_rng(1).permutation(len(weights))):
+        turned = band.project(weights[order], prior[order], rule, base=prior[order])
+        _ensure(np.allclose(turned, masses[order], atol=1e-9), f"{name}: it depends on the order of the candidates")
+
+
+def _check_scale(band: Band, weights: Array, prior: Array, rule: Rule, masses: Array, name: str) -> None:
+    larger = band.project(1024 * weights, prior, rule, base=prior)
+    _ensure(np.allclose(larger, masses, atol=1e-9), f"{name}: it depends on the scale of the weights")
+
+
+def _check_monotone(band: Band, weights: Array, prior: Array, rule: Rule, masses: Array, name: str) -> None:
+    grown = weights.copy()
+    grown[0] = 2 * grown[0] + weights.max()
+    raised = band.project(grown, prior, rule, base=prior)
+    _ensure(raised[0] >= masses[0] - 1e-9, f"{name}: a candidate got less when its weight grew")

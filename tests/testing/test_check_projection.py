@@ -1,0 +1,54 @@
+"""The suite of projections passes what is right and finds what is wrong."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import numpy as np
+import pytest
+
+from dphypo.band import KL, L2, Greedy, Mixed, Problem, Rule, rule
+from dphypo.testing import check_projection
+
+
+@pytest.mark.parametrize("one", [L2(), KL(), Greedy(), Mixed(0.3)], ids=repr)
+def test_every_projection_conforms(one: Rule) -> None:
+    check_projection(one)
+
+
+@dataclass(frozen=True)
+class Wrong:
+    """A projection that is changed after the fact."""
+
+    change: Callable[[Problem, np.ndarray], np.ndarray]
+
+    def ratios(self, problem: Problem) -> np.ndarray:
+        return self.change(problem, L2().ratios(problem))
+
+
+def doubled(problem: Problem, ratios: np.ndarray) -> np.ndarray:
+    return np.asarray(2 * ratios)
+
+
+def turned(problem: Problem, ratios: np.ndarray) -> np.ndarray:
+    return np.ones_like(ratios) if np.argmax(problem.target) == 0 else ratios
+
+
+def against(problem: Problem, ratios: np.ndarray) -> np.ndarray:
+    return L2().ratios(problem) if problem.target.std() < 1e-9 else np.asarray(2 - np.clip(ratios, 0.76, 1.24))
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [(doubled, "left the band"), (turned, "order of the candidates"), (against, "left the band|sum to|got less")],
+)
+def test_the_suite_finds(change: Callable[[Problem, np.ndarray], np.ndarray], message: str) -> None:
+    with pytest.raises(AssertionError, match=message):
+        check_projection(Wrong(change))
+
+
+def test_rules_are_found_by_name() -> None:
+    assert [rule("greedy"), rule("kl"), rule("l2"), rule("mixed", nu=0.1)] == [Greedy(), KL(), L2(), Mixed(0.1)]
+    with pytest.raises(ValueError, match="rule = 'nearest' is not valid: it must be one of greedy, kl, l2, mixed"):
+        rule("nearest")
