@@ -5,7 +5,6 @@ from __future__ import annotations
 import resource
 from collections.abc import Callable
 
-import dp_accounting
 from dp_accounting.pld import PLDAccountant
 from rich.console import Console
 from rich.table import Table
@@ -18,6 +17,7 @@ from dphypo.audit import attack_epsilon
 from dphypo.audit.pair import Pair, dp_sgd_pair
 from dphypo.band import Band
 from dphypo.laws import Geometric, Law, Logarithmic, NegativeBinomial, Poisson
+from dphypo.mechanisms import DpSgd
 
 DELTA = 1e-5
 RATE, STEPS = 256 / 60_000, 2344
@@ -39,8 +39,7 @@ ROWS: list[tuple[float, Law, Band]] = [
 
 
 def dp_sgd(noise_multiplier: float) -> Event:
-    step = dp_accounting.PoissonSampledDpEvent(RATE, dp_accounting.GaussianDpEvent(noise_multiplier))
-    return dp_accounting.SelfComposedDpEvent(step, STEPS)
+    return DpSgd(rate=RATE, steps=STEPS, noise_multiplier=noise_multiplier).event
 
 
 def main() -> None:

@@ -8,11 +8,17 @@ from __future__ import annotations
 import dp_accounting
 
 import dphypo
+from dphypo.mechanisms import DpSgd
 
 # One run of the paper's MNIST experiment: 60 000 records, batches of 256, 10 epochs, noise multiplier 0.71.
-STEP = dp_accounting.PoissonSampledDpEvent(256 / 60_000, dp_accounting.GaussianDpEvent(0.71))
-RUN = dp_accounting.SelfComposedDpEvent(STEP, 2344)
 DELTA = 1e-5
+
+
+def run(noise: float) -> dp_accounting.DpEvent:
+    return DpSgd.of(records=60_000, batch_size=256, epochs=10, noise_multiplier=noise).event
+
+
+RUN = run(0.71)
 
 
 def main() -> None:
@@ -24,9 +30,7 @@ def main() -> None:
         bounds = guarantee.bounds(DELTA)
         print(f"{kind}, 40 runs on average: epsilon = {bounds['profile']:.2f}; by the paper {bounds['paper']:.2f}")
     total = dphypo.calibrate(
-        lambda noise: dp_accounting.SelfComposedDpEvent(
-            dp_accounting.PoissonSampledDpEvent(256 / 60_000, dp_accounting.GaussianDpEvent(noise)), 2344
-        ),
+        run,
         dphypo.Geometric(mean=40),
         dphypo.Band(0.75, 2),
         epsilon=4.0,

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-import math
-
 import dp_accounting
+
+from dphypo.mechanisms import DpSgd
 
 
 def dp_sgd(records: int, noise_multiplier: float, batch: int = 256, epochs: float = 10) -> dp_accounting.DpEvent:
@@ -13,5 +13,4 @@ def dp_sgd(records: int, noise_multiplier: float, batch: int = 256, epochs: floa
     >>> dp_sgd(60_000, 0.71).count
     2344
     """
-    one = dp_accounting.PoissonSampledDpEvent(batch / records, dp_accounting.GaussianDpEvent(noise_multiplier))
-    return dp_accounting.SelfComposedDpEvent(one, math.ceil(epochs * records / batch))
+    return DpSgd.of(records=records, batch_size=batch, epochs=epochs, noise_multiplier=noise_multiplier).event

@@ -9,6 +9,7 @@ from functools import partial
 import dp_accounting
 import numpy as np
 
+from dphypo.mechanisms import DpSgd
 from paper import worlds
 from paper.event import dp_sgd
 from paper.points import Floats
@@ -42,8 +43,7 @@ def federated_event(noise_multiplier: float = 1.0, rounds: int = 100) -> dp_acco
     >>> federated_event(2.0, 30).count
     30
     """
-    one = dp_accounting.PoissonSampledDpEvent(0.1, dp_accounting.GaussianDpEvent(noise_multiplier))
-    return dp_accounting.SelfComposedDpEvent(one, rounds)
+    return DpSgd(rate=0.1, steps=rounds, noise_multiplier=noise_multiplier).event
 
 
 TASKS = {

@@ -191,7 +191,7 @@ def test_design_says_whether_stages_pay():
     ("arguments", "words"),
     [
         (["--compute", "10000"], r"--compute 10000 makes \d+ or more runs.*give less$"),
-        (["--batch-size", "30000"], "--batch-size 30000 is not valid: it must be at most the 20000 records"),
+        (["--batch-size", "30000"], "--batch-size 30000 is not valid: it must be at most the declared 20000 records"),
         (["--compute", "-1"], "--compute -1.0 is not valid"),
         (["--epsilon", "1000"], "--epsilon 1000 is too large for the proxy mnist.*less noise$"),
     ],

@@ -17,6 +17,7 @@ from numpy.typing import NDArray
 from support.opacus_witness import Net, looks_right, no_gradient, numbered, p_values, watching
 
 from dphypo.integrations.opacus import DPSGD, GradSampleMode, NoiseTable, seeds, train
+from dphypo.mechanisms import DpSgd
 
 COUNT = 120
 NOISE = NoiseTable({(12, 20): 0.8, (30, 20): 1.3, (12, 50): 1.9, (30, 50): 2.5})
@@ -93,7 +94,7 @@ def test_empty_batches_are_steps_with_noise_alone() -> None:
     assert observe(rare, {}, seed=5)
 
 
-def shuffled(size: int, schedule: train.Schedule, generator: np.random.Generator) -> Iterator[NDArray[np.int64]]:
+def shuffled(size: int, schedule: DpSgd, generator: np.random.Generator) -> Iterator[NDArray[np.int64]]:
     """The usual batches: a new order every epoch, cut into pieces of equal size."""
     order: list[int] = []
     for _ in range(schedule.steps):
@@ -104,7 +105,7 @@ def shuffled(size: int, schedule: train.Schedule, generator: np.random.Generator
         order = order[cut:]
 
 
-def drawn_once(size: int, schedule: train.Schedule, generator: np.random.Generator) -> Iterator[NDArray[np.int64]]:
+def drawn_once(size: int, schedule: DpSgd, generator: np.random.Generator) -> Iterator[NDArray[np.int64]]:
     """Poisson batches, but each used for two steps."""
     for _ in range(0, schedule.steps, 2):
         batch = np.flatnonzero(generator.random(size) < schedule.rate)

@@ -141,5 +141,5 @@ def test_a_training_that_only_states_its_cost() -> None:
     assert TRAIN.split is Split.DISJOINT
     with pytest.raises(NotImplementedError, match="nothing to train"):
         TRAIN({}, seed=1)
-    with pytest.raises(ValueError, match="at most the 10 records"):
+    with pytest.raises(ValueError, match="at most the declared 10 records"):
         Training(records=10, batch_size=20, epochs=1)

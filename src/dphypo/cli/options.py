@@ -86,8 +86,8 @@ AllRows = Annotated[
 def in_options(message: str) -> str:
     """A message of :func:`dphypo.choose_design` with options in place of arguments.
 
-    >>> in_options("batch_size = 20 is not valid: it must be at most the 10 records")
-    '--batch-size 20 is not valid: it must be at most the 10 records'
+    >>> in_options("batch_size = 20 is not valid: it must be at most the declared 10 records")
+    '--batch-size 20 is not valid: it must be at most the declared 10 records'
     """
     names = "records|batch_size|epochs|compute|epsilon|delta"
     return re.sub(rf"\b({names}) = ", lambda found: f"--{found[1].replace('_', '-')} ", message)
@@ -150,17 +150,17 @@ def noisy_event(kind: EventKind, sampling_rate: float, steps: int) -> Callable[[
     import dp_accounting
 
     from dphypo import _validate
+    from dphypo.mechanisms import DpSgd
 
     _validate.within(0.0, 1.0, closed="right", sampling_rate=sampling_rate)
     _validate.integer(at_least=1, steps=steps)
 
     def event(noise_multiplier: float) -> Event:
         _validate.positive(noise_multiplier=noise_multiplier)
-        mechanism = dp_accounting.LaplaceDpEvent if kind is EventKind.LAPLACE else dp_accounting.GaussianDpEvent
-        step = mechanism(noise_multiplier)
         if kind is EventKind.DP_SGD:
-            step = dp_accounting.PoissonSampledDpEvent(sampling_rate, step)
-        return dp_accounting.SelfComposedDpEvent(step, steps)
+            return DpSgd(rate=sampling_rate, steps=steps, noise_multiplier=noise_multiplier).event
+        mechanism = dp_accounting.LaplaceDpEvent if kind is EventKind.LAPLACE else dp_accounting.GaussianDpEvent
+        return dp_accounting.SelfComposedDpEvent(mechanism(noise_multiplier), steps)
 
     return event
 

@@ -150,17 +150,19 @@ def _value(value: Any) -> float | str:
             return math.inf if value > 0 else -math.inf
         except Exception:
             # Its text, unless that holds an address in memory.
-            silent = type(value).__str__ is object.__str__ and type(value).__repr__ is object.__repr__
-            value = type(value).__name__ if silent else str(value)
-    plain = value.strip().lower()
+            kind: Any = type(value)
+            silent = kind.__str__ is object.__str__ and kind.__repr__ is object.__repr__
+            value = kind.__name__ if silent else str(value)
+    text = str(value)
+    plain = text.strip().lower()
     if plain in _MISSING:
         return math.nan
     if plain in _TRUTH:
         return _TRUTH[plain]
     try:
-        return float(value)
+        return float(text)
     except ValueError:
-        return value
+        return text
 
 
 def _instant(value: Any) -> str:

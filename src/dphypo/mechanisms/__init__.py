@@ -2,6 +2,7 @@
 
 from dphypo.errors import UnsupportedModelError as UnsupportedModelError
 from dphypo.mechanisms import over_space as over_space
+from dphypo.mechanisms.dp_sgd import DpSgd as DpSgd
 from dphypo.mechanisms.mechanism import Declared as Declared
 from dphypo.mechanisms.mechanism import Mechanism as Mechanism
 from dphypo.mechanisms.mechanism import Split as Split
@@ -12,3 +13,4 @@ from dphypo.mechanisms.running import attempt as attempt
 from dphypo.mechanisms.running import settle as settle
 from dphypo.mechanisms.savers import Plain as Plain
 from dphypo.mechanisms.savers import Saver as Saver
+from dphypo.mechanisms.transfer import PowerRule as PowerRule

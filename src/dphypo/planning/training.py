@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, NoReturn
 
-from dphypo import _validate
-from dphypo.mechanisms import Plain, Split
+from dphypo.mechanisms import DpSgd, Plain, Split
+from dphypo.mechanisms.dp_sgd import matched
 
 if TYPE_CHECKING:
     import dp_accounting
@@ -36,26 +35,28 @@ class Training:
     fraction: float = 1.0
 
     def __post_init__(self) -> None:
-        _validate.integer(at_least=1, batch_size=self.batch_size)
-        if self.batch_size > _validate.integer(at_least=1, records=self.records):
-            raise _validate.fail("batch_size", self.batch_size, f"it must be at most the {self.records} records")
-        _validate.positive(epochs=self.epochs)
-        _validate.positive(noise_multiplier=self.noise_multiplier)
-        _validate.within(0.0, 1.0, closed="right", fraction=self.fraction)
+        _ = self.run
+
+    @property
+    def run(self) -> DpSgd:
+        """What one run costs."""
+        return DpSgd.of(
+            records=self.records,
+            batch_size=self.batch_size,
+            epochs=self.epochs,
+            noise_multiplier=self.noise_multiplier,
+            fraction=self.fraction,
+        )
 
     @property
     def steps(self) -> int:
         """The number of steps of a run."""
-        return math.ceil(self.epochs * self.fraction * self.records / self.batch_size)
+        return self.run.steps
 
     @property
     def event(self) -> dp_accounting.DpEvent:
         """So many Poisson-sampled Gaussian mechanisms."""
-        import dp_accounting
-
-        step = dp_accounting.GaussianDpEvent(self.noise_multiplier)
-        sampled = dp_accounting.PoissonSampledDpEvent(self.batch_size / self.records, step)
-        return dp_accounting.SelfComposedDpEvent(sampled, self.steps)
+        return self.run.event
 
     @property
     def relation(self) -> dp_accounting.NeighboringRelation:
@@ -80,8 +81,11 @@ class Training:
     def saver(self) -> Plain:
         return Plain()
 
-    def at(self, **changes: Any) -> Training:
-        """A copy with other fields: ``training.at(fraction=0.1, noise_multiplier=2.0)``."""
+    def at(self, *, match: bool = False, **changes: Any) -> Training:
+        """A copy with other fields: ``training.at(fraction=0.1, match=True)`` is a short run with matched noise."""
+        if match:
+            ratio = changes.get("fraction", self.fraction) / self.fraction
+            changes["noise_multiplier"] = matched(changes.get("noise_multiplier", self.noise_multiplier), ratio)
         return replace(self, **changes)
 
     def __call__(self, params: Mapping[str, Any], *, seed: int) -> NoReturn:

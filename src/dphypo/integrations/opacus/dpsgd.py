@@ -16,19 +16,17 @@ from torch.nn.functional import cross_entropy
 from dphypo import _validate
 from dphypo.band import Band
 from dphypo.integrations import calibration
-from dphypo.integrations.opacus import arguments as _arguments
-from dphypo.integrations.opacus import check, noise, seeds
-from dphypo.integrations.opacus import optimizer as _optimizer
+from dphypo.integrations.opacus import check, hyperparameters, noise, seeds
 from dphypo.integrations.opacus.clipping import GradSampleMode
 from dphypo.integrations.opacus.data import Domain, Records, as_records
 from dphypo.integrations.opacus.loss import per_record
 from dphypo.integrations.opacus.noise import NoiseTable
 from dphypo.integrations.opacus.saver import Safetensors, remember
-from dphypo.integrations.opacus.score import PrivateScore, Score
+from dphypo.integrations.opacus.score import PrivateScore, Score, is_private
 from dphypo.integrations.opacus.state import Snapshot
-from dphypo.integrations.opacus.train import Descent, Schedule, fit
+from dphypo.integrations.opacus.train import Descent, fit
 from dphypo.laws import Law
-from dphypo.mechanisms import Outcome, Split
+from dphypo.mechanisms import DpSgd, Outcome, PowerRule, Split, transfer
 from dphypo.space import Space
 
 
@@ -40,22 +38,26 @@ class _Fit:
     records: Records
 
 
+# What is found once for each architecture depends on these fields.
+_SAME_FITS = frozenset({"model", "data", "loss", "device", "grad_sample_mode"})
+
+
 @dataclass(frozen=True, eq=False, kw_only=True, repr=False)
 class DPSGD:
     """Training with DP-SGD through Opacus: a mechanism for :class:`dphypo.Study`.
 
-    A search may tune any of ``batch_size``, ``epochs``, ``learning_rate``, ``max_grad_norm`` (the clipping norm) and
-    ``optimizer``; anything an optimiser takes (``momentum``, ``weight_decay``, ...); and anything the model's factory
-    takes. What the space does not name comes from the fields below.
+    A search may tune any of ``batch_size``, ``epochs`` or ``steps``, ``learning_rate``, ``max_grad_norm`` (the clipping
+    norm) and ``optimizer``; anything an optimiser takes (``momentum``, ``weight_decay``, ...); and anything the model's
+    factory takes. What the space does not name comes from the fields below.
 
     Formal guarantee: one run is ``steps`` Poisson-sampled Gaussian mechanisms under adding or removing one record, with
-    ``rate = batch_size / records``, ``steps = ceil(fraction · epochs · records / batch_size)`` and the noise multiplier
-    of the run's λ, then the score's own event if it has one. The rate, the number of steps and the divisor of the
-    gradient are functions of the declared ``records``, never of how many there are. With a ``subsample`` q, ``records``
-    stands for q times the declared number, and the run as a whole is Poisson-sampled at rate q, which amplifies its
-    profile (``dphypo.accounting.subsampling``); where the score looks at the training records too, no amplification is
-    claimed. The guarantee takes the Gaussian noise as real numbers and the generators as random: see the notes on
-    PyTorch's in ``seeds.py``.
+    ``rate = batch_size / records``, ``steps = ceil(fraction · epochs · records / batch_size)`` (or λ's own, times the
+    fraction) and the noise multiplier of the run's λ, then the score's own event if it has one. The rate, the number of
+    steps and the divisor of the gradient are functions of the declared ``records``, never of how many there are. With a
+    ``subsample`` q, ``records`` stands for q times the declared number, and the run as a whole is Poisson-sampled at
+    rate q, which amplifies its profile (``dphypo.accounting.subsampling``); where the score looks at the training
+    records too, no amplification is claimed. The guarantee takes the Gaussian noise as real numbers and the generators
+    as random: see the notes on PyTorch's in ``seeds.py``.
 
     Records: one that is outside the model's domain (a value that is not finite, a label or a token that the model does
     not have, another shape) is left out, of training and of private scores, by a rule that looks at that record alone:
@@ -80,7 +82,12 @@ class DPSGD:
         physical_batch_size: process batches in pieces of at most this size, to save memory; the result is the same.
         subsample: the probability with which a run may use a record at all, drawn once at its beginning: a cheap
             fidelity. ``epochs`` counts passes over the subsample.
-        fraction: how much of its epochs a run trains, where they are tuned too: another cheap fidelity.
+        fraction: the part of its steps that a run makes, wherever they come from: another cheap fidelity.
+        matched: whether ``transfer_rule`` maps λ, the full run's hyperparameters, to those of a short run;
+            ``at(fraction=..., match=True)`` sets it.
+        transfer_rule: that map: a :class:`dphypo.mechanisms.PowerRule`, or a function of (hyperparameters, fraction).
+        schedule: factor on the learning rate as a function of the share of the steps made so far, in [0, 1), so that it
+            shrinks with the steps: ``lambda done: 1 - done``.
         threads: CPU threads of one run. One is fastest for small models and makes a run the same on any number of
             cores; more pay off for large models when runs are made one at a time.
 
@@ -114,8 +121,11 @@ class DPSGD:
     physical_batch_size: int | None = None
     subsample: float = 1.0
     fraction: float = 1.0
+    matched: bool = False
+    transfer_rule: transfer.Rule = field(default_factory=PowerRule)
+    schedule: Callable[[float], float] | None = None
     threads: int = 1
-    _fits: dict[str, _Fit] = field(default_factory=dict, init=False)
+    _fits: dict[str, _Fit] = field(default_factory=dict)  # by architecture; copies of the mechanism share it
 
     seeded: ClassVar[bool] = True
     """All randomness of a run comes from its seed: a run that was lost can be made again."""
@@ -147,56 +157,101 @@ class DPSGD:
             _validate.integer(at_least=1, physical_batch_size=self.physical_batch_size)
         _validate.integer(at_least=1, threads=self.threads)
         _validate.within(0.0, 1.0, closed="right", fraction=self.fraction)
-        if own := sorted(set(_arguments.OWN) & set(self.fixed)):
+        if own := sorted(set(hyperparameters.OWN) & set(self.fixed)):
             raise ValueError(f"fixed holds {own[0]!r}, which is an argument of its own: write {own[0]}=...")
         if not callable(self.score):
             raise _validate.fail("score", self.score, "give a function of the model, or a PrivateAccuracy")
         if isinstance(self.noise_multiplier, NoiseTable):
             for setting, multiplier in self.noise_multiplier.multipliers.items():
-                self._schedule_of(setting, multiplier)
+                self._run_of(setting, multiplier)
         else:
-            self._schedule_of(
-                self._setting({}), 1.0 if isinstance(self.noise_multiplier, str) else self.noise_multiplier
-            )
-        _arguments.refuse_unknown(self.model, self.fixed)
-        if _arguments.complete(self.model, self.fixed):
+            self._run_of(self._setting({}), 1.0 if isinstance(self.noise_multiplier, str) else self.noise_multiplier)
+        hyperparameters.refuse_unknown(self.model, self.fixed)
+        if not self._fits and hyperparameters.complete(self.model, self.fixed):
             with self._alone(0):
                 self._prepare({})  # refuses a model that is unfit before anything runs
 
     def event(self, params: Mapping[str, Any]) -> dp_accounting.DpEvent:
         """The event of training with the given hyperparameters. It reads the batch size and the epochs alone."""
-        _arguments.refuse_unknown(self.model, params)
-        return self._event(self._schedule(params))
+        hyperparameters.refuse_unknown(self.model, params)
+        return self._event(self._run(params))
 
-    def _event(self, schedule: Schedule) -> dp_accounting.DpEvent:
+    def _event(self, run: DpSgd) -> dp_accounting.DpEvent:
         # On the same records the score composes with training, which a subsampled run does not: it is charged as if
         # every record were in the subsample, which dominates.
         same = self.score_event is not None and self.split is Split.SAME
-        return schedule.on_the_subsample if same else schedule.event
+        return run.on_the_subsample if same else run.event
 
     @property
     def steps(self) -> int:
         """The number of steps of a run whose space tunes neither the batch size nor the epochs."""
-        return self._schedule_of(self._setting({}), 1.0).steps
+        return self._run_of(self._setting({}), 1.0).steps
 
     @property
-    def score_event(self) -> dp_accounting.DpEvent | None:
-        """The event of the score, where it looks at private records."""
-        return self.score.event if isinstance(self.score, PrivateScore) else None
+    def score_event(self) -> Any:
+        """The event of the score, where it looks at private records; a function that raises if it is not known yet."""
+        if self.score_noise_multiplier == noise.CALIBRATE:
+            return lambda params: cast(PrivateScore, self.score).event
+        return self.score.event if is_private(self.score) else None
 
     @property
     def split(self) -> Split:
         """Whether the score looks at other records than training, or at the same."""
-        return self.score.split if isinstance(self.score, PrivateScore) else Split.DISJOINT
+        return self.score.split if is_private(self.score) else Split.DISJOINT
 
     @property
     def saver(self) -> Safetensors:
         """Models are saved with safetensors."""
         return Safetensors(self.model)
 
-    def at(self, **changes: Any) -> DPSGD:
-        """A copy with other fields, such as a cheaper run: ``mechanism.at(fraction=0.1, noise_multiplier=2.0)``."""
-        return dataclasses.replace(self, **changes)
+    @property
+    def score_noise_multiplier(self) -> float | str | None:
+        """The noise of the score, where it looks at private records; "calibrate" if it is yet to be found."""
+        return getattr(self.score, "noise_multiplier", None) if is_private(self.score) else None
+
+    @property
+    def transfer(self) -> dict[str, Any] | None:
+        """How the hyperparameters of a full run become those of this short one, in plain values; None if they stay."""
+        if not self.matched or self.fraction == 1:
+            return None
+        return {"fraction": self.fraction, "noise_multiplier": "full / sqrt(fraction)"} | transfer.describe(
+            self.transfer_rule
+        )
+
+    def at(self, *, match: bool = False, score_noise_multiplier: float | None = None, **changes: Any) -> DPSGD:
+        """A copy with other fields, such as a cheaper run: ``mechanism.at(fraction=0.1, match=True)``.
+
+        Args:
+            match: make the short run one that ranks λ as the full run does. λ stays the full run's: the noise is the
+                full run's over √fraction, and ``transfer_rule`` maps the hyperparameters.
+            score_noise_multiplier: the noise of a score on private records.
+            changes: fields of the mechanism.
+        """
+        if score_noise_multiplier is not None:
+            if self.score_noise_multiplier is None:
+                remedy = "the score looks at public records: it has no noise"
+                raise _validate.fail("score_noise_multiplier", score_noise_multiplier, remedy)
+            score: Any = self.score
+            changes["score"] = dataclasses.replace(score, noise_multiplier=score_noise_multiplier)
+        if match:
+            ratio = changes.get("fraction", self.fraction) / self.fraction
+            full = noise.read(changes.get("noise_multiplier", self.noise_multiplier))
+            changes |= {"matched": True, "noise_multiplier": noise.matched(full, ratio)}
+        if not _SAME_FITS.isdisjoint(changes):
+            changes["_fits"] = {}
+        made = dataclasses.replace(self, **changes)
+        if match and isinstance(self.transfer_rule, PowerRule):
+            self.transfer_rule.exponent({"optimizer": made.optimizer, **made.fixed})  # warns of an unknown optimiser
+        return made
+
+    def kinds(self, space: Space) -> list[calibration.Kind]:
+        """Runs of a space that cost the same but for their noise: one for each batch size and length in it."""
+        return calibration.kinds(space, self._kind)
+
+    def compute(self, params: Mapping[str, Any]) -> float:
+        """Examples that a run with these hyperparameters processes, on average."""
+        run = self._run_of(self._setting(params), 1.0)
+        return float(run.steps * params.get("batch_size", self.batch_size))
 
     def calibrated(
         self,
@@ -219,7 +274,7 @@ class DPSGD:
             epsilon, delta: the guarantee of the search's release.
         """
         found = calibration.noise(
-            calibration.kinds(space, self._kind),
+            self.kinds(space),
             space,
             runs,
             band,
@@ -233,15 +288,15 @@ class DPSGD:
 
     def __call__(self, params: Mapping[str, Any], *, seed: int) -> Outcome:
         """One run: ``M_λ(D)`` of the paper."""
-        _arguments.refuse_unknown(self.model, params)
-        schedule = self._schedule(params)
+        hyperparameters.refuse_unknown(self.model, params)
+        run = self._run(params)
         with self._alone(seed):
             model, found = self._prepare(params)
             records = found.records.to(self.device)  # type: ignore[arg-type]
-            fit(model, records, per_record(self.loss), schedule, self._descent(params, found.mode), seed=seed)
+            fit(model, records, per_record(self.loss), run, self._descent(params, found.mode), seed=seed)
             kept = Snapshot.of(model)
             with torch.no_grad():
-                score = self.score(model, seed=seed) if isinstance(self.score, PrivateScore) else self.score(model)
+                score = self.score(model, seed=seed) if is_private(self.score) else cast(Any, self.score)(model)
             kept.refuse_changes(model)
         return Outcome(model.cpu(), float(score))
 
@@ -249,39 +304,51 @@ class DPSGD:
         return f"<mechanism DPSGD of {getattr(self.model, '__qualname__', 'a model')}>"
 
     def _setting(self, params: Mapping[str, Any]) -> noise.Setting:
-        return params.get("batch_size", self.batch_size), params.get("epochs", self.epochs)
+        batch_size = params.get("batch_size", self.batch_size)
+        if "steps" in params:
+            return batch_size, None, params["steps"]
+        return batch_size, params.get("epochs", self.epochs)
 
     def _kind(self, params: Mapping[str, Any]) -> calibration.Kind:
         setting = self._setting(params)
-        return calibration.Kind(
-            setting, lambda noise_multiplier: self._event(self._schedule_of(setting, noise_multiplier))
-        )
+        return calibration.Kind(setting, lambda noise_multiplier: self._event(self._run_of(setting, noise_multiplier)))
 
-    def _schedule(self, params: Mapping[str, Any]) -> Schedule:
+    def _run(self, params: Mapping[str, Any]) -> DpSgd:
         setting = self._setting(params)
-        return self._schedule_of(setting, noise.at(self.noise_multiplier, setting))
+        return self._run_of(setting, noise.at(self.noise_multiplier, setting))
 
-    def _schedule_of(self, setting: noise.Setting, noise_multiplier: float) -> Schedule:
+    def _run_of(self, setting: noise.Setting, noise_multiplier: float) -> DpSgd:
         assert self.records is not None
-        batch_size, epochs = setting
-        return Schedule.of(
+        batch_size, epochs, steps = (*setting, None)[:3]
+        return DpSgd.of(
             records=self.records,
             batch_size=batch_size,
-            epochs=_validate.positive(epochs=epochs) * self.fraction,
+            epochs=epochs,
+            steps=steps,
             noise_multiplier=noise_multiplier,
+            fraction=self.fraction,
             subsample=self.subsample,
         )
 
     def _descent(self, params: Mapping[str, Any], mode: GradSampleMode) -> Descent:
-        given = {**self.fixed, **params}
+        given = {
+            "learning_rate": self.learning_rate,
+            "max_grad_norm": self.max_grad_norm,
+            "optimizer": self.optimizer,
+            **self.fixed,
+            **params,
+        }
+        if self.matched and self.fraction < 1:
+            given = transfer.apply(self.transfer_rule, given, self.fraction)
         return Descent(
             batch_size=given.get("batch_size", self.batch_size),
-            max_grad_norm=_validate.positive(max_grad_norm=given.get("max_grad_norm", self.max_grad_norm)),
-            learning_rate=_validate.positive(learning_rate=given.get("learning_rate", self.learning_rate)),
-            optimizer=given.get("optimizer", self.optimizer),
-            options={name: value for name, value in given.items() if name in _optimizer.option_names()},
+            max_grad_norm=_validate.positive(max_grad_norm=given["max_grad_norm"]),
+            learning_rate=_validate.positive(learning_rate=given["learning_rate"]),
+            optimizer=given["optimizer"],
+            options={name: value for name, value in given.items() if name in hyperparameters.option_names()},
             mode=mode,
             physical_batch_size=self.physical_batch_size,
+            schedule=self.schedule,
         )
 
     def _alone(self, seed: int) -> contextlib.AbstractContextManager[None]:
@@ -290,7 +357,7 @@ class DPSGD:
 
     def _prepare(self, params: Mapping[str, Any]) -> tuple[nn.Module, _Fit]:
         """The untrained model on its device, and how to train it."""
-        arguments = _arguments.of_factory(self.model, {**self.fixed, **params})
+        arguments = hyperparameters.of_factory(self.model, {**self.fixed, **params})
         model = self.model(**arguments).to(self.device)
         remember(model, arguments)
         key = repr(sorted(arguments.items()))

@@ -7,11 +7,12 @@ from dataclasses import dataclass
 from typing import SupportsFloat
 
 from dphypo import _validate
+from dphypo.mechanisms import dp_sgd
 
 CALIBRATE = "calibrate"
 
-Setting = tuple[int, float]
-"""A batch size and a number of epochs: what the privacy of a run depends on, besides its noise."""
+Setting = tuple[int, float] | tuple[int, None, int]
+"""A batch size and a number of epochs, or (batch size, None, steps): what a run costs depends on it and its noise."""
 
 
 @dataclass(frozen=True)
@@ -32,24 +33,38 @@ class NoiseTable:
 
     def __getitem__(self, setting: Setting) -> float:
         if setting not in self.multipliers:
-            known = ", ".join(map(str, sorted(self.multipliers)))
+            known = ", ".join(sorted(map(str, self.multipliers)))
             raise ValueError(
                 f"no noise multiplier was calibrated for (batch_size, epochs) = {setting}, only for {known}: call "
                 f"calibrated() again with the space, or give a noise_multiplier"
             )
         return self.multipliers[setting]
 
+    def times(self, factor: float) -> NoiseTable:
+        """All multipliers times a factor."""
+        return NoiseTable({setting: factor * multiplier for setting, multiplier in self.multipliers.items()})
+
 
 NoiseMultiplier = float | str | NoiseTable
 
 
-def read(given: SupportsFloat | str | NoiseTable) -> NoiseMultiplier:
+def read(given: SupportsFloat | str | NoiseTable | Mapping[Setting, float]) -> NoiseMultiplier:
     """What was given as ``noise_multiplier``, checked."""
+    if isinstance(given, Mapping):
+        return NoiseTable(dict(given))
     if isinstance(given, NoiseTable) or given == CALIBRATE:
         return given
     if isinstance(given, str):
         raise _validate.fail("noise_multiplier", given, f"give a number, or {CALIBRATE!r}")
     return _validate.positive(noise_multiplier=given)
+
+
+def matched(noise_multiplier: NoiseMultiplier, fraction: float) -> NoiseMultiplier:
+    """The noise of runs that make only this fraction of the steps; noise that is yet to be found stays so."""
+    if isinstance(noise_multiplier, str):
+        return noise_multiplier
+    factor = dp_sgd.matched(1.0, fraction)
+    return noise_multiplier.times(factor) if isinstance(noise_multiplier, NoiseTable) else noise_multiplier * factor
 
 
 def at(noise_multiplier: NoiseMultiplier, setting: Setting) -> float:

@@ -12,7 +12,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any, Protocol, runtime_checkable
+from typing import Any, Protocol, TypeGuard, runtime_checkable
 
 import dp_accounting
 import numpy as np
@@ -21,7 +21,7 @@ from torch import nn
 from torch.nn.functional import cross_entropy
 
 from dphypo import _validate
-from dphypo.integrations.opacus import seeds
+from dphypo.integrations.opacus import noise, seeds
 from dphypo.integrations.opacus.data import Batch, Domain, as_records
 from dphypo.integrations.opacus.loss import Loss, per_record
 from dphypo.mechanisms import Split
@@ -73,6 +73,7 @@ class PrivateAccuracy:
     Args:
         data: inputs and targets, as for :class:`DPSGD`.
         noise_multiplier: standard deviation of the noise on the count. The score's is ``noise_multiplier / records``.
+            "calibrate" leaves it to :func:`dphypo.tune`.
         split: "disjoint" if the model is trained on other records, set apart by a rule that looks at each record alone
             (:func:`split_by_hash`); "same" if it is trained on these too.
         records: the number of records, a public constant; by default the length of ``data``, which declares it public.
@@ -83,7 +84,7 @@ class PrivateAccuracy:
     """
 
     data: Any
-    noise_multiplier: float
+    noise_multiplier: float | str
     split: Split = Split.DISJOINT
     records: int | None = None
 
@@ -92,12 +93,12 @@ class PrivateAccuracy:
 
     @property
     def event(self) -> dp_accounting.DpEvent:
-        return dp_accounting.GaussianDpEvent(self.noise_multiplier)
+        return dp_accounting.GaussianDpEvent(_noise(self))
 
     def __call__(self, model: nn.Module, *, seed: int) -> float:
         total = _sum(model, self.data, _correct)
         assert self.records is not None
-        return float((total + self.noise_multiplier * seeds.score(seed).normal()) / self.records)
+        return float((total + _noise(self) * seeds.score(seed).normal()) / self.records)
 
 
 @dataclass(frozen=True, repr=False)
@@ -114,7 +115,7 @@ class PrivateLoss:
     """
 
     data: Any
-    noise_multiplier: float
+    noise_multiplier: float | str
     bound: float
     loss: Callable[..., Any] = cross_entropy
     split: Split = Split.DISJOINT
@@ -126,7 +127,7 @@ class PrivateLoss:
 
     @property
     def event(self) -> dp_accounting.DpEvent:
-        return dp_accounting.GaussianDpEvent(self.noise_multiplier)
+        return dp_accounting.GaussianDpEvent(_noise(self))
 
     def __call__(self, model: nn.Module, *, seed: int) -> float:
         loss = per_record(self.loss)
@@ -137,11 +138,25 @@ class PrivateLoss:
 
         total = _sum(model, self.data, cut_off, loss)
         assert self.records is not None
-        return float(-(total + self.bound * self.noise_multiplier * seeds.score(seed).normal()) / self.records)
+        return float(-(total + self.bound * _noise(self) * seeds.score(seed).normal()) / self.records)
+
+
+def is_private(score: Score) -> TypeGuard[PrivateScore]:
+    """Whether a score looks at private records, and states what that costs."""
+    return isinstance(score, (PrivateAccuracy, PrivateLoss, PrivateScore))
+
+
+def _noise(score: PrivateAccuracy | PrivateLoss) -> float:
+    if isinstance(score.noise_multiplier, str):
+        raise ValueError(
+            'noise_multiplier = "calibrate" of a score needs a plan that solves for it: use dphypo.tune(space, '
+            "mechanism, epsilon=..., delta=...), or give a number"
+        )
+    return score.noise_multiplier
 
 
 def _declare(score: PrivateAccuracy | PrivateLoss) -> None:
-    _validate.positive(noise_multiplier=score.noise_multiplier)
+    object.__setattr__(score, "noise_multiplier", noise.read(score.noise_multiplier))
     object.__setattr__(score, "split", Split(score.split))
     size = len(as_records(score.data)) if score.records is None else score.records
     object.__setattr__(score, "records", _validate.integer(at_least=1, records=size))

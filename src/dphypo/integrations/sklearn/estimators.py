@@ -20,11 +20,10 @@ from torch.nn import functional
 
 from dphypo import _validate
 from dphypo.integrations.opacus.dpsgd import DPSGD
-from dphypo.integrations.opacus.train import Schedule
 from dphypo.integrations.sklearn.network import Networks, from_unit, network, outputs_of, to_unit
 from dphypo.integrations.sklearn.table import numbers
 from dphypo.integrations.split import record_bytes
-from dphypo.mechanisms import Saver
+from dphypo.mechanisms import DpSgd, Saver
 
 _PARAMETERS = """
     **What is private.** ``fit`` is a sequence of Poisson-sampled Gaussian mechanisms under adding or removing one
@@ -90,7 +89,7 @@ class _DPSGDEstimator(BaseEstimator):  # type: ignore[misc]
         It reads ``batch_size``, ``epochs`` and ``noise_multiplier`` alone. A batch size above the number of records
         counts as that number, as in ``fit``.
         """
-        return Schedule.of(
+        return DpSgd.of(
             records=records,
             batch_size=min(params.get("batch_size", self.batch_size), records),
             epochs=params.get("epochs", self.epochs),

@@ -116,12 +116,12 @@ def refuse_mixing(steps: Any, X: Any) -> None:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")  # ignore warnings on synthetic input
             try:
-                failed = not _independent(steps, rows, count)
+                alone = _independent(steps, rows, count)
+                what = "give a record other values when other records are beside it"
             except Exception as error:
                 # The text of the error may hold values of a record.
-                failed = f"fail with {type(error).__name__} on single records"
-        if failed:
-            what = failed if isinstance(failed, str) else "give a record other values when other records are beside it"
+                alone, what = False, f"fail with {type(error).__name__} on single records"
+        if not alone:
             raise TypeError(f"the steps before the private estimator {what}, and nothing makes that private: {_REMEDY}")
 
 

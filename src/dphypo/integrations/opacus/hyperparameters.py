@@ -1,0 +1,97 @@
+"""Who takes which hyperparameter: DP-SGD itself, one of PyTorch's optimisers, or the model's factory."""
+
+from __future__ import annotations
+
+import functools
+import inspect
+from collections.abc import Callable, Iterable, Mapping
+from typing import Any
+
+import torch
+
+# Hyperparameters that DPSGD reads itself.
+OWN = ("batch_size", "epochs", "learning_rate", "max_grad_norm", "optimizer", "steps")
+
+
+def of_factory(factory: Callable[..., Any], given: Mapping[str, Any]) -> dict[str, Any]:
+    """The factory's arguments: those it names, and those that nobody else takes.
+
+    >>> of_factory(lambda width: None, {"width": 8, "learning_rate": 0.1, "momentum": 0.9})
+    {'width': 8}
+    """
+    names, _ = _named(factory)
+    return {name: value for name, value in given.items() if name in names or not _taken_elsewhere(name)}
+
+
+def complete(factory: Callable[..., Any], given: Mapping[str, Any]) -> bool:
+    """Whether the factory can be called with what is given."""
+    try:
+        inspect.signature(factory).bind(**of_factory(factory, given))
+    except TypeError:
+        return False
+    return True
+
+
+def refuse_unknown(factory: Callable[..., Any], names: Iterable[str]) -> None:
+    """An error for a hyperparameter that nobody takes."""
+    known, takes_any = _named(factory)
+    for name in names:
+        if not (takes_any or name in known or _taken_elsewhere(name)):
+            raise ValueError(
+                f"hyperparameter {name!r} is taken neither by DPSGD ({', '.join(OWN)}), nor by any optimiser, nor by "
+                f"the model's factory ({', '.join(sorted(known)) or 'which has no arguments'})"
+            )
+
+
+def _taken_elsewhere(name: str) -> bool:
+    return name in OWN or name in option_names()
+
+
+def _named(factory: Callable[..., Any]) -> tuple[set[str], bool]:
+    """The names of a factory's arguments, and whether it takes any other."""
+    parameters = inspect.signature(factory).parameters.values()
+    names = {p.name for p in parameters if p.kind in (p.POSITIONAL_OR_KEYWORD, p.KEYWORD_ONLY)}
+    return names, any(p.kind is p.VAR_KEYWORD for p in parameters)
+
+
+# They need the loss more than once a step (LBFGS) or gradients of another kind (SparseAdam, Muon's matrices).
+_UNSUITABLE = {"LBFGS", "SparseAdam", "Muon", "Optimizer"}
+
+
+@functools.cache
+def _optimizers() -> dict[str, type[torch.optim.Optimizer]]:
+    return {
+        name.lower(): value
+        for name, value in vars(torch.optim).items()
+        if inspect.isclass(value) and issubclass(value, torch.optim.Optimizer) and name not in _UNSUITABLE
+    }
+
+
+def _takes(optimizer: type[torch.optim.Optimizer]) -> set[str]:
+    return set(inspect.signature(optimizer).parameters) - {"params", "lr"}
+
+
+@functools.cache
+def option_names() -> frozenset[str]:
+    """Hyperparameters that some optimiser takes: "momentum", "weight_decay", "betas" and so on.
+
+    >>> {"momentum", "weight_decay", "nesterov"} <= option_names()
+    True
+    """
+    return frozenset(name for optimizer in _optimizers().values() for name in _takes(optimizer))
+
+
+def build(
+    name: str, parameters: Iterable[torch.nn.Parameter], learning_rate: float, options: Mapping[str, Any]
+) -> torch.optim.Optimizer:
+    """The named optimiser; options that it does not take are left out, so that optimisers can be compared in one space.
+
+    >>> build("sgd", [torch.nn.Parameter(torch.zeros(1))], 0.1, {"momentum": 0.9, "betas": (0.9, 0.99)}).defaults["lr"]
+    0.1
+    """
+    known = _optimizers()
+    if name.lower() not in known:
+        raise ValueError(f"optimizer = {name!r} is not known: give one of {', '.join(sorted(known))}")
+    optimizer: Any = known[name.lower()]
+    taken = {key: value for key, value in options.items() if key in _takes(optimizer)}
+    return optimizer(list(parameters), lr=learning_rate, **taken)  # type: ignore[no-any-return]

@@ -1,0 +1,149 @@
+"""Short versions of a training: noise, learning rate, schedules, settings, compute, and the noise of scores."""
+
+from __future__ import annotations
+
+import warnings
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from torch import nn
+
+import dphypo
+from dphypo.integrations.opacus import DPSGD, NoiseTable, PrivateAccuracy, check
+from dphypo.mechanisms import DpSgd
+
+RNG = np.random.default_rng(0)
+LABELS = RNG.integers(0, 2, 200)
+INPUTS = (RNG.normal(size=(200, 5)) + 2 * LABELS[:, None]).astype(np.float32)
+
+
+def dpsgd(**changes: Any) -> DPSGD:
+    arguments: dict[str, Any] = {
+        "model": lambda: nn.Linear(5, 2),
+        "data": (INPUTS, LABELS),
+        "score": lambda model: 0.5,
+        "noise_multiplier": 0.5,
+        "epochs": 8,
+        "batch_size": 40,
+        "learning_rate": 0.2,
+        "device": "cpu",
+    }
+    return DPSGD(**{**arguments, **changes})
+
+
+def weights(mechanism: DPSGD, params: Any = None) -> torch.Tensor:
+    return torch.cat([value.detach().flatten() for value in mechanism(params or {}, seed=1).model.parameters()])
+
+
+def test_a_short_run_is_the_training_with_fewer_steps_more_noise_and_its_own_learning_rate() -> None:
+    short = dpsgd(optimizer="adam").at(fraction=0.25, match=True)
+    assert short.event({}) == DpSgd(rate=0.2, steps=10, noise_multiplier=1.0).event
+    by_hand = dpsgd(optimizer="adam", epochs=2, noise_multiplier=1.0, learning_rate=0.2 * 4**0.8)
+    assert torch.equal(weights(short), weights(by_hand))
+    # λ is the full run's, wherever it comes from.
+    assert torch.equal(weights(short, {"learning_rate": 0.2}), weights(by_hand))
+    sgd = dpsgd().at(fraction=0.25, match=True)
+    assert torch.equal(weights(sgd), weights(dpsgd(epochs=2, noise_multiplier=1.0)))
+    plain = dpsgd(optimizer="adam").at(fraction=0.25)
+    assert torch.equal(weights(plain), weights(dpsgd(optimizer="adam", epochs=2)))
+
+
+def test_a_rule_of_ones_own_is_used_and_declared() -> None:
+    def rule(params: Any, fraction: float) -> Any:
+        return {**params, "learning_rate": params["learning_rate"] / fraction, "max_grad_norm": 3.0}
+
+    short = dpsgd(transfer_rule=rule).at(fraction=0.25, match=True)
+    by_hand = dpsgd(epochs=2, noise_multiplier=1.0, learning_rate=0.8, max_grad_norm=3.0)
+    assert torch.equal(weights(short), weights(by_hand))
+    assert short.transfer is not None
+    assert short.transfer["rule"].endswith("rule")
+    assert dpsgd().transfer is None
+    declared = dpsgd().at(fraction=0.25, match=True).transfer
+    assert declared is not None
+    assert declared["fraction"] == 0.25
+    assert declared["exponents"]["adam"] == 0.8
+
+
+def test_an_optimiser_without_evidence_is_warned_of_when_runs_are_cut_short() -> None:
+    with pytest.warns(UserWarning, match="learning rate of rprop"):
+        dpsgd(optimizer="rprop").at(fraction=0.25, match=True)
+
+
+def test_tables_of_noise_are_matched_too() -> None:
+    mechanism = dpsgd(noise_multiplier=NoiseTable({(40, 8): 0.5, (20, 8): 0.25}))
+    short = mechanism.at(fraction=0.25, match=True)
+    assert isinstance(short.noise_multiplier, NoiseTable)
+    assert short.noise_multiplier[20, 8] == 0.5
+    again = mechanism.at(noise_multiplier={(40, 8): 1.0})
+    assert again.event({}) == DpSgd(rate=0.2, steps=40, noise_multiplier=1.0).event
+    assert dpsgd(noise_multiplier="calibrate").at(fraction=0.25, match=True).noise_multiplier == "calibrate"
+
+
+def test_kinds_are_the_settings_of_the_space_with_the_steps_of_the_run() -> None:
+    space = dphypo.Space({"batch_size": [20, 40], "steps": [10, 30], "learning_rate": [0.1, 0.2]})
+    found = {kind.key: kind.event(2.0) for kind in dpsgd().kinds(space)}
+    assert found == {
+        (batch, None, steps): DpSgd(rate=batch / 200, steps=steps, noise_multiplier=2.0).event
+        for batch in (20, 40)
+        for steps in (10, 30)
+    }
+    short = {kind.key: kind.event(2.0) for kind in dpsgd().at(fraction=0.5, match=True).kinds(space)}
+    assert short[20, None, 30] == DpSgd(rate=0.1, steps=15, noise_multiplier=2.0).event
+    assert len(dpsgd().kinds(dphypo.Space({"learning_rate": [0.1, 0.2]}))) == 1
+
+
+def test_steps_can_be_tuned() -> None:
+    mechanism = dpsgd()
+    assert mechanism.event({"steps": 7}) == DpSgd(rate=0.2, steps=7, noise_multiplier=0.5).event
+    assert torch.equal(weights(mechanism, {"steps": 10}), weights(dpsgd(epochs=2)))
+    assert mechanism.compute({"steps": 7, "batch_size": 20}) == 140
+    assert mechanism.compute({}) == 1600
+    assert mechanism.at(fraction=0.25, match=True).compute({}) == 400
+
+
+def test_schedules_shrink_with_the_steps() -> None:
+    """The learning rate falls to its half at the middle of any run."""
+    seen: list[float] = []
+
+    def linear(done: float) -> float:
+        seen.append(done)
+        return 1 - done
+
+    full = weights(dpsgd(schedule=linear))
+    assert seen == [number / 40 for number in range(40)]
+    assert not torch.equal(full, weights(dpsgd()))
+    seen.clear()
+    weights(dpsgd(schedule=linear).at(fraction=0.25, match=True))
+    assert seen == [number / 10 for number in range(10)]
+
+
+def test_the_noise_of_a_score_can_be_left_to_a_plan() -> None:
+    score = PrivateAccuracy((INPUTS, LABELS), noise_multiplier="calibrate", records=200)
+    mechanism = dpsgd(score=score)
+    assert mechanism.score_noise_multiplier == "calibrate"
+    with pytest.raises(ValueError, match=r"dphypo\.tune"):
+        dphypo.Study(
+            dphypo.Space({"learning_rate": [0.1]}), mechanism, dphypo.Geometric(mean=3), delta=1e-5, journal=None
+        )
+    found = mechanism.at(score_noise_multiplier=3.0)
+    assert found.score_noise_multiplier == 3.0
+    assert found.score_event == score.__class__((INPUTS, LABELS), 3.0).event
+    assert dpsgd().score_noise_multiplier is None
+    with pytest.raises(ValueError, match="public records"):
+        dpsgd().at(score_noise_multiplier=3.0)
+
+
+def test_copies_do_not_try_the_model_again(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Solving for noise makes many copies."""
+    mechanism = dpsgd()
+    calls: list[Any] = []
+    monkeypatch.setattr(check, "resolve", lambda *arguments: calls.append(arguments))
+    for noise in (1.0, 2.0):
+        with warnings.catch_warnings():
+            warnings.simplefilter("error")
+            mechanism.at(noise_multiplier=noise).at(fraction=0.5, match=True)
+    assert not calls
+    mechanism.at(model=lambda: nn.Linear(5, 3))
+    assert len(calls) == 1
