@@ -138,7 +138,7 @@ def survey_plans(a: Arguments) -> None:
     write()
 
 
-def surveys(a: Arguments) -> None:
+def train_surveys(a: Arguments) -> None:
     """really trained surveys beside uniform searches and single runs, as planned by survey-plans"""
     from paper.data import load
     from paper.surveys.real import compare
@@ -213,7 +213,7 @@ def parser() -> argparse.ArgumentParser:
     made.add_argument("--plain", action="store_true", help="do not compile")
     trains(command(settings)).add_argument("name", choices=["mnist", "fashion", "cifar10"])
     command(survey_plans, "survey-plans")
-    made = trains(command(surveys))
+    made = trains(command(train_surveys, "train-surveys"))
     made.add_argument("names", nargs="+", help="experiments of survey-plans.json")
     made.add_argument("--searches", type=int, default=104)
     made.add_argument("--plans", type=Path, default=Path("paper/landscapes/survey-plans.json"))

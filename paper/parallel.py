@@ -9,7 +9,7 @@ from collections.abc import Callable, Sequence
 from concurrent.futures import ProcessPoolExecutor
 from typing import Any
 
-WORKERS = 2
+WORKERS = int(os.environ.get("PAPER_WORKERS", "2"))
 
 
 def quiet() -> None:

@@ -20,6 +20,7 @@ MAKERS = {
     "frontier": ("frontier", "frontier"),
     "design": ("staged.design", "table"),
     "staged": ("staged.table", "table"),
+    "surveys": ("surveys.table", "table"),
     "fits": ("fits", "comparison"),
     "validation": ("validate", "validation"),
     "speed": ("speed", "ratios"),

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 from dataclasses import dataclass
 from functools import cache
 
@@ -11,6 +12,7 @@ from scipy.optimize import brentq
 
 DELTA = 1e-5
 GRID = 1e-3  # of losses
+STEP = 0.3  # in log σ, of the search for a bracket
 
 
 @dataclass(frozen=True)
@@ -45,12 +47,21 @@ def noise(steps: Steps, total: float, short: int = 0, count: int = 0, factor: fl
     0.627
     """
 
-    def excess(log_noise: float) -> float:
-        level = math.exp(log_noise)
+    def cost(level: float) -> float:
         scale = factor * math.sqrt(steps.full / short) if count else 1.0
-        return math.log(epsilon(steps, level, short, level * scale, count) / total)
+        return epsilon(steps, level, short, level * scale, count)
 
+    return solve(cost, total)
+
+
+def solve(cost: Callable[[float], float], total: float) -> float:
+    """The noise at which a cost that falls with it comes to ``total``.
+
+    >>> round(solve(lambda level: 3 / level, 2.0), 3)
+    1.5
+    """
     low = math.log(0.35)
-    while excess(low + 0.3) > 0:
-        low += 0.3
-    return math.exp(float(brentq(excess, low, low + 0.3, xtol=1e-4)))
+    while cost(math.exp(low + STEP)) > total:
+        low += STEP
+    found = brentq(lambda log_level: math.log(cost(math.exp(log_level)) / total), low, low + STEP, xtol=1e-4)
+    return math.exp(float(found))

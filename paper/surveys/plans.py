@@ -7,6 +7,7 @@ and needs no accountant. Every way to tune spends ε = 4.25 at δ = 1e-5 in all.
 from __future__ import annotations
 
 import json
+import math
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
@@ -15,10 +16,7 @@ import dp_accounting
 import numpy as np
 
 from dphypo import account
-from dphypo.accounting import calibrate
-from dphypo.accounting.plan_noise import calibrate_plan, equal_noise
-from dphypo.accounting.published import published
-from dphypo.accounting.sides import Plan, Term
+from dphypo.accounting import PlanGuarantee, Term, calibrate, calibrate_plan, equal_noise, published
 from dphypo.laws import Law, NegativeBinomial, Poisson
 from paper import points, worlds
 from paper.adaptive import drawn
@@ -27,6 +25,7 @@ from paper.surveys.settings import Setting
 
 FILE = worlds.FOLDER / "survey-plans.json"
 EPSILON, DELTA = 4.25, 1e-5
+SCALED = "survey, 20 runs of 0.1, batch scaled"
 SEED = 90_000  # of T in uniform searches
 RECORDS = {"mnist": 60_000, "fashion": 60_000, "cifar10": 50_000}
 PAPER = (Setting(256, 10),)
@@ -44,7 +43,8 @@ class Arm:
         kind: "survey", "uniform" (a secret number of full runs, the best released), "fixed" (one run at ``pair``),
             or "best" (every cell trained, then many runs at the best: what can be reached).
         noise: of a full run, at each setting.
-        short_noise: of a run of the survey, at each setting.
+        short_noise, short_batch, short_steps: of a run of the survey, at each setting.
+        rate_factor: what the learning rate of a run of the survey is multiplied by, at each setting.
     """
 
     name: str
@@ -53,6 +53,9 @@ class Arm:
     count: int = 0
     fraction: float = 0.0
     short_noise: list[float] = field(default_factory=list)
+    short_batch: list[int] = field(default_factory=list)
+    short_steps: list[int] = field(default_factory=list)
+    rate_factor: list[float] = field(default_factory=list)
     runs: dict[str, Any] = field(default_factory=dict)
     lengths: list[int] = field(default_factory=list)  # T of each uniform search, drawn beforehand
     pair: list[float] = field(default_factory=list)
@@ -71,46 +74,69 @@ class Experiment:
     arms: list[Arm]
 
 
-def event(setting: Setting, records: int, noise: float, fraction: float = 1.0) -> dp_accounting.DpEvent:
-    """Poisson batches of a setting, for a fraction of its steps."""
-    one = dp_accounting.PoissonSampledDpEvent(setting.batch / records, dp_accounting.GaussianDpEvent(noise))
-    return dp_accounting.SelfComposedDpEvent(one, setting.steps(records, fraction))
+def event(batch: int, steps: int, records: int, noise: float) -> dp_accounting.DpEvent:
+    """Steps with Poisson batches."""
+    one = dp_accounting.PoissonSampledDpEvent(batch / records, dp_accounting.GaussianDpEvent(noise))
+    return dp_accounting.SelfComposedDpEvent(one, steps)
+
+
+def full_event(setting: Setting, records: int, noise: float) -> dp_accounting.DpEvent:
+    """A full run of a setting."""
+    return event(setting.batch, setting.steps(records), records, noise)
 
 
 def survey(
-    data: str, settings: tuple[Setting, ...], count: int, fraction: float, *, match: bool = True, name: str = ""
-) -> Arm:
-    """``count`` published runs of a fraction, noise σ/√f (or, not matched, σ), and a full run."""
-    records = RECORDS[data]
-    alone = equal_noise(
-        {one: (lambda noise, one=one: event(one, records, noise)) for one in settings}, epsilon=EPSILON, delta=DELTA
-    )
-    factor = fraction**-0.5 if match else 1.0
+    data: str, settings: tuple[Setting, ...], count: int, fraction: float, *, match: bool = True, exponent: float = 0.0,
+    name: str = "",
+) -> Arm:  # fmt: skip
+    """``count`` published runs of a fraction f of the examples, and a full run.
 
-    def plan_at(scale: float) -> Plan:
-        short = [event(one, records, scale * alone[one] * factor, fraction) for one in settings]
-        full = [event(one, records, scale * alone[one]) for one in settings]
-        return Plan((Term(published(short, count)), Term(published(full, 1))))
+    A short run has the batch B f^a (a is the ``exponent``), the learning rate η f^a, T′ = f^(1-a) T steps and the noise
+    σ √(T/T′): what accumulates in the weights, η R σ √T / B, is then that of the full run. Not matched: σ.
+    """
+    records = RECORDS[data]
+    single = equal_noise(
+        {one: (lambda noise, one=one: full_event(one, records, noise)) for one in settings},
+        epsilon=EPSILON, delta=DELTA,
+    )  # fmt: skip
+    batches = [round(one.batch * fraction**exponent) for one in settings]
+    steps = [
+        math.ceil(fraction * one.steps(records) * one.batch / batch - 1e-9)
+        for one, batch in zip(settings, batches, strict=True)
+    ]
+    factors = [
+        (one.steps(records) / short) ** 0.5 if match else 1.0 for one, short in zip(settings, steps, strict=True)
+    ]
+
+    def plan_at(scale: float) -> PlanGuarantee:
+        short = [
+            event(batch, count, records, scale * single[one] * factor)
+            for one, batch, count, factor in zip(settings, batches, steps, factors, strict=True)
+        ]
+        full = [full_event(one, records, scale * single[one]) for one in settings]
+        return PlanGuarantee((Term(published(short, count)), Term(published(full, 1))))
 
     scale = calibrate_plan(plan_at, epsilon=EPSILON, delta=DELTA).value
-    noises = [scale * alone[one] for one in settings]
+    noises = [scale * single[one] for one in settings]
     largest = max(one.epochs for one in settings) / 10
     return Arm(
         name or f"survey, {count} runs of {fraction:g}", "survey", noises, count, fraction,
-        [noise * factor for noise in noises], compute=round(largest * (1 + count * fraction), 3),
+        [noise * factor for noise, factor in zip(noises, factors, strict=True)], batches, steps,
+        [batch / one.batch for one, batch in zip(settings, batches, strict=True)],
+        compute=round(largest * (1 + count * fraction), 3),
     )  # fmt: skip
 
 
 def alone(data: str) -> float:
     """The noise of one run of the paper's setting."""
-    return equal_noise({0: lambda noise: event(PAPER[0], RECORDS[data], noise)}, epsilon=EPSILON, delta=DELTA)[0]
+    return equal_noise({0: lambda noise: full_event(PAPER[0], RECORDS[data], noise)}, epsilon=EPSILON, delta=DELTA)[0]
 
 
 def uniform(data: str, law: Law, name: str) -> Arm:
     """A uniform search of full runs."""
     records = RECORDS[data]
-    found = calibrate(lambda noise: event(PAPER[0], records, noise), law, epsilon=EPSILON, delta=DELTA)
-    assert account(event(PAPER[0], records, found.value), law).epsilon(DELTA) <= EPSILON
+    found = calibrate(lambda noise: full_event(PAPER[0], records, noise), law, epsilon=EPSILON, delta=DELTA)
+    assert account(full_event(PAPER[0], records, found.value), law).epsilon(DELTA) <= EPSILON
     lengths = drawn(law, np.random.default_rng(SEED).random(104)).tolist()
     return Arm(name, "uniform", [found.value], runs=law.to_dict(), lengths=lengths, compute=law.mean)
 
@@ -172,10 +198,11 @@ def experiments() -> dict[str, Experiment]:
         ),
         "mnist, batch and steps": Experiment(
             "mnist", TUNED, points.MNIST.first.tolist(), points.MNIST.second.tolist(), 70_000,
-            [survey("mnist", TUNED, 20, 0.1)],
+            [survey("mnist", TUNED, 20, 0.1, exponent=0.3, name=SCALED), survey("mnist", TUNED, 20, 0.1)],
         ),
         "cifar10, batch and steps": Experiment(
-            "cifar10", TUNED, WIDE.first.tolist(), WIDE.second.tolist(), 80_000, [survey("cifar10", TUNED, 20, 0.1)]
+            "cifar10", TUNED, WIDE.first.tolist(), WIDE.second.tolist(), 80_000,
+            [survey("cifar10", TUNED, 20, 0.1, exponent=0.3, name=SCALED), survey("cifar10", TUNED, 20, 0.1)],
         ),
     }  # fmt: skip
 

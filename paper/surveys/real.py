@@ -26,7 +26,8 @@ from paper.train.landscape import gradients_for, provenance
 from paper.train.run import Data, Settings, right, train
 
 SCORE_NOISE = 0.02
-SIZES = (32, 104, 624)  # models a program is compiled for
+SIZES = (32, 104, 320, 624)  # models a program is compiled for
+MOST = {1: 260_000, 3: 110_000}  # samples of all models of a step, by the channels of a picture: what memory holds
 
 
 class Trainer:
@@ -40,23 +41,24 @@ class Trainer:
         self.samples = 0.0
         self._gradients = gradients_for(self.halves[0])
         self._sizes, self._seed = sizes, seed
+        self._most = MOST[images.train.shape[1]]
 
     @torch.no_grad()
-    def accuracies(self, rows: Floats, setting: Setting, fraction: float, halves: Sequence[int]) -> Floats:
+    def accuracies(self, rows: Floats, batch: int, steps: int, halves: Sequence[int]) -> Floats:
         """Of runs (learning rate, clipping norm, noise) on the given halves of the test pictures: (halves, runs)."""
         found, begin = [], 0
-        steps = setting.steps(self.records, fraction)
+        sizes = [size for size in self._sizes if size * batch <= self._most]
         while begin < len(rows):
             left = len(rows) - begin
-            size = min((size for size in self._sizes if size >= left), default=max(self._sizes))
+            size = min((size for size in sizes if size >= left), default=max(sizes))
             part = rows[begin : begin + size]
             padded = np.concatenate([part, np.repeat(part[-1:], size - len(part), axis=0)])
-            settings = Settings(padded[:, 0], padded[:, 1], padded[:, 2], steps, setting.batch)
+            settings = Settings(padded[:, 0], padded[:, 1], padded[:, 2], steps, batch)
             models, _ = train(self.halves[0], settings, self._seed, gradients=self._gradients)
             judges = [self.halves[half] for half in halves]
             found.append([right(one, models, self._gradients)[: len(part)] / len(one.test) for one in judges])
             self._seed += 1
-            self.samples += len(part) * steps * setting.batch
+            self.samples += len(part) * steps * batch
             begin += len(part)
         return np.concatenate(found, axis=1)
 
@@ -79,19 +81,27 @@ class Space:
         self.features = np.concatenate(columns, axis=1)
         self.shape = np.array(axes)  # of the grid of pairs
 
-    def rows(self, cells: Cells, noise: Sequence[float]) -> Floats:
-        """Learning rate, clipping norm and noise of each cell."""
-        pairs = self.pairs[cells % len(self.pairs)]
+    def rows(self, cells: Cells, noise: Sequence[float], factor: Sequence[float] | None = None) -> Floats:
+        """Learning rate (times a factor of its setting), clipping norm and noise of each cell."""
+        pairs = self.pairs[cells % len(self.pairs)].copy()
+        if factor is not None:
+            pairs[:, 0] *= np.asarray(factor)[self.setting[cells]]
         return np.column_stack([pairs, np.asarray(noise)[self.setting[cells]]])
 
+    def full(self, records: int) -> list[tuple[int, int]]:
+        """Batch and steps of a full run of each setting."""
+        return [(one.batch, one.steps(records)) for one in self.settings]
 
-def trained(space: Space, trainer: Trainer, cells: Cells, noise: Sequence[float], fraction: float, half: int) -> Floats:
-    """Accuracies of one run at each cell on one half, setting by setting."""
-    rows, found = space.rows(cells, noise), np.empty(len(cells))
-    for number, setting in enumerate(space.settings):
+
+def trained(
+    space: Space, trainer: Trainer, cells: Cells, rows: Floats, lengths: Sequence[tuple[int, int]], half: int
+) -> Floats:
+    """Accuracies of one run at each cell on one half, setting by setting; ``lengths`` are batch and steps of each."""
+    found = np.empty(len(cells))
+    for number, (batch, steps) in enumerate(lengths):
         chosen = np.flatnonzero(space.setting[cells] == number)
         if len(chosen):
-            (found[chosen],) = trainer.accuracies(rows[chosen], setting, fraction, [half])
+            (found[chosen],) = trainer.accuracies(rows[chosen], batch, steps, [half])
     return found
 
 
@@ -100,13 +110,16 @@ def surveys(space: Space, trainer: Trainer, arm: dict[str, Any], searches: int, 
     random = np.random.default_rng(seed)
     shift = random.random((searches, space.features.shape[1]))
     found = Surveys(space.features, Optimiser(), searches)
+    lengths = list(zip(arm["short_batch"], arm["short_steps"], strict=True))
     for t in range(arm["count"]):
         cells = even(space.features, t, shift) if t < found.optimiser.start else found.next_cells()
-        scores = trained(space, trainer, cells, arm["short_noise"], arm["fraction"], 0)
+        rows = space.rows(cells, arm["short_noise"], arm["rate_factor"])
+        scores = trained(space, trainer, cells, rows, lengths, 0)
         found.observe(cells, scores + SCORE_NOISE * random.standard_normal(searches))
     last = found.best_mean()
     table = {"cells": found.cells.tolist(), "scores": np.round(found.scores, 3).tolist(), "last": last.tolist()}
-    return {"released": trained(space, trainer, last, arm["noise"], 1.0, 1), "table": table}
+    full = space.full(trainer.records)
+    return {"released": trained(space, trainer, last, space.rows(last, arm["noise"]), full, 1), "table": table}
 
 
 def uniform(space: Space, trainer: Trainer, arm: dict[str, Any], searches: int, seed: int) -> dict[str, Any]:
@@ -114,7 +127,7 @@ def uniform(space: Space, trainer: Trainer, arm: dict[str, Any], searches: int, 
     random = np.random.default_rng(seed)
     lengths = np.array(arm["lengths"][:searches])
     cells = random.integers(0, len(space.pairs), lengths.sum())
-    shown, judged = trainer.accuracies(space.rows(cells, arm["noise"]), space.settings[0], 1.0, [0, 1])
+    shown, judged = trainer.accuracies(space.rows(cells, arm["noise"]), *space.full(trainer.records)[0], [0, 1])
     scores = shown + SCORE_NOISE * random.standard_normal(len(shown))
     bounds = np.concatenate([[0], np.cumsum(lengths)])
     best = [a + int(scores[a:b].argmax()) for a, b in itertools.pairwise(bounds)]
@@ -124,7 +137,7 @@ def uniform(space: Space, trainer: Trainer, arm: dict[str, Any], searches: int, 
 def fixed(space: Space, trainer: Trainer, arm: dict[str, Any], searches: int, seed: int) -> dict[str, Any]:
     """``searches`` runs at one pair."""
     rows = np.tile([*arm["pair"], arm["noise"][0]], (searches, 1))
-    return {"released": trainer.accuracies(rows, space.settings[0], 1.0, [1])[0]}
+    return {"released": trainer.accuracies(rows, *space.full(trainer.records)[0], [1])[0]}
 
 
 def best(space: Space, trainer: Trainer, arm: dict[str, Any], searches: int, seed: int) -> dict[str, Any]:
@@ -133,12 +146,12 @@ def best(space: Space, trainer: Trainer, arm: dict[str, Any], searches: int, see
     Scores of a cell are averaged with those of its neighbours of the grid, so that luck counts less.
     """
     cells = np.tile(np.arange(len(space.pairs)), arm["count"])
-    shown, judged = trainer.accuracies(space.rows(cells, arm["noise"]), space.settings[0], 1.0, [0, 1])
+    shown, judged = trainer.accuracies(space.rows(cells, arm["noise"]), *space.full(trainer.records)[0], [0, 1])
     shown, judged = (one.reshape(arm["count"], -1).mean(axis=0) for one in (shown, judged))
     near = ((space.features[:, None] - space.features[None]) ** 2 * space.shape**2).sum(axis=2) < 1.5
     cell = int((near @ shown / near.sum(axis=1)).argmax())
     rows = np.repeat(space.rows(np.array([cell]), arm["noise"]), searches, axis=0)
-    released = trainer.accuracies(rows, space.settings[0], 1.0, [1])[0]
+    released = trainer.accuracies(rows, *space.full(trainer.records)[0], [1])[0]
     return {"released": released, "pair": space.pairs[cell].tolist(), "all cells": np.round(judged, 4).tolist()}
 
 
