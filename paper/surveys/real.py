@@ -27,7 +27,7 @@ from paper.train.run import Data, Settings, right, train
 
 SCORE_NOISE = 0.02
 SIZES = (32, 104, 320, 624)  # models a program is compiled for
-MOST = {1: 260_000, 3: 110_000}  # samples of all models of a step, by the channels of a picture: what memory holds
+MOST = {1: 260_000, 3: 215_000}  # samples of all models of a step, by the channels of a picture: what memory holds
 
 
 class Trainer:
