@@ -10,6 +10,7 @@ from typing import Any, ClassVar, Protocol, runtime_checkable
 
 import numpy as np
 
+from dphypo import _npz
 from dphypo.errors import UnsupportedModelError
 
 
@@ -63,14 +64,26 @@ class Plain:
         return buffer.getvalue()
 
     def load(self, data: bytes) -> Any:
-        with zipfile.ZipFile(io.BytesIO(data)) as archive:
-            tree = json.loads(archive.read("tree.json"))
-            count = len(archive.namelist()) - 1
-            arrays = [
-                np.lib.format.read_array(io.BytesIO(archive.read(f"{index}.npy")), allow_pickle=False)
-                for index in range(count)
-            ]
-        return _from_tree(tree, arrays)
+        try:
+            with zipfile.ZipFile(io.BytesIO(data)) as archive:
+                members = archive.infolist()
+                # Nothing is compressed when it is written: what claims to be larger than the file would fill memory.
+                if sum(member.file_size for member in members) > len(data):
+                    raise ValueError("members that are larger than the file")
+                tree = json.loads(archive.read("tree.json"))
+                arrays = [_npz.read(archive, str(index), limit=len(data)) for index in range(len(members) - 1)]
+            return _from_tree(tree, arrays)
+        except (
+            zipfile.BadZipFile,
+            ArithmeticError,
+            LookupError,
+            TypeError,
+            ValueError,
+            RuntimeError,
+            OSError,
+        ) as error:
+            reason = f"{type(error).__name__}: {error}"
+        raise ValueError(f"the model cannot be read: it is damaged, or was not saved by Plain() ({reason:.200})")
 
 
 def _to_tree(value: Any, arrays: list[np.ndarray[Any, Any]]) -> Any:

@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from dphypo import _validate
+from dphypo import _npz, _validate
 from dphypo.planning.expected import Floats
 from dphypo.space.around import Normal
 
@@ -29,6 +29,19 @@ ABOUT = {
     "3 000 clients expected a round and 100 rounds, over the server's and the clients' learning rates",
 }
 NAMES = tuple(ABOUT)
+
+
+# The arrays of a file, and how many dimensions each has.
+_COLUMNS = {
+    "limits": 1,
+    "fractions": 1,
+    "noise_multipliers": 1,
+    "repetitions": 1,
+    "scores": 2,
+    "shape": 1,
+    "score_noise": 0,
+}
+_LARGEST = 2**26  # bytes of one array
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -111,16 +124,22 @@ the clipping norm'
     @classmethod
     def from_arrays(cls, name: str, content: Mapping[str, npt.NDArray[Any]], about: str = "") -> Landscape:
         """A landscape from the arrays of its file: rows of (fraction, noise multiplier), scores as whole numbers from
-        0 to 65 535 between the limits."""
-        low, high = (float(limit) for limit in content["limits"])
+        0 to 65 535 between the limits.
+
+        ``content`` is a mapping, or what ``numpy.load`` gives of a file that need not be trusted.
+        """
+        found = {column: _column(content, column) for column in _COLUMNS}
+        rows = [found[column] for column in ("fractions", "noise_multipliers", "repetitions", "scores")]
+        if any(len(row) != len(rows[0]) for row in rows) or found["limits"].shape != (2,):
+            raise ValueError("the arrays of the landscape have different lengths, or there are not two limits")
+        low, high = (float(limit) for limit in found["limits"])
         scores: dict[float, dict[float, Floats]] = {}
         repetitions: dict[float, dict[float, int]] = {}
-        rows = (content[column] for column in ("fractions", "noise_multipliers", "repetitions", "scores"))
         for fraction, level, count, row in zip(*rows, strict=True):
             scores.setdefault(float(fraction), {})[float(level)] = low + (high - low) * row / 65535.0
             repetitions.setdefault(float(fraction), {})[float(level)] = int(count)
-        shape = tuple(int(cells) for cells in content["shape"])
-        return cls(shape, scores, float(content["score_noise"]), repetitions, (low, high), name, about)
+        shape = tuple(int(cells) for cells in found["shape"])
+        return cls(shape, scores, float(found["score_noise"]), repetitions, (low, high), name, about)
 
     def __len__(self) -> int:
         """The number of cells."""
@@ -167,6 +186,18 @@ the clipping norm'
             fraction: (np.array(list(levels)), np.stack([np.asarray(means) for means in levels.values()]))
             for fraction, levels in self.scores.items()
         }
+
+
+def _column(content: Mapping[str, npt.NDArray[Any]], name: str) -> npt.NDArray[Any]:
+    if isinstance(content, np.lib.npyio.NpzFile):
+        array = _npz.read(content.zip, name, limit=_LARGEST)
+    elif name in content:
+        array = np.asarray(content[name])
+    else:
+        raise ValueError(f"the landscape has no array {name!r}: it needs {', '.join(_COLUMNS)}")
+    if array.ndim != _COLUMNS[name] or array.dtype.kind not in "iuf" or not np.isfinite(array).all():
+        raise ValueError(f"the array {name!r} of the landscape must hold finite numbers in {_COLUMNS[name]} dimensions")
+    return array
 
 
 def local_quadratic(levels: Floats, values: Floats, counts: Sequence[int], noise_multiplier: float) -> Floats:
