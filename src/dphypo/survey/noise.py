@@ -68,7 +68,7 @@ def solve(
     """
     epsilon, delta = _validate.positive(epsilon=epsilon), _validate.within(0.0, 1.0, delta=delta)
     scores = _Scores.of(mechanism)
-    ratios = _ratios(mechanism, space, epsilon, delta)
+    ratios = _ratios(scores.silent, space, epsilon, delta)
 
     def guarantee(full: Mechanism, count: int) -> PlanGuarantee:
         last = terms_of(full, space, 1, both_sides=both_sides, scored=scored)
@@ -121,6 +121,11 @@ def _with_noise(mechanism: Mechanism, ratios: Mapping[Hashable, float], factor: 
         )
     noise = {key: _rounded_up(factor * ratio, _DECIMALS) for key, ratio in ratios.items()}
     return at(noise_multiplier=noise[None] if set(noise) == {None} else noise)
+
+
+def silent(mechanism: Mechanism) -> Any:
+    """The mechanism with scores that cost nothing, where the noise of its scores is yet to be found."""
+    return _Scores.of(mechanism).silent
 
 
 @dataclass(frozen=True)

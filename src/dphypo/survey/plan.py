@@ -13,7 +13,7 @@ from dphypo import _validate
 from dphypo.errors import UnreachableError
 from dphypo.mechanisms import Mechanism, over_space
 from dphypo.space import Space
-from dphypo.survey.noise import Noise, solve
+from dphypo.survey.noise import Noise, silent, solve
 from dphypo.survey.optimiser import read as read_optimiser
 from dphypo.survey.pick import Pick
 
@@ -194,7 +194,7 @@ def _within_compute(given: SurveyPlan, steps: int | None, compute: float | None)
 def _steps(mechanism: Mechanism, space: Space) -> int | None:
     """The fewest steps of a full run, as its events state them; None if they state none."""
     at: Any = getattr(mechanism, "at", None)
-    noisy = mechanism if at is None else at(noise_multiplier=1.0)
+    noisy = mechanism if at is None else silent(mechanism).at(noise_multiplier=1.0)
     events, _ = over_space.by_side(noisy, space)
     counts = [event.count for event in events if isinstance(event, dp_accounting.SelfComposedDpEvent)]
     return min(counts) if counts and len(counts) == len(events) else None
