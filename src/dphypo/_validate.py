@@ -6,12 +6,15 @@ assignment are one line.
 
 from __future__ import annotations
 
+import enum
 import math
 import operator
-from typing import Any, SupportsFloat, SupportsIndex
+from typing import Any, SupportsFloat, SupportsIndex, TypeVar
 
 import numpy as np
 import numpy.typing as npt
+
+Kind = TypeVar("Kind", bound=enum.Enum)
 
 
 def _only(named: dict[str, Any]) -> tuple[str, Any]:
@@ -79,6 +82,16 @@ def integer(*, at_least: int | None = None, **named: SupportsIndex) -> int:
     if at_least is not None and result < at_least:
         raise fail(name, value, f"give {wanted}")
     return result
+
+
+def choice(kind: type[Kind], **named: object) -> Kind:
+    """A member of an enumeration, or its value."""
+    name, value = _only(named)
+    try:
+        return kind(value)
+    except ValueError:
+        values = ", ".join(repr(member.value) for member in kind)
+        raise fail(name, value, f"give one of {values}") from None
 
 
 def probability(**named: SupportsFloat) -> float:

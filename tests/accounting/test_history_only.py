@@ -10,7 +10,7 @@ from dphypo.accounting.one_run import describe
 from dphypo.accounting.profiles import randomised_response
 from dphypo.accounting.solve import smallest
 from dphypo.accounting.theorems.theorem4_profile import SearchProfile
-from dphypo.accounting.theorems.theorem_h_history_only import Effort, HistoryProfile, corners
+from dphypo.accounting.theorems.theorem_h_history_only import Effort, HistoryProfile
 from dphypo.band import Band
 from dphypo.laws import Geometric, NegativeBinomial, Pmf, Poisson
 
@@ -114,11 +114,3 @@ def test_a_search_that_may_run_nothing_says_so_below_zero():
     law = Pmf({0: 0.75, 1: 0.25})
     bound = HistoryProfile(run, run, law, Band(1, 1))
     assert bound.delta_at(-1.0) >= -np.expm1(-1.0) * 0.75 + 0.25 * float(run.delta(-1.0)) - 1e-12
-
-
-@pytest.mark.parametrize("band", [Band(1, 1), Band(0.75, 2), Band(0.6, 1.2), Band(0.5, 2)], ids=repr)
-def test_the_corners_have_mean_one(band):
-    found = corners(band)
-    assert sum(mass for *_, mass in found) == pytest.approx(1.0, abs=1e-9)
-    assert sum(w * mass for w, _, mass in found) == pytest.approx(1.0, abs=1e-9)
-    assert sum(w * mass for _, w, mass in found) == pytest.approx(1.0, abs=1e-9)

@@ -7,7 +7,7 @@ import pytest
 from support.worlds import BANDS, random_world
 
 from dphypo.accounting.profiles import Discrete, randomised_response, supremum
-from dphypo.accounting.theorems.lemma2 import Tau, transform, transformed
+from dphypo.accounting.theorems.lemma2 import Tau, corners, transform, transformed
 from dphypo.audit.oracle import extreme_points
 from dphypo.band import Band
 
@@ -76,3 +76,11 @@ def test_tau_of_a_pure_run_is_the_slope_of_its_odds():
 def test_losses_beyond_what_a_float_can_exponentiate_leave_a_tau_that_is_no_help():
     tau = Tau(Discrete(np.array([700.0, 900.0]), np.array([0.5, 0.5]), 0.0), Band(0.75, 2))
     np.testing.assert_array_equal(tau([1e-3, 0.5, 1.0]), 1.0)
+
+
+@pytest.mark.parametrize("band", [Band(1, 1), Band(0.75, 2), Band(0.6, 1.2), Band(0.5, 2)], ids=repr)
+def test_the_corners_have_mean_one(band):
+    found = corners(band)
+    assert sum(mass for *_, mass in found) == pytest.approx(1.0, abs=1e-9)
+    assert sum(w * mass for w, _, mass in found) == pytest.approx(1.0, abs=1e-9)
+    assert sum(w * mass for _, w, mass in found) == pytest.approx(1.0, abs=1e-9)

@@ -108,14 +108,14 @@ class BoldComplement(lemma2.Tau):
         return np.asarray(x)
 
 
-def at_grid_points(runs, tau, points):
-    log_g, log_g_tau = phi._log_g(runs, tau, points)
+def at_grid_points(first, second, tau, points):
+    log_g, log_g_tau = phi._log_g(first, second, tau, points)
     return log_g[:-1], log_g_tau[:-1], np.zeros(len(points) - 1)
 
 
-def coarse_points(runs, tau, points):
+def coarse_points(first, second, tau, points):
     coarse = np.concatenate([[-np.inf], np.log(2 * np.geomspace(1e-6, 0.5, 12)), [np.inf]])
-    return at_grid_points(runs, tau, coarse)
+    return at_grid_points(first, second, tau, coarse)
 
 
 class SwappedSearch(SearchProfile):

@@ -16,6 +16,7 @@ from dphypo import _validate
 from dphypo.accounting.composition import Composition
 from dphypo.accounting.events import Event
 from dphypo.accounting.guarantee import ADD_OR_REMOVE_ONE, UNIFORM, Guarantee, account
+from dphypo.accounting.policy import Policy
 from dphypo.accounting.solve import CLOSE, Found, Knob
 from dphypo.band import Band
 from dphypo.errors import UnreachableError as UnreachableError
@@ -47,6 +48,8 @@ def calibrate(
     epsilon: float,
     delta: float,
     relation: dp_accounting.NeighboringRelation = ADD_OR_REMOVE_ONE,
+    policy: Policy | str = Policy.ANYTHING,
+    first_from_prior: int = 0,
     smallest: float = 0.05,
     largest: float = 1e3,
     decimals: int = DECIMALS,
@@ -63,6 +66,8 @@ def calibrate(
         epsilon: the total ε of the search.
         delta: its δ.
         relation: which data sets are neighbours.
+        policy: what the search rule may look at, as in :func:`account`.
+        first_from_prior: how many of the first runs are drawn from the prior.
         smallest: the least noise multiplier that is tried.
         largest: the greatest.
         decimals: of the noise multiplier.
@@ -76,7 +81,9 @@ def calibrate(
     advice = "run fewer times (a smaller mean of T), use a narrower band, sample less or take fewer steps"
     start = min(max(1.0, smallest), largest)
     return target.search(
-        lambda noise: account(make_event(noise), runs, band, relation=relation),
+        lambda noise: account(
+            make_event(noise), runs, band, relation=relation, policy=policy, first_from_prior=first_from_prior
+        ),
         (start, largest, smallest),
         advice,
         decimals,
@@ -91,6 +98,8 @@ def calibrate_band(
     delta: float,
     p: float | None = None,
     relation: dp_accounting.NeighboringRelation = ADD_OR_REMOVE_ONE,
+    policy: Policy | str = Policy.ANYTHING,
+    first_from_prior: int = 0,
     largest_ratio: float = 1e4,
 ) -> Calibration:
     """The widest band that a total (ε, δ) allows: the value is C/c, and the band is that of the guarantee.
@@ -103,6 +112,8 @@ def calibrate_band(
         p: the prior mass on which a density of the band can sit at C, so that c = 1/(1 − p + pC/c); left out, the band
             is symmetric, c = 1/C.
         relation: which data sets are neighbours.
+        policy: what the search rule may look at, as in :func:`account`.
+        first_from_prior: how many of the first runs are drawn from the prior.
         largest_ratio: the widest band that is tried.
     """
     target = _Target(epsilon, delta)
@@ -117,7 +128,11 @@ def calibrate_band(
 
     advice = "add noise to the run, or run fewer times (a smaller mean of T): even uniform search costs that much"
     return target.search(
-        lambda ratio: account(event, runs, band_of(ratio), relation=relation), (1.0, 1.0, largest_ratio), advice
+        lambda ratio: account(
+            event, runs, band_of(ratio), relation=relation, policy=policy, first_from_prior=first_from_prior
+        ),
+        (1.0, 1.0, largest_ratio),
+        advice,
     )
 
 
@@ -129,6 +144,8 @@ def calibrate_mean(
     epsilon: float,
     delta: float,
     relation: dp_accounting.NeighboringRelation = ADD_OR_REMOVE_ONE,
+    policy: Policy | str = Policy.ANYTHING,
+    first_from_prior: int = 0,
     smallest: float = 1.001,
     largest: float = 1e6,
 ) -> Calibration:
@@ -141,13 +158,19 @@ def calibrate_mean(
         epsilon: the total ε of the search.
         delta: its δ.
         relation: which data sets are neighbours.
+        policy: what the search rule may look at, as in :func:`account`.
+        first_from_prior: how many of the first runs are drawn from the prior.
         smallest: the least mean that is tried.
         largest: the greatest.
     """
     target = _Target(epsilon, delta)
     advice = "add noise to the run or use a narrower band: even a single run costs that much"
     return target.search(
-        lambda mean: account(event, law_of(mean), band, relation=relation), (smallest, smallest, largest), advice
+        lambda mean: account(
+            event, law_of(mean), band, relation=relation, policy=policy, first_from_prior=first_from_prior
+        ),
+        (smallest, smallest, largest),
+        advice,
     )
 
 
@@ -233,9 +256,9 @@ class _Target:
             return knob.spend(self.epsilon, unreachable=self.unreachable(advice))
 
         if make(range_[0]).run.has_losses:
-            # The profile bound is nearly always the smallest, and quick. If another turns out smaller, start again.
+            # Profile bounds are nearly always the smallest, and quick. If another turns out smaller, start again.
             try:
-                quick = spend(lambda guarantee: guarantee.profile_epsilon(self.delta))
+                quick = spend(lambda guarantee: guarantee.sharpest_epsilon(self.delta))
             except UnreachableError:
                 pass
             else:

@@ -17,6 +17,7 @@ import numpy as np
 from dphypo.accounting import events
 from dphypo.accounting.composition import Composition
 from dphypo.accounting.guarantee import Guarantee
+from dphypo.accounting.policy import conditions
 from dphypo.accounting.published import Published
 from dphypo.accounting.sides import PlanGuarantee
 from dphypo.accounting.statement import statement
@@ -147,6 +148,11 @@ def _state(search: Guarantee | Published) -> dict[str, Any]:
         **stated,
         "runs": {"law": search.runs.to_dict(), "mean": search.runs.mean},
         "band": {"c": search.band.c, "C": search.band.C},
+        "policy": {
+            "class": search.policy.value,
+            "first_from_prior": search.first_from_prior,
+            "conditions": conditions(search.policy, search.first_from_prior),
+        },
         "grid": search.grid,
     }
 

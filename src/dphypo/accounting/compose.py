@@ -18,6 +18,7 @@ from dphypo.accounting.hull import lower_hull
 from dphypo.accounting.profiles import Floats, Profile
 from dphypo.accounting.solve import smallest
 from dphypo.accounting.theorems.lemma2 import LARGEST_LOG
+from dphypo.accounting.theorems.theorem4_prior_start import PriorStartProfile
 from dphypo.accounting.theorems.theorem4_profile import SearchProfile
 
 _TAIL = 1e-15  # δ beyond the last grid point
@@ -25,15 +26,25 @@ _SLACK = 1e-12
 _PIECE = 8192
 
 
-def to_pld(searches: Sequence[SearchProfile], grid: float) -> PrivacyLossDistribution:
+def to_pld(
+    searches: Sequence[SearchProfile], grid: float, sharper: Sequence[Sequence[Profile]] = ()
+) -> PrivacyLossDistribution:
     """The privacy loss distribution, both directions, that dominates a search.
 
     Args:
         searches: the search from D to D′, and from D′ to D unless it is symmetric.
         grid: spacing of the losses; dp_accounting composes distributions of equal spacing only.
+        sharper: further bounds on the same search, each in the same directions; the smallest counts at every ε.
     """
     count = math.ceil(max(_end(search.delta_at, search.top) for search in searches) / grid)
-    return connected([_on_grid(search, grid, count) for search in searches], grid)
+    deltas = [_on_grid(search, grid, count) for search in searches]
+    epsilon = np.arange(-count, count + 1) * grid
+    for bound in sharper:
+        found = [
+            _on_grid(one, grid, count) if isinstance(one, PriorStartProfile) else one.delta(epsilon) for one in bound
+        ]
+        deltas = [np.minimum(*both) for both in zip(deltas, found, strict=True)]
+    return connected(deltas, grid)
 
 
 def run_to_pld(profiles: Sequence[Profile], grid: float) -> PrivacyLossDistribution:
@@ -64,7 +75,7 @@ def _end(delta_at: Callable[[float], float], top: float) -> float:
     return end if math.isfinite(end) else top
 
 
-def _on_grid(search: SearchProfile, grid: float, count: int) -> Floats:
+def _on_grid(search: SearchProfile | PriorStartProfile, grid: float, count: int) -> Floats:
     """δ_A at every multiple of ``grid`` from −count to count, in one convolution.
 
     A shift s between two grid points is replaced by the two, in proportion to e^(−s): one run's profile is convex in

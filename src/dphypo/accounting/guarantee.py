@@ -17,12 +17,15 @@ from dphypo import _validate
 from dphypo.accounting import dp_library
 from dphypo.accounting.events import Event, canonical
 from dphypo.accounting.one_run import Run, describe
-from dphypo.accounting.profiles import Floats, infimum
+from dphypo.accounting.policy import Policy
+from dphypo.accounting.profiles import Bounding, Floats, Profile, infimum
 from dphypo.accounting.rdp_curve import Curve, largest
 from dphypo.accounting.solve import smallest
 from dphypo.accounting.theorems import theorem1_2_paper
 from dphypo.accounting.theorems.theorem3_renyi import renyi
+from dphypo.accounting.theorems.theorem4_prior_start import PriorStartProfile
 from dphypo.accounting.theorems.theorem4_profile import SearchProfile
+from dphypo.accounting.theorems.theorem_h_history_only import HistoryProfile
 from dphypo.band import Band
 from dphypo.errors import OrderWarning as OrderWarning
 from dphypo.laws import Law
@@ -44,13 +47,16 @@ def account(
     *,
     relation: dp_accounting.NeighboringRelation = ADD_OR_REMOVE_ONE,
     grid: float = dp_library.DEFAULT_GRID,
+    policy: Policy | str = Policy.ANYTHING,
+    first_from_prior: int = 0,
 ) -> Guarantee:
     """The privacy guarantee of a search: T runs, T from ``runs``, every density within ``band``, the best released.
 
     Formal guarantee: for every sampling policy that keeps the band, adaptive or not, and even one that knows the data
     and T, the released (model, λ, score) is (ε, δ)-DP for every δ with ε = ``epsilon(delta)``, provided that T is
     drawn independently of the data, that given its λ each run is independent of the others, and that each run
-    satisfies ``event`` for every λ.
+    satisfies ``event`` for every λ. With ``policy="history"`` it holds for policies that see only the earlier
+    (λ, outcome), under the conditions that the certificate lists; they cost less.
 
     Args:
         event: what is known of one run: a ``dp_accounting.DpEvent``, an ``RdpCurve``, a ``PureDp`` or an
@@ -59,6 +65,8 @@ def account(
         band: the band (c, C); uniform search when left out.
         relation: which data sets are neighbours.
         grid: spacing of the privacy-loss grid. A finer grid is slower and rounds up by less.
+        policy: what the search rule may look at: ``"anything"``, the data and T included, or ``"history"``.
+        first_from_prior: how many of the first runs are drawn from the prior exactly.
 
     >>> from dphypo.laws import Geometric
     >>> run = dp_accounting.SelfComposedDpEvent(
@@ -74,7 +82,16 @@ def account(
     if not isinstance(relation, dp_accounting.NeighboringRelation):
         raise TypeError(f"relation = {relation!r} is not a dp_accounting.NeighboringRelation")
     events = tuple(canonical(one) for one in (event if isinstance(event, (list, tuple)) else [event]))
-    return Guarantee(events, runs, band, relation, _validate.positive(grid=grid), describe(events, relation, grid))
+    return Guarantee(
+        events,
+        runs,
+        band,
+        relation,
+        _validate.positive(grid=grid),
+        describe(events, relation, grid),
+        _validate.choice(Policy, policy=policy),
+        _validate.integer(at_least=0, first_from_prior=first_from_prior),
+    )
 
 
 @dataclass(frozen=True, eq=False)
@@ -87,6 +104,8 @@ class Guarantee:
     relation: dp_accounting.NeighboringRelation
     grid: float
     run: Run = field(repr=False)
+    policy: Policy = Policy.ANYTHING
+    first_from_prior: int = 0
 
     def epsilon(self, delta: float) -> float:
         """The smallest ε that any of the bounds proves at this δ."""
@@ -98,7 +117,11 @@ class Guarantee:
         return min(bounds, key=lambda name: bounds[name])
 
     def bounds(self, delta: float) -> dict[str, float]:
-        """ε at δ by every bound that applies: "paper" (Theorems 1 and 2), "renyi" (3 and 3b), "profile" (4)."""
+        """ε at δ by every bound that applies.
+
+        They are "paper" (Theorems 1 and 2), "renyi" (3 and 3b), "profile" (4), "prior start" (4′, if the first runs
+        come from the prior) and "history" (H, for policies that see only the history).
+        """
         delta = _validate.delta(delta=delta)
         found = {}
         by_paper = theorem1_2_paper.epsilon(self.run, self.runs, self.band, delta)
@@ -107,13 +130,15 @@ class Guarantee:
         if self._renyi is not None:
             found["renyi"] = self._renyi.epsilon(delta)[0]
         found["profile"] = self.profile_epsilon(delta)
+        for name, profiles in self.sharper.items():
+            found[name] = _epsilon(profiles, delta)
         self._warn_of_the_last_order(found, delta)
         return found
 
     def delta(self, epsilon: float) -> float:
         """The smallest δ that any of the bounds proves at this ε ≥ 0."""
         epsilon = _validate.non_negative(epsilon=epsilon)
-        found = [max(float(search.delta(epsilon)) for search in self.searches)]
+        found = [max(search.delta_at(epsilon) for search in one) for one in (self.searches, *self.sharper.values())]
         found += [float(curve.profile().delta(epsilon)) for curve in self._curves]
         pure = theorem1_2_paper.pure_epsilon(self.run, self.runs, self.band)
         if pure is not None and epsilon >= pure:
@@ -133,10 +158,11 @@ class Guarantee:
         return np.asarray(np.min([curve.rounded_up(wanted) for curve in self._curves], axis=0))
 
     def profile(self, points: int = 200) -> tuple[Floats, Floats]:
-        """A curve for plotting: ε from 0 to where δ has come to rest, at 1e-12 or above, and δ there, by Theorem 4."""
+        """A curve for plotting: ε from 0 to where δ has come to rest, and δ there by Theorem 4 or a sharper one."""
         rest = max(search.delta_at(search.top) for search in self.searches)
         epsilons = np.linspace(0.0, self.profile_epsilon(max(1e-12, 1.01 * rest)), points)
-        return epsilons, np.max([search.delta(epsilons) for search in self.searches], axis=0)
+        bounds = (self.searches, *self.sharper.values())
+        return epsilons, np.min([np.max([one.delta(epsilons) for one in both], axis=0) for both in bounds], axis=0)
 
     def one_run(self, delta: float) -> dict[str, float]:
         """ε of one run alone, by its RDP curve and by its privacy loss distribution: what is usually reported."""
@@ -146,7 +172,9 @@ class Guarantee:
         """A dp_accounting privacy loss distribution that dominates this search, to compose with other releases."""
         from dphypo.accounting.compose import to_pld
 
-        return self._pld if grid is None else to_pld(self.searches, _validate.positive(grid=grid))
+        if grid is None:
+            return self._pld
+        return to_pld(self.searches, _validate.positive(grid=grid), list(self.sharper.values()))
 
     def compose(self, *others: Guarantee) -> Composition:
         """The joint guarantee of this and further searches on the same data; each may look at earlier releases."""
@@ -165,14 +193,40 @@ class Guarantee:
         """Kept: calibration composes the same earlier stages again and again."""
         from dphypo.accounting.compose import to_pld
 
-        return to_pld(self.searches, self.grid)
+        return to_pld(self.searches, self.grid, list(self.sharper.values()))
 
     @cached_property
     def searches(self) -> tuple[SearchProfile, ...]:
         """Theorem 4 in each direction of the neighbouring relation (one serves for both if the run is symmetric)."""
+        return tuple(SearchProfile(forward, reverse, self.runs, self.band) for forward, reverse in self._directions)
+
+    @cached_property
+    def sharper(self) -> dict[str, tuple[Bounding, ...]]:
+        """The bounds that only some policies have, by name, each in the directions of :attr:`searches`.
+
+        Without a band there is nothing to adapt, and Theorem 4 is the smallest.
+        """
+        found: dict[str, tuple[Bounding, ...]] = {}
+        if self.band.c == self.band.C:
+            return found
+        if self.first_from_prior:
+            found["prior start"] = tuple(
+                PriorStartProfile(forward, reverse, self.runs, self.band, self.first_from_prior)
+                for forward, reverse in self._directions
+            )
+        if self.policy is Policy.HISTORY:
+            history = tuple(
+                HistoryProfile(forward, reverse, self.runs, self.band, first_from_prior=self.first_from_prior)
+                for forward, reverse in self._directions
+            )
+            if all(one.exists for one in history):
+                found["history"] = history
+        return found
+
+    @property
+    def _directions(self) -> list[tuple[Profile, Profile]]:
         remove, add = self.run.profiles
-        pairs = [(remove, add)] if self.run.symmetric else [(remove, add), (add, remove)]
-        return tuple(SearchProfile(forward, reverse, self.runs, self.band) for forward, reverse in pairs)
+        return [(remove, add)] if self.run.symmetric else [(remove, add), (add, remove)]
 
     def profile_epsilon(self, delta: float) -> float:
         """ε at δ by Theorem 4 alone: the larger of both directions.
@@ -185,6 +239,10 @@ class Guarantee:
         if rest > 0.1 * delta and self.run.has_losses and self.run.curve is not None:
             epsilon = min(epsilon, _epsilon(self._searches_by_both, delta))
         return epsilon
+
+    def sharpest_epsilon(self, delta: float) -> float:
+        """ε at δ by the bounds on profiles: Theorem 4 and those of :attr:`sharper`."""
+        return min([self.profile_epsilon(delta), *(_epsilon(profiles, delta) for profiles in self.sharper.values())])
 
     @cached_property
     def _searches_by_both(self) -> tuple[SearchProfile, ...]:
@@ -230,7 +288,8 @@ class Guarantee:
             )
 
 
-def _epsilon(searches: Sequence[SearchProfile], delta: float) -> float:
+def _epsilon(searches: Sequence[Bounding], delta: float) -> float:
+    """ε at δ by one bound: the larger of both directions."""
     epsilon = 0.0
     for search in searches:
         if not search.delta_at(epsilon) <= delta:

@@ -41,7 +41,19 @@ def _of_a_search(searches: list[Mapping[str, Any]], document: Mapping[str, Any])
         f"What the number covers: {_covered(searches)}{_alone(document)}",
         "It holds if every run satisfies the stated event for all hyperparameters of the space, and if runs are "
         "independent of each other given their hyperparameters.",
+        *_conditions(searches),
     ]
+
+
+def _conditions(searches: list[Mapping[str, Any]]) -> list[str]:
+    """What the number takes for granted about the search rule."""
+    lines = []
+    for number, search in enumerate(searches, 1):
+        conditions = search.get("policy", {}).get("conditions", [])
+        where = f"of stage {number} " if len(searches) > 1 else ""
+        if conditions:
+            lines.append(f"The number {where}also relies on this: {' '.join(conditions)}")
+    return lines
 
 
 def _released(stages: int) -> str:

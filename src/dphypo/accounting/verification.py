@@ -84,6 +84,8 @@ def _search(stated: Mapping[str, Any]) -> Guarantee:
         [events.from_dict(event) for event in stated["events"]],
         laws.from_dict(stated["runs"]["law"]),
         Band(stated["band"]["c"], stated["band"]["C"]),
+        policy=stated.get("policy", {}).get("class", "anything"),
+        first_from_prior=stated.get("policy", {}).get("first_from_prior", 0),
         relation=dp_accounting.NeighboringRelation[stated["relation"]],
         grid=stated["grid"],
     )

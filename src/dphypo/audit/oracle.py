@@ -79,7 +79,7 @@ def extreme_points(prior: Floats, band: Band) -> Floats:
     return np.unique(np.array(points), axis=0)
 
 
-def exact_delta(world: World, pmf: Floats, band: Band, epsilons: npt.ArrayLike) -> Floats:
+def exact_delta(world: World, pmf: Floats, band: Band, epsilons: npt.ArrayLike, *, first_from_prior: int = 0) -> Floats:
     """The true δ of the search from D to D′ at each ε, over all events and all policies that keep the band.
 
     Args:
@@ -87,9 +87,10 @@ def exact_delta(world: World, pmf: Floats, band: Band, epsilons: npt.ArrayLike) 
         pmf: P[T = k] for k = 0, 1, …, K.
         band: the band (c, C).
         epsilons: the ε at which δ is wanted; negative ones are allowed.
+        first_from_prior: how many of the first runs are drawn from the prior.
     """
     events = _subsets(world.ranks.size + 1)
-    most, least = _extremes(world, pmf, band, events, events)
+    most, least = _extremes(world, pmf, band, events, events, first_from_prior)
     return _largest_difference(most, least, epsilons)
 
 
@@ -155,10 +156,12 @@ def _subsets(outcomes: int) -> Floats:
     return ((np.arange(2**outcomes)[:, None] >> np.arange(outcomes)) & 1).astype(np.float64)
 
 
-def _extremes(world: World, pmf: Floats, band: Band, rewards: Floats, costs: Floats) -> tuple[Floats, Floats]:
+def _extremes(
+    world: World, pmf: Floats, band: Band, rewards: Floats, costs: Floats, first_from_prior: int = 0
+) -> tuple[Floats, Floats]:
     """The largest expected reward of the release on D, and the smallest expected cost on D′, row by row."""
-    most = _value(world.prior, world.runs_on, world.ranks, pmf, band, rewards, np.max)
-    least = _value(world.prior, world.runs_on_neighbour, world.ranks, pmf, band, costs, np.min)
+    most = _value(world.prior, world.runs_on, world.ranks, pmf, band, rewards, np.max, first_from_prior)
+    least = _value(world.prior, world.runs_on_neighbour, world.ranks, pmf, band, costs, np.min, first_from_prior)
     return most, least
 
 
@@ -175,21 +178,29 @@ def _value(
     band: Band,
     rewards: Floats,
     best: Callable[..., Any],
+    first_from_prior: int = 0,
 ) -> Floats:
     """E[reward of the winner] under the best (``np.max``) or worst (``np.min``) policy, for every row of rewards."""
-    outcomes = ranks.size
-    values = rewards  # V₀(b), b = ⊥ or a rank (shifted by one)
     corners = extreme_points(prior, band)
-    law = np.zeros((len(prior), outcomes))  # P[rank | λ]
+    law = np.zeros((len(prior), ranks.size))  # P[rank | λ]
     np.put_along_axis(law, ranks, runs_on, axis=1)
     below = np.concatenate([np.zeros((len(prior), 1)), np.cumsum(law, axis=1)], axis=1)  # P[rank ≤ b | λ]
-    total = pmf[0] * values[:, 0]
-    for k in range(1, len(pmf)):
+
+    def one_more(values: Floats, densities: Floats) -> Floats:
         # Σ_y law(λ, y) V(max(b, y)) = P[rank ≤ b] V(b) + Σ_{y > b} law(λ, y) V(y)
         mass = values[:, None, 1:] * law[None, :, :]
         suffix = np.cumsum(mass[:, :, ::-1], axis=2)[:, :, ::-1]
         above = np.concatenate([suffix, np.zeros((len(values), len(prior), 1))], axis=2)
         each = below[None, :, :] * values[:, None, :] + above
-        values = best(np.einsum("cl,elb->ceb", corners, each), axis=0)
-        total = total + pmf[k] * values[:, 0]
-    return np.asarray(total)
+        return np.asarray(best(np.einsum("cl,elb->ceb", densities, each), axis=0))
+
+    total = np.zeros(len(rewards))
+    values = rewards  # V_j(b), b = ⊥ or a rank (shifted by one), when j runs chosen by the policy are left
+    for k in range(len(pmf)):
+        if k > first_from_prior:
+            values = one_more(values, corners)
+        whole = values
+        for _ in range(min(k, first_from_prior)):
+            whole = one_more(whole, prior[None, :])
+        total = total + pmf[k] * whole[:, 0]
+    return total

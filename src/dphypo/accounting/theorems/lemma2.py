@@ -16,6 +16,7 @@ from dphypo.band import Band
 
 _SLACK = 1e-12  # a relative allowance for the rounding of a product and a sum
 _LINES = 4001
+Corner = tuple[float, float, float]
 LARGEST_LOG = 600.0  # e^600 is still a float
 
 
@@ -40,6 +41,21 @@ def transform(band: Band) -> list[tuple[float, float]]:
     middle = c * (1.0 - 2.0 * p) if p <= 0.5 else C * (2.0 * p - 1.0)
     up = 1.0 + _SLACK
     return [(C * q * up, -L * up), (middle * up + _SLACK * C, 0.0), (c * q * up, L * (1.0 - _SLACK))]
+
+
+def corners(band: Band) -> list[Corner]:
+    """The pairs (w, w′) of densities of the lemma, on D and on D′, and the prior mass of each, rounded up.
+
+    >>> [tuple(round(number, 4) for number in corner) for corner in corners(Band(0.5, 2))]
+    [(2.0, 0.5, 0.3333), (0.5, 0.5, 0.3333), (0.5, 2.0, 0.3333)]
+    """
+    if band.c == band.C:
+        return [(1.0, 1.0, 1.0)]
+    side = min(band.p, 1.0 - band.p)
+    middle = band.c if band.p <= 0.5 else band.C
+    masses = (side * (1 + _SLACK), (1.0 - 2.0 * side) * (1 + _SLACK) + 1e-15, side * (1 + _SLACK))
+    weights = ((band.C, band.c), (middle, middle), (band.c, band.C))
+    return [(here, there, mass) for (here, there), mass in zip(weights, masses, strict=True)]
 
 
 def transformed(delta: Callable[[Floats], Floats], band: Band) -> Callable[[Floats], Floats]:

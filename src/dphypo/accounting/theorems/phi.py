@@ -9,6 +9,7 @@ are on the envelope are split until they are narrow, the others are left alone. 
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Protocol
 
 import numpy as np
 import numpy.typing as npt
@@ -50,17 +51,34 @@ class Phi:
         return float(self.shifts.max())
 
 
+class Decreasing(Protocol):
+    """A decreasing function g of v, as every law of T has one: f′(1 − v)."""
+
+    def log_g(self, v: npt.ArrayLike) -> Floats:
+        """log g(v), accurate for small v."""
+        ...
+
+    def log_pgf_derivative(self, x: npt.ArrayLike) -> Floats:
+        """log g(1 − x), accurate for small x."""
+        ...
+
+
 def phi(runs: Law, tau: Tau) -> Phi:
     """Bound φ for a law of T and a τ, from above."""
-    points = _spread(runs, tau)
+    return phi_between(runs, runs, tau)
+
+
+def phi_between(first: Decreasing, second: Decreasing, tau: Tau) -> Phi:
+    """Bound max over v of (a(v) − z b(τ(v)))₊ from above, for two decreasing functions a and b."""
+    points = _spread(first, second, tau)
     for _ in range(_ROUNDS):
-        log_a, log_b, width = _lines(runs, tau, points)
+        log_a, log_b, width = _lines(first, second, tau, points)
         envelope = _upper_envelope(*_relative(log_a, log_b))
         wide = envelope[width[envelope] > _WIDTH]
         if len(wide) == 0 or len(points) > _MOST_CELLS:
             break
         points = np.union1d(points, _split(points, width, wide))
-    log_a, log_b, _ = _lines(runs, tau, points)
+    log_a, log_b, _ = _lines(first, second, tau, points)
     a, b = _relative(log_a, log_b)
     envelope = _upper_envelope(a, b)
     a_kept, b_kept = np.append(a[envelope], 0.0), np.append(b[envelope], 0.0)  # the zero of (·)₊ is a line too
@@ -81,13 +99,13 @@ def _relative(log_a: Floats, log_b: Floats) -> tuple[Floats, Floats]:
     return a, np.where(b < 1e-300, 0.0, b)
 
 
-def _spread(runs: Law, tau: Tau) -> Floats:
+def _spread(first: Decreasing, second: Decreasing, tau: Tau) -> Floats:
     """A first grid of points, from v = 0 to v = 1, on which log g(v) + log g(τ(v)) falls by about as much in each cell.
 
     A point s stands for v = e^s/2 where s ≤ 0, and for 1 − v = e^(−s)/2 where s ≥ 0: it is accurate at both ends.
     """
     coarse = np.linspace(-_FAR, _FAR, 801)
-    log_g, log_g_tau = _log_g(runs, tau, coarse)
+    log_g, log_g_tau = _log_g(first, second, tau, coarse)
     fall = -(log_g + log_g_tau)
     # Beyond e^−750 both are zero. All of it may be beyond, if τ is 1 throughout and P[T = 1] = 0.
     fall = np.minimum(fall, (fall[0] if np.isfinite(fall[0]) else 0.0) + 1500.0)
@@ -96,19 +114,19 @@ def _spread(runs: Law, tau: Tau) -> Floats:
     return np.unique(np.concatenate([[-np.inf], coarse, even, [np.inf]]))
 
 
-def _log_g(runs: Law, tau: Tau, points: Floats) -> tuple[Floats, Floats]:
+def _log_g(first: Decreasing, second: Decreasing, tau: Tau, points: Floats) -> tuple[Floats, Floats]:
     """log g(v), and a lower bound on log g(P′⁺): by τ(v), or by the complement where that tells more."""
     v, x = 0.5 * np.exp(np.minimum(points, 0.0)), 0.5 * np.exp(-np.maximum(points, 0.0))
     v, x = np.where(points > 0, 1.0 - x, v), np.where(points < 0, 1.0 - v, x)
-    log_g = np.where(points > 0, runs.log_pgf_derivative(x), runs.log_g(v))
-    log_g_tau = np.maximum(runs.log_g(tau(v)), runs.log_pgf_derivative(tau.complement(x)))
+    log_g = np.where(points > 0, first.log_pgf_derivative(x), first.log_g(v))
+    log_g_tau = np.maximum(second.log_g(tau(v)), second.log_pgf_derivative(tau.complement(x)))
     # Both decrease; where rounding says otherwise, it is corrected on the safe side.
     return np.maximum.accumulate(log_g[::-1])[::-1], np.minimum.accumulate(log_g_tau)
 
 
-def _lines(runs: Law, tau: Tau, points: Floats) -> tuple[Floats, Floats, Floats]:
+def _lines(first: Decreasing, second: Decreasing, tau: Tau, points: Floats) -> tuple[Floats, Floats, Floats]:
     """log a_i, log b_i of every cell, rounded up and down, and how much a cell gives away to its neighbours' ends."""
-    log_g, log_g_tau = _log_g(runs, tau, points)
+    log_g, log_g_tau = _log_g(first, second, tau, points)
     log_a, log_b = log_g[:-1] + _SLACK, log_g_tau[1:] - _SLACK
     with np.errstate(invalid="ignore"):  # −∞ − (−∞) where both ends have underflowed
         width = (log_g[:-1] - log_g[1:]) + (log_g_tau[:-1] - log_g_tau[1:])

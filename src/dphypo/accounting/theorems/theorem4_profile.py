@@ -62,14 +62,18 @@ class SearchProfile:
         return min(self.forward.top + self.band.log_ratio + max(self.phi.largest_shift, 0.0) + 1e-6, _LARGEST_EPSILON)
 
     def delta(self, epsilon: npt.ArrayLike) -> Floats:
-        eps = np.asarray(epsilon, dtype=np.float64)
-        weights, shifts = self.mixture
-        value = np.empty(eps.shape)
-        for index, one in np.ndenumerate(eps):
-            value[index] = np.dot(weights, self.forward.delta(one - shifts))
-        nothing = float(self.runs.pgf(0.0)) * -np.expm1(np.minimum(eps, 0.0))  # the outcome ⊥, when T = 0
-        return np.minimum(value + nothing, 1.0)
+        return mixed(self.mixture, self.forward, float(self.runs.pgf(0.0)), epsilon)
 
     def delta_at(self, epsilon: float) -> float:
         """δ at one ε."""
         return float(self.delta(epsilon))
+
+
+def mixed(mixture: tuple[Floats, Floats], forward: Profile, none: float, epsilon: npt.ArrayLike) -> Floats:
+    """Σ weight · δ₀(ε − shift), plus P[T = 0] (1 − e^ε)₊ for the outcome ⊥, where ``none`` is P[T = 0]."""
+    eps = np.asarray(epsilon, dtype=np.float64)
+    weights, shifts = mixture
+    value = np.empty(eps.shape)
+    for index, one in np.ndenumerate(eps):
+        value[index] = np.dot(weights, forward.delta(one - shifts))
+    return np.minimum(value + none * -np.expm1(np.minimum(eps, 0.0)), 1.0)

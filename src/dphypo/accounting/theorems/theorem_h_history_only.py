@@ -37,16 +37,16 @@ import numpy.typing as npt
 from dphypo.accounting.hull import lower_hull
 from dphypo.accounting.profiles import Floats, Profile
 from dphypo.accounting.theorems.kills import Lattice, Payoff, Survivors, payoff
-from dphypo.accounting.theorems.lattice_pair import LatticePair, lattice_pair
-from dphypo.accounting.theorems.lemma2 import Tau
+from dphypo.accounting.theorems.lattice_pair import LatticeError, LatticePair, lattice_pair
+from dphypo.accounting.theorems.lemma2 import Corner, Tau, corners
 from dphypo.band import Band
 from dphypo.laws import Law
 
 _SLACK = 1e-11  # the relative accuracy asked of P[T = k], with room to spare
 _LATE = 1e-12  # of δ: what a cell of large v may give away by "D known" for the last runs
 _FIRST_CELLS = 16
+_MOST_RUNS = 6000
 _INTERESTING = (1e-9, 1e-3)  # the δ for which cells are made narrow
-Corner = tuple[float, float, float]
 
 
 @dataclass(frozen=True)
@@ -66,21 +66,6 @@ class Effort:
     cells: int = 48
     depth: float = 14.0
     tail: float = 1e-10
-
-
-def corners(band: Band) -> list[Corner]:
-    """The pairs (w, w′) of Lemma 2 and their masses, rounded up.
-
-    >>> corners(Band(0.5, 2))
-    [(2.0, 0.5, 0.33333333333666663), (0.5, 0.5, 0.33333333333666674), (0.5, 2.0, 0.33333333333666663)]
-    """
-    if band.c == band.C:
-        return [(1.0, 1.0, 1.0)]
-    side = min(band.p, 1.0 - band.p)
-    middle = band.c if band.p <= 0.5 else band.C
-    masses = (side * (1 + _SLACK), (1.0 - 2.0 * side) * (1 + _SLACK) + 1e-15, side * (1 + _SLACK))
-    weights = ((band.C, band.c), (middle, middle), (band.c, band.C))
-    return [(w, v, mass) for (w, v), mass in zip(weights, masses, strict=True) if mass > 1e-14]
 
 
 class HistoryProfile:
@@ -114,6 +99,16 @@ class HistoryProfile:
         self.first_from_prior = min(first_from_prior, 1) if knows_runs else first_from_prior
         self.knows_runs, self.effort = knows_runs, effort
 
+    @cached_property
+    def exists(self) -> bool:
+        """Whether the bound can be had: the run has a certified pair on a lattice, and T is not too large to follow."""
+        try:
+            lattice_pair(self.forward, self.reverse, self.effort.coarse_atoms)
+            lattice_pair(self.forward, self.reverse, self.effort.atoms)
+        except LatticeError:
+            return False
+        return self._last <= _MOST_RUNS
+
     @property
     def bottom(self) -> float:
         return float(self._curve[0][0])
@@ -141,9 +136,12 @@ class HistoryProfile:
     @cached_property
     def _law(self) -> tuple[Floats, float]:
         """P[T = k] for k ≤ K, and an upper bound on P[T > K]."""
-        tail = self.effort.tail
-        last = max(1, self.runs.quantile(1.0 - tail))
-        return np.asarray(self.runs.pmf(np.arange(last + 1)), dtype=np.float64), tail * (1 + 1e-5)
+        return np.asarray(self.runs.pmf(np.arange(self._last + 1)), dtype=np.float64), self.effort.tail * (1 + 1e-5)
+
+    @property
+    def _last(self) -> int:
+        """K."""
+        return max(1, self.runs.quantile(1.0 - self.effort.tail))
 
     @cached_property
     def _tau(self) -> Tau:
