@@ -44,7 +44,8 @@ def test_longer_runs_where_few_steps_would_be_left():
 
 
 @pytest.mark.parametrize(
-    ("steps", "compute", "runs", "fraction"), [(1000, 3, 20, 0.1), (1000, 2, 20, 0.05), (300, 2, 10, 0.1)]
+    ("steps", "compute", "runs", "fraction"),
+    [(1000, 3, 20, 0.1), (1000, 2, 20, 0.05), (300, 2, 10, 0.1), (500, 9, 40, 0.1)],
 )
 def test_compute_bounds_length_first_and_then_number(steps, compute, runs, fraction):
     survey = plan_tuning(SPACE, Descent(steps=steps), **BUDGET, compute=compute, price=10.0).survey

@@ -49,7 +49,8 @@ class Following:
 
     Args:
         sampler: the search rule; by default a Gaussian process.
-        start: how many runs are spread over the prior first: the points of a scrambled Sobol set.
+        start: how many runs are spread over the prior first: the points of a scrambled Sobol set. A survey whose
+            optimiser is not given takes half of its runs.
         candidates: how many candidates are drawn from the prior for each proposal.
         seed: of the scramble. It is public, as is all that an optimiser does.
 
@@ -62,7 +63,7 @@ class Following:
     """
 
     sampler: Sampler = field(default_factory=lambda: GaussianProcess(tau=2.0, units=Units.STANDARD))
-    start: int = 8
+    start: int = 10
     candidates: int = 4096
     seed: int = 0
 
@@ -109,10 +110,10 @@ class FromOptuna:
         return self._rule.proposed(space, with_pending(space, history, pending))[0]
 
 
-def read(optimiser: object) -> Optimiser:
+def read(optimiser: object, runs: int = 20) -> Optimiser:
     """An optimiser from what people give: one of ours, one of ``dphypo.samplers``, or a sampler of Optuna."""
     if optimiser is None:
-        return Following()
+        return Following(start=max(runs // 2, 2))
     if isinstance(optimiser, Optimiser):
         return optimiser
     if isinstance(optimiser, Sampler):

@@ -17,7 +17,7 @@ from dphypo.survey.noise import Noise, silent, solve
 from dphypo.survey.optimiser import read as read_optimiser
 from dphypo.survey.pick import Pick
 
-RUNS = 20
+RUNS, MOST_RUNS = 20, 40
 FRACTION = 0.1
 FEWEST_STEPS = 30
 """Below about so many steps nothing is learnt, and short runs say nothing about long ones."""
@@ -107,9 +107,9 @@ def plan_tuning(
 ) -> Tuning:
     """The plan of a survey and one run that costs ε at δ; number and length of the short runs where not given.
 
-    Twenty runs of a tenth of the steps, unless that leaves so few steps that nothing is learnt (then longer ones), or
-    exceeds the compute or the price that is accepted (then shorter ones, at last fewer). ``paper/surveys`` has the
-    evidence.
+    Twenty runs of a tenth of the steps, up to forty where there is compute for them, unless that leaves so few steps
+    that nothing is learnt (then longer ones), or exceeds the compute or the price that is accepted (then shorter ones,
+    at last fewer). ``paper/surveys`` has the evidence.
 
     Args:
         space: what is tuned.
@@ -169,7 +169,10 @@ def _short(plan: SurveyPlan) -> Callable[[Any], Mechanism]:
 
 
 def _within_compute(given: SurveyPlan, steps: int | None, compute: float | None) -> SurveyPlan:
-    """Runs and fraction: the defaults, longer where few steps are left, shorter or fewer where compute is short."""
+    """Runs and fraction: the defaults, longer where few steps are left, shorter or fewer where compute is short.
+
+    Compute beyond that of the defaults makes more runs, not longer ones.
+    """
     runs = given.runs or RUNS
     least = 0.0 if steps is None else min(FEWEST_STEPS / steps, 1.0)
     fraction = given.fraction if given.fraction is not None else max(FRACTION, least)
@@ -180,7 +183,7 @@ def _within_compute(given: SurveyPlan, steps: int | None, compute: float | None)
         if given.fraction is None:
             fraction = min(fraction, max(room / runs, min(least, fraction)))
         if given.runs is None:
-            runs = min(runs, int(room / fraction + 1e-9))
+            runs = min(MOST_RUNS, int(room / fraction + 1e-9))
         if runs * fraction > room + 1e-9 or runs < min(FEWEST_RUNS, given.runs or FEWEST_RUNS):
             few = max(runs, 1)
             raise UnreachableError(

@@ -141,7 +141,7 @@ class Survey:
 
     def open(self, setting: Setting) -> Running:
         """The runs of this survey."""
-        propose = partial(_propose, _optimiser.read(self.optimiser), setting)
+        propose = partial(_propose, _optimiser.read(self.optimiser, self.runs), setting)
         rules = PublishedRules(setting, self.runs, propose, arriving=self.durations == "public")
         models = None if self.models is None else Path(self.models)
         release = partial(self._release, setting.prior)

@@ -1,0 +1,301 @@
+"""An Optuna study as the driver of a survey: objective, storage, sampler, pruner and dashboard stay yours.
+
+All trials of a survey are published and paid for, so any of Optuna's machinery may look at them. What is declared is
+how many trials there are and what one of them costs. Two things follow from Optuna's storage. It keeps when every trial
+began and ended: whoever uses it declares that **durations do not depend on the data**, and the certificate says so. And
+it is no place for secrets: seeds are not kept in it, so that a trial that was killed counts as made.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from functools import cached_property
+from typing import TYPE_CHECKING, Any, Protocol, TypeVar
+
+import dp_accounting
+
+from dphypo import _validate, errors
+from dphypo.accounting import Certificate, PlanGuarantee, Side, Term, calibrate_plan, equal_noise, published
+from dphypo.space import Space
+from dphypo.survey import PosteriorMean, Row, Surveyed
+from dphypo.survey.running import listed
+
+if TYPE_CHECKING:
+    from optuna.study import Study
+    from optuna.trial import FrozenTrial, Trial
+
+Model = TypeVar("Model")
+_ATTRIBUTE = "dphypo survey"
+_LAST = "dphypo last run"
+_DECIMALS = 6
+RESERVED = frozenset({"noise_multiplier", "batch_size", "epochs", "steps", "sampling_rate", "rate", "fraction"})
+"""Names that an objective may not suggest: the event reads them, and they are declared."""
+
+
+class Run(Protocol):
+    """What one run costs, and the same run cut short or with other noise: a ``dphypo.mechanisms.DpSgd``."""
+
+    @property
+    def event(self) -> dp_accounting.DpEvent: ...
+
+    def at(self, *, noise_multiplier: float, fraction: float = 1.0, match: bool = False) -> Any: ...
+
+
+class NotThisStudy(errors.Refusal):
+    why = (
+        "This Optuna study was not begun by this survey: it has trials, or another declaration. All trials of a survey "
+        "are paid for, and their number and cost are declared before the first."
+    )
+    instead = "Create a new study (another study_name), or open it with the same OptunaSurvey as before."
+
+
+class TooManyTrials(errors.Refusal):
+    why = (
+        "All trials that were declared have been made. One more would be one that nobody paid for, and a number of "
+        "runs that is chosen from the results is not covered."
+    )
+    instead = "Make the last run, or declare more runs in a new survey on a new study: the two compose."
+
+
+class DeclaredParameter(errors.Refusal):
+    why = (
+        "The objective suggests a parameter that the privacy event reads. The event is declared before the first trial "
+        "and bounds every one of them, so its noise, batch size and steps are those of survey.short."
+    )
+    instead = "Take them from there; to tune them, use dphypo.tune, which gives every setting noise of its own."
+
+
+class UndeclaredReport(errors.Refusal):
+    why = (
+        "The objective reports more intermediate scores than were declared. Each score on private records is an event "
+        "of its own."
+    )
+    instead = "Declare them: OptunaSurvey(reports=...)."
+
+
+@dataclass(frozen=True)
+class OptunaSurvey:
+    """A survey that an Optuna study drives, then a last run: the two cost (ε, δ) together.
+
+    **Guarantee.** The whole storage of the study, but for what the objective itself writes there (user attributes,
+    artifacts), and the model of the last run are (ε, δ)-DP together, if a trial is at most ``survey.short.event``, the
+    last run at most ``survey.full.event``, and durations do not depend on the data.
+
+    Args:
+        run: the full run, as its privacy sees it, such as ``dphypo.mechanisms.DpSgd.of(...)``; its noise is solved for.
+        epsilon, delta: what all that is released may cost together.
+        durations: "public", which declares that how long runs take does not depend on the data.
+        runs: how many trials.
+        fraction: the part of the full run's steps that a trial makes, with noise over its square root.
+        score_event: the event of one score, if it looks at private records that no run trains on.
+        reports: how many intermediate scores a trial may report, where scores have an event.
+        last_runs: how many full runs are paid for: more than one allows for one that is lost.
+        relation: which data sets are neighbours.
+
+    >>> from dphypo.mechanisms import DpSgd
+    >>> survey = OptunaSurvey(
+    ...     DpSgd.of(records=60_000, batch_size=256, epochs=10, noise_multiplier=1.0), epsilon=4.25, delta=1e-5,
+    ...     durations="public")
+    >>> survey.full.steps, round(survey.full.noise_multiplier, 2), survey.short.steps
+    (2344, 0.63, 235)
+    """
+
+    run: Run
+    epsilon: float
+    delta: float
+    durations: str = field(kw_only=True)
+    runs: int = 20
+    fraction: float = 0.1
+    score_event: dp_accounting.DpEvent | None = None
+    reports: int = 0
+    last_runs: int = 1
+    relation: dp_accounting.NeighboringRelation = dp_accounting.NeighboringRelation.ADD_OR_REMOVE_ONE
+
+    def __post_init__(self) -> None:
+        if self.durations != "public":
+            raise _validate.fail(
+                "durations",
+                self.durations,
+                'Optuna\'s storage keeps when trials begin and end. If that does not depend on the data, say "public"; '
+                "if it may, use dphypo.tune(optimiser=optuna.samplers...), which keeps no times",
+            )
+        _validate.positive(epsilon=self.epsilon)
+        _validate.within(0.0, 1.0, delta=self.delta)
+        _validate.integer(at_least=1, runs=self.runs)
+        _validate.integer(at_least=0, reports=self.reports)
+        _validate.integer(at_least=1, last_runs=self.last_runs)
+        _validate.within(0.0, 1.0, closed="right", fraction=self.fraction)
+
+    @cached_property
+    def full(self) -> Any:
+        """The full run, with its noise."""
+
+        def plan_at(noise: float) -> PlanGuarantee:
+            return self._guarantee(self.run.at(noise_multiplier=_rounded_up(noise)))
+
+        budget = {"epsilon": self.epsilon, "delta": self.delta}
+        alone = equal_noise(
+            {None: lambda noise: self.run.at(noise_multiplier=noise).event}, relation=self.relation, **budget
+        )
+        found = calibrate_plan(plan_at, start=1.01 * alone[None], step=1.02, **budget)
+        return self.run.at(noise_multiplier=_rounded_up(found.value))
+
+    @property
+    def short(self) -> Any:
+        """What a trial makes: fewer steps, more noise."""
+        return self._short(self.full)
+
+    @cached_property
+    def guarantee(self) -> PlanGuarantee:
+        """What everything together reveals."""
+        return self._guarantee(self.full)
+
+    def optimize(self, study: Study, objective: Callable[[Trial], float], **options: Any) -> None:
+        """``study.optimize(objective)`` for the trials that are left of those declared.
+
+        An exception in the objective is a failed trial, without its message: that may quote a record.
+
+        Args:
+            study: a study without trials, or one that this survey has begun.
+            objective: as for Optuna; it trains with ``survey.short``.
+            options: of ``study.optimize``, such as ``n_jobs`` and ``callbacks``; not ``n_trials``, which is declared.
+        """
+        if "n_trials" in options:
+            raise _validate.fail("n_trials", options["n_trials"], f"{self.runs} trials are declared")
+        if options.pop("catch", None):
+            raise _validate.fail("catch", "...", "every exception is a failed trial here: leave it out")
+        self._begin(study)
+        left = self.runs - sum(trial.state.name != "WAITING" for trial in study.trials)
+        if left <= 0:
+            raise TooManyTrials
+        study.optimize(self._private(objective), n_trials=left, **options)
+
+    def _private(self, objective: Callable[[Trial], float]) -> Callable[[Trial], float]:
+        from optuna import TrialPruned
+
+        def made(trial: Trial) -> float:
+            if trial.number >= self.runs:  # other processes may have made the rest
+                trial.study.stop()
+                raise TrialPruned
+            watched: Any = _Watched(trial, None if self.score_event is None else self.reports)
+            try:
+                return float(objective(watched))
+            except (errors.Refusal, TrialPruned):
+                raise
+            except Exception:
+                return math.nan  # a failed trial; the exception's own text would be kept in the storage
+
+        return made
+
+    def table(self, study: Study) -> Surveyed:
+        """All trials: what is published."""
+        rows = [Row(trial.params, _score(trial)) for trial in study.trials if trial.state.is_finished()]
+        return Surveyed(tuple(rows), maximize=study.direction.name == "MAXIMIZE")
+
+    def params(self, study: Study, fallback: Mapping[str, Any] | None = None) -> dict[str, Any]:
+        """λ of the last run: where the posterior mean of a Gaussian process on all trials is best.
+
+        It is over the parameters that every trial with a score has; ``fallback`` is taken if there is none.
+        """
+        scored = [trial for trial in study.trials if trial.state.is_finished() and _score(trial) is not None]
+        if not scored:
+            if fallback is None:
+                raise _validate.fail("fallback", None, "every trial failed: give the parameters of the last run")
+            return dict(fallback)
+        common = set.intersection(*(set(trial.params) for trial in scored))
+        if not common:
+            return {}
+        space = Space.from_optuna({name: kind for name, kind in scored[0].distributions.items() if name in common})
+        rows = [Row({name: trial.params[name] for name in space.names}, _score(trial)) for trial in scored]
+        return PosteriorMean()(space, rows, maximize=study.direction.name == "MAXIMIZE")
+
+    def last_run(
+        self,
+        study: Study,
+        train: Callable[..., Model],
+        fallback: Mapping[str, Any] | None = None,
+    ) -> tuple[Model, dict[str, Any], Certificate]:
+        """Train once with ``train(**params)`` at the λ that the trials recommend: model, λ and certificate.
+
+        ``train`` makes the steps of ``survey.full`` with its noise. The run counts from when it begins.
+        """
+        self._begin(study)
+        if any(trial.state.name == "RUNNING" for trial in study.trials):
+            raise _validate.fail("study", study.study_name, "trials are still running: wait for them, or tell them")
+        begun = int(study.user_attrs.get(_LAST, 0))
+        if begun >= self.last_runs:
+            raise TooManyTrials("(The last run was begun before: declare last_runs=2 to allow for one that is lost.)")
+        study.set_user_attr(_LAST, begun + 1)
+        params = self.params(study, fallback)
+        return train(**params), params, self.certificate(study)
+
+    def certificate(self, study: Study) -> Certificate:
+        """The guarantee of the study and of the last run, with the hash of the published table."""
+        releases = [{"part": "survey", "durations": "public", "by": "optuna"}, {"part": "last run"}]
+        return self.guarantee.certificate(self.delta, releases=releases, released=[listed(self.table(study))])
+
+    def _begin(self, study: Study) -> None:
+        """Write the declaration into a new study; refuse one that was not begun so."""
+        declared = {
+            "short": repr(self.short.event),
+            "full": repr(self.full.event),
+            "runs": self.runs,
+            "score": repr(self.score_event),
+            "reports": self.reports,
+            "last runs": self.last_runs,
+            "delta": self.delta,
+        }
+        found = study.user_attrs.get(_ATTRIBUTE)
+        if found is None and not any(trial.state.name != "WAITING" for trial in study.trials):
+            study.set_user_attr(_ATTRIBUTE, declared)
+        elif found != declared:
+            raise NotThisStudy
+
+    def _short(self, full: Any) -> Any:
+        return full.at(noise_multiplier=full.noise_multiplier, fraction=self.fraction, match=True)
+
+    def _guarantee(self, full: Any) -> PlanGuarantee:
+        training, scoring = frozenset({Side.TRAINING}), frozenset({Side.SCORING})
+        terms = [Term(published(self._short(full).event, self.runs, relation=self.relation), training)]
+        if self.score_event is not None:
+            scores = published(self.score_event, self.runs * (1 + self.reports), relation=self.relation)
+            terms.append(Term(scores, scoring))
+        return PlanGuarantee((*terms, Term(published(full.event, self.last_runs, relation=self.relation), training)))
+
+
+class _Watched:
+    """A trial whose parameters and reports are held to what was declared."""
+
+    def __init__(self, trial: Trial, reports: int | None) -> None:
+        self._trial, self._left = trial, reports
+
+    def __getattr__(self, name: str) -> Any:
+        found = getattr(self._trial, name)
+        return _suggest(found) if name.startswith("suggest_") else found
+
+    def report(self, value: float, step: int) -> None:
+        """An intermediate score, if it was declared or costs nothing."""
+        if self._left is not None:
+            if self._left == 0:
+                raise UndeclaredReport
+            self._left -= 1
+        self._trial.report(value, step)
+
+
+def _suggest(suggest: Callable[..., Any]) -> Callable[..., Any]:
+    def suggested(name: str, *arguments: Any, **options: Any) -> Any:
+        if name in RESERVED:
+            raise DeclaredParameter(f"({name!r}.)")
+        return suggest(name, *arguments, **options)
+
+    return suggested
+
+
+def _score(trial: FrozenTrial) -> float | None:
+    return trial.value if trial.state.name == "COMPLETE" else None
+
+
+def _rounded_up(noise: float) -> float:
+    return float(math.ceil(noise * 10**_DECIMALS) / 10**_DECIMALS)
