@@ -24,10 +24,11 @@ test: $(STAMP)  ## the whole test suite
 test-long: $(STAMP)  ## the long oracle, crash and statistical checks
 	$(BIN)/python -m pytest -n 2 -m slow
 
-lint: $(STAMP)  ## ruff, ruff format and mypy --strict
+lint: $(STAMP)  ## ruff, ruff format, mypy --strict and the levels of imports
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
+	$(BIN)/lint-imports
 
 bench: $(STAMP)  ## speed and tightness, as ratios against named peers
 	$(BIN)/python -m benchmarks

@@ -1,0 +1,41 @@
+"""An executor of one's own: runs in this process, the one that was started last first."""
+
+from __future__ import annotations
+
+from dphypo.executors import executors
+from dphypo.journal import Trial
+from dphypo.mechanisms import Mechanism, Outcome, attempt
+
+
+@executors.register("latest_first")
+class LatestFirst:
+    """As many runs as there are workers are held back, then made from the last to the first."""
+
+    def __init__(self, mechanism: Mechanism, *, workers: int, start_method: str) -> None:
+        self._mechanism, self._workers = mechanism, workers
+        self._waiting: list[Trial] = []
+
+    @property
+    def idle(self) -> bool:
+        return len(self._waiting) < self._workers
+
+    @property
+    def busy(self) -> bool:
+        return bool(self._waiting)
+
+    def start(self, trial: Trial) -> None:
+        self._waiting.append(trial)
+
+    def wait(self) -> tuple[Trial, Outcome | None]:
+        trial = self._waiting.pop()
+        return trial, attempt(self._mechanism, trial.params, trial.seed)
+
+    def close(self) -> None:
+        self._waiting.clear()
+
+
+if __name__ == "__main__":
+    from dphypo.testing import check_executor
+
+    check_executor(lambda: "latest_first", deaths=False, megabytes=1)
+    print("latest_first conforms")

@@ -1,0 +1,53 @@
+"""Six things of one's own, each one file outside the package: they conform, and everything finds them by name."""
+
+from __future__ import annotations
+
+import runpy
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import dphypo
+from dphypo import band, laws
+from dphypo.accounting import PureDp, account
+from dphypo.executors import executors
+from dphypo.journal import open_store
+
+FOLDER = Path(__file__).parents[1] / "examples" / "extensions"
+FILES = sorted(FOLDER.glob("*.py"))
+
+
+@pytest.mark.parametrize("file", FILES, ids=lambda file: file.stem)
+def test_it_passes_its_conformance_suite(file: Path) -> None:
+    done = subprocess.run([sys.executable, "-W", "error", str(file)], capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+    assert done.stdout.strip().endswith("conforms")
+
+
+def test_there_are_six() -> None:
+    assert len(FILES) == 6
+
+
+def load(name: str) -> dict[str, Any]:
+    return runpy.run_path(str(FOLDER / f"{name}.py"))
+
+
+def test_a_law_is_read_back_and_verified() -> None:
+    law = load("two_point_law")["TwoPoint"](3, 20)
+    assert laws.from_dict(law.to_dict()).to_dict() == law.to_dict()
+    certificate = account(PureDp(0.1), law).certificate(1e-6)
+    assert dphypo.verify(certificate)
+
+
+def test_a_projection_an_executor_and_an_engine_are_found_by_name(tmp_path: Path) -> None:
+    halfway = load("halfway_projection")["Halfway"]
+    assert isinstance(band.rule("halfway"), halfway)
+    load("latest_first_executor")
+    assert executors.find("latest_first") is not None
+    load("folder_engine")
+    store = open_store(f"folder://{tmp_path}/secret")
+    store.close()
+    assert (tmp_path / "secret").stat().st_mode & 0o777 == 0o700
