@@ -10,6 +10,7 @@ from typing import Annotated, Any
 import typer
 
 from dphypo.cli import options as o
+from dphypo.cli.plan import plan
 
 app = typer.Typer(
     name="dphypo",
@@ -126,6 +127,9 @@ def design(
     except ValueError as error:
         raise ValueError(o.in_options(str(error))) from None
     print(json.dumps(plain(choice.to_dict(None if all_rows else 10)), indent=2) if as_json else choice)
+
+
+app.command()(plan)
 
 
 @app.command()
