@@ -7,7 +7,7 @@ m_j of Lemma 2,
     φ_j(z) = max over v of (a_j(v) − z b_j(τ(v)))₊,    a_j = h + w_j (g − h),    b_j = h + w′_j (g − h).
 
 Both are polynomials in x = 1 − v with non-negative coefficients. T > K is left out of them, and P[T > K] added to δ.
-n₀ = 0 is Theorem 4. Condition: ties are broken by a fresh random key.
+n₀ = 0 is Theorem 4. Condition: ties are broken by a fresh random key. Proof: docs/theory.md, section "Selection".
 """
 
 from __future__ import annotations
