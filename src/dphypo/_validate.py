@@ -9,6 +9,7 @@ from __future__ import annotations
 import enum
 import math
 import operator
+import warnings
 from typing import Any, SupportsFloat, SupportsIndex, TypeVar
 
 import numpy as np
@@ -105,6 +106,16 @@ def delta(**named: SupportsFloat) -> float:
     name, value = _only(named)
     why = "δ is a probability of failure; take it well below 1/(number of records), for example 1e-5"
     return within(0.0, 1.0, closed="left", why=why, **{name: value})
+
+
+def warn_of_delta(delta: float, records: int | None) -> None:
+    """Warn of a δ above one over the number of records: publishing one record of all in full would satisfy it."""
+    if records is not None and delta > 1 / records:
+        warnings.warn(
+            f"delta = {delta:g} is above 1/records = {1 / records:.2g}: a mechanism that publishes a random record in "
+            f"full satisfies such a guarantee. Take it well below, for example {0.1 / records:.0e}",
+            stacklevel=3,
+        )
 
 
 def vector(*, length: int | None = None, **named: npt.ArrayLike) -> npt.NDArray[np.float64]:

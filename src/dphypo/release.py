@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib
 import json
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -97,8 +98,14 @@ class Release:
         return f"<release: {score} with {self.params!r}>"
 
 
-def load_release(folder: str | Path, saver: Saver | None = None) -> Release:
-    """A saved release. A model that was saved by a saver of your own needs that saver again.
+def load_release(folder: str | Path, saver: Saver | None = None, *, model: Any = None) -> Release:
+    """A saved release.
+
+    Args:
+        folder: where it was saved.
+        saver: for a model that was saved by a saver of your own, that saver.
+        model: for a PyTorch model, the class or function that builds it; for an estimator, the unfitted estimator or
+            pipeline that was searched: ``load_release("release", model=MLP)``.
 
     >>> import tempfile
     >>> from dphypo.accounting import PureDp, account
@@ -110,11 +117,7 @@ def load_release(folder: str | Path, saver: Saver | None = None) -> Release:
     """
     source = Path(folder)
     described = json.loads((source / "release.json").read_text(encoding="utf-8"))
-    saver = Plain() if saver is None else saver
-    if saver.format != described["format"]:
-        raise _validate.fail(
-            "saver", saver, f"the model was saved in the format {described['format']!r}: give the saver that knows it"
-        )
+    saver = _saver(described["format"], saver, model, source)
     ending = Ending[described["ending"]]
     found = ending is Ending.MODEL
     return Release(
@@ -126,6 +129,25 @@ def load_release(folder: str | Path, saver: Saver | None = None) -> Release:
         saver=saver,
         surveys=_load_surveys(source / "surveys.json"),
     )
+
+
+def _saver(format: str, saver: Saver | None, model: Any, folder: Path) -> Saver:
+    if saver is None and model is not None:
+        # By name: integrations are built on top of this module.
+        saver = importlib.import_module("dphypo.integrations").saver_for(format, model)
+    elif saver is None:
+        saver = Plain()
+    if saver is None or saver.format != format:
+        lines = {
+            "npz": f"dphypo.load_release({str(folder)!r})",
+            "safetensors": f"dphypo.load_release({str(folder)!r}, model=MLP), where MLP is the class or function that "
+            "builds the model, or the estimator that was searched",
+            "pickle": f"dphypo.load_release({str(folder)!r}, saver=dphypo.integrations.sklearn.savers.Pickled()), "
+            "which runs code from the file",
+        }
+        write = lines.get(format, f"dphypo.load_release({str(folder)!r}, saver=...) with the saver that knows it")
+        raise ValueError(f"the model in {str(folder)!r} was saved in the format {format!r}: write {write}")
+    return saver
 
 
 def _load_surveys(path: Path) -> tuple[Surveyed, ...]:

@@ -1,1 +1,21 @@
-"""Bridges to training libraries, each imported only when it is used."""
+"""Other libraries' models and estimators as mechanisms, each in a room of its own that needs its extra."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from dphypo.mechanisms import Saver
+
+
+def saver_for(format: str, model: Any) -> Saver | None:
+    """The saver that reads a format into what ``model`` is: a PyTorch model or its factory, or an estimator."""
+    if hasattr(model, "get_params"):
+        from dphypo.integrations.sklearn.savers import saver_for as of_estimator
+
+        found = of_estimator(model)
+        return found if found.format == format else None
+    if format == "safetensors":
+        from dphypo.integrations.opacus.saver import Safetensors
+
+        return Safetensors(model)
+    return None

@@ -75,6 +75,7 @@ class Declaration:
         if not isinstance(mechanism, Mechanism):
             raise _validate.fail("mechanism", mechanism, "declare the function with @dphypo.mechanism(event=..., ...)")
         delta = _validate.delta(delta=delta)
+        _validate.warn_of_delta(delta, getattr(mechanism, "records", None))
         guarantee = accounted(mechanism, space, runs, band)
         policy = Policy.of(space, band, sampler, rule, candidates, grid)
         return cls(mechanism, policy, guarantee, delta, maximize, private)

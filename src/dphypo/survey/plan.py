@@ -124,6 +124,7 @@ def plan_tuning(
     if not isinstance(given_type, SurveyPlan):
         raise _validate.fail("survey", survey, "give a dphypo.SurveyPlan, or the number of short runs")
     price = _validate.positive(price=price)
+    _validate.warn_of_delta(delta, getattr(mechanism, "records", None))
 
     def priced(plan: SurveyPlan) -> Tuning:
         assert plan.runs is not None

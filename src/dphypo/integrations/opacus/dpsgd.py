@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import dataclasses
+import warnings
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any, ClassVar, cast
@@ -232,7 +233,9 @@ class DPSGD:
                 remedy = "the score looks at public records: it has no noise"
                 raise _validate.fail("score_noise_multiplier", score_noise_multiplier, remedy)
             score: Any = self.score
-            changes["score"] = dataclasses.replace(score, noise_multiplier=score_noise_multiplier)
+            with warnings.catch_warnings():
+                warnings.simplefilter("ignore")  # a plan tries out noise that it does not keep
+                changes["score"] = dataclasses.replace(score, noise_multiplier=score_noise_multiplier)
         if match:
             ratio = changes.get("fraction", self.fraction) / self.fraction
             full = noise.read(changes.get("noise_multiplier", self.noise_multiplier))
@@ -273,6 +276,7 @@ class DPSGD:
             space, runs, band: as they will be given to :class:`dphypo.Study`.
             epsilon, delta: the guarantee of the search's release.
         """
+        _validate.warn_of_delta(delta, self.records)
         found = calibration.noise(
             self.kinds(space),
             space,

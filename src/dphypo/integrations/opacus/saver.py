@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import json
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
@@ -25,7 +26,8 @@ class Safetensors:
     """Saves a model's state dict with safetensors, and the factory's arguments in the file's metadata.
 
     Args:
-        factory: builds the model from its arguments; without it, :meth:`load` gives the state dict.
+        factory: builds the model from its arguments, or is a model of the same kind; without it, :meth:`load` gives the
+            state dict.
 
     >>> saver = Safetensors(lambda width: nn.Linear(2, width))
     >>> model = nn.Linear(2, 3); remember(model, {"width": 3})
@@ -33,7 +35,7 @@ class Safetensors:
     Linear(in_features=2, out_features=3, bias=True)
     """
 
-    factory: Callable[..., nn.Module] | None = None
+    factory: Callable[..., nn.Module] | nn.Module | None = None
     format: ClassVar[str] = "safetensors"
 
     def dump(self, model: Any) -> bytes:
@@ -49,8 +51,15 @@ class Safetensors:
         if self.factory is None:
             return state
         arguments = json.loads(_metadata(data)["arguments"])
-        model = self.factory(**arguments)
-        model.load_state_dict(state)
+        name = getattr(self.factory, "__name__", type(self.factory).__name__)
+        try:
+            model = copy.deepcopy(self.factory) if isinstance(self.factory, nn.Module) else self.factory(**arguments)
+            model.load_state_dict(state)
+        except (TypeError, RuntimeError) as error:
+            raise ValueError(
+                f"model = {name} does not build the model that was saved, with the arguments {arguments}: give the "
+                f"class or the function that the search was declared with ({error})"
+            ) from None
         remember(model, arguments)
         return model.eval()
 

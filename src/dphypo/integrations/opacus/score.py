@@ -19,11 +19,13 @@ import numpy as np
 import torch
 from torch import nn
 from torch.nn.functional import cross_entropy
+from torch.utils.data import Subset
 
 from dphypo import _validate
 from dphypo.integrations.opacus import noise, seeds
 from dphypo.integrations.opacus.data import Batch, Domain, as_records
 from dphypo.integrations.opacus.loss import Loss, per_record
+from dphypo.integrations.streams import warn_of_noise
 from dphypo.mechanisms import Split
 
 _CHUNK = 1024
@@ -78,7 +80,7 @@ class PrivateAccuracy:
             (:func:`split_by_hash`); "same" if it is trained on these too.
         records: the number of records, a public constant; by default the length of ``data``, which declares it public.
 
-    >>> score = PrivateAccuracy((np.eye(3, dtype=np.float32), np.arange(3)), noise_multiplier=5.0)
+    >>> score = PrivateAccuracy((np.zeros((100, 2)), np.zeros(100)), noise_multiplier=5.0)
     >>> score.event
     GaussianDpEvent(noise_multiplier=5.0)
     """
@@ -158,8 +160,16 @@ def _noise(score: PrivateAccuracy | PrivateLoss) -> float:
 def _declare(score: PrivateAccuracy | PrivateLoss) -> None:
     object.__setattr__(score, "noise_multiplier", noise.read(score.noise_multiplier))
     object.__setattr__(score, "split", Split(score.split))
+    if isinstance(score.data, Subset) and score.split is Split.DISJOINT:
+        raise TypeError(
+            "data is a Subset (random_split), which sets records apart by their positions: adding one record moves "
+            "others from training to scoring, and the two then cost their sum. Split by the records themselves with "
+            "split_by_hash(inputs, targets), or declare split='same'"
+        )
     size = len(as_records(score.data)) if score.records is None else score.records
     object.__setattr__(score, "records", _validate.integer(at_least=1, records=size))
+    if not isinstance(score.noise_multiplier, str):
+        warn_of_noise(score.noise_multiplier / size, stacklevel=5)
 
 
 def _correct(outputs: torch.Tensor, targets: torch.Tensor) -> torch.Tensor:

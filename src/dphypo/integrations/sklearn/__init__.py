@@ -3,6 +3,11 @@
 ``__init__.pyi`` lists the public names. The estimators need the extra "torch" too and are loaded when first used.
 """
 
+import importlib.util
+
 import lazy_loader
+
+if importlib.util.find_spec("sklearn") is None:
+    raise ImportError("dphypo.integrations.sklearn needs scikit-learn: pip install 'dphypo[sklearn,torch]'")
 
 __getattr__, __dir__, __all__ = lazy_loader.attach_stub(__name__, __file__)

@@ -1,5 +1,6 @@
 from .estimators import DPSGDClassifier as DPSGDClassifier
 from .estimators import DPSGDRegressor as DPSGDRegressor
 from .protocol import PrivateEstimator as PrivateEstimator
+from .schema import Schema as Schema
 from .search import PrivateSearch as PrivateSearch
 from .steps import per_record as per_record

@@ -24,11 +24,29 @@ from dphypo.integrations.sklearn.protocol import Overlaid, kind, noise_name, pre
 from dphypo.integrations.sklearn.savers import saver_for
 from dphypo.integrations.sklearn.steps import look_around
 from dphypo.integrations.split import hashed_apart
+from dphypo.integrations.streams import warn_of_noise
 from dphypo.laws import Law, NegativeBinomial
 from dphypo.mechanisms import Declared, Outcome, Split
 from dphypo.samplers import Sampler
 from dphypo.space import Space
 from dphypo.study import Study
+
+# What people used to scikit-learn's searches pass, and what to use here.
+_ELSEWHERE = {
+    "cv": "folds would train several models on each record, and every one costs. Runs are ranked on records set "
+    "apart by a hash of each (score_share), or on public ones, fit(X, y, holdout=(X_public, y_public))",
+    "n_iter": "the number of runs is drawn from a law that is fixed before the data are looked at, since the best of a "
+    "chosen number of runs costs more. Give runs=dphypo.NegativeBinomial(shape=8, mean=10), or another law",
+    "n_jobs": "give workers=2 to make two runs at a time, each in a process of its own",
+    "refit": "the released estimator is the best of the runs itself: training it again would cost again. It is "
+    "best_estimator_",
+    "param_grid": "give the hyperparameters as space={'learning_rate': [0.1, 1.0]}",
+    "param_distributions": "give the hyperparameters as space={'learning_rate': loguniform(0.1, 10)}",
+    "return_train_score": "scores on training records cost privacy and are not computed",
+    "error_score": "a run that fails counts as one with the lowest score",
+    "verbose": "give progress=True; what single runs reach is secret",
+    "pre_dispatch": "give workers=2 to make two runs at a time",
+}
 
 
 def _has(name: str) -> Any:
@@ -123,6 +141,14 @@ class PrivateSearch(MetaEstimatorMixin, BaseEstimator):  # type: ignore[misc]
         self.progress = progress
         self.random_state = random_state
 
+    def __new__(cls, *arguments: Any, **named: Any) -> PrivateSearch:
+        """Explain an argument of scikit-learn's searches that cannot be one here."""
+        for name in named:
+            if name in _ELSEWHERE:
+                raise TypeError(f"PrivateSearch has no {name}: {_ELSEWHERE[name]}")
+        made: PrivateSearch = super().__new__(cls)
+        return made
+
     def fit(self, X: Any, y: Any, *, holdout: tuple[Any, Any] | None = None) -> PrivateSearch:
         """Search. ``holdout`` are public records to rank the runs by; see above for what happens without them."""
         self._refuse_reuse()
@@ -131,6 +157,7 @@ class PrivateSearch(MetaEstimatorMixin, BaseEstimator):  # type: ignore[misc]
         whole = prepared(self.estimator, X, y)
         X, y = indexable(X, y)
         records = len(X) if self.records is None else _validate.integer(at_least=1, records=self.records)
+        _validate.warn_of_delta(self.delta, records)
         space = self.space if isinstance(self.space, Space) else Space(self.space)
         if unknown := [name for name in space.names if name not in self.estimator.get_params()]:
             raise ValueError(f"the space has {unknown[0]!r}, which is no parameter of {type(self.estimator).__name__}")
@@ -151,6 +178,7 @@ class PrivateSearch(MetaEstimatorMixin, BaseEstimator):  # type: ignore[misc]
                 records=max(1, round(records * self.score_share)),
                 error_bound=self.error_bound,
             )
+            warn_of_noise(self.score_noise_multiplier / score.records, stacklevel=3)
             records = max(1, records - round(records * self.score_share))
         runs = NegativeBinomial(shape=8, mean=10) if self.runs is None else copy.deepcopy(self.runs)
         band = Band(1, 1) if self.band is None else self.band

@@ -1,0 +1,193 @@
+"""What new users do first, and the sentence they get: loading, ranking, δ, arguments of other searches, schemas."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import joblib
+import numpy as np
+import pandas as pd
+import pytest
+import torch
+from torch import nn
+from torch.utils.data import TensorDataset, random_split
+
+import dphypo
+from dphypo.integrations.opacus import DPSGD, PrivateAccuracy, Safetensors, split_by_hash
+from dphypo.integrations.sklearn import DPSGDClassifier, PrivateSearch, Schema
+from dphypo.laws import Pmf
+
+RNG = np.random.default_rng(0)
+LABELS = RNG.integers(0, 2, 300)
+INPUTS = (RNG.normal(size=(300, 3)) + 2 * LABELS[:, None]).astype(np.float32)
+ONCE = Pmf({1: 1.0})
+FRAME = pd.DataFrame(
+    {
+        "age": np.where(RNG.random(300) < 0.1, np.nan, 40 + 10 * INPUTS[:, 0]),
+        "work": pd.Categorical.from_codes(LABELS, ["office", "outside"]),
+        "town": np.where(RNG.random(300) < 0.2, None, np.array(["a", "b"], dtype=object)[LABELS]),
+        "name": [f"person {number}" for number in range(300)],
+    }
+)
+SCHEMA = Schema({"age": (0, 100), "work": ["office", "outside"], "town": ["a", "b"]})
+
+
+class MLP(nn.Module):
+    def __init__(self, width: int = 4) -> None:
+        super().__init__()
+        self.layers = nn.Sequential(nn.Linear(3, width), nn.ReLU(), nn.Linear(width, 2))
+
+    def forward(self, inputs: torch.Tensor) -> torch.Tensor:
+        return self.layers(inputs)  # type: ignore[no-any-return]
+
+
+def dpsgd(**changes: Any) -> DPSGD:
+    arguments: dict[str, Any] = {
+        "model": MLP,
+        "data": (INPUTS, LABELS),
+        "score": lambda model: 0.5,
+        "noise_multiplier": 1.0,
+        "epochs": 1,
+        "batch_size": 50,
+        "device": "cpu",
+    }
+    return DPSGD(**{**arguments, **changes})
+
+
+def classifier(**changes: Any) -> DPSGDClassifier:
+    return DPSGDClassifier(
+        **{"hidden": (), "classes": (0, 1), "epochs": 2, "batch_size": 50, "device": "cpu", "noise_multiplier": 2.0}
+        | changes
+    )
+
+
+def released(mechanism: DPSGD, space: Any = None) -> dphypo.Release:
+    space = dphypo.Space(space or {"learning_rate": [0.1, 0.2]})
+    return dphypo.Study(space, mechanism, ONCE, delta=1e-5, journal=None).run(progress=False)
+
+
+def test_a_saved_model_is_loaded_elsewhere_with_the_class_that_builds_it(tmp_path: Path) -> None:
+    release = released(dpsgd(), {"width": [6]})
+    release.save(tmp_path / "release")
+    with pytest.raises(ValueError, match=r"write dphypo\.load_release\('.*release', model=MLP\)"):
+        dphypo.load_release(tmp_path / "release")
+    expected = release.model(torch.tensor(INPUTS))
+    for how in ({"model": MLP}, {"model": MLP(6)}, {"saver": Safetensors(MLP)}):
+        loaded = dphypo.load_release(tmp_path / "release", **how)  # type: ignore[arg-type]
+        assert torch.equal(loaded.model(torch.tensor(INPUTS)), expected)
+    for wrong in (lambda width: nn.Linear(3, width), lambda: MLP(6), MLP(7)):
+        with pytest.raises(ValueError, match="does not build the model that was saved"):
+            dphypo.load_release(tmp_path / "release", model=wrong)
+
+
+def test_a_saved_estimator_is_loaded_elsewhere_with_the_estimator(tmp_path: Path) -> None:
+    pipeline = SCHEMA.pipeline(classifier())
+    search = PrivateSearch(pipeline, {"estimator__learning_rate": [0.5]}, ONCE).fit(FRAME, LABELS)
+    search.release_.save(tmp_path / "release")
+    loaded = dphypo.load_release(tmp_path / "release", model=search.best_estimator_)
+    assert np.array_equal(loaded.model.predict(FRAME), search.predict(FRAME))
+    with pytest.raises(ValueError, match="or the estimator that was searched"):
+        dphypo.load_release(tmp_path / "release")
+
+
+def test_private_records_rank_with_a_split_by_hash() -> None:
+    train, rank = split_by_hash(INPUTS, LABELS)
+    score = PrivateAccuracy(rank, noise_multiplier=2.0)
+    assert released(dpsgd(data=train, score=score)).certificate.warning is None
+    with pytest.warns(UserWarning, match="standard deviation of 0.5 of the score's whole range"):
+        PrivateAccuracy((INPUTS[:20], LABELS[:20]), noise_multiplier=10.0)
+    with pytest.warns(UserWarning, match="ranked by noise"):
+        PrivateSearch(classifier(), {"learning_rate": [0.5]}, ONCE).fit(INPUTS[:50], LABELS[:50])
+
+
+def test_a_split_by_position_is_refused() -> None:
+    records = TensorDataset(torch.tensor(INPUTS), torch.tensor(LABELS))
+    train, rank = random_split(records, [250, 50])
+    with pytest.raises(TypeError, match="split_by_hash"):
+        PrivateAccuracy(rank, noise_multiplier=2.0)
+    assert PrivateAccuracy(rank, noise_multiplier=2.0, split="same").records == 50  # type: ignore[arg-type]
+    dpsgd(data=train)
+
+
+@pytest.mark.filterwarnings("error")
+def test_a_delta_above_one_over_the_records_is_warned_of() -> None:
+    with pytest.warns(UserWarning, match=r"delta = 0\.01 is above 1/records = 0\.0033"):
+        dphypo.Study(dphypo.Space({"learning_rate": [0.1]}), dpsgd(), ONCE, delta=0.01, journal=None)
+    with pytest.warns(UserWarning, match="above 1/records"):
+        PrivateSearch(classifier(), {"learning_rate": [0.5]}, ONCE, delta=0.01).fit(INPUTS, LABELS)
+    dphypo.Study(dphypo.Space({"learning_rate": [0.1]}), dpsgd(), ONCE, delta=1e-3, journal=None)
+
+
+@pytest.mark.parametrize(
+    ("argument", "instead"),
+    [
+        ({"cv": 5}, "score_share"),
+        ({"n_iter": 20}, "runs="),
+        ({"n_jobs": 2}, "workers=2"),
+        ({"refit": True}, "best_estimator_"),
+        ({"param_grid": {}}, "space="),
+        ({"verbose": 1}, "progress=True"),
+    ],
+)
+def test_arguments_of_other_searches_are_answered(argument: dict[str, Any], instead: str) -> None:
+    (name,) = argument
+    with pytest.raises(TypeError, match=rf"PrivateSearch has no {name}: .*{instead}"):
+        PrivateSearch(classifier(), {"learning_rate": [0.5]}, **argument)
+    with pytest.raises(TypeError, match="nonsense"):
+        PrivateSearch(classifier(), {"learning_rate": [0.5]}, nonsense=1)  # type: ignore[call-arg]
+
+
+def test_without_scikit_learn_the_pip_line_is_shown() -> None:
+    code = "import sys; sys.modules['sklearn'] = None; import dphypo.integrations.sklearn"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
+    assert "pip install 'dphypo[sklearn,torch]'" in done.stderr
+
+
+def test_two_workers_rank_on_private_records() -> None:
+    search = PrivateSearch(
+        classifier(), {"learning_rate": [0.5, 1.0]}, Pmf({2: 1.0}), workers=2, score_noise_multiplier=2.0
+    )
+    assert search.fit(INPUTS, LABELS).predict(INPUTS).shape == (300,)
+
+
+def test_a_schema_gives_what_must_not_be_learnt() -> None:
+    search = PrivateSearch(
+        SCHEMA.pipeline(classifier()), {"estimator__learning_rate": [1.0]}, ONCE, score_noise_multiplier=2.0
+    ).fit(FRAME, LABELS)
+    assert search.score(FRAME, LABELS) > 0.8
+    assert search.feature_names_in_.tolist() == ["age", "work", "town", "name"]
+    assert search.n_features_in_ == 4
+    # Another order of the columns, a new category and no value at all change nothing but that record.
+    other = FRAME[["name", "town", "work", "age"]].astype(object)
+    other.loc[0, ["town", "work", "age"]] = ["nowhere", "at home", "unknown"]
+    assert np.array_equal(search.predict(other)[1:], search.predict(FRAME)[1:])
+
+
+@pytest.mark.parametrize(
+    ("columns", "frame", "message"),
+    [
+        ({"age": (100, 0)}, FRAME, "low below high"),
+        ({"age": (0, 1, 2)}, FRAME, "low below high"),
+        ({"age": []}, FRAME, "list of categories"),
+        ({"age": "numbers"}, FRAME, "list of categories"),
+        ({}, FRAME, "give a dict"),
+        ({"height": (0, 3)}, FRAME, "'height' that X has not"),
+        ({"age": (0, 100)}, INPUTS, "give a frame"),
+    ],
+)
+def test_wrong_schemas_are_named(columns: Any, frame: Any, message: str) -> None:
+    with pytest.raises((TypeError, ValueError), match=message):
+        Schema(columns).fit(frame)
+
+
+def test_schemas_and_searches_survive_joblib_and_set_output(tmp_path: Path) -> None:
+    search = PrivateSearch(
+        SCHEMA.pipeline(classifier()), {"estimator__learning_rate": [1.0]}, ONCE, score_noise_multiplier=2.0
+    ).fit(FRAME, LABELS)
+    joblib.dump(search, tmp_path / "search.joblib")
+    assert np.array_equal(joblib.load(tmp_path / "search.joblib").predict(FRAME), search.predict(FRAME))
+    shown = Schema(SCHEMA.columns).set_output(transform="pandas").fit_transform(FRAME)
+    assert list(shown.columns) == ["age", "work=office", "work=outside", "town=a", "town=b"]
