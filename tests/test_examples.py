@@ -40,6 +40,22 @@ def test_from_optuna(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixt
     assert "for the whole search" in shown
 
 
+def test_tune_opacus(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+    run("tune_opacus.py", "--runs", 3, monkeypatch=monkeypatch)
+    shown = capsys.readouterr()
+    assert "Tuning costs" in shown.err
+    assert "4 runs were made; all results of the first 3 are public" in shown.out
+
+
+def test_tune_optuna(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+    import optuna
+
+    storage = f"sqlite:///{tmp_path}/tuned.db"
+    run("tune_optuna.py", "--storage", storage, monkeypatch=monkeypatch)
+    assert "21 runs were made; all results of the first 20 are public" in capsys.readouterr().out
+    assert len(optuna.load_study(study_name="tuned", storage=storage).trials) == 20  # as the dashboard reads it
+
+
 def test_stages(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
     small = ["--folder", tmp_path, "--epochs", 1, "--compute", 2.5]
     shown = []

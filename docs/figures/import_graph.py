@@ -1,7 +1,7 @@
 """Draw which room imports which, for one or two versions of the package, and print files and lines by room.
 
-    python docs/figures/import_graph.py            # this tree, beside the stored figures of version 0.1
-    python docs/figures/import_graph.py --store before.json --source OTHER/src   # store another tree's figures
+python docs/figures/import_graph.py            # this tree, beside the stored figures of version 0.1
+python docs/figures/import_graph.py --store before.json --source OTHER/src   # store another tree's figures
 """
 
 from __future__ import annotations

@@ -1,0 +1,96 @@
+"""A DP-SGD training loop of one's own as a mechanism: what it costs is declared, and it can be cut short."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field, replace
+from typing import Any, ClassVar
+
+from dphypo import _validate
+from dphypo.mechanisms import transfer
+from dphypo.mechanisms.dp_sgd import DpSgd
+from dphypo.mechanisms.mechanism import Split
+from dphypo.mechanisms.savers import Plain, Saver
+
+
+@dataclass(frozen=True, repr=False)
+class OwnTraining:
+    """A training loop of your own, with Opacus or any other library, that :func:`dphypo.tune` can cut short.
+
+    **Guarantee.** One run costs ``run.event``, if ``train`` makes ``run.steps`` steps, each on a Poisson sample at
+    ``run.rate``, with gradients clipped for each record and Gaussian noise of ``run.noise_multiplier`` times the
+    clipping norm on their sum, looks at the private records in no other way, and draws all noise from ``seed``.
+
+    Args:
+        train: ``train(params, *, seed, run) -> (model, score)``.
+        run: the full run as its privacy sees it: ``DpSgd.of(records=..., batch_size=..., epochs=..., ...)``.
+        score_event: the event of one score, if it looks at private records.
+        split: whether the score looks at other records than training, or at the same.
+        transfer_rule: how the hyperparameters of the full run become those of a short one; by default they stay, which
+            is right for SGD. ``PowerRule()`` has what was measured for other optimisers; it reads ``optimizer`` and
+            ``learning_rate``.
+        saver: how the model becomes bytes; by default arrays and plain values.
+
+    >>> def train(params, *, seed, run):
+    ...     return {"lr": params["lr"], "steps": run.steps}, 0.5  # a stand-in for run.steps steps
+    >>> full = OwnTraining(train, DpSgd.of(records=60_000, batch_size=256, epochs=10, noise_multiplier=0.63))
+    >>> short = full.at(fraction=0.1, match=True)
+    >>> short({"lr": 0.1}, seed=1)[0], round(short.run.noise_multiplier, 2)
+    ({'lr': 0.1, 'steps': 235}, 1.99)
+    """
+
+    train: Callable[..., Any]
+    run: DpSgd
+    score_event: Any = None
+    split: Split = Split.DISJOINT
+    transfer_rule: transfer.Rule | None = None
+    saver: Saver = field(default_factory=Plain)
+    fraction: float = 1.0
+
+    monotone: ClassVar[frozenset[str]] = frozenset()
+
+    def __post_init__(self) -> None:
+        if not callable(self.train):
+            raise _validate.fail("train", self.train, "give a function train(params, *, seed, run) -> (model, score)")
+        given: object = self.run
+        if not isinstance(given, DpSgd):
+            raise _validate.fail(
+                "run", given, "give a DpSgd, such as DpSgd.of(records=..., batch_size=..., epochs=...)"
+            )
+        object.__setattr__(self, "split", Split(self.split))
+
+    @property
+    def relation(self) -> Any:
+        """One record is added or removed."""
+        import dp_accounting
+
+        return dp_accounting.NeighboringRelation.ADD_OR_REMOVE_ONE
+
+    @property
+    def event(self) -> Any:
+        """The event of one run."""
+        return self.run.event
+
+    @property
+    def transfer(self) -> dict[str, Any] | None:
+        """How the hyperparameters of a full run become those of this short one, in plain values; None if they stay."""
+        if self.fraction == 1:
+            return None
+        described: dict[str, Any] = {"fraction": self.fraction, "noise_multiplier": "full / sqrt(fraction)"}
+        return described | ({} if self.transfer_rule is None else transfer.describe(self.transfer_rule))
+
+    def at(
+        self, *, noise_multiplier: float | None = None, fraction: float = 1.0, match: bool = False, **changes: Any
+    ) -> OwnTraining:
+        """The same training with other noise, or cut short; ``match`` divides the noise by the root of the fraction."""
+        run = self.run.at(noise_multiplier=noise_multiplier, fraction=fraction, match=match)
+        return replace(self, run=run, fraction=self.fraction * fraction, **changes)
+
+    def __call__(self, params: Mapping[str, Any], *, seed: int) -> Any:
+        given = dict(params)
+        if self.transfer_rule is not None and self.fraction < 1:
+            given = transfer.apply(self.transfer_rule, given, self.fraction)
+        return self.train(given, seed=seed, run=self.run)
+
+    def __repr__(self) -> str:
+        return f"<mechanism {getattr(self.train, '__qualname__', 'train')}>"
