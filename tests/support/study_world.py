@@ -40,23 +40,34 @@ def mechanism(function, **options):
     return dphypo.mechanism(**{"event": EVENT, "relation": RELATION} | options)(function)
 
 
-@mechanism
+@dphypo.mechanism(event=EVENT, relation=RELATION, seeded=True)
 def train(params, *, seed):
     return {"weights": np.full(50, params["lr"]), "seed": seed}, score(params, seed)
 
 
-@dphypo.mechanism(event=EVENT, relation=RELATION)
+@dphypo.mechanism(event=EVENT, relation=RELATION, seeded=True)
 def slow(params, *, seed):
     time.sleep(0.02 + 0.03 * noise(seed))
     return {"weights": np.full(50, params["lr"]), "seed": seed}, score(params, seed)
 
 
-@dphypo.mechanism(event=EVENT, relation=RELATION)
+@dphypo.mechanism(event=EVENT, relation=RELATION, seeded=True)
 def deadly(params, *, seed):
     """A run that takes its process with it for a third of the λ."""
     if params["depth"] == 2:
         os.kill(os.getpid(), signal.SIGKILL)
     return params["lr"], score(params, seed)
+
+
+@dphypo.mechanism(event=EVENT, relation=RELATION)
+def fragile(params, *, seed):
+    """``deadly``, without saying that its randomness comes from the seed."""
+    return deadly(params, seed=seed)
+
+
+@dphypo.mechanism(event=EVENT, relation=RELATION)
+def slow_and_fragile(params, *, seed):
+    return slow(params, seed=seed)
 
 
 class Nearest:

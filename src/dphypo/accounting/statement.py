@@ -31,6 +31,8 @@ def statement(document: Mapping[str, Any]) -> str:
         f"Who is protected: every {unit} of the private data; {relation}.",
         *(_of_a_search(searches, document) if terms is None else plan_statement.lines(terms, document["public"])),
     ]
+    if lost := document["public"].get("lost runs"):
+        lines.append(f"Runs that were lost: {lost}.")
     return "\n".join(lines)
 
 

@@ -3,6 +3,7 @@
 from dphypo.executors.crew import Crew as Crew
 from dphypo.executors.executor import Executor as Executor
 from dphypo.executors.executor import Factory as Factory
+from dphypo.executors.executor import Withdrawn as Withdrawn
 from dphypo.executors.executor import executors as executors
 from dphypo.executors.executor import hire as hire
 from dphypo.executors.futures import Futures as Futures

@@ -25,7 +25,12 @@ class Crew:
     @property
     def threads(self) -> bool:
         """Whether this process may have other threads while the crew works: a fork would copy their locks."""
-        return self.start_method != "fork" or (self.workers == 1 and self.executor is None)
+        return self.start_method != "fork" or self.here
+
+    @property
+    def here(self) -> bool:
+        """Whether runs are made in this process itself: one that dies takes it along."""
+        return self.executor == "in_process" or (self.executor is None and self.workers == 1)
 
     def hire(self, mechanism: Mechanism) -> AbstractContextManager[Executor]:
         """An executor for the runs of a mechanism; it is gone when the block ends."""

@@ -18,6 +18,10 @@ from dphypo.journal import Trial
 from dphypo.mechanisms import Mechanism, Outcome
 
 
+class Withdrawn:
+    """In place of an outcome: an engine took the worker back for reasons of its own, and the run did not end."""
+
+
 class Executor(Protocol):
     """Something that makes runs. :func:`dphypo.testing.check_executor` tests one.
 
@@ -39,8 +43,12 @@ class Executor(Protocol):
         """Begin a run; only while ``idle``."""
         ...
 
-    def wait(self) -> tuple[Trial, Outcome | None]:
-        """The next run that ended; None in place of its outcome if it was lost. Only while ``busy``."""
+    def wait(self) -> tuple[Trial, Outcome | Withdrawn | None]:
+        """The next run that ended, only while ``busy``.
+
+        In place of the outcome, None if the run's process died, or may have died; :class:`Withdrawn` if it is known
+        that it did not.
+        """
         ...
 
     def close(self) -> None:

@@ -17,6 +17,7 @@ from multiprocessing.connection import Client, Listener
 from typing import Any
 
 from dphypo.errors import ExecutorError
+from dphypo.executors.executor import Withdrawn
 from dphypo.journal import Trial
 from dphypo.mechanisms import Mechanism, Outcome, attempt
 
@@ -139,7 +140,7 @@ class Futures:
             raise ExecutorError from None
         self._working[future] = trial, ticket
 
-    def wait(self) -> tuple[Trial, Outcome | None]:
+    def wait(self) -> tuple[Trial, Outcome | Withdrawn | None]:
         """A run whose worker died is lost. One that the engine started twice was made at most once, and is lost too."""
         done = concurrent.futures.wait(self._working, return_when=concurrent.futures.FIRST_COMPLETED).done
         future = next(future for future in self._working if future in done)
@@ -147,7 +148,9 @@ class Futures:
         self._claims.withdraw(ticket)
         try:
             return trial, future.result()
-        except (concurrent.futures.CancelledError, concurrent.futures.BrokenExecutor):
+        except concurrent.futures.CancelledError:
+            return trial, Withdrawn()
+        except concurrent.futures.BrokenExecutor:
             return trial, None
 
     def close(self) -> None:

@@ -170,7 +170,9 @@ def _bury(worker: _Worker) -> None:
 def _serve(theirs: Any, mechanism: Mechanism) -> None:
     """The life of a worker: runs until its pipe ends, or with the process that started it."""
     os.setsid()
-    signal.signal(signal.SIGINT, signal.SIG_IGN)  # an interrupt is for the study, which then ends its workers
+    # An interrupt, or SIGTERM to all processes of a job, is for the study, which then ends its workers.
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    signal.signal(signal.SIGTERM, _only_for_children(os.getpid()))
     signal.pthread_sigmask(signal.SIG_UNBLOCK, {signal.SIGINT})
     # Children of the run must not keep the pipe open: its end is how the study learns that this process died.
     os.set_inheritable(theirs.fileno(), False)
@@ -189,6 +191,17 @@ def _serve(theirs: Any, mechanism: Mechanism) -> None:
         except UnsupportedModelError as error:
             answer = UnsupportedModelError(*error.args)
         theirs.send(answer)
+
+
+def _only_for_children(worker: int) -> Any:
+    """A handler of SIGTERM that a worker ignores; a child that a run has forked ends, as it would."""
+
+    def handle(number: int, frame: Any) -> None:
+        if os.getpid() != worker:
+            signal.signal(number, signal.SIG_DFL)
+            os.kill(os.getpid(), number)
+
+    return handle
 
 
 def _die_with_parent() -> None:

@@ -14,4 +14,5 @@ from dphypo.journal.records import Trial as Trial
 from dphypo.journal.schema import MAX_ATTEMPTS as MAX_ATTEMPTS
 from dphypo.journal.sqlite import SQLite as SQLite
 from dphypo.journal.store import Store as Store
+from dphypo.journal.store import machine as machine
 from dphypo.journal.store import open_store as open_store

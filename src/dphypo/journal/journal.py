@@ -15,7 +15,7 @@ from dphypo.journal import params as _params
 from dphypo.journal import reading, schema
 from dphypo.journal.records import Record, Trial
 from dphypo.journal.seal import Seal
-from dphypo.journal.store import Store
+from dphypo.journal.store import Store, machine_of
 from dphypo.mechanisms import Outcome
 
 ERASED = -1
@@ -102,11 +102,14 @@ class Journal:
     def _take(self, connection: Connection, token: str) -> Record | None:
         """Put our token on the study, so that whoever had it before commits nothing more, and read it."""
         table = schema.seal
+        before = connection.scalar(select(table.c.owner).where(table.c.study == self._name))
         not_shredded = (table.c.study == self._name, table.c.owner != "")
         connection.execute(update(table).where(*not_shredded).values(owner=token))
         record = reading.read(connection, self._name)
         if record is not None and not record.sealed:  # written by dphypo 0.1, which had no seal
             _seal(connection, self._name, token, record)
+        if record is not None:
+            record.machine = machine_of(before or "")
         return record
 
     def _write(self, work: Callable[[Connection], object], seal: Callable[[Record], Seal], model: str | None) -> Record:

@@ -41,6 +41,7 @@ class Record:
     stored: str = ""  # the declaration as it stands in the database
     seal: Seal = field(default_factory=Seal)
     sealed: bool = False  # whether the database has the seal already
+    machine: str = ""  # where the process ran that had the study before; empty if that is not known
     model_digest: str | None = None  # SHA-256 of the model that is kept
 
     @property

@@ -23,6 +23,18 @@ from dphypo.journal.sqlite import SQLite
 R = TypeVar("R")
 
 
+def machine() -> str:
+    """A name for this machine since it was started; empty where the system gives none."""
+    with contextlib.suppress(OSError):
+        return Path("/proc/sys/kernel/random/boot_id").read_text(encoding="ascii").strip()
+    return ""
+
+
+def machine_of(token: str) -> str:
+    """On which machine a process ran, by the token under which it had a study."""
+    return token.rpartition(" ")[0]
+
+
 class Store:
     """A database that holds journals, and the one connection through which a process uses it.
 
@@ -70,7 +82,7 @@ class Store:
             if name not in self._held:
                 if self.writable:
                     self._use(lambda connection: self._engine.hold(connection, name))
-                self._held[name] = secrets.token_hex(16)
+                self._held[name] = f"{machine()} {secrets.token_hex(16)}"
             return self._held[name]
 
     def holds(self, name: str) -> bool:

@@ -70,6 +70,8 @@ class Declared:
         monotone: names of continuous hyperparameters in which a functional ``event`` is monotone (more of it is always
             more private, or always less): the supremum is then at an end of its range.
         saver: how the model becomes bytes.
+        seeded: whether all randomness of a run comes from its seed, so that the same λ and seed give the same outcome
+            (``dphypo.testing.check_mechanism`` tests it). Then a run whose process died is made again.
     """
 
     train: Callable[..., Any]
@@ -79,6 +81,7 @@ class Declared:
     split: Split = Split.DISJOINT
     monotone: frozenset[str] = frozenset()
     saver: Saver = field(default_factory=Plain)
+    seeded: bool = False
 
     def __post_init__(self) -> None:
         if not callable(self.train):
@@ -87,6 +90,8 @@ class Declared:
             raise _validate.fail("event", None, "state the event that bounds one run, for example a DpEvent")
         object.__setattr__(self, "split", Split(self.split))
         object.__setattr__(self, "monotone", frozenset(self.monotone))
+        if self.seeded not in (True, False):
+            raise _validate.fail("seeded", self.seeded, "give True if all randomness of a run comes from its seed")
         if not isinstance(self.saver, Saver) or not self.saver.format.isalnum():
             remedy = "give an object with dump(model), load(bytes) and a format of letters and digits"
             raise _validate.fail("saver", self.saver, remedy)
@@ -106,8 +111,8 @@ class Declared:
         module, name = getattr(self.train, "__module__", None), getattr(self.train, "__qualname__", "")
         if _find(module, name) is self:
             return _find, (module, name)
-        saved = (self.train, self.event, self.relation, self.score_event, self.split, self.monotone, self.saver)
-        return Declared, saved
+        options = (self.score_event, self.split, self.monotone, self.saver, self.seeded)
+        return Declared, (self.train, self.event, self.relation, *options)
 
 
 def _find(module: str | None, name: str) -> Any:
@@ -125,6 +130,7 @@ def mechanism(
     split: Split | str = Split.DISJOINT,
     monotone: Iterable[str] = (),
     saver: Saver | None = None,
+    seeded: bool = False,
 ) -> Callable[[Callable[..., Any]], Declared]:
     """Declare a training function and the privacy event of one run of it.
 
@@ -149,7 +155,9 @@ def mechanism(
 
     def declare(train: Callable[..., Any]) -> Declared:
         return Declared(
-            train, event, relation, score_event, Split(split), frozenset(monotone), Plain() if saver is None else saver
+            *(train, event, relation, score_event, Split(split), frozenset(monotone)),
+            saver=Plain() if saver is None else saver,
+            seeded=seeded,
         )
 
     return declare

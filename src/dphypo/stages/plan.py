@@ -82,6 +82,8 @@ class Plan:
         public: dict[str, object] = {"space": self.space.to_dict(), "releases": self._hands_on}
         if published is not None:
             public["released"] = [part.listed(value) for part, value in zip(self.parts, published, strict=False)]
+        if lost := list(dict.fromkeys(text for part in self.parts for text in _conditions(part))):
+            public["lost runs"] = "; ".join(lost)
         if not self.private:
             public["warning"] = SEEDED
         return certified(self.guarantee, self.delta, public)
@@ -89,3 +91,9 @@ class Plan:
     @cached_property
     def _hands_on(self) -> list[dict[str, Any]]:
         return [part.hands_on(last=number == len(self.parts)) for number, part in enumerate(self.parts, 1)]
+
+
+def _conditions(part: Part) -> list[str]:
+    """What the guarantee assumes of the runs of a part, besides their event; a part may say so."""
+    conditions: Any = getattr(part, "conditions", None)
+    return [] if conditions is None else list(conditions())

@@ -22,7 +22,19 @@ from dphypo.release import Ending, Release
 from dphypo.samplers import Sampler
 from dphypo.space import Space
 from dphypo.stages.prior_around import PriorAround, PriorRule, describe
-from dphypo.study import Curator, Declaration, Policy, Released, Running, Search, Setting, accounted, described, dp_hypo
+from dphypo.study import (
+    Curator,
+    Declaration,
+    Lost,
+    Policy,
+    Released,
+    Running,
+    Search,
+    Setting,
+    accounted,
+    described,
+    dp_hypo,
+)
 
 
 @dataclass(frozen=True)
@@ -32,7 +44,8 @@ class Stage:
     Args:
         mechanism: what one run is: the final mechanism, or a cheaper one (``mechanism.at(epochs=1)``).
         runs: the law of T of this stage.
-        band, sampler, rule, candidates, grid: as for :class:`dphypo.Study`. The band is relative to the stage's prior.
+        band, sampler, rule, candidates, grid, lost: as for :class:`dphypo.Study`. The band is relative to the prior of
+            the stage.
         prior: how this stage's release shapes the prior of the next: a :class:`dphypo.PriorAround` (the default), or a
             function of the release and the original space that returns a space. The last stage has none.
         release_score: whether the score is published with the hyperparameters; the guarantee covers both. Without, the
@@ -48,6 +61,7 @@ class Stage:
     release_score: bool = False
     candidates: int = 8192
     grid: Mapping[str, int] | None = None
+    lost: Lost | str | None = None
 
     def __post_init__(self) -> None:
         if not isinstance(self.mechanism, Mechanism):
@@ -57,9 +71,14 @@ class Stage:
         given: object = self.prior
         if given is not None and not callable(given):
             raise _validate.fail("prior", given, "give a PriorAround, or a function of the release and the space")
+        Lost.read(self.lost, self.mechanism)
 
     def __str__(self) -> str:
         return f"{self.mechanism!r} with {self.runs!r} in {self.band!r}"
+
+    def conditions(self) -> list[str]:
+        """What the guarantee assumes of the runs, besides their event."""
+        return [Lost.read(self.lost, self.mechanism).condition]
 
     @property
     def prior_rule(self) -> PriorRule:
@@ -81,7 +100,7 @@ class Stage:
 
     def describe(self, terms: tuple[Term, ...]) -> dict[str, Any]:
         """What determines the guarantee."""
-        return described(_guarantee(terms))
+        return {**described(_guarantee(terms)), "lost runs": Lost.read(self.lost, self.mechanism)}
 
     def hands_on(self, *, last: bool) -> dict[str, Any]:
         """What this stage releases, and what becomes of it."""
@@ -119,14 +138,16 @@ class Stage:
         """The study of this stage."""
         declaration = Declaration(
             self.mechanism,
+            self.runs,
             self._policy(setting.prior),
             _guarantee(setting.terms),
             setting.certificate.delta,
             setting.maximize,
             setting.entropy.private,
+            Lost.read(self.lost, self.mechanism),
             setting.whole,
         )
-        search = Search(declaration, setting.journal, setting.entropy, stages=True)
+        search = Search(declaration, setting.journal, setting.entropy, lost=declaration.lost, stages=True)
         return _Study(declaration, search, setting.certificate)
 
     def _policy(self, prior: Space) -> Policy:
@@ -162,7 +183,7 @@ class _Study:
         return self.search.record().released
 
     def run(self, crew: Crew, *, progress: bool) -> None:
-        with self.search.running():
+        with self.search.running(here=crew.here):
             dp_hypo(self.declaration, self.search, crew, self.certificate, progress=progress)
 
     def ask(self) -> Trial | None:

@@ -8,6 +8,7 @@ from dphypo.study.curator import Curator as Curator
 from dphypo.study.declaration import SEEDED as SEEDED
 from dphypo.study.declaration import Declaration as Declaration
 from dphypo.study.framework1 import dp_hypo as dp_hypo
+from dphypo.study.lost import Lost as Lost
 from dphypo.study.next_params import Policy as Policy
 from dphypo.study.part import Part as Part
 from dphypo.study.part import Released as Released

@@ -27,7 +27,8 @@ def accounted(mechanism: Mechanism, space: Space, runs: Law, band: Band) -> Guar
     if not isinstance(given[0], Law) or not isinstance(given[1], Band):
         return account(events, runs, band, relation=mechanism.relation)  # which says what is wrong
     relation = mechanism.relation
-    text = json.dumps([[event_to_dict(event) for event in events], runs.to_dict(), [band.c, band.C], str(relation)])
+    law = [type(runs).__module__, type(runs).__qualname__, runs.to_dict()]
+    text = json.dumps([[event_to_dict(event) for event in events], law, [band.c, band.C], str(relation)])
     return _account(_Question(text, (events, runs, band, relation)))
 
 

@@ -18,6 +18,7 @@ from dphypo.mechanisms import Mechanism
 from dphypo.samplers import Sampler
 from dphypo.space import Space
 from dphypo.study.accounted import accounted, certified, described
+from dphypo.study.lost import Lost
 from dphypo.study.next_params import Policy
 from dphypo.study.selection import history
 
@@ -30,11 +31,13 @@ class Declaration:
 
     Args:
         mechanism: what one run is.
+        runs: the law of T.
         policy: how λ is drawn: the space with its prior, the band, and the search rule that is held to it.
-        guarantee: what the release reveals; it holds the law of T, the events of a run and the neighbouring relation.
+        guarantee: what the release reveals; it holds the events of a run and the neighbouring relation.
         delta: the δ of the certificate.
         maximize: whether larger scores are better.
         private: whether randomness comes from the operating system; there is no guarantee without.
+        lost: what becomes of a run whose process died.
         whole: the declaration of the plan of which this study is a part, if it is one.
 
     >>> import dp_accounting as dp
@@ -48,11 +51,13 @@ class Declaration:
     """
 
     mechanism: Mechanism
+    runs: Law
     policy: Policy
     guarantee: Guarantee
     delta: float
     maximize: bool = True
     private: bool = True
+    lost: Lost = Lost.FAILED
     whole: Mapping[str, Any] = field(default_factory=dict)
 
     @classmethod
@@ -70,6 +75,7 @@ class Declaration:
         candidates: int = 8192,
         grid: Mapping[str, int] | None = None,
         private: bool = True,
+        lost: Lost | str | None = None,
     ) -> Declaration:
         """Check the arguments, which are those of :class:`dphypo.Study`, and account for the study."""
         if not isinstance(mechanism, Mechanism):
@@ -78,17 +84,12 @@ class Declaration:
         _validate.warn_of_delta(delta, getattr(mechanism, "records", None))
         guarantee = accounted(mechanism, space, runs, band)
         policy = Policy.of(space, band, sampler, rule, candidates, grid)
-        return cls(mechanism, policy, guarantee, delta, maximize, private)
+        return cls(mechanism, runs, policy, guarantee, delta, maximize, private, Lost.read(lost, mechanism))
 
     @property
     def space(self) -> Space:
         """The hyperparameters and their prior."""
         return self.policy.space
-
-    @property
-    def runs(self) -> Law:
-        """The law of T."""
-        return self.guarantee.runs
 
     @property
     def sign(self) -> float:
@@ -110,6 +111,7 @@ class Declaration:
             "relation": self.guarantee.relation.name,
             "direction": "maximize" if self.maximize else "minimize",
             "entropy": "private" if self.private else "seeded",
+            "lost runs": self.lost,
             **self.whole,
         }
         result: dict[str, Any] = json.loads(json.dumps(declared))  # as it will be read back
@@ -118,7 +120,7 @@ class Declaration:
     @property
     def certificate(self) -> Certificate:
         """The guarantee as a document. It repeats public values; nothing of the search is in it."""
-        public: dict[str, object] = {"space": self.space.to_dict()}
+        public: dict[str, object] = {"space": self.space.to_dict(), "lost runs": self.lost.condition}
         if not self.private:
             public["warning"] = SEEDED
         return certified(self.guarantee, self.delta, public)
@@ -137,8 +139,13 @@ class Declaration:
         return self.policy.draw(past, entropy)
 
 
-def check(found: Mapping[str, Any], declared: Mapping[str, Any]) -> None:
+_OLDER = {"lost runs": str(Lost.AGAIN)}
+"""What a journal of dphypo 0.1 does not say, and what it meant."""
+
+
+def check(found: dict[str, Any], declared: Mapping[str, Any]) -> None:
     """Refuse to go on with a search that was declared differently; the message names what differs."""
+    found = _OLDER | found
     changed = [name for name in {**declared, **found} if found.get(name) != declared.get(name)]
     if changed:
         raise ChangedStudy(f"(Different: {', '.join(changed)}.)")

@@ -19,7 +19,7 @@ from __future__ import annotations
 
 from dphypo import progress as _progress
 from dphypo.accounting import Certificate
-from dphypo.executors import Crew
+from dphypo.executors import Crew, Withdrawn
 from dphypo.study.declaration import Declaration
 from dphypo.study.search import Search
 
@@ -42,6 +42,8 @@ def dp_hypo(declaration: Declaration, search: Search, crew: Crew, certificate: C
             trial, outcome = workers.wait()
             if outcome is None:
                 search.lost(trial)
+            elif isinstance(outcome, Withdrawn):
+                search.withdrawn(trial)
             else:
                 search.finish(trial, outcome)
                 one_more()

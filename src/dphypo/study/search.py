@@ -6,8 +6,11 @@ are public. So a study and a survey have the same search.
 
 from __future__ import annotations
 
+import atexit
 import contextlib
 import json
+import os
+import weakref
 from collections.abc import Iterator
 from dataclasses import replace
 from typing import Any, Protocol
@@ -15,11 +18,13 @@ from typing import Any, Protocol
 from dphypo import errors
 from dphypo.accounting import Certificate
 from dphypo.entropy import Entropy, below
-from dphypo.journal import MAX_ATTEMPTS, Journal, Record, Trial
+from dphypo.journal import MAX_ATTEMPTS, Journal, Record, Trial, machine
 from dphypo.mechanisms import Outcome, Saver, settle, well_formed
 from dphypo.release import Ending, Release
 from dphypo.study.declaration import check
+from dphypo.study.lost import Lost
 from dphypo.study.selection import beats, best_of, ending
+from dphypo.study.signals import orderly
 from dphypo.study.turn import Turn
 
 
@@ -55,6 +60,7 @@ class Search:
         rules: what decides the runs.
         journal: where they are committed.
         entropy: where randomness comes from.
+        lost: what becomes of a run whose process died.
         stages: whether it is a part of a longer search, which is what refusals then speak of.
         erase_seeds: whether the seed of a run is erased when the run has ended.
     """
@@ -65,13 +71,17 @@ class Search:
         journal: Journal,
         entropy: Entropy,
         *,
+        lost: Lost = Lost.AGAIN,
         stages: bool = False,
         erase_seeds: bool = False,
     ) -> None:
         self._rules = rules
         self._journal = journal
         self._entropy = entropy
+        self._lost = lost
         self._open = False
+        self._here = True  # runs are made in this process, as far as one can know
+        self._at_exit = False  # whether the end of the process closes the search
         self._handed: dict[int, Trial] = {}  # given out and not finished yet
         self._turn = Turn(stages=stages)
         self._stages, self._erase_seeds = stages, erase_seeds
@@ -106,18 +116,36 @@ class Search:
             if record.released:
                 raise errors.RunsAfterRelease(stages=self._stages)
             while (trial := self._lost_run(record)) is not None:
-                if trial.attempts < MAX_ATTEMPTS:
-                    trial = replace(trial, attempts=trial.attempts + 1)
+                if (died := self._died(trial)) is None:
+                    trial = replace(trial, attempts=self._attempts(trial.attempts))
                     self._journal.attempted(trial)
                     self._handed[trial.number] = trial
                     return trial
-                self.finish(trial, Outcome.failed("the process that made this run died three times"))
+                self.finish(trial, Outcome.failed(died))
             if len(record.trials) == record.total:
                 return None
             trial = self._draw(record)
             self._journal.claim(trial)
             self._handed[trial.number] = trial
+            if self._lost is Lost.FAILED and not self._at_exit:
+                self._at_exit = True
+                atexit.register(_close, weakref.ref(self), os.getpid())
             return trial
+
+    def _attempts(self, before: int) -> int:
+        """How many deaths a run will have had, if this process dies now.
+
+        Where a death is the run's end, a run that is made in a process of its own cannot die with this one.
+        """
+        return before + 1 if self._here or self._lost is Lost.AGAIN else before
+
+    def _died(self, trial: Trial) -> str | None:
+        """Why a run that was given out and never told counts as failed; None if it is to be made again."""
+        if trial.attempts >= MAX_ATTEMPTS:
+            return "the process that made this run died three times"
+        if self._lost is Lost.FAILED and trial.attempts > 0 and self._journal.record.machine == machine():
+            return "the process that made this run died"
+        return None
 
     def _lost_run(self, record: Record) -> Trial | None:
         """A run that was given out, is not under way, and has no outcome."""
@@ -135,7 +163,9 @@ class Search:
         except errors.SamplerError as error:
             self.sampler_error = error.secret
             raise
-        return Trial(params, below(2**63, entropy.child("seed")), number, entropy.child("tie").bytes(16))
+        return Trial(
+            params, below(2**63, entropy.child("seed")), number, entropy.child("tie").bytes(16), self._attempts(0)
+        )
 
     def finish(self, trial: Trial, outcome: Outcome) -> None:
         """Commit how a run ended; keep the model if it is the best so far, and erase the one it beats."""
@@ -161,8 +191,16 @@ class Search:
             self.finish(trial, settle(lambda: told, saver))
 
     def lost(self, trial: Trial) -> None:
-        """The process that made this run died: ``next`` gives it out again."""
+        """The process that made this run died, and not this one."""
         with self._turn.short():
+            self._handed.pop(trial.number, None)
+            if self._lost is Lost.FAILED:
+                self.finish(trial, Outcome.failed("the process that made this run died"))
+
+    def withdrawn(self, trial: Trial) -> None:
+        """An engine took back the worker that made this run: ``next`` gives it out again, the attempt not counted."""
+        with self._turn.short():
+            self._journal.attempted(replace(trial, attempts=max(trial.attempts - 1, 0)))
             self._handed.pop(trial.number, None)
 
     def withdraw(self) -> None:
@@ -174,13 +212,15 @@ class Search:
                     self._journal.attempted(replace(trial, attempts=max(trial.attempts - 1, 0)))
 
     @contextlib.contextmanager
-    def running(self) -> Iterator[None]:
+    def running(self, *, here: bool = True) -> Iterator[None]:
         """A block that makes the runs, and lets no other thread ask or tell. What ask gave out is made here.
 
-        However the block ends, nothing is under way afterwards, and other processes may use the journal.
+        However the block ends, nothing is under way afterwards, and other processes may use the journal. A signal that
+        ends the process leaves the block first. ``here`` says whether runs are made in this process itself.
         """
-        with self._turn.long():
+        with self._turn.long(), orderly():
             try:
+                self._here = here
                 self.withdraw()
                 yield
             except BaseException:
@@ -188,6 +228,7 @@ class Search:
                     self.withdraw()
                 raise
             finally:
+                self._here = True
                 self.close()
 
     def publish(self, certificate: Certificate) -> None:
@@ -226,5 +267,16 @@ class Search:
     def close(self) -> None:
         """Let other processes use the journal."""
         with self._turn.short():
+            if self._lost is Lost.FAILED:  # an orderly end is no death
+                with contextlib.suppress(errors.JournalError):
+                    self.withdraw()
             self._open, self._handed = False, {}
             self._journal.rest()
+
+
+def _close(search: weakref.ref[Search], process: int) -> None:
+    """A script that ends, by an interrupt too, has not died."""
+    found = search()
+    if found is not None and os.getpid() == process:
+        with contextlib.suppress(Exception):
+            found.close()

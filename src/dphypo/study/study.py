@@ -24,6 +24,7 @@ from dphypo.space import Space
 from dphypo.study.curator import Curator
 from dphypo.study.declaration import Declaration
 from dphypo.study.framework1 import dp_hypo
+from dphypo.study.lost import Lost
 from dphypo.study.search import Search
 
 log = logging.getLogger("dphypo")
@@ -50,6 +51,9 @@ class Study:
         candidates: how many fresh candidates are drawn for every run.
         grid: into how many cells to cut continuous parameters, ``{"lr": 32}``, to search over one fixed grid instead.
         entropy: where randomness comes from; with ``Seeded`` there is no guarantee, and the certificate says so.
+        lost: what becomes of a run whose process died: "again" makes it again with its seed, at most twice, which is
+            right if all its randomness comes from the seed; "failed" counts it as failed. By default what the mechanism
+            says of itself (``seeded``). An orderly stop and the loss of the whole machine are no deaths of a run.
 
     >>> import dp_accounting as dp
     >>> import dphypo
@@ -83,6 +87,7 @@ class Study:
         candidates: int = 8192,
         grid: Mapping[str, int] | None = None,
         entropy: Entropy = SYSTEM,
+        lost: Lost | str | None = None,
     ) -> None:
         declaration = Declaration.of(
             *(space, mechanism, runs, band, sampler, rule),
@@ -91,6 +96,7 @@ class Study:
             candidates=candidates,
             grid=grid,
             private=entropy.private,
+            lost=lost,
         )
         self._begin(declaration, journal, name, entropy)
 
@@ -113,7 +119,7 @@ class Study:
     def _begin(self, declaration: Declaration, journal: str | Path | Store | None, name: str, entropy: Entropy) -> None:
         self.declaration = declaration
         kept = Journal(open_store(journal), name, shared=isinstance(journal, Store))
-        self._search = Search(declaration, kept, entropy)
+        self._search = Search(declaration, kept, entropy, lost=declaration.lost)
 
     @property
     def guarantee(self) -> Guarantee:
@@ -141,7 +147,7 @@ class Study:
 
         Args:
             workers: how many runs to make at a time; 1 makes them in this process. A worker that dies loses its run,
-                which is made again with the same λ, seed and key; at the third death it counts as failed.
+                which then counts as failed, or is made again (see ``lost``).
             progress: print the cost before (not if the release was made already), and show a bar on a terminal,
                 erased at the end. How many runs it shows is secret, as is how long they take.
             start_method: how worker processes start (see ``multiprocessing``). With "spawn" the mechanism must be
@@ -151,7 +157,7 @@ class Study:
         """
         errors.refuse_options(options)
         crew = Crew(workers, start_method, executor)
-        with _progress.interruptible(self._search.address), self._search.running():
+        with _progress.interruptible(self._search.address), self._search.running(here=crew.here):
             if not self._search.record().released:
                 if progress:
                     print(_progress.cost(self.certificate, self.guarantee.runs), file=sys.stderr)

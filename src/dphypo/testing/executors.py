@@ -14,7 +14,7 @@ import dp_accounting
 import numpy as np
 
 from dphypo.accounting import PureDp
-from dphypo.executors import Executor, hire
+from dphypo.executors import Executor, Withdrawn, hire
 from dphypo.journal import Trial
 from dphypo.mechanisms import Mechanism, Outcome, mechanism
 
@@ -74,13 +74,15 @@ def _trial(number: int, do: str = "return", size: int = 1, seed: int | None = No
 
 
 def _run(executor: Executor, trials: list[Trial]) -> dict[int, Outcome | None]:
-    left, ended = list(reversed(trials)), {}
+    left = list(reversed(trials))
+    ended: dict[int, Outcome | None] = {}
     while left or executor.busy:
         while left and executor.idle:
             executor.start(left.pop())
         trial, outcome = executor.wait()
         _ensure(trial.number not in ended, "a run ended twice")
-        ended[trial.number] = outcome
+        _ensure(not isinstance(outcome, Withdrawn), "a run was withdrawn though no worker was taken back")
+        ended[trial.number] = None if isinstance(outcome, Withdrawn) else outcome
     return ended
 
 

@@ -1,0 +1,48 @@
+"""What becomes of a run whose process died.
+
+Whether the data killed a process cannot be seen from outside. To make such a run again is to make it until it lives,
+which is another mechanism, unless all its randomness comes from its seed: then it ends as before.
+"""
+
+from __future__ import annotations
+
+from enum import StrEnum
+
+from dphypo import _validate
+from dphypo.mechanisms import Mechanism
+
+
+class Lost(StrEnum):
+    """What becomes of a run whose process died.
+
+    An interrupt, SIGTERM, an engine that takes a worker back, and a machine that goes away with all its processes are
+    no deaths of a run: the run is made again with its seed, whatever is declared here.
+    """
+
+    AGAIN = "again"
+    """It is made again with the same seed, at most twice: for mechanisms whose randomness comes from the seed alone."""
+
+    FAILED = "failed"
+    """It counts as failed at once."""
+
+    @classmethod
+    def read(cls, given: Lost | str | None, mechanism: Mechanism) -> Lost:
+        """What the user gave; by default what fits the mechanism, which may say of itself that it is ``seeded``."""
+        if given is None:
+            return cls.AGAIN if getattr(mechanism, "seeded", False) is True else cls.FAILED
+        if given not in list(cls):
+            raise _validate.fail("lost", given, 'give "again" or "failed", or None for what fits the mechanism')
+        return cls(given)
+
+    @property
+    def condition(self) -> str:
+        """What the guarantee assumes, for the certificate."""
+        if self is Lost.AGAIN:
+            return (
+                "a run whose process died was made again with its seed, at most twice; that is covered if all "
+                "randomness of a run comes from its seed, or if no death depends on the data"
+            )
+        return (
+            "a run whose process died counts as failed; one that was stopped in order, or lost with its whole machine, "
+            "was made again with its seed, which is covered if neither depends on the data"
+        )
