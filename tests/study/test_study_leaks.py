@@ -34,7 +34,7 @@ CHILD = """
     release.save("release")
     print(study, release, study.guarantee, study.curator(), release.certificate, sep="\\n")
 """
-SEEDS = (14, 9, 33, 6)  # T = 18, 21, 16 and 14, none of which is a number that may be shown
+SEEDS = (3, 37, 2, 27)  # T = 17, 21, 15 and 13, none of which is a number that may be shown
 
 
 def run(folder: Path, seed: int, journal: str, workers: int, **options) -> subprocess.CompletedProcess[str]:

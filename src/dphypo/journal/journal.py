@@ -290,6 +290,7 @@ def _check_owner(connection: Connection, name: str, token: str | None) -> None:
 def _create(connection: Connection, name: str, declaration: dict[str, Any], total: int, token: str) -> Record:
     record = Record(total=total, stored=reading.declaration_text(declaration), declaration=declaration)
     connection.execute(insert(schema.study), {"name": name, "declaration": record.stored, "total": total})
+    record.machine = machine_of(token)
     record.seal = Seal().plus([("study", record.stored, total)])
     _seal(connection, name, token, record)
     return record
