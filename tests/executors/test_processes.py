@@ -47,7 +47,7 @@ def test_a_run_in_a_worker_may_have_children(start_method):
 
 
 def test_a_worker_killed_while_its_child_lives_is_noticed():
-    study = make(mechanism=world.killed_with_child, entropy=SYSTEM, runs=Pmf({12: 1.0}))
+    study = make(mechanism=world.killed_with_child, entropy=SYSTEM, runs=Pmf({12: 1.0}), lost="again")
     study.run(workers=2, progress=False, start_method="fork")
     for trial in study.curator().trials():
         assert trial["attempts"] == (3 if trial["params"]["depth"] == 2 else 1)
@@ -55,7 +55,9 @@ def test_a_worker_killed_while_its_child_lives_is_noticed():
 
 @pytest.mark.parametrize("deaths", [pytest.param(1, marks=pytest.mark.slow), 2])
 def test_a_worker_killed_before_it_greets_is_replaced(tmp_path, deaths):
-    mechanism = dphypo.mechanism(event=EVENT, relation=RELATION)(world.DiesUnpickled(str(tmp_path), deaths))
+    mechanism = dphypo.mechanism(event=EVENT, relation=RELATION, seeded=True)(
+        world.DiesUnpickled(str(tmp_path), deaths)
+    )
     study = make(mechanism=mechanism)
     assert study.run(workers=2, progress=False).ending is Ending.MODEL
     assert all(trial["attempts"] == 1 for trial in study.curator().trials())

@@ -145,7 +145,7 @@ _OLDER = {"lost runs": str(Lost.AGAIN)}
 
 def check(found: dict[str, Any], declared: Mapping[str, Any]) -> None:
     """Refuse to go on with a search that was declared differently; the message names what differs."""
-    found = _OLDER | found
+    found = {name: value for name, value in _OLDER.items() if name in declared} | found
     changed = [name for name in {**declared, **found} if found.get(name) != declared.get(name)]
     if changed:
         raise ChangedStudy(f"(Different: {', '.join(changed)}.)")

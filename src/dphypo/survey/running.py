@@ -15,11 +15,11 @@ from typing import Any, Protocol
 from dphypo.accounting import Certificate
 from dphypo.accounting.events import to_dict as event_to_dict
 from dphypo.entropy import Entropy
-from dphypo.executors import Crew
+from dphypo.executors import Crew, Withdrawn
 from dphypo.journal import Record, Trial
 from dphypo.mechanisms import Mechanism, Outcome
 from dphypo.release import Release
-from dphypo.study import Curator, Search, Setting
+from dphypo.study import Curator, Lost, Search, Setting
 from dphypo.survey.pick import checked
 from dphypo.survey.show import Show
 from dphypo.survey.table import Row, Surveyed
@@ -129,7 +129,8 @@ class PublishedRuns:
     ) -> None:
         self._mechanism, self._rules, self._setting = mechanism, rules, setting
         self._releases, self._models, self._survey = releases, models, survey
-        self.search = Search(rules, setting.journal, setting.entropy, stages=True, erase_seeds=True)
+        lost = Lost.read(None, mechanism)
+        self.search = Search(rules, setting.journal, setting.entropy, lost=lost, stages=True, erase_seeds=True)
 
     @property
     def complete(self) -> bool:
@@ -140,7 +141,7 @@ class PublishedRuns:
         return self.search.record().released
 
     def run(self, crew: Crew, *, progress: bool) -> None:
-        with self.search.running():
+        with self.search.running(here=crew.here):
             record = self.search.record()
             self._rules.side_by_side = crew.workers
             show = Show(record.total or 0, len(record.results), progress=progress and self._survey)
@@ -153,6 +154,8 @@ class PublishedRuns:
                     trial, outcome = workers.wait()
                     if outcome is None:
                         self.search.lost(trial)
+                    elif isinstance(outcome, Withdrawn):
+                        self.search.withdrawn(trial)
                     else:
                         self._finish(trial, outcome)
                         show.one(Row(trial.params, outcome.score))
