@@ -18,7 +18,7 @@ FULL = Descent(steps=300)
 
 
 def test_tuning_costs_what_was_asked_and_finds_a_good_run(capsys):
-    release = dphypo.tune(SPACE, FULL, epsilon=3.0, delta=1e-6, journal=None, entropy=Seeded(1))
+    release = dphypo.tune(SPACE, FULL, epsilon=3.0, delta=1e-6, price=0.2, journal=None, entropy=Seeded(1))
     assert 2.999 <= release.certificate.epsilon <= 3.0
     assert verify(release.certificate)
     assert release.model["steps"] == 300

@@ -21,7 +21,7 @@ BUDGET = {"epsilon": 4.0, "delta": 1e-6}
 
 
 def test_the_plan_spends_the_budget_and_says_its_price():
-    found = plan_tuning(SPACE, Descent(steps=400), **BUDGET)
+    found = plan_tuning(SPACE, Descent(steps=400), **BUDGET, price=0.2)
     assert (found.survey.runs, found.survey.fraction) == (20, 0.1)
     assert found.noise.short.noise_multiplier == pytest.approx(found.noise.full.noise_multiplier / math.sqrt(0.1))
     assert found.noise.short.made == 40
@@ -38,9 +38,13 @@ def test_shorter_runs_where_the_price_is_too_high():
     assert found.noise.price <= 0.03
 
 
-def test_longer_runs_where_few_steps_would_be_left():
+def test_longer_runs_where_few_steps_would_be_left_and_fewer_where_they_cost_too_much():
     found = plan_tuning(SPACE, Descent(steps=120), **BUDGET, price=10.0)
-    assert found.survey.fraction == 0.25  # 30 of 120 steps
+    assert (found.survey.runs, found.survey.fraction) == (20, 0.25)  # 30 of 120 steps
+    found = plan_tuning(SPACE, Descent(steps=120), **BUDGET, price=0.05)
+    assert (found.survey.runs, found.survey.fraction) == (15, 0.25)
+    found = plan_tuning(SPACE, Descent(steps=120), **BUDGET, price=0.05, survey=18)
+    assert (found.survey.runs, found.survey.fraction) == (18, 0.25)  # a number that is given stays
 
 
 @pytest.mark.parametrize(

@@ -79,7 +79,7 @@ def tune(
     ...         noise = noise_multiplier or self.event.event.noise_multiplier
     ...         return training(noise / math.sqrt(fraction) if match else noise, round(400 * fraction))
     >>> release = tune(dphypo.Space({"lr": loguniform(1e-3, 1)}), training(1.0), epsilon=2.0, delta=1e-6,
-    ...                journal=None, progress=False)
+    ...                survey=20, journal=None, progress=False)
     >>> 0.05 < release.params["lr"] < 0.2, release.model["steps"], len(release.survey.rows)
     (True, 400, 20)
     >>> 1.99 < release.certificate.epsilon <= 2.0

@@ -21,6 +21,8 @@ RUNS, MOST_RUNS = 20, 40
 FRACTION = 0.1
 FEWEST_STEPS = 30
 """Below about so many steps nothing is learnt, and short runs say nothing about long ones."""
+RUNS_OF_FEW_STEPS = 15
+"""Where short runs cannot be made shorter and cost more than is accepted."""
 FEWEST_RUNS = 8
 PRICE = 0.05
 
@@ -109,7 +111,7 @@ def plan_tuning(
 
     Twenty runs of a tenth of the steps, up to forty where there is compute for them, unless that leaves so few steps
     that nothing is learnt (then longer ones), or exceeds the compute or the price that is accepted (then shorter ones,
-    at last fewer). ``paper/surveys`` has the evidence.
+    at last fewer; for the price, not fewer than fifteen). ``paper/surveys`` has the evidence.
 
     Args:
         space: what is tuned.
@@ -145,10 +147,14 @@ def plan_tuning(
     found = priced(plan)
     while given.fraction is None and found.noise.price > price:
         assert plan.fraction is not None
+        assert plan.runs is not None
         shorter = plan.fraction / 2
-        if steps is not None and shorter * steps < FEWEST_STEPS:
+        if steps is None or shorter * steps >= FEWEST_STEPS:
+            plan = replace(plan, fraction=shorter)
+        elif given.runs is None and plan.runs > RUNS_OF_FEW_STEPS:
+            plan = replace(plan, runs=RUNS_OF_FEW_STEPS)
+        else:
             break
-        plan = replace(plan, fraction=shorter)
         found = priced(plan)
     return found
 
