@@ -192,8 +192,8 @@ def test_design_says_whether_stages_pay():
     [
         (["--compute", "10000"], r"--compute 10000 makes \d+ or more runs.*give less$"),
         (["--batch-size", "30000"], "--batch-size 30000 is not valid: it must be at most the declared 20000 records"),
-        (["--compute", "-1"], "--compute -1.0 is not valid"),
-        (["--epsilon", "1000"], "--epsilon 1000 is too large for the proxy mnist.*less noise$"),
+        (["--compute", "-1"], "--compute -1 is out of range"),
+        (["--epsilon", "100"], "--epsilon 100 is too large for the proxy mnist.*less noise$"),
     ],
 )
 def test_design_refuses_in_options_what_no_design_can_be_had_for(arguments, words):
@@ -216,3 +216,55 @@ def test_design_offers_the_proxies_there_are_and_says_what_they_are():
     words = " ".join(invoke("design", "--help").stdout.split())
     for fact in ("fraction and noise multiplier alone", "256 of 60 000", "1 954", "3 000 clients", "cost nothing"):
         assert fact in words
+
+
+# Numbers out of range
+
+SEARCHED = ["--mean", "10"]
+SGD = ["--sampling-rate", "256/60000", "--steps", "2344"]
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        ["account", "--noise-multiplier", "1", "--sampling-rate", "1e400", *SEARCHED],
+        ["account", "--noise-multiplier", "1", "--sampling-rate", "1e-999999999", *SEARCHED],
+        ["account", "--noise-multiplier", "1", "--sampling-rate", "1e400/1e400", *SEARCHED],
+        ["account", "--noise-multiplier", "0.001", *SGD, *SEARCHED],
+        ["account", "--noise-multiplier", "nan", *SGD, *SEARCHED],
+        ["account", "--noise-multiplier", "1", *SGD, "--mean", "inf"],
+        ["account", "--noise-multiplier", "1", *SGD, *SEARCHED, "--delta", "0.9999999999"],
+        ["account", "--noise-multiplier", "1", *SGD, *SEARCHED, "--band", "nan", "2"],
+        ["account", "--noise-multiplier", "1", *SGD, *SEARCHED, "--cap", "9" * 40],
+        ["account", "--event", "laplace", "--noise-multiplier", "0.1", "--steps", "100000", *SEARCHED],
+        ["account", "--event", "pure", "--run-epsilon", "1e10", *SEARCHED],
+        ["account", "--event", "zcdp", "--rho", "-1", *SEARCHED],
+        ["calibrate", "--epsilon", "1e10", *SGD, *SEARCHED],
+        ["calibrate", "--epsilon", "3", *SGD, *SEARCHED, "--delta", "0.9999999999"],
+        ["calibrate", "--epsilon", "3", "--sampling-rate", "0.1", "--steps", "1000000000", *SEARCHED],
+        ["design", *DESIGN, "--records", "1" + "0" * 30],
+    ],
+)
+def test_a_number_out_of_range_is_a_sentence_before_any_work(arguments):
+    """The work would take hours, or all memory: no accountant is even imported."""
+    code = "import sys; from dphypo.cli import main; sys.argv = ['dphypo', *sys.argv[1:]]\n"
+    code += "try:\n    main()\nfinally:\n    print('scipy' in sys.modules)"
+    done = subprocess.run([sys.executable, "-c", code, *arguments], capture_output=True, text=True, check=False)
+    assert done.returncode == 2
+    assert re.search(r"out of range: give|no private run", done.stderr)
+    assert done.stderr.count("\n") == 1
+    assert "laplace" in arguments or done.stdout == "False\n"
+
+
+def test_every_number_has_a_range():
+    import inspect
+    import typing
+
+    from dphypo.cli.ranges import RANGES
+
+    for command in app.registered_commands:
+        hints = typing.get_type_hints(command.callback)
+        for name in inspect.signature(command.callback).parameters:
+            kinds = {hints[name], *typing.get_args(hints[name])}
+            if (float in kinds or int in kinds) and hints[name] is not bool:
+                assert name in RANGES, f"{name} of {command.callback.__name__}"

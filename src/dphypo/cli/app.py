@@ -10,6 +10,7 @@ from typing import Annotated, Any
 import typer
 
 from dphypo.cli import options as o
+from dphypo.cli import ranges
 from dphypo.cli.plan import plan
 
 app = typer.Typer(
@@ -27,8 +28,13 @@ def main() -> None:
     try:
         app()
     except (ValueError, TypeError, OSError) as error:
-        print(f"dphypo: {error}", file=sys.stderr)
-        raise SystemExit(2) from None
+        said = str(error)
+    except (ArithmeticError, MemoryError, RecursionError) as error:
+        said = f"these numbers are too extreme to compute with ({type(error).__name__}): give less extreme ones"
+    else:
+        return
+    print(f"dphypo: {' '.join(said.split())}", file=sys.stderr)
+    raise SystemExit(2)
 
 
 @app.command()
@@ -51,6 +57,7 @@ def account(
     certificate: Annotated[Path | None, typer.Option(help="Write a certificate to this file.")] = None,
 ) -> None:
     """What a whole search costs: T runs, the best released."""
+    ranges.check(locals())
     from dphypo.accounting import account as account_for
 
     stated = o.event_of(event, noise_multiplier, sampling_rate, steps, rho, run_epsilon, rdp_file)
@@ -77,6 +84,7 @@ def calibrate(
     as_json: o.AsJson = False,
 ) -> None:
     """The noise multiplier that a total (ε, δ) asks for, and what the paper's theorem would charge for it."""
+    ranges.check(locals())
     from dphypo.accounting import calibrate as calibrate_noise
 
     if event not in o.NOISY:
@@ -112,6 +120,7 @@ def design(
 
     Scores are taken to cost nothing: they look at public records. The best of many designs is the best on this proxy.
     """
+    ranges.check(locals())
     from dphypo.accounting.certificate import plain
     from dphypo.planning import NoDesignError, Training, choose_design
     from dphypo.space import Space
@@ -135,6 +144,7 @@ app.command()(plan)
 @app.command()
 def verify(certificate: Annotated[Path, typer.Argument(help="The certificate, a JSON file.")]) -> None:
     """Recompute a certificate from the event it states: yes, or which line is wrong."""
+    ranges.check(locals())
     from dphypo.accounting import verify as verify_certificate
 
     result = verify_certificate(certificate)

@@ -6,11 +6,12 @@ import json
 import re
 from collections.abc import Callable
 from enum import StrEnum
-from fractions import Fraction
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, TypeVar
 
 import typer
+
+from dphypo.cli import ranges
 
 if TYPE_CHECKING:
     from dphypo.accounting.events import Event
@@ -47,11 +48,17 @@ class Proxy(StrEnum):
 
 
 def fraction(text: str) -> float:
-    """A number, or a ratio such as 256/60000."""
+    """A number, or a ratio such as 256/60000.
+
+    >>> fraction("256/60000") == 256 / 60000, fraction("1e-999999999")
+    (True, 0.0)
+    """
     try:
-        return float(Fraction(text))
+        above, ratio, below = text[:100].partition("/")
+        value = float(above) / float(below) if ratio else float(above)
     except (ValueError, ZeroDivisionError):
-        raise typer.BadParameter(f"{text!r} is not a number or a ratio such as 256/60000") from None
+        raise typer.BadParameter(f"{text[:30]!r} is not a number or a ratio such as 256/60000") from None
+    return value
 
 
 Kind = Annotated[EventKind, typer.Option("--event", help="What one run is.")]
@@ -119,7 +126,9 @@ def event_of(
     )
     if kind in NOISY:
         rate = _given(sampling_rate, "--sampling-rate", kind) if kind is EventKind.DP_SGD else 1.0
-        return noisy_event(kind, rate, steps)(_given(noise_multiplier, "--noise-multiplier", kind))
+        noise = _given(noise_multiplier, "--noise-multiplier", kind)
+        ranges.check_loss(kind, noise, rate, steps)
+        return noisy_event(kind, rate, steps)(noise)
     if kind is EventKind.ZCDP:
         return dp_accounting.ZCDpEvent(_validate.non_negative(rho=_given(rho, "--rho", kind)))
     if kind is EventKind.PURE:
@@ -210,5 +219,5 @@ def _read_curve(path: Path) -> Event:
         return RdpCurve(data["orders"], data["epsilons"])
     except OSError as error:
         raise typer.BadParameter(f"{path} cannot be read: {error.strerror}") from None
-    except (json.JSONDecodeError, KeyError, TypeError):
+    except (json.JSONDecodeError, UnicodeDecodeError, RecursionError, KeyError, TypeError):
         raise typer.BadParameter(f'{path} is not an RDP curve: write {{"orders": [...], "epsilons": [...]}}') from None

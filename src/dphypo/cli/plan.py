@@ -8,6 +8,7 @@ from typing import Annotated
 import typer
 
 from dphypo.cli import options as o
+from dphypo.cli import ranges
 
 
 def plan(
@@ -26,6 +27,7 @@ def plan(
 
     All results of the short runs are published. Their noise is the full run's over the square root of the fraction.
     """
+    ranges.check(locals())
     from dphypo.mechanisms import DpSgd, OwnTraining
     from dphypo.space import Space
     from dphypo.survey.plan import SurveyPlan, plan_tuning

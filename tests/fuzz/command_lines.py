@@ -1,0 +1,123 @@
+"""Random command lines: mostly sensible ones with one or two hostile values in them."""
+
+from __future__ import annotations
+
+import json
+import random
+from pathlib import Path
+
+NUMBERS = [
+    *("0", "-0", "-1", "1", "2", "0.5", "1.5", "1e-5", "100", "nan", "inf", "-inf", "1e400", "-1e400", "1e-400"),
+    *("1e-999999999", "1e999999999", "1e10", "1e-10", "0.001", "0.9999999999", "1e308", "5e-324", "9" * 40, "9" * 5000),
+    *("1/0", "0/0", "1/3", "/", "1/", "1e400/1e400", "abc", "", " ", "0x10", "1_000", "١٢", "½", "--", "-", "1,5", "²"),
+    *("2147483648", "9223372036854775808", "-9223372036854775809", "0.1e", "True", "None", "\\0", "é", "1e5", "1e7"),
+]
+SENSIBLE = {
+    "--noise-multiplier": ["0.7", "1", "5"],
+    "--sampling-rate": ["256/60000", "0.01", "1"],
+    "--steps": ["1", "100", "2344"],
+    "--rho": ["0.01", "1"],
+    "--run-epsilon": ["0.5", "3"],
+    "--shape": ["-0.5", "1", "3"],
+    "--mean": ["5", "10", "100"],
+    "--gamma": ["0.1", "0.01"],
+    "--cap": ["20", "300"],
+    "--delta": ["1e-5", "1e-6"],
+    "--epsilon": ["1", "3", "8"],
+    "--records": ["20000", "60000"],
+    "--batch-size": ["200", "256"],
+    "--epochs": ["1", "10"],
+    "--compute": ["1.1", "1.3"],
+    "--runs": ["8", "32"],
+    "--fraction": ["0.1", "0.03"],
+}
+EVENTS = {
+    "dp-sgd": ["--noise-multiplier", "--sampling-rate", "--steps"],
+    "gaussian": ["--noise-multiplier"],
+    "laplace": ["--noise-multiplier", "--steps"],
+    "zcdp": ["--rho"],
+    "pure": ["--run-epsilon"],
+    "rdp-file": [],
+}
+LAWS = {"geometric": [], "logarithmic": [], "negative-binomial": ["--shape"], "poisson": []}
+
+
+def command_line(rng: random.Random, folder: Path) -> list[str]:
+    """One command line; files that it names are in ``folder``."""
+    command = rng.choices(["account", "calibrate", "design", "plan", "verify", "nonsense"], [50, 22, 5, 8, 14, 1])[0]
+    hostile = rng.choice([0.0, 0.1, 0.1, 0.3])
+    arguments = [command]
+
+    def give(name: str) -> None:
+        arguments.extend([name, rng.choice(NUMBERS) if rng.random() < hostile else rng.choice(SENSIBLE[name])])
+
+    if command == "verify":
+        arguments.append(str(_certificate(rng, folder)))
+    elif command == "design":
+        hostile = max(hostile, 0.5)  # a sensible one takes a minute
+        for name in ("--records", "--batch-size", "--epochs", "--compute", "--epsilon", "--delta"):
+            give(name)
+        arguments.extend(["--compute", rng.choice(NUMBERS)])
+    elif command == "plan":
+        for name in ("--records", "--batch-size", "--epsilon", "--epochs", "--delta"):
+            give(name)
+        for name in rng.sample(["--runs", "--fraction", "--steps", "--compute"], rng.choice([0, 1, 2])):
+            give(name)
+    elif command != "nonsense":
+        event = rng.choice(list(EVENTS)[:3] if command == "calibrate" and rng.random() < 0.9 else list(EVENTS))
+        arguments.extend(["--event", event])
+        for name in EVENTS[event]:
+            if command == "account" or name != "--noise-multiplier":
+                give(name)
+        if event == "rdp-file":
+            arguments.extend(["--rdp-file", str(_curve(rng, folder))])
+        if command == "calibrate":
+            give("--epsilon")
+        law = rng.choice(list(LAWS))
+        arguments.extend(["--runs", law])
+        for name in [*LAWS[law], rng.choice(["--mean", "--mean", "--gamma"])]:
+            give(name)
+        for name in rng.sample(["--delta", "--cap", *SENSIBLE], rng.choice([0, 0, 1])):
+            give(name)
+        if rng.random() < 0.3:
+            ends = ["0.5", "2"] if rng.random() > hostile else rng.choices(NUMBERS, k=2)
+            arguments.extend(["--band", *ends])
+    if rng.random() < 0.2:
+        arguments.append("--json")
+    if rng.random() < 0.05:
+        del arguments[rng.randrange(len(arguments))]
+    return arguments
+
+
+def _curve(rng: random.Random, folder: Path) -> Path:
+    path = folder / f"curve {rng.random()}.json"
+    good = {"orders": [2, 4, 8, 16, 32, 64], "epsilons": [0.02, 0.04, 0.08, 0.16, 0.32, 0.64]}
+    numbers = [0, 1, -1, 1e308, 1e-320, 2**70, None, "x", [], True]
+    texts = ["", "[]", "{", '{"orders": NaN}', "[" * 100_000, json.dumps({"orders": [2], "epsilons": [1e400]}), "null"]
+    if rng.random() < 0.4:
+        path.write_text(rng.choice(texts))
+    else:
+        for values in good.values():
+            if rng.random() < 0.5:
+                values[rng.randrange(len(values))] = rng.choice(numbers)  # type: ignore[call-overload]
+        path.write_text(json.dumps(good))
+    return path
+
+
+def _certificate(rng: random.Random, folder: Path) -> Path:
+    """A certificate with some of its values replaced."""
+    path = folder / f"certificate {rng.random()}.json"
+    document = json.loads((folder / "certificate.json").read_text())
+    values = [0, -1, 1e-3, 1e10, 1e308, 2**70, "inf", "x", None, [], {}, True, [1, 2], "nan", 0.5, 10**9]
+    for _ in range(rng.choice([1, 1, 2, 5])):
+        at = document
+        while True:
+            key = rng.choice(list(at)) if isinstance(at, dict) else rng.randrange(len(at))
+            if isinstance(at[key], (dict, list)) and at[key] and rng.random() < 0.8:
+                at = at[key]
+                continue
+            at[key] = rng.choice(values)
+            break
+    text = json.dumps(document)
+    path.write_text(text if rng.random() < 0.9 else text[: rng.randrange(len(text))])
+    return path
