@@ -7,6 +7,7 @@ import numpy as np
 import pytest
 from support.worlds import BANDS, attacked_world, pmf_of, random_law, random_world
 
+from dphypo.accounting import account
 from dphypo.accounting.one_run import describe
 from dphypo.accounting.profiles import supremum
 from dphypo.accounting.solve import smallest
@@ -72,3 +73,11 @@ def test_published_figures(band, published):
     ).profiles
     bound = PriorStartProfile(*profiles, NegativeBinomial(8, mean=10), band, 1)
     assert published - 0.03 <= smallest(bound.delta_at, 1e-5, top=bound.top) <= published
+
+
+def test_a_law_with_too_many_runs_to_sum_over_is_left_to_theorem_4():
+    event = dp_accounting.GaussianDpEvent(4.0)
+    for mean, offered in ((5, True), (1e5, False)):
+        guarantee = account(event, Geometric(mean=mean), Band(0.75, 2), first_from_prior=1)
+        assert ("prior start" in guarantee.sharper) is offered
+    assert "prior start" not in guarantee.bounds(1e-5)

@@ -210,10 +210,12 @@ class Guarantee:
         if self.band.c == self.band.C:
             return found
         if self.first_from_prior:
-            found["prior start"] = tuple(
+            start = tuple(
                 PriorStartProfile(forward, reverse, self.runs, self.band, self.first_from_prior)
                 for forward, reverse in self._directions
             )
+            if all(one.exists for one in start):
+                found["prior start"] = start
         if self.policy is Policy.HISTORY:
             history = tuple(
                 HistoryProfile(forward, reverse, self.runs, self.band, first_from_prior=self.first_from_prior)

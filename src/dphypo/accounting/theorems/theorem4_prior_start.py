@@ -26,6 +26,7 @@ from dphypo.laws import Law
 
 _SHIFT = 1e-9  # as in Theorem 4: ε is lowered and δ raised by this, for the rounding of shifts and sums
 _TAIL = 1e-12  # P[T > K]
+_MOST_RUNS = 5000  # the largest K: Horner's rule is off by up to 2K · 2⁻⁵³, of which φ allows for 1e-11
 _LARGEST_EPSILON = 5000.0
 
 
@@ -43,6 +44,11 @@ class PriorStartProfile:
     def __init__(self, forward: Profile, reverse: Profile, runs: Law, band: Band, first_from_prior: int) -> None:
         self.forward, self.reverse, self.runs, self.band = forward, reverse, runs, band
         self.first_from_prior = first_from_prior
+
+    @property
+    def exists(self) -> bool:
+        """Whether T is small enough to sum over. A few runs from the prior matter little among many more."""
+        return self.runs.quantile(1.0 - _TAIL) <= _MOST_RUNS
 
     @cached_property
     def _phis(self) -> list[tuple[float, Phi]]:
