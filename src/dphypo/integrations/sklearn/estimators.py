@@ -23,7 +23,7 @@ from dphypo.integrations.opacus.dpsgd import DPSGD
 from dphypo.integrations.sklearn.network import Networks, from_unit, network, outputs_of, to_unit
 from dphypo.integrations.sklearn.table import numbers
 from dphypo.integrations.split import record_bytes
-from dphypo.mechanisms import DpSgd, Saver
+from dphypo.mechanisms import DpSgd, PowerRule, Saver
 
 _PARAMETERS = """
     **What is private.** ``fit`` is a sequence of Poisson-sampled Gaussian mechanisms under adding or removing one
@@ -95,6 +95,17 @@ class _DPSGDEstimator(BaseEstimator):  # type: ignore[misc]
             epochs=params.get("epochs", self.epochs),
             noise_multiplier=params.get("noise_multiplier", self.noise_multiplier),
         ).event
+
+    def cut_short(self, params: Mapping[str, Any], fraction: float, *, transfer: bool = True) -> dict[str, Any]:
+        """The parameters that a fit with this fraction of the steps has other than a full one.
+
+        With ``transfer`` the learning rate too, by the rule of the optimiser (:class:`dphypo.mechanisms.PowerRule`).
+        """
+        cut = {"epochs": params.get("epochs", self.epochs) * fraction}
+        if transfer:
+            names = ("learning_rate", "optimizer", "momentum")
+            cut |= PowerRule()({name: params.get(name, getattr(self, name)) for name in names}, fraction)
+        return cut
 
     def saver(self, whole: Any) -> Saver:
         """Saves fitted copies of ``whole``, which is this estimator or a pipeline that ends in it, without pickle."""

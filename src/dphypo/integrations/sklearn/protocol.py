@@ -9,7 +9,6 @@ import dp_accounting
 from sklearn.base import clone
 from sklearn.pipeline import Pipeline
 
-from dphypo.integrations.calibration import Kind
 from dphypo.integrations.sklearn.steps import refuse_learning, refuse_mixing
 
 
@@ -22,7 +21,10 @@ class PrivateEstimator(Protocol):
 
     It may have ``check_data(X, y)``, which raises an error for data that ``fit`` cannot use (inside a run, an error is
     an outcome and would only be seen at the end), and ``saver(whole)``, the :class:`dphypo.mechanisms.Saver` of fitted
-    copies of ``whole``, itself or a pipeline around it; without one, they are pickled.
+    copies of ``whole``, itself or a pipeline around it; without one, they are pickled. With ``cut_short(params,
+    fraction, *, transfer)`` it can be surveyed by short fits: the parameters that such a fit has other than a full one,
+    with ``transfer`` also those that only make it comparable (a learning rate), and without it those alone that its
+    event depends on.
     """
 
     def privacy_event(self, params: Mapping[str, Any], *, records: int) -> dp_accounting.DpEvent:
@@ -41,7 +43,7 @@ class PrivateEstimator(Protocol):
 def privacy_event(estimator: Any, params: Mapping[str, Any], *, records: int) -> dp_accounting.DpEvent:
     """The event of an estimator, or of a pipeline that ends in one and learns nothing before it."""
     prefix, last = private_part(estimator)
-    return last.privacy_event(_Stripped(params, prefix), records=records)
+    return last.privacy_event(Stripped(params, prefix), records=records)
 
 
 def private_part(estimator: Any) -> tuple[str, PrivateEstimator]:
@@ -84,17 +86,6 @@ def noise_name(estimator: Any) -> str | None:
     return name if name in estimator.get_params() else None
 
 
-def kind(estimator: Any, params: Mapping[str, Any], *, records: int) -> Kind:
-    """Which kind of run it is: its event at noise 1 tells."""
-    name = noise_name(estimator)
-    assert name is not None
-
-    def event(noise_multiplier: float) -> dp_accounting.DpEvent:
-        return privacy_event(estimator, Overlaid(params, {name: noise_multiplier}), records=records)
-
-    return Kind(event(1.0), event)
-
-
 class Overlaid(Mapping[str, Any]):
     """Parameters with some values laid over them; reads no more than what is asked for."""
 
@@ -114,7 +105,7 @@ class Overlaid(Mapping[str, Any]):
         return sum(1 for _ in self)
 
 
-class _Stripped(Mapping[str, Any]):
+class Stripped(Mapping[str, Any]):
     """Parameters by their names without a prefix; reads no more than what is asked for."""
 
     def __init__(self, params: Mapping[str, Any], prefix: str) -> None:

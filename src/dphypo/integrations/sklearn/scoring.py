@@ -48,17 +48,17 @@ class NoisyAccuracy:
 
     X: Any
     y: Any
-    noise_multiplier: float
+    noise_multiplier: float | str
     records: int
 
     @property
     def event(self) -> dp_accounting.DpEvent:
-        return dp_accounting.GaussianDpEvent(self.noise_multiplier)
+        return dp_accounting.GaussianDpEvent(known(self.noise_multiplier))
 
     @property
     def noise(self) -> float:
         """Standard deviation of the noise on the score."""
-        return self.noise_multiplier / self.records
+        return known(self.noise_multiplier) / self.records
 
     def __call__(self, fitted: Any, seed: int) -> float:
         correct = 0
@@ -78,18 +78,18 @@ class NoisyError:
 
     X: Any
     y: Any
-    noise_multiplier: float
+    noise_multiplier: float | str
     records: int
     bound: float
 
     @property
     def event(self) -> dp_accounting.DpEvent:
-        return dp_accounting.GaussianDpEvent(self.noise_multiplier)
+        return dp_accounting.GaussianDpEvent(known(self.noise_multiplier))
 
     @property
     def noise(self) -> float:
         """Standard deviation of the noise on the score."""
-        return self.bound * self.noise_multiplier / self.records
+        return self.bound * known(self.noise_multiplier) / self.records
 
     def __call__(self, fitted: Any, seed: int) -> float:
         total = 0.0
@@ -101,12 +101,22 @@ class NoisyError:
         return float(-total / self.records + self.noise * streams.philox(seed, "score").normal())
 
 
+def known(noise_multiplier: float | str) -> float:
+    """The noise of a score, which must have been found."""
+    if isinstance(noise_multiplier, str):
+        raise ValueError(
+            f"score_noise_multiplier = {noise_multiplier!r} needs a survey that solves for it: give a number, or "
+            f"epsilon=... and no runs"
+        )
+    return noise_multiplier
+
+
 def public(estimator: Any, scoring: Any, X: Any, y: Any) -> Public:
     return Public(X, y, check_scoring(estimator, scoring=scoring))
 
 
 def noisy(
-    estimator: Any, X: Any, y: Any, *, noise_multiplier: float, records: int, error_bound: float | None
+    estimator: Any, X: Any, y: Any, *, noise_multiplier: float | str, records: int, error_bound: float | None
 ) -> NoisyAccuracy | NoisyError:
     """Accuracy for a classifier; for a regressor, minus the mean absolute error up to ``error_bound``."""
     if is_classifier(estimator):

@@ -3,12 +3,9 @@
 from __future__ import annotations
 
 import copy
-from collections.abc import Hashable, Mapping
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-import dp_accounting
 import numpy as np
 from sklearn.base import BaseEstimator, MetaEstimatorMixin, clone
 from sklearn.utils import _safe_indexing, get_tags
@@ -20,33 +17,22 @@ from dphypo.band import Band
 from dphypo.entropy import SYSTEM, Seeded
 from dphypo.integrations import calibration
 from dphypo.integrations.sklearn import scoring as _scoring
-from dphypo.integrations.sklearn.protocol import Overlaid, kind, noise_name, prepared, privacy_event, private_part
+from dphypo.integrations.sklearn.fitting import CALIBRATE, Fitting
+from dphypo.integrations.sklearn.habits import ELSEWHERE, cv_results
+from dphypo.integrations.sklearn.protocol import noise_name, prepared, private_part
 from dphypo.integrations.sklearn.savers import saver_for
 from dphypo.integrations.sklearn.steps import look_around
 from dphypo.integrations.split import hashed_apart
 from dphypo.integrations.streams import warn_of_noise
 from dphypo.laws import Law, NegativeBinomial
-from dphypo.mechanisms import Declared, Outcome, Split
+from dphypo.mechanisms import Saver, Split
 from dphypo.samplers import Sampler
 from dphypo.space import Space
+from dphypo.stages import tune
 from dphypo.study import Study
+from dphypo.survey import SurveyPlan
 
-# What people used to scikit-learn's searches pass, and what to use here.
-_ELSEWHERE = {
-    "cv": "folds would train several models on each record, and every one costs. Runs are ranked on records set "
-    "apart by a hash of each (score_share), or on public ones, fit(X, y, holdout=(X_public, y_public))",
-    "n_iter": "the number of runs is drawn from a law that is fixed before the data are looked at, since the best of a "
-    "chosen number of runs costs more. Give runs=dphypo.NegativeBinomial(shape=8, mean=10), or another law",
-    "n_jobs": "give workers=2 to make two runs at a time, each in a process of its own",
-    "refit": "the released estimator is the best of the runs itself: training it again would cost again. It is "
-    "best_estimator_",
-    "param_grid": "give the hyperparameters as space={'learning_rate': [0.1, 1.0]}",
-    "param_distributions": "give the hyperparameters as space={'learning_rate': loguniform(0.1, 10)}",
-    "return_train_score": "scores on training records cost privacy and are not computed",
-    "error_score": "a run that fails counts as one with the lowest score",
-    "verbose": "give progress=True; what single runs reach is secret",
-    "pre_dispatch": "give workers=2 to make two runs at a time",
-}
+_STUDY_SCORE_NOISE = 10.0
 
 
 def _has(name: str) -> Any:
@@ -59,8 +45,13 @@ def _has(name: str) -> Any:
 class PrivateSearch(MetaEstimatorMixin, BaseEstimator):  # type: ignore[misc]
     """Tunes an estimator whose ``fit`` is private, releases the best fit, and certifies what the whole search cost.
 
-    The habits of ``RandomizedSearchCV``, without what cannot be private: no cross-validation, no ``cv_results_``, no
-    refit. The released estimator is the best of the runs itself.
+    The habits of ``RandomizedSearchCV``, without what cannot be private: no cross-validation and no refit.
+
+    **Two ways to search.** With a total ``epsilon``, and an estimator that can be cut short (``DPSGDClassifier`` and
+    ``DPSGDRegressor`` can), a *survey* (:func:`dphypo.tune`): short, noisy runs whose results are all published
+    (``cv_results_``), then one full fit at what they say, which is released. ``best_score_`` is None then: nothing has
+    ranked the last fit. Otherwise, or with ``runs``, ``band``, ``sampler`` or ``survey=False``, a *study*
+    (:class:`dphypo.Study`): full fits whose number and results are secret, of which the best is released.
 
     **What ranks the runs.** With ``fit(X, y, holdout=(X_public, y_public))`` any scorer on those records, which must be
     public: nothing protects them, and they cost nothing. Without it, about ``score_share`` of the private records are
@@ -68,22 +59,25 @@ class PrivateSearch(MetaEstimatorMixin, BaseEstimator):  # type: ignore[misc]
     a regressor by minus its mean absolute error, each error cut off at ``error_bound``. That costs the worse of
     training and scoring, not the sum.
 
-    **Guarantee.** The release (``best_estimator_``, ``best_params_``, ``best_score_``) is (ε, δ)-DP under adding or
-    removing one record; ``certificate_`` says with which ε, and from what. A pipeline
+    **Guarantee.** The release (``best_estimator_``, ``best_params_``, ``best_score_``, and ``cv_results_`` if there is
+    one) is (ε, δ)-DP under adding or removing one record; ``certificate_`` says with which ε, and from what. A pipeline
     around the search whose steps learn from the records is refused; put steps inside.
 
     Args:
         estimator: states its event (:class:`PrivateEstimator`), or a pipeline that ends in such an estimator and whose
             other steps act on each record alone (``steps.py`` says which do).
         space: hyperparameters and their priors, as for ``RandomizedSearchCV``: a dict, or a :class:`dphypo.Space`.
-        runs: the law of the number of runs; negative binomial with shape 8 and mean 10 by default.
-        band, sampler: how to search, as for :class:`dphypo.Study`; uniformly by default.
+        runs: of a study, the law of the number of runs; negative binomial with shape 8 and mean 10 by default.
+        band, sampler: of a study, how to search, as for :class:`dphypo.Study`; uniformly by default.
         epsilon: the total ε. The estimator's ``noise_multiplier`` is then solved for; None leaves it as it is.
         delta: the total δ.
+        survey: a :class:`dphypo.SurveyPlan`, or the number of short runs; None plans it, False makes a study.
+        compute: of a survey, the most compute, in full fits.
         scoring: with a public hold-out, what scikit-learn's searches take.
         score_share: how much of the private records to set apart, without a public hold-out.
         score_noise_multiplier: standard deviation of the noise on the count of correct records (or of the sum of errors
-            in units of ``error_bound``), without a public hold-out.
+            in units of ``error_bound``), without a public hold-out; by default a survey solves for it, and a study
+            takes 10.
         error_bound: for a regressor without a public hold-out, the largest absolute error that counts.
         records: the number of records, as a public constant; None declares the length of the data public.
         journal: keeps the search on disk, so that it can be resumed; None keeps it in memory. A journal holds one
@@ -114,9 +108,11 @@ class PrivateSearch(MetaEstimatorMixin, BaseEstimator):  # type: ignore[misc]
         sampler: Sampler | None = None,
         epsilon: float | None = None,
         delta: float = 1e-5,
+        survey: SurveyPlan | int | bool | None = None,
+        compute: float | None = None,
         scoring: Any = None,
         score_share: float = 0.2,
-        score_noise_multiplier: float = 10.0,
+        score_noise_multiplier: float | None = None,
         error_bound: float | None = None,
         records: int | None = None,
         journal: str | Path | None = None,
@@ -131,6 +127,8 @@ class PrivateSearch(MetaEstimatorMixin, BaseEstimator):  # type: ignore[misc]
         self.sampler = sampler
         self.epsilon = epsilon
         self.delta = delta
+        self.survey = survey
+        self.compute = compute
         self.scoring = scoring
         self.score_share = score_share
         self.score_noise_multiplier = score_noise_multiplier
@@ -143,9 +141,8 @@ class PrivateSearch(MetaEstimatorMixin, BaseEstimator):  # type: ignore[misc]
 
     def __new__(cls, *arguments: Any, **named: Any) -> PrivateSearch:
         """Explain an argument of scikit-learn's searches that cannot be one here."""
-        for name in named:
-            if name in _ELSEWHERE:
-                raise TypeError(f"PrivateSearch has no {name}: {_ELSEWHERE[name]}")
+        for name in ELSEWHERE.keys() & named.keys():
+            raise TypeError(f"PrivateSearch has no {name}: {ELSEWHERE[name]}")
         made: PrivateSearch = super().__new__(cls)
         return made
 
@@ -161,40 +158,28 @@ class PrivateSearch(MetaEstimatorMixin, BaseEstimator):  # type: ignore[misc]
         space = self.space if isinstance(self.space, Space) else Space(self.space)
         if unknown := [name for name in space.names if name not in self.estimator.get_params()]:
             raise ValueError(f"the space has {unknown[0]!r}, which is no parameter of {type(self.estimator).__name__}")
-        if holdout is not None:
-            train = X, y
-            score: _scoring.Score = _scoring.public(self.estimator, self.scoring, *holdout)
-        else:
-            if self.scoring is not None:
-                raise ValueError(
-                    "scoring needs public records, fit(X, y, holdout=(X_public, y_public)): on private ones runs are "
-                    "ranked by accuracy (classifiers) or absolute error (regressors) with noise, whose cost is known"
-                )
-            train, apart = _split(X, y, self.score_share)
-            score = _scoring.noisy(
-                self.estimator,
-                *apart,
-                noise_multiplier=_validate.positive(score_noise_multiplier=self.score_noise_multiplier),
-                records=max(1, round(records * self.score_share)),
-                error_bound=self.error_bound,
+        mechanism = self._fitting(X, y, records, holdout, saver_for(whole))
+        entropy = SYSTEM if self.random_state is None else Seeded(self.random_state)
+        journal: dict[str, Any] = {"delta": self.delta, "journal": self.journal, "entropy": entropy}
+        if self._surveys(mechanism, space):
+            release = tune(
+                space,
+                mechanism,
+                epsilon=self.epsilon,  # type: ignore[arg-type]
+                survey=None if self.survey is True else self.survey,
+                compute=self.compute,
+                workers=self.workers,
+                progress=self.progress,
+                **journal,
             )
-            warn_of_noise(self.score_noise_multiplier / score.records, stacklevel=3)
-            records = max(1, records - round(records * self.score_share))
-        runs = NegativeBinomial(shape=8, mean=10) if self.runs is None else copy.deepcopy(self.runs)
-        band = Band(1, 1) if self.band is None else self.band
-        run = _Run(self.estimator, train, score, records, self._noise(space, runs, band, records, score.event))
-        relation = dp_accounting.NeighboringRelation.ADD_OR_REMOVE_ONE
-        study = Study(
-            space,
-            Declared(run, run.event, relation, score.event, Split.DISJOINT, saver=saver_for(whole)),
-            runs,
-            band,
-            self.sampler,
-            delta=self.delta,
-            journal=self.journal,
-            entropy=SYSTEM if self.random_state is None else Seeded(self.random_state),
-        )
-        release = study.run(workers=self.workers, progress=self.progress)
+            self.cv_results_ = cv_results(release.survey)
+        else:
+            runs = NegativeBinomial(shape=8, mean=10) if self.runs is None else copy.deepcopy(self.runs)
+            band = Band(1, 1) if self.band is None else self.band
+            mechanism = self._calibrated(mechanism, space, runs, band)
+            release = Study(space, mechanism, runs, band, self.sampler, **journal).run(
+                workers=self.workers, progress=self.progress
+            )
         self.release_, self.certificate_ = release, release.certificate
         self.best_params_, self.best_score_ = release.params, release.score
         self.best_estimator_ = release.model
@@ -232,28 +217,72 @@ class PrivateSearch(MetaEstimatorMixin, BaseEstimator):  # type: ignore[misc]
         super().set_params(**params)
         return self
 
-    def _noise(
-        self, space: Space, runs: Law, band: Band, records: int, score_event: dp_accounting.DpEvent | None
-    ) -> Mapping[Hashable, float] | None:
-        """The noise of each kind of run, told apart by their events at noise 1; None if it is the estimator's own."""
+    def _fitting(self, X: Any, y: Any, records: int, holdout: Any, saver: Saver) -> Fitting:
+        """What one run is, and on which records."""
+        if holdout is not None:
+            score: _scoring.Score = _scoring.public(self.estimator, self.scoring, *holdout)
+            return Fitting(estimator=self.estimator, train=(X, y), score=score, records=records, saver=saver)
+        if self.scoring is not None:
+            raise ValueError(
+                "scoring needs public records, fit(X, y, holdout=(X_public, y_public)): on private ones runs are "
+                "ranked by accuracy (classifiers) or absolute error (regressors) with noise, whose cost is known"
+            )
+        train, apart = _split(X, y, self.score_share)
+        to_score = max(1, round(records * self.score_share))
+        noise: float | str = CALIBRATE
+        if self.score_noise_multiplier is not None:
+            noise = _validate.positive(score_noise_multiplier=self.score_noise_multiplier)
+            warn_of_noise(noise / to_score, stacklevel=4)
+        score = _scoring.noisy(
+            self.estimator, *apart, noise_multiplier=noise, records=to_score, error_bound=self.error_bound
+        )
+        return Fitting(
+            estimator=self.estimator, train=train, score=score, records=max(1, records - to_score), saver=saver
+        )
+
+    def _surveys(self, mechanism: Fitting, space: Space) -> bool:
+        """Whether to survey: by default where noise is to be found and the estimator can be cut short."""
+        if self.survey is False:
+            return False
+        wanted = self.survey is not None or self.compute is not None
+        studies = {"runs": self.runs, "band": self.band, "sampler": self.sampler}
+        given = [name for name, value in studies.items() if value is not None]
+        name = noise_name(self.estimator)
+        solved = self.epsilon is not None and name is not None and name not in space.names
+        if wanted and (given or not solved or not mechanism.can_be_cut_short):
+            why = (
+                f"{given[0]} is given, which belongs to a study"
+                if given
+                else "it needs epsilon, and an estimator with "
+            )
+            rest = "" if given else "a noise_multiplier that is not tuned and a method cut_short"
+            raise ValueError(f"survey = {self.survey!r}, compute = {self.compute!r}: {why}{rest}")
+        return solved and not given and mechanism.can_be_cut_short
+
+    def _calibrated(self, mechanism: Fitting, space: Space, runs: Law, band: Band) -> Fitting:
+        """The mechanism with the noise that a study of it may have; the estimator's own if there is no total."""
+        if mechanism.score_noise_multiplier == CALIBRATE:
+            mechanism = mechanism.at(score_noise_multiplier=_STUDY_SCORE_NOISE)
+            warn_of_noise(_STUDY_SCORE_NOISE / mechanism.score.records, stacklevel=4)  # type: ignore[attr-defined]
         if self.epsilon is None:
-            return None
+            return mechanism
         name = noise_name(self.estimator)
         if name is None or name in space.names:
             raise ValueError(
                 f"epsilon = {self.epsilon} needs an estimator with a parameter noise_multiplier that is not tuned: "
                 f"leave epsilon out, and the certificate says what the search costs"
             )
-        return calibration.noise(
-            calibration.kinds(space, lambda params: kind(self.estimator, params, records=records)),
+        found = calibration.noise(
+            mechanism.kinds(space),
             space,
             runs,
             band,
-            score_event=score_event,
+            score_event=mechanism.score_event,
             split=Split.DISJOINT,
             epsilon=self.epsilon,
             delta=self.delta,
         )
+        return mechanism.at(noise_multiplier=found)
 
     def _released(self) -> Any:
         check_is_fitted(self, "release_")
@@ -293,45 +322,11 @@ class PrivateSearch(MetaEstimatorMixin, BaseEstimator):  # type: ignore[misc]
     def __getattr__(self, name: str) -> Any:
         if name == "cv_results_":
             raise AttributeError(
-                "there is no cv_results_: the scores of all runs would be an output of their own, which the guarantee "
-                "does not cover. It covers the best run alone: best_params_, best_score_ and best_estimator_"
+                "there is no cv_results_ after a study: the scores of all runs would be an output of their own, which "
+                "the guarantee does not cover. It covers the best run alone: best_params_, best_score_ and "
+                "best_estimator_. A survey (epsilon=..., no runs) publishes all of its short runs there"
             )
         raise AttributeError(f"{type(self).__name__!r} object has no attribute {name!r}")
-
-
-@dataclass(frozen=True, repr=False)
-class _Run:
-    """One run: a copy of the estimator with the run's parameters, noise and seed, fitted and scored."""
-
-    estimator: Any
-    train: tuple[Any, Any]
-    score: _scoring.Score
-    records: int
-    noise: Mapping[Hashable, float] | None
-
-    def event(self, params: Mapping[str, Any]) -> dp_accounting.DpEvent:
-        """The event of training with the given parameters."""
-        return privacy_event(self.estimator, self._with_noise(params), records=self.records)
-
-    def __call__(self, params: Mapping[str, Any], *, seed: int) -> Outcome:
-        prefix, _ = private_part(self.estimator)
-        chosen: dict[str, Any] = {**params, f"{prefix}random_state": seed}
-        name = noise_name(self.estimator)
-        if self.noise is not None and name is not None:
-            chosen[name] = self._with_noise(params)[name]
-        if f"{prefix}records" in self.estimator.get_params():
-            chosen[f"{prefix}records"] = self.records
-        fitted = clone(self.estimator).set_params(**chosen).fit(*self.train)
-        score = self.score(fitted, seed)
-        fitted.set_params(**{f"{prefix}random_state": None})  # the seed stays with the curator
-        return Outcome(fitted, score)
-
-    def _with_noise(self, params: Mapping[str, Any]) -> Mapping[str, Any]:
-        if self.noise is None:
-            return params
-        name = noise_name(self.estimator)
-        assert name is not None
-        return Overlaid(params, {name: self.noise[kind(self.estimator, params, records=self.records).key]})
 
 
 def _split(X: Any, y: Any, share: float) -> tuple[tuple[Any, Any], tuple[Any, Any]]:

@@ -1,0 +1,143 @@
+"""Fitting a private estimator as a mechanism: one run is a copy with λ, noise and seed, fitted and scored."""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Hashable, Mapping
+from dataclasses import dataclass, replace
+from typing import Any, ClassVar
+
+import dp_accounting
+from sklearn.base import clone
+
+from dphypo import _validate
+from dphypo.integrations import calibration
+from dphypo.integrations.sklearn import scoring
+from dphypo.integrations.sklearn.protocol import Overlaid, Stripped, noise_name, privacy_event, private_part
+from dphypo.mechanisms import Outcome, Saver, Split
+from dphypo.mechanisms.dp_sgd import matched
+from dphypo.space import Space
+
+CALIBRATE = "calibrate"
+
+
+@dataclass(frozen=True, repr=False, kw_only=True)
+class Fitting:
+    """Fits of an estimator on some records, each with a score.
+
+    Args:
+        estimator: states its event; or a pipeline that ends in one that does.
+        train: X and y to fit on.
+        score: ranks the fits.
+        records: the declared number of records to fit on.
+        saver: saves fitted copies of the estimator.
+        noise: the noise multiplier, or one for each kind of run; None leaves the estimator's own.
+        fraction: the part of a full fit's steps.
+        matched: whether the estimator maps λ, the full fit's hyperparameters, to those of a short one.
+    """
+
+    estimator: Any
+    train: tuple[Any, Any]
+    score: scoring.Score
+    records: int
+    saver: Saver
+    noise: float | Mapping[Hashable, float] | None = None
+    fraction: float = 1.0
+    matched: bool = False
+
+    relation: ClassVar[dp_accounting.NeighboringRelation] = dp_accounting.NeighboringRelation.ADD_OR_REMOVE_ONE
+    split: ClassVar[Split] = Split.DISJOINT
+    monotone: ClassVar[frozenset[str]] = frozenset()
+    seeded: ClassVar[bool] = True
+    """By the protocol of :class:`PrivateEstimator`, all randomness of a fit comes from ``random_state``."""
+
+    def event(self, params: Mapping[str, Any]) -> dp_accounting.DpEvent:
+        """The event of fitting with the given parameters."""
+        return self._event(params, self._noise(params))
+
+    @property
+    def score_event(self) -> Any:
+        """The event of the score; None on public records, a function that raises if its noise is not known yet."""
+        if self.score_noise_multiplier == CALIBRATE:
+            return lambda params: self.score.event
+        return self.score.event
+
+    @property
+    def score_noise_multiplier(self) -> float | str | None:
+        """The noise of the score, where it looks at private records."""
+        return getattr(self.score, "noise_multiplier", None)
+
+    @property
+    def can_be_cut_short(self) -> bool:
+        """Whether the estimator says what a shorter fit is."""
+        return hasattr(private_part(self.estimator)[1], "cut_short")
+
+    def at(
+        self,
+        *,
+        noise_multiplier: float | Mapping[Hashable, float] | None = None,
+        fraction: float | None = None,
+        match: bool = False,
+        score_noise_multiplier: float | None = None,
+    ) -> Fitting:
+        """A copy with other noise, or cut short; ``match`` as in :meth:`dphypo.integrations.opacus.DPSGD.at`."""
+        part = self.fraction if fraction is None else _validate.within(0.0, 1.0, closed="right", fraction=fraction)
+        if part < 1 and not self.can_be_cut_short:
+            raise TypeError("the estimator does not say what a shorter fit is: it has no method cut_short")
+        noise = self.noise if noise_multiplier is None else noise_multiplier
+        if match and noise is not None:
+            ratio = matched(1.0, part / self.fraction)
+            noise = {key: ratio * one for key, one in noise.items()} if isinstance(noise, Mapping) else ratio * noise
+        score: Any = self.score
+        if score_noise_multiplier is not None:
+            score = replace(score, noise_multiplier=score_noise_multiplier)
+        return replace(self, noise=noise, fraction=part, matched=self.matched or match, score=score)
+
+    def kinds(self, space: Space) -> list[calibration.Kind]:
+        """Runs of a space that cost the same but for their noise, told apart by the full fit's event at noise 1."""
+
+        def kind_of(params: Mapping[str, Any]) -> calibration.Kind:
+            return calibration.Kind(self._key(params), lambda noise: self._event(params, noise))
+
+        return calibration.kinds(space, kind_of)
+
+    def __call__(self, params: Mapping[str, Any], *, seed: int) -> Outcome:
+        """One run: ``M_λ(D)`` of the paper."""
+        prefix, _ = private_part(self.estimator)
+        chosen: dict[str, Any] = {**params, **self._cut(params, transfer=True), f"{prefix}random_state": seed}
+        name, noise = noise_name(self.estimator), self._noise(params)
+        if noise is not None and name is not None:
+            chosen[name] = noise
+        if f"{prefix}records" in self.estimator.get_params():
+            chosen[f"{prefix}records"] = self.records
+        fitted = clone(self.estimator).set_params(**chosen).fit(*self.train)
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")  # about single records that the score looks at
+            score = self.score(fitted, seed)
+        fitted.set_params(**{f"{prefix}random_state": None})  # the seed stays with the curator
+        return Outcome(fitted, score)
+
+    def _event(self, params: Mapping[str, Any], noise: float | None) -> dp_accounting.DpEvent:
+        over = dict(self._cut(params, transfer=False))
+        name = noise_name(self.estimator)
+        if noise is not None and name is not None:
+            over[name] = noise
+        return privacy_event(self.estimator, Overlaid(params, over), records=self.records)
+
+    def _cut(self, params: Mapping[str, Any], *, transfer: bool) -> dict[str, Any]:
+        """The parameters that a shorter fit has other than a full one."""
+        if self.fraction == 1:
+            return {}
+        prefix, last = private_part(self.estimator)
+        cut: Any = last
+        found = cut.cut_short(Stripped(params, prefix), self.fraction, transfer=transfer and self.matched)
+        return {f"{prefix}{name}": value for name, value in found.items()}
+
+    def _noise(self, params: Mapping[str, Any]) -> float | None:
+        return self.noise[self._key(params)] if isinstance(self.noise, Mapping) else self.noise
+
+    def _key(self, params: Mapping[str, Any]) -> Hashable:
+        name = noise_name(self.estimator)
+        over = {} if name is None else {name: 1.0}
+        key: Hashable = privacy_event(self.estimator, Overlaid(params, over), records=self.records)
+        return key

@@ -1,0 +1,129 @@
+"""PrivateSearch by a survey: short fits that are published, then one full fit."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pandas as pd
+import pytest
+from scipy.stats import loguniform
+from sklearn.base import clone
+
+import dphypo
+from dphypo.integrations.sklearn import DPSGDClassifier, DPSGDRegressor, PrivateSearch, Schema
+from dphypo.laws import Pmf
+from dphypo.mechanisms import DpSgd
+
+RNG = np.random.default_rng(0)
+Y = RNG.integers(0, 2, 1000)
+X = RNG.normal(size=(1000, 3)) + 2 * Y[:, None]
+SPACE = {"learning_rate": loguniform(0.01, 10), "max_grad_norm": loguniform(0.1, 10)}
+SMALL = dphypo.SurveyPlan(runs=5, fraction=0.25)
+
+
+def classifier(**changes: Any) -> DPSGDClassifier:
+    return DPSGDClassifier(
+        **{"hidden": (), "bounds": (-5, 8), "classes": (0, 1), "epochs": 8, "batch_size": 100, "device": "cpu"}
+        | changes
+    )
+
+
+def search(estimator: Any = None, space: Any = None, **changes: Any) -> PrivateSearch:
+    arguments: dict[str, Any] = {"epsilon": 3.0, "survey": SMALL, "random_state": 1}
+    return PrivateSearch(estimator or classifier(), space or SPACE, **arguments | changes)
+
+
+def test_a_survey_publishes_its_table_and_releases_one_full_fit() -> None:
+    found = search().fit(X, Y)
+    assert found.score(X, Y) > 0.8
+    assert found.best_score_ is None
+    assert found.best_estimator_.epochs == 8
+    assert 2.99 < found.certificate_.epsilon <= 3.0
+    assert dphypo.verify(found.certificate_)
+    table = found.cv_results_
+    assert len(table["params"]) == 5
+    assert set(table) == {
+        "params",
+        "param_learning_rate",
+        "param_max_grad_norm",
+        "mean_test_score",
+        "rank_test_score",
+        "status",
+    }
+    assert pd.DataFrame(table).loc[table["mean_test_score"].argmax(), "rank_test_score"] == 1
+
+
+def test_short_fits_have_matched_noise_and_the_learning_rate_of_their_optimiser() -> None:
+    """By the events of the certificate, and by what a fit is called with."""
+    seen: list[dict[str, Any]] = []
+
+    class Watched(DPSGDClassifier):
+        def fit(self, X: Any, y: Any) -> DPSGDClassifier:
+            seen.append(self.get_params())
+            return super().fit(X, y)
+
+    estimator = Watched(
+        (), bounds=(-5, 8), classes=(0, 1), epochs=8, batch_size=100, optimizer="adam", device="cpu", learning_rate=0.1
+    )
+    search(estimator, {"max_grad_norm": [1.0]}).fit(X, Y)
+    *short, full = seen
+    assert len(short) == 5
+    assert full["epochs"] == 8
+    assert full["learning_rate"] == 0.1
+    for one in short:
+        assert one["epochs"] == 2
+        assert one["noise_multiplier"] == pytest.approx(2 * full["noise_multiplier"])
+        assert one["learning_rate"] == pytest.approx(0.1 * 4**0.8)
+        assert one["records"] == full["records"] == 800
+    event = classifier().privacy_event(short[0], records=800)
+    assert event == DpSgd(rate=1 / 8, steps=16, noise_multiplier=short[0]["noise_multiplier"]).event
+
+
+def test_settings_get_noise_of_their_own() -> None:
+    found = search(space={**SPACE, "batch_size": [50, 200]}).fit(X, Y, holdout=(X[:100], Y[:100]))
+    assert 2.95 < found.certificate_.epsilon <= 3.0
+
+
+def test_pipelines_and_regressors_are_surveyed() -> None:
+    frame = pd.DataFrame(X, columns=["a", "b", "c"])
+    pipeline = Schema({"a": (-5, 8), "b": (-5, 8)}).pipeline(classifier(bounds=None))
+    found = search(pipeline, {"estimator__learning_rate": loguniform(0.1, 10)}).fit(frame, Y)
+    assert set(found.best_params_) == {"estimator__learning_rate"}
+    assert found.predict(frame).shape == (1000,)
+    regressor = DPSGDRegressor((), epochs=8, batch_size=100, device="cpu", bounds=(-5, 8), target_bounds=(-5, 8))
+    found = search(regressor, error_bound=5.0).fit(X, X[:, 0])
+    assert (found.cv_results_["mean_test_score"] < 1).all()
+    assert found.predict(X).shape == (1000,)
+
+
+def test_a_survey_is_the_default_where_noise_is_to_be_found() -> None:
+    found = search(survey=None, compute=6.0).fit(X, Y)
+    assert len(found.cv_results_["params"]) >= 8
+    studied = search(survey=False, runs=Pmf({1: 1.0}), score_noise_multiplier=10.0).fit(X, Y)
+    assert not hasattr(studied, "cv_results_")
+    assert studied.best_score_ is not None
+    assert not hasattr(search(survey=None, runs=Pmf({1: 1.0}), score_noise_multiplier=10.0).fit(X, Y), "cv_results_")
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        ({"runs": Pmf({1: 1.0})}, "runs is given, which belongs to a study"),
+        ({"epsilon": None}, "needs epsilon"),
+        ({"space": {"noise_multiplier": [1.0, 2.0]}}, "not tuned"),
+        ({"survey": "twenty"}, "SurveyPlan"),
+    ],
+)
+def test_wrong_surveys_are_refused(changes: dict[str, Any], message: str) -> None:
+    with pytest.raises(ValueError, match=message):
+        search(**changes).fit(X, Y)
+
+
+def test_a_survey_is_resumed_from_its_journal(tmp_path: Any) -> None:
+    first = search(journal=tmp_path / "tune.db").fit(X, Y)
+    again = search(journal=tmp_path / "tune.db").fit(X, Y)
+    assert first.best_params_ == again.best_params_
+    assert np.array_equal(first.decision_function(X), again.decision_function(X))
+    with pytest.raises(ValueError, match="a journal holds one search"):
+        clone(first).fit(X, Y)
