@@ -51,7 +51,8 @@ def classifier(**changes: Any) -> DPSGDClassifier:
 def search(estimator: Any = None, **changes: Any) -> PrivateSearch:
     estimator = classifier() if estimator is None else estimator
     name = "learning_rate" if hasattr(estimator, "learning_rate") else f"{estimator.steps[-1][0]}__learning_rate"
-    return PrivateSearch(estimator, {name: loguniform(0.1, 10)}, ONCE, **{"random_state": 1} | changes)
+    arguments = {"random_state": 1, "score_noise_multiplier": 2.0} | changes
+    return PrivateSearch(estimator, {name: loguniform(0.1, 10)}, ONCE, **arguments)
 
 
 class Centres(TransformerMixin, BaseEstimator):  # type: ignore[misc]
