@@ -1,7 +1,9 @@
 """What becomes of a run whose process died.
 
 Whether the data killed a process cannot be seen from outside. To make such a run again is to make it until it lives,
-which is another mechanism, unless all its randomness comes from its seed: then it ends as before.
+which is another mechanism, unless all its randomness comes from its seed: then it ends as before. To count it as failed
+is covered if runs die independently: an outage that takes many of them would change the law of T. Proofs, and a
+counterexample: docs/theory.md, section "Facts about the search".
 """
 
 from __future__ import annotations
@@ -43,6 +45,7 @@ class Lost(StrEnum):
                 "randomness of a run comes from its seed, or if no death depends on the data"
             )
         return (
-            "a run whose process died counts as failed; one that was stopped in order, or lost with its whole machine, "
-            "was made again with its seed, which is covered if neither depends on the data"
+            "a run whose process died counts as failed, which is covered if runs die independently of one another; one "
+            "that was stopped in order, or lost with its whole machine, was made again with its seed, which is covered "
+            "if neither depends on the data"
         )
