@@ -101,7 +101,7 @@ def test_adult(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.C
             rest = "77516, 11th, 7, Divorced, Sales, Wife, Black, Female"
             lines.append(f"{age}, {work}, {rest}, {gain}, 0, 40, Japan, {rich}{dot}")
         (tmp_path / name).write_text("\n".join([*lines, "", ""]))
-    run("adult.py", tmp_path, "--epochs", 3, "--mean", 2, "--epsilon", 20, monkeypatch=monkeypatch)
+    run("adult.py", tmp_path, "--epochs", 3, "--runs", 3, "--epsilon", 20, monkeypatch=monkeypatch)
     shown = capsys.readouterr().out
     assert 0 <= float(shown.split("adult.test: ")[1].split()[0]) <= 1
     assert 19.9 < float(shown.split("epsilon = ")[1].split()[0]) <= 20
