@@ -16,6 +16,7 @@ from __future__ import annotations
 
 import argparse
 import shutil
+from collections.abc import Mapping
 from pathlib import Path
 
 import numpy as np
@@ -81,18 +82,19 @@ def search(folder: Path, epochs: float, runs: int | None) -> str:
     return "\n".join(report)
 
 
-def draw(survey: Surveyed, chosen: dict[str, float], path: Path) -> Path | None:
+def draw(survey: Surveyed, chosen: Mapping[str, float], path: Path) -> Path | None:
     """The published runs, coloured by score, and where the last run was made; nothing without matplotlib."""
     try:
         from matplotlib.figure import Figure
     except ImportError:
         return None
-    done = [row for row in survey.rows if row.score is not None]
+    done = [(row.params, row.score) for row in survey.rows if row.score is not None]
+    rates, norms = ([params[name] for params, _ in done] for name in SPACE.names)
     figure = Figure(figsize=(6, 4.5), layout="constrained")
     axes = figure.subplots()
-    points = [[row.params[name] for row in done] for name in SPACE.names]
-    coloured = axes.scatter(*points, c=[row.score for row in done], s=60)
-    axes.scatter(*([chosen[name]] for name in SPACE.names), marker="*", s=260, c="none", edgecolors="red")
+    coloured = axes.scatter(rates, norms, c=[score for _, score in done], s=60)
+    rate, norm = (chosen[name] for name in SPACE.names)
+    axes.scatter([rate], [norm], marker="*", s=260, c="none", edgecolors="red")
     axes.set(xscale="log", yscale="log", xlabel="learning rate", ylabel="clipping norm")
     axes.set_title("Short runs by accuracy, and the last run (star)")
     figure.colorbar(coloured)

@@ -63,7 +63,8 @@ def train(params: Mapping[str, Any], *, seed: int, run: DpSgd) -> tuple[dict[str
             batches = iter(loader)
             inputs, targets = next(batches)
         optimizer.zero_grad()
-        nn.functional.cross_entropy(model(inputs), targets).backward()
+        loss: Any = nn.functional.cross_entropy(model(inputs), targets)
+        loss.backward()
         optimizer.step()
     with torch.no_grad():
         accuracy = (module(PUBLIC[0]).argmax(1) == PUBLIC[1]).double().mean().item()

@@ -57,6 +57,10 @@ class Descent:
         noise = self.noise_multiplier
         return float(noise[batch] if isinstance(noise, Mapping) else noise)
 
+    def compute(self, params: Mapping[str, Any]) -> float:
+        """Examples that a run processes."""
+        return float(self.made * params.get("batch", self.batch))
+
     @property
     def made(self) -> int:
         return max(1, math.ceil(self.steps * self.fraction))

@@ -120,3 +120,19 @@ def test_a_mechanism_without_at_is_refused_with_a_remedy():
         plan_tuning(SPACE, Descent(), **BUDGET, survey="twenty")
     with pytest.raises(ValueError, match="records set apart"):
         plan_tuning(SPACE, Descent(score_noise_multiplier="calibrate", split=Split.SAME), **BUDGET)
+
+
+def test_settings_that_could_exceed_the_compute_are_neither_run_nor_paid_for():
+    space = Space({"lr": loguniform(1e-3, 10.0), "batch": [40, 100, RECORDS]})
+    small = Descent(steps=60, batch=100)
+    plan = SurveyPlan(runs=8, fraction=0.5)
+    whole = plan_tuning(space, small, **BUDGET, survey=plan, price=10.0)
+    assert (whole.largest, whole.within) == (4.0, None)
+    assert whole.compute == 20.0
+    assert "At most 20 runs' compute in all" in whole.summary
+    cut = plan_tuning(space, small, **BUDGET, survey=plan, price=10.0, compute=5.5)
+    assert cut.compute == 5.0
+    assert [cut.within({"batch": batch}) for batch in (40, 100, RECORDS)] == [True, True, False]
+    assert [len(term.releases.events) for term in cut.noise.guarantee.terms] == [2, 2]
+    with pytest.raises(UnreachableError, match="too little for any setting"):
+        plan_tuning(Space({"batch": [RECORDS]}), small, **BUDGET, survey=plan, compute=6)

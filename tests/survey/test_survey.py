@@ -236,6 +236,24 @@ def test_settings_compose_by_their_suprema():
     assert verify(plan.run(progress=False).certificate)
 
 
+def test_what_may_not_be_run_is_not_and_costs_nothing():
+    space = Space({"lr": loguniform(1e-3, 10.0), "batch": [40, 100, 400]})
+    noise = {40: 1.0, 100: 2.0, 400: 0.01}  # the last would cost a fortune
+    full = replace(FULL, noise_multiplier=noise)
+
+    def within(params):
+        return params["batch"] < 400
+
+    parts = [Survey(full, 12, Recorded(), within=within), LastRun(full, fallback=None, within=within)]
+    plan = Stages(space, parts, delta=1e-6, journal=None, entropy=Seeded(1))
+    assert plan.guarantee.epsilon(1e-6) < 100
+    release = plan.run(progress=False)
+    assert {row.params["batch"] for row in release.survey.rows} == {40, 100}
+    assert release.params["batch"] < 400
+    with pytest.raises(ValueError, match="excludes every point"):
+        Stages(space, [Survey(full, 2, within=lambda params: False)], delta=1e-6, journal=None)
+
+
 @pytest.mark.parametrize(
     ("make", "words"),
     [

@@ -27,17 +27,24 @@ def events(mechanism: Mechanism, space: Space) -> list[Any]:
     return _canonical(everywhere(lambda params: _run(mechanism, params), space, mechanism.monotone))
 
 
-def by_side(mechanism: Mechanism, space: Space) -> tuple[list[Any], list[Any]]:
+def by_side(
+    mechanism: Mechanism, space: Space, within: Callable[[Mapping[str, Any]], bool] | None = None
+) -> tuple[list[Any], list[Any]]:
     """All events that records which train may meet in a run, and all that records which score may meet.
 
     Where the score is computed on the training records, the first has both and the second is empty, as it is where the
-    score looks at public records.
+    score looks at public records. Hyperparameters for which ``within`` is false are left out: they are never run.
     """
+
+    def over(of: Callable[[Mapping[str, Any]], list[Any]]) -> list[Any]:
+        def allowed(params: Mapping[str, Any]) -> list[Any]:
+            return of(params) if within is None or within(params) else []
+
+        return _canonical(everywhere(allowed, space, mechanism.monotone))
+
     if mechanism.score_event is None or mechanism.split is Split.SAME:
-        return events(mechanism, space), []
-    trains = everywhere(lambda params: _at(mechanism.event, params), space, mechanism.monotone)
-    scores = everywhere(lambda params: _at(mechanism.score_event, params), space, mechanism.monotone)
-    return _canonical(trains), _canonical(scores)
+        return over(lambda params: _run(mechanism, params)), []
+    return over(lambda params: _at(mechanism.event, params)), over(lambda params: _at(mechanism.score_event, params))
 
 
 def _canonical(events: list[Any]) -> list[Any]:

@@ -56,7 +56,8 @@ def tune(
         mechanism: the full run, such as :class:`dphypo.integrations.opacus.DPSGD`. It offers
             ``at(noise_multiplier=...)`` and ``at(fraction=..., match=True)``, the same training cut short.
         epsilon, delta: what everything that is released may cost together.
-        compute: the most compute, in full runs; the last run takes 1 of it.
+        compute: the most compute, in full runs; the last run takes 1 of it. Where batch size or steps are tuned,
+            settings with which it could be exceeded are excluded.
         survey: a :class:`dphypo.SurveyPlan`, or the number of short runs; by default it is planned.
         price: how much more noise in the full run a planned survey may cost, as a fraction.
         workers: how many runs to make at a time.
@@ -103,10 +104,12 @@ def stages_of(
     entropy: Entropy = SYSTEM,
 ) -> Stages:
     """The parts that :func:`tune` runs: for those who want to ask and tell, or to look at the guarantee first."""
-    plan, noise = tuning.survey, tuning.noise
+    plan, noise, within = tuning.survey, tuning.noise, tuning.within
     assert plan.runs is not None
     parts: list[Part] = [
-        Survey(noise.short, plan.runs, plan.optimiser, models=plan.models, durations=plan.durations),
-        LastRun(noise.full, plan.pick, plan.fallback, plan.both_sides, plan.score),
+        Survey(
+            noise.short, plan.runs, plan.optimiser, models=plan.models, durations=plan.durations, within=tuning.within
+        ),
+        LastRun(noise.full, plan.pick, plan.fallback, plan.both_sides, plan.score, within),
     ]
     return Stages(space, parts, delta=delta, journal=journal, name=name, maximize=maximize, entropy=entropy)

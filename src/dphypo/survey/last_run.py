@@ -18,7 +18,7 @@ from dphypo.study import Released, Running, Setting
 from dphypo.survey.pick import Pick, PosteriorMean, checked, middle
 from dphypo.survey.running import PublishedRules, PublishedRuns, described
 from dphypo.survey.table import Row, Surveyed, done
-from dphypo.survey.terms import terms_of
+from dphypo.survey.terms import Within, terms_of
 
 
 @dataclass(frozen=True)
@@ -35,6 +35,7 @@ class LastRun:
         both_sides: whether the mechanism trains on the records that score in the survey, too. It then counts for both.
         score: whether the score of this run is released. A score on private records is then paid for. Without, report
             the model's accuracy on records that were used for nothing else.
+        within: which λ may be run, as for :class:`dphypo.Survey`.
 
     >>> import dp_accounting as dp
     >>> import dphypo
@@ -57,6 +58,7 @@ class LastRun:
     fallback: Mapping[str, Any] | None = None
     both_sides: bool = False
     score: bool = False
+    within: Within | None = None
 
     def __post_init__(self) -> None:
         if not isinstance(self.mechanism, Mechanism):
@@ -74,7 +76,7 @@ class LastRun:
             raise ValueError("a LastRun is followed by another part: put it at the end of the list")
         if self.fallback is not None:
             checked(space, self.fallback)
-        return terms_of(self.mechanism, space, 1, both_sides=self.both_sides, scored=self.score)
+        return terms_of(self.mechanism, space, 1, both_sides=self.both_sides, scored=self.score, within=self.within)
 
     def describe(self, terms: tuple[Term, ...]) -> dict[str, Any]:
         """What determines the guarantee."""
@@ -107,7 +109,7 @@ class LastRun:
 
     def open(self, setting: Setting) -> Running:
         """The run."""
-        rules = PublishedRules(setting, 1, partial(self._choose, setting), arriving=False)
+        rules = PublishedRules(setting, 1, partial(self._choose, setting), arriving=False, within=self.within)
         return PublishedRuns(self.mechanism, rules, setting, self._release, survey=False)
 
     def _release(self, made: Release, record: Record) -> Release:

@@ -18,7 +18,7 @@ from dphypo import _validate
 from dphypo.accounting import PlanGuarantee, Side, calibrate_plan, equal_noise
 from dphypo.mechanisms import Mechanism, Split, over_space
 from dphypo.space import Space
-from dphypo.survey.terms import terms_of
+from dphypo.survey.terms import Within, terms_of
 
 _DECIMALS = 6
 _SILENT = 1e6  # noise at which a score costs nothing
@@ -54,6 +54,7 @@ def solve(
     delta: float,
     both_sides: bool = False,
     scored: bool = False,
+    within: Within | None = None,
 ) -> Noise:
     """The smallest noise with which ``runs`` published short runs and one full run cost ε at δ.
 
@@ -65,14 +66,15 @@ def solve(
         epsilon, delta: what all that is released may cost together.
         both_sides: whether the last run trains on the records that score, too.
         scored: whether the last run's score is released.
+        within: hyperparameters for which it is false are never run.
     """
     epsilon, delta = _validate.positive(epsilon=epsilon), _validate.within(0.0, 1.0, delta=delta)
     scores = _Scores.of(mechanism)
     ratios = _ratios(scores.silent, space, epsilon, delta)
 
     def guarantee(full: Mechanism, count: int) -> PlanGuarantee:
-        last = terms_of(full, space, 1, both_sides=both_sides, scored=scored)
-        survey = terms_of(cheap(full), space, count) if count else ()
+        last = terms_of(full, space, 1, both_sides=both_sides, scored=scored, within=within)
+        survey = terms_of(cheap(full), space, count, within=within) if count else ()
         return PlanGuarantee((*survey, *last))
 
     def with_noise(factor: float) -> Any:

@@ -17,6 +17,9 @@ from dphypo.entropy import Entropy, Seeded, uniforms
 from dphypo.samplers import GaussianProcess, History, Units
 from dphypo.space import Candidates, Space
 from dphypo.survey.table import Row
+from dphypo.survey.terms import Within
+
+_TRIED = 1024
 
 
 class Pick(Protocol):
@@ -93,3 +96,16 @@ def checked(space: Space, params: Mapping[str, Any]) -> dict[str, Any]:
     """Hyperparameters that were given by name, refused unless they are a point of the space."""
     space.to_unit([params])
     return dict(params)
+
+
+def nearest(space: Space, params: Mapping[str, Any], within: Within, entropy: Entropy) -> dict[str, Any]:
+    """These hyperparameters if they may be run; else the nearest that may, of many draws from the prior."""
+    if within(params):
+        return dict(params)
+    candidates = space.candidates(_TRIED, entropy.child("within"))
+    allowed = [index for index in range(len(candidates)) if within(candidates.params(index))]
+    if not allowed:
+        raise _validate.fail("within", within, f"it excludes every one of {_TRIED} draws from the prior")
+    there = space.features(space.to_unit([params]))[0]
+    distances = np.linalg.norm(candidates.features[allowed] - there, axis=1)
+    return candidates.params(allowed[int(np.argmin(distances))])

@@ -16,6 +16,7 @@ from dphypo.space import Space
 from dphypo.survey.noise import Noise, silent, solve
 from dphypo.survey.optimiser import read as read_optimiser
 from dphypo.survey.pick import Pick
+from dphypo.survey.terms import Within
 
 RUNS, MOST_RUNS = 20, 40
 FRACTION = 0.1
@@ -25,6 +26,7 @@ RUNS_OF_FEW_STEPS = 15
 """Where short runs cannot be made shorter and cost more than is accepted."""
 FEWEST_RUNS = 8
 PRICE = 0.05
+_ROUNDING = 1 + 1e-9
 
 
 @dataclass(frozen=True)
@@ -81,19 +83,29 @@ class Tuning:
     Args:
         survey: the plan, with nothing left out.
         noise: both mechanisms with their noise, the guarantee, and the price.
+        largest: the compute of the longest full run that is allowed, in those of the mechanism's own setting.
+        within: which λ may be run, where some would take more compute than there is.
     """
 
     survey: SurveyPlan
     noise: Noise
+    largest: float = 1.0
+    within: Within | None = None
+
+    @property
+    def compute(self) -> float:
+        """The most compute that the survey and the last run can take together, in full runs."""
+        return self.survey.compute * self.largest
 
     @property
     def summary(self) -> str:
         """What tuning costs, in a line: public."""
         runs = self.survey.compute - 1
+        most = "" if self.largest == 1 else f" At most {self.compute:.3g} runs' compute in all, whatever is chosen."
         return (
             f"Tuning costs {100 * max(self.noise.price, 0.0):.2g} % more noise and {runs:.3g} "
             f"run{'' if runs == 1 else 's'}' compute: {self.survey.runs} short runs of {self.survey.fraction:.3g} of "
-            "the steps, all published, then one full run."
+            f"the steps, all published, then one full run.{most}"
         )
 
 
@@ -117,7 +129,8 @@ def plan_tuning(
         space: what is tuned.
         mechanism: the full run, which offers ``at(noise_multiplier=...)`` and ``at(fraction=..., match=True)``.
         epsilon, delta: what all that is released may cost together.
-        compute: the most compute, in full runs.
+        compute: the most compute, in full runs at the mechanism's own setting. If batch size or steps are tuned,
+            settings with which the survey and the last run could take more are excluded.
         survey: a :class:`SurveyPlan`, or the number of short runs.
         price: the largest increase of the full run's noise, as a fraction, that a planned length may cost.
     """
@@ -139,19 +152,20 @@ def plan_tuning(
             delta=delta,
             both_sides=plan.both_sides,
             scored=plan.score,
+            within=within,
         )
-        return Tuning(plan, noise)
+        return Tuning(plan, noise, largest, within)
 
     steps = _steps(mechanism, space)
     plan = _within_compute(given, steps, compute)
+    largest, within = _settings(mechanism, space, None if compute is None else compute / plan.compute)
     found = priced(plan)
     while given.fraction is None and found.noise.price > price:
         assert plan.fraction is not None
-        assert plan.runs is not None
         shorter = plan.fraction / 2
         if steps is None or shorter * steps >= FEWEST_STEPS:
             plan = replace(plan, fraction=shorter)
-        elif given.runs is None and plan.runs > RUNS_OF_FEW_STEPS:
+        elif given.runs is None and (plan.runs or 0) > RUNS_OF_FEW_STEPS:
             plan = replace(plan, runs=RUNS_OF_FEW_STEPS)
         else:
             break
@@ -199,6 +213,27 @@ def _within_compute(given: SurveyPlan, steps: int | None, compute: float | None)
                 "state SurveyPlan(runs=..., fraction=...)"
             )
     return replace(given, runs=runs, fraction=fraction)
+
+
+def _settings(mechanism: Any, space: Space, most: float | None) -> tuple[float, Within | None]:
+    """The compute of the longest full run, in those of the mechanism's own setting, and which λ are allowed.
+
+    A mechanism that does not say what a run takes is taken to take the same at every λ.
+    """
+    takes: Any = getattr(mechanism, "compute", None)
+    if takes is None:
+        return 1.0, None
+    unit = float(takes({}))
+    sizes = [float(size) / unit for size in over_space.everywhere(lambda params: [takes(params)], space)]
+    if most is None or max(sizes) <= most * _ROUNDING:
+        return max(sizes), None
+    allowed = [size for size in sizes if size <= most * _ROUNDING]
+    if not allowed:
+        raise UnreachableError(
+            f"compute is too little for any setting of the space: the smallest full run takes {min(sizes):.3g}, and "
+            f"there is room for {most:.3g}. Give more compute, or add smaller settings"
+        )
+    return max(allowed), lambda params: bool(takes(params) / unit <= most * _ROUNDING)
 
 
 def _steps(mechanism: Mechanism, space: Space) -> int | None:

@@ -20,9 +20,10 @@ from dphypo.journal import Record, Trial
 from dphypo.mechanisms import Mechanism, Outcome
 from dphypo.release import Release
 from dphypo.study import Curator, Lost, Search, Setting
-from dphypo.survey.pick import checked
+from dphypo.survey.pick import checked, nearest
 from dphypo.survey.show import Show
 from dphypo.survey.table import Row, Surveyed
+from dphypo.survey.terms import Within
 
 
 class Propose(Protocol):
@@ -40,9 +41,11 @@ class _NotYet(Exception):  # noqa: N818 - no error: the next run waits for the r
 class PublishedRules:
     """What decides published runs. All of it is public."""
 
-    def __init__(self, setting: Setting, runs: int, propose: Propose, *, arriving: bool) -> None:
+    def __init__(
+        self, setting: Setting, runs: int, propose: Propose, *, arriving: bool, within: Within | None = None
+    ) -> None:
         self._setting, self._runs, self._propose = setting, runs, propose
-        self._arriving = arriving
+        self._arriving, self._within = arriving, within
         self.side_by_side = 1  # how many runs are made at a time
 
     @property
@@ -80,7 +83,8 @@ class PublishedRules:
         known = [one for one in usable if one in record.results]
         rows = [Row(record.trials[one].params, record.results[one].score) for one in known]
         pending = [dict(trial.params) for trial in record.trials if trial.number not in set(known)]
-        return checked(self._setting.prior, self._propose(rows, pending, entropy))
+        proposed = checked(self._setting.prior, self._propose(rows, pending, entropy))
+        return proposed if self._within is None else nearest(self._setting.prior, proposed, self._within, entropy)
 
 
 def described(terms: Sequence[Any]) -> dict[str, Any]:

@@ -20,7 +20,7 @@ from dphypo.survey import optimiser as _optimiser
 from dphypo.survey.pick import Pick, PosteriorMean, history_of
 from dphypo.survey.running import PublishedRules, PublishedRuns, described, listed, table_of
 from dphypo.survey.table import Row, Surveyed, done
-from dphypo.survey.terms import terms_of
+from dphypo.survey.terms import Within, terms_of
 
 DURATIONS = ("secret", "public")
 
@@ -44,6 +44,8 @@ class Survey:
         models: a folder in which the model of every run is kept, as ``run-001`` and so on. They are paid for.
         durations: "public" declares that how long runs take does not depend on the data. Runs that are made side by
             side then use results as they arrive; otherwise run j uses those of the runs up to j − workers.
+        within: a public function of λ; where it is false, λ is neither run nor accounted for. The nearest λ that may be
+            run takes the place of one that is proposed and may not.
 
     >>> import dp_accounting as dp
     >>> import dphypo
@@ -67,6 +69,7 @@ class Survey:
     prior: Any = None
     models: str | Path | None = None
     durations: str = "secret"
+    within: Within | None = None
 
     def __post_init__(self) -> None:
         if not isinstance(self.mechanism, Mechanism):
@@ -75,7 +78,7 @@ class Survey:
         _optimiser.read(self.optimiser)
         if self.durations not in DURATIONS:
             raise _validate.fail("durations", self.durations, "give 'secret' or 'public'")
-        for name in ("pick", "prior"):
+        for name in ("pick", "prior", "within"):
             given = getattr(self, name)
             if given is not None and not callable(given):
                 raise _validate.fail(name, given, "give a function: see the docstring of dphypo.Survey")
@@ -90,7 +93,7 @@ class Survey:
         check: Any = getattr(self.prior, "check", None)
         if check is not None:
             check(space)
-        return terms_of(self.mechanism, space, self.runs)
+        return terms_of(self.mechanism, space, self.runs, within=self.within)
 
     def describe(self, terms: tuple[Term, ...]) -> dict[str, Any]:
         """What determines the guarantee."""
@@ -142,7 +145,7 @@ class Survey:
     def open(self, setting: Setting) -> Running:
         """The runs of this survey."""
         propose = partial(_propose, _optimiser.read(self.optimiser, self.runs), setting)
-        rules = PublishedRules(setting, self.runs, propose, arriving=self.durations == "public")
+        rules = PublishedRules(setting, self.runs, propose, arriving=self.durations == "public", within=self.within)
         models = None if self.models is None else Path(self.models)
         release = partial(self._release, setting.prior)
         return PublishedRuns(self.mechanism, rules, setting, release, models=models, survey=True)

@@ -3,21 +3,31 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import lru_cache
 from typing import Any
 
+from dphypo import _validate
 from dphypo.accounting import Side, Term, published
 from dphypo.accounting.events import to_dict as event_to_dict
 from dphypo.mechanisms import Mechanism, over_space
 from dphypo.space import Space
 
+Within = Callable[[Mapping[str, Any]], bool]
+"""Which hyperparameters of a space may be run."""
+
 TRAINING, SCORING, BOTH = frozenset({Side.TRAINING}), frozenset({Side.SCORING}), frozenset(Side)
 
 
 def terms_of(
-    mechanism: Mechanism, space: Space, count: int, *, both_sides: bool = False, scored: bool = True
+    mechanism: Mechanism,
+    space: Space,
+    count: int,
+    *,
+    both_sides: bool = False,
+    scored: bool = True,
+    within: Within | None = None,
 ) -> tuple[Term, ...]:
     """``count`` published runs of a mechanism, each at any λ of the space.
 
@@ -27,8 +37,11 @@ def terms_of(
         count: how many runs.
         both_sides: whether the runs train on the records that score, too.
         scored: whether the scores are published; a score that is thrown away costs nothing.
+        within: hyperparameters for which it is false are never run.
     """
-    trains, scores = over_space.by_side(mechanism, space)
+    trains, scores = over_space.by_side(mechanism, space, within)
+    if not trains:
+        raise _validate.fail("within", within, "it excludes every point of the space")
     terms = [_term(trains, count, BOTH if both_sides else TRAINING, mechanism.relation)]
     if scores and scored:
         terms.append(_term(scores, count, SCORING, mechanism.relation))
