@@ -8,6 +8,7 @@ import pytest
 from dphypo.accounting import account, calibrate, verify
 from dphypo.accounting.certificate import Certificate
 from dphypo.accounting.policy import Policy, conditions
+from dphypo.accounting.second_opinion import second_opinion
 from dphypo.band import Band
 from dphypo.laws import Geometric, NegativeBinomial, Pmf
 
@@ -87,3 +88,12 @@ def test_calibration_spends_what_the_sharper_bound_saves():
 def test_bad_arguments_are_named(argument, value):
     with pytest.raises(ValueError, match=argument):
         account(RUN, Geometric(mean=5), BAND, **{argument: value})
+
+
+def test_a_second_opinion_attacks_only_what_the_policy_may_do():
+    """The attack that knows the data costs more than a search whose first run is from the prior: no contradiction."""
+    event, law, band = dp_accounting.GaussianDpEvent(4.0), NegativeBinomial(8, mean=6), Band(0.75, 2)
+    start = account(event, law, band, first_from_prior=1)
+    opinion = second_opinion(start, DELTA)
+    assert 1.0 < opinion.lower <= start.epsilon(DELTA) <= opinion.upper
+    assert second_opinion(account(event, law, band), DELTA).lower > start.epsilon(DELTA)

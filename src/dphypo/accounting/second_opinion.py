@@ -2,9 +2,10 @@
 
 Of the library's code this shares the gate of events and the laws of T, nothing else. Runs come from ``second_pair``.
 
-From below, an explicit attack (docs/theory.md): outcomes that are likely on D′ rank on top and hide what comes next; the attacker looks whether the winner has a loss above t and not in that set. With P(>s) and P(>t) bounded
-from below, Q(>s) and Q(>t) from above, A(E) = f(P(>s)) − f(P(>s) − P(>t)) is bounded from below and A′(E) from above,
-because f is convex and increasing. With a band, λ adds its own loss: the groups of λ of Lemma 2.
+From below, an explicit attack (docs/theory.md): outcomes that are likely on D′ rank on top and hide what comes next;
+the attacker looks whether the winner has a loss above t and not in that set. With P(>s) and P(>t) bounded from below,
+Q(>s) and Q(>t) from above, A(E) = f(P(>s)) − f(P(>s) − P(>t)) is bounded from below and A′(E) from above, because f is
+convex and increasing. With a band, λ adds its own loss: the groups of λ of Lemma 2.
 
 From above, Theorem 4 as it is written: the expectation of φ(e^(ε−ℓ)) over the losses of a run, φ and τ by plain maxima
 and minima on cells, where the accountant mixes shifted profiles from convex hulls.
@@ -22,6 +23,7 @@ from scipy.signal import fftconvolve
 
 from dphypo.accounting.composition import Composition
 from dphypo.accounting.guarantee import Guarantee
+from dphypo.accounting.policy import Policy
 from dphypo.accounting.published import Published
 from dphypo.accounting.second_pair import Floats, NoOpinion, Pair, compose, one_run
 from dphypo.accounting.sides import PlanGuarantee
@@ -286,7 +288,10 @@ def _parts(releases: Any, delta: float) -> tuple[float, tuple[Sequence[Pair], in
         except NoOpinion as unknown:
             return lower, None, f"not known here: {unknown}"
         return lower, (pairs, releases.count), ""
-    lower = search_opinion(releases.events, releases.relation, releases.runs, releases.band, delta, above=False).lower
+    band, attacked = releases.band, _attack_band(releases)
+    lower = search_opinion(
+        releases.events, releases.relation, releases.runs, band, delta, attack_band=attacked, above=False
+    ).lower
     try:
         return lower, (search_pairs(releases.events, releases.relation, releases.runs, releases.band), 1), ""
     except NoOpinion as unknown:
@@ -306,9 +311,20 @@ def _together(releases: Sequence[Any], delta: float) -> Opinion:
         return Opinion(lower, math.inf, f"not known here: {unknown}")
 
 
+def _attack_band(guarantee: Guarantee) -> Band:
+    """The band that the attack may use: its policy knows the data and adapts from the first run on.
+
+    Where the guarantee is for fewer policies, the uniform search is still one of them.
+    """
+    free = guarantee.policy is Policy.ANYTHING and guarantee.first_from_prior == 0
+    return guarantee.band if free else Band(1.0, 1.0)
+
+
 @gives_opinion(Guarantee)
 def _of_a_search(guarantee: Guarantee, delta: float) -> Opinion:
-    return search_opinion(guarantee.events, guarantee.relation, guarantee.runs, guarantee.band, delta)
+    return search_opinion(
+        guarantee.events, guarantee.relation, guarantee.runs, guarantee.band, delta, attack_band=_attack_band(guarantee)
+    )
 
 
 @gives_opinion(Composition)
