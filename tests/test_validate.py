@@ -17,7 +17,6 @@ from dphypo import _validate as check
     ("call", "value"),
     [
         (lambda: check.number(a=3), 3.0),
-        (lambda: check.number(a="2.5"), 2.5),
         (lambda: check.number(a=Fraction(1, 4)), 0.25),
         (lambda: check.number(a=np.float32(0.5)), 0.5),
         (lambda: check.within(0, 1, a=0.5), 0.5),
@@ -43,6 +42,10 @@ def test_values_pass_through(call: Callable[[], Any], value: float) -> None:
     ("call", "message"),
     [
         (lambda: check.number(rate="x"), "rate = 'x' is not valid: give a finite number"),
+        (lambda: check.number(rate="2.5"), "rate = '2.5' is not valid: give a finite number"),
+        (lambda: check.number(rate=b"2"), "is not valid: give a finite number, not text"),
+        (lambda: check.flag(maximize="minimize"), "maximize = 'minimize' is not valid: give True or False"),
+        (lambda: check.flag(maximize=1), "maximize = 1 is not valid: give True or False"),
         (lambda: check.number(rate=None), "rate = None is not valid: give a finite number"),
         (lambda: check.number(rate=math.nan), "rate = nan is not valid"),
         (lambda: check.number(rate=-math.inf), "rate = -inf is not valid"),

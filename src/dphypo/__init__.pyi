@@ -51,6 +51,7 @@ from .stages import Stages as Stages
 from .stages import calibrate_stages as calibrate_stages
 from .stages import tune as tune
 from .study import Study as Study
+from .study import open as open
 from .survey import LastRun as LastRun
 from .survey import Survey as Survey
 from .survey import SurveyPlan as SurveyPlan

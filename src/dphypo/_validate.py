@@ -31,6 +31,8 @@ def fail(name: str, value: object, remedy: str) -> ValueError:
 def number(**named: SupportsFloat) -> float:
     """A finite real number."""
     name, value = _only(named)
+    if isinstance(value, (str, bytes, bytearray)):  # float() would read them
+        raise fail(name, value, "give a finite number, not text")
     try:
         result = float(value)
     except (TypeError, ValueError, OverflowError):
@@ -93,6 +95,14 @@ def choice(kind: type[Kind], **named: object) -> Kind:
     except ValueError:
         values = ", ".join(repr(member.value) for member in kind)
         raise fail(name, value, f"give one of {values}") from None
+
+
+def flag(**named: object) -> bool:
+    """True or False; nothing that only counts as one of them."""
+    name, value = _only(named)
+    if not isinstance(value, (bool, np.bool_)):
+        raise fail(name, value, "give True or False")
+    return bool(value)
 
 
 def probability(**named: SupportsFloat) -> float:

@@ -104,8 +104,8 @@ class ChangedStudy(Refusal):
     why = (
         "The journal belongs to a study that was declared differently. The guarantee is computed from values fixed "
         "before the data are looked at: the space, the band, the law of T, the privacy event, the neighbouring "
-        "relation, and which scores are better. T was drawn for those. Open it with the same declaration, or start a "
-        "new study with a new journal."
+        "relation, and which scores are better. T was drawn for those, for one data set and one model. Open it with "
+        "the same declaration, or start a new study with a new journal."
     )
 
 
@@ -285,6 +285,10 @@ class JournalReadOnlyError(JournalError):
             "the journal cannot be written: its file, its folder or its file system is read-only. A release that it "
             "holds can be read; to go on with a study, copy the file to a folder that can be written"
         )
+
+
+class RehearsalError(ValueError):
+    """A dry run on made-up records failed. Nothing was drawn, and no private record was touched."""
 
 
 class WorkerError(RuntimeError):

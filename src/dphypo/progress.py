@@ -34,6 +34,12 @@ def cost(certificate: Certificate, law: Law) -> str:
     return f"{_privacy(certificate)}\n{compute(law)}"
 
 
+def say_read_again(journal: str | None, *, show: bool) -> None:
+    """Say that a release was made before, and where it comes from; without times."""
+    if show and journal is not None:
+        print(f"This search was released before. The same release is read again from {journal}.", file=sys.stderr)
+
+
 def cost_in_stages(certificate: Certificate, computes: Sequence[str]) -> str:
     """What all stages will cost, to be said before the first: when a later one begins says how long the others took.
 

@@ -46,6 +46,7 @@ class Release:
         certificate: the guarantee, in public values that anyone can check.
         ending: whether there is a model, and why not.
         saver: how the model is written.
+        read_from: the journal from which it was read again, if it was made before; None if it was just made.
         surveys: the tables of the surveys that were made, in order: all results of all their runs.
     """
 
@@ -56,6 +57,7 @@ class Release:
     ending: Ending = Ending.MODEL
     saver: Saver = field(default_factory=Plain)
     surveys: tuple[Surveyed, ...] = ()
+    read_from: str | None = field(default=None, compare=False)
 
     @property
     def survey(self) -> Surveyed:
@@ -95,7 +97,8 @@ class Release:
         if self.ending is not Ending.MODEL:
             return f"<release: {self.ending}>"
         score = "one model" if self.score is None else f"score {self.score:g}"
-        return f"<release: {score} with {self.params!r}>"
+        again = "" if self.read_from is None else f"; it was made before and read again from {self.read_from}"
+        return f"<release: {score} with {self.params!r}{again}>"
 
 
 def load_release(folder: str | Path, saver: Saver | None = None, *, model: Any = None) -> Release:

@@ -227,9 +227,10 @@ def test_nothing_in_a_log_says_when_a_stage_began(tmp_path, monkeypatch, termina
         assert len(written) == 1, "all that is written is written before the first run"
         assert written[0].count("\n") == 3
     count = len(seen)
-    for again in (search, make(tmp_path / "stages.db", stages=chain)):
+    said = f"This search was released before. The same release is read again from {tmp_path / 'stages.db'}.\n"
+    for number, again in enumerate((search, make(tmp_path / "stages.db", stages=chain)), 1):
         assert again.run().params == release.params
-    assert stderr.getvalue() == written[-1], "nothing ran, nothing is said"
+        assert stderr.getvalue() == written[-1] + said * number, "nothing ran: all that is said is where it was read"
     assert len(seen) == count
 
 

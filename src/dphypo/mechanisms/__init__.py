@@ -10,6 +10,8 @@ from dphypo.mechanisms.mechanism import mechanism as mechanism
 from dphypo.mechanisms.outcome import Outcome as Outcome
 from dphypo.mechanisms.outcome import well_formed as well_formed
 from dphypo.mechanisms.own_training import OwnTraining as OwnTraining
+from dphypo.mechanisms.rehearsal import Rehearses as Rehearses
+from dphypo.mechanisms.rehearsal import rehearse as rehearse
 from dphypo.mechanisms.running import attempt as attempt
 from dphypo.mechanisms.running import settle as settle
 from dphypo.mechanisms.savers import Plain as Plain

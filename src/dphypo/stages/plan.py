@@ -13,7 +13,8 @@ from dphypo.accounting import Certificate, Composition
 from dphypo.accounting.sides import PlanGuarantee, Term
 from dphypo.space import Space
 from dphypo.stages.within import refuse_wider
-from dphypo.study import SEEDED, Part, certified, composed
+from dphypo.study import SEEDED, Part, Subject, certified, composed
+from dphypo.study.declaration import check_space
 
 
 @dataclass(frozen=True, eq=False)
@@ -28,6 +29,7 @@ class Plan:
         delta: the δ of the certificate.
         maximize: whether larger scores are better.
         private: whether randomness comes from the operating system; there is no guarantee without.
+        subject: which data and which models the plan is about.
     """
 
     space: Space
@@ -37,17 +39,27 @@ class Plan:
     delta: float
     maximize: bool = True
     private: bool = True
+    subject: Subject = Subject()  # noqa: RUF009 - a frozen value
 
     @classmethod
     def of(
-        cls, space: Space, parts: Sequence[Part], *, delta: float, maximize: bool = True, private: bool = True
+        cls,
+        space: Space,
+        parts: Sequence[Part],
+        *,
+        delta: float,
+        maximize: bool = True,
+        private: bool = True,
+        data_name: str | None = None,
     ) -> Plan:
         """Check the parts and account for them over the whole of the space, whatever the priors will be."""
-        delta = _validate.delta(delta=delta)
+        check_space(space)
+        delta, maximize = _validate.delta(delta=delta), _validate.flag(maximize=maximize)
+        subject = Subject.of(data_name, [part.mechanism for part in parts], space)
         last = len(parts)
         terms = tuple(part.declare(space, last=number == last) for number, part in enumerate(parts, 1))
         together = composed(tuple(term for one in terms for term in one))
-        return cls(space, tuple(parts), terms, together, delta, maximize, private)
+        return cls(space, tuple(parts), terms, together, delta, maximize, private, subject)
 
     def prior(self, published: Sequence[Any]) -> Space:
         """The prior of the next part: what the rule of the latest part with a result makes of the original."""
@@ -69,7 +81,8 @@ class Plan:
             {**part.describe(terms), **hands_on}
             for part, terms, hands_on in zip(self.parts, self.terms, self._hands_on, strict=True)
         ]
-        result: dict[str, Any] = json.loads(json.dumps({"original space": self.space.to_dict(), "stages": described}))
+        whole = {"original space": self.space.to_dict(), "stages": described}
+        result: dict[str, Any] = json.loads(json.dumps({**whole, **self.subject.to_dict()}))
         return result
 
     @property
@@ -82,6 +95,8 @@ class Plan:
         public: dict[str, object] = {"space": self.space.to_dict(), "releases": self._hands_on}
         if published is not None:
             public["released"] = [part.listed(value) for part, value in zip(self.parts, published, strict=False)]
+        if self.subject.data is not None:
+            public["data"] = self.subject.data
         if lost := list(dict.fromkeys(text for part in self.parts for text in _conditions(part))):
             public["lost runs"] = "; ".join(lost)
         if not self.private:

@@ -56,7 +56,7 @@ class Stage:
     runs: Law
     band: Band = Band(1, 1)  # noqa: RUF009 - a frozen value
     sampler: Sampler | None = None
-    rule: Rule = Greedy()  # noqa: RUF009
+    rule: Rule | str = Greedy()  # noqa: RUF009
     prior: PriorRule | None = None
     release_score: bool = False
     candidates: int = 8192
@@ -145,7 +145,7 @@ class Stage:
             setting.maximize,
             setting.entropy.private,
             Lost.read(self.lost, self.mechanism),
-            setting.whole,
+            whole=setting.whole,
         )
         search = Search(declaration, setting.journal, setting.entropy, lost=declaration.lost, stages=True)
         return _Study(declaration, search, setting.certificate)

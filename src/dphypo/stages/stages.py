@@ -23,6 +23,7 @@ from dphypo.accounting.sides import PlanGuarantee
 from dphypo.entropy import SYSTEM, Entropy
 from dphypo.executors import Crew, Factory
 from dphypo.journal import Journal, Store, open_store
+from dphypo.mechanisms import rehearse
 from dphypo.release import Release
 from dphypo.space import Space
 from dphypo.stages.plan import Plan
@@ -30,6 +31,7 @@ from dphypo.stages.prior_around import PriorAround as PriorAround
 from dphypo.stages.stage import Stage as Stage
 from dphypo.stages.stage import StageTrial
 from dphypo.study import Curator, Part, Released, Running, Setting
+from dphypo.study.declaration import check_entropy
 from dphypo.study.turn import Turn
 from dphypo.survey.table import Surveyed
 
@@ -52,6 +54,7 @@ class Stages:
         name: tells searches in one database apart; stage k is the study "name, stage k" there.
         maximize: whether larger scores are better.
         entropy: where randomness comes from; with ``Seeded`` there is no guarantee, and the certificate says so.
+        data_name: a public name of the data set, as for :class:`dphypo.Study`.
 
     >>> import dp_accounting as dp
     >>> import dphypo
@@ -83,9 +86,11 @@ class Stages:
         name: str = "stages",
         maximize: bool = True,
         entropy: Entropy = SYSTEM,
+        data_name: str | None = None,
     ) -> None:
+        check_entropy(entropy)
         parts = several(stages, "dphypo.Study")
-        plan = Plan.of(space, parts, delta=delta, maximize=maximize, private=entropy.private)
+        plan = Plan.of(space, parts, delta=delta, maximize=maximize, private=entropy.private, data_name=data_name)
         self._begin(plan, journal, name, entropy)
 
     @classmethod
@@ -138,21 +143,24 @@ class Stages:
         The arguments, and what is refused, are those of :meth:`dphypo.Study.run`. With ``progress`` the cost of all
         stages is printed before the first. That a later stage begins is said on a terminal only, as the bar is, and
         not to the logger: with times it would show how long the stage before it took, which is secret. When the last
-        stage has released, the same release is returned and nothing is printed.
+        stage has released, the same release is returned, and all that is printed is where it was read.
         """
         errors.refuse_options(options)
         crew = Crew(workers, start_method, executor)
         with _progress.interruptible(self._store.address), self._turn.long():
             try:
                 first = self._under_way()
-                if not self._part(first).finished:
-                    if progress:
-                        print(self._cost(), file=sys.stderr)
-                    log.info("the search starts, or goes on where it was")
-                    for number in range(first, self._last + 1):
-                        self._announce(number, progress)
-                        self._part(number).run(crew, progress=progress)
-                    log.info("the release is made")
+                if self._part(first).finished:
+                    _progress.say_read_again(self._store.address, show=progress)
+                    again = self._released(self._part(self._last))
+                    return replace(again, read_from=self._store.address or "memory")
+                if progress:
+                    print(self._cost(), file=sys.stderr)
+                log.info("the search starts, or goes on where it was")
+                for number in range(first, self._last + 1):
+                    self._announce(number, progress)
+                    self._part(number).run(crew, progress=progress)
+                log.info("the release is made")
                 return self._released(self._part(self._last))
             finally:
                 self.close()
@@ -313,6 +321,9 @@ class Stages:
         """The secret side of a part. All parts before it must have published: its prior is made from that."""
         if number not in self._running:
             published = self._earlier(number)
+            if number == 0 and not self._journal(0).record.exists:
+                for part in self.plan.parts:  # all of them, before the first run is drawn
+                    rehearse(part.mechanism, self.plan.space)
             # What is paid for is the whole: each part is certified as part of it.
             certificate = self.plan.certify(published) if number == self._last else self.plan.certificate
             self._running[number] = self.plan.parts[number].open(

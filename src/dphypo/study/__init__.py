@@ -10,6 +10,8 @@ from dphypo.study.declaration import Declaration as Declaration
 from dphypo.study.framework1 import dp_hypo as dp_hypo
 from dphypo.study.lost import Lost as Lost
 from dphypo.study.next_params import Policy as Policy
+from dphypo.study.opened import Opened as Opened
+from dphypo.study.opened import open as open
 from dphypo.study.part import Part as Part
 from dphypo.study.part import Released as Released
 from dphypo.study.part import Running as Running
@@ -17,3 +19,4 @@ from dphypo.study.part import Setting as Setting
 from dphypo.study.search import Rules as Rules
 from dphypo.study.search import Search as Search
 from dphypo.study.study import Study as Study
+from dphypo.study.subject import Subject as Subject

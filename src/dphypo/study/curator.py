@@ -2,9 +2,17 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, Protocol
 
-from dphypo.study.search import Search
+from dphypo.journal import Record
+
+
+class Source(Protocol):
+    """Where the curator's view comes from: a search, or an open journal."""
+
+    sampler_error: Exception | None
+
+    def record(self) -> Record: ...
 
 
 class Curator:
@@ -15,7 +23,7 @@ class Curator:
     published because of them. Use it to find out why a study failed, on the machine that holds the data.
     """
 
-    def __init__(self, search: Search) -> None:
+    def __init__(self, search: Source) -> None:
         self._search = search
 
     @property

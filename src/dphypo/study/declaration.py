@@ -14,13 +14,14 @@ from dphypo.entropy import Entropy
 from dphypo.errors import ChangedStudy
 from dphypo.journal import Record
 from dphypo.laws import Law
-from dphypo.mechanisms import Mechanism
+from dphypo.mechanisms import Mechanism, rehearse
 from dphypo.samplers import Sampler
 from dphypo.space import Space
 from dphypo.study.accounted import accounted, certified, described
 from dphypo.study.lost import Lost
 from dphypo.study.next_params import Policy
 from dphypo.study.selection import history
+from dphypo.study.subject import Subject
 
 SEEDED = "no guarantee: seeded"
 
@@ -38,6 +39,7 @@ class Declaration:
         maximize: whether larger scores are better.
         private: whether randomness comes from the operating system; there is no guarantee without.
         lost: what becomes of a run whose process died.
+        subject: which data and which model the study is about.
         whole: the declaration of the plan of which this study is a part, if it is one.
 
     >>> import dp_accounting as dp
@@ -58,6 +60,7 @@ class Declaration:
     maximize: bool = True
     private: bool = True
     lost: Lost = Lost.FAILED
+    subject: Subject = Subject()  # noqa: RUF009 - a frozen value
     whole: Mapping[str, Any] = field(default_factory=dict)
 
     @classmethod
@@ -68,7 +71,7 @@ class Declaration:
         runs: Law,
         band: Band = Band(1, 1),  # noqa: B008 - a frozen value
         sampler: Sampler | None = None,
-        rule: Rule = Greedy(),  # noqa: B008
+        rule: Rule | str = Greedy(),  # noqa: B008
         *,
         delta: float,
         maximize: bool = True,
@@ -76,15 +79,18 @@ class Declaration:
         grid: Mapping[str, int] | None = None,
         private: bool = True,
         lost: Lost | str | None = None,
+        data_name: str | None = None,
     ) -> Declaration:
         """Check the arguments, which are those of :class:`dphypo.Study`, and account for the study."""
+        check_space(space)
         if not isinstance(mechanism, Mechanism):
             raise _validate.fail("mechanism", mechanism, "declare the function with @dphypo.mechanism(event=..., ...)")
         delta = _validate.delta(delta=delta)
         _validate.warn_of_delta(delta, getattr(mechanism, "records", None))
         guarantee = accounted(mechanism, space, runs, band)
         policy = Policy.of(space, band, sampler, rule, candidates, grid)
-        return cls(mechanism, runs, policy, guarantee, delta, maximize, private, Lost.read(lost, mechanism))
+        maximize, subject = _validate.flag(maximize=maximize), Subject.of(data_name, [mechanism], space)
+        return cls(mechanism, runs, policy, guarantee, delta, maximize, private, Lost.read(lost, mechanism), subject)
 
     @property
     def space(self) -> Space:
@@ -112,6 +118,7 @@ class Declaration:
             "direction": "maximize" if self.maximize else "minimize",
             "entropy": "private" if self.private else "seeded",
             "lost runs": self.lost,
+            **self.subject.to_dict(),
             **self.whole,
         }
         result: dict[str, Any] = json.loads(json.dumps(declared))  # as it will be read back
@@ -121,9 +128,16 @@ class Declaration:
     def certificate(self) -> Certificate:
         """The guarantee as a document. It repeats public values; nothing of the search is in it."""
         public: dict[str, object] = {"space": self.space.to_dict(), "lost runs": self.lost.condition}
+        if self.subject.data is not None:
+            public["data"] = self.subject.data
         if not self.private:
             public["warning"] = SEEDED
         return certified(self.guarantee, self.delta, public)
+
+    def rehearse(self) -> None:
+        """Refuse a mechanism whose dry run fails. A plan tries all its parts before the first one begins."""
+        if not self.whole:
+            rehearse(self.mechanism, self.space)
 
     def draw_total(self, entropy: Entropy) -> int:
         """T."""
@@ -146,6 +160,21 @@ _OLDER = {"lost runs": str(Lost.AGAIN)}
 def check(found: dict[str, Any], declared: Mapping[str, Any]) -> None:
     """Refuse to go on with a search that was declared differently; the message names what differs."""
     found = {name: value for name, value in _OLDER.items() if name in declared} | found
+    if "model" not in found:  # a journal that does not know its model belongs to whoever has it
+        declared = {name: value for name, value in declared.items() if name != "model"}
     changed = [name for name in {**declared, **found} if found.get(name) != declared.get(name)]
     if changed:
         raise ChangedStudy(f"(Different: {', '.join(changed)}.)")
+
+
+def check_space(space: object) -> None:
+    """Refuse what is no space, with a word on how to make one."""
+    if not isinstance(space, Space):
+        raise _validate.fail("space", space, 'give a dphypo.Space, such as dphypo.Space({"lr": loguniform(1e-4, 10)})')
+
+
+def check_entropy(entropy: object) -> None:
+    """Refuse what is no source of randomness: a number is not one."""
+    if not isinstance(entropy, Entropy):
+        remedy = "leave it out for private randomness; dphypo.entropy.Seeded(7) repeats itself, without a guarantee"
+        raise _validate.fail("entropy", entropy, remedy)

@@ -5,13 +5,14 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
 import numpy.typing as npt
 
 from dphypo import _validate
 from dphypo.band import Band, Rule
+from dphypo.band import rule as named_rule
 from dphypo.entropy import Entropy
 from dphypo.errors import SamplerError
 from dphypo.samplers import History, Sampler, default_sampler
@@ -41,14 +42,16 @@ class Policy:
         space: Space,
         band: Band,
         sampler: Sampler | None,
-        rule: Rule,
+        rule: Rule | str,
         candidates: int,
         cells: Mapping[str, int] | None,
     ) -> Policy:
         """Check the arguments. A small finite space is searched over all its cells; ``cells`` cuts a larger one."""
         if sampler is not None and not isinstance(sampler, Sampler):
             raise _validate.fail("sampler", sampler, "give an object with weights(candidates, history)")
+        rule = _rule(rule)
         candidates = _validate.integer(at_least=1, candidates=candidates)
+        cells = _cells(cells)
         sizes = [parameter.dimension.size for parameter in space.parameters]
         small = all(size is not None for size in sizes) and math.prod(size or 0 for size in sizes) <= candidates
         grid = space.grid(**cells) if cells is not None else space.grid() if small else None
@@ -91,3 +94,18 @@ class Policy:
             failure = error
         # Raised here, outside the handler: the rule's own error may quote the history and is not to be printed.
         raise SamplerError(self.sampler, failure)
+
+
+def _rule(given: Rule | str) -> Rule:
+    rule: Any = named_rule(given) if isinstance(given, str) else given
+    if not callable(getattr(rule, "ratios", None)):
+        raise _validate.fail("rule", given, "give a projection, such as dphypo.Greedy() or dphypo.L2(), or its name")
+    return cast(Rule, rule)
+
+
+def _cells(given: Mapping[str, int] | None) -> Mapping[str, int] | None:
+    if given is None:
+        return None
+    if not isinstance(given, Mapping) or not all(isinstance(name, str) for name in given):
+        raise _validate.fail("grid", given, 'give the number of cells by name, such as {"lr": 32}')
+    return {name: _validate.integer(at_least=1, **{f"grid[{name!r}]": count}) for name, count in given.items()}

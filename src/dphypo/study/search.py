@@ -13,7 +13,7 @@ import os
 import weakref
 from collections.abc import Iterator
 from dataclasses import replace
-from typing import Any, Protocol
+from typing import Any, Protocol, runtime_checkable
 
 from dphypo import errors
 from dphypo.accounting import Certificate
@@ -50,6 +50,15 @@ class Rules(Protocol):
 
     def draw_params(self, record: Record, entropy: Entropy) -> dict[str, Any]:
         """λ of the next run."""
+        ...
+
+
+@runtime_checkable
+class Rehearsed(Protocol):
+    """Rules that can be tried before anything is drawn."""
+
+    def rehearse(self) -> None:
+        """Raise if runs cannot be made. No private record is touched."""
         ...
 
 
@@ -97,6 +106,8 @@ class Search:
         with self._turn.look():
             if not self._open:
                 declared = self._rules.to_dict()
+                if isinstance(self._rules, Rehearsed) and not self._journal.record.exists:
+                    self._rules.rehearse()
                 found = self._journal.begin(declared, lambda: self._rules.draw_total(self._entropy))
                 self._open = True
                 try:

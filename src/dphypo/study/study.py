@@ -6,6 +6,7 @@ import concurrent.futures
 import logging
 import sys
 from collections.abc import Mapping
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -22,7 +23,7 @@ from dphypo.release import Release
 from dphypo.samplers import Sampler
 from dphypo.space import Space
 from dphypo.study.curator import Curator
-from dphypo.study.declaration import Declaration
+from dphypo.study.declaration import Declaration, check_entropy
 from dphypo.study.framework1 import dp_hypo
 from dphypo.study.lost import Lost
 from dphypo.study.search import Search
@@ -54,6 +55,8 @@ class Study:
         lost: what becomes of a run whose process died: "again" makes it again with its seed, at most twice, which is
             right if all its randomness comes from the seed; "failed" counts it as failed. By default what the mechanism
             says of itself (``seeded``). An orderly stop and the loss of the whole machine are no deaths of a run.
+        data_name: a public name of the data set. A journal that was begun under another name is refused, so that no
+            release of other data is returned; the name is in the certificate.
 
     >>> import dp_accounting as dp
     >>> import dphypo
@@ -78,7 +81,7 @@ class Study:
         runs: Law,
         band: Band = Band(1, 1),  # noqa: B008 - a frozen value
         sampler: Sampler | None = None,
-        rule: Rule = Greedy(),  # noqa: B008
+        rule: Rule | str = Greedy(),  # noqa: B008
         *,
         delta: float,
         journal: str | Path | Store | None = "study.db",
@@ -88,7 +91,9 @@ class Study:
         grid: Mapping[str, int] | None = None,
         entropy: Entropy = SYSTEM,
         lost: Lost | str | None = None,
+        data_name: str | None = None,
     ) -> None:
+        check_entropy(entropy)
         declaration = Declaration.of(
             *(space, mechanism, runs, band, sampler, rule),
             delta=delta,
@@ -97,6 +102,7 @@ class Study:
             grid=grid,
             private=entropy.private,
             lost=lost,
+            data_name=data_name,
         )
         self._begin(declaration, journal, name, entropy)
 
@@ -158,13 +164,19 @@ class Study:
         errors.refuse_options(options)
         crew = Crew(workers, start_method, executor)
         with _progress.interruptible(self._search.address), self._search.running(here=crew.here):
-            if not self._search.record().released:
-                if progress:
-                    print(_progress.cost(self.certificate, self.guarantee.runs), file=sys.stderr)
-                log.info("the search starts, or goes on where it was")
-                dp_hypo(self.declaration, self._search, crew, self.certificate, progress=progress)
-                log.info("the release is made")
-            return self._search.published(self.declaration.mechanism.saver)
+            if self._search.record().released:
+                _progress.say_read_again(self._search.address, show=progress)
+                return self._published(again=True)
+            if progress:
+                print(_progress.cost(self.certificate, self.guarantee.runs), file=sys.stderr)
+            log.info("the search starts, or goes on where it was")
+            dp_hypo(self.declaration, self._search, crew, self.certificate, progress=progress)
+            log.info("the release is made")
+            return self._published()
+
+    def _published(self, *, again: bool = False) -> Release:
+        release = self._search.published(self.declaration.mechanism.saver)
+        return replace(release, read_from=self._search.address or "memory") if again else release
 
     def ask(self) -> Trial | None:
         """The next run to make, with its ``params`` and ``seed``; None when there is none to give out.
@@ -186,13 +198,11 @@ class Study:
         """The best of the T runs, ties broken by the keys drawn with them. Once, and only when all are told."""
         self._search.publish(self.certificate)
         log.info("the release is made")
-        return self._search.published(self.declaration.mechanism.saver)
+        return self._published()
 
     def released(self) -> Release | None:
         """The release again if there is one: the same values, which cost nothing more. None if there is none yet."""
-        if not self._search.record().released:
-            return None
-        return self._search.published(self.declaration.mechanism.saver)
+        return self._published(again=True) if self._search.record().released else None
 
     def shred(self) -> None:
         """Reduce the journal of a released study to its certificate: T, the runs and the model are destroyed.

@@ -1,0 +1,79 @@
+"""The dry run before T is drawn."""
+
+from __future__ import annotations
+
+import pytest
+from support import stages_world
+from support.study_world import EVENT, RELATION, SPACE, make, train
+
+import dphypo
+from dphypo.errors import RehearsalError, UnsupportedModelError
+from dphypo.mechanisms import Declared
+
+
+class Rehearsing(Declared):
+    """The shared training with a dry run of its own."""
+
+    def rehearse(self, params, *, seed):
+        REHEARSED.append(dict(params))
+        return ANSWER[0](params, seed)
+
+
+REHEARSED: list[dict[str, object]] = []
+ANSWER = [lambda params, seed: train(params, seed=seed)]
+
+
+@pytest.fixture
+def rehearsing():
+    """A mechanism, and what its dry run does from now on."""
+    REHEARSED.clear()
+    yield Rehearsing(train.train, EVENT, RELATION, seeded=True), lambda answer: ANSWER.__setitem__(0, answer)
+    ANSWER[0] = lambda params, seed: train(params, seed=seed)
+
+
+def fails(params, seed):
+    raise IndexError("label 10 is out of range for 10 classes")
+
+
+@pytest.mark.parametrize(
+    ("answer", "error", "match"),
+    [
+        (fails, IndexError, "label 10 is out of range"),
+        (lambda params, seed: 3, RehearsalError, "neither an Outcome nor a"),
+        (lambda params, seed: (1, "0.9"), RehearsalError, "not a number"),
+        (lambda params, seed: (1, float("nan")), RehearsalError, "not finite"),
+        (lambda params, seed: (object(), 0.5), UnsupportedModelError, "saver"),
+    ],
+)
+@pytest.mark.parametrize("world", ["study", "stages"])
+def test_what_is_wrong_is_shown_in_full_before_anything_is_drawn(rehearsing, tmp_path, world, answer, error, match):
+    mechanism, set_answer = rehearsing
+    set_answer(answer)
+    path = tmp_path / "journal.db"
+    search = (make if world == "study" else stages_world.make)(path, mechanism)
+    for act in (lambda: search.run(progress=False), search.ask):
+        with pytest.raises(error, match=match):
+            act()
+    search.close()
+    with pytest.raises(ValueError, match="nothing yet"):
+        dphypo.open(path)
+    set_answer(lambda params, seed: None)
+    assert search.run(progress=False).params is not None
+
+
+def test_it_is_made_once_and_not_when_a_study_goes_on(rehearsing, tmp_path):
+    mechanism, _ = rehearsing
+    path = tmp_path / "study.db"
+    with make(path, mechanism) as study:
+        study.ask()
+        study.ask()
+    make(path, mechanism).run(progress=False)
+    assert len(REHEARSED) == 1
+    assert SPACE.to_unit(REHEARSED).shape == (1, 2), "it is a point of the space"
+
+
+@pytest.mark.parametrize("wrong", [lambda params: (1, 0.5), lambda seed: (1, 0.5), lambda: 1, lambda *, seed: 1])
+def test_a_function_that_cannot_be_called_is_refused_before_anything_is_drawn(wrong):
+    mechanism = dphypo.mechanism(event=EVENT, relation=RELATION)(wrong)
+    with pytest.raises(RehearsalError, match=r"def train\(params, \*, seed\)"):
+        make(mechanism=mechanism).run(progress=False)
