@@ -28,7 +28,7 @@ def read(archive: zipfile.ZipFile, name: str, *, limit: int) -> npt.NDArray[Any]
     except KeyError:
         problem = "it is missing"
     except (ValueError, TypeError, OverflowError, EOFError, OSError, zipfile.BadZipFile, NotImplementedError) as error:
-        problem = f"it cannot be read ({type(error).__name__})"
+        problem = f"it cannot be read ({type(error).__name__}: {error!s:.100})"
     except (MemoryError, RecursionError, SyntaxError, RuntimeError) as error:
         problem = f"it is damaged ({type(error).__name__})"
     raise ValueError(f"the array {name!r} of the archive is not valid: {problem}")
@@ -41,6 +41,6 @@ def _check_header(member: IO[bytes], size: int) -> None:
     header = np.lib.format.read_array_header_1_0 if version == (1, 0) else np.lib.format.read_array_header_2_0
     shape, _, dtype = header(member)
     if dtype.hasobject or any(length < 0 for length in shape):
-        raise ValueError("not numbers")
+        raise ValueError("it holds objects, which are pickles, or a negative length")
     if math.prod(shape) * dtype.itemsize != size - member.tell():
         raise ValueError("the header does not match the bytes")

@@ -9,7 +9,10 @@ from __future__ import annotations
 import enum
 import math
 import operator
+import os
 import warnings
+from collections.abc import Mapping
+from pathlib import Path
 from typing import Any, SupportsFloat, SupportsIndex, TypeVar
 
 import numpy as np
@@ -103,6 +106,22 @@ def flag(**named: object) -> bool:
     if not isinstance(value, (bool, np.bool_)):
         raise fail(name, value, "give True or False")
     return bool(value)
+
+
+def mapping(**named: object) -> Mapping[Any, Any]:
+    """A dict, or another mapping."""
+    name, value = _only(named)
+    if not isinstance(value, Mapping):
+        raise fail(name, value, "give a dict")
+    return value
+
+
+def path(**named: object) -> Path:
+    """The name of a file or folder, as a path."""
+    name, value = _only(named)
+    if not isinstance(value, (str, os.PathLike)) or not str(value).strip() or "\0" in str(value):
+        raise fail(name, value, "give the name of a file or folder")
+    return Path(value)
 
 
 def probability(**named: SupportsFloat) -> float:

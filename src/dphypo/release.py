@@ -118,8 +118,8 @@ def load_release(folder: str | Path, saver: Saver | None = None, *, model: Any =
     ...     load_release(Release({"lr": 0.1}, [1.0, 2.0], 0.9, certificate).save(folder))
     <release: score 0.9 with {'lr': 0.1}>
     """
-    source = Path(folder)
-    described = json.loads((source / "release.json").read_text(encoding="utf-8"))
+    source = _validate.path(folder=folder)
+    described = _described(source)
     saver = _saver(described["format"], saver, model, source)
     ending = Ending[described["ending"]]
     found = ending is Ending.MODEL
@@ -159,6 +159,27 @@ def _load_surveys(path: Path) -> tuple[Surveyed, ...]:
     if not path.exists():
         return ()
     return tuple(Surveyed.from_dict(table) for table in json.loads(path.read_text(encoding="utf-8")))
+
+
+def _described(source: Path) -> dict[str, Any]:
+    """What ``release.json`` says."""
+    found = None
+    try:
+        found = json.loads((source / "release.json").read_text(encoding="utf-8"))
+    except FileNotFoundError:
+        problem = "it is not there"
+    except (OSError, ValueError, RecursionError) as error:
+        problem = f"it cannot be read ({type(error).__name__})"
+    else:
+        problem = "it was not written by Release.save"
+    if not isinstance(found, dict) or not {"ending", "params", "score", "format"} <= found.keys():
+        kind = FileNotFoundError if problem == "it is not there" else ValueError
+        raise kind(f"{source} holds no saved release: release.json is missing or damaged ({problem})")
+    if found["ending"] not in Ending.__members__:
+        raise _validate.fail(
+            "ending", found["ending"], f"release.json must name one of {', '.join(Ending.__members__)}"
+        )
+    return found
 
 
 def read_certificate(journal: str | Path, name: str = "study") -> Certificate:

@@ -193,7 +193,7 @@ def test_design_says_whether_stages_pay():
         (["--compute", "10000"], r"--compute 10000 makes \d+ or more runs.*give less$"),
         (["--batch-size", "30000"], "--batch-size 30000 is not valid: it must be at most the declared 20000 records"),
         (["--compute", "-1"], "--compute -1 is out of range"),
-        (["--epsilon", "100"], "--epsilon 100 is too large for the proxy mnist.*less noise$"),
+        (["--epsilon", "50"], "--epsilon 50 is too large for the proxy mnist.*less noise$"),
     ],
 )
 def test_design_refuses_in_options_what_no_design_can_be_had_for(arguments, words):

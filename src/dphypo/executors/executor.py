@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import concurrent.futures
 import contextlib
+import inspect
 from collections.abc import Iterator
 from typing import Protocol
 
@@ -82,6 +83,7 @@ def hire(
         executor: None makes runs in this process if there is one worker, and in processes of their own if there are
             more; else the name of an executor, an executor of ``concurrent.futures``, or a :class:`Factory`.
     """
+    workers = _validate.integer(at_least=1, workers=workers)
     if executor is None:
         executor = "in_process" if workers == 1 else "processes"
     if isinstance(executor, concurrent.futures.Executor):
@@ -90,11 +92,21 @@ def hire(
         opened: Executor = Futures(mechanism, executor, workers=workers)
     else:
         factory = executors.find(executor) if isinstance(executor, str) else executor
-        if not callable(factory):
+        if not callable(factory) or not _takes_a_mechanism(factory):
             known = '"in_process", "processes", or one that you have registered'
             raise _validate.fail("executor", executor, f"give {known}, or an executor of concurrent.futures")
         opened = factory(mechanism, workers=workers, start_method=start_method)
+        if not all(hasattr(opened, name) for name in ("idle", "busy", "start", "wait", "close")):
+            raise _validate.fail("executor", executor, "it must make an Executor when it is called with a mechanism")
     try:
         yield opened
     finally:
         opened.close()
+
+
+def _takes_a_mechanism(factory: Factory) -> bool:
+    try:
+        inspect.signature(factory).bind(None, workers=1, start_method="spawn")
+    except (TypeError, ValueError):
+        return False
+    return True

@@ -88,7 +88,7 @@ class Declared:
             raise _validate.fail("train", self.train, "give a function train(params, *, seed) -> Outcome")
         if self.event is None:
             raise _validate.fail("event", None, "state the event that bounds one run, for example a DpEvent")
-        object.__setattr__(self, "split", Split(self.split))
+        object.__setattr__(self, "split", _validate.choice(Split, split=self.split))
         object.__setattr__(self, "monotone", frozenset(self.monotone))
         if self.seeded not in (True, False):
             raise _validate.fail("seeded", self.seeded, "give True if all randomness of a run comes from its seed")
@@ -155,7 +155,7 @@ def mechanism(
 
     def declare(train: Callable[..., Any]) -> Declared:
         return Declared(
-            *(train, event, relation, score_event, Split(split), frozenset(monotone)),
+            *(train, event, relation, score_event, _validate.choice(Split, split=split), frozenset(monotone)),
             saver=Plain() if saver is None else saver,
             seeded=seeded,
         )

@@ -83,6 +83,8 @@ class Landscape:
         low, high = self.limits
         if not low < high:
             raise _validate.fail("limits", self.limits, "give the smallest and the largest score, in this order")
+        _validate.mapping(scores=self.scores)
+        _validate.mapping(repetitions=self.repetitions)
         if 1.0 not in self.scores:
             raise _validate.fail("scores", sorted(self.scores), "give the scores of full runs, under the fraction 1.0")
         read: dict[float, dict[float, Floats]] = {}

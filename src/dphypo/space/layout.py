@@ -13,6 +13,7 @@ from typing import Any, TypeAlias
 import numpy as np
 import numpy.typing as npt
 
+from dphypo import _validate
 from dphypo.space.finite import Finite
 from dphypo.space.parameter import Parameter
 from dphypo.space.unit import MIDDLE, Array, interior
@@ -46,6 +47,7 @@ def unit(parameters: Parameters, rows: Sequence[Mapping[str, Any]]) -> Array:
     result = np.full((len(rows), len(parameters)), MIDDLE)
     known = {parameter.name for parameter in parameters}
     for number, row in enumerate(rows):
+        _validate.mapping(**{f"params[{number}]": row})
         if unknown := [name for name in row if name not in known]:
             raise ValueError(f"params[{number}] has {unknown[0]!r}, which is none of {sorted(known)}")
     for column, parameter in enumerate(parameters):

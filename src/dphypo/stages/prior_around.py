@@ -48,7 +48,7 @@ class PriorAround:
     shift: Mapping[str, Shift] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
-        object.__setattr__(self, "shift", dict(self.shift or {}))
+        object.__setattr__(self, "shift", dict(_validate.mapping(shift=self.shift)))
         for name, shift in self.shift.items():
             if not callable(shift):
                 _validate.positive(**{f"the shift of {name!r}": shift})

@@ -1,0 +1,80 @@
+"""What is constructed wrongly says so: an error of ours, with the argument in it, raised where it was checked.
+
+An error that a library below raised, or that Python raised deep inside our code, is a raw one: it says nothing to
+whoever made the call.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import linecache
+import random
+import signal
+import traceback
+import warnings
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from fuzz.constructors import call
+
+import dphypo
+from dphypo import errors
+
+OURS = str(Path(dphypo.__file__).parent)
+ALLOWED = (ValueError, TypeError, OSError, errors.Refusal, errors.JournalError)
+
+
+@contextlib.contextmanager
+def limit(seconds: int) -> Iterator[None]:
+    def late(*_: Any) -> None:
+        raise TimeoutError(f"it took longer than {seconds} s")
+
+    before = signal.signal(signal.SIGALRM, late)
+    signal.alarm(seconds)
+    try:
+        yield
+    finally:
+        signal.alarm(0)
+        signal.signal(signal.SIGALRM, before)
+
+
+def raw(error: BaseException) -> str | None:
+    """What is wrong with an error, if anything."""
+    if not isinstance(error, ALLOWED) or isinstance(error, (TimeoutError, UnicodeError)):
+        return f"{type(error).__name__}: {error}"
+    last = traceback.extract_tb(error.__traceback__)[-1]
+    if not last.filename.startswith(OURS):
+        return None if last.filename.startswith(str(Path(__file__).parent)) else f"raised in {last.filename}: {error}"
+    line = linecache.getline(last.filename, last.lineno).strip()
+    if not line.startswith("raise"):
+        return f"not raised by us at {Path(last.filename).name}:{last.lineno} `{line}`: {type(error).__name__}: {error}"
+    return None if len(str(error)) > 20 else f"no sentence: {error}"
+
+
+def tried(count: int, seed: int) -> list[str]:
+    rng = random.Random(seed)
+    wrong = []
+    for _ in range(count):
+        what, act = call(rng)
+        try:
+            with limit(30), warnings.catch_warnings():
+                warnings.simplefilter("ignore")
+                act()
+        except BaseException as error:
+            if (problem := raw(error)) is not None:
+                wrong.append(f"{what}: {problem}")
+    return wrong
+
+
+def test_some_random_calls_end_well(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    assert tried(150, 0) == []
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("seed", range(1, 5))
+def test_many_random_calls_end_well(seed, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    assert tried(550, seed) == []
