@@ -57,7 +57,7 @@ def verify(certificate: Certificate | str | os.PathLike[str]) -> Verification:
     document = certificate.to_dict()
     try:
         expected = {**_recompute(document).to_dict(), "statement": statement(document)}
-    except (KeyError, TypeError, ValueError) as error:
+    except (ArithmeticError, AttributeError, LookupError, TypeError, ValueError, RecursionError) as error:
         return Verification((f"the certificate cannot be recomputed: {type(error).__name__}: {error}",))
     return Verification(tuple(_differences(document, expected, "")), certificate.warning)
 

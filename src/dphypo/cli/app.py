@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import sys
+import warnings
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -25,6 +26,7 @@ app = typer.Typer(
 
 def main() -> None:
     """Run the command line; bad input ends with one clear line, not with a traceback."""
+    warnings.showwarning = lambda message, *_: print(f"dphypo: {message}", file=sys.stderr)
     try:
         app()
     except (ValueError, TypeError, OSError) as error:
