@@ -37,6 +37,7 @@ OPTIMISERS = {
     "ours": lambda: Following(),
     "parzen": lambda: read(samplers.Parzen()),
     "tpe": lambda: FromOptuna(optuna.samplers.TPESampler(seed=1, n_startup_trials=5)),
+    "gp": lambda: FromOptuna(optuna.samplers.GPSampler(seed=1, n_startup_trials=8)),
     "cma": lambda: FromOptuna(optuna.samplers.CmaEsSampler(seed=1)),
 }
 
