@@ -135,7 +135,7 @@ def survey_plans(a: Arguments) -> None:
     """compute the noise of every survey that is really trained (paper/surveys/plans.py)"""
     from paper.surveys.plans import write
 
-    write()
+    write(a.names)
 
 
 def train_surveys(a: Arguments) -> None:
@@ -212,7 +212,7 @@ def parser() -> argparse.ArgumentParser:
     made.add_argument("jobs", nargs="+")
     made.add_argument("--plain", action="store_true", help="do not compile")
     trains(command(settings)).add_argument("name", choices=["mnist", "fashion", "cifar10"])
-    command(survey_plans, "survey-plans")
+    command(survey_plans, "survey-plans").add_argument("names", nargs="*", help="experiments; by default all")
     made = trains(command(train_surveys, "train-surveys"))
     made.add_argument("names", nargs="+", help="experiments of survey-plans.json")
     made.add_argument("--searches", type=int, default=104)
