@@ -11,13 +11,8 @@ import pytest
 
 from dphypo import errors
 from dphypo.accounting import verify
-from dphypo.integrations.optuna import (
-    DeclaredParameter,
-    NotThisStudy,
-    OptunaSurvey,
-    TooManyTrials,
-    UndeclaredReport,
-)
+from dphypo.errors import DeclaredParameter, NotThisStudy, TooManyTrials, UndeclaredReport
+from dphypo.integrations.optuna import OptunaSurvey
 from dphypo.mechanisms import DpSgd
 
 RUN = DpSgd.of(records=5_000, batch_size=250, epochs=20, noise_multiplier=1.0)

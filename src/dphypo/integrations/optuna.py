@@ -43,38 +43,6 @@ class Run(Protocol):
     def at(self, *, noise_multiplier: float, fraction: float = 1.0, match: bool = False) -> Any: ...
 
 
-class NotThisStudy(errors.Refusal):
-    why = (
-        "This Optuna study was not begun by this survey: it has trials, or another declaration. All trials of a survey "
-        "are paid for, and their number and cost are declared before the first."
-    )
-    instead = "Create a new study (another study_name), or open it with the same OptunaSurvey as before."
-
-
-class TooManyTrials(errors.Refusal):
-    why = (
-        "All trials that were declared have been made. One more would be one that nobody paid for, and a number of "
-        "runs that is chosen from the results is not covered."
-    )
-    instead = "Make the last run, or declare more runs in a new survey on a new study: the two compose."
-
-
-class DeclaredParameter(errors.Refusal):
-    why = (
-        "The objective suggests a parameter that the privacy event reads. The event is declared before the first trial "
-        "and bounds every one of them, so its noise, batch size and steps are those of survey.short."
-    )
-    instead = "Take them from there; to tune them, use dphypo.tune, which gives every setting noise of its own."
-
-
-class UndeclaredReport(errors.Refusal):
-    why = (
-        "The objective reports more intermediate scores than were declared. Each score on private records is an event "
-        "of its own."
-    )
-    instead = "Declare them: OptunaSurvey(reports=...)."
-
-
 @dataclass(frozen=True)
 class OptunaSurvey:
     """A survey that an Optuna study drives, then a last run: the two cost (ε, δ) together.
@@ -169,7 +137,7 @@ class OptunaSurvey:
         self._begin(study)
         left = self.runs - sum(trial.state.name != "WAITING" for trial in study.trials)
         if left <= 0:
-            raise TooManyTrials
+            raise errors.TooManyTrials
         study.optimize(self._private(objective), n_trials=left, **options)
 
     def _private(self, objective: Callable[[Trial], float]) -> Callable[[Trial], float]:
@@ -226,7 +194,9 @@ class OptunaSurvey:
             raise _validate.fail("study", study.study_name, "trials are still running: wait for them, or tell them")
         begun = int(study.user_attrs.get(_LAST, 0))
         if begun >= self.last_runs:
-            raise TooManyTrials("(The last run was begun before: declare last_runs=2 to allow for one that is lost.)")
+            raise errors.TooManyTrials(
+                "(The last run was begun before: declare last_runs=2 to allow for one that is lost.)"
+            )
         study.set_user_attr(_LAST, begun + 1)
         params = self.params(study, fallback)
         return train(**params), params, self.certificate(study)
@@ -251,7 +221,7 @@ class OptunaSurvey:
         if found is None and not any(trial.state.name != "WAITING" for trial in study.trials):
             study.set_user_attr(_ATTRIBUTE, declared)
         elif found != declared:
-            raise NotThisStudy
+            raise errors.NotThisStudy
 
     def _short(self, full: Any) -> Any:
         return full.at(noise_multiplier=full.noise_multiplier, fraction=self.fraction, match=True)
@@ -279,7 +249,7 @@ class _Watched:
         """An intermediate score, if it was declared or costs nothing."""
         if self._left is not None:
             if self._left == 0:
-                raise UndeclaredReport
+                raise errors.UndeclaredReport
             self._left -= 1
         self._trial.report(value, step)
 
@@ -287,7 +257,7 @@ class _Watched:
 def _suggest(suggest: Callable[..., Any]) -> Callable[..., Any]:
     def suggested(name: str, *arguments: Any, **options: Any) -> Any:
         if name in RESERVED:
-            raise DeclaredParameter(f"({name!r}.)")
+            raise errors.DeclaredParameter(f"({name!r}.)")
         return suggest(name, *arguments, **options)
 
     return suggested

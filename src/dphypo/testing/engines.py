@@ -38,7 +38,7 @@ def _check_history(store: Store, name: str) -> None:
     journal = Journal(store, name)
     journal.begin({}, lambda: 2)
     Journal(store, name).begin({}, lambda: 9)
-    _ensure(journal._load().total == 2, "a second T replaced the first")
+    _ensure(Journal(store, name).record.total == 2, "a second T replaced the first")
     first = Trial({"x": (1, None)}, 2**63 - 1, 0, bytes(range(16)))
     second = Trial({"x": 1.5}, 0, 1, b"\xff")
     beyond = Trial({}, 0, 2, b"")

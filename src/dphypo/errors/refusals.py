@@ -1,10 +1,8 @@
-"""Every error that a user of the package can meet.
+"""What a search refuses to do, because it would void the guarantee.
 
-The first part is what a study refuses to do. Each refusal says which part of the theorem it would break, and what to do
-instead. The guarantee is for one algorithm: draw T from its law, make T runs inside the band, release the best and
-nothing else. The second part is what can go wrong: a journal, a worker, a search rule, a model, an account.
-
-No message holds T, a count, a score or a seed.
+Each refusal says which part of the theorem it would break, and what to do instead. The guarantee of a study is for one
+algorithm: draw T from its law, make T runs inside the band, release the best and nothing else. That of a survey is for
+the runs that were declared. No message holds T, a count, a score or a seed.
 """
 
 from __future__ import annotations
@@ -176,159 +174,36 @@ class WiderPrior(Refusal):
     )
 
 
-class SamplerError(RuntimeError):
-    """A search rule gave no usable weights. Nothing was drawn; mend the rule and run the study again.
-
-    The rule's own error may quote the history, which is secret: it is in ``study.curator().sampler_error``.
-    """
-
-    def __init__(self, sampler: object, secret: Exception) -> None:
-        super().__init__(
-            f"{type(sampler).__name__} gave no usable weights ({type(secret).__name__}): a rule returns finite, "
-            "non-negative numbers, one for each candidate and not all zero. Nothing was drawn; mend it and run the "
-            "study again. The details may quote secret values: study.curator().sampler_error has them"
-        )
-        self.secret = secret
+class NotThisStudy(Refusal):
+    why = (
+        "This Optuna study was not begun by this survey: it has trials, or another declaration. All trials of a survey "
+        "are paid for, and their number and cost are declared before the first."
+    )
+    instead = "Create a new study (another study_name), or open it with the same OptunaSurvey as before."
 
 
-class NoWeightError(ValueError):
-    """Every weight is zero: the sampler named no candidate at all."""
-
-    def __init__(self) -> None:
-        super().__init__(
-            "every one of the weights is 0, so they name no candidate: give at least one that is positive, "
-            "and equal weights to prefer none"
-        )
+class TooManyTrials(Refusal):
+    why = (
+        "All trials that were declared have been made. One more would be one that nobody paid for, and a number of "
+        "runs that is chosen from the results is not covered."
+    )
+    instead = "Make the last run, or declare more runs in a new survey on a new study: the two compose."
 
 
-class UnsupportedModelError(TypeError):
-    """The model is of a kind the saver does not know: an error in the declaration, not an outcome of the run."""
+class DeclaredParameter(Refusal):
+    why = (
+        "The objective suggests a parameter that the privacy event reads. The event is declared before the first trial "
+        "and bounds every one of them, so its noise, batch size and steps are those of survey.short."
+    )
+    instead = "Take them from there; to tune them, use dphypo.tune, which gives every setting noise of its own."
 
 
-class UnfitModelError(UnsupportedModelError):
-    """The model or its loss cannot be trained privately as it is; the message says what to change.
-
-    It is an error in the declaration, found on made-up records: a study raises it and does not count it as an outcome.
-    """
-
-
-class ExecutorError(RuntimeError):
-    """The executor that was given can make no more runs."""
-
-    def __init__(self) -> None:
-        super().__init__(
-            "the executor is broken, because a worker died, and takes no more runs: run the study again with a new "
-            "one; it goes on where it was"
-        )
-
-
-class JournalError(RuntimeError):
-    """The journal could not be read or written. What was committed before is not lost."""
-
-
-class JournalInUseError(JournalError):
-    """Another process, or another open study in this one, holds the journal."""
-
-    def __init__(self) -> None:
-        super().__init__(
-            "the journal is in use by another process, or by another open study in this one: only one runs a study at "
-            "a time (it may have many workers), because a run made twice would let the faster of two outcomes count. "
-            "Wait for it, or stop or close it and try again"
-        )
-
-
-class JournalTakenError(JournalError):
-    """Another process has taken the study over. This one can commit nothing more."""
-
-    def __init__(self) -> None:
-        super().__init__(
-            "another process has taken this study over since this one opened it, so nothing more is committed here: "
-            "two processes that run one study could release two models. Let the other one finish; its release can be "
-            "read from the journal"
-        )
-
-
-class JournalMovedError(JournalError):
-    """The storage at the journal's address is no longer the one that is open."""
-
-    def __init__(self, what: str) -> None:
-        super().__init__(
-            f"{what} while the study was open: nothing was released, and nothing more is committed. The study belongs "
-            "to the file that was there before. Put that file back under its name and run the study again. A new file "
-            "would begin a new study, whose guarantee composes with this one's"
-        )
-
-
-class JournalTamperedError(JournalError):
-    """The rows of the journal are not those that were committed."""
-
-    def __init__(self, found: str) -> None:
-        super().__init__(
-            f"the journal was changed by something other than this library: {found}. Nothing was released from it. "
-            "Releases that were saved before are not affected. Do not go on with these runs: put back an unchanged "
-            "copy of the latest state. If there is none, the study is lost, and its guarantee counts as spent"
-        )
-
-
-class JournalMissingError(JournalError, FileNotFoundError):
-    """There is no journal to read at this place."""
-
-    def __init__(self, where: str) -> None:
-        super().__init__(f"there is no journal at {where}: give the one with which the study was run")
-
-
-class JournalReadOnlyError(JournalError):
-    """The journal can be read but not written."""
-
-    def __init__(self) -> None:
-        super().__init__(
-            "the journal cannot be written: its file, its folder or its file system is read-only. A release that it "
-            "holds can be read; to go on with a study, copy the file to a folder that can be written"
-        )
-
-
-class RehearsalError(ValueError):
-    """A dry run on made-up records failed. Nothing was drawn, and no private record was touched."""
-
-
-class WorkerError(RuntimeError):
-    """Worker processes could not start. No run was made in them, so none counts as lost."""
-
-    def __init__(self) -> None:
-        super().__init__(
-            "several worker processes in a row ended before they could make a run; what they printed says why. With "
-            'the start method "spawn" they import the main module again: protect what that runs with '
-            'if __name__ == "__main__"'
-        )
-
-
-class UnaccountableError(ValueError):
-    """The event has no privacy profile that we can compute: it is not private, or dp_accounting does not know it."""
-
-
-class UnreachableError(ValueError):
-    """No value of the knob meets the target."""
-
-
-class OrderWarning(UserWarning):
-    """The best Rényi order is the last one on offer: more orders would give a smaller ε."""
-
-
-class NoDesignError(ValueError):
-    """There is no design to choose: why, and what to change.
-
-    Args:
-        reason: why.
-        remedy: what to change.
-        in_python: what else can be done from Python, where the command line cannot.
-
-    >>> print(NoDesignError("compute = 1 is too little", "give more", ", or designs="))
-    compute = 1 is too little: give more, or designs=
-    """
-
-    def __init__(self, reason: str, remedy: str, in_python: str = "") -> None:
-        super().__init__(f"{reason}: {remedy}{in_python}")
-        self.reason, self.remedy = reason, remedy
+class UndeclaredReport(Refusal):
+    why = (
+        "The objective reports more intermediate scores than were declared. Each score on private records is an event "
+        "of its own."
+    )
+    instead = "Declare them: OptunaSurvey(reports=...)."
 
 
 # What people used to other optimisers try to pass to ``study.run``, and why it is refused.
