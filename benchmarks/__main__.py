@@ -10,6 +10,7 @@ BENCHMARKS = [
     "accounting",
     "band",
     "dpsgd",
+    "plans",
     "rules",
     "samplers",
     "study",

@@ -80,10 +80,22 @@ def test_a_last_run_on_both_sides_leaves_less_for_the_scores():
     plan = SurveyPlan(runs=10, fraction=0.1)
     one = plan_tuning(SPACE, Descent(score_noise_multiplier="calibrate"), **BUDGET, survey=plan)
     both = plan_tuning(
-        SPACE, Descent(score_noise_multiplier="calibrate"), **BUDGET, survey=replace(plan, both_sides=True)
+        SPACE,
+        Descent(score_noise_multiplier="calibrate"),
+        **BUDGET,
+        survey=replace(plan, both_sides=True, last=lambda full: full),
     )
     assert both.noise.short.score_noise_multiplier > 2 * one.noise.short.score_noise_multiplier
     assert both.noise.guarantee.epsilon(1e-6) <= 4.0
+    with pytest.raises(ValueError, match="give last="):
+        SurveyPlan(both_sides=True)
+
+
+def test_a_last_run_of_another_kind_is_what_is_accounted_for():
+    plan = SurveyPlan(runs=4, fraction=0.1, last=lambda full: full.at(steps=200))
+    found = plan_tuning(SPACE, Descent(steps=100), **BUDGET, survey=plan)
+    assert (found.noise.full.made, found.noise.short.made) == (200, 10)
+    assert 3.999 <= found.noise.guarantee.epsilon(1e-6) <= 4.0
 
 
 def test_settings_have_noise_of_their_own_and_cost_no_more_together():

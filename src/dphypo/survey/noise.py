@@ -25,7 +25,7 @@ _SILENT = 1e6  # noise at which a score costs nothing
 CALIBRATE = "calibrate"
 
 Cheap = Callable[[Any], Mechanism]
-"""A short run from the full one."""
+"""Another run from the full one: a short one, or one on more records."""
 
 
 @dataclass(frozen=True)
@@ -52,6 +52,7 @@ def solve(
     runs: int,
     epsilon: float,
     delta: float,
+    last: Cheap | None = None,
     both_sides: bool = False,
     scored: bool = False,
     within: Within | None = None,
@@ -64,6 +65,7 @@ def solve(
         cheap: makes the short run of a full one, for example ``lambda full: full.at(fraction=0.1, match=True)``.
         runs: how many short runs.
         epsilon, delta: what all that is released may cost together.
+        last: makes the last run of the full one, if it is another.
         both_sides: whether the last run trains on the records that score, too.
         scored: whether the last run's score is released.
         within: hyperparameters for which it is false are never run.
@@ -73,9 +75,10 @@ def solve(
     ratios = _ratios(scores.silent, space, epsilon, delta)
 
     def guarantee(full: Mechanism, count: int) -> PlanGuarantee:
-        last = terms_of(full, space, 1, both_sides=both_sides, scored=scored, within=within)
+        made = full if last is None else last(full)
+        one = terms_of(made, space, 1, both_sides=both_sides, scored=scored, within=within)
         survey = terms_of(cheap(full), space, count, within=within) if count else ()
-        return PlanGuarantee((*survey, *last))
+        return PlanGuarantee((*survey, *one))
 
     def with_noise(factor: float) -> Any:
         return _with_noise(scores.silent, ratios, factor)
@@ -91,7 +94,8 @@ def solve(
     full = scores.heard(
         with_noise(found.value), lambda chosen: guarantee(chosen, runs), epsilon=epsilon, delta=delta, runs=runs
     )
-    return Noise(cheap(full), full, guarantee(full, runs), found.value / alone.value - 1)
+    made = full if last is None else last(full)
+    return Noise(cheap(full), made, guarantee(full, runs), found.value / alone.value - 1)
 
 
 def _ratios(mechanism: Mechanism, space: Space, epsilon: float, delta: float) -> dict[Hashable, float]:

@@ -41,7 +41,9 @@ class SurveyPlan:
         pick: where the last run is made, from the published table; by default where a posterior mean is best.
         fallback: λ of the last run if every short run failed; by default the middle of the prior.
         short: makes the short run of a full one, for a mechanism without ``at(fraction=..., match=True)``.
-        both_sides: whether the last run trains on the records that score, too; it then counts for both.
+        last: makes the last run of the full one, if it is to be another: to train on the records that score, too, give
+            ``last=lambda full: full.at(data=..., records=...)`` and ``both_sides=True``.
+        both_sides: whether the last run trains on the records that score, too; it then counts for both sides.
         score: whether the score of the last run is released. A private score is then paid for.
         models: a folder in which the models of the short runs are kept. They are paid for.
         durations: "public" declares that how long runs take does not depend on the data; results are then used as they
@@ -57,6 +59,7 @@ class SurveyPlan:
     pick: Pick | None = None
     fallback: Mapping[str, Any] | None = None
     short: Callable[[Any], Mechanism] | None = None
+    last: Callable[[Any], Mechanism] | None = None
     both_sides: bool = False
     score: bool = False
     models: str | Path | None = None
@@ -68,6 +71,10 @@ class SurveyPlan:
         if self.fraction is not None:
             _validate.within(0.0, 1.0, closed="right", fraction=self.fraction)
         read_optimiser(self.optimiser)
+        if self.both_sides and self.last is None:
+            raise _validate.fail(
+                "both_sides", True, "give last=, which makes the run that trains on all records of the full one"
+            )
 
     @property
     def compute(self) -> float:
@@ -150,6 +157,7 @@ def plan_tuning(
             runs=plan.runs,
             epsilon=epsilon,
             delta=delta,
+            last=plan.last,
             both_sides=plan.both_sides,
             scored=plan.score,
             within=within,
