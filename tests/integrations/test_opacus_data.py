@@ -16,7 +16,7 @@ from torch import nn
 from torch.nn import functional
 from torch.utils.data import Dataset
 
-from dphypo.integrations.opacus import DPSGD, PrivateAccuracy, PrivateLoss, data, seeds
+from dphypo.integrations.opacus import DPSGD, PrivateAccuracy, PrivateLoss, clipping, data, seeds
 from dphypo.integrations.opacus.data import Domain
 
 RNG = np.random.default_rng(0)
@@ -131,10 +131,54 @@ def test_the_domain_is_that_of_the_model_and_not_of_the_data() -> None:
     assert domain == Domain(input_shape=(5,), target_shape=(1,))
 
 
+def strict(outputs: torch.Tensor, targets: torch.Tensor) -> torch.Tensor:
+    """A loss that refuses what no domain can tell: some values of a target."""
+    if (targets > 100).any():
+        raise ZeroDivisionError(f"no target is above 100, and this one is {targets.max()}")
+    return (outputs - targets).square().mean(1)
+
+
+@pytest.mark.parametrize("mode", ["hooks", "functorch", "ghost"])
+@pytest.mark.parametrize("pieces", [None, 7])
+def test_a_record_on_which_the_loss_raises_counts_zero(mode: str, pieces: int | None) -> None:
+    targets = INPUTS[:, :1]
+    more = np.concatenate([INPUTS, ROW]), np.concatenate([targets, [[101.0]]]).astype(np.float32)
+    found = []
+    for records in ((INPUTS, targets), more):
+        score = PrivateLoss(records, noise_multiplier=2.0, bound=3.0, records=60, loss=strict)
+        mechanism = dpsgd(
+            model=lambda: nn.Linear(5, 1),
+            data=records,
+            records=60,
+            loss=strict,
+            score=score,
+            grad_sample_mode=mode,
+            physical_batch_size=pieces,
+            batch_size=60,
+            epochs=1,
+        )
+        outcome = mechanism({}, seed=1)
+        found.append((outcome.score, outcome.model.weight))
+    assert found[0][0] == pytest.approx(found[1][0], abs=1e-6)
+    assert torch.allclose(found[0][1], found[1][1], atol=1e-6)
+
+
+def test_an_error_that_is_no_records_still_fails_the_run() -> None:
+    class Fails(nn.Linear):
+        def forward(self, inputs: torch.Tensor) -> torch.Tensor:
+            if len(inputs) > 10:
+                raise RuntimeError("too many")
+            return super().forward(inputs)
+
+    with pytest.raises(RuntimeError, match="too many"):
+        dpsgd(model=lambda: Fails(5, 2))({}, seed=1)
+
+
 def test_without_a_domain_the_record_would_show(monkeypatch: pytest.MonkeyPatch) -> None:
-    """The mutant keeps every record."""
-    monkeypatch.setattr(data.TensorRecords, "within", lambda self, domain: self)
+    """The mutant keeps every record and differentiates them all."""
     more = np.concatenate([INPUTS, ROW]), np.append(LABELS, 2)
+    monkeypatch.setattr(data.TensorRecords, "within", lambda self, domain: self)
+    monkeypatch.setattr(clipping, "_differentiate_what_works", lambda engine, *batch: engine.differentiate(*batch))
     with pytest.raises(IndexError):
         dpsgd(data=more, records=60, epochs=10)({}, seed=1)
 

@@ -8,7 +8,7 @@ loss would otherwise show itself by turning the whole model into NaN, through an
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
 from typing import Any, Protocol
@@ -18,6 +18,7 @@ from opacus.grad_sample import AbstractGradSampleModule, prepare_module
 from opacus.optimizers import DPOptimizer, DPOptimizerFastGradientClipping
 from torch import nn
 
+from dphypo.errors import UnfitModelError
 from dphypo.integrations.opacus.data import Batch
 from dphypo.integrations.opacus.loss import Loss
 
@@ -55,7 +56,18 @@ class Noise:
 class Engine(Protocol):
     """Makes one step of DP-SGD out of a Poisson batch, given in one or more chunks."""
 
+    model: nn.Module
+    module: AbstractGradSampleModule
+    loss: Loss
     optimizer: DPOptimizer
+
+    def attach(self) -> None:
+        """Put Opacus's hooks on the model."""
+        ...
+
+    def differentiate(self, inputs: torch.Tensor, targets: torch.Tensor) -> None:
+        """Leave the per-sample gradients of a batch, or their clipped sum, on the parameters."""
+        ...
 
     def step(self, chunks: Sequence[Batch]) -> None:
         """Clip and sum over all chunks, add noise once, update the parameters once."""
@@ -113,14 +125,18 @@ class Instantiated:
     def __init__(
         self, model: nn.Module, optimizer: torch.optim.Optimizer, loss: Loss, noise: Noise, mode: GradSampleMode
     ) -> None:
-        # strict=False: buffers are allowed, because _check refuses those that change in training.
-        self.module = prepare_module(model, mode.value, loss_reduction="sum", strict=False)
+        self.model, self.loss, self.mode = model, loss, mode
         self.optimizer = _FiniteDPOptimizer(optimizer, **_arguments(noise))
-        self.loss = loss
+        self.attach()
+
+    def attach(self) -> None:
+        """Put Opacus's hooks on the model."""
+        # strict=False: buffers are allowed, because state.py refuses those that change in training.
+        self.module = prepare_module(self.model, self.mode.value, loss_reduction="sum", strict=False)
 
     def step(self, chunks: Sequence[Batch]) -> None:
         for number, (inputs, targets) in enumerate(chunks):
-            self._differentiate(inputs, targets)
+            _differentiate_what_works(self, inputs, targets)
             self.optimizer.signal_skip_step(number < len(chunks) - 1)
             self.optimizer.step()
             self.optimizer.zero_grad(set_to_none=True)
@@ -128,7 +144,7 @@ class Instantiated:
     def close(self) -> None:
         _strip(self.module, self.optimizer)
 
-    def _differentiate(self, inputs: torch.Tensor, targets: torch.Tensor) -> None:
+    def differentiate(self, inputs: torch.Tensor, targets: torch.Tensor) -> None:
         if len(inputs) == 0:
             for parameter in self.optimizer.params:
                 parameter.grad_sample = parameter.new_zeros((0, *parameter.shape))
@@ -142,16 +158,17 @@ class Ghost:
     def __init__(self, model: nn.Module, optimizer: torch.optim.Optimizer, loss: Loss, noise: Noise) -> None:
         self.model, self.loss, self.max_grad_norm = model, loss, noise.max_grad_norm
         self.optimizer = DPOptimizerFastGradientClipping(optimizer, **_arguments(noise))
-        self._attach()
+        self.attach()
 
-    def _attach(self) -> None:
+    def attach(self) -> None:
+        """Put Opacus's hooks on the model."""
         self.module = prepare_module(
             self.model, "ghost", loss_reduction="sum", strict=False, max_grad_norm=self.max_grad_norm
         )
 
     def step(self, chunks: Sequence[Batch]) -> None:
         for number, (inputs, targets) in enumerate(chunks):
-            self._differentiate(inputs, targets)
+            _differentiate_what_works(self, inputs, targets)
             self.optimizer.signal_skip_step(number < len(chunks) - 1)
             self.optimizer.step()
             self.optimizer.zero_grad(set_to_none=True)
@@ -159,7 +176,7 @@ class Ghost:
     def close(self) -> None:
         _strip(self.module, self.optimizer)
 
-    def _differentiate(self, inputs: torch.Tensor, targets: torch.Tensor) -> None:
+    def differentiate(self, inputs: torch.Tensor, targets: torch.Tensor) -> None:
         if len(inputs) == 0:
             for parameter in self.optimizer.params:
                 parameter.grad = torch.zeros_like(parameter)
@@ -191,9 +208,55 @@ class Ghost:
         self.loss(apart(inputs), targets).sum().backward()  # type: ignore[no-untyped-call]
         sums = clipped_sum([parameter.grad_sample for parameter in self.optimizer.params], self.max_grad_norm)
         apart.cleanup()
-        self._attach()
+        self.attach()
         for parameter, total in zip(self.optimizer.params, sums, strict=True):
             parameter.grad = total
+
+
+def _differentiate_what_works(engine: Engine, inputs: torch.Tensor, targets: torch.Tensor) -> None:
+    """Differentiate a batch; a record on which the model or the loss raises by itself counts zero.
+
+    Otherwise one record on which, say, a loss of the user's raises would fail the run, and so show itself. Whether a
+    record does is decided for each alone, given the weights, which are private already.
+    """
+    before = _random_state(inputs.device)
+    try:
+        engine.differentiate(inputs, targets)
+        return
+    except FATAL:
+        raise
+    except Exception as error:
+        failure = error
+    engine.module.cleanup()
+    for parameter in engine.optimizer.params:
+        parameter.grad = None
+        parameter.__dict__.pop("grad_sample", None)
+    engine.attach()
+    _set_random_state(inputs.device, before)
+    working = [
+        place
+        for place in range(len(inputs))
+        if works(lambda chosen: engine.loss(engine.model(inputs[chosen]), targets[chosen]), [place])
+    ]
+    if len(working) == len(inputs):  # each record by itself works: the error is not a record's
+        raise failure
+    engine.differentiate(inputs[working], targets[working])
+
+
+FATAL = (DivergedError, UnfitModelError, MemoryError, torch.OutOfMemoryError)
+"""Errors that are not a record's: training diverged, the model is unfit, memory is short."""
+
+
+def works(use: Callable[[list[int]], Any], records: list[int]) -> bool:
+    """Whether something can be computed for these records."""
+    try:
+        with torch.no_grad():
+            use(records)
+    except FATAL:
+        raise
+    except Exception:
+        return False
+    return True
 
 
 def _strip(module: AbstractGradSampleModule, optimizer: DPOptimizer) -> None:

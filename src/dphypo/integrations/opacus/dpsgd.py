@@ -61,8 +61,8 @@ class DPSGD:
     as random: see the notes on PyTorch's in ``seeds.py``.
 
     Records: one that is outside the model's domain (a value that is not finite, a label or a token that the model does
-    not have, another shape) is left out, of training and of private scores, by a rule that looks at that record alone:
-    it cannot make a run fail (``data.py``).
+    not have, another shape) is left out, of training and of private scores, by a rule that looks at that record alone
+    (``data.py``), and so is one on which the model or the loss raises an error: it cannot make a run fail.
 
     Args:
         model: builds the untrained model: a function of the hyperparameters that it names, and of nothing private.
@@ -128,9 +128,6 @@ class DPSGD:
     threads: int = 1
     _fits: dict[str, _Fit] = field(default_factory=dict)  # by architecture; copies of the mechanism share it
 
-    seeded: ClassVar[bool] = True
-    """All randomness of a run comes from its seed: a run that was lost can be made again."""
-
     relation: ClassVar[dp_accounting.NeighboringRelation] = dp_accounting.NeighboringRelation.ADD_OR_REMOVE_ONE
     monotone: ClassVar[frozenset[str]] = frozenset()
 
@@ -182,6 +179,14 @@ class DPSGD:
         # every record were in the subsample, which dominates.
         same = self.score_event is not None and self.split is Split.SAME
         return run.on_the_subsample if same else run.event
+
+    @property
+    def seeded(self) -> bool:
+        """Whether a run with the same λ and seed has the same end, so that one that was lost can be made again.
+
+        All randomness comes from the seed. On a GPU, sums depend on the order in which its threads finish, too.
+        """
+        return torch.device(self.device).type == "cpu"  # type: ignore[arg-type]
 
     @property
     def steps(self) -> int:

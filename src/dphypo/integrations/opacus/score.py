@@ -22,7 +22,9 @@ from torch.nn.functional import cross_entropy
 from torch.utils.data import Subset
 
 from dphypo import _validate
+from dphypo.errors import UnfitModelError
 from dphypo.integrations.opacus import noise, seeds
+from dphypo.integrations.opacus.clipping import works
 from dphypo.integrations.opacus.data import Batch, Domain, as_records
 from dphypo.integrations.opacus.loss import Loss, per_record
 from dphypo.integrations.streams import warn_of_noise
@@ -189,14 +191,25 @@ def _sum(model: nn.Module, data: Any, value: Loss, loss: Loss | None = None) -> 
     model.eval()
     with torch.no_grad():
         for start in range(0, len(records), _CHUNK):
-            inputs, targets = batch = records.batch(np.arange(start, min(start + _CHUNK, len(records))), device)
-            if len(inputs):
-                total += _checked(value(model(inputs), targets), batch).double().sum().item()
+            batch = records.batch(np.arange(start, min(start + _CHUNK, len(records))), device)
+            total += _total(model, value, batch)
     model.train(was_training)
     return total
 
 
-def _checked(values: torch.Tensor, batch: Batch) -> torch.Tensor:
-    if values.shape != (len(batch[0]),):
-        raise ValueError("the score is not one value a record")
-    return values
+def _total(model: nn.Module, value: Loss, batch: Batch) -> float:
+    """The sum of a batch; a record on which the model or the value raises by itself adds nothing, as in training."""
+    inputs, targets = batch
+
+    def values(chosen: Any) -> torch.Tensor:
+        found = value(model(inputs[chosen]), targets[chosen])
+        if found.shape != (len(inputs[chosen]),):
+            raise UnfitModelError("the score is not one value a record")
+        return found.double()
+
+    every = list(range(len(inputs)))
+    if not every:
+        return 0.0
+    if works(values, every):
+        return float(values(every).sum())
+    return float(sum(values([place]).sum() for place in every if works(values, [place])))
