@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import sqlite3
 from dataclasses import replace
+from functools import partial
 
 import dp_accounting as dp
 import numpy as np
@@ -15,7 +16,7 @@ from dphypo import errors
 from dphypo.accounting import Side, verify
 from dphypo.entropy import Seeded
 from dphypo.laws import Pmf, Poisson
-from dphypo.mechanisms import Outcome, Plain
+from dphypo.mechanisms import Outcome, Plain, attempt
 from dphypo.release import Ending, load_release
 from dphypo.space import Space
 from dphypo.stages import PriorAround, Stage, Stages
@@ -152,6 +153,7 @@ def test_models_are_kept_where_that_was_declared(tmp_path):
     release = run(Survey(SHORT, 3, models=folder), LastRun(FULL))
     kept = sorted(path.name for path in folder.iterdir())
     assert kept == ["run-001.npz", "run-002.npz", "run-003.npz"]
+    assert {path.stat().st_mtime for path in folder.iterdir()} == {0.0}  # no times: they would tell durations
     models = [Plain().load((folder / name).read_bytes()) for name in kept]
     assert [model["lr"] for model in models] == [row.params["lr"] for row in release.survey.rows]
 
@@ -175,20 +177,52 @@ def test_runs_side_by_side_use_results_with_a_fixed_lag():
     assert parallel.told == [(0, 0), (0, 1), (0, 2), (1, 2), (2, 2), (3, 2)]
 
 
+class InOrder:
+    """An executor on which, of the runs under way, the oldest ends first, or the youngest."""
+
+    def __init__(self, mechanism, *, workers, start_method, youngest):
+        self._mechanism, self._workers, self._youngest = mechanism, workers, youngest
+        self._under_way = []
+
+    @property
+    def idle(self):
+        return len(self._under_way) < self._workers
+
+    @property
+    def busy(self):
+        return bool(self._under_way)
+
+    def start(self, trial):
+        self._under_way.append(trial)
+
+    def wait(self):
+        trial = self._under_way.pop(-1 if self._youngest else 0)
+        return trial, attempt(self._mechanism, trial.params, trial.seed)
+
+    def close(self):
+        self._under_way.clear()
+
+
 def test_the_table_does_not_depend_on_which_run_ends_first():
-    """Asked for three at a time and told backwards: run j still sees the results up to j − 3 and no other."""
+    tables = []
+    for youngest in (False, True):
+        executor = partial(InOrder, youngest=youngest)
+        release = stages(Survey(SHORT, 9), LastRun(FULL)).run(progress=False, workers=3, executor=executor)
+        tables.append(release.survey.rows)
+    assert tables[0] == tables[1]
+
+
+def test_runs_are_asked_for_one_at_a_time():
     told = Recorded()
     with stages(Survey(SHORT, 6, told)) as plan:
-        part = plan.plan.parts[0]
         first = plan.ask()
-        assert plan.ask() is None  # one at a time until it is told
+        assert plan.ask() is None  # until it is told
         plan.tell(first, Outcome({"weight": 0.0}, 0.5))
-        second = plan.ask()
-        assert second is not None
+        assert plan.ask() is not None
         with pytest.raises(errors.OutcomeTwice):
             plan.tell(first, Outcome({"weight": 0.0}, 0.6))
-        assert str(part).startswith("a survey of 6 runs")
     assert told.told == [(0, 0), (1, 0)]
+    assert repr(plan).startswith("<stages: a survey of 6 runs")
 
 
 def test_results_are_used_as_they_arrive_where_durations_are_public():
