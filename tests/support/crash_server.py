@@ -6,6 +6,7 @@ reads orders, one JSON a line, and answers with how each process ended.
 
 from __future__ import annotations
 
+import contextlib
 import importlib
 import json
 import os
@@ -72,8 +73,18 @@ def main() -> None:
         if "kill_after_s" in order:
             time.sleep(order["kill_after_s"])
             os.kill(child, signal.SIGKILL)
+        for seconds in order.get("kill_workers_after_s", ()):
+            time.sleep(seconds)
+            _kill_a_worker(child)
         _, status = os.waitpid(child, 0)
         print(os.waitstatus_to_exitcode(status), flush=True)
+
+
+def _kill_a_worker(parent: int) -> None:
+    """The oldest child of a process, if it has any."""
+    with contextlib.suppress(OSError, IndexError):
+        children = Path(f"/proc/{parent}/task/{parent}/children").read_text().split()
+        os.kill(int(children[0]), signal.SIGKILL)
 
 
 def _obey(world: Any, order: dict[str, Any]) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from support.study_world import RELATION, SPACE, Nearest, score, train
+from support.study_world import slow as slow  # found by its name
 
 import dphypo
 from dphypo.accounting import PureDp

@@ -201,7 +201,10 @@ def _noise(gate: _Gate, name: str, value: object) -> float:
 
 
 def _rate(gate: _Gate, name: str, value: object) -> float:
-    return _validate.probability(**{name: _real(name, value)})
+    rate = _validate.probability(**{name: _real(name, value)})
+    if 0 < rate < 1e-15:
+        raise _validate.fail(name, value, "give 0, or a rate of at least 1e-15: below that floating point loses it")
+    return rate
 
 
 def _not_negative(gate: _Gate, name: str, value: object) -> float:

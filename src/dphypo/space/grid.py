@@ -122,7 +122,7 @@ def check(parameters: layout.Parameters, cells: Mapping[str, int]) -> None:
     names = {parameter.name for parameter in parameters}
     if unknown := [name for name in cells if name not in names]:
         raise ValueError(f"space.grid({unknown[0]}=...): the parameters are {', '.join(sorted(names))}")
-    if missing := [p.name for p in parameters if p.dimension.size is None and p.name not in cells]:
+    if missing := [p.name for p in parameters if p.dimension.size is None and cells.get(p.name) is None]:
         remedy = ", ".join(f"{name}=16" for name in missing)
         raise ValueError(
             f"{', '.join(map(repr, missing))} cannot be listed: say into how many cells of equal prior mass to cut it, "
@@ -137,6 +137,8 @@ def _cut(parameter: Parameter, parameters: layout.Parameters, count: int | None)
         assert isinstance(dimension, Finite)
         return dimension.centres, dimension.masses, 0.0
     count = _validate.integer(at_least=1, **{name: count})
+    if count > MOST_CELLS:
+        raise _validate.fail(name, count, f"give at most {MOST_CELLS:,}")
     if not dimension.ordered:
         raise _validate.fail(name, count, "categories are not cut into cells: leave it out")
     if dimension.size is not None and count >= dimension.size:
