@@ -22,15 +22,15 @@ from dphypo.accounting import Certificate, Composition
 from dphypo.accounting.sides import PlanGuarantee
 from dphypo.entropy import SYSTEM, Entropy
 from dphypo.executors import Crew, Factory
-from dphypo.journal import Journal, Store, open_store
-from dphypo.mechanisms import rehearse
+from dphypo.journal import Store
 from dphypo.release import Release
 from dphypo.space import Space
 from dphypo.stages.plan import Plan
 from dphypo.stages.prior_around import PriorAround as PriorAround
 from dphypo.stages.stage import Stage as Stage
 from dphypo.stages.stage import StageTrial
-from dphypo.study import Curator, Part, Released, Running, Setting
+from dphypo.stages.under_way import UnderWay
+from dphypo.study import Curator, Part, Released, Running
 from dphypo.study.declaration import check_entropy
 from dphypo.study.turn import Turn
 from dphypo.survey.table import Surveyed
@@ -111,11 +111,8 @@ class Stages:
 
     def _begin(self, plan: Plan, journal: str | Path | Store | None, name: str, entropy: Entropy) -> None:
         self.plan = plan
-        self._name, self._entropy = name, entropy
-        self._last = len(plan.parts) - 1
-        self._shared = isinstance(journal, Store)
-        self._store = open_store(journal)
-        self._running: dict[int, Running] = {}
+        self._under_way = UnderWay(plan, journal, name, entropy)
+        self._last = self._under_way.last
         self._turn = Turn(stages=True)
 
     @property
@@ -147,21 +144,21 @@ class Stages:
         """
         errors.refuse_options(options)
         crew = Crew(workers, start_method, executor)
-        with _progress.interruptible(self._store.address), self._turn.long():
+        with _progress.interruptible(self._under_way.address), self._turn.long():
             try:
-                first = self._under_way()
-                if self._part(first).finished:
-                    _progress.say_read_again(self._store.address, show=progress)
-                    again = self._released(self._part(self._last))
-                    return replace(again, read_from=self._store.address or "memory")
+                first = self._under_way.first()
+                if self._under_way.part(first).finished:
+                    _progress.say_read_again(self._under_way.address, show=progress)
+                    again = self._released(self._under_way.part(self._last))
+                    return replace(again, read_from=self._under_way.address or "memory")
                 if progress:
                     print(self._cost(), file=sys.stderr)
                 log.info("the search starts, or goes on where it was")
                 for number in range(first, self._last + 1):
                     self._announce(number, progress)
-                    self._part(number).run(crew, progress=progress)
+                    self._under_way.part(number).run(crew, progress=progress)
                 log.info("the release is made")
-                return self._released(self._part(self._last))
+                return self._released(self._under_way.part(self._last))
             finally:
                 self.close()
 
@@ -195,11 +192,11 @@ class Stages:
         True
         """
         with self._turn.short():
-            number = self._under_way()
-            while (trial := self._part(number).ask()) is None:
-                if number == self._last or not self._part(number).complete:
+            number = self._under_way.first()
+            while (trial := self._under_way.part(number).ask()) is None:
+                if number == self._last or not self._under_way.part(number).complete:
                     return None
-                self._part(number).publish()
+                self._under_way.part(number).publish()
                 number += 1
             return StageTrial(number + 1, self.plan.parts[number].mechanism, trial)
 
@@ -210,15 +207,15 @@ class Stages:
         """
         given: object = trial
         with self._turn.short():
-            if not isinstance(given, StageTrial) or not 1 <= trial.stage <= self._under_way() + 1:
+            if not isinstance(given, StageTrial) or not 1 <= trial.stage <= self._under_way.first() + 1:
                 raise ValueError("this trial is not of these stages: tell what stages.ask() returned")
-            self._part(trial.stage - 1).tell(trial.trial, outcome)
+            self._under_way.part(trial.stage - 1).tell(trial.trial, outcome)
 
     def release(self) -> Release:
         """The best run of the last stage. Once, when all runs of all stages are told; ``run`` shows it again."""
         with self._turn.short():
-            number = self._under_way()
-            part = self._part(number)
+            number = self._under_way.first()
+            part = self._under_way.part(number)
             if not part.finished and number < self._last:
                 raise errors.Unfinished(stages=True)
             part.publish()
@@ -228,20 +225,20 @@ class Stages:
     def _released(self, last: Running) -> Release:
         """The release of the last part, with the tables of the surveys before it."""
         release = last.release()
-        surveys = [value for value in self._published(self._last) if isinstance(value, Surveyed)]
+        surveys = [value for value in self._under_way.published(self._last) if isinstance(value, Surveyed)]
         return replace(release, surveys=(*surveys, *release.surveys))
 
     def prior(self, stage: int) -> Space:
         """The prior of a stage, counted from 1: public, a function of what the stages before it have released."""
         number = _validate.integer(at_least=1, stage=stage) - 1
         with self._looking():
-            return self.plan.prior(self._earlier(number))
+            return self.plan.prior(self._under_way.earlier(number))
 
     @property
     def released(self) -> tuple[Released, ...]:
         """What the earlier stages have released so far, in order: public, and covered by the guarantee."""
         with self._looking():
-            return tuple(self._published(self._last))
+            return tuple(self._under_way.published(self._last))
 
     def shred(self) -> None:
         """Reduce the journals of all stages to their certificates, once the last stage has released.
@@ -249,28 +246,22 @@ class Stages:
         Save the release first; its certificate holds what the earlier stages released.
         """
         with self._turn.short(), self._looking():
-            journals = [self._journal(number) for number in range(self._last + 1)]
-            if not journals[-1].record.released:
+            if not self._under_way.finished():
                 raise errors.NotReleased(stages=True)
-            self._running.clear()
-            for journal in journals:
-                journal.shred()
+            self._under_way.shred()
         self.close()
 
     def curator(self, stage: int) -> Curator:
         """The trials of a stage, counted from 1, for the curator alone. **Nothing it shows carries a guarantee.**"""
         number = _validate.integer(at_least=1, stage=stage) - 1
         with self._turn.look():
-            self._earlier(number)
-            return self._part(number).curator()
+            self._under_way.earlier(number)
+            return self._under_way.part(number).curator()
 
     def close(self) -> None:
         """Let other processes use the journal. What ``ask`` gave out and was not told counts as lost."""
         with self._turn.short():
-            for part in self._running.values():
-                part.close()
-            if not self._shared:
-                self._store.rest()
+            self._under_way.close()
 
     def __enter__(self) -> Stages:
         return self
@@ -286,12 +277,6 @@ class Stages:
             raise errors.SecretValue(f"(stages.{name})", stages=True)
         raise AttributeError(f"{type(self).__name__!r} object has no attribute {name!r}")
 
-    def _journal(self, number: int) -> Journal:
-        return Journal(self._store, self._called(number), shared=True)
-
-    def _called(self, number: int) -> str:
-        return f"{self._name}, stage {number + 1}"
-
     def _announce(self, number: int, progress: bool) -> None:
         if progress and sys.stderr.isatty():
             print(_progress.stage(number + 1, self._last + 1), file=sys.stderr)
@@ -303,73 +288,20 @@ class Stages:
     def _looking(self) -> Iterator[None]:
         """A look at the journal. It is closed afterwards unless it was in use: what ask gave out would be lost."""
         with self._turn.look():
-            in_use = any(self._store.holds(self._called(number)) for number in range(self._last + 1))
+            in_use = self._under_way.in_use
             try:
                 yield
             finally:
                 if not in_use:
                     self.close()
 
-    def _under_way(self) -> int:
-        """The first part that has not published; the last one, if all have. Each was declared as it is now."""
-        number = 0
-        while number < self._last and self._part(number).finished:
-            number += 1
-        return number
-
-    def _part(self, number: int) -> Running:
-        """The secret side of a part. All parts before it must have published: its prior is made from that."""
-        if number not in self._running:
-            published = self._earlier(number)
-            if number == 0 and not self._journal(0).record.exists:
-                for part in self.plan.parts:  # all of them, before the first run is drawn
-                    rehearse(part.mechanism, self.plan.space)
-            # What is paid for is the whole: each part is certified as part of it.
-            certificate = self.plan.certify(published) if number == self._last else self.plan.certificate
-            self._running[number] = self.plan.parts[number].open(
-                Setting(
-                    journal=self._journal(number),
-                    entropy=self._entropy.child(f"stage {number + 1}"),
-                    terms=self.plan.terms[number],
-                    certificate=certificate,
-                    whole={"stage": number + 1, **self.plan.to_dict()},
-                    prior=self.plan.prior(published),
-                    published=tuple(published),
-                    maximize=self.plan.maximize,
-                    last=number == self._last,
-                )
-            )
-        return self._running[number]
-
-    def _published(self, before: int) -> list[Any]:
-        """What the parts before a given one have published, as far as they have."""
-        found: list[Any] = []
-        for number, part in enumerate(self.plan.parts[:before]):
-            one = part.read(self._journal(number))
-            if one is None:
-                break
-            found.append(one)
-        return found
-
-    def _earlier(self, number: int) -> list[Any]:
-        """What all parts before a given one have published; refused if one has not."""
-        published = self._published(number)
-        if len(published) < number:
-            raise ValueError(
-                f"stage {number + 1} has not begun: its prior depends on what the stages before it release"
-            )
-        return published
-
 
 def several(stages: object, alone: str) -> Sequence[Any]:
-    """A list of parts; one that is a stage must have company: ``alone`` is what does for one search."""
-    are_parts = isinstance(stages, Sequence) and all(isinstance(stage, Part) for stage in stages)
-    if (
-        isinstance(stages, Sequence)
-        and are_parts
-        and not (len(stages) < 2 and all(isinstance(s, Stage) for s in stages))
-    ):
-        return stages
+    """A list of parts. One stage must have company: ``alone`` is what does for a single search."""
+    if isinstance(stages, Sequence) and all(isinstance(stage, Part) for stage in stages):
+        single = len(stages) == 1 and isinstance(stages[0], Stage)
+        if stages and not single:
+            return stages
     raise _validate.fail(
         "stages", stages, f"give a list of two or more dphypo.Stage(mechanism, runs); for a single search use {alone}"
     )
