@@ -1,5 +1,12 @@
 """Audits: an exact oracle on small worlds, and explicit attacks, that try to break the bounds of the accountant."""
 
 from dphypo.audit.attack import attack_epsilon as attack_epsilon
+from dphypo.audit.canary import audit_mechanism as audit_mechanism
+from dphypo.audit.canary import gradient_canary as gradient_canary
+from dphypo.audit.empirical import Audit as Audit
+from dphypo.audit.empirical import audit as audit
+from dphypo.audit.empirical import audit_observations as audit_observations
+from dphypo.audit.empirical import lower_bound as lower_bound
 from dphypo.audit.oracle import World as World
 from dphypo.audit.oracle import exact_delta as exact_delta
+from dphypo.audit.worst_case import WorstCase as WorstCase

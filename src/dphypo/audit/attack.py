@@ -12,8 +12,10 @@ and δ ≥ A(E) − e^ε A′(E) for every s ≤ t. For a band, the losses are t
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 
 import numpy as np
+import numpy.typing as npt
 
 from dphypo import _validate
 from dphypo.accounting.profiles import Floats
@@ -27,7 +29,7 @@ _ROUNDING = 1e-12  # for each run, what sums, convolutions and the generating fu
 
 def attack_delta(pair: Pair, runs: Law, band: Band, epsilon: float) -> float:
     """A δ that some search with this law and band really has at ε ≥ 0: a lower bound on every valid guarantee."""
-    on, off = _probabilities(pair.with_policy(band), runs)
+    on, off, _ = _probabilities(pair.with_policy(band), runs)
     return max(0.0, float(np.max(on - math.exp(epsilon) * off)))
 
 
@@ -41,7 +43,7 @@ def attack_epsilon(pair: Pair, runs: Law, band: Band, delta: float) -> float:
     4.38
     """
     delta = _validate.within(0.0, 1.0, delta=delta)
-    on, off = _probabilities(pair.with_policy(band), runs)
+    on, off, _ = _probabilities(pair.with_policy(band), runs)
     low, high = 0.0, float(pair.losses.max()) + 200.0
     while high - low > 1e-6:
         middle = (low + high) / 2
@@ -49,8 +51,17 @@ def attack_epsilon(pair: Pair, runs: Law, band: Band, delta: float) -> float:
     return low
 
 
-def _probabilities(pair: Pair, runs: Law) -> tuple[Floats, Floats]:
-    """A(E) and A′(E) for a grid of cuts s, t."""
+def best_cuts(pair: Pair, runs: Law, band: Band, value: Callable[[Floats, Floats], Floats]) -> tuple[float, float]:
+    """The losses s and t at which ``value(A(E), A′(E))`` is largest, for S = {loss ≤ s} and E = {loss > s and > t}."""
+    attacked = pair.with_policy(band)
+    on, off, cuts = _probabilities(attacked, runs)
+    s, t = cuts[:, int(np.argmax(value(on, off)))]
+    edges = np.concatenate([[-np.inf], (attacked.losses[1:] + attacked.losses[:-1]) / 2])
+    return float(edges[s]), float(edges[t])
+
+
+def _probabilities(pair: Pair, runs: Law) -> tuple[Floats, Floats, npt.NDArray[np.int64]]:
+    """A(E) and A′(E) for a grid of cuts, and the cuts: S has the losses before the first, E those from the second."""
     p, q = pair.on, pair.off
     p_below, q_below = np.concatenate([[0.0], np.cumsum(p)]), np.concatenate([[0.0], np.cumsum(q)])
     p_above, q_above = np.cumsum(p[::-1])[::-1], np.cumsum(q[::-1])[::-1]
@@ -63,4 +74,5 @@ def _probabilities(pair: Pair, runs: Law) -> tuple[Floats, Floats]:
     p_s, q_s, p_e, q_e = p_below[s], q_below[s], p_above[t], q_above[t]
     on = runs.pgf(np.clip(1 - p_s, 0, 1)) - runs.pgf(np.clip(1 - p_s - p_e, 0, 1))
     off = runs.pgf(np.clip(1 - q_s, 0, 1)) - runs.pgf(np.clip(1 - q_s - q_e, 0, 1))
-    return np.asarray(on[usable] - _ROUNDING * runs.mean), np.asarray(off[usable] + _ROUNDING * runs.mean)
+    on, off = np.asarray(on[usable] - _ROUNDING * runs.mean), np.asarray(off[usable] + _ROUNDING * runs.mean)
+    return on, off, np.stack([s[usable], t[usable]])

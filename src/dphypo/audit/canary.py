@@ -1,0 +1,120 @@
+"""Audits of one training run: does DP-SGD as it is run leak more than its event says?
+
+A *gradient canary* is a record whose gradient is a fixed direction, as long as clipping allows, at every step; all
+other records have no gradient. The attacker sees the weight in that direction: the sum over the steps of the canary's
+clipped gradient, where it was sampled, and the noise. Nothing that one record can do is worse, so the bound comes close
+to the claim. An *input canary* is a record with a wrong label among real ones; the attacker sees the model's loss on it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Any
+
+from dphypo import _validate
+from dphypo.audit.empirical import Audit, audit_observations
+from dphypo.entropy import SYSTEM, Entropy, bits
+from dphypo.mechanisms import Mechanism, Outcome
+
+
+def audit_mechanism(
+    make_mechanism: Callable[[Any], Mechanism],
+    data: Any,
+    neighbour: Any,
+    params: Mapping[str, Any],
+    repetitions: int,
+    *,
+    delta: float,
+    claimed: float | None = None,
+    observe: Callable[[Any], Any] | None = None,
+    confidence: float = 0.99,
+    entropy: Entropy = SYSTEM,
+) -> Audit:
+    """A lower bound on the ε of one run, from its models on two neighbouring data sets.
+
+    **It trains 2 × ``repetitions`` times: use it on records that are not private.**
+
+    Args:
+        make_mechanism: makes the mechanism on given data.
+        data, neighbour: two data sets that differ in one record.
+        params: the hyperparameters of the runs.
+        repetitions: how often to train on each; half of them choose the event, half count it.
+        delta, claimed, confidence: as for :func:`dphypo.audit.audit`.
+        observe: what the attacker looks at in a model; by default the model itself, if it is a number.
+        entropy: where the seeds of the runs come from.
+
+    >>> import dp_accounting as dp
+    >>> import numpy as np
+    >>> import dphypo
+    >>> def noisy_count(records):
+    ...     @dphypo.mechanism(event=dp.GaussianDpEvent(1.0), relation=dp.NeighboringRelation.ADD_OR_REMOVE_ONE)
+    ...     def count(params, *, seed):
+    ...         return len(records) + np.random.default_rng(seed).normal(), 0.0
+    ...     return count
+    >>> result = audit_mechanism(noisy_count, [1, 1, 1], [1, 1], {}, 2000, delta=1e-2, claimed=2.6)
+    >>> 0.8 < result.epsilon < 2.6
+    True
+    """
+    look = float if observe is None else observe
+    sides: list[list[Any]] = []
+    for records in (data, neighbour):
+        mechanism = make_mechanism(records)
+        seen = []
+        for _ in range(_validate.integer(at_least=4, repetitions=repetitions)):
+            outcome = Outcome.of(mechanism(dict(params), seed=bits(63, entropy)))
+            if not outcome.ok:
+                raise ValueError(f"a run failed ({outcome.failure}): an audit needs runs that end")
+            seen.append(look(outcome.model))
+        sides.append(seen)
+    return audit_observations(sides[0], sides[1], delta=delta, claimed=claimed, confidence=confidence)
+
+
+def gradient_canary(
+    *, noise_multiplier: float, batch_size: int, steps: int, records: int = 64, **options: Any
+) -> tuple[Callable[[Any], Mechanism], Any, Any, Callable[[Any], float]]:
+    """What :func:`audit_mechanism` needs for a gradient canary in :class:`dphypo.integrations.opacus.DPSGD`.
+
+    Returns ``make_mechanism``, the data with the canary, the data without it, and ``observe``.
+
+    Args:
+        noise_multiplier, batch_size: of the training.
+        steps: how many steps a run makes.
+        records: how many records there are, the canary among them: a public constant.
+        options: further fields of ``DPSGD``.
+    """
+    import torch
+    from torch import nn
+
+    from dphypo.integrations.opacus import DPSGD
+
+    def loss(output: torch.Tensor, target: torch.Tensor) -> torch.Tensor:
+        return output[:, 0] * target
+
+    def untrained() -> nn.Module:
+        layer = nn.Linear(4, 1, bias=False)
+        nn.init.zeros_(layer.weight)
+        return layer
+
+    def make(data: Any) -> Mechanism:
+        mechanism: Mechanism = DPSGD(
+            model=untrained,
+            data=data,
+            score=lambda model: 0.0,
+            noise_multiplier=noise_multiplier,
+            batch_size=batch_size,
+            epochs=steps * batch_size / records,
+            learning_rate=1.0,
+            loss=loss,
+            records=records,
+            **options,
+        )
+        return mechanism
+
+    inputs = torch.zeros(records, 4)
+    inputs[0, 0] = 1e3  # clipped to the norm that clipping allows
+    targets = torch.ones(records)
+    return make, (inputs, targets), (inputs[1:], targets[1:]), _first_weight
+
+
+def _first_weight(model: Any) -> float:
+    return float(next(model.parameters()).detach()[0, 0])

@@ -1,0 +1,198 @@
+"""Audits by experiment: run whole searches on two neighbouring data sets, and bound ε from below by what they show.
+
+Half of the repetitions choose an event E, the other half count it. With p and q the one-sided Clopper–Pearson bounds
+of P[E] on one data set from below and on the other from above, every valid ε at δ is at least log((p − δ)/q). The
+choice of E does not touch the counts, so the bound holds at the stated confidence whatever the choice was.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Hashable, Sequence
+from dataclasses import dataclass
+from typing import Any, Protocol
+
+import numpy as np
+import numpy.typing as npt
+from scipy.stats import beta
+
+from dphypo import _validate
+
+Floats = npt.NDArray[np.float64]
+
+_CATEGORIES = 64  # as many different observations, at most, are counted one by one
+
+
+class Runnable(Protocol):
+    """A search: :class:`dphypo.Study`, :class:`dphypo.Stages`, or anything with ``run``."""
+
+    def run(self, *, progress: bool) -> Any: ...
+
+
+@dataclass(frozen=True)
+class Audit:
+    """What came of an audit: with the stated confidence, the true ε at ``delta`` is at least ``epsilon``.
+
+    ``claimed`` is what the search claims at the same δ; an audit that finds more has found a fault.
+    """
+
+    epsilon: float
+    delta: float
+    confidence: float
+    repetitions: int
+    claimed: float | None = None
+
+    @property
+    def passed(self) -> bool:
+        """Whether the claim stands."""
+        return self.claimed is None or self.epsilon <= self.claimed
+
+    def __str__(self) -> str:
+        how = f"confidence {self.confidence:g}, {self.repetitions} runs a side"
+        found = f"ε ≥ {self.epsilon:.3f} at δ = {self.delta:g} ({how})"
+        if self.claimed is None:
+            return found
+        verdict = "the claim stands" if self.passed else "THE CLAIM IS FALSE"
+        return f"{found}; claimed {self.claimed:.3f}: {verdict}"
+
+
+def audit(
+    make_search: Callable[[Any], Runnable],
+    data: Any,
+    neighbour: Any,
+    repetitions: int,
+    *,
+    delta: float,
+    claimed: float | None = None,
+    observe: Callable[[Any], Any] | None = None,
+    confidence: float = 0.99,
+    progress: Callable[[int], None] | None = None,
+) -> Audit:
+    """A lower bound on the ε of a whole search, from its releases on two neighbouring data sets.
+
+    **It runs the search 2 × ``repetitions`` times and keeps what it sees: use it on records that are not private.**
+
+    Args:
+        make_search: makes a fresh search on given data, with ``journal=None``.
+        data, neighbour: two data sets that differ in one record, as the neighbouring relation has it.
+        repetitions: how often to run the search on each; half of them choose the event, half count it.
+        delta: the δ at which ε is bounded.
+        claimed: what the search claims, to be compared.
+        observe: what the attacker looks at in a release: a hashable value, a number, or a vector of numbers. By
+            default the hyperparameters and the score.
+        confidence: of the bound, over both directions.
+        progress: called with the number of searches made.
+
+    >>> import dp_accounting as dp
+    >>> import numpy as np
+    >>> import dphypo
+    >>> def search(bit):  # randomised response that tells the truth with probability 0.9: ε = log 9 = 2.2
+    ...     @dphypo.mechanism(event=dphypo.PureDp(2.2), relation=dp.NeighboringRelation.ADD_OR_REMOVE_ONE)
+    ...     def respond(params, *, seed):
+    ...         told = bit if np.random.default_rng(seed).random() < 0.9 else 1 - bit
+    ...         return told, float(told)
+    ...     return dphypo.Study(dphypo.Space({"x": [0]}), respond, dphypo.Pmf({1: 1.0}), delta=1e-6, journal=None)
+    >>> result = audit(search, 0, 1, 300, delta=1e-6, claimed=2.2)
+    >>> 1 < result.epsilon < 2.2, result.passed
+    (True, True)
+    """
+    look = _released if observe is None else observe
+    seen: list[list[Any]] = []
+    for side in (data, neighbour):
+        one_side = []
+        for _ in range(_validate.integer(at_least=4, repetitions=repetitions)):
+            one_side.append(look(make_search(side).run(progress=False)))
+            if progress is not None:
+                progress(len(one_side) + len(seen) * repetitions)
+        seen.append(one_side)
+    return audit_observations(seen[0], seen[1], delta=delta, claimed=claimed, confidence=confidence)
+
+
+def audit_observations(
+    here: Sequence[Any],
+    there: Sequence[Any],
+    *,
+    delta: float,
+    claimed: float | None = None,
+    confidence: float = 0.99,
+) -> Audit:
+    """The bound of :func:`audit` from observations that were made already, as many on each side."""
+    delta = _validate.within(0.0, 1.0, closed="left", delta=delta)
+    confidence = _validate.within(0.0, 1.0, confidence=confidence)
+    if len(here) != len(there) or len(here) < 4:
+        raise ValueError(f"there are {len(here)} and {len(there)} observations: give as many on each side, at least 4")
+    first, second = _values(here, there)
+    half = len(first) // 2
+    found = 0.0
+    for on, off in ((first, second), (second, first)):
+        score = _likelihood_ratio(on[:half], off[:half])
+        cut = _best_cut(score(on[:half]), score(off[:half]), delta, confidence)
+        hits, false_hits = int((score(on[half:]) >= cut).sum()), int((score(off[half:]) >= cut).sum())
+        found = max(found, lower_bound(hits, false_hits, len(on) - half, delta, (1 + confidence) / 2))
+    return Audit(found, delta, confidence, len(here), claimed)
+
+
+def lower_bound(hits: int, false_hits: int, count: int, delta: float, confidence: float) -> float:
+    """log((p − δ)/q) for p, q the Clopper–Pearson bounds of two frequencies out of ``count``; 0 if that is negative.
+
+    Each of the two bounds fails with probability (1 − ``confidence``)/2.
+    """
+    tail = (1 - confidence) / 2
+    low = float(beta.ppf(tail, hits, count - hits + 1)) if hits else 0.0
+    high = float(beta.ppf(1 - tail, false_hits + 1, count - false_hits)) if false_hits < count else 1.0
+    return max(0.0, math.log((low - delta) / high)) if low > delta else 0.0
+
+
+def _released(release: Any) -> Hashable:
+    params = None if release.params is None else tuple(sorted(release.params.items()))
+    return params, release.score
+
+
+def _values(here: Sequence[Any], there: Sequence[Any]) -> tuple[Floats, Floats]:
+    """Observations as rows of numbers; few different ones as one column of categories."""
+    both = [*here, *there]
+    try:
+        different = {value if isinstance(value, Hashable) else tuple(np.ravel(value)) for value in both}
+    except TypeError:
+        different = set(range(_CATEGORIES + 1))
+    if len(different) <= _CATEGORIES:
+        code = {value: float(index) for index, value in enumerate(sorted(different, key=repr))}
+        rows = np.array([[code[value if isinstance(value, Hashable) else tuple(np.ravel(value))]] for value in both])
+    else:
+        rows = np.array([np.ravel(np.asarray(value, dtype=np.float64)) for value in both])
+    return rows[: len(here)], rows[len(here) :]
+
+
+def _likelihood_ratio(on: Floats, off: Floats) -> Callable[[Floats], Floats]:
+    """A statistic that is larger where ``on`` is more likely, learnt from these rows alone."""
+    values = np.unique(np.concatenate([on, off])[:, 0]) if on.shape[1] == 1 else np.empty(0)
+    if 0 < len(values) <= _CATEGORIES:
+        counts = [np.array([(rows[:, 0] == value).sum() for value in values]) + 0.5 for rows in (on, off)]
+        ratio = np.log(counts[0] / counts[1])
+
+        def table(rows: Floats) -> Floats:
+            where = np.clip(np.searchsorted(values, rows[:, 0]), 0, len(values) - 1)
+            return np.where(values[where] == rows[:, 0], ratio[where], -np.inf)
+
+        return table
+    # Two normal laws with one covariance: the linear discriminant. Enough for canaries, whose statistic is a shift.
+    centre, spread = np.vstack([on, off]).mean(axis=0), np.vstack([on - on.mean(axis=0), off - off.mean(axis=0)])
+    covariance = np.atleast_2d(np.cov(spread.T)) + 1e-12 * np.eye(on.shape[1])
+    direction = np.linalg.solve(covariance, on.mean(axis=0) - off.mean(axis=0))
+
+    def shift(rows: Floats) -> Floats:
+        return np.asarray((rows - centre) @ direction)
+
+    return shift
+
+
+def _best_cut(on: Floats, off: Floats, delta: float, confidence: float) -> float:
+    """The cut at which these counts, were they the ones that count, would prove most."""
+    cuts = np.unique(on)
+    if len(cuts) > 200:
+        cuts = np.quantile(cuts, np.linspace(0, 1, 200))
+    proven = [
+        lower_bound(int((on >= cut).sum()), int((off >= cut).sum()), len(on), delta, (1 + confidence) / 2)
+        for cut in cuts
+    ]
+    return float(cuts[int(np.argmax(proven))])

@@ -1,0 +1,104 @@
+"""Audits by experiment: honest claims stand, false ones fall, and the bound itself is what it says."""
+
+from __future__ import annotations
+
+import math
+
+import dp_accounting as dp
+import numpy as np
+import pytest
+from scipy.optimize import brentq
+from scipy.stats import binom
+
+import dphypo
+from dphypo.accounting import PureDp, account
+from dphypo.audit import WorstCase, audit, audit_mechanism, audit_observations, gradient_canary, lower_bound
+from dphypo.audit.pair import Pair
+from dphypo.band import Band
+from dphypo.laws import Geometric, Pmf
+
+SURE = 1 - 1e-6  # the confidence of bounds that must not fail by chance
+RELATION = dp.NeighboringRelation.ADD_OR_REMOVE_ONE
+
+
+def response(epsilon: float) -> Pair:
+    """Randomised response: the worst run that is ε-DP."""
+    truth = math.exp(epsilon) / (1 + math.exp(epsilon))
+    return Pair(np.array([-epsilon, epsilon]), np.array([1 - truth, truth]), np.array([truth, 1 - truth]))
+
+
+def search(bit: int, claims: float = 2.2) -> dphypo.Study:
+    @dphypo.mechanism(event=PureDp(claims), relation=RELATION)
+    def respond(params, *, seed):
+        told = bit if np.random.default_rng(seed).random() < 0.9 else 1 - bit
+        return told, float(told)
+
+    return dphypo.Study(dphypo.Space({"x": [0]}), respond, Pmf({1: 1.0}), delta=1e-6, journal=None)
+
+
+@pytest.mark.parametrize(
+    ("hits", "false_hits", "count", "delta"), [(60, 4, 100, 1e-3), (5, 0, 40, 0.0), (3, 3, 9, 0.1)]
+)
+def test_the_bound_inverts_exact_binomial_tests(hits: int, false_hits: int, count: int, delta: float) -> None:
+    """At the two Clopper–Pearson bounds the observed counts are exactly as unlikely as the confidence says."""
+    found = lower_bound(hits, false_hits, count, delta, 0.95)
+    low = brentq(lambda p: binom.sf(hits - 1, count, p) - 0.025, 1e-9, 1 - 1e-9)
+    high = brentq(lambda q: binom.cdf(false_hits, count, q) - 0.025, 1e-9, 1 - 1e-9)
+    assert found == pytest.approx(max(0.0, math.log(max(low - delta, 1e-300) / high)), abs=1e-6)
+
+
+def test_an_honest_search_stands_and_a_false_claim_falls() -> None:
+    here = [search(1).run(progress=False) for _ in range(120)]
+    there = [search(0).run(progress=False) for _ in range(120)]
+    scores = [[one.score for one in side] for side in (here, there)]
+    honest = audit_observations(*scores, delta=1e-6, claimed=2.2, confidence=SURE)
+    assert honest.passed
+    assert honest.epsilon > 0.5
+    assert not audit_observations(*scores, delta=1e-6, claimed=0.4, confidence=0.99).passed
+
+
+def test_equal_sides_show_nothing() -> None:
+    rng = np.random.default_rng(0)
+    assert audit_observations(rng.normal(size=400), rng.normal(size=400), delta=1e-5, confidence=SURE).epsilon == 0
+
+
+def test_vectors_and_numbers_are_told_apart_by_a_discriminant() -> None:
+    rng = np.random.default_rng(1)
+    here, there = rng.normal(size=(600, 5)), rng.normal(size=(600, 5))
+    here[:, 3] += 4
+    assert audit_observations(here, there, delta=1e-5, confidence=SURE).epsilon > 1.5
+
+
+@pytest.mark.parametrize("band", [Band(1, 1), Band(0.75, 2)])
+def test_the_worst_case_stays_below_the_claim_and_shows_a_false_one(band: Band) -> None:
+    attack = WorstCase(response(1.5), PureDp(1.5), Geometric(mean=2), band, 1e-4, repetitions=150)
+    result = attack.audit(confidence=SURE)
+    assert result.passed
+    # The search that claims no more than one run costs is caught.
+    single = account(PureDp(0.1), Pmf({1: 1.0})).epsilon(1e-4)
+    assert attack.audit(confidence=0.99).epsilon > single
+
+
+def test_the_policy_at_the_edge_of_the_band_is_in_the_band() -> None:
+    attack = WorstCase(response(1.0), PureDp(1.0), Geometric(mean=3), Band(0.75, 2), 1e-4)
+    release = attack.study(1).run(progress=False)
+    assert release.params["group"] in {"here", "there", "rest"}
+
+
+def test_a_gradient_canary_shows_training_with_less_noise_than_it_says() -> None:
+    pytest.importorskip("opacus")
+    make, data, neighbour, observe = gradient_canary(noise_multiplier=0.2, batch_size=64, steps=1)
+    honest = account(make(data).event({}), Pmf({1: 1.0})).epsilon(1e-3)
+    false = account(dp.GaussianDpEvent(10.0), Pmf({1: 1.0})).epsilon(1e-3)
+    result = audit_mechanism(
+        make, data, neighbour, {}, 80, delta=1e-3, claimed=honest, observe=observe, confidence=SURE
+    )
+    assert result.passed
+    assert result.epsilon > false
+
+
+def test_arguments_are_checked() -> None:
+    with pytest.raises(ValueError, match="as many on each side"):
+        audit_observations([1, 2, 3, 4], [1, 2, 3], delta=1e-5)
+    with pytest.raises(ValueError, match="repetitions = 1"):
+        audit(search, 0, 1, 1, delta=1e-5)
