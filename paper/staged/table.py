@@ -81,8 +81,6 @@ def _uniform(costs: Costs, compute: float, epsilon: float) -> Iterator[tuple[str
 
 
 def _staged(costs: Costs, name: str, compute: float, epsilon: float) -> Iterator[tuple[str, Arm]]:
-    if 0.5 * compute <= 1.0:  # no full run for every second stage
-        return
     chosen = results.load("design")
     designs = {
         "stages, default design": Design(),
@@ -105,7 +103,7 @@ def _within(costs: Costs, method: Method, compute: float, epsilon: float) -> Ite
         law = laws(compute)[name]
         noise = costs.noise(epsilon, law, costs.task.full, method.band)
         if noise is not None:
-            lengths = drawn(law, quantiles(ADAPTIVE.get(compute, 2000), SEED))
+            lengths = drawn(law, quantiles(ADAPTIVE[compute], SEED))
             yield name, Arm(name, (noise,), adaptive(costs.task.world(noise), method, lengths, SEED))
 
 

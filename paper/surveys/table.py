@@ -13,9 +13,10 @@ from typing import Any
 
 import numpy as np
 
-from paper import parallel
+from dphypo.laws import NegativeBinomial, Poisson
+from paper import parallel, results
 from paper.points import Floats
-from paper.staged import table as staged
+from paper.staged import plan
 from paper.staged.costs import Costs
 from paper.staged.task import TASKS
 from paper.surveys import rivals
@@ -23,12 +24,18 @@ from paper.surveys.costs import noise
 from paper.surveys.optimiser import Optimiser
 from paper.surveys.simulate import STEPS, Plan, surveyed
 
-SEED, SEARCHES = 81, 500
+SEED, SEARCHES = 81, 120
 EPSILONS, COMPUTES = (1.0, 2.0, 4.25, 8.0), (1.6, 2.0, 3.0, 5.0, 10.0)
-# Runs and fraction of a survey, by compute: a tenth from the compute of three full runs on, below it shorter runs.
-DEFAULTS = {1.6: (20, 0.03), 2.0: (33, 0.03), 3.0: (20, 0.1), 5.0: (40, 0.1), 10.0: (90, 0.1)}
-FRACTIONS, COUNTS, FACTORS = (0.01, 0.03, 0.1, 0.3), (5, 10, 15, 20, 30, 40, 80), (0.5, 0.7, 1.0, 1.4, 2.0)
+# Runs and fraction of a survey, by compute: a tenth from the compute of three full runs on, below it shorter runs;
+# more than forty runs add little.
+DEFAULTS = {1.6: (20, 0.03), 2.0: (33, 0.03), 3.0: (20, 0.1), 5.0: (40, 0.1), 10.0: (40, 0.1)}
+FRACTIONS, COUNTS, FACTORS = (0.01, 0.03, 0.1, 0.3), (5, 10, 20, 40), (0.5, 0.7, 1.0, 1.4, 2.0)
+RULES: tuple[tuple[int, float | None, bool], ...] = (
+    (5, 2.0, False), (8, 2.0, False), (10, 2.0, False), (20, 2.0, False), (10, 1.0, False), (10, None, False),
+    (10, 2.0, True),
+)  # fmt: skip
 SHARES = (0.02, 0.05, 0.1, 0.2, 0.35)
+VARIED = (1.0, 4.25)  # ε at which one thing is changed at a time
 
 
 def best(name: str, epsilon: float) -> float:
@@ -49,29 +56,40 @@ def described(name: str, epsilon: float, scores: Floats | None, level: float = 0
     }
 
 
-def survey(name: str, epsilon: float, plan: Plan) -> dict[str, Any] | None:
+def survey(name: str, epsilon: float, one: Plan) -> dict[str, Any] | None:
     """Simulated surveys of one plan."""
     try:
-        scores, level = surveyed(name, plan, epsilon, SEARCHES, SEED)
+        scores, level = surveyed(name, one, epsilon, SEARCHES, SEED)
     except ValueError:  # noise that was not trained
         return None
     return described(name, epsilon, scores, level)
 
 
 def beside(name: str, epsilon: float, compute: float) -> dict[str, Any]:
-    """All ways to tune at one ε and compute."""
-    costs = Costs(TASKS[name])
-    found = staged.row(costs, name, compute, epsilon)
-    sign = -1 if TASKS[name].loss else 1
+    """All ways to tune at one ε and compute; those in a band and in stages where ``results/staged.json`` has them."""
+    task = TASKS[name]
+    sign = -1 if task.loss else 1
     top = best(name, epsilon)
+    known = [row for row in results.load("staged")["rows"] if _place(row) == (name, epsilon, compute)]
     rows: dict[str, Any] = {
-        way: {"regret": round(top - sign * one.get("exact", one["mean"]), 5), "half": one["half"],
-              "noise multiplier": one["noise multipliers"][-1]}
-        for way, one in found["searches"].items()
-    }  # fmt: skip
+        way: {"regret": round(top - sign * one.get("exact", one["mean"]), 5), "half": one["half"]}
+        for row in known
+        for way, one in row["searches"].items()
+    }
+    if not known:
+        costs = Costs(task, exact=False)
+        laws = {"Poisson": Poisson(compute), "shape 8": NegativeBinomial(8.0, mean=compute)}
+        plans = {law: plan.single(costs, one, epsilon) for law, one in laws.items()}
+        reached = [one.expected(task) for one in plans.values() if one is not None]
+        if reached:
+            rows["uniform, best law"] = {"regret": round(top - max(reached), 5), "half": 0.0}
     count, fraction = DEFAULTS[compute]
     rows["survey"] = survey(name, epsilon, Plan(count, fraction))
     return {"task": name, "epsilon": epsilon, "compute": compute, "best cell": sign * round(top, 5), "ways": rows}
+
+
+def _place(row: dict[str, Any]) -> tuple[str, float, float]:
+    return row["task"], row["epsilon"], row["compute"]
 
 
 def single(name: str, epsilon: float) -> dict[str, Any]:
@@ -93,6 +111,7 @@ def variants() -> Iterator[tuple[str, str, Plan]]:
     plain = Plan()
     for fraction, count in itertools.product(FRACTIONS, COUNTS):
         yield "fraction and runs", f"{fraction:g}, {count}", replace(plain, fraction=fraction, count=count)
+    yield "fraction and runs", "0.1, 80", replace(plain, count=80)
     for fraction, factor in itertools.product((0.03, 0.1), FACTORS):
         yield "noise, times the rule's", f"{fraction:g}, {factor:g}", replace(plain, fraction=fraction, factor=factor)
     for fraction in (0.03, 0.1):
@@ -102,7 +121,7 @@ def variants() -> Iterator[tuple[str, str, Plan]]:
             f"{fraction:g}, that of the full run",
             replace(plain, fraction=fraction, factor=equal**-0.5),
         )
-    for start, tau, ranks in itertools.product((5, 8, 10, 12, 20), (1.0, 2.0, None), (False, True)):
+    for start, tau, ranks in RULES:
         rule = Optimiser(start, tau, ranks)
         words = f"start {start}, {'EI' if tau is None else f'tau {tau:g}'}, {'ranks' if ranks else 'scores'}"
         yield "optimiser", words, replace(plain, optimiser=rule)
@@ -113,9 +132,9 @@ def variants() -> Iterator[tuple[str, str, Plan]]:
 def changed(name: str, epsilon: float) -> list[dict[str, Any]]:
     """Every variant at one ε."""
     rows = []
-    for group, words, plan in variants():
+    for group, words, one in variants():
         rows.append(
-            {"task": name, "epsilon": epsilon, "group": group, "plan": words, **_or(survey(name, epsilon, plan))}
+            {"task": name, "epsilon": epsilon, "group": group, "plan": words, **_or(survey(name, epsilon, one))}
         )
     for share in SHARES:
         found = rivals.split(name, epsilon, share, SEARCHES, SEED)
@@ -137,14 +156,15 @@ def _or(found: dict[str, Any] | None) -> dict[str, Any]:
 def table() -> dict[str, Any]:
     """All of it."""
     calls: list[tuple[Callable[..., Any], tuple[Any, ...]]] = []
-    calls += [(changed, (name, epsilon)) for name in TASKS for epsilon in EPSILONS]
+    calls += [(changed, (name, epsilon)) for name in TASKS for epsilon in VARIED]
     calls += [(beside, (n, e, c)) for c in reversed(COMPUTES) for n in TASKS for e in EPSILONS]
     calls += [(single, (name, epsilon)) for name in TASKS for epsilon in EPSILONS]
     found = parallel.each(calls)
-    first, second = len(TASKS) * len(EPSILONS), len(TASKS) * len(EPSILONS) * (1 + len(COMPUTES))
+    first = len(TASKS) * len(VARIED)
+    second = first + len(TASKS) * len(EPSILONS) * len(COMPUTES)
     return {
         "searches": SEARCHES,
-        "defaults by compute": {str(compute): list(plan) for compute, plan in DEFAULTS.items()},
+        "defaults by compute": {str(compute): list(one) for compute, one in DEFAULTS.items()},
         "rows": found[first:second],
         "single": found[second:],
         "variants": [row for rows in found[:first] for row in rows],
