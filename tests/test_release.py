@@ -104,3 +104,22 @@ def test_the_model_of_the_release_is_the_one_that_was_saved(release):
     model, score = train(release.params, seed=release.model["seed"])
     assert score == release.score
     assert np.array_equal(model["weights"], release.model["weights"])
+
+
+def test_a_saver_of_ones_own_is_found_by_its_format(tmp_path):
+    from dphypo.mechanisms import savers
+
+    @savers.register("reversed")
+    class Reversed:
+        format = "reversed"
+
+        def dump(self, model):
+            return model[::-1].encode()
+
+        def load(self, data):
+            return data.decode()[::-1]
+
+    certificate = make().certificate
+    folder = dphypo.Release({"lr": 0.1}, "model", 0.5, certificate, saver=Reversed()).save(tmp_path / "out")
+    assert (folder / "model.reversed").read_bytes() == b"ledom"
+    assert dphypo.load_release(folder).model == "model"

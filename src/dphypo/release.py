@@ -14,7 +14,7 @@ from dphypo import _validate
 from dphypo.accounting import Certificate
 from dphypo.journal import Journal, open_store
 from dphypo.journal import params as _params
-from dphypo.mechanisms import Plain, Saver
+from dphypo.mechanisms import Plain, Saver, savers
 
 if TYPE_CHECKING:
     from dphypo.survey.table import Surveyed
@@ -138,8 +138,8 @@ def _saver(format: str, saver: Saver | None, model: Any, folder: Path) -> Saver:
     if saver is None and model is not None:
         # By name: integrations are built on top of this module.
         saver = importlib.import_module("dphypo.integrations").saver_for(format, model)
-    elif saver is None:
-        saver = Plain()
+    elif saver is None and (known := savers.find(format)) is not None:
+        saver = known()
     if saver is None or saver.format != format:
         lines = {
             "npz": f"dphypo.load_release({str(folder)!r})",

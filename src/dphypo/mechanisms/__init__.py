@@ -16,4 +16,5 @@ from dphypo.mechanisms.running import attempt as attempt
 from dphypo.mechanisms.running import settle as settle
 from dphypo.mechanisms.savers import Plain as Plain
 from dphypo.mechanisms.savers import Saver as Saver
+from dphypo.mechanisms.savers import savers as savers
 from dphypo.mechanisms.transfer import PowerRule as PowerRule

@@ -5,12 +5,14 @@ from __future__ import annotations
 import io
 import json
 import zipfile
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, ClassVar, Protocol, runtime_checkable
 
 import numpy as np
 
 from dphypo import _npz
+from dphypo._registry import Registry
 from dphypo.errors import UnsupportedModelError
 
 
@@ -37,6 +39,12 @@ class Saver(Protocol):
         ...
 
 
+savers: Registry[Callable[[], Saver]] = Registry("dphypo.mechanisms")
+"""Savers by the name of their format. ``@savers.register("onnx")`` on a saver of your own, which takes no arguments,
+lets :func:`dphypo.load_release` find it."""
+
+
+@savers.register("npz")
 @dataclass(frozen=True)
 class Plain:
     """Numbers, strings, None, numpy arrays, and lists, tuples and dicts of them, as an ``.npz`` archive.

@@ -9,7 +9,7 @@ from functools import cached_property
 from typing import Any
 
 from dphypo import _validate
-from dphypo.accounting import Certificate, Composition
+from dphypo.accounting import Certificate, Composition, Guarantee
 from dphypo.accounting.sides import PlanGuarantee, Term
 from dphypo.space import Space
 from dphypo.stages.within import refuse_wider
@@ -35,7 +35,7 @@ class Plan:
     space: Space
     parts: tuple[Part, ...]
     terms: tuple[tuple[Term, ...], ...]
-    guarantee: Composition | PlanGuarantee
+    guarantee: Guarantee | Composition | PlanGuarantee
     delta: float
     maximize: bool = True
     private: bool = True

@@ -18,7 +18,7 @@ from typing import Any
 
 from dphypo import _validate, errors
 from dphypo import progress as _progress
-from dphypo.accounting import Certificate, Composition
+from dphypo.accounting import Certificate, Composition, Guarantee
 from dphypo.accounting.sides import PlanGuarantee
 from dphypo.entropy import SYSTEM, Entropy
 from dphypo.executors import Crew, Factory
@@ -116,7 +116,7 @@ class Stages:
         self._turn = Turn(stages=True)
 
     @property
-    def guarantee(self) -> Composition | PlanGuarantee:
+    def guarantee(self) -> Guarantee | Composition | PlanGuarantee:
         """The guarantee of all stages together, known before anything runs."""
         return self.plan.guarantee
 

@@ -42,10 +42,12 @@ def described(guarantee: Guarantee) -> dict[str, Any]:
 
 
 @lru_cache(maxsize=64)
-def composed(terms: tuple[Term, ...]) -> Composition | PlanGuarantee:
+def composed(terms: tuple[Term, ...]) -> Guarantee | Composition | PlanGuarantee:
     """The guarantee of all terms together: a composition of searches, or a plan with published runs or with sides."""
     searches = [term.releases for term in terms if isinstance(term.releases, Guarantee) and term.sides == BOTH]
-    return Composition(tuple(searches)) if len(searches) == len(terms) else PlanGuarantee(terms)
+    if len(searches) < len(terms):
+        return PlanGuarantee(terms)
+    return searches[0] if len(searches) == 1 else Composition(tuple(searches))
 
 
 def certified(

@@ -1,0 +1,104 @@
+"""A part of one's own: anything with the methods of ``Part`` can stand in a plan."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import pytest
+from support.stages_world import FEW, make
+from support.study_world import SPACE, train
+
+from dphypo.accounting import verify
+from dphypo.stages import PriorAround, Stage
+from dphypo.study import Part, Released, Running
+
+
+@dataclass(frozen=True)
+class Noted:
+    """A stage that notes what it is asked and given; all the work is that of the stage."""
+
+    stage: Stage
+    notes: list[Any]
+
+    @property
+    def mechanism(self):
+        return self.stage.mechanism
+
+    def declare(self, space, *, last):
+        self.notes.append(("declare", last))
+        return self.stage.declare(space, last=last)
+
+    def describe(self, terms):
+        return {"kind": "noted", **self.stage.describe(terms)}
+
+    def hands_on(self, *, last):
+        return self.stage.hands_on(last=last)
+
+    def compute(self):
+        return "Compute: a few runs."
+
+    def read(self, journal):
+        return self.stage.read(journal)
+
+    def listed(self, published):
+        return {"noted": self.stage.listed(published)}
+
+    def next_prior(self, published, space):
+        self.notes.append(("next_prior", published, space))
+        return self.stage.next_prior(published, space)
+
+    def open(self, setting):
+        self.notes.append(("open", setting.published, setting.prior, setting.last, sorted(setting.whole)))
+        return self.stage.open(setting)
+
+    def __str__(self):
+        return "a part of one's own"
+
+
+def test_a_part_of_ones_own_runs_in_a_plan(tmp_path, capsys):
+    first, last = [], []
+    parts = [Noted(Stage(train, FEW, prior=PriorAround(spread=0.1)), first), Noted(Stage(train, FEW), last)]
+    assert all(isinstance(part, Part) for part in parts)
+    search = make(tmp_path / "stages.db", stages=parts)
+    release = search.run()
+    (published,) = search.released
+    assert first[0] == ("declare", False)
+    assert last[0] == ("declare", True)
+    opened = ("open", (published,), SPACE.around(published.params, spread=0.1), True)
+    assert last[1][:4] == opened, "it is given what was published, and the prior made from it"
+    assert last[1][4] == ["original space", "stage", "stages"]
+    assert all(note[1:] == (published, SPACE) for note in first if note[0] == "next_prior")
+    assert list(release.certificate.document["public"]["released"][0]) == ["noted"]
+    assert verify(release.certificate)
+    assert "Stage 2 of 2. Compute: a few runs." in capsys.readouterr().err
+    assert repr(search) == "<stages: a part of one's own, then a part of one's own>"
+
+
+def test_a_single_part_that_is_no_stage_is_a_plan():
+    release = make(stages=[Noted(Stage(train, FEW), [])]).run(progress=False)
+    assert release.params is not None
+    assert verify(release.certificate)
+
+
+def test_what_lacks_a_method_is_no_part():
+    assert isinstance(Noted(Stage(train, FEW), []), Part)
+    for wrong in (train, Released({"lr": 1.0}), object()):
+        assert not isinstance(wrong, Part)
+        with pytest.raises(ValueError, match="give a list of"):
+            make(stages=[Stage(train, FEW), wrong])
+
+
+def test_the_study_of_a_stage_has_the_methods_of_a_running_part():
+    asked = []
+
+    class Kept(Noted):
+        def open(self, setting):
+            running = self.stage.open(setting)
+            asked.append(running)
+            return running
+
+    make(stages=[Kept(Stage(train, FEW), []), Kept(Stage(train, FEW), [])]).run(progress=False)
+    names = [name for name in vars(Running) if not name.startswith("_")]
+    assert names
+    assert all(hasattr(running, name) for running in asked for name in names)

@@ -1,0 +1,88 @@
+"""What a study is declared by: frozen, public, accounted for once."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+
+import pytest
+from support.study_world import LAW, RELATION, SPACE, Nearest, make, train
+
+import dphypo
+from dphypo.accounting import PureDp
+from dphypo.band import Band
+from dphypo.entropy import SYSTEM, Seeded
+from dphypo.laws import Pmf
+from dphypo.stages import Plan, Stage, Stages
+from dphypo.study import Declaration, Study
+
+
+def counted():
+    """A mechanism that notes every question about its event."""
+    asked = []
+
+    def event(params):
+        asked.append(1)
+        return PureDp(0.0625 * params["depth"])
+
+    return dphypo.mechanism(event=event, relation=RELATION, seeded=True)(train.train), asked
+
+
+def test_a_study_is_accounted_for_once():
+    mechanism, asked = counted()
+    study = make(mechanism=mechanism)
+    once = len(asked)
+    assert once == 4, "when it is read, and at each of its three values"
+    study.run(progress=False)
+    assert study.run(progress=False).certificate.epsilon == study.guarantee.epsilon(1e-6)
+    assert len(asked) == once
+
+
+def test_stages_are_accounted_for_once_each():
+    mechanism, asked = counted()
+    few = Pmf({2: 1.0})
+    search = Stages(SPACE, [Stage(mechanism, few), Stage(mechanism, few)], delta=1e-6, journal=None)
+    once = len(asked)
+    assert once == 2 * 4
+    search.run(progress=False)
+    assert len(asked) == once
+
+
+def test_it_is_frozen_and_its_law_is_the_one_that_was_given():
+    declared = Declaration.of(SPACE, train, LAW, delta=1e-6)
+    with pytest.raises(dataclasses.FrozenInstanceError):
+        declared.delta = 0.5
+    assert declared.runs is LAW
+    assert Declaration.of(SPACE, train, Pmf({5: 1.0}), delta=1e-6).runs is not LAW
+    assert json.loads(json.dumps(declared.to_dict())) == declared.to_dict()
+
+
+def test_studies_may_share_a_declaration_but_not_what_is_secret():
+    declared = Declaration.of(SPACE, train, LAW, Band(0.5, 2.0), Nearest(), delta=1e-6, candidates=64, private=False)
+    one, two = (Study.of(declared, journal=None, entropy=Seeded(seed)) for seed in (14, 15))
+    assert one.run(progress=False).params != two.run(progress=False).params
+    assert one.guarantee is two.guarantee
+    assert one.curator().trials() == _whole().curator().trials(), "it is the study that the arguments declare"
+    with pytest.raises(ValueError, match="entropy"):
+        Study.of(declared, journal=None, entropy=SYSTEM)
+
+
+def _whole():
+    study = make(entropy=Seeded(14))
+    study.run(progress=False)
+    return study
+
+
+def test_searches_may_share_a_plan():
+    plan = Plan.of(SPACE, [Stage(train, LAW), Stage(train, LAW)], delta=1e-6, private=False)
+    one, two = (Stages.of(plan, journal=None, entropy=Seeded(seed)) for seed in (1, 2))
+    assert one.run(progress=False).params != two.run(progress=False).params
+    with pytest.raises(ValueError, match="entropy"):
+        Stages.of(plan, journal=None)
+
+
+def test_another_search_rule_costs_the_same():
+    declared = Declaration.of(SPACE, train, LAW, Band(0.5, 2.0), delta=1e-6)
+    other = declared.with_sampler(Nearest())
+    assert other.guarantee is declared.guarantee
+    assert other.to_dict() == declared.to_dict()
