@@ -21,6 +21,7 @@ MAKERS = {
     "design": ("staged.design", "table"),
     "staged": ("staged.table", "table"),
     "surveys": ("surveys.table", "table"),
+    "transfer": ("surveys.transfer", "measured"),
     "fits": ("fits", "comparison"),
     "validation": ("validate", "validation"),
     "speed": ("speed", "ratios"),
