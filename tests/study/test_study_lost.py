@@ -7,6 +7,7 @@ import signal
 import subprocess
 import sys
 import textwrap
+from concurrent.futures import ProcessPoolExecutor, ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
@@ -250,3 +251,14 @@ def test_a_journal_of_the_first_version_goes_on_as_it_was(tmp_path):
     with pytest.raises(errors.ChangedStudy, match="lost runs"):
         make(path, lost="failed").run(progress=False)
     assert make(path).run(progress=False).params is not None
+
+
+def test_pools_whose_runs_die_together_are_refused_where_a_death_is_an_outcome():
+    """One death that takes other runs with it makes their failures dependent, which changes the law of T."""
+    with ProcessPoolExecutor(2) as pool:
+        with pytest.raises(ValueError, match=r"executor = .*not independent.*seeded=True"):
+            make(mechanism=fragile).run(workers=2, progress=False, executor=pool)
+        assert make(lost="again").run(workers=2, progress=False, executor=pool).params is not None
+        assert make(lost="failed").run(workers=1, progress=False, executor=pool).params is not None
+    with ThreadPoolExecutor(2) as pool:
+        assert make(lost="failed").run(workers=2, progress=False, executor=pool).params is not None

@@ -30,7 +30,13 @@ class Crew:
     @property
     def here(self) -> bool:
         """Whether runs are made in this process itself: one that dies takes it along."""
-        return self.executor == "in_process" or (self.executor is None and self.workers == 1)
+        threads = isinstance(self.executor, concurrent.futures.ThreadPoolExecutor)
+        return threads or self.executor == "in_process" or (self.executor is None and self.workers == 1)
+
+    @property
+    def breaks(self) -> bool:
+        """Whether one process that dies may take the runs of others with it, as in a pool of ``concurrent.futures``."""
+        return isinstance(self.executor, concurrent.futures.Executor) and self.workers > 1 and not self.here
 
     def hire(self, mechanism: Mechanism) -> AbstractContextManager[Executor]:
         """An executor for the runs of a mechanism; it is gone when the block ends."""

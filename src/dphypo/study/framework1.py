@@ -29,6 +29,7 @@ def dp_hypo(declaration: Declaration, search: Search, crew: Crew, certificate: C
 
     Nothing is published before the last run has ended. With ``progress`` a bar is drawn on a terminal.
     """
+    declaration.lost.check(crew)
     done = len(search.record().results)  # T is drawn and committed
     with (
         crew.hire(declaration.mechanism) as workers,

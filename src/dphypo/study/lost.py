@@ -11,6 +11,7 @@ from __future__ import annotations
 from enum import StrEnum
 
 from dphypo import _validate
+from dphypo.executors import Crew
 from dphypo.mechanisms import Mechanism
 
 
@@ -35,6 +36,17 @@ class Lost(StrEnum):
         if given not in list(cls):
             raise _validate.fail("lost", given, 'give "again" or "failed", or None for what fits the mechanism')
         return cls(given)
+
+    def check(self, crew: Crew) -> None:
+        """Refuse those whose runs die together, where a death is an outcome: runs must die independently."""
+        if self is Lost.FAILED and crew.breaks:
+            raise _validate.fail(
+                "executor",
+                crew.executor,
+                "one process that dies breaks such a pool and takes the other runs with it, so that their failures are "
+                'not independent. Use executor="processes", or workers=1; or, if all randomness of a run comes from '
+                'its seed, declare the mechanism with seeded=True, or lost="again"',
+            )
 
     @property
     def condition(self) -> str:

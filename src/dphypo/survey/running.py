@@ -146,6 +146,7 @@ class PublishedRuns:
         return self.search.record().released
 
     def run(self, crew: Crew, *, progress: bool) -> None:
+        Lost.read(None, self._mechanism).check(crew)
         with self.search.running(here=crew.here):
             record = self.search.record()
             self._rules.side_by_side = crew.workers
