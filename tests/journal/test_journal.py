@@ -20,6 +20,7 @@ from dphypo.journal import (
     SQLite,
     Store,
     Trial,
+    engines,
     open_store,
 )
 from dphypo.journal import params as _params
@@ -452,3 +453,20 @@ def test_a_beaten_model_leaves_the_files_of_postgresql(postgres):
         journal.finish(trial(number), Outcome(None, float(number)), model)
         assert pages() <= one
     journal._store.close()
+
+
+def test_an_engine_of_ones_own_is_found_by_the_scheme_of_its_url(tmp_path, impatient):
+    """One class in one file, anywhere: nothing else is edited."""
+
+    @engines.register("drawer")
+    class Drawer(SQLite):
+        def __init__(self, url):
+            super().__init__(tmp_path / f"{url.database}.db")
+
+    store = open_store("drawer:///study")
+    Journal(store, "study").begin({}, lambda: 3)
+    assert (tmp_path / "study.db").exists()
+    store.close()
+    check_engine(lambda: Drawer(make_url("drawer:///other")))
+    with pytest.raises(ValueError, match="journal"):
+        open_store("cupboard:///study")

@@ -6,7 +6,6 @@ import contextlib
 import ctypes
 import os
 import sqlite3
-import stat
 import weakref
 from collections.abc import Iterator
 from pathlib import Path
@@ -16,7 +15,8 @@ from sqlalchemy import URL, Connection, create_engine, event
 from sqlalchemy.pool import StaticPool
 
 from dphypo import _validate
-from dphypo.errors import JournalError, JournalMissingError, JournalMovedError, JournalReadOnlyError
+from dphypo.errors import JournalMissingError, JournalMovedError, JournalReadOnlyError
+from dphypo.journal import files
 from dphypo.journal.engine import SILENT, engines
 from dphypo.journal.lock import FileLock
 from dphypo.journal.schema import metadata
@@ -45,14 +45,14 @@ class SQLite:
 
     @property
     def address(self) -> str | None:
-        return None if self.path is None else shown(self.path)
+        return None if self.path is None else files.shown(self.path)
 
     def connect(self, *, read_only: bool = False) -> Connection:
         if self.path is None:
             return _open(":memory:", read_only=False)
-        _refuse_other_kinds(self.path)
+        files.refuse_other_kinds(self.path)
         if read_only and not self.path.exists():
-            raise JournalMissingError(shown(self.path))
+            raise JournalMissingError(files.shown(self.path))
         lock = FileLock(Path(f"{self.path}-lock"))
         try:
             lock.acquire(_WAIT_S)
@@ -70,15 +70,15 @@ class SQLite:
 
     def _connect_locked(self, path: Path, read_only: bool) -> Connection:
         if self._identity is not None and _identity(path) != self._identity:
-            raise JournalMovedError(f"the journal {shown(path)} was replaced or deleted")
+            raise JournalMovedError(f"the journal {files.shown(path)} was replaced or deleted")
         if not read_only:
-            _create_private(path)
-        _refuse_foreign(path)
+            files.create_private(path)
+        files.refuse_foreign(path)
         log = Path(f"{path}-wal")
         if read_only and not (log.exists() and log.stat().st_size):
             connection = _open(f"{path.as_uri()}?mode=ro&immutable=1", read_only=True)
         else:
-            _make_private(path)
+            files.make_private(path)
             connection = _open(f"{path.as_uri()}?mode=rw", read_only=False)
         self._identity, self._log, self._written = _identity(path), None, None
         return connection
@@ -97,7 +97,7 @@ class SQLite:
             return
         self._check(self.path)
         if self._written is not None and _written(self.path) != self._written:
-            raise JournalMovedError(f"the journal {shown(self.path)} was written by another program")
+            raise JournalMovedError(f"the journal {files.shown(self.path)} was written by another program")
         try:
             yield
         finally:
@@ -107,12 +107,12 @@ class SQLite:
 
     def _check(self, path: Path) -> None:
         if _identity(path) != self._identity:
-            raise JournalMovedError(f"the journal {shown(path)} was replaced or deleted")
+            raise JournalMovedError(f"the journal {files.shown(path)} was replaced or deleted")
         if self._log is not None and _identity(Path(f"{path}-wal")) != self._log:
-            raise JournalMovedError(f"the log {shown(path)}-wal of the journal was replaced or deleted")
+            raise JournalMovedError(f"the log {files.shown(path)}-wal of the journal was replaced or deleted")
         if self._lock is not None and self._lock.held and not self._lock.intact:
             self.abandon()  # another process may be writing
-            raise JournalMovedError(f"the lock {shown(path)}-lock of the journal was replaced or deleted")
+            raise JournalMovedError(f"the lock {files.shown(path)}-lock of the journal was replaced or deleted")
 
     def forget(self, connection: Connection, *, everything: bool) -> None:
         """``secure_delete`` has zeroed the deleted rows; this empties the write-ahead log, where they still are."""
@@ -155,11 +155,6 @@ def from_url(url: URL) -> SQLite:
     return SQLite(Path(url.database))
 
 
-def shown(path: Path) -> str:
-    """The path, unless it may be a mistyped URL with a password in it."""
-    return "(not shown)" if "@" in str(path) else str(path)
-
-
 def _identity(path: Path) -> tuple[int, int] | None:
     try:
         found = os.stat(path)
@@ -174,71 +169,6 @@ def _written(path: Path) -> tuple[int, int] | None:
     except OSError:
         return None
     return found.st_size, found.st_mtime_ns
-
-
-def _refuse_other_kinds(path: Path) -> None:
-    try:
-        mode = os.stat(path).st_mode
-    except FileNotFoundError:
-        return
-    except OSError as error:
-        raise JournalError(f"the journal {shown(path)} cannot be opened: {error.strerror}") from None
-    if stat.S_ISDIR(mode):
-        raise JournalError(f"the journal {shown(path)} is a folder: give the name of a file in it")
-    if not stat.S_ISREG(mode):
-        raise JournalError(f"the journal {shown(path)} is not an ordinary file: give the name of one")
-
-
-def _refuse_foreign(path: Path) -> None:
-    """Before anything is changed: a file that holds something else is left exactly as it is."""
-    what = None
-    try:
-        with open(path, "rb") as file:
-            header = file.read(16)
-        if not header:
-            return
-        if header != b"SQLite format 3\0":  # SQLite would take a short file for an empty one, and write over it
-            raise sqlite3.DatabaseError
-        with contextlib.closing(sqlite3.connect(f"{path.as_uri()}?mode=ro&immutable=1", uri=True)) as connection:
-            names = {name for (name,) in connection.execute("SELECT name FROM sqlite_master WHERE type = 'table'")}
-        if names and "dphypo_study" not in names:
-            what = "it is a database of another program"
-    except sqlite3.DatabaseError as error:
-        if getattr(error, "sqlite_errorcode", sqlite3.SQLITE_NOTADB) & 0xFF != sqlite3.SQLITE_NOTADB:
-            return  # damaged: what opens it says so
-        what = "it is a file of another kind"
-    except OSError as error:
-        what = f"it cannot be read ({error.strerror})"
-    if what is not None:
-        raise JournalError(f"{shown(path)} is not a journal: {what}. It was not changed; give another file name")
-
-
-def _create_private(path: Path) -> None:
-    try:
-        descriptor = os.open(path, os.O_CREAT | os.O_EXCL | os.O_RDWR, 0o600)
-    except FileExistsError:
-        return
-    except OSError as error:
-        raise JournalError(f"the journal {shown(path)} cannot be created: {error.strerror}") from None
-    os.close(descriptor)
-    # The file's name must survive the loss of power as well as its contents. Not every file system can do this.
-    with contextlib.suppress(OSError):
-        folder = os.open(path.parent, os.O_RDONLY)
-        try:
-            os.fsync(folder)
-        finally:
-            os.close(folder)
-
-
-def _make_private(path: Path) -> None:
-    if stat.S_IMODE(path.stat().st_mode) & 0o077:
-        try:
-            path.chmod(0o600)
-        except OSError as error:
-            raise JournalError(
-                f"others may read the journal {shown(path)}, and its mode cannot be changed ({error.strerror}): let "
-                "its owner make it private (chmod 600), or give another file name"
-            ) from None
 
 
 def _open(uri: str, *, read_only: bool) -> Connection:

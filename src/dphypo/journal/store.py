@@ -12,12 +12,13 @@ from pathlib import Path
 from typing import TypeVar
 
 from sqlalchemy import Connection, inspect, make_url, select
-from sqlalchemy.exc import ArgumentError, DBAPIError, IntegrityError, SQLAlchemyError
+from sqlalchemy.exc import ArgumentError, SQLAlchemyError
 
 from dphypo import _validate
-from dphypo.errors import JournalError, JournalInUseError, JournalMissingError, JournalMovedError, JournalReadOnlyError
+from dphypo.errors import JournalError, JournalMissingError, JournalMovedError, JournalReadOnlyError
 from dphypo.journal import schema
 from dphypo.journal.engine import Engine, engines
+from dphypo.journal.failures import translate
 from dphypo.journal.sqlite import SQLite
 
 R = TypeVar("R")
@@ -180,39 +181,3 @@ def open_store(where: str | Path | Store | None, *, read_only: bool = False) -> 
 
 
 _GIVE = "give a file name or a URL such as postgresql://user@host/database"
-
-_SQLITE = {
-    sqlite3.SQLITE_FULL: "the disk is full",
-    sqlite3.SQLITE_IOERR: "the disk could not be read or written",
-    sqlite3.SQLITE_CORRUPT: "the file is damaged",
-    sqlite3.SQLITE_NOTADB: "the file is not a journal",
-    sqlite3.SQLITE_CANTOPEN: "the file or its folder cannot be opened",
-    sqlite3.SQLITE_TOOBIG: "the model is larger than the database can hold in one piece",
-}
-
-
-def translate(error: SQLAlchemyError | sqlite3.Error) -> JournalError:
-    """The same failure in words that hold nothing of the rows: driver messages quote them."""
-    cause = getattr(error, "orig", error)
-    code = getattr(cause, "sqlite_errorcode", None)
-    state = getattr(cause, "sqlstate", None)
-    if code is not None and code & 0xFF in (sqlite3.SQLITE_BUSY, sqlite3.SQLITE_LOCKED):
-        return JournalInUseError()
-    if (code is not None and code & 0xFF == sqlite3.SQLITE_READONLY) or state == "25006":
-        return JournalReadOnlyError()
-    if isinstance(error, IntegrityError):
-        return JournalError("the journal refused a change that would contradict what it holds; nothing was changed")
-    if code is not None:
-        reason = _SQLITE.get(code & 0xFF, getattr(cause, "sqlite_errorname", "an SQLite error"))
-    elif isinstance(error, DBAPIError) and error.connection_invalidated:
-        reason = "the connection to the database was lost"
-    elif state is not None:
-        reason = f"PostgreSQL error {state}"
-    elif type(cause).__name__ == "OperationalError":
-        reason = "the database cannot be reached, or refuses the user or the password"
-    else:
-        reason = type(cause).__name__
-    return JournalError(
-        f"the journal could not be used: {reason}. Everything committed before is safe: put it right and run the same "
-        "study again; it goes on where it was"
-    )

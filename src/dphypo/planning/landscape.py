@@ -191,7 +191,7 @@ the clipping norm'
 
 
 def _column(content: Mapping[str, npt.NDArray[Any]], name: str) -> npt.NDArray[Any]:
-    if isinstance(content, np.lib.npyio.NpzFile):
+    if isinstance(content, np.lib.npyio.NpzFile) and content.zip is not None:
         array = _npz.read(content.zip, name, limit=_LARGEST)
     elif name in content:
         array = np.asarray(content[name])

@@ -1,0 +1,81 @@
+"""What a file must be to become a journal. A file of another kind is left exactly as it is."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import sqlite3
+import stat
+from pathlib import Path
+
+from dphypo.errors import JournalError
+
+
+def shown(path: Path) -> str:
+    """The path, unless it may be a mistyped URL with a password in it."""
+    return "(not shown)" if "@" in str(path) else str(path)
+
+
+def refuse_other_kinds(path: Path) -> None:
+    try:
+        mode = os.stat(path).st_mode
+    except FileNotFoundError:
+        return
+    except OSError as error:
+        raise JournalError(f"the journal {shown(path)} cannot be opened: {error.strerror}") from None
+    if stat.S_ISDIR(mode):
+        raise JournalError(f"the journal {shown(path)} is a folder: give the name of a file in it")
+    if not stat.S_ISREG(mode):
+        raise JournalError(f"the journal {shown(path)} is not an ordinary file: give the name of one")
+
+
+def refuse_foreign(path: Path) -> None:
+    """Before anything is changed: a file that holds something else is left exactly as it is."""
+    what = None
+    try:
+        with open(path, "rb") as file:
+            header = file.read(16)
+        if not header:
+            return
+        if header != b"SQLite format 3\0":  # SQLite would take a short file for an empty one, and write over it
+            raise sqlite3.DatabaseError
+        with contextlib.closing(sqlite3.connect(f"{path.as_uri()}?mode=ro&immutable=1", uri=True)) as connection:
+            names = {name for (name,) in connection.execute("SELECT name FROM sqlite_master WHERE type = 'table'")}
+        if names and "dphypo_study" not in names:
+            what = "it is a database of another program"
+    except sqlite3.DatabaseError as error:
+        if getattr(error, "sqlite_errorcode", sqlite3.SQLITE_NOTADB) & 0xFF != sqlite3.SQLITE_NOTADB:
+            return  # damaged: what opens it says so
+        what = "it is a file of another kind"
+    except OSError as error:
+        what = f"it cannot be read ({error.strerror})"
+    if what is not None:
+        raise JournalError(f"{shown(path)} is not a journal: {what}. It was not changed; give another file name")
+
+
+def create_private(path: Path) -> None:
+    try:
+        descriptor = os.open(path, os.O_CREAT | os.O_EXCL | os.O_RDWR, 0o600)
+    except FileExistsError:
+        return
+    except OSError as error:
+        raise JournalError(f"the journal {shown(path)} cannot be created: {error.strerror}") from None
+    os.close(descriptor)
+    # The file's name must survive the loss of power as well as its contents. Not every file system can do this.
+    with contextlib.suppress(OSError):
+        folder = os.open(path.parent, os.O_RDONLY)
+        try:
+            os.fsync(folder)
+        finally:
+            os.close(folder)
+
+
+def make_private(path: Path) -> None:
+    if stat.S_IMODE(path.stat().st_mode) & 0o077:
+        try:
+            path.chmod(0o600)
+        except OSError as error:
+            raise JournalError(
+                f"others may read the journal {shown(path)}, and its mode cannot be changed ({error.strerror}): let "
+                "its owner make it private (chmod 600), or give another file name"
+            ) from None
