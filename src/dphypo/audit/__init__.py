@@ -9,4 +9,5 @@ from dphypo.audit.empirical import audit_observations as audit_observations
 from dphypo.audit.empirical import lower_bound as lower_bound
 from dphypo.audit.oracle import World as World
 from dphypo.audit.oracle import exact_delta as exact_delta
+from dphypo.audit.replay import replay as replay
 from dphypo.audit.worst_case import WorstCase as WorstCase

@@ -3,7 +3,7 @@
 A *gradient canary* is a record whose gradient is a fixed direction, as long as clipping allows, at every step; all
 other records have no gradient. The attacker sees the weight in that direction: the sum over the steps of the canary's
 clipped gradient, where it was sampled, and the noise. Nothing that one record can do is worse, so the bound comes close
-to the claim. An *input canary* is a record with a wrong label among real ones; the attacker sees the model's loss on it.
+to the claim. An *input canary* is a record with a wrong label among real ones; the attacker sees the loss on it.
 """
 
 from __future__ import annotations
