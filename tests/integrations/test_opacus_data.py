@@ -16,6 +16,8 @@ from torch import nn
 from torch.nn import functional
 from torch.utils.data import Dataset
 
+import dphypo
+from dphypo.errors import UnfitModelError
 from dphypo.integrations.opacus import DPSGD, PrivateAccuracy, PrivateLoss, clipping, data, seeds
 from dphypo.integrations.opacus.data import Domain
 
@@ -262,3 +264,36 @@ def test_without_the_lock_threads_would_disturb_each_other(monkeypatch: pytest.M
     with ThreadPoolExecutor(2) as pool:
         found = list(pool.map(draws, (True, True)))
     assert found != [alone, alone]
+
+
+def test_a_rehearsal_touches_no_private_record_and_shows_what_is_wrong() -> None:
+    class Untouchable(Dataset[Any]):
+        def __len__(self) -> int:
+            return 60
+
+        def __getitem__(self, index: int) -> Any:
+            if index:
+                raise AssertionError("a private record was read")
+            return torch.zeros(5), 0
+
+    private = PrivateAccuracy(Untouchable(), noise_multiplier=2.0)
+    outcome = dpsgd(data=Untouchable(), score=private).rehearse({"batch_size": 30, "learning_rate": 1e30}, seed=0)
+    assert outcome.ok
+    with pytest.raises(ZeroDivisionError):
+        dpsgd(score=lambda model: 1 / 0).rehearse({}, seed=0)
+    wider = dpsgd(
+        model=lambda width=4: nn.Sequential(nn.Linear(5, width), nn.BatchNorm1d(width)) if width > 4 else net()
+    )
+    with pytest.raises(UnfitModelError, match="GroupNorm"):
+        wider.rehearse({"width": 8}, seed=0)
+
+
+def test_a_mechanism_of_another_architecture_does_not_go_on_with_a_journal(tmp_path: Any) -> None:
+    space = dphypo.Space({"learning_rate": [0.1]})
+    once = dphypo.Pmf({1: 1.0})
+    dphypo.Study(space, dpsgd(), once, delta=1e-5, journal=tmp_path / "study.db").run(progress=False)
+    assert dpsgd().architecture(space) == dpsgd(noise_multiplier=3.0).architecture(space)
+    other = dpsgd(model=lambda: nn.Linear(5, 2))
+    assert other.architecture(space) != dpsgd().architecture(space)
+    with pytest.raises(dphypo.errors.ChangedStudy):
+        dphypo.Study(space, other, once, delta=1e-5, journal=tmp_path / "study.db").run(progress=False)

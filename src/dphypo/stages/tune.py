@@ -36,6 +36,7 @@ def tune(
     name: str = "tune",
     maximize: bool = True,
     entropy: Entropy = SYSTEM,
+    data_name: str | None = None,
 ) -> Release:
     """Tune the hyperparameters of a private training run, and train with them: all of it costs (ε, δ) together.
 
@@ -63,7 +64,7 @@ def tune(
         workers: how many runs to make at a time.
         progress: print what tuning costs, and every run of the survey.
         start_method, executor: how and where runs are made: as for :meth:`dphypo.Study.run`.
-        journal, name, entropy: as for :class:`dphypo.Stages`. A call that was interrupted goes on where it was.
+        journal, name, entropy, data_name: as for :class:`dphypo.Stages`. A call that was interrupted goes on.
         maximize: whether larger scores are better.
 
     >>> import math
@@ -87,7 +88,9 @@ def tune(
     True
     """
     tuning = plan_tuning(space, mechanism, epsilon=epsilon, delta=delta, compute=compute, survey=survey, price=price)
-    stages = stages_of(space, tuning, delta=delta, journal=journal, name=name, maximize=maximize, entropy=entropy)
+    stages = stages_of(
+        space, tuning, delta=delta, journal=journal, name=name, maximize=maximize, entropy=entropy, data_name=data_name
+    )
     if progress:
         print(tuning.summary, file=sys.stderr)
     return stages.run(workers=workers, progress=progress, start_method=start_method, executor=executor)
@@ -102,6 +105,7 @@ def stages_of(
     name: str = "tune",
     maximize: bool = True,
     entropy: Entropy = SYSTEM,
+    data_name: str | None = None,
 ) -> Stages:
     """The parts that :func:`tune` runs: for those who want to ask and tell, or to look at the guarantee first."""
     plan, noise, within = tuning.survey, tuning.noise, tuning.within
@@ -112,4 +116,6 @@ def stages_of(
         ),
         LastRun(noise.full, plan.pick, plan.fallback, plan.both_sides, plan.score, within),
     ]
-    return Stages(space, parts, delta=delta, journal=journal, name=name, maximize=maximize, entropy=entropy)
+    return Stages(
+        space, parts, delta=delta, journal=journal, name=name, maximize=maximize, entropy=entropy, data_name=data_name
+    )

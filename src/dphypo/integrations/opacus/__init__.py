@@ -8,8 +8,8 @@ if missing := [name for name in ("torch", "opacus", "safetensors") if importlib.
 from dphypo.errors import UnfitModelError as UnfitModelError
 from dphypo.integrations.opacus.clipping import DivergedError as DivergedError
 from dphypo.integrations.opacus.clipping import GradSampleMode as GradSampleMode
+from dphypo.integrations.opacus.cost import NoiseTable as NoiseTable
 from dphypo.integrations.opacus.dpsgd import DPSGD as DPSGD
-from dphypo.integrations.opacus.noise import NoiseTable as NoiseTable
 from dphypo.integrations.opacus.saver import Safetensors as Safetensors
 from dphypo.integrations.opacus.score import PrivateAccuracy as PrivateAccuracy
 from dphypo.integrations.opacus.score import PrivateLoss as PrivateLoss

@@ -14,7 +14,7 @@ from __future__ import annotations
 
 import copy
 import warnings
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 
 import torch
 from opacus.grad_sample import AbstractGradSampleModule, GradSampleModuleFastGradientClipping, prepare_module
@@ -25,7 +25,7 @@ from torch.nn.modules.batchnorm import _BatchNorm
 from dphypo.errors import UnfitModelError
 from dphypo.integrations.opacus import seeds
 from dphypo.integrations.opacus.clipping import GradSampleMode
-from dphypo.integrations.opacus.data import Batch
+from dphypo.integrations.opacus.data import Batch, made_up
 from dphypo.integrations.opacus.loss import Loss
 from dphypo.integrations.opacus.state import Snapshot
 
@@ -51,7 +51,7 @@ def resolve(model: nn.Module, loss: Loss, example: Batch, mode: GradSampleMode) 
     with seeds.everything_else(0, device, torch.get_num_threads()), warnings.catch_warnings():
         warnings.simplefilter("ignore")  # ignore warnings on synthetic input
         try:
-            first, second = _made_up(example), _made_up(example)
+            first, second = made_up(example, _RECORDS), made_up(example, _RECORDS)
             _refuse_mixing(probe, loss, first, second)
         except UnfitModelError:
             raise
@@ -92,18 +92,6 @@ def _refuse_known_layers(model: nn.Module) -> None:
         )
     if not any(parameter.requires_grad for parameter in model.parameters()):
         raise UnfitModelError("the model has no trainable parameter: there is nothing to train")
-
-
-def _made_up(example: Batch) -> Batch:
-    """Random records: numbers for numbers, and 0 or 1 for tokens and classes, which every vocabulary has."""
-    return _random_like(example[0], torch.randn), _random_like(example[1], torch.rand)
-
-
-def _random_like(part: torch.Tensor, draw: Callable[..., torch.Tensor]) -> torch.Tensor:
-    shape = (_RECORDS, *part.shape[1:])
-    if part.dtype.is_floating_point:
-        return draw(shape, device=part.device, dtype=part.dtype)
-    return torch.randint(0, 2, shape, device=part.device).to(part.dtype)
 
 
 def _refuse_mixing(model: nn.Module, loss: Loss, first: Batch, second: Batch) -> None:

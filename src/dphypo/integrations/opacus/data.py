@@ -175,6 +175,19 @@ def _pair(collated: Any) -> Batch:
 Records = TensorRecords | DatasetRecords
 
 
+def made_up(example: Batch, count: int) -> Batch:
+    """Random records with the shape and type of an example: numbers for numbers, 0 and 1 for tokens and classes."""
+    inputs, targets = example
+    return _random_like(inputs, torch.randn, count), _random_like(targets, torch.rand, count)
+
+
+def _random_like(part: torch.Tensor, draw: Callable[..., torch.Tensor], count: int) -> torch.Tensor:
+    shape = (count, *part.shape[1:])
+    if part.dtype.is_floating_point:
+        return draw(shape, device=part.device, dtype=part.dtype)
+    return torch.randint(0, 2, shape, device=part.device).to(part.dtype)
+
+
 def as_records(data: Any) -> Records:
     """Records from a pair of arrays or tensors, a ``TensorDataset`` of two, or any data set with an index.
 

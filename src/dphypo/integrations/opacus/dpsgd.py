@@ -16,14 +16,15 @@ from torch.nn.functional import cross_entropy
 
 from dphypo import _validate
 from dphypo.band import Band
+from dphypo.entropy import Seeded
 from dphypo.integrations import calibration
-from dphypo.integrations.opacus import check, hyperparameters, noise, seeds
+from dphypo.integrations.opacus import check, cost, hyperparameters, seeds
 from dphypo.integrations.opacus.clipping import GradSampleMode
-from dphypo.integrations.opacus.data import Domain, Records, as_records
+from dphypo.integrations.opacus.cost import Cost, NoiseTable
+from dphypo.integrations.opacus.data import Batch, Domain, Records, TensorRecords, as_records, made_up
 from dphypo.integrations.opacus.loss import per_record
-from dphypo.integrations.opacus.noise import NoiseTable
 from dphypo.integrations.opacus.saver import Safetensors, remember
-from dphypo.integrations.opacus.score import PrivateScore, Score, is_private
+from dphypo.integrations.opacus.score import PrivateAccuracy, PrivateLoss, PrivateScore, Score, is_private
 from dphypo.integrations.opacus.state import Snapshot
 from dphypo.integrations.opacus.train import Descent, fit
 from dphypo.laws import Law
@@ -132,12 +133,7 @@ class DPSGD:
     monotone: ClassVar[frozenset[str]] = frozenset()
 
     def __post_init__(self) -> None:
-        if isinstance(self.model, nn.Module) or not callable(self.model):
-            kind = type(self.model).__name__
-            raise TypeError(
-                f"model is a {kind}: give a function that builds the untrained model, since every run starts from a "
-                f"new one. For example model=lambda: {kind if isinstance(self.model, nn.Module) else 'MLP'}(...)"
-            )
+        hyperparameters.refuse_model(self.model)
         records = as_records(self.data)
         size = len(records) if self.records is None else self.records
         for name, value in (
@@ -146,7 +142,7 @@ class DPSGD:
             ("fixed", dict(self.fixed)),
             ("device", torch.device(self.device or ("cuda" if torch.cuda.is_available() else "cpu"))),
             ("grad_sample_mode", GradSampleMode(self.grad_sample_mode)),
-            ("noise_multiplier", noise.read(self.noise_multiplier)),
+            ("noise_multiplier", cost.read(self.noise_multiplier)),
         ):
             object.__setattr__(self, name, value)
         _validate.positive(learning_rate=self.learning_rate)
@@ -159,11 +155,7 @@ class DPSGD:
             raise ValueError(f"fixed holds {own[0]!r}, which is an argument of its own: write {own[0]}=...")
         if not callable(self.score):
             raise _validate.fail("score", self.score, "give a function of the model, or a PrivateAccuracy")
-        if isinstance(self.noise_multiplier, NoiseTable):
-            for setting, multiplier in self.noise_multiplier.multipliers.items():
-                self._run_of(setting, multiplier)
-        else:
-            self._run_of(self._setting({}), 1.0 if isinstance(self.noise_multiplier, str) else self.noise_multiplier)
+        _ = self._cost
         hyperparameters.refuse_unknown(self.model, self.fixed)
         if not self._fits and hyperparameters.complete(self.model, self.fixed):
             with self._alone(0):
@@ -172,7 +164,7 @@ class DPSGD:
     def event(self, params: Mapping[str, Any]) -> dp_accounting.DpEvent:
         """The event of training with the given hyperparameters. It reads the batch size and the epochs alone."""
         hyperparameters.refuse_unknown(self.model, params)
-        return self._event(self._run(params))
+        return self._event(self._cost.run(params))
 
     def _event(self, run: DpSgd) -> dp_accounting.DpEvent:
         # On the same records the score composes with training, which a subsampled run does not: it is charged as if
@@ -191,12 +183,12 @@ class DPSGD:
     @property
     def steps(self) -> int:
         """The number of steps of a run whose space tunes neither the batch size nor the epochs."""
-        return self._run_of(self._setting({}), 1.0).steps
+        return self._cost.run_of(self._cost.setting({}), 1.0).steps
 
     @property
     def score_event(self) -> Any:
         """The event of the score, where it looks at private records; a function that raises if it is not known yet."""
-        if self.score_noise_multiplier == noise.CALIBRATE:
+        if self.score_noise_multiplier == cost.CALIBRATE:
             return lambda params: cast(PrivateScore, self.score).event
         return self.score.event if is_private(self.score) else None
 
@@ -243,8 +235,8 @@ class DPSGD:
                 changes["score"] = dataclasses.replace(score, noise_multiplier=score_noise_multiplier)
         if match:
             ratio = changes.get("fraction", self.fraction) / self.fraction
-            full = noise.read(changes.get("noise_multiplier", self.noise_multiplier))
-            changes |= {"matched": True, "noise_multiplier": noise.matched(full, ratio)}
+            full = cost.read(changes.get("noise_multiplier", self.noise_multiplier))
+            changes |= {"matched": True, "noise_multiplier": cost.matched(full, ratio)}
         if not _SAME_FITS.isdisjoint(changes):
             changes["_fits"] = {}
         made = dataclasses.replace(self, **changes)
@@ -258,7 +250,7 @@ class DPSGD:
 
     def compute(self, params: Mapping[str, Any]) -> float:
         """Examples that a run with these hyperparameters processes, on average."""
-        run = self._run_of(self._setting(params), 1.0)
+        run = self._cost.run_of(self._cost.setting(params), 1.0)
         return float(run.steps * params.get("batch_size", self.batch_size))
 
     def calibrated(
@@ -292,13 +284,13 @@ class DPSGD:
             epsilon=epsilon,
             delta=delta,
         )
-        table = NoiseTable(cast(dict[noise.Setting, float], found))
+        table = NoiseTable(cast(dict[cost.Setting, float], found))
         return dataclasses.replace(self, noise_multiplier=table)
 
     def __call__(self, params: Mapping[str, Any], *, seed: int) -> Outcome:
         """One run: ``M_λ(D)`` of the paper."""
         hyperparameters.refuse_unknown(self.model, params)
-        run = self._run(params)
+        run = self._cost.run(params)
         with self._alone(seed):
             model, found = self._prepare(params)
             records = found.records.to(self.device)  # type: ignore[arg-type]
@@ -309,35 +301,49 @@ class DPSGD:
             kept.refuse_changes(model)
         return Outcome(model.cpu(), float(score))
 
+    def rehearse(self, params: Mapping[str, Any], *, seed: int) -> Outcome:
+        """A run of two steps on a few made-up records: what is wrong with the model, the loss or the score shows."""
+        with self._alone(seed):
+            model, found = self._prepare(params)
+            example = tuple(part.to(self.device) for part in self.data.example())
+            records = TensorRecords(*made_up(cast(Batch, example), 8))
+            descent = dataclasses.replace(self._descent(params, found.mode), batch_size=8, learning_rate=1e-6)
+            run = DpSgd(rate=1.0, steps=2, noise_multiplier=1.0)
+            fit(model, records, per_record(self.loss), run, descent, seed=seed)
+            score: Any = self.score
+            if isinstance(score, PrivateAccuracy | PrivateLoss):
+                score = dataclasses.replace(score, data=records, records=10**6, noise_multiplier=1.0)
+            with torch.no_grad():
+                value = score(model, seed=seed) if is_private(score) else score(model)
+        return Outcome(model.cpu(), float(value))
+
+    def architecture(self, space: Space) -> str:
+        """The layers and weights of a model of the space; a search goes on only with the same ones."""
+        params = space.sample(Seeded(0))
+        with self._alone(0):
+            model = self.model(**hyperparameters.of_factory(self.model, {**self.fixed, **params}))
+        layers = [type(layer).__name__ for layer in model.modules()]
+        return repr((layers, [(name, tuple(value.shape)) for name, value in model.state_dict().items()]))
+
     def __repr__(self) -> str:
         return f"<mechanism DPSGD of {getattr(self.model, '__qualname__', 'a model')}>"
 
-    def _setting(self, params: Mapping[str, Any]) -> noise.Setting:
-        batch_size = params.get("batch_size", self.batch_size)
-        if "steps" in params:
-            return batch_size, None, params["steps"]
-        return batch_size, params.get("epochs", self.epochs)
-
-    def _kind(self, params: Mapping[str, Any]) -> calibration.Kind:
-        setting = self._setting(params)
-        return calibration.Kind(setting, lambda noise_multiplier: self._event(self._run_of(setting, noise_multiplier)))
-
-    def _run(self, params: Mapping[str, Any]) -> DpSgd:
-        setting = self._setting(params)
-        return self._run_of(setting, noise.at(self.noise_multiplier, setting))
-
-    def _run_of(self, setting: noise.Setting, noise_multiplier: float) -> DpSgd:
+    @property
+    def _cost(self) -> Cost:
         assert self.records is not None
-        batch_size, epochs, steps = (*setting, None)[:3]
-        return DpSgd.of(
+        return Cost(
             records=self.records,
-            batch_size=batch_size,
-            epochs=epochs,
-            steps=steps,
-            noise_multiplier=noise_multiplier,
+            batch_size=self.batch_size,
+            epochs=self.epochs,
+            noise_multiplier=cost.read(self.noise_multiplier),
             fraction=self.fraction,
             subsample=self.subsample,
         )
+
+    def _kind(self, params: Mapping[str, Any]) -> calibration.Kind:
+        cost = self._cost
+        setting = cost.setting(params)
+        return calibration.Kind(setting, lambda noise_multiplier: self._event(cost.run_of(setting, noise_multiplier)))
 
     def _descent(self, params: Mapping[str, Any], mode: GradSampleMode) -> Descent:
         given = {

@@ -32,6 +32,16 @@ def complete(factory: Callable[..., Any], given: Mapping[str, Any]) -> bool:
     return True
 
 
+def refuse_model(factory: Any) -> None:
+    """An error for a model, or anything else, in place of a function that builds one."""
+    if isinstance(factory, torch.nn.Module) or not callable(factory):
+        kind = type(factory).__name__
+        raise TypeError(
+            f"model is a {kind}: give a function that builds the untrained model, since every run starts from a new "
+            f"one. For example model=lambda: {kind if isinstance(factory, torch.nn.Module) else 'MLP'}(...)"
+        )
+
+
 def refuse_unknown(factory: Callable[..., Any], names: Iterable[str]) -> None:
     """An error for a hyperparameter that nobody takes."""
     known, takes_any = _named(factory)

@@ -23,7 +23,7 @@ from torch.utils.data import Subset
 
 from dphypo import _validate
 from dphypo.errors import UnfitModelError
-from dphypo.integrations.opacus import noise, seeds
+from dphypo.integrations.opacus import cost, seeds
 from dphypo.integrations.opacus.clipping import works
 from dphypo.integrations.opacus.data import Batch, Domain, as_records
 from dphypo.integrations.opacus.loss import Loss, per_record
@@ -160,7 +160,7 @@ def _noise(score: PrivateAccuracy | PrivateLoss) -> float:
 
 
 def _declare(score: PrivateAccuracy | PrivateLoss) -> None:
-    object.__setattr__(score, "noise_multiplier", noise.read(score.noise_multiplier))
+    object.__setattr__(score, "noise_multiplier", cost.read(score.noise_multiplier))
     object.__setattr__(score, "split", Split(score.split))
     if isinstance(score.data, Subset) and score.split is Split.DISJOINT:
         raise TypeError(

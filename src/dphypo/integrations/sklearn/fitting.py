@@ -9,6 +9,7 @@ from typing import Any, ClassVar
 
 import dp_accounting
 from sklearn.base import clone
+from sklearn.pipeline import Pipeline
 
 from dphypo import _validate
 from dphypo.integrations import calibration
@@ -92,6 +93,16 @@ class Fitting:
         if score_noise_multiplier is not None:
             score = replace(score, noise_multiplier=score_noise_multiplier)
         return replace(self, noise=noise, fraction=part, matched=self.matched or match, score=score)
+
+    def architecture(self, space: Space) -> str:
+        """The kinds of steps and the number of columns: a search goes on with the same ones only."""
+        kinds, part = [], self.estimator
+        while isinstance(part, Pipeline):
+            kinds += [type(step).__name__ for _, step in part.steps[:-1]]
+            part = part.steps[-1][1]
+        X = self.train[0]
+        columns = X.shape[1] if hasattr(X, "shape") else len(X[0]) if len(X) else 0
+        return " > ".join([*kinds, type(part).__name__]) + f" on {columns} columns"
 
     def kinds(self, space: Space) -> list[calibration.Kind]:
         """Runs of a space that cost the same but for their noise, told apart by the full fit's event at noise 1."""

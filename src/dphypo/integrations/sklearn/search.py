@@ -80,6 +80,7 @@ class PrivateSearch(MetaEstimatorMixin, BaseEstimator):  # type: ignore[misc]
             takes 10.
         error_bound: for a regressor without a public hold-out, the largest absolute error that counts.
         records: the number of records, as a public constant; None declares the length of the data public.
+        data_name: a public name of the data set: a journal that was begun under another name is refused.
         journal: keeps the search on disk, so that it can be resumed; None keeps it in memory. A journal holds one
             search over one set of records: copies (``clone``, cross-validation) and a second ``fit`` are refused.
         workers: how many runs to make at a time.
@@ -115,6 +116,7 @@ class PrivateSearch(MetaEstimatorMixin, BaseEstimator):  # type: ignore[misc]
         score_noise_multiplier: float | None = None,
         error_bound: float | None = None,
         records: int | None = None,
+        data_name: str | None = None,
         journal: str | Path | None = None,
         workers: int = 1,
         progress: bool = False,
@@ -134,6 +136,7 @@ class PrivateSearch(MetaEstimatorMixin, BaseEstimator):  # type: ignore[misc]
         self.score_noise_multiplier = score_noise_multiplier
         self.error_bound = error_bound
         self.records = records
+        self.data_name = data_name
         self.journal = journal
         self.workers = workers
         self.progress = progress
@@ -160,7 +163,12 @@ class PrivateSearch(MetaEstimatorMixin, BaseEstimator):  # type: ignore[misc]
             raise ValueError(f"the space has {unknown[0]!r}, which is no parameter of {type(self.estimator).__name__}")
         mechanism = self._fitting(X, y, records, holdout, saver_for(whole))
         entropy = SYSTEM if self.random_state is None else Seeded(self.random_state)
-        journal: dict[str, Any] = {"delta": self.delta, "journal": self.journal, "entropy": entropy}
+        journal: dict[str, Any] = {
+            "delta": self.delta,
+            "journal": self.journal,
+            "entropy": entropy,
+            "data_name": self.data_name,
+        }
         if self._surveys(mechanism, space):
             release = tune(
                 space,

@@ -1,13 +1,13 @@
-"""The noise of a run: one multiplier for all, or one for each batch size and number of epochs."""
+"""What a run costs at λ: its batch size, its length, and its noise, one multiplier for all or one for each setting."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import SupportsFloat
+from typing import Any, SupportsFloat
 
 from dphypo import _validate
-from dphypo.mechanisms import dp_sgd
+from dphypo.mechanisms import DpSgd, dp_sgd
 
 CALIBRATE = "calibrate"
 
@@ -77,3 +77,58 @@ def at(noise_multiplier: NoiseMultiplier, setting: Setting) -> float:
             "mechanism.calibrated(space, runs, epsilon=..., delta=...)"
         )
     return noise_multiplier
+
+
+@dataclass(frozen=True, kw_only=True)
+class Cost:
+    """Runs with the same records, of which λ may choose the batch size and the length.
+
+    Args:
+        records: the declared number of records.
+        batch_size, epochs: of runs whose λ does not name them; λ may name ``steps`` in place of ``epochs``.
+        noise_multiplier: for all settings, or a table.
+        fraction, subsample: as for :class:`dphypo.mechanisms.DpSgd`.
+
+    >>> cost = Cost(records=200, batch_size=20, epochs=3, noise_multiplier=1.0)
+    >>> cost.run({"batch_size": 40, "learning_rate": 0.1})
+    DpSgd(rate=0.2, steps=15, noise_multiplier=1.0, subsample=1.0)
+    """
+
+    records: int
+    batch_size: int
+    epochs: float
+    noise_multiplier: NoiseMultiplier
+    fraction: float = 1.0
+    subsample: float = 1.0
+
+    def __post_init__(self) -> None:
+        if isinstance(self.noise_multiplier, NoiseTable):
+            for setting, multiplier in self.noise_multiplier.multipliers.items():
+                self.run_of(setting, multiplier)
+        else:
+            self.run_of(self.setting({}), 1.0 if isinstance(self.noise_multiplier, str) else self.noise_multiplier)
+
+    def setting(self, params: Mapping[str, Any]) -> Setting:
+        """What λ says of the batch size and the length; it reads nothing else."""
+        batch_size = params.get("batch_size", self.batch_size)
+        if "steps" in params:
+            return batch_size, None, params["steps"]
+        return batch_size, params.get("epochs", self.epochs)
+
+    def run(self, params: Mapping[str, Any]) -> DpSgd:
+        """The run at λ."""
+        setting = self.setting(params)
+        return self.run_of(setting, at(self.noise_multiplier, setting))
+
+    def run_of(self, setting: Setting, noise_multiplier: float) -> DpSgd:
+        """The run at a setting, with any noise."""
+        batch_size, epochs, steps = (*setting, None)[:3]
+        return DpSgd.of(
+            records=self.records,
+            batch_size=batch_size,
+            epochs=epochs,
+            steps=steps,
+            noise_multiplier=noise_multiplier,
+            fraction=self.fraction,
+            subsample=self.subsample,
+        )
