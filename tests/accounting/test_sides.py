@@ -206,3 +206,14 @@ def test_a_changed_term_of_a_certificate_is_found(change, line):
     checked = verify(Certificate.from_dict(document))
     assert not checked
     assert line in str(checked)
+
+
+def test_pure_privacy_adds_up_at_delta_zero():
+    runs, last = published([PureDp(0.1), PureDp(0.05)], 5), published(PureDp(0.2), 1)
+    plan = PlanGuarantee((Term(runs, TRAINING), Term(published(PureDp(0.4), 1), SCORING), Term(last, TRAINING)))
+    assert plan.costs(0.0) == {Side.TRAINING: pytest.approx(0.7), Side.SCORING: pytest.approx(0.4)}
+    assert plan.epsilon(0.0) >= 0.7
+    assert plan.delta(0.71) == 0.0
+    assert plan.delta(0.5) > 0.0
+    assert math.isinf(PlanGuarantee((Term(runs), Term(published(dp.GaussianDpEvent(1.0), 1)))).epsilon(0.0))
+    assert plan.one_run(1e-6)["pld"] == pytest.approx(0.2, abs=1e-3)

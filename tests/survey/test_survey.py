@@ -158,6 +158,14 @@ def test_models_are_kept_where_that_was_declared(tmp_path):
     assert [model["lr"] for model in models] == [row.params["lr"] for row in release.survey.rows]
 
 
+def test_models_of_runs_that_are_told_are_kept_too(tmp_path):
+    with stages(Survey(SHORT, 2, models=tmp_path)) as plan:
+        while (trial := plan.ask()) is not None:
+            plan.tell(trial, trial.mechanism(trial.params, seed=trial.seed))
+        assert len(plan.release().survey) == 2
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["run-001.npz", "run-002.npz"]
+
+
 class Recorded:
     """An optimiser that remembers what it was told."""
 

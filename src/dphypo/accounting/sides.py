@@ -22,6 +22,7 @@ enters or leaves the side that it reads.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from enum import StrEnum
@@ -36,6 +37,7 @@ from dphypo.accounting import dp_library
 from dphypo.accounting.guarantee import Guarantee
 from dphypo.accounting.profiles import Discrete, Floats, epsilon_for
 from dphypo.accounting.published import Published
+from dphypo.accounting.theorems import theorem1_2_paper
 
 if TYPE_CHECKING:
     from dphypo.accounting.certificate import Certificate
@@ -107,19 +109,22 @@ class PlanGuarantee:
 
     def epsilon(self, delta: float) -> float:
         """ε of all that is released together at this δ."""
-        delta = _validate.delta(delta=delta)
-        return max(epsilon_for(profile, delta) for profile in self._profiles)
+        return max(self.costs(delta).values())
 
     def delta(self, epsilon: float) -> float:
         """δ of all that is released together at this ε ≥ 0."""
         epsilon = _validate.non_negative(epsilon=epsilon)
-        return max(float(profile.delta(epsilon)) for profile in self._profiles)
+        return max(
+            0.0 if epsilon >= self._pure[side] else max(float(profile.delta(epsilon)) for profile in profiles)
+            for side, profiles in self._by_side.items()
+        )
 
     def costs(self, delta: float) -> dict[Side, float]:
         """ε at δ for a record of each side that is read; under replacement they are all the same."""
         delta = _validate.delta(delta=delta)
         return {
-            side: max(epsilon_for(profile, delta) for profile in profiles) for side, profiles in self._by_side.items()
+            side: min(max(epsilon_for(profile, delta) for profile in profiles), self._pure[side])
+            for side, profiles in self._by_side.items()
         }
 
     def bound(self, delta: float) -> str:
@@ -132,7 +137,8 @@ class PlanGuarantee:
 
     def one_run(self, delta: float) -> dict[str, float]:
         """ε of one run of the last part alone: what is usually reported."""
-        return self.terms[-1].releases.one_run(delta)
+        trained = [term for term in self.terms if Side.TRAINING in term.sides]
+        return (trained or list(self.terms))[-1].releases.one_run(delta)
 
     def profile(self, points: int = 200) -> tuple[Floats, Floats]:
         """A curve for plotting: ε from 0 to where δ has fallen to 1e-11 or come to rest, and δ at each."""
@@ -149,6 +155,11 @@ class PlanGuarantee:
     @property
     def _profiles(self) -> list[Discrete]:
         return list(dict.fromkeys(profile for profiles in self._by_side.values() for profile in profiles))
+
+    @cached_property
+    def _pure(self) -> dict[Side, float]:
+        """The sum of the ε of pure DP for each side; infinite where a term has none. Grids leave a trace of δ."""
+        return {side: _pure(terms) for side, terms in _met(self.terms, self.relation).items()}
 
     @cached_property
     def _by_side(self) -> Mapping[Side, tuple[Discrete, ...]]:
@@ -176,3 +187,14 @@ def _composed(releases: list[Releases]) -> tuple[Discrete, ...]:
     convolutions = sum(one.convolutions if isinstance(one, Published) else 1 for one in releases)
     pld = reduce(lambda first, second: first.compose(second), [one.to_pld() for one in releases])
     return tuple(dict.fromkeys(dp_library.directions(pld, convolutions)))
+
+
+def _pure(releases: list[Releases]) -> float:
+    found = [
+        one.count * one.run.pure
+        if isinstance(one, Published)
+        else theorem1_2_paper.pure_epsilon(one.run, one.runs, one.band)
+        for one in releases
+    ]
+    total = math.fsum(math.inf if epsilon is None else epsilon for epsilon in found)
+    return math.nextafter(total, math.inf) if 0 < total < math.inf else total

@@ -18,7 +18,7 @@ from dphypo.accounting.events import to_dict as event_to_dict
 from dphypo.entropy import Entropy
 from dphypo.executors import Crew, Withdrawn
 from dphypo.journal import Record, Trial
-from dphypo.mechanisms import Mechanism, Outcome
+from dphypo.mechanisms import Mechanism, Outcome, settle, well_formed
 from dphypo.release import Release
 from dphypo.study import Curator, Lost, Search, Setting
 from dphypo.survey.pick import checked, nearest
@@ -175,16 +175,22 @@ class PublishedRuns:
             return None
 
     def tell(self, trial: Trial, outcome: Any) -> None:
+        if self._models is not None and trial.number not in self.search.record().results:
+            self._keep(trial, settle(lambda: well_formed(outcome), self._mechanism.saver))
         self.search.tell(trial, outcome, self._mechanism.saver)
 
     def _finish(self, trial: Trial, outcome: Outcome) -> None:
+        self._keep(trial, outcome)
+        self.search.finish(trial, outcome)
+
+    def _keep(self, trial: Trial, outcome: Outcome) -> None:
+        """Write the model of a run where models are kept."""
         if self._models is not None and outcome.model is not None:
             # Before the outcome is committed: a run that is lost in between is made again, with the same seed.
             self._models.mkdir(parents=True, exist_ok=True)
             name = f"run-{trial.number + 1:03d}.{self._mechanism.saver.format}"
             (self._models / name).write_bytes(outcome.model)
             os.utime(self._models / name, (0, 0))  # when a model was written would tell how long its run took
-        self.search.finish(trial, outcome)
 
     def publish(self) -> None:
         self.search.publish(self._certificate())
