@@ -46,6 +46,13 @@ def test_a_run_in_a_worker_may_have_children(start_method):
     assert all(trial["failure"] is None for trial in study.curator().trials())
 
 
+def test_a_run_in_a_worker_may_load_its_batches_in_processes():
+    pytest.importorskip("torch")
+    study = make(mechanism=world.with_loader, runs=Pmf({3: 1.0}))
+    assert study.run(workers=2, progress=False, start_method="fork").model == {"sum": 28.0}
+    assert all(trial["failure"] is None for trial in study.curator().trials())
+
+
 def test_a_worker_killed_while_its_child_lives_is_noticed():
     study = make(mechanism=world.killed_with_child, entropy=SYSTEM, runs=Pmf({12: 1.0}), lost="again")
     study.run(workers=2, progress=False, start_method="fork")

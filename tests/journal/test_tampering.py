@@ -201,6 +201,12 @@ def test_no_error_shows_a_password(where, tmp_path, monkeypatch):
     assert list(tmp_path.iterdir()) == []
 
 
+@pytest.mark.parametrize("name", [None, 3, "", "a\nb", "\0", "x" * 501, b"study"])
+def test_a_name_is_a_line_of_text(name):
+    with pytest.raises(ValueError, match=r"name = .* give a line of text"):
+        Journal(open_store(None), name)
+
+
 # Reading
 
 

@@ -36,6 +36,16 @@ def with_child(params, *, seed):
 
 
 @dphypo.mechanism(event=EVENT, relation=RELATION)
+def with_loader(params, *, seed):
+    """A run that loads its batches in a process of its own."""
+    import torch
+
+    records = torch.utils.data.TensorDataset(torch.arange(8.0))
+    loader = torch.utils.data.DataLoader(records, batch_size=4, num_workers=1)
+    return {"sum": float(sum(batch.sum() for (batch,) in loader))}, score(params, seed)
+
+
+@dphypo.mechanism(event=EVENT, relation=RELATION)
 def killed_with_child(params, *, seed):
     """A run that is killed while a child of its own, which holds every descriptor that it had, lives on."""
     if params["depth"] == 2:

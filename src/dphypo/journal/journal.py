@@ -10,6 +10,7 @@ from typing import Any
 
 from sqlalchemy import Connection, delete, func, insert, select, update
 
+from dphypo import _validate
 from dphypo.errors import JournalError, JournalReadOnlyError, JournalTakenError, JournalTamperedError
 from dphypo.journal import params as _params
 from dphypo.journal import reading, schema
@@ -22,6 +23,9 @@ ERASED = -1
 """In the place of a seed that was erased. No seed is negative."""
 
 
+_LONGEST_NAME = 500
+
+
 class Journal:
     """One study in a store. Every method is one transaction; ``record`` is what has been committed.
 
@@ -30,6 +34,9 @@ class Journal:
     """
 
     def __init__(self, store: Store, name: str, *, shared: bool = False) -> None:
+        given: object = name
+        if not isinstance(given, str) or not 0 < len(given) <= _LONGEST_NAME or not given.isprintable():
+            raise _validate.fail("name", given, f"give a line of text of at most {_LONGEST_NAME} characters")
         self._store = store
         self._shared = shared  # somebody else closes the store
         self._name = name

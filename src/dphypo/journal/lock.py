@@ -104,4 +104,5 @@ def _drop_all() -> None:
 
 
 # A forked child that outlives its parent must not keep the parent's lock.
-os.register_at_fork(after_in_child=_drop_all)
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=_drop_all)

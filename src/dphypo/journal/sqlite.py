@@ -144,7 +144,8 @@ def _abandon_all() -> None:
 
 
 # A forked child has copies of its parent's connections and must not touch the parent's files.
-os.register_at_fork(after_in_child=_abandon_all)
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=_abandon_all)
 
 
 @engines.register("sqlite")
