@@ -66,7 +66,18 @@ def test_a_mechanism_travels_to_other_processes_by_name_and_else_by_value():
 
 @pytest.mark.parametrize(
     "arguments",
-    [{"train": 3}, {"event": None}, {"split": "neither"}, {"saver": object()}],
+    [
+        {"train": 3},
+        {"event": None},
+        {"split": "neither"},
+        {"saver": object()},
+        {"monotone": "noise"},
+        {"monotone": None},
+        {"monotone": [1]},
+        {"seeded": 1},
+        {"seeded": np.array([1, 2])},
+        {"score_event": []},
+    ],
 )
 def test_a_wrong_declaration_is_refused(arguments):
     with pytest.raises(ValueError, match=next(iter(arguments)) if "split" not in arguments else "neither"):

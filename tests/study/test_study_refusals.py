@@ -5,6 +5,7 @@ from __future__ import annotations
 import inspect
 
 import dp_accounting as dp
+import numpy as np
 import pytest
 from support.study_world import LAW, SPACE, make, mechanism, train
 
@@ -145,6 +146,8 @@ def test_shredding_is_for_released_studies_and_ends_them(tmp_path):
         ({"data_name": ""}, "data_name"),
         ({"data_name": "a\nb"}, "data_name"),
         ({"candidates": "many"}, "candidates"),
+        ({"candidates": 10**400}, "candidates"),
+        ({"lost": np.array([1, 2])}, "lost"),
         ({"rule": 3}, "rule"),
         ({"rule": "nothing"}, "rule"),
     ],

@@ -89,9 +89,10 @@ class Declared:
         if self.event is None:
             raise _validate.fail("event", None, "state the event that bounds one run, for example a DpEvent")
         object.__setattr__(self, "split", _validate.choice(Split, split=self.split))
-        object.__setattr__(self, "monotone", frozenset(self.monotone))
-        if self.seeded not in (True, False):
-            raise _validate.fail("seeded", self.seeded, "give True if all randomness of a run comes from its seed")
+        object.__setattr__(self, "monotone", _names(self.monotone))
+        _validate.flag(seeded=self.seeded)
+        if isinstance(self.score_event, (list, tuple)) and not self.score_event:
+            raise _validate.fail("score_event", self.score_event, "give None if the score looks at no private record")
         if not isinstance(self.saver, Saver) or not self.saver.format.isalnum():
             remedy = "give an object with dump(model), load(bytes) and a format of letters and digits"
             raise _validate.fail("saver", self.saver, remedy)
@@ -113,6 +114,14 @@ class Declared:
             return _find, (module, name)
         options = (self.score_event, self.split, self.monotone, self.saver, self.seeded)
         return Declared, (self.train, self.event, self.relation, *options)
+
+
+def _names(monotone: Any) -> frozenset[str]:
+    names = monotone if isinstance(monotone, Iterable) and not isinstance(monotone, (str, bytes)) else [None]
+    found = frozenset(names)
+    if not all(isinstance(name, str) for name in found):
+        raise _validate.fail("monotone", monotone, 'give a list of names of hyperparameters, such as ["noise"]')
+    return found
 
 
 def _find(module: str | None, name: str) -> Any:
@@ -155,7 +164,7 @@ def mechanism(
 
     def declare(train: Callable[..., Any]) -> Declared:
         return Declared(
-            *(train, event, relation, score_event, _validate.choice(Split, split=split), frozenset(monotone)),
+            *(train, event, relation, score_event, _validate.choice(Split, split=split), _names(monotone)),
             saver=Plain() if saver is None else saver,
             seeded=seeded,
         )

@@ -71,6 +71,7 @@ class Stage:
         given: object = self.prior
         if given is not None and not callable(given):
             raise _validate.fail("prior", given, "give a PriorAround, or a function of the release and the space")
+        _validate.flag(release_score=self.release_score)
         Lost.read(self.lost, self.mechanism)
 
     def __str__(self) -> str:

@@ -33,7 +33,7 @@ class Lost(StrEnum):
         """What the user gave; by default what fits the mechanism, which may say of itself that it is ``seeded``."""
         if given is None:
             return cls.AGAIN if getattr(mechanism, "seeded", False) is True else cls.FAILED
-        if given not in list(cls):
+        if not isinstance(given, str) or given not in list(cls):
             raise _validate.fail("lost", given, 'give "again" or "failed", or None for what fits the mechanism')
         return cls(given)
 

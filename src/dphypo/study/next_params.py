@@ -17,6 +17,7 @@ from dphypo.entropy import Entropy
 from dphypo.errors import SamplerError
 from dphypo.samplers import History, Sampler, default_sampler
 from dphypo.space import Candidates, Grid, Space
+from dphypo.space.space import MOST_CANDIDATES
 
 
 @dataclass(frozen=True)
@@ -49,8 +50,13 @@ class Policy:
         """Check the arguments. A small finite space is searched over all its cells; ``cells`` cuts a larger one."""
         if sampler is not None and not isinstance(sampler, Sampler):
             raise _validate.fail("sampler", sampler, "give an object with weights(candidates, history)")
+        given: object = band
+        if not isinstance(given, Band):
+            raise _validate.fail("band", band, "give a band, such as dphypo.Band(0.75, 2)")
         rule = _rule(rule)
         candidates = _validate.integer(at_least=1, candidates=candidates)
+        if candidates > MOST_CANDIDATES:
+            raise _validate.fail("candidates", candidates, f"give at most {MOST_CANDIDATES}")
         cells = _cells(cells)
         sizes = [parameter.dimension.size for parameter in space.parameters]
         small = all(size is not None for size in sizes) and math.prod(size or 0 for size in sizes) <= candidates
