@@ -12,6 +12,7 @@ from paper.report.markdown import markdown as markdown
 from paper.results import FOLDER, load
 from paper.staged import figures as staged_figures
 from paper.staged import report as staged_report
+from paper.surveys import report as survey_report
 
 PAGE = Path(__file__).parents[1] / "RESULTS.md"
 
@@ -49,7 +50,8 @@ SECTIONS = {
     "table1": tables.table1, "table2": tables.table2, "figure1": tables.figure1, "budgets": tables.budgets,
     "equal": tables.equal, "frontier": frontier, "fits": _rows_of, "validation": _validation, "speed": _speed,
     "trainer": _trainer, "design": staged_report.design, "staged": staged_report.staged,
-    "studies": studies.shown,
+    "studies": studies.shown, "surveys": survey_report.surveys, "trained-surveys": survey_report.trained,
+    "transfer": survey_report.transfer, "digits": survey_report.digits,
 }  # fmt: skip
 
 _TEXT = PAGE.with_name("RESULTS.in.md")
