@@ -14,7 +14,8 @@ from dphypo.cli.app import app
 README = (Path(__file__).parent.parent / "README.md").read_text(encoding="utf-8")
 
 
-def test_the_python_examples_run(capsys):
+def test_the_python_examples_run(capsys, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
     codes = re.findall(r"```python\n(.*?)```", README, re.DOTALL)
     names: dict[str, object] = {"__name__": "readme"}
     for code in codes:
