@@ -81,12 +81,13 @@ class Release:
             "score": self.score,
             "format": self.saver.format,
         }
-        if self.ending is Ending.MODEL:
-            (target / _model_name(self.saver.format)).write_bytes(self.saver.dump(self.model))
+        model = self.saver.dump(self.model) if self.ending is Ending.MODEL else None
+        if model is not None:
+            (target / _model_name(self.saver.format)).write_bytes(model)
         if self.surveys:
             tables = json.dumps([table.to_dict() for table in self.surveys], indent=1)
             (target / "surveys.json").write_text(tables + "\n", encoding="utf-8")
-        self.certificate.save(target / "certificate.json")
+        self.certificate.for_release(model, described).save(target / "certificate.json")
         # Last: a folder with this file is complete.
         (target / "release.json").write_text(json.dumps(described, indent=2) + "\n", encoding="utf-8")
         return target

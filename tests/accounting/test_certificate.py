@@ -85,7 +85,7 @@ def test_a_certificate_survives_a_file(certificate, tmp_path):
 
 def test_the_statement_names_who_what_and_how_much(certificate):
     text = certificate.statement()
-    for words in ("every record", "one record more", "whole search", "One run alone", f"{certificate.epsilon:.4f}"):
+    for words in ("every record", "one record more", "whole search", "One run alone", f"{certificate.epsilon:.5f}"):
         assert words in text
     assert certificate.warning is None
 
@@ -137,7 +137,7 @@ def test_numbers_may_be_rounded_up_and_not_down(certificate):
     document = certificate.to_dict()
     higher = {**document, "epsilon": document["epsilon"] * (1 + 5e-5)}
     assert "epsilon" not in str(verify(Certificate.from_dict({**higher, "statement": statement(higher)})))
-    lower = {**document, "epsilon": document["epsilon"] * (1 - 5e-5)}
+    lower = {**document, "epsilon": document["epsilon"] - 1.3e-5}
     assert "epsilon: the certificate says" in str(verify(Certificate.from_dict(lower)))
     small = [d if d > 1e-9 else 0.0 for d in document["profile"]["delta"]]
     profile = {**document["profile"], "delta": small}
@@ -147,8 +147,9 @@ def test_numbers_may_be_rounded_up_and_not_down(certificate):
 def test_a_line_stated_twice_is_refused(certificate, tmp_path):
     path = certificate.save(tmp_path / "c.json")
     path.write_text(path.read_text().replace("{", '{"epsilon": 0.1,', 1))
-    with pytest.raises(ValueError, match="'epsilon' is stated twice"):
-        verify(path)
+    result = verify(path)
+    assert not result
+    assert "'epsilon' is stated twice" in str(result)
 
 
 def test_a_missing_line_is_named(certificate):
@@ -157,16 +158,14 @@ def test_a_missing_line_is_named(certificate):
     assert "bound: is missing" in str(verify(Certificate.from_dict(document)))
 
 
-def test_what_is_not_a_certificate_is_refused(tmp_path):
-    with pytest.raises(FileNotFoundError, match="no certificate"):
-        verify(tmp_path / "none.json")
+def test_what_is_not_a_certificate_is_answered_no(tmp_path):
+    assert "no certificate" in str(verify(tmp_path / "none.json"))
     path = tmp_path / "x.json"
-    path.write_text("{]")
-    with pytest.raises(ValueError, match="not JSON"):
-        verify(path)
-    path.write_text('{"format": "other"}')
-    with pytest.raises(ValueError, match="format"):
-        verify(path)
+    for text, words in (("{]", "not JSON"), ('{"format": "other"}', "format"), ("[]", "not an object")):
+        path.write_text(text)
+        result = verify(path)
+        assert not result
+        assert words in str(result)
 
 
 def test_a_certificate_that_cannot_be_written_leaves_nothing_behind(certificate, tmp_path):

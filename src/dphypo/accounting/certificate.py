@@ -1,34 +1,48 @@
-"""Certificates: the guarantee of a search as a document of public values, which anyone can recompute."""
+"""Certificates: the guarantee of a search as a document of public values, which anyone can recompute.
+
+A certificate can be tied to what it certifies: the day of the declaration (and no other time: a second date would tell
+how long the search took), the public name of the data set, and the bytes of the model and the parameters released.
+"""
 
 from __future__ import annotations
 
+import hashlib
 import json
 import os
 import platform
 import tempfile
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from datetime import date
+from functools import lru_cache
 from importlib import metadata
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
-from dphypo.accounting import events
+from dphypo import _validate
+from dphypo.accounting import events, untrusted
+from dphypo.accounting.canonical_json import canonical_json
 from dphypo.accounting.composition import Composition
 from dphypo.accounting.guarantee import Guarantee
 from dphypo.accounting.policy import conditions
 from dphypo.accounting.published import Published
 from dphypo.accounting.sides import PlanGuarantee
+from dphypo.accounting.solve import rounded_up
 from dphypo.accounting.statement import statement
+from dphypo.errors import ContradictionError
 
-FORMAT = "dphypo certificate 1"
+FORMAT = "dphypo certificate 2"
+UNITS = ("record", "person", "user", "client", "device", "household", "document")
+DECIMALS = 5  # of ε: rounded up, with room for the rounding of other machines
 CITATIONS = [
     "H. Wang, S. Gao, H. Zhang, W. J. Su, M. Shen. DP-HyPO: An Adaptive Private Hyperparameter Optimization "
     "Framework. NeurIPS 2023.",
     "N. Papernot, T. Steinke. Hyperparameter Tuning with Renyi Differential Privacy. ICLR 2022.",
 ]
 _PROFILE_POINTS = 41
+_MOST_COMPARED = 8  # events of one run whose cost is compared with an explicit test
 
 
 @dataclass(frozen=True)
@@ -54,7 +68,7 @@ class Certificate:
     @property
     def warning(self) -> str | None:
         """Why the numbers are no guarantee; ``None`` if they are one."""
-        warning = self.document["public"].get("warning")
+        warning = self.document["public"]["warning"]
         return None if warning is None else str(warning)
 
     def statement(self) -> str:
@@ -91,12 +105,32 @@ class Certificate:
     @classmethod
     def load(cls, path: str | os.PathLike[str]) -> Certificate:
         """Read a certificate from a file."""
-        text = Path(path).read_text(encoding="utf-8")
-        try:
-            document = json.loads(text, object_pairs_hook=_once)
-        except json.JSONDecodeError as error:
-            raise ValueError(f"{path} is not a certificate: it is not JSON ({error})") from None
-        return cls.from_dict(document)
+        return cls.from_dict(untrusted.read(Path(path)))
+
+    def declared_on(self, day: str) -> Certificate:
+        """The certificate with the day on which the search was declared, such as "2026-11-15"."""
+        date.fromisoformat(day)
+        return self._with(declared=day)
+
+    def for_release(self, model: bytes | None, described: Mapping[str, Any]) -> Certificate:
+        """The certificate tied to a release.
+
+        Args:
+            model: the bytes of the released model; None if there is none.
+            described: what is released beside it, as JSON values: parameters, score, how the search ended.
+        """
+        return self._with(release=fingerprints(model, described))
+
+    def signed(self, key: str | os.PathLike[str]) -> Certificate:
+        """The certificate, signed with the Ed25519 private key in a PEM file; needs the extra ``sign``."""
+        from dphypo.accounting.signature import sign
+
+        return sign(self, Path(key))
+
+    def _with(self, **changes: Any) -> Certificate:
+        document = {**self.document, **changes}
+        document.pop("signature", None)  # what was signed has changed
+        return Certificate(document)
 
     def __repr__(self) -> str:
         return f"Certificate(epsilon={self.epsilon:.6g}, delta={self.delta:g}, bound={self.document['bound']!r})"
@@ -117,8 +151,15 @@ def issue(
     else:
         searches = guarantee.parts if isinstance(guarantee, Composition) else (guarantee,)
         stated = {"stages": [_state(search) for search in searches]} if len(searches) > 1 else _state(searches[0])
-    bounds = guarantee.bounds(delta)
+    _refuse_contradictions(guarantee, delta)
+    bounds = {name: _written(epsilon) for name, epsilon in guarantee.bounds(delta).items()}
     name = min(bounds, key=lambda key: bounds[key])
+    data_set, public = public.get("data_set"), {key: value for key, value in public.items() if key != "data_set"}
+    public = {"unit": "record", "warning": None, **json.loads(json.dumps(public))}
+    if public["unit"] not in UNITS:
+        raise _validate.fail("unit", public["unit"], f"it is one of {', '.join(UNITS)}")
+    if data_set is not None and (not isinstance(data_set, str) or not 0 < len(data_set) <= 200):
+        raise _validate.fail("data_set", data_set, "give the public name of the data set, at most 200 letters")
     epsilons, deltas = guarantee.profile(_PROFILE_POINTS)
     document: dict[str, Any] = {
         "format": FORMAT,
@@ -127,10 +168,13 @@ def issue(
         "delta": float(delta),
         "bound": name,
         "bounds": bounds,
-        "one_run": guarantee.one_run(delta),
+        "one_run": {name: _written(epsilon) for name, epsilon in guarantee.one_run(delta).items()},
         **stated,
         "profile": {"epsilon": epsilons.tolist(), "delta": deltas.tolist()},
-        "public": json.loads(json.dumps(dict(public))),
+        "public": public,
+        "data_set": data_set,
+        "declared": None,
+        "release": None,
         "versions": {name: metadata.version(name) for name in ("dphypo", "dp-accounting", "numpy", "scipy")}
         | {"python": platform.python_version()},
         "citation": CITATIONS,
@@ -157,13 +201,41 @@ def _state(search: Guarantee | Published) -> dict[str, Any]:
     }
 
 
-def _once(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
-    """A JSON object whose names are all different: a reader might see the first of two, and we the second."""
-    names = [name for name, _ in pairs]
-    for name in names:
-        if names.count(name) > 1:
-            raise ValueError(f"{name!r} is stated twice in the certificate")
-    return dict(pairs)
+def _written(epsilon: float) -> float:
+    return rounded_up(epsilon + 2e-6, DECIMALS) if 0 < epsilon < 1e9 else epsilon
+
+
+def _refuse_contradictions(guarantee: Guarantee | Composition | PlanGuarantee, delta: float) -> None:
+    """Refuse to certify what rests on an accountant that says less of a run than the run has."""
+    if isinstance(guarantee, PlanGuarantee):
+        releases: list[Guarantee | Published] = [term.releases for term in guarantee.terms]
+    else:
+        releases = list(guarantee.parts) if isinstance(guarantee, Composition) else [guarantee]
+    for one in releases:
+        least = max(least_epsilon(event, one.relation, delta) for event in one.events[:_MOST_COMPARED])
+        for name, epsilon in one.run.epsilons(delta).items():
+            if epsilon < least - 1e-6:
+                raise ContradictionError(
+                    f"the {name} accountant says that one run costs epsilon = {epsilon:.6g} at delta = {delta:g}, but "
+                    f"an explicit test of the same event achieves {least:.6g}: nothing is certified. This is a fault "
+                    f"of dp_accounting or of dphypo; please report the event {one.events[0]!r}"
+                )
+
+
+@lru_cache(maxsize=256)
+def least_epsilon(event: Any, relation: Any, delta: float) -> float:
+    """An ε that one run with this event has at δ, whatever an accountant says."""
+    from dphypo.accounting.second_opinion import run_epsilon_from_below
+
+    return run_epsilon_from_below(event, relation, delta)
+
+
+def fingerprints(model: bytes | None, described: Mapping[str, Any]) -> dict[str, Any]:
+    """SHA-256 of the released model's bytes, and of what is released beside it as canonical JSON."""
+    return {
+        "model_sha256": None if model is None else hashlib.sha256(model).hexdigest(),
+        "described_sha256": hashlib.sha256(canonical_json(described)).hexdigest(),
+    }
 
 
 def plain(value: Any) -> Any:

@@ -2,10 +2,10 @@
 
 Of the library's code this shares the gate of events and the laws of T, nothing else. Runs come from ``second_pair``.
 
-From below, an explicit attack (docs/theory.md): outcomes that are likely on D′ rank on top and hide what comes next;
-the attacker looks whether the winner has a loss above t and not in that set. With P(>s) and P(>t) bounded from below,
-Q(>s) and Q(>t) from above, A(E) = f(P(>s)) − f(P(>s) − P(>t)) is bounded from below and A′(E) from above, because f is
-convex and increasing. With a band, λ adds its own loss: the groups of λ of Lemma 2.
+From below, an explicit attack: outcomes that are likely on D′ rank on top and hide what comes next; the attacker looks
+whether the winner has a loss above t and is not in that set. With P(>s) and P(>t) bounded from below, Q(>s) and Q(>t)
+from above, A(E) = f(P(>s)) − f(P(>s) − P(>t)) is bounded from below and A′(E) from above, because f is convex and
+increasing. With a band, λ adds its own loss: the groups of λ of Lemma 2.
 
 From above, Theorem 4 as it is written: the expectation of φ(e^(ε−ℓ)) over the losses of a run, φ and τ by plain maxima
 and minima on cells, where the accountant mixes shifted profiles from convex hulls.
@@ -32,8 +32,6 @@ from dphypo.laws import Law
 
 GRID = 5e-4  # from above
 FINE_GRID = 1e-4  # from below: what a step loses in rounding adds up
-_CELLS = 3000
-_KNOTS = 3000
 _CUTS = 150
 _REACH = 80_000  # in multiples of the grid: ε up to 40
 _ROUNDING = 1e-12  # of a generating function, for each run
@@ -81,7 +79,7 @@ def second_opinion(guarantee: object, delta: float) -> Opinion:
 def run_epsilon_from_below(event: Any, relation: Any, delta: float) -> float:
     """An ε that one run really has at δ: no valid accountant says less. Zero where the event is not known here."""
     try:
-        pairs = one_run(event, relation, above=False, grid=FINE_GRID)
+        pairs = one_run(event, relation, above=False, grid=GRID)
     except NoOpinion:
         return 0.0
     return max((from_below(pair, delta) for pair in pairs), default=0.0)
@@ -157,7 +155,7 @@ def _profile(pair: Pair) -> Callable[[Floats], Floats]:
     def delta(epsilon: Floats) -> Floats:
         first = np.searchsorted(losses, epsilon, side="right")
         value = pair.infinity + above[first] - np.exp(np.minimum(epsilon, losses[-1])) * discounted[first]
-        return np.clip(value + 1e-14 * above[first], pair.infinity, 1.0)
+        return np.asarray(np.clip(value + 1e-14 * above[first], pair.infinity, 1.0))
 
     return delta
 
@@ -167,18 +165,22 @@ def _phi(runs: Law, band: Band, reverse: Pair) -> Callable[[Floats], Floats]:
     delta = _profile(reverse)
     reach = max(abs(float(reverse.losses[0])), abs(float(reverse.losses[-1]))) + math.log(band.C / band.c)
     log_r = np.linspace(-min(reach, 300.0), min(reach, 300.0), 1501)
-    lines = sum(mass * here * delta(log_r + math.log(there / here)) for mass, here, there in _groups(band))
-    v = np.unique(np.concatenate([[0.0], np.geomspace(1e-16, 1.0, _CELLS), np.linspace(0.0, 1.0, _CELLS // 4)]))
+    lines = np.zeros(len(log_r))
+    for mass, here, there in _groups(band):
+        lines += mass * here * delta(log_r + math.log(there / here))
+    v = np.unique(
+        np.concatenate([np.geomspace(1e-16, 1e-4, 600), np.geomspace(1e-4, 1, 5000), np.linspace(0, 1, 1500)])
+    )
     tau = np.ones(len(v))
     for r, height in zip(np.exp(log_r), lines * (1 + 1e-12), strict=True):
         np.minimum(tau, (r * v + height) * (1 + 1e-12), out=tau)
     a, b = np.exp(runs.log_g(v))[:-1] * (1 + 1e-9), np.exp(runs.log_g(tau))[1:] * (1 - 1e-9)
-    knots = np.exp(np.linspace(-60.0, 60.0, _KNOTS))
-    heights = np.zeros(_KNOTS)
+    knots = np.exp(np.unique(np.concatenate([np.linspace(-60.0, 60.0, 1200), np.linspace(-4.0, 4.0, 2000)])))
+    heights = np.zeros(len(knots))
     for i in range(0, len(a), 200):
         np.maximum(heights, np.max(a[i : i + 200, None] - knots * b[i : i + 200, None], axis=0), out=heights)
     knots, heights = np.append(0.0, knots), np.append(max(runs.mean, float(a[0])), heights)
-    return lambda z: np.interp(z, knots, heights)
+    return lambda z: np.asarray(np.interp(z, knots, heights))
 
 
 def _search_delta(forward: Pair, reverse: Pair, runs: Law, band: Band) -> Callable[[float], float]:
@@ -233,34 +235,46 @@ def search_pairs(events: Sequence[Any], relation: Any, runs: Law, band: Band) ->
     if len(events) > 1:
         raise NoOpinion("the privacy of a run depends on its hyperparameters")
     found = []
+    epsilon = np.arange(-_REACH, _REACH + 1) * GRID
     for forward, reverse in _both(one_run(events[0], relation, above=True, grid=GRID)):
         phi, size = _phi(runs, band, reverse), len(forward.masses)
         # F(ih) = Σ_j p_j φ(e^((i − first − j)h)) for |i| ≤ REACH: one convolution, whose rounding is added.
         powers = np.arange(-_REACH - forward.first - size + 1, _REACH - forward.first + 1) * GRID
         F = fftconvolve(phi(np.exp(np.clip(powers, -700.0, 700.0))), forward.masses, mode="valid")
         F = np.minimum.accumulate(F + 1e-15 * runs.mean * size) + forward.infinity * runs.mean
-        epsilon = np.arange(-_REACH, _REACH + 1) * GRID
         total = float(runs.pgf(0.0)) * np.maximum(0.0, -np.expm1(np.minimum(epsilon, 0.0)))
         for mass, here, there in _groups(band):
             index = np.arange(len(F)) + math.floor(math.log(there / here) / GRID)
             total += mass * here * np.where(index < 0, runs.mean, F[np.clip(index, 0, len(F) - 1)])
-        found.append(_as_pair(np.minimum(total * (1 + 1e-9), 1.0)))
-    return found
+        found.append(np.minimum(total * (1 + 1e-9), 1.0))
+    below = np.exp(np.minimum(epsilon, 0.0))  # for ε < 0 also δ(ε) = 1 − e^ε + e^ε δ^rev(−ε)
+    mirrored = [1.0 - below + below * other[::-1] for other in found[::-1]]
+    return [
+        _as_pair(np.where(epsilon < 0, np.minimum(one, other), one)) for one, other in zip(found, mirrored, strict=True)
+    ]
 
 
 def _as_pair(deltas: Floats) -> Pair:
-    """The pair whose profile runs through 1 at e^ε = 0 and these values at |i| ≤ REACH, straight in between in e^ε.
+    """The pair whose profile is 1 at e^ε = 0 and the largest convex function of e^ε below these values, at |i| ≤ REACH.
 
-    A profile is convex in e^ε, so the lines lie above it. To the left, it is the tangent from (0, 1).
+    A profile is convex in e^ε, so that function is a bound as well. Points on or above the line between their
+    neighbours are dropped until none is left.
     """
-    epsilon = np.arange(-_REACH, _REACH + 1) * GRID
-    with np.errstate(over="ignore"):
-        first = int(np.argmin((deltas - 1.0) / np.exp(np.maximum(epsilon, -600.0))))
-    delta, at = deltas[first:], epsilon[first:]
-    falls = np.append(np.diff(delta), 0.0) / math.expm1(GRID)  # e^ε times the slope to the right of each point
-    left = np.append((delta[0] - 1.0), falls[:-1] * math.exp(GRID))  # and to the left
-    masses = np.maximum(falls - left, 0.0)
-    return Pair(round(at[0] / GRID), masses, float(delta[-1]), GRID)
+    index = np.arange(-_REACH, _REACH + 1)
+    first = int(np.argmin((deltas - 1.0) / np.exp(index * GRID)))  # to its left, the tangent from (0, 1)
+    index, delta = index[first:], deltas[first:]
+    while True:
+        falls, widths = np.diff(delta), np.diff(index) * GRID
+        right = np.append(falls / np.expm1(widths), 0.0)  # e^ε times the slope to the right of each point
+        left = np.append(delta[0] - 1.0, falls / -np.expm1(-widths))  # and to the left
+        dropped = right <= left
+        dropped[0] = dropped[-1] = False
+        if not dropped.any():
+            break
+        index, delta = index[~dropped], delta[~dropped]
+    masses = np.zeros(int(index[-1] - index[0]) + 1)
+    masses[index - index[0]] = np.maximum(right - left, 0.0)
+    return Pair(int(index[0]), masses, float(delta[-1]), GRID)
 
 
 def composed_upper(parts: Sequence[tuple[Sequence[Pair], int]], delta: float) -> float:

@@ -4,7 +4,7 @@ This file shares nothing with the accountant but the gate of events. A single st
 on which both probabilities are known in closed form, p on D and q on D′. From above, the mass of an interval goes to
 both ends of its range of losses so that p and q are kept (that pair dominates). From below, parts of neighbouring
 intervals are merged so that the loss of what is merged is a multiple of the grid or a little more: merging is
-post-processing, so what is achieved on merged outcomes is achieved. Steps are composed by a Fourier transform of our own.
+post-processing, so what is achieved on merged outcomes is achieved. Steps are composed by a Fourier transform.
 """
 
 from __future__ import annotations
@@ -50,7 +50,7 @@ class Pair:
     @property
     def losses(self) -> Floats:
         """The losses, from the lowest."""
-        return (self.first + np.arange(len(self.masses))) * self.grid
+        return np.asarray((self.first + np.arange(len(self.masses))) * self.grid, dtype=np.float64)
 
     def delta(self, epsilon: float) -> float:
         """The hockey-stick divergence, without an allowance for ``error``."""
@@ -166,7 +166,7 @@ def _discretised(noise: _Noise, rate: float, removed: bool, above: bool, grid: f
     low, high = math.floor(max(bottom, -_DEEP) / grid) - 1, math.ceil(min(top, _DEEP) / grid) + 1
     if high - low > MOST_BINS:
         raise NoOpinion("too little noise for the grid")
-    edges = np.arange(low, high + 1) * grid
+    edges = np.arange(low, high + 1, dtype=np.float64) * grid
     # The loss of the step without sampling at which the sampled one has the value of the edge.
     with np.errstate(divide="ignore", invalid="ignore"):
         inner = np.log(np.maximum(np.exp(edges) - (1.0 - rate), 0.0)) - math.log(rate)
@@ -223,7 +223,7 @@ def _merged(p: Floats, q: Floats, edges: Floats, grid: float) -> Pair:
 def _from_atoms(losses: Floats, masses: Floats, infinity: float, grid: float, above: bool) -> Pair:
     """Finitely many losses, rounded up or down to the grid."""
     levels = (np.ceil(losses / grid - 1e-9) if above else np.floor(losses / grid + 1e-9)).astype(np.int64)
-    rounded = np.bincount(levels - levels.min(), weights=masses)
+    rounded = np.bincount(levels - levels.min(), weights=masses).astype(np.float64)
     return Pair(int(levels.min()), rounded, infinity + (1e-15 if above else 0.0), grid)
 
 
@@ -272,9 +272,10 @@ def _window(parts: Sequence[tuple[Pair, int]]) -> tuple[int, int]:
         for tilt in np.geomspace(1e-3, 1e3, 61) * parts[0][0].grid:
             total = -math.log(_TAIL)
             for pair, count in parts:
-                index = sign * (pair.first + np.arange(len(pair.masses)))
-                peak = float(np.max(np.where(pair.masses > 0, tilt * index, -np.inf)))
-                total += count * (peak + math.log(float(np.dot(pair.masses, np.exp(tilt * index - peak)))))
+                held = np.flatnonzero(pair.masses > 0)
+                powers = tilt * sign * (pair.first + held)
+                peak = float(powers.max())
+                total += count * (peak + math.log(float(np.dot(pair.masses[held], np.exp(powers - peak)))))
             best = min(best, total / tilt)
         ends.append(best)
     lowest = sum(pair.first * count for pair, count in parts)

@@ -21,7 +21,7 @@ def statement(document: Mapping[str, Any]) -> str:
     terms = document.get("terms")
     searches = document.get("stages", [document]) if terms is None else terms
     relation = _RELATIONS[searches[0]["relation"]].format(unit=unit)
-    guarantee = f"epsilon = {float(document['epsilon']):.4f} at delta = {document['delta']:g}"
+    guarantee = f"epsilon = {float(document['epsilon']):.5f} at delta = {document['delta']:g}"
     if warning:
         first = f"WARNING: {warning}. With private randomness the same search would have {guarantee}."
     else:

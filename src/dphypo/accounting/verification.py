@@ -1,101 +1,261 @@
-"""Verification: recompute a certificate from the event it states, and say which line is wrong, if any."""
+"""Verification: recompute a certificate, compare it with a second opinion, and say what is wrong, if anything."""
 
 from __future__ import annotations
 
+import json
+import math
 import os
+import re
+import string
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
+from datetime import date
 from pathlib import Path
 from typing import Any
 
 import dp_accounting
 
 from dphypo import laws
-from dphypo.accounting import events
-from dphypo.accounting.certificate import Certificate, issue
+from dphypo.accounting import events, signature, untrusted
+from dphypo.accounting.certificate import UNITS, Certificate, fingerprints, issue
 from dphypo.accounting.composition import Composition
 from dphypo.accounting.guarantee import Guarantee, account
 from dphypo.accounting.published import Published, published
+from dphypo.accounting.second_opinion import second_opinion
 from dphypo.accounting.sides import PlanGuarantee, Side, Term
 from dphypo.accounting.statement import statement
+from dphypo.accounting.untrusted import Refused, printable
 from dphypo.band import Band
 
-# Other versions and machines round differently. What is stated may be larger by a little, and smaller by next to
-# nothing: the search for ε rounds up by 2e-6, and a δ of 1e-11 is at the noise of Fourier transforms.
-_LARGER = 1e-4
-_SMALLER_EPSILON, _SMALLER_DELTA = (1e-6, 5e-6), (1e-3, 1e-11)  # relative and absolute
-_NOT_COMPARED = {"versions", "citation"}
+_FAR = 0.02  # an independent upper bound further away than this is worth a remark
+_LARGER = 1e-4  # relative: what is stated beside ε may be larger by a little
+_SMALLER_DELTA = (1e-3, 1e-11)  # relative and absolute: a δ of 1e-11 is at the noise of Fourier transforms
+_NOT_COMPARED = {"versions", "citation", "declared", "data_set", "release", "signature"}
+_MOST_PROBLEMS = 20
 
 
 @dataclass(frozen=True)
 class Verification:
-    """What came of a verification: true if every line was confirmed; ``warning`` is the certificate's own."""
+    """What came of a verification: true if nothing is wrong. ``warning`` is the certificate's own."""
 
     problems: tuple[str, ...]
     warning: str | None = None
+    remarks: tuple[str, ...] = ()
 
     def __bool__(self) -> bool:
         return not self.problems
 
     def __str__(self) -> str:
+        remarks = "".join(f"\nremark: {printable(remark)}" for remark in self.remarks)
         if not self:
-            return "no:\n" + "\n".join(f"  {problem}" for problem in self.problems)
+            shown = [f"  {printable(problem)}" for problem in self.problems[:_MOST_PROBLEMS]]
+            more = len(self.problems) - len(shown)
+            return "no, because\n" + "\n".join(shown) + (f"\n  and {more} more" if more else "") + remarks
         confirmed = "yes: every number of the certificate follows from its event, its law of T and its band"
-        return confirmed if self.warning is None else f"{confirmed}\nbut it carries a warning: {self.warning}"
+        warned = "" if self.warning is None else f"\nbut it carries a warning: {printable(self.warning)}"
+        return confirmed + warned + remarks
 
 
-def verify(certificate: Certificate | str | os.PathLike[str]) -> Verification:
-    """Recompute a certificate, or the file that holds one, from its event, relation, law of T and band.
+def verify(
+    certificate: Certificate | str | os.PathLike[str], *, key: str | os.PathLike[str] | None = None
+) -> Verification:
+    """Check a certificate, a file that holds one, or the folder of a release.
 
-    It confirms that the numbers follow from what is stated; that the event describes what was run is up to whoever
-    states it.
+    The numbers are recomputed from the event, the relation, the law of T and the band; ε may not be smaller. They are
+    also compared with a second computation that shares no code with the first: ε may not be below its lower bound. In
+    the folder of a release the model and the parameters must be those that the certificate names. That the event
+    describes what was run is up to whoever states it.
+
+    A file that is not a certificate, or would take too long to check, is answered with "no" too.
+
+    Args:
+        certificate: the certificate, its file, or a folder that holds ``certificate.json``.
+        key: a file with an Ed25519 public key; then the certificate must be signed by it.
     """
-    if not isinstance(certificate, Certificate):
-        if not Path(certificate).is_file():
-            raise FileNotFoundError(f"there is no certificate at {os.fspath(certificate)!r}")
-        certificate = Certificate.load(certificate)
-    document = certificate.to_dict()
     try:
-        expected = {**_recompute(document).to_dict(), "statement": statement(document)}
-    except (ArithmeticError, AttributeError, LookupError, TypeError, ValueError, RecursionError) as error:
-        return Verification((f"the certificate cannot be recomputed: {type(error).__name__}: {error}",))
-    return Verification(tuple(_differences(document, expected, "")), certificate.warning)
+        return _verify(certificate, key)
+    except Refused as refused:
+        return Verification((str(refused),))
+    except (RecursionError, MemoryError, OverflowError) as error:
+        return Verification((f"it cannot be recomputed within bounds ({type(error).__name__})",))
 
 
-def _recompute(document: Mapping[str, Any]) -> Certificate:
+def _verify(certificate: Certificate | str | os.PathLike[str], key: str | os.PathLike[str] | None) -> Verification:
+    folder = None
+    if not isinstance(certificate, Certificate):
+        path = Path(certificate)
+        folder = path if path.is_dir() else None
+        try:
+            certificate = Certificate.load(path / "certificate.json" if folder else path)
+        except OSError as error:
+            raise Refused(f"it cannot be read: {error}") from None
+        except ValueError as error:
+            raise Refused(str(error)) from None
+    document = certificate.to_dict()
+    problems = list(_shape(document))
+    if problems:
+        return Verification(tuple(problems))
+    untrusted.check(document)
+    try:
+        guarantee = _guarantee(document)
+        expected = {
+            **issue(guarantee, document["delta"], document["public"]).to_dict(),
+            "statement": statement(document),
+        }
+        least = _least(guarantee, document["delta"])
+    except Refused:
+        raise
+    except Exception as error:  # whatever a stranger's file makes the accountant raise is the answer no
+        return Verification((f"it cannot be recomputed: {type(error).__name__}: {error}",))
+    problems += _differences(document, expected, least, "")
+    if folder is not None:
+        problems += _folder(document, folder)
+    if key is not None:
+        problems += signature.problems(document, Path(key))
+    opinion = second_opinion(guarantee, document["delta"])
+    stated = document["epsilon"]
+    if isinstance(stated, (int, float)):
+        if stated < opinion.lower:
+            problems.append(
+                f"epsilon: the certificate says {stated!r}, but an explicit attack on the same search achieves "
+                f"{opinion.lower:.6g}"
+            )
+        remarks = tuple(_remarks(stated, opinion.upper, opinion.why))
+    else:
+        remarks = ()
+    return Verification(tuple(problems), certificate.warning, remarks)
+
+
+def _remarks(stated: float, upper: float, why: str) -> Iterator[str]:
+    if math.isinf(upper):
+        yield f"the second computation confirms that epsilon is not too small by an attack only ({why or 'no bound'})"
+    elif abs(upper - stated) > _FAR * max(stated, 1e-3):
+        yield f"the second computation's own bound, {upper:.5g}, is more than {_FAR:.0%} from the epsilon stated"
+
+
+def _shape(document: Mapping[str, Any]) -> Iterator[str]:
+    """What has to be there, and of which kind, before anything is computed."""
+    public = document.get("public")
+    if not isinstance(public, Mapping):
+        yield "public: should be an object"
+        return
+    for name in ("unit", "warning"):
+        if name not in public:
+            yield f"public.{name}: is missing"
+    if public.get("unit", "record") not in UNITS:
+        yield f"public.unit: {public['unit']!r} is not one of {', '.join(UNITS)}"
+    if not isinstance(public.get("warning", ""), (str, type(None))):
+        yield "public.warning: should be a text or null"
+    delta = document.get("delta")
+    if isinstance(delta, bool) or not isinstance(delta, (int, float)) or not 0 <= delta < 1:
+        yield f"delta: {delta!r} should be a number in [0, 1)"
+    for name, fits in _TIES.items():
+        if name not in document:
+            yield f"{name}: is missing"
+        elif document[name] is not None and not fits(document[name]):
+            yield f"{name}: {document[name]!r} is not valid"
+
+
+def _is_day(value: object) -> bool:
+    try:
+        written = isinstance(value, str) and re.fullmatch(r"[0-9]{4}-[0-9]{2}-[0-9]{2}", value) is not None
+        return written and date.fromisoformat(str(value)) is not None
+    except ValueError:
+        return False
+
+
+def _is_digest(value: object) -> bool:
+    return isinstance(value, str) and len(value) == 64 and set(value) <= set(string.hexdigits.lower())
+
+
+def _is_release(value: object) -> bool:
+    return (
+        isinstance(value, Mapping)
+        and set(value) == {"model_sha256", "described_sha256"}
+        and _is_digest(value["described_sha256"])
+        and (value["model_sha256"] is None or _is_digest(value["model_sha256"]))
+    )
+
+
+_TIES = {
+    "declared": _is_day,
+    "data_set": lambda value: isinstance(value, str) and 0 < len(value) <= 200 and value.isprintable(),
+    "release": _is_release,
+}
+
+
+def _folder(document: Mapping[str, Any], folder: Path) -> Iterator[str]:
+    """Whether the model and the parameters in a folder are those that the certificate names."""
+    if document["release"] is None:
+        yield "release: the certificate names no model, so that it says nothing of the one in this folder"
+        return
+    described = untrusted.read(folder / "release.json")
+    models = sorted(folder.glob("model.*"))
+    if len(models) > 1:
+        yield "release: the folder holds more than one model"
+        return
+    model = models[0].read_bytes() if models else None
+    try:
+        found = fingerprints(model, described)
+    except ValueError as error:
+        yield f"release: {error}"
+        return
+    if found["model_sha256"] != document["release"]["model_sha256"]:
+        yield "release.model_sha256: the model in the folder is not the one that was certified"
+    if found["described_sha256"] != document["release"]["described_sha256"]:
+        yield "release.described_sha256: the parameters in the folder are not those that were certified"
+
+
+def _guarantee(document: Mapping[str, Any]) -> Guarantee | Composition | PlanGuarantee:
     if "terms" in document:
-        terms = [Term(_account(term), frozenset(Side(side) for side in term["sides"])) for term in document["terms"]]
-        return issue(PlanGuarantee(tuple(terms)), document["delta"], document["public"])
+        return PlanGuarantee(
+            tuple(Term(_account(term), frozenset(Side(side) for side in term["sides"])) for term in document["terms"])
+        )
     searches = [_search(stage) for stage in document.get("stages", [document])]
-    guarantee = searches[0] if len(searches) == 1 else Composition(tuple(searches))
-    return issue(guarantee, document["delta"], document["public"])
+    return searches[0] if len(searches) == 1 else Composition(tuple(searches))
 
 
 def _account(stated: Mapping[str, Any]) -> Guarantee | Published:
     if "published" not in stated:
         return _search(stated)
-    stated_events = [events.from_dict(event) for event in stated["events"]]
+    if not isinstance(stated["published"], int) or stated["published"] > untrusted.MOST_STEPS:
+        raise Refused("published: should be a number of runs")
     relation = dp_accounting.NeighboringRelation[stated["relation"]]
-    return published(stated_events, stated["published"], relation=relation, grid=stated["grid"])
+    return published(_events(stated), stated["published"], relation=relation, grid=stated["grid"])
+
+
+def _events(stated: Mapping[str, Any]) -> list[events.Event]:
+    found = [events.from_dict(event) for event in stated["events"]]
+    for event in found:
+        untrusted.check_event(event)
+    return found
 
 
 def _search(stated: Mapping[str, Any]) -> Guarantee:
     return account(
-        [events.from_dict(event) for event in stated["events"]],
+        _events(stated),
         laws.from_dict(stated["runs"]["law"]),
         Band(stated["band"]["c"], stated["band"]["C"]),
-        policy=stated.get("policy", {}).get("class", "anything"),
-        first_from_prior=stated.get("policy", {}).get("first_from_prior", 0),
+        policy=stated["policy"]["class"],
+        first_from_prior=stated["policy"]["first_from_prior"],
         relation=dp_accounting.NeighboringRelation[stated["relation"]],
         grid=stated["grid"],
     )
 
 
-def _differences(found: Any, expected: Any, path: str) -> Iterator[str]:
+def _least(guarantee: Guarantee | Composition | PlanGuarantee, delta: float) -> dict[str, float]:
+    """By the line, the recomputed ε before it is rounded up: no line may say less."""
+    bounds = guarantee.bounds(delta)
+    lines = {f"bounds.{name}": epsilon for name, epsilon in bounds.items()}
+    lines |= {f"one_run.{name}": epsilon for name, epsilon in guarantee.one_run(delta).items()}
+    return {"epsilon": min(bounds.values()), **lines}
+
+
+def _differences(found: Any, expected: Any, least: Mapping[str, float], path: str) -> Iterator[str]:
     """Every line that differs, numbers up to the tolerance."""
     if isinstance(expected, Mapping):
         if not isinstance(found, Mapping):
-            yield f"{path}: {found!r} should be an object"
+            yield f"{path}: {json.dumps(found)} should be an object"
             return
         for key in sorted({*expected, *found} - (_NOT_COMPARED if not path else set())):
             line = f"{path}.{key}" if path else str(key)
@@ -104,21 +264,25 @@ def _differences(found: Any, expected: Any, path: str) -> Iterator[str]:
             elif key not in expected:
                 yield f"{line}: is not part of a certificate"
             else:
-                yield from _differences(found[key], expected[key], line)
+                yield from _differences(found[key], expected[key], least, line)
     elif isinstance(expected, list):
         if not isinstance(found, list) or len(found) != len(expected):
             yield f"{path}: should be a list of {len(expected)}"
             return
         for index, (one, other) in enumerate(zip(found, expected, strict=True)):
-            yield from _differences(one, other, f"{path}[{index}]")
-    elif not _same(found, expected, path):
+            yield from _differences(one, other, least, f"{path}[{index}]")
+    elif not _same(found, expected, least, path):
         yield f"{path}: the certificate says {found!r}, recomputed it is {expected!r}"
 
 
-def _same(found: Any, expected: Any, path: str) -> bool:
+def _same(found: Any, expected: Any, least: Mapping[str, float], path: str) -> bool:
+    """Whether a value is the recomputed one. An ε may be larger by a little, and not smaller than before rounding."""
     numbers = (int, float)
     if not isinstance(found, numbers) or not isinstance(expected, numbers) or isinstance(found, bool):
-        return bool(found == expected)
-    relative, absolute = _SMALLER_DELTA if path.startswith("profile.delta") else _SMALLER_EPSILON
+        return bool(found == expected) and isinstance(found, bool) == isinstance(expected, bool)
     size = abs(expected)
-    return bool(expected - relative * size - absolute <= found <= expected + _LARGER * size + 1e-9)
+    most = expected + _LARGER * size + 1e-9
+    if path in least:
+        return least[path] <= found <= most
+    relative, absolute = _SMALLER_DELTA if path.startswith("profile.delta") else (1e-6, 5e-6)
+    return bool(expected - relative * size - absolute <= found <= most)

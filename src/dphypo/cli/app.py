@@ -144,14 +144,27 @@ app.command()(plan)
 
 
 @app.command()
-def verify(certificate: Annotated[Path, typer.Argument(help="The certificate, a JSON file.")]) -> None:
-    """Recompute a certificate from the event it states: yes, or which line is wrong."""
-    ranges.check(locals())
+def verify(
+    certificate: Annotated[Path, typer.Argument(help="The certificate, a JSON file, or the folder of a release.")],
+    key: Annotated[Path | None, typer.Option(help="An Ed25519 public key (PEM) that must have signed it.")] = None,
+) -> None:
+    """Recompute a certificate by two ways of computing: yes, or no and why."""
     from dphypo.accounting import verify as verify_certificate
 
-    result = verify_certificate(certificate)
+    result = verify_certificate(certificate, key=key)
     print(result)
     raise typer.Exit(0 if result else 1)
+
+
+@app.command()
+def sign(
+    certificate: Annotated[Path, typer.Argument(help="The certificate, a JSON file, which is replaced.")],
+    key: Annotated[Path, typer.Option(help="An Ed25519 private key (PEM).")],
+) -> None:
+    """Sign a certificate, so that verify --key knows who states it."""
+    from dphypo.accounting import Certificate
+
+    Certificate.load(certificate).signed(key).save(certificate)
 
 
 def _summary(guarantee: Any, delta: float) -> dict[str, Any]:

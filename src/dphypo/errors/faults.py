@@ -136,6 +136,10 @@ class UnaccountableError(ValueError):
     """The event has no privacy profile that we can compute: it is not private, or dp_accounting does not know it."""
 
 
+class ContradictionError(ValueError):
+    """An accountant says less of a run than an explicit test achieves: nothing is certified."""
+
+
 class UnreachableError(ValueError):
     """No value of the knob meets the target."""
 

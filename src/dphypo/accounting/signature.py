@@ -1,0 +1,56 @@
+"""Ed25519 signatures of certificates (RFC 8032), by the ``cryptography`` package: ``pip install 'dphypo[sign]'``.
+
+A certificate proves that its numbers follow from what it states. A signature adds who states it.
+"""
+
+from __future__ import annotations
+
+import base64
+import binascii
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from dphypo.accounting.canonical_json import canonical_json
+
+if TYPE_CHECKING:
+    from dphypo.accounting.certificate import Certificate
+
+_ALGORITHM = "Ed25519"
+
+
+def sign(certificate: Certificate, key: Path) -> Certificate:
+    """The certificate, signed with the Ed25519 private key in a PEM file without a passphrase."""
+    from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
+    from cryptography.hazmat.primitives.serialization import load_pem_private_key
+
+    private = load_pem_private_key(key.read_bytes(), None)
+    if not isinstance(private, Ed25519PrivateKey):
+        raise ValueError(f"{key} holds no Ed25519 private key: make one with `openssl genpkey -algorithm ed25519`")
+    document = certificate.to_dict()
+    document.pop("signature", None)
+    value = base64.b64encode(private.sign(_signed(document))).decode("ascii")
+    return type(certificate)({**document, "signature": {"algorithm": _ALGORITHM, "value": value}})
+
+
+def problems(document: Mapping[str, Any], key: Path) -> Iterator[str]:
+    """Why a document is not signed by the owner of the Ed25519 public key in a PEM file; nothing if it is."""
+    from cryptography.exceptions import InvalidSignature
+    from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PublicKey
+    from cryptography.hazmat.primitives.serialization import load_pem_public_key
+
+    public = load_pem_public_key(key.read_bytes())
+    if not isinstance(public, Ed25519PublicKey):
+        raise ValueError(f"{key} holds no Ed25519 public key")
+    stated = document.get("signature")
+    if not isinstance(stated, Mapping) or stated.get("algorithm") != _ALGORITHM:
+        yield "signature: the certificate is not signed"
+        return
+    try:
+        public.verify(base64.b64decode(str(stated.get("value")), validate=True), _signed(document))
+    except (InvalidSignature, binascii.Error, ValueError):
+        yield "signature: it is not the signature of this certificate by this key"
+
+
+def _signed(document: Mapping[str, Any]) -> bytes:
+    return canonical_json({name: value for name, value in document.items() if name != "signature"})

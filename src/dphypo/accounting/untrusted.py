@@ -1,0 +1,206 @@
+"""Files of strangers: read with limits on everything that could make a reader slow, large or misled.
+
+What is refused raises a :class:`Refused`, whose text is fit for a terminal.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+import unicodedata
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Any
+
+import dp_accounting
+from dp_accounting import dp_event
+
+from dphypo.accounting.events import RdpCurve
+
+MOST_BYTES = 4_000_000
+MOST_DEPTH = 40
+MOST_VALUES = 200_000
+MOST_DIGITS = 25
+MOST_PARTS = 2_000  # events of a run, and searches
+MOST_STEPS = 10**7
+MOST_ORDERS = 1_000
+MOST_SPREAD = 60.0  # standard deviation of the privacy loss of a run
+GRIDS = (1e-5, 1e-1)
+MOST_MEAN = 1e8
+MOST_POINTS = 100_000  # of a law that is listed, and of a cap
+
+
+class Refused(ValueError):  # noqa: N818 - the answer to a question
+    """Why a document is not looked at further."""
+
+
+def printable(value: object, most: int = 300) -> str:
+    """Text that a terminal shows and does not obey: control characters are written out, and long text is cut.
+
+    >>> printable("a\\x1b[31mred")
+    'a\\\\x1b[31mred'
+    """
+    shown = "".join(
+        c if c == " " or unicodedata.category(c)[0] not in "CZ" else c.encode("unicode_escape").decode("ascii")
+        for c in str(value)[: 2 * most]
+    )
+    return shown if len(shown) <= most else shown[:most] + "…"
+
+
+def read(path: Path) -> dict[str, Any]:
+    """The JSON object in a file."""
+    if not path.is_file():
+        raise Refused(f"there is no certificate at {printable(path)}")
+    with path.open("rb") as file:
+        data = file.read(MOST_BYTES + 1)
+    if len(data) > MOST_BYTES:
+        raise Refused(f"{printable(path)} is larger than {MOST_BYTES} bytes")
+    try:
+        document = json.loads(
+            data.decode("utf-8"), object_pairs_hook=_once, parse_int=_integer, parse_constant=_constant
+        )
+    except UnicodeDecodeError:
+        raise Refused(f"{printable(path)} is not JSON: it is not text") from None
+    except RecursionError:
+        raise Refused(f"{printable(path)} is nested too deeply") from None
+    except json.JSONDecodeError as error:
+        raise Refused(f"{printable(path)} is not JSON: {printable(error)}") from None
+    if not isinstance(document, dict):
+        raise Refused(f"{printable(path)} is not a certificate: it is not an object")
+    return document
+
+
+def _once(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    """A JSON object whose names are all different: a reader might see the first of two, and we the second."""
+    found = dict(pairs)
+    if len(found) < len(pairs):
+        names = [name for name, _ in pairs]
+        twice = next(name for name in found if names.count(name) > 1)
+        raise Refused(f"{printable(repr(twice))} is stated twice in the certificate")
+    return found
+
+
+def _integer(text: str) -> int:
+    if len(text) > MOST_DIGITS:
+        raise Refused(f"the number {printable(text, 20)} is too long")
+    return int(text)
+
+
+def _constant(text: str) -> float:
+    raise Refused(f"{text} is not JSON")
+
+
+def check(document: Mapping[str, Any]) -> None:
+    """Refuse what has too many values, is nested too deeply, or would take too long to account for."""
+    _count(document)
+    stages = document.get("terms", document.get("stages", [document]))
+    if not isinstance(stages, list) or not 1 <= len(stages) <= MOST_PARTS:
+        raise Refused("it must state between one and a few searches, in a list")
+    for stage in stages:
+        if not isinstance(stage, Mapping):
+            raise Refused("a search must be an object")
+        if not isinstance(stage.get("events"), list) or not 1 <= len(stage["events"]) <= MOST_PARTS:
+            raise Refused("events must be a list of one or more")
+        grid = stage.get("grid")
+        if not isinstance(grid, (int, float)) or isinstance(grid, bool) or not GRIDS[0] <= grid <= GRIDS[1]:
+            raise Refused(f"grid = {printable(repr(grid), 40)} must lie between {GRIDS[0]:g} and {GRIDS[1]:g}")
+        _check_law(stage.get("runs"))
+
+
+def _count(document: Mapping[str, Any]) -> None:
+    values, level = 0, [document]
+    for _ in range(MOST_DEPTH):
+        below: list[Any] = []
+        for value in level:
+            values += 1
+            if isinstance(value, Mapping):
+                if not all(isinstance(name, str) and len(name) <= 200 for name in value):
+                    raise Refused("a name is too long")
+                below.extend(value.values())
+            elif isinstance(value, list):
+                below.extend(value)
+            elif isinstance(value, str) and len(value) > 100_000:
+                raise Refused("a text is too long")
+        if values > MOST_VALUES:
+            raise Refused("it holds too many values")
+        if not below:
+            return
+        level = below
+    raise Refused("it is nested too deeply")
+
+
+def _check_law(runs: Any) -> None:
+    """Bound what a law of T would take to evaluate."""
+    law = runs.get("law") if isinstance(runs, Mapping) else None
+    while isinstance(law, Mapping):
+        limit = law.get("limit")
+        if isinstance(limit, (int, float)) and limit > MOST_POINTS:
+            raise Refused(f"the cap {limit:g} of the law of T is too large to be verified")
+        for name in ("mean", "shape"):
+            if isinstance(law.get(name), (int, float)) and not abs(law[name]) <= MOST_MEAN:
+                raise Refused(f"the {name} of the law of T is too large to be verified")
+        if isinstance(law.get("gamma"), (int, float)) and not 1 / MOST_MEAN <= law["gamma"] <= 1:
+            raise Refused("the law of T is too wide to be verified")
+        listed = law.get("probabilities")
+        if isinstance(listed, Mapping) and (len(listed) > MOST_POINTS or any(len(str(k)) > 9 for k in listed)):
+            raise Refused("the law of T lists too many values, or too large ones")
+        if isinstance(listed, Mapping) and any(len(str(p)) > 400 for p in listed.values()):
+            raise Refused("the law of T lists a probability that is too long")
+        law = law.get("of")
+
+
+def check_event(event: object) -> None:
+    """Refuse a canonical event that would take too long or too much memory to account for."""
+    if isinstance(event, RdpCurve):
+        if len(event.orders) > MOST_ORDERS:
+            raise Refused(f"an RdpCurve of {len(event.orders)} orders is too long to be verified")
+        return
+    if not isinstance(event, dp_accounting.DpEvent):
+        return
+    steps, variance, parts = 0, 0.0, 0
+    for leaf, count, rate in _leaves(event, 1, 1.0):
+        steps, parts = steps + count, parts + 1
+        variance += count * (rate * _sensitivity(leaf)) ** 2
+        if parts > MOST_PARTS or steps > MOST_STEPS:
+            raise Refused(
+                f"an event of more than {MOST_STEPS} steps, or {MOST_PARTS} parts, is too long to be verified"
+            )
+        if not variance <= MOST_SPREAD**2 or not _sensitivity(leaf) <= MOST_SPREAD:
+            raise Refused("the event has so little noise that its losses are too large to be verified")
+
+
+def _leaves(event: object, count: int, rate: float) -> Iterator[tuple[object, int, float]]:
+    if isinstance(event, dp_event.SelfComposedDpEvent):
+        yield from _leaves(event.event, count * event.count, rate)
+    elif isinstance(event, dp_event.ComposedDpEvent):
+        for part in event.events:
+            yield from _leaves(part, count, rate)
+    elif isinstance(event, dp_event.PoissonSampledDpEvent):
+        yield from _leaves(event.event, count, rate * event.sampling_probability)
+    elif isinstance(event, (dp_event.SampledWithReplacementDpEvent, dp_event.SampledWithoutReplacementDpEvent)):
+        yield from _leaves(event.event, count, 1.0)
+    elif isinstance(event, dp_event.RepeatAndSelectDpEvent):
+        if not event.mean <= MOST_MEAN:
+            raise Refused("the mean of a RepeatAndSelectDpEvent is too large to be verified")
+        yield from _leaves(event.event, count, rate)
+    else:
+        yield event, count, rate
+
+
+def _sensitivity(leaf: object) -> float:
+    """How far a record moves the output, over the noise."""
+    match leaf:
+        case dp_event.MixtureOfGaussiansDpEvent():
+            return (
+                max(leaf.sensitivities) / leaf.standard_deviation * (1 if len(leaf.sensitivities) <= 50 else math.inf)
+            )
+        case dp_event.DiscreteLaplaceDpEvent():
+            return float(leaf.noise_parameter * leaf.sensitivity) if leaf.sensitivity <= 1000 else math.inf
+        case dp_event.RandomizedResponseDpEvent():
+            return 1.0 if leaf.noise_parameter > 1e-12 or leaf.num_buckets == 1 else math.inf
+        case dp_event.ZCDpEvent() | dp_event.NoOpDpEvent():
+            return 0.0
+        case dp_event.TruncatedSubsampledGaussianDpEvent():
+            return 2.0 / float(leaf.noise_multiplier) if leaf.dataset_size <= 10**9 else math.inf
+        case _:
+            return 1.0 / float(getattr(leaf, "noise_multiplier", math.inf))

@@ -1,0 +1,225 @@
+"""Verification of strangers' files: always an answer, soon, and nothing that a terminal would obey."""
+
+from __future__ import annotations
+
+import copy
+import json
+import subprocess
+import sys
+
+import pytest
+from cryptography.hazmat.primitives import serialization
+from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from dphypo.accounting import Certificate, PureDp, account, verify
+from dphypo.accounting.statement import statement
+from dphypo.laws import Geometric
+from dphypo.release import Release
+
+DELTA = 1e-6
+
+
+@pytest.fixture(scope="module")
+def document() -> dict:
+    return account(PureDp(0.5), Geometric(mean=3)).certificate(DELTA, data_set="census 1994").to_dict()
+
+
+def answer(document: object, tmp_path) -> str:
+    path = tmp_path / "certificate.json"
+    path.write_text(json.dumps(document) if not isinstance(document, str) else document)
+    result = verify(path)
+    assert not result
+    return str(result)
+
+
+def changed(document: dict, **changes) -> dict:
+    return {**copy.deepcopy(document), **changes}
+
+
+def test_epsilon_is_rounded_up_and_may_not_be_smaller(document):
+    raw = account(PureDp(0.5), Geometric(mean=3)).epsilon(DELTA)
+    assert raw <= document["epsilon"] <= raw + 2e-5
+    assert verify(Certificate.from_dict(document))
+    for epsilon in (raw - 1e-9, raw - 4e-6):
+        lower = changed(document, epsilon=epsilon)
+        lower["statement"] = statement(lower)
+        assert "epsilon: the certificate says" in str(verify(Certificate.from_dict(lower)))
+
+
+def test_a_deleted_warning_is_seen(tmp_path):
+    seeded = account(PureDp(0.5), Geometric(mean=3)).certificate(DELTA, warning="no guarantee: seeded").to_dict()
+    del seeded["public"]["warning"]
+    assert "public.warning: is missing" in answer(seeded, tmp_path)
+
+
+@pytest.mark.parametrize(
+    ("changes", "words"),
+    [
+        ({"public": []}, "public: should be an object"),
+        ({"public": {"unit": "soul", "warning": None}}, "not one of record"),
+        ({"grid": 1e9}, "grid = "),
+        ({"grid": 1e-12}, "grid = "),
+        ({"grid": True}, "grid = "),
+        ({"events": "x"}, "events must be a list"),
+        ({"events": []}, "events must be a list"),
+        ({"events": [3]}, "cannot be recomputed"),
+        ({"events": [{"type": "os.system"}]}, "not an event"),
+        ({"events": [{"type": "GaussianDpEvent", "noise_multiplier": 1e-9}]}, "so little noise"),
+        ({"events": [{"type": "RdpCurve", "orders": list(range(2, 3000)), "epsilons": [1.0] * 2998}]}, "too long"),
+        ({"stages": {}}, "in a list"),
+        ({"stages": [3]}, "must be an object"),
+        ({"delta": "1e-5"}, "delta: "),
+        ({"delta": 2}, "delta: "),
+        ({"relation": "REPLACE_ALL"}, "cannot be recomputed"),
+        ({"runs": {"law": {"law": "capped", "limit": 10**12, "of": {}}, "mean": 3}}, "too large"),
+        ({"runs": {"law": {"law": "poisson", "mean": 1e300}, "mean": 3}}, "too large"),
+        ({"runs": {"law": {"law": "negative_binomial", "shape": 1, "gamma": 1e-200}, "mean": 3}}, "too wide"),
+        ({"runs": {"law": {"law": "pmf", "probabilities": {"99999999999": "1"}}, "mean": 3}}, "too large"),
+        ({"declared": "yesterday"}, "declared: "),
+        ({"release": {"model_sha256": "x", "described_sha256": None}}, "release: "),
+        ({"data_set": "a\nb"}, "data_set: "),
+        ({"T": 12}, "T: is not part"),
+    ],
+)
+def test_a_malformed_certificate_is_answered_no(document, changes, words, tmp_path):
+    assert words in answer(changed(document, **changes), tmp_path)
+
+
+STEP = {"type": "PoissonSampledDpEvent", "sampling_probability": 0.5, "event": {"type": "GaussianDpEvent"}}
+
+
+@pytest.mark.parametrize("count", [10**9, 10**20])
+def test_a_training_without_end_is_not_recomputed(document, count, tmp_path):
+    event = {
+        "type": "SelfComposedDpEvent",
+        "event": {"type": "GaussianDpEvent", "noise_multiplier": 1e9},
+        "count": count,
+    }
+    assert "too long to be verified" in answer(changed(document, events=[event]), tmp_path)
+
+
+@pytest.mark.parametrize(
+    ("text", "words"),
+    [
+        ("", "not JSON"),
+        ("[" * 100_000, "nested too deeply"),
+        ('{"a":' * 100_000, "nested too deeply"),
+        ("[" * 900 + "]" * 900, "not an object"),
+        ("{" + '"a":[' * 1 + "[" * 400 + "]" * 401 + "}", "format"),
+        ('{"format": NaN}', "NaN is not JSON"),
+        ('{"epsilon": ' + "9" * 5000 + "}", "too long"),
+        ('{"format": "\\u001b[2Jdphypo"}', "\\x1b[2J"),
+        ("\x1b]0;title\x07", "not JSON"),
+        (" " * 4_000_001, "larger than"),
+    ],
+)
+def test_a_file_that_is_no_certificate_is_answered_no(text, words, tmp_path):
+    shown = answer(text, tmp_path)
+    assert words in shown
+    assert "\x1b" not in shown
+    assert "\x07" not in shown
+
+
+def test_control_characters_of_a_certificate_never_reach_a_terminal(document, tmp_path):
+    evil = changed(document, bound="\x1b[31m\u202egnp.exe\x9b2J", T="\x00")
+    shown = answer(evil, tmp_path)
+    assert all(c == "\n" or c.isprintable() for c in shown)
+    seeded = account(PureDp(0.5), Geometric(mean=3)).certificate(DELTA, warning="\x1b[8mhidden")
+    assert all(c == "\n" or c.isprintable() for c in str(verify(seeded)))
+
+
+junk = st.recursive(
+    st.none() | st.booleans() | st.integers(-(10**30), 10**30) | st.floats() | st.text(max_size=5),
+    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text(max_size=3), inner, max_size=3),
+    max_leaves=4,
+)
+
+
+@given(data=st.data())
+@settings(max_examples=60, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+def test_a_certificate_with_any_value_replaced_gets_an_answer(document, data):
+    copied = copy.deepcopy(document)
+    paths = list(walk(copied))
+    holder, key = data.draw(st.sampled_from(paths))
+    holder[key] = data.draw(junk)
+    result = verify(Certificate(copied))
+    assert isinstance(str(result), str)
+
+
+def walk(value):
+    items = value.items() if isinstance(value, dict) else enumerate(value) if isinstance(value, list) else ()
+    for key, item in items:
+        if key not in ("profile", "citation", "versions"):
+            yield value, key
+            yield from walk(item)
+
+
+def test_a_release_folder_is_checked_against_its_certificate(tmp_path, document):
+    certificate = Certificate.from_dict(document).declared_on("2026-11-15")
+    folder = Release({"lr": 0.1}, [1.0, 2.0], 0.9, certificate).save(tmp_path / "release")
+    assert verify(folder), str(verify(folder))
+    assert verify(folder / "certificate.json")
+    model = next(folder.glob("model.*"))
+    kept = model.read_bytes()
+    model.write_bytes(kept + b" ")
+    assert "the model in the folder is not the one" in str(verify(folder))
+    model.write_bytes(kept)
+    described = folder / "release.json"
+    described.write_text(described.read_text().replace("0.1", "0.2"))
+    assert "the parameters in the folder are not those" in str(verify(folder))
+    certificate.save(folder / "certificate.json")
+    assert "names no model" in str(verify(folder))
+
+
+@pytest.fixture(scope="module")
+def keys(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("keys")
+    for name in ("mine", "other"):
+        key = Ed25519PrivateKey.generate()
+        pem, none = serialization.Encoding.PEM, serialization.NoEncryption()
+        (folder / f"{name}.key").write_bytes(key.private_bytes(pem, serialization.PrivateFormat.PKCS8, none))
+        public = key.public_key().public_bytes(pem, serialization.PublicFormat.SubjectPublicKeyInfo)
+        (folder / f"{name}.pub").write_bytes(public)
+    return folder
+
+
+def test_a_signature_is_of_this_certificate_by_this_key(document, keys):
+    certificate = Certificate.from_dict(document)
+    signed = certificate.signed(keys / "mine.key")
+    assert verify(signed, key=keys / "mine.pub")
+    assert verify(signed)
+    assert "not signed" in str(verify(certificate, key=keys / "mine.pub"))
+    assert "not the signature" in str(verify(signed, key=keys / "other.pub"))
+    renamed = Certificate.from_dict({**signed.to_dict(), "data_set": "another"})
+    assert "not the signature" in str(verify(renamed, key=keys / "mine.pub"))
+    assert "signature" not in signed.declared_on("2026-11-15").to_dict()
+
+
+def test_the_command_answers_with_its_exit_status(document, keys, tmp_path):
+    def run(*arguments: object) -> tuple[int, str]:
+        command = [sys.executable, "-m", "dphypo", *map(str, arguments)]
+        done = subprocess.run(command, capture_output=True, text=True, check=False)
+        return done.returncode, done.stdout + done.stderr
+
+    path = Certificate.from_dict(document).save(tmp_path / "c.json")
+    assert run("sign", path, "--key", keys / "mine.key") == (0, "")
+    status, shown = run("verify", path, "--key", keys / "mine.pub")
+    assert (status, shown[:3]) == (0, "yes")
+    path.write_text("{]")
+    status, shown = run("verify", path)
+    assert status == 1
+    assert shown.startswith("no, because")
+
+
+def test_an_event_of_every_size_that_is_allowed_is_refused_when_stated_in_other_fields(document, tmp_path):
+    wrong = {"type": "GaussianDpEvent", "noise_multiplier": 3.0, "extra": 1}
+    assert "has the fields" in answer(changed(document, events=[wrong]), tmp_path)
+    assert "has the fields" in answer(changed(document, events=[STEP]), tmp_path)
+
+
+def test_stages_are_limited(document, tmp_path):
+    stage = {name: document[name] for name in ("events", "relation", "runs", "band", "policy", "grid")}
+    many = {name: value for name, value in document.items() if name not in stage}
+    assert "a few searches" in answer({**many, "stages": [stage] * 2001}, tmp_path)
