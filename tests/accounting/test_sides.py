@@ -180,7 +180,7 @@ def test_the_certificate_of_a_plan_is_confirmed_and_says_what_was_released(tmp_p
     last = published([dp.GaussianDpEvent(4.0), dp.GaussianDpEvent(5.0)], 1)
     plan = PlanGuarantee((Term(survey, TRAINING), Term(scores, SCORING), Term(last, TRAINING)))
     certificate = plan.certificate(1e-6, releases=[{"part": "survey"}, {"part": "last run"}])
-    assert certificate.epsilon == plan.epsilon(1e-6)
+    assert 0 <= certificate.epsilon - plan.epsilon(1e-6) < 2e-5
     assert "21 runs were made; all results of the first 20 are public" in certificate.statement()
     assert verify(certificate.save(tmp_path / "certificate.json"))
     mixed = PlanGuarantee((Term(survey, TRAINING), Term(search))).certificate(1e-6)

@@ -50,7 +50,8 @@ def test_the_certificate_covers_the_plan_and_has_the_hash_of_the_table(tmp_path)
     plan = stages(Survey(SHORT, 6), LastRun(FULL))
     before = plan.certificate
     release = plan.run(progress=False)
-    assert release.certificate.epsilon == before.epsilon == plan.guarantee.epsilon(1e-6)
+    assert release.certificate.epsilon == before.epsilon
+    assert 0 <= before.epsilon - plan.guarantee.epsilon(1e-6) < 2e-5
     assert verify(release.certificate)
     assert "7 runs were made; all results of the first 6 are public" in release.certificate.statement()
     (listed,) = release.certificate.document["public"]["released"]

@@ -29,13 +29,12 @@ from dphypo.accounting.guarantee import Guarantee
 from dphypo.accounting.policy import conditions
 from dphypo.accounting.published import Published
 from dphypo.accounting.sides import PlanGuarantee
-from dphypo.accounting.solve import rounded_up
+from dphypo.accounting.solve import reported
 from dphypo.accounting.statement import statement
 from dphypo.errors import ContradictionError
 
 FORMAT = "dphypo certificate 2"
 UNITS = ("record", "person", "user", "client", "device", "household", "document")
-DECIMALS = 5  # of ε: rounded up, with room for the rounding of other machines
 CITATIONS = [
     "H. Wang, S. Gao, H. Zhang, W. J. Su, M. Shen. DP-HyPO: An Adaptive Private Hyperparameter Optimization "
     "Framework. NeurIPS 2023.",
@@ -152,7 +151,7 @@ def issue(
         searches = guarantee.parts if isinstance(guarantee, Composition) else (guarantee,)
         stated = {"stages": [_state(search) for search in searches]} if len(searches) > 1 else _state(searches[0])
     _refuse_contradictions(guarantee, delta)
-    bounds = {name: _written(epsilon) for name, epsilon in guarantee.bounds(delta).items()}
+    bounds = {name: reported(epsilon) for name, epsilon in guarantee.bounds(delta).items()}
     name = min(bounds, key=lambda key: bounds[key])
     data_set, public = public.get("data_set"), {key: value for key, value in public.items() if key != "data_set"}
     public = {"unit": "record", "warning": None, **json.loads(json.dumps(public))}
@@ -168,7 +167,7 @@ def issue(
         "delta": float(delta),
         "bound": name,
         "bounds": bounds,
-        "one_run": {name: _written(epsilon) for name, epsilon in guarantee.one_run(delta).items()},
+        "one_run": {name: reported(epsilon) for name, epsilon in guarantee.one_run(delta).items()},
         **stated,
         "profile": {"epsilon": epsilons.tolist(), "delta": deltas.tolist()},
         "public": public,
@@ -199,10 +198,6 @@ def _state(search: Guarantee | Published) -> dict[str, Any]:
         },
         "grid": search.grid,
     }
-
-
-def _written(epsilon: float) -> float:
-    return rounded_up(epsilon + 2e-6, DECIMALS) if 0 < epsilon < 1e9 else epsilon
 
 
 def _refuse_contradictions(guarantee: Guarantee | Composition | PlanGuarantee, delta: float) -> None:

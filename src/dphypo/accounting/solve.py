@@ -60,6 +60,15 @@ def rounded_up(value: float, decimals: int) -> float:
     return math.ceil(round(value * scale, 3)) / scale
 
 
+def reported(epsilon: float) -> float:
+    """ε as it is written into a certificate: rounded up to five decimals, with room for other machines' rounding.
+
+    >>> reported(1.23456)
+    1.23457
+    """
+    return rounded_up(epsilon + 2e-6, 5) if 0 < epsilon < 1e9 else epsilon
+
+
 @dataclass(frozen=True)
 class Found(Generic[Costly]):
     """A value of the knob, what it makes, and the ε that this costs."""
@@ -96,8 +105,8 @@ class Knob(Generic[Costly]):
     def spend(self, epsilon: float, *, unreachable: Callable[[float], str]) -> Found[Costly]:
         """Move the knob from the safe side towards the daring end, as far as ``epsilon`` allows.
 
-        ε is monotone in the knob up to rounding. What is returned has been evaluated, so it never exceeds the target,
-        even where that fails.
+        ε is monotone in the knob up to rounding. What is returned has been evaluated, so what will be reported of it
+        never exceeds the target, even where that fails.
 
         Raises:
             UnreachableError: if not even the safe end meets the target; ``unreachable`` words it, given the ε there.
@@ -106,12 +115,12 @@ class Knob(Generic[Costly]):
         if found is None:
             raise UnreachableError(unreachable(beyond.epsilon))
         for step in range(_MOST_STEPS):
-            if epsilon - found.epsilon <= self.close or beyond.epsilon <= epsilon:
+            if epsilon - found.epsilon <= self.close or reported(beyond.epsilon) <= epsilon:
                 break
             middle = self._at(self._between(found, beyond, epsilon, bisect=step % 4 == 3))
             if middle.value in (found.value, beyond.value):
                 break
-            found, beyond = (middle, beyond) if middle.epsilon <= epsilon else (found, middle)
+            found, beyond = (middle, beyond) if reported(middle.epsilon) <= epsilon else (found, middle)
         return found
 
     def _bracket(self, epsilon: float) -> tuple[Found[Costly] | None, Found[Costly]]:
@@ -120,13 +129,13 @@ class Knob(Generic[Costly]):
         ``None`` if not even the safe end meets it; the same value twice if the daring end does.
         """
         current = self._at(self.start)
-        inside = current.epsilon <= epsilon
+        inside = reported(current.epsilon) <= epsilon
         end = self._tried(self.daring if inside else self.safe)
         factor = self.factor if end > current.value else 1 / self.factor
         while current.value != end:
             step = current.value * factor
             following = self._at(min(step, end) if factor > 1 else max(step, end))
-            if (following.epsilon <= epsilon) != inside:
+            if (reported(following.epsilon) <= epsilon) != inside:
                 return (current, following) if inside else (following, current)
             current, factor = following, factor * factor
         return (current, current) if inside else (None, current)

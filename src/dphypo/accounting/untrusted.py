@@ -108,7 +108,8 @@ def check(document: Mapping[str, Any]) -> None:
 
 
 def _count(document: Mapping[str, Any]) -> None:
-    values, level = 0, [document]
+    values = 0
+    level: list[Any] = [document]
     for _ in range(MOST_DEPTH):
         below: list[Any] = []
         for value in level:
@@ -191,9 +192,8 @@ def _sensitivity(leaf: object) -> float:
     """How far a record moves the output, over the noise."""
     match leaf:
         case dp_event.MixtureOfGaussiansDpEvent():
-            return (
-                max(leaf.sensitivities) / leaf.standard_deviation * (1 if len(leaf.sensitivities) <= 50 else math.inf)
-            )
+            many = len(leaf.sensitivities) > 50
+            return math.inf if many else float(max(leaf.sensitivities) / leaf.standard_deviation)
         case dp_event.DiscreteLaplaceDpEvent():
             return float(leaf.noise_parameter * leaf.sensitivity) if leaf.sensitivity <= 1000 else math.inf
         case dp_event.RandomizedResponseDpEvent():
