@@ -139,7 +139,6 @@ def test_what_is_missing_or_out_of_place_is_named(arguments, words):
         (["account", *RUN, "--gamma", "1.5"], "gamma"),
         (["account", *RUN, "--mean", "5", "--delta", "2"], "delta"),
         (["account", *RUN, "--mean", "5", "--band", "0.5", "1"], "forces"),
-        (["verify", "none.json"], "no certificate"),
     ],
 )
 def test_bad_values_end_with_one_clear_line(arguments, words):
