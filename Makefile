@@ -4,7 +4,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 STAMP := $(VENV)/.installed
 .DEFAULT_GOAL := help
-.PHONY: help demo test test-long lint bench docs paper clean
+.PHONY: help demo test test-long lint audit bench docs paper clean
 
 help:  ## show this list
 	@grep -E '^[a-z-]+:.*##' Makefile | sed -E 's/:.*## /\t/' | expand -t 12
@@ -29,6 +29,9 @@ lint: $(STAMP)  ## ruff, ruff format, mypy --strict and the levels of imports
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
 	$(BIN)/lint-imports
+
+audit: $(STAMP)  ## attack searches, plans and training by experiment; under twenty minutes
+	$(BIN)/python -m benchmarks.audit
 
 bench: $(STAMP)  ## speed and tightness, as ratios against named peers
 	$(BIN)/python -m benchmarks

@@ -1,0 +1,150 @@
+"""Audits on a grid that was fixed before its first run: claimed ε, explicit attack, and what experiments prove.
+
+    python -m benchmarks.audit [--repetitions 4000] [--processes 2]
+
+Three kinds of rows: worst-case searches (randomised response under laws and bands, with the policy at the edge of the
+band), whole plans (stages, a survey and its last run), and DP-SGD as ``DPSGD`` runs it, with a gradient canary. All
+lower bounds together hold at a confidence of 99 %.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import math
+from collections.abc import Callable
+from concurrent.futures import ProcessPoolExecutor
+from functools import partial
+from multiprocessing import get_context
+from pathlib import Path
+from typing import Any
+
+import dp_accounting as dp
+import numpy as np
+
+import dphypo
+from dphypo.accounting import PureDp, account
+from dphypo.audit import Audit, WorstCase, attack_epsilon, audit, audit_mechanism, gradient_canary
+from dphypo.audit.pair import Pair
+from dphypo.band import Band
+from dphypo.laws import Geometric, Law, NegativeBinomial, Pmf, Poisson
+from dphypo.survey import LastRun, Survey
+
+RESULTS = Path(__file__).parent / "results" / "audit.json"
+DELTA = 1e-3
+RELATION = dp.NeighboringRelation.ADD_OR_REMOVE_ONE
+
+WORST: list[tuple[float, Law, Band]] = [
+    (1.4, Geometric(mean=2), Band(1, 1)),
+    (1.4, NegativeBinomial(8, mean=2), Band(1, 1)),
+    (1.4, Poisson(2), Band(1, 1)),
+    (0.7, Geometric(mean=2), Band(0.75, 2)),
+    (0.5, NegativeBinomial(8, mean=2), Band(0.5, 4)),
+]
+CANARIES = [(64, 1, 0.5), (64, 4, 1.0), (16, 8, 0.6)]  # batch of 64 records, steps, noise multiplier
+PLANS = ("survey of 3 runs, then one run", "stages")
+
+
+def response(epsilon: float) -> Pair:
+    """Randomised response: the worst run that is ε-DP."""
+    truth = math.exp(epsilon) / (1 + math.exp(epsilon))
+    return Pair(np.array([-epsilon, epsilon]), np.array([1 - truth, truth]), np.array([truth, 1 - truth]))
+
+
+def worst(index: int, repetitions: int, confidence: float) -> dict[str, Any]:
+    epsilon, runs, band = WORST[index]
+    attack = WorstCase(response(epsilon), PureDp(epsilon), runs, band, DELTA, repetitions)
+    row = shown(f"randomised response ε = {epsilon:g}, {runs!r}, {band!r}", attack.audit(confidence), "worst case")
+    return row | {"attack": attack_epsilon(response(epsilon), runs, band, DELTA)}
+
+
+def canary(index: int, repetitions: int, confidence: float) -> dict[str, Any]:
+    batch, steps, noise = CANARIES[index]
+    make, data, neighbour, observe = gradient_canary(noise_multiplier=noise, batch_size=batch, steps=steps)
+    event: Any = make(data).event
+    claimed = account(event({}), Pmf({1: 1.0})).epsilon(DELTA)
+    result = audit_mechanism(
+        make, data, neighbour, {}, repetitions, delta=DELTA, claimed=claimed, observe=observe, confidence=confidence
+    )
+    return shown(f"DPSGD, batch {batch} of 64, {steps} steps, σ = {noise:g}", result, "gradient canary")
+
+
+def plan(index: int, repetitions: int, confidence: float) -> dict[str, Any]:
+    make = (_survey, _stages)[index]
+    claimed = make(0).guarantee.epsilon(DELTA)
+    result = audit(
+        make, 1, 0, repetitions, delta=DELTA, claimed=claimed, observe=(_table, _both)[index], confidence=confidence
+    )
+    return shown(PLANS[index], result, "plan")
+
+
+def _truth(bit: int, epsilon: float) -> Any:
+    @dphypo.mechanism(event=PureDp(epsilon), relation=RELATION)
+    def respond(params: Any, *, seed: int) -> Any:
+        honest = np.random.default_rng(seed).random() < math.exp(epsilon) / (1 + math.exp(epsilon))
+        told = bit if honest else 1 - bit
+        return told, float(told)
+
+    return respond
+
+
+SPACE = dphypo.Space({"x": [0, 1]})
+
+
+def _survey(bit: int) -> dphypo.Stages:
+    parts: list[Any] = [Survey(_truth(bit, 0.5), 3), LastRun(_truth(bit, 1.0))]
+    return dphypo.Stages(SPACE, parts, delta=DELTA, journal=None)
+
+
+def _table(release: Any) -> int:
+    return int(sum(row.score for row in release.survey.rows)) + 10 * int(release.model)
+
+
+def _stages(bit: int) -> dphypo.Stages:
+    parts = [dphypo.Stage(_truth(bit, 0.5), Geometric(mean=2)), dphypo.Stage(_truth(bit, 1.0), Geometric(mean=2))]
+    return dphypo.Stages(SPACE, parts, delta=DELTA, journal=None)
+
+
+def _both(release: Any) -> str:
+    return f"{release.certificate.document['public'].get('released')} {release.score}"
+
+
+def shown(name: str, result: Audit, kind: str) -> dict[str, Any]:
+    assert result.claimed is not None
+    return {
+        "kind": kind,
+        "search": name,
+        "claimed": result.claimed,
+        "proven": result.epsilon,
+        "share": result.epsilon / result.claimed,
+        "repetitions": result.repetitions,
+        "passed": result.passed,
+    }
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--repetitions", type=int, default=4000)
+    parser.add_argument("--processes", type=int, default=2)
+    options = parser.parse_args()
+    rows = len(WORST) + len(CANARIES) + len(PLANS)
+    common = {"repetitions": options.repetitions, "confidence": 1 - 0.01 / rows}
+    jobs: list[Callable[[], dict[str, Any]]] = [partial(worst, index, **common) for index in range(len(WORST))]
+    jobs += [partial(canary, index, **common) for index in range(len(CANARIES))]
+    jobs += [partial(plan, index, **common) for index in range(len(PLANS))]
+    found = []
+    with ProcessPoolExecutor(options.processes, mp_context=get_context("spawn")) as pool:
+        for future in [pool.submit(job) for job in jobs]:
+            row = future.result()
+            found.append(row)
+            mark = "" if row["passed"] else "  THE CLAIM IS FALSE"
+            print(f"{row['kind']:16} {row['search']:70} claimed {row['claimed']:.3f} proven {row['proven']:.3f}{mark}")
+    RESULTS.write_text(json.dumps({"delta": DELTA, "confidence": 0.99, "rows": found}, indent=1) + "\n")
+    weak = [row["search"] for row in found if row["kind"] == "worst case" and row["share"] < 0.6]
+    print("worst cases below 60 % of their claim:", ", ".join(weak) or "none")
+    if not all(row["passed"] for row in found):
+        raise SystemExit("a lower bound is above its claim")
+
+
+if __name__ == "__main__":
+    main()
