@@ -7,7 +7,7 @@ import pytest
 
 from dphypo.accounting import account, calibrate, verify
 from dphypo.accounting.certificate import Certificate
-from dphypo.accounting.policy import Policy, conditions
+from dphypo.accounting.policy import PolicyClass, conditions
 from dphypo.accounting.second_opinion import second_opinion
 from dphypo.band import Band
 from dphypo.laws import Geometric, NegativeBinomial, Pmf
@@ -56,7 +56,7 @@ def test_the_certificate_states_the_class_and_its_conditions(history):
     stated = certificate.to_dict()["policy"]
     assert stated["class"] == "history"
     assert stated["first_from_prior"] == 1
-    assert stated["conditions"] == conditions(Policy.HISTORY, 1)
+    assert stated["conditions"] == conditions(PolicyClass.HISTORY, 1)
     for sentence in stated["conditions"]:
         assert sentence in certificate.statement()
     assert verify(certificate)

@@ -16,7 +16,7 @@ from dphypo import _validate
 from dphypo.accounting.composition import Composition
 from dphypo.accounting.events import Event
 from dphypo.accounting.guarantee import ADD_OR_REMOVE_ONE, UNIFORM, Guarantee, account
-from dphypo.accounting.policy import Policy
+from dphypo.accounting.policy import PolicyClass
 from dphypo.accounting.solve import CLOSE, Found, Knob
 from dphypo.band import Band
 from dphypo.errors import UnreachableError as UnreachableError
@@ -48,7 +48,7 @@ def calibrate(
     epsilon: float,
     delta: float,
     relation: dp_accounting.NeighboringRelation = ADD_OR_REMOVE_ONE,
-    policy: Policy | str = Policy.ANYTHING,
+    policy: PolicyClass | str = PolicyClass.ANYTHING,
     first_from_prior: int = 0,
     smallest: float = 0.05,
     largest: float = 1e3,
@@ -98,7 +98,7 @@ def calibrate_band(
     delta: float,
     p: float | None = None,
     relation: dp_accounting.NeighboringRelation = ADD_OR_REMOVE_ONE,
-    policy: Policy | str = Policy.ANYTHING,
+    policy: PolicyClass | str = PolicyClass.ANYTHING,
     first_from_prior: int = 0,
     largest_ratio: float = 1e4,
 ) -> Calibration:
@@ -144,7 +144,7 @@ def calibrate_mean(
     epsilon: float,
     delta: float,
     relation: dp_accounting.NeighboringRelation = ADD_OR_REMOVE_ONE,
-    policy: Policy | str = Policy.ANYTHING,
+    policy: PolicyClass | str = PolicyClass.ANYTHING,
     first_from_prior: int = 0,
     smallest: float = 1.001,
     largest: float = 1e6,

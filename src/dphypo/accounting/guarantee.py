@@ -17,7 +17,7 @@ from dphypo import _validate
 from dphypo.accounting import dp_library
 from dphypo.accounting.events import Event, canonical
 from dphypo.accounting.one_run import Run, describe
-from dphypo.accounting.policy import Policy
+from dphypo.accounting.policy import PolicyClass
 from dphypo.accounting.profiles import Bounding, Floats, Profile, infimum
 from dphypo.accounting.rdp_curve import Curve, largest
 from dphypo.accounting.solve import smallest
@@ -47,7 +47,7 @@ def account(
     *,
     relation: dp_accounting.NeighboringRelation = ADD_OR_REMOVE_ONE,
     grid: float = dp_library.DEFAULT_GRID,
-    policy: Policy | str = Policy.ANYTHING,
+    policy: PolicyClass | str = PolicyClass.ANYTHING,
     first_from_prior: int = 0,
 ) -> Guarantee:
     """The privacy guarantee of a search: T runs, T from ``runs``, every density within ``band``, the best released.
@@ -89,7 +89,7 @@ def account(
         relation,
         _validate.positive(grid=grid),
         describe(events, relation, grid),
-        _validate.choice(Policy, policy=policy),
+        _validate.choice(PolicyClass, policy=policy),
         _validate.integer(at_least=0, first_from_prior=first_from_prior),
     )
 
@@ -104,7 +104,7 @@ class Guarantee:
     relation: dp_accounting.NeighboringRelation
     grid: float
     run: Run = field(repr=False)
-    policy: Policy = Policy.ANYTHING
+    policy: PolicyClass = PolicyClass.ANYTHING
     first_from_prior: int = 0
 
     def epsilon(self, delta: float) -> float:
@@ -216,7 +216,7 @@ class Guarantee:
             )
             if all(one.exists for one in start):
                 found["prior start"] = start
-        if self.policy is Policy.HISTORY:
+        if self.policy is PolicyClass.HISTORY:
             history = tuple(
                 HistoryProfile(forward, reverse, self.runs, self.band, first_from_prior=self.first_from_prior)
                 for forward, reverse in self._directions

@@ -5,25 +5,25 @@ from __future__ import annotations
 import enum
 
 
-class Policy(enum.Enum):
+class PolicyClass(enum.Enum):
     """What the law of the next λ may depend on. The fewer things, the smaller ε.
 
-    >>> Policy("history")
-    <Policy.HISTORY: 'history'>
+    >>> PolicyClass("history")
+    <PolicyClass.HISTORY: 'history'>
     """
 
     ANYTHING = "anything"
     HISTORY = "history"
 
 
-def conditions(policy: Policy, first_from_prior: int) -> list[str]:
+def conditions(policy: PolicyClass, first_from_prior: int) -> list[str]:
     """The conditions under which a guarantee for this class of policies holds, in words.
 
-    >>> conditions(Policy.ANYTHING, 0)
+    >>> conditions(PolicyClass.ANYTHING, 0)
     []
     """
     found = []
-    if policy is Policy.HISTORY:
+    if policy is PolicyClass.HISTORY:
         found += [
             "The search rule saw only the hyperparameters and outcomes of earlier runs, by number and not by time of "
             "arrival, and randomness of its own. It did not see the data, the number of runs, the clock or memory, "

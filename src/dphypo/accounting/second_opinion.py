@@ -23,7 +23,7 @@ from scipy.signal import fftconvolve
 
 from dphypo.accounting.composition import Composition
 from dphypo.accounting.guarantee import Guarantee
-from dphypo.accounting.policy import Policy
+from dphypo.accounting.policy import PolicyClass
 from dphypo.accounting.published import Published
 from dphypo.accounting.second_pair import Floats, NoOpinion, Pair, compose, one_run
 from dphypo.accounting.sides import PlanGuarantee
@@ -330,7 +330,7 @@ def _attack_band(guarantee: Guarantee) -> Band:
 
     Where the guarantee is for fewer policies, the uniform search is still one of them.
     """
-    free = guarantee.policy is Policy.ANYTHING and guarantee.first_from_prior == 0
+    free = guarantee.policy is PolicyClass.ANYTHING and guarantee.first_from_prior == 0
     return guarantee.band if free else Band(1.0, 1.0)
 
 

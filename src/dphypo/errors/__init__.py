@@ -21,9 +21,11 @@ from dphypo.errors.faults import UnsupportedModelError as UnsupportedModelError
 from dphypo.errors.faults import WorkerError as WorkerError
 from dphypo.errors.refusals import OPTIONS as OPTIONS
 from dphypo.errors.refusals import SECRETS as SECRETS
+from dphypo.errors.refusals import ChangedRule as ChangedRule
 from dphypo.errors.refusals import ChangedStudy as ChangedStudy
 from dphypo.errors.refusals import DeclaredParameter as DeclaredParameter
 from dphypo.errors.refusals import FixesRuns as FixesRuns
+from dphypo.errors.refusals import LateHistoryOnly as LateHistoryOnly
 from dphypo.errors.refusals import NotReleased as NotReleased
 from dphypo.errors.refusals import NotThisStudy as NotThisStudy
 from dphypo.errors.refusals import OtherThread as OtherThread
@@ -36,6 +38,7 @@ from dphypo.errors.refusals import SecretValue as SecretValue
 from dphypo.errors.refusals import Shredded as Shredded
 from dphypo.errors.refusals import StopsOnScore as StopsOnScore
 from dphypo.errors.refusals import StopsOnTime as StopsOnTime
+from dphypo.errors.refusals import TellFirst as TellFirst
 from dphypo.errors.refusals import TooManyTrials as TooManyTrials
 from dphypo.errors.refusals import UnboundedEvent as UnboundedEvent
 from dphypo.errors.refusals import UndeclaredReport as UndeclaredReport

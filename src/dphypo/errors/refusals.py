@@ -107,6 +107,29 @@ class ChangedStudy(Refusal):
     )
 
 
+class ChangedRule(Refusal):
+    why = (
+        "The study was begun with another search rule. Its guarantee counts on a rule that sees only the history: one "
+        "that is chosen on the way may have been chosen by somebody who saw the journal. Open it with the rule it was "
+        'begun with, or with policy="anything", which costs more and cannot be taken back.'
+    )
+
+
+class LateHistoryOnly(Refusal):
+    why = (
+        'The study was begun, or has gone on, with policy="anything": a rule that sees only the history cannot be '
+        'promised afterwards. Open it with policy="anything", or start a new study with a new journal.'
+    )
+
+
+class TellFirst(Refusal):
+    why = (
+        "The search rule sees results in the order of the runs, with a fixed lag, and never those that happen to have "
+        "come first. Tell the runs that were given out before you ask for the next one; or declare the study with "
+        'lag=n-1 to have n runs under way at a time, or with policy="anything", which costs more.'
+    )
+
+
 class OutcomeTwice(Refusal):
     why = (
         "This trial has been told already. A run has one outcome: telling another would replace a draw from the "

@@ -142,6 +142,20 @@ class Journal:
             self._record = record
             return record
 
+    def redeclare(self, declaration: dict[str, Any]) -> None:
+        """Commit another declaration of the study, which the caller has found to be one that may follow the first."""
+        text = reading.declaration_text(declaration)
+        table = schema.study
+        statement = update(table).where(table.c.name == self._name).values(declaration=text)
+        record = self._write(
+            lambda connection: connection.execute(statement),
+            lambda record: record.seal.minus([("study", record.stored, record.total)]).plus(
+                [("study", text, record.total)]
+            ),
+            self.record.model_digest,
+        )
+        record.stored, record.declaration = text, declaration
+
     def claim(self, trial: Trial) -> None:
         """Commit a drawn λ with its seed and tie key, before the run."""
         row = {

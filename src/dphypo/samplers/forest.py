@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, ClassVar
 
 import numpy as np
 
@@ -38,6 +38,7 @@ class Forest:
         Hutter, Hoos, Leyton-Brown: Sequential model-based optimization for general algorithm configuration, 2011.
     """
 
+    history_only: ClassVar[bool] = True
     tau: float = 1.0
     beta: float = 3.0
     trees: int = 100

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from functools import lru_cache
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, ClassVar
 
 import numpy as np
 
@@ -62,6 +62,7 @@ class GaussianProcess:
         Rasmussen, Williams: Gaussian Processes for Machine Learning, 2006, chapters 2 and 5.
     """
 
+    history_only: ClassVar[bool] = True
     tau: float = 1.0
     beta: float = 4.0
     units: Units = Units.RANKS

@@ -79,6 +79,13 @@ class OptunaSampler:
         _validate.integer(at_least=1, proposals=self.proposals)
         _validate.positive(fraction=self.fraction)
 
+    @property
+    def history_only(self) -> bool:
+        """Whether the sampler sees only the history: Optuna's own do, others if they say so in ``history_only``."""
+        return (
+            type(self.sampler).__module__.startswith("optuna.") or getattr(self.sampler, "history_only", False) is True
+        )
+
     def weights(self, candidates: Candidates | Grid, history: History) -> Array:
         """The prior mass times exp(−u/fraction), u the prior mass nearer to what Optuna proposes."""
         return near(self.proposed(candidates.space, history), candidates, self.fraction)

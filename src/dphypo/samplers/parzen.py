@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, ClassVar
 
 import numpy as np
 from scipy.spatial.distance import cdist
@@ -53,6 +53,7 @@ class Parzen:
         Bergstra, Bardenet, Bengio, Kégl: Algorithms for hyper-parameter optimization, NeurIPS 2011.
     """
 
+    history_only: ClassVar[bool] = True
     quantile: float = 0.25
     width: float = 0.7
 

@@ -49,6 +49,11 @@ class Proposals:
     def __post_init__(self) -> None:
         _validate.positive(fraction=self.fraction)
 
+    @property
+    def history_only(self) -> bool:
+        """Whether ``propose`` is declared to see only the history: an attribute ``history_only`` of it."""
+        return getattr(self.propose, "history_only", False) is True
+
     def weights(self, candidates: Candidates | Grid, history: History) -> Array:
         """The prior mass times exp(−u/fraction), u the prior mass nearer to the proposals."""
         proposed = self.propose(history)

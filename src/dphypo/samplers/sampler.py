@@ -21,6 +21,9 @@ class Sampler(Protocol):
 
     A rule is a frozen dataclass: configuration is fields, and randomness inside it comes only from a ``seed`` field
     and the arguments. It is never told T, how many runs remain, or the time.
+
+    A rule whose weights depend on nothing else may say so with an attribute ``history_only = True``. Inside a band it
+    then costs less (Theorem H), and the certificate states that this is its author's word.
     """
 
     def weights(self, candidates: Candidates | Grid, history: History) -> npt.NDArray[np.float64]:

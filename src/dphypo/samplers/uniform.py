@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, ClassVar
 
 import numpy as np
 import numpy.typing as npt
@@ -22,6 +22,8 @@ class Uniform:
     >>> Uniform()
     Uniform()
     """
+
+    history_only: ClassVar[bool] = True
 
     def weights(self, candidates: Candidates | Grid, history: History) -> npt.NDArray[np.float64]:
         """The prior masses themselves, whatever happened before."""

@@ -11,6 +11,7 @@ from typing import Any
 from dphypo import _validate, errors
 from dphypo import progress as _progress
 from dphypo.accounting import Certificate, Guarantee
+from dphypo.accounting.policy import PolicyClass
 from dphypo.accounting.sides import Term
 from dphypo.band import Band, Greedy, Rule
 from dphypo.executors import Crew
@@ -32,6 +33,7 @@ from dphypo.study import (
     Search,
     Setting,
     accounted,
+    claimed,
     described,
     dp_hypo,
 )
@@ -44,8 +46,8 @@ class Stage:
     Args:
         mechanism: what one run is: the final mechanism, or a cheaper one (``mechanism.at(epochs=1)``).
         runs: the law of T of this stage.
-        band, sampler, rule, candidates, grid, lost: as for :class:`dphypo.Study`. The band is relative to the prior of
-            the stage.
+        band, sampler, rule, candidates, grid, lost, policy, lag: as for :class:`dphypo.Study`. The band is relative to
+            the prior of the stage.
         prior: how this stage's release shapes the prior of the next: a :class:`dphypo.PriorAround` (the default), or a
             function of the release and the original space that returns a space. The last stage has none.
         release_score: whether the score is published with the hyperparameters; the guarantee covers both. Without, the
@@ -62,6 +64,8 @@ class Stage:
     candidates: int = 8192
     grid: Mapping[str, int] | None = None
     lost: Lost | str | None = None
+    policy: PolicyClass | str | None = None
+    lag: int | None = None
 
     def __post_init__(self) -> None:
         if not isinstance(self.mechanism, Mechanism):
@@ -88,7 +92,7 @@ class Stage:
 
     def account(self, space: Space) -> Guarantee:
         """The guarantee of this stage alone, over the whole of the original space, whatever its prior will be."""
-        return accounted(self.mechanism, space, self.runs, self.band)
+        return accounted(self.mechanism, space, self.runs, self.band, claimed(self.policy, self.sampler, self.band))
 
     def declare(self, space: Space, *, last: bool) -> tuple[Term, ...]:
         """Refuse now what would otherwise fail after an earlier stage was paid for; then account."""
@@ -101,7 +105,10 @@ class Stage:
 
     def describe(self, terms: tuple[Term, ...]) -> dict[str, Any]:
         """What determines the guarantee."""
-        return {**described(_guarantee(terms)), "lost runs": Lost.read(self.lost, self.mechanism)}
+        guarantee = _guarantee(terms)
+        history_only = guarantee.policy is PolicyClass.HISTORY and self.band.C > 1
+        lost = {"lost runs": Lost.read(self.lost, self.mechanism)}
+        return {**described(guarantee), **lost, **({"policy": guarantee.policy.value} if history_only else {})}
 
     def hands_on(self, *, last: bool) -> dict[str, Any]:
         """What this stage releases, and what becomes of it."""
@@ -148,7 +155,7 @@ class Stage:
             Lost.read(self.lost, self.mechanism),
             whole=setting.whole,
         )
-        search = Search(declaration, setting.journal, setting.entropy, lost=declaration.lost, stages=True)
+        search = Search(declaration, setting.journal, setting.entropy, lost=declaration.lost, stages=True, lag=self.lag)
         return _Study(declaration, search, setting.certificate)
 
     def _policy(self, prior: Space) -> Policy:
@@ -184,11 +191,12 @@ class _Study:
         return self.search.record().released
 
     def run(self, crew: Crew, *, progress: bool) -> None:
+        self.search.side_by_side(crew.workers)
         with self.search.running(here=crew.here):
             dp_hypo(self.declaration, self.search, crew, self.certificate, progress=progress)
 
     def ask(self) -> Trial | None:
-        return self.search.next()
+        return self.search.ask()
 
     def tell(self, trial: Trial, outcome: Any) -> None:
         self.search.tell(trial, outcome, self.declaration.mechanism.saver)

@@ -13,6 +13,7 @@ from typing import Any
 
 from dphypo.accounting import Certificate, Composition, Guarantee, account
 from dphypo.accounting.events import to_dict as event_to_dict
+from dphypo.accounting.policy import PolicyClass
 from dphypo.accounting.sides import BOTH, PlanGuarantee, Term
 from dphypo.band import Band
 from dphypo.laws import Law
@@ -20,16 +21,21 @@ from dphypo.mechanisms import Mechanism, over_space
 from dphypo.space import Space
 
 
-def accounted(mechanism: Mechanism, space: Space, runs: Law, band: Band) -> Guarantee:
-    """The guarantee of a study whose runs are those of a mechanism, for every λ of a space."""
+def accounted(
+    mechanism: Mechanism, space: Space, runs: Law, band: Band, policy: PolicyClass = PolicyClass.ANYTHING
+) -> Guarantee:
+    """The guarantee of a study whose runs are those of a mechanism, for every λ of a space.
+
+    The first run of a study is drawn from the prior, whatever its search rule is.
+    """
     events = tuple(over_space.events(mechanism, space))
     given: tuple[object, object] = runs, band
     if not isinstance(given[0], Law) or not isinstance(given[1], Band):
         return account(events, runs, band, relation=mechanism.relation)  # which says what is wrong
     relation = mechanism.relation
     law = [type(runs).__module__, type(runs).__qualname__, runs.to_dict()]
-    text = json.dumps([[event_to_dict(event) for event in events], law, [band.c, band.C], str(relation)])
-    return _account(_Question(text, (events, runs, band, relation)))
+    stated = [[event_to_dict(event) for event in events], law, [band.c, band.C], str(relation), policy.value]
+    return _account(_Question(json.dumps(stated), (events, runs, band, relation, policy)))
 
 
 def described(guarantee: Guarantee) -> dict[str, Any]:
@@ -62,13 +68,14 @@ class _Question:
     """What is to be accounted for; equal questions have equal texts."""
 
     text: str
-    values: tuple[Any, Law, Band, Any] = field(compare=False)
+    values: tuple[Any, Law, Band, Any, PolicyClass] = field(compare=False)
 
 
 @lru_cache(maxsize=64)
 def _account(question: _Question) -> Guarantee:
-    events, runs, band, relation = question.values
-    return account(events, runs, band, relation=relation)
+    events, runs, band, relation, policy = question.values
+    first = 1 if band.C > 1 else 0  # without a band every run is drawn from the prior, and nothing depends on it
+    return account(events, runs, band, relation=relation, policy=policy, first_from_prior=first)
 
 
 @lru_cache(maxsize=256)

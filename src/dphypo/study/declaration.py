@@ -4,26 +4,28 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from typing import Any
 
 from dphypo import _validate
 from dphypo.accounting import Certificate, Guarantee
+from dphypo.accounting.policy import PolicyClass
 from dphypo.band import Band, Greedy, Rule
 from dphypo.entropy import Entropy
-from dphypo.errors import ChangedStudy
+from dphypo.errors import ChangedRule, ChangedStudy, LateHistoryOnly
 from dphypo.journal import Record
 from dphypo.laws import Law
 from dphypo.mechanisms import Mechanism, rehearse
-from dphypo.samplers import Sampler
+from dphypo.samplers import Sampler, basis
 from dphypo.space import Space
 from dphypo.study.accounted import accounted, certified, described
 from dphypo.study.lost import Lost
-from dphypo.study.next_params import Policy
+from dphypo.study.next_params import Policy, claimed
 from dphypo.study.selection import history
 from dphypo.study.subject import Subject
 
 SEEDED = "no guarantee: seeded"
+HISTORY_ONLY = "history only"
 
 
 @dataclass(frozen=True, eq=False)
@@ -80,6 +82,7 @@ class Declaration:
         private: bool = True,
         lost: Lost | str | None = None,
         data_name: str | None = None,
+        policy: PolicyClass | str | None = None,
     ) -> Declaration:
         """Check the arguments, which are those of :class:`dphypo.Study`, and account for the study."""
         check_space(space)
@@ -87,10 +90,10 @@ class Declaration:
             raise _validate.fail("mechanism", mechanism, "declare the function with @dphypo.mechanism(event=..., ...)")
         delta = _validate.delta(delta=delta)
         _validate.warn_of_delta(delta, getattr(mechanism, "records", None))
-        guarantee = accounted(mechanism, space, runs, band)
-        policy = Policy.of(space, band, sampler, rule, candidates, grid)
+        guarantee = accounted(mechanism, space, runs, band, claimed(policy, sampler, band))
+        drawing = Policy.of(space, band, sampler, rule, candidates, grid)
         maximize, subject = _validate.flag(maximize=maximize), Subject.of(data_name, [mechanism], space)
-        return cls(mechanism, runs, policy, guarantee, delta, maximize, private, Lost.read(lost, mechanism), subject)
+        return cls(mechanism, runs, drawing, guarantee, delta, maximize, private, Lost.read(lost, mechanism), subject)
 
     @property
     def space(self) -> Space:
@@ -102,14 +105,16 @@ class Declaration:
         """Scores times this: larger is better."""
         return 1.0 if self.maximize else -1.0
 
-    def with_sampler(self, sampler: Sampler) -> Declaration:
-        """The same study with another search rule, which costs the same."""
-        return replace(self, policy=replace(self.policy, sampler=sampler))
+    @property
+    def history_only(self) -> bool:
+        """Whether the guarantee counts on a search rule that sees only the history."""
+        return self.policy.adaptive and self.guarantee.policy is PolicyClass.HISTORY
 
     def to_dict(self) -> dict[str, Any]:
         """What may not change once T is drawn: all that the guarantee is computed from, and what "best" means.
 
-        The sampler, the projection rule and the candidates are not among them: any rule inside the band is allowed.
+        The sampler, the projection rule and the candidates are among them only if the guarantee counts on a rule that
+        sees nothing but the history: one that was chosen later may have been chosen by somebody who saw the journal.
         """
         declared = {
             "space": self.space.to_dict(),
@@ -119,6 +124,7 @@ class Declaration:
             "entropy": "private" if self.private else "seeded",
             "lost runs": self.lost,
             **self.subject.to_dict(),
+            **({HISTORY_ONLY: self.policy.describe()} if self.history_only else {}),
             **self.whole,
         }
         result: dict[str, Any] = json.loads(json.dumps(declared))  # as it will be read back
@@ -130,6 +136,8 @@ class Declaration:
         public: dict[str, object] = {"space": self.space.to_dict(), "lost runs": self.lost.condition}
         if self.subject.data is not None:
             public["data"] = self.subject.data
+        if self.history_only and (why := basis(self.policy.sampler)) is not None:
+            public["search rule"] = {**self.policy.describe(), "sees only the history by": why.value}
         if not self.private:
             public["warning"] = SEEDED
         return certified(self.guarantee, self.delta, public)
@@ -163,7 +171,9 @@ def check(found: dict[str, Any], declared: Mapping[str, Any]) -> None:
     if "model" not in found:  # a journal that does not know its model belongs to whoever has it
         declared = {name: value for name, value in declared.items() if name != "model"}
     changed = [name for name in {**declared, **found} if found.get(name) != declared.get(name)]
-    if changed:
+    if changed == [HISTORY_ONLY] and HISTORY_ONLY in declared:
+        raise ChangedRule if HISTORY_ONLY in found else LateHistoryOnly
+    if changed and changed != [HISTORY_ONLY]:  # with any rule at all, it costs more: that may be declared later
         raise ChangedStudy(f"(Different: {', '.join(changed)}.)")
 
 

@@ -11,13 +11,39 @@ import numpy as np
 import numpy.typing as npt
 
 from dphypo import _validate
+from dphypo.accounting.policy import PolicyClass
 from dphypo.band import Band, Rule
 from dphypo.band import rule as named_rule
 from dphypo.entropy import Entropy
 from dphypo.errors import SamplerError
-from dphypo.samplers import History, Sampler, default_sampler
+from dphypo.samplers import History, Sampler, basis, default_sampler, description
 from dphypo.space import Candidates, Grid, Space
 from dphypo.space.space import MOST_CANDIDATES
+
+
+def claimed(policy: PolicyClass | str | None, sampler: Sampler | None, band: Band) -> PolicyClass:
+    """The class of policies that a study is accounted for: by its search rule, unless the user says which.
+
+    Raises:
+        ValueError: the study is declared history-only, and its rule is not.
+    """
+    given: object = band
+    if not isinstance(given, Band):
+        return PolicyClass.ANYTHING  # the accountant will say what is wrong
+    rule = default_sampler(band) if sampler is None else sampler
+    qualifies = isinstance(rule, Sampler) and basis(rule) is not None
+    if policy is None:
+        return PolicyClass.HISTORY if qualifies else PolicyClass.ANYTHING
+    found = _validate.choice(PolicyClass, policy=policy)
+    if found is PolicyClass.HISTORY and not qualifies:
+        raise _validate.fail(
+            "policy",
+            policy,
+            f"the search rule {type(rule).__name__} may look at more than the history; leave policy out, or declare "
+            "history_only = True on the rule if its weights depend on the candidates, the history and independent "
+            "randomness alone",
+        )
+    return found
 
 
 @dataclass(frozen=True)
@@ -71,6 +97,14 @@ class Policy:
     def adaptive(self) -> bool:
         """Whether the history matters: with c = C = 1 the prior is the only density in the band."""
         return self.band.C > 1
+
+    def describe(self) -> dict[str, Any]:
+        """The search rule with its settings, as JSON: a history-only study may not change it on the way."""
+        return {
+            **description(self.sampler),
+            "projection": repr(self.rule),
+            "candidates": self.candidates if self.grid is None else None,
+        }
 
     def draw(self, history: History | None, entropy: Entropy) -> dict[str, Any]:
         """λ of the next run. The first is drawn from the prior itself, and so is every one if not ``adaptive``."""

@@ -27,6 +27,8 @@ from dphypo.study.selection import beats, best_of, ending
 from dphypo.study.signals import orderly
 from dphypo.study.turn import Turn
 
+LAG = "lag"
+
 
 class Rules(Protocol):
     """What decides the runs of a search. Fixed and public; ``Declaration`` has the rules of a study."""
@@ -52,6 +54,11 @@ class Rules(Protocol):
         """λ of the next run."""
         ...
 
+    @property
+    def history_only(self) -> bool:
+        """Whether λ may depend on nothing but earlier results, taken in the order of the runs with a fixed lag."""
+        ...
+
 
 @runtime_checkable
 class Rehearsed(Protocol):
@@ -72,6 +79,8 @@ class Search:
         lost: what becomes of a run whose process died.
         stages: whether it is a part of a longer search, which is what refusals then speak of.
         erase_seeds: whether the seed of a run is erased when the run has ended.
+        lag: how many of the latest runs the rules do not see, if they are history-only; it is committed with T and
+            stays the same. If left out, it is one less than the number of runs made at a time when the search begins.
     """
 
     def __init__(
@@ -83,8 +92,10 @@ class Search:
         lost: Lost = Lost.AGAIN,
         stages: bool = False,
         erase_seeds: bool = False,
+        lag: int | None = None,
     ) -> None:
         self._rules = rules
+        self._lag = lag
         self._journal = journal
         self._entropy = entropy
         self._lost = lost
@@ -108,10 +119,15 @@ class Search:
                 declared = self._rules.to_dict()
                 if isinstance(self._rules, Rehearsed) and not self._journal.record.exists:
                     self._rules.rehearse()
-                found = self._journal.begin(declared, lambda: self._rules.draw_total(self._entropy))
+                begun = {**declared, LAG: self._lag or 0} if self._rules.history_only else declared
+                found = dict(self._journal.begin(begun, lambda: self._rules.draw_total(self._entropy)))
                 self._open = True
                 try:
+                    lag = found.pop(LAG, None)
                     check(found, declared)
+                    if lag is not None and not self._rules.history_only and not self._journal.record.released:
+                        self._journal.redeclare(declared)
+                    self._lag = lag if self._rules.history_only else self._lag
                     total = self._journal.record.total
                     if total is not None and not self._rules.possible(total):
                         raise errors.JournalTamperedError("its number of runs is one that the law of T never gives")
@@ -133,7 +149,7 @@ class Search:
                     self._handed[trial.number] = trial
                     return trial
                 self.finish(trial, Outcome.failed(died))
-            if len(record.trials) == record.total:
+            if len(record.trials) == record.total or self.waiting:
                 return None
             trial = self._draw(record)
             self._journal.claim(trial)
@@ -158,6 +174,35 @@ class Search:
             return "the process that made this run died"
         return None
 
+    def ask(self) -> Trial | None:
+        """The next run to make, for somebody who makes runs elsewhere; None after T."""
+        with self._turn.short():
+            trial = self.next()
+            if trial is None and self.waiting:
+                raise errors.TellFirst
+            return trial
+
+    def side_by_side(self, runs: int) -> None:
+        """Say how many runs are made at a time; it counts if the search has not begun and no lag was declared."""
+        self._lag = runs - 1 if self._lag is None else self._lag
+
+    @property
+    def waiting(self) -> bool:
+        """Whether the next λ cannot be drawn before a run that is under way has ended."""
+        record = self.record()
+        return len(record.trials) != record.total and not self._seen(record).keys() >= set(self._usable(record))
+
+    def _usable(self, record: Record) -> range:
+        """The runs whose results the next λ depends on: all but the last few, if the rules are history-only."""
+        number = len(record.trials)
+        return range(max(number - (self._lag or 0), 0)) if self._rules.history_only else range(0)
+
+    def _seen(self, record: Record) -> dict[int, Outcome]:
+        """The results that the rules are shown."""
+        if not self._rules.history_only:
+            return record.results
+        return {number: record.results[number] for number in self._usable(record) if number in record.results}
+
     def _lost_run(self, record: Record) -> Trial | None:
         """A run that was given out, is not under way, and has no outcome."""
         if len(record.results) + len(self._handed) == len(record.trials):
@@ -170,7 +215,7 @@ class Search:
         number = len(record.trials)
         entropy = self._entropy.child(f"trial {number}")
         try:
-            params = self._rules.draw_params(record, entropy)
+            params = self._rules.draw_params(replace(record, results=self._seen(record)), entropy)
         except errors.SamplerError as error:
             self.sampler_error = error.secret
             raise

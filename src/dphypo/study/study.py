@@ -13,6 +13,7 @@ from typing import Any
 from dphypo import _validate, errors
 from dphypo import progress as _progress
 from dphypo.accounting import Certificate, Guarantee
+from dphypo.accounting.policy import PolicyClass
 from dphypo.band import Band, Greedy, Rule
 from dphypo.entropy import SYSTEM, Entropy
 from dphypo.executors import Crew, Factory
@@ -57,6 +58,10 @@ class Study:
             says of itself (``seeded``). An orderly stop and the loss of the whole machine are no deaths of a run.
         data_name: a public name of the data set. A journal that was begun under another name is refused, so that no
             release of other data is returned; the name is in the certificate.
+        policy: what the search rule may look at: ``"history"`` or ``"anything"``, which costs more. By default
+            ``"history"`` if the rule is one of ours or has ``history_only = True``.
+        lag: how many of the latest runs a history-only rule does not see, so that lag + 1 runs can be made at a time.
+            It stays the same when a study is resumed. By default one less than the ``workers`` of the first ``run``.
 
     >>> import dp_accounting as dp
     >>> import dphypo
@@ -92,6 +97,8 @@ class Study:
         entropy: Entropy = SYSTEM,
         lost: Lost | str | None = None,
         data_name: str | None = None,
+        policy: PolicyClass | str | None = None,
+        lag: int | None = None,
     ) -> None:
         check_entropy(entropy)
         declaration = Declaration.of(
@@ -103,8 +110,9 @@ class Study:
             private=entropy.private,
             lost=lost,
             data_name=data_name,
+            policy=policy,
         )
-        self._begin(declaration, journal, name, entropy)
+        self._begin(declaration, journal, name, entropy, lag)
 
     @classmethod
     def of(
@@ -114,18 +122,27 @@ class Study:
         journal: str | Path | Store | None = "study.db",
         name: str = "study",
         entropy: Entropy = SYSTEM,
+        lag: int | None = None,
     ) -> Study:
         """A study that was declared before: many studies may share a declaration, which is accounted for once."""
         if entropy.private != declaration.private:
             raise _validate.fail("entropy", entropy, "a study is declared private, or seeded, as its entropy is")
         study = cls.__new__(cls)
-        study._begin(declaration, journal, name, entropy)
+        study._begin(declaration, journal, name, entropy, lag)
         return study
 
-    def _begin(self, declaration: Declaration, journal: str | Path | Store | None, name: str, entropy: Entropy) -> None:
+    def _begin(
+        self,
+        declaration: Declaration,
+        journal: str | Path | Store | None,
+        name: str,
+        entropy: Entropy,
+        lag: int | None,
+    ) -> None:
         self.declaration = declaration
         kept = Journal(open_store(journal), name, shared=isinstance(journal, Store))
-        self._search = Search(declaration, kept, entropy, lost=declaration.lost)
+        given = None if lag is None else _validate.integer(at_least=0, lag=lag)
+        self._search = Search(declaration, kept, entropy, lost=declaration.lost, lag=given)
 
     @property
     def guarantee(self) -> Guarantee:
@@ -163,6 +180,7 @@ class Study:
         """
         errors.refuse_options(options)
         crew = Crew(workers, start_method, executor)
+        self._search.side_by_side(crew.workers)
         with _progress.interruptible(self._search.address), self._search.running(here=crew.here):
             if self._search.record().released:
                 _progress.say_read_again(self._search.address, show=progress)
@@ -184,7 +202,7 @@ class Study:
         That there is none is **secret**, like T: use it to end the loop and for nothing else. A run that an earlier
         process was given and did not tell is given out again as it was.
         """
-        return self._search.next()
+        return self._search.ask()
 
     def tell(self, trial: Trial, outcome: Any) -> None:
         """How a run ended: an ``Outcome``, a ``(model, score)`` pair, or ``Outcome.failed(reason)``.

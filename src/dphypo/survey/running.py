@@ -67,6 +67,11 @@ class PublishedRules:
         result: dict[str, Any] = json.loads(json.dumps(declared))
         return result
 
+    @property
+    def history_only(self) -> bool:
+        """Published runs need no such promise: :meth:`draw_params` waits for what it may use."""
+        return False
+
     def draw_total(self, entropy: Entropy) -> int:
         """How many runs there are: declared, not drawn."""
         return self._runs

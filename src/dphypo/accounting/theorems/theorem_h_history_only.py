@@ -46,6 +46,7 @@ _SLACK = 1e-11  # the relative accuracy asked of P[T = k], with room to spare
 _LATE = 1e-12  # of δ: what a cell of large v may give away by "D known" for the last runs
 _FIRST_CELLS = 16
 _MOST_RUNS = 6000
+_FEW = 4
 _INTERESTING = (1e-9, 1e-3)  # the δ for which cells are made narrow
 
 
@@ -161,7 +162,9 @@ class HistoryProfile:
     @cached_property
     def _curve(self) -> tuple[Floats, Floats]:
         """ε on the lattice, and δ there, as far as they are corners of the convex envelope in e^ε."""
-        pair = lattice_pair(self.forward, self.reverse, self.effort.atoms)
+        pair = lattice_pair(self.forward, self.reverse, self.effort.coarse_atoms)
+        if np.count_nonzero(pair.on) > _FEW:  # a pure run has two losses, which a coarse lattice holds exactly
+            pair = lattice_pair(self.forward, self.reverse, self.effort.atoms)
         lattice = self._lattice(pair)
         value = self._payoff(pair, lattice, self.cells)
         masses = np.array([mass for _, _, mass in corners(self.band)])

@@ -1,0 +1,162 @@
+"""A study keeps to what Theorem H asks of a search rule, or is certified for a rule that may look at anything."""
+
+from __future__ import annotations
+
+import time
+from dataclasses import dataclass
+from typing import ClassVar
+
+import numpy as np
+import pytest
+from support.study_world import LAW, SPACE, make, train
+
+import dphypo
+from dphypo import errors
+from dphypo.accounting.policy import PolicyClass
+from dphypo.entropy import Seeded
+from dphypo.journal import open_store
+from dphypo.samplers import Basis, GaussianProcess, OptunaSampler, Parzen, Proposals, Uniform, basis
+
+
+@dataclass(frozen=True)
+class Peeks:
+    """A rule that was given the data, or the clock, or T."""
+
+    secret: object
+
+    def weights(self, candidates, history):
+        return candidates.masses * (1.0 + (hash(str(self.secret)) % 7))
+
+
+@dataclass(frozen=True)
+class Declared:
+    """A rule of the user's own, declared to see only the history."""
+
+    history_only: ClassVar[bool] = True
+
+    def weights(self, candidates, history):
+        return candidates.masses.copy()
+
+
+@dataclass(frozen=True)
+class Recorder:
+    """Keeps what it was shown."""
+
+    seen: list
+    history_only: ClassVar[bool] = True
+
+    def weights(self, candidates, history):
+        self.seen.append(tuple(history.scores))
+        return candidates.masses.copy()
+
+
+@pytest.mark.parametrize("rule", [Uniform(), Parzen(), GaussianProcess()], ids=repr)
+def test_our_own_rules_are_history_only(rule):
+    assert basis(rule) is Basis.LIBRARY
+    study = make(None, sampler=rule)
+    assert study.guarantee.policy is PolicyClass.HISTORY
+    assert "history" in study.guarantee.bounds(1e-6)
+
+
+def test_optunas_samplers_are_history_only():
+    optuna = pytest.importorskip("optuna")
+    assert basis(OptunaSampler(optuna.samplers.TPESampler(seed=0))) is Basis.LIBRARY
+
+    class Own(optuna.samplers.RandomSampler):
+        pass
+
+    assert basis(OptunaSampler(Own())) is None
+
+
+@pytest.mark.parametrize("secret", [np.arange(3.0), time.monotonic, 12], ids=["data", "clock", "T"])
+def test_a_rule_that_peeks_is_certified_for_anything_or_refused(secret):
+    study = make(None, sampler=Peeks(secret))
+    assert study.certificate.to_dict()["policy"]["class"] == "anything"
+    assert "history" not in study.guarantee.bounds(1e-6)
+    with pytest.raises(ValueError, match="history_only"):
+        make(None, sampler=Peeks(secret), policy="history")
+
+
+def test_a_function_that_proposes_is_taken_at_its_word_only_if_it_gives_it():
+    def propose(history):
+        return []
+
+    assert basis(Proposals(propose)) is None
+    propose.history_only = True
+    assert basis(Proposals(propose)) is Basis.USER
+
+
+def test_the_certificate_says_whose_word_it_is():
+    ours, users = make(None, sampler=Parzen()), make(None, sampler=Declared())
+    assert Basis.LIBRARY.value in str(ours.certificate.to_dict()["public"]["search rule"])
+    assert Basis.USER.value in str(users.certificate.to_dict()["public"]["search rule"])
+    assert "saw only" in users.certificate.statement()
+    assert dphypo.verify(users.certificate)
+
+
+def test_a_study_may_be_declared_for_anything():
+    free = make(None, sampler=Parzen(), policy="anything")
+    assert free.guarantee.policy is PolicyClass.ANYTHING
+    assert free.guarantee.epsilon(1e-6) >= make(None, sampler=Parzen()).guarantee.epsilon(1e-6)
+
+
+def test_the_rule_sees_results_by_number_with_a_fixed_lag():
+    """Three runs under way: the next λ waits for the first of them, whichever ended first."""
+    seen: list = []
+    study = make(None, sampler=Recorder(seen), lag=2)
+    given = []
+    while True:
+        try:
+            trial = study.ask()
+        except errors.TellFirst:
+            last = given.pop()  # the latest run ends first
+            study.tell(last, ({}, float(last.number)))
+            continue
+        if trial is None:
+            break
+        given.append(trial)
+    for trial in given:
+        study.tell(trial, ({}, float(trial.number)))
+    assert seen  # the first runs have no history, and are drawn from the prior
+    for shown in seen:
+        assert shown == tuple(float(number) for number in range(len(shown)))
+
+
+def test_a_study_that_is_resumed_with_other_workers_keeps_its_lag():
+    first: list = []
+    store = open_store(None)
+    study = make(store, sampler=Recorder(first), lag=1)
+    trial = study.ask()
+    study.ask()
+    with pytest.raises(errors.TellFirst):
+        study.ask()
+    study.tell(trial, ({}, 0.5))
+    again = make(store, sampler=Recorder(first))
+    again.run(progress=False)
+    assert max(len(shown) for shown in first) <= LAW.quantile(1.0) - 2
+
+
+def test_another_rule_on_the_way_is_refused_unless_anything_is_declared():
+    store = open_store(None)
+    study = make(store, sampler=Parzen())
+    study.ask()
+    with pytest.raises(errors.ChangedRule, match="anything"):
+        make(store, sampler=Uniform()).run(progress=False)
+    release = make(store, sampler=Uniform(), policy="anything").run(progress=False)
+    assert release.certificate.to_dict()["policy"]["class"] == "anything"
+
+
+def test_a_study_that_has_gone_on_with_any_rule_does_not_become_history_only_again():
+    store = open_store(None)
+    study = make(store, sampler=Parzen())
+    study.ask()
+    other = make(store, sampler=Uniform(), policy="anything")
+    other.ask()
+    with pytest.raises(errors.LateHistoryOnly):
+        make(store, sampler=Parzen()).run(progress=False)
+
+
+def test_a_study_without_a_band_asks_for_nothing():
+    study = dphypo.Study(SPACE, train, LAW, delta=1e-6, journal=None, entropy=Seeded(1))
+    assert study.ask() is not None
+    assert study.ask() is not None
