@@ -99,6 +99,9 @@ def test_a_machine_that_goes_away_is_no_outcome(tmp_path, monkeypatch):
         (lost,) = [number for number, row in enumerate(study.curator().trials()) if not row["done"]]
         assert study.ask().number == lost, "it is made again"
         assert study.curator().trials()[lost]["attempts"] == 2
+    monkeypatch.undo()
+    with make(journal, fragile, sampler=None) as study:
+        assert study.ask().number == lost, "an orderly end on the second machine is no death either"
 
 
 def test_an_orderly_close_is_no_death(tmp_path):

@@ -256,7 +256,7 @@ class Search:
     def withdrawn(self, trial: Trial) -> None:
         """An engine took back the worker that made this run: ``next`` gives it out again, the attempt not counted."""
         with self._turn.short():
-            self._journal.attempted(replace(trial, attempts=max(trial.attempts - 1, 0)))
+            self._take_back(trial)
             self._handed.pop(trial.number, None)
 
     def withdraw(self) -> None:
@@ -265,7 +265,12 @@ class Search:
             handed, self._handed = self._handed, {}
             for trial in handed.values():
                 if trial.number not in self.record().results:
-                    self._journal.attempted(replace(trial, attempts=max(trial.attempts - 1, 0)))
+                    self._take_back(trial)
+
+    def _take_back(self, trial: Trial) -> None:
+        """The attempt is not counted. Where one death is the run's end, nothing that came before counts either."""
+        before = trial.attempts - 1 if self._lost is Lost.AGAIN else 0
+        self._journal.attempted(replace(trial, attempts=max(before, 0)))
 
     @contextlib.contextmanager
     def running(self, *, here: bool = True) -> Iterator[None]:
