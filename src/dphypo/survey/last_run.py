@@ -14,7 +14,7 @@ from dphypo.journal import Journal, Record
 from dphypo.mechanisms import Mechanism
 from dphypo.release import Ending, Release
 from dphypo.space import Space
-from dphypo.study import Released, Running, Setting
+from dphypo.study import Lost, Released, Running, Setting
 from dphypo.survey.pick import Pick, PosteriorMean, checked, middle
 from dphypo.survey.running import PublishedRules, PublishedRuns, described
 from dphypo.survey.table import Row, Surveyed, done
@@ -85,6 +85,10 @@ class LastRun:
     def hands_on(self, *, last: bool) -> dict[str, Any]:
         """What the run publishes."""
         return {"part": "last run", "releases": ["params", "model", *(["score"] if self.score else [])]}
+
+    def conditions(self) -> list[str]:
+        """What the guarantee assumes of the runs, besides their event."""
+        return [Lost.read(None, self.mechanism).condition]
 
     def compute(self) -> str:
         """One run."""

@@ -15,7 +15,7 @@ from dphypo.journal import Journal, Record
 from dphypo.mechanisms import Mechanism
 from dphypo.release import Ending, Release
 from dphypo.space import Space
-from dphypo.study import Released, Running, Setting
+from dphypo.study import Lost, Released, Running, Setting
 from dphypo.survey import optimiser as _optimiser
 from dphypo.survey.pick import Pick, PosteriorMean, history_of
 from dphypo.survey.running import PublishedRules, PublishedRuns, described, listed, table_of
@@ -112,6 +112,10 @@ class Survey:
         if self.prior is not None:
             published["next prior"] = _rule(self.prior)
         return published
+
+    def conditions(self) -> list[str]:
+        """What the guarantee assumes of the runs, besides their event."""
+        return [Lost.read(None, self.mechanism).condition]
 
     def compute(self) -> str:
         """How many runs the survey takes."""
