@@ -130,6 +130,10 @@ def test_a_mechanism_without_at_is_refused_with_a_remedy():
         plan_tuning(SPACE, run, **BUDGET)
     with pytest.raises(ValueError, match="survey"):
         plan_tuning(SPACE, Descent(), **BUDGET, survey="twenty")
+    with pytest.raises(ValueError, match=r"give a dphypo\.Space"):
+        plan_tuning({"lr": [0.1, 1.0]}, Descent(), **BUDGET)
+    with pytest.raises(ValueError, match="OwnTraining"):
+        plan_tuning(SPACE, print, **BUDGET)
     with pytest.raises(ValueError, match="records set apart"):
         plan_tuning(SPACE, Descent(score_noise_multiplier="calibrate", split=Split.SAME), **BUDGET)
 

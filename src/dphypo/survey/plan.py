@@ -181,6 +181,15 @@ def plan_tuning(
     return found
 
 
+def _check(space: object, mechanism: object) -> None:
+    if not isinstance(space, Space):
+        raise _validate.fail("space", space, 'give a dphypo.Space, such as Space({"lr": loguniform(1e-3, 10)})')
+    if not isinstance(mechanism, Mechanism):
+        raise _validate.fail(
+            "mechanism", mechanism, "give a mechanism that can be cut short: a DPSGD, or an OwnTraining of your own"
+        )
+
+
 def _short(plan: SurveyPlan) -> Callable[[Any], Mechanism]:
     def short(full: Any) -> Mechanism:
         try:
