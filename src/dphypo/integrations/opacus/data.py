@@ -8,6 +8,7 @@ things alone, so that leaving it out costs nothing: two neighbouring sets of rec
 
 from __future__ import annotations
 
+import contextlib
 import copy
 from collections.abc import Callable, Sequence, Sized
 from dataclasses import dataclass
@@ -49,24 +50,34 @@ class Domain:
     @classmethod
     def of(cls, model: nn.Module, example: Batch, loss: Callable[..., Any] | None = None) -> Domain:
         """The domain of records that look like ``example``, found by trying made-up ones on a copy of the model."""
-        probe = copy.deepcopy(model).cpu().eval()
-        inputs, targets = (torch.zeros((2, *part.shape[1:]), dtype=part.dtype) for part in example)
-        tables = [layer for layer in probe.modules() if isinstance(layer, nn.Embedding | nn.EmbeddingBag)]
-        with torch.no_grad():
-            sizes = {layer.num_embeddings for layer in tables} if not inputs.dtype.is_floating_point else set()
-            vocabulary = _first_refused(sizes, lambda token: probe(torch.full_like(inputs, token)))
-            outputs = probe(inputs)
-            wide = loss is not None and not targets.dtype.is_floating_point and outputs.dim() > 1
-            classes = _first_refused(
-                {outputs.shape[1]} if wide else set(),
-                lambda label: cast(Callable[..., Any], loss)(outputs, torch.full_like(targets, label)),
-            )
-        shapes = (tuple(part.shape[1:]) for part in example)
-        return cls(input_shape=next(shapes), target_shape=next(shapes), classes=classes, vocabulary=vocabulary)
+        input_shape, target_shape = (tuple(part.shape[1:]) for part in example)
+        tokens = not example[0].dtype.is_floating_point
+        labels = loss is not None and not example[1].dtype.is_floating_point
+        vocabulary = classes = None
+        if tokens or labels:
+            with contextlib.suppress(RuntimeError, NotImplementedError):  # a model that runs on its device alone
+                vocabulary, classes = _sizes(copy.deepcopy(model).cpu().eval(), example, loss if labels else None)
+        return cls(input_shape=input_shape, target_shape=target_shape, classes=classes, vocabulary=vocabulary)
 
     def contains(self, inputs: torch.Tensor, targets: torch.Tensor) -> torch.Tensor:
         """For each record of a batch, whether it is in the domain."""
         return _within(inputs, self.vocabulary) & _within(targets, self.classes)
+
+
+@torch.no_grad()
+def _sizes(model: nn.Module, example: Batch, loss: Callable[..., Any] | None) -> tuple[int | None, int | None]:
+    """How many tokens the model has rows for, and how many labels its loss knows; None where it takes any."""
+    inputs, targets = (torch.zeros((2, *part.shape[1:]), dtype=part.dtype) for part in example)
+    vocabulary = classes = None
+    if not inputs.dtype.is_floating_point:
+        tables = (layer for layer in model.modules() if isinstance(layer, nn.Embedding | nn.EmbeddingBag))
+        sizes = {layer.num_embeddings for layer in tables}
+        vocabulary = _first_refused(sizes, lambda token: model(torch.full_like(inputs, token)))
+    if loss is not None:
+        outputs = model(inputs)
+        if isinstance(outputs, torch.Tensor) and outputs.dim() > 1:
+            classes = _first_refused({outputs.shape[1]}, lambda label: loss(outputs, torch.full_like(targets, label)))
+    return vocabulary, classes
 
 
 def _first_refused(sizes: set[int], use: Callable[[int], Any]) -> int | None:
