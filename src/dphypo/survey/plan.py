@@ -146,6 +146,7 @@ def plan_tuning(
     if not isinstance(given_type, SurveyPlan):
         raise _validate.fail("survey", survey, "give a dphypo.SurveyPlan, or the number of short runs")
     price = _validate.positive(price=price)
+    _check(space, mechanism)
     _validate.warn_of_delta(delta, getattr(mechanism, "records", None))
 
     def priced(plan: SurveyPlan) -> Tuning:
