@@ -118,7 +118,7 @@ def test_the_certificate_is_the_composition_and_lists_what_was_released(tmp_path
     search = make(tmp_path / "stages.db", stages=stages(release_score=True))
     release = search.run(progress=False)
     document = release.certificate.document
-    assert document["epsilon"] == search.guarantee.epsilon(1e-6)
+    assert 0 <= document["epsilon"] - search.guarantee.epsilon(1e-6) < 2e-5
     assert [stage["events"][0]["epsilon"] for stage in document["stages"]] == [0.125, 0.5]
     (first,) = search.released
     assert document["public"]["released"] == [

@@ -34,7 +34,7 @@ def test_a_study_is_accounted_for_once():
     once = len(asked)
     assert once == 4, "when it is read, and at each of its three values"
     study.run(progress=False)
-    assert study.run(progress=False).certificate.epsilon == study.guarantee.epsilon(1e-6)
+    assert 0 <= study.run(progress=False).certificate.epsilon - study.guarantee.epsilon(1e-6) < 2e-5
     assert len(asked) == once
 
 

@@ -37,8 +37,8 @@ def test_a_journal_of_other_data_is_refused(tmp_path, world):
     path = tmp_path / "journal.db"
     search = make if world == "study" else stages_world.make
     release = search(path, data_name="patients 2024").run(progress=False)
-    assert release.certificate.document["public"]["data"] == "patients 2024"
-    assert "data" not in search(None).run(progress=False).certificate.document["public"]
+    assert release.certificate.document["data_set"] == "patients 2024"
+    assert search(None).run(progress=False).certificate.document["data_set"] is None
     for other in ("patients 2025", None):
         with pytest.raises(errors.ChangedStudy, match=r"one data set.*Different: data\."):
             search(path, data_name=other).run(progress=False)

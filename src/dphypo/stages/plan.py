@@ -96,7 +96,7 @@ class Plan:
         if published is not None:
             public["released"] = [part.listed(value) for part, value in zip(self.parts, published, strict=False)]
         if self.subject.data is not None:
-            public["data"] = self.subject.data
+            public["data_set"] = self.subject.data
         if lost := list(dict.fromkeys(text for part in self.parts for text in _conditions(part))):
             public["lost runs"] = "; ".join(lost)
         if not self.private:

@@ -26,6 +26,8 @@ from dphypo.study.subject import Subject
 
 SEEDED = "no guarantee: seeded"
 HISTORY_ONLY = "history only"
+DAY = "declared on"
+"""In the journal: the day of the declaration, the only time that a certificate states."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -135,7 +137,7 @@ class Declaration:
         """The guarantee as a document. It repeats public values; nothing of the search is in it."""
         public: dict[str, object] = {"space": self.space.to_dict(), "lost runs": self.lost.condition}
         if self.subject.data is not None:
-            public["data"] = self.subject.data
+            public["data_set"] = self.subject.data
         if self.history_only and (why := basis(self.policy.sampler)) is not None:
             public["search rule"] = {**self.policy.describe(), "sees only the history by": why.value}
         if not self.private:
@@ -167,7 +169,8 @@ _OLDER = {"lost runs": str(Lost.AGAIN)}
 
 def check(found: dict[str, Any], declared: Mapping[str, Any]) -> None:
     """Refuse to go on with a search that was declared differently; the message names what differs."""
-    found = {name: value for name, value in _OLDER.items() if name in declared} | found
+    older = {name: value for name, value in _OLDER.items() if name in declared}
+    found = older | {name: value for name, value in found.items() if name != DAY}
     if "model" not in found:  # a journal that does not know its model belongs to whoever has it
         declared = {name: value for name, value in declared.items() if name != "model"}
     changed = [name for name in {**declared, **found} if found.get(name) != declared.get(name)]

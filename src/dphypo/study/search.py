@@ -13,6 +13,7 @@ import os
 import weakref
 from collections.abc import Iterator
 from dataclasses import replace
+from datetime import date
 from typing import Any, Protocol, runtime_checkable
 
 from dphypo import errors
@@ -21,7 +22,7 @@ from dphypo.entropy import Entropy, below
 from dphypo.journal import MAX_ATTEMPTS, Journal, Record, Trial, machine
 from dphypo.mechanisms import Outcome, Saver, settle, well_formed
 from dphypo.release import Ending, Release
-from dphypo.study.declaration import check
+from dphypo.study.declaration import DAY, check
 from dphypo.study.lost import Lost
 from dphypo.study.selection import beats, best_of, ending
 from dphypo.study.signals import orderly
@@ -119,14 +120,16 @@ class Search:
                 declared = self._rules.to_dict()
                 if isinstance(self._rules, Rehearsed) and not self._journal.record.exists:
                     self._rules.rehearse()
-                begun = {**declared, LAG: self._lag or 0} if self._rules.history_only else declared
+                # Of a plan, a part begins when the part before it has ended: its day would tell how long that took.
+                begun = declared if self._stages else {**declared, DAY: date.today().isoformat()}
+                begun = {**begun, LAG: self._lag or 0} if self._rules.history_only else begun
                 found = dict(self._journal.begin(begun, lambda: self._rules.draw_total(self._entropy)))
                 self._open = True
                 try:
                     lag = found.pop(LAG, None)
                     check(found, declared)
                     if lag is not None and not self._rules.history_only and not self._journal.record.released:
-                        self._journal.redeclare(declared)
+                        self._journal.redeclare(declared | {DAY: found[DAY]} if DAY in found else declared)
                     self._lag = lag if self._rules.history_only else self._lag
                     total = self._journal.record.total
                     if total is not None and not self._rules.possible(total):
@@ -304,6 +307,8 @@ class Search:
                 raise errors.Unfinished(stages=self._stages)
             if record.best != best_of(record, self._rules.sign):
                 raise RuntimeError("the journal contradicts itself about which run is best: nothing was released")
+            if record.declaration is not None and DAY in record.declaration:
+                certificate = certificate.declared_on(record.declaration[DAY])
             self._journal.release(ending(record).name, json.dumps(certificate.to_dict()))
 
     def published(self, saver: Saver) -> Release:
