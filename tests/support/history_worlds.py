@@ -41,17 +41,19 @@ class Case:
         conditions = {"first_from_prior": self.first_from_prior, "knows_runs": self.knows_runs, **changes}
         return exact_history_delta(self.world, self.pmf(), self.band, epsilons, **conditions)
 
-    def bound(self, *, cells: int = 32, kind: type[HistoryProfile] = HistoryProfile, **changes) -> HistoryProfile:
+    def bound(
+        self, *, cells: int = 32, depth: float = 12.0, kind: type[HistoryProfile] = HistoryProfile, **changes
+    ) -> HistoryProfile:
         conditions = {"first_from_prior": self.first_from_prior, "knows_runs": self.knows_runs, **changes}
         forward, reverse = self.profiles
         atoms = max(2, round((forward.top + max(reverse.top, 0.0)) / self.step))
-        effort = Effort(atoms=atoms, coarse_atoms=atoms, cells=cells, depth=12.0)
+        effort = Effort(atoms=atoms, coarse_atoms=atoms, cells=cells, depth=depth)
         return kind(forward, reverse, self.law, self.band, effort=effort, **conditions)
 
-    def shortfall(self, *, cells: int = 32, kind: type[HistoryProfile] = HistoryProfile, **changes) -> float:
+    def shortfall(self, **options) -> float:
         """By how much the exact δ exceeds the bound, relative to δ: negative or zero for a valid bound."""
         exact = self.exact()
-        bound = self.bound(cells=cells, kind=kind, **changes).delta(EPSILONS)
+        bound = self.bound(**options).delta(EPSILONS)
         return float(np.max((exact - bound - 1e-13) / np.maximum(exact, 1e-9)))
 
     def swapped(self) -> Case:
