@@ -36,6 +36,7 @@ from .laws import Logarithmic as Logarithmic
 from .laws import NegativeBinomial as NegativeBinomial
 from .laws import Pmf as Pmf
 from .laws import Poisson as Poisson
+from .ledger import Ledger as Ledger
 from .mechanisms import Outcome as Outcome
 from .mechanisms import mechanism as mechanism
 from .planning import Choice as Choice

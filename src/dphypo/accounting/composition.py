@@ -11,7 +11,9 @@ from dataclasses import dataclass
 from functools import cached_property, reduce
 from typing import TYPE_CHECKING
 
+import dp_accounting
 import numpy as np
+import numpy.typing as npt
 
 from dphypo import _validate
 from dphypo.accounting import dp_library
@@ -61,6 +63,15 @@ class Composition:
     def one_run(self, delta: float) -> dict[str, float]:
         """ε of one run of the last search alone: what is usually reported."""
         return self.parts[-1].one_run(delta)
+
+    @property
+    def relation(self) -> dp_accounting.NeighboringRelation:
+        """Which data sets are neighbours."""
+        return self.parts[0].relation
+
+    def rdp(self, alpha: npt.ArrayLike) -> Floats:
+        """ε(α) of all searches together: Rényi divergences of adaptive compositions add up."""
+        return np.asarray(np.sum([part.rdp(alpha) for part in self.parts], axis=0))
 
     def profile(self, points: int = 200) -> tuple[Floats, Floats]:
         """A curve for plotting: ε from 0 to where δ has fallen to 1e-11 or come to rest, and δ at each."""

@@ -13,12 +13,15 @@ from functools import cached_property
 from typing import TYPE_CHECKING
 
 import dp_accounting
+import numpy as np
+import numpy.typing as npt
 
 from dphypo import _validate
 from dphypo.accounting import dp_library
 from dphypo.accounting.compose import run_to_pld
 from dphypo.accounting.events import Event, canonical
 from dphypo.accounting.one_run import ADD_OR_REMOVE_ONE, Run, describe
+from dphypo.accounting.profiles import Floats
 
 if TYPE_CHECKING:
     from dp_accounting.pld.privacy_loss_distribution import PrivacyLossDistribution
@@ -37,6 +40,12 @@ class Published:
     def one_run(self, delta: float) -> dict[str, float]:
         """ε of one run alone, by its RDP curve and by its privacy loss distribution."""
         return self.run.epsilons(_validate.delta(delta=delta))
+
+    def rdp(self, alpha: npt.ArrayLike) -> Floats:
+        """ε(α) of all the runs together, at orders α > 1; infinite where none is known."""
+        wanted = np.asarray(alpha, dtype=np.float64)
+        curve = self.run.curve
+        return np.full(wanted.shape, np.inf) if curve is None else self.count * curve.rounded_up(wanted)
 
     @cached_property
     def _pld(self) -> PrivacyLossDistribution:

@@ -31,6 +31,7 @@ from typing import TYPE_CHECKING, TypeAlias
 
 import dp_accounting
 import numpy as np
+import numpy.typing as npt
 
 from dphypo import _validate
 from dphypo.accounting import dp_library
@@ -139,6 +140,11 @@ class PlanGuarantee:
         """ε of one run of the last part alone: what is usually reported."""
         trained = [term for term in self.terms if Side.TRAINING in term.sides]
         return (trained or list(self.terms))[-1].releases.one_run(delta)
+
+    def rdp(self, alpha: npt.ArrayLike) -> Floats:
+        """ε(α) of the plan: the largest, over the sides, of the sum of that side's terms."""
+        met = _met(self.terms, self.relation)
+        return np.asarray(np.max([np.sum([one.rdp(alpha) for one in side], axis=0) for side in met.values()], axis=0))
 
     def profile(self, points: int = 200) -> tuple[Floats, Floats]:
         """A curve for plotting: ε from 0 to where δ has fallen to 1e-11 or come to rest, and δ at each."""

@@ -9,6 +9,7 @@ from dphypo.errors.faults import JournalMovedError as JournalMovedError
 from dphypo.errors.faults import JournalReadOnlyError as JournalReadOnlyError
 from dphypo.errors.faults import JournalTakenError as JournalTakenError
 from dphypo.errors.faults import JournalTamperedError as JournalTamperedError
+from dphypo.errors.faults import LedgerError as LedgerError
 from dphypo.errors.faults import NoDesignError as NoDesignError
 from dphypo.errors.faults import NoWeightError as NoWeightError
 from dphypo.errors.faults import OrderWarning as OrderWarning

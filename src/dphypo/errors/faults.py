@@ -163,3 +163,7 @@ class NoDesignError(ValueError):
     def __init__(self, reason: str, remedy: str, in_python: str = "") -> None:
         super().__init__(f"{reason}: {remedy}{in_python}")
         self.reason, self.remedy = reason, remedy
+
+
+class LedgerError(ValueError):
+    """A ledger cannot hold this: it would exceed the total, or is stated in other terms. Nothing was reserved."""

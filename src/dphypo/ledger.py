@@ -1,0 +1,224 @@
+"""A ledger: one total (ε, δ) for a data set, and everything that was ever spent on it.
+
+The total is fixed when the ledger is opened. A search reserves what it declares, atomically, *before* its first run:
+one that is killed has spent it. What would exceed the total is refused.
+
+Later searches may have been chosen after a look at earlier results: how many there are, their noise, their lengths.
+Composition of privacy loss distributions does not cover that, so the ledger is a Rényi filter (Feldman and Zrnic
+2021, for one order; docs/theory/surveys.md, "A ledger", for several). Orders α and budgets B(α) are fixed at opening. A
+search is admitted while, at some order, the sum of all ε_i(α) stays within B(α). Each order has its share of δ, so that
+it does not matter which of them is left in the end.
+
+The filter certifies the **total**, whatever was admitted. The running sums are sums of declared costs and nothing more:
+"spent so far" is not a guarantee of its own.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+import secrets
+import sqlite3
+from collections.abc import Iterator
+from contextlib import closing, contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, TypeAlias
+
+import dp_accounting
+import numpy as np
+
+from dphypo import _validate
+from dphypo.accounting import Composition, Guarantee, PlanGuarantee
+from dphypo.errors import LedgerError
+
+ORDERS = (1.25, 1.5, 2.0, 3.0, 4.0, 6.0, 8.0, 12.0, 16.0, 24.0, 32.0, 64.0)
+_FORMAT = "dphypo ledger 1"
+
+Accounted: TypeAlias = Guarantee | Composition | PlanGuarantee
+
+
+@dataclass(frozen=True)
+class Entry:
+    """One reservation: its name, its key, and what it declared at each order of the ledger."""
+
+    name: str
+    key: str
+    costs: tuple[float, ...]
+
+
+class Ledger:
+    """The account of one data set, in a file.
+
+    Args:
+        path: the file that :meth:`open` made.
+
+    >>> import tempfile
+    >>> from dp_accounting import GaussianDpEvent
+    >>> from dphypo import Geometric, account
+    >>> folder = tempfile.TemporaryDirectory()
+    >>> ledger = Ledger.open(Path(folder.name) / "ledger.db", epsilon=4.0, delta=1e-6)
+    >>> search = account(GaussianDpEvent(8.0), Geometric(mean=4))
+    >>> key = ledger.reserve(search, name="first search")
+    >>> ledger.reserve(account(GaussianDpEvent(0.5), Geometric(mean=4)), name="second search")
+    Traceback (most recent call last):
+    dphypo.errors...LedgerError: 'second search' would exceed the total of ε = 4 at δ = 1e-06...
+    >>> print(ledger)
+    total ε = 4 at δ = 1e-06, fixed when the ledger was opened
+      first search: reserved
+    the largest share that some order has left is 91%
+    >>> folder.cleanup()
+    """
+
+    def __init__(self, path: str | Path) -> None:
+        self.path = Path(path)
+        if not self.path.is_file():
+            raise LedgerError(f"there is no ledger at {str(self.path)!r}: make one with dphypo.Ledger.open(...)")
+        with self._connected() as connection:
+            row = connection.execute("SELECT value FROM about WHERE name = 'terms'").fetchone()
+        terms: dict[str, Any] = json.loads(row[0])
+        self.epsilon: float = terms["epsilon"]
+        self.delta: float = terms["delta"]
+        self.relation = dp_accounting.NeighboringRelation[terms["relation"]]
+        self.orders: tuple[float, ...] = tuple(terms["orders"])
+        self._share: float = terms["share"]  # of δ, for each order
+
+    @classmethod
+    def open(
+        cls,
+        path: str | Path,
+        *,
+        epsilon: float,
+        delta: float,
+        relation: dp_accounting.NeighboringRelation = dp_accounting.NeighboringRelation.ADD_OR_REMOVE_ONE,
+        orders: tuple[float, ...] = ORDERS,
+    ) -> Ledger:
+        """Make a ledger with a total that can never be changed.
+
+        Args:
+            path: a file that does not exist yet.
+            epsilon, delta: the total for everything that will ever be released of the data set.
+            relation: which data sets are neighbours; every search must be accounted for the same one.
+            orders: the Rényi orders of the filter. Fixed here: choosing them later would be a choice after the fact.
+        """
+        epsilon, delta = _validate.positive(epsilon=epsilon), _validate.delta(delta=delta)
+        if not delta > 0:
+            raise _validate.fail("delta", delta, "a Rényi filter needs a δ above 0")
+        usable = tuple(sorted(order for order in orders if budget(order, epsilon, delta / len(orders)) > 0))
+        if not usable:
+            raise _validate.fail("orders", orders, "no order leaves a budget at this total: give larger orders")
+        path = Path(path)
+        if path.exists():
+            raise LedgerError(f"{str(path)!r} exists: a ledger's total is fixed once, so open another file")
+        terms = {
+            "epsilon": epsilon,
+            "delta": delta,
+            "relation": relation.name,
+            "orders": usable,
+            "share": delta / len(usable),
+        }
+        with closing(sqlite3.connect(path)) as connection, connection:
+            connection.execute("CREATE TABLE about (name TEXT PRIMARY KEY, value TEXT NOT NULL)")
+            connection.execute("CREATE TABLE entries (key TEXT PRIMARY KEY, name TEXT NOT NULL, costs TEXT NOT NULL)")
+            connection.execute("INSERT INTO about VALUES ('format', ?), ('terms', ?)", (_FORMAT, json.dumps(terms)))
+        return cls(path)
+
+    @property
+    def budgets(self) -> tuple[float, ...]:
+        """B(α) at each order."""
+        with self._connected() as connection:
+            share = json.loads(connection.execute("SELECT value FROM about WHERE name = 'terms'").fetchone()[0])[
+                "share"
+            ]
+        return tuple(budget(order, self.epsilon, share) for order in self.orders)
+
+    @property
+    def entries(self) -> tuple[Entry, ...]:
+        """Everything that was reserved, in order."""
+        with self._connected() as connection:
+            rows = connection.execute("SELECT name, key, costs FROM entries ORDER BY rowid").fetchall()
+        return tuple(Entry(name, key, tuple(json.loads(costs))) for name, key, costs in rows)
+
+    def reserve(self, guarantee: Accounted, *, name: str, key: str | None = None) -> str:
+        """Set aside what a search, or several that are declared together, may cost; refused if it is too much.
+
+        Args:
+            guarantee: what is declared. Searches that were declared together are one guarantee:
+                ``first.compose(second)``.
+            name: what to call it in the ledger.
+            key: makes the call repeatable: a key that the ledger has is not charged again. Choose it at random, once,
+                and keep it with the search: a search that starts afresh is a new one.
+
+        Returns:
+            The key.
+        """
+        key = secrets.token_hex(16) if key is None else key
+        costs = self.costs(guarantee)
+        budgets = self.budgets
+        with self._connected(write=True) as connection:
+            rows = connection.execute("SELECT key, costs FROM entries").fetchall()
+            if key in {row[0] for row in rows}:
+                return key
+            spent = np.sum([np.zeros(len(budgets)), *(json.loads(row[1]) for row in rows), costs], axis=0)
+            if not (spent * (1 + 1e-12) <= np.array(budgets)).any():
+                raise LedgerError(
+                    f"{name!r} would exceed the total of ε = {self.epsilon:g} at δ = {self.delta:g}: nothing was "
+                    "reserved. Declare it with more noise, fewer runs or a smaller band, or release nothing more"
+                )
+            connection.execute("INSERT INTO entries VALUES (?, ?, ?)", (key, name, json.dumps(costs)))
+        return key
+
+    def costs(self, guarantee: Accounted) -> list[float]:
+        """ε(α) of a guarantee at each order of the ledger; an error if it has none that is finite."""
+        if guarantee.relation is not self.relation:
+            raise LedgerError(
+                f"the ledger is kept under {self.relation.name}, the search is under {guarantee.relation.name}"
+            )
+        costs = np.asarray(guarantee.rdp(np.array(self.orders)), dtype=np.float64)
+        if not np.isfinite(costs).any():
+            raise LedgerError(
+                "the guarantee has no Rényi curve at the orders of the ledger, so a filter cannot hold it: state the "
+                "event of a run (or an RdpCurve) instead of an (ε, δ) pair"
+            )
+        return [float(cost) if math.isfinite(cost) else 1e300 for cost in costs]
+
+    def __str__(self) -> str:
+        lines = [f"total ε = {self.epsilon:g} at δ = {self.delta:g}, fixed when the ledger was opened"]
+        lines += [f"  {entry.name}: reserved" for entry in self.entries]
+        spent = np.sum([np.zeros(len(self.orders)), *(np.array(entry.costs) for entry in self.entries)], axis=0)
+        left = max(0.0, float(np.max(1 - spent / np.array(self.budgets))))
+        lines.append(f"the largest share that some order has left is {left:.0%}")
+        return "\n".join(lines)
+
+    def __repr__(self) -> str:
+        return f"Ledger({str(self.path)!r})"
+
+    @contextmanager
+    def _connected(self, *, write: bool = False) -> Iterator[sqlite3.Connection]:
+        with closing(sqlite3.connect(self.path, timeout=30, isolation_level=None)) as connection:
+            try:
+                found = connection.execute("SELECT value FROM about WHERE name = 'format'").fetchone()
+            except sqlite3.DatabaseError:
+                found = None
+            if found is None or found[0] != _FORMAT:
+                raise LedgerError(f"{str(self.path)!r} is not a ledger that this version reads")
+            if not write:
+                yield connection
+                return
+            connection.execute("PRAGMA synchronous = FULL")
+            connection.execute("BEGIN IMMEDIATE")  # two searches that reserve at once are taken one after the other
+            try:
+                yield connection
+            except BaseException:
+                connection.execute("ROLLBACK")
+                raise
+            connection.execute("COMMIT")
+
+
+def budget(order: float, epsilon: float, delta: float) -> float:
+    """B such that (α, B)-RDP implies (ε, δ)-DP: B = ε − log((α−1)/α) + log(αδ)/(α−1), rounded down.
+
+    Canonne, Kamath and Steinke, The discrete Gaussian for differential privacy, 2020, Proposition 12.
+    """
+    exact = epsilon - math.log((order - 1) / order) + math.log(order * delta) / (order - 1)
+    return exact - 1e-9 * (1 + abs(exact))
