@@ -8,7 +8,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import replace
 from typing import Any
 
-from sqlalchemy import Connection, delete, func, insert, select, update
+from sqlalchemy import Connection, bindparam, delete, func, insert, or_, select, update
 
 from dphypo import _validate
 from dphypo.errors import JournalError, JournalReadOnlyError, JournalTakenError, JournalTamperedError
@@ -24,6 +24,18 @@ ERASED = -1
 
 
 _LONGEST_NAME = 500
+
+# Made once: to build a statement takes longer than to execute it.
+_CLAIM, _FINISH = insert(schema.trial), insert(schema.outcome)
+_MOVE = (
+    update(schema.seal)
+    .where(
+        schema.seal.c.study == bindparam("its"),
+        or_(schema.seal.c.owner == bindparam("token"), schema.seal.c.owner == ""),
+        schema.seal.c.total == bindparam("old"),
+    )
+    .values(total=bindparam("new"), model=bindparam("digest"))
+)
 
 
 class Journal:
@@ -129,10 +141,8 @@ class Journal:
             new, token = seal(record), self._token
 
             def checked(connection: Connection) -> None:
-                table = schema.seal
-                same = (table.c.study == self._name, table.c.owner.in_([token, ""]), table.c.total == str(record.seal))
-                moved = update(table).where(*same).values(total=str(new), model=model)
-                if connection.execute(moved).rowcount != 1:
+                change = {"its": self._name, "token": token, "old": str(record.seal), "new": str(new), "digest": model}
+                if connection.execute(_MOVE, change).rowcount != 1:
                     _check_owner(connection, self._name, token)
                     raise JournalTamperedError("its rows are not those that this process has committed")
                 work(connection)
@@ -168,7 +178,7 @@ class Journal:
             "attempts": trial.attempts,
         }
         self._write(
-            lambda connection: connection.execute(insert(schema.trial), row),
+            lambda connection: connection.execute(_CLAIM, row),
             lambda record: record.seal.plus([reading.trial_row(trial)]),
             self.record.model_digest,
         ).trials.append(trial)
@@ -202,7 +212,7 @@ class Journal:
         digest = self.record.model_digest if model is None else hashlib.sha256(model).hexdigest()
 
         def work(connection: Connection) -> None:
-            connection.execute(insert(schema.outcome), row)
+            connection.execute(_FINISH, row)
             if beaten is not None:
                 connection.execute(delete(schema.best).where(schema.best.c.study == self._name))
             if model is not None:
