@@ -37,6 +37,7 @@ class Descent:
     split: Split = Split.DISJOINT
     monotone: frozenset[str] = frozenset()
     saver: Any = field(default_factory=Plain)
+    seeded: bool = True
 
     def at(self, *, match: bool = False, **changes: Any) -> Descent:
         changed = replace(self, **changes)

@@ -27,6 +27,7 @@ class UnderWay:
         self._shared = isinstance(journal, Store)
         self._store = open_store(journal)
         self._running: dict[int, Running] = {}
+        self._journals: dict[int, Journal] = {}
         self.last = len(plan.parts) - 1
 
     @property
@@ -103,11 +104,15 @@ class UnderWay:
         """Let other processes use the journal."""
         for part in self._running.values():
             part.close()
+        for journal in self._journals.values():
+            journal.rest()
         if not self._shared:
             self._store.rest()
 
     def _journal(self, number: int) -> Journal:
-        return Journal(self._store, self._called(number), shared=True)
+        if number not in self._journals:
+            self._journals[number] = Journal(self._store, self._called(number), shared=True)
+        return self._journals[number]
 
     def _called(self, number: int) -> str:
         return f"{self._name}, stage {number + 1}"
