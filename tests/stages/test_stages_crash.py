@@ -75,7 +75,7 @@ def test_a_process_that_asks_and_tells_and_is_killed_changes_nothing(asking, uni
 
 def test_a_process_killed_again_and_again_changes_nothing(server, uninterrupted, tmp_path):
     journal, name = next(places(tmp_path))
-    statuses = [server.run(journal, name=name, at={"after": 9}) for _ in range(12)]
+    statuses = [server.run(journal, name=name, at={"after": 13}) for _ in range(12)]
     assert statuses[0] == KILLED
     assert statuses[-1] == 0
     assert resumed(journal, name) == uninterrupted
