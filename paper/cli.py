@@ -11,14 +11,14 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from paper.study.designs import Comparison
+    from paper.experiments.study.designs import Comparison
 
 Arguments = argparse.Namespace
 
 
 def data(a: Arguments) -> None:
     """verify the data sets, and say how to get what is missing"""
-    from paper.data import SOURCES, load
+    from paper.data.sets import SOURCES, load
 
     missing = False
     for name in SOURCES:
@@ -37,14 +37,14 @@ def data(a: Arguments) -> None:
 
 def pack(a: Arguments) -> None:
     """pack CIFAR-10's binary batches losslessly to half their size"""
-    from paper.pack import pack_folder
+    from paper.data.pack import pack_folder
 
     pack_folder(a.source, a.target)
 
 
 def train(a: Arguments) -> None:
     """train landscapes (paper/train/jobs.py names them)"""
-    from paper.data import load
+    from paper.data.sets import load
     from paper.train.jobs import JOBS
     from paper.train.landscape import train_landscape
 
@@ -56,7 +56,7 @@ def train(a: Arguments) -> None:
 
 def federated(a: Arguments) -> None:
     """train landscapes of the federated task (paper/train/jobs.py names them)"""
-    from paper.data import load
+    from paper.data.sets import load
     from paper.train.jobs import FEDERATED_JOBS
     from paper.train.landscape import train_federated
 
@@ -67,7 +67,7 @@ def federated(a: Arguments) -> None:
 
 def check(a: Arguments) -> None:
     """the trainer against float64, and its samples per second against Opacus's on the same device"""
-    from paper.data import load
+    from paper.data.sets import load
     from paper.train import checks
     from paper.train.run import Data
 
@@ -78,7 +78,7 @@ def check(a: Arguments) -> None:
 
 def opacus(a: Arguments) -> None:
     """train one of the checked points with Opacus: point NUMBER modulo 5, seed NUMBER"""
-    from paper.data import load
+    from paper.data.sets import load
     from paper.train.checks import opacus_accuracy
 
     opacus_accuracy(load("mnist", a.data), a.file, a.number, a.device)
@@ -86,14 +86,14 @@ def opacus(a: Arguments) -> None:
 
 def fit(a: Arguments) -> None:
     """fit the landscapes of CIFAR-10 and the federated task with BoTorch"""
-    from paper.fit import fit_all
+    from paper.experiments.fit import fit_all
 
     fit_all()
 
 
 def proxies(a: Arguments) -> None:
     """the landscapes that come with the library, from the trained ones"""
-    from paper.proxies import SOURCES, make
+    from paper.experiments.proxies import SOURCES, make
 
     for name in SOURCES:
         print(make(name))
@@ -101,21 +101,21 @@ def proxies(a: Arguments) -> None:
 
 def study(a: Arguments) -> None:
     """real uniform and adaptive searches on MNIST, through dphypo.Study"""
-    from paper.study.designs import Adaptive
+    from paper.experiments.study.designs import Adaptive
 
     _compare(Adaptive(), a, "study.json")
 
 
 def staged_study(a: Arguments) -> None:
     """real searches in stages on MNIST, through dphypo.Stages, beside uniform ones"""
-    from paper.study.designs import Staged
+    from paper.experiments.study.designs import Staged
 
     _compare(Staged(), a, "staged-study.json")
 
 
 def _compare(design: Comparison, a: Arguments, name: str) -> None:
-    from paper.data import load
-    from paper.study.compare import compare
+    from paper.data.sets import load
+    from paper.experiments.study.compare import compare
 
     images = load("mnist", a.data)
     print(json.dumps(compare(design, images, a.out / name, a.device, a.repetitions, a.seconds, a.models)))
@@ -123,8 +123,8 @@ def _compare(design: Comparison, a: Arguments, name: str) -> None:
 
 def settings(a: Arguments) -> None:
     """train the landscape of batch sizes and epochs (paper/surveys/settings.py)"""
-    from paper.data import load
-    from paper.surveys.settings import noises, train_settings
+    from paper.data.sets import load
+    from paper.train.settings import noises, train_settings
 
     images = load(a.name, a.data)
     levels = noises(len(images.train))
@@ -133,15 +133,15 @@ def settings(a: Arguments) -> None:
 
 def survey_plans(a: Arguments) -> None:
     """compute the noise of every survey that is really trained (paper/surveys/plans.py)"""
-    from paper.surveys.plans import write
+    from paper.experiments.survey_plans import write
 
     write(a.names)
 
 
 def train_surveys(a: Arguments) -> None:
     """really trained surveys beside uniform searches and single runs, as planned by survey-plans"""
-    from paper.data import load
-    from paper.surveys.real import compare
+    from paper.data.sets import load
+    from paper.experiments.survey_training import compare
 
     started = time.time()
     for name in a.names:

@@ -10,7 +10,8 @@ from typing import Any
 
 FOLDER = Path(__file__).parent / "results"
 
-# Name of the result -> the module and function that make it. Modules load when used: some need extras.
+# Name of the result -> the module of paper.experiments and the function that make it. Modules load when used: some
+# need extras.
 MAKERS = {
     "table1": ("tables", "table1"),
     "table2": ("tables", "table2"),
@@ -18,12 +19,12 @@ MAKERS = {
     "budgets": ("budgets", "table"),
     "equal": ("equal", "comparison"),
     "frontier": ("frontier", "frontier"),
-    "design": ("staged.design", "table"),
-    "staged": ("staged.table", "table"),
-    "surveys": ("surveys.table", "table"),
-    "trained-surveys": ("surveys.trained", "measured"),
-    "transfer": ("surveys.transfer", "measured"),
-    "digits": ("surveys.small", "measured"),
+    "design": ("design", "table"),
+    "staged": ("staged", "table"),
+    "surveys": ("surveys", "table"),
+    "trained-surveys": ("trained_surveys", "measured"),
+    "transfer": ("transfer", "measured"),
+    "digits": ("digits", "measured"),
     "fits": ("fits", "comparison"),
     "validation": ("validate", "validation"),
     "speed": ("speed", "ratios"),
@@ -35,7 +36,7 @@ MAKERS = {
 def make(name: str) -> dict[str, Any]:
     """Compute a result and write it."""
     module, function = MAKERS[name]
-    maker: Callable[[], dict[str, Any]] = getattr(import_module(f"paper.{module}"), function)
+    maker: Callable[[], dict[str, Any]] = getattr(import_module(f"paper.experiments.{module}"), function)
     result = maker()
     FOLDER.mkdir(exist_ok=True)
     (FOLDER / f"{name}.json").write_text(json.dumps(result, indent=1) + "\n")

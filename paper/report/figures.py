@@ -10,7 +10,7 @@ from typing import Any
 import matplotlib as mpl
 import numpy as np
 
-from paper.points import Floats, Grid
+from paper.data.points import Floats, Grid
 
 mpl.use("Agg")
 mpl.rcParams["svg.hashsalt"] = "dphypo"  # the same figure is the same file

@@ -5,14 +5,15 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
-from paper import points, studies, worlds
-from paper.report import figures, tables
+from paper.data import points
+from paper.experiments import studies
+from paper.report import figures, staged_figures, tables
+from paper.report import staged as staged_report
+from paper.report import surveys as survey_report
 from paper.report.frontier import frontier, gains
 from paper.report.markdown import markdown as markdown
 from paper.results import FOLDER, load
-from paper.staged import figures as staged_figures
-from paper.staged import report as staged_report
-from paper.surveys import report as survey_report
+from paper.simulate import worlds
 
 PAGE = Path(__file__).parents[1] / "RESULTS.md"
 
@@ -78,7 +79,9 @@ def page() -> str:
     """The text of RESULTS.in.md with each {{result}} filled in."""
     text = _TEXT.read_text()
     for name in SECTIONS:
-        text = text.replace("{{" + name + "}}", shown(name))
+        place = "{{" + name + "}}"
+        if place in text:
+            text = text.replace(place, shown(name))
     return text
 
 

@@ -9,7 +9,7 @@ from pathlib import Path
 import numpy as np
 import torch
 
-from paper.data import Images
+from paper.data.sets import Images
 from paper.train.gradients import Gradients
 from paper.train.landscape import gradients_for, plain
 from paper.train.pooling import image_patches

@@ -18,7 +18,7 @@ import numpy.typing as npt
 import torch
 from torch import Tensor
 
-from paper.data import Images
+from paper.data.sets import Images
 from paper.train.run import batches
 
 HIDDEN = 32

@@ -6,8 +6,8 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from paper import points
-from paper.points import Floats
+from paper.data import points
+from paper.data.points import Floats
 
 
 @dataclass(frozen=True)

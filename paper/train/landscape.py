@@ -14,8 +14,8 @@ from typing import Any
 import numpy as np
 import torch
 
-from paper import points
-from paper.data import Images
+from paper.data import points
+from paper.data.sets import Images
 from paper.train import federated
 from paper.train.fused import fused_pieces
 from paper.train.gradients import Gradients, Pieces

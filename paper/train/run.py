@@ -11,7 +11,7 @@ import torch
 from torch import Tensor
 from torch.nn.functional import pad
 
-from paper.data import Bytes, Images
+from paper.data.sets import Bytes, Images
 from paper.train.gradients import Gradients
 from paper.train.network import Network, Parameters
 from paper.train.pooling import image_patches

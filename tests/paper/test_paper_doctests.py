@@ -7,13 +7,18 @@ from importlib import import_module
 
 import pytest
 
-MODULES = ["data", "event", "experiments", "pack", "points", "project", "report.markdown", "task", "uniform", "worlds"]
-MODULES += ["staged.costs", "staged.task", "study.designs", "train.jobs", "train.network"]
+MODULES = [
+    *("data.pack", "data.points", "data.sets"),
+    *("simulate.event", "simulate.project", "simulate.staged_costs", "simulate.staged_task", "simulate.survey_costs"),
+    *("simulate.task", "simulate.uniform", "simulate.worlds"),
+    *("experiments.settings", "experiments.study.designs", "report.markdown"),
+    *("train.jobs", "train.network", "train.settings"),
+]
 
 
 @pytest.mark.parametrize("name", MODULES)
 def test_examples(name: str) -> None:
-    if name == "train.network":
+    if name in ("train.network", "train.settings"):
         pytest.importorskip("torch")
     flags = doctest.ELLIPSIS | doctest.NORMALIZE_WHITESPACE
     result = doctest.testmod(import_module(f"paper.{name}"), optionflags=flags)

@@ -8,8 +8,8 @@ import numpy as np
 import pytest
 
 from dphypo.planning import Landscape
-from paper import worlds
-from paper.proxies import SOURCES, TARGET, make
+from paper.experiments.proxies import SOURCES, TARGET, make
+from paper.simulate import worlds
 
 
 @pytest.mark.parametrize("name", sorted(SOURCES))

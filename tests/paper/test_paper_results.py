@@ -11,13 +11,16 @@ import pytest
 
 from dphypo.band import Band
 from dphypo.laws import Geometric
-from paper import budgets, data, equal, points, worlds
-from paper import experiments as e
+from paper.data import points
+from paper.data import sets as data
+from paper.experiments import budgets, equal
+from paper.experiments import settings as e
+from paper.experiments.trainer import measured
 from paper.report import page
 from paper.results import load
-from paper.task import TASKS
-from paper.trainer import measured
-from paper.uniform import expected
+from paper.simulate import worlds
+from paper.simulate.task import TASKS
+from paper.simulate.uniform import expected
 
 FILES = sorted(worlds.FOLDER.glob("*.npz"))
 
@@ -118,7 +121,7 @@ def test_missing_and_wrong_data_are_named(tmp_path: Path) -> None:
 
 def test_packing_is_lossless() -> None:
     pytest.importorskip("PIL")
-    from paper.pack import packed, unpacked
+    from paper.data.pack import packed, unpacked
 
     batch = np.random.default_rng(0).integers(0, 256, (50, 3073), dtype=np.uint8).tobytes()
     assert hashlib.sha256(unpacked(packed(batch))).digest() == hashlib.sha256(batch).digest()

@@ -12,13 +12,13 @@ from dphypo.band import KL, L2, Band, Greedy, Rule
 from dphypo.laws import Geometric, NegativeBinomial
 from dphypo.samplers import GaussianProcess, History, Hyperparameters
 from dphypo.space import Space
-from paper import experiments as e
-from paper.adaptive import drawn, simulated
-from paper.project import project
-from paper.simulate import Method, paths
-from paper.surrogate import Basis, Searches
-from paper.uniform import expected
-from paper.worlds import World
+from paper.experiments import settings as e
+from paper.simulate.adaptive import drawn, simulated
+from paper.simulate.paths import Method, paths
+from paper.simulate.project import project
+from paper.simulate.surrogate import Basis, Searches
+from paper.simulate.uniform import expected
+from paper.simulate.worlds import World
 
 GRID = Space({"x": uniform(), "y": uniform()}).grid(x=5, y=6)
 KNOWN = Hyperparameters(1.3, (0.3, 0.5), 0.05)

@@ -13,12 +13,12 @@ from dphypo.accounting import Composition
 from dphypo.laws import Geometric, Law, NegativeBinomial, Poisson
 from dphypo.planning import Design, Training
 from paper import results
-from paper.budgets import DELTA
-from paper.staged.costs import Costs, solved
-from paper.staged.plan import Plan, of_design
-from paper.staged.sensitivity import _half
-from paper.staged.simulate import quantiles, released
-from paper.staged.task import TASKS
+from paper.experiments.budgets import DELTA
+from paper.experiments.sensitivity import _half
+from paper.simulate.staged_costs import Costs, solved
+from paper.simulate.staged_plan import Plan, of_design
+from paper.simulate.staged_searches import quantiles, released
+from paper.simulate.staged_task import TASKS
 
 ONE, TWO = (2344,), (235, 2344)
 SHAPE_8 = NegativeBinomial(8.0, mean=20.0)

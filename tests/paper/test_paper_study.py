@@ -17,13 +17,13 @@ from dphypo.laws import Pmf
 from dphypo.mechanisms import Outcome
 from dphypo.planning import Training
 from dphypo.stages import PriorAround, Stage
-from paper.data import Images
-from paper.points import MNIST
-from paper.study.compare import compare
-from paper.study.designs import DELTA, Adaptive, Arm, Comparison, Staged
-from paper.study.rounds import chosen, run_all
-from paper.study.search import Run, Search, searches
-from paper.study.space import SPACE
+from paper.data.points import MNIST
+from paper.data.sets import Images
+from paper.experiments.study.compare import compare
+from paper.experiments.study.designs import DELTA, Adaptive, Arm, Comparison, Staged
+from paper.experiments.study.rounds import chosen, run_all
+from paper.experiments.study.search import Run, Search, searches
+from paper.experiments.study.space import SPACE
 
 UNIFORM = ["uniform, geometric T", "uniform, shape 8"]
 ADAPTIVE = Adaptive(mean=2.0, epochs=0.2)  # of 20 records in batches of 2: two steps

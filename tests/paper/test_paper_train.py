@@ -10,7 +10,7 @@ import pytest
 torch = pytest.importorskip("torch")
 pytest.importorskip("opacus")
 
-from paper.data import Images  # noqa: E402
+from paper.data.sets import Images  # noqa: E402
 from paper.train import federated  # noqa: E402
 from paper.train.gradients import Gradients, gram_squares  # noqa: E402
 from paper.train.jobs import JOBS, parts  # noqa: E402

@@ -1,0 +1,1 @@
+"""What is computed and trained: the tables of the paper, and our own evidence."""

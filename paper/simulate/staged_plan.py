@@ -1,0 +1,108 @@
+"""Searches in stages on a task: from a design, with its noise calibrated, to what they release in expectation."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import cache
+
+import numpy as np
+
+from dphypo.laws import Law, NegativeBinomial
+from dphypo.planning import Design, Landscape, winners_of_stages
+from paper.data.points import Floats
+from paper.simulate.staged_costs import Costs
+from paper.simulate.staged_task import StagedTask
+from paper.simulate.worlds import World
+
+
+@dataclass(frozen=True)
+class Cheap:
+    """A stage of cheaper trainings: the fraction of a full one, and its shares of compute and of ε."""
+
+    fraction: float
+    compute_share: float
+    split: float
+
+
+@dataclass(frozen=True)
+class Plan:
+    """The stages of a search, the last one of full trainings: steps, noise multipliers, laws of T.
+
+    After each stage but the last the prior goes around its winner.
+    """
+
+    steps: tuple[int, ...]
+    noises: tuple[float, ...]
+    laws: tuple[Law, ...]
+    spread: float = 0.1
+    floor: float = 0.1
+    alone: tuple[float, ...] = ()  # ε that each stage but the last costs by itself
+
+    def worlds(self, task: StagedTask) -> list[World]:
+        """The landscape of each stage."""
+        return [task.world(noise, steps) for noise, steps in zip(self.noises, self.steps, strict=True)]
+
+    def expected(self, task: StagedTask) -> float:
+        """The expected actual score of what is released, by quadrature."""
+        means = [world.mean for world in self.worlds(task)]
+        priors = [around(task, self.spread, self.floor)] * (len(means) - 1)
+        return float(winners_of_stages(means, self.laws, priors, task.noise) @ means[-1])
+
+
+def single(costs: Costs, law: Law, epsilon: float) -> Plan | None:
+    """One stage of full trainings."""
+    noise = costs.noise(epsilon, law, costs.task.full)
+    return None if noise is None else Plan((costs.task.full,), (noise,), (law,))
+
+
+def of_design(costs: Costs, design: Design, compute: float, epsilon: float, strict: bool = True) -> Plan | None:
+    """Two stages, as ``design.stages`` makes them; cheap trainings count by their steps.
+
+    Where its first stage needs more noise than was trained there is none; if not ``strict``, the first stage then has
+    the most noise that was trained, and costs more of ε than the design says. All stages cost ε together all the same.
+    """
+    first = Cheap(design.fraction, design.compute_share, design.split)
+    assert isinstance(design.spread, float)
+    return staged(costs, [first], compute, epsilon, design.spread, design.floor, design.shape, strict)
+
+
+def staged(
+    costs: Costs,
+    cheap: Sequence[Cheap],
+    compute: float,
+    epsilon: float,
+    spread: float,
+    floor: float,
+    shape: float,
+    strict: bool = True,
+) -> Plan | None:
+    """Stages of the expected compute of so many full trainings that cost ``epsilon`` together; None: not trained."""
+    task = costs.task
+    steps = [task.steps(stage.fraction) for stage in cheap]
+    laws = [
+        NegativeBinomial(shape, mean=stage.compute_share * compute * task.full / n)
+        for stage, n in zip(cheap, steps, strict=True)
+    ]
+    find = costs.noise if strict else costs.noise_if_trained
+    found = [find(stage.split * epsilon, law, n) for stage, law, n in zip(cheap, laws, steps, strict=True)]
+    noises = [noise for noise in found if noise is not None]
+    if len(noises) < len(cheap):
+        return None
+    first = list(zip(noises, laws, steps, strict=True))
+    last = NegativeBinomial(shape, mean=(1 - sum(stage.compute_share for stage in cheap)) * compute)
+    noise = costs.last_noise(epsilon, [costs.search(*stage) for stage in first], last)
+    if noise is None:
+        return None
+    alone = tuple(costs.cost(*stage) for stage in first)
+    return Plan((*steps, task.full), (*noises, noise), (*laws, last), spread, floor, alone)
+
+
+def around(task: StagedTask, spread: float, floor: float) -> Floats:
+    """(cells, cells): row i is the prior of ``PriorAround`` if cell i is released."""
+    return _around((len(task.grid.first), len(task.grid.second)), spread, floor)
+
+
+@cache
+def _around(shape: tuple[int, int], spread: float, floor: float) -> Floats:
+    return Landscape(shape, {1.0: {1.0: np.zeros(shape[0] * shape[1])}}, 1.0).priors(spread, floor)
