@@ -122,7 +122,7 @@ def _compare(design: Comparison, a: Arguments, name: str) -> None:
 
 
 def settings(a: Arguments) -> None:
-    """train the landscape of batch sizes and epochs (paper/surveys/settings.py)"""
+    """train the landscape of batch sizes and epochs (paper/train/settings.py)"""
     from paper.data.sets import load
     from paper.train.settings import noises, train_settings
 
@@ -132,7 +132,7 @@ def settings(a: Arguments) -> None:
 
 
 def survey_plans(a: Arguments) -> None:
-    """compute the noise of every survey that is really trained (paper/surveys/plans.py)"""
+    """compute the noise of every survey that is really trained (paper/experiments/survey_plans.py)"""
     from paper.experiments.survey_plans import write
 
     write(a.names)

@@ -45,7 +45,7 @@ class Following:
 
     With the default rule, a Gaussian process on standardised scores, that is the largest μ + 2σ: the upper confidence
     bound. A pending run counts as one that gave the posterior mean, so that runs made side by side spread out. The
-    defaults are those that lost least in simulated surveys of twenty runs (``paper/surveys``).
+    defaults are those that lost least in simulated surveys of twenty runs (``paper/RESULTS.md``).
 
     Args:
         sampler: the search rule; by default a Gaussian process.

@@ -130,7 +130,7 @@ def plan_tuning(
 
     Twenty runs of a tenth of the steps, up to forty where there is compute for them, unless that leaves so few steps
     that nothing is learnt (then longer ones), or exceeds the compute or the price that is accepted (then shorter ones,
-    at last fewer; for the price, not fewer than fifteen). ``paper/surveys`` has the evidence.
+    at last fewer; for the price, not fewer than fifteen). ``paper/RESULTS.md`` has the evidence.
 
     Args:
         space: what is tuned.
