@@ -27,6 +27,8 @@ from dphypo.accounting.sides import PlanGuarantee as PlanGuarantee
 from dphypo.accounting.sides import Side as Side
 from dphypo.accounting.sides import Term as Term
 from dphypo.accounting.solve import rounded_up as rounded_up
+from dphypo.accounting.untrusted import printable as printable
 from dphypo.accounting.verification import Verification as Verification
+from dphypo.accounting.verification import guarantee_of as guarantee_of
 from dphypo.accounting.verification import verify as verify
 from dphypo.errors import UnaccountableError as UnaccountableError

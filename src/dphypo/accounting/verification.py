@@ -206,6 +206,24 @@ def _folder(document: Mapping[str, Any], folder: Path) -> Iterator[str]:
         yield "release.described_sha256: the parameters in the folder are not those that were certified"
 
 
+def guarantee_of(certificate: Certificate | str | os.PathLike[str]) -> Guarantee | Composition | PlanGuarantee:
+    """The guarantee that a certificate states, accounted afresh: to compose it, to reserve it, or to ask "what if".
+
+    It is what the certificate *says*; whether its numbers are right is for :func:`verify`.
+
+    >>> from dp_accounting import GaussianDpEvent
+    >>> from dphypo import Geometric, account
+    >>> stated = account(GaussianDpEvent(4.0), Geometric(mean=5)).certificate(1e-5)
+    >>> guarantee_of(stated).runs
+    Geometric(mean=5)
+    """
+    document = certificate.document if isinstance(certificate, Certificate) else untrusted.read(Path(certificate))
+    try:
+        return _guarantee(document)
+    except (KeyError, TypeError) as error:
+        raise ValueError(f"the certificate does not state a guarantee that this version reads ({error})") from None
+
+
 def _guarantee(document: Mapping[str, Any]) -> Guarantee | Composition | PlanGuarantee:
     if "terms" in document:
         return PlanGuarantee(

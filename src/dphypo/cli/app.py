@@ -10,8 +10,8 @@ from typing import Annotated, Any
 
 import typer
 
+from dphypo.cli import officer, ranges
 from dphypo.cli import options as o
-from dphypo.cli import ranges
 from dphypo.cli.plan import plan
 
 app = typer.Typer(
@@ -22,6 +22,23 @@ app = typer.Typer(
     rich_markup_mode=None,
     pretty_exceptions_enable=False,
 )
+
+
+app.command()(officer.explain)
+app.command()(officer.compose)
+app.add_typer(officer.ledger, name="ledger")
+
+
+@app.callback(invoke_without_command=True)
+def about(
+    version: Annotated[bool, typer.Option("--version", help="Show the version and exit.", is_eager=True)] = False,
+) -> None:
+    """Differentially private hyperparameter optimisation: what a search costs, and proof of it."""
+    if version:
+        from dphypo import __version__
+
+        print(f"dphypo {__version__}")
+        raise typer.Exit
 
 
 def main() -> None:

@@ -1,0 +1,55 @@
+"""The privacy officer's commands: explain, compose, the ledger, the version."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import dp_accounting as dp
+import pytest
+from typer.testing import CliRunner
+
+import dphypo
+from dphypo.accounting import account, guarantee_of
+from dphypo.cli.app import app
+from dphypo.laws import Geometric
+
+RUN = CliRunner()
+
+
+@pytest.fixture
+def certificates(tmp_path: Path) -> list[Path]:
+    made = []
+    for name, noise in (("first", 8.0), ("second", 12.0)):
+        guarantee = account(dp.GaussianDpEvent(noise), Geometric(mean=4))
+        made.append(guarantee.certificate(1e-5).save(tmp_path / f"{name}.json"))
+    return made
+
+
+def test_compose_says_what_both_cost_together(certificates: list[Path]) -> None:
+    done = RUN.invoke(app, ["compose", *map(str, certificates)])
+    expected = guarantee_of(certificates[0]).compose(guarantee_of(certificates[1])).epsilon(1e-5)
+    assert done.exit_code == 0
+    assert f"ε = {expected:.4f} at δ = 1e-05 for 2 certificates together" in done.output
+    assert "if none was chosen after a look" in done.output
+
+
+def test_explain_says_what_is_assumed_and_what_would_break_it(certificates: list[Path]) -> None:
+    done = RUN.invoke(app, ["explain", str(certificates[0])])
+    assert done.exit_code == 0
+    for words in ("What it says", "What it assumes", "What would break it", "drawn once", "dphypo verify"):
+        assert words in done.output
+
+
+def test_a_ledger_from_the_command_line(certificates: list[Path], tmp_path: Path) -> None:
+    path = str(tmp_path / "ledger.db")
+    assert RUN.invoke(app, ["ledger", "open", path, "--epsilon", "2", "--delta", "1e-6"]).exit_code == 0
+    done = RUN.invoke(app, ["ledger", "reserve", path, str(certificates[0])])
+    assert "first: reserved" in done.output
+    while (done := RUN.invoke(app, ["ledger", "reserve", path, str(certificates[0])])).exit_code == 0:
+        pass
+    assert "would exceed the total" in str(done.exception)
+    assert "first: reserved" in RUN.invoke(app, ["ledger", "show", path]).output
+
+
+def test_the_version() -> None:
+    assert RUN.invoke(app, ["--version"]).output == f"dphypo {dphypo.__version__}\n"
