@@ -8,6 +8,7 @@ import sys
 # A benchmark is a module of this package with a function ``main()``.
 BENCHMARKS = [
     "accounting",
+    "adaptivity",
     "band",
     "dpsgd",
     "plans",

@@ -7,6 +7,9 @@ from dphypo.audit.empirical import Audit as Audit
 from dphypo.audit.empirical import audit as audit
 from dphypo.audit.empirical import audit_observations as audit_observations
 from dphypo.audit.empirical import lower_bound as lower_bound
+from dphypo.audit.history_attack import HistoryAttack as HistoryAttack
+from dphypo.audit.history_attack import merged as merged
+from dphypo.audit.history_oracle import exact_history_delta as exact_history_delta
 from dphypo.audit.oracle import World as World
 from dphypo.audit.oracle import exact_delta as exact_delta
 from dphypo.audit.replay import replay as replay
