@@ -7,18 +7,25 @@ aims at the region.
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 import numpy as np
 from rich.console import Console
 from rich.table import Table
 
 from benchmarks.accounting import DELTA, dp_sgd
 from dphypo.accounting import account, calibrate_mean
+from dphypo.accounting.events import Event
 from dphypo.band import Band
 from dphypo.laws import Geometric, Law, NegativeBinomial, Poisson
 
 NOISE, MEAN, REGION = 0.71, 10, 0.02
 BANDS = (Band(0.75, 2), Band(0.5, 4), Band(0.25, 8), Band(0.1, 20))
-LAWS = {"shape 8": lambda mean: NegativeBinomial(8, mean=mean), "geometric": lambda mean: Geometric(mean=mean)}
+LAWS: dict[str, Callable[[float], Law]] = {
+    "shape 8": lambda mean: NegativeBinomial(8, mean=mean),
+    "geometric": lambda mean: Geometric(mean=mean),
+    "Poisson": lambda mean: Poisson(mean),
+}
 
 
 def hits(law: Law, rate: float, first: float) -> float:
@@ -42,16 +49,15 @@ def main() -> None:
         "same ε: uniform law, mean, hits",
     ):
         table.add_column(name, justify="right")
-    laws = {**LAWS, "Poisson": Poisson}
     event = dp_sgd(NOISE)
-    for name, law_of in laws.items():
+    for name, law_of in LAWS.items():
         law = law_of(MEAN)
         uniform = account(event, law).epsilon(DELTA)
         for band in BANDS:
             found = account(event, law, band, policy="history", first_from_prior=1).sharpest_epsilon(DELTA)
             rate = min(band.C * REGION, 1.0 - band.c * (1.0 - REGION))
             many = account(event, law_of(band.C * MEAN)).profile_epsilon(DELTA)
-            best = max((_at(event, other, found) for other in laws.items()), key=lambda row: row[2])
+            best = max((_at(event, other, found) for other in LAWS.items()), key=lambda row: row[2])
             table.add_row(
                 name,
                 f"({band.c:g}, {band.C:g})",
@@ -65,8 +71,8 @@ def main() -> None:
     Console(width=140).print(table)
 
 
-def _at(event: object, named: tuple[str, object], epsilon: float) -> tuple[str, float, float]:
+def _at(event: Event, named: tuple[str, Callable[[float], Law]], epsilon: float) -> tuple[str, float, float]:
     """The uniform search of this law that costs ε: its mean, and how often it hits."""
     name, law_of = named
-    found = calibrate_mean(event, law_of, epsilon=epsilon, delta=DELTA, largest=3000.0)  # type: ignore[arg-type]
+    found = calibrate_mean(event, law_of, epsilon=epsilon, delta=DELTA, largest=3000.0)
     return name, float(found.value), float(np.clip(hits(found.guarantee.runs, REGION, REGION), 0, 1))

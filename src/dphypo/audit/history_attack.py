@@ -19,11 +19,14 @@ import math
 from dataclasses import dataclass
 
 import numpy as np
+import numpy.typing as npt
 
 from dphypo.accounting.profiles import Floats
 from dphypo.audit.pair import Pair
 from dphypo.band import Band
 from dphypo.laws import Law
+
+Mask = npt.NDArray[np.bool_]
 
 _DEPTH = 30.0
 _TAIL = 1e-9
@@ -52,7 +55,7 @@ def merged(pair: Pair, step: float) -> Pair:
                 on, off, left, target = 0.0, 0.0, left - share, None
     first, last = min(masses), max(masses)
     found = np.array([masses.get(index, (0.0, 0.0)) for index in range(first, last + 1)]).T
-    return Pair(np.arange(first, last + 1) * step, found[0], found[1])
+    return Pair(np.asarray(np.arange(first, last + 1) * step, dtype=np.float64), found[0], found[1])
 
 
 @dataclass(frozen=True)
@@ -77,7 +80,7 @@ class HistoryAttack:
         step = float(losses[1] - losses[0])
         first = round(float(losses[0]) / step)
         far = round(_DEPTH / step)
-        sums = np.arange(-far, far + 1) * step
+        sums = np.asarray(np.arange(-far, far + 1) * step, dtype=np.float64)
         pmf = self.runs.pmf(np.arange(self.runs.quantile(1 - _TAIL) + 1))
         side = min(self.band.p, 1.0 - self.band.p)
         prior = np.array([side, side, 1.0 - 2.0 * side])
@@ -92,9 +95,7 @@ class HistoryAttack:
                 pmf[i + 1 :].sum()
             )  # times e^(−S): what a sum below the bottom may cost
 
-            def after(
-                value: Floats, kept: Floats, first: int = first, far: int = far, beyond: float = beyond
-            ) -> Floats:
+            def after(value: Floats, kept: Mask, first: int = first, far: int = far, beyond: float = beyond) -> Floats:
                 return _expected(value, on * kept, off * kept, first, far, sums, beyond)
 
             survive = np.array([after(better, others_live), after(better, killers_live), after(better, others_live)])
