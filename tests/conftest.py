@@ -2,11 +2,18 @@
 
 from __future__ import annotations
 
+import signal
 import tempfile
 import warnings
 from collections.abc import Iterator
 
 import pytest
+
+# A shell lets what it starts in the background ignore interrupts. The tests interrupt processes, and their children.
+if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
+    signal.signal(signal.SIGINT, signal.default_int_handler)
+if signal.getsignal(signal.SIGQUIT) is signal.SIG_IGN:
+    signal.signal(signal.SIGQUIT, signal.SIG_DFL)
 
 
 @pytest.fixture(scope="session")
