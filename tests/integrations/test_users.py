@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 import subprocess
 import sys
 from pathlib import Path
@@ -138,6 +139,10 @@ def test_arguments_of_other_searches_are_answered(argument: dict[str, Any], inst
         PrivateSearch(classifier(), {"learning_rate": [0.5]}, **argument)
     with pytest.raises(TypeError, match="nonsense"):
         PrivateSearch(classifier(), {"learning_rate": [0.5]}, nonsense=1)  # type: ignore[call-arg]
+
+
+def test_help_shows_the_arguments_of_the_search() -> None:
+    assert list(inspect.signature(PrivateSearch).parameters)[:3] == ["estimator", "space", "runs"]
 
 
 def test_without_scikit_learn_the_pip_line_is_shown() -> None:

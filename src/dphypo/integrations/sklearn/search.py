@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import inspect
 from pathlib import Path
 from typing import Any
 
@@ -335,6 +336,12 @@ class PrivateSearch(MetaEstimatorMixin, BaseEstimator):  # type: ignore[misc]
                 "best_estimator_. A survey (epsilon=..., no runs) publishes all of its short runs there"
             )
         raise AttributeError(f"{type(self).__name__!r} object has no attribute {name!r}")
+
+
+# Of __init__: __new__ only explains arguments of other searches.
+PrivateSearch.__signature__ = inspect.Signature(  # type: ignore[attr-defined]
+    [*inspect.signature(PrivateSearch.__init__).parameters.values()][1:]
+)
 
 
 def _split(X: Any, y: Any, share: float) -> tuple[tuple[Any, Any], tuple[Any, Any]]:
