@@ -102,6 +102,7 @@ def test_every_error_that_a_user_can_meet_is_in_one_place():
 
 NOT_FOR_USERS = {
     "dphypo.accounting.second_pair.NoOpinion",  # an answer of verify
+    "dphypo.accounting.untrusted.Refused",  # an answer of verify
     "dphypo.accounting.theorems.lattice_pair.LatticeError",  # another bound is taken
     "dphypo.study.signals.Terminated",  # becomes the end of the process
     "dphypo.integrations.opacus.clipping.DivergedError",  # an outcome of a run
