@@ -234,6 +234,18 @@ def test_runs_are_asked_for_one_at_a_time():
     assert repr(plan).startswith("<stages: a survey of 6 runs")
 
 
+def test_several_runs_are_asked_for_at_a_time_where_a_lag_is_given():
+    told = Recorded()
+    with stages(Survey(SHORT, 5, told, lag=3)) as plan:
+        first = [plan.ask() for _ in range(3)]
+        assert plan.ask() is None
+        plan.tell(first[2], Outcome({"weight": 0.0}, 0.5))
+        assert plan.ask() is None  # run 4 may use the result of run 1, which is still to come
+        plan.tell(first[0], Outcome({"weight": 0.0}, 0.4))
+        assert plan.ask() is not None
+    assert told.told == [(0, 0), (0, 1), (0, 2), (1, 2)]
+
+
 def test_results_are_used_as_they_arrive_where_durations_are_public():
     plan = stages(Survey(SHORT, 4, durations="public"), LastRun(FULL))
     assert "how long runs take, which was published, does not depend on the data" in plan.certificate.statement()
@@ -305,6 +317,7 @@ def test_what_may_not_be_run_is_not_and_costs_nothing():
         (lambda: Survey(SHORT, 3, optimiser="tpe"), "optimiser"),
         (lambda: Survey(SHORT, 3, durations="maybe"), "durations"),
         (lambda: Survey(SHORT, 3, pick=3), "pick"),
+        (lambda: Survey(SHORT, 3, lag=0), "lag = 0"),
         (lambda: LastRun("train"), "mechanism"),
         (lambda: LastRun(FULL, pick=3), "pick"),
         (lambda: stages(LastRun(FULL), Survey(SHORT, 3)), "end of the list"),

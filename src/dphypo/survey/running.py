@@ -43,11 +43,22 @@ class PublishedRules:
     """What decides published runs. All of it is public."""
 
     def __init__(
-        self, setting: Setting, runs: int, propose: Propose, *, arriving: bool, within: Within | None = None
+        self,
+        setting: Setting,
+        runs: int,
+        propose: Propose,
+        *,
+        arriving: bool,
+        within: Within | None = None,
+        lag: int | None = None,
     ) -> None:
         self._setting, self._runs, self._propose = setting, runs, propose
-        self._arriving, self._within = arriving, within
-        self.side_by_side = 1  # how many runs are made at a time
+        self._arriving, self._within, self._lag = arriving, within, lag
+        self._side_by_side = lag or 1
+
+    def made_by(self, workers: int) -> None:
+        """So many runs are made at a time, unless the lag is fixed."""
+        self._side_by_side = self._lag or workers
 
     @property
     def sign(self) -> float:
@@ -83,7 +94,7 @@ class PublishedRules:
     def draw_params(self, record: Record, entropy: Entropy) -> dict[str, Any]:
         """λ of the next run, or ``_NotYet`` if a result that it may use is still to come."""
         number = len(record.trials)
-        usable = range(number) if self._arriving else range(max(number - self.side_by_side + 1, 0))
+        usable = range(number) if self._arriving else range(max(number - self._side_by_side + 1, 0))
         if not self._arriving and any(one not in record.results for one in usable):
             raise _NotYet
         known = [one for one in usable if one in record.results]
@@ -154,7 +165,7 @@ class PublishedRuns:
         Lost.read(None, self._mechanism).check(crew)
         with self.search.running(here=crew.here):
             record = self.search.record()
-            self._rules.side_by_side = crew.workers
+            self._rules.made_by(crew.workers)
             show = Show(record.total or 0, len(record.results), progress=progress and self._survey)
             with crew.hire(self._mechanism) as workers:
                 while True:

@@ -46,6 +46,8 @@ class Survey:
             side then use results as they arrive; otherwise run j uses those of the runs up to j − workers.
         within: a public function of λ; where it is false, λ is neither run nor accounted for. The nearest λ that may be
             run takes the place of one that is proposed and may not.
+        lag: how many runs may be under way at a time: λ of run j is proposed from the results of the runs up to
+            j − lag. By default as many as there are workers, and one where runs are asked for and told.
 
     >>> import dp_accounting as dp
     >>> import dphypo
@@ -70,12 +72,15 @@ class Survey:
     models: str | Path | None = None
     durations: str = "secret"
     within: Within | None = None
+    lag: int | None = None
 
     def __post_init__(self) -> None:
         if not isinstance(self.mechanism, Mechanism):
             raise _validate.fail("mechanism", self.mechanism, "declare the function with @dphypo.mechanism(event=...)")
         _validate.integer(at_least=1, runs=self.runs)
         _optimiser.read(self.optimiser)
+        if self.lag is not None:
+            _validate.integer(at_least=1, lag=self.lag)
         if self.durations not in DURATIONS:
             raise _validate.fail("durations", self.durations, "give 'secret' or 'public'")
         for name in ("pick", "prior", "within"):
@@ -149,7 +154,9 @@ class Survey:
     def open(self, setting: Setting) -> Running:
         """The runs of this survey."""
         propose = partial(_propose, _optimiser.read(self.optimiser, self.runs), setting)
-        rules = PublishedRules(setting, self.runs, propose, arriving=self.durations == "public", within=self.within)
+        rules = PublishedRules(
+            setting, self.runs, propose, arriving=self.durations == "public", within=self.within, lag=self.lag
+        )
         models = None if self.models is None else Path(self.models)
         release = partial(self._release, setting.prior)
         return PublishedRuns(self.mechanism, rules, setting, release, models=models, survey=True)
