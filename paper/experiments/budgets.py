@@ -15,7 +15,7 @@ from dphypo.laws import Geometric, Law
 from dphypo.planning import noise_between
 from paper import parallel
 from paper.data.points import Floats
-from paper.experiments import settings as e
+from paper.experiments import paper_settings as e
 from paper.simulate.paths import UNIFORM
 from paper.simulate.task import TASKS, Task
 

@@ -12,7 +12,7 @@ from dphypo import account
 from dphypo.laws import Geometric, Law
 from paper import parallel
 from paper.experiments import budgets
-from paper.experiments import settings as e
+from paper.experiments import paper_settings as e
 from paper.simulate.adaptive import simulated
 from paper.simulate.paths import UNIFORM
 from paper.simulate.task import TASKS

@@ -11,7 +11,7 @@ from dphypo.laws import Geometric, Law, NegativeBinomial
 from paper import parallel
 from paper.data.points import Floats
 from paper.experiments import budgets
-from paper.experiments import settings as e
+from paper.experiments import paper_settings as e
 from paper.simulate.adaptive import simulated
 from paper.simulate.task import TASKS
 from paper.simulate.uniform import expected

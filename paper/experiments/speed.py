@@ -11,7 +11,7 @@ from sklearn.gaussian_process import GaussianProcessRegressor
 from sklearn.gaussian_process.kernels import ConstantKernel, Matern, WhiteKernel
 
 from paper import parallel
-from paper.experiments import settings as e
+from paper.experiments import paper_settings as e
 from paper.simulate import worlds
 from paper.simulate.paths import paths
 from paper.simulate.pilot import fitted

@@ -12,7 +12,7 @@ from dphypo.band import Band
 from dphypo.planning import Design
 from paper import parallel, results
 from paper.data.points import Floats
-from paper.experiments import settings as e
+from paper.experiments import paper_settings as e
 from paper.experiments.design import fields, laws
 from paper.experiments.sensitivity import halves, sensitivity
 from paper.simulate.adaptive import drawn

@@ -8,7 +8,7 @@ import numpy as np
 
 from dphypo.laws import Geometric
 from paper import parallel
-from paper.experiments import settings as e
+from paper.experiments import paper_settings as e
 from paper.simulate import worlds
 from paper.simulate.uniform import expected
 

@@ -13,7 +13,7 @@ from dphypo.samplers import History
 from dphypo.space import Space
 from paper import parallel
 from paper.data.points import Floats
-from paper.experiments import settings as e
+from paper.experiments import paper_settings as e
 from paper.simulate import worlds
 from paper.simulate.paths import Method
 

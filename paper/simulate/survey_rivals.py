@@ -14,7 +14,7 @@ from paper.simulate.survey_costs import DELTA, STEP, _one_run, noise, solve
 from paper.simulate.survey_optimiser import Optimiser, Surveys, even
 from paper.simulate.surveys import STEPS, Plan, picked
 
-LENGTHS: tuple[Mapping[float, int], ...] = ({0.03: 14, 0.1: 6}, {0.03: 10, 0.1: 7, 0.3: 3}, {0.1: 14, 0.3: 6})
+LENGTHS: tuple[Mapping[float, int], ...] = ({0.03: 14, 0.1: 6}, {0.03: 10, 0.1: 7, 0.3: 3})
 
 
 def _alone(name: str, steps: int, count: int, total: float) -> float:

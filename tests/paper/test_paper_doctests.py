@@ -11,7 +11,7 @@ MODULES = [
     *("data.pack", "data.points", "data.sets"),
     *("simulate.event", "simulate.project", "simulate.staged_costs", "simulate.staged_task", "simulate.survey_costs"),
     *("simulate.task", "simulate.uniform", "simulate.worlds"),
-    *("experiments.settings", "experiments.study.designs", "report.markdown"),
+    *("experiments.paper_settings", "experiments.study.designs", "report.markdown"),
     *("train.jobs", "train.network", "train.settings"),
 ]
 

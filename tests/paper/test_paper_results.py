@@ -14,7 +14,7 @@ from dphypo.laws import Geometric
 from paper.data import points
 from paper.data import sets as data
 from paper.experiments import budgets, equal
-from paper.experiments import settings as e
+from paper.experiments import paper_settings as e
 from paper.experiments.trainer import measured
 from paper.report import page
 from paper.results import load

@@ -12,7 +12,7 @@ from dphypo.band import KL, L2, Band, Greedy, Rule
 from dphypo.laws import Geometric, NegativeBinomial
 from dphypo.samplers import GaussianProcess, History, Hyperparameters
 from dphypo.space import Space
-from paper.experiments import settings as e
+from paper.experiments import paper_settings as e
 from paper.simulate.adaptive import drawn, simulated
 from paper.simulate.paths import Method, paths
 from paper.simulate.project import project
