@@ -339,7 +339,7 @@ class PrivateSearch(MetaEstimatorMixin, BaseEstimator):  # type: ignore[misc]
 
 
 # Of __init__: __new__ only explains arguments of other searches.
-PrivateSearch.__signature__ = inspect.Signature(  # type: ignore[attr-defined]
+PrivateSearch.__signature__ = inspect.Signature(
     [*inspect.signature(PrivateSearch.__init__).parameters.values()][1:]
 )
 
