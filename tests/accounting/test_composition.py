@@ -11,7 +11,7 @@ from scipy.stats import binom
 from support.worlds import BANDS, pmf_of, random_law, random_world
 
 from dphypo.accounting import Certificate, PureDp, account, dp_library, verify
-from dphypo.accounting.compose import _convolve, to_pld
+from dphypo.accounting.dominating_pair import _convolve, to_pld
 from dphypo.accounting.profiles import supremum
 from dphypo.accounting.theorems.theorem4_profile import SearchProfile
 from dphypo.audit.oracle import World, exact_delta, two_stage_delta

@@ -21,9 +21,10 @@ from dphypo.accounting import (
     verify,
 )
 from dphypo.accounting.rdp_curve import Curve
-from dphypo.accounting.second_opinion import from_below, run_epsilon_from_below, second_opinion
+from dphypo.accounting.second_opinion import run_epsilon_from_below, second_opinion
 from dphypo.accounting.second_pair import NoOpinion
 from dphypo.accounting.second_pair import one_run as second_run
+from dphypo.accounting.second_search import from_below
 from dphypo.accounting.sides import PlanGuarantee, Side, Term
 from dphypo.accounting.theorems import phi, theorem4_profile
 from dphypo.band import Band

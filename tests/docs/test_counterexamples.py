@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from dphypo.accounting import PureDp, account, dp_library
-from dphypo.accounting.compose import to_pld
+from dphypo.accounting.dominating_pair import to_pld
 from dphypo.accounting.profiles import Discrete
 from dphypo.accounting.theorems.theorem4_profile import SearchProfile
 from dphypo.audit.oracle import World, exact_delta

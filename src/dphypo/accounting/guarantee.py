@@ -170,7 +170,7 @@ class Guarantee:
 
     def to_pld(self, grid: float | None = None) -> PrivacyLossDistribution:
         """A dp_accounting privacy loss distribution that dominates this search, to compose with other releases."""
-        from dphypo.accounting.compose import to_pld
+        from dphypo.accounting.dominating_pair import to_pld
 
         if grid is None:
             return self._pld
@@ -191,7 +191,7 @@ class Guarantee:
     @cached_property
     def _pld(self) -> PrivacyLossDistribution:
         """Kept: calibration composes the same earlier stages again and again."""
-        from dphypo.accounting.compose import to_pld
+        from dphypo.accounting.dominating_pair import to_pld
 
         return to_pld(self.searches, self.grid, list(self.sharper.values()))
 

@@ -18,7 +18,7 @@ import numpy.typing as npt
 
 from dphypo import _validate
 from dphypo.accounting import dp_library
-from dphypo.accounting.compose import run_to_pld
+from dphypo.accounting.dominating_pair import run_to_pld
 from dphypo.accounting.events import Event, canonical
 from dphypo.accounting.one_run import ADD_OR_REMOVE_ONE, Run, describe
 from dphypo.accounting.profiles import Floats

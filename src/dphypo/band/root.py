@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import math
-import struct
 from collections.abc import Callable
+
+from dphypo._floats import half_way
 
 
 def crossing(
@@ -36,23 +37,10 @@ def crossing(
         if low < step < high and abs(value) <= older / 2:
             x, older, previous = step, previous, abs(value)
             continue
-        x = 0.5 * low + 0.5 * high if by_mean else _half_way(low, high)
+        x = 0.5 * low + 0.5 * high if by_mean else half_way(low, high)
         older = previous = math.inf
         by_mean = not by_mean
         if not low < x < high:
-            x = _half_way(low, high)
+            x = half_way(low, high)
             if not low < x < high:  # neighbouring floats: the crossing lies between them
                 return low
-
-
-def _half_way(low: float, high: float) -> float:
-    """The float with as many floats between it and ``low`` as between it and ``high``."""
-    middle = (_rank(low) + _rank(high)) // 2
-    size: float = struct.unpack("<d", struct.pack("<q", abs(middle)))[0]
-    return math.copysign(size, middle)
-
-
-def _rank(x: float) -> int:
-    """The number of floats between 0 and x, with the sign of x: ordered as the floats are."""
-    (size,) = struct.unpack("<q", struct.pack("<d", abs(x)))
-    return int(math.copysign(1, x)) * int(size)

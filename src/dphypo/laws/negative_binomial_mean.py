@@ -16,6 +16,7 @@ from fractions import Fraction
 
 from flint import arb, ctx, fmpq
 
+from dphypo._floats import half_way
 from dphypo._validate import fail
 
 SMALLEST_GAMMA = 1e-300
@@ -35,12 +36,9 @@ def gamma_of(shape: float, mean: float) -> float:
         )
     if mean_reaches(shape, high, mean):
         return high
-    # Floats of one sign are ordered like the integers that encode them: halve the number of floats in between.
-    first, last = _code(low), _code(high)
-    while last - first > 1:
-        middle = (first + last) // 2
-        first, last = (middle, last) if mean_reaches(shape, _decode(middle), mean) else (first, middle)
-    return _decode(first)
+    while low < (middle := half_way(low, high)) < high:
+        low, high = (middle, high) if mean_reaches(shape, middle, mean) else (low, middle)
+    return low
 
 
 @functools.lru_cache(maxsize=1024)
@@ -92,13 +90,3 @@ def _compare(shape: float, gamma: float, mean: float) -> int:
 
 def _ball(x: Fraction) -> arb:
     return arb(fmpq(x.numerator, x.denominator))
-
-
-def _code(x: float) -> int:
-    mantissa, exponent = math.frexp(x)
-    return (exponent + 2000) * 2**52 + int(math.ldexp(mantissa, 53)) - 2**52
-
-
-def _decode(code: int) -> float:
-    exponent, mantissa = divmod(code, 2**52)
-    return math.ldexp(mantissa + 2**52, exponent - 2000 - 53)
