@@ -95,12 +95,12 @@ def test_a_machine_that_goes_away_is_no_outcome(tmp_path, monkeypatch):
     with serve() as server:
         assert server.run(journal, mechanism="fragile", at={"after": 9}) == KILLED
     monkeypatch.setattr("dphypo.study.search.machine", lambda: "another machine")
-    with make(journal, fragile, sampler=None) as study:
+    with make(journal, fragile) as study:
         (lost,) = [number for number, row in enumerate(study.curator().trials()) if not row["done"]]
         assert study.ask().number == lost, "it is made again"
         assert study.curator().trials()[lost]["attempts"] == 2
     monkeypatch.undo()
-    with make(journal, fragile, sampler=None) as study:
+    with make(journal, fragile) as study:
         assert study.ask().number == lost, "an orderly end on the second machine is no death either"
 
 
