@@ -8,7 +8,7 @@ from typing import Any, Protocol, runtime_checkable
 
 from dphypo.entropy import Seeded
 from dphypo.errors import RehearsalError
-from dphypo.mechanisms.mechanism import Mechanism
+from dphypo.mechanisms.mechanism import Declared, Mechanism
 from dphypo.mechanisms.outcome import Outcome
 from dphypo.space import Space
 
@@ -54,7 +54,7 @@ def rehearse(mechanism: Mechanism, space: Space) -> None:
 
 def _check_call(mechanism: Mechanism) -> None:
     try:
-        signature = inspect.signature(getattr(mechanism, "train", mechanism))
+        signature = inspect.signature(mechanism.train if isinstance(mechanism, Declared) else mechanism)
     except (TypeError, ValueError):  # written in C: nothing is known
         return
     try:
