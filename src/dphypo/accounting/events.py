@@ -89,7 +89,10 @@ class RdpCurve:
 
     def __init__(self, orders: Sequence[float], epsilons: Sequence[float] | Callable[[float], float]) -> None:
         alphas = _numbers("orders", orders)
-        values = [epsilons(float(a)) for a in alphas] if callable(epsilons) else epsilons
+        try:
+            values = [epsilons(float(a)) for a in alphas] if callable(epsilons) else epsilons
+        except TypeError as error:
+            raise _validate.fail("epsilons", epsilons, "give numbers, or a function of one order") from error
         curve = _numbers("epsilons", values)
         if len(alphas) == 0 or not np.isfinite(alphas).all() or (alphas < 1).any():
             raise _validate.fail("orders", orders, "give one or more finite orders, each 1 or greater")
