@@ -138,6 +138,12 @@ def test_a_sampling_rate_outside_its_range_is_refused_wherever_it_stands(rate, a
         account(around(Poisson(rate, Gaussian(1.0))), ONCE)
 
 
+def test_a_rate_too_small_for_floating_point_is_refused_and_a_small_delta_is_not():
+    with pytest.raises(ValueError, match="at least 1e-15"):
+        canonical(Poisson(1e-100, Gaussian(1.0)))
+    assert canonical(ApproximateDp(1.0, 1e-20)) == ApproximateDp(1.0, 1e-20)
+
+
 @pytest.mark.parametrize("noise", [-1.0, math.nan, math.inf, -math.inf, True, "2", None, 1 + 0j, np.array([2.0])])
 def test_noise_that_is_no_positive_number_is_refused(noise):
     with pytest.raises(ValueError, match=r"GaussianDpEvent.noise_multiplier = "):
@@ -196,7 +202,7 @@ def test_an_event_nested_too_deeply_is_refused_and_not_a_recursion_error():
 
 
 numbers = st.floats(0.01, 100.0) | st.integers(1, 100) | st.fractions(Fraction(1, 100), 100)
-rates = st.floats(0.0, 1.0) | st.fractions(0, 1) | st.sampled_from([0, 1, np.float32(0.1), np.float64(0.5)])
+rates = st.floats(1e-12, 1.0) | st.fractions(Fraction(1, 1000), 1) | st.sampled_from([0, 1, np.float32(0.1), np.float64(0.5)])
 whole = st.integers(1, 1000) | st.integers(1, 100).map(np.int16)
 leaves = st.one_of(
     st.builds(Gaussian, numbers),

@@ -248,7 +248,7 @@ def _as_it_is(gate: _Gate, name: str, value: object) -> object:
 
 _KINDS: dict[type, tuple[tuple[str, _Check], ...]] = {
     PureDp: (("epsilon", _not_negative),),
-    ApproximateDp: (("epsilon", _not_negative), ("delta", _rate)),
+    ApproximateDp: (("epsilon", _not_negative), ("delta", _not_negative)),
     RdpCurve: (("orders", _as_it_is), ("epsilons", _as_it_is)),
     dp_event.NoOpDpEvent: (),
     dp_event.GaussianDpEvent: (("noise_multiplier", _noise),),
