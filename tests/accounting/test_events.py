@@ -202,7 +202,11 @@ def test_an_event_nested_too_deeply_is_refused_and_not_a_recursion_error():
 
 
 numbers = st.floats(0.01, 100.0) | st.integers(1, 100) | st.fractions(Fraction(1, 100), 100)
-rates = st.floats(1e-12, 1.0) | st.fractions(Fraction(1, 1000), 1) | st.sampled_from([0, 1, np.float32(0.1), np.float64(0.5)])
+rates = (
+    st.floats(1e-12, 1.0)
+    | st.fractions(Fraction(1, 1000), 1)
+    | st.sampled_from([0, 1, np.float32(0.1), np.float64(0.5)])
+)
 whole = st.integers(1, 1000) | st.integers(1, 100).map(np.int16)
 leaves = st.one_of(
     st.builds(Gaussian, numbers),
