@@ -82,6 +82,33 @@ def test_the_check_finds_what_it_is_for(bad):
     assert reached(bad)
 
 
+def behind_doors(source: str, path: Path) -> list[str]:
+    """Files of other rooms that a module imports from, past the room's ``__init__``."""
+    root = Path(dphypo.__file__).parent
+    found = []
+    for node in ast.walk(ast.parse(source)):
+        if not isinstance(node, ast.ImportFrom) or not (node.module or "").startswith("dphypo."):
+            continue
+        parts = str(node.module).split(".")[1:]
+        place = root.joinpath(*parts).with_suffix(".py")
+        room = parts[:2] if parts[0] == "integrations" and len(parts) > 2 else parts[:1]
+        mine = path.relative_to(root).parts[: len(room)]
+        if len(parts) > 1 and place.is_file() and mine != tuple(room):
+            found.append(f"{node.module} in line {node.lineno}")
+    return found
+
+
+@pytest.mark.parametrize("path", SOURCES, ids=lambda path: str(path.relative_to(SOURCES[0].parent)))
+def test_rooms_are_entered_by_their_front_door(path):
+    assert behind_doors(path.read_text(encoding="utf-8"), path) == []
+
+
+def test_a_back_door_is_seen():
+    path = Path(dphypo.__file__).parent / "study" / "study.py"
+    assert behind_doors("from dphypo.band.problem import Problem", path)
+    assert not behind_doors("from dphypo.band import Problem\nfrom dphypo.study.search import Search", path)
+
+
 def test_a_class_may_look_at_its_own_kind():
     assert reached("class A:\n    def __init__(self): self._key = 1\n    def f(self, other): return other._key") == []
 

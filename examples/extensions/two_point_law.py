@@ -46,7 +46,8 @@ class TwoPoint:
 
     def _log_derivative(self, log_x: Array) -> Array:
         def term(k: int) -> Array:  # x^0 is 1 at x = 0 too
-            return np.log(k / 2) + (0.0 * np.maximum(log_x, -1.0) if k == 1 else (k - 1) * log_x)
+            power: Array = 0.0 * np.maximum(log_x, -1.0) if k == 1 else (k - 1) * log_x
+            return np.asarray(np.log(k / 2) + power)
 
         total: Array = np.logaddexp(term(self.few), term(self.many))[()]
         return total

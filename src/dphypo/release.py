@@ -17,7 +17,7 @@ from dphypo.journal import params as _params
 from dphypo.mechanisms import Plain, Saver, savers
 
 if TYPE_CHECKING:
-    from dphypo.survey.table import Surveyed
+    from dphypo.table import Surveyed
 
 
 class Ending(StrEnum):
@@ -155,7 +155,7 @@ def _saver(format: str, saver: Saver | None, model: Any, folder: Path) -> Saver:
 
 
 def _load_surveys(path: Path) -> tuple[Surveyed, ...]:
-    from dphypo.survey.table import Surveyed
+    from dphypo.table import Surveyed
 
     if not path.exists():
         return ()

@@ -231,7 +231,7 @@ def test_the_canonical_form_is_plain_and_its_own_and_survives_json(event):
     found = canonical(event)
     assert canonical(found) == found
     assert hash(found) == hash(canonical(event))
-    assert events.from_dict(json.loads(json.dumps(events.to_dict(event)))) == found
+    assert events.from_dict(json.loads(json.dumps(events.event_to_dict(event)))) == found
     assert plain_numbers(found)
 
 

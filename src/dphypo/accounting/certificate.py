@@ -184,7 +184,7 @@ def issue(
 
 def _state(search: Guarantee | Published) -> dict[str, Any]:
     """All that the guarantee of one search, or of published runs, is computed from."""
-    stated = {"events": [events.to_dict(event) for event in search.events], "relation": search.relation.name}
+    stated = {"events": [events.event_to_dict(event) for event in search.events], "relation": search.relation.name}
     if isinstance(search, Published):
         return {**stated, "published": search.count, "grid": search.grid}
     return {

@@ -138,10 +138,10 @@ def canonical(event: object) -> Event:
     return _Gate().event("event", event)
 
 
-def to_dict(event: Event) -> dict[str, Any]:
+def event_to_dict(event: Event) -> dict[str, Any]:
     """An event as a JSON object whose "type" is its class.
 
-    >>> to_dict(dp_accounting.GaussianDpEvent(2))
+    >>> event_to_dict(dp_accounting.GaussianDpEvent(2))
     {'type': 'GaussianDpEvent', 'noise_multiplier': 2.0}
     """
     written: dict[str, Any] = _written(canonical(event))
@@ -149,7 +149,7 @@ def to_dict(event: Event) -> dict[str, Any]:
 
 
 def from_dict(data: Mapping[str, Any]) -> Event:
-    """The event that :func:`to_dict` wrote. Only the kinds of event listed here can be made."""
+    """The event that :func:`event_to_dict` wrote. Only the kinds of event listed here can be made."""
     return canonical(_read(data, 1))
 
 

@@ -21,7 +21,7 @@ from dataclasses import dataclass
 import numpy as np
 import numpy.typing as npt
 
-from dphypo.accounting.profiles import Floats
+from dphypo.accounting import Floats
 from dphypo.audit.pair import Pair
 from dphypo.band import Band
 from dphypo.laws import Law

@@ -20,7 +20,7 @@ from dataclasses import dataclass
 import numpy as np
 import numpy.typing as npt
 
-from dphypo.accounting.profiles import Floats
+from dphypo.accounting import Floats
 from dphypo.audit.oracle import World, extreme_points
 from dphypo.band import Band
 

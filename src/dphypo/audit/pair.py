@@ -16,7 +16,7 @@ from scipy.signal import fftconvolve
 from scipy.special import ndtr
 
 from dphypo import _validate
-from dphypo.accounting.profiles import Floats
+from dphypo.accounting import Floats
 from dphypo.band import Band
 
 _TAIL = 1e-15  # probability, a step, that is given up at the top

@@ -140,7 +140,7 @@ def design(
     Scores are taken to cost nothing: they look at public records. The best of many designs is the best on this proxy.
     """
     ranges.check(locals())
-    from dphypo.accounting.certificate import plain
+    from dphypo.accounting import plain
     from dphypo.planning import NoDesignError, Training, choose_design
     from dphypo.space import Space
 
@@ -202,7 +202,7 @@ def _summary(guarantee: Any, delta: float) -> dict[str, Any]:
 
 def _show(found: dict[str, Any], as_json: bool, title: str) -> None:
     if as_json:
-        from dphypo.accounting.certificate import plain
+        from dphypo.accounting import plain
 
         print(json.dumps(plain(found)))
         return

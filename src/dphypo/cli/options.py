@@ -14,7 +14,7 @@ import typer
 from dphypo.cli import ranges
 
 if TYPE_CHECKING:
-    from dphypo.accounting.events import Event
+    from dphypo.accounting import Event
     from dphypo.band import Band
     from dphypo.laws import Law
 

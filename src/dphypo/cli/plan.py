@@ -30,7 +30,7 @@ def plan(
     ranges.check(locals())
     from dphypo.mechanisms import DpSgd, OwnTraining
     from dphypo.space import Space
-    from dphypo.survey.plan import SurveyPlan, plan_tuning
+    from dphypo.survey import SurveyPlan, plan_tuning
 
     run = DpSgd.of(records=records, batch_size=batch_size, epochs=epochs, steps=steps, noise_multiplier=1.0)
     found = plan_tuning(

@@ -19,8 +19,7 @@ import dp_accounting
 from dphypo import _validate, errors
 from dphypo.accounting import Certificate, PlanGuarantee, Side, Term, calibrate_plan, equal_noise, published
 from dphypo.space import Space
-from dphypo.survey import PosteriorMean, Row, Surveyed
-from dphypo.survey.running import listed
+from dphypo.survey import PosteriorMean, Row, Surveyed, listed
 
 if TYPE_CHECKING:
     from optuna.study import Study

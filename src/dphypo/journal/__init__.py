@@ -5,6 +5,7 @@ A journal is **secret**: it holds T, every run and every score. Keep it as you k
 
 from dphypo.errors import JournalError as JournalError
 from dphypo.errors import JournalInUseError as JournalInUseError
+from dphypo.journal import params as params
 from dphypo.journal.engine import Engine as Engine
 from dphypo.journal.engine import engines as engines
 from dphypo.journal.journal import Journal as Journal

@@ -1,8 +1,11 @@
 """What one run is: a training function, the privacy event that bounds it for every λ, and how its model is saved."""
 
 from dphypo.errors import UnsupportedModelError as UnsupportedModelError
+from dphypo.mechanisms import dp_sgd as dp_sgd
 from dphypo.mechanisms import over_space as over_space
+from dphypo.mechanisms import transfer as transfer
 from dphypo.mechanisms.dp_sgd import DpSgd as DpSgd
+from dphypo.mechanisms.dp_sgd import matched as matched
 from dphypo.mechanisms.mechanism import Declared as Declared
 from dphypo.mechanisms.mechanism import Mechanism as Mechanism
 from dphypo.mechanisms.mechanism import Split as Split

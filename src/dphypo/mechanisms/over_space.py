@@ -15,9 +15,7 @@ import numpy as np
 
 from dphypo.errors import UnboundedEvent
 from dphypo.mechanisms.mechanism import Mechanism, Split
-from dphypo.space import Space
-from dphypo.space.finite import Finite
-from dphypo.space.unit import interior
+from dphypo.space import Finite, Space, interior
 
 MOST_EVENTS = 20_000
 
@@ -48,7 +46,7 @@ def by_side(
 
 
 def _canonical(events: list[Any]) -> list[Any]:
-    from dphypo.accounting.events import canonical
+    from dphypo.accounting import canonical
 
     return list(dict.fromkeys(canonical(event) for event in events))
 

@@ -11,11 +11,8 @@ from dphypo import _validate
 from dphypo.accounting import UnreachableError, account
 from dphypo.laws import NegativeBinomial
 from dphypo.mechanisms import Declared, Mechanism, over_space
-from dphypo.space import Space
-from dphypo.space.around import Spread
-from dphypo.stages.calibrate import calibrate_stages
-from dphypo.stages.prior_around import PriorAround
-from dphypo.stages.stage import Stage
+from dphypo.space import Space, Spread
+from dphypo.stages import PriorAround, Stage, calibrate_stages
 
 
 @dataclass(frozen=True)

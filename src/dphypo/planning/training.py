@@ -6,8 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, NoReturn
 
-from dphypo.mechanisms import DpSgd, Plain, Split
-from dphypo.mechanisms.dp_sgd import matched
+from dphypo.mechanisms import DpSgd, Plain, Split, matched
 
 if TYPE_CHECKING:
     import dp_accounting

@@ -9,12 +9,10 @@ from functools import cached_property
 from typing import Any
 
 from dphypo import _validate
-from dphypo.accounting import Certificate, Composition, Guarantee
-from dphypo.accounting.sides import PlanGuarantee, Term
+from dphypo.accounting import Certificate, Composition, Guarantee, PlanGuarantee, Term
 from dphypo.space import Space
 from dphypo.stages.within import refuse_wider
-from dphypo.study import SEEDED, Part, Subject, certified, composed
-from dphypo.study.declaration import check_space
+from dphypo.study import SEEDED, Part, Subject, certified, check_space, composed
 
 
 @dataclass(frozen=True, eq=False)

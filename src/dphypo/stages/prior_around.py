@@ -9,11 +9,7 @@ from typing import Any, Protocol
 import numpy as np
 
 from dphypo import _validate
-from dphypo.space import Space
-from dphypo.space.around import Spread, read_spread
-from dphypo.space.dimension import Dimension
-from dphypo.space.finite import Finite
-from dphypo.space.unit import interior
+from dphypo.space import Dimension, Finite, Space, Spread, interior, read_spread
 from dphypo.study import Released
 
 Shift = float | Callable[[Any], Any]

@@ -10,9 +10,7 @@ from typing import Any
 
 from dphypo import _validate, errors
 from dphypo import progress as _progress
-from dphypo.accounting import Certificate, Guarantee
-from dphypo.accounting.policy import PolicyClass
-from dphypo.accounting.sides import Term
+from dphypo.accounting import Certificate, Guarantee, PolicyClass, Term
 from dphypo.band import Band, Greedy, Rule
 from dphypo.executors import Crew
 from dphypo.journal import Journal, Trial

@@ -18,8 +18,7 @@ from typing import Any
 
 from dphypo import _validate, errors
 from dphypo import progress as _progress
-from dphypo.accounting import Certificate, Composition, Guarantee
-from dphypo.accounting.sides import PlanGuarantee
+from dphypo.accounting import Certificate, Composition, Guarantee, PlanGuarantee
 from dphypo.entropy import SYSTEM, Entropy
 from dphypo.executors import Crew, Factory
 from dphypo.journal import Store
@@ -30,10 +29,8 @@ from dphypo.stages.prior_around import PriorAround as PriorAround
 from dphypo.stages.stage import Stage as Stage
 from dphypo.stages.stage import StageTrial
 from dphypo.stages.under_way import UnderWay
-from dphypo.study import Curator, Part, Released, Running
-from dphypo.study.declaration import check_entropy
-from dphypo.study.turn import Turn
-from dphypo.survey.table import Surveyed
+from dphypo.study import Curator, Part, Released, Running, Turn, check_entropy
+from dphypo.table import Surveyed
 
 log = logging.getLogger("dphypo")
 

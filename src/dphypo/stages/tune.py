@@ -14,9 +14,7 @@ from dphypo.release import Release
 from dphypo.space import Space
 from dphypo.stages.stages import Stages
 from dphypo.study import Part
-from dphypo.survey.last_run import LastRun
-from dphypo.survey.plan import PRICE, SurveyPlan, Tuning, plan_tuning
-from dphypo.survey.survey import Survey
+from dphypo.survey import PRICE, LastRun, Survey, SurveyPlan, Tuning, plan_tuning
 
 
 def tune(

@@ -10,11 +10,7 @@ from typing import Any
 import numpy as np
 
 from dphypo import errors
-from dphypo.space import Space
-from dphypo.space.dimension import Dimension
-from dphypo.space.finite import Finite
-from dphypo.space.parameter import Parameter
-from dphypo.space.unit import interior
+from dphypo.space import Dimension, Finite, Parameter, Space, interior
 
 _MOST_CASES = 100_000
 

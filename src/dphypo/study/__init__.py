@@ -7,6 +7,8 @@ from dphypo.study.accounted import described as described
 from dphypo.study.curator import Curator as Curator
 from dphypo.study.declaration import SEEDED as SEEDED
 from dphypo.study.declaration import Declaration as Declaration
+from dphypo.study.declaration import check_entropy as check_entropy
+from dphypo.study.declaration import check_space as check_space
 from dphypo.study.framework1 import dp_hypo as dp_hypo
 from dphypo.study.lost import Lost as Lost
 from dphypo.study.next_params import Policy as Policy
@@ -21,3 +23,4 @@ from dphypo.study.search import Rules as Rules
 from dphypo.study.search import Search as Search
 from dphypo.study.study import Study as Study
 from dphypo.study.subject import Subject as Subject
+from dphypo.study.turn import Turn as Turn

@@ -11,10 +11,17 @@ from dataclasses import dataclass, field
 from functools import lru_cache
 from typing import Any
 
-from dphypo.accounting import Certificate, Composition, Guarantee, account
-from dphypo.accounting.events import to_dict as event_to_dict
-from dphypo.accounting.policy import PolicyClass
-from dphypo.accounting.sides import BOTH, PlanGuarantee, Term
+from dphypo.accounting import (
+    BOTH,
+    Certificate,
+    Composition,
+    Guarantee,
+    PlanGuarantee,
+    PolicyClass,
+    Term,
+    account,
+    event_to_dict,
+)
 from dphypo.band import Band
 from dphypo.laws import Law
 from dphypo.mechanisms import Mechanism, over_space

@@ -8,8 +8,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from dphypo import _validate
-from dphypo.accounting import Certificate, Guarantee
-from dphypo.accounting.policy import PolicyClass
+from dphypo.accounting import Certificate, Guarantee, PolicyClass
 from dphypo.band import Band, Greedy, Rule
 from dphypo.entropy import Entropy
 from dphypo.errors import ChangedRule, ChangedStudy, LateHistoryOnly

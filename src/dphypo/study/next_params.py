@@ -11,14 +11,13 @@ import numpy as np
 import numpy.typing as npt
 
 from dphypo import _validate
-from dphypo.accounting.policy import PolicyClass
+from dphypo.accounting import PolicyClass
 from dphypo.band import Band, Rule
 from dphypo.band import rule as named_rule
 from dphypo.entropy import Entropy
 from dphypo.errors import SamplerError
 from dphypo.samplers import History, Sampler, basis, default_sampler, description
-from dphypo.space import Candidates, Grid, Space
-from dphypo.space.space import MOST_CANDIDATES
+from dphypo.space import MOST_CANDIDATES, Candidates, Grid, Space
 
 
 def claimed(policy: PolicyClass | str | None, sampler: Sampler | None, band: Band) -> PolicyClass:

@@ -11,8 +11,7 @@ from dataclasses import dataclass, field
 from types import MappingProxyType
 from typing import Any, Protocol, runtime_checkable
 
-from dphypo.accounting import Certificate
-from dphypo.accounting.sides import Term
+from dphypo.accounting import Certificate, Term
 from dphypo.entropy import Entropy
 from dphypo.executors import Crew
 from dphypo.journal import Journal, Trial

@@ -12,8 +12,7 @@ from typing import Any
 
 from dphypo import _validate, errors
 from dphypo import progress as _progress
-from dphypo.accounting import Certificate, Guarantee
-from dphypo.accounting.policy import PolicyClass
+from dphypo.accounting import Certificate, Guarantee, PolicyClass
 from dphypo.band import Band, Greedy, Rule
 from dphypo.entropy import SYSTEM, Entropy
 from dphypo.executors import Crew, Factory

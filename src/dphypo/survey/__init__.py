@@ -6,10 +6,12 @@ from dphypo.survey.optimiser import FromOptuna as FromOptuna
 from dphypo.survey.optimiser import Optimiser as Optimiser
 from dphypo.survey.pick import Pick as Pick
 from dphypo.survey.pick import PosteriorMean as PosteriorMean
+from dphypo.survey.plan import PRICE as PRICE
 from dphypo.survey.plan import SurveyPlan as SurveyPlan
 from dphypo.survey.plan import Tuning as Tuning
 from dphypo.survey.plan import plan_tuning as plan_tuning
+from dphypo.survey.running import listed as listed
 from dphypo.survey.survey import Survey as Survey
-from dphypo.survey.table import Row as Row
-from dphypo.survey.table import Status as Status
-from dphypo.survey.table import Surveyed as Surveyed
+from dphypo.table import Row as Row
+from dphypo.table import Status as Status
+from dphypo.table import Surveyed as Surveyed

@@ -17,8 +17,8 @@ from dphypo.space import Space
 from dphypo.study import Lost, Released, Running, Setting
 from dphypo.survey.pick import Pick, PosteriorMean, checked, middle
 from dphypo.survey.running import PublishedRules, PublishedRuns, described
-from dphypo.survey.table import Row, Surveyed, done
 from dphypo.survey.terms import Within, terms_of
+from dphypo.table import Row, Surveyed, done
 
 
 @dataclass(frozen=True)

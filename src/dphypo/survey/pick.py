@@ -16,8 +16,8 @@ from dphypo import _validate
 from dphypo.entropy import Entropy, Seeded, uniforms
 from dphypo.samplers import GaussianProcess, History, Units
 from dphypo.space import Candidates, Space
-from dphypo.survey.table import Row
 from dphypo.survey.terms import Within
+from dphypo.table import Row
 
 _TRIED = 1024
 

@@ -13,8 +13,7 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Protocol
 
-from dphypo.accounting import Certificate
-from dphypo.accounting.events import to_dict as event_to_dict
+from dphypo.accounting import Certificate, event_to_dict
 from dphypo.entropy import Entropy
 from dphypo.executors import Crew, Withdrawn
 from dphypo.journal import Record, Trial
@@ -23,8 +22,8 @@ from dphypo.release import Release
 from dphypo.study import Curator, Lost, Search, Setting
 from dphypo.survey.pick import checked, nearest
 from dphypo.survey.show import Show
-from dphypo.survey.table import Row, Surveyed
 from dphypo.survey.terms import Within
+from dphypo.table import Row, Surveyed
 
 
 class Propose(Protocol):

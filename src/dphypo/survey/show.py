@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import sys
 
-from dphypo.survey.table import Row, Surveyed
+from dphypo.table import Row, Surveyed
 
 
 class Show:

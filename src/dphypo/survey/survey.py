@@ -19,8 +19,8 @@ from dphypo.study import Lost, Released, Running, Setting
 from dphypo.survey import optimiser as _optimiser
 from dphypo.survey.pick import Pick, PosteriorMean, history_of
 from dphypo.survey.running import PublishedRules, PublishedRuns, described, listed, table_of
-from dphypo.survey.table import Row, Surveyed, done
 from dphypo.survey.terms import Within, terms_of
+from dphypo.table import Row, Surveyed, done
 
 DURATIONS = ("secret", "public")
 

@@ -9,8 +9,7 @@ from functools import lru_cache
 from typing import Any
 
 from dphypo import _validate
-from dphypo.accounting import Side, Term, published
-from dphypo.accounting.events import to_dict as event_to_dict
+from dphypo.accounting import Side, Term, event_to_dict, published
 from dphypo.mechanisms import Mechanism, over_space
 from dphypo.space import Space
 

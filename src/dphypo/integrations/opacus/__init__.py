@@ -11,6 +11,7 @@ from dphypo.integrations.opacus.clipping import GradSampleMode as GradSampleMode
 from dphypo.integrations.opacus.cost import NoiseTable as NoiseTable
 from dphypo.integrations.opacus.dpsgd import DPSGD as DPSGD
 from dphypo.integrations.opacus.saver import Safetensors as Safetensors
+from dphypo.integrations.opacus.saver import remember as remember
 from dphypo.integrations.opacus.score import PrivateAccuracy as PrivateAccuracy
 from dphypo.integrations.opacus.score import PrivateLoss as PrivateLoss
 from dphypo.integrations.opacus.score import PublicAccuracy as PublicAccuracy

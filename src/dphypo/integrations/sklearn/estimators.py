@@ -19,7 +19,7 @@ from torch import nn
 from torch.nn import functional
 
 from dphypo import _validate
-from dphypo.integrations.opacus.dpsgd import DPSGD
+from dphypo.integrations.opacus import DPSGD
 from dphypo.integrations.sklearn.network import Networks, from_unit, network, outputs_of, to_unit
 from dphypo.integrations.sklearn.table import numbers
 from dphypo.integrations.split import record_bytes

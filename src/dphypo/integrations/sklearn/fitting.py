@@ -15,8 +15,7 @@ from dphypo import _validate
 from dphypo.integrations import calibration
 from dphypo.integrations.sklearn import scoring
 from dphypo.integrations.sklearn.protocol import Overlaid, Stripped, noise_name, privacy_event, private_part
-from dphypo.mechanisms import Outcome, Saver, Split
-from dphypo.mechanisms.dp_sgd import matched
+from dphypo.mechanisms import Outcome, Saver, Split, matched
 from dphypo.space import Space
 
 CALIBRATE = "calibrate"

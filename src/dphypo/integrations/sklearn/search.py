@@ -339,9 +339,7 @@ class PrivateSearch(MetaEstimatorMixin, BaseEstimator):  # type: ignore[misc]
 
 
 # Of __init__: __new__ only explains arguments of other searches.
-PrivateSearch.__signature__ = inspect.Signature(
-    [*inspect.signature(PrivateSearch.__init__).parameters.values()][1:]
-)
+PrivateSearch.__signature__ = inspect.Signature([*inspect.signature(PrivateSearch.__init__).parameters.values()][1:])
 
 
 def _split(X: Any, y: Any, share: float) -> tuple[tuple[Any, Any], tuple[Any, Any]]:
