@@ -68,6 +68,7 @@ def test_a_deleted_warning_is_seen(tmp_path):
         ({"events": [{"type": "os.system"}]}, "not an event"),
         ({"events": [{"type": "GaussianDpEvent", "noise_multiplier": 1e-9}]}, "so little noise"),
         ({"events": [{"type": "RdpCurve", "orders": list(range(2, 3000)), "epsilons": [1.0] * 2998}]}, "too long"),
+        ({"events": [{"type": "GaussianDpEvent", "noise_multiplier": 0.02}], "grid": 1e-5}, "so little noise"),
         ({"stages": {}}, "in a list"),
         ({"stages": [3]}, "must be an object"),
         ({"delta": "1e-5"}, "delta: "),

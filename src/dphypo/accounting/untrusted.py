@@ -26,6 +26,7 @@ MOST_STEPS = 10**7
 MOST_ORDERS = 1_000
 MOST_SPREAD = 60.0  # standard deviation of the privacy loss of a run
 GRIDS = (1e-5, 1e-1)
+MOST_BINS = 10**7  # of a loss distribution
 MOST_MEAN = 1e8
 MOST_POINTS = 100_000  # of a law that is listed, and of a cap
 
@@ -150,7 +151,7 @@ def _check_law(runs: Any) -> None:
         law = law.get("of")
 
 
-def check_event(event: object) -> None:
+def check_event(event: object, grid: float) -> None:
     """Refuse a canonical event that would take too long or too much memory to account for."""
     if isinstance(event, RdpCurve):
         if len(event.orders) > MOST_ORDERS:
@@ -166,7 +167,8 @@ def check_event(event: object) -> None:
             raise Refused(
                 f"an event of more than {MOST_STEPS} steps, or {MOST_PARTS} parts, is too long to be verified"
             )
-        if not variance <= MOST_SPREAD**2 or not _sensitivity(leaf) <= MOST_SPREAD:
+        spread = max(math.sqrt(variance), _sensitivity(leaf))
+        if not spread <= MOST_SPREAD or not spread * (spread / 2 + 9) <= MOST_BINS * grid:
             raise Refused("the event has so little noise that its losses are too large to be verified")
 
 

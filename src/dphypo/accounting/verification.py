@@ -245,7 +245,7 @@ def _account(stated: Mapping[str, Any]) -> Guarantee | Published:
 def _events(stated: Mapping[str, Any]) -> list[events.Event]:
     found = [events.from_dict(event) for event in stated["events"]]
     for event in found:
-        untrusted.check_event(event)
+        untrusted.check_event(event, stated["grid"])
     return found
 
 
