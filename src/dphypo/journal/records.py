@@ -8,6 +8,9 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import Any
 
+import numpy as np
+import numpy.typing as npt
+
 from dphypo.journal.seal import Seal
 from dphypo.mechanisms import Outcome
 
@@ -43,6 +46,7 @@ class Record:
     sealed: bool = False  # whether the database has the seal already
     machine: str = ""  # where the process ran that had the study before; empty if that is not known
     model_digest: str | None = None  # SHA-256 of the model that is kept
+    units: npt.NDArray[np.float64] | None = None  # the λ of the first runs in the unit cube, for the next draw
 
     @property
     def exists(self) -> bool:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import numpy as np
+import numpy.typing as npt
 
 from dphypo.journal import Record, Trial
 from dphypo.mechanisms import Outcome
@@ -41,8 +42,18 @@ def ending(record: Record) -> Ending:
 
 def history(record: Record, space: Space, sign: float) -> History:
     """The finished runs in the order in which their λ were drawn."""
-    done = [(trial, record.results[trial.number]) for trial in record.trials if trial.number in record.results]
-    params = tuple(dict(trial.params) for trial, _ in done)
-    unit = space.to_unit(params)
-    scores = np.array([np.nan if result.score is None else sign * result.score for _, result in done])
+    done = [trial.number for trial in record.trials if trial.number in record.results]
+    results = [record.results[number] for number in done]
+    unit = _units(record, space)[done]
+    scores = np.array([np.nan if result.score is None else sign * result.score for result in results])
+    params = tuple(dict(record.trials[number].params) for number in done)
     return History(space.features(unit), unit, scores, np.isnan(scores), params)
+
+
+def _units(record: Record, space: Space) -> npt.NDArray[np.float64]:
+    """The λ of every run in the unit cube. Each is computed once: a draw costs the same after any number of runs."""
+    known = 0 if record.units is None else len(record.units)
+    if record.units is None or known < len(record.trials):
+        fresh = space.to_unit([trial.params for trial in record.trials[known:]])
+        record.units = fresh if record.units is None else np.concatenate([record.units, fresh])
+    return record.units
