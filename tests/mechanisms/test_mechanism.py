@@ -360,3 +360,15 @@ def test_pure_epsilons_add_up_on_the_same_records_and_other_mixtures_are_refused
     assert added == [PureDp(0.75)]
     with pytest.raises(TypeError, match="cannot be composed"):
         events(made(PureDp(0.5), score_event=dp.GaussianDpEvent(1.0), split="same"), SPACE)
+
+
+def test_an_end_of_a_monotone_parameter_that_may_not_be_run_counts_all_the_same():
+    """Just inside the end that is excluded, a run is almost as bad."""
+    noisy = made(lambda params: dp.GaussianDpEvent(params["noise"]), monotone=["noise"])
+    space = Space({"noise": loguniform(0.5, 20.0), "batch": [1, 2]})
+    for within in (lambda params: params["noise"] > 0.6, lambda params: 0.6 < params["noise"] < 10):
+        found = [event.noise_multiplier for event in by_side(noisy, space, within)[0]]
+        assert min(found) == pytest.approx(0.5, rel=1e-3)
+    by_batch = made(lambda params: dp.GaussianDpEvent(params["noise"] * params["batch"]), monotone=["noise"])
+    found = [event.noise_multiplier for event in by_side(by_batch, space, lambda params: params["batch"] > 1)[0]]
+    assert min(found) == pytest.approx(1.0, rel=1e-3)

@@ -31,18 +31,30 @@ def by_side(
     """All events that records which train may meet in a run, and all that records which score may meet.
 
     Where the score is computed on the training records, the first has both and the second is empty, as it is where the
-    score looks at public records. Hyperparameters for which ``within`` is false are left out: they are never run.
+    score looks at public records. Hyperparameters for which ``within`` is false are left out: they are never run. Of
+    those in which the event is monotone only the ends are known here, so what ``within`` says of them leaves nothing
+    out: where it excludes an end it may allow all that is next to it.
     """
 
     def over(of: Callable[[Mapping[str, Any]], list[Any]]) -> list[Any]:
         def allowed(params: Mapping[str, Any]) -> list[Any]:
-            return of(params) if within is None or within(params) else []
+            return of(params) if within is None or _may_allow(within, params, mechanism.monotone) else []
 
         return _canonical(everywhere(allowed, space, mechanism.monotone))
 
     if mechanism.score_event is None or mechanism.split is Split.SAME:
         return over(lambda params: _run(mechanism, params)), []
     return over(lambda params: _at(mechanism.event, params)), over(lambda params: _at(mechanism.score_event, params))
+
+
+def _may_allow(
+    within: Callable[[Mapping[str, Any]], bool], params: Mapping[str, Any], monotone: frozenset[str]
+) -> bool:
+    """Whether ``within`` allows some λ that agrees with these parameters wherever not only the ends are looked at."""
+    try:
+        return bool(within(_Hidden(params, monotone)))
+    except _ReadsAnEnd:
+        return True
 
 
 def _canonical(events: list[Any]) -> list[Any]:
@@ -151,6 +163,31 @@ class _Watched(Mapping[str, Any]):
 
     def __len__(self) -> int:
         return sum(1 for _ in self)
+
+
+class _ReadsAnEnd(BaseException):
+    """A parameter of which only the ends are known was read."""
+
+
+class _Hidden(Mapping[str, Any]):
+    """Parameters of which some must not be read."""
+
+    def __init__(self, params: Mapping[str, Any], hidden: frozenset[str]) -> None:
+        self._params, self._hidden = params, hidden
+
+    def __getitem__(self, name: str) -> Any:
+        if name in self._hidden and name in self._params:
+            raise _ReadsAnEnd
+        return self._params[name]
+
+    def __contains__(self, name: object) -> bool:
+        return name in self._params
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._params)
+
+    def __len__(self) -> int:
+        return len(self._params)
 
 
 def _values(space: Space, name: str, monotone: frozenset[str]) -> list[Any]:
