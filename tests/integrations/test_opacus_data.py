@@ -127,10 +127,25 @@ def test_records_of_a_data_set_that_are_not_in_the_domain_are_left_out() -> None
 def test_the_domain_is_that_of_the_model_and_not_of_the_data() -> None:
     example = data.as_records((TOKENS, LABELS)).example()
     domain = Domain.of(reader(), example, functional.cross_entropy)
-    assert domain == Domain(input_shape=(4,), target_shape=(), classes=2, vocabulary=20)
+    types = {"input_type": torch.int64, "target_type": torch.int64}
+    assert domain == Domain(input_shape=(4,), target_shape=(), classes=2, vocabulary=20, **types)
     numbers = data.as_records((INPUTS, INPUTS[:, :1])).example()
     domain = Domain.of(nn.Linear(5, 1), numbers, functional.mse_loss)
-    assert domain == Domain(input_shape=(5,), target_shape=(1,))
+    types = {"input_type": torch.float32, "target_type": torch.float32}
+    assert domain == Domain(input_shape=(5,), target_shape=(1,), **types)
+
+
+@pytest.mark.parametrize("odd", [(torch.zeros(5), 1.0), (torch.zeros(5, dtype=torch.int64), 1)])
+def test_a_record_of_another_type_does_not_change_the_type_of_its_batch(odd: tuple[torch.Tensor, float]) -> None:
+    """A fraction in place of a label would make fractions of all labels of the batch, which the loss refuses."""
+    good = [(torch.tensor(row), int(label)) for row, label in zip(INPUTS, LABELS, strict=True)]
+    whole = {"records": 60, "batch_size": 60, "noise_multiplier": 1e-6, "model": lambda: nn.Linear(5, 2)}
+    assert torch.equal(weights(dpsgd(data=Listed([*good, odd]), **whole)), weights(dpsgd(data=Listed(good), **whole)))
+    precise = [(row.half(), np.int32(label)) for row, label in good[:1]]
+    records = data.as_records(Listed([*good[1:], *precise]))
+    domain = Domain.of(net(), records.example(), functional.cross_entropy)
+    inputs, targets = records.within(domain).batch(np.arange(60), torch.device("cpu"))
+    assert (len(inputs), inputs.dtype, targets.dtype) == (60, torch.float32, torch.int64)
 
 
 def strict(outputs: torch.Tensor, targets: torch.Tensor) -> torch.Tensor:

@@ -34,6 +34,8 @@ class Domain:
 
     Args:
         input_shape, target_shape: of one record.
+        input_type, target_type: of one record, where they are known. Of records that are read one by one, numbers of
+            another precision are converted; a fraction in place of a label or a token is outside the domain.
         classes: how many labels the loss knows, None if the targets are no labels.
         vocabulary: how many tokens the model knows, None if the inputs are no tokens.
 
@@ -46,6 +48,8 @@ class Domain:
     target_shape: tuple[int, ...]
     classes: int | None = None
     vocabulary: int | None = None
+    input_type: torch.dtype | None = None
+    target_type: torch.dtype | None = None
 
     @classmethod
     def of(cls, model: nn.Module, example: Batch, loss: Callable[..., Any] | None = None) -> Domain:
@@ -57,11 +61,29 @@ class Domain:
         if tokens or labels:
             with contextlib.suppress(RuntimeError, NotImplementedError):  # a model that runs on its device alone
                 vocabulary, classes = _sizes(copy.deepcopy(model).cpu().eval(), example, loss if labels else None)
-        return cls(input_shape=input_shape, target_shape=target_shape, classes=classes, vocabulary=vocabulary)
+        return cls(
+            input_shape=input_shape,
+            target_shape=target_shape,
+            classes=classes,
+            vocabulary=vocabulary,
+            input_type=example[0].dtype,
+            target_type=example[1].dtype,
+        )
 
     def contains(self, inputs: torch.Tensor, targets: torch.Tensor) -> torch.Tensor:
         """For each record of a batch, whether it is in the domain."""
         return _within(inputs, self.vocabulary) & _within(targets, self.classes)
+
+    def typed(self, inputs: torch.Tensor, targets: torch.Tensor) -> Batch | None:
+        """A record in the types of the others, or None if it is of another kind.
+
+        Records that are read one by one are put together in batches, and one of another type would change the type of
+        all records that it is put together with.
+        """
+        pairs = ((inputs, self.input_type or inputs.dtype), (targets, self.target_type or targets.dtype))
+        if any(part.dtype.is_floating_point != kind.is_floating_point or part.is_complex() for part, kind in pairs):
+            return None
+        return pairs[0][0].to(pairs[0][1]), pairs[1][0].to(pairs[1][1])
 
 
 @torch.no_grad()
@@ -168,7 +190,7 @@ class DatasetRecords:
         shapes = (tuple(inputs.shape[1:]), tuple(targets.shape[1:]))
         if shapes != (self.domain.input_shape, self.domain.target_shape) or not self.domain.contains(inputs, targets):
             return None
-        return inputs, targets
+        return self.domain.typed(inputs, targets)
 
     def example(self) -> Batch:
         """The shape and type of the first record, not its values."""

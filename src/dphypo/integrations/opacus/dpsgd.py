@@ -68,7 +68,8 @@ class DPSGD:
     Args:
         model: builds the untrained model: a function of the hyperparameters that it names, and of nothing private.
         data: the private records: a pair (inputs, targets) of arrays or tensors, a ``TensorDataset``, or any data set
-            that is read by index. One record is one person's contribution.
+            that is read by index. One record is one person's contribution. What shape and type the records have is
+            public; of a data set that is read by index, its first record shows it, so put none first that may differ.
         score: what to maximise. A function of the model declares that it looks at public records alone and costs
             nothing; a :class:`PrivateAccuracy` or :class:`PrivateLoss` looks at private ones and states its cost.
         noise_multiplier: standard deviation of the noise over the clipping norm; or "calibrate", and then
