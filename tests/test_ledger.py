@@ -64,6 +64,14 @@ def test_a_key_is_charged_once_and_a_search_that_starts_afresh_again(tmp_path: P
     assert len(Ledger(tmp_path / "ledger.db").entries) == 2
 
 
+def test_a_key_does_not_let_another_search_in(tmp_path: Path) -> None:
+    ledger = opened(tmp_path)
+    key = ledger.reserve(gaussian(200.0), name="search")
+    with pytest.raises(LedgerError, match="costs more than what was reserved under its key"):
+        ledger.reserve(gaussian(0.5), name="search", key=key)
+    assert ledger.reserve(gaussian(400.0), name="search", key=key) == key
+
+
 def test_the_total_is_fixed_and_other_files_are_left_alone(tmp_path: Path) -> None:
     opened(tmp_path)
     with pytest.raises(LedgerError, match="exists: a ledger's total is fixed once"):

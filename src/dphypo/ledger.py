@@ -146,8 +146,9 @@ class Ledger:
             guarantee: what is declared. Searches that were declared together are one guarantee:
                 ``first.compose(second)``.
             name: what to call it in the ledger.
-            key: makes the call repeatable: a key that the ledger has is not charged again. Choose it at random, once,
-                and keep it with the search: a search that starts afresh is a new one.
+            key: makes the call repeatable: a key that the ledger has is not charged again, and is refused if what is
+                declared costs more than it did. Choose it at random, once, and keep it with the search: a search that
+                starts afresh is a new one.
 
         Returns:
             The key.
@@ -157,7 +158,13 @@ class Ledger:
         budgets = self.budgets
         with self._connected(write=True) as connection:
             rows = connection.execute("SELECT key, costs FROM entries").fetchall()
-            if key in {row[0] for row in rows}:
+            known = {row[0]: json.loads(row[1]) for row in rows}
+            if key in known:
+                if np.any(np.array(costs) > np.array(known[key]) * (1 + 1e-6) + 1e-12):
+                    raise LedgerError(
+                        f"{name!r} costs more than what was reserved under its key: a key stands for one search, as "
+                        "it was declared. Nothing was reserved; leave the key out for a new search"
+                    )
                 return key
             spent = np.sum([np.zeros(len(budgets)), *(json.loads(row[1]) for row in rows), costs], axis=0)
             if not (spent * (1 + 1e-12) <= np.array(budgets)).any():
