@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+import warnings
 from dataclasses import dataclass
 from typing import ClassVar
 
@@ -15,7 +16,7 @@ from dphypo import errors
 from dphypo.accounting.policy import PolicyClass
 from dphypo.entropy import Seeded
 from dphypo.journal import open_store
-from dphypo.samplers import Basis, GaussianProcess, OptunaSampler, Parzen, Proposals, Uniform, basis
+from dphypo.samplers import Basis, GaussianProcess, OptunaSampler, Parzen, Proposals, Uniform, basis, description
 
 
 @dataclass(frozen=True)
@@ -66,6 +67,33 @@ def test_optunas_samplers_are_history_only():
         pass
 
     assert basis(OptunaSampler(Own())) is None
+    samplers = optuna.samplers
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        optunas_own = samplers.PartialFixedSampler({"x": 0.5}, samplers.TPESampler())
+        calls = [
+            samplers.PartialFixedSampler({"x": 0.5}, Own()),
+            samplers.CmaEsSampler(independent_sampler=Own()),
+            samplers.TPESampler(constraints_func=lambda trial: (0.0,)),
+            samplers.TPESampler(gamma=lambda runs: 3),
+        ]
+    assert basis(OptunaSampler(optunas_own)) is Basis.LIBRARY
+    assert [basis(OptunaSampler(one)) for one in calls] == [None] * 4
+
+
+def test_the_settings_of_a_rule_are_part_of_it():
+    optuna = pytest.importorskip("optuna")
+
+    def rule(history):
+        return []
+
+    def other(history):
+        return []
+
+    assert description(Proposals(rule)) == description(Proposals(rule)) != description(Proposals(other))
+    eager, lazy = (OptunaSampler(optuna.samplers.TPESampler(n_startup_trials=count)) for count in (1, 100))
+    assert description(eager) == description(OptunaSampler(optuna.samplers.TPESampler(n_startup_trials=1)))
+    assert description(eager) != description(lazy)
 
 
 @pytest.mark.parametrize("secret", [np.arange(3.0), time.monotonic, 12], ids=["data", "clock", "T"])
