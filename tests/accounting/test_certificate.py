@@ -10,9 +10,8 @@ import pytest
 
 import dphypo
 from dphypo.accounting import ApproximateDp, Certificate, PureDp, RdpCurve, account, verify
-from dphypo.accounting.events import canonical
+from dphypo.accounting.events import canonical, event_to_dict
 from dphypo.accounting.events import from_dict as event_from_dict
-from dphypo.accounting.events import event_to_dict
 from dphypo.accounting.statement import statement
 from dphypo.band import Band
 from dphypo.laws import Geometric, Logarithmic, NegativeBinomial, Pmf, Poisson

@@ -92,7 +92,7 @@ def command_line(rng: random.Random, folder: Path) -> list[str]:
 def _curve(rng: random.Random, folder: Path) -> Path:
     path = folder / f"curve {rng.random()}.json"
     good = {"orders": [2, 4, 8, 16, 32, 64], "epsilons": [0.02, 0.04, 0.08, 0.16, 0.32, 0.64]}
-    numbers = [0, 1, -1, 1e308, 1e-320, 2**70, None, "x", [], True]
+    numbers: list[object] = [0, 1, -1, 1e308, 1e-320, 2**70, None, "x", [], True]
     texts = ["", "[]", "{", '{"orders": NaN}', "[" * 100_000, json.dumps({"orders": [2], "epsilons": [1e400]}), "null"]
     if rng.random() < 0.4:
         path.write_text(rng.choice(texts))

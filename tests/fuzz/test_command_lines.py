@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import random
+from collections.abc import Sequence
 
 import pytest
 from fuzz.command_lines import command_line
 from support.call_server import serve
 
 
-def _try(count: int, seed: int, folder) -> list[tuple[list[str], object]]:
+def _try(count: int, seed: int, folder) -> Sequence[tuple[list[str], object]]:
     rng = random.Random(seed)
     wrong = []
     with serve() as server:

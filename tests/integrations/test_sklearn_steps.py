@@ -251,7 +251,7 @@ def test_frames_with_categories_and_missing_values() -> None:
         {
             "age": np.where(RNG.random(200) < 0.1, np.nan, 40 + 10 * X[:, 0]),
             "work": pd.Categorical.from_codes(Y, ["office", "outside"]),
-            "town": np.where(RNG.random(200) < 0.2, None, np.array(["a", "b"], dtype=object)[Y]),
+            "town": np.where(RNG.random(200) < 0.2, np.array(None), np.array(["a", "b"], dtype=object)[Y]),
         }
     )
     encode = OneHotEncoder(categories=[["office", "outside"], ["a", "b"]], handle_unknown="ignore", sparse_output=False)

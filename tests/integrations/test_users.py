@@ -29,7 +29,7 @@ FRAME = pd.DataFrame(
     {
         "age": np.where(RNG.random(300) < 0.1, np.nan, 40 + 10 * INPUTS[:, 0]),
         "work": pd.Categorical.from_codes(LABELS, ["office", "outside"]),
-        "town": np.where(RNG.random(300) < 0.2, None, np.array(["a", "b"], dtype=object)[LABELS]),
+        "town": np.where(RNG.random(300) < 0.2, np.array(None), np.array(["a", "b"], dtype=object)[LABELS]),
         "name": [f"person {number}" for number in range(300)],
     }
 )

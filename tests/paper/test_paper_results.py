@@ -99,8 +99,8 @@ def test_equal_budgets_cover_every_task_arm_and_gamma() -> None:
                         row["adaptive noise"] != budgets.ARMS[task][arm][0]
                     )
     row = rows[-1]
-    task, law = TASKS[row["task"]], Geometric(gamma=row["gamma"])
-    found = budgets.cost(task, row["adaptive noise"], law, budgets.ARMS[row["task"]][row["arm"]][1])
+    law = Geometric(gamma=row["gamma"])
+    found = budgets.cost(TASKS[row["task"]], row["adaptive noise"], law, budgets.ARMS[row["task"]][row["arm"]][1])
     assert abs(found - row["epsilon"]) < 0.01
 
 

@@ -75,7 +75,7 @@ def _world(noise: float = 0.1) -> World:
 
 
 @pytest.mark.parametrize("law", [Geometric(mean=8), NegativeBinomial(8.0, mean=8)], ids=["geometric", "shape 8"])
-def test_uniform_search_agrees_with_its_closed_form(law: Geometric) -> None:
+def test_uniform_search_agrees_with_its_closed_form(law: NegativeBinomial) -> None:
     world, count = _world(), 20_000
     lengths = drawn(law, np.random.default_rng(3).random(count))
     result = np.empty(count)
@@ -86,7 +86,7 @@ def test_uniform_search_agrees_with_its_closed_form(law: Geometric) -> None:
 
 
 @pytest.mark.parametrize("law", [Geometric(mean=8), NegativeBinomial(8.0, mean=8)], ids=["geometric", "shape 8"])
-def test_searches_that_count_at_every_length_give_the_closed_form_and_a_true_interval(law: Geometric) -> None:
+def test_searches_that_count_at_every_length_give_the_closed_form_and_a_true_interval(law: NegativeBinomial) -> None:
     world = _world()
     found = [simulated(world, e.UNIFORM, law, 200, seed) for seed in range(200)]
     error = np.array([one["half"] for one in found]) / 1.96

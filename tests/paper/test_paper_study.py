@@ -91,7 +91,7 @@ def law(count: int) -> Pmf:
 
 def in_rounds(made: Sequence[Search], sizes: Sequence[int]) -> list[tuple[int, list[str], int]]:
     """Size, arms and steps of each round."""
-    seen = []
+    seen: list[tuple[int, list[str], int]] = []
 
     def train(runs: Sequence[Run], size: int, number: int) -> list[Outcome]:
         assert number == len(seen)

@@ -79,7 +79,7 @@ def _check_full_disk(disk: Path) -> None:
         trial = study.ask()
         study.tell(trial, train(trial.params, seed=trial.seed))
         ballast.write_bytes(b"x" * (shutil.disk_usage(disk).free - 4096))
-        errors = []
+        errors: list[Exception] = []
         while not errors:
             trial = None
             try:

@@ -7,7 +7,7 @@ study fails with probability at most 1e-6; the seeds are fixed, so it fails alwa
 from __future__ import annotations
 
 import itertools
-from collections import Counter
+from collections import Counter, defaultdict
 from dataclasses import replace
 from fractions import Fraction
 from typing import Any
@@ -76,7 +76,7 @@ def density(history: list[tuple[str, int | None]], band: tuple[Fraction, Fractio
 
 def exact(band: tuple[Fraction, Fraction]) -> dict[Any, Fraction]:
     """The law of the release, by summing over every history of Framework 1."""
-    law: Counter[Any] = Counter()
+    law: dict[Any, Fraction] = defaultdict(Fraction)
     for total, chance in LAW.items():
         for history in itertools.product(itertools.product(LAMBDAS, (None, 0, 1)), repeat=total):
             weight = chance

@@ -61,6 +61,7 @@ def secrets(journal: str, seed: int, name: str) -> tuple[int, list[str]]:
     for trial in trials:
         if trial["params"] != released.params:
             found += [str(trial["seed"]), f"{trial['score']:.4f}", f"{trial['params']['lr']:.5g}"]
+    assert total is not None
     return total, found
 
 
