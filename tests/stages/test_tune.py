@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sqlite3
 from dataclasses import replace
 
 import optuna
@@ -10,8 +11,11 @@ from support.survey_world import SPACE, Descent
 
 import dphypo
 from dphypo.accounting import Side, verify
+from dphypo.accounting.solve import watched
 from dphypo.entropy import Seeded
-from dphypo.survey import SurveyPlan
+from dphypo.errors import JournalTamperedError
+from dphypo.journal import keeping
+from dphypo.survey import SurveyPlan, plan_tuning
 
 BUDGET = {"epsilon": 3.0, "delta": 1e-6, "progress": False}
 FULL = Descent(steps=300)
@@ -49,6 +53,36 @@ def test_an_interrupted_call_goes_on_where_it_was(tmp_path):
     assert release.model == whole.model
     again = dphypo.tune(SPACE, FULL, **options)  # the same release, at no further cost
     assert again.model == release.model
+
+
+def test_a_call_that_goes_on_solves_for_nothing_again(tmp_path):
+    private = replace(FULL, score_noise_multiplier="calibrate")
+    options = {**BUDGET, "survey": 4, "journal": tmp_path / "tune.db", "entropy": Seeded(1)}
+    first: list[float] = []
+    with watched(first.append):
+        release = dphypo.tune(SPACE, private, **options)
+    assert first
+    again: list[float] = []
+    with watched(again.append):
+        same = dphypo.tune(SPACE, private, **options)
+        assert same.certificate == release.certificate  # the noise of every part is in it
+        assert again == []
+        other = {**options, "name": "other", "journal": tmp_path / "other.db", "epsilon": 2.9}
+        dphypo.tune(SPACE, private, **other)
+    assert again
+
+
+def test_noise_that_was_put_into_the_journal_and_costs_more_is_refused(tmp_path):
+    options = {**BUDGET, "survey": 4, "journal": tmp_path / "tune.db", "entropy": Seeded(1)}
+    with keeping(options["journal"], "tune") as keep:
+        plan_tuning(SPACE, FULL, epsilon=3.0, delta=1e-6, survey=4, keep=keep)
+    connection = sqlite3.connect(options["journal"])
+    changed = connection.execute("UPDATE dphypo_solved SET answer = 0.9 * answer WHERE question LIKE '%factor%'")
+    assert changed.rowcount > 0
+    connection.commit()
+    connection.close()
+    with pytest.raises(JournalTamperedError, match="costs more than epsilon"):
+        dphypo.tune(SPACE, FULL, **options)
 
 
 def test_options_of_the_survey_are_passed_on(tmp_path):

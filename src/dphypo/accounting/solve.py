@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import contextlib
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextvars import ContextVar
 from dataclasses import dataclass
 from typing import Generic, TypeVar
 
@@ -16,6 +18,25 @@ _MOST_STEPS = 60
 CLOSE = 5e-4  # in ε: how far below its target a calibration may stop
 
 Costly = TypeVar("Costly")
+
+_watcher: ContextVar[Callable[[float], object] | None] = ContextVar("watcher", default=None)
+
+
+@contextlib.contextmanager
+def watched(watcher: Callable[[float], object]) -> Iterator[None]:
+    """Call ``watcher`` with the ε of every value that a :class:`Knob` tries inside.
+
+    >>> tried = []
+    >>> with watched(tried.append):
+    ...     _ = Knob(lambda x: x, lambda x: 1 / x, start=1.0, safe=8.0, daring=0.1).spend(0.5, unreachable=str)
+    >>> tried[0], len(tried) > 1
+    (1.0, True)
+    """
+    token = _watcher.set(watcher)
+    try:
+        yield
+    finally:
+        _watcher.reset(token)
 
 
 def smallest(delta_at: Callable[[float], float], delta: float, *, top: float) -> float:
@@ -146,7 +167,11 @@ class Knob(Generic[Costly]):
     def _at(self, value: float) -> Found[Costly]:
         value = self._tried(value)
         made = self.make(value)
-        return Found(value, made, self.cost(made))
+        found = Found(value, made, self.cost(made))
+        watcher = _watcher.get()
+        if watcher is not None:
+            watcher(found.epsilon)
+        return found
 
     def _between(self, found: Found[Costly], beyond: Found[Costly], epsilon: float, *, bisect: bool) -> float:
         """The next value to try: false position on log ε against the knob's logarithm, now and then the middle."""

@@ -12,10 +12,15 @@ from typing import Any
 
 import dp_accounting
 
-from dphypo.accounting import calibrate, rounded_up
+from dphypo.accounting import account, calibrate, rounded_up
+from dphypo.accounting.events import canonical
+from dphypo.accounting.events import to_dict as event_to_dict
 from dphypo.band import Band
+from dphypo.errors import JournalTamperedError
+from dphypo.journal import Keep, solved_anew
 from dphypo.laws import Law
 from dphypo.mechanisms import Declared, Split, over_space
+from dphypo.solving import solving
 from dphypo.space import Space
 
 MOST_KINDS = 64
@@ -45,6 +50,8 @@ def noise(
     split: Split,
     epsilon: float,
     delta: float,
+    keep: Keep = solved_anew,
+    progress: bool = True,
 ) -> dict[Hashable, float]:
     """The noise multiplier of each kind with which a search over all of them is (ε, δ)-DP.
 
@@ -57,6 +64,8 @@ def noise(
         space, runs, band: of the search.
         score_event, split: of the score, where it looks at private records.
         epsilon, delta: what the search may cost.
+        keep: keeps numbers that take long to find: :func:`dphypo.journal.keeping` keeps them in a journal.
+        progress: say on a terminal how far it is, if it takes longer than two seconds.
     """
     if len(found) > MOST_KINDS:
         raise ValueError(
@@ -64,12 +73,40 @@ def noise(
             f"{MOST_KINDS} are calibrated. Give short lists, for example batch_size: [64, 128, 256]"
         )
 
+    def whole(events: list[dp_accounting.DpEvent]) -> list[Any]:
+        return _events(events, score_event, split, space)
+
     def solve(events: Callable[[float], list[dp_accounting.DpEvent]], smallest: float) -> float:
-        def whole(knob: float) -> list[Any]:
-            return _events(events(knob), score_event, split, space)
+        def at(knob: float) -> list[Any]:
+            return whole(events(knob))
 
-        return calibrate(whole, runs, band, epsilon=epsilon, delta=delta, smallest=smallest, decimals=_DECIMALS).value
+        question = {
+            "solved": "noise of a search",
+            "at 1": [event_to_dict(canonical(event)) for event in at(1.0)],
+            "runs": [type(runs).__module__, type(runs).__qualname__, runs.to_dict()],
+            "band": [band.c, band.C],
+            "budget": [epsilon, delta],
+        }
+        return keep(
+            question,
+            lambda: (
+                calibrate(at, runs, band, epsilon=epsilon, delta=delta, smallest=smallest, decimals=_DECIMALS).value
+            ),
+        )
 
+    with solving(show=progress):
+        found_noise = _multipliers(found, solve)
+    if keep is not solved_anew:
+        events = whole([kind.event(found_noise[kind.key]) for kind in found])
+        if account(events, runs, band).epsilon(delta) > epsilon:
+            raise JournalTamperedError("the noise that is kept in it costs more than epsilon")
+    return found_noise
+
+
+def _multipliers(
+    found: Sequence[Kind], solve: Callable[[Callable[[float], list[dp_accounting.DpEvent]], float], float]
+) -> dict[Hashable, float]:
+    """Each kind by itself, then one factor for all."""
     alone = {kind: solve(lambda knob, kind=kind: [kind.event(knob)], 0.05) for kind in found}  # type: ignore[misc]
     if len(alone) == 1:
         return {kind.key: sigma for kind, sigma in alone.items()}

@@ -8,9 +8,10 @@ from pathlib import Path
 
 from dphypo.entropy import SYSTEM, Entropy
 from dphypo.executors import Factory
-from dphypo.journal import Store
+from dphypo.journal import Store, keeping
 from dphypo.mechanisms import Mechanism
 from dphypo.release import Release
+from dphypo.solving import solving
 from dphypo.space import Space
 from dphypo.stages.stages import Stages
 from dphypo.study import Part
@@ -85,7 +86,10 @@ def tune(
     >>> 1.99 < release.certificate.epsilon <= 2.0
     True
     """
-    tuning = plan_tuning(space, mechanism, epsilon=epsilon, delta=delta, compute=compute, survey=survey, price=price)
+    with keeping(journal, name) as keep, solving(show=progress):
+        tuning = plan_tuning(
+            space, mechanism, epsilon=epsilon, delta=delta, compute=compute, survey=survey, price=price, keep=keep
+        )
     stages = stages_of(
         space, tuning, delta=delta, journal=journal, name=name, maximize=maximize, entropy=entropy, data_name=data_name
     )

@@ -1,28 +1,32 @@
-"""The noise of a plan, survey then one run: one unknown σ. The full run has σ, a run of the fraction f has σ/√f.
+"""The noise of a plan, surveys then one run: one unknown σ. The full run has σ, a run of the fraction f has σ/√f.
 
 Where the noise of a run may depend on λ (batch size, number of steps), every setting has noise of its own, and the
 runs of the survey and the last run may each be at another setting. So the settings are calibrated *together*: ratios
 between them first, then one factor for all, such that the composition of the suprema over settings costs ε.
+
+What takes long is kept: each number is asked for with all that it depends on, and what is made of the numbers is
+accounted for afresh, so that a plan that is resumed has the very same noise at once, and a wrong number is found out.
 """
 
 from __future__ import annotations
 
-import math
-from collections.abc import Callable, Hashable, Mapping
-from dataclasses import dataclass
-from typing import Any, cast
-
-import dp_accounting
+from collections.abc import Callable, Hashable, Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import cached_property
+from typing import Any
 
 from dphypo import _validate
-from dphypo.accounting import PlanGuarantee, Side, calibrate_plan, equal_noise
-from dphypo.mechanisms import Mechanism, Split, over_space
+from dphypo.accounting import PlanGuarantee, calibrate_plan, equal_noise, rounded_up
+from dphypo.accounting.events import canonical
+from dphypo.accounting.events import to_dict as event_to_dict
+from dphypo.errors import JournalTamperedError
+from dphypo.journal import Keep, solved_anew
+from dphypo.mechanisms import Mechanism, over_space
 from dphypo.space import Space
+from dphypo.survey.score_noise import Scores
 from dphypo.survey.terms import Within, terms_of
 
 _DECIMALS = 6
-_SILENT = 1e6  # noise at which a score costs nothing
-CALIBRATE = "calibrate"
 
 Cheap = Callable[[Any], Mechanism]
 """Another run from the full one: a short one, or one on more records."""
@@ -30,92 +34,164 @@ Cheap = Callable[[Any], Mechanism]
 
 @dataclass(frozen=True)
 class Noise:
-    """What was solved for: both mechanisms with their noise, and what the plan costs.
+    """What was solved for: all mechanisms with their noise, and what the plan costs.
 
     Args:
-        short, full: what a run of the survey is, and the last run.
+        shorts: what a run of each survey is.
+        full: the last run.
         guarantee: what all that is released reveals together.
         price: by how much the full run's noise exceeds that of one run without any tuning, as a fraction.
     """
 
-    short: Mechanism
+    shorts: tuple[Mechanism, ...]
     full: Mechanism
     guarantee: PlanGuarantee
     price: float
 
+    @property
+    def short(self) -> Mechanism:
+        """A run of the first survey."""
+        return self.shorts[0]
 
-def solve(
-    space: Space,
-    mechanism: Mechanism,
-    cheap: Cheap,
-    *,
-    runs: int,
-    epsilon: float,
-    delta: float,
-    last: Cheap | None = None,
-    both_sides: bool = False,
-    scored: bool = False,
-    within: Within | None = None,
-) -> Noise:
-    """The smallest noise with which ``runs`` published short runs and one full run cost ε at δ.
+
+@dataclass(frozen=True)
+class Problem:
+    """The smallest noise with which published short runs and one full run cost ε at δ.
 
     Args:
         space: what is tuned; every run may be at any λ of it.
         mechanism: the full run; ``at(noise_multiplier=...)`` returns it with that noise.
-        cheap: makes the short run of a full one, for example ``lambda full: full.at(fraction=0.1, match=True)``.
-        runs: how many short runs.
+        surveys: for each survey what makes its short run of the full one, and how many runs it has:
+            ``[(lambda full: full.at(fraction=0.1, match=True), 20)]``.
         epsilon, delta: what all that is released may cost together.
         last: makes the last run of the full one, if it is another.
         both_sides: whether the last run trains on the records that score, too.
         scored: whether the last run's score is released.
         within: hyperparameters for which it is false are never run.
+        keep: where numbers that take long are kept.
     """
-    epsilon, delta = _validate.positive(epsilon=epsilon), _validate.within(0.0, 1.0, delta=delta)
-    scores = _Scores.of(mechanism)
-    ratios = _ratios(scores.silent, space, epsilon, delta)
 
-    def guarantee(full: Mechanism, count: int) -> PlanGuarantee:
-        made = full if last is None else last(full)
-        one = terms_of(made, space, 1, both_sides=both_sides, scored=scored, within=within)
-        survey = terms_of(cheap(full), space, count, within=within) if count else ()
-        return PlanGuarantee((*survey, *one))
+    space: Space
+    mechanism: Mechanism
+    surveys: Sequence[tuple[Cheap, int]]
+    epsilon: float
+    delta: float
+    last: Cheap | None = None
+    both_sides: bool = False
+    scored: bool = False
+    within: Within | None = None
+    keep: Keep = field(default=solved_anew, repr=False)
 
-    def with_noise(factor: float) -> Any:
-        return _with_noise(scores.silent, ratios, factor)
+    def __post_init__(self) -> None:
+        _validate.positive(epsilon=self.epsilon)
+        _validate.within(0.0, 1.0, delta=self.delta)
 
-    alone = calibrate_plan(lambda factor: guarantee(with_noise(factor), 0), epsilon=epsilon, delta=delta, step=1.02)
-    found = calibrate_plan(
-        lambda factor: guarantee(with_noise(factor), runs),
-        epsilon=epsilon,
-        delta=delta,
-        start=alone.value * 1.01,
-        step=1.02,
-    )
-    full = scores.heard(
-        with_noise(found.value), lambda chosen: guarantee(chosen, runs), epsilon=epsilon, delta=delta, runs=runs
-    )
-    made = full if last is None else last(full)
-    return Noise(cheap(full), made, guarantee(full, runs), found.value / alone.value - 1)
+    @property
+    def price(self) -> float:
+        """By how much the full run's noise exceeds that of one run without any tuning, as a fraction."""
+        return self._factor / self._alone - 1
 
+    def solve(self) -> Noise:
+        """The mechanisms with their noise, accounted for."""
+        full = self._with_noise(self._factor)
+        if self._scores.calibrate:
+            noise = self.keep(
+                self._question("noise of the scores", self.surveys) | {"factor": self._factor},
+                lambda: self._scores.noise(
+                    full,
+                    lambda chosen: self._guarantee(chosen, self.surveys),
+                    epsilon=self.epsilon,
+                    delta=self.delta,
+                    runs=sum(count for _, count in self.surveys),
+                ),
+            )
+            full = self._scores.heard(full, noise)
+        guarantee = self._guarantee(full, self.surveys)
+        if guarantee.epsilon(self.delta) > self.epsilon:
+            raise JournalTamperedError("the noise that is kept in it costs more than epsilon")
+        made = full if self.last is None else self.last(full)
+        return Noise(tuple(cheap(full) for cheap, _ in self.surveys), made, guarantee, self.price)
 
-def _ratios(mechanism: Mechanism, space: Space, epsilon: float, delta: float) -> dict[Hashable, float]:
-    """For every setting the noise with which one full run at it costs ε; of one setting, the key is None."""
-    kinds: Any = getattr(mechanism, "kinds", None)
-    found = kinds(space) if kinds is not None else []
-    if len(found) > 1:
-        return equal_noise(
-            {kind.key: kind.event for kind in found}, epsilon=epsilon, delta=delta, relation=mechanism.relation
-        )
+    @cached_property
+    def _scores(self) -> Scores:
+        return Scores.of(self.mechanism)
 
-    def event(noise: float) -> Any:
-        events = over_space.by_side(_with_noise(mechanism, {None: 1.0}, noise), space)[0]
-        return events[0]
+    @cached_property
+    def _alone(self) -> float:
+        """The factor of one run without any tuning."""
+        return self.keep(self._question("factor", ()), lambda: self._calibrated((), 1.0))
 
-    return equal_noise({None: event}, epsilon=epsilon, delta=delta, relation=mechanism.relation)
+    @cached_property
+    def _factor(self) -> float:
+        """The factor on the noise of all settings with which the plan costs ε."""
+        alone = self._alone
+        return self.keep(self._question("factor", self.surveys), lambda: self._calibrated(self.surveys, alone * 1.01))
+
+    def _calibrated(self, surveys: Sequence[tuple[Cheap, int]], start: float) -> float:
+        def plan_at(factor: float) -> PlanGuarantee:
+            return self._guarantee(self._with_noise(factor), surveys)
+
+        return calibrate_plan(plan_at, epsilon=self.epsilon, delta=self.delta, start=start, step=1.02).value
+
+    def _guarantee(self, full: Any, surveys: Sequence[tuple[Cheap, int]]) -> PlanGuarantee:
+        terms = [
+            term for cheap, count in surveys for term in terms_of(cheap(full), self.space, count, within=self.within)
+        ]
+        made = full if self.last is None else self.last(full)
+        one = terms_of(made, self.space, 1, both_sides=self.both_sides, scored=self.scored, within=self.within)
+        return PlanGuarantee((*terms, *one))
+
+    def _with_noise(self, factor: float) -> Any:
+        return _with_noise(self._scores.silent, self._ratios, factor)
+
+    @cached_property
+    def _ratios(self) -> dict[Hashable, float]:
+        """For every setting the noise with which one full run at it costs ε; of one setting, the key is None."""
+        mechanism, relation = self._scores.silent, self.mechanism.relation
+        kinds: Any = getattr(mechanism, "kinds", None)
+        found = kinds(self.space) if kinds is not None else []
+
+        def the_event(noise: float) -> Any:
+            return over_space.by_side(_with_noise(mechanism, {None: 1.0}, noise), self.space)[0][0]
+
+        events = {kind.key: kind.event for kind in found} if len(found) > 1 else {None: the_event}
+
+        def ratio(key: Hashable) -> float:
+            question = {
+                "solved": "noise of one run",
+                "at noise 1": event_to_dict(canonical(events[key](1.0))),
+                "relation": relation.name,
+                "budget": [self.epsilon, self.delta],
+            }
+            one = {key: events[key]}
+            return self.keep(
+                question, lambda: equal_noise(one, epsilon=self.epsilon, delta=self.delta, relation=relation)[key]
+            )
+
+        return {key: ratio(key) for key in events}
+
+    def _question(self, what: str, surveys: Sequence[tuple[Cheap, int]]) -> dict[str, Any]:
+        """All that a number depends on: the events of every part where the factor is 1, and the budget."""
+        full = self._with_noise(1.0)
+        made = full if self.last is None else self.last(full)
+        parts = [(cheap(full), count) for cheap, count in surveys] + [(made, 1)]
+        return {
+            "solved": what,
+            "at factor 1": [
+                [count, *([event_to_dict(event) for event in events] for events in self._events(part))]
+                for part, count in parts
+            ],
+            "last run": [self.both_sides, self.scored],
+            "relation": self.mechanism.relation.name,
+            "budget": [self.epsilon, self.delta],
+        }
+
+    def _events(self, mechanism: Mechanism) -> tuple[list[Any], list[Any]]:
+        return over_space.by_side(mechanism, self.space, self.within)
 
 
 def _with_noise(mechanism: Mechanism, ratios: Mapping[Hashable, float], factor: float) -> Any:
-    """The mechanism with this noise, rounded up: a resumed plan, declared anew elsewhere, finds the same numbers."""
+    """The mechanism with this noise, rounded up."""
     at: Any = getattr(mechanism, "at", None)
     if at is None:
         raise _validate.fail(
@@ -125,76 +201,5 @@ def _with_noise(mechanism: Mechanism, ratios: Mapping[Hashable, float], factor: 
             "with that noise. dphypo.integrations.opacus.DPSGD has one; give one to a mechanism of your own, as in the "
             "docstring of dphypo.calibrate_stages",
         )
-    noise = {key: _rounded_up(factor * ratio, _DECIMALS) for key, ratio in ratios.items()}
+    noise = {key: rounded_up(factor * ratio, _DECIMALS) for key, ratio in ratios.items()}
     return at(noise_multiplier=noise[None] if set(noise) == {None} else noise)
-
-
-def silent(mechanism: Mechanism) -> Any:
-    """The mechanism with scores that cost nothing, where the noise of its scores is yet to be found."""
-    return _Scores.of(mechanism).silent
-
-
-@dataclass(frozen=True)
-class _Scores:
-    """The noise of private scores, where it is to be solved for too."""
-
-    mechanism: Any
-    calibrate: bool
-
-    @classmethod
-    def of(cls, mechanism: Mechanism) -> _Scores:
-        calibrate = getattr(mechanism, "score_noise_multiplier", None) == CALIBRATE
-        replaces = mechanism.relation is dp_accounting.NeighboringRelation.REPLACE_ONE
-        if calibrate and (replaces or mechanism.split is Split.SAME):
-            raise _validate.fail(
-                "score_noise_multiplier",
-                CALIBRATE,
-                "scores on the training records, or under REPLACE_ONE, have no side of their own: give a number, or "
-                "score on records set apart by split_by_hash and add or remove one record",
-            )
-        return cls(mechanism, calibrate)
-
-    @property
-    def silent(self) -> Any:
-        """The mechanism with scores so noisy that the training side decides the noise of training."""
-        return self.mechanism.at(score_noise_multiplier=_SILENT) if self.calibrate else self.mechanism
-
-    def heard(
-        self,
-        full: Any,
-        guarantee: Callable[[Mechanism], PlanGuarantee],
-        *,
-        epsilon: float,
-        delta: float,
-        runs: int,
-    ) -> Any:
-        """The mechanism with the least noise on its scores at which the plan still costs ε."""
-        if not self.calibrate:
-            return full
-
-        def at(noise: float) -> _ScoringSide:
-            return _ScoringSide(guarantee(full.at(score_noise_multiplier=_rounded_up(noise, 4))))
-
-        found = calibrate_plan(
-            cast(Callable[[float], PlanGuarantee], at),
-            epsilon=epsilon,
-            delta=delta,
-            start=4 * math.sqrt(runs),
-            step=1.5,
-            largest=_SILENT,
-        )
-        return full.at(score_noise_multiplier=_rounded_up(found.value, 4))
-
-
-@dataclass(frozen=True)
-class _ScoringSide:
-    """A plan as records that score see it."""
-
-    guarantee: PlanGuarantee
-
-    def epsilon(self, delta: float) -> float:
-        return self.guarantee.costs(delta)[Side.SCORING]
-
-
-def _rounded_up(value: float, decimals: int) -> float:
-    return float(math.ceil(value * 10**decimals) / 10**decimals)

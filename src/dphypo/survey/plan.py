@@ -11,11 +11,13 @@ import dp_accounting
 
 from dphypo import _validate
 from dphypo.errors import UnreachableError
+from dphypo.journal import Keep, solved_anew
 from dphypo.mechanisms import Mechanism, over_space
 from dphypo.space import Space
-from dphypo.survey.noise import Noise, silent, solve
+from dphypo.survey.noise import Noise, Problem
 from dphypo.survey.optimiser import read as read_optimiser
 from dphypo.survey.pick import Pick
+from dphypo.survey.score_noise import Scores
 from dphypo.survey.terms import Within
 
 RUNS, MOST_RUNS = 20, 40
@@ -125,6 +127,7 @@ def plan_tuning(
     compute: float | None = None,
     survey: SurveyPlan | int | None = None,
     price: float = PRICE,
+    keep: Keep = solved_anew,
 ) -> Tuning:
     """The plan of a survey and one run that costs ε at δ; number and length of the short runs where not given.
 
@@ -140,6 +143,7 @@ def plan_tuning(
             settings with which the survey and the last run could take more are excluded.
         survey: a :class:`SurveyPlan`, or the number of short runs.
         price: the largest increase of the full run's noise, as a fraction, that a planned length may cost.
+        keep: keeps numbers that take long to find: :func:`dphypo.journal.keeping` keeps them in a journal.
     """
     given = SurveyPlan(runs=survey) if isinstance(survey, int) else SurveyPlan() if survey is None else survey
     given_type: object = given
@@ -149,27 +153,26 @@ def plan_tuning(
     _check(space, mechanism)
     _validate.warn_of_delta(delta, getattr(mechanism, "records", None))
 
-    def priced(plan: SurveyPlan) -> Tuning:
+    def problem(plan: SurveyPlan) -> Problem:
         assert plan.runs is not None
-        noise = solve(
+        return Problem(
             space,
             mechanism,
-            plan.short or _short(plan),
-            runs=plan.runs,
+            [(plan.short or _short(plan), plan.runs)],
             epsilon=epsilon,
             delta=delta,
             last=plan.last,
             both_sides=plan.both_sides,
             scored=plan.score,
             within=within,
+            keep=keep,
         )
-        return Tuning(plan, noise, largest, within)
 
     steps = _steps(mechanism, space)
     plan = _within_compute(given, steps, compute)
     largest, within = _settings(mechanism, space, None if compute is None else compute / plan.compute)
-    found = priced(plan)
-    while given.fraction is None and found.noise.price > price:
+    found = problem(plan)
+    while given.fraction is None and found.price > price:
         assert plan.fraction is not None
         shorter = plan.fraction / 2
         if steps is None or shorter * steps >= FEWEST_STEPS:
@@ -178,8 +181,8 @@ def plan_tuning(
             plan = replace(plan, runs=RUNS_OF_FEW_STEPS)
         else:
             break
-        found = priced(plan)
-    return found
+        found = problem(plan)
+    return Tuning(plan, found.solve(), largest, within)
 
 
 def _check(space: object, mechanism: object) -> None:
@@ -257,7 +260,7 @@ def _settings(mechanism: Any, space: Space, most: float | None) -> tuple[float, 
 def _steps(mechanism: Mechanism, space: Space) -> int | None:
     """The fewest steps of a full run, as its events state them; None if they state none."""
     at: Any = getattr(mechanism, "at", None)
-    noisy = mechanism if at is None else silent(mechanism).at(noise_multiplier=1.0)
+    noisy = mechanism if at is None else Scores.of(mechanism).silent.at(noise_multiplier=1.0)
     events, _ = over_space.by_side(noisy, space)
     counts = [event.count for event in events if isinstance(event, dp_accounting.SelfComposedDpEvent)]
     return min(counts) if counts and len(counts) == len(events) else None

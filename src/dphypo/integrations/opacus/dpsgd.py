@@ -7,6 +7,7 @@ import dataclasses
 import warnings
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Any, ClassVar, cast
 
 import dp_accounting
@@ -27,6 +28,7 @@ from dphypo.integrations.opacus.saver import Safetensors, remember
 from dphypo.integrations.opacus.score import PrivateAccuracy, PrivateLoss, PrivateScore, Score, is_private
 from dphypo.integrations.opacus.state import Snapshot
 from dphypo.integrations.opacus.train import Descent, fit
+from dphypo.journal import Store, keeping
 from dphypo.laws import Law
 from dphypo.mechanisms import DpSgd, Outcome, PowerRule, Split, transfer
 from dphypo.space import Space
@@ -262,6 +264,8 @@ class DPSGD:
         *,
         epsilon: float,
         delta: float,
+        journal: str | Path | Store | None = None,
+        progress: bool = True,
     ) -> DPSGD:
         """A copy whose noise makes a whole search over ``space`` cost ε at δ, and no more.
 
@@ -273,18 +277,23 @@ class DPSGD:
         Args:
             space, runs, band: as they will be given to :class:`dphypo.Study`.
             epsilon, delta: the guarantee of the search's release.
+            journal: where the noise is kept, so that a search that goes on finds it at once: that of the search.
+            progress: say on a terminal how far it is, if it takes longer than two seconds.
         """
         _validate.warn_of_delta(delta, self.records)
-        found = calibration.noise(
-            self.kinds(space),
-            space,
-            runs,
-            band,
-            score_event=self.score_event,
-            split=self.split,
-            epsilon=epsilon,
-            delta=delta,
-        )
+        with keeping(journal, "noise") as keep:
+            found = calibration.noise(
+                self.kinds(space),
+                space,
+                runs,
+                band,
+                score_event=self.score_event,
+                split=self.split,
+                epsilon=epsilon,
+                delta=delta,
+                keep=keep,
+                progress=progress,
+            )
         table = NoiseTable(cast(dict[cost.Setting, float], found))
         return dataclasses.replace(self, noise_multiplier=table)
 

@@ -25,6 +25,7 @@ from dphypo.integrations.sklearn.savers import saver_for
 from dphypo.integrations.sklearn.steps import look_around
 from dphypo.integrations.split import hashed_apart
 from dphypo.integrations.streams import warn_of_noise
+from dphypo.journal import keeping
 from dphypo.laws import Law, NegativeBinomial
 from dphypo.mechanisms import Saver, Split
 from dphypo.samplers import Sampler
@@ -281,16 +282,19 @@ class PrivateSearch(MetaEstimatorMixin, BaseEstimator):  # type: ignore[misc]
                 f"epsilon = {self.epsilon} needs an estimator with a parameter noise_multiplier that is not tuned: "
                 f"leave epsilon out, and the certificate says what the search costs"
             )
-        found = calibration.noise(
-            mechanism.kinds(space),
-            space,
-            runs,
-            band,
-            score_event=mechanism.score_event,
-            split=Split.DISJOINT,
-            epsilon=self.epsilon,
-            delta=self.delta,
-        )
+        with keeping(self.journal, "noise") as keep:
+            found = calibration.noise(
+                mechanism.kinds(space),
+                space,
+                runs,
+                band,
+                score_event=mechanism.score_event,
+                split=Split.DISJOINT,
+                epsilon=self.epsilon,
+                delta=self.delta,
+                keep=keep,
+                progress=self.progress,
+            )
         return mechanism.at(noise_multiplier=found)
 
     def _released(self) -> Any:

@@ -1,0 +1,81 @@
+"""The noise of private scores in a plan, where it is to be found: as little as costs no more than training does.
+
+Records that train and records that score are on different sides, and a plan costs the larger of the two sides. So the
+noise of training is found with scores that cost nothing, and the noise of the scores after it.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any, cast
+
+import dp_accounting
+
+from dphypo import _validate
+from dphypo.accounting import PlanGuarantee, Side, calibrate_plan, rounded_up
+from dphypo.mechanisms import Mechanism, Split
+
+_SILENT = 1e6  # noise at which a score costs nothing
+_DECIMALS = 4
+CALIBRATE = "calibrate"
+
+
+@dataclass(frozen=True)
+class Scores:
+    """The scores of a mechanism: ``calibrate`` says whether their noise is to be found."""
+
+    mechanism: Any
+    calibrate: bool
+
+    @classmethod
+    def of(cls, mechanism: Mechanism) -> Scores:
+        """Refuses to find the noise of scores that have no side of their own."""
+        calibrate = getattr(mechanism, "score_noise_multiplier", None) == CALIBRATE
+        replaces = mechanism.relation is dp_accounting.NeighboringRelation.REPLACE_ONE
+        if calibrate and (replaces or mechanism.split is Split.SAME):
+            raise _validate.fail(
+                "score_noise_multiplier",
+                CALIBRATE,
+                "scores on the training records, or under REPLACE_ONE, have no side of their own: give a number, or "
+                "score on records set apart by split_by_hash and add or remove one record",
+            )
+        return cls(mechanism, calibrate)
+
+    @property
+    def silent(self) -> Any:
+        """The mechanism with scores so noisy that the training side decides the noise of training."""
+        return self.mechanism.at(score_noise_multiplier=_SILENT) if self.calibrate else self.mechanism
+
+    def noise(
+        self, full: Any, guarantee: Callable[[Any], PlanGuarantee], *, epsilon: float, delta: float, runs: int
+    ) -> float:
+        """The least noise of the scores at which the plan around ``full`` still costs ε."""
+
+        def at(noise: float) -> _ScoringSide:
+            return _ScoringSide(guarantee(self.heard(full, noise)))
+
+        found = calibrate_plan(
+            cast(Callable[[float], PlanGuarantee], at),
+            epsilon=epsilon,
+            delta=delta,
+            start=4 * math.sqrt(runs),
+            step=1.5,
+            largest=_SILENT,
+        )
+        return found.value
+
+    def heard(self, full: Any, noise: float) -> Any:
+        """The mechanism with this noise on its scores, rounded up."""
+        return full.at(score_noise_multiplier=rounded_up(noise, _DECIMALS))
+
+
+@dataclass(frozen=True)
+class _ScoringSide:
+    """A plan as records that score see it."""
+
+    guarantee: PlanGuarantee
+
+    def epsilon(self, delta: float) -> float:
+        return self.guarantee.costs(delta)[Side.SCORING]
