@@ -25,12 +25,13 @@ UNIFORM = Band(1.0, 1.0)
 
 @dataclass(frozen=True)
 class Method:
-    """A search rule with its band; ``sampler`` None draws from the prior."""
+    """A search rule with its band; ``sampler`` None draws from the prior, and ``lag`` latest runs are not seen."""
 
     name: str
     sampler: GaussianProcess | None = None
     band: Band = UNIFORM
     rule: Rule | None = None
+    lag: int = 0
 
 
 def paths(
@@ -57,17 +58,21 @@ def _adaptive(world: World, method: Method, basis: Basis, lengths: Lengths, rand
     searches = Searches(basis, method.sampler, count)
     found = np.full((count, longest), np.nan)
     best, actual = np.full(count, -np.inf), np.empty(count)
+    unseen: list[tuple[npt.NDArray[np.intp], Floats]] = []
     for t in range(longest):
         active = int((lengths > t).sum())  # lengths fall, so the active ones come first
         if active < len(best):
             searches.keep(active)
             best, actual = best[:active], actual[:active]
-        if t < method.sampler.start:
+        if t < method.sampler.start + method.lag:
             cells = random.integers(0, len(world), active)
         else:
             cells = _drawn(project(searches.weights(), method.band, method.rule), random)
         scores = world.mean[cells] + world.noise[cells] * random.standard_normal(active)
-        searches.observe(cells, scores)
+        unseen.append((cells, scores))
+        if len(unseen) > method.lag:
+            seen = unseen.pop(0)
+            searches.observe(seen[0][:active], seen[1][:active])
         better = scores > best
         best, actual = np.where(better, scores, best), np.where(better, world.mean[cells], actual)
         found[:active, t] = actual

@@ -114,6 +114,19 @@ def test_an_adaptive_search_leans_towards_what_is_good() -> None:
     assert adaptive > plain
 
 
+def test_a_lag_hides_the_latest_runs() -> None:
+    world, lengths = _world(0.02), np.array([9, 9, 7, 4])
+    later = replace(e.OURS, sampler=GaussianProcess(start=5))
+
+    def found(method: Method) -> np.ndarray:
+        return np.concatenate([found for _, found in paths(world, method, lengths, seed=8)])
+
+    np.testing.assert_array_equal(found(replace(e.OURS, lag=3))[:, :5], found(later)[:, :5])  # from the prior
+    np.testing.assert_array_equal(
+        found(replace(e.OURS, lag=9)), found(replace(e.OURS, sampler=GaussianProcess(start=9)))
+    )
+
+
 def test_geometric_lengths() -> None:
     uniforms = np.random.default_rng(7).random(40_000)
     for gamma in (0.01, 0.5):
