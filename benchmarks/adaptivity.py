@@ -13,12 +13,12 @@ from rich.console import Console
 from rich.table import Table
 
 from benchmarks.accounting import DELTA, dp_sgd
-from dphypo.accounting import account, calibrate_mean
-from dphypo.accounting.events import Event
+from dphypo.accounting import account
 from dphypo.band import Band
 from dphypo.laws import Geometric, Law, NegativeBinomial, Poisson
 
 NOISE, MEAN, REGION = 0.71, 10, 0.02
+MEANS = (10, 20, 40, 160, 640, 2500)  # of uniform search, beside the bands
 BANDS = (Band(0.75, 2), Band(0.5, 4), Band(0.25, 8), Band(0.1, 20))
 LAWS: dict[str, Callable[[float], Law]] = {
     "shape 8": lambda mean: NegativeBinomial(8, mean=mean),
@@ -35,42 +35,32 @@ def hits(law: Law, rate: float, first: float) -> float:
 
 
 def main() -> None:
-    """Print the table."""
-    table = Table(title=f"adaptivity: mean {MEAN} runs, noise {NOISE}, δ = {DELTA:g}, a region of mass {REGION}")
-    for name in (
-        "law",
-        "band",
-        "ε history",
-        "hits",
-        "ε uniform",
-        "hits",
-        "ε of C times the runs",
-        "same ε, uniform geometric: mean, hits",
-    ):
-        table.add_column(name, justify="right")
+    """Print what bands cost and hit, then what uniform search does with the same ε."""
     event = dp_sgd(NOISE)
+    title = f"noise {NOISE}, δ = {DELTA:g}, a region of mass {REGION}"
+    bands = _table(f"mean {MEAN} runs, {title}", "law", "band", "ε", "hits", "ε of C times the uniform runs")
     for name, law_of in LAWS.items():
         law = law_of(MEAN)
-        uniform = account(event, law).epsilon(DELTA)
+        bands.add_row(name, "uniform", f"{account(event, law).profile_epsilon(DELTA):.3f}", _hits(law, REGION), "")
         for band in BANDS:
             found = account(event, law, band, policy="history", first_from_prior=1).sharpest_epsilon(DELTA)
             rate = min(band.C * REGION, 1.0 - band.c * (1.0 - REGION))
             many = account(event, law_of(band.C * MEAN)).profile_epsilon(DELTA)
-            mean, often = _uniform_at(event, found)
-            table.add_row(
-                name,
-                f"({band.c:g}, {band.C:g})",
-                f"{found:.3f}",
-                f"{hits(law, rate, REGION):.3f}",
-                f"{uniform:.3f}",
-                f"{hits(law, REGION, REGION):.3f}",
-                f"{many:.3f}",
-                f"{mean:.0f}, {often:.3f}",
-            )
-    Console(width=140).print(table)
+            bands.add_row(name, f"({band.c:g}, {band.C:g})", f"{found:.3f}", _hits(law, rate), f"{many:.3f}")
+    uniform = _table("uniform, geometric T", "mean", "ε", "hits")
+    for mean in MEANS:
+        law = Geometric(mean=mean)
+        uniform.add_row(f"{mean}", f"{account(event, law).profile_epsilon(DELTA):.3f}", _hits(law, REGION))
+    for table in (bands, uniform):
+        Console(width=110).print(table)
 
 
-def _uniform_at(event: Event, epsilon: float) -> tuple[float, float]:
-    """The uniform search with geometric T, the law that costs least for its mean, that costs ε: mean, and hits."""
-    found = calibrate_mean(event, LAWS["geometric"], epsilon=epsilon, delta=DELTA, largest=3000.0)
-    return float(found.value), hits(found.guarantee.runs, REGION, REGION)
+def _table(title: str, *names: str) -> Table:
+    table = Table(title=title)
+    for name in names:
+        table.add_column(name, justify="right")
+    return table
+
+
+def _hits(law: Law, rate: float) -> str:
+    return f"{hits(law, rate, REGION):.3f}"
