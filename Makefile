@@ -4,7 +4,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 STAMP := $(VENV)/.installed
 .DEFAULT_GOAL := help
-.PHONY: help demo test test-long lint audit bench docs paper clean
+.PHONY: help demo test test-long lint audit mutants bench docs paper clean
 
 help:  ## show this list
 	@grep -E '^[a-z-]+:.*##' Makefile | sed -E 's/:.*## /\t/' | expand -t 12
@@ -33,6 +33,9 @@ lint: $(STAMP)  ## ruff, ruff format, mypy --strict and the levels of imports
 
 audit: $(STAMP)  ## attack searches, plans and training by experiment; under twenty minutes
 	$(BIN)/python -m benchmarks.audit
+
+mutants: $(STAMP)  ## apply every wrong implementation to a copy; the tests must catch each of them
+	PYTHONPATH=tests $(BIN)/python -m mutants.run
 
 bench: $(STAMP)  ## speed and tightness, as ratios against named peers
 	$(BIN)/python -m benchmarks

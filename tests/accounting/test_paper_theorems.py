@@ -66,6 +66,14 @@ def test_theorem_2_is_three_epsilon_for_the_geometric_law():
     assert bounds["profile"] <= bounds["paper"] + 5e-3  # a few cells
 
 
+@pytest.mark.parametrize("event", [PureDp(0.4), DP_SGD], ids=["pure", "renyi"])
+def test_a_capped_law_is_none_of_the_papers(event):
+    """Theorems 1 and 2 are about the negative binomial law; T given T ≤ K has another one."""
+    law = Geometric(mean=10)
+    assert "paper" in account(event, law).bounds(1e-5)
+    assert "paper" not in account(event, law.capped(15)).bounds(1e-5)
+
+
 @pytest.mark.parametrize("mean", [1.0, 3.0, 10.0, 100.0])
 @pytest.mark.parametrize("delta", [1e-5, 1e-8])
 def test_for_poisson_we_are_never_above_dp_accounting(mean, delta):

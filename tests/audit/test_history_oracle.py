@@ -109,6 +109,14 @@ def test_the_oracle_catches_edges_that_are_clipped_instead_of_absorbed(monkeypat
     assert any(case.shortfall(depth=0.5) > 1e-3 for case in few)
 
 
+def test_the_bound_holds_where_one_run_too_many_from_the_prior_would_show():
+    """One of the worlds above: with the second run taken as from the prior, the bound is less than half the exact δ."""
+    case = cases(5, 106)[-1]
+    assert case.first_from_prior == 1
+    assert case.shortfall() <= 1e-9
+    assert case.shortfall(first_from_prior=2) > 0.5
+
+
 def test_the_oracle_catches_a_visible_number_of_runs():
     """A world that hill climbing found."""
     p = np.array([0.3499320087587726, 0.6500679912412274])

@@ -147,6 +147,12 @@ def test_the_oracle_catches_a_broken_bound(name, monkeypatch):
     assert max(shortfall(*case) for case in worlds(seed=1, count=60)) > 0.01
 
 
+def test_tau_is_that_of_the_other_direction():
+    """A rare top outcome on D that is common on D′: forward losses are at most log 2, the other direction's log 500."""
+    world = World(np.array([1.0]), np.array([[0.999, 0.001]]), np.array([[0.5, 0.5]]), np.array([[0, 1]]))
+    assert shortfall(world, Geometric(mean=10).capped(60), Band(1, 1)) <= 1e-9
+
+
 def test_the_oracle_agrees_with_a_closed_form():
     """Uniform search over one λ: the winner is in the top j ranks with probability 1 − f(P[below])."""
     on, off = np.array([[0.5, 0.3, 0.2]]), np.array([[0.2, 0.3, 0.5]])
@@ -188,3 +194,9 @@ def test_a_poisson_search_reveals_that_it_ran_nothing_only_below_zero():
     law = Poisson(2.0).capped(30)
     assert math.isclose(float(law.pgf(0.0)), float(law.pmf(0)))
     assert shortfall(world, law, Band(1, 1)) <= 1e-9
+
+
+def test_a_search_that_mostly_runs_nothing_says_so_below_zero():
+    """T = 0 shows nothing, and has nearly all the probability: at ε < 0, which composition asks for, it must count."""
+    world = World(np.array([1.0]), np.array([[0.9, 0.1]]), np.array([[0.1, 0.9]]), np.array([[0, 1]]))
+    assert shortfall(world, Pmf({0: 0.75, 1: 0.25}), Band(1, 1)) <= 1e-9

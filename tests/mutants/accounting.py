@@ -1,0 +1,261 @@
+"""Numbers that come out too small: events, theorems, compositions, calibration."""
+
+from __future__ import annotations
+
+from mutants.mutant import Mutant
+
+_EVENTS, _SIDES = "accounting/test_events.py", "accounting/test_sides.py"
+_GUARANTEE, _ORACLE = "accounting/test_guarantee.py", "audit/test_oracle.py"
+_HISTORY = "audit/test_history_oracle.py"
+
+MUTANTS = (
+    # Events.
+    Mutant(
+        "integer noise is passed on as it is",
+        "a number means the same whatever its type",
+        "accounting/events.py",
+        "    return _validate.positive(**{name: number})\n",
+        "    _validate.positive(**{name: number})\n    return value  # type: ignore[return-value]\n",
+        (f"{_EVENTS}::test_integer_noise_inside_a_sampled_composition_is_not_skipped",),
+    ),
+    Mutant(
+        "a nested sampling rate may be anything",
+        "a rate lies in [0, 1] wherever it stands",
+        "accounting/events.py",
+        "    rate = _validate.probability(**{name: _real(name, value)})\n",
+        "    rate = _real(name, value)\n",
+        (f"{_EVENTS}::test_a_sampling_rate_outside_its_range_is_refused_wherever_it_stands",),
+    ),
+    Mutant(
+        "replacement is taken as adding or removing",
+        "a replaced record moves a sum by twice its norm",
+        "accounting/dp_library.py",
+        "            return attr.evolve(event, noise_multiplier=event.noise_multiplier / 2)\n",
+        "            return event\n",
+        ("accounting/test_dp_accounting.py::test_both_accountants_speak_of_the_same_sensitivity",),
+    ),
+    Mutant(
+        "the first of several events stands for all",
+        "a run is bounded by the supremum over the settings",
+        "accounting/one_run.py",
+        "    if len(runs) == 1:\n        return runs[0]\n    remove = supremum",
+        "    if runs:\n        return runs[0]\n    remove = supremum",
+        (f"{_GUARANTEE}::test_the_supremum_of_several_events_is_at_least_each_of_them",),
+    ),
+    Mutant(
+        "the score is not charged",
+        "what looks at private records is part of the event",
+        "mechanisms/over_space.py",
+        "    if mechanism.score_event is None:\n        return trains\n    scores",
+        "    if trains:\n        return trains\n    scores",
+        ("mechanisms/test_mechanism.py::test_scoring_costs_the_worse_on_other_records_and_the_sum_on_the_same",),
+    ),
+    Mutant(
+        "scoring on the training records is taken as disjoint",
+        "one record that meets training and scoring pays for both",
+        "mechanisms/over_space.py",
+        "    if mechanism.split is Split.DISJOINT and not _replaces(mechanism):\n",
+        "    if not _replaces(mechanism):\n",
+        ("mechanisms/test_mechanism.py::test_scoring_costs_the_worse_on_other_records_and_the_sum_on_the_same",),
+    ),
+    Mutant(
+        "disjoint parts under replacement cost the maximum",
+        "a replaced record may leave training and enter scoring",
+        "mechanisms/over_space.py",
+        "    if mechanism.split is Split.DISJOINT and not _replaces(mechanism):\n",
+        "    if mechanism.split is Split.DISJOINT:\n",
+        ("mechanisms/test_mechanism.py::test_a_replaced_record_may_leave_training_and_enter_scoring",),
+    ),
+    # Selection.
+    Mutant(
+        "E[T] is dropped from the profile",
+        "the search pays for every run that it makes on average",
+        "accounting/theorems/phi.py",
+        "    return Phi(weights * np.exp(log_a[0]), shifts, (log_a, log_b))\n",
+        "    return Phi(weights, shifts, (log_a, log_b))\n",
+        ("accounting/test_phi.py::test_phi_bounds_the_maximum_and_is_close_to_it",),
+    ),
+    Mutant(
+        "E[T] is dropped from Theorem 1",
+        "the Rényi bound has log E[T]/(α−1)",
+        "accounting/theorems/theorem1_2_paper.py",
+        " + math.log(mean) / (alpha - 1)\n",
+        "\n",
+        ("accounting/test_paper_theorems.py::test_theorem_1_is_papernot_and_steinkes_when_the_search_is_uniform",),
+    ),
+    Mutant(
+        "δ of an (ε, δ) run is charged once",
+        "a bare δ is paid by every run: E[T] · δ",
+        "accounting/theorems/theorem4_profile.py",
+        "        value[index] = np.dot(weights, forward.delta(one - shifts))\n",
+        "        rest = float(forward.delta(forward.top))\n"
+        "        value[index] = np.dot(weights, forward.delta(one - shifts) - rest) + rest\n",
+        (f"{_GUARANTEE}::test_a_bare_delta_is_charged_once_for_every_run",),
+    ),
+    Mutant(
+        "the directions of τ are swapped",
+        "τ speaks of the direction opposite to the one that is bounded",
+        "accounting/theorems/theorem4_profile.py",
+        "Tau(self.reverse, self.band, self.forward)",
+        "Tau(self.forward, self.band, self.reverse)",
+        (f"{_ORACLE}::test_tau_is_that_of_the_other_direction",),
+    ),
+    Mutant(
+        "one direction of the neighbours is left out",
+        "ε is the larger of both directions",
+        "accounting/guarantee.py",
+        "        return [(remove, add)] if self.run.symmetric else [(remove, add), (add, remove)]\n\n"
+        "    def profile_epsilon",
+        "        return [(add, remove)]\n\n    def profile_epsilon",
+        (f"{_GUARANTEE}::test_the_numbers_to_hit",),
+    ),
+    Mutant(
+        "the band costs nothing",
+        "an adaptive choice of λ is paid for (Lemma 2)",
+        "accounting/theorems/lemma2.py",
+        "    if band.c == band.C:\n        return [(1.0, 0.0)]\n    c, C",
+        "    if band.c <= band.C:\n        return [(1.0, 0.0)]\n    c, C",
+        ("accounting/test_lemma2.py::test_lemma_2_bounds_every_pair_of_densities",),
+    ),
+    Mutant(
+        "that nothing ran is free",
+        "that no run was made is an outcome, and counts at ε < 0",
+        "accounting/theorems/theorem4_profile.py",
+        "    return np.minimum(value + none * -np.expm1(np.minimum(eps, 0.0)), 1.0)\n",
+        "    return np.minimum(value, 1.0)\n",
+        (f"{_ORACLE}::test_a_search_that_mostly_runs_nothing_says_so_below_zero",),
+    ),
+    Mutant(
+        "a capped law is accounted as the law it was cut from",
+        "theorems about the negative binomial law do not speak of a capped one",
+        "accounting/theorems/theorem1_2_paper.py",
+        "    if math.isinf(run.pure) or not isinstance(runs, NegativeBinomial):\n",
+        '    runs = getattr(runs, "law", runs)\n'
+        "    if math.isinf(run.pure) or not isinstance(runs, NegativeBinomial):\n",
+        ("accounting/test_paper_theorems.py::test_a_capped_law_is_none_of_the_papers",),
+    ),
+    Mutant(
+        "a capped law has the probabilities of the uncapped one",
+        "T given T ≤ K is a law of its own",
+        "laws/capped.py",
+        "        return like(self.law.sums.log_partial_derivative(self.limit, *at_v(v)) - self._log_total, v)\n",
+        "        return like(self.law.sums.log_partial_derivative(self.limit, *at_v(v)), v)\n",
+        ("laws/test_laws_accuracy.py::test_cut_against_the_sum",),
+    ),
+    # History-only policies.
+    Mutant(
+        "kills without τ",
+        "a run that kills on D may kill more often on D′",
+        "accounting/theorems/kills.py",
+        "    off = np.clip(off_below * (1 - _SLACK) - tau_high[:, None] * (1 + _SLACK), 0.0, pair.off)\n",
+        "    off = np.clip(off_below * (1 - _SLACK) - high[:, None] * (1 + _SLACK), 0.0, pair.off)\n",
+        (f"{_HISTORY}::test_no_kill_beats_the_closed_form",),
+    ),
+    Mutant(
+        "one run too many is taken as from the prior",
+        "only runs that are drawn from the prior are accounted as such",
+        "accounting/theorems/theorem_h_history_only.py",
+        "        self.first_from_prior = min(first_from_prior, 1) if knows_runs else first_from_prior\n",
+        "        self.first_from_prior = 1 if knows_runs else first_from_prior + 1\n",
+        (f"{_HISTORY}::test_the_bound_holds_where_one_run_too_many_from_the_prior_would_show",),
+    ),
+    Mutant(
+        "a policy that knows T is accounted as one that does not",
+        "T visible to the policy costs more",
+        "accounting/theorems/theorem_h_history_only.py",
+        "        recursion = _known if self.knows_runs else _unknown\n",
+        "        recursion = _unknown\n",
+        (f"{_HISTORY}::test_the_oracle_catches_a_visible_number_of_runs",),
+    ),
+    Mutant(
+        "edges are clipped",
+        "sums of losses beyond the lattice count as certain",
+        "accounting/theorems/kills.py",
+        "    return Payoff(np.concatenate([plus, up[..., -1:]], axis=-1), minus)\n",
+        "    return Payoff(np.concatenate([plus, plus[..., -1:]], axis=-1), minus)\n",
+        (f"{_HISTORY}::test_the_oracle_catches_edges_that_are_clipped_instead_of_absorbed",),
+    ),
+    Mutant(
+        "the winner is drawn without the band",
+        "the winner's own λ may lie at the edge of the band",
+        "accounting/theorems/theorem_h_history_only.py",
+        "lattice, survivors, corners(self.band), self.first_from_prior)",
+        "lattice, survivors, [(1.0, 1.0, mass) for _, _, mass in corners(self.band)], self.first_from_prior)",
+        (f"{_HISTORY}::test_the_oracle_catches_a_winner_without_the_band",),
+    ),
+    # Compositions and plans.
+    Mutant(
+        "only the last stage is charged",
+        "stages compose",
+        "accounting/composition.py",
+        "[part.to_pld() for part in self.parts])",
+        "[part.to_pld() for part in self.parts[-1:]])",
+        ("accounting/test_composition.py::test_a_cheap_first_stage_costs_little",),
+    ),
+    Mutant(
+        "a published run is left out of the composition",
+        "every declared run is paid for",
+        "accounting/published.py",
+        "        return one if self.count == 1 else one.self_compose(self.count)\n",
+        "        return one if self.count <= 2 else one.self_compose(self.count - 1)\n",
+        (f"{_SIDES}::test_no_plan_costs_more_than_is_said",),
+    ),
+    Mutant(
+        "the last run counts on one side only",
+        "a run that trains on all records counts for both sides",
+        "survey/terms.py",
+        "BOTH if both_sides else TRAINING, mechanism.relation",
+        "TRAINING, mechanism.relation",
+        ("survey/test_plan.py::test_a_last_run_on_both_sides_leaves_less_for_the_scores",),
+    ),
+    Mutant(
+        "published scores are free",
+        "a score on private records is a term of its side",
+        "survey/terms.py",
+        "    if scores and scored:\n",
+        "    if not scores and scored:\n",
+        ("survey/test_survey.py::test_the_score_of_the_last_run_is_released_where_it_was_declared_and_paid_for",),
+    ),
+    Mutant(
+        "sides are disjoint under replacement",
+        "a replaced record meets the terms of both sides",
+        "accounting/sides.py",
+        "    if relation is dp_accounting.NeighboringRelation.REPLACE_ONE:\n"
+        "        return {side: [term.releases for term in terms] for side in read}\n",
+        "",
+        (f"{_SIDES}::test_no_plan_costs_more_than_is_said",),
+    ),
+    Mutant(
+        "half a search is a term under replacement",
+        "under replacement a search is one term that reads both sides",
+        "accounting/sides.py",
+        "            isinstance(term.releases, Guarantee) and term.sides != BOTH for term in self.terms\n",
+        "            isinstance(term.releases, Guarantee) and not term.sides for term in self.terms\n",
+        (f"{_SIDES}::test_half_a_search_is_no_term_under_replacement",),
+    ),
+    # Calibration.
+    Mutant(
+        "each setting of a survey is calibrated alone",
+        "settings cost the composition of their suprema",
+        "survey/noise.py",
+        "        with_noise(found.value), lambda chosen",
+        "        with_noise(alone.value), lambda chosen",
+        ("survey/test_plan.py::test_settings_have_noise_of_their_own_and_cost_no_more_together",),
+    ),
+    Mutant(
+        "each kind of run of a search is calibrated alone",
+        "a search over several kinds of run costs their supremum",
+        "integrations/calibration.py",
+        "    return {kind.key: rounded_up(factor * sigma, _DECIMALS) for kind, sigma in alone.items()}\n",
+        "    return {kind.key: sigma for kind, sigma in alone.items()}\n",
+        ("accounting/test_calibrate.py::test_noise_for_several_kinds_of_run_costs_no_more_as_it_is_reported",),
+    ),
+    Mutant(
+        "calibration overshoots",
+        "what was checked against the total is the rounded value",
+        "accounting/solve.py",
+        "        value = self._tried(value)\n        made = self.make(value)\n        return Found(value, made,",
+        "        made = self.make(value)\n        return Found(self._tried(value), made,",
+        ("accounting/test_calibrate.py::test_a_rounded_noise_costs_no_more_where_noise_is_not_monotone",),
+    ),
+)

@@ -1,0 +1,133 @@
+"""Journals that two may write, that anyone may edit, or that keep what must go; certificates that can be bent."""
+
+from __future__ import annotations
+
+from mutants.mutant import Mutant
+
+_FENCE, _CERTIFICATE = "journal/test_fence.py", "accounting/test_certificate.py"
+_VERIFICATION = "accounting/test_verification.py"
+
+MUTANTS = (
+    Mutant(
+        "the lock is dropped",
+        "one process at a time has a journal",
+        "journal/sqlite.py",
+        "            lock.acquire(_WAIT_S)\n",
+        "            pass\n",
+        (f"{_FENCE}::test_a_second_process_is_refused_after_the_file_was_opened_and_closed",),
+    ),
+    Mutant(
+        "the owner token is not compared",
+        "a process that was replaced commits nothing",
+        "journal/journal.py",
+        '        or_(schema.seal.c.owner == bindparam("token"), schema.seal.c.owner == ""),\n',
+        '        or_(schema.seal.c.owner == bindparam("token"), schema.seal.c.owner != ""),\n',
+        (f"{_FENCE}::test_a_second_coordinator_fences_the_first[sqlite]",),
+    ),
+    Mutant(
+        "a replaced journal goes unnoticed",
+        "an open study never goes on with another file",
+        "journal/sqlite.py",
+        "        if self._identity is not None and _identity(path) != self._identity:\n",
+        "        if self._identity is not None and _identity(path) is self._identity:\n",
+        (f"{_FENCE}::test_an_open_study_never_goes_on_with_another_file",),
+    ),
+    Mutant(
+        "a journal that is replaced while it is open goes unnoticed",
+        "what is committed is where others find it",
+        "journal/sqlite.py",
+        "        self._check(self.path)\n"
+        "        if self._written is not None and _written(self.path) != self._written:\n",
+        "        if self._written is None and self._identity is None:\n",
+        (f"{_FENCE}::test_a_file_that_is_replaced_while_it_is_open_is_noticed_at_the_next_commit",),
+    ),
+    Mutant(
+        "an edited journal is accepted",
+        "every commit checks that the rows are those that were committed",
+        "journal/journal.py",
+        '        schema.seal.c.total == bindparam("old"),\n',
+        '        or_(schema.seal.c.total == bindparam("old"), schema.seal.c.total != ""),\n',
+        ("journal/test_tampering.py::test_an_edit_while_the_study_runs_is_seen_at_the_next_commit",),
+    ),
+    Mutant(
+        "a T that the law never gives is accepted",
+        "a journal with an impossible T was tampered with",
+        "study/declaration.py",
+        "        return bool(self.runs.pmf(total) > 0)\n",
+        "        return True\n",
+        ("journal/test_tampering.py::test_a_number_of_runs_that_the_law_never_gives_is_refused",),
+    ),
+    Mutant(
+        "a losing model is left in the log",
+        "a beaten model leaves the files at once",
+        "journal/journal.py",
+        "        if beaten is not None or erase_seed:\n            self._store.forget()\n",
+        "",
+        ("journal/test_journal.py::test_a_beaten_model_leaves_the_files_at_once",),
+    ),
+    Mutant(
+        "deleted rows are left in the file",
+        "what is deleted is overwritten",
+        "journal/sqlite.py",
+        '        "secure_delete = ON",\n',
+        '        "secure_delete = OFF",\n',
+        ("journal/test_journal.py::test_a_beaten_model_leaves_the_files_at_once",),
+    ),
+    Mutant(
+        "shredding keeps T",
+        "a shredded journal holds nothing of the study but its certificate",
+        "journal/journal.py",
+        ".where(schema.study.c.name == self._name).values(total=None))",
+        ".where(schema.study.c.name == self._name).values(total=schema.study.c.total))",
+        ("journal/test_journal.py::test_a_shredded_file_holds_nothing_of_the_study_and_does_not_depend_on_t",),
+    ),
+    # Certificates.
+    Mutant(
+        "a seeded search is certified without a warning",
+        "there is no guarantee without private randomness",
+        "study/declaration.py",
+        "        if not self.private:\n",
+        "        if self.private is None:\n",
+        ("study/test_study.py::test_system_entropy_gives_a_private_certificate_and_a_seed_does_not",),
+    ),
+    Mutant(
+        "a deleted warning is not missed",
+        "a certificate says whether it has a warning",
+        "accounting/verification.py",
+        '    for name in ("unit", "warning"):\n',
+        '    for name in ("unit",):\n',
+        (f"{_VERIFICATION}::test_a_deleted_warning_is_seen",),
+    ),
+    Mutant(
+        "a certificate may say less than its event costs",
+        "ε may not be below what is recomputed",
+        "accounting/verification.py",
+        "        return least[path] <= found <= most\n",
+        "        return found <= most\n",
+        (f"{_CERTIFICATE}::test_numbers_may_be_rounded_up_and_not_down",),
+    ),
+    Mutant(
+        "altered lines of a certificate are accepted",
+        "every line of a certificate is recomputed",
+        "accounting/verification.py",
+        '    problems += _differences(document, expected, least, "")\n',
+        "",
+        (f"{_CERTIFICATE}::test_a_changed_line_is_named",),
+    ),
+    Mutant(
+        "a certificate is accepted for another model",
+        "a certificate names the bytes that it certifies",
+        "accounting/verification.py",
+        '    if found["model_sha256"] != document["release"]["model_sha256"]:\n',
+        '    if found["model_sha256"] is document["release"]:\n',
+        (f"{_VERIFICATION}::test_a_release_folder_is_checked_against_its_certificate",),
+    ),
+    Mutant(
+        "the second opinion is not asked",
+        "an accountant that says less than an attack achieves is contradicted",
+        "accounting/verification.py",
+        "        if stated < opinion.lower:\n",
+        "        if stated < 0:\n",
+        ("accounting/test_second_opinion.py::test_verify_catches_an_accountant_that_forgets_the_number_of_runs",),
+    ),
+)

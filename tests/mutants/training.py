@@ -1,0 +1,125 @@
+"""Training that is not what its event says, and data that no event covers."""
+
+from __future__ import annotations
+
+from mutants.mutant import Mutant
+
+_RUN = "integrations/test_opacus_run.py"
+
+MUTANTS = (
+    Mutant(
+        "shuffled batches are accounted as Poisson",
+        "every record is in a batch independently with the charged rate",
+        "integrations/opacus/train.py",
+        "        yield np.flatnonzero(generator.random(size) < run.rate)\n",
+        "        yield generator.permutation(size)[: round(run.rate * size)]\n",
+        (f"{_RUN}::test_every_mode_runs_what_it_charges[hooks]",),
+    ),
+    Mutant(
+        "the sum of a batch is clipped",
+        "each record's gradient is clipped by itself",
+        "integrations/opacus/clipping.py",
+        '    return [torch.einsum("i,i...", factors, g) for g in grad_samples]\n',
+        "    sums = [g.sum(0) for g in grad_samples]\n"
+        "    whole = torch.stack([total.norm() for total in sums]).norm()\n"
+        "    return [total * (max_grad_norm / (whole + 1e-6)).clamp(max=1.0) for total in sums]\n",
+        (f"{_RUN}::test_one_record_moves_a_step_by_at_most_the_clipping_norm[hooks]",),
+    ),
+    Mutant(
+        "the noise is scaled by the actual batch",
+        "what a step is divided by is public",
+        "integrations/opacus/clipping.py",
+        "            self.optimizer.zero_grad(set_to_none=True)\n\n"
+        "    def close(self) -> None:\n        _strip(self.module, self.optimizer)\n\n"
+        "    def differentiate(self, inputs: torch.Tensor, targets: torch.Tensor) -> None:\n"
+        "        if len(inputs) == 0:\n            for parameter in self.optimizer.params:\n"
+        "                parameter.grad_sample",
+        "            self.optimizer.zero_grad(set_to_none=True)\n\n"
+        "    def close(self) -> None:\n        _strip(self.module, self.optimizer)\n\n"
+        "    def differentiate(self, inputs: torch.Tensor, targets: torch.Tensor) -> None:\n"
+        "        self.optimizer.expected_batch_size = max(len(inputs), 1)\n"
+        "        if len(inputs) == 0:\n            for parameter in self.optimizer.params:\n"
+        "                parameter.grad_sample",
+        (f"{_RUN}::test_every_mode_runs_what_it_charges[hooks]",),
+    ),
+    Mutant(
+        "less noise is added than is charged",
+        "a run has the noise of its event",
+        "integrations/opacus/clipping.py",
+        '        "noise_multiplier": noise.multiplier,\n',
+        '        "noise_multiplier": 0.9 * noise.multiplier,\n',
+        (f"{_RUN}::test_every_mode_runs_what_it_charges[ghost]",),
+    ),
+    Mutant(
+        "the rate comes from the real number of records",
+        "rate and steps depend on the declared number of records",
+        "integrations/opacus/train.py",
+        "        yield np.flatnonzero(generator.random(size) < run.rate)\n",
+        "        yield np.flatnonzero(generator.random(size) < round(1 / run.rate) * run.rate**2 * 120 / size * 2)\n",
+        (f"{_RUN}::test_rate_steps_and_divisor_come_from_the_declared_size_not_the_real_one",),
+    ),
+    Mutant(
+        "a record that overflows spoils its batch",
+        "one record moves a step by at most the clipping norm",
+        "integrations/opacus/clipping.py",
+        "    if not finite.all():\n",
+        "    if not len(finite):\n",
+        ("integrations/test_opacus_check.py::test_a_record_that_overflows_counts_zero",),
+    ),
+    Mutant(
+        "a score on the training records is amplified",
+        "a subsampled run whose score reads all records is charged in full",
+        "integrations/opacus/dpsgd.py",
+        "        return run.on_the_subsample if same else run.event\n",
+        "        return run.event\n",
+        ("integrations/test_opacus_subsample.py::test_a_score_on_the_same_records_forgoes_the_amplification",),
+    ),
+    Mutant(
+        "a forward pass may change tensors",
+        "a model learns through noisy gradients and in no other way",
+        "integrations/opacus/check.py",
+        "    alone = _gradients(model, loss, first)\n    before.refuse_changes(model, loss)\n",
+        "    alone = _gradients(model, loss, first)\n",
+        ("integrations/test_opacus_state.py::test_a_forward_pass_that_writes_is_refused_when_the_mechanism_is_made",),
+    ),
+    Mutant(
+        "models that mix records are accepted",
+        "a record's gradient does not depend on the others",
+        "integrations/opacus/check.py",
+        "    if not _close(alone[0], beside[0]):\n",
+        "    if not alone:\n",
+        ("integrations/test_opacus_check.py::test_unfit_models_are_refused_with_the_remedy",),
+    ),
+    Mutant(
+        "records outside the domain are used",
+        "one bad record cannot fail a run",
+        "integrations/opacus/dpsgd.py",
+        "            self._fits[key] = _Fit(mode, self.data.within(domain))\n",
+        "            self._fits[key] = _Fit(mode, self.data)\n",
+        ("integrations/test_opacus_data.py::test_one_record_outside_the_domain_changes_nothing",),
+    ),
+    Mutant(
+        "the split hashes the bytes of the array",
+        "a record's side depends on that record alone",
+        "integrations/split.py",
+        "        return [row.tobytes() for row in _single(rows.reshape(len(rows), -1))]\n",
+        "        return [row.tobytes() for row in rows.reshape(len(rows), -1)]\n",
+        ("integrations/test_split.py::test_one_number_of_another_kind_moves_no_integer",),
+    ),
+    Mutant(
+        "any FunctionTransformer is accepted",
+        "steps act on each record alone",
+        "integrations/sklearn/steps.py",
+        "        if not (step.func is None or _elementwise(step.func, step.kw_args)):\n",
+        "        if step.func is NotImplemented:\n",
+        ("integrations/test_sklearn_steps.py::test_steps_that_learn_from_the_records_are_refused",),
+    ),
+    Mutant(
+        "declared steps are not tried",
+        "a step that says that it acts on each record alone is tried",
+        "integrations/sklearn/steps.py",
+        "        if not alone:\n            raise TypeError",
+        "        if alone is None:\n            raise TypeError",
+        ("integrations/test_sklearn_steps.py::test_the_trial_sees_steps_that_mix_whatever_the_records",),
+    ),
+)
