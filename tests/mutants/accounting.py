@@ -238,8 +238,8 @@ MUTANTS = (
         "each setting of a survey is calibrated alone",
         "settings cost the composition of their suprema",
         "survey/noise.py",
-        "        with_noise(found.value), lambda chosen",
-        "        with_noise(alone.value), lambda chosen",
+        "lambda: self._calibrated(self.surveys, alone * 1.01)",
+        "lambda: alone",
         ("survey/test_plan.py::test_settings_have_noise_of_their_own_and_cost_no_more_together",),
     ),
     Mutant(
@@ -254,8 +254,8 @@ MUTANTS = (
         "calibration overshoots",
         "what was checked against the total is the rounded value",
         "accounting/solve.py",
-        "        value = self._tried(value)\n        made = self.make(value)\n        return Found(value, made,",
-        "        made = self.make(value)\n        return Found(self._tried(value), made,",
+        "        value = self._tried(value)\n        made = self.make(value)\n",
+        "        made = self.make(value)\n        value = self._tried(value)\n",
         ("accounting/test_calibrate.py::test_a_rounded_noise_costs_no_more_where_noise_is_not_monotone",),
     ),
 )
