@@ -14,7 +14,6 @@ import dp_accounting
 
 from dphypo.accounting import account, calibrate, rounded_up
 from dphypo.accounting.events import canonical
-from dphypo.accounting.events import to_dict as event_to_dict
 from dphypo.band import Band
 from dphypo.errors import JournalTamperedError
 from dphypo.journal import Keep, solved_anew

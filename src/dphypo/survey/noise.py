@@ -18,7 +18,6 @@ from typing import Any
 from dphypo import _validate
 from dphypo.accounting import PlanGuarantee, calibrate_plan, equal_noise, rounded_up
 from dphypo.accounting.events import canonical
-from dphypo.accounting.events import to_dict as event_to_dict
 from dphypo.errors import JournalTamperedError
 from dphypo.journal import Keep, solved_anew
 from dphypo.mechanisms import Mechanism, over_space
