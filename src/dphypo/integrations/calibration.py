@@ -12,7 +12,7 @@ from typing import Any
 
 import dp_accounting
 
-from dphypo.accounting import account, calibrate, rounded_up
+from dphypo.accounting import account, calibrate, event_to_dict, rounded_up
 from dphypo.accounting.events import canonical
 from dphypo.band import Band
 from dphypo.errors import JournalTamperedError

@@ -16,7 +16,7 @@ from functools import cached_property
 from typing import Any
 
 from dphypo import _validate
-from dphypo.accounting import PlanGuarantee, calibrate_plan, equal_noise, rounded_up
+from dphypo.accounting import PlanGuarantee, calibrate_plan, equal_noise, event_to_dict, rounded_up
 from dphypo.accounting.events import canonical
 from dphypo.errors import JournalTamperedError
 from dphypo.journal import Keep, solved_anew
