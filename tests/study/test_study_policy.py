@@ -14,6 +14,7 @@ from support.study_world import LAW, SPACE, make, train
 import dphypo
 from dphypo import errors
 from dphypo.accounting.policy import PolicyClass
+from dphypo.band import Greedy
 from dphypo.entropy import Seeded
 from dphypo.journal import open_store
 from dphypo.samplers import Basis, GaussianProcess, OptunaSampler, Parzen, Proposals, Uniform, basis, description
@@ -103,6 +104,21 @@ def test_a_rule_that_peeks_is_certified_for_anything_or_refused(secret):
     assert "history" not in study.guarantee.bounds(1e-6)
     with pytest.raises(ValueError, match="history_only"):
         make(None, sampler=Peeks(secret), policy="history")
+
+
+def test_a_projection_that_may_peek_is_certified_for_anything_unless_its_author_says_otherwise():
+    class Own:
+        def ratios(self, problem):
+            return Greedy().ratios(problem)
+
+    class Promised(Own):
+        history_only = True
+
+    free, promised = (make(None, sampler=Parzen(), rule=rule) for rule in (Own(), Promised()))
+    assert free.guarantee.policy is PolicyClass.ANYTHING
+    assert Basis.USER.value in str(promised.certificate.to_dict()["public"]["search rule"])
+    with pytest.raises(ValueError, match="projection"):
+        make(None, sampler=Parzen(), rule=Own(), policy="history")
 
 
 def test_a_function_that_proposes_is_taken_at_its_word_only_if_it_gives_it():

@@ -90,7 +90,8 @@ class Stage:
 
     def account(self, space: Space) -> Guarantee:
         """The guarantee of this stage alone, over the whole of the original space, whatever its prior will be."""
-        return accounted(self.mechanism, space, self.runs, self.band, claimed(self.policy, self.sampler, self.band))
+        policy = claimed(self.policy, self.sampler, self.band, self.rule)
+        return accounted(self.mechanism, space, self.runs, self.band, policy)
 
     def declare(self, space: Space, *, last: bool) -> tuple[Term, ...]:
         """Refuse now what would otherwise fail after an earlier stage was paid for; then account."""

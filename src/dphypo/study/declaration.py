@@ -15,11 +15,11 @@ from dphypo.errors import ChangedRule, ChangedStudy, LateHistoryOnly
 from dphypo.journal import Record
 from dphypo.laws import Law
 from dphypo.mechanisms import Mechanism, rehearse
-from dphypo.samplers import Sampler, basis
+from dphypo.samplers import Sampler
 from dphypo.space import Space
 from dphypo.study.accounted import accounted, certified, described
 from dphypo.study.lost import Lost
-from dphypo.study.next_params import Policy, claimed
+from dphypo.study.next_params import Policy, claimed, word
 from dphypo.study.selection import history
 from dphypo.study.subject import Subject
 
@@ -91,7 +91,7 @@ class Declaration:
             raise _validate.fail("mechanism", mechanism, "declare the function with @dphypo.mechanism(event=..., ...)")
         delta = _validate.delta(delta=delta)
         _validate.warn_of_delta(delta, getattr(mechanism, "records", None))
-        guarantee = accounted(mechanism, space, runs, band, claimed(policy, sampler, band))
+        guarantee = accounted(mechanism, space, runs, band, claimed(policy, sampler, band, rule))
         drawing = Policy.of(space, band, sampler, rule, candidates, grid)
         maximize, subject = _validate.flag(maximize=maximize), Subject.of(data_name, [mechanism], space)
         return cls(mechanism, runs, drawing, guarantee, delta, maximize, private, Lost.read(lost, mechanism), subject)
@@ -137,7 +137,7 @@ class Declaration:
         public: dict[str, object] = {"space": self.space.to_dict(), "lost runs": self.lost.condition}
         if self.subject.data is not None:
             public["data_set"] = self.subject.data
-        if self.history_only and (why := basis(self.policy.sampler)) is not None:
+        if self.history_only and (why := word(self.policy.sampler, self.policy.rule)) is not None:
             public["search rule"] = {**self.policy.describe(), "sees only the history by": why.value}
         if not self.private:
             public["warning"] = SEEDED

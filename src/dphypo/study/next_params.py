@@ -16,11 +16,13 @@ from dphypo.band import Band, Rule
 from dphypo.band import rule as named_rule
 from dphypo.entropy import Entropy
 from dphypo.errors import SamplerError
-from dphypo.samplers import History, Sampler, basis, default_sampler, description
+from dphypo.samplers import Basis, History, Sampler, basis, default_sampler, description
 from dphypo.space import MOST_CANDIDATES, Candidates, Grid, Space
 
 
-def claimed(policy: PolicyClass | str | None, sampler: Sampler | None, band: Band) -> PolicyClass:
+def claimed(
+    policy: PolicyClass | str | None, sampler: Sampler | None, band: Band, projection: Rule | str
+) -> PolicyClass:
     """The class of policies that a study is accounted for: by its search rule, unless the user says which.
 
     Raises:
@@ -30,7 +32,7 @@ def claimed(policy: PolicyClass | str | None, sampler: Sampler | None, band: Ban
     if not isinstance(given, Band):
         return PolicyClass.ANYTHING  # the accountant will say what is wrong
     rule = default_sampler(band) if sampler is None else sampler
-    qualifies = isinstance(rule, Sampler) and basis(rule) is not None
+    qualifies = isinstance(rule, Sampler) and word(rule, projection) is not None
     if policy is None:
         return PolicyClass.HISTORY if qualifies else PolicyClass.ANYTHING
     found = _validate.choice(PolicyClass, policy=policy)
@@ -38,11 +40,19 @@ def claimed(policy: PolicyClass | str | None, sampler: Sampler | None, band: Ban
         raise _validate.fail(
             "policy",
             policy,
-            f"the search rule {type(rule).__name__} may look at more than the history; leave policy out, or declare "
-            "history_only = True on the rule if its weights depend on the candidates, the history and independent "
-            "randomness alone",
+            f"the search rule {type(rule).__name__}, or its projection, may look at more than the history; leave "
+            "policy out, or declare history_only = True on the rule, and on a projection of your own, if what they "
+            "give depends on the candidates, the history and independent randomness alone",
         )
     return found
+
+
+def word(sampler: Sampler, projection: Rule | str) -> Basis | None:
+    """Why a search rule and its projection count as history-only; None if one of them does not."""
+    found, projection = basis(sampler), _rule(projection)  # a name may be one that the user has registered
+    if type(projection).__module__.startswith("dphypo.band."):
+        return found
+    return None if found is None or getattr(projection, "history_only", False) is not True else Basis.USER
 
 
 @dataclass(frozen=True)
