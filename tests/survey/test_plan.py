@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from dataclasses import replace
+from dataclasses import dataclass, field, replace
 
 import dp_accounting as dp
 import pytest
@@ -89,6 +89,27 @@ def test_a_last_run_on_both_sides_leaves_less_for_the_scores():
     assert both.noise.guarantee.epsilon(1e-6) <= 4.0
     with pytest.raises(ValueError, match="give last="):
         SurveyPlan(both_sides=True)
+
+
+def test_a_last_run_on_other_records_counts_for_both_sides():
+    """A record that scores would meet the last run, and nothing would pay for it."""
+
+    @dataclass(frozen=True)
+    class OnOthers:
+        full: Descent
+        data: object = field(default_factory=object)
+
+        def __getattr__(self, name):
+            return getattr(self.full, name)
+
+        def __call__(self, params, *, seed):
+            return self.full(params, seed=seed)
+
+    plan = SurveyPlan(runs=4, fraction=0.1, last=OnOthers)
+    with pytest.raises(ValueError, match="give both_sides=True"):
+        plan_tuning(SPACE, Descent(score_noise_multiplier=50.0), **BUDGET, survey=plan)
+    found = plan_tuning(SPACE, Descent(score_noise_multiplier=50.0), **BUDGET, survey=replace(plan, both_sides=True))
+    assert found.noise.guarantee.epsilon(1e-6) <= 4.0
 
 
 def test_a_last_run_of_another_kind_is_what_is_accounted_for():

@@ -20,7 +20,7 @@ from dphypo.accounting import PlanGuarantee, calibrate_plan, equal_noise, event_
 from dphypo.accounting.events import canonical
 from dphypo.errors import JournalTamperedError
 from dphypo.journal import Keep, solved_anew
-from dphypo.mechanisms import Mechanism, over_space
+from dphypo.mechanisms import Mechanism, Split, over_space
 from dphypo.space import Space
 from dphypo.survey.score_noise import Scores
 from dphypo.survey.terms import Within, terms_of
@@ -84,6 +84,9 @@ class Problem:
     def __post_init__(self) -> None:
         _validate.positive(epsilon=self.epsilon)
         _validate.within(0.0, 1.0, delta=self.delta)
+        private = self.mechanism.score_event is not None and self.mechanism.split is Split.DISJOINT
+        if self.last is not None and not self.both_sides and private:
+            _check_same_records(self.mechanism, self.last)
 
     @property
     def price(self) -> float:
@@ -202,3 +205,15 @@ def _with_noise(mechanism: Mechanism, ratios: Mapping[Hashable, float], factor: 
         )
     noise = {key: rounded_up(factor * ratio, _DECIMALS) for key, ratio in ratios.items()}
     return at(noise_multiplier=noise[None] if set(noise) == {None} else noise)
+
+
+def _check_same_records(full: Mechanism, last: Cheap) -> None:
+    """Refuse a last run on other records that does not say whether they are those that score."""
+    before: Any = getattr(full, "data", None)
+    if getattr(last(full), "data", None) is not before:
+        raise _validate.fail(
+            "both_sides",
+            False,
+            "last= trains on other records than the survey, and scores look at private ones: if those that score may "
+            "be among them, the last run counts for both sides, so give both_sides=True",
+        )
