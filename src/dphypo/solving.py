@@ -7,7 +7,7 @@ import sys
 import threading
 from collections.abc import Iterator
 
-from dphypo.accounting.solve import watched
+from dphypo.accounting import watched
 
 WAIT = 2.0
 """Seconds after which something is shown."""

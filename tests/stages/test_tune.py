@@ -10,8 +10,7 @@ import pytest
 from support.survey_world import SPACE, Descent
 
 import dphypo
-from dphypo.accounting import Side, verify
-from dphypo.accounting.solve import watched
+from dphypo.accounting import Side, verify, watched
 from dphypo.entropy import Seeded
 from dphypo.errors import JournalTamperedError
 from dphypo.journal import keeping

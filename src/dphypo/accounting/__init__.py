@@ -35,6 +35,7 @@ from dphypo.accounting.sides import PlanGuarantee as PlanGuarantee
 from dphypo.accounting.sides import Side as Side
 from dphypo.accounting.sides import Term as Term
 from dphypo.accounting.solve import rounded_up as rounded_up
+from dphypo.accounting.solve import watched as watched
 from dphypo.accounting.untrusted import printable as printable
 from dphypo.accounting.verification import Verification as Verification
 from dphypo.accounting.verification import guarantee_of as guarantee_of

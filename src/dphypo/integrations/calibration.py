@@ -12,8 +12,7 @@ from typing import Any
 
 import dp_accounting
 
-from dphypo.accounting import account, calibrate, event_to_dict, rounded_up
-from dphypo.accounting.events import canonical
+from dphypo.accounting import account, calibrate, canonical, event_to_dict, rounded_up
 from dphypo.band import Band
 from dphypo.errors import JournalTamperedError
 from dphypo.journal import Keep, solved_anew

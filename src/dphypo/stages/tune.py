@@ -15,7 +15,7 @@ from dphypo.solving import solving
 from dphypo.space import Space
 from dphypo.stages.stages import Stages
 from dphypo.study import Part
-from dphypo.survey import PRICE, LastRun, Survey, SurveyPlan, Tuning, plan_tuning
+from dphypo.survey import PRICE, Extrapolated, LastRun, Survey, SurveyPlan, Tuning, plan_tuning
 
 
 def tune(
@@ -111,13 +111,19 @@ def stages_of(
 ) -> Stages:
     """The parts that :func:`tune` runs: for those who want to ask and tell, or to look at the guarantee first."""
     plan, noise, within = tuning.survey, tuning.noise, tuning.within
-    assert plan.runs is not None
     parts: list[Part] = [
-        Survey(
-            noise.short, plan.runs, plan.optimiser, models=plan.models, durations=plan.durations, within=tuning.within
-        ),
-        LastRun(noise.full, plan.pick, plan.fallback, plan.both_sides, plan.score, within),
+        Survey(short, runs, plan.optimiser, models=models, durations=plan.durations, within=within)
+        for short, (_, runs), models in zip(noise.shorts, plan.lengths, _folders(plan), strict=True)
     ]
+    pick = plan.pick if plan.pick is not None or plan.fractions is None else Extrapolated(tuple(plan.fractions))
+    parts.append(LastRun(noise.full, pick, plan.fallback, plan.both_sides, plan.score, within))
     return Stages(
         space, parts, delta=delta, journal=journal, name=name, maximize=maximize, entropy=entropy, data_name=data_name
     )
+
+
+def _folders(plan: SurveyPlan) -> list[Path | None]:
+    """Where the models of each survey are kept: a folder for each length, where there are several."""
+    if plan.models is None or plan.fractions is None:
+        return [None if plan.models is None else Path(plan.models) for _ in plan.lengths]
+    return [Path(plan.models) / f"{fraction:g}" for fraction, _ in plan.lengths]

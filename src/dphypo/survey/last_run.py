@@ -30,7 +30,8 @@ class LastRun:
     Args:
         mechanism: what the run is: usually a full one.
         pick: λ as a public function of the table of the latest survey that has a score; by default where the posterior
-            mean of a Gaussian process is best. The best noisy score would often be a lucky one.
+            mean of a Gaussian process is best. The best noisy score would often be a lucky one. A rule with a method
+            ``across``, such as :class:`dphypo.survey.Extrapolated`, gets the tables of all surveys.
         fallback: λ if nothing published has a score; by default the middle of the prior.
         both_sides: whether the mechanism trains on the records that score in the survey, too. It then counts for both.
         score: whether the score of this run is released. A score on private records is then paid for. Without, report
@@ -84,7 +85,9 @@ class LastRun:
 
     def hands_on(self, *, last: bool) -> dict[str, Any]:
         """What the run publishes."""
-        return {"part": "last run", "releases": ["params", "model", *(["score"] if self.score else [])]}
+        stated = {"part": "last run", "releases": ["params", "model", *(["score"] if self.score else [])]}
+        rule: Any = getattr(self.pick, "to_dict", None)
+        return stated if rule is None else {**stated, "pick": rule()}
 
     def conditions(self) -> list[str]:
         """What the guarantee assumes of the runs, besides their event."""
@@ -124,6 +127,11 @@ class LastRun:
         self, setting: Setting, rows: Sequence[Row], pending: Sequence[Mapping[str, Any]], entropy: Entropy
     ) -> dict[str, Any]:
         pick = PosteriorMean() if self.pick is None else self.pick
+        tables = [value.rows for value in setting.published if isinstance(value, Surveyed)]
+        across: Any = getattr(pick, "across", None)
+        if across is not None and any(done(rows) for rows in tables):
+            chosen: dict[str, Any] = across(setting.prior, tables, maximize=setting.maximize)
+            return chosen
         for value in reversed(setting.published):
             if isinstance(value, Surveyed) and done(value.rows):
                 return pick(setting.prior, value.rows, maximize=setting.maximize)

@@ -16,8 +16,7 @@ from functools import cached_property
 from typing import Any
 
 from dphypo import _validate
-from dphypo.accounting import PlanGuarantee, calibrate_plan, equal_noise, event_to_dict, rounded_up
-from dphypo.accounting.events import canonical
+from dphypo.accounting import PlanGuarantee, calibrate_plan, canonical, equal_noise, event_to_dict, rounded_up
 from dphypo.errors import JournalTamperedError
 from dphypo.journal import Keep, solved_anew
 from dphypo.mechanisms import Mechanism, Split, over_space

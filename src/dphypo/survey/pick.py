@@ -60,7 +60,7 @@ class PosteriorMean:
             raise _validate.fail("rows", len(rows), "no published run has a score: use the fallback")
         unit = np.vstack([space.candidates(self.candidates, entropy.child("pick")).unit, history.unit])
         for spread in (0.05, 0.02):
-            unit = np.vstack([unit, _perturbed(unit[_best(self.sampler, space, unit, history)], spread, entropy)])
+            unit = np.vstack([unit, perturbed(unit[_best(self.sampler, space, unit, history)], spread, entropy)])
         return space.from_unit(unit[_best(self.sampler, space, unit, history)][None])[0]
 
 
@@ -69,7 +69,8 @@ def _best(sampler: GaussianProcess, space: Space, unit: np.ndarray[Any, Any], hi
     return int(np.argmax(mean))
 
 
-def _perturbed(point: np.ndarray[Any, Any], spread: float, entropy: Entropy, count: int = 256) -> np.ndarray[Any, Any]:
+def perturbed(point: np.ndarray[Any, Any], spread: float, entropy: Entropy, count: int = 256) -> np.ndarray[Any, Any]:
+    """Points near a point of the unit cube."""
     steps = spread * (2 * uniforms(count * len(point), entropy.child(f"near {spread}")) - 1)
     return np.clip(point + steps.reshape(count, len(point)), 1e-9, 1 - 1e-9)
 
