@@ -9,14 +9,15 @@ from functools import partial
 import dp_accounting as dp
 import numpy as np
 import pytest
-from scipy.stats import loguniform
+from scipy.stats import loguniform, norm
 from support.survey_world import PRIVATE, SPACE, Descent
 
 from dphypo import errors
-from dphypo.accounting import Side, verify
+from dphypo.accounting import PlanGuarantee, Side, Term, published, verify
 from dphypo.entropy import Seeded
 from dphypo.laws import Pmf, Poisson
 from dphypo.mechanisms import Outcome, Plain, attempt
+from dphypo.mechanisms import mechanism as declare
 from dphypo.release import Ending, load_release
 from dphypo.space import Space
 from dphypo.stages import PriorAround, Stage, Stages
@@ -346,3 +347,22 @@ def test_progress_shows_every_run_and_no_seed(capsys):
     assert "Compute: 3 runs, all published." in shown
     assert "run 3 of 3: " in shown
     assert Row({"lr": 1.0}, 0.5).status is Status.DONE
+
+
+def test_what_is_proposed_beyond_what_the_prior_draws_is_not_run():
+    """A normal prior allows any number; what is accounted for are those that it can give."""
+
+    class Reckless:
+        def propose(self, space, history, pending, entropy):
+            return {"noise": 0.01}
+
+    relation = dp.NeighboringRelation.ADD_OR_REMOVE_ONE
+
+    @declare(event=lambda params: dp.GaussianDpEvent(params["noise"]), relation=relation, monotone=["noise"])
+    def noisy(params, *, seed):
+        return None, 0.0
+
+    plan = Stages(Space({"noise": norm(50, 5)}), [Survey(noisy, 1, Reckless())], delta=1e-6, journal=None)
+    (row,) = plan.run(progress=False).survey.rows
+    alone = PlanGuarantee((Term(published(dp.GaussianDpEvent(row.params["noise"]), 1)),))
+    assert alone.epsilon(1e-6) <= plan.guarantee.epsilon(1e-6)

@@ -16,6 +16,7 @@ from dphypo import _validate
 from dphypo.entropy import Entropy, Seeded, uniforms
 from dphypo.samplers import GaussianProcess, History, Units
 from dphypo.space import Candidates, Space
+from dphypo.space.unit import interior
 from dphypo.survey.terms import Within
 from dphypo.table import Row
 
@@ -94,9 +95,23 @@ def middle(space: Space) -> dict[str, Any]:
 
 
 def checked(space: Space, params: Mapping[str, Any]) -> dict[str, Any]:
-    """Hyperparameters that were given by name, refused unless they are a point of the space."""
+    """Hyperparameters that were given by name, refused unless they are a point of the space.
+
+    A prior such as the normal one allows every number and draws none beyond some: runs are accounted for as far as it
+    draws, so what is proposed beyond is moved there.
+
+    >>> from scipy.stats import norm
+    >>> round(checked(Space({"x": norm()}), {"x": 50.0})["x"], 1)
+    6.3
+    """
     space.to_unit([params])
-    return dict(params)
+    given = dict(params)
+    for parameter in space.parameters:
+        dimension: Any = parameter.dimension
+        if parameter.name in given and dimension.ordered and dimension.size is None:
+            first, last = sorted(dimension.values(interior(np.array([0.0, 1.0]))))
+            given[parameter.name] = min(max(given[parameter.name], first), last)
+    return given
 
 
 def nearest(space: Space, params: Mapping[str, Any], within: Within, entropy: Entropy) -> dict[str, Any]:
