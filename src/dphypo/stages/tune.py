@@ -116,7 +116,8 @@ def stages_of(
         for short, (_, runs), models in zip(noise.shorts, plan.lengths, _folders(plan), strict=True)
     ]
     pick = plan.pick if plan.pick is not None or plan.fractions is None else Extrapolated(tuple(plan.fractions))
-    parts.append(LastRun(noise.full, pick, plan.fallback, plan.both_sides, plan.score, within))
+    warm = _folders(plan)[-1] if plan.warm_start else None
+    parts.append(LastRun(noise.full, pick, plan.fallback, plan.both_sides, plan.score, within, warm))
     return Stages(
         space, parts, delta=delta, journal=journal, name=name, maximize=maximize, entropy=entropy, data_name=data_name
     )

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
+from pathlib import Path
 from typing import Any
 
 from dphypo import _validate, errors
@@ -16,7 +17,7 @@ from dphypo.release import Ending, Release
 from dphypo.space import Space
 from dphypo.study import Lost, Released, Running, Setting
 from dphypo.survey.pick import Pick, PosteriorMean, checked, middle
-from dphypo.survey.running import PublishedRules, PublishedRuns, described
+from dphypo.survey.running import PublishedRules, PublishedRuns, described, model_name
 from dphypo.survey.terms import Within, terms_of
 from dphypo.table import Row, Surveyed, done
 
@@ -37,6 +38,8 @@ class LastRun:
         score: whether the score of this run is released. A score on private records is then paid for. Without, report
             the model's accuracy on records that were used for nothing else.
         within: which λ may be run, as for :class:`dphypo.Survey`.
+        warm_start: the folder in which the survey before keeps its models (``Survey(models=...)``). The run then starts
+            from the one with the best published score, which is paid for; ``mechanism.at(start=...)`` is given it.
 
     >>> import dp_accounting as dp
     >>> import dphypo
@@ -60,10 +63,15 @@ class LastRun:
     both_sides: bool = False
     score: bool = False
     within: Within | None = None
+    warm_start: str | Path | None = None
 
     def __post_init__(self) -> None:
         if not isinstance(self.mechanism, Mechanism):
             raise _validate.fail("mechanism", self.mechanism, "declare the function with @dphypo.mechanism(event=...)")
+        if self.warm_start is not None and not hasattr(self.mechanism, "start"):
+            raise _validate.fail(
+                "warm_start", self.warm_start, "the mechanism has no start=, as DPSGD has: leave it out"
+            )
         given: object = self.pick
         if given is not None and not callable(given):
             raise _validate.fail("pick", given, "give a function of the space and the published rows")
@@ -85,7 +93,12 @@ class LastRun:
 
     def hands_on(self, *, last: bool) -> dict[str, Any]:
         """What the run publishes."""
-        stated = {"part": "last run", "releases": ["params", "model", *(["score"] if self.score else [])]}
+        stated: dict[str, Any] = {
+            "part": "last run",
+            "releases": ["params", "model", *(["score"] if self.score else [])],
+        }
+        if self.warm_start is not None:
+            stated["starts from"] = "the best published model of the survey"
         rule: Any = getattr(self.pick, "to_dict", None)
         return stated if rule is None else {**stated, "pick": rule()}
 
@@ -117,7 +130,23 @@ class LastRun:
     def open(self, setting: Setting) -> Running:
         """The run."""
         rules = PublishedRules(setting, 1, partial(self._choose, setting), arriving=False, within=self.within)
-        return PublishedRuns(self.mechanism, rules, setting, self._release, survey=False)
+        warm = None if self.warm_start is None else partial(self._warm, Path(self.warm_start), setting)
+        return PublishedRuns(self.mechanism, rules, setting, self._release, survey=False, warm=warm)
+
+    def _warm(self, folder: Path, setting: Setting) -> Mechanism:
+        """The mechanism, starting from the best model of the latest survey; as it is if no run has a score."""
+        tables = [value for value in setting.published if isinstance(value, Surveyed)]
+        if not tables or not done(tables[-1].rows):
+            return self.mechanism
+        rows, sign = tables[-1].rows, 1.0 if setting.maximize else -1.0
+        scored = [number for number, row in enumerate(rows) if row.score is not None]
+        best = max(scored, key=lambda number: sign * (rows[number].score or 0.0))
+        path = folder / model_name(best, self.mechanism)
+        if not path.exists():
+            raise _validate.fail("warm_start", str(folder), f"it does not hold {path.name}, with which the run starts")
+        mechanism: Any = self.mechanism
+        warmed: Mechanism = mechanism.at(start=mechanism.saver.load(path.read_bytes()))
+        return warmed
 
     def _release(self, made: Release, record: Record) -> Release:
         """The score stays on the curator's side unless it was declared."""

@@ -135,6 +135,7 @@ class PublishedRuns:
         releases: makes the release of a plan that ends with this part, from what the journal holds.
         models: a folder for the models of all runs, if they are kept.
         survey: whether the results of all runs are published, or the model of one.
+        warm: makes the mechanism whose runs start from a published model, if they do.
     """
 
     def __init__(
@@ -146,7 +147,9 @@ class PublishedRuns:
         *,
         models: Path | None = None,
         survey: bool,
+        warm: Callable[[], Mechanism] | None = None,
     ) -> None:
+        self._warm = warm
         self._mechanism, self._rules, self._setting = mechanism, rules, setting
         self._releases, self._models, self._survey = releases, models, survey
         lost = Lost.read(None, mechanism)
@@ -166,7 +169,8 @@ class PublishedRuns:
             record = self.search.record()
             self._rules.made_by(crew.workers)
             show = Show(record.total or 0, len(record.results), progress=progress and self._survey)
-            with crew.hire(self._mechanism) as workers:
+            mechanism = self._mechanism if self._warm is None or record.complete else self._warm()
+            with crew.hire(mechanism) as workers:
                 while True:
                     while workers.idle and (trial := self.ask()) is not None:
                         workers.start(trial)
@@ -203,7 +207,7 @@ class PublishedRuns:
         if self._models is not None and outcome.model is not None:
             # Before the outcome is committed: a run that is lost in between is made again, with the same seed.
             self._models.mkdir(parents=True, exist_ok=True)
-            name = f"run-{trial.number + 1:03d}.{self._mechanism.saver.format}"
+            name = model_name(trial.number, self._mechanism)
             (self._models / name).write_bytes(outcome.model)
             os.utime(self._models / name, (0, 0))  # when a model was written would tell how long its run took
 
@@ -227,6 +231,11 @@ class PublishedRuns:
 
     def close(self) -> None:
         self.search.close()
+
+
+def model_name(number: int, mechanism: Mechanism) -> str:
+    """The file of the model of a run, counted from 0, where models are kept."""
+    return f"run-{number + 1:03d}.{mechanism.saver.format}"
 
 
 def listed(table: Surveyed) -> dict[str, Any]:

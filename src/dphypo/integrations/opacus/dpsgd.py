@@ -26,7 +26,7 @@ from dphypo.integrations.opacus.data import Batch, Domain, Records, TensorRecord
 from dphypo.integrations.opacus.loss import per_record
 from dphypo.integrations.opacus.saver import Safetensors, remember
 from dphypo.integrations.opacus.score import PrivateAccuracy, PrivateLoss, PrivateScore, Score, is_private
-from dphypo.integrations.opacus.state import Snapshot
+from dphypo.integrations.opacus.state import Snapshot, start_from
 from dphypo.integrations.opacus.train import Descent, fit
 from dphypo.journal import Store, keeping
 from dphypo.laws import Law
@@ -95,6 +95,8 @@ class DPSGD:
             shrinks with the steps: ``lambda done: 1 - done``.
         threads: CPU threads of one run. One is fastest for small models and makes a run the same on any number of
             cores; more pay off for large models when runs are made one at a time.
+        start: a model whose weights a run starts from, where they have the shapes of its own; it must be public, or
+            paid for as those of a survey are (``SurveyPlan(warm_start=True)``).
 
     >>> mechanism = DPSGD(
     ...     model=lambda width: nn.Sequential(nn.Linear(2, width), nn.ReLU(), nn.Linear(width, 2)),
@@ -130,6 +132,7 @@ class DPSGD:
     transfer_rule: transfer.Rule = field(default_factory=PowerRule)
     schedule: Callable[[float], float] | None = None
     threads: int = 1
+    start: nn.Module | None = None
     _fits: dict[str, _Fit] = field(default_factory=dict)  # by architecture; copies of the mechanism share it
 
     relation: ClassVar[dp_accounting.NeighboringRelation] = dp_accounting.NeighboringRelation.ADD_OR_REMOVE_ONE
@@ -303,6 +306,7 @@ class DPSGD:
         run = self._cost.run(params)
         with self._alone(seed):
             model, found = self._prepare(params)
+            start_from(model, self.start)
             records = found.records.to(self.device)  # type: ignore[arg-type]
             fit(model, records, per_record(self.loss), run, self._descent(params, found.mode), seed=seed)
             kept = Snapshot.of(model)
