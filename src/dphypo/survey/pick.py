@@ -15,8 +15,7 @@ import numpy as np
 from dphypo import _validate
 from dphypo.entropy import Entropy, Seeded, uniforms
 from dphypo.samplers import GaussianProcess, History, Units
-from dphypo.space import Candidates, Space
-from dphypo.space.unit import interior
+from dphypo.space import Candidates, Space, interior
 from dphypo.survey.terms import Within
 from dphypo.table import Row
 
