@@ -164,6 +164,8 @@ def test_the_rule_sees_results_by_number_with_a_fixed_lag():
     assert seen  # the first runs have no history, and are drawn from the prior
     for shown in seen:
         assert shown == tuple(float(number) for number in range(len(shown)))
+    # Run j sees the first j − 2 results, also when more are in.
+    assert [len(shown) for shown in seen] == list(range(1, len(seen) + 1))
 
 
 def test_a_study_that_is_resumed_with_other_workers_keeps_its_lag():

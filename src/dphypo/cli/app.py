@@ -12,6 +12,7 @@ import typer
 
 from dphypo.cli import officer, ranges
 from dphypo.cli import options as o
+from dphypo.cli.audit import audit
 from dphypo.cli.plan import plan
 
 app = typer.Typer(
@@ -158,6 +159,7 @@ def design(
 
 
 app.command()(plan)
+app.command()(audit)
 
 
 @app.command()

@@ -53,12 +53,7 @@ _LARGEST_LOSS = 1e3  # of the runs whose loss can be told at a glance
 
 def check(arguments: Mapping[str, object]) -> None:
     """Refuse the first number that is out of its range; the message names the option, the value and the range."""
-    for name, allowed in RANGES.items():
-        value = arguments.get(name)
-        for number in value if isinstance(value, tuple) else (value,):
-            if isinstance(number, (int, float)) and number not in allowed:
-                shown = f"{number:g}" if isinstance(number, float) else str(number)[:30]
-                raise ValueError(f"{option(name)} {shown} is out of range: give {allowed}")
+    check_within(arguments, RANGES)
     for name in ("rdp_file", "certificate"):
         path = arguments.get(name)
         try:
@@ -67,6 +62,16 @@ def check(arguments: Mapping[str, object]) -> None:
             size = 0  # what reads it says why
         if size > _LARGEST_FILE:
             raise ValueError(f"{path} is not valid: it has {size} bytes, and at most {_LARGEST_FILE} are read")
+
+
+def check_within(arguments: Mapping[str, object], allowed: Mapping[str, Range]) -> None:
+    """Refuse the first number that is out of one of these ranges."""
+    for name, its in allowed.items():
+        value = arguments.get(name)
+        for number in value if isinstance(value, tuple) else (value,):
+            if isinstance(number, (int, float)) and number not in its:
+                shown = f"{number:g}" if isinstance(number, float) else str(number)[:30]
+                raise ValueError(f"{option(name)} {shown} is out of range: give {its}")
 
 
 def check_loss(kind: str, noise_multiplier: float, sampling_rate: float, steps: int) -> None:
