@@ -113,7 +113,7 @@ def test_masses_outside_the_band_are_refused(masses, prior):
 def test_what_passes_the_check_is_in_the_band_however_the_sums_are_rounded():
     rng = np.random.default_rng(5)
     passed = refused = 0
-    for _ in range(2000):
+    for _ in range(4000):
         prior, c, C = rng.dirichlet(np.ones(4)), rng.uniform(0.2, 0.9), rng.uniform(1.2, 4)
         inside = rng.choice([1.0, 1.0, 1.0, -1.0], 2)  # one in four is outside, where rounded sums may hide it
         room = inside * 2.0 ** rng.uniform(-41, -35, 2)

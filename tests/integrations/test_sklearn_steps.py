@@ -141,6 +141,14 @@ def test_steps_that_act_on_each_record_alone_are_accepted(step: Any) -> None:
     assert found.predict(X).shape == (200,)
 
 
+def test_a_function_that_says_nothing_is_refused_though_the_trial_sees_nothing() -> None:
+    def mixes_many(rows: Any) -> Any:
+        return rows / np.abs(rows).max() if len(rows) > 30 else rows  # the trial has fewer rows
+
+    with pytest.raises(TypeError, match="may mix records"):
+        search(make_pipeline(FunctionTransformer(mixes_many), classifier())).fit(X, Y, holdout=PUBLIC)
+
+
 def test_without_the_trial_a_wrong_declaration_would_pass(monkeypatch: pytest.MonkeyPatch) -> None:
     """The mutant believes every declaration."""
     from dphypo.integrations.sklearn import protocol

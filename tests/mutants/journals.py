@@ -55,7 +55,7 @@ MUTANTS = (
         "study/declaration.py",
         "        return bool(self.runs.pmf(total) > 0)\n",
         "        return True\n",
-        ("journal/test_tampering.py::test_a_number_of_runs_that_the_law_never_gives_is_refused",),
+        ("study/test_study_refusals.py::test_a_number_of_runs_that_the_law_never_gives_is_refused",),
     ),
     Mutant(
         "a losing model is left in the log",
@@ -63,14 +63,6 @@ MUTANTS = (
         "journal/journal.py",
         "        if beaten is not None or erase_seed:\n            self._store.forget()\n",
         "",
-        ("journal/test_journal.py::test_a_beaten_model_leaves_the_files_at_once",),
-    ),
-    Mutant(
-        "deleted rows are left in the file",
-        "what is deleted is overwritten",
-        "journal/sqlite.py",
-        '        "secure_delete = ON",\n',
-        '        "secure_delete = OFF",\n',
         ("journal/test_journal.py::test_a_beaten_model_leaves_the_files_at_once",),
     ),
     Mutant(

@@ -13,6 +13,7 @@ import dphypo
 from dphypo import errors
 from dphypo.band import Band
 from dphypo.entropy import SYSTEM
+from dphypo.journal import Journal, open_store
 from dphypo.laws import Geometric
 from dphypo.samplers import Uniform
 from dphypo.space import Space
@@ -163,3 +164,11 @@ def test_repr_shows_public_values_only():
     study.run(progress=False)
     assert repr(study) == before
     assert repr(LAW) in before
+
+
+def test_a_number_of_runs_that_the_law_never_gives_is_refused():
+    store = open_store(None)
+    study = make(store)
+    Journal(store, "study", shared=True).begin(study.declaration.to_dict(), lambda: 99)
+    with pytest.raises(errors.JournalTamperedError, match="the law of T never gives"):
+        study.ask()
