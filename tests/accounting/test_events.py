@@ -245,3 +245,9 @@ def plain_numbers(value: object) -> bool:
     if isinstance(value, tuple):
         return all(plain_numbers(item) for item in value)
     return type(value) in (int, float)
+
+
+@pytest.mark.parametrize("noise", [1e-3, 1e-300])
+def test_noise_that_no_number_can_speak_for_is_refused_at_once(noise: float) -> None:
+    with pytest.raises(ValueError, match=r"noise_multiplier = .* is not valid: give at least 0.01"):
+        account(dp_accounting.GaussianDpEvent(noise), Pmf({1: 1.0}))

@@ -196,11 +196,17 @@ def _unknown(name: str, event: object) -> Exception:
     )
 
 
+_LEAST_NOISE = 0.01
+
+
 def _noise(gate: _Gate, name: str, value: object) -> float:
     number = _real(name, value)
     if number == 0:
         raise UnaccountableError(f"{name} = {value!r}: without noise the event is not private")
-    return _validate.positive(**{name: number})
+    number = _validate.positive(**{name: number})
+    if number < _LEAST_NOISE:
+        raise _validate.fail(name, value, f"give at least {_LEAST_NOISE:g}: with less, ε is in the thousands")
+    return number
 
 
 def _rate(gate: _Gate, name: str, value: object) -> float:
