@@ -256,4 +256,12 @@ MUTANTS = (
         "stages=True, erase_seeds=False)",
         ("survey/test_survey.py::test_seeds_are_erased_from_the_file",),
     ),
+    Mutant(
+        "an optimiser may leave the space",
+        "every published run is at a λ that was accounted for",
+        "survey/running.py",
+        "        proposed = checked(self._setting.prior, self._propose(rows, pending, entropy))\n",
+        "        proposed = self._propose(rows, pending, entropy)\n",
+        ("survey/test_survey.py::test_an_optimiser_that_leaves_the_space_is_refused",),
+    ),
 )

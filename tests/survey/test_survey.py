@@ -337,8 +337,8 @@ def test_an_optimiser_that_leaves_the_space_is_refused():
         def propose(self, space, history, pending, entropy):
             return {"lr": 1e9}
 
-    with pytest.raises(ValueError, match="lr"):
-        run(Survey(SHORT, 2, Wild()))
+    with stages(Survey(SHORT, 2, Wild())) as plan, pytest.raises(ValueError, match="lr"):
+        plan.ask()  # no run is given out
 
 
 def test_progress_shows_every_run_and_no_seed(capsys):
