@@ -14,8 +14,8 @@ MUTANTS = (
         "integer noise is passed on as it is",
         "a number means the same whatever its type",
         "accounting/events.py",
-        "    return _validate.positive(**{name: number})\n",
-        "    _validate.positive(**{name: number})\n    return value  # type: ignore[return-value]\n",
+        "    number = _validate.positive(**{name: number})\n",
+        "    number = value  # type: ignore[assignment]\n",
         (f"{_EVENTS}::test_integer_noise_inside_a_sampled_composition_is_not_skipped",),
     ),
     Mutant(
