@@ -19,6 +19,7 @@ MAKERS = {
     "budgets": ("budgets", "table"),
     "equal": ("equal", "comparison"),
     "frontier": ("frontier", "frontier"),
+    "history-frontier": ("history_frontier", "frontier"),
     "design": ("design", "table"),
     "staged": ("staged", "table"),
     "surveys": ("surveys", "table"),

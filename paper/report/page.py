@@ -11,6 +11,7 @@ from paper.report import figures, staged_figures, tables
 from paper.report import staged as staged_report
 from paper.report import surveys as survey_report
 from paper.report.frontier import frontier, gains
+from paper.report.history_frontier import history_frontier
 from paper.report.markdown import markdown as markdown
 from paper.results import FOLDER, load
 from paper.simulate import worlds
@@ -49,10 +50,10 @@ def _trainer(result: dict[str, Any]) -> str:
 
 SECTIONS = {
     "table1": tables.table1, "table2": tables.table2, "figure1": tables.figure1, "budgets": tables.budgets,
-    "equal": tables.equal, "frontier": frontier, "fits": _rows_of, "validation": _validation, "speed": _speed,
-    "trainer": _trainer, "design": staged_report.design, "staged": staged_report.staged,
-    "studies": studies.shown, "surveys": survey_report.surveys, "trained-surveys": survey_report.trained,
-    "transfer": survey_report.transfer, "digits": survey_report.digits,
+    "equal": tables.equal, "frontier": frontier, "history-frontier": history_frontier, "fits": _rows_of,
+    "validation": _validation, "speed": _speed, "trainer": _trainer, "design": staged_report.design,
+    "staged": staged_report.staged, "studies": studies.shown, "surveys": survey_report.surveys,
+    "trained-surveys": survey_report.trained, "transfer": survey_report.transfer, "digits": survey_report.digits,
 }  # fmt: skip
 
 _TEXT = PAGE.with_name("RESULTS.in.md")
