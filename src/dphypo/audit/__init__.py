@@ -1,5 +1,6 @@
 """Audits: an exact oracle on small worlds, and explicit attacks, that try to break the bounds of the accountant."""
 
+from dphypo.audit.attack import attack_delta as attack_delta
 from dphypo.audit.attack import attack_epsilon as attack_epsilon
 from dphypo.audit.canary import audit_mechanism as audit_mechanism
 from dphypo.audit.canary import gradient_canary as gradient_canary
@@ -12,5 +13,6 @@ from dphypo.audit.history_attack import merged as merged
 from dphypo.audit.history_oracle import exact_history_delta as exact_history_delta
 from dphypo.audit.oracle import World as World
 from dphypo.audit.oracle import exact_delta as exact_delta
+from dphypo.audit.pair import Pair as Pair
 from dphypo.audit.replay import replay as replay
 from dphypo.audit.worst_case import WorstCase as WorstCase

@@ -14,8 +14,7 @@ from dphypo.cli import ranges
 
 if TYPE_CHECKING:
     from dphypo.accounting import Guarantee
-    from dphypo.audit import Audit, WorstCase
-    from dphypo.audit.pair import Pair
+    from dphypo.audit import Audit, Pair, WorstCase
 
 _LIMITS = {
     "run_epsilon": ranges.Range(0.01, 20.0),
@@ -82,7 +81,7 @@ def _response(epsilon: float) -> Pair:
     """Randomised response."""
     import numpy as np
 
-    from dphypo.audit.pair import Pair
+    from dphypo.audit import Pair
 
     truth = 1 / (1 + math.exp(-epsilon))
     return Pair(np.array([-epsilon, epsilon]), np.array([1 - truth, truth]), np.array([truth, 1 - truth]))
@@ -99,7 +98,7 @@ def _draw(attack: WorstCase, guarantee: Guarantee, result: Audit, path: Path) ->
     """The claimed profile, that of the attack, and the point that the experiment proves."""
     from matplotlib.figure import Figure
 
-    from dphypo.audit.attack import attack_delta
+    from dphypo.audit import attack_delta
 
     epsilons, claimed = guarantee.profile(_POINTS)
     achieved = [attack_delta(attack.pair, attack.runs, attack.band, float(epsilon)) for epsilon in epsilons]
