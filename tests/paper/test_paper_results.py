@@ -9,8 +9,9 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from dphypo import account
 from dphypo.band import Band
-from dphypo.laws import Geometric
+from dphypo.laws import Geometric, Poisson
 from paper.data import points
 from paper.data import sets as data
 from paper.experiments import budgets, equal
@@ -132,3 +133,11 @@ def test_designs_have_no_cell_twice() -> None:
     assert len(set(design.tolist())) == 160
     assert design.min() >= 0
     assert design.max() < len(points.CIFAR)
+
+
+def test_the_bands_of_the_history_frontier_cost_what_is_said() -> None:
+    wanted = {"task": "federated", "law": "Poisson", "band": [0.75, 2.0], "epsilon": 8.0, "mean runs": 10}
+    (row,) = [row for row in load("history-frontier")["rows"] if wanted.items() <= row.items()]
+    event = TASKS["federated"].event(row["noise multiplier"])
+    found = account(event, Poisson(10.0), Band(0.75, 2), policy="history", first_from_prior=2)
+    assert 7.85 < found.sharpest_epsilon(1e-5) <= 8.0  # the frontier's lattice is coarser than a certificate's
