@@ -144,12 +144,13 @@ def test_what_could_not_be_judged_is_counted_and_named() -> None:
     found = dphypo.choose_design(SPACE, TRAIN, **arguments, designs=[*short, Design(split=0.5)])
     assert found.design == Design(split=0.5)
     assert [design for design, _ in found.unjudged] == short
-    assert "2 more could not be judged (noise that the proxy has not)" in str(found)
+    assert "2 more could not be judged (the proxy has no scores at this noise)" in str(found)
     dear = replace(found, unjudged=(*found.unjudged, (Design(split=0.01), "too dear with any noise")))
-    assert "3 more could not be judged (2: noise that the proxy has not; 1: too dear with any noise)" in str(dear)
-    assert found.to_dict()["unjudged"] == {"noise that the proxy has not": 2}
+    reasons = "2: the proxy has no scores at this noise; 1: too dear with any noise"
+    assert f"3 more could not be judged ({reasons})" in str(dear)
+    assert found.to_dict()["unjudged"] == {"the proxy has no scores at this noise": 2}
     default = [line for line in str(found).splitlines() if line.startswith("stages, the default design")]
-    assert [line.endswith("not judged: noise that the proxy has not") for line in default] == [True]
+    assert [line.endswith("not judged: the proxy has no scores at this noise") for line in default] == [True]
     with pytest.raises(ValueError, match=r"the cheap runs \(length 0\.1\) of 2 need .* 1 to 4: give a larger epsilon"):
         dphypo.choose_design(SPACE, TRAIN, **arguments, designs=short)
 

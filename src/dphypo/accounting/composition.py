@@ -74,7 +74,7 @@ class Composition:
         return np.asarray(np.sum([part.rdp(alpha) for part in self.parts], axis=0))
 
     def profile(self, points: int = 200) -> tuple[Floats, Floats]:
-        """A curve for plotting: ε from 0 to where δ has fallen to 1e-11 or come to rest, and δ at each."""
+        """A curve for plotting: ε from 0 to where δ has fallen to 1e-11 or falls no further, and δ at each."""
         last = max(min(epsilon_for(profile, 1e-11), profile.top) for profile in self._profiles)
         epsilons = np.linspace(0.0, last, points)
         return epsilons, np.max([profile.delta(epsilons) for profile in self._profiles], axis=0)

@@ -69,7 +69,7 @@ def connected(deltas: Sequence[Floats], grid: float) -> PrivacyLossDistribution:
 
 
 def _end(delta_at: Callable[[float], float], top: float) -> float:
-    """Where δ has come to rest. What is left of it there becomes infinite loss, so any end is valid."""
+    """The upper end of the loss grid. What is left of δ there becomes infinite loss, so any end is valid."""
     top = min(top, LARGEST_LOG)
     end = smallest(delta_at, max(_TAIL, delta_at(top) * (1 + 1e-6)), top=top)
     return end if math.isfinite(end) else top

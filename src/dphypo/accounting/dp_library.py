@@ -59,7 +59,7 @@ def directions(distribution: PrivacyLossDistribution, convolutions: int = 1) -> 
 
 
 def _clean(pmf: object, convolutions: int = 1) -> Discrete:
-    """A loss distribution with the rounding of the fast Fourier transform made good.
+    """A loss distribution with the rounding error of the Fourier transform moved into the infinite-loss mass.
 
     The transform of one step is off by about 2⁻⁵³ at every frequency, its n-th power by n times that, and so is every
     bin of the result, relative to the largest: measured against exact convolution, by 0.3 to 0.9 of n · 2⁻⁵³ · the

@@ -158,7 +158,7 @@ class Guarantee:
         return np.asarray(np.min([curve.rounded_up(wanted) for curve in self._curves], axis=0))
 
     def profile(self, points: int = 200) -> tuple[Floats, Floats]:
-        """A curve for plotting: ε from 0 to where δ has come to rest, and δ there by Theorem 4 or a sharper one."""
+        """A curve for plotting: ε from 0 to where δ falls no further, and δ there by Theorem 4 or a sharper one."""
         rest = max(search.delta_at(search.top) for search in self.searches)
         epsilons = np.linspace(0.0, self.profile_epsilon(max(1e-12, 1.01 * rest)), points)
         bounds = (self.searches, *self.sharper.values())

@@ -42,7 +42,7 @@ def watched(watcher: Callable[[float], object]) -> Iterator[None]:
 def smallest(delta_at: Callable[[float], float], delta: float, *, top: float) -> float:
     """The smallest ε ≥ 0 at which a non-increasing function is at most ``delta``, rounded up by at most 2e-6.
 
-    ``top`` is where the function has come to rest: if it is above ``delta`` even there, the answer is infinite. A value
+    ``top`` ends the search: if the function is above ``delta`` even there, the answer is infinite. A value
     that is not a number counts as too large.
     """
     if delta_at(0.0) <= delta:

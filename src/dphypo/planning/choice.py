@@ -11,7 +11,7 @@ from dphypo.planning.design import Design
 from dphypo.planning.landscape import Landscape
 
 # Why a design was not judged.
-NOISE = "noise that the proxy has not"
+NOISE = "the proxy has no scores at this noise"
 UNPAID = "too dear with any noise"
 UNFIT = "does not fit the proxy, the compute or the steps"
 

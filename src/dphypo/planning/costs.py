@@ -68,7 +68,7 @@ class Costs:
         return _solve(both, epsilon)
 
     def makes(self, fraction: float) -> bool:
-        """Whether runs can be as short as that, steps being whole; a mechanism that has no ``steps`` is trusted."""
+        """True if a run can be cut to this fraction. A mechanism without ``steps`` is trusted."""
         full, cheap = (getattr(self.mechanism(one), "steps", None) for one in (1.0, fraction))
         return full is None or cheap is None or cheap <= _LONGER * fraction * full
 

@@ -90,7 +90,7 @@ class Design:
         Args:
             space: the hyperparameters, as they will be given to :class:`dphypo.Stages`.
             mechanism: a full run; it has a method ``at`` that takes ``noise_multiplier=`` or ``fraction=``, each by
-                itself, and returns a copy with that noise, or with so much of its steps, as
+                itself, and returns a copy with that noise, or with this fraction of its steps, as
                 :class:`dphypo.integrations.opacus.DPSGD` does.
             compute: the expected compute of the whole search, in full runs.
             epsilon, delta: what the whole search may cost.
@@ -118,14 +118,14 @@ class Design:
 
 
 def cheaper(mechanism: Mechanism, fraction: float) -> Mechanism:
-    """The same training with so much of its steps."""
+    """The same training with fewer steps."""
     at: Any = getattr(mechanism, "at", None)
     lacking = [ability for ability in ("fraction", "noise_multiplier") if not _takes(at, ability)]
     if lacking:
         raise _validate.fail(
             "mechanism",
             mechanism,
-            "both at(fraction=...), a copy with so much of its steps, and at(noise_multiplier=...), a copy with that "
+            "both at(fraction=...), a copy with fewer of its steps, and at(noise_multiplier=...), a copy with that "
             f"noise, are needed, and it has no {' and no '.join(f'at({each}=...)' for each in lacking)}. Subclass "
             "dphypo.mechanisms.Declared and define at, as in the example of dphypo.calibrate_stages; or build each "
             "dphypo.Stage by hand and use dphypo.calibrate_stages; or give cheap= if at(fraction=...) is all it lacks",

@@ -22,7 +22,7 @@ _AS_IT_IS = ", or take dphypo.Design() as it is"
 
 @dataclass(frozen=True)
 class _Missed:
-    """Designs whose runs, in one stage, need noise that the proxy has not."""
+    """Designs whose runs, in one stage, need noise at which the proxy has no scores."""
 
     stage: str
     fraction: float
@@ -106,7 +106,7 @@ class Judge:
             self._missed.append(_Missed(stage, fraction, max(noise_multiplier, LEAST), len(group)))
 
     def _nothing_staged(self, count: int) -> NoDesignError:
-        """Which runs need noise that the proxy has not, the cheap ones or the full ones, and on which side."""
+        """Which runs, cheap or full, need noise at which the proxy has no scores, and on which side."""
         parts, too_much, too_little = [], False, False
         for stage, fraction in sorted({(one.stage, one.fraction) for one in self._missed}):
             here = [one for one in self._missed if (one.stage, one.fraction) == (stage, fraction)]
