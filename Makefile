@@ -19,10 +19,10 @@ demo: $(STAMP)  ## tune a private model on the handwritten digits; a few minutes
 	$(BIN)/python examples/digits.py --folder demo
 
 test: $(STAMP)  ## the whole test suite
-	$(BIN)/python -m pytest -n 2 --cov --cov-report=term:skip-covered
+	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n 2 --cov --cov-report=term:skip-covered
 
 test-long: $(STAMP)  ## the long oracle, crash and statistical checks
-	$(BIN)/python -m pytest -n 2 -m slow
+	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n 2 -m slow
 
 lint: $(STAMP)  ## ruff, ruff format, mypy --strict and the levels of imports
 	$(BIN)/ruff check .
