@@ -12,8 +12,9 @@ import pytest
 # A shell lets what it starts in the background ignore interrupts. The tests interrupt processes, and their children.
 if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
     signal.signal(signal.SIGINT, signal.default_int_handler)
-if signal.getsignal(signal.SIGQUIT) is signal.SIG_IGN:
-    signal.signal(signal.SIGQUIT, signal.SIG_DFL)
+for _signal in (signal.SIGQUIT, signal.SIGHUP, signal.SIGTSTP):
+    if signal.getsignal(_signal) is signal.SIG_IGN:
+        signal.signal(_signal, signal.SIG_DFL)
 
 
 @pytest.fixture(scope="session")

