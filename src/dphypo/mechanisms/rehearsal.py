@@ -37,7 +37,7 @@ def rehearse(mechanism: Mechanism, space: Space) -> None:
     ...     return 1, 0.5
     >>> rehearse(train, dphypo.Space({"learning_rate": [0.1]}))
     Traceback (most recent call last):
-    dphypo.errors.faults.RehearsalError: <mechanism train> cannot be called as train(params, seed=...): got an unexpected ...
+    dphypo.errors.faults.RehearsalError: <mechanism train> cannot be called as train(params, seed=...): got ...
     """
     _check_call(mechanism)
     if not isinstance(mechanism, Rehearses):
