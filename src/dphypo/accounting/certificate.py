@@ -83,7 +83,10 @@ class Certificate:
         """The certificate of a document; its format is checked here, its numbers by :func:`dphypo.verify`."""
         if not isinstance(document, Mapping) or document.get("format") != FORMAT:
             found = document.get("format") if isinstance(document, Mapping) else document
-            raise ValueError(f"format = {found!r} is not a certificate that this version reads: it must be {FORMAT!r}")
+            raise ValueError(
+                f"format = {found!r} is not a certificate that this version reads: it must be {FORMAT!r}. Certificates "
+                "of 0.1 may state numbers that are too small: account for the search again and certify it anew"
+            )
         return cls(dict(document))
 
     def save(self, path: str | os.PathLike[str]) -> Path:
