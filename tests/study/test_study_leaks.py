@@ -13,6 +13,7 @@ import traceback
 from pathlib import Path
 
 import pytest
+from support.screen import read_all, screen
 from support.study_world import EVENT, RELATION, SPACE, make, train
 
 import dphypo
@@ -107,9 +108,9 @@ def test_the_bar_is_drawn_on_a_terminal_and_erased(tmp_path):
         ours, theirs = pty.openpty()
         run(folder, seed, str(folder / "study.db"), 1, stdout=subprocess.DEVNULL, stderr=theirs)
         os.close(theirs)
-        shown = _read_all(ours)
+        shown = read_all(ours)
         assert "runs (T: 50% ≤ 8, 90% ≤ 27, 99% ≤ 53)" in shown, "the bar is drawn"
-        left = "\n".join(_screen(shown))
+        left = "\n".join(screen(shown))
         assert left.strip() == textwrap.dedent(
             """
             Privacy: no guarantee: seeded. Whoever knows the seed can repeat every draw.
@@ -158,9 +159,9 @@ def test_the_bar_is_erased_when_the_process_is_terminated(handler, workers, stat
         while b" 2 runs (T" not in shown:
             shown += os.read(ours, 65536)
         process.terminate()
-        shown += _read_all(ours).encode()
+        shown += read_all(ours).encode()
         assert process.wait() == status
-    left = "\n".join(_screen(shown.decode()))
+    left = "\n".join(screen(shown.decode()))
     assert "runs (T" not in left
     assert left.startswith("Privacy: ")
     assert re.sub(r"(Privacy|Compute): .*", "", left).strip() == said
@@ -188,47 +189,10 @@ def test_the_handler_of_sigterm_is_as_it_was_and_is_asked(monkeypatch):
             monkeypatch.undo()
     finally:
         signal.signal(signal.SIGTERM, before)
-    shown = _read_all(ours)
+    shown = read_all(ours)
     assert asked == [signal.SIGTERM]
     assert "2 runs (T" in shown
-    assert not "".join(_screen(shown)).strip()
-
-
-def _read_all(descriptor: int) -> str:
-    chunks = []
-    while True:
-        try:
-            chunk = os.read(descriptor, 65536)
-        except OSError:  # the other end is closed
-            break
-        if not chunk:
-            break
-        chunks.append(chunk)
-    os.close(descriptor)
-    return b"".join(chunks).decode()
-
-
-def _screen(shown: str) -> list[str]:
-    """What a terminal shows at the end: enough of one for carriage returns, line feeds, moves up and erased lines."""
-    lines, row, column = [""], 0, 0
-    for part in re.findall(r"\x1b\[[0-9;?]*[A-Za-z]|[\r\n]|[^\x1b\r\n]+", shown):
-        if part == "\r":
-            column = 0
-        elif part == "\n":
-            row += 1
-            if row == len(lines):
-                lines.append("")
-        elif part.startswith("\x1b["):
-            count = int(re.sub(r"\D", "", part) or 1)
-            if part.endswith("A"):
-                row = max(row - count, 0)
-            elif part.endswith("K"):
-                lines[row] = "" if count == 2 else lines[row][:column]
-        else:
-            old = lines[row].ljust(column)
-            lines[row] = old[:column] + part + old[column + len(part) :]
-            column += len(part)
-    return [line.rstrip() for line in lines]
+    assert not "".join(screen(shown)).strip()
 
 
 def test_nothing_is_drawn_where_it_would_stay(capsys):
