@@ -12,7 +12,7 @@ help:  ## show this list
 $(STAMP): pyproject.toml constraints.txt
 	$(PYTHON) -m venv $(VENV)
 	$(BIN)/python -m pip install --quiet --constraint constraints.txt torch
-	$(BIN)/python -m pip install --quiet --constraint constraints.txt --editable '.[torch,sklearn,optuna,postgres,sign,plots,dev]'
+	$(BIN)/python -m pip install --quiet --constraint constraints.txt --editable '.[torch,sklearn,optuna,postgres,sign,plots,dask,ray,submitit,docs,dev]'
 	@touch $@
 
 demo: $(STAMP)  ## tune a private model on the handwritten digits; a few minutes at most
