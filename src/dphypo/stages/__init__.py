@@ -6,6 +6,6 @@ from dphypo.stages.prior_around import PriorAround as PriorAround
 from dphypo.stages.stage import Stage as Stage
 from dphypo.stages.stage import StageTrial as StageTrial
 from dphypo.stages.stages import Stages as Stages
-from dphypo.stages.tune import stages_of as stages_of
-from dphypo.stages.tune import tune as tune
+from dphypo.stages.tuning import stages_of as stages_of
+from dphypo.stages.tuning import tune as tune
 from dphypo.study import Released as Released
