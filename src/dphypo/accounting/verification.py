@@ -51,7 +51,7 @@ class Verification:
             shown = [f"  {printable(problem)}" for problem in self.problems[:_MOST_PROBLEMS]]
             more = len(self.problems) - len(shown)
             return "no, because\n" + "\n".join(shown) + (f"\n  and {more} more" if more else "") + remarks
-        confirmed = "yes: every number of the certificate follows from its event, its law of T and its band"
+        confirmed = "yes: every number of the certificate follows from the runs that it states"
         warned = "" if self.warning is None else f"\nbut it carries a warning: {printable(self.warning)}"
         return confirmed + warned + remarks
 
@@ -61,7 +61,7 @@ def verify(
 ) -> Verification:
     """Check a certificate, a file that holds one, or the folder of a release.
 
-    The numbers are recomputed from the event, the relation, the law of T and the band; ε may not be smaller. They are
+    The numbers are recomputed from the runs that the certificate states; ε may not be smaller. They are
     also compared with a second computation that shares no code with the first: ε may not be below its lower bound. In
     the folder of a release the model and the parameters must be those that the certificate names. That the event
     describes what was run is up to whoever states it.
