@@ -10,6 +10,7 @@ from dphypo.accounting.calibration import calibrate as calibrate
 from dphypo.accounting.calibration import calibrate_band as calibrate_band
 from dphypo.accounting.calibration import calibrate_last as calibrate_last
 from dphypo.accounting.calibration import calibrate_mean as calibrate_mean
+from dphypo.accounting.certificate import CITATIONS as CITATIONS
 from dphypo.accounting.certificate import Certificate as Certificate
 from dphypo.accounting.certificate import plain as plain
 from dphypo.accounting.composition import Composition as Composition
@@ -26,10 +27,13 @@ from dphypo.accounting.plan_noise import PlanNoise as PlanNoise
 from dphypo.accounting.plan_noise import calibrate_plan as calibrate_plan
 from dphypo.accounting.plan_noise import equal_noise as equal_noise
 from dphypo.accounting.policy import PolicyClass as PolicyClass
+from dphypo.accounting.premises import assumptions as assumptions
+from dphypo.accounting.premises import breaks as breaks
 from dphypo.accounting.profiles import Discrete as Discrete
 from dphypo.accounting.profiles import Floats as Floats
 from dphypo.accounting.published import Published as Published
 from dphypo.accounting.published import published as published
+from dphypo.accounting.second_opinion import epsilon_from_below as epsilon_from_below
 from dphypo.accounting.sides import BOTH as BOTH
 from dphypo.accounting.sides import PlanGuarantee as PlanGuarantee
 from dphypo.accounting.sides import Side as Side
@@ -37,6 +41,7 @@ from dphypo.accounting.sides import Term as Term
 from dphypo.accounting.solve import rounded_up as rounded_up
 from dphypo.accounting.solve import watched as watched
 from dphypo.accounting.untrusted import printable as printable
+from dphypo.accounting.untrusted import read_json as read_json
 from dphypo.accounting.verification import Verification as Verification
 from dphypo.accounting.verification import guarantee_of as guarantee_of
 from dphypo.accounting.verification import verify as verify

@@ -72,6 +72,14 @@ def second_opinion(guarantee: object, delta: float) -> Opinion:
     return _KINDS[type(guarantee)](guarantee, delta)
 
 
+def epsilon_from_below(guarantee: object, delta: float) -> float:
+    """An ε that an explicit attack on a search really achieves at δ: no valid guarantee says less.
+
+    Zero where no attack on this kind of run is known here.
+    """
+    return second_opinion(guarantee, delta).lower
+
+
 def run_epsilon_from_below(event: Any, relation: Any, delta: float) -> float:
     """An ε that one run really has at δ: no valid accountant says less. Zero where the event is not known here."""
     try:

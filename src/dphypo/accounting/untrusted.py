@@ -50,25 +50,28 @@ def printable(value: object, most: int = 300) -> str:
 
 def read(path: Path) -> dict[str, Any]:
     """The JSON object in a file."""
+    document = read_json(path, "certificate")
+    if not isinstance(document, dict):
+        raise Refused(f"{printable(path)} is not a certificate: it is not an object")
+    return document
+
+
+def read_json(path: Path, what: str) -> Any:
+    """The JSON value in a file of a stranger; ``what`` names it where the file is missing."""
     if not path.is_file():
-        raise Refused(f"there is no certificate at {printable(path)}")
+        raise Refused(f"there is no {what} at {printable(path)}")
     with path.open("rb") as file:
         data = file.read(MOST_BYTES + 1)
     if len(data) > MOST_BYTES:
         raise Refused(f"{printable(path)} is larger than {MOST_BYTES} bytes")
     try:
-        document = json.loads(
-            data.decode("utf-8"), object_pairs_hook=_once, parse_int=_integer, parse_constant=_constant
-        )
+        return json.loads(data.decode("utf-8"), object_pairs_hook=_once, parse_int=_integer, parse_constant=_constant)
     except UnicodeDecodeError:
         raise Refused(f"{printable(path)} is not JSON: it is not text") from None
     except RecursionError:
         raise Refused(f"{printable(path)} is nested too deeply") from None
     except json.JSONDecodeError as error:
         raise Refused(f"{printable(path)} is not JSON: {printable(error)}") from None
-    if not isinstance(document, dict):
-        raise Refused(f"{printable(path)} is not a certificate: it is not an object")
-    return document
 
 
 def _once(pairs: list[tuple[str, Any]]) -> dict[str, Any]:

@@ -56,57 +56,21 @@ def _together(parts: list[Any]) -> Any:
 
 def explain(certificate: Annotated[Path, typer.Argument(help="A certificate, or the folder of a release.")]) -> None:
     """What a certificate says in plain words, what it assumes, and what would break it."""
-    from dphypo.accounting import Certificate, printable
+    from dphypo.accounting import Certificate, assumptions, breaks, printable
 
     found = Certificate.load(_file(certificate))
     print("What it says")
     for line in found.statement().splitlines():
         print(f"  {printable(line, 2000)}")
     print("\nWhat it assumes")
-    for line in _assumptions(found.document):
+    for line in assumptions(found.document):
         print(f"  - {line}")
     print("\nWhat would break it")
-    for line in _breaks(found.document):
+    for line in breaks(found.document):
         print(f"  - {line}")
     if found.warning:
         print(f"\nIt carries a warning: {printable(found.warning, 2000)}")
     print(f"\nWhether its numbers follow from what it states: dphypo verify {certificate}")
-
-
-def _parts(document: Any) -> list[Any]:
-    return list(document.get("terms") or document.get("stages") or [document])
-
-
-def _assumptions(document: Any) -> list[str]:
-    lines = [
-        "one run satisfies the stated event for every value of the hyperparameters, its score included",
-        "given its hyperparameters and its seed, a run depends on no other run",
-        "the space, the laws and the noise were fixed before anybody looked at the data",
-    ]
-    parts = _parts(document)
-    if any("runs" in part for part in parts):
-        lines.append("the number of runs was drawn once, from the stated law, and is secret")
-    if any(part.get("policy", {}).get("class") == "history" for part in parts):
-        lines.append("the search rule saw the earlier hyperparameters and scores, and nothing else of the data")
-    if any(len(part.get("sides", ["training", "scoring"])) == 1 for part in parts):
-        lines.append("which side a record is on was decided by a rule that looks at that record alone")
-    if document.get("data_set") is None:
-        lines.append("the reader knows which data set is meant: the certificate does not name it")
-    return lines
-
-
-def _breaks(document: Any) -> list[str]:
-    lines = [
-        "training that differs from its event: other noise, shuffled batches, clipping of batches, a warm start",
-        "a preprocessing step that was fitted to the private records and not paid for",
-        "another search on the same data: its cost comes on top (dphypo compose, dphypo ledger)",
-    ]
-    parts = _parts(document)
-    if any("runs" in part for part in parts):
-        lines.append("anything published but the release: the number of runs, a losing run, the journal, a log")
-    if any("published" in part for part in parts):
-        lines.append("more runs than the survey declared, or a run that was made again with other randomness")
-    return lines
 
 
 @ledger.command("open")

@@ -1,0 +1,48 @@
+"""What a certificate takes for granted, and what would break it, in plain words."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+
+def assumptions(document: Mapping[str, Any]) -> list[str]:
+    """What must be true for the guarantee of this certificate to hold, one sentence a line.
+
+    >>> assumptions({"data_set": "digits", "runs": {}})[-1]
+    'the number of runs was drawn once, from the stated law, and is secret'
+    """
+    lines = [
+        "one run satisfies the stated event for every value of the hyperparameters, its score included",
+        "given its hyperparameters and its seed, a run depends on no other run",
+        "the space, the laws and the noise were fixed before anybody looked at the data",
+    ]
+    parts = _parts(document)
+    if any("runs" in part for part in parts):
+        lines.append("the number of runs was drawn once, from the stated law, and is secret")
+    if any(part.get("policy", {}).get("class") == "history" for part in parts):
+        lines.append("the search rule saw the earlier hyperparameters and scores, and nothing else of the data")
+    if any(len(part.get("sides", ["training", "scoring"])) == 1 for part in parts):
+        lines.append("which side a record is on was decided by a rule that looks at that record alone")
+    if document.get("data_set") is None:
+        lines.append("the reader knows which data set is meant: the certificate does not name it")
+    return lines
+
+
+def breaks(document: Mapping[str, Any]) -> list[str]:
+    """What would make the guarantee of this certificate false, one case a line."""
+    lines = [
+        "training that differs from its event: other noise, shuffled batches, clipping of batches, a warm start",
+        "a preprocessing step that was fitted to the private records and not paid for",
+        "another search on the same data: its cost comes on top (dphypo compose, dphypo ledger)",
+    ]
+    parts = _parts(document)
+    if any("runs" in part for part in parts):
+        lines.append("anything published but the release: the number of runs, a losing run, the journal, a log")
+    if any("published" in part for part in parts):
+        lines.append("more runs than the survey declared, or a run that was made again with other randomness")
+    return lines
+
+
+def _parts(document: Mapping[str, Any]) -> list[Mapping[str, Any]]:
+    return list(document.get("terms") or document.get("stages") or [document])
