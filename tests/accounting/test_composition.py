@@ -7,6 +7,8 @@ import json
 import dp_accounting
 import numpy as np
 import pytest
+from dp_accounting.pld.pld_pmf import create_pmf
+from dp_accounting.pld.privacy_loss_distribution import PrivacyLossDistribution
 from scipy.stats import binom
 from support.worlds import BANDS, pmf_of, random_law, random_world
 
@@ -78,16 +80,21 @@ def test_a_composition_is_certified_and_verified(tmp_path):
     assert not verify(Certificate.from_dict(document))
 
 
+def test_releases_that_are_almost_never_private_compose():
+    hopeless = PrivacyLossDistribution(create_pmf({0: 1e-8}, 1e-2, 1 - 1e-8, pessimistic_estimate=True))
+    with pytest.raises(IndexError):
+        hopeless.compose(hopeless)
+    both = dp_library.composed([hopeless, hopeless])
+    assert dp_library.directions(both, 2)[0].delta(1.0) == pytest.approx(1.0)
+
+
 def both_directions(world: World, law: Law, band: Band) -> list[SearchProfile]:
     forward, reverse = (supremum(profiles) for profiles in world.profiles)
     return [SearchProfile(forward, reverse, law, band), SearchProfile(reverse, forward, law, band)]
 
 
 def composed(*stages: list[SearchProfile]) -> dp_library.Discrete:
-    pld = to_pld(stages[0], 1e-2)
-    for stage in stages[1:]:
-        pld = pld.compose(to_pld(stage, 1e-2))
-    return dp_library.directions(pld)[0]
+    return dp_library.directions(dp_library.composed(to_pld(stage, 1e-2) for stage in stages))[0]
 
 
 def two_stages(seed: int, count: int):

@@ -188,8 +188,8 @@ MUTANTS = (
         "only the last stage is charged",
         "stages compose",
         "accounting/composition.py",
-        "[part.to_pld() for part in self.parts])",
-        "[part.to_pld() for part in self.parts[-1:]])",
+        "composed(part.to_pld() for part in self.parts)",
+        "composed(part.to_pld() for part in self.parts[-1:])",
         ("accounting/test_composition.py::test_composition_is_no_looser_than_dp_accountings_own",),
     ),
     Mutant(

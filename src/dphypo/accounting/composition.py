@@ -8,7 +8,7 @@ direction (Zhu, Dong and Wang 2022). dp_accounting convolves them; every pair is
 from __future__ import annotations
 
 from dataclasses import dataclass
-from functools import cached_property, reduce
+from functools import cached_property
 from typing import TYPE_CHECKING
 
 import dp_accounting
@@ -86,7 +86,7 @@ class Composition:
     @cached_property
     def pld(self) -> PrivacyLossDistribution:
         """A dp_accounting privacy loss distribution that dominates all releases together."""
-        return reduce(lambda first, second: first.compose(second), [part.to_pld() for part in self.parts])
+        return dp_library.composed(part.to_pld() for part in self.parts)
 
     def certificate(self, delta: float, **public: object) -> Certificate:
         """A document of public values from which anyone can recompute ε at δ."""

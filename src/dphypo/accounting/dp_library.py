@@ -10,7 +10,8 @@ from __future__ import annotations
 import contextlib
 import logging
 import math
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
+from functools import reduce
 from typing import TypeAlias
 
 import attr
@@ -56,6 +57,21 @@ def directions(distribution: PrivacyLossDistribution, convolutions: int = 1) -> 
     """
     remove = _clean(distribution._pmf_remove, convolutions)
     return remove, remove if distribution._symmetric else _clean(distribution._pmf_add, convolutions)
+
+
+def composed(distributions: Iterable[PrivacyLossDistribution]) -> PrivacyLossDistribution:
+    """The privacy loss distribution of releasing everything.
+
+    dp_accounting drops tails of mass 1e-15, and fails where the finite losses have no more mass than that in all.
+    """
+
+    def both(first: PrivacyLossDistribution, second: PrivacyLossDistribution) -> PrivacyLossDistribution:
+        try:
+            return first.compose(second)
+        except IndexError:
+            return first.compose(second, tail_mass_truncation=0.0)
+
+    return reduce(both, distributions)
 
 
 def _clean(pmf: object, convolutions: int = 1) -> Discrete:

@@ -26,7 +26,7 @@ import math
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from enum import StrEnum
-from functools import cached_property, reduce
+from functools import cached_property
 from typing import TYPE_CHECKING, TypeAlias
 
 import dp_accounting
@@ -191,7 +191,7 @@ def _met(terms: Iterable[Term], relation: dp_accounting.NeighboringRelation) -> 
 def _composed(releases: list[Releases]) -> tuple[Discrete, ...]:
     """The profiles of both directions of all together; one if they are the same."""
     convolutions = sum(one.convolutions if isinstance(one, Published) else 1 for one in releases)
-    pld = reduce(lambda first, second: first.compose(second), [one.to_pld() for one in releases])
+    pld = dp_library.composed(one.to_pld() for one in releases)
     return tuple(dict.fromkeys(dp_library.directions(pld, convolutions)))
 
 
