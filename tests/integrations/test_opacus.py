@@ -14,7 +14,7 @@ import pytest
 import torch
 from torch import nn
 from torch.nn import functional
-from torch.utils.data import Dataset, IterableDataset, TensorDataset
+from torch.utils.data import Dataset, IterableDataset, Subset, TensorDataset
 
 from dphypo.integrations.opacus import DPSGD, NoiseTable, PublicAccuracy, Safetensors, UnfitModelError
 from dphypo.integrations.opacus import seeds as _seeds
@@ -134,6 +134,9 @@ def test_no_gradient_of_a_record_stays_on_the_model() -> None:
         assert not any(m._forward_hooks or m._backward_hooks for m in model.modules())
 
 
+TENSORS = TensorDataset(torch.from_numpy(INPUTS), torch.from_numpy(LABELS))
+
+
 class Items(Dataset[Any]):
     def __len__(self) -> int:
         return len(INPUTS)
@@ -143,18 +146,23 @@ class Items(Dataset[Any]):
 
 
 @pytest.mark.parametrize(
-    "data",
+    ("data", "example"),
     [
-        (torch.from_numpy(INPUTS), torch.from_numpy(LABELS)),
-        (INPUTS.astype(np.float64), LABELS),
-        TensorDataset(torch.from_numpy(INPUTS), torch.from_numpy(LABELS)),
-        Items(),
+        ((torch.from_numpy(INPUTS), torch.from_numpy(LABELS)), None),
+        ((torch.from_numpy(INPUTS), torch.from_numpy(LABELS)), (torch.zeros(5), 0)),
+        ((INPUTS.astype(np.float64), LABELS), None),
+        (TENSORS, None),
+        (Subset(Subset(TENSORS, list(range(200))[::-1]), range(199, -1, -1)), None),
+        (Items(), (torch.zeros(5), 0)),
+        (Items(), (np.zeros(5), np.int64(1))),
+        (Subset(Items(), range(200)), (np.zeros(5), 1)),
     ],
 )
-def test_data_in_any_form_gives_the_same_model(data: Any) -> None:
+def test_data_in_any_form_gives_the_same_model(data: Any, example: Any) -> None:
     wanted = weights(dpsgd()({}, seed=1).model)
-    assert torch.equal(weights(dpsgd(data=data)({}, seed=1).model), wanted)
-    assert torch.isfinite(weights(dpsgd(data=data, batch_size=1, epochs=0.5)({}, seed=1).model)).all()  # empty batches
+    given = {"data": data, "example": example}
+    assert torch.equal(weights(dpsgd(**given)({}, seed=1).model), wanted)
+    assert torch.isfinite(weights(dpsgd(**given, batch_size=1, epochs=0.5)({}, seed=1).model)).all()  # empty batches
 
 
 def test_pieces_of_a_batch_give_the_same_model() -> None:

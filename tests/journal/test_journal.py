@@ -242,18 +242,23 @@ def test_every_commit_is_on_the_disk_before_it_returns(tmp_path):
 
 
 def test_a_beaten_model_leaves_the_files_at_once(tmp_path):
+    """Every model is smaller than the one before, so that the pages of a beaten one are freed and not written over."""
     store = open_store(tmp_path / "study.db")
     journal = Journal(store, "study")
     journal.begin({}, lambda: 3)
+    models = [os.urandom(size) for size in (200_000, 40_000, 500)]
 
-    def on_disk(marker: bytes) -> bool:
-        return any(marker in file.read_bytes() for file in tmp_path.iterdir())
+    def on_disk(model: bytes) -> bool:
+        """Whether any 32 bytes of a model that are on one page are in the database, its log or its journal."""
+        files = [file.read_bytes() for file in tmp_path.iterdir()]
+        return any(model[at : at + 32] in file for at in range(0, len(model) - 31, 256) for file in files)
 
-    for number in range(3):
+    for number, model in enumerate(models):
         journal.claim(trial(number))
-        journal.finish(trial(number), Outcome(None, float(number)), b"<weights %d>" % number * 5000)
-        assert [on_disk(b"<weights %d>" % n) for n in range(3)] == [n == number for n in range(3)]
+        journal.finish(trial(number), Outcome(None, float(number)), model)
+        assert [on_disk(one) for one in models] == [n == number for n in range(3)]
     store.close()
+    assert [on_disk(one) for one in models] == [False, False, True]
 
 
 def test_a_shredded_file_holds_nothing_of_the_study_and_does_not_depend_on_t(tmp_path):

@@ -66,6 +66,14 @@ MUTANTS = (
         ("journal/test_journal.py::test_a_beaten_model_leaves_the_files_at_once",),
     ),
     Mutant(
+        "deleted rows are not zeroed",
+        "a beaten model leaves the files at once",
+        "journal/sqlite.py",
+        '        "secure_delete = ON",\n',
+        '        "secure_delete = OFF",\n',
+        ("journal/test_journal.py::test_a_beaten_model_leaves_the_files_at_once",),
+    ),
+    Mutant(
         "shredding keeps T",
         "a shredded journal holds nothing of the study but its certificate",
         "journal/journal.py",

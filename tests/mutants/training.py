@@ -67,6 +67,17 @@ MUTANTS = (
         ("integrations/test_opacus_check.py::test_a_record_that_overflows_counts_zero",),
     ),
     Mutant(
+        "a record whose backward pass raises fails the run",
+        "a record whose gradient cannot be computed counts zero",
+        "integrations/opacus/clipping.py",
+        "    if _differentiates(engine, inputs, targets):\n        return\n",
+        "    if _differentiates(engine, inputs, targets):\n        return\n"
+        "    if all(works(lambda at: engine.loss(engine.model(inputs[at]), targets[at]), [i]) "
+        "for i in range(len(inputs))):\n"
+        "        engine.differentiate(inputs, targets)\n",
+        ("integrations/test_opacus_data.py::test_a_record_whose_backward_pass_alone_raises_counts_zero",),
+    ),
+    Mutant(
         "a score on the training records is amplified",
         "a subsampled run whose score reads all records is charged in full",
         "integrations/opacus/dpsgd.py",
@@ -97,6 +108,17 @@ MUTANTS = (
         "            self._fits[key] = _Fit(mode, self.data.within(domain))\n",
         "            self._fits[key] = _Fit(mode, self.data)\n",
         ("integrations/test_opacus_data.py::test_one_record_outside_the_domain_changes_nothing",),
+    ),
+    Mutant(
+        "the first record says what the others look like",
+        "the domain of a record is stated by public things alone",
+        "integrations/opacus/data.py",
+        "    if example is not None:\n        return DatasetRecords(data, _example(example))\n    if not public:\n",
+        "    if len(data) == 0:\n",
+        (
+            "integrations/test_opacus_data.py::test_the_first_record_of_a_data_set_says_nothing_about_the_others",
+            "integrations/test_opacus_data.py::test_a_domain_that_nothing_public_states_is_refused",
+        ),
     ),
     Mutant(
         "the split hashes the bytes of the array",

@@ -25,7 +25,8 @@ from torch.nn.modules.batchnorm import _BatchNorm
 from dphypo.errors import UnfitModelError
 from dphypo.integrations.opacus import seeds
 from dphypo.integrations.opacus.clipping import GradSampleMode
-from dphypo.integrations.opacus.data import Batch, made_up
+from dphypo.integrations.opacus.data import made_up
+from dphypo.integrations.opacus.domain import Batch
 from dphypo.integrations.opacus.loss import Loss
 from dphypo.integrations.opacus.state import Snapshot
 

@@ -1,9 +1,10 @@
 """Per-sample gradients, clipped and summed: the part of a DP-SGD step whose sensitivity is the clipping norm.
 
 Opacus computes the per-sample gradients in several ways; :class:`Instantiated` and :class:`Ghost` are the two shapes
-they come in. Both keep one promise that Opacus alone does not: **a record whose gradient is not finite contributes
-zero.** Clipping multiplies a gradient by C/norm, and infinity times zero is NaN, so that one record with an overflowing
-loss would otherwise show itself by turning the whole model into NaN, through any amount of noise.
+they come in. Both keep one promise that Opacus alone does not: **a record whose gradient is not finite, or cannot be
+computed, contributes zero.** Clipping multiplies a gradient by C/norm, and infinity times zero is NaN, so that one
+record with an overflowing loss would otherwise show itself by turning the whole model into NaN, through any amount of
+noise.
 """
 
 from __future__ import annotations
@@ -19,7 +20,7 @@ from opacus.optimizers import DPOptimizer, DPOptimizerFastGradientClipping
 from torch import nn
 
 from dphypo.errors import UnfitModelError
-from dphypo.integrations.opacus.data import Batch
+from dphypo.integrations.opacus.domain import Batch
 from dphypo.integrations.opacus.loss import Loss
 
 
@@ -201,46 +202,50 @@ class Ghost:
         if not all(bool(parameter.isfinite().all()) for parameter in self.optimizer.params):
             raise DivergedError("the weights are not finite: training diverged")
         _set_random_state(inputs.device, before)
-        self.module.cleanup()
+        _detach(self.module)
         for parameter in self.optimizer.params:
             parameter.grad = None
         apart = prepare_module(self.model, "hooks", loss_reduction="sum", strict=False)
         self.loss(apart(inputs), targets).sum().backward()  # type: ignore[no-untyped-call]
         sums = clipped_sum([parameter.grad_sample for parameter in self.optimizer.params], self.max_grad_norm)
-        apart.cleanup()
+        _detach(apart)
         self.attach()
         for parameter, total in zip(self.optimizer.params, sums, strict=True):
             parameter.grad = total
 
 
 def _differentiate_what_works(engine: Engine, inputs: torch.Tensor, targets: torch.Tensor) -> None:
-    """Differentiate a batch; a record on which the model or the loss raises by itself counts zero.
+    """Differentiate a batch; a record whose forward or backward pass raises by itself counts zero.
 
-    Otherwise one record on which, say, a loss of the user's raises would fail the run, and so show itself. Whether a
-    record does is decided for each alone, given the weights, which are private already.
+    Otherwise one record on which, say, a loss of the user's raises would fail the run, and so show itself. If the batch
+    raises, each of its records is differentiated, clipped and added by itself. Whether a record counts depends on that
+    record and on the weights, which are private already.
     """
     before = _random_state(inputs.device)
+    if _differentiates(engine, inputs, targets):
+        return
+    _set_random_state(inputs.device, before)
+    for place in range(len(inputs)):
+        if _differentiates(engine, inputs[place : place + 1], targets[place : place + 1]):
+            engine.optimizer.signal_skip_step(True)
+            engine.optimizer.step()  # adds to the sum, as for one more chunk of the batch
+            engine.optimizer.zero_grad(set_to_none=True)
+    engine.differentiate(inputs[:0], targets[:0])
+
+
+def _differentiates(engine: Engine, inputs: torch.Tensor, targets: torch.Tensor) -> bool:
+    """Differentiate; False, and nothing left on the parameters, if that raises."""
     try:
         engine.differentiate(inputs, targets)
-        return
     except FATAL:
         raise
-    except Exception as error:
-        failure = error
-    engine.module.cleanup()
-    for parameter in engine.optimizer.params:
-        parameter.grad = None
-        parameter.__dict__.pop("grad_sample", None)
-    engine.attach()
-    _set_random_state(inputs.device, before)
-    working = [
-        place
-        for place in range(len(inputs))
-        if works(lambda chosen: engine.loss(engine.model(inputs[chosen]), targets[chosen]), [place])
-    ]
-    if len(working) == len(inputs):  # each record by itself works: the error is not a record's
-        raise failure
-    engine.differentiate(inputs[working], targets[working])
+    except Exception:
+        _detach(engine.module)
+        for parameter in engine.optimizer.params:
+            parameter.grad = None
+        engine.attach()
+        return False
+    return True
 
 
 FATAL = (DivergedError, UnfitModelError, MemoryError, torch.OutOfMemoryError)
@@ -259,11 +264,16 @@ def works(use: Callable[[list[int]], Any], records: list[int]) -> bool:
     return True
 
 
-def _strip(module: AbstractGradSampleModule, optimizer: DPOptimizer) -> None:
+def _detach(module: AbstractGradSampleModule) -> None:
+    """Take Opacus's hooks off the model, and what they noted of a batch, also of one that was not finished."""
     module.cleanup()
     for layer in module.modules():
         for name in ("activations", "max_batch_len"):
             layer.__dict__.pop(name, None)
+
+
+def _strip(module: AbstractGradSampleModule, optimizer: DPOptimizer) -> None:
+    _detach(module)
     for parameter in optimizer.params:
         parameter.grad = None
         parameter.__dict__.pop("summed_grad", None)

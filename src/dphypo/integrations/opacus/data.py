@@ -1,15 +1,12 @@
-"""The private records, whatever they come as, and which of them can be used.
+"""The private records, whatever they come as: arrays, tensors, or a data set that is read by index.
 
-A record outside its domain (a label that the model has no output for, a token that it has no row for, a value that is
-not a finite number, another shape than the others') would make a run fail, and so show itself through any noise. Such
-a record is left out, of training and of scoring. Whether a record is in the domain depends on that record and on public
-things alone, so that leaving it out costs nothing: two neighbouring sets of records stay neighbours.
+The shape and type of a record are public: an array's own, or those of an example that the user makes up. Of a data set
+that is read by index, no record says what the others look like: it is private what any of them looks like.
 """
 
 from __future__ import annotations
 
 import contextlib
-import copy
 from collections.abc import Callable, Sequence, Sized
 from dataclasses import dataclass
 from typing import Any, cast
@@ -17,111 +14,11 @@ from typing import Any, cast
 import numpy as np
 import numpy.typing as npt
 import torch
-from torch import nn
-from torch.utils.data import Dataset, IterableDataset, TensorDataset, default_collate
+from torch.utils.data import Dataset, IterableDataset, Subset, TensorDataset, default_collate
 
-Batch = tuple[torch.Tensor, torch.Tensor]
+from dphypo.integrations.opacus.domain import Batch, Domain
 
 _PAIR = "give a pair (inputs, targets) of arrays or tensors, a TensorDataset, or a data set that is read by index"
-
-
-@dataclass(frozen=True, kw_only=True)
-class Domain:
-    """What a record may be, from public things alone.
-
-    A record is in the domain if its input and target have the shape and the type of the others', all numbers among them
-    are finite, the label is 0, 1, ..., ``classes - 1`` and every token is 0, 1, ..., ``vocabulary - 1``.
-
-    Args:
-        input_shape, target_shape: of one record.
-        input_type, target_type: of one record, where they are known. Of records that are read one by one, numbers of
-            another precision are converted; a fraction in place of a label or a token is outside the domain.
-        classes: how many labels the loss knows, None if the targets are no labels.
-        vocabulary: how many tokens the model knows, None if the inputs are no tokens.
-
-    >>> domain = Domain(input_shape=(2,), target_shape=(), classes=3)
-    >>> domain.contains(torch.tensor([[0.0, 1.0], [0.0, torch.nan], [0.0, 1.0]]), torch.tensor([2, 2, 3])).tolist()
-    [True, False, False]
-    """
-
-    input_shape: tuple[int, ...]
-    target_shape: tuple[int, ...]
-    classes: int | None = None
-    vocabulary: int | None = None
-    input_type: torch.dtype | None = None
-    target_type: torch.dtype | None = None
-
-    @classmethod
-    def of(cls, model: nn.Module, example: Batch, loss: Callable[..., Any] | None = None) -> Domain:
-        """The domain of records that look like ``example``, found by trying made-up ones on a copy of the model."""
-        input_shape, target_shape = (tuple(part.shape[1:]) for part in example)
-        tokens = not example[0].dtype.is_floating_point
-        labels = loss is not None and not example[1].dtype.is_floating_point
-        vocabulary = classes = None
-        if tokens or labels:
-            with contextlib.suppress(RuntimeError, NotImplementedError):  # a model that runs on its device alone
-                vocabulary, classes = _sizes(copy.deepcopy(model).cpu().eval(), example, loss if labels else None)
-        return cls(
-            input_shape=input_shape,
-            target_shape=target_shape,
-            classes=classes,
-            vocabulary=vocabulary,
-            input_type=example[0].dtype,
-            target_type=example[1].dtype,
-        )
-
-    def contains(self, inputs: torch.Tensor, targets: torch.Tensor) -> torch.Tensor:
-        """For each record of a batch, whether it is in the domain."""
-        return _within(inputs, self.vocabulary) & _within(targets, self.classes)
-
-    def typed(self, inputs: torch.Tensor, targets: torch.Tensor) -> Batch | None:
-        """A record in the types of the others, or None if it is of another kind.
-
-        Records that are read one by one are put together in batches, and one of another type would change the type of
-        all records that it is put together with.
-        """
-        pairs = ((inputs, self.input_type or inputs.dtype), (targets, self.target_type or targets.dtype))
-        if any(part.dtype.is_floating_point != kind.is_floating_point or part.is_complex() for part, kind in pairs):
-            return None
-        return pairs[0][0].to(pairs[0][1]), pairs[1][0].to(pairs[1][1])
-
-
-@torch.no_grad()
-def _sizes(model: nn.Module, example: Batch, loss: Callable[..., Any] | None) -> tuple[int | None, int | None]:
-    """How many tokens the model has rows for, and how many labels its loss knows; None where it takes any."""
-    inputs, targets = (torch.zeros((2, *part.shape[1:]), dtype=part.dtype) for part in example)
-    vocabulary = classes = None
-    if not inputs.dtype.is_floating_point:
-        tables = (layer for layer in model.modules() if isinstance(layer, nn.Embedding | nn.EmbeddingBag))
-        sizes = {layer.num_embeddings for layer in tables}
-        vocabulary = _first_refused(sizes, lambda token: model(torch.full_like(inputs, token)))
-    if loss is not None:
-        outputs = model(inputs)
-        if isinstance(outputs, torch.Tensor) and outputs.dim() > 1:
-            classes = _first_refused({outputs.shape[1]}, lambda label: loss(outputs, torch.full_like(targets, label)))
-    return vocabulary, classes
-
-
-def _first_refused(sizes: set[int], use: Callable[[int], Any]) -> int | None:
-    """The smallest size that is refused as an index where the one below it is not."""
-    return next((size for size in sorted(sizes) if _works(use, size - 1) and not _works(use, size)), None)
-
-
-def _works(use: Callable[[int], Any], value: int) -> bool:
-    try:
-        use(value)
-    except Exception:
-        return False
-    return True
-
-
-def _within(values: torch.Tensor, size: int | None) -> torch.Tensor:
-    flat = values.reshape(len(values), -1)
-    if flat.dtype.is_floating_point or flat.dtype.is_complex:
-        return flat.isfinite().all(1)
-    if size is None:
-        return torch.ones(len(flat), dtype=torch.bool, device=flat.device)
-    return ((flat >= 0) & (flat < size)).all(1)
 
 
 @dataclass(frozen=True, repr=False)
@@ -130,17 +27,17 @@ class TensorRecords:
 
     inputs: torch.Tensor
     targets: torch.Tensor
+    like: Batch | None = None
 
     def __len__(self) -> int:
         return len(self.inputs)
 
     def to(self, device: torch.device) -> TensorRecords:
-        return TensorRecords(self.inputs.to(device), self.targets.to(device))
+        return TensorRecords(self.inputs.to(device), self.targets.to(device), self.like)
 
     def within(self, domain: Domain) -> TensorRecords:
         """The records that are in the domain."""
-        inside = domain.contains(self.inputs, self.targets)
-        return self if bool(inside.all()) else TensorRecords(self.inputs[inside], self.targets[inside])
+        return TensorRecords(*domain.chosen(self.inputs, self.targets), self.like)
 
     def batch(self, indices: npt.NDArray[np.int64], device: torch.device) -> Batch:
         chosen = torch.from_numpy(indices).to(self.inputs.device)
@@ -148,6 +45,8 @@ class TensorRecords:
 
     def example(self) -> Batch:
         """The shape and type of one record, not its values."""
+        if self.like is not None:
+            return self.like
         return self.inputs.new_empty((1, *self.inputs.shape[1:])), self.targets.new_empty((1, *self.targets.shape[1:]))
 
 
@@ -155,10 +54,12 @@ class TensorRecords:
 class DatasetRecords:
     """A PyTorch data set that gives one (input, target) pair for an index.
 
-    With a domain, a batch leaves out the records that are not in it, and those that cannot be read.
+    With a domain, a batch leaves out the records that are not in it, and those that cannot be read. ``like`` is a batch
+    of one made-up record.
     """
 
     dataset: Dataset[Any]
+    like: Batch
     domain: Domain | None = None
 
     def __len__(self) -> int:
@@ -169,7 +70,7 @@ class DatasetRecords:
 
     def within(self, domain: Domain) -> DatasetRecords:
         """The records, of which every batch gives those that are in the domain."""
-        return DatasetRecords(self.dataset, domain)
+        return DatasetRecords(self.dataset, self.like, domain)
 
     def batch(self, indices: npt.NDArray[np.int64], device: torch.device) -> Batch:
         found = [record for index in indices if (record := self._record(int(index))) is not None]
@@ -193,9 +94,8 @@ class DatasetRecords:
         return self.domain.typed(inputs, targets)
 
     def example(self) -> Batch:
-        """The shape and type of the first record, not its values."""
-        inputs, targets = _pair(default_collate([self.dataset[0]]))
-        return torch.empty_like(inputs), torch.empty_like(targets)
+        """The shape and type of one record, as the user stated them."""
+        return self.like
 
 
 def _pair(collated: Any) -> Batch:
@@ -221,33 +121,77 @@ def _random_like(part: torch.Tensor, draw: Callable[..., torch.Tensor], count: i
     return torch.randint(0, 2, shape, device=part.device).to(part.dtype)
 
 
-def as_records(data: Any) -> Records:
+def as_records(data: Any, example: Any = None, *, public: bool = False) -> Records:
     """Records from a pair of arrays or tensors, a ``TensorDataset`` of two, or any data set with an index.
+
+    Args:
+        data: the records.
+        example: one made-up record (input, target) that shows the shape and the type of all. Arrays have a shape and a
+            type of their own; a data set that is read by index needs an example.
+        public: whether the records are nobody's secret: then the first of them is the example.
 
     >>> records = as_records((np.zeros((5, 3), dtype=np.float32), np.arange(5)))
     >>> [tuple(part.shape) for part in records.batch(np.array([0, 4]), torch.device("cpu"))]
     [(2, 3), (2,)]
     """
     if isinstance(data, TensorRecords | DatasetRecords):
-        return data
+        if example is None:
+            return data
+        data = data.dataset if isinstance(data, DatasetRecords) else (data.inputs, data.targets)
     if isinstance(data, IterableDataset):
         raise TypeError(
             "data is an IterableDataset: Poisson sampling decides for each record by itself whether it is in a batch, "
             "which needs a data set that can be read by index"
         )
-    if isinstance(data, TensorDataset):
-        data = data.tensors
+    data = _unwrapped(data)
     if isinstance(data, Dataset) or not isinstance(data, Sequence):
-        indexed = hasattr(data, "__getitem__") and hasattr(data, "__len__")
-        if not indexed or isinstance(data, torch.Tensor | np.ndarray | str) or hasattr(data, "iloc"):
-            raise TypeError(f"data is a {type(data).__name__}: {_PAIR}, for example data=(X, y)")
-        return DatasetRecords(data)
+        return _indexed(data, example, public)
     if len(data) != 2:
         raise ValueError(f"data holds {len(data)} parts: {_PAIR}")
     inputs, targets = (_tensor(part) for part in data)
     if inputs.dim() == 0 or targets.dim() == 0 or len(inputs) != len(targets):
         raise ValueError("data holds inputs and targets of different lengths: give one target for every input")
-    return TensorRecords(inputs, targets)
+    like = None if example is None else _example(example)
+    for name, part, shown in zip(("inputs", "targets"), (inputs, targets), like or (), strict=False):
+        if part.shape[1:] != shown.shape[1:] or part.is_complex() != shown.is_complex():
+            kinds = [f"{tuple(one.shape[1:])} of {one.dtype}" for one in (part, shown)]
+            raise ValueError(f"the {name} of data are {kinds[0]}, and those of example are {kinds[1]}: they must agree")
+    return TensorRecords(inputs, targets, like)
+
+
+def _unwrapped(data: Any) -> Any:
+    """The tensors of a ``TensorDataset``, or of a part of one (``Subset``): they show the shape of their records."""
+    if isinstance(data, TensorDataset):
+        return data.tensors
+    if type(data) is not Subset:
+        return data
+    whole = _unwrapped(data.dataset)
+    return [part[list(data.indices)] for part in whole] if isinstance(whole, list | tuple) else data
+
+
+def _indexed(data: Any, example: Any, public: bool) -> DatasetRecords:
+    indexed = hasattr(data, "__getitem__") and hasattr(data, "__len__")
+    if not indexed or isinstance(data, torch.Tensor | np.ndarray | str) or hasattr(data, "iloc"):
+        raise TypeError(f"data is a {type(data).__name__}: {_PAIR}, for example data=(X, y)")
+    if example is not None:
+        return DatasetRecords(data, _example(example))
+    if not public:
+        raise ValueError(
+            f"data is a {type(data).__name__}, which is read by index, and nothing public says what its records look "
+            f"like: what the first one looks like is private. Give one made-up record, for example "
+            f"example=(torch.zeros(3, 32, 32), 0); records of another shape or type are left out"
+        )
+    return DatasetRecords(data, _pair(default_collate([data[0]])))
+
+
+def _example(example: Any) -> Batch:
+    """One made-up record as a batch of one."""
+    with contextlib.suppress(TypeError, ValueError, RuntimeError):
+        return _pair(default_collate([example]))
+    raise TypeError(
+        f"example is a {type(example).__name__} that is no record: give a pair (input, target) of tensors, arrays or "
+        f"numbers with made-up values, for example example=(torch.zeros(3, 32, 32), 0)"
+    )
 
 
 def _tensor(part: Any) -> torch.Tensor:

@@ -22,7 +22,8 @@ from dphypo.integrations import calibration
 from dphypo.integrations.opacus import check, cost, hyperparameters, seeds
 from dphypo.integrations.opacus.clipping import GradSampleMode
 from dphypo.integrations.opacus.cost import Cost, NoiseTable
-from dphypo.integrations.opacus.data import Batch, Domain, Records, TensorRecords, as_records, made_up
+from dphypo.integrations.opacus.data import Records, TensorRecords, as_records, made_up
+from dphypo.integrations.opacus.domain import Batch, Domain
 from dphypo.integrations.opacus.loss import per_record
 from dphypo.integrations.opacus.saver import Safetensors, remember
 from dphypo.integrations.opacus.score import PrivateAccuracy, PrivateLoss, PrivateScore, Score, is_private
@@ -43,7 +44,7 @@ class _Fit:
 
 
 # What is found once for each architecture depends on these fields.
-_SAME_FITS = frozenset({"model", "data", "loss", "device", "grad_sample_mode"})
+_SAME_FITS = frozenset({"model", "data", "example", "loss", "device", "grad_sample_mode"})
 
 
 @dataclass(frozen=True, eq=False, kw_only=True, repr=False)
@@ -65,13 +66,12 @@ class DPSGD:
 
     Records: one that is outside the model's domain (a value that is not finite, a label or a token that the model does
     not have, another shape) is left out, of training and of private scores, by a rule that looks at that record alone
-    (``data.py``), and so is one on which the model or the loss raises an error: it cannot make a run fail.
+    (``domain.py``), and so is one on which the model or the loss raises an error: it cannot make a run fail.
 
     Args:
         model: builds the untrained model: a function of the hyperparameters that it names, and of nothing private.
         data: the private records: a pair (inputs, targets) of arrays or tensors, a ``TensorDataset``, or any data set
-            that is read by index. One record is one person's contribution. What shape and type the records have is
-            public; of a data set that is read by index, its first record shows it, so put none first that may differ.
+            that is read by index. One record is one person's contribution.
         score: what to maximise. A function of the model declares that it looks at public records alone and costs
             nothing; a :class:`PrivateAccuracy` or :class:`PrivateLoss` looks at private ones and states its cost.
         noise_multiplier: standard deviation of the noise over the clipping norm; or "calibrate", and then
@@ -82,6 +82,8 @@ class DPSGD:
         loss: one of PyTorch's losses, or a function that gives one value a record.
         records: the number of records, as a public constant. By default the length of ``data``, which declares that
             length public; if it is not, give a round number near it.
+        example: one made-up record (input, target) that shows the shape and type of all, which are public; arrays show
+            their own. A data set that is read by index needs it, since what its records look like is private.
         device: where to train; a GPU if there is one.
         grad_sample_mode: how Opacus computes per-sample gradients; "auto" takes the fastest that is right.
         physical_batch_size: process batches in pieces of at most this size, to save memory; the result is the same.
@@ -123,6 +125,7 @@ class DPSGD:
     fixed: Mapping[str, Any] = field(default_factory=dict)
     loss: Callable[..., Any] = cross_entropy
     records: int | None = None
+    example: Any = None
     device: str | torch.device | None = None
     grad_sample_mode: GradSampleMode = GradSampleMode.AUTO
     physical_batch_size: int | None = None
@@ -140,7 +143,8 @@ class DPSGD:
 
     def __post_init__(self) -> None:
         hyperparameters.refuse_model(self.model)
-        records = as_records(self.data)
+        records = as_records(self.data, self.example)
+        hyperparameters.refuse_optimizer(self.optimizer)
         size = len(records) if self.records is None else self.records
         for name, value in (
             ("data", records),
@@ -326,7 +330,7 @@ class DPSGD:
             fit(model, records, per_record(self.loss), run, descent, seed=seed)
             score: Any = self.score
             if isinstance(score, PrivateAccuracy | PrivateLoss):
-                score = dataclasses.replace(score, data=records, records=10**6, noise_multiplier=1.0)
+                score = dataclasses.replace(score, data=records, example=None, records=10**6, noise_multiplier=1.0)
             with torch.no_grad():
                 value = score(model, seed=seed) if is_private(score) else score(model)
         return Outcome(model.cpu(), float(value))

@@ -9,6 +9,8 @@ from typing import Any
 
 import torch
 
+from dphypo import _validate
+
 # Hyperparameters that DPSGD reads itself.
 OWN = ("batch_size", "epochs", "learning_rate", "max_grad_norm", "optimizer", "steps")
 
@@ -51,6 +53,26 @@ def refuse_unknown(factory: Callable[..., Any], names: Iterable[str]) -> None:
                 f"hyperparameter {name!r} is taken neither by DPSGD ({', '.join(OWN)}), nor by any optimiser, nor by "
                 f"the model's factory ({', '.join(sorted(known)) or 'which has no arguments'})"
             )
+
+
+def refuse_optimizer(name: Any) -> None:
+    """An error for anything that is not the name of an optimiser, such as its class.
+
+    >>> refuse_optimizer(torch.optim.SGD)
+    Traceback (most recent call last):
+    ValueError: optimizer = SGD is not valid: it is a class; give its name, optimizer='sgd', and what it takes in fixed=
+    """
+    known = _optimizers()
+    if isinstance(name, str) and name.lower() in known:
+        return
+    kind = name if inspect.isclass(name) else type(name)
+    if issubclass(kind, torch.optim.Optimizer):
+        sort = "a class" if inspect.isclass(name) else "an optimiser of some parameters, and every run makes a new one"
+        remedy = f"give its name, optimizer={kind.__name__.lower()!r}, and what it takes in fixed="
+        if kind.__name__.lower() not in known:
+            remedy = f"give one of {', '.join(sorted(known))}"
+        raise ValueError(f"optimizer = {kind.__name__} is not valid: it is {sort}; {remedy}")
+    raise _validate.fail("optimizer", name, f"give one of {', '.join(sorted(known))}")
 
 
 def _taken_elsewhere(name: str) -> bool:
@@ -99,9 +121,7 @@ def build(
     >>> build("sgd", [torch.nn.Parameter(torch.zeros(1))], 0.1, {"momentum": 0.9, "betas": (0.9, 0.99)}).defaults["lr"]
     0.1
     """
-    known = _optimizers()
-    if name.lower() not in known:
-        raise ValueError(f"optimizer = {name!r} is not known: give one of {', '.join(sorted(known))}")
-    optimizer: Any = known[name.lower()]
+    refuse_optimizer(name)
+    optimizer: Any = _optimizers()[name.lower()]
     taken = {key: value for key, value in options.items() if key in _takes(optimizer)}
     return optimizer(list(parameters), lr=learning_rate, **taken)  # type: ignore[no-any-return]

@@ -5,7 +5,7 @@
 * **Private records** cost privacy, because the search ranks by what was computed on them. :class:`PrivateAccuracy` and
   :class:`PrivateLoss` add Gaussian noise and state the event. Records that the model was not trained on, set apart by
   a rule that looks at each record by itself (:func:`split_by_hash`), cost the worse of training and scoring;
-  the training records themselves cost both. A record outside the domain (``data.py``) adds nothing, as in training.
+  the training records themselves cost both. A record outside the domain (``domain.py``) adds nothing, as in training.
 """
 
 from __future__ import annotations
@@ -25,7 +25,8 @@ from dphypo import _validate
 from dphypo.errors import UnfitModelError
 from dphypo.integrations.opacus import cost, seeds
 from dphypo.integrations.opacus.clipping import FATAL, works
-from dphypo.integrations.opacus.data import Batch, Domain, as_records
+from dphypo.integrations.opacus.data import Records, as_records
+from dphypo.integrations.opacus.domain import Batch, Domain
 from dphypo.integrations.opacus.loss import Loss, per_record
 from dphypo.integrations.streams import warn_of_noise
 from dphypo.mechanisms import Split
@@ -64,7 +65,8 @@ class PublicAccuracy:
     data: Any
 
     def __call__(self, model: nn.Module) -> float:
-        return _sum(model, self.data, _correct) / len(as_records(self.data))
+        records = as_records(self.data, public=True)
+        return _sum(model, records, _correct) / len(records)
 
 
 @dataclass(frozen=True, repr=False)
@@ -81,6 +83,7 @@ class PrivateAccuracy:
         split: "disjoint" if the model is trained on other records, set apart by a rule that looks at each record alone
             (:func:`split_by_hash`); "same" if it is trained on these too.
         records: the number of records, a public constant; by default the length of ``data``, which declares it public.
+        example: one made-up record, as for :class:`DPSGD`.
 
     >>> score = PrivateAccuracy((np.zeros((100, 2)), np.zeros(100)), noise_multiplier=5.0)
     >>> score.event
@@ -91,6 +94,7 @@ class PrivateAccuracy:
     noise_multiplier: float | str
     split: Split = Split.DISJOINT
     records: int | None = None
+    example: Any = None
 
     def __post_init__(self) -> None:
         _declare(self)
@@ -100,7 +104,7 @@ class PrivateAccuracy:
         return dp_accounting.GaussianDpEvent(_noise(self))
 
     def __call__(self, model: nn.Module, *, seed: int) -> float:
-        total = _sum(model, self.data, _correct)
+        total = _sum(model, as_records(self.data, self.example), _correct)
         assert self.records is not None
         return float((total + _noise(self) * seeds.score(seed).normal()) / self.records)
 
@@ -113,7 +117,7 @@ class PrivateLoss:
     Gaussian mechanism with the given noise multiplier.
 
     Args:
-        data, noise_multiplier, split, records: as for :class:`PrivateAccuracy`.
+        data, noise_multiplier, split, records, example: as for :class:`PrivateAccuracy`.
         bound: the largest loss a record counts with; a constant chosen without looking at the data.
         loss: one of PyTorch's losses, or a function that gives one value, 0 or greater, a record.
     """
@@ -124,6 +128,7 @@ class PrivateLoss:
     loss: Callable[..., Any] = cross_entropy
     split: Split = Split.DISJOINT
     records: int | None = None
+    example: Any = None
 
     def __post_init__(self) -> None:
         _validate.positive(bound=self.bound)
@@ -140,7 +145,7 @@ class PrivateLoss:
             # A loss that is not a number counts as the worst one, so that no record can exceed the bound.
             return loss(outputs, targets).nan_to_num(nan=self.bound).clamp(0.0, self.bound)
 
-        total = _sum(model, self.data, cut_off, loss)
+        total = _sum(model, as_records(self.data, self.example), cut_off, loss)
         assert self.records is not None
         return float(-(total + self.bound * _noise(self) * seeds.score(seed).normal()) / self.records)
 
@@ -168,7 +173,8 @@ def _declare(score: PrivateAccuracy | PrivateLoss) -> None:
             "others from training to scoring, and the two then cost their sum. Split by the records themselves with "
             "split_by_hash(inputs, targets), or declare split='same'"
         )
-    size = len(as_records(score.data)) if score.records is None else score.records
+    records = as_records(score.data, score.example)
+    size = len(records) if score.records is None else score.records
     object.__setattr__(score, "records", _validate.integer(at_least=1, records=size))
     if not isinstance(score.noise_multiplier, str):
         warn_of_noise(score.noise_multiplier / size, stacklevel=5)
@@ -181,9 +187,8 @@ def _correct(outputs: torch.Tensor, targets: torch.Tensor) -> torch.Tensor:
     return ((outputs.reshape(len(targets)) > 0) == (targets.reshape(len(targets)) > 0.5)).double()
 
 
-def _sum(model: nn.Module, data: Any, value: Loss, loss: Loss | None = None) -> float:
+def _sum(model: nn.Module, records: Records, value: Loss, loss: Loss | None = None) -> float:
     """The sum of a value over the records; one outside the model's domain adds nothing."""
-    records = as_records(data)
     device = next(model.parameters()).device
     records = records.within(Domain.of(model, records.example(), loss))
     total = 0.0

@@ -20,7 +20,8 @@ from torch import nn
 
 from dphypo.integrations.opacus import hyperparameters, seeds
 from dphypo.integrations.opacus.clipping import DivergedError, GradSampleMode, Noise, engine
-from dphypo.integrations.opacus.data import Batch, Records
+from dphypo.integrations.opacus.data import Records
+from dphypo.integrations.opacus.domain import Batch
 from dphypo.integrations.opacus.loss import Loss
 from dphypo.integrations.opacus.state import Snapshot, no_writes_in_forward
 from dphypo.mechanisms import DpSgd

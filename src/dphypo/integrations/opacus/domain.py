@@ -1,0 +1,134 @@
+"""Which records can be used: those in the domain of the model and its loss.
+
+A record outside its domain (a label that the model has no output for, a token that it has no row for, a value that is
+not a finite number, another shape than stated) would make a run fail, and so show itself through any noise. Such a
+record is left out, of training and of scoring. Whether a record is in the domain depends on that record and on public
+things alone (the model, the loss, the stated shape and type), so that leaving it out costs nothing: two neighbouring
+sets of records stay neighbours.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import copy
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch import nn
+
+Batch = tuple[torch.Tensor, torch.Tensor]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Domain:
+    """What a record may be, from public things alone.
+
+    A record is in the domain if its input and target have the shape and the type of the others', all numbers among them
+    are finite, the label is 0, 1, ..., ``classes - 1`` and every token is 0, 1, ..., ``vocabulary - 1``.
+
+    Args:
+        input_shape, target_shape: of one record.
+        input_type, target_type: of one record, where they are known. Of records that are read one by one, numbers of
+            another precision are converted; a fraction in place of a label or a token is outside the domain.
+        classes: how many labels the loss knows, None if the targets are no labels.
+        vocabulary: how many tokens the model knows, None if the inputs are no tokens.
+
+    >>> domain = Domain(input_shape=(2,), target_shape=(), classes=3)
+    >>> domain.contains(torch.tensor([[0.0, 1.0], [0.0, torch.nan], [0.0, 1.0]]), torch.tensor([2, 2, 3])).tolist()
+    [True, False, False]
+    """
+
+    input_shape: tuple[int, ...]
+    target_shape: tuple[int, ...]
+    classes: int | None = None
+    vocabulary: int | None = None
+    input_type: torch.dtype | None = None
+    target_type: torch.dtype | None = None
+
+    @classmethod
+    def of(cls, model: nn.Module, example: Batch, loss: Callable[..., Any] | None = None) -> Domain:
+        """The domain of records that look like ``example``, found by trying made-up ones on a copy of the model."""
+        input_shape, target_shape = (tuple(part.shape[1:]) for part in example)
+        tokens = not example[0].dtype.is_floating_point
+        labels = loss is not None and not example[1].dtype.is_floating_point
+        vocabulary = classes = None
+        if tokens or labels:
+            with contextlib.suppress(RuntimeError, NotImplementedError):  # a model that runs on its device alone
+                vocabulary, classes = _sizes(copy.deepcopy(model).cpu().eval(), example, loss if labels else None)
+        return cls(
+            input_shape=input_shape,
+            target_shape=target_shape,
+            classes=classes,
+            vocabulary=vocabulary,
+            input_type=example[0].dtype,
+            target_type=example[1].dtype,
+        )
+
+    def contains(self, inputs: torch.Tensor, targets: torch.Tensor) -> torch.Tensor:
+        """For each record of a batch, whether it is in the domain."""
+        return _within(inputs, self.vocabulary) & _within(targets, self.classes)
+
+    def chosen(self, inputs: torch.Tensor, targets: torch.Tensor) -> Batch:
+        """The records of two arrays that are in the domain, in its types: a fraction is neither a label nor a token."""
+        (inputs, whole), (targets, also) = _as_type(inputs, self.input_type), _as_type(targets, self.target_type)
+        inside = whole & also & self.contains(inputs, targets)
+        return (inputs, targets) if bool(inside.all()) else (inputs[inside], targets[inside])
+
+    def typed(self, inputs: torch.Tensor, targets: torch.Tensor) -> Batch | None:
+        """A record in the types of the others, or None if it is of another kind.
+
+        Records that are read one by one are put together in batches, and one of another type would change the type of
+        all records that it is put together with.
+        """
+        pairs = ((inputs, self.input_type or inputs.dtype), (targets, self.target_type or targets.dtype))
+        if any(part.dtype.is_floating_point != kind.is_floating_point or part.is_complex() for part, kind in pairs):
+            return None
+        return pairs[0][0].to(pairs[0][1]), pairs[1][0].to(pairs[1][1])
+
+
+@torch.no_grad()
+def _sizes(model: nn.Module, example: Batch, loss: Callable[..., Any] | None) -> tuple[int | None, int | None]:
+    """How many tokens the model has rows for, and how many labels its loss knows; None where it takes any."""
+    inputs, targets = (torch.zeros((2, *part.shape[1:]), dtype=part.dtype) for part in example)
+    vocabulary = classes = None
+    if not inputs.dtype.is_floating_point:
+        tables = (layer for layer in model.modules() if isinstance(layer, nn.Embedding | nn.EmbeddingBag))
+        sizes = {layer.num_embeddings for layer in tables}
+        vocabulary = _first_refused(sizes, lambda token: model(torch.full_like(inputs, token)))
+    if loss is not None:
+        outputs = model(inputs)
+        if isinstance(outputs, torch.Tensor) and outputs.dim() > 1:
+            classes = _first_refused({outputs.shape[1]}, lambda label: loss(outputs, torch.full_like(targets, label)))
+    return vocabulary, classes
+
+
+def _first_refused(sizes: set[int], use: Callable[[int], Any]) -> int | None:
+    """The smallest size that is refused as an index where the one below it is not."""
+    return next((size for size in sorted(sizes) if _works(use, size - 1) and not _works(use, size)), None)
+
+
+def _works(use: Callable[[int], Any], value: int) -> bool:
+    try:
+        use(value)
+    except Exception:
+        return False
+    return True
+
+
+def _as_type(values: torch.Tensor, kind: torch.dtype | None) -> Batch:
+    """The values in another type, and for each record whether it can be written in that type."""
+    converted = values if kind is None else values.to(kind)
+    if converted.dtype.is_floating_point or converted.dtype == values.dtype:
+        return converted, torch.ones(len(values), dtype=torch.bool, device=values.device)
+    return converted, (converted.to(values.dtype) == values).reshape(len(values), -1).all(1)
+
+
+def _within(values: torch.Tensor, size: int | None) -> torch.Tensor:
+    flat = values.reshape(len(values), -1)
+    if flat.dtype.is_floating_point or flat.dtype.is_complex:
+        return flat.isfinite().all(1)
+    if size is None:
+        return torch.ones(len(flat), dtype=torch.bool, device=flat.device)
+    return ((flat >= 0) & (flat < size)).all(1)
