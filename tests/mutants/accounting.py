@@ -6,6 +6,7 @@ from mutants.mutant import Mutant
 
 _EVENTS, _SIDES = "accounting/test_events.py", "accounting/test_sides.py"
 _GUARANTEE, _ORACLE = "accounting/test_guarantee.py", "audit/test_oracle.py"
+_STAGES_SIDES = "stages/test_stages_sides.py"
 _HISTORY = "audit/test_history_oracle.py"
 
 MUTANTS = (
@@ -204,7 +205,7 @@ MUTANTS = (
         "the last run counts on one side only",
         "a run that trains on all records counts for both sides",
         "survey/terms.py",
-        "BOTH if both_sides else TRAINING, mechanism.relation",
+        "BOTH if both_sides or not scores else TRAINING, mechanism.relation",
         "TRAINING, mechanism.relation",
         ("survey/test_plan.py::test_a_last_run_on_both_sides_leaves_less_for_the_scores",),
     ),
@@ -232,6 +233,30 @@ MUTANTS = (
         "            isinstance(term.releases, Guarantee) and term.sides != BOTH for term in self.terms\n",
         "            isinstance(term.releases, Guarantee) and not term.sides for term in self.terms\n",
         (f"{_SIDES}::test_half_a_search_is_no_term_under_replacement",),
+    ),
+    Mutant(
+        "the scores of a study are left out of a plan",
+        "records that score meet the search, too",
+        "study/accounted.py",
+        "        _term(_search(scores, mechanism, runs, band, policy), frozenset({Side.SCORING})),\n",
+        "",
+        (f"{_STAGES_SIDES}::test_no_stages_cost_more_than_is_said",),
+    ),
+    Mutant(
+        "a study is two searches under replacement",
+        "a replaced record may meet training and scoring of one run",
+        "study/accounted.py",
+        "    if not scores or mechanism.relation is dp_accounting.NeighboringRelation.REPLACE_ONE:\n",
+        "    if not scores:\n",
+        (f"{_STAGES_SIDES}::test_no_stages_cost_more_than_is_said",),
+    ),
+    Mutant(
+        "a part with public scores leaves the scoring records alone",
+        "a part that names no records apart counts for both sides",
+        "survey/terms.py",
+        "BOTH if both_sides or not scores else TRAINING",
+        "BOTH if both_sides else TRAINING",
+        (f"{_STAGES_SIDES}::test_a_part_that_names_no_records_apart_counts_for_both_sides",),
     ),
     # Calibration.
     Mutant(

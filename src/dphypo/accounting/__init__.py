@@ -4,11 +4,9 @@ Everything here is a pure function of public values. Nothing here ever sees a jo
 """
 
 from dphypo.accounting.calibration import Calibration as Calibration
-from dphypo.accounting.calibration import LastStage as LastStage
 from dphypo.accounting.calibration import UnreachableError as UnreachableError
 from dphypo.accounting.calibration import calibrate as calibrate
 from dphypo.accounting.calibration import calibrate_band as calibrate_band
-from dphypo.accounting.calibration import calibrate_last as calibrate_last
 from dphypo.accounting.calibration import calibrate_mean as calibrate_mean
 from dphypo.accounting.certificate import CITATIONS as CITATIONS
 from dphypo.accounting.certificate import Certificate as Certificate
@@ -24,6 +22,7 @@ from dphypo.accounting.guarantee import Guarantee as Guarantee
 from dphypo.accounting.guarantee import OrderWarning as OrderWarning
 from dphypo.accounting.guarantee import account as account
 from dphypo.accounting.plan_noise import PlanNoise as PlanNoise
+from dphypo.accounting.plan_noise import calibrate_last as calibrate_last
 from dphypo.accounting.plan_noise import calibrate_plan as calibrate_plan
 from dphypo.accounting.plan_noise import equal_noise as equal_noise
 from dphypo.accounting.policy import PolicyClass as PolicyClass

@@ -13,7 +13,6 @@ from functools import cache
 import dp_accounting
 
 from dphypo import _validate
-from dphypo.accounting.composition import Composition
 from dphypo.accounting.events import Event
 from dphypo.accounting.guarantee import ADD_OR_REMOVE_ONE, UNIFORM, Guarantee, account
 from dphypo.accounting.policy import PolicyClass
@@ -172,61 +171,6 @@ def calibrate_mean(
         (smallest, smallest, largest),
         advice,
     )
-
-
-@dataclass(frozen=True)
-class LastStage:
-    """The noise found for the last stage, and the guarantee of all stages together."""
-
-    noise_multiplier: float
-    guarantee: Composition
-    epsilon: float
-    delta: float
-
-
-def calibrate_last(
-    earlier: Sequence[Guarantee],
-    last: Callable[[float], Guarantee],
-    *,
-    epsilon: float,
-    delta: float,
-    smallest: float = 0.05,
-    largest: float = 1e3,
-) -> LastStage:
-    """The smallest noise multiplier of the last stage with which all stages together are (``epsilon``, ``delta``)-DP.
-
-    Args:
-        earlier: the guarantees of the stages before it.
-        last: the guarantee of the last stage as a function of its noise multiplier; more noise must not cost more.
-        epsilon, delta: what all stages may cost together.
-        smallest, largest: the least and the greatest noise multiplier that is tried.
-
-    >>> from dp_accounting import GaussianDpEvent
-    >>> from dphypo.accounting import account
-    >>> from dphypo.laws import Geometric
-    >>> first = account(GaussianDpEvent(20.0), Geometric(mean=30))
-    >>> found = calibrate_last(
-    ...     [first], lambda noise: account(GaussianDpEvent(noise), Geometric(mean=10)), epsilon=2.0, delta=1e-6)
-    >>> 1.999 <= found.guarantee.epsilon(1e-6) <= 2.0
-    True
-    """
-    target = _Target(epsilon, delta)
-    advice = "cheaper earlier stages (more noise, fewer runs, a smaller split), or fewer runs in the last stage"
-    if (spent := Composition(tuple(earlier)).epsilon(delta)) > epsilon:
-        raise UnreachableError(
-            f"epsilon = {epsilon:g} at delta = {delta:g} cannot be reached: the earlier stages alone cost {spent:.4g}. "
-            f"Remedy: {advice}; or allow a larger epsilon"
-        )
-    knob = Knob(
-        lambda noise: Composition((*earlier, last(noise))),
-        lambda guarantee: guarantee.epsilon(delta),
-        start=1.0,
-        safe=largest,
-        daring=smallest,
-        decimals=DECIMALS,
-    )
-    found = knob.spend(target.epsilon, unreachable=target.unreachable(advice))
-    return LastStage(found.value, found.made, found.epsilon, delta)
 
 
 @dataclass(frozen=True)

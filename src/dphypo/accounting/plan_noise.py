@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Hashable, Mapping
+from collections.abc import Callable, Hashable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TypeVar
 
@@ -12,17 +12,24 @@ import numpy as np
 
 from dphypo import _validate
 from dphypo.accounting import dp_library
+from dphypo.accounting.calibration import DECIMALS
 from dphypo.accounting.events import Event, canonical
 from dphypo.accounting.one_run import ADD_OR_REMOVE_ONE, Run, describe
 from dphypo.accounting.profiles import epsilon_for
-from dphypo.accounting.sides import PlanGuarantee
+from dphypo.accounting.sides import PlanGuarantee, Term
 from dphypo.accounting.solve import Knob
+from dphypo.errors import UnreachableError
 
 Key = TypeVar("Key", bound=Hashable)
 _SMALLEST, _LARGEST = 0.05, 1e3
 _FEW, _LOOSE = np.array([2.0, 3.0, 4.0, 5.0, 6.0, 8.0, 12.0, 16.0, 24.0, 32.0, 64.0]), 0.95
 _CLOSE = 2e-2  # in ε: these are ratios, the factor makes up for it
 _ADVICE = "fewer runs, shorter or noisier ones, or less noise needed for the score (a larger share of records for it)"
+
+_CHEAPER = (
+    "cheaper earlier stages (more noise, fewer runs, a smaller split), fewer runs in the last stage, or more noise on "
+    "private scores"
+)
 
 
 @dataclass(frozen=True)
@@ -67,6 +74,51 @@ def calibrate_plan(
     start = min(max(start, smallest), largest)
     knob = Knob(plan_at, lambda plan: plan.epsilon(delta), start=start, safe=largest, daring=smallest, factor=step)
     found = knob.spend(epsilon, unreachable=_unreachable(epsilon, delta))
+    return PlanNoise(found.value, found.made, found.epsilon, delta)
+
+
+def calibrate_last(
+    earlier: Sequence[Term],
+    last: Callable[[float], Sequence[Term]],
+    *,
+    epsilon: float,
+    delta: float,
+    smallest: float = _SMALLEST,
+    largest: float = _LARGEST,
+) -> PlanNoise:
+    """The smallest noise multiplier of the last stage with which all stages together are (``epsilon``, ``delta``)-DP.
+
+    Args:
+        earlier: the terms of the stages before it.
+        last: the terms of the last stage as a function of its noise multiplier; more noise must not cost more.
+        epsilon, delta: what all stages may cost together.
+        smallest, largest: the least and the greatest noise multiplier that is tried.
+
+    >>> from dp_accounting import GaussianDpEvent
+    >>> from dphypo.accounting import Term, account
+    >>> from dphypo.laws import Geometric
+    >>> first = account(GaussianDpEvent(20.0), Geometric(mean=30))
+    >>> def last(noise):
+    ...     return [Term(account(GaussianDpEvent(noise), Geometric(mean=10)))]
+    >>> found = calibrate_last([Term(first)], last, epsilon=2.0, delta=1e-6)
+    >>> 1.999 <= found.plan.epsilon(1e-6) <= 2.0
+    True
+    """
+    epsilon, delta = _validate.positive(epsilon=epsilon), _validate.within(0.0, 1.0, delta=delta)
+    if (spent := PlanGuarantee(tuple(earlier)).epsilon(delta)) > epsilon:
+        raise UnreachableError(
+            f"epsilon = {epsilon:g} at delta = {delta:g} cannot be reached: the earlier stages alone cost {spent:.4g}. "
+            f"Remedy: {_CHEAPER}; or allow a larger epsilon"
+        )
+    knob = Knob(
+        lambda noise: PlanGuarantee((*earlier, *last(noise))),
+        lambda plan: plan.epsilon(delta),
+        start=1.0,
+        safe=largest,
+        daring=smallest,
+        decimals=DECIMALS,
+    )
+    found = knob.spend(epsilon, unreachable=_unreachable(epsilon, delta, _CHEAPER))
     return PlanNoise(found.value, found.made, found.epsilon, delta)
 
 
@@ -125,8 +177,8 @@ def _guess(
     return min(max(_LOOSE * math.exp(high), _SMALLEST), _LARGEST)
 
 
-def _unreachable(epsilon: float, delta: float) -> Callable[[float], str]:
+def _unreachable(epsilon: float, delta: float, remedy: str = _ADVICE) -> Callable[[float], str]:
     return lambda least: (
         f"epsilon = {epsilon:g} at delta = {delta:g} cannot be reached: the smallest possible here is {least:.4g}. "
-        f"Remedy: {_ADVICE}; or allow a larger epsilon"
+        f"Remedy: {remedy}; or allow a larger epsilon"
     )

@@ -23,17 +23,19 @@ def lines(terms: Sequence[Term], public: Mapping[str, Any]) -> list[str]:
     last = any(part.get("part") == "last run" for part in parts)
     durations = any(part.get("durations") == "public" for part in parts)
     return [
-        f"What was released: {_released(runs, len(searches), last=last)}",
+        f"What was released: {_released(runs, len(searches), last=last)}{_warm(parts)}",
         f"What the number covers: {_covered(runs, searches, scored)}",
         _conditions(scored, searches, durations=durations),
+        *_policies(searches),
     ]
 
 
 def _released(runs: int, searches: int, *, last: bool) -> str:
     if searches:
         best = "the best run of a search" if searches == 1 else f"the best run of each of {searches} searches"
+        published = f"all results of {_count(runs)}, and " if runs else ""
         return (
-            f"all results of {_count(runs)}, and {best}. Nothing else about a search may be published: not the number "
+            f"{published}{best}. Nothing else about a search may be published: not the number "
             "of its runs, not its other runs."
         )
     if last and runs > 1:
@@ -44,19 +46,38 @@ def _released(runs: int, searches: int, *, last: bool) -> str:
     return f"{_count(runs)} were made; all their results are public."
 
 
+def _warm(parts: Sequence[Mapping[str, Any]]) -> str:
+    if any("starts from" in part for part in parts):
+        return " The last run may have started from a published model, which is paid for."
+    return ""
+
+
+def _policies(searches: Sequence[Term]) -> list[str]:
+    """What the number takes for granted about the rule of a search."""
+    found = [condition for search in searches for condition in search.get("policy", {}).get("conditions", [])]
+    return [f"The number also relies on this: {' '.join(dict.fromkeys(found))}"] if found else []
+
+
 def _count(runs: int) -> str:
     return "1 run" if runs == 1 else f"{runs} runs"
 
 
 def _covered(runs: int, searches: Sequence[Term], scored: Sequence[Term]) -> str:
     parts = [f"{_count(runs)} by composition, each at any hyperparameters of the space"] if runs else []
-    parts += [f"a search with {search['runs']['mean']:g} runs on average" for search in searches]
+    parts += [f"a search with {search['runs']['mean']:g} runs on average{_how(search)}" for search in searches]
     sides = (
         ". Records that train and records that score are different records, so a record meets one of the two"
         if scored
         else ""
     )
     return f"all of it together: {'; '.join(parts)}{sides}."
+
+
+def _how(search: Term) -> str:
+    band = search.get("band")
+    if band is None or band["c"] == band["C"]:
+        return ""
+    return f", whose hyperparameters have a density between {band['c']:g} and {band['C']:g} times the prior's"
 
 
 def _conditions(scored: Sequence[Term], searches: Sequence[Term], *, durations: bool) -> str:

@@ -14,7 +14,8 @@ post-processing of the model and of records that do not change; to a record that
 record is added, removed or blanked, a search is two terms as well: Theorem 4 is about one ordered pair of neighbours,
 and for a pair that differs on side s one run is dominated by the profile of its part on that side alone. Where a record
 is **replaced**, a search is **one** term, whose event composes training and scoring: two searches, one for each part,
-can cost less than the search that has both (tests/docs/test_counterexamples.py).
+can cost less than the search that has both (tests/docs/test_counterexamples.py). That a score of one side selects a
+model of the other is covered: the theorem is about whole outcomes, model and score together.
 
 Proofs: docs/theory.md, section "Surveys". Under replacement they need of every event that it also holds when a record
 enters or leaves the side that it reads.

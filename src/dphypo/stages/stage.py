@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 from collections.abc import Mapping
 from dataclasses import dataclass
-from functools import lru_cache
 from typing import Any
 
 from dphypo import _validate, errors
@@ -34,6 +33,7 @@ from dphypo.study import (
     claimed,
     described,
     dp_hypo,
+    terms_of_search,
 )
 
 
@@ -100,14 +100,19 @@ class Stage:
             raise ValueError("the last stage has a prior= or release_score=: they say what an earlier stage hands on")
         if isinstance(self.prior_rule, PriorAround):
             self.prior_rule.check(space)
-        return (_term(self.account(space)),)
+        return self.terms(space)
+
+    def terms(self, space: Space) -> tuple[Term, ...]:
+        """What records of each side meet in this stage."""
+        policy = claimed(self.policy, self.sampler, self.band, self.rule)
+        return terms_of_search(self.mechanism, space, self.runs, self.band, policy)
 
     def describe(self, terms: tuple[Term, ...]) -> dict[str, Any]:
         """What determines the guarantee."""
-        guarantee = _guarantee(terms)
+        guarantee, *others = _guarantees(terms)
         history_only = guarantee.policy is PolicyClass.HISTORY and self.band.C > 1
         lost = {"lost runs": Lost.read(self.lost, self.mechanism)}
-        return {**described(guarantee), **lost, **({"policy": guarantee.policy.value} if history_only else {})}
+        return {**described(guarantee, *others), **lost, **({"policy": guarantee.policy.value} if history_only else {})}
 
     def hands_on(self, *, last: bool) -> dict[str, Any]:
         """What this stage releases, and what becomes of it."""
@@ -147,7 +152,7 @@ class Stage:
             self.mechanism,
             self.runs,
             self._policy(setting.prior),
-            _guarantee(setting.terms),
+            _guarantees(setting.terms)[0],
             setting.certificate.delta,
             setting.maximize,
             setting.entropy.private,
@@ -161,16 +166,8 @@ class Stage:
         return Policy.of(prior, self.band, self.sampler, self.rule, self.candidates, self.grid)
 
 
-@lru_cache(maxsize=64)
-def _term(guarantee: Guarantee) -> Term:
-    """One term for one guarantee, so that stages which share it share what is computed from it."""
-    return Term(guarantee)
-
-
-def _guarantee(terms: tuple[Term, ...]) -> Guarantee:
-    (term,) = terms
-    assert isinstance(term.releases, Guarantee)
-    return term.releases
+def _guarantees(terms: tuple[Term, ...]) -> list[Guarantee]:
+    return [term.releases for term in terms if isinstance(term.releases, Guarantee)]
 
 
 @dataclass(frozen=True, repr=False)
@@ -180,6 +177,10 @@ class _Study:
     declaration: Declaration
     search: Search
     certificate: Certificate
+
+    @property
+    def mechanism(self) -> Mechanism:
+        return self.declaration.mechanism
 
     @property
     def complete(self) -> bool:

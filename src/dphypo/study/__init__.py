@@ -4,6 +4,7 @@ from dphypo.study.accounted import accounted as accounted
 from dphypo.study.accounted import certified as certified
 from dphypo.study.accounted import composed as composed
 from dphypo.study.accounted import described as described
+from dphypo.study.accounted import terms_of_search as terms_of_search
 from dphypo.study.curator import Curator as Curator
 from dphypo.study.declaration import SEEDED as SEEDED
 from dphypo.study.declaration import Declaration as Declaration

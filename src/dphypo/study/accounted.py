@@ -11,6 +11,8 @@ from dataclasses import dataclass, field
 from functools import lru_cache
 from typing import Any
 
+import dp_accounting
+
 from dphypo.accounting import (
     BOTH,
     Certificate,
@@ -18,6 +20,7 @@ from dphypo.accounting import (
     Guarantee,
     PlanGuarantee,
     PolicyClass,
+    Side,
     Term,
     account,
     event_to_dict,
@@ -35,7 +38,29 @@ def accounted(
 
     The first run of a study is drawn from the prior, whatever its search rule is.
     """
-    events = tuple(over_space.events(mechanism, space))
+    return _search(over_space.events(mechanism, space), mechanism, runs, band, policy)
+
+
+def terms_of_search(
+    mechanism: Mechanism, space: Space, runs: Law, band: Band, policy: PolicyClass = PolicyClass.ANYTHING
+) -> tuple[Term, ...]:
+    """What records of each side meet in a study, for every λ of a space.
+
+    Where runs score on private records of their own and a record is added or removed, there are two terms: to records
+    that train the study is a search whose runs are the training, to records that score one whose runs are the scores.
+    Else there is one, which reads all records: a part that names no records apart may train on any.
+    """
+    trains, scores = over_space.by_side(mechanism, space)
+    if not scores or mechanism.relation is dp_accounting.NeighboringRelation.REPLACE_ONE:
+        return (_term(accounted(mechanism, space, runs, band, policy), BOTH),)
+    return (
+        _term(_search(trains, mechanism, runs, band, policy), frozenset({Side.TRAINING})),
+        _term(_search(scores, mechanism, runs, band, policy), frozenset({Side.SCORING})),
+    )
+
+
+def _search(found: list[Any], mechanism: Mechanism, runs: Law, band: Band, policy: PolicyClass) -> Guarantee:
+    events = tuple(found)
     given: tuple[object, object] = runs, band
     if not isinstance(given[0], Law) or not isinstance(given[1], Band):
         return account(events, runs, band, relation=mechanism.relation)  # which says what is wrong
@@ -45,13 +70,11 @@ def accounted(
     return _account(_Question(json.dumps(stated), (events, runs, band, relation, policy)))
 
 
-def described(guarantee: Guarantee) -> dict[str, Any]:
-    """What determines the guarantee of a study, as JSON."""
-    return {
-        "law of T": guarantee.runs.to_dict(),
-        "band": [guarantee.band.c, guarantee.band.C],
-        "event": [event_to_dict(event) for event in guarantee.events],
-    }
+def described(*guarantees: Guarantee) -> dict[str, Any]:
+    """What determines the guarantee of a study, as JSON; where sides have guarantees of their own, of all of them."""
+    first = guarantees[0]
+    events = [event_to_dict(event) for guarantee in guarantees for event in guarantee.events]
+    return {"law of T": first.runs.to_dict(), "band": [first.band.c, first.band.C], "event": events}
 
 
 @lru_cache(maxsize=64)
@@ -76,6 +99,12 @@ class _Question:
 
     text: str
     values: tuple[Any, Law, Band, Any, PolicyClass] = field(compare=False)
+
+
+@lru_cache(maxsize=64)
+def _term(guarantee: Guarantee, sides: frozenset[Side]) -> Term:
+    """One term for one guarantee, so that parts which share it share what is computed from it."""
+    return Term(guarantee, sides)
 
 
 @lru_cache(maxsize=64)

@@ -71,6 +71,11 @@ class Running(Protocol):
     """A part under way: its secret side. Every method commits to the journal before it returns."""
 
     @property
+    def mechanism(self) -> Mechanism:
+        """What makes the runs: that of the part, or one that starts from what was published."""
+        ...
+
+    @property
     def complete(self) -> bool:
         """Whether every run has its outcome, so that the part can publish."""
         ...

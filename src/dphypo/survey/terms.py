@@ -34,14 +34,15 @@ def terms_of(
         mechanism: what one run is.
         space: every λ of it is accounted for.
         count: how many runs.
-        both_sides: whether the runs train on the records that score, too.
+        both_sides: whether the runs train on the records that score, too. Runs that score on no private records of
+            their own name no records that they leave alone: they count for both sides in any case.
         scored: whether the scores are published; a score that is thrown away costs nothing.
         within: hyperparameters for which it is false are never run.
     """
     trains, scores = over_space.by_side(mechanism, space, within)
     if not trains:
         raise _validate.fail("within", within, "it excludes every point of the space")
-    terms = [_term(trains, count, BOTH if both_sides else TRAINING, mechanism.relation)]
+    terms = [_term(trains, count, BOTH if both_sides or not scores else TRAINING, mechanism.relation)]
     if scores and scored:
         terms.append(_term(scores, count, SCORING, mechanism.relation))
     return tuple(terms)

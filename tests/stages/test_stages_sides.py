@@ -1,0 +1,221 @@
+"""Stages whose runs train on some records and score on others, against an exact oracle with two sides."""
+
+from __future__ import annotations
+
+import dataclasses
+import itertools
+import json
+import math
+
+import dp_accounting as dp
+import numpy as np
+import pytest
+
+import dphypo
+from dphypo.accounting import PlanGuarantee, PureDp, Side, verify
+from dphypo.laws import Pmf
+from dphypo.stages import Stage, Stages, calibrate_stages
+
+ADD, REPLACE = dp.NeighboringRelation.ADD_OR_REMOVE_ONE, dp.NeighboringRelation.REPLACE_ONE
+TRAINING, SCORING, BOTH = frozenset({Side.TRAINING}), frozenset({Side.SCORING}), frozenset(Side)
+SPACE = dphypo.Space({"which": [0, 1]})
+EPSILONS = np.array([0.0, 0.3, 0.8, 1.5, 2.5, 4.0])
+LAWS = (Pmf({1: 2 / 3, 2: 1 / 3}), Pmf({1: 0.5, 3: 0.5}))
+
+
+def mechanism(train, score, relation, **options):
+    """Runs that answer at random about training records, then about scoring records; which λ says how privately."""
+
+    def run(params, *, seed):
+        return 1, 0.0
+
+    return dphypo.mechanism(
+        event=lambda params: PureDp(float(train[params["which"]])),
+        score_event=None if score is None else lambda params: PureDp(float(score[params["which"]])),
+        relation=relation,
+        **options,
+    )(run)
+
+
+def answers(epsilon: float, changed: bool) -> tuple[np.ndarray, np.ndarray]:
+    """Randomised response on D and on its neighbour."""
+    likely = 1 / (1 + math.exp(-epsilon))
+    on = np.array([likely, 1 - likely])
+    return on, on[::-1] if changed else on
+
+
+@dataclasses.dataclass(frozen=True)
+class World:
+    """Two stages; each has two λ, and its runs have privacy of their own for each side."""
+
+    train: np.ndarray  # stage, λ
+    score: np.ndarray
+
+    @classmethod
+    def draw(cls, rng: np.random.Generator) -> World:
+        return cls(rng.uniform(0.05, 1.2, (2, 2)), rng.uniform(0.05, 1.2, (2, 2)))
+
+    def stages(self, relation: dp.NeighboringRelation) -> list[Stage]:
+        return [
+            Stage(mechanism(train, score, relation), law)
+            for train, score, law in zip(self.train, self.score, LAWS, strict=True)
+        ]
+
+    def guarantee(self, relation: dp.NeighboringRelation):
+        return Stages(SPACE, self.stages(relation), delta=1e-6, journal=None).guarantee
+
+    def truth(self, relation: dp.NeighboringRelation, epsilon: float) -> float:
+        sides = [TRAINING, SCORING] + ([BOTH] if relation is REPLACE else [])
+        return max(self.exact(changed, epsilon) for changed in sides)
+
+    def exact(self, changed: frozenset[Side], epsilon: float) -> float:
+        """δ where stage 1 publishes its best run and stage 2 ranks by whatever is worst after that."""
+        first, second = (self.releases(stage, changed) for stage in (0, 1))
+        worst = 0.0
+        for p, q in first:
+            after = [np.maximum(np.outer(p, p2) - math.exp(epsilon) * np.outer(q, q2), 0).sum(1) for p2, q2 in second]
+            worst = max(worst, float(np.max(after, axis=0).sum()))
+        return worst
+
+    def releases(self, stage: int, changed: frozenset[Side]) -> list[tuple[np.ndarray, np.ndarray]]:
+        """The law of the best run's (λ, model, score), on D and on its neighbour, for many ways to rank."""
+        on, off = [], []
+        for train, score in zip(self.train[stage], self.score[stage], strict=True):
+            model, rank = answers(train, Side.TRAINING in changed), answers(score, Side.SCORING in changed)
+            on.append(np.outer(model[0], rank[0]).ravel() / 2)
+            off.append(np.outer(model[1], rank[1]).ravel() / 2)
+        p, q = np.concatenate(on), np.concatenate(off)
+        by_loss = np.argsort(p / q, kind="stable")
+        orders = [by_loss, by_loss[::-1]]
+        orders += [np.concatenate([by_loss[:k], by_loss[k:][::-1]]) for k in range(1, len(p))]
+        rng = np.random.default_rng(1)
+        orders += [rng.permutation(len(p)) for _ in range(6)]
+        return [(best(p, order, LAWS[stage]), best(q, order, LAWS[stage])) for order in orders]
+
+
+def best(run: np.ndarray, order: np.ndarray, law: Pmf) -> np.ndarray:
+    """The law of the best of T runs, where outcomes rank in this order, worst first."""
+    below = np.minimum(np.append(0.0, np.cumsum(run[order])), 1.0)
+    found = np.empty(len(run))
+    found[order] = np.diff(law.pgf(below))
+    return found
+
+
+WORLDS = [World.draw(np.random.default_rng(seed)) for seed in range(8)]
+
+
+def shortfall(relation, change=lambda guarantee: guarantee) -> float:
+    """By how much the truth exceeds what is said, on the worst of the worlds."""
+    worst = -1.0
+    for world in WORLDS:
+        guarantee = change(world.guarantee(relation))
+        worst = max(worst, *(world.truth(relation, float(e)) - guarantee.delta(float(e)) for e in EPSILONS))
+    return worst
+
+
+@pytest.mark.parametrize("relation", [ADD, REPLACE])
+def test_no_stages_cost_more_than_is_said(relation):
+    assert shortfall(relation) <= 1e-12
+
+
+def test_a_record_of_each_side_meets_its_own_searches_only():
+    for world in WORLDS[:3]:
+        plan = world.guarantee(ADD)
+        assert isinstance(plan, PlanGuarantee)
+        together = [world.guarantee(ADD).costs(1e-6)[side] for side in Side]
+        alone = [
+            Stages(
+                SPACE,
+                [Stage(mechanism(e, None, ADD), law) for e, law in zip(events, LAWS, strict=True)],
+                delta=1e-6,
+                journal=None,
+            ).guarantee.epsilon(1e-6)
+            for events in (world.train, world.score)
+        ]
+        assert together == pytest.approx(alone, abs=1e-5)
+
+
+def test_sides_cost_less_than_the_worse_event_of_every_run():
+    train, score = [[1.0, 1.0], [0.1, 0.1]], [[0.1, 0.1], [1.0, 1.0]]  # each stage is dear for another side
+    world = World(np.array(train), np.array(score))
+    worse = [Stage(mechanism([1.0, 1.0], None, ADD), law) for law in LAWS]
+    composed = Stages(SPACE, worse, delta=1e-6, journal=None).guarantee.epsilon(1e-6)
+    assert world.guarantee(ADD).epsilon(1e-6) < 0.75 * composed
+    assert world.guarantee(REPLACE).epsilon(1e-6) > composed, "under replacement a record may meet both"
+
+
+def without(place: int):
+    return lambda plan: PlanGuarantee(tuple(term for number, term in enumerate(plan.terms) if number != place))
+
+
+@pytest.mark.parametrize("place", range(4), ids=["training 1", "scoring 1", "training 2", "scoring 2"])
+def test_a_search_that_is_left_out_of_a_side_is_caught(place):
+    assert shortfall(ADD, without(place)) > 1e-3
+
+
+def test_sides_taken_as_disjoint_under_replacement_are_caught():
+    worst = max(
+        world.truth(REPLACE, float(e)) - world.guarantee(ADD).delta(float(e)) for world in WORLDS for e in EPSILONS
+    )
+    assert worst > 1e-3
+
+
+def test_a_part_that_names_no_records_apart_counts_for_both_sides():
+    """A survey or a stage with public scores may train on the records that score elsewhere in the plan."""
+    scored, plain = mechanism([0.5, 0.5], [0.4, 0.4], ADD), mechanism([0.3, 0.3], None, ADD)
+    for other in (Stage(plain, LAWS[0]), dphypo.Survey(plain, 2)):
+        for parts in itertools.permutations([other, Stage(scored, LAWS[1])]):
+            plan = Stages(SPACE, parts, delta=1e-6, journal=None).guarantee
+            alone = Stages(SPACE, [Stage(scored, LAWS[1])] * 2, delta=1e-6, journal=None).guarantee
+            assert {sides for term in plan.terms for sides in [term.sides]} == {TRAINING, SCORING, BOTH}
+            assert plan.costs(1e-6)[Side.SCORING] > alone.terms[1].releases.epsilon(1e-6) + 0.1
+
+
+def test_scores_on_the_training_records_compose_with_training():
+    same = [Stage(mechanism([0.5, 0.5], [0.4, 0.4], ADD, split="same"), law) for law in LAWS]
+    both = [Stage(mechanism([0.9, 0.9], None, ADD), law) for law in LAWS]
+    costs = [Stages(SPACE, stages, delta=1e-6, journal=None).guarantee.epsilon(1e-6) for stages in (same, both)]
+    assert costs[0] == pytest.approx(costs[1], abs=1e-6)
+
+
+def test_the_certificate_of_stages_with_sides_is_confirmed_and_reads_well():
+    search = Stages(SPACE, WORLDS[0].stages(ADD), delta=1e-6, journal=None)
+    certificate = search.certificate
+    document = json.loads(json.dumps(certificate.to_dict()))
+    assert [term["sides"] for term in document["terms"]] == [["training"], ["scoring"]] * 2
+    assert verify(certificate)
+    stated = certificate.statement()
+    assert "What was released: the best run of each of 2 searches. Nothing else about a search may be" in stated
+    assert "0 runs" not in stated
+    assert "Records that train and records that score are different records" in stated
+    released = search.run(progress=False)
+    assert verify(released.certificate)
+
+
+def test_what_history_only_searches_rely_on_is_stated_with_sides_too():
+    stage = Stage(mechanism([0.5, 0.5], [0.4, 0.4], ADD), LAWS[1], dphypo.Band(0.5, 2.0), policy="history")
+    stated = Stages(SPACE, [stage, stage], delta=1e-6, journal=None).certificate.statement()
+    assert "The number also relies on this: " in stated
+    assert "density between 0.5 and 2 times the prior's" in stated
+
+
+def test_calibration_spends_the_total_where_sides_differ():
+    """Scores cost the first stage more than training does, and the last stage less."""
+
+    def training(noise_multiplier, score):
+        return Training(
+            lambda params, *, seed: (1, 0.0),
+            event=dp.GaussianDpEvent(noise_multiplier),
+            relation=ADD,
+            score_event=dp.GaussianDpEvent(score),
+        )
+
+    class Training(dphypo.mechanisms.Declared):
+        def at(self, noise_multiplier):
+            return training(noise_multiplier, self.score_event.noise_multiplier)
+
+    stages = [Stage(training(40.0, 8.0), LAWS[0]), Stage(training(1.0, 40.0), LAWS[1])]
+    found = calibrate_stages(SPACE, stages, epsilon=2.0, delta=1e-6)
+    plan = Stages(SPACE, found, delta=1e-6, journal=None).guarantee
+    assert 1.999 <= plan.epsilon(1e-6) <= 2.0
+    assert plan.costs(1e-6)[Side.SCORING] < 1.9
