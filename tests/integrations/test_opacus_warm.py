@@ -61,11 +61,37 @@ def test_the_last_run_starts_from_the_best_published_model(tmp_path):
     cold = mechanism()({"learning_rate": STILL}, seed=1).model
     assert not torch.allclose(weights(cold), weights(best), atol=1e-2)
     stated = release.certificate.document["public"]["releases"][1]
-    assert stated["starts from"] == "the best published model of the survey"
+    assert stated["starts from"] == "the best published model of the survey, if there is one that fits"
+    assert "may have started from a published model, which is paid for" in release.certificate.statement()
     assert dphypo.verify(release.certificate)
     shutil.rmtree(tmp_path / "models")
     again = stages(tmp_path).run(progress=False)  # a release that was made needs no model to start from
     assert torch.equal(weights(again.model), weights(release.model))
+
+
+def test_a_run_that_is_asked_for_starts_where_the_certificate_says(tmp_path):
+    with stages(tmp_path) as search:
+        while (trial := search.ask()) is not None:
+            search.tell(trial, trial.mechanism(trial.params, seed=trial.seed))
+        release = search.release()
+    best = int(np.argmax([row.score for row in release.survey.rows])) + 1
+    kept = Safetensors(network).load((tmp_path / "models" / f"run-{best:03d}.safetensors").read_bytes())
+    assert torch.allclose(weights(release.model), weights(kept), atol=1e-5)
+    assert release.certificate.document["public"]["releases"][1]["starts from"]
+
+
+def test_a_run_that_cannot_start_warm_is_not_drawn(tmp_path):
+    with stages(tmp_path) as search:
+        for _ in range(3):
+            trial = search.ask()
+            search.tell(trial, trial.mechanism(trial.params, seed=trial.seed))
+        shutil.move(tmp_path / "models", tmp_path / "elsewhere")
+        with pytest.raises(ValueError, match="does not hold"):
+            search.ask()
+        shutil.move(tmp_path / "elsewhere", tmp_path / "models")
+        trial = search.ask()
+        assert trial.stage == 2
+        assert trial.trial.number == 0
 
 
 def test_a_model_that_does_not_fit_is_not_started_from():

@@ -195,7 +195,7 @@ class Stages:
                     return None
                 self._under_way.part(number).publish()
                 number += 1
-            return StageTrial(number + 1, self.plan.parts[number].mechanism, trial)
+            return StageTrial(number + 1, self._under_way.part(number).mechanism, trial)
 
     def tell(self, trial: StageTrial, outcome: Any) -> None:
         """How a run ended: an ``Outcome``, a ``(model, score)`` pair, or ``Outcome.failed(reason)``.

@@ -16,8 +16,9 @@ from dphypo.mechanisms import Mechanism
 from dphypo.release import Ending, Release
 from dphypo.space import Space
 from dphypo.study import Lost, Released, Running, Setting
+from dphypo.survey.kept_models import KeptModels
 from dphypo.survey.pick import Pick, PosteriorMean, checked, middle
-from dphypo.survey.running import PublishedRules, PublishedRuns, described, model_name
+from dphypo.survey.running import PublishedRules, PublishedRuns, described
 from dphypo.survey.terms import Within, terms_of
 from dphypo.table import Row, Surveyed, done
 
@@ -98,7 +99,7 @@ class LastRun:
             "releases": ["params", "model", *(["score"] if self.score else [])],
         }
         if self.warm_start is not None:
-            stated["starts from"] = "the best published model of the survey"
+            stated["starts from"] = "the best published model of the survey, if there is one that fits"
         rule: Any = getattr(self.pick, "to_dict", None)
         return stated if rule is None else {**stated, "pick": rule()}
 
@@ -141,7 +142,7 @@ class LastRun:
         rows, sign = tables[-1].rows, 1.0 if setting.maximize else -1.0
         scored = [number for number, row in enumerate(rows) if row.score is not None]
         best = max(scored, key=lambda number: sign * (rows[number].score or 0.0))
-        path = folder / model_name(best, self.mechanism)
+        path = KeptModels(folder, self.mechanism.saver.format).path(best)
         if not path.exists():
             raise _validate.fail("warm_start", str(folder), f"it does not hold {path.name}, with which the run starts")
         mechanism: Any = self.mechanism

@@ -7,19 +7,22 @@ runs 0 to j − w, whichever ended first.
 
 from __future__ import annotations
 
+import contextlib
 import json
-import os
 from collections.abc import Callable, Mapping, Sequence
+from functools import cached_property
 from pathlib import Path
 from typing import Any, Protocol
 
 from dphypo.accounting import Certificate, event_to_dict
 from dphypo.entropy import Entropy
+from dphypo.errors import JournalError
 from dphypo.executors import Crew, Withdrawn
 from dphypo.journal import Record, Trial
 from dphypo.mechanisms import Mechanism, Outcome, settle, well_formed
 from dphypo.release import Release
 from dphypo.study import Curator, Lost, Search, Setting
+from dphypo.survey.kept_models import KeptModels
 from dphypo.survey.pick import checked, nearest
 from dphypo.survey.show import Show
 from dphypo.survey.terms import Within
@@ -151,9 +154,16 @@ class PublishedRuns:
     ) -> None:
         self._warm = warm
         self._mechanism, self._rules, self._setting = mechanism, rules, setting
-        self._releases, self._models, self._survey = releases, models, survey
+        self._releases, self._survey = releases, survey
+        self._models = None if models is None else KeptModels(models, mechanism.saver.format)
+        self._settled = models is None  # whether what an earlier process left in the folder was looked at
         lost = Lost.read(None, mechanism)
         self.search = Search(rules, setting.journal, setting.entropy, lost=lost, stages=True, erase_seeds=True)
+
+    @cached_property
+    def mechanism(self) -> Mechanism:
+        """What makes the runs: what was declared, from the published model with which they start, if they do."""
+        return self._mechanism if self._warm is None else self._warm()
 
     @property
     def complete(self) -> bool:
@@ -166,11 +176,11 @@ class PublishedRuns:
     def run(self, crew: Crew, *, progress: bool) -> None:
         Lost.read(None, self._mechanism).check(crew)
         with self.search.running(here=crew.here):
+            self._settle_once()
             record = self.search.record()
             self._rules.made_by(crew.workers)
             show = Show(record.total or 0, len(record.results), progress=progress and self._survey)
-            mechanism = self._mechanism if self._warm is None or record.complete else self._warm()
-            with crew.hire(mechanism) as workers:
+            with crew.hire(self._mechanism if record.complete else self.mechanism) as workers:
                 while True:
                     while workers.idle and (trial := self.ask()) is not None:
                         workers.start(trial)
@@ -188,30 +198,48 @@ class PublishedRuns:
             self.publish()
 
     def ask(self) -> Trial | None:
+        self._settle_once()
+        if not self.complete:
+            _ = self.mechanism  # what cannot start says so before a run is drawn
         try:
             return self.search.next()
         except _NotYet:
             return None
 
     def tell(self, trial: Trial, outcome: Any) -> None:
+        self._settle_once()
         if self._models is not None and trial.number not in self.search.record().results:
             self._keep(trial, settle(lambda: well_formed(outcome), self._mechanism.saver))
-        self.search.tell(trial, outcome, self._mechanism.saver)
+        try:
+            self.search.tell(trial, outcome, self._mechanism.saver)
+        finally:
+            self._settle()
 
     def _finish(self, trial: Trial, outcome: Outcome) -> None:
         self._keep(trial, outcome)
-        self.search.finish(trial, outcome)
+        try:
+            self.search.finish(trial, outcome)
+        finally:
+            self._settle()
 
     def _keep(self, trial: Trial, outcome: Outcome) -> None:
-        """Write the model of a run where models are kept."""
+        """Write the model of a run where models are kept; it gets its name when the outcome is committed."""
         if self._models is not None and outcome.model is not None:
-            # Before the outcome is committed: a run that is lost in between is made again, with the same seed.
-            self._models.mkdir(parents=True, exist_ok=True)
-            name = model_name(trial.number, self._mechanism)
-            (self._models / name).write_bytes(outcome.model)
-            os.utime(self._models / name, (0, 0))  # when a model was written would tell how long its run took
+            self._models.write(trial.number, outcome.model)
+
+    def _settle(self) -> None:
+        if self._models is not None:
+            with contextlib.suppress(JournalError):  # another process has the journal now, and settles the models
+                self._models.settle(self.search.record().results)
+
+    def _settle_once(self) -> None:
+        """Look after the models that a process left which died."""
+        if not self._settled:
+            self._settle()
+            self._settled = True
 
     def publish(self) -> None:
+        self._settle_once()
         self.search.publish(self._certificate())
 
     def _certificate(self) -> Certificate:
@@ -231,11 +259,6 @@ class PublishedRuns:
 
     def close(self) -> None:
         self.search.close()
-
-
-def model_name(number: int, mechanism: Mechanism) -> str:
-    """The file of the model of a run, counted from 0, where models are kept."""
-    return f"run-{number + 1:03d}.{mechanism.saver.format}"
 
 
 def listed(table: Surveyed) -> dict[str, Any]:
