@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import json
+import subprocess
+import sys
+import time
 
 import dp_accounting as dp
 import numpy as np
@@ -10,7 +13,7 @@ import optuna
 import pytest
 
 from dphypo import errors
-from dphypo.accounting import verify
+from dphypo.accounting import verify, watched
 from dphypo.errors import DeclaredParameter, NotThisStudy, TooManyTrials, UndeclaredReport
 from dphypo.integrations.optuna import OptunaSurvey
 from dphypo.mechanisms import DpSgd
@@ -163,3 +166,125 @@ def test_bad_declarations_are_refused(changes, words):
         survey(**changes)
     with pytest.raises(ValueError, match="n_trials"):
         SURVEY.optimize(study(), objective, n_trials=3)
+
+
+def test_the_noise_is_kept_in_the_study_and_never_believed(tmp_path):
+    driven, tried = study(storage=f"sqlite:///{tmp_path}/optuna.db", study_name="tuned"), []
+    with watched(tried.append):
+        solved = survey(keep_in=driven).full.noise_multiplier
+        first = len(tried)
+        assert survey(keep_in=driven).full.noise_multiplier == solved == SURVEY.full.noise_multiplier
+        assert len(tried) == first > 0, "the second start solves for nothing"
+        assert survey(keep_in=driven, runs=9).full.noise_multiplier != solved, "another plan is another question"
+    (key,) = [key for key, value in driven.user_attrs.items() if value == pytest.approx(solved, abs=1e-5)]
+    for forged in (0.999 * solved, 1.05 * solved, "nan"):
+        driven.set_user_attr(key, forged)
+        again = survey(keep_in=driven)
+        assert again.full.noise_multiplier == solved
+        assert again.guarantee.epsilon(1e-5) <= 4.0
+    survey(keep_in=driven).optimize(driven, objective)
+    assert len(SURVEY.table(driven)) == 8
+
+
+def test_more_trials_are_refused_once_the_last_run_was_begun():
+    driven = study()
+
+    def stops(trial):
+        if trial.number == 3:
+            raise KeyboardInterrupt
+        return objective(trial)
+
+    with pytest.raises(KeyboardInterrupt):
+        SURVEY.optimize(driven, stops)
+    _, _, certificate = SURVEY.last_run(driven, lambda lr: lr)
+    with pytest.raises(TooManyTrials, match="last run was begun"):
+        SURVEY.optimize(driven, objective)
+    assert certificate.document["public"]["released"][0]["sha256"] == SURVEY.table(driven).hash
+    assert len(SURVEY.table(driven)) == 4
+
+
+def test_a_lost_last_run_can_be_made_again_where_two_were_declared():
+    twice, driven = survey(last_runs=2), study()
+    twice.optimize(driven, objective)
+
+    def dies(lr):
+        raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        twice.last_run(driven, dies)
+    model, _, certificate = twice.last_run(driven, lambda lr: {"lr": lr})
+    assert model["lr"] > 0
+    assert verify(certificate)
+    with pytest.raises(TooManyTrials):
+        twice.last_run(driven, lambda lr: {"lr": lr})
+
+
+def test_trials_of_another_declaration_that_began_at_the_same_time_are_refused():
+    """Both processes found a new study, and the later one wrote over the declaration of the first."""
+    driven, other = study(), survey(runs=9)
+
+    def late(trial):
+        driven.set_user_attr("dphypo survey", other._declared)
+        return objective(trial)
+
+    SURVEY.optimize(driven, late)
+    for one in (SURVEY, other):
+        with pytest.raises(NotThisStudy):
+            one.last_run(driven, lambda lr: lr)
+
+
+LAST_RUN = """
+import sys, time
+import optuna
+from pathlib import Path
+from dphypo.errors import TooManyTrials
+from dphypo.integrations.optuna import OptunaSurvey
+from dphypo.mechanisms import DpSgd
+
+optuna.logging.set_verbosity(optuna.logging.CRITICAL)
+storage, ready, go = sys.argv[1:]
+study = optuna.load_study(study_name="tuned", storage=storage)
+run = DpSgd.of(records=5_000, batch_size=250, epochs=20, noise_multiplier=1.0)
+survey = OptunaSurvey(run, 4.0, 1e-5, durations="public", runs=8, keep_in=study)
+survey.full
+Path(ready).touch()
+while not Path(go).exists():
+    time.sleep(0.001)
+try:
+    survey.last_run(study, lambda lr: print("trained"))
+except TooManyTrials:
+    print("refused")
+"""
+
+
+@pytest.mark.parametrize("kind", ["sqlite", "journal"])
+def test_of_two_processes_one_makes_the_last_run(tmp_path, kind):
+    if kind == "sqlite":
+        storage = f"sqlite:///{tmp_path}/optuna.db"
+        script = LAST_RUN
+    else:
+        storage = str(tmp_path / "optuna.log")
+        backend = "optuna.storages.JournalStorage(optuna.storages.journal.JournalFileBackend(storage))"
+        script = LAST_RUN.replace("storage=storage", f"storage={backend}")
+    opened = storage
+    if kind == "journal":
+        opened = optuna.storages.JournalStorage(optuna.storages.journal.JournalFileBackend(storage))
+    driven = study(storage=opened, study_name="tuned")
+    survey(keep_in=driven).optimize(driven, objective)
+    go = tmp_path / "go"
+    processes = [
+        subprocess.Popen(
+            [sys.executable, "-c", script, storage, str(tmp_path / f"ready{number}"), str(go)],
+            stdout=subprocess.PIPE,
+            text=True,
+        )
+        for number in range(2)
+    ]
+    deadline = time.monotonic() + 120
+    while not all((tmp_path / f"ready{number}").exists() for number in range(2)):
+        assert time.monotonic() < deadline
+        assert all(process.poll() is None for process in processes)
+        time.sleep(0.01)
+    go.touch()
+    said = sorted(process.communicate(timeout=120)[0].strip() for process in processes)
+    assert said == ["refused", "trained"]

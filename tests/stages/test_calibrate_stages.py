@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import contextlib
+import sqlite3
 import textwrap
 from dataclasses import dataclass, replace
 from typing import Any
@@ -11,7 +13,7 @@ import pytest
 from support.stages_world import FEW
 
 import dphypo
-from dphypo.accounting import UnreachableError, account, calibrate_last
+from dphypo.accounting import Term, UnreachableError, account, calibrate_last, watched
 from dphypo.band import Band
 from dphypo.laws import Geometric, NegativeBinomial
 from dphypo.mechanisms import Declared, Plain, Split
@@ -77,9 +79,9 @@ def test_three_stages_are_split_by_two_shares():
 def test_what_cannot_be_reached_or_solved_is_refused():
     with pytest.raises(UnreachableError, match="the earlier stages alone cost"):
         calibrate_stages(SPACE, [replace(FIRST, mechanism=Training(1.5)), LAST], epsilon=0.5, delta=DELTA)
-    silent = account(dp.NoOpDpEvent(), FEW)
+    silent, loud = (Term(account(event, FEW)) for event in (dp.NoOpDpEvent(), dp.GaussianDpEvent(1.0)))
     with pytest.raises(UnreachableError, match="cheaper earlier stages"):
-        calibrate_last([silent], lambda noise: account(dp.GaussianDpEvent(1.0), FEW), epsilon=1.0, delta=DELTA)
+        calibrate_last([silent], lambda noise: [loud], epsilon=1.0, delta=DELTA)
     with pytest.raises(ValueError, match="one share for each of the 1 stages"):
         calibrate_stages(SPACE, [FIRST, LAST], epsilon=2.0, delta=DELTA, split=[0.1, 0.2])
     for wrong in ([LAST], [], LAST, Training(1.0)):
@@ -133,10 +135,40 @@ def test_the_remedy_for_a_mechanism_without_at_can_be_copied():
 def test_the_papers_training_given_a_cheap_first_stage():
     """One epoch at σ = 2 leaves the ten epochs nearly all of ε."""
 
-    def training(noise: float, steps: int, mean: float) -> dphypo.Guarantee:
+    def training(noise: float, steps: int, mean: float) -> list[Term]:
         step = dp.PoissonSampledDpEvent(256 / 60_000, dp.GaussianDpEvent(noise))
-        return account(dp.SelfComposedDpEvent(step, steps), Geometric(mean=mean))
+        return [Term(account(dp.SelfComposedDpEvent(step, steps), Geometric(mean=mean)))]
 
-    found = calibrate_last([training(2.0, 235, 30)], lambda noise: training(noise, 2344, 10), epsilon=4.13, delta=DELTA)
-    assert 4.129 <= found.guarantee.epsilon(DELTA) <= 4.13
-    assert found.noise_multiplier == pytest.approx(0.71, abs=0.01)
+    found = calibrate_last(training(2.0, 235, 30), lambda noise: training(noise, 2344, 10), epsilon=4.13, delta=DELTA)
+    assert 4.129 <= found.plan.epsilon(DELTA) <= 4.13
+    assert found.value == pytest.approx(0.71, abs=0.01)
+
+
+def solved_in(journal, **options):
+    """The noise that is found with a journal, and how many values were tried for it."""
+    tried: list[float] = []
+    with watched(tried.append):
+        found = calibrate_stages(SPACE, [FIRST, LAST], epsilon=2.0, delta=DELTA, split=0.4, journal=journal, **options)
+    return [stage.mechanism.noise_multiplier for stage in found], len(tried)
+
+
+def test_noise_that_was_found_is_kept_and_not_solved_for_again(tmp_path):
+    journal = tmp_path / "stages.db"
+    noise, tries = solved_in(journal)
+    assert tries > 2
+    assert solved_in(journal) == (noise, 0)
+    assert solved_in(journal, name="another")[1] == tries
+    assert solved_in(None) == (noise, tries)
+    other = calibrate_stages(SPACE, [FIRST, LAST], epsilon=2.1, delta=DELTA, split=0.4, journal=journal)
+    assert other[1].mechanism.noise_multiplier < noise[1], "another budget is another question"
+
+
+@pytest.mark.parametrize("factor", [0.999, 1.01])
+def test_a_kept_noise_that_is_stale_or_forged_is_not_believed(tmp_path, factor):
+    journal = tmp_path / "stages.db"
+    noise, _ = solved_in(journal)
+    with contextlib.closing(sqlite3.connect(journal)) as connection, connection:
+        assert connection.execute("UPDATE dphypo_solved SET answer = answer * ?", (factor,)).rowcount == 2
+    found, tries = solved_in(journal)
+    assert found == noise
+    assert tries > 0

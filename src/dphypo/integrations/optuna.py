@@ -17,7 +17,20 @@ from typing import TYPE_CHECKING, Any, Protocol, TypeVar
 import dp_accounting
 
 from dphypo import _validate, errors
-from dphypo.accounting import Certificate, PlanGuarantee, Side, Term, calibrate_plan, equal_noise, published
+from dphypo.accounting import (
+    Certificate,
+    PlanGuarantee,
+    Side,
+    Term,
+    calibrate_plan,
+    canonical,
+    equal_noise,
+    event_to_dict,
+    published,
+)
+from dphypo.integrations import optuna_storage
+from dphypo.journal import solved_anew
+from dphypo.solving import solving
 from dphypo.space import Space
 from dphypo.survey import PosteriorMean, Row, Surveyed, listed
 
@@ -26,9 +39,8 @@ if TYPE_CHECKING:
     from optuna.trial import FrozenTrial, Trial
 
 Model = TypeVar("Model")
-_ATTRIBUTE = "dphypo survey"
-_LAST = "dphypo last run"
 _DECIMALS = 6
+_CLOSE = 1e-3  # in ε: how far below the budget solved noise may lie
 RESERVED = frozenset({"noise_multiplier", "batch_size", "epochs", "steps", "sampling_rate", "rate", "fraction"})
 """Names that an objective may not suggest: the event reads them, and they are declared."""
 
@@ -60,6 +72,9 @@ class OptunaSurvey:
         reports: how many intermediate scores a trial may report, where scores have an event.
         last_runs: how many full runs are paid for: more than one allows for one that is lost.
         relation: which data sets are neighbours.
+        keep_in: an Optuna study in which the noise is kept once it is solved for, so that the next start is quick: the
+            one that the survey drives, for example. It is accounted for afresh each time, and never believed.
+        progress: show on a terminal that noise is being solved for.
 
     >>> from dphypo.mechanisms import DpSgd
     >>> survey = OptunaSurvey(
@@ -79,6 +94,8 @@ class OptunaSurvey:
     reports: int = 0
     last_runs: int = 1
     relation: dp_accounting.NeighboringRelation = dp_accounting.NeighboringRelation.ADD_OR_REMOVE_ONE
+    keep_in: Study | None = field(default=None, repr=False, compare=False, kw_only=True)
+    progress: bool = field(default=True, repr=False, compare=False, kw_only=True)
 
     def __post_init__(self) -> None:
         if self.durations != "public":
@@ -98,6 +115,16 @@ class OptunaSurvey:
     @cached_property
     def full(self) -> Any:
         """The full run, with its noise."""
+        keep = solved_anew if self.keep_in is None else optuna_storage.InStudy(self.keep_in)
+        with solving(show=self.progress):
+            kept = self.run.at(noise_multiplier=_rounded_up(keep(self._question(), self._solved)))
+            if self.epsilon - _CLOSE <= self._guarantee(kept).epsilon(self.delta) <= self.epsilon:
+                return kept
+            # Not what was solved for, or at the end of what is tried: it is not believed.
+            return self.run.at(noise_multiplier=_rounded_up(self._solved()))
+
+    def _solved(self) -> float:
+        """The least noise of the full run with which all together cost ε."""
 
         def plan_at(noise: float) -> PlanGuarantee:
             return self._guarantee(self.run.at(noise_multiplier=_rounded_up(noise)))
@@ -106,8 +133,19 @@ class OptunaSurvey:
         alone = equal_noise(
             {None: lambda noise: self.run.at(noise_multiplier=noise).event}, relation=self.relation, **budget
         )
-        found = calibrate_plan(plan_at, start=1.01 * alone[None], step=1.02, **budget)
-        return self.run.at(noise_multiplier=_rounded_up(found.value))
+        return calibrate_plan(plan_at, start=1.01 * alone[None], step=1.02, **budget).value
+
+    def _question(self) -> dict[str, Any]:
+        """All that the noise depends on."""
+        full = self.run.at(noise_multiplier=1.0)
+        return {
+            "solved": "noise of the full run",
+            "at noise 1": [event_to_dict(canonical(one.event)) for one in (full, self._short(full))],
+            "score": None if self.score_event is None else event_to_dict(canonical(self.score_event)),
+            "counts": [self.runs, self.reports, self.last_runs],
+            "relation": self.relation.name,
+            "budget": [self.epsilon, self.delta],
+        }
 
     @property
     def short(self) -> Any:
@@ -134,7 +172,8 @@ class OptunaSurvey:
         if options.pop("catch", None):
             raise _validate.fail("catch", "...", "every exception is a failed trial here: leave it out")
         self._begin(study)
-        left = self.runs - sum(trial.state.name != "WAITING" for trial in study.trials)
+        optuna_storage.refuse_late(study)
+        left = self.runs - len(optuna_storage.trials(study))
         if left <= 0:
             raise errors.TooManyTrials
         study.optimize(self._private(objective), n_trials=left, **options)
@@ -146,6 +185,7 @@ class OptunaSurvey:
             if trial.number >= self.runs:  # other processes may have made the rest
                 trial.study.stop()
                 raise TrialPruned
+            optuna_storage.begin_trial(trial, self._declared)
             watched: Any = _Watched(trial, None if self.score_event is None else self.reports)
             try:
                 return float(objective(watched))
@@ -158,7 +198,8 @@ class OptunaSurvey:
 
     def table(self, study: Study) -> Surveyed:
         """All trials: what is published."""
-        rows = [Row(trial.params, _score(trial)) for trial in study.trials if trial.state.is_finished()]
+        ended = [trial for trial in optuna_storage.trials(study) if trial.state.is_finished()]
+        rows = [Row(trial.params, _score(trial)) for trial in ended]
         return Surveyed(tuple(rows), maximize=study.direction.name == "MAXIMIZE")
 
     def params(self, study: Study, fallback: Mapping[str, Any] | None = None) -> dict[str, Any]:
@@ -166,7 +207,7 @@ class OptunaSurvey:
 
         It is over the parameters that every trial with a score has; ``fallback`` is taken if there is none.
         """
-        scored = [trial for trial in study.trials if trial.state.is_finished() and _score(trial) is not None]
+        scored = [trial for trial in optuna_storage.trials(study) if _score(trial) is not None]
         if not scored:
             if fallback is None:
                 raise _validate.fail("fallback", None, "every trial failed: give the parameters of the last run")
@@ -186,17 +227,13 @@ class OptunaSurvey:
     ) -> tuple[Model, dict[str, Any], Certificate]:
         """Train once with ``train(**params)`` at the λ that the trials recommend: model, λ and certificate.
 
-        ``train`` makes the steps of ``survey.full`` with its noise. The run counts from when it begins.
+        ``train`` makes the steps of ``survey.full`` with its noise. The run counts from when it begins: of all
+        processes that share the study's storage, ``last_runs`` are let through, and the others are refused.
         """
         self._begin(study)
         if any(trial.state.name == "RUNNING" for trial in study.trials):
             raise _validate.fail("study", study.study_name, "trials are still running: wait for them, or tell them")
-        begun = int(study.user_attrs.get(_LAST, 0))
-        if begun >= self.last_runs:
-            raise errors.TooManyTrials(
-                "(The last run was begun before: declare last_runs=2 to allow for one that is lost.)"
-            )
-        study.set_user_attr(_LAST, begun + 1)
+        optuna_storage.claim_last_run(study, self.last_runs)
         params = self.params(study, fallback)
         return train(**params), params, self.certificate(study)
 
@@ -207,7 +244,11 @@ class OptunaSurvey:
 
     def _begin(self, study: Study) -> None:
         """Write the declaration into a new study; refuse one that was not begun so."""
-        declared = {
+        optuna_storage.begin(study, self._declared)
+
+    @cached_property
+    def _declared(self) -> dict[str, Any]:
+        return {
             "short": repr(self.short.event),
             "full": repr(self.full.event),
             "runs": self.runs,
@@ -216,11 +257,6 @@ class OptunaSurvey:
             "last runs": self.last_runs,
             "delta": self.delta,
         }
-        found = study.user_attrs.get(_ATTRIBUTE)
-        if found is None and not any(trial.state.name != "WAITING" for trial in study.trials):
-            study.set_user_attr(_ATTRIBUTE, declared)
-        elif found != declared:
-            raise errors.NotThisStudy
 
     def _short(self, full: Any) -> Any:
         return full.at(noise_multiplier=full.noise_multiplier, fraction=self.fraction, match=True)
