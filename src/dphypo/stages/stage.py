@@ -33,6 +33,7 @@ from dphypo.study import (
     claimed,
     described,
     dp_hypo,
+    prior_runs,
     terms_of_search,
 )
 
@@ -44,8 +45,8 @@ class Stage:
     Args:
         mechanism: what one run is: the final mechanism, or a cheaper one (``mechanism.at(epochs=1)``).
         runs: the law of T of this stage.
-        band, sampler, rule, candidates, grid, lost, policy, lag: as for :class:`dphypo.Study`. The band is relative to
-            the prior of the stage.
+        band, sampler, rule, candidates, grid, lost, policy, first_from_prior, lag: as for :class:`dphypo.Study`. The
+            band is relative to the prior of the stage.
         prior: how this stage's release shapes the prior of the next: a :class:`dphypo.PriorAround` (the default), or a
             function of the release and the original space that returns a space. The last stage has none.
         release_score: whether the score is published with the hyperparameters; the guarantee covers both. Without, the
@@ -63,6 +64,7 @@ class Stage:
     grid: Mapping[str, int] | None = None
     lost: Lost | str | None = None
     policy: PolicyClass | str | None = None
+    first_from_prior: int | None = None
     lag: int | None = None
 
     def __post_init__(self) -> None:
@@ -91,7 +93,7 @@ class Stage:
     def account(self, space: Space) -> Guarantee:
         """The guarantee of this stage alone, over the whole of the original space, whatever its prior will be."""
         policy = claimed(self.policy, self.sampler, self.band, self.rule)
-        return accounted(self.mechanism, space, self.runs, self.band, policy)
+        return accounted(self.mechanism, space, self.runs, self.band, policy, self._first)
 
     def declare(self, space: Space, *, last: bool) -> tuple[Term, ...]:
         """Refuse now what would otherwise fail after an earlier stage was paid for; then account."""
@@ -105,7 +107,7 @@ class Stage:
     def terms(self, space: Space) -> tuple[Term, ...]:
         """What records of each side meet in this stage."""
         policy = claimed(self.policy, self.sampler, self.band, self.rule)
-        return terms_of_search(self.mechanism, space, self.runs, self.band, policy)
+        return terms_of_search(self.mechanism, space, self.runs, self.band, policy, self._first)
 
     def describe(self, terms: tuple[Term, ...]) -> dict[str, Any]:
         """What determines the guarantee."""
@@ -163,7 +165,11 @@ class Stage:
         return _Study(declaration, search, setting.certificate)
 
     def _policy(self, prior: Space) -> Policy:
-        return Policy.of(prior, self.band, self.sampler, self.rule, self.candidates, self.grid)
+        return Policy.of(prior, self.band, self.sampler, self.rule, self.candidates, self.grid, self._first)
+
+    @property
+    def _first(self) -> int:
+        return prior_runs(self.first_from_prior, self.sampler, self.band)
 
 
 def _guarantees(terms: tuple[Term, ...]) -> list[Guarantee]:

@@ -14,6 +14,7 @@ from dphypo.study.framework1 import dp_hypo as dp_hypo
 from dphypo.study.lost import Lost as Lost
 from dphypo.study.next_params import Policy as Policy
 from dphypo.study.next_params import claimed as claimed
+from dphypo.study.next_params import prior_runs as prior_runs
 from dphypo.study.opened import Opened as Opened
 from dphypo.study.opened import open as open
 from dphypo.study.part import Part as Part

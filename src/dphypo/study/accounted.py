@@ -30,19 +30,32 @@ from dphypo.laws import Law
 from dphypo.mechanisms import Mechanism, over_space
 from dphypo.space import Space
 
+FIRST = "first from the prior"
+"""In the journal: how many of the first runs are drawn from the prior, if more than one."""
+
 
 def accounted(
-    mechanism: Mechanism, space: Space, runs: Law, band: Band, policy: PolicyClass = PolicyClass.ANYTHING
+    mechanism: Mechanism,
+    space: Space,
+    runs: Law,
+    band: Band,
+    policy: PolicyClass = PolicyClass.ANYTHING,
+    first_from_prior: int = 1,
 ) -> Guarantee:
     """The guarantee of a study whose runs are those of a mechanism, for every λ of a space.
 
-    The first run of a study is drawn from the prior, whatever its search rule is.
+    The first run of a study is drawn from the prior, whatever its search rule is, and more if it is declared so.
     """
-    return _search(over_space.events(mechanism, space), mechanism, runs, band, policy)
+    return _search(over_space.events(mechanism, space), mechanism, runs, band, policy, first_from_prior)
 
 
 def terms_of_search(
-    mechanism: Mechanism, space: Space, runs: Law, band: Band, policy: PolicyClass = PolicyClass.ANYTHING
+    mechanism: Mechanism,
+    space: Space,
+    runs: Law,
+    band: Band,
+    policy: PolicyClass = PolicyClass.ANYTHING,
+    first_from_prior: int = 1,
 ) -> tuple[Term, ...]:
     """What records of each side meet in a study, for every λ of a space.
 
@@ -52,14 +65,16 @@ def terms_of_search(
     """
     trains, scores = over_space.by_side(mechanism, space)
     if not scores or mechanism.relation is dp_accounting.NeighboringRelation.REPLACE_ONE:
-        return (_term(accounted(mechanism, space, runs, band, policy), BOTH),)
+        return (_term(accounted(mechanism, space, runs, band, policy, first_from_prior), BOTH),)
     return (
-        _term(_search(trains, mechanism, runs, band, policy), frozenset({Side.TRAINING})),
-        _term(_search(scores, mechanism, runs, band, policy), frozenset({Side.SCORING})),
+        _term(_search(trains, mechanism, runs, band, policy, first_from_prior), frozenset({Side.TRAINING})),
+        _term(_search(scores, mechanism, runs, band, policy, first_from_prior), frozenset({Side.SCORING})),
     )
 
 
-def _search(found: list[Any], mechanism: Mechanism, runs: Law, band: Band, policy: PolicyClass) -> Guarantee:
+def _search(
+    found: list[Any], mechanism: Mechanism, runs: Law, band: Band, policy: PolicyClass, first_from_prior: int
+) -> Guarantee:
     events = tuple(found)
     given: tuple[object, object] = runs, band
     if not isinstance(given[0], Law) or not isinstance(given[1], Band):
@@ -67,14 +82,18 @@ def _search(found: list[Any], mechanism: Mechanism, runs: Law, band: Band, polic
     relation = mechanism.relation
     law = [type(runs).__module__, type(runs).__qualname__, runs.to_dict()]
     stated = [[event_to_dict(event) for event in events], law, [band.c, band.C], str(relation), policy.value]
-    return _account(_Question(json.dumps(stated), (events, runs, band, relation, policy)))
+    # Without a band every run is drawn from the prior, and nothing depends on how many.
+    first = first_from_prior if band.C > 1 else 0
+    return _account(_Question(json.dumps([*stated, first]), (events, runs, band, relation, policy, first)))
 
 
 def described(*guarantees: Guarantee) -> dict[str, Any]:
     """What determines the guarantee of a study, as JSON; where sides have guarantees of their own, of all of them."""
     first = guarantees[0]
     events = [event_to_dict(event) for guarantee in guarantees for event in guarantee.events]
-    return {"law of T": first.runs.to_dict(), "band": [first.band.c, first.band.C], "event": events}
+    # A journal that says nothing of it is of a study whose first run alone is from the prior.
+    several = {FIRST: first.first_from_prior} if first.first_from_prior > 1 else {}
+    return {"law of T": first.runs.to_dict(), "band": [first.band.c, first.band.C], "event": events, **several}
 
 
 @lru_cache(maxsize=64)
@@ -98,7 +117,7 @@ class _Question:
     """What is to be accounted for; equal questions have equal texts."""
 
     text: str
-    values: tuple[Any, Law, Band, Any, PolicyClass] = field(compare=False)
+    values: tuple[Any, Law, Band, Any, PolicyClass, int] = field(compare=False)
 
 
 @lru_cache(maxsize=64)
@@ -109,8 +128,7 @@ def _term(guarantee: Guarantee, sides: frozenset[Side]) -> Term:
 
 @lru_cache(maxsize=64)
 def _account(question: _Question) -> Guarantee:
-    events, runs, band, relation, policy = question.values
-    first = 1 if band.C > 1 else 0  # without a band every run is drawn from the prior, and nothing depends on it
+    events, runs, band, relation, policy, first = question.values
     return account(events, runs, band, relation=relation, policy=policy, first_from_prior=first)
 
 

@@ -17,9 +17,9 @@ from dphypo.laws import Law
 from dphypo.mechanisms import Mechanism, rehearse
 from dphypo.samplers import Sampler
 from dphypo.space import Space
-from dphypo.study.accounted import accounted, certified, described
+from dphypo.study.accounted import FIRST, accounted, certified, described
 from dphypo.study.lost import Lost
-from dphypo.study.next_params import Policy, claimed, word
+from dphypo.study.next_params import Policy, claimed, prior_runs, word
 from dphypo.study.selection import history
 from dphypo.study.subject import Subject
 
@@ -66,6 +66,12 @@ class Declaration:
     subject: Subject = Subject()  # noqa: RUF009 - a frozen value
     whole: Mapping[str, Any] = field(default_factory=dict)
 
+    def __post_init__(self) -> None:
+        if self.policy.adaptive and self.policy.first < self.guarantee.first_from_prior:
+            raise _validate.fail(
+                "policy", self.policy.first, f"the guarantee counts on {self.guarantee.first_from_prior} runs from π₀"
+            )
+
     @classmethod
     def of(
         cls,
@@ -84,6 +90,7 @@ class Declaration:
         lost: Lost | str | None = None,
         data_name: str | None = None,
         policy: PolicyClass | str | None = None,
+        first_from_prior: int | None = None,
     ) -> Declaration:
         """Check the arguments, which are those of :class:`dphypo.Study`, and account for the study."""
         check_space(space)
@@ -91,8 +98,9 @@ class Declaration:
             raise _validate.fail("mechanism", mechanism, "declare the function with @dphypo.mechanism(event=..., ...)")
         delta = _validate.delta(delta=delta)
         _validate.warn_of_delta(delta, getattr(mechanism, "records", None))
-        guarantee = accounted(mechanism, space, runs, band, claimed(policy, sampler, band, rule))
-        drawing = Policy.of(space, band, sampler, rule, candidates, grid)
+        first = prior_runs(first_from_prior, sampler, band)
+        guarantee = accounted(mechanism, space, runs, band, claimed(policy, sampler, band, rule), first)
+        drawing = Policy.of(space, band, sampler, rule, candidates, grid, first)
         maximize, subject = _validate.flag(maximize=maximize), Subject.of(data_name, [mechanism], space)
         return cls(mechanism, runs, drawing, guarantee, delta, maximize, private, Lost.read(lost, mechanism), subject)
 
@@ -176,7 +184,8 @@ def check(found: dict[str, Any], declared: Mapping[str, Any]) -> None:
     if changed == [HISTORY_ONLY] and HISTORY_ONLY in declared:
         raise ChangedRule if HISTORY_ONLY in found else LateHistoryOnly
     if changed and changed != [HISTORY_ONLY]:  # with any rule at all, it costs more: that may be declared later
-        raise ChangedStudy(f"(Different: {', '.join(changed)}.)")
+        remedy = f" Give first_from_prior={found.get(FIRST, 1)}, as it was." if FIRST in changed else ""
+        raise ChangedStudy(f"(Different: {', '.join(changed)}.{remedy})")
 
 
 def check_space(space: object) -> None:

@@ -47,6 +47,21 @@ def claimed(
     return found
 
 
+def prior_runs(given: int | None, sampler: Sampler | None, band: Band) -> int:
+    """n₀: how many of the first runs a study draws from the prior, whatever its rule says, and is accounted for.
+
+    At least the first, which has no history. Rules of ours that leave more runs to the prior say so (``start``).
+    Without a band every run is drawn from the prior, no bound depends on n₀, and 0 is stated.
+    """
+    count = None if given is None else _validate.integer(at_least=1, first_from_prior=given)
+    held: object = band
+    if not isinstance(held, Band) or held.C == 1:
+        return 0
+    rule = default_sampler(held) if sampler is None else sampler
+    ours = type(rule).__module__.startswith("dphypo.samplers.")
+    return count if count is not None else int(getattr(rule, "start", 1)) if ours else 1
+
+
 def word(sampler: Sampler, projection: Rule | str) -> Basis | None:
     """Why a search rule and its projection count as history-only; None if one of them does not."""
     found, projection = basis(sampler), _rule(projection)  # a name may be one that the user has registered
@@ -61,7 +76,8 @@ class Policy:
 
     With ``grid``, that set of cells with its masses is the prior, for the whole search. Without, ``candidates`` fresh
     points are drawn for every run, each from the prior given everything before (one set, or one Sobol sequence, used
-    for several runs would break the band).
+    for several runs would break the band). The rule is not asked before it sees ``first`` results: the runs until then
+    are drawn from the prior itself.
     """
 
     space: Space
@@ -71,6 +87,7 @@ class Policy:
     candidates: int
     cells: Mapping[str, int] | None
     grid: Grid | None
+    first: int = 1
 
     @classmethod
     def of(
@@ -81,6 +98,7 @@ class Policy:
         rule: Rule | str,
         candidates: int,
         cells: Mapping[str, int] | None,
+        first: int = 1,
     ) -> Policy:
         """Check the arguments. A small finite space is searched over all its cells; ``cells`` cuts a larger one."""
         if sampler is not None and not isinstance(sampler, Sampler):
@@ -96,11 +114,12 @@ class Policy:
         sizes = [parameter.dimension.size for parameter in space.parameters]
         small = all(size is not None for size in sizes) and math.prod(size or 0 for size in sizes) <= candidates
         grid = space.grid(**cells) if cells is not None else space.grid() if small else None
-        return cls(space, band, default_sampler(band) if sampler is None else sampler, rule, candidates, cells, grid)
+        rule_of = default_sampler(band) if sampler is None else sampler
+        return cls(space, band, rule_of, rule, candidates, cells, grid, max(first, 1))
 
     def on(self, prior: Space) -> Policy:
         """The same policy on another prior."""
-        return Policy.of(prior, self.band, self.sampler, self.rule, self.candidates, self.cells)
+        return Policy.of(prior, self.band, self.sampler, self.rule, self.candidates, self.cells, self.first)
 
     @property
     def adaptive(self) -> bool:
@@ -116,8 +135,12 @@ class Policy:
         }
 
     def draw(self, history: History | None, entropy: Entropy) -> dict[str, Any]:
-        """λ of the next run. The first is drawn from the prior itself, and so is every one if not ``adaptive``."""
-        from_prior = history is None or not len(history) or not self.adaptive
+        """λ of the next run: from the prior itself as long as the rule sees fewer than ``first`` results.
+
+        A run never sees more results than runs came before it, so that the first n₀ = ``first`` runs are from the
+        prior, with any lag. Without a band every run is.
+        """
+        from_prior = history is None or len(history) < self.first or not self.adaptive
         if self.grid is not None:
             index = self._index(self.grid, None if from_prior else history, entropy)
             return self.grid.draw_within(index, entropy.child("within"))

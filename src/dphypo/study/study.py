@@ -59,6 +59,8 @@ class Study:
             release of other data is returned; the name is in the certificate.
         policy: what the search rule may look at: ``"history"`` or ``"anything"``, which costs more. By default
             ``"history"`` if the rule is one of ours or has ``history_only = True``.
+        first_from_prior: how many of the first runs are drawn from the prior, without asking the rule: the more, the
+            less a band costs. By default what a rule of ours leaves to the prior (``GaussianProcess.start``), else 1.
         lag: how many of the latest runs a history-only rule does not see, so that lag + 1 runs can be made at a time.
             It stays the same when a study is resumed. By default one less than the ``workers`` of the first ``run``.
 
@@ -97,6 +99,7 @@ class Study:
         lost: Lost | str | None = None,
         data_name: str | None = None,
         policy: PolicyClass | str | None = None,
+        first_from_prior: int | None = None,
         lag: int | None = None,
     ) -> None:
         check_entropy(entropy)
@@ -110,6 +113,7 @@ class Study:
             lost=lost,
             data_name=data_name,
             policy=policy,
+            first_from_prior=first_from_prior,
         )
         self._begin(declaration, journal, name, entropy, lag)
 
