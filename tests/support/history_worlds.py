@@ -56,6 +56,12 @@ class Case:
         bound = self.bound(**options).delta(EPSILONS)
         return float(np.max((exact - bound - 1e-13) / np.maximum(exact, 1e-9)))
 
+    def digest(self) -> bytes:
+        """Equal for equal cases: the numbers of the world, the law, the band and the conditions."""
+        world = (self.world.prior, self.world.runs_on, self.world.runs_on_neighbour, self.world.ranks)
+        rest = (self.pmf().tolist(), self.band, self.first_from_prior, self.knows_runs)
+        return b"".join(part.tobytes() for part in world) + repr(rest).encode()
+
     def swapped(self) -> Case:
         return replace(self, world=self.world.swapped())
 
