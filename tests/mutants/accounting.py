@@ -246,7 +246,7 @@ MUTANTS = (
         "the scores of a study are left out of a plan",
         "records that score meet the search, too",
         "study/accounted.py",
-        "        _term(_search(scores, mechanism, runs, band, policy), frozenset({Side.SCORING})),\n",
+        "        _term(_search(scores, mechanism, runs, band, policy, first_from_prior), frozenset({Side.SCORING})),\n",
         "",
         (f"{_STAGES_SIDES}::test_no_stages_cost_more_than_is_said",),
     ),
