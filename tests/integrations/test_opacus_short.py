@@ -12,7 +12,8 @@ from torch import nn
 
 import dphypo
 from dphypo.integrations.opacus import DPSGD, NoiseTable, PrivateAccuracy, check
-from dphypo.mechanisms import DpSgd
+from dphypo.mechanisms import DpSgd, OwnTraining, PowerRule
+from dphypo.survey import plan_tuning
 
 RNG = np.random.default_rng(0)
 LABELS = RNG.integers(0, 2, 200)
@@ -64,6 +65,49 @@ def test_a_rule_of_ones_own_is_used_and_declared() -> None:
     assert declared is not None
     assert declared["fraction"] == 0.25
     assert declared["exponents"]["adam"] == 0.8
+
+
+def test_a_rule_may_scale_the_batch_of_short_runs() -> None:
+    """Half the batch and half the steps make a quarter of the examples; what accumulates in the weights stays."""
+    mechanism = dpsgd(transfer_rule=PowerRule(batch_exponent=0.5))
+    short = mechanism.at(fraction=0.25, match=True)
+    assert short.event({}) == DpSgd(rate=0.1, steps=20, noise_multiplier=0.5 * 2**0.5).event
+    by_hand = dpsgd(batch_size=20, epochs=2, noise_multiplier=0.5 * 2**0.5, learning_rate=0.1)
+    assert torch.equal(weights(short), weights(by_hand))
+    assert short.compute({}) == 0.25 * mechanism.compute({})
+    assert torch.equal(weights(mechanism), weights(dpsgd())), "the full run is what it was"
+    assert short.transfer is not None
+    assert short.transfer["batch_exponent"] == 0.5
+    settings = dphypo.Space({"batch_size": [20, 80]})
+    noise = [kind.event(1.0).event.sampling_probability for kind in short.kinds(settings)]
+    assert noise == [0.05, 0.2]
+    tabled = mechanism.at(noise_multiplier={(20, 8): 1.0, (80, 8): 2.0}).at(fraction=0.25, match=True)
+    assert tabled.event({"batch_size": 80}) == DpSgd(rate=0.2, steps=10, noise_multiplier=2 * 2**0.5).event
+    with pytest.warns(UserWarning, match="measured for plain SGD"):
+        dpsgd(optimizer="adam", transfer_rule=PowerRule(batch_exponent=0.3)).at(fraction=0.25, match=True)
+    with pytest.raises(ValueError, match="batch_exponent"):
+        PowerRule(batch_exponent=1.0)
+    with pytest.raises(ValueError, match="leave batch_exponent out"):
+        OwnTraining(
+            lambda params, *, seed, run: (1, 0.0),
+            DpSgd(rate=0.1, steps=9, noise_multiplier=1.0),
+            transfer_rule=PowerRule(batch_exponent=0.3),
+        )
+
+
+def test_the_noise_of_a_plan_with_scaled_batches_costs_no_more_than_the_total() -> None:
+    space = dphypo.Space({"batch_size": [20, 40], "learning_rate": [0.1, 0.2]})
+    mechanism = dpsgd(noise_multiplier="calibrate", transfer_rule=PowerRule(batch_exponent=0.3))
+    tuning = plan_tuning(space, mechanism, epsilon=4.0, delta=1e-4, survey=dphypo.SurveyPlan(runs=4, fraction=0.25))
+    assert 3.999 <= tuning.noise.guarantee.epsilon(1e-4) <= 4.0
+    plain = plan_tuning(
+        space,
+        dpsgd(noise_multiplier="calibrate"),
+        epsilon=4.0,
+        delta=1e-4,
+        survey=dphypo.SurveyPlan(runs=4, fraction=0.25),
+    )
+    assert tuning.noise.price <= plain.noise.price + 0.01
 
 
 def test_an_optimiser_without_evidence_is_warned_of_when_runs_are_cut_short() -> None:

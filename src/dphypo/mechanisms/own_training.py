@@ -58,6 +58,10 @@ class OwnTraining:
                 "run", given, "give a DpSgd, such as DpSgd.of(records=..., batch_size=..., epochs=...)"
             )
         object.__setattr__(self, "split", Split(self.split))
+        if self.transfer_rule is not None and transfer.batch_exponent(self.transfer_rule):
+            raise _validate.fail(
+                "transfer_rule", self.transfer_rule, "the batch of own training stays: leave batch_exponent out"
+            )
 
     @property
     def relation(self) -> Any:
@@ -74,10 +78,7 @@ class OwnTraining:
     @property
     def transfer(self) -> dict[str, Any] | None:
         """How the hyperparameters of a full run become those of this short one, in plain values; None if they stay."""
-        if self.fraction == 1:
-            return None
-        described: dict[str, Any] = {"fraction": self.fraction, "noise_multiplier": "full / sqrt(fraction)"}
-        return described | ({} if self.transfer_rule is None else transfer.describe(self.transfer_rule))
+        return None if self.fraction == 1 else transfer.stated(self.transfer_rule, self.fraction)
 
     def at(
         self, *, noise_multiplier: float | None = None, fraction: float = 1.0, match: bool = False, **changes: Any

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, SupportsFloat
@@ -88,6 +89,8 @@ class Cost:
         batch_size, epochs: of runs whose λ does not name them; λ may name ``steps`` in place of ``epochs``.
         noise_multiplier: for all settings, or a table.
         fraction, subsample: as for :class:`dphypo.mechanisms.DpSgd`.
+        batch_exponent: the batch of a short run is that of the full run times this power of the fraction, and the
+            number of examples processed the same.
 
     >>> cost = Cost(records=200, batch_size=20, epochs=3, noise_multiplier=1.0)
     >>> cost.run({"batch_size": 40, "learning_rate": 0.1})
@@ -100,6 +103,7 @@ class Cost:
     noise_multiplier: NoiseMultiplier
     fraction: float = 1.0
     subsample: float = 1.0
+    batch_exponent: float = 0.0
 
     def __post_init__(self) -> None:
         if isinstance(self.noise_multiplier, NoiseTable):
@@ -123,12 +127,28 @@ class Cost:
     def run_of(self, setting: Setting, noise_multiplier: float) -> DpSgd:
         """The run at a setting, with any noise."""
         batch_size, epochs, steps = (*setting, None)[:3]
+        short, fraction = self.batch(batch_size), self.fraction
+        if short != batch_size:
+            full = DpSgd.of(
+                records=self.records,
+                batch_size=batch_size,
+                epochs=epochs,
+                steps=steps,
+                noise_multiplier=noise_multiplier,
+                subsample=self.subsample,
+            )
+            epochs, fraction = None, 1.0
+            steps = math.ceil(full.steps * self.fraction * batch_size / short)
         return DpSgd.of(
             records=self.records,
-            batch_size=batch_size,
+            batch_size=short,
             epochs=epochs,
             steps=steps,
             noise_multiplier=noise_multiplier,
-            fraction=self.fraction,
+            fraction=fraction,
             subsample=self.subsample,
         )
+
+    def batch(self, batch_size: int) -> int:
+        """The batch of a run whose full run has the given one."""
+        return max(1, round(batch_size * self.fraction**self.batch_exponent))

@@ -220,11 +220,7 @@ class DPSGD:
     @property
     def transfer(self) -> dict[str, Any] | None:
         """How the hyperparameters of a full run become those of this short one, in plain values; None if they stay."""
-        if not self.matched or self.fraction == 1:
-            return None
-        return {"fraction": self.fraction, "noise_multiplier": "full / sqrt(fraction)"} | transfer.describe(
-            self.transfer_rule
-        )
+        return transfer.stated(self.transfer_rule, self.fraction) if self.matched and self.fraction < 1 else None
 
     def at(self, *, match: bool = False, score_noise_multiplier: float | None = None, **changes: Any) -> DPSGD:
         """A copy with other fields, such as a cheaper run: ``mechanism.at(fraction=0.1, match=True)``.
@@ -244,14 +240,16 @@ class DPSGD:
                 warnings.simplefilter("ignore")  # a plan tries out noise that it does not keep
                 changes["score"] = dataclasses.replace(score, noise_multiplier=score_noise_multiplier)
         if match:
+            rule = changes.get("transfer_rule", self.transfer_rule)
             ratio = changes.get("fraction", self.fraction) / self.fraction
             full = cost.read(changes.get("noise_multiplier", self.noise_multiplier))
-            changes |= {"matched": True, "noise_multiplier": cost.matched(full, ratio)}
+            steps = ratio ** (1 - transfer.batch_exponent(rule))  # the part of the full run's that is made
+            changes |= {"matched": True, "noise_multiplier": cost.matched(full, steps)}
         if not _SAME_FITS.isdisjoint(changes):
             changes["_fits"] = {}
         made = dataclasses.replace(self, **changes)
-        if match and isinstance(self.transfer_rule, PowerRule):
-            self.transfer_rule.exponent({"optimizer": made.optimizer, **made.fixed})  # warns of an unknown optimiser
+        if match and isinstance(made.transfer_rule, PowerRule):
+            made.transfer_rule.exponent({"optimizer": made.optimizer, **made.fixed})  # warns of an unknown optimiser
         return made
 
     def kinds(self, space: Space) -> list[calibration.Kind]:
@@ -261,7 +259,7 @@ class DPSGD:
     def compute(self, params: Mapping[str, Any]) -> float:
         """Examples that a run with these hyperparameters processes, on average."""
         run = self._cost.run_of(self._cost.setting(params), 1.0)
-        return float(run.steps * params.get("batch_size", self.batch_size))
+        return float(run.steps * self._cost.batch(params.get("batch_size", self.batch_size)))
 
     def calibrated(
         self,
@@ -356,6 +354,7 @@ class DPSGD:
             noise_multiplier=cost.read(self.noise_multiplier),
             fraction=self.fraction,
             subsample=self.subsample,
+            batch_exponent=transfer.batch_exponent(self.transfer_rule) if self.matched else 0.0,
         )
 
     def _kind(self, params: Mapping[str, Any]) -> calibration.Kind:
@@ -374,7 +373,7 @@ class DPSGD:
         if self.matched and self.fraction < 1:
             given = transfer.apply(self.transfer_rule, given, self.fraction)
         return Descent(
-            batch_size=given.get("batch_size", self.batch_size),
+            batch_size=self._cost.batch(given.get("batch_size", self.batch_size)),
             max_grad_norm=_validate.positive(max_grad_norm=given["max_grad_norm"]),
             learning_rate=_validate.positive(learning_rate=given["learning_rate"]),
             optimizer=given["optimizer"],
