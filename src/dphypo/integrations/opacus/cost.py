@@ -151,4 +151,4 @@ class Cost:
 
     def batch(self, batch_size: int) -> int:
         """The batch of a run whose full run has the given one."""
-        return max(1, round(batch_size * self.fraction**self.batch_exponent))
+        return max(1, round(batch_size * math.pow(self.fraction, self.batch_exponent)))
