@@ -135,11 +135,11 @@ class Tuning:
         """What tuning costs, in a line: public."""
         runs = self.survey.compute - 1
         shorts = " and ".join(f"{count} short runs of {fraction:.3g}" for fraction, count in self.survey.lengths)
+        one_or_more = "run's" if round(runs, 3) == 1 else "runs'"
         most = "" if self.largest == 1 else f" At most {self.compute:.3g} runs' compute in all, whatever is chosen."
         return (
             f"Tuning costs {100 * max(self.noise.price, 0.0):.2g} % more noise and {runs:.3g} "
-            f"run{'' if runs == 1 else 's'}' compute: {shorts} of "
-            f"the steps, all published, then one full run.{most}"
+            f"{one_or_more} compute: {shorts} of the steps, all published, then one full run.{most}"
         )
 
 
