@@ -32,7 +32,7 @@ def test_a_transfer_rule_maps_the_hyperparameters_of_short_runs_alone():
     full = OwnTraining(train, RUN, transfer_rule=PowerRule())
     params = {"optimizer": "adam", "learning_rate": 0.01}
     assert full(params, seed=1)[0]["learning_rate"] == 0.01
-    assert full.at(fraction=0.1, match=True)(params, seed=1)[0]["learning_rate"] == pytest.approx(0.01 * 0.1**-0.8)
+    assert full.at(fraction=0.1, match=True)(params, seed=1)[0]["learning_rate"] == pytest.approx(0.01 * 0.1**-0.6)
 
 
 @pytest.mark.parametrize("arguments", [("train", RUN), (train, "run")])
