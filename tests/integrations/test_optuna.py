@@ -170,10 +170,11 @@ def test_bad_declarations_are_refused(changes, words):
 
 def test_the_noise_is_kept_in_the_study_and_never_believed(tmp_path):
     driven, tried = study(storage=f"sqlite:///{tmp_path}/optuna.db", study_name="tuned"), []
+    found = SURVEY.full.noise_multiplier
     with watched(tried.append):
         solved = survey(keep_in=driven).full.noise_multiplier
         first = len(tried)
-        assert survey(keep_in=driven).full.noise_multiplier == solved == SURVEY.full.noise_multiplier
+        assert survey(keep_in=driven).full.noise_multiplier == solved == found
         assert len(tried) == first > 0, "the second start solves for nothing"
         assert survey(keep_in=driven, runs=9).full.noise_multiplier != solved, "another plan is another question"
     (key,) = [key for key, value in driven.user_attrs.items() if value == pytest.approx(solved, abs=1e-5)]
@@ -231,6 +232,23 @@ def test_trials_of_another_declaration_that_began_at_the_same_time_are_refused()
     for one in (SURVEY, other):
         with pytest.raises(NotThisStudy):
             one.last_run(driven, lambda lr: lr)
+
+
+def test_a_process_that_claims_the_last_run_a_moment_later_is_refused(tmp_path):
+    storage = f"sqlite:///{tmp_path}/optuna.db"
+    driven = study(storage=storage, study_name="tuned")
+    SURVEY.optimize(driven, objective)
+    other, made = optuna.load_study(study_name="tuned", storage=storage), []
+    write = driven.add_trial
+
+    def overtaken(trial):
+        SURVEY.last_run(other, lambda lr: made.append("other"))
+        write(trial)
+
+    driven.add_trial = overtaken
+    with pytest.raises(TooManyTrials):
+        SURVEY.last_run(driven, lambda lr: made.append("this"))
+    assert made == ["other"]
 
 
 LAST_RUN = """

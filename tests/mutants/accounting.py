@@ -268,6 +268,22 @@ MUTANTS = (
     ),
     # Calibration.
     Mutant(
+        "noise that is kept in a journal is believed",
+        "what is kept is accounted for afresh",
+        "stages/calibrate.py",
+        "    if not solved and not epsilon - _CLOSE <= cost(kept) <= epsilon:\n        return anew()\n",
+        "",
+        ("stages/test_calibrate_stages.py::test_a_kept_noise_that_is_stale_or_forged_is_not_believed",),
+    ),
+    Mutant(
+        "noise that is kept in a study of Optuna's is believed",
+        "what is kept is accounted for afresh",
+        "integrations/optuna.py",
+        "            if self.epsilon - _CLOSE <= self._guarantee(kept).epsilon(self.delta) <= self.epsilon:\n",
+        "            if kept is not None:\n",
+        ("integrations/test_optuna.py::test_the_noise_is_kept_in_the_study_and_never_believed",),
+    ),
+    Mutant(
         "each setting of a survey is calibrated alone",
         "settings cost the composition of their suprema",
         "survey/noise.py",

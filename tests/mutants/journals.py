@@ -130,4 +130,23 @@ MUTANTS = (
         "        if stated < 0:\n",
         ("accounting/test_second_opinion.py::test_verify_catches_an_accountant_that_forgets_the_number_of_runs",),
     ),
+    Mutant(
+        "a kept model has its name before its run is committed",
+        "nobody keeps the model of a run that is made again, or counts as failed",
+        "survey/kept_models.py",
+        '        path = self._folder / f"{UNCOMMITTED}{model_name(number, self._format)}"\n',
+        "        path = self._folder / model_name(number, self._format)\n",
+        (
+            "survey/test_kept_models.py::"
+            "test_a_process_killed_at_any_commit_leaves_no_model_of_a_run_that_was_not_committed",
+        ),
+    ),
+    Mutant(
+        "whoever claims the last run of an Optuna study gets it",
+        "as many last runs are made as were declared, by whatever process",
+        "integrations/optuna_storage.py",
+        "    if mine not in _claims(study)[: allowed - before]:  # another process was faster\n",
+        "    if mine not in _claims(study):\n",
+        ("integrations/test_optuna.py::test_a_process_that_claims_the_last_run_a_moment_later_is_refused",),
+    ),
 )
