@@ -26,6 +26,8 @@ from torch import nn
 
 import dphypo
 from dphypo.integrations.opacus import DPSGD, PrivateAccuracy, PublicAccuracy, split_by_hash
+from dphypo.journal import keeping
+from dphypo.solving import solving
 from dphypo.stages import stages_of
 from dphypo.survey import Surveyed, plan_tuning
 
@@ -59,7 +61,8 @@ def search(folder: Path, epochs: float, runs: int | None) -> str:
     """Make the plan, or what is left of it, and save its release. Returns what there is to say."""
     mechanism, held_out = declare(epochs)
     print(f"Solving for the noise that a total of ε = {EPSILON:g} allows ...", flush=True)
-    tuning = plan_tuning(SPACE, mechanism, epsilon=EPSILON, delta=DELTA, survey=runs)
+    with keeping(folder / "plan.db", "tune") as keep, solving():  # a demo that is started again finds it at once
+        tuning = plan_tuning(SPACE, mechanism, epsilon=EPSILON, delta=DELTA, survey=runs, keep=keep)
     print(tuning.summary, flush=True)
     plan = stages_of(SPACE, tuning, delta=DELTA, journal=folder / "plan.db")
     release = plan.run()
@@ -97,7 +100,7 @@ def draw(survey: Surveyed, chosen: Mapping[str, float], path: Path) -> Path | No
     axes.scatter([rate], [norm], marker="*", s=260, c="none", edgecolors="red")
     axes.set(xscale="log", yscale="log", xlabel="learning rate", ylabel="clipping norm")
     axes.set_title("Short runs by accuracy, and the last run (star)")
-    figure.colorbar(coloured)
+    figure.colorbar(coloured, label="accuracy, with noise")
     figure.savefig(path)
     return path
 
