@@ -11,6 +11,8 @@ it does not matter which of them is left in the end.
 
 The filter certifies the **total**, whatever was admitted. The running sums are sums of declared costs and nothing more:
 "spent so far" is not a guarantee of its own.
+
+``Study``, ``Stages``, ``tune`` and ``PrivateSearch`` take ``ledger=``: they reserve before their first run.
 """
 
 from __future__ import annotations
@@ -67,6 +69,7 @@ class Ledger:
     total ε = 4 at δ = 1e-06, fixed when the ledger was opened
       first search: reserved
     the largest share that some order has left is 91%
+    the total is certified, whatever was reserved; what is left is a sum of declared costs, no guarantee
     >>> folder.cleanup()
     """
 
@@ -82,6 +85,8 @@ class Ledger:
         self.relation = dp_accounting.NeighboringRelation[terms["relation"]]
         self.orders: tuple[float, ...] = tuple(terms["orders"])
         self._share: float = terms["share"]  # of δ, for each order
+        self.id: str = terms.get("id", "")
+        """A random name that stays with the file: a journal knows by it which ledger its search is in."""
 
     @classmethod
     def open(
@@ -116,8 +121,9 @@ class Ledger:
             "relation": relation.name,
             "orders": usable,
             "share": delta / len(usable),
+            "id": secrets.token_hex(16),
         }
-        with closing(sqlite3.connect(path)) as connection, connection:
+        with _translated(path), closing(sqlite3.connect(path)) as connection, connection:
             connection.execute("CREATE TABLE about (name TEXT PRIMARY KEY, value TEXT NOT NULL)")
             connection.execute("CREATE TABLE entries (key TEXT PRIMARY KEY, name TEXT NOT NULL, costs TEXT NOT NULL)")
             connection.execute("INSERT INTO about VALUES ('format', ?), ('terms', ?)", (_FORMAT, json.dumps(terms)))
@@ -126,11 +132,7 @@ class Ledger:
     @property
     def budgets(self) -> tuple[float, ...]:
         """B(α) at each order."""
-        with self._connected() as connection:
-            share = json.loads(connection.execute("SELECT value FROM about WHERE name = 'terms'").fetchone()[0])[
-                "share"
-            ]
-        return tuple(budget(order, self.epsilon, share) for order in self.orders)
+        return tuple(budget(order, self.epsilon, self._share) for order in self.orders)
 
     @property
     def entries(self) -> tuple[Entry, ...]:
@@ -155,10 +157,8 @@ class Ledger:
         """
         key = secrets.token_hex(16) if key is None else key
         costs = self.costs(guarantee)
-        budgets = self.budgets
         with self._connected(write=True) as connection:
-            rows = connection.execute("SELECT key, costs FROM entries").fetchall()
-            known = {row[0]: json.loads(row[1]) for row in rows}
+            known = _known(connection)
             if key in known:
                 if np.any(np.array(costs) > np.array(known[key]) * (1 + 1e-6) + 1e-12):
                     raise LedgerError(
@@ -166,14 +166,23 @@ class Ledger:
                         "it was declared. Nothing was reserved; leave the key out for a new search"
                     )
                 return key
-            spent = np.sum([np.zeros(len(budgets)), *(json.loads(row[1]) for row in rows), costs], axis=0)
-            if not (spent * (1 + 1e-12) <= np.array(budgets)).any():
-                raise LedgerError(
-                    f"{name!r} would exceed the total of ε = {self.epsilon:g} at δ = {self.delta:g}: nothing was "
-                    "reserved. Declare it with more noise, fewer runs or a smaller band, or release nothing more"
-                )
+            self._refuse_excess(name, costs, known)
             connection.execute("INSERT INTO entries VALUES (?, ?, ?)", (key, name, json.dumps(costs)))
         return key
+
+    def check(self, guarantee: Accounted, *, name: str) -> None:
+        """Raise as :meth:`reserve` would now; reserve nothing."""
+        costs = self.costs(guarantee)
+        with self._connected() as connection:
+            self._refuse_excess(name, costs, _known(connection))
+
+    def _refuse_excess(self, name: str, costs: list[float], known: dict[str, list[float]]) -> None:
+        spent = np.sum([np.zeros(len(self.orders)), *known.values(), costs], axis=0)
+        if not (spent * (1 + 1e-12) <= np.array(self.budgets)).any():
+            raise LedgerError(
+                f"{name!r} would exceed the total of ε = {self.epsilon:g} at δ = {self.delta:g}: nothing was "
+                "reserved. Declare it with more noise, fewer runs or a smaller band, or release nothing more"
+            )
 
     def costs(self, guarantee: Accounted) -> list[float]:
         """ε(α) of a guarantee at each order of the ledger; an error if it has none that is finite."""
@@ -185,7 +194,7 @@ class Ledger:
         if not np.isfinite(costs).any():
             raise LedgerError(
                 "the guarantee has no Rényi curve at the orders of the ledger, so a filter cannot hold it: state the "
-                "event of a run (or an RdpCurve) instead of an (ε, δ) pair"
+                "event of a run (or an RdpCurve) instead of an (ε, δ) pair, and a law of T that can be 1"
             )
         return [float(cost) if math.isfinite(cost) else 1e300 for cost in costs]
 
@@ -195,6 +204,9 @@ class Ledger:
         spent = np.sum([np.zeros(len(self.orders)), *(np.array(entry.costs) for entry in self.entries)], axis=0)
         left = max(0.0, float(np.max(1 - spent / np.array(self.budgets))))
         lines.append(f"the largest share that some order has left is {left:.0%}")
+        lines.append(
+            "the total is certified, whatever was reserved; what is left is a sum of declared costs, no guarantee"
+        )
         return "\n".join(lines)
 
     def __repr__(self) -> str:
@@ -202,17 +214,14 @@ class Ledger:
 
     @contextmanager
     def _connected(self, *, write: bool = False) -> Iterator[sqlite3.Connection]:
-        with closing(sqlite3.connect(self.path, timeout=30, isolation_level=None)) as connection:
-            try:
-                found = connection.execute("SELECT value FROM about WHERE name = 'format'").fetchone()
-            except sqlite3.DatabaseError:
-                found = None
+        with _translated(self.path), closing(_connect(self.path)) as connection:
+            found = connection.execute("SELECT value FROM about WHERE name = 'format'").fetchone()
             if found is None or found[0] != _FORMAT:
-                raise LedgerError(f"{str(self.path)!r} is not a ledger that this version reads")
+                raise LedgerError(_FOREIGN.format(str(self.path)))
             if not write:
                 yield connection
                 return
-            connection.execute("PRAGMA synchronous = FULL")
+            connection.execute("PRAGMA synchronous = EXTRA")
             connection.execute("BEGIN IMMEDIATE")  # two searches that reserve at once are taken one after the other
             try:
                 yield connection
@@ -220,6 +229,71 @@ class Ledger:
                 connection.execute("ROLLBACK")
                 raise
             connection.execute("COMMIT")
+
+
+@dataclass(frozen=True)
+class Reserving:
+    """What a search reserves when it begins, once: its journal keeps the key."""
+
+    book: Ledger
+    guarantee: Accounted
+    name: str
+
+    @property
+    def ledger(self) -> str:
+        """Which ledger it is."""
+        return self.book.id
+
+    def check(self) -> None:
+        """Refuse now what the ledger has no room for."""
+        self.book.check(self.guarantee, name=self.name)
+
+    def make(self, key: str) -> None:
+        """Reserve under this key, before the first run."""
+        self.book.reserve(self.guarantee, name=self.name, key=key)
+
+
+def reserving(ledger: object, guarantee: Accounted, name: str, *, private: bool) -> Reserving | None:
+    """What ``ledger=`` asks for: a :class:`Ledger`, the file of one, or None."""
+    if ledger is None:
+        return None
+    if not private:
+        raise _validate.fail(
+            "ledger", ledger, "a search with seeded randomness has no guarantee: leave out the ledger, or the seed"
+        )
+    if isinstance(ledger, (str, Path)):
+        ledger = Ledger(ledger)
+    if not isinstance(ledger, Ledger):
+        raise _validate.fail("ledger", ledger, "give a dphypo.Ledger, or the file that Ledger.open made")
+    made = Reserving(ledger, guarantee, name)
+    ledger.costs(guarantee)  # refuses a guarantee that no filter can hold
+    return made
+
+
+_FOREIGN = "{!r} is not a ledger that this version reads"
+
+
+def _connect(path: Path) -> sqlite3.Connection:
+    return sqlite3.connect(f"{path.absolute().as_uri()}?mode=rw", uri=True, timeout=30, isolation_level=None)
+
+
+def _known(connection: sqlite3.Connection) -> dict[str, list[float]]:
+    """The costs that are reserved, by key."""
+    return {key: json.loads(costs) for key, costs in connection.execute("SELECT key, costs FROM entries").fetchall()}
+
+
+@contextmanager
+def _translated(path: Path) -> Iterator[None]:
+    """What can go wrong with the file, as an error of the ledger."""
+    try:
+        yield
+    except sqlite3.OperationalError as error:
+        text = str(error)
+        if "no such table" in text:
+            raise LedgerError(_FOREIGN.format(str(path))) from None
+        raise LedgerError(f"{str(path)!r} cannot be used now ({text}): nothing was reserved") from None
+    except sqlite3.DatabaseError:
+        raise LedgerError(_FOREIGN.format(str(path))) from None
 
 
 def budget(order: float, epsilon: float, delta: float) -> float:

@@ -7,7 +7,33 @@ from mutants.mutant import Mutant
 _FENCE, _CERTIFICATE = "journal/test_fence.py", "accounting/test_certificate.py"
 _VERIFICATION = "accounting/test_verification.py"
 
+_LEDGER = "test_ledger_searches.py"
+
 MUTANTS = (
+    Mutant(
+        "every process reserves under a key of its own",
+        "a search that goes on pays once",
+        "journal/reservation.py",
+        '        reservation.make(entry["key"])\n',
+        "        reservation.make(secrets.token_hex(16))\n",
+        (f"{_LEDGER}::test_a_search_that_is_killed_at_any_commit_pays_once_and_before_its_first_run[before-study]",),
+    ),
+    Mutant(
+        "a search is reserved for before its key is committed",
+        "what is reserved stands under a key that a journal has",
+        "journal/reservation.py",
+        "    reservation.check()\n    return",
+        "    reservation.make(secrets.token_hex(16))\n    return",
+        (f"{_LEDGER}::test_a_search_that_is_killed_at_any_commit_pays_once_and_before_its_first_run[before-study]",),
+    ),
+    Mutant(
+        "a search goes on without its ledger",
+        "nothing is run that was not reserved",
+        "journal/reservation.py",
+        "    if entry is not None and reservation is None and not released:\n",
+        "    if entry is not None and reservation is None and released:\n",
+        (f"{_LEDGER}::test_going_on_takes_the_same_ledger",),
+    ),
     Mutant(
         "the lock is dropped",
         "one process at a time has a journal",

@@ -92,7 +92,7 @@ def _obey(world: Any, order: dict[str, Any]) -> None:
         resource.setrlimit(resource.RLIMIT_FSIZE, (order["file_limit"], -1))
     _die_at_commit(**order.get("at", {}))
     mechanism = getattr(world, order.get("mechanism", "train"))
-    study = world.make(order["journal"], mechanism, name=order.get("name", "study"))
+    study = world.make(order["journal"], mechanism, name=order.get("name", "study"), **order.get("settings", {}))
     study.run(progress=False, workers=order.get("workers", 1), start_method="fork")
     if "log" in order:
         Path(order["log"]).write_text(str(_commits[0]))

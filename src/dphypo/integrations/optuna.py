@@ -12,6 +12,7 @@ import math
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from functools import cached_property
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol, TypeVar
 
 import dp_accounting
@@ -30,6 +31,7 @@ from dphypo.accounting import (
 )
 from dphypo.integrations import optuna_storage
 from dphypo.journal import solved_anew
+from dphypo.ledger import Ledger, reserving
 from dphypo.solving import solving
 from dphypo.space import Space
 from dphypo.survey import PosteriorMean, Row, Surveyed, listed
@@ -75,6 +77,7 @@ class OptunaSurvey:
         keep_in: an Optuna study in which the noise is kept once it is solved for, so that the next start is quick: the
             one that the survey drives, for example. It is accounted for afresh each time, and never believed.
         progress: show on a terminal that noise is being solved for.
+        ledger: a :class:`dphypo.Ledger`, or its file, where the whole cost is reserved before the first trial.
 
     >>> from dphypo.mechanisms import DpSgd
     >>> survey = OptunaSurvey(
@@ -96,6 +99,7 @@ class OptunaSurvey:
     relation: dp_accounting.NeighboringRelation = dp_accounting.NeighboringRelation.ADD_OR_REMOVE_ONE
     keep_in: Study | None = field(default=None, repr=False, compare=False, kw_only=True)
     progress: bool = field(default=True, repr=False, compare=False, kw_only=True)
+    ledger: Ledger | str | Path | None = field(default=None, kw_only=True)
 
     def __post_init__(self) -> None:
         if self.durations != "public":
@@ -244,7 +248,8 @@ class OptunaSurvey:
 
     def _begin(self, study: Study) -> None:
         """Write the declaration into a new study; refuse one that was not begun so."""
-        optuna_storage.begin(study, self._declared)
+        reservation = reserving(self.ledger, self.guarantee, study.study_name, private=True)
+        optuna_storage.begin(study, self._declared, reservation)
 
     @cached_property
     def _declared(self) -> dict[str, Any]:

@@ -16,6 +16,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from dphypo import errors
+from dphypo.journal import Reservation, begun, reserve
 
 if TYPE_CHECKING:
     from optuna.study import Study
@@ -23,22 +24,25 @@ if TYPE_CHECKING:
 
 DECLARED = "dphypo survey"
 _BY = "dphypo declared"
+_LEDGER = "dphypo ledger"
 _LAST = "dphypo last run"
 _SOLVED = "dphypo solved"
 _LATE = "(The last run was begun: the table that it is certified with is complete.)"
 _AGAIN = "(The last run was begun before: declare last_runs=2 to allow for one that is lost.)"
 
 
-def begin(study: Study, declared: Mapping[str, Any]) -> None:
-    """Write the declaration into a new study; refuse a study that was not begun so."""
+def begin(study: Study, declared: Mapping[str, Any], reservation: Reservation | None = None) -> None:
+    """Write the declaration into a new study; refuse a study that was not begun so. Reserve in the ledger, if any."""
     found = study.user_attrs.get(DECLARED)
     if found is None and not any(trial.state.name != "WAITING" for trial in study.trials):
+        study.set_user_attr(_LEDGER, begun({}, reservation))
         study.set_user_attr(DECLARED, dict(declared))
     elif found != declared:
         raise errors.NotThisStudy
     # Two processes with two declarations may both have found a new study: what was made by the other is not ours.
     if any(trial.user_attrs.get(_BY, digest(declared)) != digest(declared) for trial in study.trials):
         raise errors.NotThisStudy
+    reserve(study.user_attrs.get(_LEDGER, {}), reservation, released=False)
 
 
 def begin_trial(trial: Trial, declared: Mapping[str, Any]) -> None:

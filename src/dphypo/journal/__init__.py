@@ -15,6 +15,10 @@ from dphypo.journal.kept import solved_anew as solved_anew
 from dphypo.journal.postgresql import PostgreSQL as PostgreSQL
 from dphypo.journal.records import Record as Record
 from dphypo.journal.records import Trial as Trial
+from dphypo.journal.reservation import LEDGER as LEDGER
+from dphypo.journal.reservation import Reservation as Reservation
+from dphypo.journal.reservation import begun as begun
+from dphypo.journal.reservation import reserve as reserve
 from dphypo.journal.schema import MAX_ATTEMPTS as MAX_ATTEMPTS
 from dphypo.journal.sqlite import SQLite as SQLite
 from dphypo.journal.store import Store as Store

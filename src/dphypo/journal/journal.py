@@ -15,6 +15,7 @@ from dphypo.errors import JournalError, JournalReadOnlyError, JournalTakenError,
 from dphypo.journal import params as _params
 from dphypo.journal import reading, schema
 from dphypo.journal.records import Record, Trial
+from dphypo.journal.reservation import LEDGER, Reservation, begun, reserve
 from dphypo.journal.seal import Seal
 from dphypo.journal.store import Store, machine_of
 from dphypo.mechanisms import Outcome
@@ -45,13 +46,16 @@ class Journal:
     knows: a process that was replaced, or whose rows were changed by another program, commits nothing.
     """
 
-    def __init__(self, store: Store, name: str, *, shared: bool = False) -> None:
+    def __init__(
+        self, store: Store, name: str, *, shared: bool = False, reservation: Reservation | None = None
+    ) -> None:
         given: object = name
         if not isinstance(given, str) or not 0 < len(given) <= _LONGEST_NAME or not given.isprintable():
             raise _validate.fail("name", given, f"give a line of text of at most {_LONGEST_NAME} characters")
         self._store = store
         self._shared = shared  # somebody else closes the store
         self._name = name
+        self._reservation = reservation  # what is set aside in a ledger before the first run
         self._record: Record | None = None
         self._token: str | None = None  # under which the study was taken
 
@@ -66,6 +70,7 @@ class Journal:
 
         If there is no study of this name, T = ``draw()`` is committed in the transaction that creates it, so that no
         study exists without its T, and none gets a second. A T that is not ``possible`` under its law is refused.
+        Where there is a ledger, the key of the study is committed with T, and what it costs is reserved after that.
         """
         with self._store.lock:
             token, writable = self._store.hold(self._name), self._store.writable
@@ -75,7 +80,8 @@ class Journal:
                 if found is None:
                     if not writable:
                         raise JournalReadOnlyError
-                    found = _create(connection, self._name, declaration, draw(), token)
+                    new = begun(declaration, self._reservation)
+                    found = _create(connection, self._name, new, draw(), token)
                 return found
 
             self._record, self._token = self._store.commit(work), token
@@ -84,7 +90,12 @@ class Journal:
                 self._record = None
                 raise JournalTamperedError("its number of runs is one that the law of T never gives")
             assert record.declaration is not None
-            return record.declaration
+            try:
+                reserve(record.declaration, self._reservation, released=record.released)
+            except BaseException:
+                self.rest()
+                raise
+            return {name: value for name, value in record.declaration.items() if name != LEDGER}
 
     @property
     def address(self) -> str | None:
@@ -154,6 +165,8 @@ class Journal:
 
     def redeclare(self, declaration: dict[str, Any]) -> None:
         """Commit another declaration of the study, which the caller has found to be one that may follow the first."""
+        kept = {name: value for name, value in (self.record.declaration or {}).items() if name == LEDGER}
+        declaration = {**declaration, **kept}
         text = reading.declaration_text(declaration)
         table = schema.study
         statement = update(table).where(table.c.name == self._name).values(declaration=text)

@@ -22,6 +22,7 @@ from dphypo.accounting import Certificate, Composition, Guarantee, PlanGuarantee
 from dphypo.entropy import SYSTEM, Entropy
 from dphypo.executors import Crew, Factory
 from dphypo.journal import Store
+from dphypo.ledger import Ledger
 from dphypo.release import Release
 from dphypo.space import Space
 from dphypo.stages.plan import Plan
@@ -52,6 +53,7 @@ class Stages:
         maximize: whether larger scores are better.
         entropy: where randomness comes from; with ``Seeded`` there is no guarantee, and the certificate says so.
         data_name: a public name of the data set, as for :class:`dphypo.Study`.
+        ledger: as for :class:`dphypo.Study`: the cost of all stages together is reserved before the first run.
 
     >>> import dp_accounting as dp
     >>> import dphypo
@@ -84,11 +86,12 @@ class Stages:
         maximize: bool = True,
         entropy: Entropy = SYSTEM,
         data_name: str | None = None,
+        ledger: Ledger | str | Path | None = None,
     ) -> None:
         check_entropy(entropy)
         parts = several(stages, "dphypo.Study")
         plan = Plan.of(space, parts, delta=delta, maximize=maximize, private=entropy.private, data_name=data_name)
-        self._begin(plan, journal, name, entropy)
+        self._begin(plan, journal, name, entropy, ledger)
 
     @classmethod
     def of(
@@ -98,17 +101,25 @@ class Stages:
         journal: str | Path | Store | None = "stages.db",
         name: str = "stages",
         entropy: Entropy = SYSTEM,
+        ledger: Ledger | str | Path | None = None,
     ) -> Stages:
         """A search that was declared before: many searches may share a plan, which is accounted for once."""
         if entropy.private != plan.private:
             raise _validate.fail("entropy", entropy, "a plan is declared private, or seeded, as its entropy is")
         search = cls.__new__(cls)
-        search._begin(plan, journal, name, entropy)
+        search._begin(plan, journal, name, entropy, ledger)
         return search
 
-    def _begin(self, plan: Plan, journal: str | Path | Store | None, name: str, entropy: Entropy) -> None:
+    def _begin(
+        self,
+        plan: Plan,
+        journal: str | Path | Store | None,
+        name: str,
+        entropy: Entropy,
+        ledger: Ledger | str | Path | None,
+    ) -> None:
         self.plan = plan
-        self._under_way = UnderWay(plan, journal, name, entropy)
+        self._under_way = UnderWay(plan, journal, name, entropy, ledger)
         self._last = self._under_way.last
         self._turn = Turn(stages=True)
 

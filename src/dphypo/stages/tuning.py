@@ -9,6 +9,7 @@ from pathlib import Path
 from dphypo.entropy import SYSTEM, Entropy
 from dphypo.executors import Factory
 from dphypo.journal import Store, keeping
+from dphypo.ledger import Ledger
 from dphypo.mechanisms import Mechanism
 from dphypo.release import Release
 from dphypo.solving import solving
@@ -36,6 +37,7 @@ def tune(
     maximize: bool = True,
     entropy: Entropy = SYSTEM,
     data_name: str | None = None,
+    ledger: Ledger | str | Path | None = None,
 ) -> Release:
     """Tune the hyperparameters of a private training run, and train with them: all of it costs (ε, δ) together.
 
@@ -63,7 +65,7 @@ def tune(
         workers: how many runs to make at a time.
         progress: print what tuning costs, and every run of the survey.
         start_method, executor: how and where runs are made: as for :meth:`dphypo.Study.run`.
-        journal, name, entropy, data_name: as for :class:`dphypo.Stages`. A call that was interrupted goes on.
+        journal, name, entropy, data_name, ledger: as for :class:`dphypo.Stages`. A call that was interrupted goes on.
         maximize: whether larger scores are better.
 
     >>> import math
@@ -91,7 +93,14 @@ def tune(
             space, mechanism, epsilon=epsilon, delta=delta, compute=compute, survey=survey, price=price, keep=keep
         )
     stages = stages_of(
-        space, tuning, delta=delta, journal=journal, name=name, maximize=maximize, entropy=entropy, data_name=data_name
+        *(space, tuning),
+        delta=delta,
+        journal=journal,
+        name=name,
+        maximize=maximize,
+        entropy=entropy,
+        data_name=data_name,
+        ledger=ledger,
     )
     if progress:
         print(tuning.summary, file=sys.stderr)
@@ -108,6 +117,7 @@ def stages_of(
     maximize: bool = True,
     entropy: Entropy = SYSTEM,
     data_name: str | None = None,
+    ledger: Ledger | str | Path | None = None,
 ) -> Stages:
     """The parts that :func:`tune` runs: for those who want to ask and tell, or to look at the guarantee first."""
     plan, noise, within = tuning.survey, tuning.noise, tuning.within
@@ -119,7 +129,14 @@ def stages_of(
     warm = _folders(plan)[-1] if plan.warm_start else None
     parts.append(LastRun(noise.full, pick, plan.fallback, plan.both_sides, plan.score, within, warm))
     return Stages(
-        space, parts, delta=delta, journal=journal, name=name, maximize=maximize, entropy=entropy, data_name=data_name
+        *(space, parts),
+        delta=delta,
+        journal=journal,
+        name=name,
+        maximize=maximize,
+        entropy=entropy,
+        data_name=data_name,
+        ledger=ledger,
     )
 
 

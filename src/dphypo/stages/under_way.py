@@ -7,6 +7,7 @@ from typing import Any
 
 from dphypo.entropy import Entropy
 from dphypo.journal import Journal, Store, open_store
+from dphypo.ledger import Ledger, reserving
 from dphypo.mechanisms import rehearse
 from dphypo.stages.plan import Plan
 from dphypo.study import Running, Setting
@@ -20,9 +21,18 @@ class UnderWay:
         journal: where the parts commit; an open store stays open when they are closed.
         name: part k is the study "name, stage k + 1" there.
         entropy: where randomness comes from.
+        ledger: where the cost of the whole plan is reserved when its first part begins.
     """
 
-    def __init__(self, plan: Plan, journal: str | Path | Store | None, name: str, entropy: Entropy) -> None:
+    def __init__(
+        self,
+        plan: Plan,
+        journal: str | Path | Store | None,
+        name: str,
+        entropy: Entropy,
+        ledger: Ledger | str | Path | None = None,
+    ) -> None:
+        self._reservation = reserving(ledger, plan.guarantee, name, private=plan.private)
         self._plan, self._name, self._entropy = plan, name, entropy
         self._shared = isinstance(journal, Store)
         self._store = open_store(journal)
@@ -111,7 +121,9 @@ class UnderWay:
 
     def _journal(self, number: int) -> Journal:
         if number not in self._journals:
-            self._journals[number] = Journal(self._store, self._called(number), shared=True)
+            # The first part stands for all: every process that goes on with the plan takes its journal first.
+            reservation = self._reservation if number == 0 else None
+            self._journals[number] = Journal(self._store, self._called(number), shared=True, reservation=reservation)
         return self._journals[number]
 
     def _called(self, number: int) -> str:

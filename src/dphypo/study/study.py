@@ -18,6 +18,7 @@ from dphypo.entropy import SYSTEM, Entropy
 from dphypo.executors import Crew, Factory
 from dphypo.journal import Journal, Store, Trial, open_store
 from dphypo.laws import Law
+from dphypo.ledger import Ledger, reserving
 from dphypo.mechanisms import Mechanism
 from dphypo.release import Release
 from dphypo.samplers import Sampler
@@ -63,6 +64,8 @@ class Study:
             less a band costs. By default what a rule of ours leaves to the prior (``GaussianProcess.start``), else 1.
         lag: how many of the latest runs a history-only rule does not see, so that lag + 1 runs can be made at a time.
             It stays the same when a study is resumed. By default one less than the ``workers`` of the first ``run``.
+        ledger: a :class:`dphypo.Ledger`, or its file: the study reserves there what it costs, once, before its first
+            run, and is refused if the total would be exceeded. One that is killed has spent.
 
     >>> import dp_accounting as dp
     >>> import dphypo
@@ -101,6 +104,7 @@ class Study:
         policy: PolicyClass | str | None = None,
         first_from_prior: int | None = None,
         lag: int | None = None,
+        ledger: Ledger | str | Path | None = None,
     ) -> None:
         check_entropy(entropy)
         declaration = Declaration.of(
@@ -115,7 +119,7 @@ class Study:
             policy=policy,
             first_from_prior=first_from_prior,
         )
-        self._begin(declaration, journal, name, entropy, lag)
+        self._begin(declaration, journal, name, entropy, lag, ledger)
 
     @classmethod
     def of(
@@ -126,12 +130,13 @@ class Study:
         name: str = "study",
         entropy: Entropy = SYSTEM,
         lag: int | None = None,
+        ledger: Ledger | str | Path | None = None,
     ) -> Study:
         """A study that was declared before: many studies may share a declaration, which is accounted for once."""
         if entropy.private != declaration.private:
             raise _validate.fail("entropy", entropy, "a study is declared private, or seeded, as its entropy is")
         study = cls.__new__(cls)
-        study._begin(declaration, journal, name, entropy, lag)
+        study._begin(declaration, journal, name, entropy, lag, ledger)
         return study
 
     def _begin(
@@ -141,9 +146,11 @@ class Study:
         name: str,
         entropy: Entropy,
         lag: int | None,
+        ledger: Ledger | str | Path | None,
     ) -> None:
         self.declaration = declaration
-        kept = Journal(open_store(journal), name, shared=isinstance(journal, Store))
+        reservation = reserving(ledger, declaration.guarantee, name, private=declaration.private)
+        kept = Journal(open_store(journal), name, shared=isinstance(journal, Store), reservation=reservation)
         given = None if lag is None else _validate.integer(at_least=0, lag=lag)
         self._search = Search(declaration, kept, entropy, lost=declaration.lost, lag=given)
 

@@ -27,6 +27,7 @@ from dphypo.integrations.split import hashed_apart
 from dphypo.integrations.streams import warn_of_noise
 from dphypo.journal import keeping
 from dphypo.laws import Law, NegativeBinomial
+from dphypo.ledger import Ledger
 from dphypo.mechanisms import Saver, Split
 from dphypo.samplers import Sampler
 from dphypo.space import Space
@@ -85,6 +86,8 @@ class PrivateSearch(MetaEstimatorMixin, BaseEstimator):  # type: ignore[misc]
         data_name: a public name of the data set: a journal that was begun under another name is refused.
         journal: keeps the search on disk, so that it can be resumed; None keeps it in memory. A journal holds one
             search over one set of records: copies (``clone``, cross-validation) and a second ``fit`` are refused.
+        ledger: a :class:`dphypo.Ledger`, or its file: every ``fit`` reserves there what it costs before its first run,
+            and is refused if the total would be exceeded.
         workers: how many runs to make at a time.
         progress: show what the search will cost, and a bar.
         random_state: None draws from the operating system. **A seed voids the guarantee**: the certificate says so.
@@ -120,6 +123,7 @@ class PrivateSearch(MetaEstimatorMixin, BaseEstimator):  # type: ignore[misc]
         records: int | None = None,
         data_name: str | None = None,
         journal: str | Path | None = None,
+        ledger: Ledger | str | Path | None = None,
         workers: int = 1,
         progress: bool = False,
         random_state: int | None = None,
@@ -140,6 +144,7 @@ class PrivateSearch(MetaEstimatorMixin, BaseEstimator):  # type: ignore[misc]
         self.records = records
         self.data_name = data_name
         self.journal = journal
+        self.ledger = ledger
         self.workers = workers
         self.progress = progress
         self.random_state = random_state
@@ -170,6 +175,7 @@ class PrivateSearch(MetaEstimatorMixin, BaseEstimator):  # type: ignore[misc]
             "journal": self.journal,
             "entropy": entropy,
             "data_name": self.data_name,
+            "ledger": self.ledger,
         }
         if self._surveys(mechanism, space):
             release = tune(
