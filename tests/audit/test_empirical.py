@@ -8,11 +8,19 @@ import dp_accounting as dp
 import numpy as np
 import pytest
 from scipy.optimize import brentq
-from scipy.stats import binom
+from scipy.stats import binom, norm
 
 import dphypo
 from dphypo.accounting import PureDp, account
-from dphypo.audit import WorstCase, audit, audit_mechanism, audit_observations, gradient_canary, lower_bound
+from dphypo.audit import (
+    WorstCase,
+    audit,
+    audit_mechanism,
+    audit_observations,
+    gradient_canary,
+    input_canary,
+    lower_bound,
+)
 from dphypo.audit.pair import Pair
 from dphypo.band import Band
 from dphypo.laws import Geometric, Pmf
@@ -57,6 +65,25 @@ def test_an_honest_search_stands_and_a_false_claim_falls() -> None:
     assert not audit_observations(*scores, delta=1e-6, claimed=0.1, confidence=0.99).passed
 
 
+def test_what_is_proven_of_the_profile_is_below_it_everywhere() -> None:
+    """Two normal laws, whose profile has a closed form. False alarms: 1e-6 for all ε together."""
+    rng = np.random.default_rng(2)
+    found = audit_observations(rng.normal(1.0, size=4000), rng.normal(0.0, size=4000), delta=1e-3, confidence=SURE)
+    for epsilon in np.linspace(0.0, 4.0, 41):
+        true = norm.cdf(0.5 - epsilon) - math.exp(epsilon) * norm.cdf(-0.5 - epsilon)
+        assert found.delta_at(float(epsilon)) <= true
+    assert found.delta_at(0.0) > 0.05
+    assert found.delta_at(found.epsilon) == pytest.approx(1e-3)
+
+
+def test_an_event_that_was_fixed_beforehand_is_counted_in_all_repetitions() -> None:
+    here, there = [True] * 70 + [False] * 30, [True] * 3 + [False] * 97
+    found = audit_observations(here, there, delta=1e-3, confidence=0.95, event=bool)
+    assert found.epsilon == pytest.approx(lower_bound(70, 3, 100, 1e-3, 0.95))
+    assert len(found.frequencies) == 1
+    assert found.epsilon > audit_observations(here, there, delta=1e-3, confidence=0.95).epsilon
+
+
 def test_equal_sides_show_nothing() -> None:
     rng = np.random.default_rng(0)
     assert audit_observations(rng.normal(size=400), rng.normal(size=400), delta=1e-5, confidence=SURE).epsilon == 0
@@ -92,6 +119,30 @@ def test_a_gradient_canary_shows_training_with_less_noise_than_it_says() -> None
     )
     assert result.passed
     assert result.epsilon > false
+
+
+def test_an_input_canary_shows_training_without_the_noise_it_claims() -> None:
+    """One record with a wrong label among usual ones; the attacker sees the loss on it. False alarms: 1e-6."""
+    torch = pytest.importorskip("torch")
+    opacus = pytest.importorskip("dphypo.integrations.opacus")
+    labels = torch.arange(31) % 2
+    inputs = 3.0 * torch.stack([2.0 * labels - 1, torch.ones(31)], 1)
+    data, neighbour, observe = input_canary((inputs, labels), (np.array([3.0, -3.0]), 0))
+    assert len(data[0]) == 32
+
+    def make(records):
+        arguments = {"records": 32, "batch_size": 32, "epochs": 3, "learning_rate": 1.0, "noise_multiplier": 0.05}
+        model, score = (lambda: torch.nn.Linear(2, 2)), (lambda model: 0.0)
+        return opacus.DPSGD(model=model, data=records, score=score, device="cpu", **arguments)
+
+    claimed = account(dp.GaussianDpEvent(3.0), Pmf({1: 1.0})).epsilon(1e-3)
+    found = audit_mechanism(
+        make, data, neighbour, {}, 120, delta=1e-3, claimed=claimed, observe=observe, confidence=SURE
+    )
+    assert not found.passed, str(found)
+    for wrong in (inputs, (inputs,)):
+        with pytest.raises(ValueError, match="must be pairs"):
+            input_canary(wrong, (inputs[0], 1))
 
 
 def test_arguments_are_checked() -> None:

@@ -2,39 +2,58 @@
 
 from __future__ import annotations
 
+import contextlib
 import random
-from collections.abc import Sequence
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
 
 import pytest
 from fuzz.command_lines import command_line
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
 from support.call_server import serve
 
 
-def _try(count: int, seed: int, folder) -> Sequence[tuple[list[str], object]]:
-    rng = random.Random(seed)
-    wrong = []
+@contextlib.contextmanager
+def served(folder: Path) -> Iterator[Any]:
+    """A process that runs command lines, and a certificate for them to read."""
     with serve() as server:
         made = server.run(
             *["account", "--event", "gaussian", "--noise-multiplier", "5", "--mean", "5"],
             *["--certificate", str(folder / "certificate.json")],
         )
         assert made.status == 0, made.said
-        for _ in range(count):
-            arguments = command_line(rng, folder)
-            if any("\0" in one for one in arguments):
-                continue
-            ended = server.run(*arguments)
-            refused = ended.status in (1, 2) and ended.said.strip()
-            if ended.hung or "Traceback" in ended.said or "Warning" in ended.said or (ended.status and not refused):
-                wrong.append((arguments, ended))
-    return wrong
+        yield server
+
+
+def wrong_with(rng: random.Random, server: Any, folder: Path) -> tuple[list[str], object] | None:
+    """A random command line that ended badly, and how; None if it ended well."""
+    arguments = command_line(rng, folder)
+    if any("\0" in one for one in arguments):
+        return None
+    ended = server.run(*arguments)
+    refused = ended.status in (1, 2) and ended.said.strip()
+    if ended.hung or "Traceback" in ended.said or "Warning" in ended.said or (ended.status and not refused):
+        return arguments, ended
+    return None
 
 
 def test_some_random_command_lines_end_well(tmp_path):
-    assert _try(12, 1, tmp_path) == []
+    rng = random.Random(1)
+    with served(tmp_path) as server:
+        assert [wrong for _ in range(12) if (wrong := wrong_with(rng, server, tmp_path)) is not None] == []
+
+
+@pytest.fixture(scope="module")
+def server_and_folder(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("lines")
+    with served(folder) as server:
+        yield server, folder
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("seed", range(10))
-def test_many_random_command_lines_end_well(tmp_path, seed):
-    assert _try(52, 100 + seed, tmp_path) == []
+@given(rng=st.randoms(use_true_random=False))
+@settings(max_examples=520, deadline=None, suppress_health_check=list(HealthCheck))
+def test_many_random_command_lines_end_well(rng, server_and_folder):
+    assert wrong_with(rng, *server_and_folder) is None

@@ -18,6 +18,8 @@ from typing import Any
 
 import pytest
 from fuzz.constructors import call
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
 
 import dphypo
 from dphypo import errors
@@ -53,28 +55,27 @@ def raw(error: BaseException) -> str | None:
     return None if len(str(error)) > 20 else f"no sentence: {error}"
 
 
-def tried(count: int, seed: int) -> list[str]:
-    rng = random.Random(seed)
-    wrong = []
-    for _ in range(count):
-        what, act = call(rng)
-        try:
-            with limit(30), warnings.catch_warnings():
-                warnings.simplefilter("ignore")
-                act()
-        except BaseException as error:
-            if (problem := raw(error)) is not None:
-                wrong.append(f"{what}: {problem}")
-    return wrong
+def wrong_with(rng: random.Random) -> str | None:
+    """What is wrong with how one random call ends, if anything."""
+    what, act = call(rng)
+    try:
+        with limit(30), warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            act()
+    except BaseException as error:
+        return None if (problem := raw(error)) is None else f"{what}: {problem}"
+    return None
 
 
 def test_some_random_calls_end_well(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
-    assert tried(150, 0) == []
+    rng = random.Random(0)
+    assert [wrong for _ in range(150) if (wrong := wrong_with(rng)) is not None] == []
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("seed", range(1, 5))
-def test_many_random_calls_end_well(seed, tmp_path, monkeypatch):
+@given(rng=st.randoms(use_true_random=False))
+@settings(max_examples=2200, deadline=None, suppress_health_check=list(HealthCheck))
+def test_many_random_calls_end_well(rng, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
-    assert tried(550, seed) == []
+    assert wrong_with(rng) is None

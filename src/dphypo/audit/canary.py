@@ -3,7 +3,8 @@
 A *gradient canary* is a record whose gradient is a fixed direction, as long as clipping allows, at every step; all
 other records have no gradient. The attacker sees the weight in that direction: the sum over the steps of the canary's
 clipped gradient, where it was sampled, and the noise. Nothing that one record can do is worse, so the bound comes close
-to the claim. An *input canary* is a record with a wrong label among real ones; the attacker sees the loss on it.
+to the claim. An *input canary* is a crafted record, such as one with a wrong label, among usual ones; the attacker sees
+the loss on it. It shows what an attacker can do who has no say in the gradients.
 """
 
 from __future__ import annotations
@@ -15,6 +16,8 @@ from dphypo import _validate
 from dphypo.audit.empirical import Audit, audit_observations
 from dphypo.entropy import SYSTEM, Entropy, bits
 from dphypo.mechanisms import Mechanism, Outcome
+
+Observe = Callable[[Any], float]
 
 
 def audit_mechanism(
@@ -71,7 +74,7 @@ def audit_mechanism(
 
 def gradient_canary(
     *, noise_multiplier: float, batch_size: int, steps: int, records: int = 64, **options: Any
-) -> tuple[Callable[[Any], Mechanism], Any, Any, Callable[[Any], float]]:
+) -> tuple[Callable[[Any], Mechanism], Any, Any, Observe]:
     """What :func:`audit_mechanism` needs for a gradient canary in :class:`dphypo.integrations.opacus.DPSGD`.
 
     Returns ``make_mechanism``, the data with the canary, the data without it, and ``observe``.
@@ -114,6 +117,48 @@ def gradient_canary(
     inputs[0, 0] = 1e3  # clipped to the norm that clipping allows
     targets = torch.ones(records)
     return make, (inputs, targets), (inputs[1:], targets[1:]), _first_weight
+
+
+def input_canary(data: Any, canary: Any, loss: Callable[..., Any] | None = None) -> tuple[Any, Any, Observe]:
+    """What :func:`audit_mechanism` needs for an input canary in records and a mechanism of one's own.
+
+    Returns the data with the canary as the last record, the data without it, and ``observe``: minus the loss on the
+    canary, which is larger if it was trained on. Give the mechanism the same number of records for both.
+
+    Args:
+        data: a pair (inputs, targets) of arrays or tensors. **They are not protected: use records that are public.**
+        canary: one record (input, target), for example one with a wrong label.
+        loss: as for ``DPSGD``; by default cross entropy.
+
+    >>> import torch
+    >>> inputs, labels = torch.randn(63, 2), torch.zeros(63, dtype=torch.int64)
+    >>> present, absent, observe = input_canary((inputs, labels), (torch.tensor([3.0, 3.0]), 1))
+    >>> len(present[0]), len(absent[0]), present[1][-1].item()
+    (64, 63, 1)
+    >>> round(observe(torch.nn.Identity()), 4)  # minus log 2: both labels are as likely
+    -0.6931
+    """
+    import torch
+    from torch.nn.functional import cross_entropy
+
+    from dphypo.integrations.opacus.data import as_records
+    from dphypo.integrations.opacus.loss import per_record
+
+    if isinstance(data, torch.Tensor) or len(data) != 2 or len(canary) != 2:
+        raise ValueError("data and canary must be pairs: data=(inputs, targets), canary=(input, target)")
+    records: Any = as_records(tuple(data))
+    one = tuple(
+        torch.as_tensor(part).to(like.dtype).reshape(1, *like.shape[1:])
+        for part, like in zip(canary, (records.inputs, records.targets), strict=True)
+    )
+    present = torch.cat([records.inputs, one[0]]), torch.cat([records.targets, one[1]])
+    values = per_record(loss or cross_entropy)
+
+    def observe(model: Any) -> float:
+        with torch.no_grad():
+            return -float(values(model(one[0]), one[1])[0])
+
+    return present, (records.inputs, records.targets), observe
 
 
 def _first_weight(model: Any) -> float:

@@ -2,7 +2,8 @@
 
 Half of the repetitions choose an event E, the other half count it. With p and q the one-sided Clopper–Pearson bounds
 of P[E] on one data set from below and on the other from above, every valid ε at δ is at least log((p − δ)/q). The
-choice of E does not touch the counts, so the bound holds at the stated confidence whatever the choice was.
+choice of E does not touch the counts, so the bound holds at the stated confidence whatever the choice was. The same p
+and q bound the whole profile: every valid δ at any ε is at least p − e^ε q.
 """
 
 from __future__ import annotations
@@ -33,7 +34,8 @@ class Runnable(Protocol):
 class Audit:
     """What came of an audit: with the stated confidence, the true ε at ``delta`` is at least ``epsilon``.
 
-    ``claimed`` is what the search claims at the same δ; an audit that finds more has found a fault.
+    ``claimed`` is what the search claims at the same δ; an audit that finds more has found a fault. ``frequencies`` are
+    the bounds of P[E] on the two data sets, from below and from above, in each direction.
     """
 
     epsilon: float
@@ -41,11 +43,21 @@ class Audit:
     confidence: float
     repetitions: int
     claimed: float | None = None
+    frequencies: tuple[tuple[float, float], ...] = ()
 
     @property
     def passed(self) -> bool:
         """Whether the claim stands."""
         return self.claimed is None or self.epsilon <= self.claimed
+
+    def delta_at(self, epsilon: float) -> float:
+        """What is proven of the profile: with the stated confidence, the true δ at every ε is at least this.
+
+        >>> found = audit_observations([1] * 90 + [0] * 10, [0] * 100, delta=1e-3)
+        >>> found.delta_at(0.0) > found.delta_at(1.0) > 0, abs(found.delta_at(found.epsilon) - 1e-3) < 1e-9
+        (True, True)
+        """
+        return max((low - math.exp(epsilon) * high for low, high in self.frequencies), default=0.0)
 
     def __str__(self) -> str:
         how = f"confidence {self.confidence:g}, {self.repetitions} runs a side"
@@ -65,6 +77,7 @@ def audit(
     delta: float,
     claimed: float | None = None,
     observe: Callable[[Any], Any] | None = None,
+    event: Callable[[Any], bool] | None = None,
     confidence: float = 0.99,
     progress: Callable[[int], None] | None = None,
 ) -> Audit:
@@ -80,6 +93,8 @@ def audit(
         claimed: what the search claims, to be compared.
         observe: what the attacker looks at in a release: a hashable value, a number, or a vector of numbers. By
             default the hyperparameters and the score.
+        event: whether an observation is in E, if E was fixed before the first run, as one that is likelier on ``data``.
+            All repetitions count it then.
         confidence: of the bound, over both directions.
         progress: called with the number of searches made.
 
@@ -105,7 +120,7 @@ def audit(
             if progress is not None:
                 progress(len(one_side) + len(seen) * repetitions)
         seen.append(one_side)
-    return audit_observations(seen[0], seen[1], delta=delta, claimed=claimed, confidence=confidence)
+    return audit_observations(seen[0], seen[1], delta=delta, claimed=claimed, event=event, confidence=confidence)
 
 
 def audit_observations(
@@ -114,6 +129,7 @@ def audit_observations(
     *,
     delta: float,
     claimed: float | None = None,
+    event: Callable[[Any], bool] | None = None,
     confidence: float = 0.99,
 ) -> Audit:
     """The bound of :func:`audit` from observations that were made already, as many on each side."""
@@ -121,15 +137,25 @@ def audit_observations(
     confidence = _validate.within(0.0, 1.0, confidence=confidence)
     if len(here) != len(there) or len(here) < 4:
         raise ValueError(f"there are {len(here)} and {len(there)} observations: give as many on each side, at least 4")
-    first, second = _values(here, there)
+    if event is not None:
+        counts = (sum(bool(event(one)) for one in side) for side in (here, there))
+        frequencies = [_frequencies(*counts, len(here), confidence)]
+    else:
+        frequencies = _chosen(*_values(here, there), delta, confidence)
+    found = max(_epsilon(low, high, delta) for low, high in frequencies)
+    return Audit(found, delta, confidence, len(here), claimed, tuple(frequencies))
+
+
+def _chosen(first: Floats, second: Floats, delta: float, confidence: float) -> list[tuple[float, float]]:
+    """For each direction, the event that one half of the repetitions shows best, counted in the other half."""
     half = len(first) // 2
-    found = 0.0
+    frequencies = []
     for on, off in ((first, second), (second, first)):
         score = _likelihood_ratio(on[:half], off[:half])
         cut = _best_cut(score(on[:half]), score(off[:half]), delta, confidence)
         hits, false_hits = int((score(on[half:]) >= cut).sum()), int((score(off[half:]) >= cut).sum())
-        found = max(found, lower_bound(hits, false_hits, len(on) - half, delta, (1 + confidence) / 2))
-    return Audit(found, delta, confidence, len(here), claimed)
+        frequencies.append(_frequencies(hits, false_hits, len(on) - half, (1 + confidence) / 2))
+    return frequencies
 
 
 def lower_bound(hits: int, false_hits: int, count: int, delta: float, confidence: float) -> float:
@@ -137,9 +163,18 @@ def lower_bound(hits: int, false_hits: int, count: int, delta: float, confidence
 
     Each of the two bounds fails with probability (1 − ``confidence``)/2.
     """
+    return _epsilon(*_frequencies(hits, false_hits, count, confidence), delta)
+
+
+def _frequencies(hits: int, false_hits: int, count: int, confidence: float) -> tuple[float, float]:
+    """The Clopper–Pearson bounds of the first frequency from below and of the second from above."""
     tail = (1 - confidence) / 2
     low = float(beta.ppf(tail, hits, count - hits + 1)) if hits else 0.0
     high = float(beta.ppf(1 - tail, false_hits + 1, count - false_hits)) if false_hits < count else 1.0
+    return low, high
+
+
+def _epsilon(low: float, high: float, delta: float) -> float:
     return max(0.0, math.log((low - delta) / high)) if low > delta else 0.0
 
 

@@ -55,11 +55,10 @@ class WorstCase:
     @cached_property
     def cuts(self) -> tuple[float, float]:
         """The losses s and t of the attack."""
-        half = self.repetitions // 2
 
         def shown(on: Floats, off: Floats) -> Floats:
-            counts = np.round(np.stack([on, off]) * half).astype(int)
-            return np.array([lower_bound(hit, miss, half, self.delta, 0.995) for hit, miss in counts.T])
+            counts = np.round(np.stack([on, off]) * self.repetitions).astype(int)
+            return np.array([lower_bound(hit, miss, self.repetitions, self.delta, 0.999) for hit, miss in counts.T])
 
         return best_cuts(self.pair, self.runs, self.band, shown)
 
@@ -74,6 +73,7 @@ class WorstCase:
             delta=self.delta,
             claimed=claimed,
             observe=attacked,
+            event=bool,  # E is fixed by the cuts, before any run
             confidence=confidence,
             progress=progress,
         )

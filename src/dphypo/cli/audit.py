@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import math
+from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -95,7 +96,8 @@ def _require_matplotlib() -> None:
 
 
 def _draw(attack: WorstCase, guarantee: Guarantee, result: Audit, path: Path) -> None:
-    """The claimed profile, that of the attack, and the point that the experiment proves."""
+    """Three curves of δ over ε, each below the one before: what is claimed, what is achieved, what is proven."""
+    import numpy as np
     from matplotlib.figure import Figure
 
     from dphypo.audit import attack_delta
@@ -104,10 +106,19 @@ def _draw(attack: WorstCase, guarantee: Guarantee, result: Audit, path: Path) ->
     achieved = [attack_delta(attack.pair, attack.runs, attack.band, float(epsilon)) for epsilon in epsilons]
     figure = Figure(figsize=(6, 4), layout="constrained")
     axes = figure.add_subplot()
-    axes.semilogy(epsilons, claimed, label="claimed: an upper bound")
+    proven = [result.delta_at(float(epsilon)) for epsilon in epsilons]
+    axes.semilogy(epsilons, claimed, label="claimed: no policy in the band costs more")
     axes.semilogy(epsilons, achieved, "--", label="attack: computed exactly")
-    proven = f"proven by {result.repetitions} searches on each side"
-    axes.semilogy([result.epsilon], [result.delta], "o", label=proven)
-    axes.set(xlabel="ε", ylabel="δ", ylim=(min(1e-6, result.delta / 10), 1.0))
-    axes.legend()
+    how = f"{result.repetitions} searches on each side, confidence {result.confidence:.10g}"
+    axes.semilogy(epsilons, np.where(np.array(proven) > 0, proven, np.nan), "-.", label=f"proven by experiment ({how})")
+    axes.axhline(result.delta, color="0.7", linewidth=0.8)
+    axes.plot([result.epsilon], [result.delta], "o", color="C2")
+    lowest = min(1e-6, result.delta / 10)
+    axes.set(xlabel="ε", ylabel="δ", xlim=(0.0, _last(epsilons, claimed, lowest)), ylim=(lowest, 1.0))
+    axes.legend(fontsize="small", loc="lower left")
     figure.savefig(path)
+
+
+def _last(epsilons: Sequence[float], claimed: Sequence[float], lowest: float) -> float:
+    """Where the claimed profile leaves the picture."""
+    return next((float(e) for e, d in zip(epsilons, claimed, strict=True) if d < lowest), float(epsilons[-1]))
