@@ -107,10 +107,16 @@ def mislabelled(index: int, repetitions: int, confidence: float) -> dict[str, An
     inputs = torch.randn(63, 2, generator=generator) + 2.0 * (2 * labels[:, None] - 1)
     data, neighbour, observe = input_canary((inputs, labels), (torch.tensor([4.0, 4.0]), 0))
 
+    def untrained() -> torch.nn.Module:  # random weights would hide the record; an attacker may choose them
+        layer = torch.nn.Linear(2, 2)
+        for weights in layer.parameters():
+            torch.nn.init.zeros_(weights)
+        return layer
+
     def make(records: Any) -> DPSGD:
         arguments: dict[str, Any] = {"batch_size": batch, "epochs": steps * batch / 64, "learning_rate": 1.0}
-        model, score = (lambda: torch.nn.Linear(2, 2)), (lambda model: 0.0)
-        return DPSGD(model=model, data=records, score=score, noise_multiplier=noise, records=64, **arguments)
+        arguments |= {"score": lambda model: 0.0, "noise_multiplier": noise, "records": 64}
+        return DPSGD(model=untrained, data=records, **arguments)
 
     claimed = account(make(data).event({}), Pmf({1: 1.0})).epsilon(DELTA)
     result = audit_mechanism(

@@ -197,6 +197,29 @@ def test_10_calibration_that_overshoots() -> None:
     assert reported <= 2.975
 
 
+def test_12_a_record_that_knows_its_place() -> None:
+    """Before: accepted. One record more moved the gradients of all that follow it."""
+    pytest.importorskip("opacus")
+    import torch
+    from torch import nn
+
+    from dphypo.integrations.opacus import DPSGD, UnfitModelError
+
+    class Encoded(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.places = torch.randn(64, 1, 3)
+            self.out = nn.Linear(12, 2)
+
+        def forward(self, sequences: torch.Tensor) -> torch.Tensor:
+            encoded = sequences + self.places[: len(sequences)]  # meant: places along the second dimension
+            return self.out(encoded.flatten(1))  # type: ignore[no-any-return]
+
+    data = torch.randn(40, 4, 3), torch.zeros(40, dtype=torch.long)
+    with pytest.raises(UnfitModelError, match="its place in the batch"):
+        DPSGD(model=Encoded, data=data, score=lambda model: 0.0, noise_multiplier=1.0, batch_size=20, device="cpu")
+
+
 def test_11_certificates_that_could_be_bent(tmp_path: Any) -> None:
     """Before: the first two passed, the others raised."""
     document = account(PureDp(0.5), Geometric(mean=3)).certificate(1e-6, warning="no guarantee: seeded").to_dict()

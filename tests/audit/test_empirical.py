@@ -130,10 +130,14 @@ def test_an_input_canary_shows_training_without_the_noise_it_claims() -> None:
     data, neighbour, observe = input_canary((inputs, labels), (np.array([3.0, -3.0]), 0))
     assert len(data[0]) == 32
 
+    def untrained():
+        layer = torch.nn.Linear(2, 2, bias=False)
+        torch.nn.init.zeros_(layer.weight)
+        return layer
+
     def make(records):
         arguments = {"records": 32, "batch_size": 32, "epochs": 3, "learning_rate": 1.0, "noise_multiplier": 0.05}
-        model, score = (lambda: torch.nn.Linear(2, 2)), (lambda model: 0.0)
-        return opacus.DPSGD(model=model, data=records, score=score, device="cpu", **arguments)
+        return opacus.DPSGD(model=untrained, data=records, score=lambda model: 0.0, device="cpu", **arguments)
 
     claimed = account(dp.GaussianDpEvent(3.0), Pmf({1: 1.0})).epsilon(1e-3)
     found = audit_mechanism(

@@ -41,6 +41,19 @@ def divides_by_batch(layers: Any, x: torch.Tensor, _: bool) -> Any:
     return layers["a"](x) / len(x)
 
 
+def counts_places(layers: Any, x: torch.Tensor, _: bool) -> Any:
+    """A positional encoding along the dimension of the records: a common mistake."""
+    return layers["a"](x + torch.arange(len(x))[:, None])
+
+
+def normalises_large_batches(layers: Any, x: torch.Tensor, _: bool) -> Any:
+    return layers["a"](x - x.mean(0) if len(x) > 8 else x)
+
+
+def places_in_training(layers: Any, x: torch.Tensor, training: bool) -> Any:
+    return layers["a"](x * torch.linspace(1, 2, len(x))[:, None] if training else x)
+
+
 def leaves_one_out(layers: Any, x: torch.Tensor, _: bool) -> Any:
     return layers["a"](x)
 
@@ -85,6 +98,9 @@ def resolve(model: nn.Module, example: Any = CLASSES, loss: Any = functional.cro
         (nn.Sequential(nn.Linear(8, 4), nn.BatchNorm1d(4, affine=False), nn.Linear(4, 3)), "GroupNorm"),
         (Layers(batch_statistics, a=nn.Linear(8, 3)), "other records of its batch"),
         (Layers(divides_by_batch, a=nn.Linear(8, 3)), "how many records"),
+        (Layers(counts_places, a=nn.Linear(8, 3)), "its place in the batch"),
+        (Layers(normalises_large_batches, a=nn.Linear(8, 3)), "how many records"),
+        (Layers(places_in_training, a=nn.Linear(8, 3)), "its place in the batch"),
         (Layers(leaves_one_out, a=nn.Linear(8, 3), b=nn.Linear(8, 3)), "does not enter its output"),
         (Counter(), "'mean' of the model changes"),
         (nn.Sequential(nn.LazyLinear(3)), "lazy"),

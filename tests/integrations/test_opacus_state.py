@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import logging
+from collections import deque
 from collections.abc import Callable, Iterator
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 import pytest
@@ -20,6 +22,8 @@ TOKENS = torch.randint(20, (40, 5))
 
 class Keeps(nn.Module):
     """A linear model that keeps something of every batch."""
+
+    shared: ClassVar[list[Any]] = []
 
     def __init__(self, start: Callable[[nn.Module], None], keep: Callable[[Any, torch.Tensor], None]) -> None:
         super().__init__()
@@ -94,6 +98,34 @@ def in_object(model: Any, x: torch.Tensor) -> None:
     model.kept.mean = model.kept.mean + x.mean(0)
 
 
+def in_default(model: Any, x: torch.Tensor, kept: list[Any] = []) -> None:  # noqa: B006 - the mistake that is tested
+    kept.append(x)
+
+
+def in_keyword(model: Any, x: torch.Tensor, *, kept: dict[str, Any] = {}) -> None:  # noqa: B006
+    kept["mean"] = x.mean(0)
+
+
+def in_global(model: Any, x: torch.Tensor) -> None:
+    CLOSED.add_(x.mean(0))
+
+
+COUNTED = 0.0
+
+
+def as_global_number(model: Any, x: torch.Tensor) -> None:
+    global COUNTED
+    COUNTED += float(x.sum())
+
+
+def by_helper(model: Any, x: torch.Tensor) -> None:
+    in_global(model, x)
+
+
+def in_bytes(model: Any, x: torch.Tensor) -> None:
+    model.kept += x.numpy().tobytes()
+
+
 WRITES: dict[str, tuple[Callable[[nn.Module], None], Callable[[Any, torch.Tensor], None]]] = {
     "a buffer": (lambda model: model.register_buffer("kept", torch.zeros(8)), add),
     "a parameter without gradient": (own("kept", nn.Parameter(torch.zeros(8), requires_grad=False)), add),
@@ -106,6 +138,14 @@ WRITES: dict[str, tuple[Callable[[nn.Module], None], Callable[[Any, torch.Tensor
     "the weights": (lambda model: None, in_weights),
     "a closure": (lambda model: None, in_closure()),
     "an object": (own("kept", Holder()), in_object),
+    "a list of the class": (lambda model: None, lambda model, x: model.shared.append(x)),
+    "a default": (lambda model: None, in_default),
+    "a default of a keyword": (lambda model: None, in_keyword),
+    "a global tensor": (lambda model: None, in_global),
+    "a global number": (lambda model: None, as_global_number),
+    "a global tensor, by a helper": (lambda model: None, by_helper),
+    "a queue": (own("kept", deque(maxlen=3)), extend),
+    "bytes": (own("kept", bytearray()), in_bytes),
     "only when scored": (own("kept", torch.zeros(())), when_scored),
 }
 
@@ -119,6 +159,28 @@ def dpsgd(model: Any, **changes: Any) -> DPSGD:
 def test_a_forward_pass_that_writes_is_refused_when_the_mechanism_is_made(where: str) -> None:
     with pytest.raises(UnfitModelError, match="changes when records go through it"):
         dpsgd(lambda: Keeps(*WRITES[where]))
+
+
+LOG = logging.getLogger("test_opacus_state")
+TABLE = {"scale": torch.ones(8), "names": ["a", "b"]}
+
+
+class Reads(nn.Module):
+    """What many models do: read constants of the module and the class, and write to a log."""
+
+    scale: ClassVar[torch.Tensor] = torch.full((8,), 0.5)
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.linear = nn.Linear(8, 3)
+
+    def forward(self, inputs: torch.Tensor) -> torch.Tensor:
+        LOG.debug("a batch of %d", len(inputs))
+        return self.linear(inputs * self.scale * TABLE["scale"])  # type: ignore[no-any-return]
+
+
+def test_a_forward_pass_may_read_constants_and_write_to_a_log() -> None:
+    assert dpsgd(Reads)({}, seed=1).ok
 
 
 @pytest.mark.parametrize("where", sorted(WRITES.keys() - {"a buffer"}))

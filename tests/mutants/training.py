@@ -102,6 +102,22 @@ MUTANTS = (
         ("integrations/test_opacus_check.py::test_unfit_models_are_refused_with_the_remedy",),
     ),
     Mutant(
+        "a record's place in its batch may count",
+        "a record's gradient does not depend on where it stands among the others",
+        "integrations/opacus/check.py",
+        "        if not _close([whole], [turned]) or not _close([whole[:_RECORDS]], alone):\n",
+        "        if not _close([whole[:1]], alone[:1]):\n",
+        ("integrations/test_opacus_check.py::test_unfit_models_are_refused_with_the_remedy",),
+    ),
+    Mutant(
+        "global variables are not compared",
+        "a model learns through noisy gradients and in no other way",
+        "integrations/opacus/state.py",
+        "    for name in function.__code__.co_names:\n",
+        "    for name in ():\n",
+        ("integrations/test_opacus_state.py::test_a_forward_pass_that_writes_is_refused_when_the_mechanism_is_made",),
+    ),
+    Mutant(
         "records outside the domain are used",
         "one bad record cannot fail a run",
         "integrations/opacus/dpsgd.py",

@@ -39,7 +39,10 @@ DEFAULT_ORDERS: tuple[float, ...] = (
 def _real(name: str, value: object) -> float:
     if isinstance(value, bool) or not isinstance(value, numbers.Real):
         raise _validate.fail(name, value, "give a number")
-    return float(value)
+    try:
+        return float(value)
+    except OverflowError:
+        raise _validate.fail(name, value, "it is larger than any floating-point number") from None
 
 
 def _numbers(name: str, values: object) -> npt.NDArray[np.float64]:

@@ -123,7 +123,8 @@ def input_canary(data: Any, canary: Any, loss: Callable[..., Any] | None = None)
     """What :func:`audit_mechanism` needs for an input canary in records and a mechanism of one's own.
 
     Returns the data with the canary as the last record, the data without it, and ``observe``: minus the loss on the
-    canary, which is larger if it was trained on. Give the mechanism the same number of records for both.
+    canary, which is larger if it was trained on. Give the mechanism the same number of records for both, and a model
+    that starts from fixed weights: random ones hide the canary, and an attacker may know them.
 
     Args:
         data: a pair (inputs, targets) of arrays or tensors. **They are not protected: use records that are public.**

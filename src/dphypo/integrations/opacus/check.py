@@ -2,7 +2,8 @@
 
 DP-SGD bounds what one record adds to a step. That needs three things of the model and its loss:
 
-1. a record's gradient does not depend on the other records of the batch (batch normalisation breaks this);
+1. a record's gradient does not depend on the other records of the batch (batch normalisation breaks this), nor on how
+   many they are or where in the batch it stands (a positional encoding along the wrong dimension breaks that);
 2. a forward pass changes nothing that the model reaches: what it learnt there would get no noise (``state.py``);
 3. the per-sample gradients are those of the loss: a wrong one is clipped to the wrong norm.
 
@@ -31,6 +32,7 @@ from dphypo.integrations.opacus.loss import Loss
 from dphypo.integrations.opacus.state import Snapshot
 
 _RECORDS = 4
+_MANY_RECORDS = 37  # whose losses are compared, without their gradients
 _TOLERANCE = 1e-3  # relative; rounding gives about 1e-6, a wrong gradient about 1
 
 # Below this many parameters, or with a smaller share of them in layers whose norms need no gradients, a second backward
@@ -54,6 +56,7 @@ def resolve(model: nn.Module, loss: Loss, example: Batch, mode: GradSampleMode) 
         try:
             first, second = made_up(example, _RECORDS), made_up(example, _RECORDS)
             _refuse_mixing(probe, loss, first, second)
+            _refuse_places(probe, loss, made_up(example, _MANY_RECORDS))
         except UnfitModelError:
             raise
         except Exception as error:
@@ -108,17 +111,38 @@ def _refuse_mixing(model: nn.Module, loss: Loss, first: Batch, second: Batch) ->
             "(batch statistics, attention or a softmax across the batch dimension, outputs and targets of different "
             "shapes). Make each record's output and loss a function of that record alone"
         )
-    model.eval()
-    before = Snapshot.of(model, loss)
-    with torch.no_grad():
-        whole, single = loss(model(first[0]), first[1])[:1], loss(model(first[0][:1]), first[1][:1])
-    before.refuse_changes(model, loss)
+
+
+def _refuse_places(model: nn.Module, loss: Loss, batch: Batch) -> None:
+    """Compare the losses of a batch with those of the batch turned round and of each record alone.
+
+    Both as for scoring and, unless dropout or the like makes every pass differ, as in training.
+    """
+    inputs, targets = batch
+    for training in (False, True):
+        model.train(training)
+        before = Snapshot.of(model, loss)
+        with torch.no_grad():
+            whole = _losses(model, loss, inputs, targets)
+            if training and not torch.equal(whole, _losses(model, loss, inputs, targets, seed=1)):
+                continue
+            turned = _losses(model, loss, inputs.flip(0), targets.flip(0)).flip(0)
+            alone = [_losses(model, loss, inputs[i : i + 1], targets[i : i + 1]) for i in range(_RECORDS)]
+        before.refuse_changes(model, loss)
+        if not _close([whole], [turned]) or not _close([whole[:_RECORDS]], alone):
+            raise UnfitModelError(
+                "a record's loss depends on its place in the batch, or on how many records are in it, and so on the "
+                "other records: do not divide by the batch size, and use the first dimension for nothing but the "
+                "records (positions go along the second: x + encoding[:, : x.shape[1]])"
+            )
     model.train()
-    if not _close([whole], [single]):
-        raise UnfitModelError(
-            "a record's loss depends on how many records are in its batch, which is private: do not divide by the "
-            "batch size"
-        )
+
+
+def _losses(
+    model: nn.Module, loss: Loss, inputs: torch.Tensor, targets: torch.Tensor, *, seed: int = 0
+) -> torch.Tensor:
+    torch.manual_seed(seed)
+    return loss(model(inputs), targets)
 
 
 def _gradients(model: nn.Module, loss: Loss, batch: Batch) -> list[list[torch.Tensor]]:

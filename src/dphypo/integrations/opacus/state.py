@@ -3,11 +3,14 @@
 DP-SGD adds noise to gradients and to nothing else. Whatever a forward pass writes (running statistics in a buffer, in a
 parameter without a gradient or in a list; rows that ``nn.Embedding(max_norm=...)`` renormalises) is learnt from records
 without noise. So everything the model reaches is compared before and after, and in training every write to a parameter
-inside a forward pass is noticed.
+inside a forward pass is noticed. What it reaches includes the attributes of its classes, the defaults and closures of
+its methods, and the global variables that they name.
 """
 
 from __future__ import annotations
 
+import array
+import collections
 import contextlib
 import functools
 import types
@@ -21,7 +24,11 @@ from torch import nn
 
 from dphypo.errors import UnfitModelError
 
-_PLAIN = (bool, int, float, complex, str, bytes)
+_PLAIN = (bool, int, float, complex, str, bytes, type(None))
+_BUFFERS = (bytearray, array.array)
+_CONTAINERS = (list, tuple, set, frozenset, dict, collections.deque)
+# Libraries, whose classes and functions keep nothing of a batch, and are large.
+_LIBRARIES = ("torch", "opacus", "numpy", "builtins", "math", "functools", "collections", "typing", "dphypo")
 _TORCH_DICTS = ("_parameters.", "_buffers.", "_modules.")
 # What Opacus's own recurrent layers note about the batch, and takes away again when training ends.
 _OPACUS_NOTES = {"max_batch_len", "max_batch_length", "activations"}
@@ -102,6 +109,8 @@ def _leaves(roots: tuple[Any, ...], trained: bool) -> Iterator[tuple[str, Any]]:
                 yield _readable(name), value
         elif isinstance(value, _PLAIN):
             yield _readable(name), value
+        elif isinstance(value, _BUFFERS):
+            yield _readable(name), bytes(value)
         elif id(value) not in seen:
             seen.add(id(value))
             waiting += [(f"{name}.{key}", part) for key, part in _parts(value)]
@@ -110,23 +119,55 @@ def _leaves(roots: tuple[Any, ...], trained: bool) -> Iterator[tuple[str, Any]]:
 def _parts(value: Any) -> Iterator[tuple[str, Any]]:
     if isinstance(value, Mapping):
         yield from ((str(key), part) for key, part in value.items())
-    elif isinstance(value, list | tuple | set | frozenset):
+    elif isinstance(value, list | tuple | set | frozenset | collections.deque):
         yield from ((str(place), part) for place, part in enumerate(value))
     elif isinstance(value, types.FunctionType):
-        cells = zip(value.__code__.co_freevars, value.__closure__ or (), strict=True)
-        yield from ((name, cell.cell_contents) for name, cell in cells if cell != types.CellType())
-        yield "defaults", value.__defaults__
-        yield "attributes", vars(value)
+        yield from _parts_of_function(value)
     elif isinstance(value, types.MethodType):
         yield "self", value.__self__
+        yield "function", value.__func__
     elif isinstance(value, functools.partial):
         yield "function", value.func
         yield "arguments", (value.args, value.keywords)
-    elif hasattr(value, "__dict__") and not isinstance(value, type | types.ModuleType | types.BuiltinFunctionType):
+    elif not isinstance(value, type | types.ModuleType | types.BuiltinFunctionType):
+        yield from _parts_of_object(value)
+
+
+def _parts_of_function(function: types.FunctionType) -> Iterator[tuple[str, Any]]:
+    """What a function closes over, its defaults and attributes, and the variables of its module that it names."""
+    cells = zip(function.__code__.co_freevars, function.__closure__ or (), strict=True)
+    yield from ((name, cell.cell_contents) for name, cell in cells if cell != types.CellType())
+    yield "defaults", (function.__defaults__, function.__kwdefaults__)
+    yield "attributes", vars(function)
+    if _of_library(function):
+        return
+    for name in function.__code__.co_names:
+        part = function.__globals__.get(name)
+        if isinstance(part, torch.Tensor | np.ndarray | _PLAIN | _BUFFERS | _CONTAINERS | types.FunctionType):
+            yield name, part
+
+
+def _parts_of_object(value: Any) -> Iterator[tuple[str, Any]]:
+    """The attributes of an object, and those of its classes: a list that stands in a class is one for all runs."""
+    if hasattr(value, "__dict__"):
         skipped = _HOOKS if isinstance(value, nn.Module) else set()
-        if type(value).__module__.startswith(("opacus.", "torch.nn.")):
+        if _of_library(type(value)):
             skipped = skipped | _OPACUS_NOTES
         yield from ((key, part) for key, part in vars(value).items() if key not in skipped)
+    if not isinstance(value, nn.Module):
+        return
+    for kind in type(value).__mro__:
+        if not _of_library(kind):
+            yield from ((key, _plain_method(part)) for key, part in vars(kind).items() if not key.startswith("__"))
+
+
+def _plain_method(part: Any) -> Any:
+    """The function behind a class method, a static method or a property."""
+    return getattr(part, "__func__", None) or getattr(part, "fget", None) or part
+
+
+def _of_library(value: Any) -> bool:
+    return (getattr(value, "__module__", None) or "").partition(".")[0] in _LIBRARIES
 
 
 def _readable(name: str) -> str:
