@@ -26,7 +26,7 @@ from dphypo.errors import UnfitModelError
 
 _PLAIN = (bool, int, float, complex, str, bytes, type(None))
 _BUFFERS = (bytearray, array.array)
-_CONTAINERS = (list, tuple, set, frozenset, dict, collections.deque)
+_KEPT = (torch.Tensor, np.ndarray, *_PLAIN, *_BUFFERS, list, tuple, set, frozenset, dict, collections.deque)
 # Libraries, whose classes and functions keep nothing of a batch, and are large.
 _LIBRARIES = ("torch", "opacus", "numpy", "builtins", "math", "functools", "collections", "typing", "dphypo")
 _TORCH_DICTS = ("_parameters.", "_buffers.", "_modules.")
@@ -100,7 +100,7 @@ def no_writes_in_forward(model: nn.Module) -> Iterator[None]:
 
 def _leaves(roots: tuple[Any, ...], trained: bool) -> Iterator[tuple[str, Any]]:
     """Every tensor, array and plain value reached through attributes, containers and closures, once."""
-    seen: set[int] = set()
+    seen: dict[int, Any] = {}  # by identity; kept, so that no identity is given twice
     waiting: list[tuple[str, Any]] = [("", root) for root in reversed(roots)]
     while waiting:
         name, value = waiting.pop()
@@ -112,7 +112,7 @@ def _leaves(roots: tuple[Any, ...], trained: bool) -> Iterator[tuple[str, Any]]:
         elif isinstance(value, _BUFFERS):
             yield _readable(name), bytes(value)
         elif id(value) not in seen:
-            seen.add(id(value))
+            seen[id(value)] = value
             waiting += [(f"{name}.{key}", part) for key, part in _parts(value)]
 
 
@@ -143,7 +143,7 @@ def _parts_of_function(function: types.FunctionType) -> Iterator[tuple[str, Any]
         return
     for name in function.__code__.co_names:
         part = function.__globals__.get(name)
-        if isinstance(part, torch.Tensor | np.ndarray | _PLAIN | _BUFFERS | _CONTAINERS | types.FunctionType):
+        if isinstance(part, (*_KEPT, types.FunctionType)):
             yield name, part
 
 
