@@ -290,11 +290,11 @@ def test_a_batch_on_which_the_model_raises_is_taken_record_by_record() -> None:
 
     class Fails(nn.Linear):
         def forward(self, inputs: torch.Tensor) -> torch.Tensor:
-            if len(inputs) > 10:
+            if len(inputs) > 40:
                 raise RuntimeError("too many")
             return super().forward(inputs)
 
-    found = [weights(dpsgd(model=lambda made=made: made(5, 2))) for made in (Fails, nn.Linear)]
+    found = [weights(dpsgd(model=lambda made=made: made(5, 2), batch_size=60)) for made in (Fails, nn.Linear)]
     assert torch.allclose(*found, atol=1e-6)
 
 

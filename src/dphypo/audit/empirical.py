@@ -138,8 +138,8 @@ def audit_observations(
     if len(here) != len(there) or len(here) < 4:
         raise ValueError(f"there are {len(here)} and {len(there)} observations: give as many on each side, at least 4")
     if event is not None:
-        counts = (sum(bool(event(one)) for one in side) for side in (here, there))
-        frequencies = [_frequencies(*counts, len(here), confidence)]
+        hits, false_hits = (sum(bool(event(one)) for one in side) for side in (here, there))
+        frequencies = [_frequencies(hits, false_hits, len(here), confidence)]
     else:
         frequencies = _chosen(*_values(here, there), delta, confidence)
     found = max(_epsilon(low, high, delta) for low, high in frequencies)

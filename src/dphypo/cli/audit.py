@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import math
-from collections.abc import Sequence
+from collections.abc import Iterable
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -119,6 +119,11 @@ def _draw(attack: WorstCase, guarantee: Guarantee, result: Audit, path: Path) ->
     figure.savefig(path)
 
 
-def _last(epsilons: Sequence[float], claimed: Sequence[float], lowest: float) -> float:
+def _last(epsilons: Iterable[float], claimed: Iterable[float], lowest: float) -> float:
     """Where the claimed profile leaves the picture."""
-    return next((float(e) for e, d in zip(epsilons, claimed, strict=True) if d < lowest), float(epsilons[-1]))
+    last = 0.0
+    for epsilon, delta in zip(epsilons, claimed, strict=True):
+        last = float(epsilon)
+        if delta < lowest:
+            break
+    return last
