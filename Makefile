@@ -10,9 +10,12 @@ help:  ## show this list
 	@grep -E '^[a-z-]+:.*##' Makefile | sed -E 's/:.*## /\t/' | expand -t 12
 
 $(STAMP): pyproject.toml constraints.txt
+	@echo "Setting up $(VENV), once: it is kept until pyproject.toml or constraints.txt change."
 	$(PYTHON) -m venv $(VENV)
-	$(BIN)/python -m pip install --quiet --constraint constraints.txt torch
-	$(BIN)/python -m pip install --quiet --constraint constraints.txt --editable '.[torch,sklearn,optuna,postgres,sign,plots,dask,ray,submitit,docs,dev]'
+	@echo "Installing PyTorch, the largest package: most of the download is this one."
+	$(BIN)/python -m pip install --quiet --progress-bar on --constraint constraints.txt torch
+	@echo "Installing dphypo with Opacus, scikit-learn, Optuna, the executors, the documentation and the test tools: about 150 packages."
+	$(BIN)/python -m pip install --quiet --progress-bar on --constraint constraints.txt --editable '.[torch,sklearn,optuna,postgres,sign,plots,dask,ray,submitit,docs,dev]'
 	@touch $@
 
 demo: $(STAMP)  ## tune a private model on the handwritten digits; a few minutes at most
@@ -40,8 +43,9 @@ mutants: $(STAMP)  ## apply every wrong implementation to a copy; the tests must
 bench: $(STAMP)  ## speed and tightness, as ratios against named peers
 	$(BIN)/python -m benchmarks
 
-docs: $(STAMP)  ## the documentation
-	@echo "There is no documentation site yet; README.md and the docstrings are the documentation."
+docs: $(STAMP)  ## the documentation site, tutorials executed: docs/_build/html/index.html; a few minutes
+	OMP_NUM_THREADS=1 $(BIN)/python -m sphinx -W --keep-going -b html docs docs/_build/html
+	$(BIN)/python docs/check_site.py docs/_build/html
 
 paper: $(STAMP)  ## every table and figure of the paper, from the committed landscapes
 	$(BIN)/python -m paper all

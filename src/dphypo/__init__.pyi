@@ -43,9 +43,11 @@ from .planning import Choice as Choice
 from .planning import Design as Design
 from .planning import Landscape as Landscape
 from .planning import choose_design as choose_design
+from .planning import plan as plan
 from .release import Release as Release
 from .release import load_release as load_release
 from .space import Space as Space
+from .stages import PlanFile as PlanFile
 from .stages import PriorAround as PriorAround
 from .stages import Stage as Stage
 from .stages import Stages as Stages

@@ -1,4 +1,4 @@
-"""``dphypo plan``: the price of a survey, to the digits of the published table."""
+"""``dphypo plan``: the comparison on the command line, and the files that it writes."""
 
 from __future__ import annotations
 
@@ -7,34 +7,78 @@ import json
 import pytest
 from typer.testing import CliRunner
 
+import dphypo
 from dphypo.cli.app import app
+
+TASK = ["plan", "--records", "20000", "--batch-size", "500", "--steps", "320", "--epsilon", "2", "--compute", "1.3"]
+
+
+def invoke(*arguments: str):
+    return CliRunner().invoke(app, list(arguments))
 
 
 def planned(*options: str):
-    task = ["plan", "--records", "60000", "--batch-size", "256", "--steps", "2344", "--json"]
-    result = CliRunner().invoke(app, [*task, *options])
+    result = invoke(*TASK, "--json", *options)
     assert result.exit_code == 0, result.output
     return json.loads(result.output)
 
 
-def test_the_price_of_twenty_runs_of_three_per_cent_of_the_steps():
-    found = planned("--epsilon", "4.25", "--runs", "20", "--fraction", "0.03")
-    assert found["noise_multiplier"] == pytest.approx(0.6270, abs=5e-4)
-    assert found["noise_multiplier_without_tuning"] == pytest.approx(0.6268, abs=5e-4)
-    assert found["compute"] == pytest.approx(1.6)
-    assert found["survey"] == {"runs": 20, "steps": 71, "noise_multiplier": pytest.approx(3.62, abs=0.01)}
-    assert 4.249 <= found["epsilon"] <= 4.25
+def test_a_survey_that_is_asked_for_is_compared():
+    found = planned("--runs", "9", "--fraction", "0.03")
+    row = next(row for row in found["designs"] if row["design"] == "survey, 9 runs of 0.03")
+    assert row["compute"] == pytest.approx(1.27)
+    assert 1.99 <= row["epsilon"] <= 2.0
+    assert row["price"] < 0.01
+    assert row["parts"][0]["matched_to"] == row["parts"][1]["noise_multiplier"] == row["noise_multiplier"]
 
 
-def test_what_is_left_out_is_planned_and_said_in_words():
-    command = ["plan", "--records", "10000", "--batch-size", "100", "--epochs", "4", "--epsilon", "3"]
-    result = CliRunner().invoke(app, command)
-    assert result.exit_code == 0
-    assert "Tuning costs" in result.output
-    assert "20 runs, 40 steps" in result.output
+def test_it_ends_with_a_recommendation_and_the_line_that_runs_it(tmp_path):
+    path = tmp_path / "plan.json"
+    result = invoke(*TASK, "--write", str(path))
+    assert result.exit_code == 0, result.output
+    assert "Recommended: " in result.output
+    assert "dphypo.tune(space, mechanism" in result.output
+    assert "What a larger batch buys" in result.output
+    accounted = invoke("account", str(path))
+    assert accounted.exit_code == 0
+    assert "the file states ε = " in accounted.output
+    assert dphypo.PlanFile.load(path).epsilon <= 2
+    verified = invoke("verify", str(path))
+    assert verified.exit_code == 0, verified.output
 
 
-def test_one_of_epochs_and_steps_is_asked_for():
-    result = CliRunner().invoke(app, ["plan", "--records", "10000", "--batch-size", "100", "--epsilon", "3"])
+def test_any_design_can_be_written(tmp_path):
+    path = tmp_path / "plan.json"
+    assert invoke(*TASK, "--write", str(path), "--design", "1").exit_code == 0
+    assert dphypo.PlanFile.load(path).name == "no tuning"
+
+
+@pytest.mark.parametrize(
+    ("options", "words"),
+    [
+        (["--design", "2"], "give both"),
+        (["--write", "x.json", "--design", "none such"], "give the number or the name of one of these"),
+        (["--landscape", "imagenet"], "give one of mnist"),
+        (["--epochs", "3"], "give one of epochs and steps"),
+    ],
+)
+def test_bad_options_are_named(options, words, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    result = invoke(*TASK, *options)
     assert result.exit_code != 0
-    assert "epochs" in f"{result.output}{result.exception}"
+    assert words in f"{result.output}{result.exception}"
+
+
+def test_a_file_and_options_that_describe_a_search_exclude_each_other(tmp_path):
+    result = invoke("account", str(tmp_path / "plan.json"), "--mean", "3")
+    assert result.exit_code != 0
+    assert "leave out the options" in result.output
+
+
+def test_a_certificate_is_accounted_for_too(tmp_path):
+    path = tmp_path / "certificate.json"
+    options = ["--event", "gaussian", "--noise-multiplier", "4", "--mean", "5"]
+    first = invoke("account", *options, "--certificate", str(path), "--json")
+    again = invoke("account", str(path), "--json")
+    assert json.loads(again.output)["epsilon"] == pytest.approx(json.loads(first.output)["epsilon"])
+    assert invoke("account", str(tmp_path / "gone.json")).exit_code != 0

@@ -61,7 +61,8 @@ def command_line(rng: random.Random, folder: Path) -> list[str]:
     elif command == "plan":
         for name in ("--records", "--batch-size", "--epsilon", "--epochs", "--delta"):
             give(name)
-        for name in rng.sample(["--runs", "--fraction", "--steps", "--compute"], rng.choice([0, 1, 2])):
+        arguments.extend(["--compute", rng.choice(["1", "1.5", *NUMBERS])])  # more compute compares more designs
+        for name in rng.sample(["--runs", "--fraction", "--steps"], rng.choice([0, 1, 2])):
             give(name)
     elif command != "nonsense":
         event = rng.choice(list(EVENTS)[:3] if command == "calibrate" and rng.random() < 0.9 else list(EVENTS))

@@ -7,6 +7,23 @@ from mutants.mutant import Mutant
 _STUDY, _LEAKS = "study/test_study.py", "study/test_study_leaks.py"
 
 MUTANTS = (
+    # Plan files.
+    Mutant(
+        "a plan is run whatever it would cost",
+        "a search that would cost anything but what its plan states is refused",
+        "stages/plan_file.py",
+        "        if differs or set(ours) - set(declared) or declared",
+        "        if set(ours) - set(declared) or declared",
+        ("stages/test_plan_file.py::test_less_noise_in_the_parts_than_in_what_is_stated_is_refused[study]",),
+    ),
+    Mutant(
+        "a plan may state less than it costs",
+        "the ε of a plan file is recomputed",
+        "accounting/verification.py",
+        "    if not least <= stated <= least",
+        "    if not stated <= least",
+        ("stages/test_plan_file.py::test_verify_reads_plans[survey]",),
+    ),
     # T.
     Mutant(
         "T is in the text of a study",

@@ -3,6 +3,8 @@
 Everything here is a pure function of public values. Nothing here ever sees a journal, a score or a draw.
 """
 
+from dphypo.accounting import plan_document as plan_document
+from dphypo.accounting import untrusted as untrusted
 from dphypo.accounting.calibration import Calibration as Calibration
 from dphypo.accounting.calibration import UnreachableError as UnreachableError
 from dphypo.accounting.calibration import calibrate as calibrate
@@ -39,6 +41,9 @@ from dphypo.accounting.sides import Side as Side
 from dphypo.accounting.sides import Term as Term
 from dphypo.accounting.solve import rounded_up as rounded_up
 from dphypo.accounting.solve import watched as watched
+from dphypo.accounting.stated import Whole as Whole
+from dphypo.accounting.stated import state as state
+from dphypo.accounting.untrusted import Refused as Refused
 from dphypo.accounting.untrusted import printable as printable
 from dphypo.accounting.untrusted import read_json as read_json
 from dphypo.accounting.verification import Verification as Verification

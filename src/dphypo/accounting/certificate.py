@@ -22,11 +22,10 @@ from typing import Any
 import numpy as np
 
 from dphypo import _validate
-from dphypo.accounting import events, untrusted
+from dphypo.accounting import stated, untrusted
 from dphypo.accounting.canonical_json import canonical_json
 from dphypo.accounting.composition import Composition
 from dphypo.accounting.guarantee import Guarantee
-from dphypo.accounting.policy import conditions
 from dphypo.accounting.published import Published
 from dphypo.accounting.sides import PlanGuarantee
 from dphypo.accounting.solve import reported
@@ -147,12 +146,6 @@ def issue(
     search in order, under "stages"; of a plan with published runs those of every term, and the sides whose records it
     reads, under "terms".
     """
-    stated: dict[str, Any]
-    if isinstance(guarantee, PlanGuarantee):
-        stated = {"terms": [{"sides": sorted(term.sides), **_state(term.releases)} for term in guarantee.terms]}
-    else:
-        searches = guarantee.parts if isinstance(guarantee, Composition) else (guarantee,)
-        stated = {"stages": [_state(search) for search in searches]} if len(searches) > 1 else _state(searches[0])
     _refuse_contradictions(guarantee, delta)
     bounds = {name: reported(epsilon) for name, epsilon in guarantee.bounds(delta).items()}
     name = min(bounds, key=lambda key: bounds[key])
@@ -171,7 +164,7 @@ def issue(
         "bound": name,
         "bounds": bounds,
         "one_run": {name: reported(epsilon) for name, epsilon in guarantee.one_run(delta).items()},
-        **stated,
+        **stated.state(guarantee),
         "profile": {"epsilon": epsilons.tolist(), "delta": deltas.tolist()},
         "public": public,
         "data_set": data_set,
@@ -183,24 +176,6 @@ def issue(
     }
     document = plain(document)
     return Certificate({**document, "statement": statement(document)})
-
-
-def _state(search: Guarantee | Published) -> dict[str, Any]:
-    """All that the guarantee of one search, or of published runs, is computed from."""
-    stated = {"events": [events.event_to_dict(event) for event in search.events], "relation": search.relation.name}
-    if isinstance(search, Published):
-        return {**stated, "published": search.count, "grid": search.grid}
-    return {
-        **stated,
-        "runs": {"law": search.runs.to_dict(), "mean": search.runs.mean},
-        "band": {"c": search.band.c, "C": search.band.C},
-        "policy": {
-            "class": search.policy.value,
-            "first_from_prior": search.first_from_prior,
-            "conditions": conditions(search.policy, search.first_from_prior),
-        },
-        "grid": search.grid,
-    }
 
 
 def _refuse_contradictions(guarantee: Guarantee | Composition | PlanGuarantee, delta: float) -> None:

@@ -17,7 +17,7 @@ from dphypo.accounting.events import Event, canonical
 from dphypo.accounting.one_run import ADD_OR_REMOVE_ONE, Run, describe
 from dphypo.accounting.profiles import epsilon_for
 from dphypo.accounting.sides import PlanGuarantee, Term
-from dphypo.accounting.solve import Knob
+from dphypo.accounting.solve import CLOSE, Knob
 from dphypo.errors import UnreachableError
 
 Key = TypeVar("Key", bound=Hashable)
@@ -51,6 +51,7 @@ def calibrate_plan(
     step: float = 1.1,
     smallest: float = 0.05,
     largest: float = 1e3,
+    close: float = CLOSE,
 ) -> PlanNoise:
     """The smallest value at which a plan is (``epsilon``, ``delta``)-DP, to within 1e-3 in ε and never more.
 
@@ -60,6 +61,7 @@ def calibrate_plan(
         epsilon, delta: what all that the plan releases may cost together.
         start, step: a first guess, and the factor by which it may be off; good ones save time.
         smallest, largest: the range that is searched.
+        close: how far below ``epsilon`` the answer may lie; more is quicker.
 
     >>> from dphypo.accounting.published import published
     >>> from dphypo.accounting.sides import Term
@@ -72,7 +74,15 @@ def calibrate_plan(
     """
     epsilon, delta = _validate.positive(epsilon=epsilon), _validate.within(0.0, 1.0, delta=delta)
     start = min(max(start, smallest), largest)
-    knob = Knob(plan_at, lambda plan: plan.epsilon(delta), start=start, safe=largest, daring=smallest, factor=step)
+    knob = Knob(
+        plan_at,
+        lambda plan: plan.epsilon(delta),
+        start=start,
+        safe=largest,
+        daring=smallest,
+        factor=step,
+        close=_validate.positive(close=close),
+    )
     found = knob.spend(epsilon, unreachable=_unreachable(epsilon, delta))
     return PlanNoise(found.value, found.made, found.epsilon, delta)
 

@@ -13,22 +13,18 @@ from datetime import date
 from pathlib import Path
 from typing import Any
 
-import dp_accounting
-
-from dphypo import laws
-from dphypo.accounting import events, signature, untrusted
+from dphypo.accounting import plan_document, signature, untrusted
 from dphypo.accounting.certificate import UNITS, Certificate, fingerprints, issue
-from dphypo.accounting.composition import Composition
-from dphypo.accounting.guarantee import Guarantee, account
-from dphypo.accounting.published import Published, published
 from dphypo.accounting.second_opinion import second_opinion
-from dphypo.accounting.sides import PlanGuarantee, Side, Term
+from dphypo.accounting.solve import reported
+from dphypo.accounting.stated import Whole
+from dphypo.accounting.stated import read as read_stated
 from dphypo.accounting.statement import statement
 from dphypo.accounting.untrusted import Refused, printable
-from dphypo.band import Band
 
 _FAR = 0.02  # an independent upper bound further away than this is worth a remark
 _LARGER = 1e-4  # relative: what is stated beside ε may be larger by a little
+_ROUNDED = 2e-5  # ε is written with five decimals, rounded up
 _SMALLER_DELTA = (1e-3, 1e-11)  # relative and absolute: a δ of 1e-11 is at the noise of Fourier transforms
 _NOT_COMPARED = {"versions", "citation", "declared", "data_set", "release", "signature"}
 _MOST_PROBLEMS = 20
@@ -86,7 +82,10 @@ def _verify(certificate: Certificate | str | os.PathLike[str], key: str | os.Pat
         path = Path(certificate)
         folder = path if path.is_dir() else None
         try:
-            certificate = Certificate.load(path / "certificate.json" if folder else path)
+            found = untrusted.read(path / "certificate.json" if folder else path)
+            if found.get("format") == plan_document.FORMAT:
+                return _verify_plan(found)
+            certificate = Certificate.from_dict(found)
         except OSError as error:
             raise Refused(f"it cannot be read: {error}") from None
         except ValueError as error:
@@ -97,7 +96,7 @@ def _verify(certificate: Certificate | str | os.PathLike[str], key: str | os.Pat
         return Verification(tuple(problems))
     untrusted.check(document)
     try:
-        guarantee = _guarantee(document)
+        guarantee = read_stated(document)
         expected = {
             **issue(guarantee, document["delta"], document["public"]).to_dict(),
             "statement": statement(document),
@@ -124,6 +123,26 @@ def _verify(certificate: Certificate | str | os.PathLike[str], key: str | os.Pat
     else:
         remarks = ()
     return Verification(tuple(problems), certificate.warning, remarks)
+
+
+def _verify_plan(document: Mapping[str, Any]) -> Verification:
+    """The ε of a plan file, recomputed from its events, laws, bands and sides, and compared with a second opinion."""
+    plan_document.check(document)
+    try:
+        guarantee = read_stated(document)
+        least = guarantee.epsilon(document["delta"])
+        opinion = second_opinion(guarantee, document["delta"])
+    except Refused:
+        raise
+    except Exception as error:  # whatever a stranger's file makes the accountant raise is the answer no
+        return Verification((f"it cannot be recomputed: {type(error).__name__}: {error}",))
+    stated, problems = document["epsilon"], []
+    if not least <= stated <= least * (1 + _LARGER) + _ROUNDED:
+        problems.append(f"epsilon: the plan says {stated!r}, recomputed it is {reported(least)!r}")
+    if stated < opinion.lower:
+        problems.append(f"epsilon: the plan says {stated!r}, but an attack on it achieves {opinion.lower:.6g}")
+    why = "that the parts of the plan are what it states is checked where it is run"
+    return Verification(tuple(problems), None, (why, *_remarks(stated, opinion.upper, opinion.why)))
 
 
 def _remarks(stated: float, upper: float, why: str) -> Iterator[str]:
@@ -206,10 +225,10 @@ def _folder(document: Mapping[str, Any], folder: Path) -> Iterator[str]:
         yield "release.described_sha256: the parameters in the folder are not those that were certified"
 
 
-def guarantee_of(certificate: Certificate | str | os.PathLike[str]) -> Guarantee | Composition | PlanGuarantee:
-    """The guarantee that a certificate states, accounted afresh: to compose it, to reserve it, or to ask "what if".
+def guarantee_of(certificate: Certificate | Mapping[str, Any] | str | os.PathLike[str]) -> Whole:
+    """The guarantee that a certificate or a plan file states, accounted afresh: to compose or reserve it.
 
-    It is what the certificate *says*; whether its numbers are right is for :func:`verify`.
+    It is what the document *says*; whether its numbers are right is for :func:`verify`.
 
     >>> from dp_accounting import GaussianDpEvent
     >>> from dphypo import Geometric, account
@@ -217,51 +236,18 @@ def guarantee_of(certificate: Certificate | str | os.PathLike[str]) -> Guarantee
     >>> guarantee_of(stated).runs
     Geometric(mean=5)
     """
-    document = certificate.document if isinstance(certificate, Certificate) else untrusted.read(Path(certificate))
+    if isinstance(certificate, Mapping):
+        document = certificate
+    else:
+        document = certificate.document if isinstance(certificate, Certificate) else untrusted.read(Path(certificate))
+    untrusted.check(document)
     try:
-        return _guarantee(document)
+        return read_stated(document)
     except (KeyError, TypeError) as error:
         raise ValueError(f"the certificate does not state a guarantee that this version reads ({error})") from None
 
 
-def _guarantee(document: Mapping[str, Any]) -> Guarantee | Composition | PlanGuarantee:
-    if "terms" in document:
-        return PlanGuarantee(
-            tuple(Term(_account(term), frozenset(Side(side) for side in term["sides"])) for term in document["terms"])
-        )
-    searches = [_search(stage) for stage in document.get("stages", [document])]
-    return searches[0] if len(searches) == 1 else Composition(tuple(searches))
-
-
-def _account(stated: Mapping[str, Any]) -> Guarantee | Published:
-    if "published" not in stated:
-        return _search(stated)
-    if not isinstance(stated["published"], int) or stated["published"] > untrusted.MOST_STEPS:
-        raise Refused("published: should be a number of runs")
-    relation = dp_accounting.NeighboringRelation[stated["relation"]]
-    return published(_events(stated), stated["published"], relation=relation, grid=stated["grid"])
-
-
-def _events(stated: Mapping[str, Any]) -> list[events.Event]:
-    found = [events.from_dict(event) for event in stated["events"]]
-    for event in found:
-        untrusted.check_event(event, stated["grid"])
-    return found
-
-
-def _search(stated: Mapping[str, Any]) -> Guarantee:
-    return account(
-        _events(stated),
-        laws.from_dict(stated["runs"]["law"]),
-        Band(stated["band"]["c"], stated["band"]["C"]),
-        policy=stated["policy"]["class"],
-        first_from_prior=stated["policy"]["first_from_prior"],
-        relation=dp_accounting.NeighboringRelation[stated["relation"]],
-        grid=stated["grid"],
-    )
-
-
-def _least(guarantee: Guarantee | Composition | PlanGuarantee, delta: float) -> dict[str, float]:
+def _least(guarantee: Whole, delta: float) -> dict[str, float]:
     """By the line, the recomputed ε before it is rounded up: no line may say less."""
     bounds = guarantee.bounds(delta)
     lines = {f"bounds.{name}": epsilon for name, epsilon in bounds.items()}

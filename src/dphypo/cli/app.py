@@ -13,7 +13,8 @@ import typer
 from dphypo.cli import officer, ranges
 from dphypo.cli import options as o
 from dphypo.cli.audit import audit
-from dphypo.cli.plan import plan
+from dphypo.cli.design import design
+from dphypo.cli.plan import account_for_file, plan
 
 app = typer.Typer(
     name="dphypo",
@@ -59,6 +60,7 @@ def main() -> None:
 
 @app.command()
 def account(
+    plan: Annotated[Path | None, typer.Argument(help="A plan file or a certificate, instead of options.")] = None,
     event: o.Kind = o.EventKind.DP_SGD,
     noise_multiplier: o.NoiseMultiplier = None,
     sampling_rate: o.SamplingRate = None,
@@ -72,14 +74,19 @@ def account(
     gamma: o.Gamma = None,
     cap: o.Cap = None,
     band: o.BandOption = (1.0, 1.0),
-    delta: o.Delta = 1e-5,
+    delta: Annotated[float | None, typer.Option(help="δ of the guarantee; 1e-5, or that of the file.")] = None,
     as_json: o.AsJson = False,
     certificate: Annotated[Path | None, typer.Option(help="Write a certificate to this file.")] = None,
 ) -> None:
-    """What a whole search costs: T runs, the best released."""
+    """What a whole search costs: T runs, the best released; or all that a plan file or a certificate states."""
     ranges.check(locals())
     from dphypo.accounting import account as account_for
 
+    if plan is not None:
+        given = (noise_multiplier, sampling_rate, rho, run_epsilon, rdp_file, shape, mean, gamma, cap)
+        account_for_file(plan, delta, as_json, certificate, alone=all(option is None for option in given))
+        return
+    delta = 1e-5 if delta is None else delta
     stated = o.event_of(event, noise_multiplier, sampling_rate, steps, rho, run_epsilon, rdp_file)
     guarantee = account_for(stated, o.runs_of(runs, shape, mean, gamma, cap), o.band_of(band))
     found = _summary(guarantee, delta)
@@ -119,46 +126,8 @@ def calibrate(
     _show(summary, as_json, f"noise for a total of ε = {epsilon:g} at δ = {delta:g}")
 
 
-@app.command()
-def design(
-    records: Annotated[int, typer.Option(help="Number of private records, as a public constant.")],
-    batch_size: Annotated[int, typer.Option(help="Expected size of a batch.")],
-    epochs: Annotated[float, typer.Option(help="Epochs of a full run.")],
-    compute: Annotated[float, typer.Option(help="Expected compute of the search, in full runs.")],
-    epsilon: Annotated[float, typer.Option(help="Total ε of the search.")],
-    delta: o.Delta = 1e-5,
-    proxy: Annotated[o.Proxy, typer.Option(case_sensitive=False, help="The public landscape.")] = o.Proxy.MNIST,
-    as_json: o.AsJson = False,
-    all_rows: o.AllRows = False,
-) -> None:
-    """Whether a cheap first stage pays, and which: designs judged on a public proxy. Takes about a minute.
-
-    The proxy is read by fraction and noise multiplier alone, whatever your batches, steps and hyperparameters are.
-    mnist and cifar10 are accuracies of DP-SGD with batches of 256 of 60 000 records and 2 344 steps, or of 256 of
-    50 000 and 1 954 steps, over learning rate and clipping norm, with score noise 0.02. federated is of training with
-    300 of 3 000 clients expected a round and 100 rounds; scores are minus a loss, with score noise 0.05.
-
-    Scores are taken to cost nothing: they look at public records. The best of many designs is the best on this proxy.
-    """
-    ranges.check(locals())
-    from dphypo.accounting import plain
-    from dphypo.planning import NoDesignError, Training, choose_design
-    from dphypo.space import Space
-
-    if all_rows and not as_json:
-        raise typer.BadParameter("--all applies to --json alone: leave it out, or give both")
-    space = Space({"any": [0.0, 1.0]})  # what a run costs does not depend on what is tuned
-    try:
-        train = Training(records=records, batch_size=batch_size, epochs=epochs)
-        choice = choose_design(space, train, compute=compute, epsilon=epsilon, delta=delta, proxy=proxy.value)
-    except NoDesignError as error:
-        raise ValueError(o.in_options(f"{error.reason}: {error.remedy}")) from None
-    except ValueError as error:
-        raise ValueError(o.in_options(str(error))) from None
-    print(json.dumps(plain(choice.to_dict(None if all_rows else 10)), indent=2) if as_json else choice)
-
-
 app.command()(plan)
+app.command(hidden=True)(design)
 app.command()(audit)
 
 

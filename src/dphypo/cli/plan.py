@@ -1,9 +1,12 @@
-"""``dphypo plan``: what it costs to tune a private model by a survey of short runs."""
+"""``dphypo plan``: the ways to tune under a total (ε, δ), compared; and ``dphypo account`` for the files it writes."""
 
 from __future__ import annotations
 
 import json
-from typing import Annotated
+import sys
+from collections.abc import Iterable, Iterator
+from pathlib import Path
+from typing import Annotated, Any
 
 import typer
 
@@ -14,56 +17,113 @@ from dphypo.cli import ranges
 def plan(
     records: Annotated[int, typer.Option(help="Number of private records, as a public constant.")],
     batch_size: Annotated[int, typer.Option(help="Expected size of a batch.")],
-    epsilon: Annotated[float, typer.Option(help="Total ε of the survey and the last run.")],
+    epsilon: Annotated[float, typer.Option(help="Total ε of all that is released.")],
     epochs: Annotated[float | None, typer.Option(help="Epochs of the full run.")] = None,
     steps: Annotated[int | None, typer.Option(help="Steps of the full run, instead of its epochs.")] = None,
-    runs: Annotated[int | None, typer.Option(help="Short runs; planned if left out.")] = None,
-    fraction: Annotated[float | None, typer.Option(help="Part of the steps of a short run; planned.")] = None,
-    compute: Annotated[float | None, typer.Option(help="Most compute, in full runs.")] = None,
+    runs: Annotated[int | None, typer.Option(help="Compare a survey of so many runs, too.")] = None,
+    fraction: Annotated[float | None, typer.Option(help="Part of the steps of a short run of that survey.")] = None,
+    compute: Annotated[float, typer.Option(help="Most expected compute, in full runs.")] = 10.0,
     delta: o.Delta = 1e-5,
+    landscape: Annotated[
+        str | None,
+        typer.Option(help="Expected scores: mnist, cifar10, federated (they come with the library), or an .npz file."),
+    ] = None,
+    write: Annotated[Path | None, typer.Option(help="Write the plan file of a design here.")] = None,
+    design: Annotated[
+        str | None, typer.Option(help="Which design to write: its number or name; by default the recommended one.")
+    ] = None,
     as_json: o.AsJson = False,
 ) -> None:
-    """The noise of a survey of short runs and of the full run after it, and what tuning costs. Takes seconds.
+    """Compare the ways to tune a DP-SGD model under a total (ε, δ), and recommend one. Takes under a minute.
 
-    All results of the short runs are published. Their noise is the full run's over the square root of the fraction.
+    Every design is solved for the noise at which all that it releases costs ε by the sharpest bound; dphypo account
+    reproduces each ε from the plan file that --write makes, and dphypo.tune(plan=...) runs it.
+
+    A landscape is read by fraction and noise multiplier alone, whatever your batches and hyperparameters are.
     """
     ranges.check(locals())
-    from dphypo.mechanisms import DpSgd, OwnTraining
-    from dphypo.space import Space
-    from dphypo.survey import SurveyPlan, plan_tuning
+    from dphypo.accounting import plain
+    from dphypo.planning import plan as compare
 
-    run = DpSgd.of(records=records, batch_size=batch_size, epochs=epochs, steps=steps, noise_multiplier=1.0)
-    found = plan_tuning(
-        Space({"any": [0.0, 1.0]}),  # what a run costs does not depend on what is tuned
-        OwnTraining(_no_training, run),
-        epsilon=epsilon,
-        delta=delta,
-        compute=compute,
-        survey=SurveyPlan(runs=runs, fraction=fraction),
-    )
-    full, short = found.noise.full.run, found.noise.short.run  # type: ignore[attr-defined]
-    numbers = {
-        "epsilon": found.noise.guarantee.epsilon(delta),
-        "delta": delta,
-        "noise_multiplier": full.noise_multiplier,
-        "steps": full.steps,
-        "noise_multiplier_without_tuning": full.noise_multiplier / (1 + found.noise.price),
-        "price": found.noise.price,
-        "compute": found.survey.compute,
-        "survey": {"runs": found.survey.runs, "steps": short.steps, "noise_multiplier": short.noise_multiplier},
-    }
-    if as_json:
-        print(json.dumps(numbers))
+    if design is not None and write is None:
+        raise typer.BadParameter("--design says which design --write writes: give both")
+    try:
+        found = compare(
+            epsilon=epsilon,
+            delta=delta,
+            records=records,
+            batch_size=batch_size,
+            epochs=epochs,
+            steps=steps,
+            compute=compute,
+            runs=runs,
+            fraction=fraction,
+            landscape=landscape,
+            watch=_shown,
+        )
+    except ValueError as error:
+        raise ValueError(o.in_options(str(error))) from None
+    if write is not None:
+        found.file(design).save(write)
+    print(json.dumps(plain(found.to_dict()), indent=2) if as_json else found)
+    if write is not None and not as_json:
+        print(f"Written: {write}. What it costs: dphypo account {write}")
+
+
+def _shown(ways: Iterable[Any]) -> Iterator[Any]:
+    """The ways, with a bar on a terminal while their noise is solved for."""
+    if not sys.stderr.isatty():
+        yield from ways
         return
-    print(f"{found.summary}\n")
-    print(f"full run        {full.steps} steps, noise multiplier {full.noise_multiplier:.4f}")
-    print(f"without tuning  {full.steps} steps, noise multiplier {numbers['noise_multiplier_without_tuning']:.4f}")
-    print(
-        f"survey          {found.survey.runs} runs, {short.steps} steps, noise multiplier {short.noise_multiplier:.4f}"
-    )
-    print(f"privacy         ε = {numbers['epsilon']:.4f} at δ = {delta:g} for all of it together")
-    print(f"compute         {found.survey.compute:.3g} full runs")
+    from rich.console import Console
+    from rich.progress import Progress
+
+    wanted = list(ways)
+    with Progress(console=Console(stderr=True, force_jupyter=False), transient=True) as bar:
+        task = bar.add_task("", total=len(wanted))
+        for way in wanted:
+            bar.update(task, description=f"solving for the noise: {way.name}")
+            yield way
+            bar.advance(task)
 
 
-def _no_training(params: object, *, seed: int, run: object) -> object:
-    raise NotImplementedError("a plan is not run")
+def account_for_file(path: Path, delta: float | None, as_json: bool, certificate: Path | None, *, alone: bool) -> None:
+    """What a plan file or a certificate states, accounted for afresh.
+
+    Args:
+        path: the file.
+        delta: δ; that of the file if None.
+        as_json: print JSON.
+        certificate: where to write a certificate, if anywhere.
+        alone: whether no option described a search as well.
+    """
+    from dphypo.accounting import Refused, guarantee_of, plain, printable, untrusted
+
+    if not alone:
+        raise typer.BadParameter("a file says what is run: leave out the options that describe a search")
+    document = untrusted.read(path / "certificate.json" if path.is_dir() else path)
+    stated = document.get("delta")
+    at = stated if delta is None else delta
+    if isinstance(at, bool) or not isinstance(at, (int, float)) or not 0 <= at < 1:
+        raise Refused("delta: should be a number in [0, 1); give --delta")
+    guarantee = guarantee_of(document)
+    bounds = guarantee.bounds(at)
+    numbers: dict[str, Any] = {
+        "epsilon": min(bounds.values()),
+        "delta": at,
+        "bound": guarantee.bound(at),
+        "bounds": bounds,
+        "one_run": guarantee.one_run(at),
+        "stated": document.get("epsilon") if at == stated else None,
+    }
+    if certificate is not None:
+        guarantee.certificate(at).save(certificate)
+    if as_json:
+        print(json.dumps(plain(numbers)))
+        return
+    name = printable(document.get("name", path.name), 200)
+    print(f"{name}: ε = {numbers['epsilon']:.4f} at δ = {at:g}, by the {numbers['bound']} bound")
+    for one, epsilon in numbers["one_run"].items():
+        print(f"one full run alone ({one}): ε = {epsilon:.4f}, which does not cover the search")
+    if numbers["stated"] is not None:
+        print(f"the file states ε = {printable(numbers['stated'], 30)}")

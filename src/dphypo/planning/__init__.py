@@ -1,9 +1,12 @@
-"""Designs of a search in stages: public numbers, and a way to choose them on a public proxy at no cost."""
+"""Plans: the ways to tune under a total (ε, δ), compared, and designs chosen on a public proxy at no cost."""
 
 from dphypo.errors import NoDesignError as NoDesignError
 from dphypo.planning.choice import Choice as Choice
 from dphypo.planning.choice import Row as Row
 from dphypo.planning.choose import choose_design as choose_design
+from dphypo.planning.compare import plan as plan
+from dphypo.planning.comparison import Compared as Compared
+from dphypo.planning.comparison import Comparison as Comparison
 from dphypo.planning.costs import noise_between as noise_between
 from dphypo.planning.design import Design as Design
 from dphypo.planning.expected import winners as winners

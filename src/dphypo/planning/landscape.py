@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import math
+import os
+import zipfile
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from importlib.resources import files
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -122,6 +125,16 @@ the clipping norm'
             raise _validate.fail("name", name, f"give one of {', '.join(NAMES)}, or make a Landscape of your own")
         with (files("dphypo.planning") / "landscapes" / f"{name}.npz").open("rb") as file, np.load(file) as content:
             return cls.from_arrays(name, content, ABOUT[name])
+
+    @classmethod
+    def read(cls, path: str | os.PathLike[str]) -> Landscape:
+        """A landscape from an ``.npz`` file, which need not be trusted; :meth:`from_arrays` says what it holds."""
+        path = Path(path)
+        if not path.is_file() or not zipfile.is_zipfile(path):
+            names = ", ".join(NAMES)
+            raise _validate.fail("landscape", str(path), f"give one of {names}, or the path of an .npz file")
+        with np.load(path, allow_pickle=False) as content:
+            return cls.from_arrays(path.stem, content)
 
     @classmethod
     def from_arrays(cls, name: str, content: Mapping[str, npt.NDArray[Any]], about: str = "") -> Landscape:

@@ -25,7 +25,7 @@ _ROWS = 128  # distinct points that are kept, so that a draw costs the same afte
 class GaussianProcess:
     r"""Algorithm 2: a Gaussian process scores each candidate, and the weights are the softmax of the scores.
 
-    .. math:: s_λ = μ_λ + τ σ_λ, \qquad π^{(t+1)}(λ) ∝ π^{(0)}(λ) \exp(β s_λ)
+        s_λ = μ_λ + τ σ_λ,   π⁽ᵗ⁺¹⁾(λ) ∝ π⁽⁰⁾(λ) exp(β s_λ)
 
     μ and σ are the posterior mean and deviation of the score at λ. :meth:`paper` has the paper's settings. The paper
     does not name its kernel; here it is Matérn-5/2 with a lengthscale for each feature, and amplitude, lengthscales

@@ -24,8 +24,7 @@ _ROWS = 512  # kernels at most, for histories of any length
 class Parzen:
     r"""The ratio of two kernel densities: of the better runs, and of the others (Bergstra et al. 2011, TPE).
 
-    .. math:: w(λ) = π_0(λ) \; \frac{1 + \sum_j g_j K_j(λ)}{1 + \sum_j g_j} \Big/
-              \frac{1 + \sum_j (1-g_j) K_j(λ)}{1 + \sum_j (1-g_j)}
+        w(λ) = π₀(λ) · (1 + Σⱼ gⱼ Kⱼ(λ)) / (1 + Σⱼ gⱼ)  /  ((1 + Σⱼ (1 − gⱼ) Kⱼ(λ)) / (1 + Σⱼ (1 − gⱼ)))
 
     where g_j is 1 for the ``quantile`` of runs with the best scores and 0 for the others (runs tied at the boundary
     share it), and K_j is a Gaussian kernel about run j. Kernels are densities against the prior: each integrates to 1

@@ -2,6 +2,11 @@
 
 from dphypo.stages.calibrate import calibrate_stages as calibrate_stages
 from dphypo.stages.plan import Plan as Plan
+from dphypo.stages.plan_file import PlanFile as PlanFile
+from dphypo.stages.plan_file import read_plan as read_plan
+from dphypo.stages.planned import Planned as Planned
+from dphypo.stages.planned import PlannedRuns as PlannedRuns
+from dphypo.stages.planned import PlannedStudy as PlannedStudy
 from dphypo.stages.prior_around import PriorAround as PriorAround
 from dphypo.stages.stage import Stage as Stage
 from dphypo.stages.stage import StageTrial as StageTrial

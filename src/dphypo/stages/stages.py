@@ -23,9 +23,11 @@ from dphypo.entropy import SYSTEM, Entropy
 from dphypo.executors import Crew, Factory
 from dphypo.journal import Store
 from dphypo.ledger import Ledger
+from dphypo.mechanisms import Mechanism
 from dphypo.release import Release
 from dphypo.space import Space
 from dphypo.stages.plan import Plan
+from dphypo.stages.plan_file import PlanFile, read_plan
 from dphypo.stages.prior_around import PriorAround as PriorAround
 from dphypo.stages.stage import Stage as Stage
 from dphypo.stages.stage import StageTrial
@@ -109,6 +111,34 @@ class Stages:
         search = cls.__new__(cls)
         search._begin(plan, journal, name, entropy, ledger)
         return search
+
+    @classmethod
+    def from_plan(
+        cls,
+        plan: PlanFile | str | Path,
+        space: Space,
+        mechanism: Mechanism,
+        *,
+        journal: str | Path | Store | None = "stages.db",
+        name: str = "stages",
+        maximize: bool = True,
+        entropy: Entropy = SYSTEM,
+        data_name: str | None = None,
+        ledger: Ledger | str | Path | None = None,
+    ) -> Stages:
+        """The search that a plan file states, with runs of this mechanism. One that would cost anything else is
+        refused before it begins.
+
+        Args:
+            plan: a :class:`dphypo.PlanFile`, or the path of a file that ``dphypo plan --write`` wrote.
+            space, journal, name, maximize, entropy, data_name, ledger: as for :class:`dphypo.Stages`.
+            mechanism: the full run; it offers ``at(noise_multiplier=...)`` and ``at(fraction=...)``.
+        """
+        check_entropy(entropy)
+        declared = read_plan(plan).declare(
+            space, mechanism, maximize=maximize, private=entropy.private, data_name=data_name
+        )
+        return cls.of(declared, journal=journal, name=name, entropy=entropy, ledger=ledger)
 
     def _begin(
         self,

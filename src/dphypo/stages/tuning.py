@@ -6,6 +6,7 @@ import concurrent.futures
 import sys
 from pathlib import Path
 
+from dphypo import _validate
 from dphypo.entropy import SYSTEM, Entropy
 from dphypo.executors import Factory
 from dphypo.journal import Store, keeping
@@ -14,6 +15,7 @@ from dphypo.mechanisms import Mechanism
 from dphypo.release import Release
 from dphypo.solving import solving
 from dphypo.space import Space
+from dphypo.stages.plan_file import PlanFile
 from dphypo.stages.stages import Stages
 from dphypo.study import Part
 from dphypo.survey import PRICE, Extrapolated, LastRun, Survey, SurveyPlan, Tuning, plan_tuning
@@ -23,11 +25,12 @@ def tune(
     space: Space,
     mechanism: Mechanism,
     *,
-    epsilon: float,
-    delta: float,
+    epsilon: float | None = None,
+    delta: float | None = None,
     compute: float | None = None,
     survey: SurveyPlan | int | None = None,
     price: float = PRICE,
+    plan: PlanFile | str | Path | None = None,
     workers: int = 1,
     progress: bool = True,
     start_method: str = "spawn",
@@ -62,6 +65,9 @@ def tune(
             settings with which it could be exceeded are excluded.
         survey: a :class:`dphypo.SurveyPlan`, or the number of short runs; by default it is planned.
         price: how much more noise in the full run a planned survey may cost, as a fraction.
+        plan: instead of ``epsilon``, ``delta``, ``compute``, ``survey`` and ``price``: a :class:`dphypo.PlanFile`, or
+            the path of one, as ``dphypo plan --write`` or :func:`dphypo.plan` makes it. It may be any design, not only
+            a survey. What would cost anything but what it states is refused.
         workers: how many runs to make at a time.
         progress: print what tuning costs, and every run of the survey.
         start_method, executor: how and where runs are made: as for :meth:`dphypo.Study.run`.
@@ -88,6 +94,25 @@ def tune(
     >>> 1.99 < release.certificate.epsilon <= 2.0
     True
     """
+    if plan is not None:
+        given = {"epsilon": epsilon, "delta": delta, "compute": compute, "survey": survey}
+        if twice := [argument for argument, value in given.items() if value is not None]:
+            raise _validate.fail(twice[0], given[twice[0]], "the plan says it: leave it out")
+        planned = Stages.from_plan(
+            plan,
+            space,
+            mechanism,
+            journal=journal,
+            name=name,
+            maximize=maximize,
+            entropy=entropy,
+            data_name=data_name,
+            ledger=ledger,
+        )
+        return planned.run(workers=workers, progress=progress, start_method=start_method, executor=executor)
+    if epsilon is None or delta is None:
+        missing = "epsilon" if epsilon is None else "delta"
+        raise _validate.fail(missing, None, "give epsilon and delta, what everything may cost together; or a plan")
     with keeping(journal, name) as keep, solving(show=progress):
         tuning = plan_tuning(
             space, mechanism, epsilon=epsilon, delta=delta, compute=compute, survey=survey, price=price, keep=keep

@@ -181,7 +181,7 @@ class PrivateSearch(MetaEstimatorMixin, BaseEstimator):  # type: ignore[misc]
             release = tune(
                 space,
                 mechanism,
-                epsilon=self.epsilon,  # type: ignore[arg-type]
+                epsilon=self.epsilon,
                 survey=None if self.survey is True else self.survey,
                 compute=self.compute,
                 workers=self.workers,

@@ -1,0 +1,134 @@
+"""The noise with which a way of tuning costs a total (ε, δ): solved with the parts that will be run."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
+
+from dphypo.accounting import Whole, calibrate_plan, rounded_up
+from dphypo.mechanisms import DpSgd, Mechanism, OwnTraining
+from dphypo.planning.ways import Way, stages, untuned
+from dphypo.space import Space
+from dphypo.stages import Planned, PlannedStudy, Stage
+from dphypo.study import composed
+
+_DECIMALS = 6
+_CLOSE = 5e-4  # how far below ε published runs may stay: they are quick to account for, and cost little
+_NEAR = 1e-3  # of ε: how far below it a way with a study may stay
+
+
+@dataclass(frozen=True)
+class Spent:
+    """A way, with the noise at which it costs the total and no more.
+
+    Args:
+        way: the way.
+        noise_multiplier: of its full runs.
+        parts: its parts with their noise.
+        guarantee: what all that it releases reveals together.
+    """
+
+    way: Way
+    noise_multiplier: float
+    parts: tuple[Planned, ...]
+    guarantee: Whole
+
+
+def account_for(parts: Sequence[Planned], mechanism: Mechanism, space: Space) -> Whole:
+    """What the parts cost together if their runs are those of a mechanism: as the search that runs them declares it."""
+    last = len(parts)
+    declared = [part.part(mechanism).declare(space, last=number == last) for number, part in enumerate(parts, 1)]
+    return composed(tuple(term for terms in declared for term in terms))
+
+
+def spend(
+    way: Way, mechanism: Mechanism, space: Space, *, epsilon: float, delta: float, start: float = 1.0, step: float = 1.1
+) -> Spent:
+    """The least noise with which a way costs ε at δ, to within a thousandth of ε and never more.
+
+    Args:
+        way: the way.
+        mechanism: a full run.
+        space: what is tuned.
+        epsilon, delta: the total.
+        start, step: a guess at the noise, and the factor by which it may be off.
+    """
+    if way.design is not None:
+        way = _with_first_stage(way, mechanism, space, epsilon=epsilon, delta=delta)
+
+    def at(noise: float) -> Whole:
+        return account_for(way.parts(rounded_up(noise, _DECIMALS)), mechanism, space)
+
+    close = _CLOSE if way.kind in ("none", "survey", "composition") else _NEAR * epsilon
+    found = calibrate_plan(at, epsilon=epsilon, delta=delta, start=start, step=step, close=close)  # type: ignore[arg-type]
+    noise = rounded_up(found.value, _DECIMALS)
+    return Spent(way, noise, way.parts(noise), found.plan)
+
+
+def _with_first_stage(way: Way, mechanism: Mechanism, space: Space, *, epsilon: float, delta: float) -> Way:
+    """The stages whose first one costs its share of ε by itself."""
+    design = way.design
+    assert design is not None
+    (first, _) = way.parts(1.0)
+    assert isinstance(first, PlannedStudy)
+
+    def at(noise: float) -> Whole:
+        stage = replace(first, noise_multiplier=rounded_up(noise, _DECIMALS)).part(mechanism)
+        assert isinstance(stage, Stage)
+        return stage.account(space)
+
+    found = calibrate_plan(at, epsilon=design.split * epsilon, delta=delta, start=1.0, step=1.5, close=_NEAR * epsilon)  # type: ignore[arg-type]
+    compute = way.compute
+    return stages(design, compute, rounded_up(found.value, _DECIMALS))
+
+
+@dataclass(frozen=True)
+class Batch:
+    """One full run with another batch size, at the same (ε, δ).
+
+    Args:
+        batch_size, steps: of the run.
+        compute: in runs of the batch size that was asked about.
+        noise_multiplier: with which this run alone costs ε.
+        gradient_noise: the noise of a step's mean gradient, over that with the batch size that was asked about.
+    """
+
+    batch_size: int
+    steps: int
+    compute: float
+    noise_multiplier: float
+    gradient_noise: float
+
+
+def batches(run: DpSgd, records: int, *, epsilon: float, delta: float, compute: float, alone: float) -> Iterator[Batch]:
+    """What larger batches buy: with as many examples processed, and with as many steps where there is compute for it.
+
+    Args:
+        run: the full run.
+        records: the number of records.
+        epsilon, delta: the total of a run without tuning.
+        compute: the most, in full runs.
+        alone: the noise multiplier of ``run`` without tuning.
+    """
+    size = round(run.rate * records)
+    for factor in (4, 8):
+        if factor * size > records:
+            return
+        for steps, cost in ((math.ceil(run.steps / factor), 1.0), (run.steps, float(factor))):
+            if cost > compute or steps < 1:
+                continue
+            larger = DpSgd(rate=factor * size / records, steps=steps, noise_multiplier=1.0)
+            guess = alone * math.sqrt(factor)
+            found = spend(untuned(), OwnTraining(untrained, larger), SPACE, epsilon=epsilon, delta=delta, start=guess)
+            noise = found.noise_multiplier
+            yield Batch(factor * size, steps, cost, noise, noise / factor / alone)
+
+
+def untrained(params: object, *, seed: int, run: object) -> object:
+    """A plan is not run: its mechanism only states what a run costs."""
+    raise NotImplementedError("this mechanism states what a run costs: there is nothing to train")
+
+
+SPACE = Space({"any": [0.0, 1.0]})
+"""What a run of DP-SGD costs does not depend on what is tuned."""

@@ -1,0 +1,163 @@
+"""The honest ways to spend a total (ε, δ): each a list of parts, as a function of the noise of its full runs."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+
+from dphypo.accounting import PolicyClass
+from dphypo.band import Band
+from dphypo.laws import Geometric, Law, NegativeBinomial, Pmf, Poisson
+from dphypo.planning.design import Design
+from dphypo.stages import Planned, PlannedRuns, PlannedStudy, PriorAround
+
+FEWEST_STEPS = 30
+"""Shorter runs say nothing about long ones: surveys of them are left out."""
+SURVEYS = ((20, 0.03), (20, 0.1), (40, 0.1), (20, 0.3), (10, 0.3))
+BANDS = (Band(0.75, 2.0), Band(0.5, 4.0))
+MOST_IN_A_BAND = 30
+"""Mean numbers of runs above it take minutes to account for in a band."""
+MOST_COMPUTE = 1000
+SHAPE = 8.0
+
+
+@dataclass(frozen=True)
+class Way:
+    """One way to spend a budget.
+
+    Args:
+        name: what people call it.
+        kind: "none", "survey", "uniform", "band", "stages" or "composition".
+        parts: its parts, given the noise multiplier of its full runs.
+        tried: how many runs search, as a law: published ones and those of a law of T alike.
+        band: the smallest and the largest factor on the prior's density that its runs may have.
+        design: of stages; its ``split`` is the share of ε that the first may cost by itself.
+    """
+
+    name: str
+    kind: str
+    parts: Callable[[float], tuple[Planned, ...]]
+    tried: Law
+    band: Band = Band(1, 1)  # noqa: RUF009 - a frozen value
+    design: Design | None = None
+
+    @property
+    def compute(self) -> float:
+        """Expected, in full runs."""
+        return math.fsum(part.compute for part in self.parts(1.0))
+
+    def quantiles(self) -> tuple[int, int, int]:
+        """The 5 %, 50 % and 95 % quantiles of the number of all runs, the last one included."""
+        last = 1 if self.kind in ("survey", "composition") else 0
+        low, middle, high = (self.tried.quantile(q) + last for q in (0.05, 0.5, 0.95))
+        return low, middle, high
+
+    def chances(self, share: float) -> tuple[float, float]:
+        """The chance that some run that searches is in the best ``share`` of the prior: at least, and at most.
+
+        Runs without a band are counted as drawn from the prior, also where an optimiser proposes them. Inside a band
+        one run has at least c, and at most C, times the prior's chance.
+        """
+        least, most = self.band.c * share, min(self.band.C * share, 1 - self.band.c * (1 - share))
+        low, high = (1 - float(self.tried.pgf(1 - chance)) for chance in (least, most))
+        return low, high
+
+
+def fixed(runs: int) -> Law:
+    """The law of a number that is public."""
+    return Pmf({runs: 1.0})
+
+
+def ways(
+    compute: float, steps: int | None, more: tuple[tuple[int, float], ...] = (), bands: Sequence[Band] = BANDS
+) -> Iterator[Way]:
+    """Ways whose expected compute is at most ``compute`` full runs.
+
+    Args:
+        compute: in full runs.
+        steps: of a full run, where it has steps.
+        more: further surveys, as (runs, fraction).
+        bands: of adaptive studies, where there are at least two runs to adapt.
+    """
+    yield untuned()
+    for runs, fraction in dict.fromkeys((*SURVEYS, *more)):
+        long_enough = steps is None or math.ceil(fraction * steps) >= FEWEST_STEPS or (runs, fraction) in more
+        if 1 + runs * fraction <= compute * (1 + 1e-9) and long_enough:
+            yield survey(runs, fraction)
+    if compute > 1:
+        shaped, whole = NegativeBinomial(SHAPE, mean=compute), max(int(compute), 1)
+        yield _study("uniform, geometric T", Geometric(mean=compute))
+        yield _study(f"uniform, shape {SHAPE:g}", shaped)
+        yield _study("uniform, Poisson T", Poisson(compute))
+        yield _study(f"uniform, {whole} runs exactly", fixed(whole))
+        for band in bands if 2 <= compute <= MOST_IN_A_BAND else ():
+            yield _study(f"band ({band.c:g}, {band.C:g}), shape {SHAPE:g}", shaped, band)
+        design = Design()
+        if design.compute_share * compute / design.fraction > 1 and (1 - design.compute_share) * compute > 1:
+            yield stages(design, compute)
+        if whole >= 4 and (steps is None or 0.1 * steps >= FEWEST_STEPS):
+            yield _survey_then_study(compute)
+        if whole > 1:
+            yield _composition(whole)
+
+
+def untuned() -> Way:
+    """One full run, at the middle of the prior."""
+    return Way("no tuning", "none", lambda noise: (PlannedRuns(noise_multiplier=noise),), fixed(1))
+
+
+def survey(runs: int, fraction: float) -> Way:
+    """Short runs, all published, then one full run."""
+
+    def parts(noise: float) -> tuple[Planned, ...]:
+        return (
+            PlannedRuns(noise_multiplier=noise, runs=runs, fraction=fraction),
+            PlannedRuns(noise_multiplier=noise),
+        )
+
+    return Way(f"survey, {runs} runs of {fraction:.3g}", "survey", parts, fixed(runs))
+
+
+def _study(name: str, law: Law, band: Band = Band(1, 1)) -> Way:  # noqa: B008 - a frozen value
+    def parts(noise: float) -> tuple[Planned, ...]:
+        return (PlannedStudy(noise_multiplier=noise, runs=law, band=band, policy=PolicyClass.HISTORY),)
+
+    return Way(name, "band" if band.C > 1 else "uniform", parts, law, band)
+
+
+def stages(design: Design, compute: float, cheap: float = 1.0) -> Way:
+    """Many cheap runs, the best released, then full runs around it. ``cheap`` is the noise of the cheap runs."""
+    first, last = design.runs(compute)
+    rule = PriorAround(spread=design.spread, floor=design.floor)
+
+    def parts(noise: float) -> tuple[Planned, ...]:
+        return (
+            PlannedStudy(noise_multiplier=cheap, runs=first, fraction=design.fraction, around=rule),
+            PlannedStudy(noise_multiplier=noise, runs=last),
+        )
+
+    name = f"stages, {first.mean:.3g} of {design.fraction:g} then {last.mean:.3g}"
+    return Way(name, "stages", parts, first, design=design)
+
+
+def _survey_then_study(compute: float) -> Way:
+    law = NegativeBinomial(SHAPE, mean=compute - 2)
+
+    def parts(noise: float) -> tuple[Planned, ...]:
+        return (
+            PlannedRuns(noise_multiplier=noise, runs=20, fraction=0.1, around=PriorAround()),
+            PlannedStudy(noise_multiplier=noise, runs=law),
+        )
+
+    return Way(f"survey of 20 x 0.1, then {law.mean:.3g} around it", "stages", parts, fixed(20))
+
+
+def _composition(whole: int) -> Way:
+    def parts(noise: float) -> tuple[Planned, ...]:
+        return (
+            PlannedRuns(noise_multiplier=noise, runs=whole - 1),
+            PlannedRuns(noise_multiplier=noise),
+        )
+
+    return Way(f"composition of {whole} full runs", "composition", parts, fixed(whole - 1))

@@ -1,0 +1,87 @@
+"""The site: its checker sees what is wrong, every tutorial is listed and runs, and every page is reachable."""
+
+from __future__ import annotations
+
+import importlib.util
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parents[2]
+DOCS = ROOT / "docs"
+TUTORIALS = sorted(path for path in (DOCS / "tutorials").glob("*.md") if path.name != "index.md")
+CELL = re.compile(r"^```\{code-cell\}[^\n]*\n(?::tags:[^\n]*\n)?(.*?)^```", re.MULTILINE | re.DOTALL)
+
+
+def checker():
+    spec = importlib.util.spec_from_file_location("check_site", DOCS / "check_site.py")
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
+
+
+def test_the_checker_sees_dead_links_and_what_is_fetched(tmp_path):
+    (tmp_path / "index.html").write_text(
+        '<h1 id="top">x</h1><a href="#top">ok</a><a href="gone.html">no</a><a href="other.html#nowhere">no</a>'
+        '<a href="https://example.org">not checked</a><script src="https://cdn.example.org/x.js"></script>'
+        '<link rel="canonical" href="https://example.org/">'
+    )
+    (tmp_path / "other.html").write_text('<a href="index.html#top">ok</a>')
+    (tmp_path / "style.css").write_text("@font-face { src: url(https://fonts.example.org/a.woff2) }")
+    assert checker().problems(tmp_path) == [
+        "index.html fetches https://cdn.example.org/x.js",
+        "index.html links to gone.html, which does not exist",
+        "index.html links to other.html#nowhere, which has no such anchor",
+        "style.css fetches from the network",
+    ]
+
+
+def test_a_clean_site_has_no_problems(tmp_path):
+    (tmp_path / "index.html").write_text('<a href="index.html">ok</a><img src="x.png">')
+    assert checker().problems(tmp_path) == []
+
+
+def listed(index: Path) -> set[Path]:
+    text = index.read_text(encoding="utf-8")
+    blocks = re.findall(r"```\{toctree\}(.*?)```", text, re.DOTALL)
+    names = [line.strip() for block in blocks for line in block.splitlines() if line.strip() and ":" not in line]
+    names = [re.sub(r".*<(.*)>", r"\1", name) for name in names]
+    return {(index.parent / f"{name}.md").resolve() for name in names}
+
+
+def test_every_page_is_in_a_table_of_contents():
+    reached, waiting = set(), {DOCS / "index.md"}
+    while waiting:
+        page = waiting.pop()
+        reached.add(page)
+        waiting |= listed(page) - reached
+    pages = {path for path in DOCS.rglob("*.md") if not {"_build", "generated"} & set(path.parts)}
+    assert pages - reached == {DOCS / "README.md"}
+    assert reached <= pages
+
+
+def test_there_are_eight_tutorials():
+    assert len(TUTORIALS) == 8
+    assert all(CELL.search(path.read_text(encoding="utf-8")) for path in TUTORIALS)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("page", TUTORIALS, ids=lambda path: path.stem)
+def test_a_tutorial_runs(page, tmp_path):
+    program = tmp_path / "tutorial.py"
+    program.write_text("\n".join(CELL.findall(page.read_text(encoding="utf-8"))), encoding="utf-8")
+    result = subprocess.run(
+        [sys.executable, str(program)], cwd=tmp_path, capture_output=True, text=True, timeout=300, check=False
+    )
+    assert result.returncode == 0, result.stderr
+
+
+@pytest.mark.slow
+def test_the_site_builds_without_a_warning_and_fetches_nothing(tmp_path):
+    command = [sys.executable, "-m", "sphinx", "-W", "-q", "-D", "nb_execution_mode=off", "-b", "html", str(DOCS)]
+    built = subprocess.run([*command, str(tmp_path)], capture_output=True, text=True, timeout=900, check=False)
+    assert built.returncode == 0, built.stderr
+    assert checker().problems(tmp_path) == []

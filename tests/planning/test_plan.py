@@ -1,0 +1,184 @@
+"""``dphypo.plan``: every design costs the total by our own accountant, and what it says of a design is so."""
+
+from __future__ import annotations
+
+import json
+import math
+
+import numpy as np
+import pytest
+from typer.testing import CliRunner
+
+import dphypo
+from dphypo.cli.app import app
+from dphypo.errors import UnreachableError
+from dphypo.mechanisms import DpSgd, OwnTraining
+from dphypo.planning import Landscape, plan
+from dphypo.planning.spend import SPACE, account_for, spend, untrained
+from dphypo.planning.ways import survey, untuned, ways
+
+TASK = {"records": 20_000, "batch_size": 500, "steps": 320}
+DELTA = 1e-5
+KINDS = {"none", "survey", "uniform", "band", "stages", "composition"}
+
+
+@pytest.fixture(scope="module")
+def found():
+    one = (dphypo.Band(0.75, 2),)  # bands take the longest
+    return plan(epsilon=2.0, delta=DELTA, compute=5, landscape="mnist", bands=one, **TASK)
+
+
+def test_at_least_ten_designs_of_every_kind_cost_the_total_and_no_more(found):
+    assert len(found.rows) >= 10
+    assert {row.spent.way.kind for row in found.rows} == KINDS
+    for row in found.rows:
+        assert 2.0 * (1 - 5e-3) <= row.spent.guarantee.epsilon(DELTA) <= 2.0, row.name
+        assert row.spent.way.compute <= 5 * (1 + 1e-9)
+
+
+def test_the_command_line_reproduces_every_epsilon_from_the_plan_files(found, tmp_path):
+    for number, row in enumerate(found.rows, 1):
+        path = found.file(number).save(tmp_path / f"{number}.json")
+        result = CliRunner().invoke(app, ["account", str(path), "--json"])
+        assert result.exit_code == 0, result.output
+        numbers = json.loads(result.output)
+        assert numbers["epsilon"] == pytest.approx(row.spent.guarantee.epsilon(DELTA), abs=1e-9), row.name
+        assert numbers["epsilon"] <= numbers["stated"] <= 2.0
+
+
+def test_the_noise_of_a_survey_is_that_which_tune_solves_for(found):
+    run = DpSgd.of(noise_multiplier=1.0, **TASK)
+    tuning = dphypo.survey.plan_tuning(
+        SPACE, OwnTraining(untrained, run), epsilon=2.0, delta=DELTA, survey=dphypo.SurveyPlan(runs=20, fraction=0.1)
+    )
+    row = next(row for row in found.rows if row.name == "survey, 20 runs of 0.1")
+    assert row.spent.noise_multiplier == pytest.approx(tuning.noise.full.run.noise_multiplier, rel=1e-3)
+    assert row.price == pytest.approx(tuning.noise.price, abs=1e-3)
+
+
+def test_without_tuning_there_is_one_run_with_the_least_noise(found):
+    first = found.rows[0]
+    assert first.name == "no tuning"
+    assert first.price == 0
+    assert all(row.price > 0 for row in found.rows[1:])
+
+
+def test_what_tune_would_do_is_recommended_where_nothing_is_known_of_scores():
+    result = plan(epsilon=2.0, delta=DELTA, compute=1.8, **TASK)
+    assert result.best.name.startswith("survey")
+    assert "dphypo.tune(space, mechanism, epsilon=2, delta=1e-05" in result.code
+    assert result.code in str(result)
+
+
+def test_scores_decide_where_a_landscape_is_given(found):
+    best = max(row.score for row in found.rows if row.score is not None)
+    assert found.best.score == pytest.approx(best, abs=1e-3)
+    assert f"{found.best.score:.4f}" in str(found)
+
+
+def test_chances_count_runs_as_drawn_from_the_prior():
+    by_name = {way.name: way for way in ways(5, 320)}
+    assert by_name["survey, 20 runs of 0.1"].chances(0.05) == pytest.approx((1 - 0.95**20,) * 2)
+    geometric = by_name["uniform, geometric T"].chances(0.1)[0]
+    assert geometric == pytest.approx(0.1 / (0.1 + 0.2 - 0.1 * 0.2))  # 1 - f(1 - x) with γ = 1/5, in closed form
+    low, high = by_name["band (0.5, 4), shape 8"].chances(0.1)
+    assert low < by_name["uniform, shape 8"].chances(0.1)[0] < high < 1
+
+
+def test_quantiles_count_the_last_run():
+    assert survey(20, 0.1).quantiles() == (21, 21, 21)
+    assert untuned().quantiles() == (1, 1, 1)
+
+
+def test_larger_batches_are_accounted_as_runs_of_their_own(found):
+    assert [one.batch_size for one in found.batches][:2] == [2000, 2000]
+    for one in found.batches:
+        run = DpSgd(rate=one.batch_size / 20_000, steps=one.steps, noise_multiplier=one.noise_multiplier)
+        alone = account_for(untuned().parts(one.noise_multiplier), OwnTraining(untrained, run), SPACE)
+        assert 1.99 <= alone.epsilon(DELTA) <= 2.0
+
+
+def test_expected_scores_are_those_of_the_quadrature_by_hand():
+    """Two cells, the better one known: a survey of one run from the prior ends at either with probability one half."""
+    flat = {0.1: {level: [0.0, 1.0] for level in (0.1, 50.0)}, 1.0: {level: [0.0, 1.0] for level in (0.1, 50.0)}}
+    toy = Landscape((2,), flat, 1e-3)
+    result = plan(epsilon=2.0, delta=DELTA, compute=1.2, landscape=toy, runs=2, fraction=0.1, **TASK)
+    scores = {row.name: row.score for row in result.rows}
+    assert scores["no tuning"] == pytest.approx(0.5)
+    assert scores["survey, 2 runs of 0.1"] == pytest.approx(0.75, abs=1e-6)
+    poisson = scores["uniform, Poisson T"]
+    assert poisson == pytest.approx(1 - math.exp(-1.2) * (math.exp(0.6) - 1) / (1 - math.exp(-1.2)), abs=1e-6)
+
+
+def test_a_landscape_can_be_a_file(tmp_path):
+    path = tmp_path / "mine.npz"
+    np.savez(
+        path,
+        limits=[0.0, 1.0],
+        fractions=[1.0],
+        noise_multipliers=[1.0],
+        repetitions=[1],
+        scores=np.array([[0, 65535]]),
+        shape=[2],
+        score_noise=0.1,
+    )
+    assert Landscape.read(path).mean(1.0, 1.0).tolist() == pytest.approx([0.0, 1.0])
+    with pytest.raises(ValueError, match=r"give one of mnist, cifar10, federated, or the path of an \.npz file"):
+        plan(epsilon=2.0, delta=DELTA, landscape="imagenet", **TASK)
+
+
+def test_a_mechanism_of_ones_own_is_planned_for():
+    mechanism = OwnTraining(untrained, DpSgd(rate=0.02, steps=300, noise_multiplier=1.0))
+    result = plan(mechanism, epsilon=2.0, delta=DELTA, compute=1.8)
+    assert not result.batches
+    assert result.best.name.startswith("survey")
+    with pytest.raises(ValueError, match="records = 5 is not valid: the mechanism says it"):
+        plan(mechanism, epsilon=2.0, delta=DELTA, records=5)
+
+
+@pytest.mark.parametrize(
+    ("wrong", "words"),
+    [
+        ({"compute": 0.5}, "compute = 0.5 is not valid: one full run takes 1: give 1 to 1000"),
+        ({"epsilon": -1.0}, "epsilon"),
+        ({"records": None}, "give the number of records"),
+        ({"steps": None}, "give one of epochs and steps"),
+    ],
+)
+def test_bad_numbers_are_named(wrong, words):
+    with pytest.raises(ValueError, match=words):
+        plan(**({"epsilon": 2.0, "delta": DELTA, **TASK} | wrong))
+
+
+def test_a_total_that_no_noise_pays_for_is_refused():
+    mechanism = OwnTraining(untrained, DpSgd(rate=1.0, steps=10, noise_multiplier=1.0))
+    with pytest.raises(UnreachableError):
+        spend(untuned(), mechanism, SPACE, epsilon=1e-6, delta=1e-12)
+
+
+@pytest.mark.slow
+def test_the_command_of_the_readme_compares_ten_designs_and_each_is_reproduced(tmp_path):
+    options = [
+        "--epsilon",
+        "8",
+        "--delta",
+        "1e-5",
+        "--records",
+        "60000",
+        "--batch-size",
+        "256",
+        "--epochs",
+        "10",
+        "--compute",
+        "10",
+    ]
+    result = CliRunner().invoke(app, ["plan", *options, "--json"])
+    assert result.exit_code == 0, result.output
+    rows = json.loads(result.output)["designs"]
+    assert len(rows) >= 10
+    full = plan(epsilon=8, delta=DELTA, records=60_000, batch_size=256, epochs=10, compute=10)
+    for number, row in enumerate(rows, 1):
+        path = full.file(number).save(tmp_path / f"{number}.json")
+        again = json.loads(CliRunner().invoke(app, ["account", str(path), "--json"]).output)
+        assert again["epsilon"] == pytest.approx(row["epsilon"], abs=1e-6)
+        assert again["epsilon"] <= 8
