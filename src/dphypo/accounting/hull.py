@@ -10,26 +10,64 @@ from __future__ import annotations
 import numpy as np
 import numpy.typing as npt
 
+_STRIDE = 16  # one point in so many makes the rough hull
+_ENOUGH = 256  # points for which a rough hull pays
+_ROUNDS = 24
+
 
 def lower_hull(x: npt.NDArray[np.float64], y: npt.NDArray[np.float64]) -> npt.NDArray[np.intp]:
     """Indices of the points on the lower convex hull, from left to right; ``x`` does not decrease.
 
-    Slopes are compared, not areas: products of very small coordinates would underflow. Of points with equal ``x`` the
-    lowest counts.
+    Slopes are compared, not areas: products of very small coordinates would underflow, and a slope has a small
+    relative error whatever the size of the coordinates. Of points with equal ``x`` the lowest counts.
 
     >>> lower_hull(np.array([0.0, 1.0, 2.0, 3.0]), np.array([1.0, 0.0, 2.0, 1.0]))
     array([0, 1, 3])
     """
+    kept = _lowest(x, y)
+    if len(kept) > _ENOUGH:
+        few = np.append(kept[:-1:_STRIDE], kept[-1])
+        kept = _below(x, y, kept, few[lower_hull(x[few], y[few])])
+    for _ in range(_ROUNDS):  # a point that is not below the line through its neighbours is not on the hull
+        with np.errstate(all="ignore"):
+            slopes = np.diff(y[kept]) / np.diff(x[kept])
+        below = np.ones(len(kept), dtype=np.bool_)
+        below[1:-1] = slopes[:-1] < slopes[1:]
+        if below.all():
+            return kept
+        kept = kept[below]
+    return kept[_scanned(x[kept].tolist(), y[kept].tolist())]
+
+
+def _lowest(x: npt.NDArray[np.float64], y: npt.NDArray[np.float64]) -> npt.NDArray[np.intp]:
+    """Indices of the lowest point at every ``x``; of equally low ones, the last."""
+    later = x[1:] > x[:-1]
+    if later.all():
+        return np.arange(len(x))
+    order = np.lexsort((-np.arange(len(x)), y, x))
+    return order[np.append(True, later)]  # equal x stay together: the first of each group
+
+
+def _below(
+    x: npt.NDArray[np.float64],
+    y: npt.NDArray[np.float64],
+    kept: npt.NDArray[np.intp],
+    corners: npt.NDArray[np.intp],
+) -> npt.NDArray[np.intp]:
+    """The corners, and those of the points kept that are below the line through the corners on either side."""
+    after = np.searchsorted(corners, kept)
+    inner = corners[after] != kept
+    points, left, right = kept[inner], corners[after[inner] - 1], corners[after[inner]]
+    with np.errstate(all="ignore"):
+        rising = (y[points] - y[left]) / (x[points] - x[left]) < (y[right] - y[points]) / (x[right] - x[points])
+    return np.sort(np.concatenate([corners, points[rising]]))
+
+
+def _scanned(xs: list[float], ys: list[float]) -> list[int]:
+    """The hull by one scan from left to right, for the points that are left; ``xs`` increase."""
     kept: list[int] = []
     slopes: list[float] = []  # from each kept point but the first back to the one before it
-    xs, ys = x.tolist(), y.tolist()
     for i in range(len(xs)):
-        while kept and xs[kept[-1]] == xs[i] and ys[i] <= ys[kept[-1]]:
-            kept.pop()
-            if slopes:
-                slopes.pop()
-        if kept and xs[kept[-1]] == xs[i]:
-            continue
         while kept:
             slope = (ys[i] - ys[kept[-1]]) / (xs[i] - xs[kept[-1]])
             if not slopes or slopes[-1] < slope:
@@ -38,7 +76,7 @@ def lower_hull(x: npt.NDArray[np.float64], y: npt.NDArray[np.float64]) -> npt.ND
             kept.pop()
             slopes.pop()
         kept.append(i)
-    return np.array(kept, dtype=np.intp)
+    return kept
 
 
 def falling_part(x: npt.NDArray[np.float64], y: npt.NDArray[np.float64]) -> npt.NDArray[np.intp]:
