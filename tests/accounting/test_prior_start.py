@@ -48,8 +48,9 @@ def test_it_holds_on_thousands_of_small_worlds(seed):
 
 
 def test_one_run_too_many_from_the_prior_is_caught():
-    worst = max(shortfall(world, law, band, first=first, claimed=first + 1) for world, law, band, first in cases(1, 80))
-    assert worst > 0.01
+    assert any(
+        shortfall(world, law, band, first=first, claimed=first + 1) > 0.01 for world, law, band, first in cases(1, 80)
+    )
 
 
 def test_no_run_from_the_prior_is_theorem_4():

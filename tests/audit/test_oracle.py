@@ -144,7 +144,7 @@ MUTANTS = {
 def test_the_oracle_catches_a_broken_bound(name, monkeypatch):
     module, attribute, broken = MUTANTS[name]
     monkeypatch.setitem(globals() if module is None else vars(module), attribute, broken)
-    assert max(shortfall(*case) for case in worlds(seed=1, count=60)) > 0.01
+    assert any(shortfall(*case) > 0.01 for case in worlds(seed=1, count=60))
 
 
 def test_tau_is_that_of_the_other_direction():

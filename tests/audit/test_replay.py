@@ -99,7 +99,8 @@ def ending(records: np.ndarray, wrap: Any, entropy: Entropy, folder: Path) -> dp
 
 def given(**options: Callable[[np.ndarray], Any]) -> Callable[..., dphypo.Study]:
     def make(records: np.ndarray, wrap: Any, entropy: Entropy, folder: Path) -> dphypo.Study:
-        return study(records, wrap, entropy, folder, **{name: option(records) for name, option in options.items()})
+        made = {name: option(records) for name, option in options.items()}
+        return study(records, wrap, entropy, folder, **{"sampler": Uniform(), "policy": "anything", **made})
 
     return make
 
@@ -109,7 +110,7 @@ def given(**options: Callable[[np.ndarray], Any]) -> Callable[..., dphypo.Study]
     [
         (given(sampler=Peeking), "λ of run"),
         (given(space=lambda records: dphypo.Space({"lr": loguniform(1e-3, len(records))})), "λ of run 1 differs"),
-        (given(runs=lambda records: dphypo.Geometric(mean=len(records))), "the release or its certificate"),
+        (given(runs=lambda records: dphypo.Geometric(mean=len(records) / 4)), "the release or its certificate"),
         (given(mechanism=lambda records: train(records, len(records) / 4)), "the release or its certificate"),
         (naming, "the files"),
         (logging_it, "what was logged"),

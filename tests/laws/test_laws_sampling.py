@@ -57,9 +57,9 @@ CASES: list[tuple[NegativeBinomial | Poisson, int]] = [
     (Logarithmic(gamma=0.9), 5000),
     (NegativeBinomial(-0.5, gamma=0.9), 8000),
     (NegativeBinomial(8, mean=20), 4000),
-    (NegativeBinomial(50, mean=1e6), 2000),
+    (NegativeBinomial(50, mean=1e6), 800),
     (Poisson(10), 4000),
-    (Poisson(1e6), 1000),
+    (Poisson(1e6), 400),
 ]
 
 

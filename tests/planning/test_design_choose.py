@@ -44,8 +44,14 @@ def choose(proxy: Landscape) -> dphypo.planning.Choice:
     return dphypo.choose_design(SPACE, TRAIN, compute=8, epsilon=2, delta=DELTA, proxy=proxy, designs=DESIGNS)
 
 
-def test_where_cheap_runs_inform_stages_are_chosen() -> None:
-    found = choose(landscape(peak(0.3)))
+@pytest.fixture(scope="module")
+def informed() -> dphypo.planning.Choice:
+    """The choice where cheap runs have their peak where full ones have it."""
+    return choose(landscape(peak(0.3)))
+
+
+def test_where_cheap_runs_inform_stages_are_chosen(informed: dphypo.planning.Choice) -> None:
+    found = informed
     assert found.pays
     assert found.expected > found.uniform.expected + 0.1
     assert found.design in DESIGNS
@@ -183,9 +189,8 @@ def test_a_fraction_that_is_ignored_is_refused_before_any_work() -> None:
         dphypo.choose_design(SPACE, one, **arguments)
 
 
-def test_the_default_design_has_its_line_also_where_it_was_not_tried() -> None:
-    found = choose(landscape(peak(0.3)))
-    left_out = replace(found, staged=found.staged[:1], unjudged=((Design(), "does not fit the compute"),))
+def test_the_default_design_has_its_line_also_where_it_was_not_tried(informed: dphypo.planning.Choice) -> None:
+    left_out = replace(informed, staged=informed.staged[:1], unjudged=((Design(), "does not fit the compute"),))
     assert "stages, the default design" in str(left_out)
     assert "not judged: does not fit the compute" in str(left_out)
 
