@@ -157,3 +157,9 @@ def test_every_module_can_be_imported_first():
     """No import cycle: each room stands on its own. (Those that need an extra are left to their own tests.)"""
     for room in ("study", "stages", "mechanisms", "journal", "executors", "survey"):
         subprocess.run([sys.executable, "-c", f"import dphypo.{room}"], check=True)
+
+
+def test_no_two_files_of_tests_have_one_name():
+    """pytest imports them by their names alone: a second one is not collected."""
+    names = [path.name for path in Path(__file__).parent.rglob("test_*.py")]
+    assert sorted(names) == sorted(set(names))
