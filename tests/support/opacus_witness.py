@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
+from types import SimpleNamespace
 from unittest import mock
 
 import numpy as np
@@ -43,18 +44,20 @@ class Witness:
         return len(self.gradients)
 
 
+# Models that keep something of a batch are refused. An object of another kind in a global variable is not looked into.
+STAND = SimpleNamespace(witness=None)
+
+
 class Net(nn.Module):
     """A linear model that lets the witness look at its inputs; ``wide`` enough for ghost clipping, or not."""
-
-    watching: Witness | None = None
 
     def __init__(self, wide: bool = False) -> None:
         super().__init__()
         self.linear = nn.Linear(3, 700 if wide else 20)
 
     def forward(self, inputs: torch.Tensor) -> torch.Tensor:
-        if Net.watching is not None:
-            Net.watching.forward(inputs)
+        if STAND.witness is not None:
+            STAND.witness.forward(inputs)
         return self.linear(inputs)  # type: ignore[no-any-return]
 
 
@@ -77,7 +80,7 @@ def watching() -> Iterator[Witness]:
         witness.step(self)
         plain_step(self, closure)
 
-    with mock.patch.object(Net, "watching", witness), mock.patch.object(torch.optim.SGD, "step", step):
+    with mock.patch.object(STAND, "witness", witness), mock.patch.object(torch.optim.SGD, "step", step):
         yield witness
 
 
