@@ -70,7 +70,9 @@ def _covered(runs: int, searches: Sequence[Term], scored: Sequence[Term]) -> str
         if scored
         else ""
     )
-    return f"all of it together: {'; '.join(parts)}{sides}."
+    whole = "all of it together" if runs else "all stages together"
+    paid = "; choosing among the runs of a search is paid for" if searches else ""
+    return f"{whole}: {'; '.join(parts)}{paid}{sides}."
 
 
 def _how(search: Term) -> str:
