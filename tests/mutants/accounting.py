@@ -23,8 +23,8 @@ MUTANTS = (
         "a nested sampling rate may be anything",
         "a rate lies in [0, 1] wherever it stands",
         "accounting/events.py",
-        "    rate = _validate.probability(**{name: _real(name, value)})\n",
-        "    rate = _real(name, value)\n",
+        "    rate = _validate.probability(**{name: real(name, value)})\n",
+        "    rate = real(name, value)\n",
         (f"{_EVENTS}::test_a_sampling_rate_outside_its_range_is_refused_wherever_it_stands",),
     ),
     Mutant(

@@ -11,14 +11,8 @@ import dp_accounting
 import numpy as np
 
 from dphypo.accounting import dp_library, subsampling
-from dphypo.accounting.events import (
-    DEFAULT_ORDERS,
-    ApproximateDp,
-    Event,
-    PureDp,
-    RdpCurve,
-    canonical,
-)
+from dphypo.accounting.events import Event, canonical
+from dphypo.accounting.own_events import DEFAULT_ORDERS, ApproximateDp, PureDp, RdpCurve
 from dphypo.accounting.profiles import FromRdp, Profile, epsilon_for, infimum, randomised_response, supremum
 from dphypo.accounting.rdp_curve import Curve, largest
 from dphypo.errors import UnaccountableError

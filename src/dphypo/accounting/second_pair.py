@@ -21,7 +21,8 @@ from dp_accounting import dp_event
 from scipy.fft import irfft, next_fast_len, rfft
 from scipy.special import ndtr
 
-from dphypo.accounting.events import ApproximateDp, Event, PureDp, RdpCurve
+from dphypo.accounting.events import Event
+from dphypo.accounting.own_events import ApproximateDp, PureDp, RdpCurve
 
 Floats = npt.NDArray[np.float64]
 _DEEP = 40.0  # losses beyond this are cut off

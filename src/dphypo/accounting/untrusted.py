@@ -15,7 +15,7 @@ from typing import Any
 import dp_accounting
 from dp_accounting import dp_event
 
-from dphypo.accounting.events import RdpCurve
+from dphypo.accounting.own_events import RdpCurve
 
 MOST_BYTES = 4_000_000
 MOST_DEPTH = 40
