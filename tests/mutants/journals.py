@@ -89,7 +89,7 @@ MUTANTS = (
         "journal/journal.py",
         "        if beaten is not None or erase_seed:\n            self._store.forget()\n",
         "",
-        ("journal/test_journal.py::test_a_beaten_model_leaves_the_files_at_once",),
+        ("journal/test_left_behind.py::test_a_beaten_model_leaves_the_files_at_once",),
     ),
     Mutant(
         "deleted rows are not zeroed",
@@ -97,7 +97,7 @@ MUTANTS = (
         "journal/sqlite.py",
         '        "secure_delete = ON",\n',
         '        "secure_delete = OFF",\n',
-        ("journal/test_journal.py::test_a_beaten_model_leaves_the_files_at_once",),
+        ("journal/test_left_behind.py::test_a_beaten_model_leaves_the_files_at_once",),
     ),
     Mutant(
         "shredding keeps T",
@@ -105,7 +105,7 @@ MUTANTS = (
         "journal/journal.py",
         ".where(schema.study.c.name == self._name).values(total=None))",
         ".where(schema.study.c.name == self._name).values(total=schema.study.c.total))",
-        ("journal/test_journal.py::test_a_shredded_file_holds_nothing_of_the_study_and_does_not_depend_on_t",),
+        ("journal/test_left_behind.py::test_a_shredded_file_holds_nothing_of_the_study_and_does_not_depend_on_t",),
     ),
     # Certificates.
     Mutant(

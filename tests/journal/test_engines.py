@@ -1,0 +1,139 @@
+"""Engines: the built-in ones conform, broken ones are told, and a journal is found where it is said to be."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+import textwrap
+
+import pytest
+from sqlalchemy import make_url
+from support.journal_world import NAMES
+
+from dphypo.journal import (
+    Journal,
+    JournalError,
+    JournalInUseError,
+    PostgreSQL,
+    SQLite,
+    Store,
+    engines,
+    open_store,
+)
+from dphypo.journal import params as _params
+from dphypo.journal import schema as schema
+from dphypo.testing import check_engine
+
+HOLDER = """
+    import sys, time
+    from dphypo.journal import *
+    journal = Journal(open_store(sys.argv[1]), sys.argv[2])
+    journal.begin({}, lambda: 3)
+    print("held", flush=True)
+    time.sleep(60)
+"""
+
+
+@pytest.mark.parametrize("kind", ["sqlite", "postgres"])
+def test_a_study_is_held_by_one_process_and_freed_by_its_death(kind, request, tmp_path, monkeypatch):
+    monkeypatch.setattr("dphypo.journal.sqlite._WAIT_S", 0.2)
+    monkeypatch.setattr("dphypo.journal.postgresql._WAIT_S", 0.2)
+    where = request.getfixturevalue("postgres") if kind == "postgres" else str(tmp_path / "study.db")
+    name = next(NAMES)
+    holder = subprocess.Popen(
+        [sys.executable, "-c", textwrap.dedent(HOLDER), where, name], stdout=subprocess.PIPE, text=True
+    )
+    assert holder.stdout.readline() == "held\n"
+    mine = Journal(open_store(where), name)
+    with pytest.raises(JournalInUseError):
+        mine.begin({}, lambda: 4)
+    holder.kill()
+    holder.wait()
+    holder.stdout.close()
+    monkeypatch.undo()
+    mine.begin({}, lambda: 4)
+    assert mine.record.total == 3
+    mine._store.close()
+
+
+@pytest.fixture
+def impatient(monkeypatch):
+    monkeypatch.setattr("dphypo.journal.sqlite._WAIT_S", 0.2)
+    monkeypatch.setattr("dphypo.journal.postgresql._WAIT_S", 0.2)
+
+
+@pytest.mark.usefixtures("impatient")
+def test_the_built_in_engines_conform(tmp_path, postgres):
+    check_engine(lambda: SQLite(tmp_path / "study.db"))
+    check_engine(lambda: SQLite(None))
+    check_engine(lambda: PostgreSQL(make_url(postgres)))
+
+
+def test_an_engine_that_does_not_check_foreign_keys_is_told(tmp_path):
+    class Careless(SQLite):
+        def connect(self, **options):
+            connection = super().connect(**options)
+            connection.connection.driver_connection.execute("PRAGMA foreign_keys = OFF")
+            return connection
+
+    with pytest.raises(AssertionError, match="an outcome without a run"):
+        check_engine(lambda: Careless(tmp_path / "study.db"))
+
+
+def test_an_engine_that_two_processes_may_use_is_told(postgres):
+    class Shared(PostgreSQL):
+        def hold(self, connection, name):
+            pass
+
+    with pytest.raises(AssertionError, match="two connections"):
+        check_engine(lambda: Shared(make_url(postgres)))
+
+
+def test_an_engine_of_ones_own_is_found_by_the_scheme_of_its_url(tmp_path, impatient):
+    """One class in one file, anywhere: nothing else is edited."""
+
+    @engines.register("drawer")
+    class Drawer(SQLite):
+        def __init__(self, url):
+            super().__init__(tmp_path / f"{url.database}.db")
+
+    store = open_store("drawer:///study")
+    Journal(store, "study").begin({}, lambda: 3)
+    assert (tmp_path / "study.db").exists()
+    store.close()
+    check_engine(lambda: Drawer(make_url("drawer:///other")))
+    with pytest.raises(ValueError, match="journal"):
+        open_store("cupboard:///study")
+
+
+def test_a_journal_is_a_path_a_url_a_store_or_memory(tmp_path):
+    store = Store(SQLite(None))
+    assert open_store(store) is store
+    url = open_store(f"sqlite:///{tmp_path}/a.db")
+    Journal(url, "study").begin({}, lambda: 1)
+    assert (tmp_path / "a.db").exists()
+    url.close()
+
+
+@pytest.mark.parametrize("where", ["mysql://user:PASSWORD@host/db", "://", "sqlite://"])
+def test_another_database_is_refused_without_showing_its_password(where):
+    with pytest.raises(ValueError, match="journal") as caught:
+        open_store(where)
+    assert "PASSWORD" not in str(caught.value)
+
+
+def test_a_file_that_cannot_be_made_is_a_clear_error(tmp_path):
+    with pytest.raises(JournalError, match="cannot be created: No such file"):
+        Journal(open_store(tmp_path / "missing" / "study.db"), "study").begin({}, lambda: 1)
+
+
+def test_a_file_that_is_no_journal_is_a_clear_error(tmp_path):
+    path = tmp_path / "study.db"
+    path.write_bytes(b"not a database at all" * 100)
+    with pytest.raises(JournalError, match="not a journal"):
+        Journal(open_store(path), "study").begin({}, lambda: 1)
+
+
+def test_params_are_read_back_as_they_were():
+    params = {"a": (1, (2.5, None)), "b": True, "c": float("inf"), "d": "x"}
+    assert _params.loads(_params.dumps(params)) == params
