@@ -161,6 +161,19 @@ def result(a: Arguments) -> None:
     print(json.dumps(found) if a.json else shown(a.name))
 
 
+def show(a: Arguments) -> None:
+    """print a committed result at once, without computing it; without a name, list them all"""
+    from paper.report.page import shown
+    from paper.results import FOLDER, MAKERS
+
+    if a.name is not None:
+        print(shown(a.name))
+        return
+    for name, (module, function) in MAKERS.items():
+        kept = "" if (FOLDER / f"{name}.json").is_file() else "  (not computed yet)"
+        print(f"{name:18} paper/experiments/{module}.py, {function}{kept}")
+
+
 def everything(a: Arguments) -> None:
     """every table and figure from the committed landscapes, and RESULTS.md"""
     from paper.parallel import quiet
@@ -230,6 +243,7 @@ def parser() -> argparse.ArgumentParser:
     for function in (fit, proxies, report):
         command(function)
     command(everything, "all")
+    command(show).add_argument("name", nargs="?", choices=list(MAKERS), metavar="NAME", help="for example table1")
     for name in MAKERS:
         made = command(result, name, f"compute paper/results/{name}.json")
         made.add_argument("--json", action="store_true", help="print it as JSON")

@@ -6,8 +6,11 @@ import logging
 import multiprocessing
 import os
 from collections.abc import Callable, Sequence
-from concurrent.futures import ProcessPoolExecutor
+from concurrent.futures import Future, ProcessPoolExecutor
 from typing import Any
+
+from rich.console import Console
+from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn, TimeRemainingColumn
 
 WORKERS = int(os.environ.get("PAPER_WORKERS", "2"))
 
@@ -17,16 +20,44 @@ def quiet() -> None:
     logging.getLogger("absl").setLevel(logging.ERROR)
 
 
-def each(calls: Sequence[tuple[Callable[..., Any], tuple[Any, ...]]]) -> list[Any]:
-    """The results of the calls, in order. The longest should come first."""
+def each(calls: Sequence[tuple[Callable[..., Any], tuple[Any, ...]]], console: Console | None = None) -> list[Any]:
+    """The results of the calls, in order. The longest should come first.
+
+    On a terminal a bar shows how many are done, the time that has passed and an estimate of what is left; it is erased
+    at the end. By default it goes to standard error.
+    """
     threads = {name: os.environ.get(name) for name in ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS")}
     os.environ.update(dict.fromkeys(threads, "1"))  # read by the workers when they load numpy
     try:
-        with ProcessPoolExecutor(WORKERS, multiprocessing.get_context("spawn"), quiet) as pool:
-            return [future.result() for future in [pool.submit(call, *args) for call, args in calls]]
+        with (
+            _bar(console or Console(stderr=True)) as bar,
+            ProcessPoolExecutor(WORKERS, multiprocessing.get_context("spawn"), quiet) as pool,
+        ):
+            task = bar.add_task("pieces of work", total=len(calls))
+
+            def done(_: Future[Any]) -> None:
+                bar.advance(task)
+
+            futures = [pool.submit(call, *args) for call, args in calls]
+            for future in futures:
+                future.add_done_callback(done)
+            return [future.result() for future in futures]
     finally:
         for name, value in threads.items():
             if value is None:
                 del os.environ[name]
             else:
                 os.environ[name] = value
+
+
+def _bar(console: Console) -> Progress:
+    columns = (
+        MofNCompleteColumn(),
+        TextColumn("{task.description}"),
+        BarColumn(),
+        TimeElapsedColumn(),
+        TextColumn("passed,"),
+        TimeRemainingColumn(),
+        TextColumn("left (estimated)"),
+    )
+    return Progress(*columns, console=console, transient=True, disable=not console.is_terminal)
