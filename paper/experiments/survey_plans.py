@@ -20,6 +20,7 @@ import numpy as np
 from dphypo import account
 from dphypo.accounting import PlanGuarantee, Term, calibrate, calibrate_plan, equal_noise, published
 from dphypo.laws import Law, NegativeBinomial, Poisson
+from dphypo.mechanisms import DpSgd
 from paper.data import points
 from paper.data.points import Grid
 from paper.simulate import worlds
@@ -79,8 +80,7 @@ class Experiment:
 
 def event(batch: int, steps: int, records: int, noise: float) -> dp_accounting.DpEvent:
     """Steps with Poisson batches."""
-    one = dp_accounting.PoissonSampledDpEvent(batch / records, dp_accounting.GaussianDpEvent(noise))
-    return dp_accounting.SelfComposedDpEvent(one, steps)
+    return DpSgd(rate=batch / records, steps=steps, noise_multiplier=noise).event
 
 
 def full_event(setting: Setting, records: int, noise: float) -> dp_accounting.DpEvent:

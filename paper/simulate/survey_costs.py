@@ -7,12 +7,11 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from functools import cache
 
-from dp_accounting.pld import privacy_loss_distribution
-from scipy.optimize import brentq
+from dphypo.accounting import PlanGuarantee, Published, Term, calibrate_plan, published
+from dphypo.mechanisms import DpSgd
 
 DELTA = 1e-5
-GRID = 1e-3  # of losses
-STEP = 0.3  # in log σ, of the search for a bracket
+LEAST = 0.35  # the smallest noise multiplier that is considered
 
 
 @dataclass(frozen=True)
@@ -24,19 +23,14 @@ class Steps:
 
 
 @cache
-def _one_run(rate: float, noise: float, steps: int) -> privacy_loss_distribution.PrivacyLossDistribution:
-    one = privacy_loss_distribution.from_gaussian_mechanism(
-        noise, sampling_prob=rate, value_discretization_interval=GRID, use_connect_dots=True
-    )
-    return one.self_compose(steps)
+def runs(rate: float, noise: float, steps: int, count: int = 1) -> Published:
+    """``count`` published runs of so many steps."""
+    return published(DpSgd(rate=rate, steps=steps, noise_multiplier=noise).event, count)
 
 
-def epsilon(steps: Steps, noise: float, short: int, short_noise: float, count: int) -> float:
-    """ε of ``count`` runs of ``short`` steps and one full run."""
-    total = _one_run(steps.rate, noise, steps.full)
-    if count:
-        total = total.compose(_one_run(steps.rate, short_noise, short).self_compose(count))
-    return float(total.get_epsilon_for_delta(DELTA))
+def together(*parts: Published) -> PlanGuarantee:
+    """What all of these runs cost together."""
+    return PlanGuarantee(tuple(Term(part) for part in parts))
 
 
 @cache
@@ -47,21 +41,16 @@ def noise(steps: Steps, total: float, short: int = 0, count: int = 0, factor: fl
     0.627
     """
 
-    def cost(level: float) -> float:
-        scale = factor * math.sqrt(steps.full / short) if count else 1.0
-        return epsilon(steps, level, short, level * scale, count)
+    def plan_at(level: float) -> PlanGuarantee:
+        full = runs(steps.rate, level, steps.full)
+        if not count:
+            return together(full)
+        matched = level * factor * math.sqrt(steps.full / short)
+        return together(runs(steps.rate, matched, short, count), full)
 
-    return solve(cost, total)
+    return solve(plan_at, total)
 
 
-def solve(cost: Callable[[float], float], total: float) -> float:
-    """The noise at which a cost that falls with it comes to ``total``.
-
-    >>> round(solve(lambda level: 3 / level, 2.0), 3)
-    1.5
-    """
-    low = math.log(0.35)
-    while cost(math.exp(low + STEP)) > total:
-        low += STEP
-    found = brentq(lambda log_level: math.log(cost(math.exp(log_level)) / total), low, low + STEP, xtol=1e-4)
-    return math.exp(float(found))
+def solve(plan_at: Callable[[float], PlanGuarantee], total: float) -> float:
+    """The noise at which a plan costs ``total``, to within 1e-3."""
+    return calibrate_plan(plan_at, epsilon=total, delta=DELTA, smallest=LEAST).value

@@ -6,11 +6,11 @@ import math
 from collections.abc import Mapping
 
 import numpy as np
-from scipy.optimize import brentq
 
+from dphypo.accounting import PlanGuarantee
 from paper.data.points import Floats
 from paper.simulate.staged_task import TASKS
-from paper.simulate.survey_costs import DELTA, STEP, _one_run, noise, solve
+from paper.simulate.survey_costs import noise, runs, solve, together
 from paper.simulate.survey_optimiser import Optimiser, Surveys, even
 from paper.simulate.surveys import STEPS, Plan, picked
 
@@ -19,16 +19,7 @@ LENGTHS: tuple[Mapping[float, int], ...] = ({0.03: 14, 0.1: 6}, {0.03: 10, 0.1: 
 
 def _alone(name: str, steps: int, count: int, total: float) -> float:
     """The noise with which ``count`` runs of so many steps cost ``total`` by themselves."""
-
-    def excess(log_noise: float) -> float:
-        run = _one_run(STEPS[name].rate, math.exp(log_noise), steps)
-        composed = run.self_compose(count) if count > 1 else run
-        return math.log(max(composed.get_epsilon_for_delta(DELTA), 1e-9) / total)
-
-    low = math.log(0.35)
-    while excess(low + STEP) > 0:
-        low += STEP
-    return math.exp(float(brentq(excess, low, low + STEP, xtol=1e-4)))
+    return solve(lambda level: together(runs(STEPS[name].rate, level, steps, count)), total)
 
 
 def split(
@@ -38,11 +29,9 @@ def split(
     task, plan = TASKS[name], Plan(fraction=fraction)
     steps = task.steps(fraction)
     short_noise = _alone(name, steps, plan.count, share * epsilon)
-    survey = _one_run(STEPS[name].rate, short_noise, steps).self_compose(plan.count)
+    survey = runs(STEPS[name].rate, short_noise, steps, plan.count)
     try:
-        level = solve(
-            lambda one: survey.compose(_one_run(STEPS[name].rate, one, task.full)).get_epsilon_for_delta(DELTA), epsilon
-        )
+        level = solve(lambda one: together(survey, runs(STEPS[name].rate, one, task.full)), epsilon)
         short, world = task.trained(steps).at(short_noise), task.world(level)
     except ValueError:
         return None, 0.0
@@ -59,14 +48,15 @@ def learned_drift(
     task, rule = TASKS[name], Optimiser()
     steps = [task.steps(fraction) for fraction in lengths]
 
-    def cost(level: float) -> float:
-        total = _one_run(STEPS[name].rate, level, task.full)
-        for one, count in zip(steps, lengths.values(), strict=True):
-            total = total.compose(_one_run(STEPS[name].rate, level * (task.full / one) ** 0.5, one).self_compose(count))
-        return float(total.get_epsilon_for_delta(DELTA))
+    def plan_at(level: float) -> PlanGuarantee:
+        short = [
+            runs(STEPS[name].rate, level * (task.full / one) ** 0.5, one, count)
+            for one, count in zip(steps, lengths.values(), strict=True)
+        ]
+        return together(*short, runs(STEPS[name].rate, level, task.full))
 
     try:
-        level = solve(cost, epsilon)
+        level = solve(plan_at, epsilon)
         world = task.world(level)
         means = [task.trained(one).at(level * (task.full / one) ** 0.5) for one in steps]
     except ValueError:
@@ -104,11 +94,8 @@ def linear_scaling(name: str, epsilon: float, searches: int, seed: int) -> tuple
     steps, shares = [task.steps(0.03), task.steps(0.1)], [epsilon / 20, epsilon / 10]
     try:
         noises = [_alone(name, one, 1, share) for one, share in zip(steps, shares, strict=True)]
-        plds = [_one_run(STEPS[name].rate, *pair).self_compose(10) for pair in zip(noises, steps, strict=True)]
-        trials = plds[0].compose(plds[1])
-        level = solve(
-            lambda one: trials.compose(_one_run(STEPS[name].rate, one, full)).get_epsilon_for_delta(DELTA), epsilon
-        )
+        trials = [runs(STEPS[name].rate, *pair, 10) for pair in zip(noises, steps, strict=True)]
+        level = solve(lambda one: together(*trials, runs(STEPS[name].rate, one, full)), epsilon)
         landscapes = [task.trained(one).at(level_) for one, level_ in zip(steps, noises, strict=True)]
         world = task.world(level)
     except ValueError:
