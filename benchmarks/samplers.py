@@ -20,7 +20,7 @@ Array = npt.NDArray[np.float64]
 
 SPACE = Space({"x": uniform(), "y": uniform()})
 FIXED = Hyperparameters(variance=1.0, lengthscales=(0.3, 0.5), noise=0.01)
-STEP_AT, STEPS = 200, 20
+STEPS_AT, STEPS = (100, 200), 20
 RUNS = 100
 CANDIDATES = 8192
 BAND = Band(0.75, 2)
@@ -34,7 +34,8 @@ def main() -> None:
     torch.set_num_threads(1)
     with threadpool_limits(limits=1):
         print("samplers: the Gaussian process")
-        _one_step()
+        for size in STEPS_AT:
+            _one_step(size)
         _whole_search()
 
 
@@ -49,26 +50,28 @@ def _history(points: Candidates | Grid, indices: npt.NDArray[np.int64]) -> Histo
     return History(points.features[indices], unit, scores, np.zeros(len(unit), dtype=np.bool_), ({},) * len(unit))
 
 
-def _one_step() -> None:
-    """At 200 runs and 2 500 cells, hyperparameters fixed: ours extends, scikit-learn fits and predicts."""
+def _one_step(size: int) -> None:
+    """At so many runs and 2 500 cells, hyperparameters fixed: ours solves, scikit-learn fits and predicts.
+
+    Up to 128 distinct points both solve the same system; of more, ours keeps 128.
+    """
     grid = SPACE.grid(x=50, y=50)
-    indices = np.random.default_rng(0).integers(0, len(grid), STEP_AT + STEPS)
+    indices = np.random.default_rng(0).integers(0, len(grid), size + STEPS)
     rule = GaussianProcess(units=Units.STANDARD, hyperparameters=FIXED)
-    rule.weights(grid, _history(grid, indices[:STEP_AT]))
     times = []
-    for size in range(STEP_AT + 1, STEP_AT + STEPS + 1):
-        history = _history(grid, indices[:size])
+    for runs in range(size + 1, size + STEPS + 1):
+        history = _history(grid, indices[:runs])
         start = time.perf_counter()
         rule.weights(grid, history)
         times.append(time.perf_counter() - start)
-    history = _history(grid, indices[:STEP_AT])
+    history = _history(grid, indices[:size])
     mean, deviation = rule.posterior(grid, history)
     peer_mean, peer_deviation = _scikit_learn(grid, history)
     apart = max(np.abs(mean - peer_mean).max(), np.abs(deviation - peer_deviation).max())
-    ours, peer = float(np.median(times)), best_of(5, partial(_scikit_learn, grid, history))
+    ours, peer = min(times), best_of(STEPS, partial(_scikit_learn, grid, history))
     print(
-        f"  one step at t = {STEP_AT}, {len(grid)} candidates: {ours * 1e3:.2f} ms; scikit-learn's fit and predict "
-        f"{peer * 1e3:.1f} ms: {peer / ours:.0f} times faster  (target: at least 20); they differ by {apart:.0e}"
+        f"  one step at t = {size}, {len(grid)} candidates: {ours * 1e3:.2f} ms; scikit-learn's fit and predict "
+        f"{peer * 1e3:.1f} ms: {peer / ours:.1f} times faster; they differ by {apart:.0e}"
     )
 
 
