@@ -54,7 +54,7 @@ class Terminal:
     def resume(self) -> None:
         """Draw again, and be watched."""
         if self._wiper is None:
-            with contextlib.suppress(OSError, ValueError):  # no shell, or a stream that is no file
+            with contextlib.suppress(OSError, ValueError):  # no shell, or a stream that is not a file
                 self._wiper = subprocess.Popen(
                     _WIPER, stdin=subprocess.PIPE, stderr=self.stream.fileno(), start_new_session=True
                 )

@@ -178,7 +178,7 @@ def test_estimators_that_are_not_private_are_refused(estimator: Any, message: st
         ({"epsilon": 1.0, "space": {"noise_multiplier": [1.0]}}, {}, "not tuned"),
         ({"score_noise_multiplier": 0.0}, {}, "score_noise_multiplier"),
         ({"records": 0}, {}, "records"),
-        ({"space": {"depth": [1, 2]}}, {}, "'depth', which is no parameter"),
+        ({"space": {"depth": [1, 2]}}, {}, "'depth', which is not a parameter"),
         ({"runs": dphypo.Poisson(1e-9)}, {"holdout": PUBLIC}, "released no estimator"),
         ({"space": {"optimizer": ["none"]}}, {"holdout": PUBLIC}, "every run failed"),
     ],

@@ -179,7 +179,7 @@ def test_a_schema_gives_what_must_not_be_learnt() -> None:
         ({"age": []}, FRAME, "list of categories"),
         ({"age": "numbers"}, FRAME, "list of categories"),
         ({}, FRAME, "give a dict"),
-        ({"height": (0, 3)}, FRAME, "'height' that X has not"),
+        ({"height": (0, 3)}, FRAME, "'height' that is missing from X"),
         ({"age": (0, 100)}, INPUTS, "give a frame"),
     ],
 )

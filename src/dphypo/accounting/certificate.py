@@ -65,7 +65,7 @@ class Certificate:
 
     @property
     def warning(self) -> str | None:
-        """Why the numbers are no guarantee; ``None`` if they are one."""
+        """Why the numbers do not guarantee anything; ``None`` if they do."""
         warning = self.document["public"]["warning"]
         return None if warning is None else str(warning)
 

@@ -1,4 +1,4 @@
-"""What the search rule may look at: the class of policies that a guarantee speaks of."""
+"""What the search rule may look at: the class of policies that a guarantee covers."""
 
 from __future__ import annotations
 

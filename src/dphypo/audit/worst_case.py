@@ -1,6 +1,6 @@
 """The accountant's explicit attacks as searches that can be run: the mechanism, the policy, and what to look at.
 
-The records are one bit: D = 1 has the record, D′ = 0 has not. A run draws a loss from the pair's law for its bit. λ is
+The records are one bit: D = 1 has the record, D′ = 0 does not. A run draws a loss from the pair's law for its bit. λ is
 one of three groups, whose densities the policy, which knows the bit, puts at the edges of the band as Lemma 2 has it.
 The score ranks a set S = {loss ≤ s} on top, then all other outcomes by falling loss; see ``dphypo.audit.attack``.
 """

@@ -86,7 +86,7 @@ def check_loss(kind: str, noise_multiplier: float, sampling_rate: float, steps: 
         loss = steps * min(sampled, one)
     if loss > _LARGEST_LOSS * (1 if kind == "laplace" else 1e3):
         raise ValueError(
-            f"--steps {steps} at --noise-multiplier {noise_multiplier:g} is no private run: its loss is about "
+            f"--steps {steps} at --noise-multiplier {noise_multiplier:g} is not a private run: its loss is about "
             f"{loss:.1g}. Give more noise or fewer steps"
         )
 

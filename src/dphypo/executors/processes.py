@@ -107,7 +107,7 @@ class Processes:
         return trial, message
 
     def _lose(self, worker: _Worker) -> tuple[Trial, None] | None:
-        """A worker that died before it began its run is replaced: that is no outcome of the run."""
+        """Replace a worker that died before it began its run. This does not count as an outcome."""
         trial = self._working.pop(worker)
         _bury(worker)
         if worker.begun:

@@ -3,7 +3,7 @@
 All trials of a survey are published and paid for, so any of Optuna's machinery may look at them. What is declared is
 how many trials there are and what one of them costs. Two things follow from Optuna's storage. It keeps when every trial
 began and ended: whoever uses it declares that **durations do not depend on the data**, and the certificate says so. And
-it is no place for secrets: seeds are not kept in it, so that a trial that was killed counts as made.
+it must not hold secrets: seeds are not kept in it, so that a trial that was killed counts as made.
 """
 
 from __future__ import annotations

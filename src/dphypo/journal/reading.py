@@ -100,7 +100,7 @@ def _check_structure(record: Record) -> None:
         if record.trials or record.results or record.ending is None:
             wrong = "its number of runs is missing"
     elif not isinstance(total, int) or total < 0:
-        wrong = "its number of runs is no whole number"
+        wrong = "its number of runs is not a whole number"
     elif [trial.number for trial in record.trials] != list(range(len(record.trials))) or len(record.trials) > total:
         wrong = "a run is missing, or there is one too many"
     elif not record.results.keys() <= set(range(len(record.trials))):

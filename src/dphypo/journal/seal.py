@@ -2,7 +2,7 @@
 
 It is the sum of the SHA-256 digests of all rows, modulo 2²⁵⁶. A commit adds the rows that it writes and subtracts those
 that it replaces, so its cost does not grow, and the order in which runs come back does not matter. It shows accidents
-and edits by hand; it is no signature: who knows this file can seal other rows.
+and edits by hand; it is not a signature: anyone who has read this file can seal other rows.
 """
 
 from __future__ import annotations

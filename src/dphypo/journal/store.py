@@ -173,7 +173,7 @@ def open_store(where: str | Path | Store | None, *, read_only: bool = False) -> 
     try:
         url = make_url(text)
         engine = engines.find(url.get_backend_name())
-    except (ArgumentError, ValueError):  # ValueError: a port that is no number
+    except (ArgumentError, ValueError):  # ValueError: a port that is not a number
         engine = None
     if engine is None:
         raise _validate.fail("journal", "(not shown)", f"{_GIVE}, or None to keep it in memory")

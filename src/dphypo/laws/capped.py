@@ -62,7 +62,7 @@ class Capped:
     """The law of T given T ≤ K. Made by ``law.capped(K)``.
 
     It is a law of its own, P[T = k | T ≤ K] with its own f′, and not the law it was cut from: a theorem stated for
-    the negative binomial law does not speak of it, so that it has no ``shape`` and no ``gamma``.
+    the negative binomial law does not apply to it, so that it has no ``shape`` and no ``gamma``.
 
     Args:
         law: the law that is cut.

@@ -19,7 +19,7 @@ Array = npt.NDArray[np.float64]
 class Law(Protocol):
     """The law of T: f(x) = E[x^T], f′(x) = E[T x^(T−1)], g(v) = f′(1 − v), m = E[T] = f′(1).
 
-    The accountant reads ``mean``, ``pgf`` and ``log_g``; the study draws from ``sample``. Both must speak of one and
+    The accountant reads ``mean``, ``pgf`` and ``log_g``; the study draws from ``sample``. Both must describe one and
     the same law: :func:`dphypo.testing.check_law` tests a law of your own. Functions of x, v and k take a number or
     an array and answer in kind.
     """

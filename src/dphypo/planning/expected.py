@@ -111,5 +111,5 @@ def _read(priors: npt.ArrayLike, means: npt.ArrayLike) -> tuple[Floats, Floats]:
     if masses.ndim != 2 or masses.shape[1] != len(mean):
         raise ValueError(f"priors has shape {masses.shape}: give a row for each prior, {len(mean)} masses in each")
     if not (masses >= 0).all() or not np.allclose(masses.sum(axis=1), 1.0, atol=1e-6):
-        raise ValueError("priors has a row that is no probability distribution: give masses that sum to 1")
+        raise ValueError("priors has a row that is not a probability distribution: give masses that sum to 1")
     return masses, mean

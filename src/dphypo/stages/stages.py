@@ -335,7 +335,7 @@ class Stages:
 
 
 def several(stages: object, alone: str) -> Sequence[Any]:
-    """A list of parts. One stage must have company: ``alone`` is what does for a single search."""
+    """A list of two or more parts. ``alone`` names what to use for a single one."""
     if isinstance(stages, Sequence) and all(isinstance(stage, Part) for stage in stages):
         single = len(stages) == 1 and isinstance(stages[0], Stage)
         if stages and not single:

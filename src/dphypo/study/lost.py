@@ -18,8 +18,8 @@ from dphypo.mechanisms import Mechanism
 class Lost(StrEnum):
     """What becomes of a run whose process died.
 
-    An interrupt, SIGTERM, an engine that takes a worker back, and a machine that goes away with all its processes are
-    no deaths of a run: the run is made again with its seed, whatever is declared here.
+    An interrupt, SIGTERM, an engine that takes a worker back, and a machine that goes away with all its processes do
+    not count as deaths of a run: the run is made again with its seed, whatever is declared here.
     """
 
     AGAIN = "again"

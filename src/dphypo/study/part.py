@@ -94,7 +94,7 @@ class Running(Protocol):
         ...
 
     def tell(self, trial: Trial, outcome: Any) -> None:
-        """How a run ended; refused if the run is none of this part's, or has been told."""
+        """How a run ended; refused if the run does not belong to this part or already has an outcome."""
         ...
 
     def publish(self) -> None:

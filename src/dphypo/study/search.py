@@ -78,7 +78,7 @@ class Search:
         journal: where they are committed.
         entropy: where randomness comes from.
         lost: what becomes of a run whose process died.
-        stages: whether it is a part of a longer search, which is what refusals then speak of.
+        stages: whether it is a part of a longer search, which refusals then name.
         erase_seeds: whether the seed of a run is erased when the run has ended.
         lag: how many of the latest runs the rules do not see, if they are history-only; it is committed with T and
             stays the same. If left out, it is one less than the number of runs made at a time when the search begins.
@@ -333,7 +333,7 @@ class Search:
     def close(self) -> None:
         """Let other processes use the journal."""
         with self._turn.short():
-            if self._lost is Lost.FAILED:  # an orderly end is no death
+            if self._lost is Lost.FAILED:  # an orderly end does not count as a death
                 with contextlib.suppress(errors.JournalError):
                     self.withdraw()
             self._open, self._handed = False, {}

@@ -13,7 +13,7 @@ _ENDS = [number for name in ("SIGTERM", "SIGHUP") if (number := getattr(signal, 
 
 
 class Terminated(KeyboardInterrupt):
-    """The process was told to end while runs were made. Like an interrupt, it is no outcome of a run."""
+    """The process was told to end while runs were made. Like an interrupt, this is not an outcome of a run."""
 
     def __init__(self, number: int, raised: BaseException | None) -> None:
         super().__init__()

@@ -55,7 +55,7 @@ class Study:
         entropy: where randomness comes from; with ``Seeded`` there is no guarantee, and the certificate says so.
         lost: what becomes of a run whose process died: "again" makes it again with its seed, at most twice, which is
             right if all its randomness comes from the seed; "failed" counts it as failed. By default what the mechanism
-            says of itself (``seeded``). An orderly stop and the loss of the whole machine are no deaths of a run.
+            says of itself (``seeded``). An orderly stop and the loss of the whole machine do not count as deaths.
         data_name: a public name of the data set. A journal that was begun under another name is refused, so that no
             release of other data is returned; the name is in the certificate.
         policy: what the search rule may look at: ``"history"`` or ``"anything"``, which costs more. By default

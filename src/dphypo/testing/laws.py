@@ -32,7 +32,7 @@ def check_law(
     """Raise an ``AssertionError`` that says what is wrong with a law of T, if anything is.
 
     The guarantee of a study rests on one law: the accountant computes with ``log_g``, ``mean`` and ``pgf(0)``, the
-    study draws with ``sample``. What is checked is that all of a law's functions speak of the same law. The draws are
+    study draws with ``sample``. What is checked is that all of a law's functions describe the same law. The draws are
     tested by the means of x^T at several x, two-sided, with Bernstein's inequality: a correct sampler fails with
     probability below 1e-6 (for a given seed it always passes or always fails).
 

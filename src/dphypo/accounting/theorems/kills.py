@@ -116,7 +116,7 @@ def _left(pair: LatticePair, low: Floats, high: Floats, tau_high: Floats) -> tup
     on_below, off_below = np.cumsum(pair.on), np.cumsum(pair.off)
     on = np.clip(on_below * (1 + _SLACK) - low[:, None] * (1 - _SLACK), 0.0, pair.on)
     off = np.clip(off_below * (1 - _SLACK) - tau_high[:, None] * (1 + _SLACK), 0.0, pair.off)
-    # k_hi is at least k_lo: the pair may be a little easier to tell apart than the run that τ speaks of.
+    # k_hi is at least k_lo: the pair may be a little easier to tell apart than the run from which τ is computed.
     share = np.clip(on_below * (1 - _SLACK) - high[:, None] * (1 + _SLACK), 0.0, pair.on)
     with np.errstate(invalid="ignore"):
         share = np.where(pair.on > 0, share / pair.on, 0.0)

@@ -189,8 +189,8 @@ def _example(example: Any) -> Batch:
     with contextlib.suppress(TypeError, ValueError, RuntimeError):
         return _pair(default_collate([example]))
     raise TypeError(
-        f"example is a {type(example).__name__} that is no record: give a pair (input, target) of tensors, arrays or "
-        f"numbers with made-up values, for example example=(torch.zeros(3, 32, 32), 0)"
+        f"example is a {type(example).__name__} that is not a record: give a pair (input, target) of tensors, arrays "
+        f"or numbers with made-up values, for example example=(torch.zeros(3, 32, 32), 0)"
     )
 
 
@@ -201,7 +201,7 @@ def _tensor(part: Any) -> torch.Tensor:
         return _single_precision(torch.as_tensor(part))
     except (TypeError, ValueError, RuntimeError):
         kind = type(part).__name__
-    raise TypeError(f"data holds a {kind} that is no table of numbers: encode text as numbers first, or {_PAIR}")
+    raise TypeError(f"data holds a {kind} that is not a table of numbers: encode text as numbers first, or {_PAIR}")
 
 
 def _single_precision(values: torch.Tensor) -> torch.Tensor:

@@ -32,8 +32,8 @@ class Domain:
         input_shape, target_shape: of one record.
         input_type, target_type: of one record, where they are known. Of records that are read one by one, numbers of
             another precision are converted; a fraction in place of a label or a token is outside the domain.
-        classes: how many labels the loss knows, None if the targets are no labels.
-        vocabulary: how many tokens the model knows, None if the inputs are no tokens.
+        classes: how many labels the loss knows, None if the targets are not labels.
+        vocabulary: how many tokens the model knows, None if the inputs are not tokens.
 
     >>> domain = Domain(input_shape=(2,), target_shape=(), classes=3)
     >>> domain.contains(torch.tensor([[0.0, 1.0], [0.0, torch.nan], [0.0, 1.0]]), torch.tensor([2, 2, 3])).tolist()

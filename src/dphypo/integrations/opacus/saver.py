@@ -40,7 +40,7 @@ class Safetensors:
 
     def dump(self, model: Any) -> bytes:
         if not isinstance(model, nn.Module):
-            raise UnsupportedModelError(f"a model of type {type(model).__name__!r} is no torch.nn.Module")
+            raise UnsupportedModelError(f"a model of type {type(model).__name__!r} is not a torch.nn.Module")
         # Copies, because safetensors refuses tensors that share memory (tied weights).
         state = {name: value.detach().cpu().contiguous().clone() for name, value in model.state_dict().items()}
         arguments = json.dumps(getattr(model, _ARGUMENTS, {}), sort_keys=True)

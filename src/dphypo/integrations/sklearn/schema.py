@@ -53,7 +53,7 @@ class Schema(TransformerMixin, BaseEstimator):  # type: ignore[misc]
         if not hasattr(X, "columns"):
             raise TypeError(f"X is a {type(X).__name__}: a schema names columns, so give a frame (pandas.DataFrame)")
         if missing := [name for name in self.columns if name not in X.columns]:
-            raise ValueError(f"the schema has a column {missing[0]!r} that X has not")
+            raise ValueError(f"the schema has a column {missing[0]!r} that is missing from X")
         self.feature_names_in_ = np.asarray(X.columns, dtype=object)
         self.n_features_in_ = len(self.feature_names_in_)
         return self

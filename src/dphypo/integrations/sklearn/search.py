@@ -167,7 +167,8 @@ class PrivateSearch(MetaEstimatorMixin, BaseEstimator):  # type: ignore[misc]
         _validate.warn_of_delta(self.delta, records)
         space = self.space if isinstance(self.space, Space) else Space(self.space)
         if unknown := [name for name in space.names if name not in self.estimator.get_params()]:
-            raise ValueError(f"the space has {unknown[0]!r}, which is no parameter of {type(self.estimator).__name__}")
+            kind = type(self.estimator).__name__
+            raise ValueError(f"the space has {unknown[0]!r}, which is not a parameter of {kind}")
         mechanism = self._fitting(X, y, records, holdout, saver_for(whole))
         entropy = SYSTEM if self.random_state is None else Seeded(self.random_state)
         journal: dict[str, Any] = {

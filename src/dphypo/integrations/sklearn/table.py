@@ -1,4 +1,4 @@
-"""Tables of numbers, read one value at a time: one value that is no number must not fail the others."""
+"""Tables of numbers, read one value at a time: a value that is not a number must not affect the others."""
 
 from __future__ import annotations
 
