@@ -22,10 +22,10 @@ demo: $(STAMP)  ## tune a private model on the handwritten digits; a few minutes
 	$(BIN)/python examples/digits.py --folder demo
 
 test: $(STAMP)  ## the whole test suite
-	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n 2 --cov --cov-report=term:skip-covered
+	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n 2 --dist worksteal --cov --cov-report=term:skip-covered
 
 test-long: $(STAMP)  ## the long oracle, crash and statistical checks
-	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n 2 -m slow
+	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n 2 --dist worksteal -m slow
 
 lint: $(STAMP)  ## ruff, ruff format, mypy --strict and the levels of imports
 	$(BIN)/ruff check .
