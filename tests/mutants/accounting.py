@@ -49,7 +49,7 @@ MUTANTS = (
         "mechanisms/over_space.py",
         "    if mechanism.score_event is None:\n        return trains\n    scores",
         "    if trains:\n        return trains\n    scores",
-        ("mechanisms/test_mechanism.py::test_scoring_costs_the_worse_on_other_records_and_the_sum_on_the_same",),
+        ("mechanisms/test_over_space.py::test_scoring_costs_the_worse_on_other_records_and_the_sum_on_the_same",),
     ),
     Mutant(
         "scoring on the training records is taken as disjoint",
@@ -57,7 +57,7 @@ MUTANTS = (
         "mechanisms/over_space.py",
         "    if mechanism.split is Split.DISJOINT and not _replaces(mechanism):\n",
         "    if not _replaces(mechanism):\n",
-        ("mechanisms/test_mechanism.py::test_scoring_costs_the_worse_on_other_records_and_the_sum_on_the_same",),
+        ("mechanisms/test_over_space.py::test_scoring_costs_the_worse_on_other_records_and_the_sum_on_the_same",),
     ),
     Mutant(
         "disjoint parts under replacement cost the maximum",
@@ -65,7 +65,7 @@ MUTANTS = (
         "mechanisms/over_space.py",
         "    if mechanism.split is Split.DISJOINT and not _replaces(mechanism):\n",
         "    if mechanism.split is Split.DISJOINT:\n",
-        ("mechanisms/test_mechanism.py::test_a_replaced_record_may_leave_training_and_enter_scoring",),
+        ("mechanisms/test_over_space.py::test_a_replaced_record_may_leave_training_and_enter_scoring",),
     ),
     # Selection.
     Mutant(

@@ -29,12 +29,10 @@ MUTANTS = (
         "the noise is scaled by the actual batch",
         "what a step is divided by is public",
         "integrations/opacus/clipping.py",
-        "            self.optimizer.zero_grad(set_to_none=True)\n\n"
         "    def close(self) -> None:\n        _strip(self.module, self.optimizer)\n\n"
         "    def differentiate(self, inputs: torch.Tensor, targets: torch.Tensor) -> None:\n"
         "        if len(inputs) == 0:\n            for parameter in self.optimizer.params:\n"
         "                parameter.grad_sample",
-        "            self.optimizer.zero_grad(set_to_none=True)\n\n"
         "    def close(self) -> None:\n        _strip(self.module, self.optimizer)\n\n"
         "    def differentiate(self, inputs: torch.Tensor, targets: torch.Tensor) -> None:\n"
         "        self.optimizer.expected_batch_size = max(len(inputs), 1)\n"

@@ -37,7 +37,7 @@ def test_an_unknown_result_is_named_with_those_that_exist(capsys):
 
 def test_work_under_way_shows_how_much_is_done_and_an_estimate_and_erases_it():
     screen = io.StringIO()
-    console = Console(file=screen, force_terminal=True, width=120)
+    console = Console(file=screen, force_terminal=True, color_system=None, width=120)
     assert parallel.each([(math.sqrt, (4.0,)), (math.sqrt, (9.0,))], console) == [2.0, 3.0]
     assert "2/2 pieces of work" in screen.getvalue()
     assert "left (estimated)" in screen.getvalue()

@@ -136,11 +136,7 @@ class Instantiated:
         self.module = prepare_module(self.model, self.mode.value, loss_reduction="sum", strict=False)
 
     def step(self, chunks: Sequence[Batch]) -> None:
-        for number, (inputs, targets) in enumerate(chunks):
-            _differentiate_what_works(self, inputs, targets)
-            self.optimizer.signal_skip_step(number < len(chunks) - 1)
-            self.optimizer.step()
-            self.optimizer.zero_grad(set_to_none=True)
+        _step(self, chunks)
 
     def close(self) -> None:
         _strip(self.module, self.optimizer)
@@ -168,11 +164,7 @@ class Ghost:
         )
 
     def step(self, chunks: Sequence[Batch]) -> None:
-        for number, (inputs, targets) in enumerate(chunks):
-            _differentiate_what_works(self, inputs, targets)
-            self.optimizer.signal_skip_step(number < len(chunks) - 1)
-            self.optimizer.step()
-            self.optimizer.zero_grad(set_to_none=True)
+        _step(self, chunks)
 
     def close(self) -> None:
         _strip(self.module, self.optimizer)
@@ -212,6 +204,15 @@ class Ghost:
         self.attach()
         for parameter, total in zip(self.optimizer.params, sums, strict=True):
             parameter.grad = total
+
+
+def _step(engine: Engine, chunks: Sequence[Batch]) -> None:
+    """One step on a batch, whose chunks are added up before noise is added."""
+    for number, (inputs, targets) in enumerate(chunks):
+        _differentiate_what_works(engine, inputs, targets)
+        engine.optimizer.signal_skip_step(number < len(chunks) - 1)
+        engine.optimizer.step()
+        engine.optimizer.zero_grad(set_to_none=True)
 
 
 def _differentiate_what_works(engine: Engine, inputs: torch.Tensor, targets: torch.Tensor) -> None:
