@@ -6,6 +6,7 @@ reads orders, one JSON a line, and answers with how each process ended.
 
 from __future__ import annotations
 
+import atexit
 import contextlib
 import importlib
 import json
@@ -18,6 +19,7 @@ import time
 import traceback
 from collections.abc import Iterator
 from contextlib import contextmanager
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -39,7 +41,12 @@ class Server:
 
 @contextmanager
 def serve(world: str = "study_world") -> Iterator[Server]:
-    """A server that runs the search of a module of the tests."""
+    """The server that runs the search of a module of the tests: one for all tests of a process, ended with it."""
+    yield _started(world)
+
+
+@cache
+def _started(world: str) -> Server:
     process = subprocess.Popen(
         [sys.executable, "-W", "error", "-m", "support.crash_server", f"support.{world}"],
         stdin=subprocess.PIPE,
@@ -47,11 +54,16 @@ def serve(world: str = "study_world") -> Iterator[Server]:
         text=True,
         cwd=Path(__file__).parents[1],
     )
-    yield Server(process)
+    atexit.register(_end, process)
+    return Server(process)
+
+
+def _end(process: subprocess.Popen[str]) -> None:
     assert process.stdin is not None
     assert process.stdout is not None
-    process.stdin.close()
+    process.kill()  # the end of its input would not reach it while a process that was forked here lives
     process.wait()
+    process.stdin.close()
     process.stdout.close()
 
 
