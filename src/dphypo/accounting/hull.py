@@ -45,7 +45,7 @@ def _lowest(x: npt.NDArray[np.float64], y: npt.NDArray[np.float64]) -> npt.NDArr
     if later.all():
         return np.arange(len(x))
     order = np.lexsort((-np.arange(len(x)), y, x))
-    return order[np.append(True, later)]  # equal x stay together: the first of each group
+    return np.asarray(order[np.append(True, later)])  # equal x stay together: the first of each group
 
 
 def _below(
