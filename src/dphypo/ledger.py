@@ -177,7 +177,7 @@ class Ledger:
             self._refuse_excess(name, costs, _known(connection))
 
     def _refuse_excess(self, name: str, costs: list[float], known: dict[str, list[float]]) -> None:
-        spent = np.sum([np.zeros(len(self.orders)), *known.values(), costs], axis=0)
+        spent = np.sum([[0.0] * len(self.orders), *known.values(), costs], axis=0)
         if not (spent * (1 + 1e-12) <= np.array(self.budgets)).any():
             raise LedgerError(
                 f"{name!r} would exceed the total of ε = {self.epsilon:g} at δ = {self.delta:g}: nothing was "

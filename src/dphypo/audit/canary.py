@@ -142,8 +142,7 @@ def input_canary(data: Any, canary: Any, loss: Callable[..., Any] | None = None)
     import torch
     from torch.nn.functional import cross_entropy
 
-    from dphypo.integrations.opacus.data import as_records
-    from dphypo.integrations.opacus.loss import per_record
+    from dphypo.integrations.opacus import as_records, per_record
 
     if isinstance(data, torch.Tensor) or len(data) != 2 or len(canary) != 2:
         raise ValueError("data and canary must be pairs: data=(inputs, targets), canary=(input, target)")
