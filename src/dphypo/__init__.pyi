@@ -8,6 +8,8 @@ from . import journal as journal
 from . import laws as laws
 from . import mechanisms as mechanisms
 from . import planning as planning
+from . import plots as plots
+from . import report as report
 from . import samplers as samplers
 from . import space as space
 from . import stages as stages

@@ -92,6 +92,16 @@ class Release:
         (target / "release.json").write_text(json.dumps(described, indent=2) + "\n", encoding="utf-8")
         return target
 
+    def report(self, path: str | Path) -> Path:
+        """Write one self-contained page of HTML: what was released, the privacy statement, and how to check it.
+
+        It holds public values only. An earlier report at the path is replaced; any other file is left alone. Needs the
+        extra ``plots``.
+        """
+        # By name: reports are built on top of this module.
+        written: Path = importlib.import_module("dphypo.report").write_report(self, path)
+        return written
+
     def __repr__(self) -> str:
         if self.ending is Ending.ALL_FAILED:
             return f"<release: {self.ending}. {_REASONS}>"

@@ -15,6 +15,8 @@ from dphypo.cli import options as o
 from dphypo.cli.audit import audit
 from dphypo.cli.design import design
 from dphypo.cli.plan import account_for_file, plan
+from dphypo.cli.plot import plot
+from dphypo.cli.report import report
 
 app = typer.Typer(
     name="dphypo",
@@ -29,6 +31,8 @@ app = typer.Typer(
 app.command()(officer.explain)
 app.command()(officer.compose)
 app.add_typer(officer.ledger, name="ledger")
+app.add_typer(plot, name="plot")
+app.command()(report)
 
 
 @app.callback(invoke_without_command=True)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import importlib
+from pathlib import Path
 from typing import Any, Protocol
 
 from dphypo.journal import Record
@@ -31,6 +33,11 @@ class Curator:
         """What a search rule last raised, if it failed."""
         return self._search.sampler_error
 
+    @property
+    def maximize(self) -> bool:
+        """Whether larger scores are better. This is public: it was declared."""
+        return (self._search.record().declaration or {}).get("direction", "maximize") == "maximize"
+
     def total(self) -> int | None:
         """T: how many runs the study makes. None once the journal is shredded."""
         return self._search.record().total
@@ -55,6 +62,19 @@ class Curator:
                 }
             )
         return rows
+
+    def best(self) -> int | None:
+        """The place in :meth:`trials` of the run that was released, from 0 on; None if none is."""
+        return self._search.record().best
+
+    def report(self, path: str | Path) -> Path:
+        """Write all of this as one page of HTML, marked secret on every screen. It is not the page to publish.
+
+        ``release.report`` writes that one. Needs the extra ``plots``.
+        """
+        # By name: reports are built on top of this module.
+        written: Path = importlib.import_module("dphypo.report").write_curator_report(self, path)
+        return written
 
     def __repr__(self) -> str:
         return "<the curator's view of a study: what it shows carries no privacy guarantee>"

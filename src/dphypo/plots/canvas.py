@@ -1,0 +1,153 @@
+"""What all pictures share: paper, ink, colours that a colour-blind reader tells apart, and the way to a file.
+
+Pictures are ``matplotlib.figure.Figure`` objects. Nothing here touches pyplot, a window or the user's settings.
+"""
+
+from __future__ import annotations
+
+import io
+import os
+import tempfile
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from importlib.util import find_spec
+from itertools import cycle
+from pathlib import Path
+from threading import Lock
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+from dphypo import _validate
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+    from matplotlib.figure import Figure
+
+INK, QUIET, GRID, PAPER = "#1f2328", "#59636e", "#d9dee3", "#ffffff"
+ALARM = "#b3261e"
+# Okabe and Ito's palette, the pale ones darkened until a line of them has a contrast of 3 to 1 on white.
+BLUE, ORANGE, GREEN, PURPLE, OCHRE = "#0072b2", "#d55e00", "#007f5c", "#a64d7f", "#8f6a00"
+COLOURS = {
+    "ink": INK, "quiet": QUIET, "grid": GRID, "paper": PAPER, "alarm": ALARM,
+    "blue": BLUE, "orange": ORANGE, "green": GREEN, "purple": PURPLE, "ochre": OCHRE,
+}  # fmt: skip
+"""By their names in a page, which has another shade of each for the dark."""
+SIZE = (6.4, 4.0)
+FORMATS = ("png", "svg", "pdf")
+_LOCK = Lock()
+
+
+class Style(NamedTuple):
+    """How a line is drawn: no two are told apart by colour alone."""
+
+    color: str
+    linestyle: str
+    marker: str
+
+
+STYLES = (
+    Style(BLUE, "-", "o"),
+    Style(ORANGE, "--", "s"),
+    Style(GREEN, "-.", "^"),
+    Style(PURPLE, ":", "D"),
+    Style(OCHRE, (0, (5, 1, 1, 1, 1, 1)), "v"),  # type: ignore[arg-type]
+)
+
+
+def styles() -> Iterator[Style]:
+    """The styles of lines, one after the other, from the first again after the last."""
+    return cycle(STYLES)
+
+
+def new_figure(size: tuple[float, float] = SIZE) -> Figure:
+    """An empty figure.
+
+    Raises:
+        ImportError: matplotlib is not installed.
+    """
+    if find_spec("matplotlib") is None:
+        raise ImportError("pictures need matplotlib: pip install 'dphypo[plots]'")
+    from matplotlib.figure import Figure
+
+    return Figure(figsize=size, layout="constrained", facecolor=PAPER)
+
+
+def add_axes(figure: Figure, *place: int, xlabel: str = "", ylabel: str = "", title: str = "") -> Axes:
+    """Plain axes in a figure: two spines, a faint grid, labels in the ink of the page."""
+    axes = figure.add_subplot(*place)
+    axes.set_facecolor(PAPER)
+    axes.spines[["top", "right"]].set_visible(False)
+    axes.spines[["left", "bottom"]].set_color(QUIET)
+    axes.grid(color=GRID, linewidth=0.6)
+    axes.set_axisbelow(True)
+    axes.tick_params(which="both", color=QUIET, labelcolor=INK, labelsize=9)
+    axes.set_xlabel(plain(xlabel), color=INK, fontsize=10)
+    axes.set_ylabel(plain(ylabel), color=INK, fontsize=10)
+    if title:
+        axes.set_title(plain(title), color=INK, fontsize=10, loc="left")
+    return axes
+
+
+def plain(text: str) -> str:
+    """Text that matplotlib shows as it is: a dollar sign begins no formula.
+
+    >>> plain("cost in $")
+    'cost in \\\\$'
+    """
+    return text.replace("$", r"\$")
+
+
+def legend(figure: Figure, columns: int = 2, *, above: bool = False, more: Sequence[Any] = ()) -> None:
+    """The legend of the first axes of a figure, below or above them, where it hides nothing.
+
+    Args:
+        figure: the figure.
+        columns: how many entries stand side by side.
+        above: whether it stands above the axes.
+        more: entries besides those of the axes.
+    """
+    handles, _ = figure.axes[0].get_legend_handles_labels()
+    place = "outside upper center" if above else "outside lower center"
+    figure.legend(handles=[*handles, *more], loc=place, ncols=columns, frameon=False, fontsize=9, labelcolor=INK)
+
+
+def save(figure: Figure, path: str | os.PathLike[str]) -> Path:
+    """Write a figure as PNG, SVG or PDF, by the end of the name; whole or not at all. An existing file is replaced."""
+    target = Path(path)
+    kind = target.suffix.lower().lstrip(".")
+    if kind not in FORMATS:
+        raise _validate.fail("path", str(path), f"the name must end with one of {', '.join('.' + f for f in FORMATS)}")
+    if not target.parent.is_dir():
+        raise FileNotFoundError(f"there is no folder {str(target.parent)!r}: make it first")
+    handle, name = tempfile.mkstemp(dir=target.parent, prefix=f".{target.name}.")
+    try:
+        with os.fdopen(handle, "wb") as file:
+            file.write(_drawn(figure, kind))
+        os.chmod(name, 0o644)
+        os.replace(name, target)
+    except BaseException:
+        Path(name).unlink(missing_ok=True)
+        raise
+    return target
+
+
+def to_svg(figure: Figure) -> str:
+    """A figure as SVG, its letters as text: the same figure is the same text."""
+    return _drawn(figure, "svg").decode("utf-8")
+
+
+def _drawn(figure: Figure, kind: str) -> bytes:
+    drawn = io.BytesIO()
+    with _svg_settings():
+        metadata = {"svg": {"Date": None}, "pdf": {"CreationDate": None}}.get(kind, {})
+        figure.savefig(drawn, format=kind, dpi=160, metadata=metadata)
+    return drawn.getvalue()
+
+
+@contextmanager
+def _svg_settings() -> Iterator[None]:
+    """Letters as text, and names that do not change from one drawing to the next: matplotlib reads both from its
+    settings, which are put back at once."""
+    import matplotlib as mpl
+
+    with _LOCK, mpl.rc_context({"svg.fonttype": "none", "svg.hashsalt": "dphypo"}):
+        yield

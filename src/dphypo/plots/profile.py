@@ -1,0 +1,132 @@
+"""The privacy profile: δ against ε, by every bound, with what an explicit attack achieves."""
+
+from __future__ import annotations
+
+import math
+from typing import TYPE_CHECKING, Any, TypeAlias
+
+import numpy as np
+
+from dphypo import _validate
+from dphypo.accounting import Certificate, Composition, Guarantee, PlanGuarantee, epsilon_from_below
+from dphypo.plots import canvas
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+    from matplotlib.figure import Figure
+
+Accounted: TypeAlias = Guarantee | Composition | PlanGuarantee
+
+BOUNDS = {
+    "paper": "DP-HyPO, Theorems 1 and 2",
+    "renyi": "Rényi (Theorem 3)",
+    "profile": "profile (Theorem 4)",
+    "prior start": "first runs from the prior (4′)",
+    "history": "history only (Theorem H)",
+    "composition": "composition",
+}
+_ORDER = ("profile", "composition", "renyi", "paper", "history", "prior start")
+
+
+def privacy_profile(
+    guarantee: Accounted,
+    *,
+    delta: float = 1e-5,
+    attack: bool = True,
+    points: int = 25,
+    size: tuple[float, float] = canvas.SIZE,
+) -> Figure:
+    """δ against ε by every bound that applies, and by an explicit attack: the truth lies between the two.
+
+    Args:
+        guarantee: what :func:`dphypo.account` returns, or the guarantee of a study or a plan.
+        delta: the δ at which the cost is marked.
+        attack: whether the attack is drawn; it takes half a second a point.
+        points: how many δ each bound is evaluated at.
+        size: of the picture, in inches.
+
+    >>> import dphypo
+    >>> from dphypo.accounting import PureDp
+    >>> figure = privacy_profile(dphypo.account(PureDp(1.0), dphypo.Geometric(mean=10)), points=5)
+    >>> [line.get_text() for line in figure.legends[0].get_texts()]
+    ['profile (Theorem 4)', ..., 'explicit attack (lower bound)', ...]
+    """
+    delta = _validate.delta(delta=delta)
+    points = _validate.integer(at_least=2, points=points)
+    deltas = np.geomspace(min(1e-8, delta / 10) if delta else 1e-8, 0.1, points)
+    curves: dict[str, list[float]] = {}
+    for one in deltas:
+        for name, epsilon in guarantee.bounds(float(one)).items():
+            curves.setdefault(name, []).append(epsilon)
+    figure = canvas.new_figure(size)
+    axes = _axes(figure)
+    looks = canvas.styles()
+    for name in sorted(curves, key=lambda name: _ORDER.index(name) if name in _ORDER else len(_ORDER)):
+        look = next(looks)
+        axes.plot(curves[name], deltas, color=look.color, linestyle=look.linestyle, label=BOUNDS.get(name, name))
+    if attack:
+        some = deltas[:: max(1, points // 8)]
+        achieved = [epsilon_from_below(guarantee, float(one)) for one in some]
+        _attack(axes, achieved, some)
+    _mark(axes, guarantee.epsilon(delta), delta)
+    _finish(axes, float(deltas[0]))
+    return figure
+
+
+def stated_profile(
+    certificate: Certificate, *, attack: float | None = None, size: tuple[float, float] = canvas.SIZE
+) -> Figure:
+    """The profile as a certificate states it, with the ε of every bound, of one run alone and of an attack, at its δ.
+
+    Args:
+        certificate: the certificate.
+        attack: an ε that an explicit attack achieves at the certificate's δ, if one is known.
+        size: of the picture, in inches.
+    """
+    document, delta = certificate.document, certificate.delta
+    epsilons, deltas = (_numbers(document["profile"][name]) for name in ("epsilon", "delta"))
+    figure = canvas.new_figure(size)
+    axes = _axes(figure)
+    kept = deltas > 1e-12
+    axes.plot(epsilons[kept], deltas[kept], color=canvas.BLUE, label="what the release costs, at most")
+    alone = min((float(value) for value in document["one_run"].values()), default=math.inf)
+    others = {name: float(epsilon) for name, epsilon in document["bounds"].items() if name != document["bound"]}
+    for (name, epsilon), marker in zip(others.items(), "D^vp<>", strict=False):
+        if math.isfinite(epsilon):
+            label = f"the same by {BOUNDS.get(name, name)}"
+            axes.plot([epsilon], [delta], marker, color=canvas.PURPLE, fillstyle="none", label=label)
+    if math.isfinite(alone):
+        axes.plot([alone], [delta], "s", color=canvas.ORANGE, label="one run alone would have claimed")
+    if attack:
+        _attack(axes, [attack], [delta])
+    _mark(axes, certificate.epsilon, delta)
+    _finish(axes, min(1e-9, delta / 10) if delta else 1e-9)
+    return figure
+
+
+def _numbers(values: Any) -> Any:
+    return np.array([float(value) for value in values])
+
+
+def _axes(figure: Figure) -> Axes:
+    return canvas.add_axes(figure, xlabel="ε (privacy loss)", ylabel="δ (probability of more)")
+
+
+def _attack(axes: Axes, epsilons: Any, deltas: Any) -> None:
+    label = "explicit attack (lower bound)"
+    axes.plot(epsilons, deltas, color=canvas.ALARM, linestyle="none", marker="x", markersize=6, label=label)
+
+
+def _mark(axes: Axes, epsilon: float, delta: float) -> None:
+    if not math.isfinite(epsilon):
+        return
+    label = f"ε = {epsilon:.4g} at δ = {delta:g}"
+    axes.plot([epsilon], [max(delta, 1e-12)], "o", color=canvas.INK, markersize=7, label=label)
+
+
+def _finish(axes: Axes, least: float) -> None:
+    axes.set_yscale("log")
+    axes.set_ylim(max(least / 2, 1e-12), 1.0)
+    axes.set_xlim(left=0.0)
+    figure = axes.figure
+    canvas.legend(figure, 2 if figure.get_figwidth() > 6 else 1)

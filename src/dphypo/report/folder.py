@@ -1,0 +1,67 @@
+"""A release from its folder, for a report: read as a stranger's, and refused unless it verifies.
+
+The model is not loaded. What is on the page is what the certificate is tied to: its parameters by their hash, and the
+tables of surveys by theirs.
+"""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+from dphypo import _validate
+from dphypo.accounting import Certificate, printable, read_json, verify
+from dphypo.release import Ending, Release
+from dphypo.report.release_report import release_page
+from dphypo.report.writing import Kind, write
+from dphypo.table import Surveyed
+
+
+def write_folder_report(folder: str | os.PathLike[str], path: str | os.PathLike[str]) -> Path:
+    """Write the report of a saved release, after its certificate was recomputed.
+
+    Raises:
+        FileNotFoundError: there is no such folder.
+        ValueError: the folder does not hold what its certificate says.
+    """
+    return write(release_page(read_folder(folder), verified=True), path, Kind.PUBLIC)
+
+
+def read_folder(folder: str | os.PathLike[str]) -> Release:
+    """What a folder releases, without its model."""
+    source = _validate.path(folder=folder)
+    if not source.is_dir():
+        raise FileNotFoundError(f"there is no folder {str(source)!r}: give one that Release.save has written")
+    outcome = verify(source)
+    if not outcome:
+        raise ValueError(f"the release does not verify, so that no report of it is written: {outcome}")
+    surveys, certificate = read_tables(source)
+    described = read_json(source / "release.json", "release")
+    try:
+        ending, params, score = Ending[described["ending"]], described["params"], described["score"]
+        params = None if params is None else dict(params)
+        score = None if score is None else _validate.number(score=score)
+    except (KeyError, TypeError, ValueError) as error:
+        raise ValueError(f"release.json was not written by Release.save ({type(error).__name__})") from None
+    return Release(params, None, score, certificate, ending, surveys=surveys)
+
+
+def read_tables(folder: str | os.PathLike[str]) -> tuple[tuple[Surveyed, ...], Certificate]:
+    """The tables of the surveys of a saved release, and the certificate, which has the hash of each.
+
+    The numbers of the certificate are not recomputed.
+    """
+    source = _validate.path(folder=folder)
+    certificate, path = Certificate.load(source / "certificate.json"), source / "surveys.json"
+    if not path.exists():
+        return (), certificate
+    tables = read_json(path, "table")
+    try:
+        surveys = tuple(Surveyed.from_dict(table) for table in tables)
+        known = {one.get("sha256") for one in certificate.document["public"].get("released", [])}
+    except (KeyError, TypeError, ValueError, AttributeError) as error:
+        raise ValueError(f"{printable(path)} was not written by Release.save ({type(error).__name__})") from None
+    for survey in surveys:
+        if survey.hash not in known:
+            raise ValueError(f"{printable(path)} holds a table that the certificate does not name: it was changed")
+    return surveys, certificate

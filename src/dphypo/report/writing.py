@@ -1,0 +1,48 @@
+"""The way of a page to a file: whole or not at all, and never over a file that is something else."""
+
+from __future__ import annotations
+
+import os
+import tempfile
+from enum import StrEnum
+from pathlib import Path
+
+from dphypo import _validate
+
+
+class Kind(StrEnum):
+    """What a page is. Its comment at the beginning of the file tells an earlier report from any other file."""
+
+    PUBLIC = "dphypo: public report of a release"
+    SECRET = "dphypo: SECRET report for a curator"
+
+
+def write(page: str, path: str | os.PathLike[str], kind: Kind) -> Path:
+    """Write a page. An earlier report of the same kind is replaced.
+
+    Raises:
+        FileExistsError: there is a file that is no report of this kind.
+        FileNotFoundError: there is no such folder.
+    """
+    target = _validate.path(path=path)
+    if not target.parent.is_dir():
+        raise FileNotFoundError(f"there is no folder {str(target.parent)!r}: make it first")
+    if target.exists() and not _is_report(target, kind):
+        raise FileExistsError(f"{str(target)!r} exists and is not a {kind.value[8:]}: give a new name")
+    handle, name = tempfile.mkstemp(dir=target.parent, prefix=f".{target.name}.")
+    try:
+        with os.fdopen(handle, "w", encoding="utf-8", newline="\n") as file:
+            file.write(page)
+        os.chmod(name, 0o644 if kind is Kind.PUBLIC else 0o600)
+        os.replace(name, target)
+    except BaseException:
+        Path(name).unlink(missing_ok=True)
+        raise
+    return target
+
+
+def _is_report(path: Path, kind: Kind) -> bool:
+    if not path.is_file():
+        return False
+    with path.open("rb") as file:
+        return kind.value.encode() in file.read(200)

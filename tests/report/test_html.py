@@ -1,0 +1,36 @@
+"""Text becomes HTML in one place, where it is escaped."""
+
+from __future__ import annotations
+
+from hypothesis import given
+from hypothesis import strategies as st
+from support.markup import tags
+
+from dphypo.report.html import command, facts, join, lines, listed, table, tag, text, trusted
+
+
+@given(st.text(max_size=60))
+def test_no_text_makes_an_element_or_leaves_its_attribute(words):
+    page = tag("p", words, title=words)
+    assert tags(page) == ["p"]
+    assert tags(join([text(words), lines(words)])) == []
+    assert set(tags(table(words, [words, "b"], [[words, words]]))) == {
+        *("div", "table", "caption", "thead", "tbody", "tr", "th", "td")
+    }
+
+
+def test_html_is_not_escaped_twice_and_control_characters_are_written_out():
+    assert tag("p", tag("b", "1 < 2")) == "<p><b>1 &lt; 2</b></p>"
+    assert text("a\x1b[31m\u202eb") == "a\\x1b[31m\\u202eb"
+    assert tag("p", trusted("<i>x</i>"), class_=None) == "<p><i>x</i></p>"
+    assert tag("meta", charset="utf-8") == '<meta charset="utf-8">'
+
+
+def test_long_text_is_cut():
+    assert len(text("x" * 10_000)) < 3_000
+
+
+def test_small_pieces():
+    assert facts([("a", "<")]) == "<dl><div><dt>a</dt><dd>&lt;</dd></div></dl>"
+    assert listed(["a", "b"]) == "<ul><li>a</li><li>b</li></ul>"
+    assert command("a", "b") == '<pre tabindex="0"><code>a\nb</code></pre>'

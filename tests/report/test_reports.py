@@ -1,0 +1,231 @@
+"""Reports: what is on the page, what is not, and how the page gets to a file."""
+
+from __future__ import annotations
+
+import html
+import json
+import os
+import re
+import shutil
+import stat
+from dataclasses import replace
+
+import pytest
+from support.markup import tags
+from support.report_world import SCRIPT, SECRET_MESSAGE, study, surveyed_release
+from typer.testing import CliRunner
+
+import dphypo
+from dphypo.cli.app import app
+from dphypo.entropy import SYSTEM
+from dphypo.release import Ending
+from dphypo.report import release_page, write_folder_report
+from dphypo.report.survey_section import short
+from dphypo.report.writing import Kind, write
+from dphypo.table import Row, Surveyed
+
+
+@pytest.fixture(scope="module")
+def release():
+    return surveyed_release()
+
+
+@pytest.fixture(scope="module")
+def page(release):
+    return release_page(release)
+
+
+@pytest.fixture(scope="module")
+def folder(release, tmp_path_factory):
+    return release.save(tmp_path_factory.mktemp("saved") / "release")
+
+
+def visible(page: str) -> str:
+    """What people read: no styles, no drawings, no certificate, no markup."""
+    for name in ("style", "svg", "details"):
+        page = re.sub(rf"<{name}.*?</{name}>", "", page, flags=re.DOTALL)
+    return re.sub(r"<[^>]*>", " ", page)
+
+
+def test_the_page_says_what_a_reader_needs(release, page):
+    read = visible(page)
+    certificate = release.certificate
+    for words in certificate.statement().splitlines()[0].split(". "):
+        assert words.rstrip(".") in read
+    for needed in (
+        "digits",
+        "every record",
+        "What was released",
+        "What the winning run alone would have claimed",
+        "The survey",
+        "dphypo verify RELEASE_FOLDER",
+        "What it assumes",
+        "What would break it",
+        "NeurIPS 2023",
+        "An explicit attack achieves",
+    ):
+        assert needed in read, needed
+    rows = re.findall(r"<tr>.*?</tr>", page)
+    assert sum("done" in row or "failed" in row for row in rows) == 12
+
+
+def test_no_number_on_the_page_is_smaller_than_the_certificate_says(release, page):
+    stated = [float(v) for v in {**release.certificate.document["bounds"], "e": release.certificate.epsilon}.values()]
+    shown = [float(number) for number in re.findall(r"<td class=\"number\">([0-9.]+)</td>", page)]
+    for epsilon in stated:
+        assert any(epsilon <= number <= epsilon + 1e-4 for number in shown)
+
+
+def test_names_of_strangers_are_text(page):
+    assert html.escape(SCRIPT) in page
+    assert "script" not in tags(page)
+    assert "<script" not in page.lower()
+
+
+def test_nothing_is_fetched(page):
+    assert not re.findall(r"(?:src|href)=\"(?!#|data:)[^\"]*\"", page)
+    assert not re.findall(r"url\((?!#)[^)]*\)|@import", page)
+    assert "default-src &#x27;none&#x27;" in page
+
+
+def test_ids_are_used_once(page):
+    ids = re.findall(r' id="([^"]+)"', page)
+    assert len(ids) == len(set(ids))
+    assert set(re.findall(r'href="#([^"]+)"', page)) <= set(ids)
+
+
+def test_the_page_of_a_study_depends_on_its_release_and_certificate_alone(tmp_path):
+    releases = {}
+    for seed in range(20):
+        with study(seed, tmp_path / f"journal-{seed}.db") as one:
+            release, total, trials = one.run(progress=False), one.curator().total(), one.curator().trials()
+            again = one.released()
+        if total not in releases and release.score is not None:
+            releases[total] = (release, again, trials)
+        if len(releases) == 2:
+            break
+    assert sorted(releases) == [13, 17]
+    for total, (_, again, trials) in releases.items():
+        page = release_page(again)
+        assert "journal-" not in page
+        assert str(tmp_path) not in page
+        for trial in trials:
+            assert str(trial["seed"]) not in page
+            if trial["params"] != again.params:
+                assert trial["score"] is None or f"{trial['score']:.5g}" not in visible(page)
+                assert f"{trial['params']['lr']:.5g}" not in visible(page)
+        said = re.sub(r"Declared on [0-9-]+", "", visible(page))
+        assert not re.search(rf"\b{total}\b", said), "T"
+    (one, _, _), (_, other, _) = releases.values()
+    swapped = replace(one, params=other.params, score=other.score)
+    assert release_page(swapped) == page, "nothing else is on it: not T, nor where it was read from"
+
+
+def test_the_seeded_study_says_that_it_is_no_guarantee(tmp_path):
+    with study(1) as seeded, study(1, entropy=SYSTEM) as private:
+        assert "This is no guarantee." in release_page(seeded.run(progress=False))
+        assert "This is no guarantee." not in release_page(private.run(progress=False))
+
+
+@pytest.mark.parametrize("ending", [Ending.ALL_FAILED, Ending.NO_RUN])
+def test_a_release_without_a_model_has_a_page(release, ending):
+    bare = replace(release, params=None, model=None, score=None, ending=ending, surveys=())
+    read = visible(release_page(bare))
+    assert str(ending).capitalize()[:20] in read
+    assert "not released" in read
+
+
+def test_a_survey_of_failures_has_a_page(release):
+    table = Surveyed((Row({"lr": 1.0}, None), Row({"lr": 2.0}, None)))
+    assert "cannot be told" in visible(release_page(replace(release, surveys=(table, table))))
+
+
+def test_a_report_is_written_whole_and_replaces_reports_only(release, page, tmp_path):
+    target = release.report(tmp_path / "report.html")
+    assert target.read_text(encoding="utf-8") == page
+    assert write(page, target, Kind.PUBLIC) == target
+    assert [path.name for path in tmp_path.iterdir()] == ["report.html"]
+    assert stat.S_IMODE(os.stat(target).st_mode) == 0o644
+    other = tmp_path / "thesis.html"
+    other.write_text("<html>mine</html>")
+    with pytest.raises(FileExistsError, match="is not a public report of a release: give a new name"):
+        write(page, other, Kind.PUBLIC)
+    assert other.read_text() == "<html>mine</html>"
+    with pytest.raises(FileNotFoundError, match="make it first"):
+        write(page, tmp_path / "nowhere" / "report.html", Kind.PUBLIC)
+    with pytest.raises(FileExistsError):
+        write(page, tmp_path, Kind.PUBLIC)
+
+
+def test_what_cannot_be_written_leaves_the_old_page(page, tmp_path):
+    target = write(page, tmp_path / "report.html", Kind.PUBLIC)
+    with pytest.raises(UnicodeEncodeError):
+        write(page + "\ud800", target, Kind.PUBLIC)
+    assert target.read_text(encoding="utf-8") == page
+    assert len(list(tmp_path.iterdir())) == 1
+
+
+def test_the_curators_report_is_marked_and_shows_what_is_secret(tmp_path):
+    with study(1, tmp_path / "study.db") as one:
+        one.run(progress=False)
+        curator = one.curator()
+        target = curator.report(tmp_path / "secret.html")
+        page = target.read_text(encoding="utf-8")
+        total, trials = curator.total(), curator.trials()
+    assert page.count("SECRET") >= 5
+    assert stat.S_IMODE(os.stat(target).st_mode) == 0o600
+    read = visible(page)
+    assert re.search(rf"\b{total}\b", read)
+    assert all(f"{trial['score']:.5g}" in read for trial in trials if trial["score"] is not None)
+    assert not any(str(trial["seed"]) in page for trial in trials), "nobody needs seeds on a page"
+    if any(trial["failure"] for trial in trials):
+        assert SECRET_MESSAGE.replace("<", "&lt;").replace(">", "&gt;") in page
+    with pytest.raises(FileExistsError):
+        write("", target, Kind.PUBLIC)
+    public = write(f"<!-- {Kind.PUBLIC} -->", tmp_path / "public.html", Kind.PUBLIC)
+    with dphypo.open(tmp_path / "study.db") as journal, pytest.raises(FileExistsError, match="SECRET report"):
+        journal.curator().report(public)
+
+
+def test_the_command_gives_the_page_that_the_release_gives(release, folder, tmp_path):
+    target = tmp_path / "report.html"
+    done = CliRunner().invoke(app, ["report", str(folder), "--out", str(target)])
+    assert done.exit_code == 0, done.output
+    assert done.stdout.strip() == str(target)
+    read = visible(target.read_text(encoding="utf-8"))
+    assert "was recomputed and found to follow" in read
+    for part in ("What was released", "The survey", "An explicit attack achieves", "SHA-256 of the model"):
+        assert part in read
+    assert all(short(value) in read for value in release.params.values())
+
+
+def changed(folder, tmp_path, name, change):
+    copy = tmp_path / "copy"
+    shutil.copytree(folder, copy)
+    path = copy / name
+    data = json.loads(path.read_text(encoding="utf-8"))
+    change(data)
+    path.write_text(json.dumps(data), encoding="utf-8")
+    return copy
+
+
+@pytest.mark.parametrize(
+    ("name", "change", "why"),
+    [
+        ("certificate.json", lambda data: data.update(epsilon=0.1), "does not verify.*epsilon"),
+        ("release.json", lambda data: data.update(score=0.99), "does not verify.*parameters in the folder"),
+        ("surveys.json", lambda data: data[0]["rows"][0].update(score=0.99), "does not name: it was changed"),
+        ("surveys.json", lambda data: data.append({}), "was not written by Release.save"),
+    ],
+)
+def test_a_folder_that_was_changed_gives_no_page(folder, tmp_path, name, change, why):
+    copy = changed(folder, tmp_path, name, change)
+    with pytest.raises(ValueError, match=f"(?s){why}"):
+        write_folder_report(copy, tmp_path / "report.html")
+    assert not (tmp_path / "report.html").exists()
+
+
+def test_a_folder_that_is_not_there_is_refused(tmp_path):
+    done = CliRunner().invoke(app, ["report", str(tmp_path / "nowhere")])
+    assert isinstance(done.exception, FileNotFoundError)
+    assert "give one that Release.save has written" in str(done.exception)
