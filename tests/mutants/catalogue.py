@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from mutants import accounting, journals, searching, training
+from mutants import accounting, journals, searching, showing, training
 from mutants.mutant import Mutant
 
 MUTANTS: tuple[Mutant, ...] = (
@@ -10,4 +10,5 @@ MUTANTS: tuple[Mutant, ...] = (
     *searching.MUTANTS,
     *journals.MUTANTS,
     *training.MUTANTS,
+    *showing.MUTANTS,
 )

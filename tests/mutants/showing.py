@@ -1,0 +1,66 @@
+"""Pictures and pages that show what is secret, what is too small, or what a stranger wants shown."""
+
+from __future__ import annotations
+
+from mutants.mutant import Mutant
+
+_REPORTS = "report/test_reports.py"
+
+MUTANTS = (
+    Mutant(
+        "the page names the journal",
+        "a report depends on the release and its certificate alone",
+        "report/release_report.py",
+        'from the release and its certificate."',
+        'from {release.read_from} and its certificate."',
+        (f"{_REPORTS}::test_the_page_of_a_study_depends_on_its_release_and_certificate_alone",),
+    ),
+    Mutant(
+        "text is not escaped",
+        "values of users and strangers are text on a page",
+        "report/html.py",
+        "Html(html.escape(printable(value, MOST_LETTERS), quote=True))",
+        "Html(printable(value, MOST_LETTERS))",
+        ("report/test_html.py::test_no_text_makes_an_element_or_leaves_its_attribute",),
+    ),
+    Mutant(
+        "ε is rounded down on the page",
+        "no number that people read is smaller than what was certified",
+        "report/release_report.py",
+        'f"{rounded_up(value, 4):g}"',
+        'f"{math.floor(value * 1e3) / 1e3:g}"',
+        (f"{_REPORTS}::test_no_number_on_the_page_is_smaller_than_the_certificate_says",),
+    ),
+    Mutant(
+        "a table is shown whatever its hash",
+        "a page of a folder shows what was certified, or is not written",
+        "report/folder.py",
+        "if survey.hash not in known:",
+        "if not known:",
+        (f"{_REPORTS}::test_a_folder_that_was_changed_gives_no_page",),
+    ),
+    Mutant(
+        "a secret page replaces a public one",
+        "a report replaces reports of its own kind only",
+        "report/writing.py",
+        "        return kind.value.encode() in file.read(200)",
+        '        return b"dphypo: " in file.read(200)',
+        (f"{_REPORTS}::test_the_curators_report_is_marked_and_shows_what_is_secret",),
+    ),
+    Mutant(
+        "what matters is averaged over the wrong axis",
+        "main effects are variances of conditional means",
+        "plots/effects.py",
+        "float(np.var(values.mean(axis=1))), float(values.var(axis=0).mean())",
+        "float(np.var(values.mean(axis=0))), float(values.var(axis=1).mean())",
+        ("plots/test_effects.py::test_a_function_with_an_interaction_is_split_as_it_should_be",),
+    ),
+    Mutant(
+        "an attack is drawn above the bounds",
+        "an attack is a lower bound",
+        "plots/profile.py",
+        "achieved = [epsilon_from_below(guarantee, float(one)) for one in some]",
+        "achieved = [1.5 * epsilon_from_below(guarantee, float(one)) + 1 for one in some]",
+        ("plots/test_pictures.py::test_a_profile_has_every_bound_and_an_attack_below_them",),
+    ),
+)
