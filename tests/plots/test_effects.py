@@ -77,8 +77,8 @@ def test_scores_that_are_all_alike_give_no_shares():
 
 def test_noise_is_said_to_be_unexplained():
     rng = np.random.default_rng(1)
-    assert plots.Surrogate(surveyed(lambda x, y, z: rng.normal(), runs=40)).explained < 0.9
-    assert plots.Surrogate(surveyed(lambda x, y, z: x)).explained > 0.99
+    assert plots.Surrogate(surveyed(lambda x, y, z: rng.normal(), runs=40), CUBE).explained < 0.25
+    assert plots.Surrogate(surveyed(lambda x, y, z: x), CUBE).explained > 0.99
 
 
 def test_too_few_scores_are_refused():

@@ -17,16 +17,23 @@ if TYPE_CHECKING:
     from dphypo.accounting import Event
     from dphypo.table import Surveyed
 
-plot = typer.Typer(
-    help="Pictures: what a search costs, what a survey found. They need matplotlib: pip install 'dphypo[plots]'.",
-    no_args_is_help=True,
-    rich_markup_mode=None,
-)
+plot = typer.Typer(no_args_is_help=True, rich_markup_mode=None)
 
 Out = Annotated[Path, typer.Option(help="The file to write: .png, .svg or .pdf. An existing file is replaced.")]
 Release = Annotated[Path, typer.Argument(help="The folder of a saved release with a survey.")]
 Which = Annotated[int, typer.Option(help="Which survey, if there are several: 1 is the first.")]
 _NOISES = (0.7, 0.85, 1.0, 1.25, 1.5, 2.0, 3.0)  # times the noise that was given
+
+
+@plot.callback()
+def require_matplotlib() -> None:
+    """Pictures: what a search costs, what a survey found. They need matplotlib: pip install 'dphypo[plots]'."""
+    from dphypo import plots
+
+    try:
+        plots.require_matplotlib()
+    except ImportError as missing:
+        raise ValueError(str(missing)) from None
 
 
 @plot.command()

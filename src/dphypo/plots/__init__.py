@@ -5,6 +5,7 @@ file. They need the extra ``plots``: ``pip install 'dphypo[plots]'``.
 """
 
 from dphypo.plots.canvas import COLOURS as COLOURS
+from dphypo.plots.canvas import require_matplotlib as require_matplotlib
 from dphypo.plots.canvas import save as save
 from dphypo.plots.canvas import to_svg as to_svg
 from dphypo.plots.cost import epsilon_against_band as epsilon_against_band

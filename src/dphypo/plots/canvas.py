@@ -10,7 +10,6 @@ import os
 import tempfile
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from importlib.util import find_spec
 from itertools import cycle
 from pathlib import Path
 from threading import Lock
@@ -58,14 +57,21 @@ def styles() -> Iterator[Style]:
     return cycle(STYLES)
 
 
+def require_matplotlib() -> None:
+    """Say what to install where matplotlib is missing."""
+    try:
+        import matplotlib  # noqa: F401
+    except ImportError:
+        raise ImportError("pictures need matplotlib: pip install 'dphypo[plots]'") from None
+
+
 def new_figure(size: tuple[float, float] = SIZE) -> Figure:
     """An empty figure.
 
     Raises:
         ImportError: matplotlib is not installed.
     """
-    if find_spec("matplotlib") is None:
-        raise ImportError("pictures need matplotlib: pip install 'dphypo[plots]'")
+    require_matplotlib()
     from matplotlib.figure import Figure
 
     return Figure(figsize=size, layout="constrained", facecolor=PAPER)
@@ -106,7 +112,7 @@ def legend(figure: Figure, columns: int = 2, *, above: bool = False, more: Seque
         more: entries besides those of the axes.
     """
     handles, _ = figure.axes[0].get_legend_handles_labels()
-    place = "outside upper center" if above else "outside lower center"
+    place: Any = "outside upper center" if above else "outside lower center"
     figure.legend(handles=[*handles, *more], loc=place, ncols=columns, frameon=False, fontsize=9, labelcolor=INK)
 
 

@@ -54,7 +54,7 @@ def epsilon_against_runs(
     }
     figure = canvas.new_figure(size)
     axes = canvas.add_axes(figure, xlabel="mean number of runs", ylabel=_ylabel(delta), title=_band(band))
-    _draw(axes, means, curves, delta)
+    _draw(figure, axes, means, curves, delta)
     axes.set_xscale("log")
     _plain_ticks(axes, means)
     return figure
@@ -80,7 +80,7 @@ def epsilon_against_band(
     found = [account(event, runs, Band.symmetric(width)) for width in _several(widths=widths)]
     figure = canvas.new_figure(size)
     axes = canvas.add_axes(figure, xlabel="C of the band (1/C, C)", ylabel=_ylabel(delta), title=f"T: {runs!r}")
-    _draw(axes, widths, {"any search rule in the band": found}, delta)
+    _draw(figure, axes, widths, {"any search rule in the band": found}, delta)
     return figure
 
 
@@ -107,7 +107,7 @@ def epsilon_against_noise(
     figure = canvas.new_figure(size)
     title = f"T: {runs!r}, {_band(band)}"
     axes = canvas.add_axes(figure, xlabel="noise multiplier σ (in sensitivities)", ylabel=_ylabel(delta), title=title)
-    _draw(axes, noises, {"the whole search": found}, delta)
+    _draw(figure, axes, noises, {"the whole search": found}, delta)
     return figure
 
 
@@ -118,20 +118,22 @@ def _several(**named: Sequence[float]) -> list[float]:
     return [_validate.positive(**{name: value}) for value in values]
 
 
-def _draw(axes: Axes, places: Sequence[float], curves: Mapping[str, list[Guarantee]], delta: float) -> None:
+def _draw(
+    figure: Figure, axes: Axes, places: Sequence[float], curves: Mapping[str, list[Guarantee]], delta: float
+) -> None:
     """One line a curve, the paper's theorem for the first where it applies, and one run alone."""
     for look, (name, guarantees) in zip(canvas.styles(), curves.items(), strict=False):
         epsilons = [guarantee.epsilon(delta) for guarantee in guarantees]
         axes.plot(places, epsilons, color=look.color, linestyle=look.linestyle, marker=look.marker, label=name)
     first, guarantees = next(iter(curves.items()))
-    paper = [guarantee.bounds(delta).get("paper") for guarantee in guarantees]
-    if all(value is not None for value in paper):
+    paper = [found["paper"] for guarantee in guarantees if "paper" in (found := guarantee.bounds(delta))]
+    if len(paper) == len(places):
         label = f"{first}, by the paper's theorem" if len(curves) > 1 else "by the paper's theorem"
         axes.plot(places, paper, color=canvas.QUIET, linestyle=":", marker="d", markersize=4, label=label)
     alone = [min(guarantee.one_run(delta).values()) for guarantee in guarantees]
     axes.plot(places, alone, color=canvas.INK, linewidth=1, label="one run alone (does not cover the search)")
     axes.set_ylim(bottom=0.0)
-    canvas.legend(axes.figure)
+    canvas.legend(figure)
 
 
 def _ylabel(delta: float) -> str:

@@ -21,6 +21,7 @@ from functools import cached_property
 from typing import Any
 
 import numpy as np
+import numpy.typing as npt
 from scipy.stats import uniform
 
 from dphypo import _validate
@@ -31,7 +32,7 @@ from dphypo.space import Candidates, Space
 from dphypo.table import Surveyed
 
 FEWEST = 5  # runs with a score
-_GRID, _OTHERS, _PAIR = 25, 128, 32
+_GRID, _OTHERS, _PAIR, _FOLDS = 25, 128, 32, 5
 _MOST_POINTS = 4096  # that are scored at a time
 
 
@@ -76,16 +77,28 @@ class Surrogate:
         failed = np.zeros(len(unit), dtype=np.bool_)
         self._history = History(self._space.features(unit), unit, scores[scored], failed, params)
         self._rule = GaussianProcess(units=Units.STANDARD)
-        residual = scores[scored] - self.means(unit)
-        spread = float(np.var(scores[scored]))
-        self.explained = max(0.0, 1.0 - float(np.var(residual)) / spread) if spread > 0 else 0.0
-        """The share of the variance of the scores in the table that f explains; the rest is noise to it."""
 
     def means(self, unit: Floats) -> Floats:
         """f at points of the unit cube."""
         parts = [unit[start : start + _MOST_POINTS] for start in range(0, len(unit), _MOST_POINTS)]
         found = [self._rule.posterior(Candidates(self._space, _open(part)), self._history)[0] for part in parts]
         return np.concatenate(found)
+
+    @cached_property
+    def explained(self) -> float:
+        """The share of the variance of the scores that is predicted: each fifth of the runs from the others.
+
+        Where it is small, the scores are noise to the fit, and so are the effects.
+        """
+        scores, fold = self._history.scores, np.arange(len(self._history)) % _FOLDS
+        predicted = np.empty(len(scores))
+        for one in range(_FOLDS):
+            kept = self._without(fold == one)
+            predicted[fold == one] = self._rule.posterior(
+                Candidates(self._space, self._history.unit[fold == one]), kept
+            )[0]
+        spread = float(np.var(scores))
+        return max(0.0, 1.0 - float(np.mean((scores - predicted) ** 2)) / spread) if spread > 0 else 0.0
 
     @cached_property
     def effects(self) -> tuple[Effect, ...]:
@@ -123,6 +136,12 @@ class Surrogate:
         points[..., self.columns.index(second)] = up[:, None, None]
         values = self.means(points.reshape(-1, points.shape[-1])).reshape(points.shape[:-1])
         return _places(first, across), _places(second, up), np.asarray(values.mean(axis=2))
+
+    def _without(self, left: npt.NDArray[np.bool_]) -> History:
+        """The runs but for some."""
+        whole, kept = self._history, ~left
+        params = tuple(one for one, keep in zip(whole.params, kept, strict=True) if keep)
+        return History(whole.features[kept], whole.unit[kept], whole.scores[kept], whole.failed[kept], params)
 
     def _others(self, count: int) -> Floats:
         """Points that fill the unit cube evenly; the same every time."""

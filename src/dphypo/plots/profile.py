@@ -69,7 +69,7 @@ def privacy_profile(
         achieved = [epsilon_from_below(guarantee, float(one)) for one in some]
         _attack(axes, achieved, some)
     _mark(axes, guarantee.epsilon(delta), delta)
-    _finish(axes, float(deltas[0]))
+    _finish(figure, axes, float(deltas[0]))
     return figure
 
 
@@ -100,7 +100,7 @@ def stated_profile(
     if attack:
         _attack(axes, [attack], [delta])
     _mark(axes, certificate.epsilon, delta)
-    _finish(axes, min(1e-9, delta / 10) if delta else 1e-9)
+    _finish(figure, axes, min(1e-9, delta / 10) if delta else 1e-9)
     return figure
 
 
@@ -124,9 +124,8 @@ def _mark(axes: Axes, epsilon: float, delta: float) -> None:
     axes.plot([epsilon], [max(delta, 1e-12)], "o", color=canvas.INK, markersize=7, label=label)
 
 
-def _finish(axes: Axes, least: float) -> None:
+def _finish(figure: Figure, axes: Axes, least: float) -> None:
     axes.set_yscale("log")
     axes.set_ylim(max(least / 2, 1e-12), 1.0)
     axes.set_xlim(left=0.0)
-    figure = axes.figure
     canvas.legend(figure, 2 if figure.get_figwidth() > 6 else 1)

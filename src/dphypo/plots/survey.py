@@ -42,6 +42,8 @@ def survey_history(table: Surveyed, *, size: tuple[float, float] = canvas.SIZE) 
 
 def history_on(axes: Axes, scores: Floats, *, maximize: bool) -> None:
     """Draw scores in order on some axes; nan is a failed run."""
+    from matplotlib.ticker import MaxNLocator
+
     runs = np.arange(1, len(scores) + 1)
     done = np.isfinite(scores)
     axes.plot(runs[done], scores[done], "o", color=canvas.BLUE, markersize=5, label="score of a run")
@@ -52,7 +54,7 @@ def history_on(axes: Axes, scores: Floats, *, maximize: bool) -> None:
         axes.step(runs[known], best[known], where="post", color=canvas.ORANGE, linewidth=1.5, label="best so far")
     mark_failed(axes, runs[~done])
     axes.set_xlim(0.5, max(len(scores), 1) + 0.5)
-    axes.xaxis.get_major_locator().set_params(integer=True)
+    axes.xaxis.set_major_locator(MaxNLocator(integer=True))
 
 
 def mark_failed(axes: Axes, places: Any) -> None:
@@ -156,6 +158,7 @@ def survey_contour(
     across, up, means = fitted.surface(one, other)
     one.label(axes, "x")
     other.label(axes, "y")
+    drawn: Any
     if Scale.CATEGORY in (one.scale, other.scale):
         drawn = axes.pcolormesh(across, up, means, cmap="cividis", shading="nearest", rasterized=True)
     else:
@@ -165,7 +168,7 @@ def survey_contour(
     bar.ax.tick_params(labelcolor=canvas.INK, color=canvas.QUIET, labelsize=9)
     bar.outline.set_visible(False)
     done = np.isfinite(scores_of(table))
-    ring = {"markeredgecolor": "#fefefe", "markeredgewidth": 0.8, "linestyle": "none", "clip_on": False}
+    ring: dict[str, Any] = {"markeredgecolor": "#fefefe", "markeredgewidth": 0.8, "linestyle": "none", "clip_on": False}
     axes.plot(one.places[done], other.places[done], marker="o", color="#111111", markersize=5, label="run", **ring)
     if (~done).any():
         label = f"failed ({int((~done).sum())})"
@@ -197,7 +200,7 @@ def survey_importance(
     axes = canvas.add_axes(figure, xlabel="share of the variance of the score")
     places = np.arange(len(effects))
     shares = [effect.total for effect in effects], [effect.main for effect in effects]
-    options = {"edgecolor": canvas.BLUE, "height": 0.6, "linewidth": 1.2}
+    options: dict[str, Any] = {"edgecolor": canvas.BLUE, "height": 0.6, "linewidth": 1.2}
     axes.barh(places, shares[0], color="none", label="together with others", hatch="////", **options)
     axes.barh(places, shares[1], color=canvas.BLUE, label="by itself", **options)
     axes.set_yticks(places, [canvas.plain(effect.column.name[:40]) for effect in effects])

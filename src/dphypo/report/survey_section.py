@@ -52,8 +52,8 @@ def _fitted(survey: Surveyed, space: Mapping[str, Any] | None, key: str) -> list
             f"{key}-importance",
             f"Bar chart: share of the variance of the score that each hyperparameter explains. {shares}.",
             "What matters: how much of the variance of the score each hyperparameter explains, by a Gaussian process "
-            f"fitted to this table ({fitted.explained:.0%} of the variance of its scores; the rest is noise to it). "
-            "Solid: by itself; hatched: together with others. Failed runs do not count.",
+            f"fitted to this table. Solid: by itself; hatched: together with others. {_trust(fitted.explained)} Failed "
+            "runs do not count.",
         )
     ]
     slices = [
@@ -78,6 +78,12 @@ def _fitted(survey: Surveyed, space: Mapping[str, Any] | None, key: str) -> list
             )
         )
     return parts
+
+
+def _trust(explained: float) -> str:
+    """How far what matters can be told from the table."""
+    words = f"It predicts {explained:.0%} of the variance of scores that it was not fitted to."
+    return words if explained >= 0.5 else f"{words} That is little: take the shares with care."
 
 
 def _rows(survey: Surveyed) -> Html:

@@ -36,7 +36,7 @@ class Curator:
     @property
     def maximize(self) -> bool:
         """Whether larger scores are better. This is public: it was declared."""
-        return (self._search.record().declaration or {}).get("direction", "maximize") == "maximize"
+        return bool((self._search.record().declaration or {}).get("direction", "maximize") == "maximize")
 
     def total(self) -> int | None:
         """T: how many runs the study makes. None once the journal is shredded."""
