@@ -4,7 +4,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 STAMP := $(VENV)/.installed
 .DEFAULT_GOAL := help
-.PHONY: help demo test test-long lint audit mutants bench docs paper clean
+.PHONY: help demo test test-long lint wheel audit mutants bench docs paper clean
 
 help:  ## show this list
 	@grep -E '^[a-z-]+:.*##' Makefile | sed -E 's/:.*## /\t/' | expand -t 12
@@ -33,6 +33,9 @@ lint: $(STAMP)  ## ruff, ruff format, mypy --strict and the levels of imports
 	$(BIN)/mypy
 	$(BIN)/mypy --config-file tests/mypy.ini
 	$(BIN)/lint-imports
+
+wheel: $(STAMP)  ## build a wheel into dist/; pip install dist/dphypo-*.whl needs no repository
+	$(BIN)/python -m pip wheel --quiet --no-deps --wheel-dir dist .
 
 audit: $(STAMP)  ## attack searches, plans and training by experiment; under twenty minutes
 	$(BIN)/python -m benchmarks.audit

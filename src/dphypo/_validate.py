@@ -31,6 +31,25 @@ def fail(name: str, value: object, remedy: str) -> ValueError:
     return ValueError(f"{name} = {value!r} is not valid: {remedy}")
 
 
+def lacks(protocol: type, value: object, checker: str) -> str:
+    """What an object of somebody's own lacks of a protocol, and what tests it; empty if it has nothing of it.
+
+    >>> from typing import Protocol
+    >>> class Pair(Protocol):
+    ...     def first(self): ...
+    ...     def second(self): ...
+    >>> class Half:
+    ...     def first(self): ...
+    >>> lacks(Pair, Half(), "check_pair")
+    'it lacks second; dphypo.testing.check_pair tests one of your own'
+    """
+    wanted = [name for name in vars(protocol) if not name.startswith("_") or name == "__call__"]
+    missing = [name for name in wanted if not hasattr(value, name)]
+    if len(missing) == len(wanted) or isinstance(value, type):
+        return ""
+    return f"it lacks {', '.join(missing)}; dphypo.testing.{checker} tests one of your own"
+
+
 def number(**named: SupportsFloat) -> float:
     """A finite real number."""
     name, value = _only(named)

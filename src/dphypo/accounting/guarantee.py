@@ -76,7 +76,8 @@ def account(
     (6.94, 'profile')
     """
     if not isinstance(runs, Law):
-        raise TypeError(f"runs = {runs!r} is not a law of T: give, for example, dphypo.Geometric(mean=10)")
+        remedy = _validate.lacks(Law, runs, "check_law") or "give, for example, dphypo.Geometric(mean=10)"
+        raise TypeError(f"runs = {runs!r} is not a law of T: {remedy}")
     if not isinstance(band, Band):
         raise TypeError(f"band = {band!r} is not a band: give, for example, dphypo.Band(0.75, 2)")
     if not isinstance(relation, dp_accounting.NeighboringRelation):

@@ -68,31 +68,43 @@ def account(
     event: o.Kind = o.EventKind.DP_SGD,
     noise_multiplier: o.NoiseMultiplier = None,
     sampling_rate: o.SamplingRate = None,
-    steps: o.Steps = 1,
+    steps: o.Steps = None,
+    records: o.Records = None,
+    batch_size: o.BatchSize = None,
+    epochs: o.Epochs = None,
     rho: o.Rho = None,
     run_epsilon: o.RunEpsilon = None,
     rdp_file: o.RdpFile = None,
-    runs: o.Runs = o.RunsKind.GEOMETRIC,
+    from_certificate: o.From = None,
+    runs: o.Runs = None,
     shape: o.Shape = None,
     mean: o.Mean = None,
     gamma: o.Gamma = None,
     cap: o.Cap = None,
-    band: o.BandOption = (1.0, 1.0),
-    delta: Annotated[float | None, typer.Option(help="δ of the guarantee; 1e-5, or that of the file.")] = None,
+    band: o.BandOption = None,
+    delta: o.DeltaOrFile = None,
     as_json: o.AsJson = False,
-    certificate: Annotated[Path | None, typer.Option(help="Write a certificate to this file.")] = None,
+    certificate: o.CertificateOut = None,
 ) -> None:
     """What a whole search costs: T runs, the best released; or all that a plan file or a certificate states."""
     ranges.check(locals())
     from dphypo.accounting import account as account_for
 
+    given = (noise_multiplier, sampling_rate, steps, records, batch_size, epochs, rho, run_epsilon, rdp_file)
+    no_event = event is o.EventKind.DP_SGD and all(option is None for option in given)
     if plan is not None:
-        given = (noise_multiplier, sampling_rate, rho, run_epsilon, rdp_file, shape, mean, gamma, cap)
-        account_for_file(plan, delta, as_json, certificate, alone=all(option is None for option in given))
+        alone = no_event and all(option is None for option in (from_certificate, runs, shape, mean, gamma, cap, band))
+        account_for_file(plan, delta, as_json, certificate, alone=alone)
         return
-    delta = 1e-5 if delta is None else delta
-    stated = o.event_of(event, noise_multiplier, sampling_rate, steps, rho, run_epsilon, rdp_file)
-    guarantee = account_for(stated, o.runs_of(runs, shape, mean, gamma, cap), o.band_of(band))
+    if from_certificate is not None:
+        if not no_event:
+            raise typer.BadParameter("--from takes the event of a run from the certificate: leave its options out")
+        guarantee, delta = officer.what_if(from_certificate, (runs, shape, mean, gamma, cap), band, delta)
+    else:
+        delta = 1e-5 if delta is None else delta
+        rate, made = o.length_of(event, sampling_rate, steps, records, batch_size, epochs)
+        stated = o.event_of(event, noise_multiplier, rate, made, rho, run_epsilon, rdp_file)
+        guarantee = account_for(stated, o.runs_of(runs, shape, mean, gamma, cap), o.band_of(band))
     found = _summary(guarantee, delta)
     if certificate is not None:
         guarantee.certificate(delta).save(certificate)
@@ -101,18 +113,22 @@ def account(
 
 @app.command()
 def calibrate(
-    epsilon: Annotated[float, typer.Option(help="Total ε of the search.")],
+    epsilon: o.Epsilon,
     event: o.Kind = o.EventKind.DP_SGD,
     sampling_rate: o.SamplingRate = None,
-    steps: o.Steps = 1,
-    runs: o.Runs = o.RunsKind.GEOMETRIC,
+    steps: o.Steps = None,
+    records: o.Records = None,
+    batch_size: o.BatchSize = None,
+    epochs: o.Epochs = None,
+    runs: o.Runs = None,
     shape: o.Shape = None,
     mean: o.Mean = None,
     gamma: o.Gamma = None,
     cap: o.Cap = None,
-    band: o.BandOption = (1.0, 1.0),
+    band: o.BandOption = None,
     delta: o.Delta = 1e-5,
     as_json: o.AsJson = False,
+    certificate: o.CertificateOut = None,
 ) -> None:
     """The noise multiplier that a total (ε, δ) asks for, and what the paper's theorem would charge for it."""
     ranges.check(locals())
@@ -120,12 +136,15 @@ def calibrate(
 
     if event not in o.NOISY:
         raise typer.BadParameter(f"{event} has no noise multiplier: give one of {', '.join(o.NOISY)}")
-    o.refuse_unused(event, sampling_rate=sampling_rate)
-    if event is o.EventKind.DP_SGD and sampling_rate is None:
-        raise typer.BadParameter("dp-sgd needs --sampling-rate")
-    make_event = o.noisy_event(event, 1.0 if sampling_rate is None else sampling_rate, steps)
+    rate, made = o.length_of(event, sampling_rate, steps, records, batch_size, epochs)
+    o.refuse_unused(event, sampling_rate=rate)
+    if event is o.EventKind.DP_SGD and rate is None:
+        raise typer.BadParameter("dp-sgd needs --sampling-rate, or --records and --batch-size")
+    make_event = o.noisy_event(event, 1.0 if rate is None else rate, made or 1)
     law = o.runs_of(runs, shape, mean, gamma, cap)
     found = calibrate_noise(make_event, law, o.band_of(band), epsilon=epsilon, delta=delta)
+    if certificate is not None:
+        found.guarantee.certificate(delta).save(certificate)
     summary = {"noise_multiplier": found.noise_multiplier, **_summary(found.guarantee, delta)}
     _show(summary, as_json, f"noise for a total of ε = {epsilon:g} at δ = {delta:g}")
 

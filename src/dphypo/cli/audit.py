@@ -28,13 +28,13 @@ _POINTS = 60
 
 
 def audit(
-    run_epsilon: Annotated[float, typer.Option(help="ε of one run, which is randomised response.")] = 1.0,
-    runs: o.Runs = o.RunsKind.GEOMETRIC,
+    run_epsilon: o.RunEpsilon = 1.0,
+    runs: o.Runs = None,
     shape: o.Shape = None,
     mean: o.Mean = None,
     gamma: o.Gamma = None,
     cap: o.Cap = None,
-    band: o.BandOption = (1.0, 1.0),
+    band: o.BandOption = None,
     delta: o.Delta = 1e-3,
     repetitions: Annotated[int, typer.Option(help="How often the search is run on each of two neighbours.")] = 1000,
     confidence: Annotated[float, typer.Option(help="Of the bound that is proven.")] = 0.99,
@@ -53,6 +53,7 @@ def audit(
     from dphypo.accounting import PureDp, account
     from dphypo.audit import WorstCase, attack_epsilon
 
+    run_epsilon = 1.0 if run_epsilon is None else run_epsilon
     pair = _response(run_epsilon)
     law = o.runs_of(runs, shape, mean, gamma, cap)
     if law.mean > _LIMITS["mean"].high:

@@ -12,11 +12,13 @@ from dphypo.cli import ranges
 
 
 def design(
-    records: Annotated[int, typer.Option(help="Number of private records, as a public constant.")],
-    batch_size: Annotated[int, typer.Option(help="Expected size of a batch.")],
-    epochs: Annotated[float, typer.Option(help="Epochs of a full run.")],
-    compute: Annotated[float, typer.Option(help="Expected compute of the search, in full runs.")],
-    epsilon: Annotated[float, typer.Option(help="Total ε of the search.")],
+    compute: o.Compute,
+    epsilon: o.Epsilon,
+    records: o.Records = None,
+    batch_size: o.BatchSize = None,
+    epochs: o.Epochs = None,
+    sampling_rate: o.SamplingRate = None,
+    steps: o.Steps = None,
     delta: o.Delta = 1e-5,
     proxy: Annotated[o.Proxy, typer.Option(case_sensitive=False, help="The public landscape.")] = o.Proxy.MNIST,
     as_json: o.AsJson = False,
@@ -40,7 +42,7 @@ def design(
         raise typer.BadParameter("--all applies to --json alone: leave it out, or give both")
     space = Space({"any": [0.0, 1.0]})  # what a run costs does not depend on what is tuned
     try:
-        train = Training(records=records, batch_size=batch_size, epochs=epochs)
+        train = Training(**o.whole_records(sampling_rate, steps, records, batch_size, epochs))
         choice = choose_design(space, train, compute=compute, epsilon=epsilon, delta=delta, proxy=proxy.value)
     except NoDesignError as error:
         raise ValueError(o.in_options(f"{error.reason}: {error.remedy}")) from None

@@ -7,11 +7,23 @@ from pathlib import Path
 from typing import Annotated, Any
 
 import typer
+from typer.core import TyperGroup
 
 from dphypo.cli import options as o
 
+
+class _ShownByDefault(TyperGroup):
+    """``dphypo ledger data.db`` is ``dphypo ledger show data.db``."""
+
+    def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
+        if args and not args[0].startswith("-") and args[0] not in self.commands:
+            args = ["show", *args]
+        return super().parse_args(ctx, args)
+
+
 ledger = typer.Typer(
-    help="One total (ε, δ) for a data set, and everything that was ever reserved of it.",
+    cls=_ShownByDefault,
+    help="One total (ε, δ) for a data set, and all that was ever reserved of it. dphypo ledger FILE shows it.",
     no_args_is_help=True,
     rich_markup_mode=None,
 )
@@ -21,6 +33,33 @@ Certificates = Annotated[list[Path], typer.Argument(help="Certificates, JSON fil
 
 def _file(path: Path) -> Path:
     return path / "certificate.json" if path.is_dir() else path
+
+
+def what_if(
+    path: Path, law: tuple[Any, Any, Any, Any, Any], band: tuple[float, float] | None, delta: float | None
+) -> tuple[Any, float]:
+    """The search of a certificate with another law or band, and δ; all that is not given stays as it is stated."""
+    from dphypo.accounting import Guarantee, account, guarantee_of, untrusted
+
+    document = untrusted.read(_file(path))
+    found = guarantee_of(document)
+    if not isinstance(found, Guarantee):
+        raise typer.BadParameter(
+            f"{path} states several parts, each with a law and a band of its own: give the certificate of one search"
+        )
+    stated = document.get("delta") if delta is None else delta
+    if isinstance(stated, bool) or not isinstance(stated, (int, float)) or not 0 <= stated < 1:
+        raise typer.BadParameter(f"{path} states no δ in [0, 1): give --delta")
+    changed = account(
+        list(found.events),
+        o.law_like(found.runs, *law),
+        found.band if band is None else o.band_of(band),
+        relation=found.relation,
+        grid=found.grid,
+        policy=found.policy,
+        first_from_prior=found.first_from_prior,
+    )
+    return changed, float(stated)
 
 
 def compose(certificates: Certificates, delta: o.Delta = 1e-5) -> None:
@@ -76,8 +115,8 @@ def explain(certificate: Annotated[Path, typer.Argument(help="A certificate, or 
 @ledger.command("open")
 def open_ledger(
     path: Annotated[Path, typer.Argument(help="A new file.")],
-    epsilon: Annotated[float, typer.Option(help="ε of everything that will ever be released.")],
-    delta: Annotated[float, typer.Option(help="δ of everything that will ever be released.")],
+    epsilon: o.Epsilon,
+    delta: o.Delta,
 ) -> None:
     """Make a ledger. Its total can never be changed."""
     from dphypo import Ledger

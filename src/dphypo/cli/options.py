@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import json
+import math
 import re
 from collections.abc import Callable
 from enum import StrEnum
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, TypeVar
+from typing import TYPE_CHECKING, Annotated, Any, TypeVar
 
 import typer
 
@@ -69,21 +70,35 @@ SamplingRate = Annotated[
     float | None,
     typer.Option(parser=fraction, metavar="NUMBER", help="Poisson sampling rate (dp-sgd), such as 256/60000."),
 ]
-Steps = Annotated[int, typer.Option(help="Steps of one run (dp-sgd, gaussian, laplace).")]
+Steps = Annotated[int | None, typer.Option(help="Steps of one full run (dp-sgd, gaussian, laplace).")]
+Records = Annotated[int | None, typer.Option(help="Number of private records, as a public constant.")]
+BatchSize = Annotated[int | None, typer.Option(help="Expected size of a batch.")]
+Epochs = Annotated[float | None, typer.Option(help="Epochs of one full run.")]
+Epsilon = Annotated[float, typer.Option(help="Total ε of everything together.")]
+Compute = Annotated[float, typer.Option(help="Expected compute of the search, in full runs.")]
+CertificateOut = Annotated[Path | None, typer.Option("--certificate", help="Write a certificate to this file.")]
+From = Annotated[
+    Path | None,
+    typer.Option(
+        "--from", help="What if: take all that is not given here from this certificate, or the folder of a release."
+    ),
+]
 Rho = Annotated[float | None, typer.Option(help="ρ of zero-concentrated DP (zcdp).")]
 RunEpsilon = Annotated[float | None, typer.Option(help="ε of one run (pure).")]
 RdpFile = Annotated[
     Path | None, typer.Option(help='JSON file {"orders": [...], "epsilons": [...]} with the RDP curve of one run.')
 ]
-Runs = Annotated[RunsKind, typer.Option(help="Law of the number of runs T.")]
+Runs = Annotated[RunsKind | None, typer.Option(help="Law of the number of runs T; geometric if left out.")]
 Shape = Annotated[float | None, typer.Option(help="Shape of the negative binomial.")]
 Mean = Annotated[float | None, typer.Option(help="Mean of T.")]
 Gamma = Annotated[float | None, typer.Option(help="Parameter γ of T, instead of its mean.")]
 Cap = Annotated[int | None, typer.Option(help="Largest T: the law is cut there and accounted as cut.")]
 BandOption = Annotated[
-    tuple[float, float], typer.Option("--band", help="The band c C; 1 1 is uniform search.", metavar="C_LOW C_HIGH")
+    tuple[float, float] | None,
+    typer.Option("--band", help="The band c C; 1 1 is uniform search.", metavar="C_LOW C_HIGH"),
 ]
 Delta = Annotated[float, typer.Option(help="δ of the guarantee.")]
+DeltaOrFile = Annotated[float | None, typer.Option("--delta", help="δ of the guarantee; 1e-5, or that of the file.")]
 AsJson = Annotated[bool, typer.Option("--json", help="Print JSON instead of a table.")]
 AllRows = Annotated[
     bool, typer.Option("--all", help="With --json: every search that was judged, not the best ten alone.")
@@ -104,7 +119,7 @@ def event_of(
     kind: EventKind,
     noise_multiplier: float | None,
     sampling_rate: float | None,
-    steps: int,
+    steps: int | None,
     rho: float | None,
     run_epsilon: float | None,
     rdp_file: Path | None,
@@ -119,7 +134,7 @@ def event_of(
         kind,
         noise_multiplier=noise_multiplier,
         sampling_rate=sampling_rate,
-        steps=None if steps == 1 else steps,
+        steps=steps,
         rho=rho,
         run_epsilon=run_epsilon,
         rdp_file=rdp_file,
@@ -127,8 +142,8 @@ def event_of(
     if kind in NOISY:
         rate = _given(sampling_rate, "--sampling-rate", kind) if kind is EventKind.DP_SGD else 1.0
         noise = _given(noise_multiplier, "--noise-multiplier", kind)
-        ranges.check_loss(kind, noise, rate, steps)
-        return noisy_event(kind, rate, steps)(noise)
+        ranges.check_loss(kind, noise, rate, steps or 1)
+        return noisy_event(kind, rate, steps or 1)(noise)
     if kind is EventKind.ZCDP:
         return dp_accounting.ZCDpEvent(_validate.non_negative(rho=_given(rho, "--rho", kind)))
     if kind is EventKind.PURE:
@@ -138,7 +153,7 @@ def event_of(
 
 NOISY = (EventKind.DP_SGD, EventKind.GAUSSIAN, EventKind.LAPLACE)
 _USED = {
-    EventKind.DP_SGD: {"noise_multiplier", "sampling_rate", "steps"},
+    EventKind.DP_SGD: {"noise_multiplier", "sampling_rate", "steps", "records", "batch_size", "epochs"},
     EventKind.GAUSSIAN: {"noise_multiplier", "steps"},
     EventKind.LAPLACE: {"noise_multiplier", "steps"},
     EventKind.ZCDP: {"rho"},
@@ -152,6 +167,60 @@ def refuse_unused(kind: EventKind, **given: object) -> None:
     for name, value in given.items():
         if value is not None and name not in _USED[kind]:
             raise typer.BadParameter(f"--{name.replace('_', '-')} does not apply to {kind}: leave it out")
+
+
+def length_of(
+    kind: EventKind,
+    sampling_rate: float | None,
+    steps: int | None,
+    records: int | None,
+    batch_size: int | None,
+    epochs: float | None,
+) -> tuple[float | None, int | None]:
+    """Sampling rate and steps of a run, given so or by its records, the size of a batch and its epochs (or steps).
+
+    >>> length_of(EventKind.DP_SGD, None, None, 60_000, 256, 10)
+    (0.004266666666666667, 2344)
+    """
+    if records is None and batch_size is None and epochs is None:
+        return sampling_rate, steps
+    refuse_unused(kind, records=records, batch_size=batch_size, epochs=epochs)
+    if sampling_rate is not None:
+        raise typer.BadParameter("give --sampling-rate and --steps, or --records, --batch-size and --epochs: not both")
+    if records is None or batch_size is None or (epochs is None) == (steps is None):
+        raise typer.BadParameter("--records, --batch-size and --epochs (or --steps) are given together")
+    from dphypo.mechanisms import DpSgd
+
+    try:
+        run = DpSgd.of(records=records, batch_size=batch_size, epochs=epochs, steps=steps, noise_multiplier=1.0)
+    except ValueError as error:
+        raise ValueError(in_options(str(error))) from None
+    return run.rate, run.steps
+
+
+_MANY = 10**12
+
+
+def whole_records(
+    sampling_rate: float | None,
+    steps: int | None,
+    records: int | None,
+    batch_size: int | None,
+    epochs: float | None,
+) -> dict[str, Any]:
+    """The length of a run as records, the size of a batch and epochs, however it was given.
+
+    >>> whole_records(None, 2344, 60_000, 256, None)
+    {'records': 60000, 'batch_size': 256, 'epochs': 9.998933333333333}
+    """
+    rate, made = length_of(EventKind.DP_SGD, sampling_rate, steps, records, batch_size, epochs)
+    if rate is None or made is None:
+        raise typer.BadParameter("give --records, --batch-size and --epochs, or --sampling-rate and --steps")
+    if records is None or batch_size is None:
+        records, batch_size = _MANY, math.ceil(rate * _MANY)
+    if epochs is None:
+        epochs = (made - 0.5) * batch_size / records  # so that rounding does not add a step
+    return {"records": records, "batch_size": batch_size, "epochs": epochs}
 
 
 def noisy_event(kind: EventKind, sampling_rate: float, steps: int) -> Callable[[float], Event]:
@@ -174,10 +243,13 @@ def noisy_event(kind: EventKind, sampling_rate: float, steps: int) -> Callable[[
     return event
 
 
-def runs_of(kind: RunsKind, shape: float | None, mean: float | None, gamma: float | None, cap: int | None) -> Law:
+def runs_of(
+    kind: RunsKind | None, shape: float | None, mean: float | None, gamma: float | None, cap: int | None
+) -> Law:
     """The law of T that the options describe."""
     from dphypo import laws
 
+    kind = RunsKind.GEOMETRIC if kind is None else kind
     if shape is not None and kind is not RunsKind.NEGATIVE_BINOMIAL:
         raise typer.BadParameter(f"--shape does not apply to {kind}: leave it out, or give --runs negative-binomial")
     if (mean is None) == (gamma is None):
@@ -195,11 +267,38 @@ def runs_of(kind: RunsKind, shape: float | None, mean: float | None, gamma: floa
     return law if cap is None else law.capped(cap)
 
 
-def band_of(band: tuple[float, float]) -> Band:
-    """The band that the option describes."""
+def law_like(
+    found: Law, kind: RunsKind | None, shape: float | None, mean: float | None, gamma: float | None, cap: int | None
+) -> Law:
+    """A law of T that was found in a file, with what the options change.
+
+    >>> from dphypo.laws import NegativeBinomial
+    >>> law_like(NegativeBinomial(8, mean=6).capped(40), None, None, 20, None, None)
+    NegativeBinomial(shape=8, mean=20).capped(40)
+    """
+    from dphypo import laws
+
+    if kind is None and shape is None and mean is None and gamma is None:
+        return found if cap is None else found.capped(cap)
+    inner: Law = getattr(found, "law", found)  # of a law that was cut
+    cap = getattr(found, "limit", None) if cap is None else cap
+    if kind is None:
+        if isinstance(inner, laws.NegativeBinomial):
+            kind, shape = RunsKind.NEGATIVE_BINOMIAL, inner.shape if shape is None else shape
+        elif isinstance(inner, laws.Poisson):
+            kind = RunsKind.POISSON
+        else:
+            raise typer.BadParameter(f"the certificate's law is {type(inner).__name__}: give --runs with --mean")
+    if mean is None and gamma is None:
+        mean = inner.mean
+    return runs_of(kind, shape, mean, gamma, cap)
+
+
+def band_of(band: tuple[float, float] | None) -> Band:
+    """The band that the option describes; uniform search if it is left out."""
     from dphypo.band import Band
 
-    return Band(*band)
+    return Band(1, 1) if band is None else Band(*band)
 
 
 _T = TypeVar("_T")

@@ -44,5 +44,6 @@ from dphypo.errors.refusals import TooManyTrials as TooManyTrials
 from dphypo.errors.refusals import UnboundedEvent as UnboundedEvent
 from dphypo.errors.refusals import UndeclaredReport as UndeclaredReport
 from dphypo.errors.refusals import Unfinished as Unfinished
+from dphypo.errors.refusals import WatchesRuns as WatchesRuns
 from dphypo.errors.refusals import WiderPrior as WiderPrior
 from dphypo.errors.refusals import refuse_options as refuse_options

@@ -82,6 +82,14 @@ class StopsOnTime(Refusal):
     )
 
 
+class WatchesRuns(Refusal):
+    why = (
+        "A study has no callbacks: they would be shown every run, and runs are secret. What they do elsewhere has its "
+        "own place here: progress=True shows a bar, the journal keeps every run, study.curator() shows them to whoever "
+        "may see the data. In a survey (dphypo.tune, OptunaSurvey) all runs are published, and callbacks are allowed."
+    )
+
+
 class FixesRuns(Refusal):
     why = (
         "The number of runs cannot be chosen here: a fixed or hand-picked number is not a draw from the law of T, and "
@@ -241,10 +249,18 @@ OPTIONS: dict[str, type[Refusal]] = {
     "stop": StopsOnScore,
     "stop_score": StopsOnScore,
     "patience": StopsOnScore,
-    "callbacks": StopsOnScore,
+    "callbacks": WatchesRuns,
     "early_stopping": StopsOnScore,
     "pruner": PrunesRuns,
     "scheduler": PrunesRuns,
+}
+
+# Options of other optimisers that have another name here.
+ELSEWHERE = {
+    "n_jobs": "give workers= for several runs at a time, or executor= for a cluster",
+    "show_progress_bar": "give progress=True or False",
+    "catch": "leave it out: an exception inside a run is a failed run, and the study goes on",
+    "gc_after_trial": "leave it out: workers= makes each run in a process of its own",
 }
 
 # Names under which other optimisers show their trials.
@@ -258,4 +274,6 @@ def refuse_options(options: dict[str, object]) -> None:
     for name in options:
         if name in OPTIONS:
             raise OPTIONS[name](f"(run was given {name}=.)")
+        if name in ELSEWHERE:
+            raise TypeError(f"run() has no {name}: {ELSEWHERE[name]}")
         raise TypeError(f"run() got an unexpected keyword argument {name!r}")

@@ -169,7 +169,9 @@ class OptunaSurvey:
         Args:
             study: a study without trials, or one that this survey has begun.
             objective: as for Optuna; it trains with ``survey.short``.
-            options: of ``study.optimize``, such as ``n_jobs`` and ``callbacks``; not ``n_trials``, which is declared.
+            options: of ``study.optimize``. ``callbacks`` see published trials and may do as they like; ``n_jobs`` makes
+                trials in threads; ``timeout`` ends the call, and the trials that are left are made by the next one (all
+                are paid for in any case). ``n_trials`` is declared, and ``catch`` is not needed.
         """
         if "n_trials" in options:
             raise _validate.fail("n_trials", options["n_trials"], f"{self.runs} trials are declared")

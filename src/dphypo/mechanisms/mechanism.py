@@ -6,6 +6,7 @@
 from __future__ import annotations
 
 import importlib
+import inspect
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from enum import StrEnum
@@ -86,6 +87,7 @@ class Declared:
     def __post_init__(self) -> None:
         if not callable(self.train):
             raise _validate.fail("train", self.train, "give a function train(params, *, seed) -> Outcome")
+        check_signature(self.train, "seed")
         if self.event is None:
             raise _validate.fail("event", None, "state the event that bounds one run, for example a DpEvent")
         object.__setattr__(self, "split", _validate.choice(Split, split=self.split))
@@ -116,6 +118,40 @@ class Declared:
         return Declared, (self.train, self.event, self.relation, *options)
 
 
+def check_signature(train: Callable[..., Any], *named: str) -> None:
+    """Refuse a function that a study could not call as ``train(params, seed=...)``: the error says what is missing.
+
+    >>> check_signature(lambda params: None, "seed")
+    Traceback (most recent call last):
+    TypeError: <lambda>(params) cannot be called as train(params, seed=...): it takes no seed. Write ...
+    """
+    try:
+        signature = inspect.signature(train)
+    except (TypeError, ValueError):
+        return  # written in C: the rehearsal will tell
+    every = list(signature.parameters.values())
+    kinds = inspect.Parameter
+    problems = []
+    places = [one for one in every if one.kind in (kinds.POSITIONAL_ONLY, kinds.POSITIONAL_OR_KEYWORD)]
+    if not any(one.kind is kinds.VAR_POSITIONAL for one in every) and not [p for p in places if p.name not in named]:
+        problems.append("it takes no params")
+    taken = {one.name for one in every if one.kind in (kinds.POSITIONAL_OR_KEYWORD, kinds.KEYWORD_ONLY)}
+    if not any(one.kind is kinds.VAR_KEYWORD for one in every):
+        problems += [f"it takes no {name}" for name in named if name not in taken]
+    needed = [one.name for one in every if one.default is kinds.empty and one.kind not in _VARIADIC]
+    first = [one.name for one in places if one.name not in named][:1]
+    problems += [f"it also needs {name}" for name in needed if name not in (*first, *named)]
+    if problems:
+        called = ", ".join(f"{name}=..." for name in named)
+        raise TypeError(
+            f"{getattr(train, '__qualname__', 'train')}{signature} cannot be called as train(params, {called}): "
+            f"{', '.join(problems)}. Write def train(params, *, {', '.join(named)})"
+        )
+
+
+_VARIADIC = (inspect.Parameter.VAR_POSITIONAL, inspect.Parameter.VAR_KEYWORD)
+
+
 def _names(monotone: Any) -> frozenset[str]:
     names = monotone if isinstance(monotone, Iterable) and not isinstance(monotone, (str, bytes)) else [None]
     found = frozenset(names)
@@ -141,7 +177,10 @@ def mechanism(
     saver: Saver | None = None,
     seeded: bool = False,
 ) -> Callable[[Callable[..., Any]], Declared]:
-    """Declare a training function and the privacy event of one run of it.
+    """Declare a training function and the privacy event of one run of it: a decorator.
+
+    ``@dphypo.mechanism(event=..., relation=...)`` above ``def train(params, *, seed)`` makes the function a mechanism,
+    which :class:`dphypo.Study`, :class:`dphypo.Survey` and :func:`dphypo.tune` take.
 
     The event must bound one run for **every** λ of the space: its model and its score, on any data. If the score is
     computed on private records by a mechanism of its own, say which with ``score_event`` and ``split``; a score

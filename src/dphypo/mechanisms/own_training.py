@@ -9,7 +9,7 @@ from typing import Any, ClassVar
 from dphypo import _validate
 from dphypo.mechanisms import transfer
 from dphypo.mechanisms.dp_sgd import DpSgd
-from dphypo.mechanisms.mechanism import Split
+from dphypo.mechanisms.mechanism import Split, check_signature
 from dphypo.mechanisms.savers import Plain, Saver
 
 
@@ -52,12 +52,13 @@ class OwnTraining:
     def __post_init__(self) -> None:
         if not callable(self.train):
             raise _validate.fail("train", self.train, "give a function train(params, *, seed, run) -> (model, score)")
+        check_signature(self.train, "seed", "run")
         given: object = self.run
         if not isinstance(given, DpSgd):
             raise _validate.fail(
                 "run", given, "give a DpSgd, such as DpSgd.of(records=..., batch_size=..., epochs=...)"
             )
-        object.__setattr__(self, "split", Split(self.split))
+        object.__setattr__(self, "split", _validate.choice(Split, split=self.split))
         if self.transfer_rule is not None and transfer.batch_exponent(self.transfer_rule):
             raise _validate.fail(
                 "transfer_rule", self.transfer_rule, "the batch of own training stays: leave batch_exponent out"

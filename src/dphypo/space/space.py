@@ -51,16 +51,25 @@ class Space:
         self._parameters = read_all(parameters)
 
     @classmethod
-    def from_optuna(cls, distributions: Mapping[str, Any]) -> Space:
+    def from_optuna(cls, distributions: Any) -> Space:
         """The space of a dict of Optuna's distributions, with the priors Optuna's random sampler has.
+
+        A study of Optuna does too: its finished trials say which parameters there are, and on which others they depend.
+        The space must be fixed before anybody looks at the data, so the study is one on public data, or published.
 
         >>> from optuna.distributions import CategoricalDistribution, FloatDistribution
         >>> Space.from_optuna({"lr": FloatDistribution(1e-4, 10, log=True), "act": CategoricalDistribution(["relu"])})
         Space({'lr': loguniform(a=0.0001, b=10), 'act': ['relu']})
         """
-        from dphypo.space.from_optuna import priors
+        from dphypo.space import from_optuna, from_optuna_study
 
-        return cls(priors(distributions))
+        if not hasattr(distributions, "trials"):
+            return cls(from_optuna.priors(distributions))
+        always, conditions = from_optuna_study.parts(distributions)
+        space = cls(always)
+        for parent, values, added in conditions:
+            space = space.when(parent, values, added)
+        return space
 
     def when(self, parent: str, values: Any, parameters: Mapping[str, Any]) -> Space:
         """A larger space: these parameters exist only while ``parent`` has one of ``values`` (one value, or a list).

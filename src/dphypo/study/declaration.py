@@ -95,7 +95,9 @@ class Declaration:
         """Check the arguments, which are those of :class:`dphypo.Study`, and account for the study."""
         check_space(space)
         if not isinstance(mechanism, Mechanism):
-            raise _validate.fail("mechanism", mechanism, "declare the function with @dphypo.mechanism(event=..., ...)")
+            missing = _validate.lacks(Mechanism, mechanism, "check_mechanism")
+            remedy = "declare the function with @dphypo.mechanism(event=..., ...)"
+            raise _validate.fail("mechanism", mechanism, missing if missing and hasattr(mechanism, "event") else remedy)
         delta = _validate.delta(delta=delta)
         _validate.warn_of_delta(delta, getattr(mechanism, "records", None))
         first = prior_runs(first_from_prior, sampler, band)

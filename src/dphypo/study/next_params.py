@@ -102,7 +102,12 @@ class Policy:
     ) -> Policy:
         """Check the arguments. A small finite space is searched over all its cells; ``cells`` cuts a larger one."""
         if sampler is not None and not isinstance(sampler, Sampler):
-            raise _validate.fail("sampler", sampler, "give an object with weights(candidates, history)")
+            if hasattr(sampler, "sample_relative"):
+                name = type(sampler).__name__
+                remedy = f"it is a sampler of Optuna: give dphypo.samplers.OptunaSampler({name}(...))"
+                raise _validate.fail("sampler", sampler, remedy)
+            remedy = "give an object with weights(candidates, history); dphypo.testing.check_sampler tests one"
+            raise _validate.fail("sampler", sampler, remedy)
         given: object = band
         if not isinstance(given, Band):
             raise _validate.fail("band", band, "give a band, such as dphypo.Band(0.75, 2)")
