@@ -35,7 +35,7 @@ lint: $(STAMP)  ## ruff, ruff format, mypy --strict and the levels of imports
 	$(BIN)/lint-imports
 
 wheel: $(STAMP)  ## build a wheel into dist/; pip install dist/dphypo-*.whl needs no repository
-	$(BIN)/python -m pip wheel --quiet --no-deps --wheel-dir dist .
+	$(BIN)/python -m pip wheel --quiet --no-deps --no-build-isolation --wheel-dir dist .
 
 audit: $(STAMP)  ## attack searches, plans and training by experiment; under twenty minutes
 	$(BIN)/python -m benchmarks.audit
