@@ -166,6 +166,21 @@ def warn_of_delta(delta: float, records: int | None) -> None:
         )
 
 
+LOUD = 0.2
+"""A standard deviation of the noise of a score, in units of its range, above which runs are ranked by noise."""
+
+
+def warn_of_score_noise(noise: float, stacklevel: int = 2) -> None:
+    """Warn of a score whose noise swamps it; ``noise`` is its standard deviation, in units of the score's range."""
+    if noise > LOUD:
+        warnings.warn(
+            f"the noise of the score has a standard deviation of {noise:.2g} of the score's whole range: runs are "
+            f"ranked by noise more than by merit. Score on more records, or with a smaller noise_multiplier, or leave "
+            f'it to dphypo.tune with noise_multiplier="calibrate"',
+            stacklevel=stacklevel + 1,
+        )
+
+
 def vector(*, length: int | None = None, **named: npt.ArrayLike) -> npt.NDArray[np.float64]:
     """A one-dimensional array of finite numbers."""
     name, value = _only(named)

@@ -104,6 +104,16 @@ def test_private_records_rank_with_a_split_by_hash() -> None:
         PrivateSearch(classifier(), {"learning_rate": [0.5]}, ONCE).fit(INPUTS[:50], LABELS[:50])
 
 
+def test_scores_whose_noise_is_solved_for_are_warned_of_where_records_are_few() -> None:
+    train, rank = split_by_hash(INPUTS, LABELS, share=0.05)
+    mechanism = dpsgd(
+        data=train, score=PrivateAccuracy(rank, noise_multiplier="calibrate"), noise_multiplier="calibrate"
+    )
+    space = dphypo.Space({"learning_rate": [0.1, 0.2]})
+    with pytest.warns(UserWarning, match="ranked by noise"):
+        dphypo.tune(space, mechanism, epsilon=1.0, delta=1e-5, survey=4, journal=None, progress=False)
+
+
 def test_a_split_by_position_is_refused() -> None:
     records = TensorDataset(torch.tensor(INPUTS), torch.tensor(LABELS))
     train, rank = random_split(records, [250, 50])

@@ -18,7 +18,7 @@ from dphypo.survey.extrapolated import Extrapolated
 from dphypo.survey.noise import Noise, Problem
 from dphypo.survey.optimiser import read as read_optimiser
 from dphypo.survey.pick import Pick
-from dphypo.survey.score_noise import Scores
+from dphypo.survey.score_noise import CALIBRATE, Scores
 from dphypo.survey.terms import Within
 
 RUNS, MOST_RUNS = 20, 40
@@ -206,7 +206,19 @@ def plan_tuning(
         else:
             break
         found = problem(plan)
-    return Tuning(plan, found.solve(), largest, within)
+    solved = found.solve()
+    _warn_of_scores(mechanism, solved.short)
+    return Tuning(plan, solved, largest, within)
+
+
+def _warn_of_scores(mechanism: Any, short: Any) -> None:
+    """Warn if scores whose noise was solved for are swamped by it: there are too few records to score on."""
+    noise, records = (
+        getattr(short, "score_noise_multiplier", None),
+        getattr(getattr(short, "score", None), "records", None),
+    )
+    if isinstance(noise, float) and records and mechanism.score_noise_multiplier == CALIBRATE:
+        _validate.warn_of_score_noise(noise / records, stacklevel=4)
 
 
 def _check(space: object, mechanism: object) -> None:

@@ -28,7 +28,6 @@ from dphypo.integrations.opacus.clipping import FATAL, works
 from dphypo.integrations.opacus.data import Records, as_records
 from dphypo.integrations.opacus.domain import Batch, Domain
 from dphypo.integrations.opacus.loss import Loss, per_record
-from dphypo.integrations.streams import warn_of_noise
 from dphypo.mechanisms import Split
 
 _CHUNK = 1024
@@ -177,7 +176,7 @@ def _declare(score: PrivateAccuracy | PrivateLoss) -> None:
     size = len(records) if score.records is None else score.records
     object.__setattr__(score, "records", _validate.integer(at_least=1, records=size))
     if not isinstance(score.noise_multiplier, str):
-        warn_of_noise(score.noise_multiplier / size, stacklevel=5)
+        _validate.warn_of_score_noise(score.noise_multiplier / size, stacklevel=5)
 
 
 def _correct(outputs: torch.Tensor, targets: torch.Tensor) -> torch.Tensor:

@@ -24,7 +24,6 @@ from dphypo.integrations.sklearn.protocol import noise_name, prepared, private_p
 from dphypo.integrations.sklearn.savers import saver_for
 from dphypo.integrations.sklearn.steps import look_around
 from dphypo.integrations.split import hashed_apart
-from dphypo.integrations.streams import warn_of_noise
 from dphypo.journal import keeping
 from dphypo.laws import Law, NegativeBinomial
 from dphypo.ledger import Ledger
@@ -249,7 +248,7 @@ class PrivateSearch(MetaEstimatorMixin, BaseEstimator):  # type: ignore[misc]
         noise: float | str = CALIBRATE
         if self.score_noise_multiplier is not None:
             noise = _validate.positive(score_noise_multiplier=self.score_noise_multiplier)
-            warn_of_noise(noise / to_score, stacklevel=4)
+            _validate.warn_of_score_noise(noise / to_score, stacklevel=4)
         score = _scoring.noisy(
             self.estimator, *apart, noise_multiplier=noise, records=to_score, error_bound=self.error_bound
         )
@@ -280,7 +279,7 @@ class PrivateSearch(MetaEstimatorMixin, BaseEstimator):  # type: ignore[misc]
         """The mechanism with the noise that a study of it may have; the estimator's own if there is no total."""
         if mechanism.score_noise_multiplier == CALIBRATE:
             mechanism = mechanism.at(score_noise_multiplier=_STUDY_SCORE_NOISE)
-            warn_of_noise(_STUDY_SCORE_NOISE / mechanism.score.records, stacklevel=4)  # type: ignore[attr-defined]
+            _validate.warn_of_score_noise(_STUDY_SCORE_NOISE / mechanism.score.records, stacklevel=4)  # type: ignore[attr-defined]
         if self.epsilon is None:
             return mechanism
         name = noise_name(self.estimator)
