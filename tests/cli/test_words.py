@@ -10,6 +10,7 @@ import pytest
 import typer
 from typer.testing import CliRunner
 
+import dphypo
 from dphypo.accounting import account, verify
 from dphypo.band import Band
 from dphypo.cli.app import app
@@ -44,7 +45,7 @@ def test_one_name_is_one_option_with_one_meaning():
     for command, one in options():
         if command == "plan" and one.name in ("runs", "design"):  # a number of short runs; the name of a design
             continue
-        said = (tuple(one.opts), one.type.name)
+        said = (tuple(one.opts), one.nargs, one.is_flag if hasattr(one, "is_flag") else False)
         assert seen.setdefault(one.name, (command, said))[1] == said, f"{one.name}: {command} and {seen[one.name][0]}"
 
 
@@ -118,12 +119,24 @@ def test_what_if_reads_strangers_files_with_care(tmp_path: Path):
     assert isinstance(done.exception, ValueError), done.output
 
 
-def test_calibrate_writes_a_certificate_that_verifies_and_verify_takes_a_folder(tmp_path: Path):
+def test_calibrate_writes_a_certificate_that_verifies(tmp_path: Path):
     path = tmp_path / "certificate.json"
     search = ["--event", "gaussian", "--mean", "3", "--epsilon", "2", "--certificate", str(path)]
     assert RUN.invoke(app, ["calibrate", *search]).exit_code == 0
     assert verify(path)
-    assert RUN.invoke(app, ["verify", str(tmp_path)]).stdout.startswith("yes")
+
+
+def test_verify_takes_the_folder_of_a_release(tmp_path: Path):
+    @dphypo.mechanism(event=dp.GaussianDpEvent(9.0), relation=dp.NeighboringRelation.ADD_OR_REMOVE_ONE)
+    def train(params, *, seed):
+        return {"width": params["width"]}, 0.5
+
+    study = dphypo.Study(dphypo.Space({"width": [8]}), train, Geometric(mean=3), delta=1e-5, journal=None)
+    study.run(progress=False).save(tmp_path / "release")
+    assert RUN.invoke(app, ["verify", str(tmp_path / "release")]).stdout.startswith("yes")
+    model = next(path for path in (tmp_path / "release").iterdir() if path.name.startswith("model"))
+    model.write_bytes(model.read_bytes() + b" ")
+    assert RUN.invoke(app, ["verify", str(tmp_path / "release")]).exit_code == 1
 
 
 def test_a_ledger_is_shown_by_its_name_alone(tmp_path: Path):

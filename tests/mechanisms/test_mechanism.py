@@ -34,7 +34,7 @@ def declared(params, *, seed):
     ],
 )
 def test_the_decorator_is_reached_by_every_path(first):
-    code = f"{first}\nuse(event=1, relation=2)(print)\nassert dphypo.mechanisms.Outcome is dphypo.Outcome"
+    code = f"{first}\nuse(event=1, relation=2)(lambda params, *, seed: None)\nassert dphypo.mechanisms.Outcome is dphypo.Outcome"
     subprocess.run([sys.executable, "-W", "error", "-c", code], check=True)
 
 
@@ -45,9 +45,13 @@ def test_a_declared_mechanism_is_still_the_function():
     assert isinstance(declared.saver, Plain)
 
 
+def _by_value(params, *, seed):
+    return params, 0.5
+
+
 def test_a_mechanism_travels_to_other_processes_by_name_and_else_by_value():
     assert pickle.loads(pickle.dumps(declared)) is declared
-    by_value = Declared(math.sqrt, dp.GaussianDpEvent(2.0), ADD_OR_REMOVE, monotone=frozenset({"x"}))
+    by_value = Declared(_by_value, dp.GaussianDpEvent(2.0), ADD_OR_REMOVE, monotone=frozenset({"x"}))
     again = pickle.loads(pickle.dumps(by_value))
     assert again == by_value
     assert again.monotone == {"x"}
@@ -70,7 +74,7 @@ def test_a_mechanism_travels_to_other_processes_by_name_and_else_by_value():
 )
 def test_a_wrong_declaration_is_refused(arguments):
     with pytest.raises(ValueError, match=next(iter(arguments)) if "split" not in arguments else "neither"):
-        Declared(**{"train": print, "event": dp.GaussianDpEvent(1.0), "relation": ADD_OR_REMOVE} | arguments)
+        Declared(**{"train": _by_value, "event": dp.GaussianDpEvent(1.0), "relation": ADD_OR_REMOVE} | arguments)
 
 
 @pytest.mark.parametrize(

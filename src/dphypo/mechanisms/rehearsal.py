@@ -32,12 +32,13 @@ def rehearse(mechanism: Mechanism, space: Space) -> None:
 
     >>> import dp_accounting as dp
     >>> import dphypo
-    >>> @dphypo.mechanism(event=dp.GaussianDpEvent(9.0), relation=dp.NeighboringRelation.ADD_OR_REMOVE_ONE)
-    ... def train(learning_rate):
-    ...     return 1, 0.5
+    >>> class Training(dphypo.mechanisms.Declared):
+    ...     def rehearse(self, params, *, seed):
+    ...         return "a model", "no number"
+    >>> train = Training(lambda params, *, seed: None, dp.GaussianDpEvent(9.0), "add or remove")
     >>> rehearse(train, dphypo.Space({"learning_rate": [0.1]}))
     Traceback (most recent call last):
-    dphypo.errors.faults.RehearsalError: <mechanism train> cannot be called as train(params, seed=...): got ...
+    dphypo.errors.faults.RehearsalError: a dry run of <mechanism ...
     """
     _check_call(mechanism)
     if not isinstance(mechanism, Rehearses):
