@@ -34,7 +34,8 @@ def declared(params, *, seed):
     ],
 )
 def test_the_decorator_is_reached_by_every_path(first):
-    code = f"{first}\nuse(event=1, relation=2)(lambda params, *, seed: None)\nassert dphypo.mechanisms.Outcome is dphypo.Outcome"
+    declared = "use(event=1, relation=2)(lambda params, *, seed: None)"
+    code = f"{first}\n{declared}\nassert dphypo.mechanisms.Outcome is dphypo.Outcome"
     subprocess.run([sys.executable, "-W", "error", "-c", code], check=True)
 
 
