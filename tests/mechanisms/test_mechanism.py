@@ -50,6 +50,10 @@ def _by_value(params, *, seed):
     return params, 0.5
 
 
+def by_value_alone(params, *, seed):
+    return params, 0.5
+
+
 def test_a_mechanism_travels_to_other_processes_by_name_and_else_by_value():
     assert pickle.loads(pickle.dumps(declared)) is declared
     by_value = Declared(_by_value, dp.GaussianDpEvent(2.0), ADD_OR_REMOVE, monotone=frozenset({"x"}))
