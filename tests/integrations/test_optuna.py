@@ -6,13 +6,14 @@ import json
 import subprocess
 import sys
 import time
+from dataclasses import replace
 
 import dp_accounting as dp
 import numpy as np
 import optuna
 import pytest
 
-from dphypo import errors
+from dphypo import Ledger, errors
 from dphypo.accounting import verify, watched
 from dphypo.errors import DeclaredParameter, NotThisStudy, TooManyTrials, UndeclaredReport
 from dphypo.integrations.optuna import OptunaSurvey
@@ -306,3 +307,24 @@ def test_of_two_processes_one_makes_the_last_run(tmp_path, kind):
     go.touch()
     said = sorted(process.communicate(timeout=120)[0].strip() for process in processes)
     assert said == ["refused", "trained"]
+
+
+def test_a_survey_reserves_in_a_ledger_before_its_first_trial(tmp_path):
+    ledger = Ledger.open(tmp_path / "ledger.db", epsilon=6.0, delta=1e-4)
+    kept = replace(SURVEY, ledger=ledger)
+    kept.__dict__["full"] = SURVEY.full  # solved for already: the ledger changes nothing of it
+    driven = study(study_name="tuned")
+    kept.optimize(driven, lambda trial: objective(trial) if len(ledger.entries) == 1 else 1 / 0)
+    assert all(trial.state.name == "COMPLETE" for trial in driven.trials)
+    kept.last_run(driven, lambda lr: lr)
+    assert [entry.name for entry in ledger.entries] == ["tuned"]
+    with pytest.raises(errors.LedgerError, match="give the same ledger="):
+        SURVEY.last_run(driven, lambda lr: lr)
+    other = study()
+    while True:  # as often as it fits
+        try:
+            kept.optimize(other := study(), objective)
+        except errors.LedgerError:
+            break
+    assert other.trials == []
+    assert other.user_attrs == {}
