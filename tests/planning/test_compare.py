@@ -85,9 +85,14 @@ def test_chances_count_runs_as_drawn_from_the_prior():
     assert low < by_name["uniform, shape 8"].chances(0.1)[0] < high < 1
 
 
-def test_quantiles_count_the_last_run():
+def test_quantiles_count_all_runs():
     assert survey(20, 0.1).quantiles() == (21, 21, 21)
     assert untuned().quantiles() == (1, 1, 1)
+    stages = next(way for way in ways(5, 320) if way.design is not None)
+    first, last = stages.parts(1.0)
+    rng = np.random.default_rng(0)
+    draws = [rng.choice(400, 100_000, p=law.pmf(np.arange(400))) for law in (first.runs, last.runs)]
+    assert stages.quantiles() == pytest.approx(np.quantile(sum(draws), (0.05, 0.5, 0.95)), abs=1)
 
 
 def test_larger_batches_are_accounted_as_runs_of_their_own(found):

@@ -137,6 +137,18 @@ def test_a_plan_says_what_the_arguments_would(tmp_path):
         dphypo.tune(SPACE, FULL, plan=3, journal=None)
 
 
+def test_a_plan_is_not_signed(tmp_path):
+    answer = dphypo.verify(file_of("survey").save(tmp_path / "plan.json"), key=tmp_path / "key.pem")
+    assert "a plan carries no signature" in str(answer)
+
+
+def test_a_law_that_would_take_too_long_is_refused():
+    document = json.loads(json.dumps(file_of("study").document))
+    document["parts"][0]["law"] = {"law": "geometric", "gamma": 1e-30}
+    with pytest.raises(ValueError, match="too wide to be verified"):
+        PlanFile(document)
+
+
 def test_an_event_that_would_take_too_long_is_refused():
     document = json.loads(json.dumps(file_of("survey").document))
     document["terms"][0]["grid"] = 1e-9

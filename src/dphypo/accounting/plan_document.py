@@ -83,6 +83,8 @@ def check(document: Mapping[str, Any]) -> None:
         raise Refused("parts: should be a list of one or more")
     if not all(isinstance(part, Mapping) for part in parts):
         raise Refused("parts: each should be an object")
+    for part in parts:
+        untrusted.check_law(part)
     untrusted.check(document)
 
 

@@ -108,7 +108,7 @@ def check(document: Mapping[str, Any]) -> None:
         grid = stage.get("grid")
         if not isinstance(grid, (int, float)) or isinstance(grid, bool) or not GRIDS[0] <= grid <= GRIDS[1]:
             raise Refused(f"grid = {printable(repr(grid), 40)} must lie between {GRIDS[0]:g} and {GRIDS[1]:g}")
-        _check_law(stage.get("runs"))
+        check_law(stage.get("runs"))
 
 
 def _count(document: Mapping[str, Any]) -> None:
@@ -134,8 +134,8 @@ def _count(document: Mapping[str, Any]) -> None:
     raise Refused("it is nested too deeply")
 
 
-def _check_law(runs: Any) -> None:
-    """Bound what a law of T would take to evaluate."""
+def check_law(runs: Any) -> None:
+    """Bound what a law of T, under "law", would take to evaluate."""
     law = runs.get("law") if isinstance(runs, Mapping) else None
     while isinstance(law, Mapping):
         limit = law.get("limit")

@@ -84,7 +84,7 @@ def _verify(certificate: Certificate | str | os.PathLike[str], key: str | os.Pat
         try:
             found = untrusted.read(path / "certificate.json" if folder else path)
             if found.get("format") == plan_document.FORMAT:
-                return _verify_plan(found)
+                return _verify_plan(found, signed=key is not None)
             certificate = Certificate.from_dict(found)
         except OSError as error:
             raise Refused(f"it cannot be read: {error}") from None
@@ -125,7 +125,7 @@ def _verify(certificate: Certificate | str | os.PathLike[str], key: str | os.Pat
     return Verification(tuple(problems), certificate.warning, remarks)
 
 
-def _verify_plan(document: Mapping[str, Any]) -> Verification:
+def _verify_plan(document: Mapping[str, Any], *, signed: bool) -> Verification:
     """The ε of a plan file, recomputed from its events, laws, bands and sides, and compared with a second opinion."""
     plan_document.check(document)
     try:
@@ -137,6 +137,8 @@ def _verify_plan(document: Mapping[str, Any]) -> Verification:
     except Exception as error:  # whatever a stranger's file makes the accountant raise is the answer no
         return Verification((f"it cannot be recomputed: {type(error).__name__}: {error}",))
     stated, problems = document["epsilon"], []
+    if signed:
+        problems.append("a plan carries no signature: sign the certificate of what was run")
     if not least <= stated <= least * (1 + _LARGER) + _ROUNDED:
         problems.append(f"epsilon: the plan says {stated!r}, recomputed it is {reported(least)!r}")
     if stated < opinion.lower:

@@ -133,6 +133,7 @@ def calibrate(
     """The noise multiplier that a total (ε, δ) asks for, and what the paper's theorem would charge for it."""
     ranges.check(locals())
     from dphypo.accounting import calibrate as calibrate_noise
+    from dphypo.solving import solving
 
     if event not in o.NOISY:
         raise typer.BadParameter(f"{event} has no noise multiplier: give one of {', '.join(o.NOISY)}")
@@ -142,7 +143,8 @@ def calibrate(
         raise typer.BadParameter("dp-sgd needs --sampling-rate, or --records and --batch-size")
     make_event = o.noisy_event(event, 1.0 if rate is None else rate, made or 1)
     law = o.runs_of(runs, shape, mean, gamma, cap)
-    found = calibrate_noise(make_event, law, o.band_of(band), epsilon=epsilon, delta=delta)
+    with solving():
+        found = calibrate_noise(make_event, law, o.band_of(band), epsilon=epsilon, delta=delta)
     if certificate is not None:
         found.guarantee.certificate(delta).save(certificate)
     summary = {"noise_multiplier": found.noise_multiplier, **_summary(found.guarantee, delta)}

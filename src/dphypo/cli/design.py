@@ -36,6 +36,7 @@ def design(
     ranges.check(locals())
     from dphypo.accounting import plain
     from dphypo.planning import NoDesignError, Training, choose_design
+    from dphypo.solving import solving
     from dphypo.space import Space
 
     if all_rows and not as_json:
@@ -43,7 +44,8 @@ def design(
     space = Space({"any": [0.0, 1.0]})  # what a run costs does not depend on what is tuned
     try:
         train = Training(**o.whole_records(sampling_rate, steps, records, batch_size, epochs))
-        choice = choose_design(space, train, compute=compute, epsilon=epsilon, delta=delta, proxy=proxy.value)
+        with solving():
+            choice = choose_design(space, train, compute=compute, epsilon=epsilon, delta=delta, proxy=proxy.value)
     except NoDesignError as error:
         raise ValueError(o.in_options(f"{error.reason}: {error.remedy}")) from None
     except ValueError as error:

@@ -6,6 +6,8 @@ import math
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 
+import numpy as np
+
 from dphypo.accounting import PolicyClass
 from dphypo.band import Band
 from dphypo.laws import Geometric, Law, NegativeBinomial, Pmf, Poisson
@@ -20,6 +22,7 @@ MOST_IN_A_BAND = 30
 """Mean numbers of runs above it take minutes to account for in a band."""
 MOST_COMPUTE = 1000
 SHAPE = 8.0
+_ALL = 1 - 1e-6  # of a law, as far as quantiles look
 
 
 @dataclass(frozen=True)
@@ -31,6 +34,7 @@ class Way:
         kind: "none", "survey", "uniform", "band", "stages" or "composition".
         parts: its parts, given the noise multiplier of its full runs.
         tried: how many runs search, as a law: published ones and those of a law of T alike.
+        then: how many runs follow them, as a law; None if none do.
         band: the smallest and the largest factor on the prior's density that its runs may have.
         design: of stages; its ``split`` is the share of ε that the first may cost by itself.
     """
@@ -39,6 +43,7 @@ class Way:
     kind: str
     parts: Callable[[float], tuple[Planned, ...]]
     tried: Law
+    then: Law | None = None
     band: Band = Band(1, 1)  # noqa: RUF009 - a frozen value
     design: Design | None = None
 
@@ -48,10 +53,17 @@ class Way:
         return math.fsum(part.compute for part in self.parts(1.0))
 
     def quantiles(self) -> tuple[int, int, int]:
-        """The 5 %, 50 % and 95 % quantiles of the number of all runs, the last one included."""
-        last = 1 if self.kind in ("survey", "composition") else 0
-        low, middle, high = (self.tried.quantile(q) + last for q in (0.05, 0.5, 0.95))
-        return low, middle, high
+        """The 5 %, 50 % and 95 % quantiles of the number of all runs.
+
+        >>> survey(20, 0.1).quantiles()
+        (21, 21, 21)
+        """
+        laws = [self.tried] if self.then is None else [self.tried, self.then]
+        masses = np.ones(1)
+        for law in laws:
+            masses = np.convolve(masses, law.pmf(np.arange(law.quantile(_ALL) + 1)))
+        low, middle, high = np.searchsorted(np.cumsum(masses), (0.05, 0.5, 0.95))
+        return int(low), int(middle), int(high)
 
     def chances(self, share: float) -> tuple[float, float]:
         """The chance that some run that searches is in the best ``share`` of the prior: at least, and at most.
@@ -116,14 +128,14 @@ def survey(runs: int, fraction: float) -> Way:
             PlannedRuns(noise_multiplier=noise),
         )
 
-    return Way(f"survey, {runs} runs of {fraction:.3g}", "survey", parts, fixed(runs))
+    return Way(f"survey, {runs} runs of {fraction:.3g}", "survey", parts, fixed(runs), fixed(1))
 
 
 def _study(name: str, law: Law, band: Band = Band(1, 1)) -> Way:  # noqa: B008 - a frozen value
     def parts(noise: float) -> tuple[Planned, ...]:
         return (PlannedStudy(noise_multiplier=noise, runs=law, band=band, policy=PolicyClass.HISTORY),)
 
-    return Way(name, "band" if band.C > 1 else "uniform", parts, law, band)
+    return Way(name, "band" if band.C > 1 else "uniform", parts, law, band=band)
 
 
 def stages(design: Design, compute: float, cheap: float = 1.0) -> Way:
@@ -138,7 +150,7 @@ def stages(design: Design, compute: float, cheap: float = 1.0) -> Way:
         )
 
     name = f"stages, {first.mean:.3g} of {design.fraction:g} then {last.mean:.3g}"
-    return Way(name, "stages", parts, first, design=design)
+    return Way(name, "stages", parts, first, last, design=design)
 
 
 def _survey_then_study(compute: float) -> Way:
@@ -150,7 +162,7 @@ def _survey_then_study(compute: float) -> Way:
             PlannedStudy(noise_multiplier=noise, runs=law),
         )
 
-    return Way(f"survey of 20 x 0.1, then {law.mean:.3g} around it", "stages", parts, fixed(20))
+    return Way(f"survey of 20 x 0.1, then {law.mean:.3g} around it", "stages", parts, fixed(20), law)
 
 
 def _composition(whole: int) -> Way:
@@ -160,4 +172,4 @@ def _composition(whole: int) -> Way:
             PlannedRuns(noise_multiplier=noise),
         )
 
-    return Way(f"composition of {whole} full runs", "composition", parts, fixed(whole - 1))
+    return Way(f"composition of {whole} full runs", "composition", parts, fixed(whole - 1), fixed(1))
