@@ -7,6 +7,7 @@ import re
 import shlex
 from pathlib import Path
 
+import pytest
 from typer.testing import CliRunner
 
 from dphypo.cli.app import app
@@ -33,6 +34,16 @@ def test_the_command_prints_what_it_says():
         return re.sub(r"(\d+\.\d\d)\d+", r"\1", text).split()  # to two decimals
 
     assert words(result.stdout) == words(expected)
+
+
+@pytest.mark.slow
+def test_the_plan_prints_the_rows_that_are_shown():
+    command, shown = re.search(r"\$ dphypo (plan [^\n]*)\n(.*?)```", README, re.DOTALL).groups()
+    result = CliRunner().invoke(app, shlex.split(command))
+    assert result.exit_code == 0
+    printed = [line.split() for line in result.stdout.splitlines()]
+    for line in shown.strip().splitlines():
+        assert line.split() in printed, line
 
 
 def test_the_accuracies_are_those_that_were_measured():
