@@ -14,7 +14,7 @@ $(STAMP): pyproject.toml constraints.txt
 	$(PYTHON) -m venv $(VENV)
 	@echo "Installing PyTorch, the largest package: most of the download is this one."
 	$(BIN)/python -m pip install --quiet --progress-bar on --constraint constraints.txt torch
-	@echo "Installing dphypo with Opacus, scikit-learn, Optuna, the executors, the documentation and the test tools: about 150 packages."
+	@echo "Installing dphypo with Opacus, scikit-learn, Optuna, the executors, the documentation and the test tools: about 170 packages."
 	$(BIN)/python -m pip install --quiet --progress-bar on --constraint constraints.txt --editable '.[torch,sklearn,optuna,postgres,sign,plots,dask,ray,submitit,docs,dev]'
 	@touch $@
 
