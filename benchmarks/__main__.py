@@ -12,6 +12,7 @@ BENCHMARKS = [
     "adaptivity",
     "band",
     "dpsgd",
+    "history",
     "plans",
     "samplers",
     "study",

@@ -13,7 +13,7 @@ from benchmarks.timing import best_of
 from dphypo.accounting import account, calibrate
 from dphypo.accounting.dp_library import DEFAULT_GRID
 from dphypo.accounting.events import Event
-from dphypo.audit import HistoryAttack, attack_epsilon, merged
+from dphypo.audit import attack_epsilon
 from dphypo.audit.pair import Pair, dp_sgd_pair
 from dphypo.band import Band
 from dphypo.laws import Geometric, Law, Logarithmic, NegativeBinomial, Poisson
@@ -37,14 +37,6 @@ ROWS: list[tuple[float, Law, Band]] = [
     (0.64, Geometric(gamma=0.01), Band(1, 1)),
 ]
 
-HISTORY_ROWS: list[tuple[Law, Band, int]] = [
-    *((NegativeBinomial(8, mean=10), band, 1) for band in (Band(0.75, 2), Band(0.5, 4), Band(0.25, 8))),
-    *((Geometric(mean=10), band, 1) for band in (Band(0.75, 2), Band(0.5, 4), Band(0.25, 8))),
-    (NegativeBinomial(8, mean=30), Band(0.75, 2), 0),
-    (Geometric(mean=30), Band(0.75, 2), 0),
-    (Geometric(mean=100), Band(0.75, 2), 0),
-]
-
 
 def dp_sgd(noise_multiplier: float) -> Event:
     return DpSgd(rate=RATE, steps=STEPS, noise_multiplier=noise_multiplier).event
@@ -53,23 +45,7 @@ def dp_sgd(noise_multiplier: float) -> Event:
 def main() -> None:
     """Print the table of bounds and the ratios of times."""
     _tightness()
-    _history_only()
     _speed()
-
-
-def _history_only() -> None:
-    """Theorem H beside Theorems 4 and 4′, and an explicit attack by a history-only policy."""
-    table = Table(title=f"history-only policies: ε at δ = {DELTA:g}, noise 0.71", title_justify="left")
-    for name in ("law of T", "band", "first from the prior", "profile", "prior start", "history", "attack"):
-        table.add_column(name, justify="left" if name in ("law of T", "band") else "right")
-    pair = merged(dp_sgd_pair(0.71, RATE, STEPS, grid=5e-4), 0.1)
-    for law, band, first in HISTORY_ROWS:
-        guarantee = account(dp_sgd(0.71), law, band, policy="history", first_from_prior=first)
-        bounds = guarantee.bounds(DELTA)
-        attack = HistoryAttack(pair, law, band, first).epsilon(DELTA, bounds["history"])
-        row = [f"{bounds[name]:.3f}" if name in bounds else "" for name in ("profile", "prior start", "history")]
-        table.add_row(repr(law), f"({band.c:.3g}, {band.C:.3g})", str(first), *row, f"{attack:.2f}")
-    Console(width=120).print(table)
 
 
 def _tightness() -> None:
