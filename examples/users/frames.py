@@ -20,7 +20,7 @@ def people(count: int) -> tuple[pd.DataFrame, pd.Series]:
     """Made-up records: age with gaps, kind of work, and who is retired."""
     rng = np.random.default_rng(0)
     age = rng.integers(18, 90, count)
-    work = rng.choice(["office", "outside", None], count)
+    work = rng.choice(np.array(["office", "outside", None], dtype=object), count)
     frame = pd.DataFrame({"age": np.where(rng.random(count) < 0.05, np.nan, age), "work": work})
     return frame, pd.Series((age > 65).astype(int), name="retired")
 

@@ -75,8 +75,9 @@ def account(
     >>> round(guarantee.epsilon(1e-5), 2), guarantee.bound(1e-5)
     (6.94, 'profile')
     """
-    if not isinstance(runs, Law):
-        remedy = _validate.lacks(Law, runs, "check_law") or "give, for example, dphypo.Geometric(mean=10)"
+    law: object = runs
+    if not isinstance(law, Law):
+        remedy = _validate.lacks(Law, law, "check_law") or "give, for example, dphypo.Geometric(mean=10)"
         raise TypeError(f"runs = {runs!r} is not a law of T: {remedy}")
     if not isinstance(band, Band):
         raise TypeError(f"band = {band!r} is not a band: give, for example, dphypo.Band(0.75, 2)")

@@ -94,7 +94,8 @@ class Declaration:
     ) -> Declaration:
         """Check the arguments, which are those of :class:`dphypo.Study`, and account for the study."""
         check_space(space)
-        if not isinstance(mechanism, Mechanism):
+        run: object = mechanism
+        if not isinstance(run, Mechanism):
             missing = _validate.lacks(Mechanism, mechanism, "check_mechanism")
             remedy = "declare the function with @dphypo.mechanism(event=..., ...)"
             raise _validate.fail("mechanism", mechanism, missing if missing and hasattr(mechanism, "event") else remedy)

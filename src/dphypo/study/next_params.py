@@ -101,9 +101,10 @@ class Policy:
         first: int = 1,
     ) -> Policy:
         """Check the arguments. A small finite space is searched over all its cells; ``cells`` cuts a larger one."""
-        if sampler is not None and not isinstance(sampler, Sampler):
-            if hasattr(sampler, "sample_relative"):
-                name = type(sampler).__name__
+        follows: object = sampler
+        if follows is not None and not isinstance(follows, Sampler):
+            if hasattr(follows, "sample_relative"):
+                name = type(follows).__name__
                 remedy = f"it is a sampler of Optuna: give dphypo.samplers.OptunaSampler({name}(...))"
                 raise _validate.fail("sampler", sampler, remedy)
             remedy = "give an object with weights(candidates, history); dphypo.testing.check_sampler tests one"
