@@ -26,7 +26,7 @@ def test_the_python_examples_run(capsys, tmp_path, monkeypatch):
 
 
 def test_the_command_prints_what_it_says():
-    command, expected = re.search(r"\$ dphypo (.*?--delta 1e-5)\n(.*?)```", README, re.DOTALL).groups()
+    command, expected = re.search(r"\$ dphypo (account .*?--delta 1e-5)\n(.*?)```", README, re.DOTALL).groups()
     result = CliRunner().invoke(app, shlex.split(command.replace("\\\n", " ")))
     assert result.exit_code == 0
 

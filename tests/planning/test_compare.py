@@ -19,16 +19,16 @@ from dphypo.planning.ways import survey, untuned, ways
 
 TASK = {"records": 20_000, "batch_size": 500, "steps": 320}
 DELTA = 1e-5
-KINDS = {"none", "survey", "uniform", "band", "stages", "composition"}
+KINDS = {"none", "survey", "uniform", "stages", "composition"}
 
 
 @pytest.fixture(scope="module")
 def found():
-    one = (dphypo.Band(0.75, 2),)  # bands take the longest
-    return plan(epsilon=2.0, delta=DELTA, compute=5, landscape="mnist", bands=one, **TASK)
+    """Without bands, which take the longest: the slow test has them."""
+    return plan(epsilon=2.0, delta=DELTA, compute=5, landscape="mnist", bands=(), **TASK)
 
 
-def test_at_least_ten_designs_of_every_kind_cost_the_total_and_no_more(found):
+def test_designs_of_every_kind_cost_the_total_and_no_more(found):
     assert len(found.rows) >= 10
     assert {row.spent.way.kind for row in found.rows} == KINDS
     for row in found.rows:
@@ -181,6 +181,7 @@ def test_the_command_of_the_readme_compares_ten_designs_and_each_is_reproduced(t
     assert result.exit_code == 0, result.output
     rows = json.loads(result.output)["designs"]
     assert len(rows) >= 10
+    assert {row["kind"] for row in rows} == KINDS | {"band"}
     full = plan(epsilon=8, delta=DELTA, records=60_000, batch_size=256, epochs=10, compute=10)
     for number, row in enumerate(rows, 1):
         path = full.file(number).save(tmp_path / f"{number}.json")
