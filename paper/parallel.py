@@ -6,7 +6,7 @@ import logging
 import multiprocessing
 import os
 from collections.abc import Callable, Sequence
-from concurrent.futures import Future, ProcessPoolExecutor
+from concurrent.futures import Future, ProcessPoolExecutor, as_completed
 from typing import Any
 
 from rich.console import Console
@@ -20,8 +20,12 @@ def quiet() -> None:
     logging.getLogger("absl").setLevel(logging.ERROR)
 
 
-def each(calls: Sequence[tuple[Callable[..., Any], tuple[Any, ...]]], console: Console | None = None) -> list[Any]:
-    """The results of the calls, in order. The longest should come first.
+def each(
+    calls: Sequence[tuple[Callable[..., Any], tuple[Any, ...]]],
+    console: Console | None = None,
+    keep: Callable[[int, Any], None] | None = None,
+) -> list[Any]:
+    """The results of the calls, in order. The longest should come first. ``keep`` is told each as soon as it is in.
 
     On a terminal a bar shows how many are done, the time that has passed and an estimate of what is left; it is erased
     at the end. By default it goes to standard error.
@@ -41,6 +45,9 @@ def each(calls: Sequence[tuple[Callable[..., Any], tuple[Any, ...]]], console: C
             futures = [pool.submit(call, *args) for call, args in calls]
             for future in futures:
                 future.add_done_callback(done)
+            numbers = {future: number for number, future in enumerate(futures)}
+            for future in as_completed(futures) if keep is not None else ():
+                keep(numbers[future], future.result())
             return [future.result() for future in futures]
     finally:
         for name, value in threads.items():

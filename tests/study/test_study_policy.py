@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import time
 import warnings
 from dataclasses import dataclass
@@ -17,7 +18,17 @@ from dphypo.accounting.policy import PolicyClass
 from dphypo.band import Greedy
 from dphypo.entropy import Seeded
 from dphypo.journal import open_store
-from dphypo.samplers import Basis, GaussianProcess, OptunaSampler, Parzen, Proposals, Uniform, basis, description
+from dphypo.samplers import (
+    Basis,
+    GaussianProcess,
+    History,
+    OptunaSampler,
+    Parzen,
+    Proposals,
+    Uniform,
+    basis,
+    description,
+)
 
 
 @dataclass(frozen=True)
@@ -200,6 +211,45 @@ def test_a_study_that_has_gone_on_with_any_rule_does_not_become_history_only_aga
     other.ask()
     with pytest.raises(errors.LateHistoryOnly):
         make(store, sampler=Parzen()).run(progress=False)
+
+
+class Counting:
+    """A rule with state that the history does not determine: how often it was asked."""
+
+    def __init__(self):
+        self.calls = 0
+
+    def weights(self, candidates, history):
+        self.calls += 1
+        return candidates.masses * (1.0 + self.calls % 2)
+
+
+def test_a_rule_with_state_that_the_history_does_not_determine_is_certified_for_anything_or_refused():
+    study = make(None, sampler=Counting())
+    assert study.certificate.to_dict()["policy"]["class"] == "anything"
+    with pytest.raises(ValueError, match="history_only"):
+        make(None, sampler=Counting(), policy="history")
+
+
+def test_a_rule_whose_state_has_changed_on_the_way_is_another_rule():
+    """Its author said history_only, and the state shows: the study cannot be resumed with it as it is now."""
+    rule, store = Counting(), open_store(None)
+    rule.history_only = True
+    study = make(store, sampler=rule)
+    for score in (0.1, 0.2):
+        study.tell(study.ask(), ({}, score))
+    study.close()
+    assert rule.calls == 1
+    with pytest.raises(errors.ChangedRule):
+        make(store, sampler=rule).ask()
+    fresh = Counting()
+    fresh.history_only = True
+    assert make(store, sampler=fresh).run(progress=False).certificate.to_dict()["policy"]["class"] == "history"
+
+
+def test_the_history_that_a_rule_is_shown_has_neither_t_nor_a_clock():
+    shown = {field.name for field in dataclasses.fields(History)}
+    assert shown == {"features", "unit", "scores", "failed", "params"}
 
 
 def test_a_study_without_a_band_asks_for_nothing():

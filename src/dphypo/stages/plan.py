@@ -97,6 +97,9 @@ class Plan:
             public["data_set"] = self.subject.data
         if lost := list(dict.fromkeys(text for part in self.parts for text in _conditions(part))):
             public["lost runs"] = "; ".join(lost)
+        rules: list[Any] = [getattr(part, "search_rule", lambda: None)() for part in self.parts]
+        if any(rules):
+            public["search rules"] = rules
         if not self.private:
             public["warning"] = SEEDED
         return certified(self.guarantee, self.delta, public)

@@ -17,7 +17,7 @@ from dphypo.journal import params as _params
 from dphypo.laws import Law
 from dphypo.mechanisms import Mechanism
 from dphypo.release import Ending, Release
-from dphypo.samplers import Sampler
+from dphypo.samplers import Sampler, default_sampler, description
 from dphypo.space import Space
 from dphypo.stages.prior_around import PriorAround, PriorRule, describe
 from dphypo.study import (
@@ -35,6 +35,7 @@ from dphypo.study import (
     dp_hypo,
     prior_runs,
     terms_of_search,
+    word,
 )
 
 
@@ -112,9 +113,21 @@ class Stage:
     def describe(self, terms: tuple[Term, ...]) -> dict[str, Any]:
         """What determines the guarantee."""
         guarantee, *others = _guarantees(terms)
-        history_only = guarantee.policy is PolicyClass.HISTORY and self.band.C > 1
         lost = {"lost runs": Lost.read(self.lost, self.mechanism)}
-        return {**described(guarantee, *others), **lost, **({"policy": guarantee.policy.value} if history_only else {})}
+        rule = self.search_rule()
+        # The rule of a later stage is fixed too: one that is chosen on the way may have been chosen by the journal.
+        seen = {} if rule is None else {"policy": guarantee.policy.value, "search rule": rule}
+        return {**described(guarantee, *others), **lost, **seen}
+
+    def search_rule(self) -> dict[str, Any] | None:
+        """The rule with its settings and why it counts as history-only; None if the guarantee does not rely on it."""
+        if self.band.C == 1 or claimed(self.policy, self.sampler, self.band, self.rule) is not PolicyClass.HISTORY:
+            return None
+        rule = default_sampler(self.band) if self.sampler is None else self.sampler
+        why = word(rule, self.rule)
+        assert why is not None  # ``claimed`` has asked
+        settings = {"projection": repr(self.rule), "candidates": self.candidates, "grid": self.grid}
+        return {**description(rule), **settings, "sees only the history by": why.value}
 
     def hands_on(self, *, last: bool) -> dict[str, Any]:
         """What this stage releases, and what becomes of it."""

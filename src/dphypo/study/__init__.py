@@ -15,6 +15,7 @@ from dphypo.study.lost import Lost as Lost
 from dphypo.study.next_params import Policy as Policy
 from dphypo.study.next_params import claimed as claimed
 from dphypo.study.next_params import prior_runs as prior_runs
+from dphypo.study.next_params import word as word
 from dphypo.study.opened import Opened as Opened
 from dphypo.study.opened import open as open
 from dphypo.study.part import Part as Part
