@@ -72,11 +72,13 @@ def test_it_is_made_once_and_not_when_a_study_goes_on(rehearsing, tmp_path):
     assert SPACE.to_unit(REHEARSED).shape == (1, 2), "it is a point of the space"
 
 
-@pytest.mark.parametrize("wrong", [lambda params: (1, 0.5), lambda seed: (1, 0.5), lambda: 1, lambda *, seed: 1])
+@pytest.mark.parametrize(
+    "wrong", [lambda self, params: 1, lambda self, seed: 1, lambda self: 1, lambda self, *, seed: 1]
+)
 def test_a_mechanism_of_ones_own_that_cannot_be_called_is_refused_before_anything_is_drawn(wrong):
     class Own:
         event, relation, score_event, split = EVENT, RELATION, None, train.split
-        monotone, saver, __call__ = frozenset(), train.saver, staticmethod(wrong)
+        monotone, saver, __call__ = frozenset(), train.saver, wrong
 
     with pytest.raises(RehearsalError, match=r"def train\(params, \*, seed\)"):
         make(mechanism=Own()).run(progress=False)
