@@ -78,11 +78,22 @@ def trained(result: dict[str, Any]) -> str:
 def transfer(result: dict[str, Any]) -> str:
     """The exponents of each optimiser."""
     rows = [
-        [row["optimiser"], row["noise"], f"{row['fraction']:g}", f"{row['full']:.3g}", f"{row['short']:.3g}",
-         f"{row['exponent']:.2f}", f"{row['best accuracy, full']:.3f}", f"{row['best accuracy, short']:.3f}"]
+        [row["task"], row["optimiser"], row["noise"], f"{row['fraction']:g}", f"{row['full']:.3g}",
+         f"{row['short']:.3g}", f"{row['exponent']:.2f}", f"{row['best accuracy, full']:.3f}",
+         f"{row['best accuracy, short']:.3f}"]
         for row in result["rows"]
     ]  # fmt: skip
-    header = ["optimiser", "", "f", "best η, full", "best η, short", "exponent", "accuracy, full", "accuracy, short"]
+    header = [
+        "task",
+        "optimiser",
+        "",
+        "f",
+        "best η, full",
+        "best η, short",
+        "exponent",
+        "accuracy, full",
+        "accuracy, short",
+    ]
     return markdown(header, rows)
 
 
