@@ -104,6 +104,18 @@ def conditional(
     )
 
 
+def with_priors(parameters: tuple[Parameter, ...], priors: Mapping[str, Any]) -> tuple[Parameter, ...]:
+    """The parameters, those named with other priors. A list that others depend on keeps its order."""
+    if unknown := sorted(set(priors) - {parameter.name for parameter in parameters}):
+        raise _validate.fail("priors", unknown[0], "it is none of the parameters")
+    found = []
+    for old in parameters:
+        new = old if old.name not in priors else read(old.name, priors[old.name])
+        condition = {"when": old.description["when"]} if "when" in old.description else {}
+        found.append(replace(new, description=new.description | condition, parent=old.parent, cases=old.cases))
+    return tuple(found)
+
+
 def text(parameters: tuple[Parameter, ...]) -> str:
     """The Python that makes the space, more or less."""
     result = ""

@@ -18,7 +18,7 @@ from dphypo.space import unit as _unit
 from dphypo.space.around import Around, Spread, around
 from dphypo.space.candidates import Candidates, candidate_points
 from dphypo.space.grid import Grid
-from dphypo.space.parameter import Parameter, conditional, read_all, text
+from dphypo.space.parameter import Parameter, conditional, read_all, text, with_priors
 from dphypo.space.unit import Array, read_only
 
 MOST_CANDIDATES = 2**26
@@ -109,6 +109,23 @@ class Space:
         shaped._parameters = self._parameters
         shaped._around = around(self._parameters, params, spread, floor)
         return shaped
+
+    @property
+    def shaped(self) -> bool:
+        """Whether the prior is shaped around a point."""
+        return self._around is not None
+
+    def with_priors(self, priors: Mapping[str, Any]) -> Space:
+        """The same parameters, those named with other priors; conditions stay.
+
+        >>> from scipy.stats import loguniform, uniform
+        >>> Space({"clip": uniform(1, 99), "layers": [1, 2]}).with_priors({"clip": loguniform(1, 100)})
+        Space({'clip': loguniform(a=1, b=100), 'layers': [1, 2]})
+        """
+        self._refuse_shaped("with_priors")
+        changed = Space.__new__(Space)
+        changed._parameters = with_priors(self._parameters, priors)
+        return changed
 
     def _refuse_shaped(self, method: str) -> None:
         if self._around is not None:

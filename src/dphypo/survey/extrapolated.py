@@ -14,6 +14,7 @@ from dphypo.entropy import Seeded
 from dphypo.samplers import GaussianProcess, History, Units
 from dphypo.space import Space
 from dphypo.survey.pick import PosteriorMean, history_of, perturbed
+from dphypo.survey.scales import on_scales
 from dphypo.table import Row, done
 
 
@@ -65,6 +66,7 @@ class Extrapolated:
         if not done(rows):
             raise _validate.fail("tables", len(tables), "no published run has a score: use the fallback")
         lengths = np.repeat([_place(one) for one in self.fractions], [len(table) for table in tables])
+        space = on_scales(space)
         plain, entropy = history_of(space, rows, maximize=maximize), Seeded(self.seed)
         history = History(
             np.column_stack([plain.features, lengths]), plain.unit, plain.scores, plain.failed, plain.params

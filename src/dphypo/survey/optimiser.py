@@ -16,6 +16,7 @@ from dphypo import _validate
 from dphypo.entropy import Entropy, Seeded
 from dphypo.samplers import GaussianProcess, History, OptunaSampler, Sampler, Units
 from dphypo.space import Candidates, Space
+from dphypo.survey.scales import on_scales
 
 if TYPE_CHECKING:
     from optuna.samplers import BaseSampler
@@ -44,8 +45,9 @@ class Following:
     """Follows one of ``dphypo.samplers`` without a band: the candidate with the largest weight is proposed.
 
     With the default rule, a Gaussian process on standardised scores, that is the largest μ + 2σ: the upper confidence
-    bound. A pending run counts as one that gave the posterior mean, so that runs made side by side spread out. The
-    defaults are those that lost least in simulated surveys of twenty runs (``paper/RESULTS.md``).
+    bound. A pending run counts as one that gave the posterior mean, so that runs made side by side spread out. A
+    positive number that spans a decade or more is searched by its logarithm (``survey/scales.py``). The defaults are
+    those that lost least in simulated surveys of twenty runs (``paper/RESULTS.md``).
 
     Args:
         sampler: the search rule; by default a Gaussian process.
@@ -76,6 +78,9 @@ class Following:
     def propose(self, space: Space, history: History, pending: Sequence[Params], entropy: Entropy) -> dict[str, Any]:
         """The candidate that the rule puts most of its weight on, relative to the prior."""
         number = len(history) + len(pending)
+        if (scaled := on_scales(space)) is not space:
+            space, unit = scaled, scaled.to_unit(history.params) if history.params else history.unit
+            history = History(space.features(unit), unit, history.scores, history.failed, history.params)
         if number < self.start or len(history) == 0:
             return space.candidates(max(self.start, number + 1), Seeded(self.seed)).params(number)
         candidates = space.candidates(self.candidates, entropy.child("candidates"))

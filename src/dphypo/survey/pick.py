@@ -16,6 +16,7 @@ from dphypo import _validate
 from dphypo.entropy import Entropy, Seeded, uniforms
 from dphypo.samplers import GaussianProcess, History, Units
 from dphypo.space import Candidates, Space, interior
+from dphypo.survey.scales import on_scales
 from dphypo.survey.terms import Within
 from dphypo.table import Row
 
@@ -32,7 +33,8 @@ class Pick(Protocol):
 class PosteriorMean:
     """λ with the best posterior mean under a Gaussian process on all published scores.
 
-    It is sought among candidates from the prior and the published λ, then among perturbations of the best of those.
+    It is sought among candidates from the prior and the published λ, then among perturbations of the best of those. A
+    positive number that spans a decade or more is seen on a logarithmic scale (``survey/scales.py``).
 
     Args:
         sampler: the Gaussian process.
@@ -54,7 +56,7 @@ class PosteriorMean:
         _validate.integer(at_least=1, candidates=self.candidates)
 
     def __call__(self, space: Space, rows: Sequence[Row], *, maximize: bool) -> dict[str, Any]:
-        entropy = Seeded(self.seed)
+        entropy, space = Seeded(self.seed), on_scales(space)
         history = history_of(space, rows, maximize=maximize)
         if history.failed.all():
             raise _validate.fail("rows", len(rows), "no published run has a score: use the fallback")
