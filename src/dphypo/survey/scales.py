@@ -27,7 +27,7 @@ def on_scales(space: Space) -> Space:
 
     >>> from scipy.stats import uniform
     >>> on_scales(Space({"clip": uniform(0.5, 9.5), "dropout": uniform(0, 0.9), "layers": [1, 2, 4]}))
-    Space({'clip': loguniform(a=0.5, b=10.0), 'dropout': uniform(loc=0, scale=0.9), 'layers': [1, 2, 4]})
+    Space({'clip': loguniform(a=0.5, b=10), 'dropout': uniform(scale=0.9), 'layers': [1, 2, 4]})
     """
     changed = {parameter.name: prior for parameter in space.parameters if (prior := _logarithmic(parameter))}
     return space.with_priors(changed) if changed and not space.shaped else space
