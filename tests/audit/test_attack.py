@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
+import itertools
+import math
+
 import dp_accounting
 import numpy as np
 import pytest
 from dp_accounting.pld import PLDAccountant
 
-from dphypo.accounting import account
+from dphypo.accounting import PureDp, account
+from dphypo.audit import WorstCase
 from dphypo.audit.attack import attack_delta, attack_epsilon
-from dphypo.audit.pair import dp_sgd_pair
+from dphypo.audit.pair import Pair, dp_sgd_pair
 from dphypo.band import Band
 from dphypo.laws import Geometric, Logarithmic, Pmf, Poisson
 
@@ -87,3 +91,38 @@ def test_the_policy_keeps_the_band():
         assert shifted.on.sum() == pytest.approx(small.on.sum())
         assert shifted.off.sum() == pytest.approx(small.off.sum())
         assert (np.diff(shifted.losses) >= 0).all()
+
+
+@pytest.mark.parametrize("band", [Band(1, 1), Band(0.5, 2.0), Band(0.75, 3.0)])
+def test_the_attack_on_a_study_is_what_enumeration_gives(band: Band) -> None:
+    """All outcomes of at most three runs, the first with λ from the prior: no run is in S, and one is in E."""
+    truth = 0.7
+    losses = np.array([-1.0, 1.0]) * math.log(truth / (1 - truth))
+    pair = Pair(losses, np.array([1 - truth, truth]), np.array([truth, 1 - truth]))
+    runs = Pmf({0: 0.1, 1: 0.3, 2: 0.2, 3: 0.4})
+    later, first = pair.with_policy(band), pair.with_policy(band, from_prior=True)
+    assert first.on.sum() == pytest.approx(1.0)
+    for epsilon in (0.0, 0.4, 1.0, 2.0):
+        best = 0.0
+        for s, t in itertools.combinations_with_replacement(range(len(later.losses)), 2):
+            found = []
+            for one, others in ((first.on, later.on), (first.off, later.off)):
+                total = 0.0
+                for count in (1, 2, 3):
+                    for seen in itertools.product(range(len(later.losses)), repeat=count):
+                        if min(seen) >= s and max(seen) >= t:
+                            total += runs.pmf(count) * one[seen[0]] * math.prod(others[i] for i in seen[1:])
+                found.append(total)
+            best = max(best, found[0] - math.exp(epsilon) * found[1])
+        assert attack_delta(pair, runs, band, epsilon, first_from_prior=True) == pytest.approx(best, abs=1e-9)
+
+
+@pytest.mark.parametrize("band", [Band(0.75, 2), Band(0.5, 4)])
+def test_the_attack_on_a_study_is_below_what_the_study_claims(band: Band) -> None:
+    truth = math.exp(0.5) / (1 + math.exp(0.5))
+    pair = Pair(np.array([-0.5, 0.5]), np.array([1 - truth, truth]), np.array([truth, 1 - truth]))
+    law = Geometric(mean=2)
+    achieved = attack_epsilon(pair, law, band, 1e-3, first_from_prior=True)
+    claimed = WorstCase(pair, PureDp(0.5), law, band, 1e-3).study(1).guarantee.epsilon(1e-3)
+    assert 0.5 * claimed < achieved <= claimed
+    assert achieved <= attack_epsilon(pair, law, band, 1e-3) + 1e-6

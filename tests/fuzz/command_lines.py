@@ -30,6 +30,8 @@ SENSIBLE = {
     "--compute": ["1.1", "1.3"],
     "--runs": ["8", "32"],
     "--fraction": ["0.1", "0.03"],
+    "--repetitions": ["4", "10"],
+    "--confidence": ["0.9", "0.99"],
 }
 EVENTS = {
     "dp-sgd": ["--noise-multiplier", "--sampling-rate", "--steps"],
@@ -42,17 +44,40 @@ EVENTS = {
 LAWS = {"geometric": [], "logarithmic": [], "negative-binomial": ["--shape"], "poisson": []}
 
 
+COMMANDS = {
+    "account": 45,
+    "calibrate": 20,
+    "design": 5,
+    "plan": 8,
+    "verify": 12,
+    "explain": 6,
+    "compose": 6,
+    "audit": 3,
+    "ledger": 3,
+    "nonsense": 1,
+}
+
+
 def command_line(rng: random.Random, folder: Path) -> list[str]:
     """One command line; files that it names are in ``folder``."""
-    command = rng.choices(["account", "calibrate", "design", "plan", "verify", "nonsense"], [50, 22, 5, 8, 14, 1])[0]
+    command = rng.choices(list(COMMANDS), list(COMMANDS.values()))[0]
     hostile = rng.choice([0.0, 0.1, 0.1, 0.3])
     arguments = [command]
 
     def give(name: str) -> None:
         arguments.extend([name, rng.choice(NUMBERS) if rng.random() < hostile else rng.choice(SENSIBLE[name])])
 
-    if command == "verify":
+    if command in ("verify", "explain", "compose"):
         arguments.append(str(_certificate(rng, folder)))
+        if command == "compose":
+            arguments.append(str(rng.choice([folder / "certificate.json", _certificate(rng, folder)])))
+    elif command == "audit":
+        for name in ("--repetitions", "--confidence", "--run-epsilon", "--mean"):
+            give(name)
+    elif command == "ledger":
+        arguments.extend(["open", str(folder / f"ledger {rng.random()}.json")])
+        for name in ("--epsilon", "--delta"):
+            give(name)
     elif command == "design":
         hostile = max(hostile, 0.5)  # a sensible one takes a minute
         for name in ("--records", "--batch-size", "--epochs", "--compute", "--epsilon", "--delta"):

@@ -11,7 +11,14 @@ import torch
 from scipy import stats
 from torch import nn
 
-from dphypo.integrations.opacus import DPSGD, PrivateAccuracy, PrivateLoss, PublicAccuracy, split_by_hash
+from dphypo.integrations.opacus import (
+    DPSGD,
+    PrivateAccuracy,
+    PrivateLoss,
+    PublicAccuracy,
+    UnfitModelError,
+    split_by_hash,
+)
 from dphypo.mechanisms import Split
 
 RNG = np.random.default_rng(1)
@@ -54,6 +61,37 @@ def test_the_same_seed_gives_the_same_score_and_the_declared_size_divides() -> N
     assert score(model(), seed=3) != score(model(), seed=4)
     shorter = PrivateAccuracy((INPUTS[:-1], LABELS[:-1]), 5.0, records=3000)
     assert abs(score(model(), seed=3) - shorter(model(), seed=3)) * 3000 <= 1 + 1e-9
+
+
+def centred(outputs: torch.Tensor, targets: torch.Tensor) -> torch.Tensor:
+    losses = nn.functional.cross_entropy(outputs, targets, reduction="none")
+    return (losses - losses.mean()).abs()
+
+
+def shared(outputs: torch.Tensor, targets: torch.Tensor) -> torch.Tensor:
+    return nn.functional.cross_entropy(outputs, targets, reduction="none") / len(outputs)
+
+
+@pytest.mark.parametrize("loss", [centred, shared])
+def test_a_loss_that_mixes_records_is_refused_as_a_score(loss: Any) -> None:
+    """Before, one record could move the sum by the bound times the number of records, and the bound was charged."""
+    score = PrivateLoss((INPUTS, LABELS), 5.0, bound=2.0, loss=loss)
+    trained = model()
+    before = torch.get_rng_state()
+    with pytest.raises(UnfitModelError, match="how many records"):
+        score(trained, seed=1)
+    assert torch.equal(before, torch.get_rng_state())
+    mechanism = DPSGD(
+        model=model,
+        data=(INPUTS, LABELS),
+        score=score,
+        noise_multiplier=1.0,
+        batch_size=100,
+        epochs=0.1,
+        device="cpu",
+    )
+    with pytest.raises(UnfitModelError, match="how many records"):
+        mechanism.rehearse({}, seed=1)  # before T is drawn
 
 
 @pytest.mark.parametrize("loss", [nn.CrossEntropyLoss(), lambda outputs, targets: outputs[:, 0] * torch.nan])

@@ -108,6 +108,14 @@ MUTANTS = (
         ("integrations/test_opacus_check.py::test_unfit_models_are_refused_with_the_remedy",),
     ),
     Mutant(
+        "a score's loss may mix records",
+        "one record moves a score by at most its bound",
+        "integrations/opacus/score.py",
+        "        check.refuse_mixed_scores(model, loss, records.example())\n",
+        "",
+        ("integrations/test_opacus_score.py::test_a_loss_that_mixes_records_is_refused_as_a_score",),
+    ),
+    Mutant(
         "global variables are not compared",
         "a model learns through noisy gradients and in no other way",
         "integrations/opacus/state.py",

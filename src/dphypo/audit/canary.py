@@ -142,23 +142,21 @@ def input_canary(data: Any, canary: Any, loss: Callable[..., Any] | None = None)
     import torch
     from torch.nn.functional import cross_entropy
 
-    from dphypo.integrations.opacus import as_records, per_record
-
     if isinstance(data, torch.Tensor) or len(data) != 2 or len(canary) != 2:
         raise ValueError("data and canary must be pairs: data=(inputs, targets), canary=(input, target)")
-    records: Any = as_records(tuple(data))
+    absent = tuple(torch.as_tensor(part) for part in data)
+    absent = tuple(part.float() if part.dtype == torch.float64 else part for part in absent)
     one = tuple(
         torch.as_tensor(part).to(like.dtype).reshape(1, *like.shape[1:])
-        for part, like in zip(canary, (records.inputs, records.targets), strict=True)
+        for part, like in zip(canary, absent, strict=True)
     )
-    present = torch.cat([records.inputs, one[0]]), torch.cat([records.targets, one[1]])
-    values = per_record(loss or cross_entropy)
+    present = tuple(torch.cat(parts) for parts in zip(absent, one, strict=True))
 
     def observe(model: Any) -> float:
-        with torch.no_grad():
-            return -float(values(model(one[0]), one[1])[0])
+        with torch.no_grad():  # of one record, the mean is its loss
+            return -float((loss or cross_entropy)(model(one[0]), one[1]).mean())
 
-    return present, (records.inputs, records.targets), observe
+    return present, absent, observe
 
 
 def _first_weight(model: Any) -> float:

@@ -33,11 +33,13 @@ class Pair:
     on: Floats
     off: Floats
 
-    def with_policy(self, band: Band) -> Pair:
+    def with_policy(self, band: Band, *, from_prior: bool = False) -> Pair:
         """The pair of one run whose λ is drawn by the policy that makes Lemma 2 tight.
 
         Three groups of λ, of prior mass q, q and 1−2q with q = min(p, 1−p), have densities (C, c), (c, C) and, for
-        the rest, (c, c) or (C, C) on (D, D′). λ is part of the outcome, so its ratio adds to the loss.
+        the rest, (c, c) or (C, C) on (D, D′). λ is part of the outcome, so its ratio adds to the loss. With
+        ``from_prior`` the outcomes are the same, in the same order, and λ is drawn from the prior, as that of the first
+        run of a study is: ``losses`` are then names of outcomes and not what they tell.
         """
         if band.c == band.C:
             return self
@@ -45,8 +47,11 @@ class Pair:
         rest = band.c if band.p <= 0.5 else band.C
         groups = [(q, band.C, band.c), (q, band.c, band.C), (1.0 - 2.0 * q, rest, rest)]
         losses = np.concatenate([self.losses + math.log(here / there) for _, here, there in groups])
-        on = np.concatenate([self.on * mass * here for mass, here, _ in groups])
-        off = np.concatenate([self.off * mass * there for mass, _, there in groups])
+        densities = [(1.0, 1.0) if from_prior else (here, there) for _, here, there in groups]
+        on = np.concatenate([self.on * mass * here for (mass, _, _), (here, _) in zip(groups, densities, strict=True)])
+        off = np.concatenate(
+            [self.off * mass * there for (mass, _, _), (_, there) in zip(groups, densities, strict=True)]
+        )
         order = np.argsort(losses, kind="stable")
         return Pair(losses[order], on[order], off[order])
 

@@ -60,7 +60,7 @@ class WorstCase:
             counts = np.round(np.stack([on, off]) * self.repetitions).astype(int)
             return np.array([lower_bound(hit, miss, self.repetitions, self.delta, 0.999) for hit, miss in counts.T])
 
-        return best_cuts(self.pair, self.runs, self.band, shown)
+        return best_cuts(self.pair, self.runs, self.band, shown, first_from_prior=True)
 
     def audit(self, confidence: float = 0.99, progress: Callable[[int], None] | None = None) -> Audit:
         """Run the attack: the lower bound that it proves, beside what the search claims."""

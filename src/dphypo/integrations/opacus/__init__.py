@@ -9,9 +9,7 @@ from dphypo.errors import UnfitModelError as UnfitModelError
 from dphypo.integrations.opacus.clipping import DivergedError as DivergedError
 from dphypo.integrations.opacus.clipping import GradSampleMode as GradSampleMode
 from dphypo.integrations.opacus.cost import NoiseTable as NoiseTable
-from dphypo.integrations.opacus.data import as_records as as_records
 from dphypo.integrations.opacus.dpsgd import DPSGD as DPSGD
-from dphypo.integrations.opacus.loss import per_record as per_record
 from dphypo.integrations.opacus.saver import Safetensors as Safetensors
 from dphypo.integrations.opacus.saver import remember as remember
 from dphypo.integrations.opacus.score import PrivateAccuracy as PrivateAccuracy

@@ -113,13 +113,23 @@ def _refuse_mixing(model: nn.Module, loss: Loss, first: Batch, second: Batch) ->
         )
 
 
-def _refuse_places(model: nn.Module, loss: Loss, batch: Batch) -> None:
+def refuse_mixed_scores(model: nn.Module, loss: Loss, example: Batch) -> None:
+    """:class:`UnfitModelError` if a value that a score sums up for each record depends on the other records."""
+    device = next(model.parameters()).device
+    inputs, targets = (part.to(device) for part in example)
+    with seeds.everything_else(0, device, torch.get_num_threads()), warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        _refuse_places(model, loss, made_up((inputs, targets), _MANY_RECORDS), modes=(False,))
+
+
+def _refuse_places(model: nn.Module, loss: Loss, batch: Batch, modes: tuple[bool, ...] = (False, True)) -> None:
     """Compare the losses of a batch with those of the batch turned round and of each record alone.
 
     Both as for scoring and, unless dropout or the like makes every pass differ, as in training.
     """
     inputs, targets = batch
-    for training in (False, True):
+    was_training = model.training
+    for training in modes:
         model.train(training)
         before = Snapshot.of(model, loss)
         with torch.no_grad():
@@ -135,14 +145,15 @@ def _refuse_places(model: nn.Module, loss: Loss, batch: Batch) -> None:
                 "other records: do not divide by the batch size, and use the first dimension for nothing but the "
                 "records (positions go along the second: x + encoding[:, : x.shape[1]])"
             )
-    model.train()
+    model.train(was_training)
 
 
 def _losses(
     model: nn.Module, loss: Loss, inputs: torch.Tensor, targets: torch.Tensor, *, seed: int = 0
 ) -> torch.Tensor:
+    """The losses, with one number for all that are not finite: they count the same wherever losses are used."""
     torch.manual_seed(seed)
-    return loss(model(inputs), targets)
+    return loss(model(inputs), targets).nan_to_num(nan=0.0, posinf=0.0, neginf=0.0)
 
 
 def _gradients(model: nn.Module, loss: Loss, batch: Batch) -> list[list[torch.Tensor]]:

@@ -23,7 +23,7 @@ from torch.utils.data import Subset
 
 from dphypo import _validate
 from dphypo.errors import UnfitModelError
-from dphypo.integrations.opacus import cost, seeds
+from dphypo.integrations.opacus import check, cost, seeds
 from dphypo.integrations.opacus.clipping import FATAL, works
 from dphypo.integrations.opacus.data import Records, as_records
 from dphypo.integrations.opacus.domain import Batch, Domain
@@ -118,7 +118,8 @@ class PrivateLoss:
     Args:
         data, noise_multiplier, split, records, example: as for :class:`PrivateAccuracy`.
         bound: the largest loss a record counts with; a constant chosen without looking at the data.
-        loss: one of PyTorch's losses, or a function that gives one value, 0 or greater, a record.
+        loss: one of PyTorch's losses, or a function that gives one value, 0 or greater, a record. It is tried on
+            made-up records and refused if a record's value depends on the others.
     """
 
     data: Any
@@ -144,7 +145,9 @@ class PrivateLoss:
             # A loss that is not a number counts as the worst one, so that no record can exceed the bound.
             return loss(outputs, targets).nan_to_num(nan=self.bound).clamp(0.0, self.bound)
 
-        total = _sum(model, as_records(self.data, self.example), cut_off, loss)
+        records = as_records(self.data, self.example)
+        check.refuse_mixed_scores(model, loss, records.example())
+        total = _sum(model, records, cut_off, loss)
         assert self.records is not None
         return float(-(total + self.bound * _noise(self) * seeds.score(seed).normal()) / self.records)
 
