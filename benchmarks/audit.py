@@ -6,8 +6,8 @@ Three kinds of rows: worst-case searches (randomised response under laws and ban
 band), whole plans (stages, a survey and its last run), and DP-SGD as ``DPSGD`` runs it, with a gradient canary or an
 input canary. All lower bounds together hold at a confidence of 99 %. "attack" is what an explicit attack on the same
 search achieves, computed and not tried out, where there is one. Every claim is for ε ≥ 2 at δ = 1e-3. Worst cases are
-repeated as often as ``--repetitions`` says on each side, the others a quarter as often. ``--rows`` runs some rows of the
-grid again, numbered from 1, and keeps the results of the others.
+repeated as often as ``--repetitions`` says on each side, the others a quarter as often. ``--rows`` runs some rows of
+the grid again, numbered from 1, and keeps the results of the others.
 """
 
 from __future__ import annotations
