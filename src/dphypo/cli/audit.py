@@ -104,18 +104,21 @@ def _draw(attack: WorstCase, guarantee: Guarantee, result: Audit, path: Path) ->
     from dphypo.audit import attack_delta
 
     epsilons, claimed = guarantee.profile(_POINTS)
-    achieved = [attack_delta(attack.pair, attack.runs, attack.band, float(epsilon)) for epsilon in epsilons]
+    lowest = min(1e-6, result.delta / 10)
+    last = _last(epsilons, claimed, lowest)
+    fine = np.linspace(0.0, last, 5 * _POINTS)
+    achieved = [attack_delta(attack.pair, attack.runs, attack.band, float(epsilon)) for epsilon in fine]
+    proven_at = np.linspace(0.0, result.epsilon, 50 * _POINTS)  # it falls steeply at its end
     figure = Figure(figsize=(6, 4), layout="constrained")
     axes = figure.add_subplot()
-    proven = [result.delta_at(float(epsilon)) for epsilon in epsilons]
+    proven = [result.delta_at(float(epsilon)) for epsilon in proven_at]
     axes.semilogy(epsilons, claimed, label="claimed: no policy in the band costs more")
-    axes.semilogy(epsilons, achieved, "--", label="attack: computed exactly")
+    axes.semilogy(fine, achieved, "--", label="attack: computed exactly")
     how = f"{result.repetitions} searches on each side, confidence {result.confidence:.10g}"
-    axes.semilogy(epsilons, np.where(np.array(proven) > 0, proven, np.nan), "-.", label=f"proven by experiment ({how})")
+    axes.semilogy(proven_at, proven, "-.", label=f"proven by experiment ({how})")
     axes.axhline(result.delta, color="0.7", linewidth=0.8)
     axes.plot([result.epsilon], [result.delta], "o", color="C2")
-    lowest = min(1e-6, result.delta / 10)
-    axes.set(xlabel="ε", ylabel="δ", xlim=(0.0, _last(epsilons, claimed, lowest)), ylim=(lowest, 1.0))
+    axes.set(xlabel="ε", ylabel="δ", xlim=(0.0, last), ylim=(lowest, 1.0))
     axes.legend(fontsize="small", loc="lower left")
     figure.savefig(path)
 
