@@ -16,7 +16,7 @@ from __future__ import annotations
 
 import argparse
 import shutil
-from collections.abc import Mapping
+from contextlib import suppress
 from pathlib import Path
 
 import numpy as np
@@ -29,7 +29,7 @@ from dphypo.integrations.opacus import DPSGD, PrivateAccuracy, PublicAccuracy, s
 from dphypo.journal import keeping
 from dphypo.solving import solving
 from dphypo.stages import stages_of
-from dphypo.survey import Surveyed, plan_tuning
+from dphypo.survey import plan_tuning
 
 EPSILON, DELTA = 8.0, 1e-5
 SPACE = dphypo.Space({"learning_rate": loguniform(0.01, 10), "max_grad_norm": loguniform(0.1, 10)})
@@ -77,32 +77,12 @@ def search(folder: Path, epochs: float, runs: int | None) -> str:
             f"{'accuracy':<16}{held_out(release.model):.3f} on digits held out (not private, not used by the search)",
             f"{'survey':<16}{release.survey!r}, all public: {folder / 'release' / 'surveys.json'}",
         ]
-        if picture := draw(release.survey, release.params or {}, folder / "survey.png"):
-            report += [f"{'plot':<16}{picture}"]
+    with suppress(ImportError):  # without matplotlib there is no page
+        report += [f"{'report':<16}{release.report(folder / 'report.html')}"]
     report += ["", "What was spent", BAR, tuning.summary, release.certificate.statement(), ""]
     report += [f"Certificate: {folder / 'release' / 'certificate.json'}  (check it with: dphypo verify)"]
     (folder / "report.txt").write_text("\n".join(report) + "\n", encoding="utf-8")
     return "\n".join(report)
-
-
-def draw(survey: Surveyed, chosen: Mapping[str, float], path: Path) -> Path | None:
-    """The published runs, coloured by score, and where the last run was made; nothing without matplotlib."""
-    try:
-        from matplotlib.figure import Figure
-    except ImportError:
-        return None
-    done = [(row.params, row.score) for row in survey.rows if row.score is not None]
-    rates, norms = ([params[name] for params, _ in done] for name in SPACE.names)
-    figure = Figure(figsize=(6, 4.5), layout="constrained")
-    axes = figure.subplots()
-    coloured = axes.scatter(rates, norms, c=[score for _, score in done], s=60)
-    rate, norm = (chosen[name] for name in SPACE.names)
-    axes.scatter([rate], [norm], marker="*", s=260, c="none", edgecolors="red")
-    axes.set(xscale="log", yscale="log", xlabel="learning rate", ylabel="clipping norm")
-    axes.set_title("Short runs by accuracy, and the last run (star)")
-    figure.colorbar(coloured, label="accuracy, with noise")
-    figure.savefig(path)
-    return path
 
 
 def main() -> None:

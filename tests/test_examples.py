@@ -137,7 +137,7 @@ def test_the_demo_ends_with_a_certificate_that_verifies_and_repeats_its_release(
         "accuracy",
         "Tuning costs",
         "5 runs were made; all results of the first 4 are public",
-        "survey.png",
+        "report.html",
         "certificate.json",
     ):
         assert part in first

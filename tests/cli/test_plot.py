@@ -56,9 +56,15 @@ def test_a_frontier_from_a_file(tmp_path: Path) -> None:
     rows = tmp_path / "rows.json"
     rows.write_text(json.dumps([{"label": "survey", "epsilon": 8, "compute": 3, "score": 0.9}]))
     assert "best at ε = 8" in drawn(tmp_path / "a.svg", "frontier", str(rows))
+    plan = tmp_path / "plan.json"
+    design = {"design": "no tuning", "compute": 1, "expected_score": 0.8}
+    plan.write_text(json.dumps({"epsilon": 4, "designs": [design, design | {"expected_score": None}]}))
+    svg = drawn(tmp_path / "a.svg", "frontier", str(rows), str(plan))
+    assert "best at ε = 4" in svg
+    assert "no tuning" in svg
     rows.write_text("{}")
     done = RUN.invoke(app, ["plot", "frontier", str(rows), "--out", str(tmp_path / "a.svg")])
-    assert "is not a list of objects" in str(done.exception)
+    assert "is no list of objects" in str(done.exception)
 
 
 def test_the_curators_picture(tmp_path: Path) -> None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -56,7 +55,7 @@ def runs(
     event: o.Kind = o.EventKind.DP_SGD,
     noise_multiplier: o.NoiseMultiplier = None,
     sampling_rate: o.SamplingRate = None,
-    steps: o.Steps = 1,
+    steps: o.Steps = None,
     rho: o.Rho = None,
     run_epsilon: o.RunEpsilon = None,
     rdp_file: o.RdpFile = None,
@@ -77,7 +76,7 @@ def band_width(
     event: o.Kind = o.EventKind.DP_SGD,
     noise_multiplier: o.NoiseMultiplier = None,
     sampling_rate: o.SamplingRate = None,
-    steps: o.Steps = 1,
+    steps: o.Steps = None,
     rho: o.Rho = None,
     run_epsilon: o.RunEpsilon = None,
     rdp_file: o.RdpFile = None,
@@ -102,7 +101,7 @@ def noise(
     noise_multiplier: Annotated[float, typer.Option(help="Noise around which to draw, in sensitivities.")],
     event: o.Kind = o.EventKind.DP_SGD,
     sampling_rate: o.SamplingRate = None,
-    steps: o.Steps = 1,
+    steps: o.Steps = None,
     runs: o.Runs = o.RunsKind.GEOMETRIC,
     shape: o.Shape = None,
     mean: o.Mean = None,
@@ -128,7 +127,12 @@ def noise(
 
 @plot.command()
 def frontier(
-    rows: Annotated[Path, typer.Argument(help='JSON list of {"label", "epsilon", "compute", "score"}.')],
+    rows: Annotated[
+        list[Path],
+        typer.Argument(
+            help='What plan --landscape … --json prints, or JSON lists of {"label", "epsilon", "compute", "score"}.'
+        ),
+    ],
     out: Out,
     score: Annotated[str, typer.Option(help="What the score is, such as accuracy.")] = "score",
     minimize: Annotated[bool, typer.Option(help="Smaller scores are better.")] = False,
@@ -137,10 +141,7 @@ def frontier(
     from dphypo import plots
     from dphypo.accounting import read_json
 
-    read = read_json(rows, "table")
-    if not isinstance(read, list) or not all(isinstance(row, Mapping) for row in read):
-        raise ValueError(f"{rows} is not a list of objects with label, epsilon, compute and score")
-    points = [plots.Spent.from_dict(row) for row in read]
+    points = [point for path in rows for point in plots.read_spent(read_json(path, "table"))]
     _write(plots.frontier(points, maximize=not minimize, score=score), out)
 
 

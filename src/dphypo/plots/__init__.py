@@ -21,6 +21,7 @@ from dphypo.plots.profile import privacy_profile as privacy_profile
 from dphypo.plots.profile import stated_profile as stated_profile
 from dphypo.plots.spending import Spent as Spent
 from dphypo.plots.spending import frontier as frontier
+from dphypo.plots.spending import read_spent as read_spent
 from dphypo.plots.spending import unbeaten as unbeaten
 from dphypo.plots.survey import survey_contour as survey_contour
 from dphypo.plots.survey import survey_history as survey_history

@@ -114,7 +114,7 @@ def _axes(figure: Figure) -> Axes:
 
 def _attack(axes: Axes, epsilons: Any, deltas: Any) -> None:
     label = "explicit attack (lower bound)"
-    axes.plot(epsilons, deltas, color=canvas.ALARM, linestyle="none", marker="x", markersize=6, label=label)
+    axes.plot(epsilons, deltas, color=canvas.ALARM, linestyle="none", marker="x", markersize=6, zorder=3, label=label)
 
 
 def _mark(axes: Axes, epsilon: float, delta: float) -> None:

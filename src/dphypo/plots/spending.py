@@ -49,6 +49,29 @@ class Spent:
         return cls(str(row["label"]), row["epsilon"], row["compute"], row["score"])
 
 
+def read_spent(document: Any) -> list[Spent]:
+    """The points in a JSON document: a list of rows, or what ``dphypo plan --landscape … --json`` prints.
+
+    Designs of a plan that have no expected score are left out.
+
+    >>> plan = {"epsilon": 8, "designs": [{"design": "no tuning", "compute": 1, "expected_score": 0.9}]}
+    >>> read_spent(plan)
+    [Spent(label='no tuning', epsilon=8.0, compute=1.0, score=0.9)]
+    """
+    if isinstance(document, Mapping) and isinstance(document.get("designs"), list):
+        document = [
+            {"label": row["design"], "epsilon": document.get("epsilon"), "compute": row["compute"], "score": score}
+            for row in document["designs"]
+            if isinstance(row, Mapping) and (score := row.get("expected_score")) is not None
+        ]
+    if not isinstance(document, list) or not all(isinstance(row, Mapping) for row in document):
+        raise ValueError(
+            "the document is no list of objects with label, epsilon, compute and score, nor what dphypo plan --json "
+            "prints"
+        )
+    return [Spent.from_dict(row) for row in document]
+
+
 def unbeaten(points: Iterable[Spent], *, maximize: bool = True) -> list[Spent]:
     """The points that no other beats: none has at most their ε and compute and a score that is better.
 
