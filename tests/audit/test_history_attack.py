@@ -8,12 +8,14 @@ import numpy as np
 import pytest
 
 from dphypo.accounting import PureDp, account
-from dphypo.audit import HistoryAttack, World, exact_history_delta, merged
+from dphypo.audit import HistoryAttack, World, exact_history_delta, history_attack, merged
+from dphypo.audit.history_attack import Thresholds
 from dphypo.audit.pair import Pair, dp_sgd_pair
 from dphypo.band import Band
 from dphypo.laws import Pmf
 
 BAND = Band(0.75, 2)
+ONE_LEVEL = Thresholds((0.0,), (-math.inf,), (math.inf,))
 
 
 def coin(loss: float) -> Pair:
@@ -33,7 +35,7 @@ def test_it_is_what_the_world_that_it_describes_has(first, epsilon):
     hit = np.zeros((1, 6))
     hit[0, 3] = 1.0
     exact = exact_history_delta(world, pmf, BAND, [epsilon], first_from_prior=first, events=hit)[0]
-    found = HistoryAttack(pair, law, BAND, first).delta(epsilon, 0.0, -math.inf, math.inf)
+    found = HistoryAttack(pair, law, BAND, first).delta(epsilon, ONE_LEVEL)
     assert found <= exact + 1e-12
     assert found == pytest.approx(exact, abs=0.02)
 
@@ -42,7 +44,7 @@ def test_it_stays_below_the_bound():
     bound = account(PureDp(1.0), Pmf({4: 1.0}), BAND, policy="history", first_from_prior=1)
     attack = HistoryAttack(coin(1.0), Pmf({4: 1.0}), BAND, 1)
     for epsilon in (0.0, 1.0, 2.0, 3.0):
-        assert attack.delta(epsilon, 0.0, -math.inf, math.inf) <= bound.delta(epsilon)
+        assert attack.delta(epsilon, ONE_LEVEL) <= bound.delta(epsilon)
 
 
 def test_merged_outcomes_have_the_losses_that_they_say():
@@ -50,3 +52,38 @@ def test_merged_outcomes_have_the_losses_that_they_say():
     used = pair.on > 1e-12
     np.testing.assert_allclose(np.log(pair.on[used] / pair.off[used]), pair.losses[used], atol=1e-12)
     assert 1 - 1e-6 < pair.on.sum() <= 1 + 1e-9
+
+
+@pytest.mark.parametrize("epsilon", [0.0, 1.0, 2.0])
+def test_two_levels_are_what_the_world_that_they_describe_has(epsilon):
+    """Four losses: a target with the largest outranks all but killers with the smallest."""
+    losses = np.array([-2.0, -1.0, 1.0, 2.0])
+    on = np.array([0.05, 0.2, 0.3, 0.45])
+    off = on * np.exp(-losses)
+    on, off = on / on.sum(), off / off.sum()
+    losses = np.log(on / off)
+    pair = merged(Pair(losses, on, off), 0.25)
+    at = Thresholds((0.3, 1.2), (-0.6, -math.inf), (0.3, -0.6))
+    law = Pmf({2: 0.5, 4: 0.5})
+    used = pair.on > 0
+    ranks = history_attack._ranks(pair.losses[used], at)
+    order = np.lexsort((np.arange(3 * used.sum()), np.concatenate(ranks)))
+    world_ranks = np.empty(len(order), dtype=np.int64)
+    world_ranks[order] = np.arange(len(order))
+    world = World(
+        np.array([BAND.p, BAND.p, 1 - 2 * BAND.p]),
+        np.tile(pair.on[used], (3, 1)),
+        np.tile(pair.off[used], (3, 1)),
+        world_ranks.reshape(3, -1),
+    )
+    hit = np.zeros((1, len(order)))
+    hit[0, world_ranks[: used.sum()][ranks[0] % 2 == 1]] = 1.0
+    exact = exact_history_delta(world, law.pmf(np.arange(5)), BAND, [epsilon], first_from_prior=1, events=hit)[0]
+    found = HistoryAttack(pair, law, BAND, 1).delta(epsilon, at)
+    assert exact - 0.03 <= found <= exact + 1e-12
+
+
+def test_levels_that_are_no_ranks_are_told_apart():
+    assert Thresholds((0.0, 1.0), (0.5, -0.5), (1.0, 1.0)).ordered
+    assert not Thresholds((1.0, 0.0), (0.5, -0.5), (1.0, 1.0)).ordered
+    assert not Thresholds((0.0, 1.0), (-0.5, 0.5), (1.0, 1.0)).ordered

@@ -1,22 +1,26 @@
 """An explicit attack by a policy that sees only the history: a lower bound on ε, to hold against Theorem H.
 
 Three groups of λ: *targets* of prior mass q, *killers* of mass q and the rest, q = min(p, 1 − p). All λ have the same
-pair of laws. A run is ranked on top if its loss is at most s₂ and its λ a killer, or at most s₁ and any other λ; next
-come targets with a loss above t, by falling loss; then everything else. The attacker looks whether the winner is a
-target with a loss above t. On a history whose losses add up to S, the policy puts C on the targets or C on the killers
-(and c on the others as far as the band allows), whichever is better: S alone decides, as the likelihood ratio of the
-history is e^S. With p_i = P[T = i], what it can still gain of A(E) − e^ε A′(E) after i runs, a target best, is
+pair of laws. Targets have levels b = 1, …, B: the number of thresholds t₁ < t₂ < … that their loss exceeds. A target of
+level b is outranked by a killer whose loss is at most s″_b, by any other λ whose loss is at most s_b, and by targets of
+higher levels; s and s″ do not increase with b. So the more a target tells, the fewer runs outrank it: the v of Theorem
+H is chosen by the loss of the winner. (One level is not enough: without a band it shows less than Theorem 4's attack.)
+The attacker looks whether the winner is a target of any level. On a history whose losses add up to S, the policy puts C
+on the targets, on the killers or on the rest (and c on the others as far as the band allows), whichever is best: S and
+the rank of the best run decide, as the likelihood ratio of the history is e^S. With p_i = P[T = i], what it can still
+gain of A(E) − e^ε A′(E) after i runs, the best of which has rank r, is
 
-    W_i(S) = p_i (1 − e^(ε−S)) + max over the two densities of E_P[not outranked · W_{i+1}(S + ℓ)],
+    W_i(r, S) = p_i [r is a target's] (1 − e^(ε−S)) + max over densities of E_P[W_{i+1}(max(r, rank), S + ℓ)].
 
-and likewise before the first such target. It is computed on a coarse lattice of losses whose ratios are exact, so that
-it is what a real policy achieves on merged outcomes; sums beyond the lattice are rounded against the attacker.
+It is computed on a coarse lattice of losses whose ratios are exact, so that it is what a real policy achieves on merged
+outcomes; sums beyond the lattice are rounded against the attacker, and so are T that are too large to follow.
 """
 
 from __future__ import annotations
 
+import itertools
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 import numpy.typing as npt
@@ -59,88 +63,119 @@ def merged(pair: Pair, step: float) -> Pair:
 
 
 @dataclass(frozen=True)
+class Thresholds:
+    """Where the levels of the attack are, in units of loss, one number a level.
+
+    Args:
+        target: above which a target has the level, increasing.
+        others: up to which the loss of any other λ outranks a target of the level, not increasing.
+        killers: the same for killers.
+    """
+
+    target: tuple[float, ...]
+    others: tuple[float, ...]
+    killers: tuple[float, ...]
+
+    @property
+    def ordered(self) -> bool:
+        """Whether the levels are ranks, one above the other."""
+        rising = all(low < high for low, high in itertools.pairwise(self.target))
+        return rising and all(
+            high >= low for line in (self.others, self.killers) for high, low in itertools.pairwise(line)
+        )
+
+
+@dataclass(frozen=True)
 class HistoryAttack:
-    """The attack with its thresholds, in steps of the lattice.
+    """The attack on a search.
 
     Args:
         pair: one run, on a lattice (see :func:`merged`).
         runs: the law of T.
         band: the band (c, C).
         first_from_prior: how many of the first runs are drawn from the prior.
+        levels: B.
     """
 
     pair: Pair
     runs: Law
     band: Band
     first_from_prior: int = 0
+    levels: int = 3
 
-    def delta(self, epsilon: float, target: float, others_kill: float, killers_kill: float) -> float:
-        """A δ that the search really has at ε, for thresholds t, s₁ and s₂ on the loss."""
+    def delta(self, epsilon: float, at: Thresholds) -> float:
+        """A δ that the search really has at ε."""
         losses, on, off = self.pair.losses, self.pair.on, self.pair.off
         step = float(losses[1] - losses[0])
-        first = round(float(losses[0]) / step)
-        far = round(_DEPTH / step)
+        first, far = round(float(losses[0]) / step), round(_DEPTH / step)
         sums = np.asarray(np.arange(-far, far + 1) * step, dtype=np.float64)
-        pmf = self.runs.pmf(np.arange(self.runs.quantile(1 - _TAIL) + 1))
+        pmf = np.asarray(self.runs.pmf(np.arange(self.runs.quantile(1 - _TAIL) + 1)), dtype=np.float64)
         side = min(self.band.p, 1.0 - self.band.p)
         prior = np.array([side, side, 1.0 - 2.0 * side])
-        choices = self._densities(prior)
-        hits = losses > target
-        others_live, killers_live = losses > others_kill, losses > killers_kill
+        choices, ranks, top = self._densities(prior), _ranks(losses, at), 2 * len(at.target)
         payoff = -np.expm1(epsilon - sums)
-        better, before = np.zeros(len(sums)), np.zeros(len(sums))  # W with such a target best, and before the first
+        value = np.zeros((top + 1, len(sums)))  # by the rank of the best run; at the top nothing is left to gain
         for i in range(len(pmf) - 1, -1, -1):
+            beyond = -math.exp(epsilon) * float(pmf[i + 1 :].sum())  # times e^(−S): what sums below the bottom may cost
+
+            def after(rank: int, kept: Mask, value: Floats = value, beyond: float = beyond) -> Floats:
+                return _expected(value[rank], on * kept, off * kept, first, far, sums, beyond)
+
+            gains = np.zeros((len(ranks), top, len(sums)))
+            for group, rank in enumerate(ranks):
+                above = np.zeros(len(sums))  # what runs that outrank the best one lead to
+                for best in range(top - 1, -1, -1):
+                    gains[group, best] = above + after(best, rank <= best)
+                    above = above + after(best, rank == best)
             here = choices if i >= self.first_from_prior else prior[None, :]
-            beyond = -math.exp(epsilon) * float(
-                pmf[i + 1 :].sum()
-            )  # times e^(−S): what a sum below the bottom may cost
-
-            def after(value: Floats, kept: Mask, first: int = first, far: int = far, beyond: float = beyond) -> Floats:
-                return _expected(value, on * kept, off * kept, first, far, sums, beyond)
-
-            survive = np.array([after(better, others_live), after(better, killers_live), after(better, others_live)])
-            wait = np.array(
-                [
-                    after(better, hits & others_live) + after(before, ~hits & others_live),
-                    after(before, killers_live),
-                    after(before, others_live),
-                ]
-            )
-            better = float(pmf[i]) * payoff + np.max(here @ survive, axis=0) if i else better
-            before = np.max(here @ wait, axis=0)
-        return float(before[far]) - _ROUNDING * math.exp(epsilon) * self.runs.mean
+            value = np.zeros_like(value)
+            value[:top] = np.max(np.einsum("cg,grs->crs", here, gains), axis=0)
+            if i:
+                value[1:top:2] += pmf[i] * payoff
+        return float(value[0, far]) - math.exp(epsilon) * (_TAIL + _ROUNDING * self.runs.mean)
 
     def epsilon(self, delta: float, near: float) -> float:
         """The largest ε found at which the attack achieves more than δ; 0 if there is none below ``near``.
 
-        The thresholds are improved one by one at rising ε; then ε is found for these.
+        The thresholds are improved one by one, at an ε that rises with what is found.
         """
-        return max(
-            self._climb(delta, near, start) for start in ((0.5 * near, -math.inf, math.inf), (0.3 * near, -0.4, 0.4))
-        )
+        levels = np.arange(self.levels)
+        share = levels / max(self.levels - 1, 1)
+        target, fall = (0.35 + 0.3 * share) * near, 0.6 * share
+        at = Thresholds(tuple(target.tolist()), tuple((-0.2 - fall).tolist()), tuple((1.0 - fall).tolist()))
+        found = 0.0
+        for width in (0.8, 0.4, 0.2):
+            at = self._improved(max(found, 0.75 * near), at, width)
+            low, high = found, near
+            while high - low > 0.005:
+                middle = (low + high) / 2
+                low, high = (middle, high) if self.delta(middle, at) > delta else (low, middle)
+            found = max(found, low)
+        return found
 
-    def _climb(self, delta: float, near: float, start: tuple[float, ...]) -> float:
-        best = start
-        levels = np.arange(-0.8, 0.9, 0.2).tolist()
-        candidates = (np.linspace(0.2, 0.8, 9) * near, (-math.inf, *levels), (math.inf, *levels))
-        for share, place in ((0.7, 0), (0.7, 1), (0.85, 2), (0.85, 0)):
-            value = self.delta(share * near, *best)
-            for level in candidates[place]:
-                tried = (*best[:place], float(level), *best[place + 1 :])
-                found = self.delta(share * near, *tried)
-                best, value = (tried, found) if found > value else (best, value)
-        low, high = 0.0, near
-        while high - low > 0.01:
-            middle = (low + high) / 2
-            low, high = (middle, high) if self.delta(middle, *best) > delta else (low, middle)
-        return low
+    def _improved(self, epsilon: float, at: Thresholds, width: float) -> Thresholds:
+        """Every threshold moved as far as it helps, in steps of ``width``."""
+        value = self.delta(epsilon, at)
+        for name in ("killers", "target", "others"):
+            for level in range(self.levels):
+                for move in (width, -width):
+                    while True:
+                        line = list(getattr(at, name))
+                        line[level] += move
+                        tried = replace(at, **{name: tuple(line)})
+                        if abs(line[level]) > _DEPTH or not tried.ordered:
+                            break
+                        if (found := self.delta(epsilon, tried)) <= value:
+                            break
+                        at, value = tried, found
+        return at
 
     def _densities(self, prior: Floats) -> Floats:
-        """C on the targets, or on the killers; the others share what is left, in proportion."""
+        """C on the targets, on the killers, or as much as there is on the rest; the others share what is left."""
         if self.band.c == self.band.C:
             return prior[None, :]
         rows = []
-        for favoured in (0, 1):
+        for favoured in range(3):
             row = self.band.c * prior
             row[favoured] = 0.0
             row[favoured] = min(self.band.C * prior[favoured], 1.0 - row.sum())
@@ -148,6 +183,16 @@ class HistoryAttack:
             row[rest] *= (1.0 - row[favoured]) / row[rest].sum()
             rows.append(row)
         return np.array(rows)
+
+
+def _ranks(losses: Floats, at: Thresholds) -> list[npt.NDArray[np.intp]]:
+    """The rank of every loss, for targets, killers and the rest: 2b − 1 is a target of level b, 2b what outranks it."""
+    others, killers = (
+        np.asarray(2 * np.sum([losses <= one for one in line], axis=0), dtype=np.intp)
+        for line in (at.others, at.killers)
+    )
+    level = np.sum([losses > one for one in at.target], axis=0)
+    return [np.asarray(np.where(level > 0, 2 * level - 1, others), dtype=np.intp), killers, others]
 
 
 def _expected(value: Floats, on: Floats, off: Floats, first: int, far: int, sums: Floats, beyond: float) -> Floats:
