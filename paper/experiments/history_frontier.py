@@ -31,7 +31,7 @@ from paper.simulate.uniform import expected
 
 NOISE, SEED = 0.02, 20261117
 EPSILONS = (4.25, 8.0)
-RUNS = {5: 2000, 10: 1200, 20: 600, 50: 300, 100: 150}  # simulated searches by mean number of runs
+RUNS = {5: 1500, 10: 1000, 20: 500, 50: 200}  # simulated searches by mean number of runs
 LEVELS = {  # of a task's noise multipliers: those that these ε need
     "MNIST": slice(0, 5),
     "CIFAR-10": slice(0, 6),
@@ -60,7 +60,7 @@ def searches() -> list[Search]:
     for mean in sorted(RUNS):
         bands = {
             "Poisson": BANDS if mean <= 20 else BANDS[:2],
-            "shape 8": BANDS if mean <= 20 else BANDS[:2] if mean <= 50 else BANDS[:1],
+            "shape 8": BANDS if mean <= 20 else BANDS[:2],
             "geometric": (BANDS[0], BANDS[2]) if mean <= 10 else BANDS[:1] if mean <= 20 else (),
         }
         found += [(task, law, band, mean) for task in LEVELS for law in LAWS for band in (UNIFORM, *bands[law])]

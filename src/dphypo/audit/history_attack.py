@@ -20,11 +20,12 @@ from __future__ import annotations
 
 import itertools
 import math
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 import numpy as np
 import numpy.typing as npt
 
+from dphypo import _validate
 from dphypo.accounting import Floats
 from dphypo.audit.pair import Pair
 from dphypo.band import Band
@@ -32,8 +33,8 @@ from dphypo.laws import Law
 
 Mask = npt.NDArray[np.bool_]
 
-_DEPTH = 30.0
-_TAIL = 1e-9
+_DEPTH = 24.0
+_TAIL = 1e-10
 _ROUNDING = 1e-11
 
 
@@ -76,13 +77,11 @@ class Thresholds:
     others: tuple[float, ...]
     killers: tuple[float, ...]
 
-    @property
-    def ordered(self) -> bool:
-        """Whether the levels are ranks, one above the other."""
+    def __post_init__(self) -> None:
         rising = all(low < high for low, high in itertools.pairwise(self.target))
-        return rising and all(
-            high >= low for line in (self.others, self.killers) for high, low in itertools.pairwise(line)
-        )
+        falling = all(high >= low for line in (self.others, self.killers) for high, low in itertools.pairwise(line))
+        if not rising or not falling or len({len(self.target), len(self.others), len(self.killers)}) > 1:
+            raise _validate.fail("thresholds", self, "give targets that rise, and others and killers that do not")
 
 
 @dataclass(frozen=True)
@@ -101,7 +100,7 @@ class HistoryAttack:
     runs: Law
     band: Band
     first_from_prior: int = 0
-    levels: int = 3
+    levels: int = 6
 
     def delta(self, epsilon: float, at: Thresholds) -> float:
         """A δ that the search really has at ε."""
@@ -137,38 +136,44 @@ class HistoryAttack:
     def epsilon(self, delta: float, near: float) -> float:
         """The largest ε found at which the attack achieves more than δ; 0 if there is none below ``near``.
 
-        The thresholds are improved one by one, at an ε that rises with what is found.
+        The levels are evenly spaced, and what outranks them falls evenly. The six numbers that say so are improved one
+        by one, at an ε that rises with what is found.
         """
-        levels = np.arange(self.levels)
-        share = levels / max(self.levels - 1, 1)
-        target, fall = (0.35 + 0.3 * share) * near, 0.6 * share
-        at = Thresholds(tuple(target.tolist()), tuple((-0.2 - fall).tolist()), tuple((1.0 - fall).tolist()))
-        found = 0.0
-        for width in (0.8, 0.4, 0.2):
-            at = self._improved(max(found, 0.75 * near), at, width)
+        line, found = [0.4 * near, 0.3, 0.0, 1.2, 1.0, 1.2], 0.0
+        for width in (0.8, 0.4, 0.2, 0.1):
+            line = self._improved(max(found, 0.8 * near), line, width)
             low, high = found, near
             while high - low > 0.005:
                 middle = (low + high) / 2
-                low, high = (middle, high) if self.delta(middle, at) > delta else (low, middle)
+                low, high = (middle, high) if self.delta(middle, self._even(line)) > delta else (low, middle)
             found = max(found, low)
         return found
 
-    def _improved(self, epsilon: float, at: Thresholds, width: float) -> Thresholds:
-        """Every threshold moved as far as it helps, in steps of ``width``."""
-        value = self.delta(epsilon, at)
-        for name in ("killers", "target", "others"):
-            for level in range(self.levels):
-                for move in (width, -width):
-                    while True:
-                        line = list(getattr(at, name))
-                        line[level] += move
-                        tried = replace(at, **{name: tuple(line)})
-                        if abs(line[level]) > _DEPTH or not tried.ordered:
-                            break
-                        if (found := self.delta(epsilon, tried)) <= value:
-                            break
-                        at, value = tried, found
-        return at
+    def _improved(self, epsilon: float, line: list[float], width: float) -> list[float]:
+        """Every number moved as far as it helps, in steps of ``width``, the distance of levels in smaller ones."""
+        value = self.delta(epsilon, self._even(line))
+        for place in (4, 0, 5, 1, 2, 3):
+            for move in (width, -width):
+                while True:
+                    tried = list(line)
+                    tried[place] += move / 8 if place == 1 else move
+                    if abs(tried[place]) > _DEPTH / 2 or tried[1] <= 0 or min(tried[3], tried[5]) < 0:
+                        break
+                    if (found := self.delta(epsilon, self._even(tried))) <= value:
+                        break
+                    line, value = tried, found
+        return line
+
+    def _even(self, line: list[float]) -> Thresholds:
+        """Levels from the first threshold on, evenly; what outranks the first level, and by how much less the last."""
+        first, distance, others, others_fall, killers, killers_fall = line
+        level = np.arange(self.levels)
+        share = level / max(self.levels - 1, 1)
+        return Thresholds(
+            tuple((first + distance * level).tolist()),
+            tuple((others - others_fall * share).tolist()),
+            tuple((killers - killers_fall * share).tolist()),
+        )
 
     def _densities(self, prior: Floats) -> Floats:
         """C on the targets, on the killers, or as much as there is on the rest; the others share what is left."""
