@@ -46,8 +46,9 @@ def each(
             for future in futures:
                 future.add_done_callback(done)
             numbers = {future: number for number, future in enumerate(futures)}
-            for future in as_completed(futures) if keep is not None else ():
-                keep(numbers[future], future.result())
+            if keep is not None:
+                for future in as_completed(futures):
+                    keep(numbers[future], future.result())
             return [future.result() for future in futures]
     finally:
         for name, value in threads.items():
