@@ -7,6 +7,7 @@ import numpy as np
 import pytest
 from support import history_direct
 
+from dphypo.accounting import account
 from dphypo.accounting.one_run import describe
 from dphypo.accounting.profiles import randomised_response
 from dphypo.accounting.solve import smallest
@@ -116,6 +117,14 @@ def test_a_policy_that_knows_t_costs_less_than_fixed_cells_say(profiles):
         ladder.append(float(at[np.argmax(found <= DELTA)]))
     assert ladder == sorted(ladder)
     assert ladder[0] == pytest.approx(4.908, abs=0.005)
+
+
+def test_the_curve_goes_on_to_where_nothing_is_gained():
+    """Most of one direction is at its largest loss: a curve that ends a step too early ends at a large δ."""
+    step = dp_accounting.PoissonSampledDpEvent(0.1, dp_accounting.GaussianDpEvent(0.6))
+    run = dp_accounting.SelfComposedDpEvent(step, 2)
+    bounds = account(run, NegativeBinomial(8, mean=2), Band(0.75, 2), policy="history", first_from_prior=1).bounds(1e-5)
+    assert bounds["history"] < bounds["prior start"] < bounds["profile"]
 
 
 def test_one_run_is_lemma_2():

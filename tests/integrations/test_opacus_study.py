@@ -90,6 +90,18 @@ def test_a_fixed_setting_gets_one_multiplier_and_the_band_is_paid_for(caplog: py
     assert banded[30, 2] > uniform[30, 2]
 
 
+@pytest.mark.slow
+def test_a_rule_that_sees_only_the_history_asks_for_less_noise_and_costs_no_more_than_the_total() -> None:
+    space, band = dphypo.Space({"learning_rate": loguniform(0.1, 10)}), dphypo.Band(0.75, 2)
+    anything = dpsgd().calibrated(space, RUNS, band, epsilon=4.0, delta=DELTA)
+    history = dpsgd().calibrated(space, RUNS, band, epsilon=4.0, delta=DELTA, policy="history", first_from_prior=1)
+    assert isinstance(anything.noise_multiplier, NoiseTable)
+    assert isinstance(history.noise_multiplier, NoiseTable)
+    assert history.noise_multiplier[30, 2] < anything.noise_multiplier[30, 2]
+    study = dphypo.Study(space, history, RUNS, band, delta=DELTA, journal=None, first_from_prior=1)
+    assert 3.98 < study.guarantee.epsilon(DELTA) <= 4.0
+
+
 def test_a_private_score_is_part_of_the_total() -> None:
     """On the training records it composes; apart from them it is free while training costs more."""
     space = dphypo.Space({"learning_rate": loguniform(0.1, 10)})

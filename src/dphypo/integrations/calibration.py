@@ -12,7 +12,8 @@ from typing import Any
 
 import dp_accounting
 
-from dphypo.accounting import account, calibrate, canonical, event_to_dict, rounded_up
+from dphypo import _validate
+from dphypo.accounting import PolicyClass, account, calibrate, canonical, event_to_dict, rounded_up
 from dphypo.band import Band
 from dphypo.errors import JournalTamperedError
 from dphypo.journal import Keep, solved_anew
@@ -48,6 +49,8 @@ def noise(
     split: Split,
     epsilon: float,
     delta: float,
+    policy: PolicyClass | str = PolicyClass.ANYTHING,
+    first_from_prior: int = 0,
     keep: Keep = solved_anew,
     progress: bool = True,
 ) -> dict[Hashable, float]:
@@ -62,6 +65,7 @@ def noise(
         space, runs, band: of the search.
         score_event, split: of the score, where it looks at private records.
         epsilon, delta: what the search may cost.
+        policy, first_from_prior: what the search rule sees, and how many first runs it leaves to the prior.
         keep: keeps numbers that take long to find: :func:`dphypo.journal.keeping` keeps them in a journal.
         progress: say on a terminal how far it is, if it takes longer than two seconds.
     """
@@ -70,6 +74,9 @@ def noise(
             f"the space holds {len(found)} kinds of run with noise of their own (batch sizes and epochs): at most "
             f"{MOST_KINDS} are calibrated. Give short lists, for example batch_size: [64, 128, 256]"
         )
+
+    policy = _validate.choice(PolicyClass, policy=policy)
+    rule: dict[str, Any] = {"policy": policy, "first_from_prior": first_from_prior}
 
     def whole(events: list[dp_accounting.DpEvent]) -> list[Any]:
         return _events(events, score_event, split, space)
@@ -83,20 +90,20 @@ def noise(
             "at 1": [event_to_dict(canonical(event)) for event in at(1.0)],
             "runs": [type(runs).__module__, type(runs).__qualname__, runs.to_dict()],
             "band": [band.c, band.C],
+            "rule": [policy.value, first_from_prior],
             "budget": [epsilon, delta],
         }
+        budget = {"epsilon": epsilon, "delta": delta}
         return keep(
             question,
-            lambda: (
-                calibrate(at, runs, band, epsilon=epsilon, delta=delta, smallest=smallest, decimals=_DECIMALS).value
-            ),
+            lambda: calibrate(at, runs, band, **budget, **rule, smallest=smallest, decimals=_DECIMALS).value,
         )
 
     with solving(show=progress):
         found_noise = _multipliers(found, solve)
     if keep is not solved_anew:
         events = whole([kind.event(found_noise[kind.key]) for kind in found])
-        if account(events, runs, band).epsilon(delta) > epsilon:
+        if account(events, runs, band, **rule).epsilon(delta) > epsilon:
             raise JournalTamperedError("the noise that is kept in it costs more than epsilon")
     return found_noise
 

@@ -209,8 +209,8 @@ class HistoryProfile:
 
 def _shifts(pair: LatticePair, lattice: Lattice, best: Floats) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.int64]]:
     """The ε of the curve, in steps, and for each ε and loss ℓ the place of s = ℓ − ε on the lattice."""
-    first = int(np.argmax(best > 0)) + lattice.first  # an ε above last − first gains nothing more
-    ends = max(pair.last - first, 1)
+    first = int(np.argmax(best > 0)) + lattice.first
+    ends = max(pair.last - first + 1, 1)  # the first ε at which nothing is gained: below, the curve would stop too high
     index = np.arange(-ends, ends + 1)
     at = np.arange(pair.first, pair.last + 1)[None, :] - index[:, None] - lattice.first
     return index, np.where(at >= lattice.count, lattice.count, np.maximum(at, 0))

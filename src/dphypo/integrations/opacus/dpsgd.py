@@ -16,6 +16,7 @@ from torch import nn
 from torch.nn.functional import cross_entropy
 
 from dphypo import _validate
+from dphypo.accounting import PolicyClass
 from dphypo.band import Band
 from dphypo.entropy import Seeded
 from dphypo.integrations import calibration
@@ -269,6 +270,8 @@ class DPSGD:
         *,
         epsilon: float,
         delta: float,
+        policy: PolicyClass | str = PolicyClass.ANYTHING,
+        first_from_prior: int = 0,
         journal: str | Path | Store | None = None,
         progress: bool = True,
     ) -> DPSGD:
@@ -282,6 +285,8 @@ class DPSGD:
         Args:
             space, runs, band: as they will be given to :class:`dphypo.Study`.
             epsilon, delta: the guarantee of the search's release.
+            policy, first_from_prior: what the search rule of the study sees, and how many first runs it leaves to the
+                prior. For a band and a rule of ours, ``policy="history", first_from_prior=1`` asks for less noise.
             journal: where the noise is kept, so that a search that goes on finds it at once: that of the search.
             progress: say on a terminal how far it is, if it takes longer than two seconds.
         """
@@ -296,6 +301,8 @@ class DPSGD:
                 split=self.split,
                 epsilon=epsilon,
                 delta=delta,
+                policy=policy,
+                first_from_prior=first_from_prior,
                 keep=keep,
                 progress=progress,
             )
