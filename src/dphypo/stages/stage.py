@@ -126,7 +126,8 @@ class Stage:
         rule = default_sampler(self.band) if self.sampler is None else self.sampler
         why = word(rule, self.rule)
         assert why is not None  # ``claimed`` has asked
-        settings = {"projection": repr(self.rule), "candidates": self.candidates, "grid": self.grid}
+        cells = None if self.grid is None else dict(self.grid)
+        settings = {"projection": repr(self.rule), "candidates": self.candidates, "grid": cells}
         return {**description(rule), **settings, "sees only the history by": why.value}
 
     def hands_on(self, *, last: bool) -> dict[str, Any]:
