@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import sqlite3
 from dataclasses import replace
 
@@ -82,6 +83,22 @@ def test_noise_that_was_put_into_the_journal_and_costs_more_is_refused(tmp_path)
     connection.close()
     with pytest.raises(JournalTamperedError, match="costs more than epsilon"):
         dphypo.tune(SPACE, FULL, **options)
+
+
+def test_more_noise_than_was_solved_for_is_not_believed_either(tmp_path):
+    private = FULL.at(score_noise_multiplier="calibrate")
+    options = {"epsilon": 3.0, "delta": 1e-6, "survey": 4}
+    for factor, which in ((1.2, "%factor%"), (1.5, "%noise of the scores%")):
+        journal, found = tmp_path / f"{factor}.db", []
+        for _ in range(2):
+            with keeping(journal, "tune") as keep:
+                noise = plan_tuning(SPACE, private, keep=keep, **options).noise
+            found.append((noise.full.noise_multiplier, noise.full.score_noise_multiplier))
+            with contextlib.closing(sqlite3.connect(journal)) as connection, connection:
+                connection.execute(
+                    "UPDATE dphypo_solved SET answer = ? * answer WHERE question LIKE ?", (factor, which)
+                )
+        assert found[0] == found[1]
 
 
 def test_options_of_the_survey_are_passed_on(tmp_path):
