@@ -12,12 +12,14 @@ BENCHMARKS = [
     "adaptivity",
     "band",
     "dpsgd",
-    "history",
     "plans",
     "samplers",
     "study",
 ]
-LONG = {"rules": "about nine minutes of one core, and benchmarks/results is written anew"}
+LONG = {
+    "history": "minutes of one core: it shows each row when it is done",
+    "rules": "about nine minutes of one core, and benchmarks/results is written anew",
+}
 
 
 def main(names: list[str]) -> None:
