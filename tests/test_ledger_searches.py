@@ -69,9 +69,23 @@ def test_what_would_exceed_the_total_is_refused_before_anything_is_run_or_writte
     journal = tmp_path / "study.db"
     with pytest.raises(LedgerError, match="'study' would exceed the total of ε = 2"):
         make(journal, dear, ledger=ledger).run(progress=False)
+    with pytest.raises(LedgerError):
+        make(journal, dear, ledger=ledger).ask()
     assert (rows(journal, "study"), ledger.entries) == (0, ())
     assert make(journal, ledger=ledger).run(progress=False).model is not None  # the same journal, declared anew
     assert len(ledger.entries) == 1
+
+
+def test_a_plan_is_reserved_for_as_a_whole_before_its_first_part(ledger, tmp_path):
+    """Its first part alone would fit."""
+    journal = tmp_path / "stages.db"
+    with pytest.raises(LedgerError, match="'stages' would exceed the total"):
+        make(journal, dear, kind="stages", ledger=ledger).run(progress=False)
+    assert (rows(journal, "study"), ledger.entries) == (0, ())
+    plan = make(journal, kind="stages", ledger=ledger)
+    plan.run(progress=False)
+    (entry,) = ledger.entries
+    assert entry.costs == tuple(ledger.costs(plan.guarantee))
 
 
 def test_searches_at_once_are_admitted_as_far_as_they_fit(ledger, tmp_path):

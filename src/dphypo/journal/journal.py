@@ -11,7 +11,7 @@ from typing import Any
 from sqlalchemy import Connection, bindparam, delete, func, insert, or_, select, update
 
 from dphypo import _validate
-from dphypo.errors import JournalError, JournalReadOnlyError, JournalTakenError, JournalTamperedError
+from dphypo.errors import JournalError, JournalReadOnlyError, JournalTakenError, JournalTamperedError, LedgerError
 from dphypo.journal import params as _params
 from dphypo.journal import reading, schema
 from dphypo.journal.records import Record, Trial
@@ -84,17 +84,17 @@ class Journal:
                     found = _create(connection, self._name, new, draw(), token)
                 return found
 
-            self._record, self._token = self._store.commit(work), token
-            record = self._record
+            try:
+                self._record, self._token = self._store.commit(work), token
+                record = self._record
+                reserve(record.declaration or {}, self._reservation, released=record.released)
+            except LedgerError:
+                self.rest()
+                raise
             if possible is not None and record.total is not None and not possible(record.total):
                 self._record = None
                 raise JournalTamperedError("its number of runs is one that the law of T never gives")
             assert record.declaration is not None
-            try:
-                reserve(record.declaration, self._reservation, released=record.released)
-            except BaseException:
-                self.rest()
-                raise
             return {name: value for name, value in record.declaration.items() if name != LEDGER}
 
     @property
