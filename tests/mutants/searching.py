@@ -46,9 +46,8 @@ MUTANTS = (
         "T is drawn again on resume",
         "T is drawn once and committed before it is used",
         "journal/journal.py",
-        "            self._record, self._token = self._store.commit(work), token\n            record = self._record\n",
-        "            self._record, self._token = self._store.commit(work), token\n"
-        "            record = self._record\n            record.total = draw()\n",
+        "                record = self._record\n                reserve(",
+        "                record = self._record\n                record.total = draw()\n                reserve(",
         ("journal/test_journal.py::test_t_is_drawn_once_and_kept",),
     ),
     Mutant(
