@@ -110,6 +110,16 @@ def in_global(model: Any, x: torch.Tensor) -> None:
     CLOSED.add_(x.mean(0))
 
 
+def hooked(model: nn.Module) -> None:
+    kept: list[Any] = []
+    model.register_forward_hook(lambda module, inputs, outputs: kept.append(inputs[0].detach().mean(0)))
+
+
+def hooked_backward(model: nn.Module) -> None:
+    kept: list[Any] = []
+    model.register_full_backward_hook(lambda module, inputs, outputs: kept.append(outputs[0].detach().sum()))
+
+
 COUNTED = 0.0
 
 
@@ -144,6 +154,8 @@ WRITES: dict[str, tuple[Callable[[nn.Module], None], Callable[[Any, torch.Tensor
     "a global tensor": (lambda model: None, in_global),
     "a global number": (lambda model: None, as_global_number),
     "a global tensor, by a helper": (lambda model: None, by_helper),
+    "a hook": (hooked, lambda model, x: None),
+    "a hook of the backward pass": (hooked_backward, lambda model, x: None),
     "a queue": (own("kept", deque(maxlen=3)), extend),
     "bytes": (own("kept", bytearray()), in_bytes),
     "only when scored": (own("kept", torch.zeros(())), when_scored),

@@ -20,9 +20,9 @@ def assumptions(document: Mapping[str, Any]) -> list[str]:
     parts = _parts(document)
     if any("runs" in part for part in parts):
         lines.append("the number of runs was drawn once, from the stated law, and is secret")
-    if any(part.get("policy", {}).get("class") == "history" for part in parts):
+    if any(_mapping(part.get("policy")).get("class") == "history" for part in parts):
         lines.append("the search rule saw the earlier hyperparameters and scores, and nothing else of the data")
-    if any(len(part.get("sides", ["training", "scoring"])) == 1 for part in parts):
+    if any(isinstance(sides := part.get("sides"), list) and len(sides) == 1 for part in parts):
         lines.append("which side a record is on was decided by a rule that looks at that record alone")
     if document.get("data_set") is None:
         lines.append("the reader knows which data set is meant: the certificate does not name it")
@@ -45,4 +45,10 @@ def breaks(document: Mapping[str, Any]) -> list[str]:
 
 
 def _parts(document: Mapping[str, Any]) -> list[Mapping[str, Any]]:
-    return list(document.get("terms") or document.get("stages") or [document])
+    """The parts of a plan or of stages, or the search; whatever else a file of unknown origin holds is left out."""
+    parts = document.get("terms") or document.get("stages") or [document]
+    return [_mapping(part) for part in parts] if isinstance(parts, list) else [document]
+
+
+def _mapping(value: object) -> Mapping[str, Any]:
+    return value if isinstance(value, Mapping) else {}

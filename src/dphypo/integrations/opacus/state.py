@@ -32,8 +32,9 @@ _LIBRARIES = ("torch", "opacus", "numpy", "builtins", "math", "functools", "coll
 _TORCH_DICTS = ("_parameters.", "_buffers.", "_modules.")
 # What Opacus's own recurrent layers note about the batch, and takes away again when training ends.
 _OPACUS_NOTES = {"max_batch_len", "max_batch_length", "activations"}
-# PyTorch's own bookkeeping of hooks, which Opacus adds and removes.
-_HOOKS = vars(nn.Module()).keys() - {"_parameters", "_buffers", "_modules", "training"}
+# PyTorch's own bookkeeping. Of the hooks, those of the user are looked into; Opacus takes its own away again.
+_READ = {"_parameters", "_buffers", "_modules", "training", "_forward_pre_hooks", "_forward_hooks", "_backward_hooks"}
+_HOOKS = vars(nn.Module()).keys() - _READ
 
 
 @dataclass(frozen=True, repr=False)
