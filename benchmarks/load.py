@@ -2,11 +2,13 @@
 
 ``python -m benchmarks.load`` takes minutes, most of them the disk's: a run is two commits, each on the disk before it
 returns. ``python -m benchmarks.load 1000 sqlite`` makes fewer runs, on one database; ``adaptive`` draws λ with the
-default search rule. What is flat does not grow with the number of runs.
+default search rule; ``executor`` makes the runs on a pool of two threads, each of which claims its run by the socket.
+What is flat does not grow with the number of runs.
 """
 
 from __future__ import annotations
 
+import concurrent.futures
 import resource
 import sys
 import tempfile
@@ -39,18 +41,25 @@ def train(params: dict[str, Any], *, seed: int) -> tuple[None, float]:
     return None, -abs(float(params["lr"]) - 0.1)
 
 
-def main(runs: int = RUNS, kinds: tuple[str, ...] = ("sqlite", "postgresql"), adaptive: bool = False) -> None:
+def main(
+    runs: int = RUNS,
+    kinds: tuple[str, ...] = ("sqlite", "postgresql"),
+    adaptive: bool = False,
+    executor: bool = False,
+) -> None:
     """Print the rates."""
     band = Band(0.75, 2) if adaptive else Band(1, 1)
-    print(f"load: {runs} runs that take no time, {'adaptive' if adaptive else 'random'} search")
+    where_made = "on an executor of two threads" if executor else "in this process"
+    print(f"load: {runs} runs that take no time, {where_made}, {'adaptive' if adaptive else 'random'} search")
     for kind in kinds:
         with (
             _place(kind) as where,
             dphypo.Study(SPACE, train, Pmf({runs: 1.0}), band, delta=1e-6, journal=where) as study,
+            concurrent.futures.ThreadPoolExecutor(2) as pool,
         ):
             _ended.clear()
             _worked.clear()
-            study.run(progress=False)
+            study.run(progress=False, workers=2 if executor else 1, executor=pool if executor else None)
         part = max(len(_ended) // 20, 1)
         firsts = (0, (len(_ended) - part) // 2, len(_ended) - part - 1)
         rates = [part / (_ended[first + part] - _ended[first]) for first in firsts]
@@ -85,4 +94,5 @@ if __name__ == "__main__":
     words = set(sys.argv[1:])
     numbers = [int(word) for word in words if word.isdigit()]
     named = tuple(kind for kind in ("sqlite", "postgresql") if kind in words)
-    main(numbers[0] if numbers else RUNS, named or ("sqlite", "postgresql"), "adaptive" in words)
+    kinds = named or ("sqlite", "postgresql")
+    main(numbers[0] if numbers else RUNS, kinds, "adaptive" in words, "executor" in words)

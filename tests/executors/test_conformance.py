@@ -4,13 +4,19 @@ from __future__ import annotations
 
 import concurrent.futures
 import multiprocessing
+import re
+import socket
+import subprocess
+import sys
+from pathlib import Path
 
 import pytest
-from support.study_world import make
+from support.study_world import facts, make
 
-from dphypo.errors import ExecutorError
-from dphypo.executors import InProcess, executors, hire
-from dphypo.executors.futures import Claims, claim
+from dphypo.band import Band
+from dphypo.errors import ExecutorError, UnreachableStudyError
+from dphypo.executors import Dask, InProcess, Pool, Ray, Submitit, executors, hire
+from dphypo.executors.claims import Claims, claim
 from dphypo.testing import check_executor
 
 
@@ -33,12 +39,47 @@ def test_a_pool_of_processes_conforms():
     context = multiprocessing.get_context("fork")
 
     def pool() -> concurrent.futures.Executor:
+        if pools:
+            pools[-1].shutdown()  # a fork would copy its locks
         pools.append(concurrent.futures.ProcessPoolExecutor(2, context))
         return pools[-1]
 
     check_executor(pool)
-    for one in pools:
-        one.shutdown()
+    pools[-1].shutdown()
+
+
+def test_a_study_on_loky_is_the_study_in_this_process():
+    import loky
+
+    uniform = {"sampler": None, "band": Band(1.0, 1.0)}
+    here, there = make(**uniform), make(**uniform)
+    here.run(progress=False)
+    pool = loky.ProcessPoolExecutor(2)
+    there.run(progress=False, executor=pool, workers=2)
+    pool.shutdown(kill_workers=True)
+    assert facts(there) == facts(here)
+
+
+@pytest.mark.slow
+def test_loky_conforms():
+    import loky
+
+    pools = []
+
+    def pool() -> concurrent.futures.Executor:
+        if pools:
+            pools[-1].shutdown(kill_workers=True)
+        pools.append(loky.ProcessPoolExecutor(2))
+        return pools[-1]
+
+    check_executor(pool, megabytes=2)
+    pools[-1].shutdown(kill_workers=True)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("start_method", ["fork", "spawn"])
+def test_a_model_of_200_megabytes_comes_back(start_method):
+    check_executor(lambda: "processes", start_method=start_method, megabytes=200)
 
 
 class Careless(InProcess):
@@ -104,3 +145,50 @@ def test_a_broken_pool_says_what_to_do():
     with pytest.raises(ExecutorError, match="again with a new one"):
         check_executor(lambda: pool, megabytes=1)
     pool.shutdown()
+
+
+class Deaf(concurrent.futures.ThreadPoolExecutor):
+    """Its workers cannot reach the study."""
+
+    def submit(self, task, *arguments):
+        return super().submit(lambda: None)
+
+
+def test_workers_that_cannot_reach_the_study_are_an_error_and_cost_no_run():
+    study = make()
+    with Deaf(2) as pool, pytest.raises(UnreachableStudyError, match=r"127\.0\.0\.1:\d+: give the address"):
+        study.run(progress=False, executor=Pool(pool, host="127.0.0.1"))
+    assert all(trial["attempts"] == 0 for trial in study.curator().trials())
+
+
+def test_a_stranger_who_says_nothing_holds_up_nobody():
+    claims = Claims()
+    ticket = claims.issue()
+    with socket.create_connection(ticket.address):
+        assert claim(ticket)
+    claims.close()
+
+
+def test_an_engine_that_is_not_installed_says_how_to_install_it(monkeypatch):
+    for name, use in {
+        "dask": lambda: Dask(None),
+        "ray": lambda: Ray()(None, workers=1, start_method=""),
+        "submitit": lambda: Submitit(None),
+    }.items():
+        module = "distributed" if name == "dask" else name
+        with monkeypatch.context() as without:
+            without.setitem(sys.modules, module, None)  # as if there were none
+            with pytest.raises(ModuleNotFoundError, match=re.escape(f"pip install 'dphypo[{name}]'")):
+                use()
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", ["dask", "ray", "slurm"])
+def test_the_recipes_run(name, tmp_path):
+    script = Path(__file__).parents[2] / "examples" / f"cluster_{name}.py"
+    options = ["--mean", "3", "--journal", str(tmp_path / "study.db")]
+    if name == "slurm":
+        options += ["--folder", str(tmp_path / "jobs"), "--cluster", "local"]
+    done = subprocess.run([sys.executable, str(script), *options], capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+    assert "for the whole search" in done.stdout

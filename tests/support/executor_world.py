@@ -84,3 +84,19 @@ class DiesUnpickled:
         Path(self.folder, str(os.getpid())).touch()
         if len(list(Path(self.folder).iterdir())) <= self.deaths:
             os.kill(os.getpid(), signal.SIGKILL)
+
+
+@dphypo.mechanism(event=EVENT, relation=RELATION)
+def sleeps(params, *, seed):
+    """Sleeps for so many seconds, and says first in a file who does."""
+    if "file" in params:
+        Path(params["file"]).write_text(str(os.getpid()))
+    time.sleep(params["seconds"])
+    return os.getpid(), 1.0
+
+
+@dphypo.mechanism(event=EVENT, relation=RELATION, seeded=True)
+def paced(params, *, seed):
+    """Takes as long as the process that runs the study was told."""
+    time.sleep(float(os.environ.get("DPHYPO_TEST_SECONDS", "0")))
+    return params["lr"], score(params, seed)

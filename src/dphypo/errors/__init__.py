@@ -18,6 +18,7 @@ from dphypo.errors.faults import SamplerError as SamplerError
 from dphypo.errors.faults import UnaccountableError as UnaccountableError
 from dphypo.errors.faults import UnfitModelError as UnfitModelError
 from dphypo.errors.faults import UnreachableError as UnreachableError
+from dphypo.errors.faults import UnreachableStudyError as UnreachableStudyError
 from dphypo.errors.faults import UnsupportedModelError as UnsupportedModelError
 from dphypo.errors.faults import WorkerError as WorkerError
 from dphypo.errors.refusals import OPTIONS as OPTIONS

@@ -121,6 +121,16 @@ class RehearsalError(ValueError):
     """A dry run on made-up records failed. Nothing was drawn, and no private record was touched."""
 
 
+class UnreachableStudyError(RuntimeError):
+    """Workers cannot ask the study whether they may begin their runs. None was made, so none counts as lost."""
+
+    def __init__(self, address: str) -> None:
+        super().__init__(
+            f"several workers in a row could not reach the process that runs the study at {address}: give the address "
+            "of this machine that they can reach (host=...), and let them through its firewall"
+        )
+
+
 class WorkerError(RuntimeError):
     """Worker processes could not start. No run was made in them, so none counts as lost."""
 

@@ -36,7 +36,9 @@ class Crew:
     @property
     def breaks(self) -> bool:
         """Whether one process that dies may take the runs of others with it, as in a pool of ``concurrent.futures``."""
-        return isinstance(self.executor, concurrent.futures.Executor) and self.workers > 1 and not self.here
+        if isinstance(self.executor, concurrent.futures.Executor):
+            return self.workers > 1 and not self.here
+        return self.workers > 1 and bool(getattr(self.executor, "breaks", False))
 
     def hire(self, mechanism: Mechanism) -> AbstractContextManager[Executor]:
         """An executor for the runs of a mechanism; it is gone when the block ends."""

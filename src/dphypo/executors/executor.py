@@ -81,20 +81,24 @@ def hire(
         workers: how many runs to make at a time.
         start_method: how processes of our own start (see ``multiprocessing``).
         executor: None makes runs in this process if there is one worker, and in processes of their own if there are
-            more; else the name of an executor, an executor of ``concurrent.futures``, or a :class:`Factory`.
+            more; else the name of an executor, an executor of ``concurrent.futures``, or a :class:`Factory` such as
+            ``Dask(client)``, ``Ray(num_gpus=1)`` or ``Submitit(executor)``.
     """
     workers = _validate.integer(at_least=1, workers=workers)
     if executor is None:
         executor = "in_process" if workers == 1 else "processes"
     if isinstance(executor, concurrent.futures.Executor):
+        if type(executor).__module__.startswith("distributed."):
+            raise _validate.fail("executor", executor, "give dphypo.executors.Dask(client): Dask may start a run twice")
         from dphypo.executors.futures import Futures
 
         opened: Executor = Futures(mechanism, executor, workers=workers)
     else:
         factory = executors.find(executor) if isinstance(executor, str) else executor
         if not callable(factory) or not _takes_a_mechanism(factory):
-            known = '"in_process", "processes", or one that you have registered'
-            raise _validate.fail("executor", executor, f"give {known}, or an executor of concurrent.futures")
+            known = '"in_process", "processes", "dask", "ray", or one that you have registered'
+            made = "Dask(client), Ray(...) or Submitit(executor) of dphypo.executors"
+            raise _validate.fail("executor", executor, f"give {known}; {made}; or an executor of concurrent.futures")
         opened = factory(mechanism, workers=workers, start_method=start_method)
         if not all(hasattr(opened, name) for name in ("idle", "busy", "start", "wait", "close")):
             raise _validate.fail("executor", executor, "it must make an Executor when it is called with a mechanism")

@@ -1,107 +1,19 @@
-"""Runs on any executor of ``concurrent.futures``: pools of processes or threads, loky, MPI, and those of clusters.
-
-An engine may start a task twice, on its own account, when a worker seems lost. A run must not be made twice, so each
-start asks the study first, through a socket with a key of its own: the first may go on, every other is refused.
-"""
+"""Runs on any executor of ``concurrent.futures``: pools of processes or threads, loky, MPI, and those of clusters."""
 
 from __future__ import annotations
 
 import concurrent.futures
-import contextlib
-import secrets
-import socket
-import threading
 from concurrent.futures import Future
-from dataclasses import dataclass, replace
-from multiprocessing.connection import Client, Listener
+from dataclasses import dataclass
 from typing import Any
 
-from dphypo.errors import ExecutorError
+from dphypo.errors import ExecutorError, UnreachableStudyError, UnsupportedModelError, WorkerError
+from dphypo.executors.claims import Claims, Ended, Task, Ticket, make_once
 from dphypo.executors.executor import Withdrawn
 from dphypo.journal import Trial
-from dphypo.mechanisms import Mechanism, Outcome, attempt
+from dphypo.mechanisms import Mechanism, Outcome
 
-
-@dataclass(frozen=True, repr=False)
-class Ticket:
-    """What a worker needs to ask whether it may make a run. The key is a secret."""
-
-    address: tuple[str, int]
-    key: bytes
-    start: str
-
-
-class Claims:
-    """Grants each start of a run once, to whoever asks first; it ends with the process that runs the study.
-
-    >>> claims = Claims()
-    >>> ticket = claims.issue()
-    >>> claim(ticket), claim(ticket)
-    (True, False)
-    >>> claims.close()
-    """
-
-    def __init__(self, host: str = "") -> None:
-        self._key = secrets.token_bytes(32)
-        self._listener = Listener((host or "127.0.0.1", 0), family="AF_INET", authkey=self._key, backlog=128)
-        self._open: set[str] = set()
-        self._lock = threading.Lock()
-        self._closed = False
-        threading.Thread(target=self._serve, name="dphypo claims", daemon=True).start()
-
-    def issue(self) -> Ticket:
-        """A ticket for one start of a run."""
-        start = secrets.token_hex(16)
-        with self._lock:
-            self._open.add(start)
-        address: Any = self._listener.address
-        return Ticket(address, self._key, start)
-
-    def withdraw(self, ticket: Ticket) -> None:
-        """Refuse a start that has not asked yet."""
-        with self._lock:
-            self._open.discard(ticket.start)
-
-    def _serve(self) -> None:
-        while not self._closed:
-            # A stranger without the key, or one that hangs up, must not end the service.
-            with contextlib.suppress(Exception):
-                asked = self._listener.accept()
-                threading.Thread(target=self._answer, args=(asked,), daemon=True).start()
-
-    def _answer(self, asked: Any) -> None:
-        with contextlib.suppress(OSError, EOFError), asked:
-            start = asked.recv_bytes(64).decode("ascii", "replace")
-            with self._lock:
-                granted = start in self._open
-                self._open.discard(start)
-            asked.send_bytes(b"go" if granted else b"no")
-
-    def close(self) -> None:
-        """Grant nothing more."""
-        with self._lock:
-            self._closed = True
-            self._open.clear()
-        with contextlib.suppress(OSError), socket.create_connection(self._listener.address, timeout=1):
-            pass  # wakes the thread, which then ends
-        self._listener.close()
-
-
-def claim(ticket: Ticket) -> bool:
-    """Whether this is the one start of the run. False too if the study is gone: nobody waits for the run then."""
-    try:
-        with Client(ticket.address, authkey=ticket.key) as study:
-            study.send_bytes(ticket.start.encode())
-            return study.recv_bytes(2) == b"go"
-    except (OSError, EOFError):
-        return False
-
-
-def make_once(ticket: Ticket, mechanism: Mechanism, params: dict[str, Any], seed: int) -> Outcome | None:
-    """Make a run if nobody else has begun it; None if somebody has."""
-    if not claim(ticket):
-        return None
-    return replace(attempt(mechanism, params, seed), leaving=None)
+_PATIENCE = 3  # how often in a row all workers may die before any of them begins a run
 
 
 class Futures:
@@ -115,14 +27,28 @@ class Futures:
         pool: the executor.
         workers: how many runs to submit at a time.
         host: the address of this machine that workers on other machines can reach; this machine alone by default.
+        died: what a future raises if the worker died that had its run.
+        gone: what a future raises if the engine itself is gone.
+        ours: whether to shut the pool down when the runs end: it was made for them.
     """
 
     def __init__(
-        self, mechanism: Mechanism, pool: concurrent.futures.Executor, *, workers: int = 1, host: str = ""
+        self,
+        mechanism: Mechanism,
+        pool: concurrent.futures.Executor,
+        *,
+        workers: int = 1,
+        host: str = "",
+        died: tuple[type[BaseException], ...] = (concurrent.futures.BrokenExecutor,),
+        gone: tuple[type[BaseException], ...] = (),
+        ours: bool = False,
     ) -> None:
         self._mechanism, self._pool, self._count = mechanism, pool, workers
+        self._died, self._gone, self._ours = died, gone, ours
+        self._broken: tuple[type[BaseException], ...] = (concurrent.futures.BrokenExecutor, *gone)
+        self._early_deaths = 0
+        self._working: dict[Future[Ended | Withdrawn], tuple[Trial, Ticket]] = {}
         self._claims = Claims(host)
-        self._working: dict[Future[Outcome | None], tuple[Trial, Ticket]] = {}
 
     @property
     def idle(self) -> bool:
@@ -134,27 +60,76 @@ class Futures:
 
     def start(self, trial: Trial) -> None:
         ticket = self._claims.issue()
+        task = Task(ticket, trial.params, trial.seed)
+        broken = False
         try:
-            future = self._pool.submit(make_once, ticket, self._mechanism, trial.params, trial.seed)
-        except concurrent.futures.BrokenExecutor:
-            raise ExecutorError from None
+            future: Future[Any] = self._pool.submit(make_once, task, self._mechanism)
+        except self._broken:
+            broken = True
+        if broken:
+            raise ExecutorError
         self._working[future] = trial, ticket
 
     def wait(self) -> tuple[Trial, Outcome | Withdrawn | None]:
-        """A run whose worker died is lost. One that the engine started twice was made at most once, and is lost too."""
+        """The next run that ended.
+
+        A run whose worker died is lost, and so is one that the engine started twice: it was made at most once. If its
+        worker died before the run began, the run is withdrawn.
+        """
         done = concurrent.futures.wait(self._working, return_when=concurrent.futures.FIRST_COMPLETED).done
         future = next(future for future in self._working if future in done)
         trial, ticket = self._working.pop(future)
-        self._claims.withdraw(ticket)
+        begun = not self._claims.withdraw(ticket)
+        ended = self._read(future)
+        if isinstance(ended, UnsupportedModelError):
+            raise ended
+        if begun:
+            self._early_deaths = 0
+            return trial, ended
+        if ended is not None and not isinstance(ended, Withdrawn):
+            raise RuntimeError("the executor returned an outcome of a run that was never begun")
+        self._early_deaths += ended is None
+        if self._early_deaths >= _PATIENCE * self._count:
+            raise WorkerError if future.exception() is not None else UnreachableStudyError(self._claims.address)
+        return trial, Withdrawn()
+
+    def _read(self, future: Future[Ended | Withdrawn]) -> Ended | Withdrawn:
         try:
-            return trial, future.result()
+            return future.result()
         except concurrent.futures.CancelledError:
-            return trial, Withdrawn()
-        except concurrent.futures.BrokenExecutor:
-            return trial, None
+            return Withdrawn()
+        except self._died:
+            return None
+        except self._gone:
+            pass
+        raise ExecutorError  # outside the handler: what an engine says may hold its task
 
     def close(self) -> None:
         self._claims.close()
         for future in self._working:
             future.cancel()
         self._working.clear()
+        if self._ours:
+            self._pool.shutdown(wait=False, cancel_futures=True)
+
+
+@dataclass(frozen=True)
+class Pool:
+    """An executor of ``concurrent.futures`` with workers on other machines: ``run(executor=Pool(pool, host=...))``.
+
+    Args:
+        pool: the executor, of ``mpi4py``, Parsl or executorlib for example. It stays open for its owner to close.
+        host: the address of this machine that the workers can reach.
+
+    >>> with concurrent.futures.ThreadPoolExecutor(1) as threads:
+    ...     Pool(threads, host="127.0.0.1").breaks
+    True
+    """
+
+    pool: concurrent.futures.Executor
+    host: str
+
+    breaks = True  # one worker that dies breaks most of them, and none says whether it does
+
+    def __call__(self, mechanism: Mechanism, /, *, workers: int, start_method: str) -> Futures:
+        return Futures(mechanism, self.pool, workers=workers, host=self.host)

@@ -24,6 +24,9 @@ def check_executor(
 ) -> None:
     """Raise an ``AssertionError`` that says what an executor does not do that a study needs, if anything.
 
+    It makes equal runs, a run that raises, one that takes longer than the others, one with a large model, runs that are
+    stopped, and one that kills its process.
+
     Args:
         make: makes, afresh every time, what ``study.run(executor=...)`` takes.
         workers: how many runs to make at a time.
@@ -40,9 +43,13 @@ def check_executor(
             return hire(made, workers, start_method, make())
 
         _check_equal_trials(opened, Path(folder), workers)
-        _check_outcomes(opened, megabytes)
+        _check_outcomes(opened, Path(folder), megabytes)
+        _check_interruption(opened, Path(folder), workers)
         if deaths:
             _check_deaths(opened, Path(folder))
+
+
+_SECONDS = {"sleep": 0.3, "slow": 1.5, "stop": 1.0}  # how long a run takes
 
 
 def _world(folder: Path) -> Mechanism:
@@ -63,8 +70,7 @@ class _Run:
             raise ValueError("on purpose")
         if params["do"] == "die":
             os._exit(9)
-        if params["do"] == "sleep":
-            time.sleep(0.3)
+        time.sleep(_SECONDS.get(params["do"], 0.0))
         return np.full(int(params["size"]), seed % 251, dtype=np.uint8), float(seed)
 
 
@@ -105,15 +111,30 @@ def _check_equal_trials(opened: Callable[[], Any], folder: Path, workers: int) -
     _ensure(made == count, f"{count} equal runs were asked for and {made} were made")
 
 
-def _check_outcomes(opened: Callable[[], Any], megabytes: int) -> None:
-    """An exception is an outcome, and a large model comes back whole."""
+def _check_outcomes(opened: Callable[[], Any], folder: Path, megabytes: int) -> None:
+    """An exception is an outcome, a large model comes back whole, and a slow run is waited for."""
     size = megabytes * 2**20
     with opened() as executor:
-        ended = _run(executor, [_trial(0, "raise"), _trial(1, "return", size), _trial(2)])
-    failed, large, small = ended[0], ended[1], ended[2]
+        ended = _run(executor, [_trial(3, "slow"), _trial(0, "raise"), _trial(1, "return", size), _trial(2)])
+    failed, large, small, slow = ended[0], ended[1], ended[2], ended[3]
+    _ensure(slow is not None and slow.score == 3.0, "a run that takes longer than others was lost")
+    _ensure(_made(folder, "slow") == 1, "a run that takes longer than others was started again")
     _ensure(failed is not None and failed.score is None and "on purpose" in str(failed.failure), "an error was lost")
     _ensure(large is not None and len(large.model) > size, f"a model of {megabytes} MB did not come back")
     _ensure(small is not None and small.score == 2.0, "the run after an error came back changed or not at all")
+
+
+def _check_interruption(opened: Callable[[], Any], folder: Path, workers: int) -> None:
+    """Runs may be stopped while they are under way: none is made twice, and others can be made after."""
+    with opened() as executor:
+        for number in range(workers):
+            executor.start(_trial(number, "stop"))
+        _ensure(executor.busy and not executor.idle, "an executor that makes all the runs it can is idle")
+    with opened() as executor:
+        ended = _run(executor, [_trial(0, "after")])
+    _ensure(ended[0] is not None and ended[0].score == 0.0, "no run can be made after others were stopped")
+    _ensure(_made(folder, "after") == 1, "a run after others were stopped was made twice")
+    _ensure(_made(folder, "stop") <= workers, "a run that was stopped was started again")
 
 
 def _check_deaths(opened: Callable[[], Any], folder: Path) -> None:
@@ -125,7 +146,7 @@ def _check_deaths(opened: Callable[[], Any], folder: Path) -> None:
     time.sleep(0.5)
     _ensure(_made(folder, "die") == 1, "a run whose process died was started again")
     with opened() as executor:
-        ended = _run(executor, [_trial(number) for number in range(3)])
+        ended = _run(executor, [_trial(number) for number in range(2)])
     _ensure(all(one is not None for one in ended.values()), "no run can be made after one has died")
 
 

@@ -1,0 +1,193 @@
+"""Runs as jobs of a batch system, Slurm above all, through submitit.
+
+Submitit puts a job that is preempted back into the queue, and Slurm one whose machine failed. Jobs here are not
+requeued, and the claim refuses a second start whatever is done to them.
+
+Submitit writes what a job is given, what it returns and what it prints to a folder. The folder is made private, and
+the files of a job are erased when it has ended.
+"""
+
+from __future__ import annotations
+
+import concurrent.futures
+import contextlib
+import signal
+import socket
+import threading
+from collections.abc import Callable
+from concurrent.futures import Future
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from dphypo import _validate
+from dphypo.executors.claims import Ended, Task
+from dphypo.executors.engines import engine
+from dphypo.executors.executor import Executor, Withdrawn, executors
+from dphypo.executors.futures import Futures
+from dphypo.mechanisms import Mechanism
+
+_LOOK_S = 0.1  # how often to look for results; the batch system itself is asked far less often, by submitit
+_TAGS = ("%j", "%t", "%A", "%a")
+
+
+@dataclass(frozen=True)
+class Submitit:
+    """Makes each run as a job: ``study.run(executor=Submitit(executor), workers=100)``.
+
+    Args:
+        executor: an executor of submitit, with the resources of a run set by ``update_parameters``. Its folder must
+            be one that the machines share.
+        host: the address of this machine that they can reach; by default what its name stands for.
+    """
+
+    executor: Any
+    host: str = ""
+
+    breaks = False  # a job has its processes to itself
+
+    def __post_init__(self) -> None:
+        submitit = engine("submitit", "submitit")
+        kinds = (submitit.AutoExecutor, submitit.SlurmExecutor, submitit.LocalExecutor)
+        if not isinstance(self.executor, kinds):
+            raise _validate.fail("executor", self.executor, "give submitit.AutoExecutor(folder=...)")
+        tasks = self.executor.parameters.get("tasks_per_node", 1) * self.executor.parameters.get("nodes", 1)
+        if tasks != 1:
+            raise _validate.fail("tasks_per_node", tasks, "a run is one task of one node; it may start others itself")
+
+    def __call__(self, mechanism: Mechanism, /, *, workers: int, start_method: str) -> Executor:
+        submitit = engine("submitit", "submitit")
+        kind = self.executor.cluster if isinstance(self.executor, submitit.AutoExecutor) else None
+        local = isinstance(self.executor, submitit.LocalExecutor) or kind in ("local", "debug")
+        if not local:
+            _forbid_requeue(self.executor, "slurm_" if kind else "")
+        _make_private(Path(self.executor.folder))
+        died = (submitit.core.utils.UncompletedJobError,)
+        host = self.host or ("" if local else _own_address())
+        return Futures(mechanism, _Jobs(self.executor), workers=workers, host=host, died=died, ours=True)
+
+
+@executors.register("submitit")
+def without_folder(mechanism: Mechanism, /, *, workers: int, start_method: str) -> Executor:
+    """``executor="submitit"`` names no folder that the machines share."""
+    raise _validate.fail("executor", "submitit", "give Submitit(executor), whose folder all machines share")
+
+
+def _forbid_requeue(executor: Any, prefix: str) -> None:
+    name = f"{prefix}additional_parameters"
+    given = dict(executor.parameters.get("additional_parameters", {}) or {})
+    if given.pop("requeue", None):
+        raise _validate.fail("additional_parameters", "requeue", "leave it out: a run is made once")
+    executor.update_parameters(**{name: {**given, "no-requeue": True}})
+
+
+def _own_address() -> str:
+    name = socket.gethostname()
+    with contextlib.suppress(OSError):
+        address = socket.gethostbyname(name)
+        if not address.startswith("127."):
+            return address
+    raise _validate.fail("host", "", f"give the address of {name} that the other machines can reach")
+
+
+def _make_private(folder: Path) -> None:
+    """Others must not read what jobs are given: their λ, their seeds and the mechanism."""
+    parts = folder.expanduser().absolute().parts
+    fixed = next((n for n, part in enumerate(parts) if any(tag in part for tag in _TAGS)), len(parts))
+    top = Path(*parts[:fixed])
+    top.mkdir(parents=True, exist_ok=True)
+    if top.stat().st_mode & 0o077:
+        try:
+            top.chmod(0o700)
+        except OSError as error:
+            remedy = f"others may read it, and its mode cannot be changed ({error.strerror}): chmod 700, or another one"
+            raise _validate.fail("folder", str(top), remedy) from None
+
+
+class _Jobs(concurrent.futures.Executor):
+    """The batch system as an executor of ``concurrent.futures``: a thread looks which jobs have ended."""
+
+    def __init__(self, executor: Any) -> None:
+        self._executor = executor
+        self._jobs: dict[Future[Any], Any] = {}
+        self._lock = threading.Lock()
+        self._closed = threading.Event()
+        threading.Thread(target=self._look, name="dphypo jobs", daemon=True).start()
+
+    def submit(self, make: Callable[..., Any], /, *arguments: Any, **_: Any) -> Future[Any]:
+        future: Future[Any] = Future()
+        job = self._executor.submit(_Preemptible(make), *arguments)
+        with self._lock:
+            self._jobs[future] = job
+        return future
+
+    def _look(self) -> None:
+        while not self._closed.wait(_LOOK_S):
+            with self._lock:
+                jobs = list(self._jobs.items())
+            for future, job in jobs:
+                if job.done():
+                    self._end(future, job)
+
+    def _end(self, future: Future[Any], job: Any) -> None:
+        with self._lock:
+            if self._jobs.pop(future, None) is None:
+                return
+        try:
+            future.set_result(job.result())
+        except Exception as error:
+            future.set_exception(error)
+        finally:
+            _erase(job)
+
+    def shutdown(self, wait: bool = True, *, cancel_futures: bool = False) -> None:
+        """Cancel the jobs, and erase their files."""
+        self._closed.set()
+        with self._lock:
+            jobs, self._jobs = list(self._jobs.values()), {}
+        for job in jobs:
+            with contextlib.suppress(Exception):  # it has ended
+                job.cancel(check=False)
+            _erase(job)
+
+
+def _erase(job: Any) -> None:
+    paths = job.paths
+    for file in (paths.submitted_pickle, paths.result_pickle, paths.stdout, paths.stderr, paths.submission_file):
+        with contextlib.suppress(OSError):
+            file.unlink()
+
+
+@dataclass(frozen=True, repr=False)
+class _Preemptible:
+    """Makes a run; if the batch system takes the machine back in between, says so instead of asking to be requeued.
+
+    A job that has used up its time is lost: how long a run takes may depend on the data.
+    """
+
+    make: Callable[[Task, Any], Ended]
+
+    def __call__(self, task: Task, mechanism: Mechanism) -> Ended | Withdrawn:
+        warning = _warning()
+        before = signal.getsignal(warning)
+        handler = getattr(before, "__self__", None)
+        timed_out = False
+
+        def stop(number: int, frame: Any) -> None:
+            nonlocal timed_out
+            timed_out = handler is None or handler.has_timed_out()
+            raise KeyboardInterrupt  # the one thing that passes through a run
+
+        signal.signal(warning, stop)
+        try:
+            return self.make(task, mechanism)
+        except KeyboardInterrupt:
+            return None if timed_out else Withdrawn()
+        finally:
+            signal.signal(warning, before)
+
+
+def _warning() -> signal.Signals:
+    """The signal by which submitit has the batch system announce that a job must end."""
+    name = str(engine("submitit", "submitit").JobEnvironment.USR_SIG)
+    return signal.Signals[f"SIG{name.removeprefix('SIG')}"]

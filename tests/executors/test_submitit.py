@@ -1,0 +1,94 @@
+"""Runs as jobs of submitit, by its executor for this machine."""
+
+from __future__ import annotations
+
+import os
+import signal
+import stat
+import time
+from pathlib import Path
+
+import pytest
+from support.executor_world import sleeps
+from support.study_world import facts, make
+
+from dphypo.band import Band
+from dphypo.executors import Submitit, Withdrawn, hire
+from dphypo.journal import Trial
+from dphypo.laws import Pmf
+from dphypo.testing import check_executor
+
+submitit = pytest.importorskip("submitit")
+TESTS = str(Path(__file__).parents[1])
+
+
+@pytest.fixture(autouse=True)
+def _path(monkeypatch):
+    """A job finds what this process finds."""
+    monkeypatch.setenv("PYTHONPATH", os.pathsep.join([TESTS, os.environ.get("PYTHONPATH", "")]))
+
+
+@pytest.mark.slow
+def test_submitit_conforms(tmp_path):
+    check_executor(lambda: Submitit(submitit.LocalExecutor(tmp_path)), megabytes=2)
+
+
+@pytest.mark.slow
+def test_a_model_of_200_megabytes_comes_back(tmp_path):
+    check_executor(lambda: Submitit(submitit.LocalExecutor(tmp_path)), megabytes=200, deaths=False)
+
+
+def test_a_study_of_jobs_is_the_study_in_this_process_and_leaves_no_file(tmp_path):
+    options = {"sampler": None, "band": Band(1.0, 1.0), "runs": Pmf({2: 1.0})}
+    here, there = make(**options), make(**options)
+    here.run(progress=False)
+    folder = tmp_path / "jobs"
+    folder.mkdir(mode=0o755)
+    there.run(progress=False, executor=Submitit(submitit.AutoExecutor(folder, cluster="local")), workers=2)
+    assert facts(there) == facts(here)
+    assert list(folder.iterdir()) == []
+    assert stat.S_IMODE(folder.stat().st_mode) == 0o700
+
+
+def test_a_job_that_is_preempted_is_withdrawn_and_not_requeued(tmp_path):
+    executor = submitit.LocalExecutor(tmp_path / "jobs")
+    executor.update_parameters(timeout_min=60)
+    said = tmp_path / "pid"
+    with hire(sleeps, 1, executor=Submitit(executor)) as jobs:
+        jobs.start(Trial({"file": str(said), "seconds": 60}, 7, 0, b"key"))
+        while not said.exists() or not said.read_text():
+            time.sleep(0.05)
+        os.kill(int(said.read_text()), signal.SIGUSR2)  # as Slurm does, and as submitit's own tests do
+        _, outcome = jobs.wait()
+    assert isinstance(outcome, Withdrawn)
+    assert list((tmp_path / "jobs").iterdir()) == []
+
+
+def test_slurm_is_told_not_to_requeue(tmp_path, monkeypatch):
+    """No Slurm here: the file that submitit would hand to sbatch."""
+    (tmp_path / "srun").write_text("#!/bin/sh\n")
+    (tmp_path / "srun").chmod(0o755)
+    monkeypatch.setenv("PATH", f"{tmp_path}{os.pathsep}{os.environ['PATH']}")
+    for executor in (
+        submitit.AutoExecutor(tmp_path / "jobs", cluster="slurm"),
+        submitit.SlurmExecutor(tmp_path / "jobs"),
+    ):
+        inner = getattr(executor, "_executor", executor)
+        with hire(sleeps, 1, executor=Submitit(executor, host="127.0.0.1")):
+            pass
+        lines = inner._make_submission_file_text("command", "uid").splitlines()
+        assert "#SBATCH --no-requeue" in lines
+    executor.update_parameters(additional_parameters={"requeue": True})
+    with pytest.raises(ValueError, match="requeue"), hire(sleeps, 1, executor=Submitit(executor, host="127.0.0.1")):
+        pass
+
+
+def test_what_is_no_executor_of_submitit_is_refused(tmp_path):
+    with pytest.raises(ValueError, match="AutoExecutor"):
+        Submitit("slurm")
+    with pytest.raises(ValueError, match=r"Submitit\(executor\)"):
+        make().run(progress=False, executor="submitit")
+    two = submitit.LocalExecutor(tmp_path)
+    two.update_parameters(tasks_per_node=2)
+    with pytest.raises(ValueError, match="tasks_per_node"):
+        Submitit(two)
