@@ -71,3 +71,4 @@ def test_the_curators_picture(tmp_path: Path) -> None:
     with study(1, tmp_path / "study.db") as one:
         one.run(progress=False)
     assert "SECRET" in drawn(tmp_path / "a.svg", "curator", str(tmp_path / "study.db"))
+    assert "lr (log scale)" in drawn(tmp_path / "a.svg", "curator", str(tmp_path / "study.db"), "--slices")

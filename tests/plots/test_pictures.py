@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 import warnings
 
 import numpy as np
@@ -182,7 +181,16 @@ def test_the_projected_density_stays_between_its_lines():
 def test_the_curators_picture_says_that_it_is_secret():
     with study() as one:
         one.run(progress=False)
-        svg = drawn(plots.curator_history(one.curator()))
-    assert "SECRET: for the curator alone." in svg
-    assert ">SECRET</text>" in svg, "across the picture"
-    assert not math.isnan(len(svg))
+        curator = one.curator()
+        pictures = [plots.curator_history(curator), plots.curator_slices(curator)]
+    for picture in pictures:
+        svg = drawn(picture)
+        assert "SECRET: for the curator alone." in svg
+        assert svg.count(">SECRET</text>") == len(picture.axes), "across every part of the picture"
+    scores = [trial["score"] for trial in curator.trials() if trial["score"] is not None]
+    assert sorted(lines(pictures[1])["run"].get_ydata()) == sorted(scores)
+
+
+def test_a_study_without_runs_has_no_slices():
+    with study() as one, pytest.raises(ValueError, match="no hyperparameter differs"):
+        plots.curator_slices(one.curator())

@@ -211,13 +211,15 @@ def curator(
     journal: Annotated[str, typer.Argument(help="The file or the URL of a journal.")],
     out: Out,
     name: Annotated[str | None, typer.Option(help="The study's name, if the journal holds several.")] = None,
+    slices: Annotated[bool, typer.Option("--slices", help="Against each hyperparameter, not in order.")] = False,
 ) -> None:
     """SECRET: the scores of all runs of a study, for its curator alone. The picture says so."""
     from dphypo import open as open_journal
     from dphypo import plots
 
     with open_journal(journal, name) as opened:
-        _write(plots.curator_history(opened.curator()), out)
+        draw = plots.curator_slices if slices else plots.curator_history
+        _write(draw(opened.curator()), out)
 
 
 def _survey(folder: Path, number: int) -> tuple[Surveyed, Any]:

@@ -12,6 +12,7 @@ from dphypo.plots.cost import epsilon_against_band as epsilon_against_band
 from dphypo.plots.cost import epsilon_against_noise as epsilon_against_noise
 from dphypo.plots.cost import epsilon_against_runs as epsilon_against_runs
 from dphypo.plots.curator import curator_history as curator_history
+from dphypo.plots.curator import curator_slices as curator_slices
 from dphypo.plots.density import sampling_density as sampling_density
 from dphypo.plots.effects import FEWEST as FEWEST
 from dphypo.plots.effects import Effect as Effect

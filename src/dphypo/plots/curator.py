@@ -1,13 +1,15 @@
-"""A picture of a study for its curator. It shows what is secret, and says so in the picture itself."""
+"""Pictures of a study for its curator. They show what is secret, and say so in the picture itself."""
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from dphypo import _validate
 from dphypo.plots import canvas
-from dphypo.plots.survey import history_on
+from dphypo.plots.survey import history_on, slices_of
+from dphypo.plots.table_columns import Floats, columns_of
 from dphypo.study import Curator
 
 if TYPE_CHECKING:
@@ -25,8 +27,7 @@ def curator_history(curator: Curator, *, size: tuple[float, float] = canvas.SIZE
         curator: ``study.curator()``.
         size: of the picture, in inches.
     """
-    trials = curator.trials()
-    scores = np.array([np.nan if trial["score"] is None else trial["score"] for trial in trials if trial["done"]])
+    _, scores = _ended(curator)
     figure = canvas.new_figure(size)
     better = "larger is better" if curator.maximize else "smaller is better"
     axes = canvas.add_axes(figure, xlabel="run, in the order of the draws", ylabel=f"score ({better})")
@@ -34,6 +35,30 @@ def curator_history(curator: Curator, *, size: tuple[float, float] = canvas.SIZE
     canvas.legend(figure, 3)
     mark_secret(figure)
     return figure
+
+
+def curator_slices(curator: Curator, *, width: float = 9.0) -> Figure:
+    """The scores of a study against each hyperparameter that differs between its runs, and where runs failed.
+    **Secret.**
+
+    Args:
+        curator: ``study.curator()``.
+        width: of the picture, in inches.
+    """
+    params, scores = _ended(curator)
+    shown = [column for column in columns_of(params, curator.space) if column.varies]
+    if not shown:
+        raise _validate.fail("curator", curator, "no hyperparameter differs between the runs that have ended")
+    figure = slices_of(shown, scores, {}, width)
+    mark_secret(figure)
+    return figure
+
+
+def _ended(curator: Curator) -> tuple[list[dict[str, Any]], Floats]:
+    """The hyperparameters and the scores of the runs that have ended; nan where one failed."""
+    ended = [trial for trial in curator.trials() if trial["done"]]
+    scores = [np.nan if trial["score"] is None else trial["score"] for trial in ended]
+    return [trial["params"] for trial in ended], np.array(scores, dtype=np.float64)
 
 
 def mark_secret(figure: Figure) -> None:
@@ -48,7 +73,7 @@ def mark_secret(figure: Figure) -> None:
             transform=axes.transAxes,
             color=canvas.ALARM,
             alpha=0.13,
-            fontsize=48,
+            fontsize=48 if len(figure.axes) == 1 else 28,
             fontweight="bold",
             rotation=20,
             ha="center",

@@ -94,7 +94,8 @@ def survey_slice(
         size: of the picture, in inches.
     """
     figure = canvas.new_figure(size)
-    _slice(figure, (), table, _named(table, space, name=name), _effects(table, space, fitted))
+    effect = _effects(table, space, fitted).get(name)
+    slice_on(canvas.add_axes(figure, ylabel="score"), _named(table, space, name=name), scores_of(table), effect)
     canvas.legend(figure, 3)
     return figure
 
@@ -117,11 +118,17 @@ def survey_slices(
         shown = [_named(table, space, names=name) for name in names]
     if not shown:
         raise _validate.fail("table", table, "no hyperparameter differs between its runs")
-    across = min(3, len(shown))
+    return slices_of(shown, scores_of(table), effects, width)
+
+
+def slices_of(shown: Sequence[Column], scores: Floats, effects: Mapping[str, Effect], width: float) -> Figure:
+    """Scores against each of some hyperparameters, as many side by side as the width has room for."""
+    across = max(1, min(3, int(width // 2.8), len(shown)))
     down = math.ceil(len(shown) / across)
     figure = canvas.new_figure((width, 0.6 + 2.5 * down))
     for place, column in enumerate(shown, 1):
-        _slice(figure, (down, across, place), table, column, effects)
+        axes = canvas.add_axes(figure, down, across, place, ylabel="score")
+        slice_on(axes, column, scores, effects.get(column.name))
     canvas.legend(figure, 3)
     return figure
 
@@ -216,20 +223,12 @@ def scores_of(table: Surveyed) -> Floats:
     return np.array([np.nan if row.score is None else row.score for row in table.rows])
 
 
-def _slice(
-    figure: Figure,
-    place: tuple[int, ...],
-    table: Surveyed,
-    column: Column,
-    effects: Mapping[str, Effect],
-) -> None:
-    axes = canvas.add_axes(figure, *place, ylabel="score")
-    scores = scores_of(table)
+def slice_on(axes: Axes, column: Column, scores: Floats, effect: Effect | None) -> None:
+    """Draw scores against one hyperparameter on some axes, with its mean over the others where that is known."""
     done, present = np.isfinite(scores), np.isfinite(column.places)
     column.label(axes, "x")
     axes.plot(column.places[done], scores[done], "o", color=canvas.BLUE, markersize=4.5, label="run")
-    if column.name in effects:
-        effect = effects[column.name]
+    if effect is not None:
         line = "_" if column.scale is Scale.CATEGORY else "-"
         look: dict[str, Any] = {"markersize": 18, "markeredgewidth": 2} if line == "_" else {"linewidth": 1.6}
         axes.plot(effect.places, effect.means, line, color=canvas.ORANGE, label="mean over the others", **look)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
 from typing import TYPE_CHECKING, Any
@@ -21,6 +21,7 @@ Floats = npt.NDArray[np.float64]
 ABSENT = "(absent)"
 _WIDE = 30.0  # a logarithmic scale is for numbers whose largest is that many times the smallest, or more
 _LONG = 24  # letters of a category that are shown
+_FEW = 5  # numbers that are ticks themselves
 
 
 class Scale(StrEnum):
@@ -77,6 +78,9 @@ class Column:
         if self.scale is Scale.LOG:
             getattr(axes, f"set_{way}scale")("log")
             _plain_ticks(getattr(axes, f"{way}axis"), np.log10(np.nanmax(self.places) / np.nanmin(self.places)))
+        levels = np.unique(self.places[np.isfinite(self.places)])
+        if self.scale is Scale.LINEAR and len(levels) <= _FEW:
+            getattr(axes, f"set_{way}ticks")(levels, [f"{level:g}" for level in levels])
         if self.scale is Scale.CATEGORY:
             shown = [canvas.plain(c if len(c) <= _LONG else c[:_LONG] + "…") for c in self.categories]
             getattr(axes, f"set_{way}ticks")(range(len(shown)), shown)
@@ -108,9 +112,14 @@ def columns(table: Surveyed, space: Space | Mapping[str, Any] | None = None) -> 
     >>> [(column.name, str(column.scale)) for column in columns(table)]
     [('lr', 'log'), ('act', 'category')]
     """
-    names = list(dict.fromkeys(name for row in table.rows for name in row.params))
+    return columns_of([row.params for row in table.rows], space)
+
+
+def columns_of(params: Sequence[Mapping[str, Any]], space: Space | Mapping[str, Any] | None = None) -> list[Column]:
+    """The same of hyperparameters that are in no table, such as those of a study, which are secret."""
+    names = list(dict.fromkeys(name for one in params for name in one))
     priors = _priors(space)
-    return [_column(name, [row.params.get(name) for row in table.rows], priors.get(name)) for name in names]
+    return [_column(name, [one.get(name) for one in params], priors.get(name)) for name in names]
 
 
 def _column(name: str, values: list[Any], prior: str | None) -> Column:

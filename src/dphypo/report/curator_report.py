@@ -69,9 +69,20 @@ def _runs(curator: Curator, trials: list[dict[str, Any]]) -> Html:
     return join(
         [
             picture(plots.curator_history(curator, size=SIZE), "history", alt, "Secret: the score of every run."),
+            _slices(curator),
             table("Secret: all runs", ["run", *names, "score", "attempts", "status"], rows),
         ]
     )
+
+
+def _slices(curator: Curator) -> Html:
+    """Where scores are good and where runs fail, if runs differ."""
+    try:
+        figure = plots.curator_slices(curator, width=SIZE[0])
+    except ValueError:
+        return join([])
+    alt = "Score of every run against each hyperparameter, with crosses where a run failed. The table has the numbers."
+    return picture(figure, "slices", alt, "Secret: the scores against each hyperparameter.")
 
 
 def _failures(curator: Curator, trials: list[dict[str, Any]]) -> Html:

@@ -38,6 +38,12 @@ class Curator:
         """Whether larger scores are better. This is public: it was declared."""
         return bool((self._search.record().declaration or {}).get("direction", "maximize") == "maximize")
 
+    @property
+    def space(self) -> dict[str, Any] | None:
+        """The space as it was declared, in JSON values; public, too. None where nothing has begun."""
+        found: dict[str, Any] | None = (self._search.record().declaration or {}).get("space")
+        return found
+
     def total(self) -> int | None:
         """T: how many runs the study makes. None once the journal is shredded."""
         return self._search.record().total
