@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
-from hypothesis import given
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 from support.markup import tags
 
 from dphypo.report.html import command, facts, join, lines, listed, table, tag, text, trusted
 
 
-@given(st.text(max_size=60))
+@settings(deadline=None, max_examples=50)
+@example("<b>bold</b>")
+@example('"><i onclick="x()">')
+@example("</title><script>x()</script>")
+@given(st.text(max_size=60) | st.text(alphabet="<>&\"'/=!- ab", max_size=30))
 def test_no_text_makes_an_element_or_leaves_its_attribute(words):
     page = tag("p", words, title=words)
     assert tags(page) == ["p"]
