@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 class Ending(StrEnum):
     """How a search can end. The values are what people read. Each is an outcome that the guarantee covers."""
 
-    MODEL = "the best run is released"
+    MODEL = "a model is released"
     ALL_FAILED = "no model: every run failed"
     SURVEYED = "no model: the table of a survey is released"
     NO_RUN = "no model: no run was made, because the number of runs drawn was 0"
