@@ -83,6 +83,14 @@ def test_less_noise_in_the_parts_than_in_what_is_stated_is_refused(name):
         dphypo.Stages.from_plan(PlanFile(document), SPACE, FULL, journal=None)
 
 
+def test_more_noise_than_is_stated_is_another_plan():
+    """It would cost less, and its certificate would not be the one that was planned."""
+    document = json.loads(json.dumps(file_of("survey").document))
+    document["parts"][-1]["noise_multiplier"] *= 1.1
+    with pytest.raises(ValueError, match=r"terms differ"):
+        dphypo.Stages.from_plan(PlanFile(document), SPACE, FULL, journal=None)
+
+
 def test_a_mechanism_that_costs_something_else_is_refused():
     other = replace(FULL, run=replace(FULL.run, steps=400))
     with pytest.raises(ValueError, match="Make a plan for the records, batch size and steps of the mechanism"):
