@@ -31,7 +31,7 @@ from paper.simulate.uniform import expected
 
 NOISE, SEED = 0.02, 20261117
 EPSILONS = (4.25, 8.0)
-RUNS = {5: 1000, 10: 800, 20: 400}  # simulated searches by mean number of runs
+RUNS = {5: 800, 10: 600, 20: 300}  # simulated searches by mean number of runs
 LEVELS = {  # of a task's noise multipliers: those that these ε need
     "MNIST": slice(0, 5),
     "CIFAR-10": slice(0, 6),
@@ -55,7 +55,7 @@ def searches() -> list[Search]:
     """What is compared. A geometric law with a band takes the longest to account for and is far behind: few bands."""
     found: list[Search] = []
     for mean in sorted(RUNS):
-        bands = {"Poisson": BANDS, "shape 8": BANDS, "geometric": (BANDS[0], BANDS[2]) if mean <= 10 else BANDS[:1]}
+        bands = {"Poisson": BANDS, "shape 8": BANDS, "geometric": (BANDS[0], BANDS[2]) if mean <= 10 else ()}
         found += [(task, law, band, mean) for task in LEVELS for law in LAWS for band in (UNIFORM, *bands[law])]
     return found
 
