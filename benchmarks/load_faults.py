@@ -73,8 +73,9 @@ def started(name: str) -> Iterator[Callable[[], Any]]:
             yield lambda: stack.enter_context(concurrent.futures.ProcessPoolExecutor(2, context))
         elif name == "dask":
             import dask
-            import distributed
+            import distributed as untyped
 
+            distributed: Any = untyped
             logging.getLogger("distributed").setLevel(logging.CRITICAL)
             stack.enter_context(dask.config.set({"distributed.scheduler.allowed-failures": 0}))
             cluster = distributed.LocalCluster(n_workers=2, threads_per_worker=1, dashboard_address=None)

@@ -21,8 +21,8 @@ from dphypo.band import Band
 from dphypo.laws import Pmf
 
 SPACE = dphypo.Space({"x": uniform(0, 1)})
-STEPS = 3_000_000
-RUNS = 16
+STEPS = 20_000_000  # a second or two
+RUNS = 8
 
 
 def compute(number: int) -> float:
@@ -39,7 +39,7 @@ def train(params: dict[str, Any], *, seed: int) -> tuple[float, float]:
     return compute(seed), float(params["x"])
 
 
-def main(rounds: int = 7) -> None:
+def main(rounds: int = 5) -> None:
     """Print the time of a bare map over the time of a study, round by round, and their median."""
     with concurrent.futures.ProcessPoolExecutor(2, multiprocessing.get_context("spawn")) as pool:
         _bare(pool), _study(pool)  # imports

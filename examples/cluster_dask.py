@@ -57,9 +57,11 @@ def main() -> None:
         where = options.scheduler
         if where is None:
             stack.enter_context(dask.config.set({"distributed.scheduler.allowed-failures": 0}))
-            cluster = distributed.LocalCluster(n_workers=2, threads_per_worker=1, dashboard_address=None)
+            cluster = distributed.LocalCluster(  # type: ignore[no-untyped-call]
+                n_workers=2, threads_per_worker=1, dashboard_address=None
+            )
             where = stack.enter_context(cluster)
-        client = stack.enter_context(distributed.Client(where))
+        client = stack.enter_context(distributed.Client(where))  # type: ignore[no-untyped-call]
         release = study.run(executor=Dask(client), workers=options.workers)  # resources={"GPU": 1} for a GPU each
     print(release.certificate.statement())
 

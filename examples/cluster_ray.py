@@ -48,7 +48,7 @@ def main() -> None:
     space = dphypo.Space({"bound": loguniform(1e3, 1e7)})
     law = dphypo.Geometric(mean=options.mean)
     study = dphypo.Study(space, private_mean, law, delta=0.0, journal=options.journal)
-    local = {} if options.address else {"num_cpus": 2, "include_dashboard": False}
+    local: dict[str, Any] = {} if options.address else {"num_cpus": 2, "include_dashboard": False}
     ray.init(address=options.address, **local)
     release = study.run(executor=Ray(num_cpus=1), workers=options.workers)  # num_gpus=1 for a GPU each
     ray.shutdown()

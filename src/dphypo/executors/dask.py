@@ -8,6 +8,7 @@ of a worker that is retired while it runs them.
 from __future__ import annotations
 
 import concurrent.futures
+import contextlib
 import secrets
 from collections.abc import Callable, Mapping
 from concurrent.futures import Future
@@ -25,6 +26,7 @@ _REMEDY = (
     'start the scheduler with allowed-failures: 0, by dask.config.set({"distributed.scheduler.allowed-failures": 0}) '
     "before LocalCluster(), or by DASK_DISTRIBUTED__SCHEDULER__ALLOWED_FAILURES=0 where dask scheduler is started"
 )
+_TRIES, _WAIT_S = 5, 60
 
 
 @dataclass(frozen=True)
@@ -87,7 +89,7 @@ class _Tasks(concurrent.futures.Executor):
         if self._client.status != "running":
             raise _GoneError
         if self._sent is None or self._sent.status != "finished":  # at first, or after all workers that had it died
-            self._sent = self._client.scatter(self._mechanism, hash=False, broadcast=True)
+            self._sent = self._send()
         task = self._client.submit(
             make,
             arguments[0],
@@ -101,6 +103,14 @@ class _Tasks(concurrent.futures.Executor):
         self._tasks[future] = task
         task.add_done_callback(lambda _: self._ended(future))
         return future
+
+    def _send(self) -> Any:
+        """Send the mechanism. Workers that died are being replaced: wait for one."""
+        for _ in range(_TRIES):
+            with contextlib.suppress(Exception):  # there is no worker, or it died with the mechanism half sent
+                self._client.wait_for_workers(1, timeout=_WAIT_S)
+                return self._client.scatter(self._mechanism, hash=False, broadcast=True)
+        raise _GoneError
 
     def _ended(self, future: Future[Any]) -> None:
         task = self._tasks.pop(future, None)
