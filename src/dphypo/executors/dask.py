@@ -17,7 +17,7 @@ from typing import Any
 
 from dphypo import _validate
 from dphypo.executors.claims import facing
-from dphypo.executors.engines import engine
+from dphypo.executors.engines import engine, sendable
 from dphypo.executors.executor import Executor, executors
 from dphypo.executors.futures import Futures
 from dphypo.mechanisms import Mechanism
@@ -68,7 +68,7 @@ class Dask:
         address = self.client.scheduler.address
         host = self.host or facing(distributed.comm.get_address_host(address))
         died = (distributed.scheduler.KilledWorker,)
-        tasks = _Tasks(self.client, mechanism, self.resources)
+        tasks = _Tasks(self.client, sendable(mechanism), self.resources)
         return Futures(mechanism, tasks, workers=workers, host=host, died=died, gone=(_GoneError,), ours=True)
 
 

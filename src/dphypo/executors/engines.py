@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import importlib
+from dataclasses import replace
 from typing import Any
+
+from dphypo.mechanisms import Declared, Mechanism
 
 
 def engine(module: str, extra: str) -> Any:
@@ -19,3 +22,10 @@ def engine(module: str, extra: str) -> Any:
         if error.name != module.partition(".")[0]:
             raise
     raise ModuleNotFoundError(f"this executor needs the package {module}: pip install 'dphypo[{extra}]'", name=module)
+
+
+def sendable(mechanism: Mechanism) -> Mechanism:
+    """The mechanism as engines can send it: one of the script itself by value, since workers run another script."""
+    if isinstance(mechanism, Declared) and getattr(mechanism, "__module__", None) == "__main__":
+        return replace(mechanism)  # a copy is not found under its name, and so it is not sent by name
+    return mechanism

@@ -13,7 +13,7 @@ from concurrent.futures import Future
 from typing import Any
 
 from dphypo import _validate
-from dphypo.executors.engines import engine
+from dphypo.executors.engines import engine, sendable
 from dphypo.executors.executor import Executor, executors
 from dphypo.executors.futures import Futures
 from dphypo.mechanisms import Mechanism
@@ -46,7 +46,7 @@ class Ray:
             raise _validate.fail("executor", "Ray", "call ray.init() first")
         errors = ray.exceptions
         died = (errors.WorkerCrashedError, errors.NodeDiedError, errors.OutOfMemoryError, errors.ObjectLostError)
-        tasks = _Tasks(ray, mechanism, self._options)
+        tasks = _Tasks(ray, sendable(mechanism), self._options)
         host = self._host or ray.util.get_node_ip_address()
         gone = (errors.LocalRayletDiedError, errors.RaySystemError, errors.RpcError)
         return Futures(mechanism, tasks, workers=workers, host=host, died=died, gone=gone, ours=True)

@@ -22,7 +22,7 @@ from typing import Any
 
 from dphypo import _validate
 from dphypo.executors.claims import Ended, Task
-from dphypo.executors.engines import engine
+from dphypo.executors.engines import engine, sendable
 from dphypo.executors.executor import Executor, Withdrawn, executors
 from dphypo.executors.futures import Futures
 from dphypo.mechanisms import Mechanism
@@ -64,7 +64,8 @@ class Submitit:
         _make_private(Path(self.executor.folder))
         died = (submitit.core.utils.UncompletedJobError,)
         host = self.host or ("" if local else _own_address())
-        return Futures(mechanism, _Jobs(self.executor), workers=workers, host=host, died=died, ours=True)
+        jobs = _Jobs(self.executor)
+        return Futures(sendable(mechanism), jobs, workers=workers, host=host, died=died, ours=True)
 
 
 @executors.register("submitit")
