@@ -93,11 +93,8 @@ def noise(
             "rule": [policy.value, first_from_prior],
             "budget": [epsilon, delta],
         }
-        budget = {"epsilon": epsilon, "delta": delta}
-        return keep(
-            question,
-            lambda: calibrate(at, runs, band, **budget, **rule, smallest=smallest, decimals=_DECIMALS).value,
-        )
+        budget: dict[str, Any] = {"epsilon": epsilon, "delta": delta, "smallest": smallest, "decimals": _DECIMALS}
+        return keep(question, lambda: calibrate(at, runs, band, **budget, **rule).value)
 
     with solving(show=progress):
         found_noise = _multipliers(found, solve)
