@@ -32,7 +32,7 @@ from dphypo.errors import ExecutorError
 from dphypo.executors import Dask, Ray, Submitit
 from dphypo.laws import Pmf
 
-RUNS = {"processes": 130, "pool": 16, "dask": 36, "ray": 44, "submitit": 10}
+RUNS = {"processes": 160, "pool": 12, "dask": 24, "ray": 24, "submitit": 8}
 SPACE = dphypo.Space({"x": uniform(0, 1)})
 
 

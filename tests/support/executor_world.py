@@ -97,6 +97,8 @@ def sleeps(params, *, seed):
 
 @dphypo.mechanism(event=EVENT, relation=RELATION, seeded=True)
 def paced(params, *, seed):
-    """Takes as long as the process that runs the study was told."""
+    """Takes as long as the process that runs the study was told, and leaves a file if it was told where."""
+    if folder := os.environ.get("DPHYPO_TEST_FOLDER"):
+        Path(folder, str(seed)).touch()
     time.sleep(float(os.environ.get("DPHYPO_TEST_SECONDS", "0")))
     return params["lr"], score(params, seed)

@@ -8,7 +8,6 @@ of a worker that is retired while it runs them.
 from __future__ import annotations
 
 import concurrent.futures
-import contextlib
 import secrets
 from collections.abc import Callable, Mapping
 from concurrent.futures import Future
@@ -26,7 +25,6 @@ _REMEDY = (
     'start the scheduler with allowed-failures: 0, by dask.config.set({"distributed.scheduler.allowed-failures": 0}) '
     "before LocalCluster(), or by DASK_DISTRIBUTED__SCHEDULER__ALLOWED_FAILURES=0 where dask scheduler is started"
 )
-_TRIES, _WAIT_S = 5, 60
 
 
 @dataclass(frozen=True)
@@ -77,23 +75,24 @@ class _GoneError(Exception):
 
 
 class _Tasks(concurrent.futures.Executor):
-    """The cluster as an executor of ``concurrent.futures``. The mechanism is sent to it once."""
+    """The cluster as an executor of ``concurrent.futures``.
+
+    The mechanism goes with every task. Data that were sent before are gone when the workers die that have them, and the
+    tasks that need them would wait for ever.
+    """
 
     def __init__(self, client: Any, mechanism: Mechanism, resources: Mapping[str, float] | None) -> None:
         self._client, self._mechanism = client, mechanism
         self._resources = None if resources is None else dict(resources)
-        self._sent: Any = None
         self._tasks: dict[Future[Any], Any] = {}
 
     def submit(self, make: Callable[..., Any], /, *arguments: Any, **_: Any) -> Future[Any]:
         if self._client.status != "running":
             raise _GoneError
-        if self._sent is None or self._sent.status != "finished":  # at first, or after all workers that had it died
-            self._sent = self._send()
         task = self._client.submit(
             make,
             arguments[0],
-            self._sent,
+            self._mechanism,
             key=f"dphypo-{secrets.token_hex(16)}",
             pure=False,
             retries=0,
@@ -103,14 +102,6 @@ class _Tasks(concurrent.futures.Executor):
         self._tasks[future] = task
         task.add_done_callback(lambda _: self._ended(future))
         return future
-
-    def _send(self) -> Any:
-        """Send the mechanism. Workers that died are being replaced: wait for one."""
-        for _ in range(_TRIES):
-            with contextlib.suppress(Exception):  # there is no worker, or it died with the mechanism half sent
-                self._client.wait_for_workers(1, timeout=_WAIT_S)
-                return self._client.scatter(self._mechanism, hash=False, broadcast=True)
-        raise _GoneError
 
     def _ended(self, future: Future[Any]) -> None:
         task = self._tasks.pop(future, None)
@@ -134,7 +125,6 @@ class _Tasks(concurrent.futures.Executor):
         tasks, self._tasks = list(self._tasks.values()), {}
         if self._client.status == "running":
             self._client.cancel(tasks, force=True)
-        self._sent = None
 
 
 def _allowed_failures() -> Callable[..., int]:

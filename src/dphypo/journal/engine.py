@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import logging
+from collections.abc import Iterable
 from contextlib import AbstractContextManager
-from typing import Any, Protocol
+from typing import Any, Protocol, runtime_checkable
 
 from sqlalchemy import URL, Connection
 
@@ -62,6 +63,23 @@ class Engine(Protocol):
 
     def disconnect(self, connection: Connection) -> None:
         """End a connection and what it holds."""
+        ...
+
+
+@runtime_checkable
+class Beating(Protocol):
+    """An engine that cannot see whether a process that holds a study lives, and wants a sign of life now and then.
+
+    A lock of the operating system, as on SQLite's file, needs none: it ends with its process.
+    """
+
+    @property
+    def beat_s(self) -> float:
+        """How often, in seconds."""
+        ...
+
+    def beat(self, connection: Connection, names: Iterable[str]) -> None:
+        """Give a sign of life for studies that are held."""
         ...
 
 

@@ -4,17 +4,28 @@ from __future__ import annotations
 
 import contextlib
 import hashlib
+import secrets
 import time
+from collections.abc import Iterable
 from contextlib import AbstractContextManager
 
-from sqlalchemy import URL, Connection, create_engine, text
+from sqlalchemy import URL, Connection, create_engine, delete, insert, select, text, update
+from sqlalchemy.exc import DBAPIError
 from sqlalchemy.pool import NullPool
 
 from dphypo.errors import JournalError, JournalInUseError
 from dphypo.journal.engine import SILENT, engines
-from dphypo.journal.schema import best, metadata, seal
+from dphypo.journal.schema import best, lease, metadata, seal
 
 _WAIT_S = 10.0
+_BEAT_S = 5.0  # how often a coordinator gives a sign of life
+_LEASE_S = 60.0  # how long it may be silent before another takes its study
+
+_HOLDER = text(
+    "SELECT pg_terminate_backend(pid) FROM pg_locks WHERE locktype = 'advisory' AND granted AND objsubid = 1 AND "
+    "((classid::bigint << 32) | objid::bigint) = :key AND "
+    "database = (SELECT oid FROM pg_database WHERE datname = current_database())"
+)
 
 
 @engines.register("postgresql")
@@ -60,17 +71,49 @@ class PostgreSQL:
             metadata.create_all(connection)
 
     def hold(self, connection: Connection, name: str) -> None:
-        """A session lock. The server may need a moment to notice that a killed process is gone."""
-        deadline = time.monotonic() + _WAIT_S
-        while True:
-            key = {"key": _key(f"dphypo {name}")}
-            held = connection.execute(text("SELECT pg_try_advisory_lock(:key)"), key).scalar()
+        """A session lock, which ends with the session. Whose coordinator is silent for long, the session is ended.
+
+        The server sees at once that a process was killed. If a machine was cut off, or a process is frozen, the session
+        goes on, and only its sign of life is missing. A coordinator that was replaced so commits nothing more.
+        """
+        key = {"key": _key(f"dphypo {name}")}
+        began = since = time.monotonic()
+        known: str | None = None
+        while not connection.execute(text("SELECT pg_try_advisory_lock(:key)"), key).scalar():
+            beat = connection.scalar(select(lease.c.beat).where(lease.c.study == name))
             connection.commit()
-            if held:
-                return
-            if time.monotonic() > deadline:
-                raise JournalInUseError
+            now = time.monotonic()
+            if beat != known:
+                if known is not None:
+                    raise JournalInUseError  # it lives
+                known, since = beat, now
+            if known is None and now > began + _WAIT_S:
+                raise JournalInUseError  # of an older dphypo, which gave no sign of life
+            if known is not None and now > since + _LEASE_S:
+                self._end_session(connection, key)
+                since = now
             time.sleep(0.05)
+        connection.execute(delete(lease).where(lease.c.study == name))
+        connection.execute(insert(lease), {"study": name, "beat": secrets.token_hex(8)})
+        connection.commit()
+
+    def _end_session(self, connection: Connection, key: dict[str, int]) -> None:
+        try:
+            connection.execute(_HOLDER, key)
+            connection.commit()
+        except DBAPIError:  # the session is of another user
+            connection.rollback()
+            raise JournalInUseError from None
+
+    @property
+    def beat_s(self) -> float:
+        """How often to call :meth:`beat`."""
+        return _BEAT_S
+
+    def beat(self, connection: Connection, names: Iterable[str]) -> None:
+        """Give a sign of life for studies that are held."""
+        for name in names:
+            connection.execute(update(lease).where(lease.c.study == name).values(beat=secrets.token_hex(8)))
 
     def guard(self, connection: Connection) -> AbstractContextManager[None]:
         return contextlib.nullcontext()
@@ -101,6 +144,8 @@ class PostgreSQL:
             metadata.drop_all(connection)
             metadata.create_all(connection)
             for table in tables:
+                if table is lease:
+                    continue
                 columns = ", ".join(column.name for column in table.columns)
                 put_back = f"INSERT INTO {table.name} ({columns}) SELECT {columns} FROM {table.name}_kept"
                 connection.execute(text(put_back))

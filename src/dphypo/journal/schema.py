@@ -113,3 +113,12 @@ solved = Table(
     Column("question", Text, primary_key=True),
     Column("answer", Double, nullable=False),
 )
+
+# A sign of life of the process that runs a study, where the database cannot see whether it lives: a random word that it
+# replaces every few seconds. It is no time and no count.
+lease = Table(
+    "dphypo_lease",
+    metadata,
+    Column("study", Text, primary_key=True),
+    Column("beat", Text, nullable=False),
+)

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import contextlib
+import os
 import re
 import secrets
 import sqlite3
 import threading
+import weakref
 from collections.abc import Callable
 from pathlib import Path
 from typing import TypeVar
@@ -17,11 +19,12 @@ from sqlalchemy.exc import ArgumentError, SQLAlchemyError
 from dphypo import _validate
 from dphypo.errors import JournalError, JournalMissingError, JournalMovedError, JournalReadOnlyError
 from dphypo.journal import schema
-from dphypo.journal.engine import Engine, engines
+from dphypo.journal.engine import Beating, Engine, engines
 from dphypo.journal.failures import translate
 from dphypo.journal.sqlite import SQLite
 
 R = TypeVar("R")
+_beating: weakref.WeakSet[Store] = weakref.WeakSet()
 
 
 def machine() -> str:
@@ -52,6 +55,7 @@ class Store:
         self._read_only = read_only
         self._connection: Connection | None = None
         self._held: dict[str, str] = {}  # the token under which this process has each study
+        self._end = threading.Event()  # of the signs of life
         self.lock = threading.RLock()
 
     @property
@@ -84,7 +88,22 @@ class Store:
                 if self.writable:
                     self._use(lambda connection: self._engine.hold(connection, name))
                 self._held[name] = f"{machine()} {secrets.token_hex(16)}"
+                self._begin_to_beat()
             return self._held[name]
+
+    def _begin_to_beat(self) -> None:
+        if isinstance(self._engine, Beating) and self.writable and len(self._held) == 1:
+            self._end = threading.Event()
+            _beating.add(self)
+            arguments = (weakref.ref(self), self._end, self._engine.beat_s)
+            threading.Thread(target=_keep_beating, args=arguments, name="dphypo journal", daemon=True).start()
+
+    def beat(self) -> None:
+        """Give a sign of life for the studies that are held."""
+        with self.lock, contextlib.suppress(JournalError):  # whoever commits next is told that the database is gone
+            engine = self._engine
+            if isinstance(engine, Beating) and self._connection is not None and self._held:
+                self.commit(lambda connection: engine.beat(connection, list(self._held)))
 
     def holds(self, name: str) -> bool:
         """Whether this process has had the study without a break: the hold ends with the connection."""
@@ -143,6 +162,7 @@ class Store:
         """End the connection and with it the hold on the studies."""
         with self.lock:
             self._held.clear()
+            self._end.set()
             if self._connection is not None:
                 connection, self._connection = self._connection, None
                 self._engine.disconnect(connection)
@@ -150,6 +170,31 @@ class Store:
     def __del__(self) -> None:
         with contextlib.suppress(Exception):  # the interpreter may be shutting down
             self.close()
+
+
+def _keep_beating(store: weakref.ref[Store], end: threading.Event, every_s: float) -> None:
+    while not end.wait(every_s):
+        found = store()
+        if found is None:
+            return
+        found.beat()
+        del found
+
+
+def _wait_for_beats() -> None:
+    for store in list(_beating):
+        store.lock.acquire()
+
+
+def _go_on() -> None:
+    for store in list(_beating):
+        with contextlib.suppress(RuntimeError):  # it was opened in between
+            store.lock.release()
+
+
+# A forked child would copy the lock as it is, and nobody there would ever release it.
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(before=_wait_for_beats, after_in_parent=_go_on, after_in_child=_go_on)
 
 
 def open_store(where: str | Path | Store | None, *, read_only: bool = False) -> Store:
