@@ -133,6 +133,7 @@ def _ask(study: Any, ticket: Ticket) -> bool:
 def _limit(end: Any) -> None:
     """Give up on a peer that says nothing: its machine may be gone without a word."""
     with socket.socket(fileno=socket.dup(end.fileno())) as same:
+        same.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)  # short words: do not wait 40 ms to join two
         for option in (socket.SO_RCVTIMEO, socket.SO_SNDTIMEO):
             same.setsockopt(socket.SOL_SOCKET, option, struct.pack("ll", _PATIENCE_S, 0))
 
