@@ -139,7 +139,7 @@ class Journal:
         if record is not None and not record.sealed:  # written by dphypo 0.1, which had no seal
             _seal(connection, self._name, token, record)
         if record is not None:
-            record.machine = machine_of(before or "")
+            record.machine = machine_of(before)
         return record
 
     def _write(self, work: Callable[[Connection], object], seal: Callable[[Record], Seal], model: str | None) -> Record:

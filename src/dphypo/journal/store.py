@@ -17,7 +17,13 @@ from sqlalchemy import Connection, inspect, make_url, select
 from sqlalchemy.exc import ArgumentError, SQLAlchemyError
 
 from dphypo import _validate
-from dphypo.errors import JournalError, JournalMissingError, JournalMovedError, JournalReadOnlyError
+from dphypo.errors import (
+    JournalError,
+    JournalMissingError,
+    JournalMovedError,
+    JournalReadOnlyError,
+    JournalTamperedError,
+)
 from dphypo.journal import schema
 from dphypo.journal.engine import Beating, Engine, engines
 from dphypo.journal.failures import translate
@@ -34,9 +40,9 @@ def machine() -> str:
     return ""
 
 
-def machine_of(token: str) -> str:
-    """On which machine a process ran, by the token under which it had a study."""
-    return token.rpartition(" ")[0]
+def machine_of(token: object) -> str:
+    """On which machine a process ran, by the token under which it had a study; empty if the token is damaged."""
+    return token.rpartition(" ")[0] if isinstance(token, str) else ""
 
 
 class Store:
@@ -79,7 +85,10 @@ class Store:
 
     def names(self) -> list[str]:
         """The studies in it."""
-        return self.commit(lambda connection: list(connection.scalars(select(schema.study.c.name))))
+        found: list[object] = self.commit(lambda connection: list(connection.scalars(select(schema.study.c.name))))
+        if not all(isinstance(name, str) for name in found):
+            raise JournalTamperedError("the name of a study cannot be read")
+        return [str(name) for name in found]
 
     def hold(self, name: str) -> str:
         """Take a study for this process; the token says so in every commit."""
@@ -130,6 +139,8 @@ class Store:
                 failure = translate(error)
                 if getattr(error, "connection_invalidated", False):
                     self.close()  # the hold on the study went with the connection: it must be taken again
+            except UnicodeDecodeError:
+                failure = JournalTamperedError("it holds text that is not UTF-8")
         # Raised here, outside the handler, so that the driver's error, which quotes rows, is not attached to it.
         raise failure
 
