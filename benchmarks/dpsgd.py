@@ -1,28 +1,22 @@
-"""DP-SGD runs against two peers: Opacus's own training loop (speed), and a fixed choice of hyperparameters (accuracy).
+"""DP-SGD runs against Opacus's own training loop: ``python -m benchmarks dpsgd``.
 
-``python -m benchmarks dpsgd`` runs both parts; ``python -m benchmarks.dpsgd speed`` or ``... accuracy 20`` one of them,
-the second with so many repetitions. (A module called ``opacus`` here would hide the package it measures.)
+What tuning the digits reaches is measured by ``python -m paper digits``. (A module called ``opacus`` here would hide
+the package it measures.)
 """
 
 from __future__ import annotations
 
-import importlib.util
-import sys
 import time
 import warnings
-from pathlib import Path
 from typing import Any
 
 import numpy as np
 import torch
 from opacus import PrivacyEngine
 from opacus.utils.fast_gradient_clipping_utils import DPLossFastGradientClipping
-from scipy import stats
 from torch import nn
 from torch.utils.data import DataLoader, TensorDataset
 
-import dphypo
-from dphypo.entropy import Seeded
 from dphypo.integrations.opacus import DPSGD
 
 BATCH, EPOCHS = 256, 2
@@ -107,66 +101,9 @@ def speed(repeats: int = 7) -> None:
         )
 
 
-def accuracy(repetitions: int = 20) -> None:
-    """The demo's held-out accuracy, against one run with the middle of the space, and against a search in stages, at
-    the same total (ε, δ)."""
-    demo, staged = _example("digits"), _example("stages")
-    mechanism, held_out = demo.declare()
-    tuned = mechanism.calibrated(demo.SPACE, demo.RUNS, epsilon=demo.EPSILON, delta=demo.DELTA)
-    middle = {"learning_rate": 10**-0.5, "max_grad_norm": 1.0, "batch_size": 128}
-    everything = dphypo.Space({name: [value] for name, value in middle.items()})
-    single = dphypo.Pmf({1: 1.0})
-    # A fixed choice needs no records to rank by: it trains on them too, and spends all of ε on one run.
-    more = tuple(np.concatenate(parts) for parts in zip(_pair(mechanism.data), _pair_of_score(mechanism), strict=True))
-    fixed = mechanism.at(data=more, records=1430, score=held_out).calibrated(
-        everything, single, epsilon=demo.EPSILON, delta=demo.DELTA
-    )
-    full, cheap, _ = staged.declare(epochs=mechanism.epochs)
-    budget = {"compute": demo.RUNS.mean, "epsilon": demo.EPSILON, "delta": demo.DELTA}
-    stages = staged.DESIGN.stages(staged.SPACE, full, **budget, cheap=cheap)
-    found = []
-    for seed in range(repetitions):
-        one = dphypo.Study(demo.SPACE, tuned, demo.RUNS, delta=demo.DELTA, journal=None, entropy=Seeded(seed))
-        two = dphypo.Stages(staged.SPACE, stages, delta=demo.DELTA, journal=None, entropy=Seeded(seed))
-        models = one.run(progress=False).model, two.run(progress=False).model
-        found.append((fixed(middle, seed=seed).score, *(held_out(model) for model in models)))
-    chosen, searched, in_stages = np.array(found).T
-    total = f"total ε = {demo.EPSILON:g} at δ = {demo.DELTA:g}"
-    print(f"held-out accuracy on the digits, {total}, {repetitions} repetitions")
-    rows = {"one run mid-space": chosen, f"private search, {demo.RUNS.mean:g} runs": searched, "in stages": in_stages}
-    for name, values in rows.items():
-        print(f"  {name:<30} {values.mean():.3f} (from {values.min():.3f} to {values.max():.3f})")
-    for name, difference in (("search less one run", searched - chosen), ("stages less search", in_stages - searched)):
-        margin = stats.t.ppf(0.975, repetitions - 1) * stats.sem(difference)
-        print(f"  {name:<30} {difference.mean():+.3f} ± {margin:.3f} (95 %)")
-
-
-def _pair(records: Any) -> tuple[np.ndarray[Any, Any], np.ndarray[Any, Any]]:
-    return records.inputs.numpy(), records.targets.numpy()
-
-
-def _pair_of_score(mechanism: DPSGD) -> tuple[np.ndarray[Any, Any], np.ndarray[Any, Any]]:
-    inputs, targets = mechanism.score.data  # type: ignore[union-attr]
-    return inputs, targets
-
-
-def _example(name: str) -> Any:
-    """A file of examples/ as a module: the example itself is what is measured."""
-    path = Path(__file__).parents[1] / "examples" / f"{name}.py"
-    spec = importlib.util.spec_from_file_location(name, path)
-    assert spec is not None
-    assert spec.loader is not None
-    module = importlib.util.module_from_spec(spec)
-    sys.modules[name] = module
-    spec.loader.exec_module(module)
-    return module
-
-
 def main() -> None:
     speed()
-    # accuracy() is not run: it was written for the demo as a study, which is a survey now, and must be written anew.
 
 
 if __name__ == "__main__":
-    part, *numbers = sys.argv[1:]
-    {"speed": speed, "accuracy": accuracy}[part](*map(int, numbers))
+    main()
