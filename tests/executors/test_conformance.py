@@ -191,4 +191,4 @@ def test_the_recipes_run(name, tmp_path):
         options += ["--folder", str(tmp_path / "jobs"), "--cluster", "local"]
     done = subprocess.run([sys.executable, str(script), *options], capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr
-    assert "for the whole search" in done.stdout
+    assert "The release is differentially private with epsilon = " in done.stdout

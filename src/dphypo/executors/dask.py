@@ -65,9 +65,13 @@ class Dask:
             raise _validate.fail("client", f"a scheduler with allowed-failures: {allowed}", _REMEDY)
         address = self.client.scheduler.address
         host = self.host or facing(distributed.comm.get_address_host(address))
-        died = (distributed.scheduler.KilledWorker,)
+        died = (distributed.scheduler.KilledWorker, _DiedError)
         tasks = _Tasks(self.client, sendable(mechanism), self.resources)
         return Futures(mechanism, tasks, workers=workers, host=host, died=died, gone=(_GoneError,), ours=True)
+
+
+class _DiedError(Exception):
+    """The worker died after its run, before the result was fetched."""
 
 
 class _GoneError(Exception):
@@ -110,8 +114,8 @@ class _Tasks(concurrent.futures.Executor):
         if task.status == "finished":
             try:
                 future.set_result(task.result())
-            except Exception:  # its worker died before the result was fetched
-                future.set_exception(concurrent.futures.CancelledError())
+            except Exception:  # the result is gone: lost= decides, as for every run that was begun
+                future.set_exception(_DiedError())
         elif task.status == "error":
             future.set_exception(task.exception())
         elif self._client.status == "running":
