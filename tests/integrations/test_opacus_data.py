@@ -317,7 +317,7 @@ def test_without_a_domain_the_record_would_show(monkeypatch: pytest.MonkeyPatch)
         (7, "data is a int"),
         ((INPUTS, LABELS, LABELS), "3 parts"),
         ((INPUTS, 3), "one target for every input"),
-        ((np.array([["a", "b"]] * 60), LABELS), "no table of numbers"),
+        ((np.array([["a", "b"]] * 60), LABELS), "not a table of numbers"),
         (Listed([EXAMPLE] * 60), r"data is a Listed, .* read by index, .* example=\(torch.zeros"),
     ],
 )

@@ -61,10 +61,10 @@ def test_an_interrupt_leaves_a_resumable_study_and_releases_nothing(tmp_path, un
 
 
 def test_a_full_disk_is_a_clear_error_and_loses_nothing(tmp_path):
-    """A real file system of 200 KiB, full for a while."""
+    """A real file system of 400 KiB, full for a while."""
     disk = tmp_path / "disk"
     disk.mkdir()
-    mount = ["mount", "-t", "tmpfs", "-o", "size=200k", "none", str(disk)]
+    mount = ["mount", "-t", "tmpfs", "-o", "size=400k", "none", str(disk)]
     if os.geteuid() != 0 or subprocess.run(mount, capture_output=True).returncode != 0:
         pytest.skip("a file system can be mounted only by root")
     try:

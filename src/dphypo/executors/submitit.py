@@ -134,12 +134,16 @@ class _Jobs(concurrent.futures.Executor):
         with self._lock:
             if self._jobs.pop(future, None) is None:
                 return
+        result, failure = None, None
         try:
-            future.set_result(job.result())
+            result = job.result()
         except Exception as error:
-            future.set_exception(error)
-        finally:
-            _erase(job)
+            failure = error
+        _erase(job)  # before anybody hears of the end
+        if failure is None:
+            future.set_result(result)
+        else:
+            future.set_exception(failure)
 
     def shutdown(self, wait: bool = True, *, cancel_futures: bool = False) -> None:
         """Cancel the jobs, and erase their files."""

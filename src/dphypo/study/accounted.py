@@ -64,7 +64,9 @@ def terms_of_search(
     Else there is one, which reads all records: a part that names no records apart may train on any.
     """
     trains, scores = over_space.by_side(mechanism, space)
-    if not scores or mechanism.relation is dp_accounting.NeighboringRelation.REPLACE_ONE:
+    if not scores:
+        return (_term(_search(trains, mechanism, runs, band, policy, first_from_prior), BOTH),)
+    if mechanism.relation is dp_accounting.NeighboringRelation.REPLACE_ONE:
         return (_term(accounted(mechanism, space, runs, band, policy, first_from_prior), BOTH),)
     return (
         _term(_search(trains, mechanism, runs, band, policy, first_from_prior), frozenset({Side.TRAINING})),
