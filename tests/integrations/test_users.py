@@ -181,6 +181,18 @@ def test_a_schema_gives_what_must_not_be_learnt() -> None:
     assert np.array_equal(search.predict(other)[1:], search.predict(FRAME)[1:])
 
 
+def test_a_release_with_a_schema_predicts_where_it_is_loaded(tmp_path: Path) -> None:
+    search = PrivateSearch(
+        SCHEMA.pipeline(classifier()), {"estimator__learning_rate": [1.0]}, ONCE, score_noise_multiplier=2.0
+    ).fit(FRAME, LABELS)
+    search.release_.save(tmp_path / "release")
+    unfitted = Schema(SCHEMA.columns).pipeline(classifier())
+    loaded = dphypo.load_release(tmp_path / "release", model=unfitted).model
+    assert np.array_equal(loaded.predict(FRAME), search.predict(FRAME))
+    with pytest.raises(ValueError, match="'town' that is missing from X"):
+        loaded.predict(FRAME.drop(columns="town"))
+
+
 @pytest.mark.parametrize(
     ("columns", "frame", "message"),
     [

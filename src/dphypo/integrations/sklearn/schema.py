@@ -9,7 +9,6 @@ import numpy as np
 import numpy.typing as npt
 from sklearn.base import BaseEstimator, TransformerMixin
 from sklearn.pipeline import Pipeline
-from sklearn.utils.validation import check_is_fitted
 
 from dphypo import _validate
 from dphypo.integrations.sklearn.table import numbers
@@ -46,6 +45,16 @@ class Schema(TransformerMixin, BaseEstimator):  # type: ignore[misc]
 
     def fit(self, X: Any, y: Any = None) -> Schema:
         """Look at the names of the columns alone."""
+        self._check(X)
+        self.feature_names_in_ = np.asarray(X.columns, dtype=object)
+        self.n_features_in_ = len(self.feature_names_in_)
+        return self
+
+    def __sklearn_is_fitted__(self) -> bool:
+        """A schema learns nothing: it needs no ``fit``, so that a release that was loaded can predict."""
+        return True
+
+    def _check(self, X: Any) -> None:
         if not isinstance(self.columns, Mapping) or not self.columns:
             raise _validate.fail("columns", self.columns, "give a dict of column names to ranges or categories")
         for name, given in self.columns.items():
@@ -54,13 +63,10 @@ class Schema(TransformerMixin, BaseEstimator):  # type: ignore[misc]
             raise TypeError(f"X is a {type(X).__name__}: a schema names columns, so give a frame (pandas.DataFrame)")
         if missing := [name for name in self.columns if name not in X.columns]:
             raise ValueError(f"the schema has a column {missing[0]!r} that is missing from X")
-        self.feature_names_in_ = np.asarray(X.columns, dtype=object)
-        self.n_features_in_ = len(self.feature_names_in_)
-        return self
 
     def transform(self, X: Any) -> npt.NDArray[np.float64]:
         """The columns of the schema, in its order, as numbers."""
-        check_is_fitted(self, "n_features_in_")
+        self._check(X)
         parts = [_encoded(X[name], given) for name, given in self.columns.items()]
         return np.concatenate(parts, axis=1)
 
