@@ -107,7 +107,10 @@ class Policy:
                 name = type(follows).__name__
                 remedy = f"it is a sampler of Optuna: give dphypo.samplers.OptunaSampler({name}(...))"
                 raise _validate.fail("sampler", sampler, remedy)
-            remedy = "give an object with weights(candidates, history); dphypo.testing.check_sampler tests one"
+            remedy = (
+                "give one of dphypo.samplers, such as GaussianProcess() or OptunaSampler(TPESampler()), or an object "
+                "with weights(candidates, history); dphypo.testing.check_sampler tests one"
+            )
             raise _validate.fail("sampler", sampler, remedy)
         given: object = band
         if not isinstance(given, Band):
