@@ -43,7 +43,7 @@ def test_costs_and_densities(arguments: list[str], words: str, tmp_path: Path) -
 
 @pytest.mark.parametrize("kind", ["profile", "history", "slices", "importance"])
 def test_a_saved_release(kind: str, folder: Path, tmp_path: Path) -> None:
-    drawn(tmp_path / "a.svg", kind, str(folder))
+    assert "<svg" in drawn(tmp_path / "a.svg", kind, str(folder))
 
 
 def test_contours_of_a_saved_release(folder: Path, tmp_path: Path) -> None:
@@ -64,7 +64,7 @@ def test_a_frontier_from_a_file(tmp_path: Path) -> None:
     assert "no tuning" in svg
     rows.write_text("{}")
     done = RUN.invoke(app, ["plot", "frontier", str(rows), "--out", str(tmp_path / "a.svg")])
-    assert "is no list of objects" in str(done.exception)
+    assert "is not a list of objects" in str(done.exception)
 
 
 def test_the_curators_picture(tmp_path: Path) -> None:

@@ -8,7 +8,7 @@ import dp_accounting as dp
 import pytest
 
 import dphypo
-from dphypo.mechanisms import DpSgd, OwnTraining
+from dphypo.mechanisms import DpSgd, Mechanism, OwnTraining
 
 DECLARE = dphypo.mechanism(event=dp.GaussianDpEvent(1.0), relation=dp.NeighboringRelation.ADD_OR_REMOVE_ONE)
 
@@ -43,7 +43,7 @@ def test_the_decorator_says_what_a_signature_lacks(function, words):
     ],
 )
 def test_the_decorator_takes_what_can_be_called(function):
-    DECLARE(function)
+    assert isinstance(DECLARE(function), Mechanism)
 
 
 def test_a_loop_of_ones_own_is_given_the_run():

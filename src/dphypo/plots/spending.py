@@ -66,7 +66,7 @@ def read_spent(document: Any) -> list[Spent]:
         ]
     if not isinstance(document, list) or not all(isinstance(row, Mapping) for row in document):
         raise ValueError(
-            "the document is no list of objects with label, epsilon, compute and score, nor what dphypo plan --json "
+            "the document is not a list of objects with label, epsilon, compute and score, nor what dphypo plan --json "
             "prints"
         )
     return [Spent.from_dict(row) for row in document]
