@@ -2,8 +2,8 @@
 
 :mod:`paper.experiments.survey_plans` fixed what is trained.
 
-A run is scored on the first half of the test pictures, which count as public as in the paper, plus Gaussian noise as a
-private score would have; what is released is judged on the second half. The models of one program share their Poisson
+A run is scored on the first half of the test pictures, plus Gaussian noise; what is released is judged on the second
+half. The models of one program share their Poisson
 batches, and draws are seeded: this measures utility. The guarantee of the declared events asks for batches drawn for
 each run and secret entropy.
 """
@@ -27,7 +27,6 @@ from paper.train.landscape import gradients_for, provenance
 from paper.train.run import Data, Settings, right, train
 from paper.train.settings import Setting
 
-SCORE_NOISE = 0.02
 SIZES = (32, 104, 320, 624)  # models a program is compiled for
 MOST = {1: 260_000, 3: 215_000}  # samples of all models of a step, by the channels of a picture: what memory holds
 
@@ -74,6 +73,8 @@ class Space:
         axes = [len(experiment["rates"]), len(experiment["clips"])]
         self.setting = np.repeat(np.arange(len(self.settings)), len(self.pairs))
         place = [(np.arange(count) + 0.5) / count for count in axes]
+        if experiment.get("scales") == "log":
+            place = [_logarithmic(np.array(experiment[name])) for name in ("rates", "clips")]
         unit = np.stack(np.meshgrid(*place, indexing="ij"), axis=-1).reshape(-1, 2)
         columns = [np.tile(unit, (len(self.settings), 1))]
         for values in ([one.batch for one in self.settings], [one.epochs for one in self.settings]):
@@ -93,6 +94,11 @@ class Space:
     def full(self, records: int) -> list[tuple[int, int]]:
         """Batch and steps of a full run of each setting."""
         return [(one.batch, one.steps(records)) for one in self.settings]
+
+
+def _logarithmic(values: Floats) -> Floats:
+    logs = np.log(values)
+    return np.asarray((logs - logs[0]) / (logs[-1] - logs[0]))
 
 
 def trained(
@@ -117,7 +123,7 @@ def surveys(space: Space, trainer: Trainer, arm: dict[str, Any], searches: int, 
         cells = even(space.features, t, shift) if t < found.optimiser.start else found.next_cells()
         rows = space.rows(cells, arm["short_noise"], arm["rate_factor"])
         scores = trained(space, trainer, cells, rows, lengths, 0)
-        found.observe(cells, scores + SCORE_NOISE * random.standard_normal(searches))
+        found.observe(cells, scores + arm["score_noise"] * random.standard_normal(searches))
     last = found.best_mean()
     table = {"cells": found.cells.tolist(), "scores": np.round(found.scores, 3).tolist(), "last": last.tolist()}
     full = space.full(trainer.records)
@@ -130,7 +136,7 @@ def uniform(space: Space, trainer: Trainer, arm: dict[str, Any], searches: int, 
     lengths = np.array(arm["lengths"][:searches])
     cells = random.integers(0, len(space.pairs), lengths.sum())
     shown, judged = trainer.accuracies(space.rows(cells, arm["noise"]), *space.full(trainer.records)[0], [0, 1])
-    scores = shown + SCORE_NOISE * random.standard_normal(len(shown))
+    scores = shown + arm["score_noise"] * random.standard_normal(len(shown))
     bounds = np.concatenate([[0], np.cumsum(lengths)])
     best = [a + int(scores[a:b].argmax()) for a, b in itertools.pairwise(bounds)]
     return {"released": judged[best], "mean runs": float(lengths.mean())}
@@ -168,7 +174,7 @@ def compare(
     started = time.time()
     experiment = json.loads(plans.read_text())[name]
     space, trainer = Space(experiment), Trainer(images, device, experiment["seed"], sizes)
-    result: dict[str, Any] = {"experiment": name, "searches": searches, "score noise": SCORE_NOISE, "arms": {}}
+    result: dict[str, Any] = {"experiment": name, "searches": searches, "arms": {}}
     full = 10 * len(images.train)  # examples processed by the paper's run
     for number, arm in enumerate(experiment["arms"]):
         begun = time.time()
