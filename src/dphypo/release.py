@@ -31,7 +31,8 @@ class Ending(StrEnum):
 
 _REASONS = (
     "The curator finds the reasons with study.curator().trials(), or stages.curator(stage).trials(); "
-    "with journal=None only while the process lives"
+    "with journal=None only while the process lives. To find what fails whatever the data are, such as a function that "
+    "returns no (model, score) pair, run dphypo.testing.check_mechanism(mechanism, space) on made-up records"
 )
 
 

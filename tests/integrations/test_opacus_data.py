@@ -12,6 +12,7 @@ import numpy as np
 import pandas as pd
 import pytest
 import torch
+from scipy.stats import uniform
 from torch import nn
 from torch.nn import functional
 from torch.utils.data import Dataset
@@ -204,6 +205,27 @@ def test_an_optimiser_that_is_no_name_is_refused_when_the_mechanism_is_made() ->
     for wrong in ("sdg", None, 3, lambda parameters: torch.optim.SGD(parameters)):
         with pytest.raises(ValueError, match=r"optimizer = .* give one of adadelta"):
             dpsgd(optimizer=wrong)
+
+
+ONCE: dict[str, Any] = {"delta": 1e-6, "journal": None}
+RUNS = dphypo.Geometric(mean=3)
+
+
+@pytest.mark.parametrize(
+    "declare",
+    [
+        lambda space, run: dphypo.Study(space, run, RUNS, **ONCE),
+        lambda space, run: dphypo.Stages(space, [dphypo.Survey(run, 3), dphypo.Stage(run, RUNS)], **ONCE),
+        lambda space, run: dphypo.tune(space, run, epsilon=1.0, **ONCE),
+        lambda space, run: run.calibrated(space, RUNS, epsilon=1.0, delta=1e-6),
+    ],
+)
+def test_an_optimiser_of_the_space_that_is_no_name_is_refused_at_the_declaration(declare: Any) -> None:
+    """Before, it was found by the runs that met it."""
+    for wrong in (["sgd", "sdg"], [3, 4], uniform(0, 1)):
+        space = dphypo.Space({"optimizer": wrong})
+        with pytest.raises(ValueError, match=r"space\['optimizer'\] = ('sdg'|3|uniform.*) is not .* one of adadelta"):
+            declare(space, dpsgd())
 
 
 def strict(outputs: torch.Tensor, targets: torch.Tensor) -> torch.Tensor:

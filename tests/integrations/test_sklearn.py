@@ -180,7 +180,9 @@ def test_estimators_that_are_not_private_are_refused(estimator: Any, message: st
         ({"records": 0}, {}, "records"),
         ({"space": {"depth": [1, 2]}}, {}, "'depth', which is not a parameter"),
         ({"runs": dphypo.Poisson(1e-9)}, {"holdout": PUBLIC}, "released no estimator"),
-        ({"space": {"optimizer": ["none"]}}, {"holdout": PUBLIC}, "every run failed"),
+        ({"space": {"optimizer": ["sgd", "none"]}}, {}, r"space\['optimizer'\] = 'none' .* give one of adadelta"),
+        ({"space": {"optimizer": ["none"]}, "epsilon": 1.0}, {}, "'none' .* give one of adadelta"),
+        ({"space": {"learning_rate": [-1.0]}}, {"holdout": PUBLIC}, "every run failed"),
     ],
 )
 def test_wrong_searches_are_refused(changes: dict[str, Any], fit: dict[str, Any], message: str) -> None:

@@ -75,10 +75,10 @@ def test_it_is_made_once_and_not_when_a_study_goes_on(rehearsing, tmp_path):
 @pytest.mark.parametrize(
     "wrong", [lambda self, params: 1, lambda self, seed: 1, lambda self: 1, lambda self, *, seed: 1]
 )
-def test_a_mechanism_of_ones_own_that_cannot_be_called_is_refused_before_anything_is_drawn(wrong):
+def test_a_mechanism_of_ones_own_that_cannot_be_called_is_refused_at_its_declaration(wrong):
     class Own:
         event, relation, score_event, split = EVENT, RELATION, None, train.split
         monotone, saver, __call__ = frozenset(), train.saver, wrong
 
-    with pytest.raises(RehearsalError, match=r"def train\(params, \*, seed\)"):
-        make(mechanism=Own()).run(progress=False)
+    with pytest.raises(TypeError, match=r"def train\(params, \*, seed\)"):
+        make(mechanism=Own())

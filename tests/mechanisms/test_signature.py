@@ -8,8 +8,9 @@ import dp_accounting as dp
 import pytest
 
 import dphypo
-from dphypo.mechanisms import DpSgd, Mechanism, OwnTraining
+from dphypo.mechanisms import Declared, DpSgd, Mechanism, OwnTraining, Plain, Split
 
+SPACE = dphypo.Space({"lr": [0.1, 1.0]})
 DECLARE = dphypo.mechanism(event=dp.GaussianDpEvent(1.0), relation=dp.NeighboringRelation.ADD_OR_REMOVE_ONE)
 
 
@@ -23,6 +24,7 @@ DECLARE = dphypo.mechanism(event=dp.GaussianDpEvent(1.0), relation=dp.Neighborin
         (lambda params, data, *, seed: None, "it also needs data"),
         (lambda params, seed, *, epochs: None, "it also needs epochs"),
         (print, "it takes no seed"),
+        (lambda seed, params: None, "its first argument is seed, and params comes first"),
     ],
 )
 def test_the_decorator_says_what_a_signature_lacks(function, words):
@@ -44,6 +46,62 @@ def test_the_decorator_says_what_a_signature_lacks(function, words):
 )
 def test_the_decorator_takes_what_can_be_called(function):
     assert isinstance(DECLARE(function), Mechanism)
+
+
+def only_a_score(params, *, seed) -> float:
+    return 0.5
+
+
+def nothing(params, *, seed, run) -> None:
+    pass
+
+
+class Own:
+    """A mechanism that is not made by the decorator."""
+
+    event, relation = dp.GaussianDpEvent(1.0), dp.NeighboringRelation.ADD_OR_REMOVE_ONE
+    score_event, split, monotone, saver = None, Split.DISJOINT, frozenset(), Plain()
+
+    def __call__(self, seed, params):
+        return params, 0.5
+
+
+def test_a_function_that_says_that_it_returns_no_model_is_refused():
+    words = r"returns? no model.*return model, score; dphypo\.testing\.check_mechanism"
+    with pytest.raises(TypeError, match=rf"only_a_score\(params, \*, seed\) -> .* {words}"):
+        DECLARE(only_a_score)
+    with pytest.raises(TypeError, match=words):
+        OwnTraining(nothing, DpSgd.of(records=100, batch_size=10, steps=5, noise_multiplier=1.0))
+
+
+@pytest.mark.parametrize(
+    "declare",
+    [
+        lambda own: dphypo.Study(SPACE, own, dphypo.Geometric(mean=3), delta=1e-6, journal=None),
+        lambda own: dphypo.Stages(SPACE, [dphypo.Survey(own, 3)], delta=1e-6, journal=None),
+        lambda own: dphypo.tune(SPACE, own, epsilon=1.0, delta=1e-6, journal=None),
+    ],
+)
+def test_a_mechanism_of_ones_own_that_cannot_be_called_is_refused_at_the_declaration(declare):
+    with pytest.raises(TypeError, match=r"Own\(seed, params\) cannot be called .* its first argument is seed"):
+        declare(Own())
+
+
+def test_the_decorator_without_its_arguments_says_which_are_missing():
+    with pytest.raises(TypeError, match=r"no event and no relation: .* Write @dphypo\.mechanism\(event=.* above def f"):
+
+        @dphypo.mechanism
+        def f(params, *, seed):
+            return 1, 0.5
+
+    with pytest.raises(TypeError, match=r"has no relation: .* Write @dphypo\.mechanism\(relation=[^,]*, with"):
+        dphypo.mechanism(event=dp.GaussianDpEvent(1.0))
+
+
+def test_the_function_may_be_the_first_argument():
+    made = dphypo.mechanism(lambda params, *, seed: (1, 0.5), event=Own.event, relation=Own.relation)
+    assert isinstance(made, Declared)
+    assert made({}, seed=1) == (1, 0.5)
 
 
 def test_a_loop_of_ones_own_is_given_the_run():

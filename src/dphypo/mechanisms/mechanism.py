@@ -10,7 +10,7 @@ import inspect
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from enum import StrEnum
-from typing import Any, Protocol, runtime_checkable
+from typing import Any, Protocol, overload, runtime_checkable
 
 from dphypo import _validate
 from dphypo.mechanisms.savers import Plain, Saver
@@ -141,15 +141,27 @@ def check_signature(train: Callable[..., Any], *named: str) -> None:
     needed = [one.name for one in every if one.default is kinds.empty and one.kind not in _VARIADIC]
     first = [one.name for one in places if one.name not in named][:1]
     problems += [f"it also needs {name}" for name in needed if name not in (*first, *named)]
+    if not problems and places and places[0].name in named:
+        problems.append(f"its first argument is {places[0].name}, and params comes first")
+    name, called = _name(train), ", ".join(f"{name}=..." for name in named)
     if problems:
-        called = ", ".join(f"{name}=..." for name in named)
         raise TypeError(
-            f"{getattr(train, '__qualname__', 'train')}{signature} cannot be called as train(params, {called}): "
+            f"{name}{signature} cannot be called as train(params, {called}): "
             f"{', '.join(problems)}. Write def train(params, *, {', '.join(named)})"
+        )
+    if signature.return_annotation in _NO_PAIR:
+        raise TypeError(
+            f"{name}{signature} is declared to return no model: a run gives a model and a score. Write return model, "
+            "score; dphypo.testing.check_mechanism(mechanism, space) tries it on records that are not private"
         )
 
 
 _VARIADIC = (inspect.Parameter.VAR_POSITIONAL, inspect.Parameter.VAR_KEYWORD)
+_NO_PAIR = (None, "None", *(kind for one in (float, int, bool, str) for kind in (one, one.__name__)))
+
+
+def _name(train: Callable[..., Any]) -> str:
+    return str(getattr(train, "__qualname__", type(train).__qualname__))
 
 
 def _names(monotone: Any) -> frozenset[str]:
@@ -167,6 +179,22 @@ def _find(module: str | None, name: str) -> Any:
     return found
 
 
+@overload
+def mechanism(
+    train: Callable[..., Any],
+    /,
+    *,
+    event: Any,
+    relation: Any,
+    score_event: Any = None,
+    split: Split | str = Split.DISJOINT,
+    monotone: Iterable[str] = (),
+    saver: Saver | None = None,
+    seeded: bool = False,
+) -> Declared: ...
+
+
+@overload
 def mechanism(
     *,
     event: Any,
@@ -176,7 +204,21 @@ def mechanism(
     monotone: Iterable[str] = (),
     saver: Saver | None = None,
     seeded: bool = False,
-) -> Callable[[Callable[..., Any]], Declared]:
+) -> Callable[[Callable[..., Any]], Declared]: ...
+
+
+def mechanism(
+    train: Callable[..., Any] | None = None,
+    /,
+    *,
+    event: Any = None,
+    relation: Any = None,
+    score_event: Any = None,
+    split: Split | str = Split.DISJOINT,
+    monotone: Iterable[str] = (),
+    saver: Saver | None = None,
+    seeded: bool = False,
+) -> Declared | Callable[[Callable[..., Any]], Declared]:
     """Declare a training function and the privacy event of one run of it: a decorator.
 
     ``@dphypo.mechanism(event=..., relation=...)`` above ``def train(params, *, seed)`` makes the function a mechanism,
@@ -187,7 +229,8 @@ def mechanism(
     computed on public records costs nothing. Given λ and the seed, a run must depend on no other run: no warm start,
     no shared noise, no shared timeout.
 
-    The arguments are those of :class:`Declared`.
+    The arguments are those of :class:`Declared`. Two have no default: what a run costs, and for which neighbours, only
+    its author can say. A function may also be given first, ``dphypo.mechanism(train, event=..., relation=...)``.
 
     >>> import dp_accounting as dp
     >>> @mechanism(event=dp.GaussianDpEvent(2.0), relation=dp.NeighboringRelation.ADD_OR_REMOVE_ONE)
@@ -200,6 +243,13 @@ def mechanism(
     >>> sorted(train({"clip": 1.0}, seed=3)[0])
     ['mean']
     """
+    if missing := [name for name, value in (("event", event), ("relation", relation)) if value is None]:
+        stated = ", ".join(f"{name}={_EXAMPLES[name]}" for name in missing)
+        above = "" if train is None else f" above def {getattr(train, '__name__', 'train')}"
+        raise TypeError(
+            f"@dphypo.mechanism has no {' and no '.join(missing)}: it must say what one run costs, for every λ of the "
+            f"space. Write @dphypo.mechanism({stated}){above}, with the noise of your run"
+        )
 
     def declare(train: Callable[..., Any]) -> Declared:
         return Declared(
@@ -208,4 +258,10 @@ def mechanism(
             seeded=seeded,
         )
 
-    return declare
+    return declare if train is None else declare(train)
+
+
+_EXAMPLES = {
+    "event": "dp_accounting.GaussianDpEvent(2.0)",
+    "relation": "dp_accounting.NeighboringRelation.ADD_OR_REMOVE_ONE",
+}

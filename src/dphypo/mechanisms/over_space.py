@@ -14,14 +14,26 @@ from typing import Any
 import numpy as np
 
 from dphypo.errors import UnboundedEvent
-from dphypo.mechanisms.mechanism import Mechanism, Split
+from dphypo.mechanisms.mechanism import Mechanism, Split, check_signature
 from dphypo.space import Finite, Space, interior
 
 MOST_EVENTS = 20_000
 
 
+def check_fit(mechanism: Mechanism, space: Space) -> None:
+    """Refuse a mechanism that no study could call, and a space that the mechanism refuses.
+
+    A mechanism that knows which values it can take has a method ``check_space(space)``, which raises a ValueError.
+    """
+    check_signature(mechanism, "seed")
+    check: Any = getattr(mechanism, "check_space", None)
+    if check is not None:
+        check(space)
+
+
 def events(mechanism: Mechanism, space: Space) -> list[Any]:
     """All events a run may have, one of each, in canonical form: the accountant takes their supremum."""
+    check_fit(mechanism, space)
     return _canonical(everywhere(lambda params: _run(mechanism, params), space, mechanism.monotone))
 
 
@@ -35,6 +47,7 @@ def by_side(
     those in which the event is monotone only the ends are known here, so what ``within`` says of them leaves nothing
     out: where it excludes an end it may allow all that is next to it.
     """
+    check_fit(mechanism, space)
 
     def over(of: Callable[[Mapping[str, Any]], list[Any]]) -> list[Any]:
         def allowed(params: Mapping[str, Any]) -> list[Any]:

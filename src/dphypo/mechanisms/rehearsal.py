@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import inspect
 from collections.abc import Mapping
 from typing import Any, Protocol, runtime_checkable
 
 from dphypo.entropy import Seeded
 from dphypo.errors import RehearsalError
-from dphypo.mechanisms.mechanism import Declared, Mechanism
+from dphypo.mechanisms.mechanism import Mechanism, check_signature
 from dphypo.mechanisms.outcome import Outcome
 from dphypo.space import Space
 
@@ -40,7 +39,7 @@ def rehearse(mechanism: Mechanism, space: Space) -> None:
     Traceback (most recent call last):
     dphypo.errors.faults.RehearsalError: a dry run of <mechanism ...
     """
-    _check_call(mechanism)
+    check_signature(mechanism, "seed")
     if not isinstance(mechanism, Rehearses):
         return
     params = space.sample(Seeded(0))  # any λ will do, and this one is public
@@ -51,17 +50,3 @@ def rehearse(mechanism: Mechanism, space: Space) -> None:
     if not outcome.ok:
         raise RehearsalError(f"a dry run of {mechanism!r} on made-up records failed at {params!r}: {outcome.failure}")
     mechanism.saver.load(bytes(mechanism.saver.dump(outcome.model)))
-
-
-def _check_call(mechanism: Mechanism) -> None:
-    try:
-        signature = inspect.signature(mechanism.train if isinstance(mechanism, Declared) else mechanism)
-    except (TypeError, ValueError):  # written in C: nothing is known
-        return
-    try:
-        signature.bind({}, seed=0)
-    except TypeError as error:
-        raise RehearsalError(
-            f"{mechanism!r} cannot be called as train(params, seed=...): {error}. Write it as "
-            "def train(params, *, seed), and return (model, score)"
-        ) from None

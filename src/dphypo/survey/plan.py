@@ -228,6 +228,7 @@ def _check(space: object, mechanism: object) -> None:
         raise _validate.fail(
             "mechanism", mechanism, "give a mechanism that can be cut short: a DPSGD, or an OwnTraining of your own"
         )
+    over_space.check_fit(mechanism, space)
 
 
 def _short(fraction: float) -> Callable[[Any], Mechanism]:

@@ -253,8 +253,13 @@ class DPSGD:
             made.transfer_rule.exponent({"optimizer": made.optimizer, **made.fixed})  # warns of an unknown optimiser
         return made
 
+    def check_space(self, space: Space) -> None:
+        """Refuse a space in which the name of an optimiser is wrong: a search would find it out in one of its runs."""
+        hyperparameters.refuse_optimizers(space)
+
     def kinds(self, space: Space) -> list[calibration.Kind]:
         """Runs of a space that cost the same but for their noise: one for each batch size and length in it."""
+        self.check_space(space)
         return calibration.kinds(space, self._kind)
 
     def compute(self, params: Mapping[str, Any]) -> float:

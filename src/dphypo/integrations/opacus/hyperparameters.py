@@ -10,6 +10,7 @@ from typing import Any
 import torch
 
 from dphypo import _validate
+from dphypo.space import Finite, Space
 
 # Hyperparameters that DPSGD reads itself.
 OWN = ("batch_size", "epochs", "learning_rate", "max_grad_norm", "optimizer", "steps")
@@ -55,8 +56,8 @@ def refuse_unknown(factory: Callable[..., Any], names: Iterable[str]) -> None:
             )
 
 
-def refuse_optimizer(name: Any) -> None:
-    """An error for anything that is not the name of an optimiser, such as its class.
+def refuse_optimizer(name: Any, argument: str = "optimizer") -> None:
+    """An error for anything that is not the name of an optimiser, such as its class; ``argument`` is who was given it.
 
     >>> refuse_optimizer(torch.optim.SGD)
     Traceback (most recent call last):
@@ -72,7 +73,21 @@ def refuse_optimizer(name: Any) -> None:
         if kind.__name__.lower() not in known:
             remedy = f"give one of {', '.join(sorted(known))}"
         raise ValueError(f"optimizer = {kind.__name__} is not valid: it is {sort}; {remedy}")
-    raise _validate.fail("optimizer", name, f"give one of {', '.join(sorted(known))}")
+    raise _validate.fail(argument, name, f"give one of {', '.join(sorted(known))}")
+
+
+def refuse_optimizers(space: Space, name: str = "optimizer") -> None:
+    """An error for a space in which the hyperparameter of this name has a value that is not the name of an optimiser.
+
+    >>> refuse_optimizers(Space({"optimizer": ["adam", "sdg"]}))
+    Traceback (most recent call last):
+    ValueError: space['optimizer'] = 'sdg' is not valid: give one of adadelta, adafactor, adagrad, ...
+    """
+    for parameter in space.parameters:
+        if parameter.name == name:
+            values = parameter.dimension.choices if isinstance(parameter.dimension, Finite) else (parameter,)
+            for value in values:
+                refuse_optimizer(value, f"space[{name!r}]")
 
 
 def _taken_elsewhere(name: str) -> bool:

@@ -19,11 +19,12 @@ from torch import nn
 from torch.nn import functional
 
 from dphypo import _validate
-from dphypo.integrations.opacus import DPSGD
+from dphypo.integrations.opacus import DPSGD, hyperparameters
 from dphypo.integrations.sklearn.network import Networks, from_unit, network, outputs_of, to_unit
 from dphypo.integrations.sklearn.table import numbers
 from dphypo.integrations.split import record_bytes
 from dphypo.mechanisms import DpSgd, PowerRule, Saver
+from dphypo.space import Space
 
 _PARAMETERS = """
     **What is private.** ``fit`` is a sequence of Poisson-sampled Gaussian mechanisms under adding or removing one
@@ -106,6 +107,10 @@ class _DPSGDEstimator(BaseEstimator):  # type: ignore[misc]
             names = ("learning_rate", "optimizer", "momentum")
             cut |= PowerRule()({name: params.get(name, getattr(self, name)) for name in names}, fraction)
         return cut
+
+    def check_space(self, space: Space, prefix: str = "") -> None:
+        """Refuse a space in which the name of an optimiser is wrong; in a pipeline, names there begin with a prefix."""
+        hyperparameters.refuse_optimizers(space, f"{prefix}optimizer")
 
     def saver(self, whole: Any) -> Saver:
         """Saves fitted copies of ``whole``, which is this estimator or a pipeline that ends in it, without pickle."""

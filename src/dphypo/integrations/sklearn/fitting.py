@@ -103,8 +103,16 @@ class Fitting:
         columns = X.shape[1] if hasattr(X, "shape") else len(X[0]) if len(X) else 0
         return " > ".join([*kinds, type(part).__name__]) + f" on {columns} columns"
 
+    def check_space(self, space: Space) -> None:
+        """Refuse a space that the estimator refuses, if it has a method ``check_space(space, prefix)``."""
+        prefix, last = private_part(self.estimator)
+        check: Any = getattr(last, "check_space", None)
+        if check is not None:
+            check(space, prefix)
+
     def kinds(self, space: Space) -> list[calibration.Kind]:
         """Runs of a space that cost the same but for their noise, told apart by the full fit's event at noise 1."""
+        self.check_space(space)
 
         def kind_of(params: Mapping[str, Any]) -> calibration.Kind:
             return calibration.Kind(self._key(params), lambda noise: self._event(params, noise))
