@@ -53,7 +53,7 @@ def _history(points: Candidates | Grid, indices: npt.NDArray[np.int64]) -> Histo
 def _one_step(size: int) -> None:
     """At so many runs and 2 500 cells, hyperparameters fixed: ours solves, scikit-learn fits and predicts.
 
-    Up to 128 distinct points both solve the same system; of more, ours keeps 128.
+    Up to 160 distinct points both solve the same system; of more, ours keeps 160 at most.
     """
     grid = SPACE.grid(x=50, y=50)
     indices = np.random.default_rng(0).integers(0, len(grid), size + STEPS)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import lru_cache
 from typing import TYPE_CHECKING, ClassVar
 
@@ -10,15 +10,18 @@ import numpy as np
 
 from dphypo import _validate
 from dphypo.samplers.history import Array, History
-from dphypo.samplers.observations import collapsed
-from dphypo.samplers.surrogate import Data, Hyperparameters, fit, posterior, prior_mode
+from dphypo.samplers.memo import Memo
+from dphypo.samplers.observations import collapsed, distinct
+from dphypo.samplers.posterior import Posterior, posterior
+from dphypo.samplers.surrogate import Data, Hyperparameters, fit, prior_mode
 from dphypo.samplers.units import Units, seen, softmax
 
 if TYPE_CHECKING:
     from dphypo.space import Candidates, Grid
 
 _FEWEST = 3  # runs that a fit needs
-_ROWS = 128  # distinct points that are kept, so that a draw costs the same after any number of runs
+_ROWS = 160  # distinct points at most, so that a draw costs the same after any number of runs
+_LATEST = 32  # of longer histories the choice of points stands for so many runs: each then adds a row to the last solve
 
 
 @dataclass(frozen=True)
@@ -30,8 +33,8 @@ class GaussianProcess:
     μ and σ are the posterior mean and deviation of the score at λ. :meth:`paper` has the paper's settings. The paper
     does not name its kernel; here it is Matérn-5/2 with a lengthscale for each feature, and amplitude, lengthscales
     and noise are the most probable ones under weak priors, refitted whenever the number of runs has grown by half. A
-    failed run counts as the worst score seen, among ranks as the lowest. Of more than 128 distinct points the best 64
-    and a fair sample of the others are kept.
+    failed run counts as the worst score seen, among ranks as the lowest. Of more than 160 distinct points, those of the
+    last few runs (at most 32) are kept; of the points before them, the best 64 and a fair sample of 64 others.
 
     The defaults are not the paper's: ``benchmarks/rules.py`` compares the two at equal band and equal T. Scores enter
     as normal quantiles of their ranks, so that accuracies between 0.95 and 0.97 guide the search as well as losses
@@ -47,7 +50,8 @@ class GaussianProcess:
         units: what the scores are measured in where they enter the softmax.
         start: how many runs are drawn from the prior before the scores guide the search.
         hyperparameters: fixed ones, on scores of mean 0 and deviation 1; by default they are fitted. With fixed ones
-            the weights do not depend on the order of the runs. Fitted ones do: a fit is to the first so many.
+            and at most 160 points the weights do not depend on the order of the runs. Otherwise they do: a fit is to
+            the first so many.
 
     >>> GaussianProcess.paper()
     GaussianProcess(tau=0.1, beta=1.0, units=<Units.RAW: ...>, start=1, hyperparameters=None)
@@ -68,6 +72,7 @@ class GaussianProcess:
     units: Units = Units.RANKS
     start: int = 2
     hyperparameters: Hyperparameters | None = None
+    _memo: Memo[Posterior] = field(default_factory=Memo, init=False, repr=False, compare=False)
 
     def __post_init__(self) -> None:
         _validate.non_negative(tau=self.tau)
@@ -103,11 +108,21 @@ class GaussianProcess:
     def _standard(self, candidates: Candidates | Grid, history: History, values: Array) -> tuple[Array, Array]:
         """The posterior of the values of mean 0 and deviation 1."""
         hyperparameters = self.hyperparameters or _fitted(history, self.units)
-        return posterior(hyperparameters, _data(history.features, values, _ROWS), candidates.features)
+        data = _data(history.features, values)
+        found = posterior(hyperparameters, data, candidates.features, self._memo.take())
+        self._memo.put(found)
+        return found.mean, found.deviation
 
 
-def _data(features: Array, values: Array, limit: int) -> Data:
-    rows = collapsed(features, values, limit)
+def _data(features: Array, values: Array) -> Data:
+    """The points that are kept, ordered so that the next run mostly adds a row at the end."""
+    rows = distinct(features)
+    order = rows.row  # by the first run at each point
+    if len(rows.first) > _ROWS:
+        older = (len(features) - 1) // _LATEST * _LATEST
+        chosen = collapsed(features[:older], values[:older], _ROWS - _LATEST).first
+        order = np.concatenate([rows.row[chosen], rows.row[older:]])
+    rows = rows.only(np.array(list(dict.fromkeys(order.tolist())), dtype=np.intp))
     return Data(features[rows.first], rows.means(values), rows.counts, rows.scatter(values))
 
 
@@ -124,7 +139,7 @@ def _fitted(history: History, units: Units) -> Hyperparameters:
 @lru_cache(maxsize=16)
 def _fit(features: bytes, values: bytes, width: int) -> Hyperparameters:
     """The fit, remembered in this process for the next draws."""
-    return fit(_data(np.frombuffer(features).reshape(-1, width), np.frombuffer(values), _ROWS))
+    return fit(_data(np.frombuffer(features).reshape(-1, width), np.frombuffer(values)))
 
 
 def checkpoint(size: int) -> int:

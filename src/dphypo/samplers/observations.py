@@ -39,6 +39,22 @@ class Rows:
         residual = scores[kept] - self.means(scores)[self.row[kept]]
         return float(residual @ residual)
 
+    def only(self, kept: Indices) -> Rows:
+        """These rows, in this order; the observations of others are left out."""
+        renamed = np.full(len(self.first), -1, dtype=np.intp)
+        renamed[kept] = np.arange(len(kept))
+        return Rows(self.first[kept], np.where(self.row >= 0, renamed[self.row], -1))
+
+
+def distinct(features: Array) -> Rows:
+    """Repeats of a point made one row, in the order of the features."""
+    order = np.lexsort(features.T[::-1])
+    new = np.ones(len(order), dtype=np.bool_)
+    new[1:] = (features[order[1:]] != features[order[:-1]]).any(axis=1)
+    row = np.empty(len(order), dtype=np.intp)
+    row[order] = np.cumsum(new) - 1
+    return Rows(order[new], row)  # the sort is stable: the first of each group is the earliest
+
 
 def collapsed(features: Array, scores: Array, limit: int) -> Rows:
     """Repeats of a point made one row; of more than ``limit`` rows, the best half and a fair sample of the rest.
@@ -46,19 +62,10 @@ def collapsed(features: Array, scores: Array, limit: int) -> Rows:
     The fair sample is every m-th row in the order of the scores, so it spans their whole range. The rule does not
     depend on the order of the history.
     """
-    order = np.lexsort(features.T[::-1])
-    new = np.ones(len(order), dtype=np.bool_)
-    new[1:] = (features[order[1:]] != features[order[:-1]]).any(axis=1)
-    row = np.empty(len(order), dtype=np.intp)
-    row[order] = np.cumsum(new) - 1
-    first = order[new]  # the sort is stable: the earliest of its group
-    rows = Rows(first, row)
-    if len(first) <= limit:
+    rows = distinct(features)
+    if len(rows.first) <= limit:
         return rows
     ranked = np.argsort(-rows.means(scores), kind="stable")
     best, rest = ranked[: limit // 2], ranked[limit // 2 :]
     spaced = np.linspace(0, len(rest) - 1, limit - len(best)).round().astype(np.intp)
-    kept = np.sort(np.concatenate([best, rest[spaced]]))
-    renamed = np.full(len(first), -1, dtype=np.intp)
-    renamed[kept] = np.arange(len(kept))
-    return Rows(first[kept], renamed[rows.row])
+    return rows.only(np.sort(np.concatenate([best, rest[spaced]])))

@@ -1,4 +1,4 @@
-"""Gaussian process regression: a Matérn-5/2 kernel, hyperparameters by maximum a posteriori, a plain solve.
+"""The model of a Gaussian process: a Matérn-5/2 kernel, and hyperparameters by maximum a posteriori.
 
 The kernel has one lengthscale a feature (automatic relevance determination). With r² = Σ_d (x_d − x′_d)²/ℓ_d² and
 variance a:  k(x, x′) = a (1 + √5 r + 5r²/3) exp(−√5 r).
@@ -13,7 +13,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 import numpy as np
-from scipy.linalg import blas, lapack
+from scipy.linalg import lapack
 from scipy.optimize import minimize
 from scipy.spatial.distance import cdist
 
@@ -21,7 +21,6 @@ from dphypo import _validate
 from dphypo.samplers.history import Array
 
 _ROOT_5 = np.sqrt(5.0)
-_JITTER = 1e-10  # the least share of the variance that is added to a covariance without a Cholesky factor
 
 
 @dataclass(frozen=True)
@@ -54,10 +53,10 @@ class Hyperparameters:
         return features / scales
 
 
-def covariance(left: Array, right: Array, hyperparameters: Hyperparameters) -> Array:
-    """k between every row of ``left`` and every row of ``right``, shape (len(left), len(right))."""
+def covariance(left: Array, right: Array, hyperparameters: Hyperparameters, out: Array | None = None) -> Array:
+    """k between every row of ``left`` and every row of ``right``, of shape (len(left), len(right))."""
     scaled = cdist(_ROOT_5 * hyperparameters.scaled(left), _ROOT_5 * hyperparameters.scaled(right))
-    value = scaled / 3.0  # in place from here: most of the time of a draw is spent in these lines
+    value = np.divide(scaled, 3.0, out=out)  # in place from here: most of the time of a draw is spent in these lines
     value += 1.0
     value *= scaled
     value += 1.0
@@ -100,22 +99,6 @@ class Data:
     means: Array
     counts: Array
     scatter: float
-
-
-def posterior(hyperparameters: Hyperparameters, data: Data, candidates: Array) -> tuple[Array, Array]:
-    """Mean and deviation of the function at ``candidates``.
-
-    With K the covariance of the points, R their noise, L the Cholesky factor of K + R and V = L⁻¹ k(points,
-    candidates): mean = Vᵀ L⁻¹ y, variance = k(x, x) − Σ_points V².
-    """
-    matrix = covariance(data.features, data.features, hyperparameters)
-    matrix[np.diag_indices(len(matrix))] += hyperparameters.noise / data.counts
-    factor = _cholesky(matrix, hyperparameters.variance)
-    cross = covariance(data.features, candidates, hyperparameters)
-    solved = blas.dtrsm(1.0, factor, cross.T, side=1, lower=1, trans_a=1, overwrite_b=1)
-    mean = solved @ blas.dtrsv(factor, data.means, lower=1)
-    variance = hyperparameters.variance - np.einsum("ij,ij->i", solved, solved)
-    return mean, np.sqrt(np.maximum(variance, 0.0))
 
 
 def fit(data: Data) -> Hyperparameters:
@@ -181,14 +164,3 @@ def _negative_log_likelihood(logs: Array, data: Data, flat: Array) -> tuple[floa
     gradient[-1] = 0.5 * noise * float((difference[diagonal] / data.counts).sum())
     gradient[-1] += 0.5 * (extra - data.scatter / noise)
     return value, gradient
-
-
-def _cholesky(matrix: Array, variance: float) -> Array:
-    """The lower factor; jitter on the diagonal grows from nothing until the matrix is positive."""
-    diagonal = matrix.diagonal().copy()
-    for jitter in (0.0, *(_JITTER * 10.0**power for power in range(12))):
-        matrix[np.diag_indices(len(matrix))] = diagonal + jitter * variance
-        factor, failed = lapack.dpotrf(matrix, lower=1, clean=1)
-        if not failed:
-            return np.asarray(factor)
-    raise np.linalg.LinAlgError("the covariance of the runs has no Cholesky factor: are their features finite?")
