@@ -68,12 +68,20 @@ def test_what_tune_would_do_is_recommended_where_nothing_is_known_of_scores():
     assert result.best.name.startswith("survey")
     assert "dphypo.tune(space, mechanism, epsilon=2, delta=1e-05" in result.code
     assert result.code in str(result)
+    least = min((row for row in result.rows if row.spent.way.kind not in ("none", "survey")), key=lambda row: row.price)
+    assert f"of another kind ({least.name}) adds {100 * least.price:.2g} %" in result.why
+    assert f"Recommended: {result.best.name} (*): it is the survey that dphypo.tune plans" in str(result)
 
 
 def test_scores_decide_where_a_landscape_is_given(found):
     best = max(row.score for row in found.rows if row.score is not None)
     assert found.best.score == pytest.approx(best, abs=1e-3)
     assert f"{found.best.score:.4f}" in str(found)
+    as_good = [row for row in found.rows if row.score is not None and round(row.score, 3) == round(best, 3)]
+    assert found.best is min(as_good, key=lambda row: row.spent.way.compute)
+    many = f"the least compute of the {len(as_good)} designs with "
+    assert found.why == f"{many if len(as_good) > 1 else ''}the best expected score, to three decimals"
+    assert found.to_dict()["why"] == found.why
 
 
 def test_chances_count_runs_as_drawn_from_the_prior():

@@ -94,8 +94,8 @@ def plan(
         else tuple(batches(run, int(records or 0), epsilon=epsilon, delta=delta, compute=compute, alone=alone))
     )
     settings = {name: value for name, value in given.items() if value is not None}
-    best = _best(rows, planned)
-    return Comparison(rows, best, epsilon, delta, compute, settings, larger, scores, tuple(left_out))
+    best, why = _best(rows, planned)
+    return Comparison(rows, best, epsilon, delta, compute, settings, larger, scores, tuple(left_out), why)
 
 
 def _training(mechanism: Mechanism | None, given: dict[str, Any]) -> tuple[DpSgd | None, Mechanism]:
@@ -177,16 +177,37 @@ class _Guesses:
             self._shaped = 1.02 * spent.noise_multiplier
 
 
-def _best(rows: tuple[Compared, ...], planned: tuple[tuple[int, float], ...]) -> Compared:
-    """By expected score where there are any, to three decimals, then by compute; else what ``tune`` would do."""
+def _best(rows: tuple[Compared, ...], planned: tuple[tuple[int, float], ...]) -> tuple[Compared, str]:
+    """By expected score where there are any, to three decimals, then by compute; else what ``tune`` would do.
+
+    With it, why.
+    """
     scored = [row for row in rows if row.score is not None]
     if scored:
-        return max(scored, key=lambda row: (round(row.score or 0.0, 3), -row.spent.way.compute))
+        best = max(scored, key=_merit)
+        as_good = [row for row in scored if _merit(row)[0] == _merit(best)[0]]
+        if len(as_good) == 1:
+            return best, "the best expected score, to three decimals"
+        return best, f"the least compute of the {len(as_good)} designs with the best expected score, to three decimals"
     for row in rows:
         first = row.spent.parts[0]
         if row.spent.way.kind == "survey" and (first.runs, first.fraction) in planned:
-            return row
-    return rows[0]
+            return row, _survey(row, rows)
+    return rows[0], "there is no compute for a survey, and without a landscape nothing says that another search pays"
+
+
+def _merit(row: Compared) -> tuple[float, float]:
+    return round(row.score or 0.0, 3), -row.spent.way.compute
+
+
+def _survey(best: Compared, rows: tuple[Compared, ...]) -> str:
+    """Why the survey that ``tune`` plans is recommended, beside the cheapest search of another kind."""
+    said = f"it is the survey that dphypo.tune plans, and adds {100 * max(best.price, 0.0):.2g} % noise"
+    others = [row for row in rows if row.spent.way.kind not in ("none", "survey")]
+    if others:
+        least = min(others, key=lambda row: row.price)
+        said += f", where the cheapest search of another kind ({least.name}) adds {100 * max(least.price, 0.0):.2g} %"
+    return f"{said}; what they reach is compared on a landscape only"
 
 
 def _landscape(given: Landscape | str | Path) -> Landscape:

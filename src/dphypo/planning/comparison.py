@@ -66,6 +66,7 @@ class Comparison:
         batches: one run with larger batches, at the same total.
         landscape: where scores were read, if anywhere.
         left_out: ways that no noise pays for, each with why.
+        why: what the recommended way was chosen for, in a clause.
     """
 
     rows: tuple[Compared, ...]
@@ -77,6 +78,7 @@ class Comparison:
     batches: tuple[Batch, ...] = ()
     landscape: Landscape | None = None
     left_out: tuple[tuple[str, str], ...] = ()
+    why: str = ""
 
     def file(self, design: str | int | None = None) -> PlanFile:
         """The plan file of a design, by its name or its number, counted from 1; of the recommended one if None."""
@@ -102,6 +104,7 @@ class Comparison:
             "landscape": None if self.landscape is None else self.landscape.name,
             "designs": [row.to_dict(self.delta) for row in self.rows],
             "recommended": self.best.name,
+            "why": self.why,
             "code": self.code,
             "batches": [vars(one) for one in self.batches],
             "left_out": dict(self.left_out),
@@ -181,14 +184,14 @@ class Comparison:
     def _words(self) -> list[str]:
         way = self.best.spent.way
         runs = "run" if way.compute == 1 else "runs"
-        said = f"Recommended: {self.best.name} (*). "
+        said = [f"Recommended: {self.best.name} (*){': ' if self.why else ''}{self.why}."]
         if way.kind == "none":
-            return [f"{said}There is too little compute to search, or no search pays: train once."]
-        said += (
+            return [*said, "Train once."]
+        said.append(
             f"Its full runs have {100 * max(self.best.price, 0.0):.2g} % more noise than one run without tuning, and "
             f"it takes the compute of {way.compute:.3g} full {runs}."
         )
-        words = [said]
+        words = said
         if way.kind == "survey":
             words.append("All short runs are published: any optimiser, plot or dashboard may use them.")
             if self.batches and self.compute > way.compute:
