@@ -156,14 +156,26 @@ def delta(**named: SupportsFloat) -> float:
     return within(0.0, 1.0, closed="left", why=why, **{name: value})
 
 
+LARGE = 1e-3
+"""A δ above which a guarantee means little for any number of records that is worth hiding one in."""
+
+
 def warn_of_delta(delta: float, records: int | None) -> None:
-    """Warn of a δ above one over the number of records: publishing one record of all in full would satisfy it."""
-    if records is not None and delta > 1 / records:
-        warnings.warn(
-            f"delta = {delta:g} is above 1/records = {1 / records:.2g}: a mechanism that publishes a random record in "
-            f"full satisfies such a guarantee. Take it well below, for example {0.1 / records:.0e}",
-            stacklevel=3,
-        )
+    """Warn of a δ that means little: 1/records or more, or above 1e-3 where the number of records is not known.
+
+    Publishing one record of all in full, drawn at random, would satisfy it.
+    """
+    if records is None and delta > LARGE:
+        means, example = f"above {LARGE:g}", "1/10 of 1/(number of records)"
+    elif records is not None and delta >= 1 / records:
+        means, example = f"not below 1/records = {1 / records:.2g}", f"{0.1 / records:.0e}"
+    else:
+        return
+    warnings.warn(
+        f"delta = {delta:g} is {means}: with as many records as 1/delta, publishing a random one of them in full "
+        f"satisfies such a guarantee. Take it well below, for example {example}",
+        stacklevel=3,
+    )
 
 
 LOUD = 0.2

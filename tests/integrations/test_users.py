@@ -125,9 +125,9 @@ def test_a_split_by_position_is_refused() -> None:
 
 @pytest.mark.filterwarnings("error")
 def test_a_delta_above_one_over_the_records_is_warned_of() -> None:
-    with pytest.warns(UserWarning, match=r"delta = 0\.01 is above 1/records = 0\.0033"):
+    with pytest.warns(UserWarning, match=r"delta = 0\.01 is not below 1/records = 0\.0033"):
         dphypo.Study(dphypo.Space({"learning_rate": [0.1]}), dpsgd(), ONCE, delta=0.01, journal=None)
-    with pytest.warns(UserWarning, match="above 1/records"):
+    with pytest.warns(UserWarning, match="not below 1/records"):
         PrivateSearch(classifier(), {"learning_rate": [0.5]}, ONCE, delta=0.01).fit(INPUTS, LABELS)
     dphypo.Study(dphypo.Space({"learning_rate": [0.1]}), dpsgd(), ONCE, delta=1e-3, journal=None)
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import json
+import warnings
 
 import pytest
 from support.study_world import LAW, RELATION, SPACE, Nearest, make, train
@@ -88,3 +89,37 @@ def test_another_search_rule_costs_the_same():
     one, two = (Declaration.of(SPACE, train, LAW, Band(0.5, 2.0), r, delta=1e-6, policy="anything") for r in rules)
     assert one.guarantee is two.guarantee
     assert one.to_dict() == two.to_dict()
+
+
+def test_two_numbers_stand_for_a_band_in_a_study_and_in_a_stage():
+    declared = Declaration.of(SPACE, train, LAW, (0.5, 2), delta=1e-6)
+    assert declared.guarantee.band == Band(0.5, 2)
+    assert make(band=(0.5, 2)).declaration.to_dict() == make(band=Band(0.5, 2)).declaration.to_dict()
+    assert Stage(train, LAW, (0.5, 2)) == Stage(train, LAW, Band(0.5, 2))
+    assert Plan.of(SPACE, [Stage(train, LAW, (0.5, 2))], delta=1e-6).terms[0][0].releases.band == Band(0.5, 2)
+
+
+class Counted(dphypo.mechanisms.Declared):
+    """A mechanism that says how many records there are."""
+
+    records = 200
+
+
+@pytest.mark.parametrize(
+    "declare",
+    [
+        lambda run, delta: Study(SPACE, run, LAW, delta=delta, journal=None),
+        lambda run, delta: Stages(SPACE, [Stage(run, LAW), Stage(run, LAW)], delta=delta, journal=None),
+    ],
+)
+def test_a_large_delta_is_warned_of_once_whatever_the_mechanism(declare):
+    counted = Counted(train.train, train.event, RELATION)
+    for run, delta, words in ((train, 2e-3, "0.002 is above 0.001"), (counted, 5e-3, "not below 1/records = 0.005")):
+        with pytest.warns(UserWarning, match="delta = ") as caught:
+            declare(run, delta)
+        (warning,) = caught
+        assert words in str(warning.message)
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        declare(train, 1e-3)
+        declare(counted, 4e-3)

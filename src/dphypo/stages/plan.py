@@ -53,6 +53,8 @@ class Plan:
         """Check the parts and account for them over the whole of the space, whatever the priors will be."""
         check_space(space)
         delta, maximize = _validate.delta(delta=delta), _validate.flag(maximize=maximize)
+        counts = [getattr(part.mechanism, "records", None) for part in parts]
+        _validate.warn_of_delta(delta, max((count for count in counts if isinstance(count, int)), default=None))
         subject = Subject.of(data_name, [part.mechanism for part in parts], space)
         last = len(parts)
         terms = tuple(part.declare(space, last=number == last) for number, part in enumerate(parts, 1))

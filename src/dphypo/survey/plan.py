@@ -176,7 +176,6 @@ def plan_tuning(
         raise _validate.fail("survey", survey, "give a dphypo.SurveyPlan, or the number of short runs")
     price = _validate.positive(price=price)
     _check(space, mechanism)
-    _validate.warn_of_delta(delta, getattr(mechanism, "records", None))
 
     def problem(plan: SurveyPlan) -> Problem:
         return Problem(
