@@ -236,7 +236,7 @@ def test_bad_arguments_are_named():
     with pytest.raises(TypeError, match="runs"):
         account(PureDp(1.0), 10)
     with pytest.raises(TypeError, match="band"):
-        account(PureDp(1.0), law, (0.75, 2))
+        account(PureDp(1.0), law, 0.75)
     with pytest.raises(TypeError, match="relation"):
         account(PureDp(1.0), law, relation="add")
     with pytest.raises(ValueError, match="at least one event"):
@@ -290,3 +290,11 @@ def extremes(law):
 def test_a_profile_that_is_not_a_number_costs_infinity():
     assert smallest(lambda eps: math.nan, 1e-5, top=10.0) == math.inf
     assert smallest(lambda eps: 1.0 if eps < 2 else math.nan, 1e-5, top=10.0) == math.inf
+
+
+def test_two_numbers_stand_for_a_band():
+    stated = account(PureDp(0.5), Geometric(mean=5), (0.5, 2))
+    assert stated.band == Band(0.5, 2)
+    assert stated.epsilon(DELTA) == account(PureDp(0.5), Geometric(mean=5), Band(0.5, 2)).epsilon(DELTA)
+    with pytest.raises(ValueError, match=r"c = 2"):
+        account(PureDp(0.5), Geometric(mean=5), (2, 0.5))

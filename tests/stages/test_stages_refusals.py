@@ -87,9 +87,9 @@ def test_the_stages_are_checked_before_anything_runs():
         Stage(train, FEW, prior=0.1)
     with pytest.raises(ValueError, match="release_score"):
         Stage(train, FEW, release_score="yes")
-    for wrong in (None, (0.5, 2.0), 3):
-        with pytest.raises(ValueError, match="band"):
-            make(stages=[Stage(cheap, FEW, band=wrong), Stage(train, FEW)])
+    for wrong in (None, (0.5,), 3, (2.0, 3.0)):
+        with pytest.raises(ValueError, match=r"band|c = 2\.0"):
+            Stage(cheap, FEW, band=wrong)
     other = dphypo.mechanism(event=EVENT, relation=dp.NeighboringRelation.REPLACE_ONE)(train.train)
     with pytest.raises(ValueError, match="neighbouring relations"):
         make(stages=[Stage(cheap, FEW), Stage(other, FEW)])

@@ -36,7 +36,7 @@ class Arm:
 
     def adaptive(self, stage: int) -> bool:
         """Whether a run of a stage depends on those before it."""
-        return self.stages[stage - 1].band.C > 1
+        return self.stages[stage - 1].held.C > 1
 
     def search(self, entropy: Entropy) -> Study | Stages:
         # A sampler remembers its last fit: each search has its own, or they would take it from each other.
@@ -115,8 +115,8 @@ def _calibrated(name: str, stage: Stage, epsilon: float) -> Arm:
         stage.band,
         epsilon=epsilon,
         delta=DELTA,
-        policy=claimed(stage.policy, stage.sampler, stage.band, stage.rule),
-        first_from_prior=prior_runs(stage.first_from_prior, stage.sampler, stage.band),
+        policy=claimed(stage.policy, stage.sampler, stage.held, stage.rule),
+        first_from_prior=prior_runs(stage.first_from_prior, stage.sampler, stage.held),
     )
     return Arm(name, (replace(stage, mechanism=train.at(noise_multiplier=found.value)),))
 

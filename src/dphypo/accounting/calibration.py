@@ -17,7 +17,7 @@ from dphypo.accounting.events import Event
 from dphypo.accounting.guarantee import ADD_OR_REMOVE_ONE, UNIFORM, Guarantee, account
 from dphypo.accounting.policy import PolicyClass
 from dphypo.accounting.solve import CLOSE, Found, Knob
-from dphypo.band import Band
+from dphypo.band import Band, BandLike
 from dphypo.errors import UnreachableError as UnreachableError
 from dphypo.laws import Law
 
@@ -42,7 +42,7 @@ class Calibration:
 def calibrate(
     make_event: Callable[[float], Event | Sequence[Event]],
     runs: Law,
-    band: Band = UNIFORM,
+    band: BandLike = UNIFORM,
     *,
     epsilon: float,
     delta: float,
@@ -138,7 +138,7 @@ def calibrate_band(
 def calibrate_mean(
     event: Event | Sequence[Event],
     law_of: Callable[[float], Law],
-    band: Band = UNIFORM,
+    band: BandLike = UNIFORM,
     *,
     epsilon: float,
     delta: float,

@@ -26,7 +26,7 @@ from dphypo.accounting.theorems.theorem3_renyi import renyi
 from dphypo.accounting.theorems.theorem4_prior_start import PriorStartProfile
 from dphypo.accounting.theorems.theorem4_profile import SearchProfile
 from dphypo.accounting.theorems.theorem_h_history_only import HistoryProfile
-from dphypo.band import Band
+from dphypo.band import Band, BandLike
 from dphypo.errors import OrderWarning as OrderWarning
 from dphypo.laws import Law
 
@@ -43,7 +43,7 @@ UNIFORM = Band(1.0, 1.0)
 def account(
     event: Event | Sequence[Event],
     runs: Law,
-    band: Band = UNIFORM,
+    band: BandLike = UNIFORM,
     *,
     relation: dp_accounting.NeighboringRelation = ADD_OR_REMOVE_ONE,
     grid: float = dp_library.DEFAULT_GRID,
@@ -62,7 +62,7 @@ def account(
         event: what is known of one run: a ``dp_accounting.DpEvent``, an ``RdpCurve``, a ``PureDp`` or an
             ``ApproximateDp``; or a list of these, if the privacy of a run depends on λ (the worst counts).
         runs: the law of T.
-        band: the band (c, C); uniform search when left out.
+        band: the band, a ``Band`` or its two numbers (c, C); uniform search when left out.
         relation: which data sets are neighbours.
         grid: spacing of the privacy-loss grid. A finer grid is slower and rounds up by less.
         policy: what the search rule may look at: ``"anything"``, the data and T included, or ``"history"``.
@@ -79,15 +79,16 @@ def account(
     if not isinstance(law, Law):
         remedy = _validate.lacks(Law, law, "check_law") or "give, for example, dphypo.Geometric(mean=10)"
         raise TypeError(f"runs = {runs!r} is not a law of T: {remedy}")
-    if not isinstance(band, Band):
-        raise TypeError(f"band = {band!r} is not a band: give, for example, dphypo.Band(0.75, 2)")
+    held: object = band
+    if not isinstance(held, (Band, tuple, list)):
+        raise TypeError(f"band = {band!r} is not a band: give, for example, dphypo.Band(0.75, 2), or (0.75, 2)")
     if not isinstance(relation, dp_accounting.NeighboringRelation):
         raise TypeError(f"relation = {relation!r} is not a dp_accounting.NeighboringRelation")
     events = tuple(canonical(one) for one in (event if isinstance(event, (list, tuple)) else [event]))
     return Guarantee(
         events,
         runs,
-        band,
+        Band.of(band),
         relation,
         _validate.positive(grid=grid),
         describe(events, relation, grid),

@@ -5,6 +5,7 @@ say which of its densities stands in for the one that a sampler wants.
 """
 
 from dphypo.band.band import Band as Band
+from dphypo.band.band import BandLike as BandLike
 from dphypo.band.greedy import Greedy as Greedy
 from dphypo.band.kl import KL as KL
 from dphypo.band.l2 import L2 as L2

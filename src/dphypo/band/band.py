@@ -69,6 +69,23 @@ class Band:
         """
         return cls(1.0 / _validate.positive(C=C), C)
 
+    @classmethod
+    def of(cls, band: BandLike) -> Band:
+        """A band from itself, or from the pair (c, C).
+
+        >>> Band.of((0.5, 2))
+        Band(c=0.5, C=2.0)
+        >>> Band.of(2)
+        Traceback (most recent call last):
+        ValueError: band = 2 is not valid: give a band, such as dphypo.Band(0.75, 2), or the pair (0.75, 2)
+        """
+        given: object = band
+        if isinstance(given, cls):
+            return given
+        if not isinstance(given, (tuple, list)) or len(given) != 2:
+            raise _validate.fail("band", given, "give a band, such as dphypo.Band(0.75, 2), or the pair (0.75, 2)")
+        return cls(*given)
+
     @property
     def log_ratio(self) -> float:
         """L = log(C/c): what the band adds to the privacy loss of a run, at most."""
@@ -148,3 +165,7 @@ class Band:
         if not _draw.within(checked, _problem.checked_prior(prior, len(checked)), self.c, self.C):
             raise ValueError(f"masses are not in {self!r} for this prior: draw from what project returned for it")
         return _draw.draw(checked, entropy)
+
+
+BandLike = Band | tuple[float, float]
+"""What stands for a band wherever one is asked for: the band, or its two numbers (c, C)."""

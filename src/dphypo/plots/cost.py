@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 from dphypo import _validate
 from dphypo.accounting import Event, Guarantee, account
-from dphypo.band import Band
+from dphypo.band import Band, BandLike
 from dphypo.laws import Geometric, Law, NegativeBinomial, Poisson
 from dphypo.plots import canvas
 
@@ -30,7 +30,7 @@ def epsilon_against_runs(
     *,
     means: Sequence[float] = MEANS,
     laws: Mapping[str, Callable[[float], Law]] = FAMILIES,
-    band: Band = UNIFORM,
+    band: BandLike = UNIFORM,
     delta: float = 1e-5,
     size: tuple[float, float] = canvas.SIZE,
 ) -> Figure:
@@ -87,7 +87,7 @@ def epsilon_against_band(
 def epsilon_against_noise(
     make_event: Callable[[float], Event],
     runs: Law,
-    band: Band = UNIFORM,
+    band: BandLike = UNIFORM,
     *,
     noises: Sequence[float],
     delta: float = 1e-5,
@@ -140,7 +140,8 @@ def _ylabel(delta: float) -> str:
     return f"ε at δ = {delta:g}"
 
 
-def _band(band: Band) -> str:
+def _band(given: BandLike) -> str:
+    band = Band.of(given)
     return "drawn from the prior" if band.C == 1 else f"band ({band.c:g}, {band.C:g})"
 
 

@@ -8,7 +8,7 @@ import numpy as np
 import numpy.typing as npt
 
 from dphypo import _validate
-from dphypo.band import L2, Band, Rule
+from dphypo.band import L2, Band, BandLike, Rule
 from dphypo.plots import canvas
 
 if TYPE_CHECKING:
@@ -19,7 +19,7 @@ _PAPER = L2()
 
 def sampling_density(
     weights: npt.ArrayLike,
-    band: Band,
+    band: BandLike,
     *,
     prior: npt.ArrayLike | None = None,
     places: npt.ArrayLike | None = None,
@@ -45,6 +45,7 @@ def sampling_density(
     >>> [text.get_text() for text in figure.legends[0].get_texts()]
     ['asked for by the search rule', 'drawn from, after projection', 'prior', 'between 0.75 and 2 times the prior']
     """
+    band = Band.of(band)
     after = band.project(weights, prior, rule)
     before = np.asarray(weights, dtype=np.float64)
     before = before / before.sum()

@@ -155,7 +155,7 @@ class _Alone:
             return calibrate(
                 lambda noise: over_space.events(_with(stage, noise).mechanism, self.space),
                 stage.runs,
-                stage.band,
+                stage.held,
                 epsilon=self.share * self.epsilon,
                 delta=self.delta,
                 relation=stage.mechanism.relation,
@@ -166,7 +166,7 @@ class _Alone:
         except UnreachableError:
             least = _with(stage, _LARGEST).account(self.space).epsilon(self.delta)
         advice = ["fewer runs (a smaller mean of T)", "sample less or take fewer steps", "a larger split"]
-        if stage.band.log_ratio > 0:
+        if stage.held.log_ratio > 0:
             advice.insert(1, "a narrower band")
         if stage.mechanism.score_event is not None:
             advice.insert(1, "more noise on the score")

@@ -10,7 +10,7 @@ from typing import Any
 from dphypo import _validate, errors
 from dphypo import progress as _progress
 from dphypo.accounting import Certificate, Guarantee, PolicyClass, Term
-from dphypo.band import Band, Greedy, Rule
+from dphypo.band import Band, BandLike, Greedy, Rule
 from dphypo.executors import Crew
 from dphypo.journal import Journal, Trial
 from dphypo.journal import params as _params
@@ -56,7 +56,7 @@ class Stage:
 
     mechanism: Mechanism
     runs: Law
-    band: Band = Band(1, 1)  # noqa: RUF009 - a frozen value
+    band: BandLike = Band(1, 1)  # noqa: RUF009 - a frozen value
     sampler: Sampler | None = None
     rule: Rule | str = Greedy()  # noqa: RUF009
     prior: PriorRule | None = None
@@ -77,14 +77,20 @@ class Stage:
         if given is not None and not callable(given):
             raise _validate.fail("prior", given, "give a PriorAround, or a function of the release and the space")
         _validate.flag(release_score=self.release_score)
+        object.__setattr__(self, "band", Band.of(self.band))
         Lost.read(self.lost, self.mechanism)
 
     def __str__(self) -> str:
-        return f"{self.mechanism!r} with {self.runs!r} in {self.band!r}"
+        return f"{self.mechanism!r} with {self.runs!r} in {self.held!r}"
 
     def conditions(self) -> list[str]:
         """What the guarantee assumes of the runs, besides their event."""
         return [Lost.read(self.lost, self.mechanism).condition]
+
+    @property
+    def held(self) -> Band:
+        """The band, where two numbers may have been given for it."""
+        return Band.of(self.band)
 
     @property
     def prior_rule(self) -> PriorRule:
@@ -93,8 +99,8 @@ class Stage:
 
     def account(self, space: Space) -> Guarantee:
         """The guarantee of this stage alone, over the whole of the original space, whatever its prior will be."""
-        policy = claimed(self.policy, self.sampler, self.band, self.rule)
-        return accounted(self.mechanism, space, self.runs, self.band, policy, self._first)
+        policy = claimed(self.policy, self.sampler, self.held, self.rule)
+        return accounted(self.mechanism, space, self.runs, self.held, policy, self._first)
 
     def declare(self, space: Space, *, last: bool) -> tuple[Term, ...]:
         """Refuse now what would otherwise fail after an earlier stage was paid for; then account."""
@@ -107,8 +113,8 @@ class Stage:
 
     def terms(self, space: Space) -> tuple[Term, ...]:
         """What records of each side meet in this stage."""
-        policy = claimed(self.policy, self.sampler, self.band, self.rule)
-        return terms_of_search(self.mechanism, space, self.runs, self.band, policy, self._first)
+        policy = claimed(self.policy, self.sampler, self.held, self.rule)
+        return terms_of_search(self.mechanism, space, self.runs, self.held, policy, self._first)
 
     def describe(self, terms: tuple[Term, ...]) -> dict[str, Any]:
         """What determines the guarantee."""
@@ -121,9 +127,9 @@ class Stage:
 
     def search_rule(self) -> dict[str, Any] | None:
         """The rule with its settings and why it counts as history-only; None if the guarantee does not rely on it."""
-        if self.band.C == 1 or claimed(self.policy, self.sampler, self.band, self.rule) is not PolicyClass.HISTORY:
+        if self.held.C == 1 or claimed(self.policy, self.sampler, self.held, self.rule) is not PolicyClass.HISTORY:
             return None
-        rule = default_sampler(self.band) if self.sampler is None else self.sampler
+        rule = default_sampler(self.held) if self.sampler is None else self.sampler
         why = word(rule, self.rule)
         assert why is not None  # ``claimed`` has asked
         cells = None if self.grid is None else dict(self.grid)
@@ -179,11 +185,11 @@ class Stage:
         return _Study(declaration, search, setting.certificate)
 
     def _policy(self, prior: Space) -> Policy:
-        return Policy.of(prior, self.band, self.sampler, self.rule, self.candidates, self.grid, self._first)
+        return Policy.of(prior, self.held, self.sampler, self.rule, self.candidates, self.grid, self._first)
 
     @property
     def _first(self) -> int:
-        return prior_runs(self.first_from_prior, self.sampler, self.band)
+        return prior_runs(self.first_from_prior, self.sampler, self.held)
 
 
 def _guarantees(terms: tuple[Term, ...]) -> list[Guarantee]:

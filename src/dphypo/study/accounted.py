@@ -78,8 +78,8 @@ def _search(
     found: list[Any], mechanism: Mechanism, runs: Law, band: Band, policy: PolicyClass, first_from_prior: int
 ) -> Guarantee:
     events = tuple(found)
-    given: tuple[object, object] = runs, band
-    if not isinstance(given[0], Law) or not isinstance(given[1], Band):
+    given: object = runs
+    if not isinstance(given, Law):
         return account(events, runs, band, relation=mechanism.relation)  # which says what is wrong
     relation = mechanism.relation
     law = [type(runs).__module__, type(runs).__qualname__, runs.to_dict()]

@@ -9,7 +9,7 @@ from typing import Any
 
 from dphypo import _validate
 from dphypo.accounting import Certificate, Guarantee, PolicyClass
-from dphypo.band import Band, Greedy, Rule
+from dphypo.band import Band, BandLike, Greedy, Rule
 from dphypo.entropy import Entropy
 from dphypo.errors import ChangedRule, ChangedStudy, LateHistoryOnly
 from dphypo.journal import Record
@@ -78,7 +78,7 @@ class Declaration:
         space: Space,
         mechanism: Mechanism,
         runs: Law,
-        band: Band = Band(1, 1),  # noqa: B008 - a frozen value
+        band: BandLike = Band(1, 1),  # noqa: B008 - a frozen value
         sampler: Sampler | None = None,
         rule: Rule | str = Greedy(),  # noqa: B008
         *,
@@ -99,7 +99,7 @@ class Declaration:
             missing = _validate.lacks(Mechanism, mechanism, "check_mechanism")
             remedy = "declare the function with @dphypo.mechanism(event=..., ...)"
             raise _validate.fail("mechanism", mechanism, missing if missing and hasattr(mechanism, "event") else remedy)
-        delta = _validate.delta(delta=delta)
+        band, delta = Band.of(band), _validate.delta(delta=delta)
         _validate.warn_of_delta(delta, getattr(mechanism, "records", None))
         first = prior_runs(first_from_prior, sampler, band)
         guarantee = accounted(mechanism, space, runs, band, claimed(policy, sampler, band, rule), first)

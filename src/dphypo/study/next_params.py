@@ -28,9 +28,6 @@ def claimed(
     Raises:
         ValueError: the study is declared history-only, and its rule is not.
     """
-    given: object = band
-    if not isinstance(given, Band):
-        return PolicyClass.ANYTHING  # the accountant will say what is wrong
     rule = default_sampler(band) if sampler is None else sampler
     qualifies = isinstance(rule, Sampler) and word(rule, projection) is not None
     if policy is None:
@@ -54,10 +51,9 @@ def prior_runs(given: int | None, sampler: Sampler | None, band: Band) -> int:
     Without a band every run is drawn from the prior, no bound depends on n₀, and 0 is stated.
     """
     count = None if given is None else _validate.integer(at_least=1, first_from_prior=given)
-    held: object = band
-    if not isinstance(held, Band) or held.C == 1:
+    if band.C == 1:
         return 0
-    rule = default_sampler(held) if sampler is None else sampler
+    rule = default_sampler(band) if sampler is None else sampler
     ours = type(rule).__module__.startswith("dphypo.samplers.")
     return count if count is not None else int(getattr(rule, "start", 1)) if ours else 1
 
@@ -112,9 +108,6 @@ class Policy:
                 "with weights(candidates, history); dphypo.testing.check_sampler tests one"
             )
             raise _validate.fail("sampler", sampler, remedy)
-        given: object = band
-        if not isinstance(given, Band):
-            raise _validate.fail("band", band, "give a band, such as dphypo.Band(0.75, 2)")
         rule = _rule(rule)
         candidates = _validate.integer(at_least=1, candidates=candidates)
         if candidates > MOST_CANDIDATES:

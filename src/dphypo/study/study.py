@@ -13,7 +13,7 @@ from typing import Any
 from dphypo import _validate, errors
 from dphypo import progress as _progress
 from dphypo.accounting import Certificate, Guarantee, PolicyClass
-from dphypo.band import Band, Greedy, Rule
+from dphypo.band import Band, BandLike, Greedy, Rule
 from dphypo.entropy import SYSTEM, Entropy
 from dphypo.executors import Crew, Factory
 from dphypo.journal import Journal, Store, Trial, open_store
@@ -43,7 +43,8 @@ class Study:
         space: the hyperparameters and their prior.
         mechanism: what one run is, declared with ``@dphypo.mechanism``.
         runs: the law of T, the number of runs.
-        band: how far the sampling density may move from the prior; (1, 1) is private random search (Algorithm 1).
+        band: how far the sampling density may move from the prior, a ``Band`` or its two numbers (c, C); (1, 1) is
+            private random search (Algorithm 1).
         sampler: the search rule; it only matters inside a band, where a Gaussian process is the default.
         rule: how the rule's weights are projected into the band.
         delta: the δ of the certificate.
@@ -88,7 +89,7 @@ class Study:
         space: Space,
         mechanism: Mechanism,
         runs: Law,
-        band: Band = Band(1, 1),  # noqa: B008 - a frozen value
+        band: BandLike = Band(1, 1),  # noqa: B008 - a frozen value
         sampler: Sampler | None = None,
         rule: Rule | str = Greedy(),  # noqa: B008
         *,

@@ -17,7 +17,7 @@ from torch.nn.functional import cross_entropy
 
 from dphypo import _validate
 from dphypo.accounting import PolicyClass
-from dphypo.band import Band
+from dphypo.band import Band, BandLike
 from dphypo.entropy import Seeded
 from dphypo.integrations import calibration
 from dphypo.integrations.opacus import check, cost, hyperparameters, seeds
@@ -271,7 +271,7 @@ class DPSGD:
         self,
         space: Space,
         runs: Law,
-        band: Band = Band(1, 1),  # noqa: B008 - a frozen value
+        band: BandLike = Band(1, 1),  # noqa: B008 - a frozen value
         *,
         epsilon: float,
         delta: float,
@@ -301,7 +301,7 @@ class DPSGD:
                 self.kinds(space),
                 space,
                 runs,
-                band,
+                Band.of(band),
                 score_event=self.score_event,
                 split=self.split,
                 epsilon=epsilon,

@@ -14,7 +14,7 @@ from sklearn.utils.metaestimators import available_if
 from sklearn.utils.validation import check_is_fitted, indexable
 
 from dphypo import _validate
-from dphypo.band import Band
+from dphypo.band import Band, BandLike
 from dphypo.entropy import SYSTEM, Seeded
 from dphypo.integrations import calibration
 from dphypo.integrations.sklearn import scoring as _scoring
@@ -109,7 +109,7 @@ class PrivateSearch(MetaEstimatorMixin, BaseEstimator):  # type: ignore[misc]
         space: Any,
         runs: Law | None = None,
         *,
-        band: Band | None = None,
+        band: BandLike | None = None,
         sampler: Sampler | None = None,
         epsilon: float | None = None,
         delta: float = 1e-5,
@@ -191,7 +191,7 @@ class PrivateSearch(MetaEstimatorMixin, BaseEstimator):  # type: ignore[misc]
             self.cv_results_ = cv_results(release.survey)
         else:
             runs = NegativeBinomial(shape=8, mean=10) if self.runs is None else copy.deepcopy(self.runs)
-            band = Band(1, 1) if self.band is None else self.band
+            band = Band(1, 1) if self.band is None else Band.of(self.band)
             mechanism = self._calibrated(mechanism, space, runs, band)
             release = Study(space, mechanism, runs, band, self.sampler, **journal).run(
                 workers=self.workers, progress=self.progress
