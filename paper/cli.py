@@ -141,13 +141,21 @@ def survey_plans(a: Arguments) -> None:
 def train_surveys(a: Arguments) -> None:
     """really trained surveys beside uniform searches and single runs, as planned by survey-plans"""
     from paper.data.sets import load
-    from paper.experiments.survey_training import compare
+    from paper.experiments.survey_training import compare, kept
 
     started = time.time()
     for name in a.names:
         images = load(name.split(",")[0], a.data)
-        out = a.out / f"surveys-{name.replace(', ', '-').replace(' ', '-')}.json"
-        compare(name, images, a.plans, out, a.device, a.searches, a.seconds - (time.time() - started))
+        compare(name, images, a.plans, a.out / kept(name), a.device, a.searches, a.seconds - (time.time() - started))
+
+
+def judge_surveys(a: Arguments) -> None:
+    """train what surveys picked, and the best cell beside it with the same batches, several times more"""
+    from paper.data.sets import load
+    from paper.experiments.survey_training import judge, kept
+
+    for name in a.names:
+        judge(name, load(name.split(",")[0], a.data), a.plans, a.out / kept(name), a.device, a.programs)
 
 
 def result(a: Arguments) -> None:
@@ -226,10 +234,12 @@ def parser() -> argparse.ArgumentParser:
     made.add_argument("--plain", action="store_true", help="do not compile")
     trains(command(settings)).add_argument("name", choices=["mnist", "fashion", "cifar10"])
     command(survey_plans, "survey-plans").add_argument("names", nargs="*", help="experiments; by default all")
-    made = trains(command(train_surveys, "train-surveys"))
-    made.add_argument("names", nargs="+", help="experiments of survey-plans.json")
-    made.add_argument("--searches", type=int, default=104)
-    made.add_argument("--plans", type=Path, default=Path("paper/landscapes/survey-plans.json"))
+    surveys = trains(command(train_surveys, "train-surveys")), trains(command(judge_surveys, "judge-surveys"))
+    for made in surveys:
+        made.add_argument("names", nargs="+", help="experiments of survey-plans.json")
+        made.add_argument("--plans", type=Path, default=Path("paper/landscapes/survey-plans.json"))
+    surveys[0].add_argument("--searches", type=int, default=104)
+    surveys[1].add_argument("--programs", type=int, default=6)
     made = trains(command(opacus))
     made.add_argument("number", type=int)
     made.add_argument("file", type=Path, help="JSON lines, to which the accuracy is appended")

@@ -221,6 +221,9 @@ def experiments() -> dict[str, Callable[[], Experiment]]:
         "mnist, batch and steps, private scores": lambda: with_private_scores(
             "mnist", 170_000, _tuned("mnist", TUNED, 0.1)[:1], TUNED
         ),
+        "mnist, batch and more steps, private scores": lambda: with_private_scores(
+            "mnist", 171_000, _tuned("mnist", LONGER, 0.05)[:1], LONGER
+        ),
         "cifar10, batch and steps, private scores": lambda: with_private_scores(
             "cifar10", 180_000, _tuned("cifar10", TUNED, 0.1)[:1], TUNED, WIDE
         ),

@@ -31,6 +31,15 @@ SIZES = (32, 104, 320, 624)  # models a program is compiled for
 MOST = {1: 260_000, 3: 215_000}  # samples of all models of a step, by the channels of a picture: what memory holds
 
 
+def kept(name: str) -> str:
+    """The file of an experiment.
+
+    >>> kept("mnist, batch and steps")
+    'surveys-mnist-batch-and-steps.json'
+    """
+    return f"surveys-{name.replace(', ', '-').replace(' ', '-')}.json"
+
+
 class Trainer:
     """Trains any number of runs of one setting; counts the programs it ran, which number their seeds."""
 
@@ -161,6 +170,28 @@ def best(space: Space, trainer: Trainer, arm: dict[str, Any], searches: int, see
     rows = np.repeat(space.rows(np.array([cell]), arm["noise"]), searches, axis=0)
     released = trainer.accuracies(rows, *space.full(trainer.records)[0], [1])[0]
     return {"released": released, "pair": space.pairs[cell].tolist(), "all cells": np.round(judged, 4).tolist()}
+
+
+def judge(
+    name: str, images: Images, plans: Path, file: Path, device: str, programs: int, sizes: Sequence[int] = (208,)
+) -> None:
+    """Train what the surveys of ``file`` picked once more, and the best cell beside it, with the same Poisson batches.
+
+    The models of one program share their batches, so that one program's mean is off by more than its interval says. Of
+    several programs, each with batches of its own, the differences tell how far the picks are from the best cell.
+    """
+    experiment, found = json.loads(plans.read_text())[name], json.loads(file.read_text())
+    space, trainer = Space(experiment), Trainer(images, device, experiment["seed"] + 500, sizes)
+    first = next(arm for arm in experiment["arms"] if arm["kind"] == "survey")
+    best = next(arm for arm in experiment["arms"] if arm["kind"] == "best")
+    last = np.array(found["arms"][first["name"]]["table"]["last"])
+    reached = [*found["arms"][best["name"]]["pair"], best["noise"][0]]
+    rows = np.concatenate([space.rows(last, first["noise"]), np.tile(reached, (len(last), 1))])
+    judged = [trainer.accuracies(rows, *space.full(trainer.records)[0], [1])[0] for _ in range(programs)]
+    picked, top = np.round(judged, 4).reshape(programs, 2, -1).swapaxes(0, 1)
+    found["judged"] = {"picked": picked.tolist(), "best cell": top.mean(axis=1).round(5).tolist()}
+    print(name, [picked.mean(axis=1).round(4).tolist(), top.mean(axis=1).round(4).tolist()], flush=True)
+    file.write_text(json.dumps(found) + "\n")
 
 
 KINDS = {"survey": surveys, "uniform": uniform, "fixed": fixed, "best": best}
