@@ -1,4 +1,4 @@
-"""``python -m benchmarks`` runs the short benchmarks, as ``make bench`` does; ``python -m benchmarks band`` runs one."""
+"""``python -m benchmarks`` runs the short benchmarks, as ``make bench`` does; ``python -m benchmarks band`` one."""
 
 from __future__ import annotations
 

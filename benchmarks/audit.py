@@ -74,25 +74,20 @@ def worst(index: int, repetitions: int, confidence: float) -> dict[str, Any]:
 def canary(index: int, repetitions: int, confidence: float) -> dict[str, Any]:
     batch, steps, noise = CANARIES[index]
     make, data, neighbour, observe = gradient_canary(noise_multiplier=noise, batch_size=batch, steps=steps)
-    event: Any = make(data).event
-    claimed = account(event({}), Pmf({1: 1.0})).epsilon(DELTA)
-    result = audit_mechanism(
-        make,
-        data,
-        neighbour,
-        {},
-        repetitions // 4,
-        delta=DELTA,
-        claimed=claimed,
-        observe=observe,
-        confidence=confidence,
-    )
-    row = shown(f"DPSGD, batch {batch} of 64, {steps} steps, σ = {noise:g}", result, "gradient canary")
-    return row | {"attack": _one_run(batch, steps, noise)}
+    audited = partial(audit_mechanism, make, data, neighbour, {}, repetitions // 4, observe=observe)
+    return _training(CANARIES[index], make(data), audited, confidence, "gradient canary")
 
 
-def _one_run(batch: int, steps: int, noise: float) -> float:
-    return attack_epsilon(dp_sgd_pair(noise, batch / 64, steps), Pmf({1: 1.0}), Band(1, 1), DELTA)
+def _training(
+    run: tuple[int, int, float], mechanism: Any, audited: Callable[..., Audit], confidence: float, kind: str
+) -> dict[str, Any]:
+    """The row of one run of DPSGD on 64 records, beside the best attack on its event."""
+    batch, steps, noise = run
+    one, uniform = Pmf({1: 1.0}), Band(1, 1)
+    claimed = account(mechanism.event({}), one).epsilon(DELTA)
+    result = audited(delta=DELTA, claimed=claimed, confidence=confidence)
+    row = shown(f"DPSGD, batch {batch} of 64, {steps} steps, σ = {noise:g}", result, kind)
+    return row | {"attack": attack_epsilon(dp_sgd_pair(noise, batch / 64, steps), one, uniform, DELTA)}
 
 
 def mislabelled(index: int, repetitions: int, confidence: float) -> dict[str, Any]:
@@ -117,20 +112,8 @@ def mislabelled(index: int, repetitions: int, confidence: float) -> dict[str, An
         arguments |= {"score": lambda model: 0.0, "noise_multiplier": noise, "records": 64}
         return DPSGD(model=untrained, data=records, **arguments)
 
-    claimed = account(make(data).event({}), Pmf({1: 1.0})).epsilon(DELTA)
-    result = audit_mechanism(
-        make,
-        data,
-        neighbour,
-        {},
-        repetitions // 4,
-        delta=DELTA,
-        claimed=claimed,
-        observe=observe,
-        confidence=confidence,
-    )
-    row = shown(f"DPSGD, batch {batch} of 64, {steps} steps, σ = {noise:g}", result, "input canary")
-    return row | {"attack": _one_run(batch, steps, noise)}
+    audited = partial(audit_mechanism, make, data, neighbour, {}, repetitions // 4, observe=observe)
+    return _training(MISLABELLED[index], make(data), audited, confidence, "input canary")
 
 
 def plan(index: int, repetitions: int, confidence: float) -> dict[str, Any]:

@@ -61,6 +61,7 @@ def reached(source: str) -> list[str]:
     public = {
         "dphypo._validate",
         "dphypo._registry",
+        "dphypo._files",
         "dphypo._npz",
         "dphypo._floats",
     }  # the helpers that all rooms share

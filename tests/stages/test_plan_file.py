@@ -162,3 +162,16 @@ def test_an_event_that_would_take_too_long_is_refused():
     document["terms"][0]["grid"] = 1e-9
     with pytest.raises(ValueError, match="grid"):
         plan_document.check(document)
+
+
+def test_a_plan_replaces_a_plan_and_nothing_else(tmp_path):
+    target, notes = tmp_path / "plan.json", tmp_path / "notes.json"
+    file_of("survey").save(target)
+    other = file_of("survey")
+    assert PlanFile.load(other.save(target)).document == other.document
+    notes.write_text('{"mine": true}')
+    with pytest.raises(FileExistsError, match=r"notes.json' exists and is not a plan: give a new name"):
+        other.save(notes)
+    assert notes.read_text() == '{"mine": true}'
+    with pytest.raises(FileExistsError, match="is not a plan"):
+        other.save(tmp_path)

@@ -10,7 +10,6 @@ import hashlib
 import json
 import os
 import platform
-import tempfile
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from datetime import date
@@ -21,7 +20,7 @@ from typing import Any
 
 import numpy as np
 
-from dphypo import _validate
+from dphypo import _files, _validate
 from dphypo.accounting import stated, untrusted
 from dphypo.accounting.canonical_json import canonical_json
 from dphypo.accounting.composition import Composition
@@ -90,18 +89,7 @@ class Certificate:
 
     def save(self, path: str | os.PathLike[str]) -> Path:
         """Write the document to a file, whole or not at all; an existing file is replaced."""
-        target = Path(path)
-        handle, name = tempfile.mkstemp(dir=target.parent, prefix=f".{target.name}.")
-        try:
-            with os.fdopen(handle, "w", encoding="utf-8") as file:
-                json.dump(self.document, file, indent=1, ensure_ascii=False)
-                file.write("\n")
-            os.chmod(name, 0o644)
-            os.replace(name, target)
-        except BaseException:
-            Path(name).unlink(missing_ok=True)
-            raise
-        return target
+        return _files.write_json(path, self.document)
 
     @classmethod
     def load(cls, path: str | os.PathLike[str]) -> Certificate:

@@ -62,6 +62,14 @@ def read(path: str | os.PathLike[str]) -> dict[str, Any]:
     return document
 
 
+def is_plan(path: Path) -> bool:
+    """Whether a file begins as plans do, of this version or another, complete or not."""
+    if not path.is_file():
+        return False
+    with path.open("rb") as file:
+        return b'"dphypo plan ' in file.read(200)
+
+
 def check(document: Mapping[str, Any]) -> None:
     """Refuse a document that is no plan, that says more than a plan, or that would take too long to account for."""
     if document.get("format") != FORMAT:

@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import io
 import os
-import tempfile
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from itertools import cycle
@@ -15,7 +14,7 @@ from pathlib import Path
 from threading import Lock
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from dphypo import _validate
+from dphypo import _files, _validate
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -122,18 +121,7 @@ def save(figure: Figure, path: str | os.PathLike[str]) -> Path:
     kind = target.suffix.lower().lstrip(".")
     if kind not in FORMATS:
         raise _validate.fail("path", str(path), f"the name must end with one of {', '.join('.' + f for f in FORMATS)}")
-    if not target.parent.is_dir():
-        raise FileNotFoundError(f"there is no folder {str(target.parent)!r}: make it first")
-    handle, name = tempfile.mkstemp(dir=target.parent, prefix=f".{target.name}.")
-    try:
-        with os.fdopen(handle, "wb") as file:
-            file.write(_drawn(figure, kind))
-        os.chmod(name, 0o644)
-        os.replace(name, target)
-    except BaseException:
-        Path(name).unlink(missing_ok=True)
-        raise
-    return target
+    return _files.write(target, _drawn(figure, kind))
 
 
 def to_svg(figure: Figure) -> str:

@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 import os
-import tempfile
 from enum import StrEnum
 from pathlib import Path
 
-from dphypo import _validate
+from dphypo import _files, _validate
 
 
 class Kind(StrEnum):
@@ -25,20 +24,9 @@ def write(page: str, path: str | os.PathLike[str], kind: Kind) -> Path:
         FileNotFoundError: there is no such folder.
     """
     target = _validate.path(path=path)
-    if not target.parent.is_dir():
-        raise FileNotFoundError(f"there is no folder {str(target.parent)!r}: make it first")
     if target.exists() and not _is_report(target, kind):
         raise FileExistsError(f"{str(target)!r} exists and is not a {kind.value[8:]}: give a new name")
-    handle, name = tempfile.mkstemp(dir=target.parent, prefix=f".{target.name}.")
-    try:
-        with os.fdopen(handle, "w", encoding="utf-8", newline="\n") as file:
-            file.write(page)
-        os.chmod(name, 0o644 if kind is Kind.PUBLIC else 0o600)
-        os.replace(name, target)
-    except BaseException:
-        Path(name).unlink(missing_ok=True)
-        raise
-    return target
+    return _files.write(target, page.encode(), mode=0o644 if kind is Kind.PUBLIC else 0o600)
 
 
 def _is_report(path: Path, kind: Kind) -> bool:

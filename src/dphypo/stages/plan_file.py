@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import json
 import os
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from dphypo import _validate
+from dphypo import _files, _validate
 from dphypo.accounting import Whole, guarantee_of, plan_document
 from dphypo.mechanisms import Mechanism
 from dphypo.space import Space
@@ -55,10 +54,15 @@ class PlanFile:
         return cls(plan_document.read(path))
 
     def save(self, path: str | os.PathLike[str]) -> Path:
-        """Write the plan to a file."""
+        """Write the plan to a file, whole or not at all. An earlier plan is replaced.
+
+        Raises:
+            FileExistsError: there is a file that is no plan.
+        """
         target = Path(path)
-        target.write_text(json.dumps(self.document, indent=1, ensure_ascii=False) + "\n", encoding="utf-8")
-        return target
+        if target.exists() and not plan_document.is_plan(target):
+            raise FileExistsError(f"{str(target)!r} exists and is not a plan: give a new name")
+        return _files.write_json(target, self.document)
 
     @property
     def name(self) -> str:

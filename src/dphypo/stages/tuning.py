@@ -5,6 +5,7 @@ from __future__ import annotations
 import concurrent.futures
 import sys
 from pathlib import Path
+from typing import TypedDict, Unpack
 
 from dphypo import _validate
 from dphypo.entropy import SYSTEM, Entropy
@@ -19,6 +20,17 @@ from dphypo.stages.plan_file import PlanFile
 from dphypo.stages.stages import Stages
 from dphypo.study import Part
 from dphypo.survey import PRICE, Extrapolated, LastRun, Survey, SurveyPlan, Tuning, plan_tuning
+
+
+class Kept(TypedDict, total=False):
+    """Where and how stages are kept, as :class:`dphypo.Stages` takes it."""
+
+    journal: str | Path | Store | None
+    name: str
+    maximize: bool
+    entropy: Entropy
+    data_name: str | None
+    ledger: Ledger | str | Path | None
 
 
 def tune(
@@ -94,22 +106,14 @@ def tune(
     >>> 1.99 < release.certificate.epsilon <= 2.0
     True
     """
+    kept: Kept = {"journal": journal, "name": name, "maximize": maximize, "entropy": entropy}
+    kept |= {"data_name": data_name, "ledger": ledger}
     if plan is not None:
         given = {"epsilon": epsilon, "delta": delta, "compute": compute, "survey": survey}
         if twice := [argument for argument, value in given.items() if value is not None]:
             raise _validate.fail(twice[0], given[twice[0]], "the plan says it: leave it out")
-        planned = Stages.from_plan(
-            plan,
-            space,
-            mechanism,
-            journal=journal,
-            name=name,
-            maximize=maximize,
-            entropy=entropy,
-            data_name=data_name,
-            ledger=ledger,
-        )
-        return planned.run(workers=workers, progress=progress, start_method=start_method, executor=executor)
+        stages = Stages.from_plan(plan, space, mechanism, **kept)
+        return stages.run(workers=workers, progress=progress, start_method=start_method, executor=executor)
     if epsilon is None or delta is None:
         missing = "epsilon" if epsilon is None else "delta"
         raise _validate.fail(missing, None, "give epsilon and delta, what everything may cost together; or a plan")
@@ -117,34 +121,17 @@ def tune(
         tuning = plan_tuning(
             space, mechanism, epsilon=epsilon, delta=delta, compute=compute, survey=survey, price=price, keep=keep
         )
-    stages = stages_of(
-        *(space, tuning),
-        delta=delta,
-        journal=journal,
-        name=name,
-        maximize=maximize,
-        entropy=entropy,
-        data_name=data_name,
-        ledger=ledger,
-    )
+    stages = stages_of(space, tuning, delta=delta, **kept)
     if progress:
         print(tuning.summary, file=sys.stderr)
     return stages.run(workers=workers, progress=progress, start_method=start_method, executor=executor)
 
 
-def stages_of(
-    space: Space,
-    tuning: Tuning,
-    *,
-    delta: float,
-    journal: str | Path | Store | None = "tune.db",
-    name: str = "tune",
-    maximize: bool = True,
-    entropy: Entropy = SYSTEM,
-    data_name: str | None = None,
-    ledger: Ledger | str | Path | None = None,
-) -> Stages:
-    """The parts that :func:`tune` runs: for those who want to ask and tell, or to look at the guarantee first."""
+def stages_of(space: Space, tuning: Tuning, *, delta: float, **kept: Unpack[Kept]) -> Stages:
+    """The parts that :func:`tune` runs: for those who want to ask and tell, or to look at the guarantee first.
+
+    Further arguments are those of :func:`tune`, with the same defaults.
+    """
     plan, noise, within = tuning.survey, tuning.noise, tuning.within
     parts: list[Part] = [
         Survey(short, runs, plan.optimiser, models=models, durations=plan.durations, within=within)
@@ -153,16 +140,8 @@ def stages_of(
     pick = plan.pick if plan.pick is not None or plan.fractions is None else Extrapolated(tuple(plan.fractions))
     warm = _folders(plan)[-1] if plan.warm_start else None
     parts.append(LastRun(noise.full, pick, plan.fallback, plan.both_sides, plan.score, within, warm))
-    return Stages(
-        *(space, parts),
-        delta=delta,
-        journal=journal,
-        name=name,
-        maximize=maximize,
-        entropy=entropy,
-        data_name=data_name,
-        ledger=ledger,
-    )
+    defaults: Kept = {"journal": "tune.db", "name": "tune"}
+    return Stages(space, parts, delta=delta, **(defaults | kept))
 
 
 def _folders(plan: SurveyPlan) -> list[Path | None]:
