@@ -2,16 +2,23 @@
 
 from __future__ import annotations
 
+import contextlib
+import os
+import signal
+import subprocess
+import sys
 import time
 import warnings
+from pathlib import Path
 
 import pytest
-from support.executor_world import sleeps
+from support.executor_world import sleeps, waits_for_file
 from support.study_world import facts, make, train
 
 from dphypo.band import Band
 from dphypo.executors import Dask, hire
 from dphypo.journal import Trial
+from dphypo.mechanisms import Outcome
 from dphypo.testing import check_executor
 
 dask = pytest.importorskip("dask")
@@ -89,6 +96,67 @@ def test_a_run_whose_worker_is_retired_is_not_made_again_by_dask(client, tmp_pat
 async def _remove(dask_scheduler, worker):
     """As when a worker is retired: it goes, and its tasks with it to another."""
     await dask_scheduler.remove_worker(worker, stimulus_id="test", expected=True)
+
+
+def _hold_back(file):
+    """This worker does not send its next result, and says in a file that it was asked for one."""
+
+    def send(outcome):
+        if Path(file).exists():
+            raise NotImplementedError  # as it is usually sent
+        Path(file).write_text(str(os.getpid()))
+        time.sleep(60)
+
+    distributed.protocol.dask_serialize.register(Outcome)(send)
+
+
+def _take_tasks(dask_worker, whether):
+    dask_worker.status = distributed.Status.running if whether else distributed.Status.paused
+
+
+@contextlib.contextmanager
+def workers_without_replacement(scheduler, count):
+    command = ["dask", "worker", scheduler, "--no-nanny", "--nthreads", "1", "--memory-limit", "0", "--no-dashboard"]
+    path = os.pathsep.join([str(Path(__file__).parents[1]), *filter(None, sys.path)])
+    quiet = {"stdout": subprocess.DEVNULL, "stderr": subprocess.DEVNULL, "env": {**os.environ, "PYTHONPATH": path}}
+    workers = [subprocess.Popen([sys.executable, "-m", *command], **quiet) for _ in range(count)]
+    try:
+        yield
+    finally:
+        for worker in workers:
+            worker.kill()
+            worker.wait()
+
+
+def test_a_result_that_cannot_be_fetched_is_lost_and_holds_up_no_other_run(tmp_path, monkeypatch):
+    """A worker dies while its result is fetched. Dask would make the run again, as soon as there is a place for it."""
+    monkeypatch.chdir(tmp_path)  # for the folders of the workers
+    asked, end = tmp_path / "asked", tmp_path / "end"
+    with warnings.catch_warnings(), dask.config.set({ALLOWED: 0}):
+        warnings.simplefilter("ignore")
+        with (
+            distributed.LocalCluster(n_workers=0, dashboard_address=None) as cluster,
+            distributed.Client(cluster) as client,
+            workers_without_replacement(cluster.scheduler_address, 2),
+            hire(waits_for_file, 2, executor=Dask(client)) as executor,
+        ):
+            client.wait_for_workers(2, timeout=60)
+            client.run(_hold_back, str(asked))
+            executor.start(trial(0, lr=0.1))
+            executor.start(trial(1, file=str(end)))
+            while not asked.exists() or not asked.read_text():
+                time.sleep(0.05)
+            os.kill(int(asked.read_text()), signal.SIGKILL)
+            while len(left := list(client.scheduler_info(n_workers=-1)["workers"])) > 1:
+                time.sleep(0.05)
+            client.run(_take_tasks, whether=False, workers=left)
+            end.touch()
+            ended, outcome = executor.wait()
+            assert ended.number == 1
+            assert outcome.score == 1.0
+            client.run(_take_tasks, whether=True, workers=left)
+            ended, outcome = executor.wait()
+            assert (ended.number, outcome) == (0, None)
 
 
 def test_a_scheduler_that_starts_runs_again_is_refused():

@@ -9,7 +9,7 @@ import time
 from pathlib import Path
 
 import pytest
-from support.executor_world import sleeps
+from support.executor_world import sleeps, waits_for_file
 from support.study_world import facts, make
 
 from dphypo.band import Band
@@ -61,6 +61,24 @@ def test_a_job_that_is_preempted_is_withdrawn_and_not_requeued(tmp_path):
         os.kill(int(said.read_text()), signal.SIGUSR2)  # as Slurm does, and as submitit's own tests do
         _, outcome = jobs.wait()
     assert isinstance(outcome, Withdrawn)
+    assert list((tmp_path / "jobs").iterdir()) == []
+
+
+def test_a_job_that_was_killed_holds_up_no_other(tmp_path):
+    """Submitit waits 15 seconds for a result that a job may have written to a slow disk."""
+    die, end, pids = tmp_path / "die", tmp_path / "end", [tmp_path / "first", tmp_path / "second"]
+    with hire(waits_for_file, 2, executor=Submitit(submitit.LocalExecutor(tmp_path / "jobs"))) as jobs:
+        jobs.start(Trial({"pid": str(pids[0]), "file": str(die), "dies": True}, 7, 0, b"key"))
+        jobs.start(Trial({"pid": str(pids[1]), "file": str(end)}, 8, 1, b"other key"))
+        while not all(file.exists() and file.read_text() for file in pids):
+            time.sleep(0.05)
+        die.touch()
+        while Path("/proc", pids[0].read_text()).exists():
+            time.sleep(0.05)
+        time.sleep(1)  # until submitit has seen it too
+        end.touch()
+        ended, outcome = jobs.wait()
+    assert (ended.number, outcome.score) == (1, 1.0)
     assert list((tmp_path / "jobs").iterdir()) == []
 
 

@@ -102,3 +102,15 @@ def paced(params, *, seed):
         Path(folder, str(seed)).touch()
     time.sleep(float(os.environ.get("DPHYPO_TEST_SECONDS", "0")))
     return params["lr"], score(params, seed)
+
+
+@dphypo.mechanism(event=EVENT, relation=RELATION)
+def waits_for_file(params, *, seed):
+    """Ends as soon as there is a file, or at once; killed then if so told. Says first in another file who it is."""
+    if "pid" in params:
+        Path(params["pid"]).write_text(str(os.getpid()))
+    while "file" in params and not Path(params["file"]).exists():
+        time.sleep(0.05)
+    if params.get("dies"):
+        os.kill(os.getpid(), signal.SIGKILL)
+    return os.getpid(), 1.0

@@ -7,8 +7,10 @@ of a worker that is retired while it runs them.
 
 from __future__ import annotations
 
+import asyncio
 import concurrent.futures
 import secrets
+import threading
 from collections.abc import Callable, Mapping
 from concurrent.futures import Future
 from dataclasses import dataclass
@@ -108,21 +110,35 @@ class _Tasks(concurrent.futures.Executor):
         return future
 
     def _ended(self, future: Future[Any]) -> None:
-        task = self._tasks.pop(future, None)
+        task = self._tasks.get(future)
         if task is None or not future.set_running_or_notify_cancel():
             return
-        if task.status == "finished":
-            try:
-                future.set_result(task.result())
-            except Exception:  # the result is gone: lost= decides, as for every run that was begun
-                future.set_exception(_DiedError())
+        if task.status == "finished":  # one thread calls all callbacks of Dask: it must not wait for a worker
+            threading.Thread(target=self._fetch, args=(future, task), name="dphypo result", daemon=True).start()
         elif task.status == "error":
-            future.set_exception(task.exception())
+            self._settle(future, failure=task.exception())
         elif self._client.status == "running":
-            future.set_exception(concurrent.futures.CancelledError())
+            self._settle(future, failure=concurrent.futures.CancelledError())
         else:
-            future.set_exception(_GoneError())
-        task.release()
+            self._settle(future, failure=_GoneError())
+
+    def _fetch(self, future: Future[Any], task: Any) -> None:
+        """Take the result from its worker. If that died, Dask starts the task again first, and the claim refuses it."""
+        try:
+            result = task.result()
+        except (Exception, asyncio.CancelledError):  # it is gone: lost= decides, as for every run that was begun
+            self._settle(future, failure=_DiedError())
+        else:
+            self._settle(future, result)
+
+    def _settle(self, future: Future[Any], result: Any = None, failure: BaseException | None = None) -> None:
+        task = self._tasks.pop(future, None)
+        if failure is None:
+            future.set_result(result)
+        else:
+            future.set_exception(failure)
+        if task is not None:
+            task.release()
 
     def shutdown(self, wait: bool = True, *, cancel_futures: bool = False) -> None:
         """Take back what has not begun. A run that is under way ends on its own, and nobody waits for it."""

@@ -127,19 +127,21 @@ class _Jobs(concurrent.futures.Executor):
             with self._lock:
                 jobs = list(self._jobs.items())
             for future, job in jobs:
-                if job.done():
-                    self._end(future, job)
+                if future.running() or future.cancelled() or not job.done():
+                    continue
+                if future.set_running_or_notify_cancel():  # submitit waits long for what a dead job did not write
+                    threading.Thread(target=self._end, args=(future, job), name="dphypo result", daemon=True).start()
 
     def _end(self, future: Future[Any], job: Any) -> None:
-        with self._lock:
-            if self._jobs.pop(future, None) is None:
-                return
         result, failure = None, None
         try:
             result = job.result()
         except Exception as error:
             failure = error
         _erase(job)  # before anybody hears of the end
+        with self._lock:
+            if self._jobs.pop(future, None) is None:  # the study was stopped in between
+                return
         if failure is None:
             future.set_result(result)
         else:
