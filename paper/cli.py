@@ -141,7 +141,8 @@ def survey_plans(a: Arguments) -> None:
 def train_surveys(a: Arguments) -> None:
     """really trained surveys beside uniform searches and single runs, as planned by survey-plans"""
     from paper.data.sets import load
-    from paper.experiments.survey_training import compare, kept
+    from paper.experiments.survey_plans import kept
+    from paper.experiments.survey_training import compare
 
     started = time.time()
     for name in a.names:
@@ -152,7 +153,8 @@ def train_surveys(a: Arguments) -> None:
 def judge_surveys(a: Arguments) -> None:
     """train what surveys picked, and the best cell beside it with the same batches, several times more"""
     from paper.data.sets import load
-    from paper.experiments.survey_training import judge, kept
+    from paper.experiments.survey_plans import kept
+    from paper.experiments.survey_training import judge
 
     for name in a.names:
         judge(name, load(name.split(",")[0], a.data), a.plans, a.out / kept(name), a.device, a.programs)

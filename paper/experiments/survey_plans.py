@@ -15,8 +15,8 @@ from pathlib import Path
 from typing import Any
 
 import dp_accounting
-from dp_accounting import GaussianDpEvent
 import numpy as np
+from dp_accounting import GaussianDpEvent
 
 from dphypo import account
 from dphypo.accounting import PlanGuarantee, Term, calibrate, calibrate_plan, equal_noise, published
@@ -75,7 +75,7 @@ class Experiment:
     """A data set, a space and the ways to tune that are compared.
 
     Args:
-        scales: whether the optimiser sees the grid by the places of its values ("places") or by their logarithms ("log").
+        scales: whether the optimiser sees the grid's values by their places ("places") or by their logarithms ("log").
     """
 
     data: str
@@ -85,6 +85,15 @@ class Experiment:
     seed: int
     arms: list[Arm]
     scales: str = "places"
+
+
+def kept(name: str) -> str:
+    """The file of an experiment.
+
+    >>> kept("mnist, batch and steps")
+    'surveys-mnist-batch-and-steps.json'
+    """
+    return f"surveys-{name.replace(', ', '-').replace(' ', '-')}.json"
 
 
 def event(batch: int, steps: int, records: int, noise: float) -> dp_accounting.DpEvent:

@@ -31,15 +31,6 @@ SIZES = (32, 104, 320, 624)  # models a program is compiled for
 MOST = {1: 260_000, 3: 215_000}  # samples of all models of a step, by the channels of a picture: what memory holds
 
 
-def kept(name: str) -> str:
-    """The file of an experiment.
-
-    >>> kept("mnist, batch and steps")
-    'surveys-mnist-batch-and-steps.json'
-    """
-    return f"surveys-{name.replace(', ', '-').replace(' ', '-')}.json"
-
-
 class Trainer:
     """Trains any number of runs of one setting; counts the programs it ran, which number their seeds."""
 
