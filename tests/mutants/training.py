@@ -126,9 +126,9 @@ MUTANTS = (
     Mutant(
         "records outside the domain are used",
         "one bad record cannot fail a run",
-        "integrations/opacus/dpsgd.py",
-        "            self._fits[key] = _Fit(mode, self.data.within(domain))\n",
-        "            self._fits[key] = _Fit(mode, self.data)\n",
+        "integrations/opacus/one_run.py",
+        "            self.fits[key] = Fit(mode, made.data.within(domain))\n",
+        "            self.fits[key] = Fit(mode, made.data)\n",
         ("integrations/test_opacus_data.py::test_one_record_outside_the_domain_changes_nothing",),
     ),
     Mutant(

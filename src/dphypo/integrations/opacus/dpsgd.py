@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
 import dataclasses
 import warnings
 from collections.abc import Callable, Mapping
@@ -20,31 +19,19 @@ from dphypo.accounting import PolicyClass
 from dphypo.band import Band, BandLike
 from dphypo.entropy import Seeded
 from dphypo.integrations import calibration
-from dphypo.integrations.opacus import check, cost, hyperparameters, seeds
+from dphypo.integrations.opacus import cost, hyperparameters
 from dphypo.integrations.opacus.clipping import GradSampleMode
 from dphypo.integrations.opacus.cost import Cost, NoiseTable
-from dphypo.integrations.opacus.data import Records, TensorRecords, as_records, made_up
-from dphypo.integrations.opacus.domain import Batch, Domain
-from dphypo.integrations.opacus.loss import per_record
-from dphypo.integrations.opacus.saver import Safetensors, remember
-from dphypo.integrations.opacus.score import PrivateAccuracy, PrivateLoss, PrivateScore, Score, is_private
-from dphypo.integrations.opacus.state import Snapshot, start_from
-from dphypo.integrations.opacus.train import Descent, fit
+from dphypo.integrations.opacus.data import as_records
+from dphypo.integrations.opacus.one_run import Fit, OneRun
+from dphypo.integrations.opacus.saver import Safetensors
+from dphypo.integrations.opacus.score import PrivateScore, Score, is_private
 from dphypo.journal import Store, keeping
 from dphypo.laws import Law
 from dphypo.mechanisms import DpSgd, Outcome, PowerRule, Split, transfer
 from dphypo.space import Space
 
-
-@dataclass(frozen=True)
-class _Fit:
-    """What is found once for each architecture: the mode to train it in, and the records it can use."""
-
-    mode: GradSampleMode
-    records: Records
-
-
-# What is found once for each architecture depends on these fields.
+# What a fit depends on.
 _SAME_FITS = frozenset({"model", "data", "example", "loss", "device", "grad_sample_mode"})
 
 
@@ -137,7 +124,7 @@ class DPSGD:
     schedule: Callable[[float], float] | None = None
     threads: int = 1
     start: nn.Module | None = None
-    _fits: dict[str, _Fit] = field(default_factory=dict)  # by architecture; copies of the mechanism share it
+    _fits: dict[str, Fit] = field(default_factory=dict)  # by architecture; copies of the mechanism share it
 
     relation: ClassVar[dp_accounting.NeighboringRelation] = dp_accounting.NeighboringRelation.ADD_OR_REMOVE_ONE
     monotone: ClassVar[frozenset[str]] = frozenset()
@@ -169,8 +156,7 @@ class DPSGD:
         _ = self._cost
         hyperparameters.refuse_unknown(self.model, self.fixed)
         if not self._fits and hyperparameters.complete(self.model, self.fixed):
-            with self._alone(0):
-                self._prepare({})  # refuses a model that is unfit before anything runs
+            self._one({}).prepare()  # refuses a model that is unfit before anything runs
 
     def event(self, params: Mapping[str, Any]) -> dp_accounting.DpEvent:
         """The event of training with the given hyperparameters. It reads the batch size and the epochs alone."""
@@ -317,41 +303,15 @@ class DPSGD:
     def __call__(self, params: Mapping[str, Any], *, seed: int) -> Outcome:
         """One run: ``M_λ(D)`` of the paper."""
         hyperparameters.refuse_unknown(self.model, params)
-        run = self._cost.run(params)
-        with self._alone(seed):
-            model, found = self._prepare(params)
-            start_from(model, self.start)
-            records = found.records.to(self.device)  # type: ignore[arg-type]
-            fit(model, records, per_record(self.loss), run, self._descent(params, found.mode), seed=seed)
-            kept = Snapshot.of(model)
-            with torch.no_grad():
-                score = self.score(model, seed=seed) if is_private(self.score) else cast(Any, self.score)(model)
-            kept.refuse_changes(model)
-        return Outcome(model.cpu(), float(score))
+        return self._one(params, seed).make(self._cost.run(params))
 
     def rehearse(self, params: Mapping[str, Any], *, seed: int) -> Outcome:
         """A run of two steps on a few made-up records: what is wrong with the model, the loss or the score shows."""
-        with self._alone(seed):
-            model, found = self._prepare(params)
-            example = tuple(part.to(self.device) for part in self.data.example())
-            records = TensorRecords(*made_up(cast(Batch, example), 8))
-            descent = dataclasses.replace(self._descent(params, found.mode), batch_size=8, learning_rate=1e-6)
-            run = DpSgd(rate=1.0, steps=2, noise_multiplier=1.0)
-            fit(model, records, per_record(self.loss), run, descent, seed=seed)
-            score: Any = self.score
-            if isinstance(score, PrivateAccuracy | PrivateLoss):
-                score = dataclasses.replace(score, data=records, example=None, records=10**6, noise_multiplier=1.0)
-            with torch.no_grad():
-                value = score(model, seed=seed) if is_private(score) else score(model)
-        return Outcome(model.cpu(), float(value))
+        return self._one(params, seed).rehearse()
 
     def architecture(self, space: Space) -> str:
         """The layers and weights of a model of the space; a search goes on only with the same ones."""
-        params = space.sample(Seeded(0))
-        with self._alone(0):
-            model = self.model(**hyperparameters.of_factory(self.model, {**self.fixed, **params}))
-        layers = [type(layer).__name__ for layer in model.modules()]
-        return repr((layers, [(name, tuple(value.shape)) for name, value in model.state_dict().items()]))
+        return self._one(space.sample(Seeded(0))).architecture()
 
     def __repr__(self) -> str:
         return f"<mechanism DPSGD of {getattr(self.model, '__qualname__', 'a model')}>"
@@ -374,41 +334,5 @@ class DPSGD:
         setting = cost.setting(params)
         return calibration.Kind(setting, lambda noise_multiplier: self._event(cost.run_of(setting, noise_multiplier)))
 
-    def _descent(self, params: Mapping[str, Any], mode: GradSampleMode) -> Descent:
-        given = {
-            "learning_rate": self.learning_rate,
-            "max_grad_norm": self.max_grad_norm,
-            "optimizer": self.optimizer,
-            **self.fixed,
-            **params,
-        }
-        if self.matched and self.fraction < 1:
-            given = transfer.apply(self.transfer_rule, given, self.fraction)
-        return Descent(
-            batch_size=self._cost.batch(given.get("batch_size", self.batch_size)),
-            max_grad_norm=_validate.positive(max_grad_norm=given["max_grad_norm"]),
-            learning_rate=_validate.positive(learning_rate=given["learning_rate"]),
-            optimizer=given["optimizer"],
-            options={name: value for name, value in given.items() if name in hyperparameters.option_names()},
-            mode=mode,
-            physical_batch_size=self.physical_batch_size,
-            schedule=self.schedule,
-        )
-
-    def _alone(self, seed: int) -> contextlib.AbstractContextManager[None]:
-        """Nothing but the seed decides what happens inside, whatever other threads of the process do."""
-        return seeds.everything_else(seed, torch.device(self.device), self.threads)  # type: ignore[arg-type]
-
-    def _prepare(self, params: Mapping[str, Any]) -> tuple[nn.Module, _Fit]:
-        """The untrained model on its device, and how to train it."""
-        arguments = hyperparameters.of_factory(self.model, {**self.fixed, **params})
-        model = self.model(**arguments).to(self.device)
-        remember(model, arguments)
-        key = repr(sorted(arguments.items()))
-        if key not in self._fits:
-            inputs, targets = (part.to(self.device) for part in self.data.example())
-            loss = per_record(self.loss)
-            mode = check.resolve(model, loss, (inputs, targets), self.grad_sample_mode)
-            domain = Domain.of(model, (inputs, targets), loss)
-            self._fits[key] = _Fit(mode, self.data.within(domain))
-        return model, self._fits[key]
+    def _one(self, params: Mapping[str, Any], seed: int = 0) -> OneRun:
+        return OneRun(self, params, seed, self._cost, self._fits)
