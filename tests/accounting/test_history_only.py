@@ -69,6 +69,27 @@ def test_more_published_figures(profiles, law, band, first, published, attack):
     assert found >= attack
 
 
+@pytest.mark.parametrize(
+    ("law", "band", "found_once"), [(Poisson(30), Band(0.1, 20), 16.69), (Poisson(100), Band(0.75, 2), 22.44)]
+)
+def test_the_lattice_is_as_deep_as_many_runs_need(profiles, law, band, found_once):
+    """At the first depth δ stays above 1e-4: there was no bound at δ = 1e-5."""
+    found = epsilon(profiles, law, band)
+    assert found == pytest.approx(found_once, abs=0.03)
+    assert found < account_of(profiles, law, band)
+    assert found > smallest(SearchProfile(*profiles, law, Band(1, 1)).delta_at, DELTA, top=300.0)
+
+
+def account_of(profiles, law, band):
+    """ε by Theorem 4, for a policy that knows the data."""
+    return smallest(SearchProfile(*profiles, law, band).delta_at, DELTA, top=300.0)
+
+
+def test_a_lattice_that_begins_too_shallow_ends_near_the_same(profiles):
+    deep, shallow = (epsilon(profiles, SHAPE_8, Band(0.5, 4), effort=Effort(depth=depth)) for depth in (14.0, 3.5))
+    assert deep <= shallow < 1.03 * deep
+
+
 def test_the_other_direction_is_the_smaller_one(profiles):
     assert epsilon(profiles, SHAPE_8, Band(0.75, 2), direction=1) < epsilon(profiles, SHAPE_8, Band(0.75, 2))
 

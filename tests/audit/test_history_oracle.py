@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 from scipy.optimize import linprog
 from support.history_mutants import MUTANTS, NO_HULL
-from support.history_worlds import EPSILONS, Case, climb, random_case
+from support.history_worlds import EPSILONS, Case, climb, deep_case, random_case
 
 from dphypo.accounting.theorems import kills, theorem_h_history_only
 from dphypo.accounting.theorems.kills import Lattice, Payoff, Survivors, payoff
@@ -117,6 +117,20 @@ def test_the_oracle_catches_edges_that_are_clipped_instead_of_absorbed(monkeypat
     assert max(case.shortfall(depth=0.5) for case in few) <= 1e-9
     monkeypatch.setattr(*MUTANTS["edges clipped instead of absorbed"])
     assert any(case.shortfall(depth=0.5) > 1e-3 for case in few)
+
+
+def test_the_bound_holds_where_sums_leave_the_lattice_and_it_is_made_deeper(monkeypatch):
+    """In ten of these forty worlds the first lattice is too short to get below 0.9, and the deeper one is not."""
+    rng, epsilons = np.random.default_rng(8), np.arange(0.0, 40.0, 2.5)
+    worlds = [deep_case(rng) for _ in range(40)]
+    deeper = [case.bound(depth=3.0).delta(epsilons) for case in worlds]
+    monkeypatch.setattr(theorem_h_history_only, "_DEEPEST", 0.0)
+    shallow = [case.bound(depth=3.0).delta(epsilons) for case in worlds]
+    for case, found, before in zip(worlds, deeper, shallow, strict=True):
+        exact = case.exact(epsilons)
+        assert np.all(exact <= found + 1e-13 + 1e-9 * exact), case
+        assert found[-1] <= before[-1]
+    assert sum(found[-1] < 0.5 * before[-1] for found, before in zip(deeper, shallow, strict=True)) >= 8
 
 
 def test_the_bound_holds_where_one_run_too_many_from_the_prior_would_show():

@@ -74,6 +74,12 @@ def random_case(rng: np.random.Generator, *, most_runs: int = 4) -> Case:
     return Case(_world(rng, band, step), _law(rng, most_runs), band, first, knows_runs, step)
 
 
+def deep_case(rng: np.random.Generator) -> Case:
+    """Losses of up to 12 a run, whose sums leave a lattice of the usual depth."""
+    band = BANDS[rng.integers(len(BANDS))]
+    return Case(_world(rng, band, 4.0), _law(rng, 4), band, int(rng.integers(0, 3)), bool(rng.random() < 0.25), 4.0)
+
+
 def _world(rng: np.random.Generator, band: Band, step: float) -> World:
     n, k = ((2, 2), (2, 3), (3, 2), (2, 4))[rng.integers(4)]
     infinite = rng.choice([0.0, 0.0, 1e-3, 0.1])

@@ -47,6 +47,7 @@ _LATE = 1e-12  # of δ: what a cell of large v may give away by "D known" for th
 _FIRST_CELLS = 16
 _MOST_RUNS = 6000
 _FEW = 4
+_DEEPEST = 120.0  # rounding such an s changes e^s by 1.4e-14 in proportion: ROUNDING of kills.py has room for it
 _INTERESTING = (1e-9, 1e-3)  # the δ for which cells are made narrow
 
 
@@ -58,7 +59,8 @@ class Effort:
         atoms: the number of losses of the dominating pair.
         coarse_atoms: the same while cells are looked for.
         cells: the number of cells of v.
-        depth: the lattice of sums reaches from −depth to depth, or as far as sums can get.
+        depth: the lattice of sums reaches from −depth to depth, or as far as sums can get; to twice as much, and so
+            on, where δ would stay above 1e-9.
         tail: P[T > K] that is given up, and added to δ.
     """
 
@@ -161,6 +163,31 @@ class HistoryProfile:
 
     @cached_property
     def _curve(self) -> tuple[Floats, Floats]:
+        """ε on the lattice, and δ there, to twice the depth where δ stays large because sums were cut off.
+
+        Every depth gives an upper bound. What is left of δ may also be infinite loss, which no depth makes finite: then
+        the first curve stands. A deeper lattice is as much wider that it costs about as much as the first.
+        """
+        found, reach = self._to_depth, 2 * self.effort.depth
+        if not self._cut or found[1][-1] <= _INTERESTING[0] or reach > _DEEPEST:
+            return found
+        effort = replace(self.effort, depth=reach, atoms=math.ceil(self.effort.atoms / math.sqrt(2)))
+        deeper = type(self)(
+            *(self.forward, self.reverse, self.runs, self.band),
+            first_from_prior=self.first_from_prior,
+            knows_runs=self.knows_runs,
+            effort=effort,
+        )._curve
+        return deeper if deeper[1][-1] < 0.5 * found[1][-1] else found
+
+    @property
+    def _cut(self) -> bool:
+        """Whether sums of losses may get further than the lattice."""
+        pair = lattice_pair(self.forward, self.reverse, self.effort.coarse_atoms)
+        return self._reach(pair) > self.effort.depth
+
+    @cached_property
+    def _to_depth(self) -> tuple[Floats, Floats]:
         """ε on the lattice, and δ there, as far as they are corners of the convex envelope in e^ε."""
         pair = lattice_pair(self.forward, self.reverse, self.effort.coarse_atoms)
         if np.count_nonzero(pair.on) > _FEW:  # a pure run has two losses, which a coarse lattice holds exactly
@@ -177,13 +204,16 @@ class HistoryProfile:
         corner = lower_hull(np.append(0.0, np.exp(epsilon)), np.append(1.0, delta))[1:] - 1
         return epsilon[corner], delta[corner]
 
-    def _lattice(self, pair: LatticePair) -> Lattice:
-        """Sums of losses as far as they reach, or to ±depth."""
+    def _reach(self, pair: LatticePair) -> float:
+        """How far sums of losses get, but for some of small probability."""
         runs = min(len(self._law[0]), 4 * math.ceil(self.runs.mean) + 10)
         drift = float(np.abs(pair.on @ pair.losses))
         spread = math.sqrt(float(pair.on @ pair.losses**2))
-        reach = runs * drift + 12 * spread * math.sqrt(runs) + pair.step * max(pair.last, -pair.first)
-        far = math.ceil(min(self.effort.depth, reach) / pair.step) + 1
+        return runs * drift + 12 * spread * math.sqrt(runs) + pair.step * max(pair.last, -pair.first)
+
+    def _lattice(self, pair: LatticePair) -> Lattice:
+        """Sums of losses as far as they reach, or to ±depth."""
+        far = math.ceil(min(self.effort.depth, self._reach(pair)) / pair.step) + 1
         return Lattice(pair.step, -far, 2 * far + 1)
 
     def _payoff(self, pair: LatticePair, lattice: Lattice, cells: Floats) -> Floats:
