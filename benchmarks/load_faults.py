@@ -109,9 +109,12 @@ def started(name: str) -> Iterator[Callable[[], Any]]:
 
 
 def main(names: list[str], runs: int | None = None) -> None:
-    """Print one line for each engine, and fail if a run was lost or counted twice."""
-    print("engine     | kills | runs asked | runs begun | lost | counted twice | seconds")
-    kills_in_all = 0
+    """Print a table with one line for each engine, and fail if a run was lost or counted twice."""
+    table = [
+        "| engine | kills | runs asked | runs begun | lost | counted twice | seconds |",
+        "|---|---|---|---|---|---|---|",
+    ]
+    kills_in_all, wrong = 0, []
     for name in names:
         began = time.perf_counter()
         with tempfile.TemporaryDirectory(prefix="dphypo-faults-") as folder, started(name) as make:
@@ -130,10 +133,12 @@ def main(names: list[str], runs: int | None = None) -> None:
         lost = asked - sum(row["done"] and row["score"] == row["params"]["x"] for row in rows)
         twice = len(rows) - asked + again
         kills_in_all += kills
-        print(f"{name:<10} | {kills} | {asked} | {starts} | {lost} | {twice} | {seconds:.0f}", flush=True)
+        table.append(f"| {name} | {kills} | {asked} | {starts} | {lost} | {twice} | {seconds:.0f} |")
         if lost or twice:
-            sys.exit(f"{name}: a run was lost or counted twice")
-    print(f"all        | {kills_in_all}")
+            wrong.append(name)
+    print(*table, f"{kills_in_all} workers were killed", sep="\n")  # at the end: Ray prints too
+    if wrong:
+        sys.exit(f"{', '.join(wrong)}: a run was lost or counted twice")
 
 
 def _twice(folder: str, row: dict[str, Any]) -> bool:

@@ -13,11 +13,13 @@ from pathlib import Path
 import pytest
 from scipy.stats import chisquare
 from support.study_world import EVENT, RELATION, noise
+from support.survey_world import SPACE as WORLD
+from support.survey_world import Descent
 
 import dphypo
 from benchmarks.load_faults import started
 from dphypo.band import Band
-from dphypo.entropy import SYSTEM
+from dphypo.entropy import SYSTEM, Seeded
 from dphypo.laws import Pmf
 from dphypo.space import Space
 
@@ -64,10 +66,27 @@ def counted(folder: Path) -> dphypo.mechanisms.Mechanism:
     return dphypo.mechanism(event=EVENT, relation=RELATION, seeded=True)(Counted(str(folder)))
 
 
-@pytest.mark.parametrize("name", [*STUDIES, "submitit"])
-def test_t_runs_are_executed_and_the_release_has_its_law(name, tmp_path, monkeypatch):
+@pytest.fixture(autouse=True)
+def _path(monkeypatch):
+    """Workers find what this process finds."""
     path = [str(Path(__file__).parents[1]), str(Path(__file__).parent), *filter(None, sys.path)]
-    monkeypatch.setenv("PYTHONPATH", os.pathsep.join(path))  # workers find what this process finds
+    monkeypatch.setenv("PYTHONPATH", os.pathsep.join(path))
+
+
+@pytest.mark.parametrize("name", ["dask", "ray"])
+def test_tune_on_an_engine_is_tune_with_threads(name):
+    options = {"epsilon": 3.0, "delta": 1e-6, "survey": 4, "workers": 2, "progress": False, "journal": None}
+    with engine("threads") as make:
+        here = dphypo.tune(WORLD, Descent(steps=300), executor=make(), entropy=Seeded(1), **options)
+    with engine(name) as make:
+        there = dphypo.tune(WORLD, Descent(steps=300), executor=make(), entropy=Seeded(1), **options)
+    assert len(there.survey.rows) == 4
+    assert there.survey.rows == here.survey.rows
+    assert there.model == here.model
+
+
+@pytest.mark.parametrize("name", [*STUDIES, "submitit"])
+def test_t_runs_are_executed_and_the_release_has_its_law(name, tmp_path):
     with engine(name) as make:
         for workers in (1, 2, 4):
             folder = tmp_path / f"study {workers}"
