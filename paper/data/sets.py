@@ -41,7 +41,8 @@ class Images:
         """
 
         def seen(pictures: Bytes) -> Bytes:
-            return pictures.mean(axis=1, keepdims=True).round().astype(np.uint8)[:, :, 2:-2, 2:-2]
+            grey: Bytes = pictures.mean(axis=1, keepdims=True).round().astype(np.uint8)
+            return grey[:, :, 2:-2, 2:-2]
 
         return replace(self, train=seen(self.train), test=seen(self.test))
 

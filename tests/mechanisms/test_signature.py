@@ -60,7 +60,8 @@ class Own:
     """A mechanism that is not made by the decorator."""
 
     event, relation = dp.GaussianDpEvent(1.0), dp.NeighboringRelation.ADD_OR_REMOVE_ONE
-    score_event, split, monotone, saver = None, Split.DISJOINT, frozenset(), Plain()
+    score_event, split, saver = None, Split.DISJOINT, Plain()
+    monotone: frozenset[str] = frozenset()
 
     def __call__(self, seed, params):
         return params, 0.5
