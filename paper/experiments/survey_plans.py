@@ -271,15 +271,15 @@ def with_private_scores(
 def score_noise(arm: Arm) -> float:
     """Deviation of the noise on a share of ``SCORED`` private records that all scores of an arm cost ε with."""
     if arm.kind == "survey":
-        found = calibrate_plan(
+        noise = calibrate_plan(
             lambda noise: PlanGuarantee((Term(published([GaussianDpEvent(noise)], arm.count)),)),
             epsilon=EPSILON, delta=DELTA,
-        )  # fmt: skip
+        ).value  # fmt: skip
     elif arm.kind == "uniform":
-        found = calibrate(GaussianDpEvent, from_dict(arm.runs), epsilon=EPSILON, delta=DELTA)
+        noise = calibrate(GaussianDpEvent, from_dict(arm.runs), epsilon=EPSILON, delta=DELTA).value
     else:
-        return 0.0  # one run, which is not scored
-    return found.value / SCORED
+        noise = 0.0  # one run, which is not scored
+    return noise / SCORED
 
 
 def _tuned(data: str, settings: tuple[Setting, ...], fraction: float) -> list[Arm]:
