@@ -14,6 +14,7 @@ import contextlib
 import signal
 import socket
 import threading
+import time
 from collections.abc import Callable
 from concurrent.futures import Future
 from dataclasses import dataclass
@@ -28,6 +29,7 @@ from dphypo.executors.futures import Futures
 from dphypo.mechanisms import Mechanism
 
 _LOOK_S = 0.1  # how often to look for results; the batch system itself is asked far less often, by submitit
+_CANCEL_S = 60  # how long a job that was cancelled may take to end
 _TAGS = ("%j", "%t", "%A", "%a")
 
 
@@ -156,6 +158,17 @@ class _Jobs(concurrent.futures.Executor):
             with contextlib.suppress(Exception):  # it has ended
                 job.cancel(check=False)
             _erase(job)
+        threading.Thread(target=_see_off, args=(jobs,), name="dphypo cancelled jobs", daemon=True).start()
+
+
+def _see_off(jobs: list[Any]) -> None:
+    """Erase what jobs that were cancelled still wrote before they ended."""
+    patience = time.monotonic() + _CANCEL_S
+    while jobs and time.monotonic() < patience:
+        time.sleep(_LOOK_S)
+        for job in [job for job in jobs if job.done()]:
+            _erase(job)
+            jobs.remove(job)
 
 
 def _erase(job: Any) -> None:
