@@ -10,6 +10,7 @@ import enum
 import math
 import operator
 import os
+import sys
 import warnings
 from collections.abc import Mapping
 from pathlib import Path
@@ -174,8 +175,16 @@ def warn_of_delta(delta: float, records: int | None) -> None:
     warnings.warn(
         f"delta = {delta:g} is {means}: with as many records as 1/delta, publishing a random one of them in full "
         f"satisfies such a guarantee. Take it well below, for example {example}",
-        stacklevel=3,
+        stacklevel=_outside(),
     )
+
+
+def _outside() -> int:
+    """The ``stacklevel`` with which the function that calls this one blames the line that called the library."""
+    level, frame = 1, sys._getframe(1)
+    while frame.f_back is not None and str(frame.f_globals.get("__name__")).partition(".")[0] == "dphypo":
+        level, frame = level + 1, frame.f_back
+    return level
 
 
 LOUD = 0.2

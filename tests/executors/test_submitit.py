@@ -40,6 +40,29 @@ def test_a_model_of_200_megabytes_comes_back(tmp_path):
     check_executor(lambda: Submitit(submitit.LocalExecutor(tmp_path)), megabytes=200, deaths=False)
 
 
+@pytest.mark.slow
+def test_a_batch_system_that_answers_slowly_holds_up_no_study(tmp_path):
+    """While one job is asked about, another may have ended and been told: the watch must go on."""
+
+    class Slow(submitit.LocalExecutor):
+        def submit(self, *arguments, **named):
+            job = super().submit(*arguments, **named)
+            answer = job.done
+
+            def done(*force):
+                time.sleep(0.7)
+                return answer(*force)
+
+            job.done = done
+            return job
+
+    options = {"sampler": None, "band": Band(1.0, 1.0), "runs": Pmf({6: 1.0})}
+    here, there = make(**options), make(**options)
+    here.run(progress=False)
+    there.run(progress=False, workers=3, executor=Submitit(Slow(tmp_path / "jobs")))
+    assert facts(there) == facts(here)
+
+
 def test_a_study_of_jobs_is_the_study_in_this_process_and_leaves_no_file(tmp_path):
     options = {"sampler": None, "band": Band(1.0, 1.0), "runs": Pmf({2: 1.0})}
     here, there = make(**options), make(**options)

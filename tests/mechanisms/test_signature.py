@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import pydoc
 
 import dp_accounting as dp
@@ -103,6 +104,18 @@ def test_the_function_may_be_the_first_argument():
     made = dphypo.mechanism(lambda params, *, seed: (1, 0.5), event=Own.event, relation=Own.relation)
     assert isinstance(made, Declared)
     assert made({}, seed=1) == (1, 0.5)
+
+
+def test_the_annotation_of_a_wrapped_function_is_not_that_of_the_wrapper():
+    def score(params, *, seed) -> float:
+        return 0.5
+
+    @functools.wraps(score)
+    def with_model(params, *, seed):
+        return "model", score(params, seed=seed)
+
+    made = dphypo.mechanism(with_model, event=Own.event, relation=Own.relation)
+    assert made({}, seed=1) == ("model", 0.5)
 
 
 def test_a_loop_of_ones_own_is_given_the_run():

@@ -133,12 +133,12 @@ class _Tasks(concurrent.futures.Executor):
 
     def _settle(self, future: Future[Any], result: Any = None, failure: BaseException | None = None) -> None:
         task = self._tasks.pop(future, None)
+        if task is not None:
+            task.release()  # before anybody hears of the end and closes the client
         if failure is None:
             future.set_result(result)
         else:
             future.set_exception(failure)
-        if task is not None:
-            task.release()
 
     def shutdown(self, wait: bool = True, *, cancel_futures: bool = False) -> None:
         """Take back what has not begun. A run that is under way ends on its own, and nobody waits for it."""

@@ -113,6 +113,7 @@ class _Jobs(concurrent.futures.Executor):
     def __init__(self, executor: Any) -> None:
         self._executor = executor
         self._jobs: dict[Future[Any], Any] = {}
+        self._ending: set[Future[Any]] = set()  # of those, what is being fetched
         self._lock = threading.Lock()
         self._closed = threading.Event()
         threading.Thread(target=self._look, name="dphypo jobs", daemon=True).start()
@@ -127,11 +128,11 @@ class _Jobs(concurrent.futures.Executor):
     def _look(self) -> None:
         while not self._closed.wait(_LOOK_S):
             with self._lock:
-                jobs = list(self._jobs.items())
+                jobs = [item for item in self._jobs.items() if item[0] not in self._ending]
             for future, job in jobs:
-                if future.running() or future.cancelled() or not job.done():
-                    continue
-                if future.set_running_or_notify_cancel():  # submitit waits long for what a dead job did not write
+                if _has_ended(job) and future.set_running_or_notify_cancel():
+                    self._ending.add(future)
+                    # In a thread of its own: submitit waits long for what a dead job did not write.
                     threading.Thread(target=self._end, args=(future, job), name="dphypo result", daemon=True).start()
 
     def _end(self, future: Future[Any], job: Any) -> None:
@@ -142,6 +143,7 @@ class _Jobs(concurrent.futures.Executor):
             failure = error
         _erase(job)  # before anybody hears of the end
         with self._lock:
+            self._ending.discard(future)
             if self._jobs.pop(future, None) is None:  # the study was stopped in between
                 return
         if failure is None:
@@ -158,22 +160,31 @@ class _Jobs(concurrent.futures.Executor):
             with contextlib.suppress(Exception):  # it has ended
                 job.cancel(check=False)
             _erase(job)
-        threading.Thread(target=_see_off, args=(jobs,), name="dphypo cancelled jobs", daemon=True).start()
+        threading.Thread(target=_see_off, args=(jobs,), name="dphypo cancelled jobs").start()
 
 
 def _see_off(jobs: list[Any]) -> None:
-    """Erase what jobs that were cancelled still wrote before they ended."""
-    patience = time.monotonic() + _CANCEL_S
-    while jobs and time.monotonic() < patience:
+    """Erase what jobs that were cancelled still wrote before they ended. The process does not end before that."""
+    patience, left = time.monotonic() + _CANCEL_S, list(jobs)
+    while left and time.monotonic() < patience:
         time.sleep(_LOOK_S)
-        for job in [job for job in jobs if job.done()]:
-            _erase(job)
-            jobs.remove(job)
+        left = [job for job in left if not _has_ended(job)]
+    for job in jobs:
+        _erase(job)
+
+
+def _has_ended(job: Any) -> bool:
+    try:
+        return bool(job.done())
+    except Exception:  # the batch system did not answer: it is asked again
+        return False
 
 
 def _erase(job: Any) -> None:
     paths = job.paths
-    for file in (paths.submitted_pickle, paths.result_pickle, paths.stdout, paths.stderr, paths.submission_file):
+    files = (paths.submitted_pickle, paths.result_pickle, paths.stdout, paths.stderr, paths.submission_file)
+    unfinished = (path.with_name(f"{path.name}.save_tmp") for path in (paths.submitted_pickle, paths.result_pickle))
+    for file in (*files, *unfinished):
         with contextlib.suppress(OSError):
             file.unlink()
 

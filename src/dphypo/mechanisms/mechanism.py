@@ -149,7 +149,8 @@ def check_signature(train: Callable[..., Any], *named: str) -> None:
             f"{name}{signature} cannot be called as train(params, {called}): "
             f"{', '.join(problems)}. Write def train(params, *, {', '.join(named)})"
         )
-    if signature.return_annotation in _NO_PAIR:
+    other = inspect.isclass(train) or hasattr(train, "__wrapped__")  # whose annotation is not that of the call
+    if signature.return_annotation in _NO_PAIR and not other:
         raise TypeError(
             f"{name}{signature} is declared to return no model: a run gives a model and a score. Write return model, "
             "score; dphypo.testing.check_mechanism(mechanism, space) tries it on records that are not private"

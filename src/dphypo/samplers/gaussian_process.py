@@ -15,9 +15,10 @@ from dphypo.samplers.observations import collapsed, distinct
 from dphypo.samplers.posterior import Posterior, posterior
 from dphypo.samplers.surrogate import Data, Hyperparameters, fit, prior_mode
 from dphypo.samplers.units import Units, seen, softmax
+from dphypo.space import Grid
 
 if TYPE_CHECKING:
-    from dphypo.space import Candidates, Grid
+    from dphypo.space import Candidates
 
 _FEWEST = 3  # runs that a fit needs
 _ROWS = 160  # distinct points at most, so that a draw costs the same after any number of runs
@@ -110,7 +111,8 @@ class GaussianProcess:
         hyperparameters = self.hyperparameters or _fitted(history, self.units)
         data = _data(history.features, values)
         found = posterior(hyperparameters, data, candidates.features, self._memo.take())
-        self._memo.put(found)
+        if isinstance(candidates, Grid):  # the next draw will have it too
+            self._memo.put(found)
         return found.mean, found.deviation
 
 

@@ -2,7 +2,8 @@
 
 With K the covariance of the points, R their noise, L the Cholesky factor of K + R and V = L⁻¹ k(points, candidates):
 mean = Vᵀ L⁻¹ y, variance = k(x, x) − Σ_points V². A row of L and of V depends only on its point and those before it,
-so on a fixed grid a new run adds one row to what the last draw computed.
+so on a fixed grid a new run adds one row to what the last draw computed. Rows that were added one by one differ from
+rows that were solved together, as after a study was resumed, by rounding: means by less than 1e-12 in the tests.
 """
 
 from __future__ import annotations
@@ -16,6 +17,7 @@ from dphypo.samplers.history import Array
 from dphypo.samplers.surrogate import Data, Hyperparameters, covariance
 
 _JITTER = 1e-10  # the least share of the variance that is added to a covariance without a Cholesky factor
+_LITTLE = 1e-6  # the least noise, as a share of the variance, with which a factor never needs jitter
 _ROOM = 32  # rows that can be added before everything is computed anew
 
 
@@ -41,8 +43,9 @@ class Posterior:
 
     def shared(self, hyperparameters: Hyperparameters, points: Array, noise: Array, candidates: Array) -> int:
         """How many of the first rows are those of these points, if there is room for the others."""
-        # An array that can be written to may have changed. Without noise a factor may hold jitter.
-        same = candidates is self.candidates and not candidates.flags.writeable and hyperparameters.noise > 0
+        # An array that can be written to may have changed. With little noise a factor may hold jitter.
+        noisy = hyperparameters.noise >= _LITTLE * hyperparameters.variance
+        same = candidates is self.candidates and not candidates.flags.writeable and noisy
         if not same or hyperparameters != self.hyperparameters or len(points) > len(self.solved):
             return 0
         size = min(len(points), len(self.points))

@@ -6,6 +6,7 @@ import json
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
+from numbers import Integral
 from typing import Any
 
 from dphypo import _validate
@@ -54,7 +55,9 @@ class Plan:
         check_space(space)
         delta, maximize = _validate.delta(delta=delta), _validate.flag(maximize=maximize)
         counts = [getattr(part.mechanism, "records", None) for part in parts]
-        _validate.warn_of_delta(delta, max((count for count in counts if isinstance(count, int)), default=None))
+        _validate.warn_of_delta(
+            delta, max((int(count) for count in counts if isinstance(count, Integral)), default=None)
+        )
         subject = Subject.of(data_name, [part.mechanism for part in parts], space)
         last = len(parts)
         terms = tuple(part.declare(space, last=number == last) for number, part in enumerate(parts, 1))

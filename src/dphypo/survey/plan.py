@@ -175,6 +175,7 @@ def plan_tuning(
     if not isinstance(given_type, SurveyPlan):
         raise _validate.fail("survey", survey, "give a dphypo.SurveyPlan, or the number of short runs")
     price = _validate.positive(price=price)
+    _validate.warn_of_delta(_validate.delta(delta=delta), getattr(mechanism, "records", None))
     _check(space, mechanism)
 
     def problem(plan: SurveyPlan) -> Problem:

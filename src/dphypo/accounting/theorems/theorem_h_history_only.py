@@ -163,22 +163,33 @@ class HistoryProfile:
 
     @cached_property
     def _curve(self) -> tuple[Floats, Floats]:
-        """ε on the lattice, and δ there, to twice the depth where δ stays large because sums were cut off.
+        """ε on the lattice, and δ there; where δ stays large because sums were cut off, of deeper lattices too.
 
-        Every depth gives an upper bound. What is left of δ may also be infinite loss, which no depth makes finite: then
-        the first curve stands. A deeper lattice is as much wider that it costs about as much as the first.
+        Every depth gives an upper bound at its points, and δ is convex in e^ε: their common hull is an upper bound.
+        A deeper lattice has fewer atoms, so that it does not cost much more than the first.
         """
-        found, reach = self._to_depth, 2 * self.effort.depth
-        if not self._cut or found[1][-1] <= _INTERESTING[0] or reach > _DEEPEST:
-            return found
-        effort = replace(self.effort, depth=reach, atoms=math.ceil(self.effort.atoms / math.sqrt(2)))
-        deeper = type(self)(
+        level, (epsilon, delta, left) = self, self._to_depth
+        while level._cut and delta[-1] > max(_INTERESTING[0], 2 * left) and 2 * level.effort.depth <= _DEEPEST:
+            level = level._deeper
+            try:
+                more_epsilon, more_delta, left = level._to_depth
+            except LatticeError:  # what was found before is a bound without it
+                break
+            epsilon, delta = _corners(np.append(epsilon, more_epsilon), np.append(delta, more_delta))
+        return epsilon, delta
+
+    @property
+    def _deeper(self) -> HistoryProfile:
+        """The same with twice the depth."""
+        effort = replace(
+            self.effort, depth=2 * self.effort.depth, atoms=math.ceil(self.effort.atoms / math.sqrt(2))
+        )  # fmt: skip
+        return HistoryProfile(
             *(self.forward, self.reverse, self.runs, self.band),
             first_from_prior=self.first_from_prior,
             knows_runs=self.knows_runs,
             effort=effort,
-        )._curve
-        return deeper if deeper[1][-1] < 0.5 * found[1][-1] else found
+        )
 
     @property
     def _cut(self) -> bool:
@@ -187,8 +198,8 @@ class HistoryProfile:
         return self._reach(pair) > self.effort.depth
 
     @cached_property
-    def _to_depth(self) -> tuple[Floats, Floats]:
-        """ε on the lattice, and δ there, as far as they are corners of the convex envelope in e^ε."""
+    def _to_depth(self) -> tuple[Floats, Floats, float]:
+        """ε on a lattice of this depth, and δ there, at the corners of the hull; and what no depth takes off δ."""
         pair = lattice_pair(self.forward, self.reverse, self.effort.coarse_atoms)
         if np.count_nonzero(pair.on) > _FEW:  # a pure run has two losses, which a coarse lattice holds exactly
             pair = lattice_pair(self.forward, self.reverse, self.effort.atoms)
@@ -200,9 +211,9 @@ class HistoryProfile:
         gain = best[at] @ pair.on + pair.told * best[-1]
         epsilon = np.asarray(index * pair.step, dtype=np.float64)
         nothing = float(self.runs.pgf(0.0)) * -np.expm1(np.minimum(epsilon, 0.0))
-        delta = np.minimum.accumulate(np.minimum((gain + nothing + self._law[1]) * (1 + _SLACK), 1.0))
-        corner = lower_hull(np.append(0.0, np.exp(epsilon)), np.append(1.0, delta))[1:] - 1
-        return epsilon[corner], delta[corner]
+        delta = np.minimum((gain + nothing + self._law[1]) * (1 + _SLACK), 1.0)
+        left = (pair.told * best[-1] + self._law[1]) * (1 + _SLACK)
+        return *_corners(epsilon, delta), float(left)
 
     def _reach(self, pair: LatticePair) -> float:
         """How far sums of losses get, but for some of small probability."""
@@ -340,6 +351,14 @@ def _known(pmf: Floats, lattice: Lattice, survivors: Survivors, corners: list[Co
             lattice, np.concatenate([up[:, :1], q_up], axis=1), np.concatenate([down[:, :1], q_down], axis=1)
         )
     return payoff(lattice, total_up * (1 + _SLACK), total_down * (1 - _SLACK)).plus
+
+
+def _corners(epsilon: Floats, delta: Floats) -> tuple[Floats, Floats]:
+    """The points that are corners of the convex envelope in e^ε, in order."""
+    order = np.argsort(epsilon, kind="stable")
+    epsilon, delta = epsilon[order], np.minimum.accumulate(delta[order])
+    corner = lower_hull(np.append(0.0, np.exp(epsilon)), np.append(1.0, delta))[1:] - 1
+    return epsilon[corner], delta[corner]
 
 
 def _spread(runs: Law, tau: Tau, cells: int) -> Floats:
