@@ -25,7 +25,7 @@ LONG = {
 def main() -> None:
     parser = argparse.ArgumentParser(
         prog="python -m benchmarks",
-        description="Without a name, the short benchmarks run one after the other: about eight minutes in all.",
+        description="Without a name, the short benchmarks run one after the other: about six minutes in all.",
         epilog="\n".join([*_listed("short", SHORT), *_listed("long, run only by name", LONG)]),
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
