@@ -57,6 +57,7 @@ def test_tune_optuna(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: py
     assert [trial.state.name for trial in trials] == ["COMPLETE"] * 20 + ["FAIL"], "the last claims the last run"
 
 
+@pytest.mark.slow
 def test_stages(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
     small = ["--folder", tmp_path, "--epochs", 1, "--compute", 2.5]
     shown = []
@@ -89,6 +90,7 @@ native-country: United-States, Japan.
 """
 
 
+@pytest.mark.slow
 def test_adult(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
     """On made-up people in the format of the files, with their unknown values, empty lines and final dots."""
     rng = np.random.default_rng(0)

@@ -32,6 +32,7 @@ def test_there_are_five_and_each_is_short() -> None:
     assert all(len(path.read_text(encoding="utf-8").splitlines()) < 60 for path in files)
 
 
+@pytest.mark.slow
 def test_pytorch(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
     run("pytorch.py", tmp_path, monkeypatch=monkeypatch)
     first = capsys.readouterr().out
@@ -58,6 +59,7 @@ def test_researcher(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixtu
     assert "'history': " in capsys.readouterr().out
 
 
+@pytest.mark.slow
 def test_officer(tmp_path: Path) -> None:
     command = tmp_path / "dphypo"  # the command of this interpreter, whatever else is installed
     command.write_text(f'#!/bin/sh\nexec "{sys.executable}" -m dphypo "$@"\n')

@@ -36,6 +36,7 @@ def started():
 pytestmark = pytest.mark.filterwarnings("ignore")  # Ray opens files and sockets that it leaves to the collector
 
 
+@pytest.mark.slow
 def test_ray_conforms(started):
     check_executor(lambda: Ray(), megabytes=2)
 

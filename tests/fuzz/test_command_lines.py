@@ -39,6 +39,7 @@ def wrong_with(rng: random.Random, server: Any, folder: Path) -> tuple[list[str]
     return None
 
 
+@pytest.mark.slow
 def test_some_random_command_lines_end_well(tmp_path):
     rng = random.Random(1)
     with served(tmp_path) as server:

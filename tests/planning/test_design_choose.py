@@ -120,6 +120,7 @@ def test_the_approximate_noise_is_near() -> None:
     assert costs.alone(0.1, Geometric(mean=10), 1e6) == 0
 
 
+@pytest.mark.slow
 def test_a_costly_score_makes_a_design_impossible_and_a_cheap_run_of_ones_own_helps() -> None:
     class Scored(Training):
         score_noise = 20.0
@@ -141,6 +142,7 @@ def test_a_costly_score_makes_a_design_impossible_and_a_cheap_run_of_ones_own_he
     assert "Scores are taken to cost what the mechanism states" in str(found)
 
 
+@pytest.mark.slow
 def test_what_could_not_be_judged_is_counted_and_named() -> None:
     """Cheap runs of a first stage with little of ε need more noise than this proxy has."""
     scores = {0.1: {1.0: peak(0.3), 4.0: peak(0.3)}, 1.0: dict.fromkeys(LEVELS, peak(0.3))}

@@ -50,6 +50,7 @@ def chain(first, second, **options):
     ]
 
 
+@pytest.mark.slow
 def test_a_band_inside_stages_costs_what_theorem_h_says():
     plan = Stages(SPACE, chain(GaussianProcess(), GaussianProcess()), delta=1e-5, journal=None)
     free = Stages(SPACE, chain(None, None, policy="anything"), delta=1e-5, journal=None)

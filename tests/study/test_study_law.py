@@ -149,6 +149,7 @@ def test_a_t_that_is_off_by_one_is_caught(monkeypatch):
     assert rejected(observed(BAND))
 
 
+@pytest.mark.slow
 def test_ties_by_completion_time_are_caught(monkeypatch):
     original = search.Search._draw
 

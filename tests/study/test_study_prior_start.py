@@ -107,6 +107,7 @@ def test_a_study_claims_what_the_gaussian_process_leaves_to_the_prior():
     assert study([]).guarantee.first_from_prior == 1
 
 
+@pytest.mark.slow
 def test_more_runs_from_the_prior_cost_less_and_the_certificate_says_how_many():
     noisy = mechanism(train.train, event=dp.GaussianDpEvent(4.0))
     law = NegativeBinomial(8, mean=6)
