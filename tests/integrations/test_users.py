@@ -15,6 +15,7 @@ import pytest
 import torch
 from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import Binarizer, FunctionTransformer, Normalizer
+from support import opacus_world
 from torch import nn
 from torch.utils.data import TensorDataset, random_split
 
@@ -48,16 +49,8 @@ class MLP(nn.Module):
 
 
 def dpsgd(**changes: Any) -> DPSGD:
-    arguments: dict[str, Any] = {
-        "model": MLP,
-        "data": (INPUTS, LABELS),
-        "score": lambda model: 0.5,
-        "noise_multiplier": 1.0,
-        "epochs": 1,
-        "batch_size": 50,
-        "device": "cpu",
-    }
-    return DPSGD(**{**arguments, **changes})
+    mine = {"model": MLP, "data": (INPUTS, LABELS), "epochs": 1, "batch_size": 50}
+    return opacus_world.dpsgd(**{**mine, **changes})
 
 
 def classifier(**changes: Any) -> DPSGDClassifier:
