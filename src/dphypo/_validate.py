@@ -13,6 +13,7 @@ import os
 import sys
 import warnings
 from collections.abc import Mapping
+from numbers import Integral
 from pathlib import Path
 from typing import Any, SupportsFloat, SupportsIndex, TypeVar
 
@@ -161,15 +162,16 @@ LARGE = 1e-3
 """A δ above which a guarantee means little for any number of records that is worth hiding one in."""
 
 
-def warn_of_delta(delta: float, records: int | None) -> None:
-    """Warn of a δ that means little: 1/records or more, or above 1e-3 where the number of records is not known.
+def warn_of_delta(delta: float, records: object) -> None:
+    """Warn of a δ that means little: 1/records or more, or above 1e-3 where ``records`` is no number of records.
 
     Publishing one record of all in full, drawn at random, would satisfy it.
     """
-    if records is None and delta > LARGE:
+    known = int(records) if isinstance(records, Integral) and int(records) > 0 else None
+    if known is None and delta > LARGE:
         means, example = f"above {LARGE:g}", "1/10 of 1/(number of records)"
-    elif records is not None and delta >= 1 / records:
-        means, example = f"not below 1/records = {1 / records:.2g}", f"{0.1 / records:.0e}"
+    elif known is not None and delta >= 1 / known:
+        means, example = f"not below 1/records = {1 / known:.2g}", f"{0.1 / known:.0e}"
     else:
         return
     warnings.warn(

@@ -6,6 +6,7 @@ import functools
 import pydoc
 
 import dp_accounting as dp
+import numpy as np
 import pytest
 
 import dphypo
@@ -128,3 +129,12 @@ def test_help_shows_the_decorator():
     text = pydoc.render_doc(dphypo.mechanism, renderer=pydoc.plaintext)
     assert "@dphypo.mechanism(event=..., relation=...)" in text
     assert "def train(params, *, seed)" in text
+
+
+@pytest.mark.parametrize("records", ["100", [1, 2, 3], np.zeros(3), 0, -5, 2.5, None])
+def test_an_attribute_of_ones_own_that_is_no_number_of_records_is_left_alone(records):
+    """A mechanism may call its data ``records``."""
+    own = dphypo.mechanism(lambda params, *, seed: (1, 0.5), event=Own.event, relation=Own.relation)
+    object.__setattr__(own, "records", records)
+    study = dphypo.Study(SPACE, own, dphypo.Geometric(mean=3), delta=1e-6, journal=None)
+    assert study.guarantee.epsilon(1e-6) > 0
