@@ -17,7 +17,7 @@ from opacus.utils.fast_gradient_clipping_utils import DPLossFastGradientClipping
 from torch import nn
 from torch.utils.data import DataLoader, TensorDataset
 
-from dphypo.integrations.opacus import DPSGD
+from dphypo.integrations.torch import DPSGD
 
 BATCH, EPOCHS = 256, 2
 

@@ -16,7 +16,7 @@ from sklearn.datasets import load_digits
 from torch import nn
 
 import dphypo
-from dphypo.integrations.opacus import DPSGD, PrivateAccuracy, PublicAccuracy, split_by_hash
+from dphypo.integrations.torch import DPSGD, PrivateAccuracy, PublicAccuracy, split_by_hash
 from dphypo.mechanisms import PowerRule
 from dphypo.stages import stages_of
 from dphypo.survey import plan_tuning

@@ -20,7 +20,7 @@ import numpy.typing as npt
 from torch import nn
 
 import dphypo
-from dphypo.integrations.opacus import DPSGD, PublicAccuracy
+from dphypo.integrations.torch import DPSGD, PublicAccuracy
 from dphypo.samplers import GaussianProcess
 
 # The paper's grid: 16 learning rates from 0.0001 to 10, 20 clipping norms from 0.3 to 6.

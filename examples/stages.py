@@ -22,7 +22,7 @@ from sklearn.datasets import load_digits
 from torch import nn
 
 import dphypo
-from dphypo.integrations.opacus import DPSGD, PrivateAccuracy, PublicAccuracy, split_by_hash
+from dphypo.integrations.torch import DPSGD, PrivateAccuracy, PublicAccuracy, split_by_hash
 
 EPSILON, DELTA = 8.0, 1e-5
 DESIGN = dphypo.Design(split=0.2)  # twice the usual share for the first stage: so few digits make scoring dear

@@ -64,7 +64,7 @@ def test_4_an_embedding_that_renormalises_ends_before_t_is_drawn(tmp_path: Any) 
     pytest.importorskip("opacus")
     from torch import nn
 
-    from dphypo.integrations.opacus import DPSGD, UnfitModelError
+    from dphypo.integrations.torch import DPSGD, UnfitModelError
 
     def reader(max_norm: float) -> nn.Module:
         limit = max_norm or None
@@ -162,7 +162,7 @@ def test_9_one_record_outside_the_label_range() -> None:
     import torch
     from torch import nn
 
-    from dphypo.integrations.opacus import DPSGD
+    from dphypo.integrations.torch import DPSGD
 
     rng = np.random.default_rng(0)
     labels = rng.integers(0, 2, 40)
@@ -203,7 +203,7 @@ def test_12_a_record_that_knows_its_place() -> None:
     import torch
     from torch import nn
 
-    from dphypo.integrations.opacus import DPSGD, UnfitModelError
+    from dphypo.integrations.torch import DPSGD, UnfitModelError
 
     class Encoded(nn.Module):
         def __init__(self) -> None:

@@ -138,7 +138,7 @@ NOT_FOR_USERS = {
     "dphypo.accounting.untrusted.Refused",  # an answer of verify
     "dphypo.accounting.theorems.lattice_pair.LatticeError",  # another bound is taken
     "dphypo.study.signals.Terminated",  # becomes the end of the process
-    "dphypo.integrations.opacus.clipping.DivergedError",  # an outcome of a run
+    "dphypo.integrations.torch.clipping.DivergedError",  # an outcome of a run
 }
 
 

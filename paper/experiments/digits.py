@@ -13,7 +13,7 @@ from torch import nn
 
 import dphypo
 from dphypo.entropy import Seeded
-from dphypo.integrations.opacus import DPSGD, PrivateAccuracy, PublicAccuracy, split_by_hash
+from dphypo.integrations.torch import DPSGD, PrivateAccuracy, PublicAccuracy, split_by_hash
 from dphypo.stages import stages_of
 from dphypo.survey import plan_tuning
 

@@ -15,13 +15,13 @@ import pytest
 import torch
 from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import Binarizer, FunctionTransformer, Normalizer
-from support import opacus_world
+from support import torch_world
 from torch import nn
 from torch.utils.data import TensorDataset, random_split
 
 import dphypo
-from dphypo.integrations.opacus import DPSGD, PrivateAccuracy, Safetensors, split_by_hash
 from dphypo.integrations.sklearn import DPSGDClassifier, PrivateSearch, Schema
+from dphypo.integrations.torch import DPSGD, PrivateAccuracy, Safetensors, split_by_hash
 from dphypo.laws import Pmf
 
 RNG = np.random.default_rng(0)
@@ -50,7 +50,7 @@ class MLP(nn.Module):
 
 def dpsgd(**changes: Any) -> DPSGD:
     mine = {"model": MLP, "data": (INPUTS, LABELS), "epochs": 1, "batch_size": 50}
-    return opacus_world.dpsgd(**{**mine, **changes})
+    return torch_world.dpsgd(**{**mine, **changes})
 
 
 def classifier(**changes: Any) -> DPSGDClassifier:

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from mutants.mutant import Mutant
 
-_RUN = "integrations/test_opacus_run.py"
+_RUN = "integrations/test_torch_run.py"
 
 MUTANTS = (
     Mutant(
         "shuffled batches are accounted as Poisson",
         "every record is in a batch independently with the charged rate",
-        "integrations/opacus/train.py",
+        "integrations/torch/train.py",
         "        yield np.flatnonzero(generator.random(size) < run.rate)\n",
         "        yield generator.permutation(size)[: round(run.rate * size)]\n",
         (f"{_RUN}::test_every_mode_runs_what_it_charges[hooks]",),
@@ -18,7 +18,7 @@ MUTANTS = (
     Mutant(
         "the sum of a batch is clipped",
         "each record's gradient is clipped by itself",
-        "integrations/opacus/clipping.py",
+        "integrations/torch/clipping.py",
         '    return [torch.einsum("i,i...", factors, g) for g in grad_samples]\n',
         "    sums = [g.sum(0) for g in grad_samples]\n"
         "    whole = torch.stack([total.norm() for total in sums]).norm()\n"
@@ -28,7 +28,7 @@ MUTANTS = (
     Mutant(
         "the noise is scaled by the actual batch",
         "what a step is divided by is public",
-        "integrations/opacus/clipping.py",
+        "integrations/torch/clipping.py",
         "    def close(self) -> None:\n        _strip(self.module, self.optimizer)\n\n"
         "    def differentiate(self, inputs: torch.Tensor, targets: torch.Tensor) -> None:\n"
         "        if len(inputs) == 0:\n            for parameter in self.optimizer.params:\n"
@@ -43,7 +43,7 @@ MUTANTS = (
     Mutant(
         "less noise is added than is charged",
         "a run has the noise of its event",
-        "integrations/opacus/clipping.py",
+        "integrations/torch/clipping.py",
         '        "noise_multiplier": noise.multiplier,\n',
         '        "noise_multiplier": 0.9 * noise.multiplier,\n',
         (f"{_RUN}::test_every_mode_runs_what_it_charges[ghost]",),
@@ -51,7 +51,7 @@ MUTANTS = (
     Mutant(
         "the rate comes from the real number of records",
         "rate and steps depend on the declared number of records",
-        "integrations/opacus/train.py",
+        "integrations/torch/train.py",
         "        yield np.flatnonzero(generator.random(size) < run.rate)\n",
         "        yield np.flatnonzero(generator.random(size) < round(1 / run.rate) * run.rate**2 * 120 / size * 2)\n",
         (f"{_RUN}::test_rate_steps_and_divisor_come_from_the_declared_size_not_the_real_one",),
@@ -59,87 +59,87 @@ MUTANTS = (
     Mutant(
         "a record that overflows spoils its batch",
         "one record moves a step by at most the clipping norm",
-        "integrations/opacus/clipping.py",
+        "integrations/torch/clipping.py",
         "    if not finite.all():\n",
         "    if not len(finite):\n",
-        ("integrations/test_opacus_check.py::test_a_record_that_overflows_counts_zero",),
+        ("integrations/test_torch_check.py::test_a_record_that_overflows_counts_zero",),
     ),
     Mutant(
         "a record whose backward pass raises fails the run",
         "a record whose gradient cannot be computed counts zero",
-        "integrations/opacus/clipping.py",
+        "integrations/torch/clipping.py",
         "    if _differentiates(engine, inputs, targets):\n        return\n",
         "    if _differentiates(engine, inputs, targets):\n        return\n"
         "    if all(works(lambda at: engine.loss(engine.model(inputs[at]), targets[at]), [i]) "
         "for i in range(len(inputs))):\n"
         "        engine.differentiate(inputs, targets)\n",
-        ("integrations/test_opacus_data.py::test_a_record_whose_backward_pass_alone_raises_counts_zero",),
+        ("integrations/test_torch_data.py::test_a_record_whose_backward_pass_alone_raises_counts_zero",),
     ),
     Mutant(
         "a score on the training records is amplified",
         "a subsampled run whose score reads all records is charged in full",
-        "integrations/opacus/dpsgd.py",
+        "integrations/torch/dpsgd.py",
         "        return run.on_the_subsample if same else run.event\n",
         "        return run.event\n",
-        ("integrations/test_opacus_subsample.py::test_a_score_on_the_same_records_forgoes_the_amplification",),
+        ("integrations/test_torch_subsample.py::test_a_score_on_the_same_records_forgoes_the_amplification",),
     ),
     Mutant(
         "a forward pass may change tensors",
         "a model learns through noisy gradients and in no other way",
-        "integrations/opacus/state.py",
+        "integrations/torch/state.py",
         "        if (name := self.changed(*roots)) is not None:\n",
         "        if (name := self.changed(*roots)) is NotImplemented:\n",
-        ("integrations/test_opacus_state.py::test_a_forward_pass_that_writes_is_refused_when_the_mechanism_is_made",),
+        ("integrations/test_torch_state.py::test_a_forward_pass_that_writes_is_refused_when_the_mechanism_is_made",),
     ),
     Mutant(
         "models that mix records are accepted",
         "a record's gradient does not depend on the others",
-        "integrations/opacus/check.py",
+        "integrations/torch/check.py",
         "    if not _close(alone[0], beside[0]):\n",
         "    if not alone:\n",
-        ("integrations/test_opacus_check.py::test_unfit_models_are_refused_with_the_remedy",),
+        ("integrations/test_torch_check.py::test_unfit_models_are_refused_with_the_remedy",),
     ),
     Mutant(
         "a record's place in its batch may count",
         "a record's gradient does not depend on where it stands among the others",
-        "integrations/opacus/check.py",
+        "integrations/torch/check.py",
         "        if not _close([whole], [turned]) or not _close([whole[:_RECORDS]], alone):\n",
         "        if not _close([whole[:1]], alone[:1]):\n",
-        ("integrations/test_opacus_check.py::test_unfit_models_are_refused_with_the_remedy",),
+        ("integrations/test_torch_check.py::test_unfit_models_are_refused_with_the_remedy",),
     ),
     Mutant(
         "a score's loss may mix records",
         "one record moves a score by at most its bound",
-        "integrations/opacus/score.py",
+        "integrations/torch/score.py",
         "        check.refuse_mixed_scores(model, loss, records.example())\n",
         "",
-        ("integrations/test_opacus_score.py::test_a_loss_that_mixes_records_is_refused_as_a_score",),
+        ("integrations/test_torch_score.py::test_a_loss_that_mixes_records_is_refused_as_a_score",),
     ),
     Mutant(
         "global variables are not compared",
         "a model learns through noisy gradients and in no other way",
-        "integrations/opacus/state.py",
+        "integrations/torch/state.py",
         "    for name in function.__code__.co_names:\n",
         "    for name in ():\n",
-        ("integrations/test_opacus_state.py::test_a_forward_pass_that_writes_is_refused_when_the_mechanism_is_made",),
+        ("integrations/test_torch_state.py::test_a_forward_pass_that_writes_is_refused_when_the_mechanism_is_made",),
     ),
     Mutant(
         "records outside the domain are used",
         "one bad record cannot fail a run",
-        "integrations/opacus/one_run.py",
+        "integrations/torch/one_run.py",
         "            self.fits[key] = Fit(mode, made.data.within(domain))\n",
         "            self.fits[key] = Fit(mode, made.data)\n",
-        ("integrations/test_opacus_data.py::test_one_record_outside_the_domain_changes_nothing",),
+        ("integrations/test_torch_data.py::test_one_record_outside_the_domain_changes_nothing",),
     ),
     Mutant(
         "the first record says what the others look like",
         "the domain of a record is stated by public things alone",
-        "integrations/opacus/data.py",
+        "integrations/torch/data.py",
         "    if example is not None:\n        return DatasetRecords(data, _example(example))\n    if not public:\n",
         "    if len(data) == 0:\n",
         (
-            "integrations/test_opacus_data.py::test_the_first_record_of_a_data_set_says_nothing_about_the_others",
-            "integrations/test_opacus_data.py::test_a_domain_that_nothing_public_states_is_refused",
+            "integrations/test_torch_data.py::test_the_first_record_of_a_data_set_says_nothing_about_the_others",
+            "integrations/test_torch_data.py::test_a_domain_that_nothing_public_states_is_refused",
         ),
     ),
     Mutant(

@@ -91,7 +91,7 @@ class Design:
             space: the hyperparameters, as they will be given to :class:`dphypo.Stages`.
             mechanism: a full run; it has a method ``at`` that takes ``noise_multiplier=`` or ``fraction=``, each by
                 itself, and returns a copy with that noise, or with this fraction of its steps, as
-                :class:`dphypo.integrations.opacus.DPSGD` does.
+                :class:`dphypo.integrations.torch.DPSGD` does.
             compute: the expected compute of the whole search, in full runs.
             epsilon, delta: what the whole search may cost.
             cheap: a run of the first stage, if not ``mechanism.at(fraction=...)``. A score that looks at private

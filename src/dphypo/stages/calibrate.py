@@ -50,7 +50,7 @@ def calibrate_stages(
     """The stages with the noise of the last one such that all together cost ε at δ, to within 1e-3 and never more.
 
     A mechanism whose noise is to be found has a method ``at(noise_multiplier=...)`` that returns one that trains with
-    that noise, and whose event says so, as :class:`dphypo.integrations.opacus.DPSGD` does; more noise must not cost
+    that noise, and whose event says so, as :class:`dphypo.integrations.torch.DPSGD` does; more noise must not cost
     more.
 
     Args:

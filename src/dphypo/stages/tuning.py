@@ -70,7 +70,7 @@ def tune(
 
     Args:
         space: the hyperparameters of the full run, and a prior of them.
-        mechanism: the full run, such as :class:`dphypo.integrations.opacus.DPSGD`. It offers
+        mechanism: the full run, such as :class:`dphypo.integrations.torch.DPSGD`. It offers
             ``at(noise_multiplier=...)`` and ``at(fraction=..., match=True)``, the same training cut short.
         epsilon, delta: what everything that is released may cost together.
         compute: the most compute, in full runs; the last run takes 1 of it. Where batch size or steps are tuned,

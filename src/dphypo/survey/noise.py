@@ -205,7 +205,7 @@ def _with_noise(mechanism: Mechanism, ratios: Mapping[Hashable, float], factor: 
             "mechanism",
             mechanism,
             "its noise is to be found, and it has no method at(noise_multiplier=...) that returns the same training "
-            "with that noise. dphypo.integrations.opacus.DPSGD has one; give one to a mechanism of your own, as in the "
+            "with that noise. dphypo.integrations.torch.DPSGD has one; give one to a mechanism of your own, as in the "
             "docstring of dphypo.calibrate_stages",
         )
     noise = {key: rounded_up(factor * ratio, _DECIMALS) for key, ratio in ratios.items()}

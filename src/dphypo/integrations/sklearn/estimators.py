@@ -19,10 +19,10 @@ from torch import nn
 from torch.nn import functional
 
 from dphypo import _validate
-from dphypo.integrations.opacus import DPSGD, hyperparameters
 from dphypo.integrations.sklearn.network import Networks, from_unit, network, outputs_of, to_unit
 from dphypo.integrations.sklearn.table import numbers
 from dphypo.integrations.split import record_bytes
+from dphypo.integrations.torch import DPSGD, hyperparameters
 from dphypo.mechanisms import DpSgd, PowerRule, Saver
 from dphypo.space import Space
 

@@ -80,7 +80,7 @@ class Fitting:
         match: bool = False,
         score_noise_multiplier: float | None = None,
     ) -> Fitting:
-        """A copy with other noise, or cut short; ``match`` as in :meth:`dphypo.integrations.opacus.DPSGD.at`."""
+        """A copy with other noise, or cut short; ``match`` as in :meth:`dphypo.integrations.torch.DPSGD.at`."""
         part = self.fraction if fraction is None else _validate.within(0.0, 1.0, closed="right", fraction=fraction)
         if part < 1 and not self.can_be_cut_short:
             raise TypeError("the estimator does not say what a shorter fit is: it has no method cut_short")

@@ -16,7 +16,7 @@ from sklearn.pipeline import Pipeline
 from torch import nn
 
 from dphypo import _validate
-from dphypo.integrations.opacus import Safetensors, remember
+from dphypo.integrations.torch import Safetensors, remember
 
 Floats = npt.NDArray[np.float32]
 

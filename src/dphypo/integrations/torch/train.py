@@ -18,12 +18,12 @@ import numpy.typing as npt
 import torch
 from torch import nn
 
-from dphypo.integrations.opacus import hyperparameters, seeds
-from dphypo.integrations.opacus.clipping import DivergedError, GradSampleMode, Noise, engine
-from dphypo.integrations.opacus.data import Records
-from dphypo.integrations.opacus.domain import Batch
-from dphypo.integrations.opacus.loss import Loss
-from dphypo.integrations.opacus.state import Snapshot, no_writes_in_forward
+from dphypo.integrations.torch import hyperparameters, seeds
+from dphypo.integrations.torch.clipping import DivergedError, GradSampleMode, Noise, engine
+from dphypo.integrations.torch.data import Records
+from dphypo.integrations.torch.domain import Batch
+from dphypo.integrations.torch.loss import Loss
+from dphypo.integrations.torch.state import Snapshot, no_writes_in_forward
 from dphypo.mechanisms import DpSgd
 
 

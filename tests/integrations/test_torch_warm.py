@@ -12,7 +12,7 @@ from torch import nn
 
 import dphypo
 from dphypo import LastRun, Space, Stages, Survey, SurveyPlan
-from dphypo.integrations.opacus import DPSGD, Safetensors
+from dphypo.integrations.torch import DPSGD, Safetensors
 
 RNG = np.random.default_rng(0)
 INPUTS = RNG.normal(size=(200, 4)).astype(np.float32)

@@ -19,13 +19,13 @@ from dphypo.accounting import PolicyClass
 from dphypo.band import Band, BandLike
 from dphypo.entropy import Seeded
 from dphypo.integrations import calibration
-from dphypo.integrations.opacus import cost, hyperparameters
-from dphypo.integrations.opacus.clipping import GradSampleMode
-from dphypo.integrations.opacus.cost import Cost, NoiseTable
-from dphypo.integrations.opacus.data import as_records
-from dphypo.integrations.opacus.one_run import Fit, OneRun
-from dphypo.integrations.opacus.saver import Safetensors
-from dphypo.integrations.opacus.score import PrivateScore, Score, is_private
+from dphypo.integrations.torch import cost, hyperparameters
+from dphypo.integrations.torch.clipping import GradSampleMode
+from dphypo.integrations.torch.cost import Cost, NoiseTable
+from dphypo.integrations.torch.data import as_records
+from dphypo.integrations.torch.one_run import Fit, OneRun
+from dphypo.integrations.torch.saver import Safetensors
+from dphypo.integrations.torch.score import PrivateScore, Score, is_private
 from dphypo.journal import Store, keeping
 from dphypo.laws import Law
 from dphypo.mechanisms import DpSgd, Outcome, PowerRule, Split, transfer

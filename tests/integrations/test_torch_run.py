@@ -14,9 +14,9 @@ import numpy as np
 import pytest
 import torch
 from numpy.typing import NDArray
-from support.opacus_witness import Net, looks_right, no_gradient, numbered, p_values, watching
+from support.torch_witness import Net, looks_right, no_gradient, numbered, p_values, watching
 
-from dphypo.integrations.opacus import DPSGD, GradSampleMode, NoiseTable, seeds, train
+from dphypo.integrations.torch import DPSGD, GradSampleMode, NoiseTable, seeds, train
 from dphypo.mechanisms import DpSgd
 
 COUNT = 120

@@ -11,7 +11,7 @@ import torch
 from scipy import stats
 from torch import nn
 
-from dphypo.integrations.opacus import (
+from dphypo.integrations.torch import (
     DPSGD,
     PrivateAccuracy,
     PrivateLoss,

@@ -12,20 +12,20 @@ import torch
 from torch import nn
 
 from dphypo import _validate
-from dphypo.integrations.opacus import check, hyperparameters, seeds
-from dphypo.integrations.opacus.clipping import GradSampleMode
-from dphypo.integrations.opacus.cost import Cost
-from dphypo.integrations.opacus.data import Records, TensorRecords, made_up
-from dphypo.integrations.opacus.domain import Batch, Domain
-from dphypo.integrations.opacus.loss import per_record
-from dphypo.integrations.opacus.saver import remember
-from dphypo.integrations.opacus.score import PrivateAccuracy, PrivateLoss, is_private
-from dphypo.integrations.opacus.state import Snapshot, start_from
-from dphypo.integrations.opacus.train import Descent, fit
+from dphypo.integrations.torch import check, hyperparameters, seeds
+from dphypo.integrations.torch.clipping import GradSampleMode
+from dphypo.integrations.torch.cost import Cost
+from dphypo.integrations.torch.data import Records, TensorRecords, made_up
+from dphypo.integrations.torch.domain import Batch, Domain
+from dphypo.integrations.torch.loss import per_record
+from dphypo.integrations.torch.saver import remember
+from dphypo.integrations.torch.score import PrivateAccuracy, PrivateLoss, is_private
+from dphypo.integrations.torch.state import Snapshot, start_from
+from dphypo.integrations.torch.train import Descent, fit
 from dphypo.mechanisms import DpSgd, Outcome, transfer
 
 if TYPE_CHECKING:
-    from dphypo.integrations.opacus.dpsgd import DPSGD
+    from dphypo.integrations.torch.dpsgd import DPSGD
 
 
 @dataclass(frozen=True)

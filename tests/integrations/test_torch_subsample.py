@@ -9,10 +9,10 @@ import dp_accounting as dp
 import numpy as np
 import pytest
 from scipy import stats
-from support.opacus_witness import FALSE_ALARM, Net, no_gradient, numbered, watching
+from support.torch_witness import FALSE_ALARM, Net, no_gradient, numbered, watching
 
 import dphypo
-from dphypo.integrations.opacus import DPSGD, PrivateAccuracy
+from dphypo.integrations.torch import DPSGD, PrivateAccuracy
 from dphypo.mechanisms import over_space
 
 COUNT = 200

@@ -20,8 +20,8 @@ from opacus.optimizers import DPOptimizer, DPOptimizerFastGradientClipping
 from torch import nn
 
 from dphypo.errors import UnfitModelError
-from dphypo.integrations.opacus.domain import Batch
-from dphypo.integrations.opacus.loss import Loss
+from dphypo.integrations.torch.domain import Batch
+from dphypo.integrations.torch.loss import Loss
 
 
 class GradSampleMode(StrEnum):

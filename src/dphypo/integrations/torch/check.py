@@ -24,12 +24,12 @@ from torch import nn
 from torch.nn.modules.batchnorm import _BatchNorm
 
 from dphypo.errors import UnfitModelError
-from dphypo.integrations.opacus import seeds
-from dphypo.integrations.opacus.clipping import GradSampleMode
-from dphypo.integrations.opacus.data import made_up
-from dphypo.integrations.opacus.domain import Batch
-from dphypo.integrations.opacus.loss import Loss
-from dphypo.integrations.opacus.state import Snapshot
+from dphypo.integrations.torch import seeds
+from dphypo.integrations.torch.clipping import GradSampleMode
+from dphypo.integrations.torch.data import made_up
+from dphypo.integrations.torch.domain import Batch
+from dphypo.integrations.torch.loss import Loss
+from dphypo.integrations.torch.state import Snapshot
 
 _RECORDS = 4
 _MANY_RECORDS = 37  # whose losses are compared, without their gradients

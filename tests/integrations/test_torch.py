@@ -16,8 +16,8 @@ from torch import nn
 from torch.nn import functional
 from torch.utils.data import Dataset, IterableDataset, Subset, TensorDataset
 
-from dphypo.integrations.opacus import DPSGD, NoiseTable, PublicAccuracy, Safetensors, UnfitModelError
-from dphypo.integrations.opacus import seeds as _seeds
+from dphypo.integrations.torch import DPSGD, NoiseTable, PublicAccuracy, Safetensors, UnfitModelError
+from dphypo.integrations.torch import seeds as _seeds
 from dphypo.mechanisms import Mechanism, Saver, Split, UnsupportedModelError, attempt
 
 RNG = np.random.default_rng(0)

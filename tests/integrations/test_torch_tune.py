@@ -10,7 +10,7 @@ from torch import nn
 
 import dphypo
 from dphypo.accounting import PlanGuarantee, Side, Term, published, verify
-from dphypo.integrations.opacus import DPSGD, PrivateAccuracy
+from dphypo.integrations.torch import DPSGD, PrivateAccuracy
 from dphypo.stages import stages_of
 from dphypo.survey import plan_tuning
 

@@ -20,7 +20,7 @@ from opacus.optimizers import optimizer_fast_gradient_clipping as opacus_ghost
 from scipy import stats
 from torch import nn
 
-from dphypo.integrations.opacus import DPSGD
+from dphypo.integrations.torch import DPSGD
 
 DELTA = 1e-5
 RECORDS = 8

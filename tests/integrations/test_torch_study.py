@@ -17,7 +17,7 @@ from torch import nn
 import dphypo
 from dphypo.accounting import UnreachableError
 from dphypo.entropy import Seeded
-from dphypo.integrations.opacus import DPSGD, NoiseTable, PrivateAccuracy, PublicAccuracy, Safetensors
+from dphypo.integrations.torch import DPSGD, NoiseTable, PrivateAccuracy, PublicAccuracy, Safetensors
 from dphypo.mechanisms import over_space
 from dphypo.testing import check_mechanism
 

@@ -9,14 +9,14 @@ import pandas as pd
 import pytest
 import torch
 from scipy.stats import uniform
-from support.opacus_world import EXAMPLE, INPUTS, LABELS, dpsgd, net, weights
+from support.torch_world import EXAMPLE, INPUTS, LABELS, dpsgd, net, weights
 from torch import nn
 from torch.nn import functional
 from torch.utils.data import Dataset
 
 import dphypo
-from dphypo.integrations.opacus import PrivateAccuracy, PrivateLoss, clipping, data
-from dphypo.integrations.opacus.domain import Domain
+from dphypo.integrations.torch import PrivateAccuracy, PrivateLoss, clipping, data
+from dphypo.integrations.torch.domain import Domain
 
 TOKENS = np.random.default_rng(1).integers(0, 20, (60, 4))
 

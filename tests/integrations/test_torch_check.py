@@ -13,8 +13,8 @@ from opacus.validators import ModuleValidator
 from torch import nn
 from torch.nn import functional
 
-from dphypo.integrations.opacus import DPSGD, GradSampleMode, UnfitModelError, check, clipping, seeds
-from dphypo.integrations.opacus.loss import per_record
+from dphypo.integrations.torch import DPSGD, GradSampleMode, UnfitModelError, check, clipping, seeds
+from dphypo.integrations.torch.loss import per_record
 
 CPU = torch.device("cpu")
 CLASSES = (torch.empty(1, 8), torch.empty(1, dtype=torch.long))

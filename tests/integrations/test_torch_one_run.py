@@ -11,13 +11,13 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from support.opacus_world import EXAMPLE, dpsgd, net, weights
+from support.torch_world import EXAMPLE, dpsgd, net, weights
 from torch import nn
 from torch.utils.data import Dataset
 
 import dphypo
 from dphypo.errors import UnfitModelError
-from dphypo.integrations.opacus import PrivateAccuracy, seeds
+from dphypo.integrations.torch import PrivateAccuracy, seeds
 
 
 def restless() -> nn.Module:

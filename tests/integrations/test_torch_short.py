@@ -11,7 +11,7 @@ import torch
 from torch import nn
 
 import dphypo
-from dphypo.integrations.opacus import DPSGD, NoiseTable, PrivateAccuracy, check
+from dphypo.integrations.torch import DPSGD, NoiseTable, PrivateAccuracy, check
 from dphypo.mechanisms import DpSgd, OwnTraining, PowerRule
 from dphypo.survey import plan_tuning
 

@@ -23,11 +23,11 @@ from torch.utils.data import Subset
 
 from dphypo import _validate
 from dphypo.errors import UnfitModelError
-from dphypo.integrations.opacus import check, cost, seeds
-from dphypo.integrations.opacus.clipping import FATAL, works
-from dphypo.integrations.opacus.data import Records, as_records
-from dphypo.integrations.opacus.domain import Batch, Domain
-from dphypo.integrations.opacus.loss import Loss, per_record
+from dphypo.integrations.torch import check, cost, seeds
+from dphypo.integrations.torch.clipping import FATAL, works
+from dphypo.integrations.torch.data import Records, as_records
+from dphypo.integrations.torch.domain import Batch, Domain
+from dphypo.integrations.torch.loss import Loss, per_record
 from dphypo.mechanisms import Split
 
 _CHUNK = 1024

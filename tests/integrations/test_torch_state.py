@@ -13,7 +13,7 @@ import torch
 from torch import nn
 
 import dphypo
-from dphypo.integrations.opacus import DPSGD, UnfitModelError, state
+from dphypo.integrations.torch import DPSGD, UnfitModelError, state
 from dphypo.laws import Pmf
 
 INPUTS, LABELS = torch.randn(40, 8), torch.randint(3, (40,))
@@ -173,7 +173,7 @@ def test_a_forward_pass_that_writes_is_refused_when_the_mechanism_is_made(where:
         dpsgd(lambda: Keeps(*WRITES[where]))
 
 
-LOG = logging.getLogger("test_opacus_state")
+LOG = logging.getLogger("test_torch_state")
 TABLE = {"scale": torch.ones(8), "names": ["a", "b"]}
 
 

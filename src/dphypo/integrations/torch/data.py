@@ -16,7 +16,7 @@ import numpy.typing as npt
 import torch
 from torch.utils.data import Dataset, IterableDataset, Subset, TensorDataset, default_collate
 
-from dphypo.integrations.opacus.domain import Batch, Domain
+from dphypo.integrations.torch.domain import Batch, Domain
 
 _PAIR = "give a pair (inputs, targets) of arrays or tensors, a TensorDataset, or a data set that is read by index"
 

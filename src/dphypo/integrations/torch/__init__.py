@@ -1,0 +1,18 @@
+"""DP-SGD through Opacus as a mechanism: :class:`DPSGD`, its scores, and its models as safetensors."""
+
+import importlib.util
+
+if missing := [name for name in ("torch", "opacus", "safetensors") if importlib.util.find_spec(name) is None]:
+    raise ImportError(f"dphypo.integrations.torch needs {', '.join(missing)}: pip install 'dphypo[torch]'")
+
+from dphypo.errors import UnfitModelError as UnfitModelError
+from dphypo.integrations.split import split_by_hash as split_by_hash
+from dphypo.integrations.torch.clipping import DivergedError as DivergedError
+from dphypo.integrations.torch.clipping import GradSampleMode as GradSampleMode
+from dphypo.integrations.torch.cost import NoiseTable as NoiseTable
+from dphypo.integrations.torch.dpsgd import DPSGD as DPSGD
+from dphypo.integrations.torch.saver import Safetensors as Safetensors
+from dphypo.integrations.torch.saver import remember as remember
+from dphypo.integrations.torch.score import PrivateAccuracy as PrivateAccuracy
+from dphypo.integrations.torch.score import PrivateLoss as PrivateLoss
+from dphypo.integrations.torch.score import PublicAccuracy as PublicAccuracy
