@@ -8,10 +8,15 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import StrEnum
 from types import MappingProxyType
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from dphypo import _validate
+from dphypo import _validate, table_optuna
 from dphypo.journal import params as _params
+from dphypo.space import Space
+
+if TYPE_CHECKING:
+    from optuna.storages import BaseStorage
+    from optuna.study import Study
 
 
 class Status(StrEnum):
@@ -78,6 +83,26 @@ class Surveyed:
             {**{name: row.params.get(name) for name in names}, "score": row.score, "status": str(row.status)}
             for row in self.rows
         ]
+
+    def to_optuna(
+        self, space: Space | None = None, *, storage: str | BaseStorage | None = None, name: str | None = None
+    ) -> Study:
+        """The table as a study of Optuna, for its plots, its analyses and its dashboard.
+
+        A failed run is a failed trial. The times of the trials are those of this call: a survey publishes none.
+
+        Args:
+            space: the search space. Where its prior is uniform in the logarithm, so are Optuna's axes; without one the
+                values decide.
+            storage: as for ``optuna.create_study``: in memory by default. The dashboard needs a database.
+            name: of the study.
+
+        >>> study = Surveyed((Row({"lr": 0.1}, 0.9), Row({"lr": 10.0}, None))).to_optuna()
+        >>> study.best_params, [trial.state.name for trial in study.trials]
+        ({'lr': 0.1}, ['COMPLETE', 'FAIL'])
+        """
+        rows = [(row.params, row.score) for row in self.rows]
+        return table_optuna.to_study(rows, maximize=self.maximize, space=space, storage=storage, name=name)
 
     @property
     def best(self) -> Row | None:

@@ -4,9 +4,12 @@ from __future__ import annotations
 
 import sys
 
+import optuna
 import pandas
 import pytest
+from scipy.stats import loguniform, uniform
 
+from dphypo.space import Space
 from dphypo.survey import Row, Status, Surveyed
 
 TABLE = Surveyed((Row({"lr": 0.1, "layers": (8, 8)}, 0.9), Row({"lr": 1.0, "momentum": 0.5}, None)))
@@ -41,3 +44,44 @@ def test_a_failed_run_has_no_score_and_a_score_is_finite():
     assert TABLE.best is TABLE.rows[0]
     assert Surveyed((Row({}, 1.0), Row({}, 0.5)), maximize=False).best.score == 0.5
     assert Surveyed((Row({}, None),)).best is None
+
+
+@pytest.fixture
+def published():
+    optuna.logging.set_verbosity(optuna.logging.WARNING)
+    rows = [
+        Row({"lr": 10.0**-power, "layers": (8, 8), "act": None if power % 2 else "relu", "width": power}, -power / 7)
+        for power in range(5)
+    ]
+    failed = Row({"lr": 0.5, "layers": (4,), "act": True, "width": 3, "momentum": 0.9}, None)
+    yield Surveyed((*rows, failed), maximize=False)
+    optuna.logging.set_verbosity(optuna.logging.INFO)
+
+
+def test_a_study_of_optuna_has_every_row_and_what_has_failed(published):
+    study = published.to_optuna()
+    assert study.direction.name == "MINIMIZE"
+    for row, trial in zip(published.rows, study.trials, strict=True):
+        assert trial.params == {**row.params, "layers": repr(row.params["layers"])}
+        assert trial.value == row.score
+        assert trial.state.name == ("FAIL" if row.score is None else "COMPLETE")
+    assert study.best_value == published.best.score
+
+
+def test_axes_of_optuna_are_logarithmic_where_the_prior_is_or_else_by_the_values(published):
+    kinds = published.to_optuna().trials[0].distributions
+    assert (kinds["lr"].log, kinds["width"].log) == (True, False)
+    assert kinds["width"].high == 4
+    assert kinds["act"].choices == ("relu", None, True)
+    plain = Space({"lr": uniform(0, 1), "act": ["relu"], "width": loguniform(1, 4)})
+    kinds = published.to_optuna(plain).trials[0].distributions
+    assert kinds["lr"].log is False
+    assert kinds["width"].log is False  # a width of 0 was published: it has no logarithm
+
+
+def test_optunas_plots_and_storages_take_the_table(published, tmp_path):
+    url = f"sqlite:///{tmp_path / 'survey.db'}"
+    published.to_optuna(storage=url, name="digits")
+    study = optuna.load_study(study_name="digits", storage=url)
+    assert len(study.trials) == len(published)
+    assert optuna.importance.get_param_importances(study, evaluator=optuna.importance.PedAnovaImportanceEvaluator())
