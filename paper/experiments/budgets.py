@@ -12,10 +12,10 @@ from dphypo.accounting import Guarantee
 from dphypo.accounting.theorems import theorem1_2_paper as theorems
 from dphypo.band import Band
 from dphypo.laws import Geometric, Law
-from dphypo.planning import noise_between
 from paper import parallel
 from paper.data.points import Floats
 from paper.experiments import paper_settings as e
+from paper.simulate.noise_between import noise_between
 from paper.simulate.paths import UNIFORM
 from paper.simulate.task import TASKS, Task
 

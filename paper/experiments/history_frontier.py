@@ -20,12 +20,12 @@ from dphypo.accounting.solve import smallest
 from dphypo.accounting.theorems.theorem_h_history_only import Effort, HistoryProfile
 from dphypo.band import Band
 from dphypo.laws import Geometric, Law, NegativeBinomial, Poisson
-from dphypo.planning import noise_between
 from paper import parallel, results
 from paper.data.points import Floats
 from paper.experiments import paper_settings as e
 from paper.experiments.budgets import DELTA
 from paper.simulate.adaptive import simulated
+from paper.simulate.noise_between import noise_between
 from paper.simulate.task import TASKS
 from paper.simulate.uniform import expected
 

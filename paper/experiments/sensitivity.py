@@ -7,12 +7,13 @@ from typing import Any
 
 import numpy as np
 
-from dphypo.planning import Design, winners_of_stages
+from dphypo.planning import Design
 from paper.data.points import Floats
 from paper.experiments.design import laws
 from paper.simulate.staged_costs import Costs
 from paper.simulate.staged_plan import Cheap, Plan, around, of_design, single, staged
 from paper.simulate.staged_task import TASKS, StagedTask
+from paper.simulate.staged_winners import winners_of_stages
 from paper.simulate.worlds import Trained
 
 FIELDS: dict[str, tuple[float, ...]] = {

@@ -8,11 +8,12 @@ from typing import Any
 import numpy as np
 
 from dphypo.laws import from_dict as law_from_dict
-from dphypo.planning import Design, winners, winners_of_stages
+from dphypo.planning import Design, winners
 from paper.data.points import Floats
 from paper.report.markdown import markdown
 from paper.simulate.staged_plan import around
 from paper.simulate.staged_task import TASKS
+from paper.simulate.staged_winners import winners_of_stages
 from paper.simulate.worlds import FOLDER, trained
 
 _GEOMETRIC = "uniform, geometric T"

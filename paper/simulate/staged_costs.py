@@ -13,9 +13,9 @@ from dphypo import account
 from dphypo.accounting import Composition, Guarantee
 from dphypo.band import Band
 from dphypo.laws import Geometric, Law
-from dphypo.planning import noise_between
 from paper.data.points import Floats
 from paper.experiments.budgets import DELTA
+from paper.simulate.noise_between import noise_between
 from paper.simulate.paths import UNIFORM
 from paper.simulate.staged_task import StagedTask
 

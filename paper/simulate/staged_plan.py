@@ -9,10 +9,11 @@ from functools import cache
 import numpy as np
 
 from dphypo.laws import Law, NegativeBinomial
-from dphypo.planning import Design, Landscape, winners_of_stages
+from dphypo.planning import Design, Landscape
 from paper.data.points import Floats
 from paper.simulate.staged_costs import Costs
 from paper.simulate.staged_task import StagedTask
+from paper.simulate.staged_winners import winners_of_stages
 from paper.simulate.worlds import World
 
 

@@ -41,10 +41,8 @@ from .laws import Poisson as Poisson
 from .ledger import Ledger as Ledger
 from .mechanisms import Outcome as Outcome
 from .mechanisms import mechanism as mechanism
-from .planning import Choice as Choice
 from .planning import Design as Design
 from .planning import Landscape as Landscape
-from .planning import choose_design as choose_design
 from .planning import plan as plan
 from .release import Release as Release
 from .release import load_release as load_release

@@ -11,8 +11,6 @@ import pytest
 from typer.testing import CliRunner
 
 from dphypo.cli.app import app
-from dphypo.cli.options import Proxy
-from dphypo.planning.landscape import NAMES
 
 RUN = ["--event", "dp-sgd", "--noise-multiplier", "0.71", "--sampling-rate", "256/60000", "--steps", "2344"]
 SEARCH = ["--runs", "geometric", "--mean", "100", "--band", "0.75", "2", "--delta", "1e-5"]
@@ -169,54 +167,6 @@ def test_json_has_no_infinity_that_json_does_not_have():
     assert "inf" in found["bounds"].values()
 
 
-DESIGN = ["--records", "20000", "--batch-size", "200", "--epochs", "1", "--epsilon", "4", "--compute", "1.3"]
-
-
-def test_design_says_whether_stages_pay():
-    result = invoke("design", *DESIGN, "--proxy", "CIFAR10", "--json")  # so little compute leaves few designs
-    assert result.exit_code == 0, result.output
-    found = json.loads(result.stdout)
-    assert {"proxy", "about", "compute", "epsilon", "delta", "pays", "margin", "stages", "uniform"} < set(found)
-    assert found["proxy"] == "cifar10"
-    design = found["stages"]["design"]
-    assert design["fraction"] < 1
-    assert found["stages"]["mean_runs"][0] == pytest.approx(design["compute_share"] * 1.3 / design["fraction"])
-    assert found["uniform"]["design"] is None
-    assert len(found["table"]) == 10 < found["judged"]
-    assert "\n  " in result.stdout
-
-
-@pytest.mark.parametrize(
-    ("arguments", "words"),
-    [
-        (["--compute", "10000"], r"--compute 10000 makes \d+ or more runs.*give less$"),
-        (["--batch-size", "30000"], "--batch-size 30000 is not valid: it must be at most the declared 20000 records"),
-        (["--compute", "-1"], "--compute -1 is out of range"),
-        (["--epsilon", "50"], "--epsilon 50 is too large for the proxy mnist.*less noise$"),
-    ],
-)
-def test_design_refuses_in_options_what_no_design_can_be_had_for(arguments, words):
-    result = invoke("design", *DESIGN, *arguments)
-    assert result.exit_code != 0
-    assert re.search(words, str(result.exception))
-
-
-def test_design_refuses_options_that_say_nothing():
-    result = invoke("design", *DESIGN, "--proxy", "imagenet")
-    assert result.exit_code == 2
-    assert all(name in result.output for name in ("--proxy", *NAMES))
-    result = invoke("design", *DESIGN, "--all")
-    assert result.exit_code == 2
-    assert "--all applies to --json alone" in result.output
-
-
-def test_design_offers_the_proxies_there_are_and_says_what_they_are():
-    assert tuple(Proxy) == NAMES
-    words = " ".join(invoke("design", "--help").stdout.split())
-    for fact in ("fraction and noise multiplier alone", "256 of 60 000", "1 954", "3 000 clients", "cost nothing"):
-        assert fact in words
-
-
 # Numbers out of range
 
 SEARCHED = ["--mean", "10"]
@@ -241,7 +191,7 @@ SGD = ["--sampling-rate", "256/60000", "--steps", "2344"]
         ["calibrate", "--epsilon", "1e10", *SGD, *SEARCHED],
         ["calibrate", "--epsilon", "3", *SGD, *SEARCHED, "--delta", "0.9999999999"],
         ["calibrate", "--epsilon", "3", "--sampling-rate", "0.1", "--steps", "1000000000", *SEARCHED],
-        ["design", *DESIGN, "--records", "1" + "0" * 30],
+        ["plan", "--records", "1" + "0" * 30, "--batch-size", "200", "--epochs", "1", "--epsilon", "4"],
     ],
 )
 def test_a_number_out_of_range_is_a_sentence_before_any_work(arguments):

@@ -36,7 +36,7 @@ def options() -> list[tuple[str, object]]:
 
 
 def test_the_walk_sees_the_commands():
-    assert {"account", "calibrate", "plan", "design", "audit", "verify", "ledger open", "compose"} <= set(commands())
+    assert {"account", "calibrate", "plan", "audit", "verify", "ledger open", "compose"} <= set(commands())
 
 
 def test_one_name_is_one_option_with_one_meaning():
@@ -54,7 +54,7 @@ def test_no_option_has_another_word_for_a_known_thing():
         assert not OTHER_WORDS & set(one.opts), f"{command}: {one.opts}"
 
 
-@pytest.mark.parametrize("command", ["account", "calibrate", "design"])
+@pytest.mark.parametrize("command", ["account", "calibrate"])
 def test_a_run_is_given_in_either_way(command):
     given = {option for one in commands()[command] for option in one.opts}
     assert given >= LENGTH

@@ -47,7 +47,6 @@ LAWS = {"geometric": [], "logarithmic": [], "negative-binomial": ["--shape"], "p
 COMMANDS = {
     "account": 45,
     "calibrate": 20,
-    "design": 5,
     "plan": 8,
     "verify": 12,
     "explain": 6,
@@ -78,11 +77,6 @@ def command_line(rng: random.Random, folder: Path) -> list[str]:
         arguments.extend(["open", str(folder / f"ledger {rng.random()}.json")])
         for name in ("--epsilon", "--delta"):
             give(name)
-    elif command == "design":
-        hostile = max(hostile, 0.5)  # a sensible one takes a minute
-        for name in ("--records", "--batch-size", "--epochs", "--compute", "--epsilon", "--delta"):
-            give(name)
-        arguments.extend(["--compute", rng.choice(NUMBERS)])
     elif command == "plan":
         for name in ("--records", "--batch-size", "--epsilon", "--epochs", "--delta"):
             give(name)

@@ -11,7 +11,6 @@ import pytest
 from dphypo.accounting import account
 from dphypo.laws import Pmf
 from dphypo.mechanisms import DpSgd, PowerRule, transfer
-from dphypo.planning import Training
 
 ONCE = Pmf({1: 1.0})
 
@@ -21,7 +20,6 @@ def test_the_event_is_built_from_public_numbers() -> None:
     expected = dp.SelfComposedDpEvent(dp.PoissonSampledDpEvent(256 / 60_000, dp.GaussianDpEvent(0.71)), 2344)
     assert run.event == expected
     assert DpSgd.of(records=60_000, batch_size=256, steps=2344, noise_multiplier=0.71).event == expected
-    assert Training(records=60_000, batch_size=256, epochs=10, noise_multiplier=0.71).event == expected
     sampled = DpSgd.of(records=60_000, batch_size=256, epochs=1, noise_multiplier=0.71, subsample=0.1)
     assert sampled.rate == 256 / 6_000
     assert sampled.event == dp.PoissonSampledDpEvent(0.1, sampled.on_the_subsample)
@@ -34,12 +32,6 @@ def test_a_short_run_has_matched_noise(fraction: float, steps: int) -> None:
     assert short.steps == steps
     assert short.noise_multiplier == pytest.approx(0.63 / math.sqrt(fraction))
     assert full.at(fraction=fraction).noise_multiplier == 0.63
-    training = Training(records=60_000, batch_size=256, epochs=10, noise_multiplier=0.63)
-    assert training.at(fraction=fraction, match=True).event == short.event
-    # From a short run to a shorter one: the noise of the shorter one is the same on either way.
-    if fraction < 0.3:
-        two = training.at(fraction=0.3, match=True).at(fraction=fraction, match=True)
-        assert two.noise_multiplier == pytest.approx(short.noise_multiplier)
 
 
 def test_a_short_run_with_matched_noise_costs_little() -> None:

@@ -287,7 +287,7 @@ MUTANTS = (
         "each setting of a survey is calibrated alone",
         "settings cost the composition of their suprema",
         "survey/noise.py",
-        "lambda: self._calibrated(self.surveys, alone * 1.01)",
+        "lambda: self._calibrated(self.runs, alone * 1.01)",
         "lambda: alone",
         ("survey/test_plan.py::test_settings_have_noise_of_their_own_and_cost_no_more_together",),
     ),

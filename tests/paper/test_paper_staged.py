@@ -11,10 +11,11 @@ import pytest
 from dphypo import Space
 from dphypo.accounting import Composition
 from dphypo.laws import Geometric, Law, NegativeBinomial, Poisson
-from dphypo.planning import Design, Training
+from dphypo.planning import Design
 from paper import results
 from paper.experiments.budgets import DELTA
 from paper.experiments.sensitivity import _half
+from paper.experiments.study.training import Training
 from paper.simulate.staged_costs import Costs, solved
 from paper.simulate.staged_plan import Plan, of_design
 from paper.simulate.staged_searches import quantiles, released

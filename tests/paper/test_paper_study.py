@@ -15,7 +15,6 @@ import dphypo
 from dphypo.band import Band
 from dphypo.laws import Pmf
 from dphypo.mechanisms import Outcome
-from dphypo.planning import Training
 from dphypo.stages import PriorAround, Stage
 from paper.data.points import MNIST
 from paper.data.sets import Images
@@ -24,6 +23,7 @@ from paper.experiments.study.designs import DELTA, Adaptive, Arm, Comparison, St
 from paper.experiments.study.rounds import chosen, run_all
 from paper.experiments.study.search import Run, Search, searches
 from paper.experiments.study.space import SPACE
+from paper.experiments.study.training import Training
 
 UNIFORM = ["uniform, geometric T", "uniform, shape 8"]
 ADAPTIVE = Adaptive(mean=2.0, epochs=0.2)  # of 20 records in batches of 2: two steps

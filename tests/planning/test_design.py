@@ -10,26 +10,18 @@ import pytest
 
 import dphypo
 from dphypo.accounting import UnreachableError
-from dphypo.mechanisms import Declared, Split
-from dphypo.planning import Design, Training
+from dphypo.mechanisms import Declared, DpSgd, OwnTraining
+from dphypo.planning import Design
 
 DELTA = 1e-5
 SPACE = dphypo.Space({"lr": [0.1, 1.0]})
-TRAIN = Training(records=10_000, batch_size=500, epochs=5)
 
 
-class Scored(Training):
-    """Training whose score looks at private records, with a noise of its own."""
-
-    score_noise: float = 20.0
-
-    @property
-    def score_event(self) -> Any:
-        return dp.GaussianDpEvent(self.score_noise)
+def train(params: Any, *, seed: int, run: DpSgd) -> tuple[int, float]:
+    return 1, 0.5
 
 
-class ScoredWithCare(Scored):
-    score_noise = 200.0
+TRAIN = OwnTraining(train, DpSgd.of(records=10_000, batch_size=500, epochs=5, noise_multiplier=1.0))
 
 
 @pytest.mark.parametrize("design", [Design(), Design(fraction=0.02, compute_share=0.5, split=0.4, shape=2.0)])
@@ -39,23 +31,23 @@ def test_the_stages_cost_what_they_may_and_compute_what_they_should(design: Desi
     assert first.account(SPACE).epsilon(DELTA) == pytest.approx(design.split * 3.0, abs=2e-3)
     assert 3.0 - 1e-2 < dphypo.Stages(SPACE, stages, delta=DELTA, journal=None).guarantee.epsilon(DELTA) <= 3.0
     assert design.fraction * first.runs.mean + last.runs.mean == pytest.approx(10)
-    assert first.mechanism.steps == pytest.approx(design.fraction * last.mechanism.steps)
+    assert first.mechanism.run.steps == pytest.approx(design.fraction * last.mechanism.run.steps)
     assert first.prior == dphypo.PriorAround(spread=design.spread, floor=design.floor)
     assert last.prior is None
 
 
 def test_the_cheap_run_may_be_another() -> None:
-    cheap = replace(TRAIN, epochs=0.2)
+    cheap = TRAIN.at(fraction=0.04)
     first, last = Design().stages(SPACE, TRAIN, compute=10, epsilon=3.0, delta=DELTA, cheap=cheap)
-    assert first.mechanism == cheap.at(noise_multiplier=first.mechanism.noise_multiplier)
-    assert last.mechanism.epochs == 5
+    assert first.mechanism == cheap.at(noise_multiplier=first.mechanism.run.noise_multiplier)
+    assert last.mechanism.run.steps == 100
 
 
 def test_a_score_that_costs_too_much_in_many_cheap_runs_is_named() -> None:
-    full = Scored(records=10_000, batch_size=500, epochs=5)
+    full = replace(TRAIN, score_event=dp.GaussianDpEvent(20.0))
     with pytest.raises(UnreachableError, match=r"its score alone costs .*cheap=mechanism.at\(fraction=0.1, score="):
         Design().stages(SPACE, full, compute=10, epsilon=1.0, delta=DELTA)
-    cheap = ScoredWithCare(records=10_000, batch_size=500, epochs=5, fraction=0.1)
+    cheap = replace(TRAIN, score_event=dp.GaussianDpEvent(200.0)).at(fraction=0.1)
     stages = Design().stages(SPACE, full, compute=10, epsilon=1.0, delta=DELTA, cheap=cheap)
     assert dphypo.Stages(SPACE, stages, delta=DELTA, journal=None).guarantee.epsilon(DELTA) <= 1.0
 
@@ -85,22 +77,15 @@ def test_a_mechanism_that_cannot_be_made_cheaper_is_refused() -> None:
 
 
 def test_a_mechanism_that_ignores_the_fraction_is_refused() -> None:
-    class Stubborn(Training):
-        def at(self, **changes: Any) -> Training:
-            return replace(self, **{**changes, "fraction": 1.0})
-
     class Event(Declared):
         def at(self, noise_multiplier: float = 1.0, fraction: float = 1.0) -> Event:
             return Event(self.train, dp.GaussianDpEvent(noise_multiplier), self.relation)
 
-    full = Stubborn(records=10_000, batch_size=500, epochs=5)
-    with pytest.raises(ValueError, match=r"at\(fraction=0\.1\) has the same 100 steps as a full run"):
-        Design().stages(SPACE, full, compute=10, epsilon=1.0, delta=DELTA)
     event = Event(lambda params, *, seed: (1, 0.5), dp.GaussianDpEvent(1.0), TRAIN.relation)
     with pytest.raises(ValueError, match=r"at\(fraction=0\.1\) has the same event as a full run.*give it as cheap="):
         Design().stages(SPACE, event, compute=10, epsilon=1.0, delta=DELTA)
     assert len(Design().stages(SPACE, event, compute=10, epsilon=1.0, delta=DELTA, cheap=event.at(fraction=0.1))) == 2
-    one = Training(records=100, batch_size=100, epochs=1)
+    one = OwnTraining(train, DpSgd.of(records=100, batch_size=100, epochs=1, noise_multiplier=1.0))
     with pytest.raises(ValueError, match="too few steps to be cut"):
         Design().stages(SPACE, one, compute=10, epsilon=1.0, delta=DELTA)
 
@@ -126,20 +111,9 @@ def test_what_cannot_be_paid_for_or_composed_is_refused() -> None:
     with pytest.raises(UnreachableError, match="the smallest that an earlier stage can cost here"):
         Design().stages(SPACE, TRAIN, compute=10, epsilon=1e-6, delta=DELTA)
 
-    class Other(Training):
+    class Other(OwnTraining):
         relation = dp.NeighboringRelation.REPLACE_ONE
 
-    cheap = Other(records=10_000, batch_size=10_000, epochs=1)
+    cheap = Other(train, DpSgd(rate=1.0, steps=1, noise_multiplier=1.0))
     with pytest.raises(ValueError, match="different neighbouring relations"):
         Design().stages(SPACE, TRAIN, compute=10, epsilon=1.0, delta=DELTA, cheap=cheap)
-
-
-def test_a_training_that_only_states_its_cost() -> None:
-    cheap = TRAIN.at(fraction=0.1, noise_multiplier=2.0)
-    assert cheap.steps == 10
-    assert cheap.event == dp.SelfComposedDpEvent(dp.PoissonSampledDpEvent(0.05, dp.GaussianDpEvent(2.0)), 10)
-    assert TRAIN.split is Split.DISJOINT
-    with pytest.raises(NotImplementedError, match="nothing to train"):
-        TRAIN({}, seed=1)
-    with pytest.raises(ValueError, match="at most the declared 10 records"):
-        Training(records=10, batch_size=20, epochs=1)

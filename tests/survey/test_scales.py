@@ -9,7 +9,7 @@ from scipy.stats import loguniform, randint, uniform
 from dphypo.entropy import Seeded
 from dphypo.samplers import History
 from dphypo.space import Space
-from dphypo.survey import Extrapolated, Following, PosteriorMean, Row
+from dphypo.survey import Following, PosteriorMean, Row
 from dphypo.survey.pick import history_of
 from dphypo.survey.scales import on_scales
 
@@ -81,7 +81,5 @@ def test_rules_find_the_optimum_of_a_scale_and_stay_inside_it():
     space = Space({"clip": CLIP})
     rows = [Row({"clip": clip}, -(np.log(clip / 0.5) ** 2)) for clip in (0.3, 0.45, 0.8, 1.5, 3.0, 5.9)]
     assert 0.35 < PosteriorMean()(space, rows, maximize=True)["clip"] < 0.7
-    chosen = Extrapolated((0.05, 0.1)).across(space, [rows, rows], maximize=True)
-    assert 0.3 <= chosen["clip"] < 1.0
     proposed = Following(start=2).propose(space, history_of(space, rows, maximize=True), [{"clip": 1.0}], Seeded(1))
     assert 0.3 <= proposed["clip"] <= 6.0

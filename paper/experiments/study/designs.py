@@ -12,10 +12,10 @@ from dphypo import Stage, Stages, Study
 from dphypo.band import L2, Band
 from dphypo.entropy import Entropy
 from dphypo.laws import Geometric, Law, NegativeBinomial, Poisson
-from dphypo.planning import Training
 from dphypo.samplers import GaussianProcess
 from dphypo.study import claimed, prior_runs
 from paper.experiments.study.space import SPACE
+from paper.experiments.study.training import Training
 
 DELTA = 1e-5
 EPOCHS = 10  # of a full run, the unit of compute

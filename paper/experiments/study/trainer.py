@@ -8,10 +8,10 @@ import numpy as np
 import torch
 
 from dphypo.mechanisms import Outcome
-from dphypo.planning import Training
 from paper.data.points import Floats
 from paper.data.sets import Images
 from paper.experiments.study.search import Run
+from paper.experiments.study.training import Training
 from paper.train.landscape import gradients_for
 from paper.train.run import Data, Settings, right, train
 

@@ -23,7 +23,7 @@ def lines(terms: Sequence[Term], public: Mapping[str, Any]) -> list[str]:
     last = any(part.get("part") == "last run" for part in parts)
     durations = any(part.get("durations") == "public" for part in parts)
     return [
-        f"What was released: {_released(runs, len(searches), last=last)}{_warm(parts)}",
+        f"What was released: {_released(runs, len(searches), last=last)}",
         f"What the number covers: {_covered(runs, searches, scored)}",
         _conditions(scored, searches, durations=durations),
         *_policies(searches),
@@ -44,12 +44,6 @@ def _released(runs: int, searches: int, *, last: bool) -> str:
     if last:
         return "1 run was made; its model is public."
     return f"{_count(runs)} were made; all their results are public."
-
-
-def _warm(parts: Sequence[Mapping[str, Any]]) -> str:
-    if any("starts from" in part for part in parts):
-        return " The last run may have started from a published model, which is paid for."
-    return ""
 
 
 def _policies(searches: Sequence[Term]) -> list[str]:

@@ -13,7 +13,6 @@ import typer
 from dphypo.cli import officer, ranges
 from dphypo.cli import options as o
 from dphypo.cli.audit import audit
-from dphypo.cli.design import design
 from dphypo.cli.plan import account_for_file, plan
 from dphypo.cli.plot import plot
 from dphypo.cli.report import report
@@ -152,7 +151,6 @@ def calibrate(
 
 
 app.command()(plan)
-app.command(hidden=True)(design)
 app.command()(audit)
 
 

@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 import json
-import math
 import re
 from collections.abc import Callable
 from enum import StrEnum
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, TypeVar
+from typing import TYPE_CHECKING, Annotated, TypeVar
 
 import typer
 
@@ -40,14 +39,6 @@ class RunsKind(StrEnum):
     POISSON = "poisson"
 
 
-class Proxy(StrEnum):
-    """The public landscapes that come with the library."""
-
-    MNIST = "mnist"
-    CIFAR10 = "cifar10"
-    FEDERATED = "federated"
-
-
 def fraction(text: str) -> float:
     """A number, or a ratio such as 256/60000.
 
@@ -75,7 +66,6 @@ Records = Annotated[int | None, typer.Option(help="Number of private records, as
 BatchSize = Annotated[int | None, typer.Option(help="Expected size of a batch.")]
 Epochs = Annotated[float | None, typer.Option(help="Epochs of one full run.")]
 Epsilon = Annotated[float, typer.Option(help="Total ε of everything together.")]
-Compute = Annotated[float, typer.Option(help="Expected compute of the search, in full runs.")]
 CertificateOut = Annotated[Path | None, typer.Option("--certificate", help="Write a certificate to this file.")]
 From = Annotated[
     Path | None,
@@ -100,13 +90,10 @@ BandOption = Annotated[
 Delta = Annotated[float, typer.Option(help="δ of the guarantee.")]
 DeltaOrFile = Annotated[float | None, typer.Option("--delta", help="δ of the guarantee; 1e-5, or that of the file.")]
 AsJson = Annotated[bool, typer.Option("--json", help="Print JSON instead of a table.")]
-AllRows = Annotated[
-    bool, typer.Option("--all", help="With --json: every search that was judged, not the best ten alone.")
-]
 
 
 def in_options(message: str) -> str:
-    """A message of :func:`dphypo.choose_design` with options in place of arguments.
+    """A message of the library with options in place of arguments.
 
     >>> in_options("batch_size = 20 is not valid: it must be at most the declared 10 records")
     '--batch-size 20 is not valid: it must be at most the declared 10 records'
@@ -196,31 +183,6 @@ def length_of(
     except ValueError as error:
         raise ValueError(in_options(str(error))) from None
     return run.rate, run.steps
-
-
-_MANY = 10**12
-
-
-def whole_records(
-    sampling_rate: float | None,
-    steps: int | None,
-    records: int | None,
-    batch_size: int | None,
-    epochs: float | None,
-) -> dict[str, Any]:
-    """The length of a run as records, the size of a batch and epochs, however it was given.
-
-    >>> whole_records(None, 2344, 60_000, 256, None)
-    {'records': 60000, 'batch_size': 256, 'epochs': 9.998933333333333}
-    """
-    rate, made = length_of(EventKind.DP_SGD, sampling_rate, steps, records, batch_size, epochs)
-    if rate is None or made is None:
-        raise typer.BadParameter("give --records, --batch-size and --epochs, or --sampling-rate and --steps")
-    if records is None or batch_size is None:
-        records, batch_size = _MANY, math.ceil(rate * _MANY)
-    if epochs is None:
-        epochs = (made - 0.5) * batch_size / records  # so that rounding does not add a step
-    return {"records": records, "batch_size": batch_size, "epochs": epochs}
 
 
 def noisy_event(kind: EventKind, sampling_rate: float, steps: int) -> Callable[[float], Event]:

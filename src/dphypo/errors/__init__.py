@@ -10,7 +10,6 @@ from dphypo.errors.faults import JournalReadOnlyError as JournalReadOnlyError
 from dphypo.errors.faults import JournalTakenError as JournalTakenError
 from dphypo.errors.faults import JournalTamperedError as JournalTamperedError
 from dphypo.errors.faults import LedgerError as LedgerError
-from dphypo.errors.faults import NoDesignError as NoDesignError
 from dphypo.errors.faults import NoWeightError as NoWeightError
 from dphypo.errors.faults import OrderWarning as OrderWarning
 from dphypo.errors.faults import RehearsalError as RehearsalError

@@ -19,9 +19,8 @@ from dphypo.stages import PriorAround, Stage, calibrate_stages
 class Design:
     """A search in two stages: many cheap runs, then full runs around what they found. All of it is public.
 
-    The defaults are for someone who knows nothing of the task; :func:`dphypo.choose_design` fits them to a budget on a
-    public proxy, at no cost. Choosing a design by what it finds on the private data does cost: it is a search of its
-    own, and nothing here accounts for it.
+    The defaults are for someone who knows nothing of the task. Choosing a design by what it finds on the private data
+    costs privacy: it is a search of its own, and nothing here accounts for it.
 
     Args:
         fraction: the steps of a run of the first stage, as a fraction of a full run's.
@@ -35,13 +34,15 @@ class Design:
         shape: of the negative binomial law of T in both stages.
 
     >>> from dphypo import Space
-    >>> from dphypo.planning import Training
-    >>> train = Training(records=20_000, batch_size=2_000, epochs=1)
+    >>> from dphypo.mechanisms import DpSgd, OwnTraining
+    >>> def train(params, *, seed, run):
+    ...     return {"lr": params["lr"]}, 0.5  # a stand-in for run.steps steps of DP-SGD
+    >>> full = OwnTraining(train, DpSgd(rate=0.1, steps=10, noise_multiplier=1.0))
     >>> space = Space({"lr": [0.1, 1.0]})
-    >>> first, last = Design().stages(space, train, compute=10, epsilon=2.0, delta=1e-5)
+    >>> first, last = Design().stages(space, full, compute=10, epsilon=2.0, delta=1e-5)
     >>> first.runs, last.runs
     (NegativeBinomial(shape=8, mean=50), NegativeBinomial(shape=8, mean=5))
-    >>> first.mechanism.steps, last.mechanism.steps
+    >>> first.mechanism.run.steps, last.mechanism.run.steps
     (1, 10)
     """
 
@@ -144,16 +145,13 @@ def _takes(at: Any, ability: str) -> bool:
 
 def refuse_uncut(full: Mechanism, cheap: Mechanism, fraction: float) -> None:
     """A run that was to be cheaper and is a full one would spend far more compute than the design says."""
-    steps = getattr(full, "steps", None)
-    same_steps = steps is not None and steps == getattr(cheap, "steps", None)
-    if fraction == 1.0 or not (same_steps or _same_event(full.event, cheap.event)):
+    if fraction == 1.0 or not _same_event(full.event, cheap.event):
         return
-    what = f"the same {steps} steps" if same_steps else "the same event"
     raise _validate.fail(
         "mechanism",
         full,
-        f"at(fraction={fraction:g}) has {what} as a full run: either at() ignores the fraction, or a run has too few "
-        "steps to be cut. Let at() cut them; or, where a cheaper run does cost the same, give it as cheap=",
+        f"at(fraction={fraction:g}) has the same event as a full run: either at() ignores the fraction, or a run has "
+        "too few steps to be cut. Let at() cut them; or, where a cheaper run does cost the same, give it as cheap=",
     )
 
 

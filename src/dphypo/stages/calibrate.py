@@ -32,8 +32,8 @@ dphypo.mechanisms.Mechanism will do, and the shortest is a dphypo.mechanisms.Dec
         def at(self, noise_multiplier):
             return training(noise_multiplier)
 
-Then Stage(training(1.0), runs) takes the place of this one. Where a cheaper run is wanted of it, as choose_design \
-does, let at take fraction= too, the part of the training that is made"""
+Then Stage(training(1.0), runs) takes the place of this one. Where a cheaper run is wanted of it, \
+let at take fraction= too, the part of the training that is made"""
 
 
 def calibrate_stages(

@@ -19,7 +19,7 @@ from dphypo.space import Space
 from dphypo.stages.plan_file import PlanFile
 from dphypo.stages.stages import Stages
 from dphypo.study import Part
-from dphypo.survey import PRICE, Extrapolated, LastRun, Survey, SurveyPlan, Tuning, plan_tuning
+from dphypo.survey import PRICE, LastRun, Survey, SurveyPlan, Tuning, plan_tuning
 
 
 class Kept(TypedDict, total=False):
@@ -134,18 +134,15 @@ def stages_of(space: Space, tuning: Tuning, *, delta: float, **kept: Unpack[Kept
     """
     plan, noise, within = tuning.survey, tuning.noise, tuning.within
     parts: list[Part] = [
-        Survey(short, runs, plan.optimiser, models=models, durations=plan.durations, within=within)
-        for short, (_, runs), models in zip(noise.shorts, plan.lengths, _folders(plan), strict=True)
+        Survey(
+            noise.short,
+            plan.runs or 0,
+            plan.optimiser,
+            models=plan.models,
+            durations=plan.durations,
+            within=within,
+        ),
+        LastRun(noise.full, plan.pick, plan.fallback, plan.both_sides, plan.score, within),
     ]
-    pick = plan.pick if plan.pick is not None or plan.fractions is None else Extrapolated(tuple(plan.fractions))
-    warm = _folders(plan)[-1] if plan.warm_start else None
-    parts.append(LastRun(noise.full, pick, plan.fallback, plan.both_sides, plan.score, within, warm))
     defaults: Kept = {"journal": "tune.db", "name": "tune"}
     return Stages(space, parts, delta=delta, **(defaults | kept))
-
-
-def _folders(plan: SurveyPlan) -> list[Path | None]:
-    """Where the models of each survey are kept: a folder for each length, where there are several."""
-    if plan.models is None or plan.fractions is None:
-        return [None if plan.models is None else Path(plan.models) for _ in plan.lengths]
-    return [Path(plan.models) / f"{fraction:g}" for fraction, _ in plan.lengths]

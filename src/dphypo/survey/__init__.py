@@ -1,6 +1,5 @@
 """Surveys: runs whose results are all published and paid for by composition. Only data, seeds and times are secret."""
 
-from dphypo.survey.extrapolated import Extrapolated as Extrapolated
 from dphypo.survey.last_run import LastRun as LastRun
 from dphypo.survey.optimiser import Following as Following
 from dphypo.survey.optimiser import FromOptuna as FromOptuna

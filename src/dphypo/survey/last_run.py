@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
-from pathlib import Path
 from typing import Any
 
 from dphypo import _validate, errors
@@ -16,7 +15,6 @@ from dphypo.mechanisms import Mechanism
 from dphypo.release import Ending, Release
 from dphypo.space import Space
 from dphypo.study import Lost, Released, Running, Setting
-from dphypo.survey.kept_models import KeptModels
 from dphypo.survey.pick import Pick, PosteriorMean, checked, middle
 from dphypo.survey.running import PublishedRules, PublishedRuns, described
 from dphypo.survey.terms import Within, terms_of
@@ -32,15 +30,12 @@ class LastRun:
     Args:
         mechanism: what the run is: usually a full one.
         pick: λ as a public function of the table of the latest survey that has a score; by default where the posterior
-            mean of a Gaussian process is best. The best noisy score would often be a lucky one. A rule with a method
-            ``across``, such as :class:`dphypo.survey.Extrapolated`, gets the tables of all surveys.
+            mean of a Gaussian process is best. The best noisy score would often be a lucky one.
         fallback: λ if nothing published has a score; by default the middle of the prior.
         both_sides: whether the mechanism trains on the records that score in the survey, too. It then counts for both.
         score: whether the score of this run is released. A score on private records is then paid for. Without, report
             the model's accuracy on records that were used for nothing else.
         within: which λ may be run, as for :class:`dphypo.Survey`.
-        warm_start: the folder in which the survey before keeps its models (``Survey(models=...)``). The run then starts
-            from the one with the best published score, which is paid for; ``mechanism.at(start=...)`` is given it.
 
     >>> import dp_accounting as dp
     >>> import dphypo
@@ -64,15 +59,10 @@ class LastRun:
     both_sides: bool = False
     score: bool = False
     within: Within | None = None
-    warm_start: str | Path | None = None
 
     def __post_init__(self) -> None:
         if not isinstance(self.mechanism, Mechanism):
             raise _validate.fail("mechanism", self.mechanism, "declare the function with @dphypo.mechanism(event=...)")
-        if self.warm_start is not None and not hasattr(self.mechanism, "start"):
-            raise _validate.fail(
-                "warm_start", self.warm_start, "the mechanism has no start=, as DPSGD has: leave it out"
-            )
         given: object = self.pick
         if given is not None and not callable(given):
             raise _validate.fail("pick", given, "give a function of the space and the published rows")
@@ -98,8 +88,6 @@ class LastRun:
             "part": "last run",
             "releases": ["params", "model", *(["score"] if self.score else [])],
         }
-        if self.warm_start is not None:
-            stated["starts from"] = "the best published model of the survey, if there is one that fits"
         rule: Any = getattr(self.pick, "to_dict", None)
         return stated if rule is None else {**stated, "pick": rule()}
 
@@ -131,23 +119,7 @@ class LastRun:
     def open(self, setting: Setting) -> Running:
         """The run."""
         rules = PublishedRules(setting, 1, partial(self._choose, setting), arriving=False, within=self.within)
-        warm = None if self.warm_start is None else partial(self._warm, Path(self.warm_start), setting)
-        return PublishedRuns(self.mechanism, rules, setting, self._release, survey=False, warm=warm)
-
-    def _warm(self, folder: Path, setting: Setting) -> Mechanism:
-        """The mechanism, starting from the best model of the latest survey; as it is if no run has a score."""
-        tables = [value for value in setting.published if isinstance(value, Surveyed)]
-        if not tables or not done(tables[-1].rows):
-            return self.mechanism
-        rows, sign = tables[-1].rows, 1.0 if setting.maximize else -1.0
-        scored = [number for number, row in enumerate(rows) if row.score is not None]
-        best = max(scored, key=lambda number: sign * (rows[number].score or 0.0))
-        path = KeptModels(folder, self.mechanism.saver.format).path(best)
-        if not path.exists():
-            raise _validate.fail("warm_start", str(folder), f"it does not hold {path.name}, with which the run starts")
-        mechanism: Any = self.mechanism
-        warmed: Mechanism = mechanism.at(start=mechanism.saver.load(path.read_bytes()))
-        return warmed
+        return PublishedRuns(self.mechanism, rules, setting, self._release, survey=False)
 
     def _release(self, made: Release, record: Record) -> Release:
         """The score stays on the curator's side unless it was declared."""
@@ -157,11 +129,6 @@ class LastRun:
         self, setting: Setting, rows: Sequence[Row], pending: Sequence[Mapping[str, Any]], entropy: Entropy
     ) -> dict[str, Any]:
         pick = PosteriorMean() if self.pick is None else self.pick
-        tables = [value.rows for value in setting.published if isinstance(value, Surveyed)]
-        across: Any = getattr(pick, "across", None)
-        if across is not None and any(done(rows) for rows in tables):
-            chosen: dict[str, Any] = across(setting.prior, tables, maximize=setting.maximize)
-            return chosen
         for value in reversed(setting.published):
             if isinstance(value, Surveyed) and done(value.rows):
                 return pick(setting.prior, value.rows, maximize=setting.maximize)

@@ -10,7 +10,7 @@ accounted for afresh, so that a plan that is resumed has the very same noise at 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Hashable, Mapping, Sequence
+from collections.abc import Callable, Hashable, Mapping
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import Any
@@ -36,21 +36,16 @@ class Noise:
     """What was solved for: all mechanisms with their noise, and what the plan costs.
 
     Args:
-        shorts: what a run of each survey is.
+        short: what a run of the survey is.
         full: the last run.
         guarantee: what all that is released reveals together.
         price: by how much the full run's noise exceeds that of one run without any tuning, as a fraction.
     """
 
-    shorts: tuple[Mechanism, ...]
+    short: Mechanism
     full: Mechanism
     guarantee: PlanGuarantee
     price: float
-
-    @property
-    def short(self) -> Mechanism:
-        """A run of the first survey."""
-        return self.shorts[0]
 
 
 @dataclass(frozen=True)
@@ -60,8 +55,8 @@ class Problem:
     Args:
         space: what is tuned; every run may be at any λ of it.
         mechanism: the full run; ``at(noise_multiplier=...)`` returns it with that noise.
-        surveys: for each survey what makes its short run of the full one, and how many runs it has:
-            ``[(lambda full: full.at(fraction=0.1, match=True), 20)]``.
+        short: makes the short run of the full one: ``lambda full: full.at(fraction=0.1, match=True)``.
+        runs: how many short runs there are.
         epsilon, delta: what all that is released may cost together.
         last: makes the last run of the full one, if it is another.
         both_sides: whether the last run trains on the records that score, too.
@@ -72,7 +67,8 @@ class Problem:
 
     space: Space
     mechanism: Mechanism
-    surveys: Sequence[tuple[Cheap, int]]
+    short: Cheap
+    runs: int
     epsilon: float
     delta: float
     last: Cheap | None = None
@@ -98,17 +94,17 @@ class Problem:
         full = self._with_noise(self._factor)
         if self._scores.calibrate:
             noise = self.keep(
-                self._question("noise of the scores", self.surveys) | {"factor": self._factor},
+                self._question("noise of the scores", self.runs) | {"factor": self._factor},
                 lambda: self._scores.noise(
                     full,
-                    lambda chosen: self._guarantee(chosen, self.surveys),
+                    lambda chosen: self._guarantee(chosen, self.runs),
                     epsilon=self.epsilon,
                     delta=self.delta,
-                    runs=sum(count for _, count in self.surveys),
+                    runs=self.runs,
                 ),
             )
             full = self._scores.heard(full, noise)
-        guarantee = self._guarantee(full, self.surveys)
+        guarantee = self._guarantee(full, self.runs)
         costs = guarantee.costs(self.delta).values()
         if max(costs) > self.epsilon:
             raise JournalTamperedError("the noise that is kept in it costs more than epsilon")
@@ -117,7 +113,7 @@ class Problem:
         if self.keep is not solved_anew and spent < self.epsilon - _CLOSE:
             return replace(self, keep=solved_anew).solve()
         made = full if self.last is None else self.last(full)
-        return Noise(tuple(cheap(full) for cheap, _ in self.surveys), made, guarantee, self.price)
+        return Noise(self.short(full), made, guarantee, self.price)
 
     @cached_property
     def _scores(self) -> Scores:
@@ -126,24 +122,22 @@ class Problem:
     @cached_property
     def _alone(self) -> float:
         """The factor of one run without any tuning."""
-        return self.keep(self._question("factor", ()), lambda: self._calibrated((), 1.0))
+        return self.keep(self._question("factor", 0), lambda: self._calibrated(0, 1.0))
 
     @cached_property
     def _factor(self) -> float:
         """The factor on the noise of all settings with which the plan costs ε."""
         alone = self._alone
-        return self.keep(self._question("factor", self.surveys), lambda: self._calibrated(self.surveys, alone * 1.01))
+        return self.keep(self._question("factor", self.runs), lambda: self._calibrated(self.runs, alone * 1.01))
 
-    def _calibrated(self, surveys: Sequence[tuple[Cheap, int]], start: float) -> float:
+    def _calibrated(self, runs: int, start: float) -> float:
         def plan_at(factor: float) -> PlanGuarantee:
-            return self._guarantee(self._with_noise(factor), surveys)
+            return self._guarantee(self._with_noise(factor), runs)
 
         return calibrate_plan(plan_at, epsilon=self.epsilon, delta=self.delta, start=start, step=1.02).value
 
-    def _guarantee(self, full: Any, surveys: Sequence[tuple[Cheap, int]]) -> PlanGuarantee:
-        terms = [
-            term for cheap, count in surveys for term in terms_of(cheap(full), self.space, count, within=self.within)
-        ]
+    def _guarantee(self, full: Any, runs: int) -> PlanGuarantee:
+        terms = terms_of(self.short(full), self.space, runs, within=self.within) if runs else ()
         made = full if self.last is None else self.last(full)
         one = terms_of(made, self.space, 1, both_sides=self.both_sides, scored=self.scored, within=self.within)
         return PlanGuarantee((*terms, *one))
@@ -177,11 +171,11 @@ class Problem:
 
         return {key: ratio(key) for key in events}
 
-    def _question(self, what: str, surveys: Sequence[tuple[Cheap, int]]) -> dict[str, Any]:
+    def _question(self, what: str, runs: int) -> dict[str, Any]:
         """All that a number depends on: the events of every part where the factor is 1, and the budget."""
         full = self._with_noise(1.0)
         made = full if self.last is None else self.last(full)
-        parts = [(cheap(full), count) for cheap, count in surveys] + [(made, 1)]
+        parts = ([(self.short(full), runs)] if runs else []) + [(made, 1)]
         return {
             "solved": what,
             "at factor 1": [

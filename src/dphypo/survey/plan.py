@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -14,7 +14,6 @@ from dphypo.errors import UnreachableError
 from dphypo.journal import Keep, solved_anew
 from dphypo.mechanisms import Mechanism, over_space
 from dphypo.space import Space
-from dphypo.survey.extrapolated import Extrapolated
 from dphypo.survey.noise import Noise, Problem
 from dphypo.survey.optimiser import read as read_optimiser
 from dphypo.survey.pick import Pick
@@ -40,9 +39,6 @@ class SurveyPlan:
         runs: how many short runs.
         fraction: the part of a full run's steps that a short run makes; its noise is that of the full run over the
             square root of it.
-        fractions: instead of ``fraction``, two lengths or more, to learn how the best λ moves with the length: the runs
-            are shared out evenly over a survey of each, and the last run is where the optimum is at full length
-            (:class:`dphypo.survey.Extrapolated`). Where a transfer rule is known, one length is better.
         optimiser: what proposes λ: one of ``dphypo.samplers`` or ``optuna.samplers``; by default a Gaussian process.
         pick: where the last run is made, from the published table; by default where a posterior mean is best.
         fallback: λ of the last run if every short run failed; by default the middle of the prior.
@@ -52,8 +48,6 @@ class SurveyPlan:
         both_sides: whether the last run trains on the records that score, too; it then counts for both sides.
         score: whether the score of the last run is released. A private score is then paid for.
         models: a folder in which the models of the short runs are kept. They are paid for.
-        warm_start: whether the last run starts from the best published model of the (longest) survey. Needs ``models``.
-            It costs nothing; on MNIST it gained 0.002 in runs of 586 steps and lost 0.002 in runs of 2 344.
         durations: "public" declares that how long runs take does not depend on the data; results are then used as they
             arrive when runs are made side by side.
 
@@ -72,22 +66,12 @@ class SurveyPlan:
     score: bool = False
     models: str | Path | None = None
     durations: str = "secret"
-    fractions: Sequence[float] | None = None
-    warm_start: bool = False
 
     def __post_init__(self) -> None:
         if self.runs is not None:
             _validate.integer(at_least=1, runs=self.runs)
         if self.fraction is not None:
             _validate.within(0.0, 1.0, closed="right", fraction=self.fraction)
-        if self.fractions is not None:
-            object.__setattr__(self, "fractions", Extrapolated(tuple(sorted(self.fractions))).fractions)
-            if self.fraction is not None or self.short is not None:
-                raise _validate.fail("fractions", self.fractions, "give neither fraction nor short beside it")
-            if (self.runs or RUNS) < len(self.fractions or ()):
-                raise _validate.fail("runs", self.runs, "give at least one run for each of the fractions")
-        if self.warm_start and self.models is None:
-            raise _validate.fail("warm_start", True, "give models=, a folder in which the survey keeps its models")
         read_optimiser(self.optimiser)
         if self.both_sides and self.last is None:
             raise _validate.fail(
@@ -96,17 +80,8 @@ class SurveyPlan:
 
     @property
     def compute(self) -> float:
-        """Compute of the surveys and the last run, in full runs."""
-        return 1 + sum(fraction * runs for fraction, runs in self.lengths)
-
-    @property
-    def lengths(self) -> tuple[tuple[float, int], ...]:
-        """Fraction and number of runs of each survey, the shortest first."""
-        runs = self.runs or RUNS
-        if self.fractions is None:
-            return ((FRACTION if self.fraction is None else self.fraction, runs),)
-        each, more = divmod(runs, len(self.fractions))
-        return tuple((fraction, each + (number < more)) for number, fraction in enumerate(self.fractions))
+        """Compute of the survey and the last run, in full runs."""
+        return 1 + (self.runs or RUNS) * (self.fraction or FRACTION)
 
 
 @dataclass(frozen=True)
@@ -134,7 +109,7 @@ class Tuning:
     def summary(self) -> str:
         """What tuning costs, in a line: public."""
         runs = self.survey.compute - 1
-        shorts = " and ".join(f"{count} short runs of {fraction:.3g}" for fraction, count in self.survey.lengths)
+        shorts = f"{self.survey.runs} short runs of {self.survey.fraction:.3g}"
         one_or_more = "run's" if round(runs, 3) == 1 else "runs'"
         most = "" if self.largest == 1 else f" At most {self.compute:.3g} runs' compute in all, whatever is chosen."
         return (
@@ -182,7 +157,8 @@ def plan_tuning(
         return Problem(
             space,
             mechanism,
-            [(plan.short or _short(fraction), runs) for fraction, runs in plan.lengths],
+            plan.short or _short(plan.fraction or FRACTION),
+            plan.runs or RUNS,
             epsilon=epsilon,
             delta=delta,
             last=plan.last,
@@ -196,7 +172,7 @@ def plan_tuning(
     plan = _within_compute(given, steps, compute)
     largest, within = _settings(mechanism, space, None if compute is None else compute / plan.compute)
     found = problem(plan)
-    while given.fraction is None and given.fractions is None and found.price > price:
+    while given.fraction is None and found.price > price:
         assert plan.fraction is not None
         shorter = plan.fraction / 2
         if steps is None or shorter * steps >= FEWEST_STEPS:
@@ -253,13 +229,6 @@ def _within_compute(given: SurveyPlan, steps: int | None, compute: float | None)
     Compute beyond that of the defaults makes more runs, not longer ones.
     """
     runs = given.runs or RUNS
-    if given.fractions is not None:
-        if compute is not None and given.compute > _validate.number(compute=compute) * _ROUNDING:
-            raise UnreachableError(
-                f"compute = {compute:g} is too little: the plan that was given takes {given.compute:.3g}. Give more "
-                "compute, fewer runs or smaller fractions"
-            )
-        return replace(given, runs=runs)
     least = 0.0 if steps is None else min(FEWEST_STEPS / steps, 1.0)
     fraction = given.fraction if given.fraction is not None else max(FRACTION, least)
     if compute is not None:

@@ -10,7 +10,6 @@ from __future__ import annotations
 import contextlib
 import json
 from collections.abc import Callable, Mapping, Sequence
-from functools import cached_property
 from pathlib import Path
 from typing import Any, Protocol
 
@@ -138,7 +137,6 @@ class PublishedRuns:
         releases: makes the release of a plan that ends with this part, from what the journal holds.
         models: a folder for the models of all runs, if they are kept.
         survey: whether the results of all runs are published, or the model of one.
-        warm: makes the mechanism whose runs start from a published model, if they do.
     """
 
     def __init__(
@@ -150,20 +148,13 @@ class PublishedRuns:
         *,
         models: Path | None = None,
         survey: bool,
-        warm: Callable[[], Mechanism] | None = None,
     ) -> None:
-        self._warm = warm
-        self._mechanism, self._rules, self._setting = mechanism, rules, setting
+        self.mechanism, self._rules, self._setting = mechanism, rules, setting
         self._releases, self._survey = releases, survey
         self._models = None if models is None else KeptModels(models, mechanism.saver.format)
         self._settled = models is None  # whether what an earlier process left in the folder was looked at
         lost = Lost.read(None, mechanism)
         self.search = Search(rules, setting.journal, setting.entropy, lost=lost, stages=True, erase_seeds=True)
-
-    @cached_property
-    def mechanism(self) -> Mechanism:
-        """What makes the runs: what was declared, from the published model with which they start, if they do."""
-        return self._mechanism if self._warm is None else self._warm()
 
     @property
     def complete(self) -> bool:
@@ -174,13 +165,13 @@ class PublishedRuns:
         return self.search.record().released
 
     def run(self, crew: Crew, *, progress: bool) -> None:
-        Lost.read(None, self._mechanism).check(crew)
+        Lost.read(None, self.mechanism).check(crew)
         with self.search.running(here=crew.here):
             self._settle_once()
             record = self.search.record()
             self._rules.made_by(crew.workers)
             show = Show(record.total or 0, len(record.results), progress=progress and self._survey)
-            with crew.hire(self._mechanism if record.complete else self.mechanism) as workers:
+            with crew.hire(self.mechanism) as workers:
                 while True:
                     while workers.idle and (trial := self.ask()) is not None:
                         workers.start(trial)
@@ -199,8 +190,6 @@ class PublishedRuns:
 
     def ask(self) -> Trial | None:
         self._settle_once()
-        if not self.complete:
-            _ = self.mechanism  # what cannot start says so before a run is drawn
         try:
             return self.search.next()
         except _NotYet:
@@ -209,9 +198,9 @@ class PublishedRuns:
     def tell(self, trial: Trial, outcome: Any) -> None:
         self._settle_once()
         if self._models is not None and trial.number not in self.search.record().results:
-            self._keep(trial, settle(lambda: well_formed(outcome), self._mechanism.saver))
+            self._keep(trial, settle(lambda: well_formed(outcome), self.mechanism.saver))
         try:
-            self.search.tell(trial, outcome, self._mechanism.saver)
+            self.search.tell(trial, outcome, self.mechanism.saver)
         finally:
             self._settle()
 
@@ -252,7 +241,7 @@ class PublishedRuns:
         return Certificate({**document, "public": public})
 
     def release(self) -> Release:
-        return self._releases(self.search.published(self._mechanism.saver), self.search.record())
+        return self._releases(self.search.published(self.mechanism.saver), self.search.record())
 
     def curator(self) -> Curator:
         return Curator(self.search)

@@ -86,7 +86,7 @@ class DPSGD:
         threads: CPU threads of one run. One is fastest for small models and makes a run the same on any number of
             cores; more pay off for large models when runs are made one at a time.
         start: a model whose weights a run starts from, where they have the shapes of its own; it must be public, or
-            paid for as those of a survey are (``SurveyPlan(warm_start=True)``).
+            paid for as those of a survey are.
 
     >>> mechanism = DPSGD(
     ...     model=lambda width: nn.Sequential(nn.Linear(2, width), nn.ReLU(), nn.Linear(width, 2)),
