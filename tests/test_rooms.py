@@ -63,6 +63,7 @@ def reached(source: str) -> list[str]:
         "dphypo._registry",
         "dphypo._files",
         "dphypo._npz",
+        "dphypo._flags",
         "dphypo._floats",
     }  # the helpers that all rooms share
     return [one for one in found if one not in public]

@@ -148,6 +148,38 @@ MUTANTS = (
         "    qualifies = isinstance(rule, Sampler)\n",
         ("study/test_study_policy.py::test_a_rule_that_peeks_is_certified_for_anything_or_refused",),
     ),
+    Mutant(
+        "a flag is inherited",
+        "a promise is believed only from the class that defines the method it speaks of",
+        "_flags.py",
+        "    promised = own.get(flag) is True and any(method in own for method in methods)\n",
+        "    promised = getattr(type(value), flag, False) is True\n",
+        ("samplers/test_samplers_history_only.py::test_a_rule_that_peeks_is_certified_for_anything",),
+    ),
+    Mutant(
+        "an instance may hide the method",
+        "a promise is void if the instance hides the method",
+        "_flags.py",
+        "    return promised and not any(name in hidden for name in (flag, *methods))\n",
+        "    return promised and flag not in hidden\n",
+        ("samplers/test_samplers_history_only.py::test_a_rule_that_peeks_is_certified_for_anything",),
+    ),
+    Mutant(
+        "arrays of objects are plain data",
+        "a search rule of the library holds no code of others",
+        "samplers/known_parts.py",
+        "        found = () if exact and not value.dtype.hasobject else None\n",
+        "        found = () if exact else None\n",
+        ("samplers/test_samplers_history_only.py::test_what_hides_code_in_a_sampler_of_optuna_is_not_the_librarys",),
+    ),
+    Mutant(
+        "whatever numpy has is plain data",
+        "a search rule of the library holds no code of others",
+        "samplers/known_parts.py",
+        '_PACKAGES = ("dphypo", "optuna")\n',
+        '_PACKAGES = ("dphypo", "optuna", "numpy")\n',
+        ("samplers/test_samplers_history_only.py::test_what_hides_code_in_a_sampler_of_optuna_is_not_the_librarys",),
+    ),
     # Band, prior, candidates.
     Mutant(
         "the first run is drawn by the rule",

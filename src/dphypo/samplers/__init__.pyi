@@ -2,7 +2,6 @@ from .default import default_sampler as default_sampler
 from .forest import Forest as Forest
 from .gaussian_process import GaussianProcess as GaussianProcess
 from .history import History as History
-from .history_only import Basis as Basis
 from .history_only import basis as basis
 from .history_only import description as description
 from .optuna_sampler import OptunaSampler as OptunaSampler

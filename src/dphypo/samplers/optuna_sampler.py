@@ -13,7 +13,6 @@ import numpy as np
 
 from dphypo import _validate
 from dphypo.samplers.history import Array, History
-from dphypo.samplers.history_only import of_optuna_alone
 from dphypo.samplers.memo import Memo
 from dphypo.samplers.proposals import near
 
@@ -79,14 +78,6 @@ class OptunaSampler:
     def __post_init__(self) -> None:
         _validate.integer(at_least=1, proposals=self.proposals)
         _validate.positive(fraction=self.fraction)
-
-    @property
-    def history_only(self) -> bool:
-        """Whether the sampler sees only the history: Optuna's own do, others if they say so in ``history_only``.
-
-        One of Optuna's that calls functions or samplers of yours counts among the others.
-        """
-        return of_optuna_alone(self.sampler) or getattr(self.sampler, "history_only", False) is True
 
     def weights(self, candidates: Candidates | Grid, history: History) -> Array:
         """The prior mass times exp(−u/fraction), u the prior mass nearer to what Optuna proposes."""

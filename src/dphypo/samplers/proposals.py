@@ -31,7 +31,8 @@ class Proposals:
 
     Args:
         propose: called with the history, returns parameters or a list of them; an empty list has no preference. It
-            must depend on nothing but the history, or a study that is resumed will not repeat itself.
+            must depend on nothing but the history, or a study that is resumed will not repeat itself. An attribute
+            ``history_only = True`` of the function, or beside ``__call__`` of its class, declares that.
         fraction: the prior mass about the proposals over which the weight falls by a factor e.
 
     >>> from scipy.stats import uniform
@@ -48,11 +49,6 @@ class Proposals:
 
     def __post_init__(self) -> None:
         _validate.positive(fraction=self.fraction)
-
-    @property
-    def history_only(self) -> bool:
-        """Whether ``propose`` is declared to see only the history: an attribute ``history_only`` of it."""
-        return getattr(self.propose, "history_only", False) is True
 
     def weights(self, candidates: Candidates | Grid, history: History) -> Array:
         """The prior mass times exp(−u/fraction), u the prior mass nearer to the proposals."""

@@ -22,8 +22,9 @@ class Sampler(Protocol):
     A rule is a frozen dataclass: configuration is fields, and randomness inside it comes only from a ``seed`` field
     and the arguments. It is never told T, how many runs remain, or the time.
 
-    A rule whose weights depend on nothing else may say so with an attribute ``history_only = True``. Inside a band it
-    then costs less (Theorem H), and the certificate states that this is its author's word.
+    A rule whose weights depend on nothing else may say so with ``history_only = True`` in the class that defines
+    ``weights``; subclasses do not inherit it. Inside a band the rule then costs less (Theorem H), and the certificate
+    names the class whose author has said so.
     """
 
     def weights(self, candidates: Candidates | Grid, history: History) -> npt.NDArray[np.float64]:

@@ -134,7 +134,7 @@ class Stage:
         assert why is not None  # ``claimed`` has asked
         cells = None if self.grid is None else dict(self.grid)
         settings = {"projection": repr(self.rule), "candidates": self.candidates, "grid": cells}
-        return {**description(rule), **settings, "sees only the history by": why.value}
+        return {**description(rule), **settings, "sees only the history by": why}
 
     def hands_on(self, *, last: bool) -> dict[str, Any]:
         """What this stage releases, and what becomes of it."""

@@ -149,7 +149,7 @@ class Declaration:
         if self.subject.data is not None:
             public["data_set"] = self.subject.data
         if self.history_only and (why := word(self.policy.sampler, self.policy.rule)) is not None:
-            public["search rule"] = {**self.policy.describe(), "sees only the history by": why.value}
+            public["search rule"] = {**self.policy.describe(), "sees only the history by": why}
         if not self.private:
             public["warning"] = SEEDED
         return certified(self.guarantee, self.delta, public)

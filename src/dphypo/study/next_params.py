@@ -16,7 +16,7 @@ from dphypo.band import Band, Rule
 from dphypo.band import rule as named_rule
 from dphypo.entropy import Entropy
 from dphypo.errors import SamplerError
-from dphypo.samplers import Basis, History, Sampler, basis, default_sampler, description
+from dphypo.samplers import History, Sampler, basis, default_sampler, description
 from dphypo.space import MOST_CANDIDATES, Candidates, Grid, Space
 
 
@@ -38,8 +38,8 @@ def claimed(
             "policy",
             policy,
             f"the search rule {type(rule).__name__}, or its projection, may look at more than the history; leave "
-            "policy out, or declare history_only = True on the rule, and on a projection of your own, if what they "
-            "give depends on the candidates, the history and independent randomness alone",
+            "policy out, or declare history_only = True in the class that defines weights (of a projection: ratios), "
+            "if what they give depends on the candidates, the history and independent randomness alone",
         )
     return found
 
@@ -58,12 +58,9 @@ def prior_runs(given: int | None, sampler: Sampler | None, band: Band) -> int:
     return count if count is not None else int(getattr(rule, "start", 1)) if ours else 1
 
 
-def word(sampler: Sampler, projection: Rule | str) -> Basis | None:
-    """Why a search rule and its projection count as history-only; None if one of them does not."""
-    found, projection = basis(sampler), _rule(projection)  # a name may be one that the user has registered
-    if type(projection).__module__.startswith("dphypo.band."):
-        return found
-    return None if found is None or getattr(projection, "history_only", False) is not True else Basis.USER
+def word(sampler: Sampler, projection: Rule | str) -> str | None:
+    """By whose word a search rule and its projection count as history-only; None if one of them does not."""
+    return basis(sampler, _rule(projection))  # a name may be one that the user has registered
 
 
 @dataclass(frozen=True)
