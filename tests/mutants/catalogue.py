@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from mutants import accounting, journals, searching, showing, training
+from mutants import accounting, exact_noise, journals, searching, showing, training
 from mutants.mutant import Mutant
 
 MUTANTS: tuple[Mutant, ...] = (
     *accounting.MUTANTS,
     *searching.MUTANTS,
     *journals.MUTANTS,
+    *exact_noise.MUTANTS,
     *training.MUTANTS,
     *showing.MUTANTS,
 )

@@ -1,0 +1,19 @@
+"""Exact noise: rounded Gaussians from 128-bit tables, keyed words, coins, noisy counts and noisy sums.
+
+A float Gaussian is not a Gaussian: its last bits, its gaps and its largest value betray what it was added to. Here a
+noisy number is an integer: a count or a sum on a grid, plus ⌊N + ½⌋ for a normal N, drawn by integer comparisons. That
+is a Gaussian mechanism with a function applied to its output, up to a total variation that :func:`slack` states.
+Nothing here needs PyTorch.
+"""
+
+from dphypo.noise.coins import chosen as chosen
+from dphypo.noise.coins import threshold as threshold
+from dphypo.noise.gaussian import noisy_count as noisy_count
+from dphypo.noise.gaussian import noisy_sum as noisy_sum
+from dphypo.noise.gaussian import rounded_gaussian as rounded_gaussian
+from dphypo.noise.gaussian import slack as slack
+from dphypo.noise.gaussian import slack_of_sum as slack_of_sum
+from dphypo.noise.table import Table as Table
+from dphypo.noise.table_cache import table as table
+from dphypo.noise.words import Source as Source
+from dphypo.noise.words import Words as Words

@@ -1,0 +1,110 @@
+"""Rounded Gaussian noise, and the two numbers that it makes private: a count, and a sum of bounded terms.
+
+⌊k + N + ½⌋ = k + ⌊N + ½⌋ for a whole number k. So a whole number plus ⌊N + ½⌋ is a Gaussian mechanism whose output is
+rounded, and rounding is post-processing: the event is ``GaussianDpEvent(σ / sensitivity)``, exactly. What a draw from
+128-bit thresholds differs from that is :func:`slack`.
+"""
+
+from __future__ import annotations
+
+import math
+from fractions import Fraction
+
+import numpy as np
+import numpy.typing as npt
+
+from dphypo import _validate
+from dphypo.noise.table import I64, LOW, magnitude, size_bound
+from dphypo.noise.table_cache import table
+from dphypo.noise.words import Source
+
+_WORTH = 50  # thresholds that one search without a table computes, with a margin
+_GRID = 2.0**12  # standard deviation of a noisy sum's noise, in units of its grid
+_LEVELS = 64  # a bounded term is rounded to at least so many levels
+
+
+def rounded_gaussian(sigma: float, words: Source, size: int) -> I64:
+    """Independent draws of ⌊N + ½⌋, N ∼ N(0, σ²).
+
+    Args:
+        sigma: the standard deviation, above 0.
+        words: a stream that nothing else draws from.
+        size: how many.
+
+    >>> from dphypo.noise import Words
+    >>> bool(abs(rounded_gaussian(5.0, Words(bytes(16)), 10_000).std() - 5) < 0.2)
+    True
+    """
+    sigma = _validate.positive(sigma=sigma)
+    high = words.draw(size)
+    if size_bound(sigma) > _WORTH * size:
+        return np.array([_single(int(word), words, sigma) for word in high], dtype=np.int64)
+    return table(sigma).draw(high, words)
+
+
+def _single(high: int, words: Source, sigma: float) -> int:
+    drawn = high * LOW + int(words.draw(1)[0])
+    if drawn < LOW**2 // 2:
+        return -magnitude(drawn, sigma)
+    return magnitude(LOW**2 - 1 - drawn, sigma)
+
+
+def slack(draws: float, sigma: float) -> float:
+    """An upper bound on the total variation between so many draws and as many exact ones.
+
+    A mechanism that is (ε, δ)-DP with exact draws is (ε, δ + (1 + e^ε)·slack)-DP with these. ``draws`` may be an
+    expected number, where how many are made is random and independent of what they are.
+
+    >>> slack(1e12, 2.0**14) < 1e-21
+    True
+    """
+    if draws < 0:
+        raise _validate.fail("draws", draws, "it must be 0 or greater")
+    return math.nextafter(draws * (2 * size_bound(sigma) + 2) * 2.0**-129, math.inf) if draws else 0.0
+
+
+def noisy_count(count: int, sigma: float, words: Source) -> int:
+    """A count plus ⌊N + ½⌋, N ∼ N(0, σ²).
+
+    Formal guarantee: where one record changes the count by at most 1, one noisy count is
+    ``GaussianDpEvent(sigma)``, with ``slack(1, sigma)``.
+
+    >>> from dphypo.noise import Words
+    >>> type(noisy_count(37, 2.0, Words(bytes(16))))
+    <class 'int'>
+    """
+    return _validate.integer(count=count) + int(rounded_gaussian(sigma, words, 1)[0])
+
+
+def noisy_sum(values: npt.ArrayLike, bound: float, sigma: float, words: Source) -> float:
+    """The sum of one term a record, each cut off at ±``bound``, with noise of standard deviation ``sigma·bound``.
+
+    Each term is first rounded to a grid, by itself, and at most ``bound`` there too. The sum of whole numbers does not
+    depend on their order. A term that is not a number counts 0.
+
+    Formal guarantee: where one record changes one term (or adds or removes one), one noisy sum is
+    ``GaussianDpEvent(sigma)``, with ``slack_of_sum(sigma)``; replacing a term may change the sum by 2·``bound``,
+    unless all terms have one sign.
+
+    >>> from dphypo.noise import Words
+    >>> abs(noisy_sum([0.25, 0.5, np.nan, 7.0], 1.0, 0.01, Words(bytes(16))) - 1.75) < 0.1
+    True
+    """
+    bound, sigma = _validate.positive(bound=bound), _validate.positive(sigma=sigma)
+    deviation = _grid(sigma)
+    unit = sigma * bound / deviation
+    most = int(Fraction(deviation) / Fraction(sigma))  # most/deviation ≤ 1/σ: the noise is at least σ·most
+    terms = np.nan_to_num(np.clip(np.asarray(values, dtype=np.float64), -bound, bound), nan=0.0)
+    whole = np.clip(np.rint(terms / unit), -most, most).astype(np.int64)
+    total = (int((whole >> 32).sum()) << 32) + int((whole & 0xFFFFFFFF).sum())  # no sum of words overflows
+    return (total + int(rounded_gaussian(deviation, words, 1)[0])) * unit
+
+
+def slack_of_sum(sigma: float) -> float:
+    """The slack of one noisy sum."""
+    return slack(1, _grid(sigma))
+
+
+def _grid(sigma: float) -> float:
+    """The standard deviation of a noisy sum's noise in units of its grid: a power of two."""
+    return max(_GRID, 2.0 ** math.ceil(math.log2(_LEVELS * sigma)))

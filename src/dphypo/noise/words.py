@@ -1,0 +1,75 @@
+"""Keyed counter generators: streams of uniform 64-bit words, one stream a purpose.
+
+A stream is numpy's Philox 4x64 with a 128-bit key. Keys come from SHA-256 of the run's key and the name of the stream,
+so that streams of different names, and of different runs, share no word. Every guarantee takes the words as ideal:
+uniform, independent and unknown to the attacker.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from typing import Protocol
+
+import numpy as np
+import numpy.typing as npt
+
+from dphypo import _validate
+
+U64 = npt.NDArray[np.uint64]
+_KEY_BYTES = 16
+
+
+class Source(Protocol):
+    """What words are drawn from."""
+
+    def draw(self, count: int, /) -> U64:
+        """The next words; no word is given twice."""
+        ...
+
+
+class Words:
+    """A stream of uniform 64-bit words, and the root of further streams.
+
+    Args:
+        key: at least 16 bytes, random and secret. Equal keys give equal words.
+
+    >>> run = Words(bytes(16))
+    >>> noise, again = run.stream("noise"), Words(bytes(16)).stream("noise")
+    >>> bool((noise.draw(5) == again.draw(5)).all()), bool((noise.draw(5) == run.stream("dither").draw(5)).any())
+    (True, False)
+    """
+
+    def __init__(self, key: bytes) -> None:
+        if not isinstance(key, bytes) or len(key) < _KEY_BYTES:
+            shown = f"{len(key)} bytes" if isinstance(key, bytes) else type(key).__name__  # a key is secret
+            raise ValueError(f"key = {shown} is not valid: give at least {_KEY_BYTES} random bytes")
+        self._root = _hash(b"key", key)
+        self.key = _hash(b"philox", self._root)[:_KEY_BYTES]
+        """The Philox key, for a kernel that makes the same words elsewhere."""
+        self._source = np.random.Philox(key=int.from_bytes(self.key, "little"))
+
+    @classmethod
+    def of_seed(cls, seed: int, purpose: str = "run") -> Words:
+        """The words of a run whose randomness is one whole number; the number is the secret, of any size.
+
+        >>> bool(Words.of_seed(1).draw(1)[0] == Words.of_seed(2**64 + 1).draw(1)[0])
+        False
+        """
+        seed = _validate.integer(at_least=0, seed=seed)
+        return cls(_hash(b"seed", purpose.encode(), b"%x" % seed))
+
+    def stream(self, name: str) -> Words:
+        """A stream of its own for one purpose. Asked for twice, it starts again from its first word."""
+        return Words(_hash(b"stream", self._root, name.encode()))
+
+    def draw(self, count: int) -> U64:
+        """The next words of the stream; no word is given twice."""
+        return np.asarray(self._source.random_raw(count), dtype=np.uint64)
+
+    def __repr__(self) -> str:
+        return "Words(...)"
+
+
+def _hash(*parts: bytes) -> bytes:
+    """SHA-256 of the parts, each with its length, so that no two lists of parts are one text."""
+    return hashlib.sha256(b"dphypo.noise" + b"".join(len(part).to_bytes(8, "big") + part for part in parts)).digest()

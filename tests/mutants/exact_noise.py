@@ -1,0 +1,96 @@
+"""Noise that is not the Gaussian of its event."""
+
+from __future__ import annotations
+
+from mutants.mutant import Mutant
+
+_TABLE = "noise/test_noise_table.py"
+_DRAWS = "noise/test_noise_draws.py"
+
+MUTANTS = (
+    Mutant(
+        "noise ends at six deviations",
+        "every value has its probability, in the farthest tail too",
+        "noise/table.py",
+        "        found = found[: found.index(0) + 1]",
+        "        found = [*found[: math.ceil(6 * sigma)], 0]",
+        (
+            f"{_TABLE}::test_every_threshold_is_the_exact_one_rounded",
+            f"{_TABLE}::test_the_far_tail_has_the_exact_probabilities",
+        ),
+    ),
+    Mutant(
+        "one word decides a draw",
+        "draws compare 128 bits",
+        "noise/table.py",
+        "            found[place] += int(np.count_nonzero(np.uint64(word) < equal))\n",
+        "            found[place] += len(equal) // 2\n",
+        (f"{_TABLE}::test_the_search_is_lexicographic_at_every_threshold",),
+    ),
+    Mutant(
+        "the low word is not turned round with the high one",
+        "both halves of the law are alike",
+        "noise/table.py",
+        " ^ (int(sign[place]) & (LOW - 1))",
+        "",
+        (f"{_TABLE}::test_the_search_is_lexicographic_at_every_threshold",),
+    ),
+    Mutant(
+        "noise is rounded towards zero",
+        "noise is a Gaussian rounded to the nearest integer",
+        "noise/table.py",
+        "range(2 * first + 1, 2 * (first + count) + 1, 2)",
+        "range(2 * first + 2, 2 * (first + count) + 2, 2)",
+        (f"{_TABLE}::test_draws_have_the_exact_probabilities",),
+    ),
+    Mutant(
+        "a cell of the guide with two thresholds is searched once",
+        "every value has its probability",
+        "noise/table.py",
+        "np.where(inside <= 1, first, -1)",
+        "np.where(inside <= 2, first, -1)",
+        (f"{_TABLE}::test_the_search_is_lexicographic_at_every_threshold",),
+    ),
+    Mutant(
+        "words are given again",
+        "no word is used twice",
+        "noise/words.py",
+        "        return np.asarray(self._source.random_raw(count), dtype=np.uint64)\n",
+        "        return np.asarray(type(self._source)(key=int.from_bytes(self.key, 'little')).random_raw(count), dtype=np.uint64)\n",
+        (f"{_DRAWS}::test_words_are_numpys_philox_and_are_never_given_twice",),
+    ),
+    Mutant(
+        "streams of one run share a key",
+        "the streams of a run are independent",
+        "noise/words.py",
+        '_hash(b"stream", self._root, name.encode())',
+        '_hash(b"stream", self._root)',
+        (f"{_DRAWS}::test_streams_of_other_names_runs_and_depths_share_no_key",),
+    ),
+    Mutant(
+        "the rate of coins is rounded up",
+        "a record is in with at most the declared probability",
+        "noise/coins.py",
+        'closed="both", rate=rate)) * 2**64)',
+        'closed="both", rate=rate)) * 2**64) + 1',
+        (f"{_DRAWS}::test_the_rate_is_rounded_down_to_a_multiple_of_a_words_unit",),
+    ),
+    Mutant(
+        "a term of a sum is not cut off",
+        "one record moves a sum by at most the bound",
+        "noise/gaussian.py",
+        "    terms = np.nan_to_num(np.clip(np.asarray(values, dtype=np.float64), -bound, bound), nan=0.0)\n"
+        "    whole = np.clip(np.rint(terms / unit), -most, most).astype(np.int64)\n",
+        "    terms = np.nan_to_num(np.clip(np.asarray(values, dtype=np.float64), -2 * bound, 2 * bound), nan=0.0)\n"
+        "    whole = np.rint(terms / unit).astype(np.int64)\n",
+        (f"{_DRAWS}::test_one_term_moves_a_sum_by_at_most_the_bound",),
+    ),
+    Mutant(
+        "a kept table is believed",
+        "a damaged table is built again",
+        "noise/table_cache.py",
+        "    if digest != _digest(sigma, content) or len(content) % 16:\n",
+        "    if not digest or len(content) % 16:\n",
+        ("noise/test_noise_cache.py::test_a_damaged_file_is_built_again",),
+    ),
+)
