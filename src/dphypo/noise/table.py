@@ -30,7 +30,7 @@ _BLOCK = 64  # thresholds computed at one precision
 def size_bound(sigma: float) -> int:
     """An upper bound on how many thresholds are not zero, from σ alone.
 
-    >>> size_bound(2.0**14) >= len(Table.build(2.0**6).high) * 2**8 - 2**8
+    >>> size_bound(64.0) >= len(Table.build(64.0).high) - 1
     True
     """
     return math.ceil(_END * sigma) + 1
@@ -47,8 +47,9 @@ def tails(first: int, count: int, sigma: float) -> list[int]:
             scale, unit, half = arb(2).sqrt() * (2 * arb(sigma)), arb(2) ** 127, arb(1) / 2
             places = range(2 * first + 1, 2 * (first + count) + 1, 2)
             found = [((arb(place) / scale).erfc() * unit + half).floor().unique_fmpz() for place in places]
-        if None not in found:
-            return [int(value) for value in found]
+        certain = [int(value) for value in found if value is not None]
+        if len(certain) == count:
+            return certain
         bits *= 2  # a ball held two integers
 
 
