@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from pathlib import Path
 
 import pytest
@@ -12,7 +11,6 @@ from typer.testing import CliRunner
 from dphypo.cli.app import app
 
 RUN = CliRunner()
-PURE = ["--event", "pure", "--run-epsilon", "1"]
 
 
 @pytest.fixture(scope="module")
@@ -29,42 +27,16 @@ def drawn(out: Path, *arguments: str) -> str:
 
 @pytest.mark.parametrize(
     ("arguments", "words"),
-    [
-        (["runs", *PURE], "mean number of runs"),
-        (["band", *PURE, "--mean", "5"], "C of the band (1/C, C)"),
-        (["noise", "--event", "laplace", "--noise-multiplier", "2", "--mean", "5"], "noise multiplier σ"),
-        (["density", "--band", "0.5", "2", "--rule", "kl"], "2 × prior"),
-    ],
-    ids=lambda value: value[0] if isinstance(value, list) else "",
+    [(["profile"], "δ that goes with"), (["survey"], "best so far"), (["survey", "--slices"], "lr (log scale)")],
+    ids=lambda value: " ".join(value) if isinstance(value, list) else "",
 )
-def test_costs_and_densities(arguments: list[str], words: str, tmp_path: Path) -> None:
-    assert words in drawn(tmp_path / "a.svg", *arguments)
+def test_a_saved_release(arguments: list[str], words: str, folder: Path, tmp_path: Path) -> None:
+    assert words in drawn(tmp_path / "a.svg", arguments[0], str(folder), *arguments[1:])
 
 
-@pytest.mark.parametrize("kind", ["profile", "history", "slices", "importance"])
-def test_a_saved_release(kind: str, folder: Path, tmp_path: Path) -> None:
-    assert "<svg" in drawn(tmp_path / "a.svg", kind, str(folder))
-
-
-def test_contours_of_a_saved_release(folder: Path, tmp_path: Path) -> None:
-    assert "lr (log scale)" in drawn(tmp_path / "a.svg", "contour", str(folder), "lr", "act")
-    done = RUN.invoke(app, ["plot", "history", str(folder), "--survey", "2", "--out", str(tmp_path / "b.svg")])
-    assert "--survey 2 is not there: the release has 1 surveys" in str(done.exception)
-
-
-def test_a_frontier_from_a_file(tmp_path: Path) -> None:
-    rows = tmp_path / "rows.json"
-    rows.write_text(json.dumps([{"label": "survey", "epsilon": 8, "compute": 3, "score": 0.9}]))
-    assert "best at ε = 8" in drawn(tmp_path / "a.svg", "frontier", str(rows))
-    plan = tmp_path / "plan.json"
-    design = {"design": "no tuning", "compute": 1, "expected_score": 0.8}
-    plan.write_text(json.dumps({"epsilon": 4, "designs": [design, design | {"expected_score": None}]}))
-    svg = drawn(tmp_path / "a.svg", "frontier", str(rows), str(plan))
-    assert "best at ε = 4" in svg
-    assert "no tuning" in svg
-    rows.write_text("{}")
-    done = RUN.invoke(app, ["plot", "frontier", str(rows), "--out", str(tmp_path / "a.svg")])
-    assert "is not a list of objects" in str(done.exception)
+def test_a_survey_that_is_not_there(folder: Path, tmp_path: Path) -> None:
+    done = RUN.invoke(app, ["plot", "survey", str(folder), "--number", "2", "--out", str(tmp_path / "b.svg")])
+    assert "--number 2 is out of range: surveys in this release: 1" in str(done.exception)
 
 
 def test_the_curators_picture(tmp_path: Path) -> None:

@@ -8,12 +8,14 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from scipy.stats import loguniform, uniform
 from support.report_world import study, table
 
 from dphypo import plots
-from dphypo.accounting import PureDp, account
+from dphypo.accounting import PureDp, account, rounded_up
 from dphypo.band import KL, Band
 from dphypo.laws import Geometric
+from dphypo.space import Space
 from dphypo.table import Row, Surveyed
 
 
@@ -42,13 +44,15 @@ def test_a_profile_has_every_bound_and_an_attack_below_them(guarantee):
     for name in names:
         upper = dict(zip(found[name].get_ydata(), found[name].get_xdata(), strict=True))
         assert all(low <= upper[delta] for low, delta in zip(attack.get_xdata(), attack.get_ydata(), strict=True))
-    assert [line for line in found if line.startswith("ε = ")] == [f"ε = {guarantee.epsilon(1e-5):.4g} at δ = 1e-05"]
+    assert [line for line in found if line.startswith("ε = ")] == [
+        f"ε = {rounded_up(guarantee.epsilon(1e-5), 5):.5f} at δ = 1e-05"
+    ]
     assert "δ" in drawn(figure)
 
 
-def test_a_stated_profile_repeats_the_certificate(guarantee):
+def test_the_profile_of_a_certificate_repeats_the_certificate(guarantee):
     certificate = guarantee.certificate(1e-5)
-    found = lines(plots.stated_profile(certificate, attack=0.5))
+    found = lines(plots.certificate_profile(certificate, attack=0.5))
     curve = found["what the release costs, at most"]
     stated = certificate.document["profile"]
     assert set(curve.get_xdata()) <= set(stated["epsilon"])
@@ -56,30 +60,45 @@ def test_a_stated_profile_repeats_the_certificate(guarantee):
     assert found["explicit attack (lower bound)"].get_xdata() == [0.5]
 
 
+def test_every_marker_of_a_legend_is_in_the_picture():
+    """δ = 0 has no place on a logarithmic axis: what belongs there stands on the lower edge."""
+    for delta in (0.0, 1e-5):
+        certificate = account(PureDp(1.0), Geometric(mean=5), Band(0.75, 2)).certificate(delta)
+        figure = plots.certificate_profile(certificate, attack=0.5)
+        axes = figure.axes[0]
+        figure.draw_without_rendering()
+        inside = axes.get_window_extent().padded(1.0)
+        for line in axes.lines:
+            places = line.get_transform().transform(line.get_xydata())
+            assert any(inside.contains(*place) for place in places), (delta, line.get_label())
+
+
 def test_costs_are_those_of_the_accountant():
-    event = PureDp(0.5)
-    found = lines(plots.epsilon_against_runs(event, means=(2, 8), delta=1e-6))
-    assert found["geometric"].get_ydata() == pytest.approx(
-        [account(event, Geometric(mean=mean)).epsilon(1e-6) for mean in (2, 8)]
-    )
+    event, means = PureDp(0.5), (2, 8)
+    costs = [account(event, Geometric(mean=mean)) for mean in means]
+    wide = [account(event, Geometric(mean=mean), Band(0.5, 2)) for mean in means]
+    figure = plots.epsilon_against("mean", means, {"geometric": costs, "wide": wide}, delta=1e-6, log=True)
+    found = lines(figure)
+    assert found["geometric"].get_ydata() == pytest.approx([one.epsilon(1e-6) for one in costs])
+    assert found["wide"].get_ydata() == pytest.approx([one.epsilon(1e-6) for one in wide])
+    paper = found["geometric, by the paper's theorem"].get_ydata()
+    assert paper == pytest.approx([one.bounds(1e-6)["paper"] for one in costs])
     assert found["one run alone (does not cover the search)"].get_ydata() == pytest.approx([0.5, 0.5], abs=1e-3)
-    band = lines(plots.epsilon_against_band(event, Geometric(mean=4), widths=(1, 2)))["any search rule in the band"]
-    assert band.get_ydata()[1] == pytest.approx(account(event, Geometric(mean=4), Band(0.5, 2)).epsilon(1e-5))
-    noise = lines(plots.epsilon_against_noise(PureDp, Geometric(mean=4), noises=(0.2, 0.4)))["the whole search"]
-    assert noise.get_ydata()[0] < noise.get_ydata()[1], "here the number is an ε, so that more costs more"
+    assert [text.get_text() for text in figure.axes[0].get_xticklabels()] == ["2", "8"]
 
 
-@pytest.mark.parametrize("wrong", [{"means": ()}, {"means": (0,)}])
-def test_numbers_that_make_no_picture_are_refused(wrong):
-    with pytest.raises(ValueError, match="means"):
-        plots.epsilon_against_runs(PureDp(1.0), **wrong)
+def test_curves_that_make_no_picture_are_refused(guarantee):
+    with pytest.raises(ValueError, match="give one curve or more"):
+        plots.epsilon_against("mean", [2], {})
+    with pytest.raises(ValueError, match="curves = 'a' is not valid: give one guarantee for each of the 2 places"):
+        plots.epsilon_against("mean", [2, 3], {"a": [guarantee]})
 
 
-SPENT = st.builds(plots.Spent, st.just("a"), st.integers(0, 3), st.integers(1, 4), st.integers(0, 4))
+POINTS = st.builds(plots.FrontierPoint, st.just("a"), st.integers(0, 3), st.integers(1, 4), st.integers(0, 4))
 
 
 @settings(deadline=None)
-@given(st.lists(SPENT, min_size=1, max_size=12), st.booleans())
+@given(st.lists(POINTS, min_size=1, max_size=12), st.booleans())
 def test_what_is_beaten_is_beaten_by_something_unbeaten(points, maximize):
     kept = plots.unbeaten(points, maximize=maximize)
     sign = 1 if maximize else -1
@@ -94,7 +113,7 @@ def test_what_is_beaten_is_beaten_by_something_unbeaten(points, maximize):
 
 
 def test_the_frontier_fills_what_nothing_beats():
-    good, beaten = plots.Spent("survey", 4, 5, 0.9), plots.Spent("random", 4, 5, 0.8)
+    good, beaten = plots.FrontierPoint("survey", 4, 5, 0.9), plots.FrontierPoint("random", 4, 5, 0.8)
     figure = plots.frontier([good, beaten], score="accuracy")
     by_place = {line.get_ydata()[0]: line for line in figure.axes[0].lines if len(line.get_ydata()) == 1}
     assert by_place[0.8].get_markerfacecolor() == "#ffffff"
@@ -102,7 +121,17 @@ def test_the_frontier_fills_what_nothing_beats():
     with pytest.raises(ValueError, match="give one search or more"):
         plots.frontier([])
     with pytest.raises(ValueError, match="it has no compute and no score"):
-        plots.Spent.from_dict({"label": "a", "epsilon": 1})
+        plots.FrontierPoint.from_dict({"label": "a", "epsilon": 1})
+
+
+def test_points_of_a_frontier_come_from_rows_or_from_a_plan():
+    row = {"label": "survey", "epsilon": 8, "compute": 3, "score": 0.9}
+    assert plots.frontier_points([row]) == [plots.FrontierPoint("survey", 8, 3, 0.9)]
+    design = {"design": "no tuning", "compute": 1, "expected_score": 0.8}
+    plan = {"epsilon": 4, "designs": [design, design | {"expected_score": None}]}
+    assert plots.frontier_points(plan) == [plots.FrontierPoint("no tuning", 4, 1, 0.8)]
+    with pytest.raises(ValueError, match="is not a list of objects"):
+        plots.frontier_points({})
 
 
 @pytest.mark.parametrize("maximize", [True, False])
@@ -121,9 +150,9 @@ def test_a_survey_whose_runs_all_failed_is_drawn():
     assert "failed (2)" in drawn(plots.survey_history(Surveyed((Row({"x": 1}, None), Row({"x": 2}, None)))))
 
 
-def test_slices_are_sorted_by_what_matters_and_have_log_scales():
+def test_slices_have_log_scales_and_every_run():
     figure = plots.survey_slices(table())
-    assert [axes.get_xlabel() for axes in figure.axes] == ["lr (log scale)", "act", "width"]
+    assert [axes.get_xlabel() for axes in figure.axes] == ["lr (log scale)", "width", "act"]
     assert figure.axes[0].get_xscale() == "log"
     runs = lines(figure)["run"]
     assert len(runs.get_xdata()) == sum(row.score is not None for row in table().rows)
@@ -131,35 +160,38 @@ def test_slices_are_sorted_by_what_matters_and_have_log_scales():
 
 
 def test_one_slice_and_a_name_that_is_not_there():
-    assert plots.survey_slice(table(), "act").axes[0].get_xlabel() == "act"
-    with pytest.raises(ValueError, match="name = 'depth' is not valid: give one of lr, width, act"):
-        plots.survey_slice(table(), "depth")
-    with pytest.raises(ValueError, match="second = 'lr' is not valid: give two different"):
-        plots.survey_contour(table(), "lr", "lr")
-    with pytest.raises(ValueError, match="first = 'depth' is not valid: give one of lr, width, act"):
-        plots.survey_contour(table(), "depth", "lr")
+    assert plots.survey_slices(table(), names=["act"]).axes[0].get_xlabel() == "act"
+    with pytest.raises(ValueError, match="names = 'depth' is not valid: give some of lr, width, act"):
+        plots.survey_slices(table(), names=["depth"])
+    with pytest.raises(ValueError, match="no hyperparameter differs"):
+        plots.survey_slices(Surveyed(tuple(Row({"x": 1.0}, 0.1 * k) for k in range(8))))
 
 
-@pytest.mark.parametrize("pair", [("lr", "width"), ("lr", "act")])
-def test_contours_show_the_runs_on_the_surface(pair):
-    figure = plots.survey_contour(table(), *pair)
-    failed = sum(row.score is None for row in table().rows)
-    assert len(lines(figure)[f"failed ({failed})"].get_xdata()) == failed
-    drawn(figure)
+def test_the_declared_prior_decides_the_scale():
+    rows = tuple(Row({"x": float(x)}, 0.5) for x in np.geomspace(1e-6, 1.0, 30))
+    for space, scale in (
+        (None, "log"),
+        (Space({"x": loguniform(1e-6, 1)}), "log"),
+        (Space({"x": uniform()}), "linear"),
+    ):
+        assert plots.survey_slices(Surveyed(rows), space=space).axes[0].get_xscale() == scale
 
 
-def test_importance_names_every_hyperparameter():
-    svg = drawn(plots.survey_importance(table()))
-    assert all(f">{name}</text>" in svg for name in ("lr", "width", "act"))
+def test_a_hyperparameter_that_some_runs_do_not_have_is_drawn_where_it_is():
+    rows = [Row({"opt": "sgd", "momentum": m}, m) for m in (0.1, 0.5, 0.9)]
+    rows += [Row({"opt": "adam"}, 0.3 + 0.01 * k) for k in range(4)]
+    momentum = lines(plots.survey_slices(Surveyed(tuple(rows)), names=["momentum"]))["run"].get_xdata()
+    assert np.isfinite(momentum).tolist() == [True] * 3 + [False] * 4
 
 
 def test_text_of_strangers_is_text():
     """Neither a formula for matplotlib nor markup in SVG."""
-    odd = {"$\\frac{1}": 1.0, "<b>&": "a$b"}
+    odd = {"$\\frac{1}": 1.0, "<b>&\u202e\x07": "a$b"}
     rows = tuple(Row({**odd, "$\\frac{1}": k / 9}, 0.1 * k) for k in range(9))
     svg = drawn(plots.survey_slices(Surveyed(rows), names=list(odd)))
     assert "&lt;b&gt;&amp;" in svg
     assert "<b>" not in svg
+    assert not {"\u202e", "\x07"} & set(svg)
 
 
 def test_the_projected_density_stays_between_its_lines():

@@ -6,7 +6,7 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 from support.markup import tags
 
-from dphypo.report.html import command, facts, join, lines, listed, table, tag, text, trusted
+from dphypo.report.html import bullets, command, facts, join, lines, table, tag, text, trusted
 
 
 @settings(deadline=None, max_examples=50)
@@ -36,5 +36,5 @@ def test_long_text_is_cut():
 
 def test_small_pieces():
     assert facts([("a", "<")]) == "<dl><div><dt>a</dt><dd>&lt;</dd></div></dl>"
-    assert listed(["a", "b"]) == "<ul><li>a</li><li>b</li></ul>"
+    assert bullets(["a", "b"]) == "<ul><li>a</li><li>b</li></ul>"
     assert command("a", "b") == '<pre tabindex="0"><code>a\nb</code></pre>'

@@ -20,8 +20,8 @@ from dphypo.cli.app import app
 from dphypo.entropy import SYSTEM
 from dphypo.release import Ending
 from dphypo.report import release_page, write_folder_report
-from dphypo.report.survey_section import short
-from dphypo.report.writing import Kind, write
+from dphypo.report.html import short
+from dphypo.report.page import Kind, write
 from dphypo.table import Row, Surveyed
 
 
@@ -66,14 +66,24 @@ def test_the_page_says_what_a_reader_needs(release, page):
     ):
         assert needed in read, needed
     rows = re.findall(r"<tr>.*?</tr>", page)
-    assert sum("done" in row or "failed" in row for row in rows) == 12
+    assert sum(re.search(r"<tr><th scope=\"row\">\d+</th>", row) is not None for row in rows) == 12
+    assert "pip install dphypo-" in read
+    assert ".whl" in read
 
 
 def test_no_number_on_the_page_is_smaller_than_the_certificate_says(release, page):
     stated = [float(v) for v in {**release.certificate.document["bounds"], "e": release.certificate.epsilon}.values()]
     shown = [float(number) for number in re.findall(r"<td class=\"number\">([0-9.]+)</td>", page)]
     for epsilon in stated:
-        assert any(epsilon <= number <= epsilon + 1e-4 for number in shown)
+        assert any(epsilon <= number <= epsilon + 1e-5 for number in shown)
+
+
+def test_the_cost_is_one_number_on_the_whole_page(release, page):
+    """The headline, the statement, the tables and the legend say ε with the same digits."""
+    epsilon = f"{release.certificate.epsilon:.5f}"
+    near = {found for found in re.findall(r"[0-9]+\.[0-9]+", page) if 0 < abs(float(found) - float(epsilon)) < 1e-3}
+    assert page.count(epsilon) >= 5
+    assert near == set()
 
 
 def test_names_of_strangers_are_text(page):
@@ -137,7 +147,8 @@ def test_a_release_without_a_model_has_a_page(release, ending):
 
 def test_a_survey_of_failures_has_a_page(release):
     table = Surveyed((Row({"lr": 1.0}, None), Row({"lr": 2.0}, None)))
-    assert "cannot be told" in visible(release_page(replace(release, surveys=(table, table))))
+    read = visible(release_page(replace(release, surveys=(table, table))))
+    assert read.count("2 of them failed.") == 2
 
 
 def test_a_report_is_written_whole_and_replaces_reports_only(release, page, tmp_path):

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import io
 import os
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from contextlib import contextmanager
 from itertools import cycle
 from pathlib import Path
@@ -15,6 +15,7 @@ from threading import Lock
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from dphypo import _files, _validate
+from dphypo.accounting import printable
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -93,26 +94,29 @@ def add_axes(figure: Figure, *place: int, xlabel: str = "", ylabel: str = "", ti
 
 
 def plain(text: str) -> str:
-    """Text that matplotlib shows as it is: a dollar sign begins no formula.
+    """Text that matplotlib shows as it is: a dollar sign begins no formula, and control characters are written out.
 
     >>> plain("cost in $")
     'cost in \\\\$'
     """
-    return text.replace("$", r"\$")
+    return printable(text).replace("$", r"\$")
 
 
-def legend(figure: Figure, columns: int = 2, *, above: bool = False, more: Sequence[Any] = ()) -> None:
-    """The legend of the first axes of a figure, below or above them, where it hides nothing.
+def plain_log_ticks(axis: Any, decades: float) -> None:
+    """Numbers such as 0.02 on a logarithmic axis; powers of ten alone where it spans many of them."""
+    from matplotlib.ticker import FuncFormatter, LogLocator, NullFormatter
 
-    Args:
-        figure: the figure.
-        columns: how many entries stand side by side.
-        above: whether it stands above the axes.
-        more: entries besides those of the axes.
-    """
+    if decades < 3:
+        axis.set_major_locator(LogLocator(subs=(1.0, 2.0, 5.0)))
+        axis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:g}"))
+    axis.set_minor_formatter(NullFormatter())
+
+
+def legend(figure: Figure, columns: int = 2) -> None:
+    """The legend of the first axes of a figure, below them, where it hides nothing; so many entries side by side."""
     handles, _ = figure.axes[0].get_legend_handles_labels()
-    place: Any = "outside upper center" if above else "outside lower center"
-    figure.legend(handles=[*handles, *more], loc=place, ncols=columns, frameon=False, fontsize=9, labelcolor=INK)
+    place: Any = "outside lower center"
+    figure.legend(handles=handles, loc=place, ncols=columns, frameon=False, fontsize=9, labelcolor=INK)
 
 
 def save(figure: Figure, path: str | os.PathLike[str]) -> Path:

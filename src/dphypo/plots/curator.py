@@ -8,16 +8,16 @@ import numpy as np
 
 from dphypo import _validate
 from dphypo.plots import canvas
-from dphypo.plots.survey import history_on, slices_of
-from dphypo.plots.table_columns import Floats, columns_of
+from dphypo.plots.columns import Floats, columns
+from dphypo.plots.survey import draw_history, draw_slices
 from dphypo.study import Curator
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
 SECRET = "SECRET"
-_STRIP, _ON_ALARM = "#b3261f", "#fefefe"  # the same in a dark page
 WARNING = "SECRET: for the curator alone. Nothing in this picture carries a privacy guarantee."
+_STRIP, _ON_STRIP = "#b3261f", "#fefefe"  # the same in a dark page
 
 
 def curator_history(curator: Curator, *, size: tuple[float, float] = canvas.SIZE) -> Figure:
@@ -28,13 +28,7 @@ def curator_history(curator: Curator, *, size: tuple[float, float] = canvas.SIZE
         size: of the picture, in inches.
     """
     _, scores = _ended(curator)
-    figure = canvas.new_figure(size)
-    better = "larger is better" if curator.maximize else "smaller is better"
-    axes = canvas.add_axes(figure, xlabel="run, in the order of the draws", ylabel=f"score ({better})")
-    history_on(axes, scores, maximize=curator.maximize)
-    canvas.legend(figure, 3)
-    mark_secret(figure)
-    return figure
+    return _mark_secret(draw_history(scores, "draws", maximize=curator.maximize, size=size))
 
 
 def curator_slices(curator: Curator, *, width: float = 9.0) -> Figure:
@@ -46,12 +40,10 @@ def curator_slices(curator: Curator, *, width: float = 9.0) -> Figure:
         width: of the picture, in inches.
     """
     params, scores = _ended(curator)
-    shown = [column for column in columns_of(params, curator.space) if column.varies]
+    shown = [column for column in columns(params, curator.space) if len(column.levels) > 1]
     if not shown:
         raise _validate.fail("curator", curator, "no hyperparameter differs between the runs that have ended")
-    figure = slices_of(shown, scores, {}, width)
-    mark_secret(figure)
-    return figure
+    return _mark_secret(draw_slices(shown, scores, width))
 
 
 def _ended(curator: Curator) -> tuple[list[dict[str, Any]], Floats]:
@@ -61,22 +53,12 @@ def _ended(curator: Curator) -> tuple[list[dict[str, Any]], Floats]:
     return [trial["params"] for trial in ended], np.array(scores, dtype=np.float64)
 
 
-def mark_secret(figure: Figure) -> None:
+def _mark_secret(figure: Figure) -> Figure:
     """Write across a picture, and above it, that it is secret: a copy or a part of it still says so."""
     words = WARNING if figure.get_figwidth() > 6 else WARNING.replace(". ", ".\n")
-    figure.suptitle(words, color=_ON_ALARM, fontsize=9, fontweight="bold", backgroundcolor=_STRIP)
+    figure.suptitle(words, color=_ON_STRIP, fontsize=9, fontweight="bold", backgroundcolor=_STRIP)
+    look: dict[str, Any] = {"color": canvas.ALARM, "alpha": 0.13, "fontweight": "bold", "rotation": 20, "zorder": 1}
+    letters = 48 if len(figure.axes) == 1 else 28
     for axes in figure.axes:
-        axes.text(
-            0.5,
-            0.5,
-            SECRET,
-            transform=axes.transAxes,
-            color=canvas.ALARM,
-            alpha=0.13,
-            fontsize=48 if len(figure.axes) == 1 else 28,
-            fontweight="bold",
-            rotation=20,
-            ha="center",
-            va="center",
-            zorder=1,
-        )
+        axes.text(0.5, 0.5, SECRET, transform=axes.transAxes, ha="center", va="center", fontsize=letters, **look)
+    return figure

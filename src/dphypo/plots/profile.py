@@ -1,4 +1,8 @@
-"""The privacy profile: δ against ε, by every bound, with what an explicit attack achieves."""
+"""The privacy profile: δ against ε, by every bound, with what an explicit attack achieves.
+
+Each point (ε, δ) of a curve is a guarantee: with one record more or less, no event is more likely than e^ε times what
+it was, plus δ.
+"""
 
 from __future__ import annotations
 
@@ -8,7 +12,7 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 import numpy as np
 
 from dphypo import _validate
-from dphypo.accounting import Certificate, Composition, Guarantee, PlanGuarantee, epsilon_from_below
+from dphypo.accounting import Certificate, Composition, Guarantee, PlanGuarantee, epsilon_from_below, rounded_up
 from dphypo.plots import canvas
 
 if TYPE_CHECKING:
@@ -25,6 +29,8 @@ BOUNDS = {
     "history": "history only (Theorem H)",
     "composition": "composition",
 }
+_ATTACK = "explicit attack (lower bound)"
+_CROSS: dict[str, Any] = {"color": canvas.ALARM, "marker": "x", "markersize": 6}
 _ORDER = ("profile", "composition", "renyi", "paper", "history", "prior start")
 
 
@@ -67,16 +73,16 @@ def privacy_profile(
     if attack:
         some = deltas[:: max(1, points // 8)]
         achieved = [epsilon_from_below(guarantee, float(one)) for one in some]
-        _attack(axes, achieved, some)
-    _mark(axes, guarantee.epsilon(delta), delta)
+        axes.plot(achieved, some, linestyle="none", zorder=3, label=_ATTACK, **_CROSS)
+    _mark_cost(axes, guarantee.epsilon(delta), delta)
     _finish(figure, axes, float(deltas[0]))
     return figure
 
 
-def stated_profile(
+def certificate_profile(
     certificate: Certificate, *, attack: float | None = None, size: tuple[float, float] = canvas.SIZE
 ) -> Figure:
-    """The profile as a certificate states it, with the ε of every bound, of one run alone and of an attack, at its δ.
+    """The profile that a certificate has, with the ε of every bound, of one run alone and of an attack, at its δ.
 
     Args:
         certificate: the certificate.
@@ -89,17 +95,15 @@ def stated_profile(
     axes = _axes(figure)
     kept = deltas > 1e-12
     axes.plot(epsilons[kept], deltas[kept], color=canvas.BLUE, label="what the release costs, at most")
-    alone = min((float(value) for value in document["one_run"].values()), default=math.inf)
     others = {name: float(epsilon) for name, epsilon in document["bounds"].items() if name != document["bound"]}
     for (name, epsilon), marker in zip(others.items(), "D^vp<>", strict=False):
-        if math.isfinite(epsilon):
-            label = f"the same by {BOUNDS.get(name, name)}"
-            axes.plot([epsilon], [delta], marker, color=canvas.PURPLE, fillstyle="none", label=label)
-    if math.isfinite(alone):
-        axes.plot([alone], [delta], "s", color=canvas.ORANGE, label="one run alone would have claimed")
+        words = f"the same by {BOUNDS.get(name, name)}"
+        _mark(axes, epsilon, delta, words, marker=marker, color=canvas.PURPLE, fillstyle="none")
+    alone = min((float(value) for value in document["one_run"].values()), default=math.inf)
+    _mark(axes, alone, delta, "one run alone would have claimed", marker="s", color=canvas.ORANGE)
     if attack:
-        _attack(axes, [attack], [delta])
-    _mark(axes, certificate.epsilon, delta)
+        _mark(axes, attack, delta, _ATTACK, **_CROSS)
+    _mark_cost(axes, certificate.epsilon, delta)
     _finish(figure, axes, min(1e-9, delta / 10) if delta else 1e-9)
     return figure
 
@@ -109,19 +113,22 @@ def _numbers(values: Any) -> Any:
 
 
 def _axes(figure: Figure) -> Axes:
-    return canvas.add_axes(figure, xlabel="ε (privacy loss)", ylabel="δ (probability of more)")
+    return canvas.add_axes(figure, xlabel="ε", ylabel="δ that goes with this ε")
 
 
-def _attack(axes: Axes, epsilons: Any, deltas: Any) -> None:
-    label = "explicit attack (lower bound)"
-    axes.plot(epsilons, deltas, color=canvas.ALARM, linestyle="none", marker="x", markersize=6, zorder=3, label=label)
-
-
-def _mark(axes: Axes, epsilon: float, delta: float) -> None:
+def _mark(axes: Axes, epsilon: float, delta: float, label: str, **look: Any) -> None:
+    """A marker at (ε, δ). There is no δ = 0 on a logarithmic axis: it stands on the lower edge of the picture."""
     if not math.isfinite(epsilon):
         return
-    label = f"ε = {epsilon:.4g} at δ = {delta:g}"
-    axes.plot([epsilon], [max(delta, 1e-12)], "o", color=canvas.INK, markersize=7, label=label)
+    if delta == 0:
+        look |= {"transform": axes.get_xaxis_transform(), "clip_on": False}
+    axes.plot([epsilon], [delta], linestyle="none", zorder=3, label=label, **look)
+
+
+def _mark_cost(axes: Axes, epsilon: float, delta: float) -> None:
+    edge = " (at the lower edge)" if delta == 0 else ""
+    words = f"ε = {rounded_up(epsilon, 5):.5f} at δ = {delta:g}{edge}" if math.isfinite(epsilon) else ""
+    _mark(axes, epsilon, delta, words, marker="o", color=canvas.INK, markersize=7)
 
 
 def _finish(figure: Figure, axes: Axes, least: float) -> None:

@@ -7,11 +7,9 @@ from pathlib import Path
 from typing import Any
 
 from dphypo import __version__, plots
-from dphypo.report.html import Html, facts, join, lines, table, tag
-from dphypo.report.page import Section, page
+from dphypo.report.html import Html, facts, join, lines, short, table, tag
+from dphypo.report.page import Kind, Section, page, write
 from dphypo.report.pictures import SIZE, picture
-from dphypo.report.survey_section import short
-from dphypo.report.writing import Kind, write
 from dphypo.study import Curator
 
 WARNING = "SECRET: for the curator alone. Nothing on this page carries a privacy guarantee."
@@ -35,7 +33,7 @@ def curator_page(curator: Curator) -> str:
     )
     foot = f"Written by dphypo {__version__}. The page to publish is that of release.report()."
     top = _summary(curator, trials)
-    return page("The curator's view of a study", lead, top, sections, kind=Kind.SECRET, foot=foot, secret=WARNING)
+    return page("The curator's view of a study", lead, top, sections, foot, secret=WARNING)
 
 
 def _summary(curator: Curator, trials: list[dict[str, Any]]) -> Html:
@@ -59,10 +57,9 @@ def _runs(curator: Curator, trials: list[dict[str, Any]]) -> Html:
     rows = [
         [
             number,
+            "failed" if trial["failure"] is not None else short(trial["score"]) if trial["done"] else "not ended",
             *(short(trial["params"].get(name)) for name in names),
-            short(trial["score"]),
             trial["attempts"],
-            "failed" if trial["failure"] is not None else "done" if trial["done"] else "not ended",
         ]
         for number, trial in enumerate(trials, 1)
     ]
@@ -70,7 +67,7 @@ def _runs(curator: Curator, trials: list[dict[str, Any]]) -> Html:
         [
             picture(plots.curator_history(curator, size=SIZE), "history", alt, "Secret: the score of every run."),
             _slices(curator),
-            table("Secret: all runs", ["run", *names, "score", "attempts", "status"], rows),
+            table("Secret: all runs", ["run", "score", *names, "attempts"], rows),
         ]
     )
 

@@ -12,8 +12,8 @@ from pathlib import Path
 from dphypo import _validate
 from dphypo.accounting import Certificate, printable, read_json, verify
 from dphypo.release import Ending, Release
+from dphypo.report.page import Kind, write
 from dphypo.report.release_report import release_page
-from dphypo.report.writing import Kind, write
 from dphypo.table import Surveyed
 
 

@@ -85,7 +85,7 @@ def facts(pairs: Iterable[tuple[object, object]], **attributes: object) -> Html:
     return tag("dl", *(tag("div", tag("dt", name), tag("dd", value)) for name, value in pairs), **attributes)
 
 
-def listed(items: Iterable[object]) -> Html:
+def bullets(items: Iterable[object]) -> Html:
     """A list."""
     return tag("ul", *(tag("li", item) for item in items))
 
@@ -93,3 +93,14 @@ def listed(items: Iterable[object]) -> Html:
 def command(*commands: str) -> Html:
     """Lines to type into a shell."""
     return tag("pre", tag("code", lines("\n".join(commands))), tabindex="0")
+
+
+def short(value: object) -> str:
+    """A value of a table.
+
+    >>> short(0.123456789), short(None), short("relu"), short(10)
+    ('0.12346', '–', 'relu', '10')
+    """
+    if value is None:
+        return "–"
+    return f"{value:.5g}" if isinstance(value, float) else str(value)

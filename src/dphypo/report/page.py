@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Sequence
 from dataclasses import dataclass
+from enum import StrEnum
 from importlib import resources
+from pathlib import Path
 
+from dphypo import _files, _validate
 from dphypo.report.html import Html, join, tag, trusted
 
 # Nothing is fetched and no script runs, whatever a value on the page may be.
@@ -13,6 +17,13 @@ _POLICY = "default-src 'none'; style-src 'unsafe-inline'; img-src data:; base-ur
 _SECRET_IN_PRINT = """
 @page { margin: 2.2cm 1.5cm 1.5cm; @top-center { content: "%s"; font: bold 10pt sans-serif; color: #b3261e; } }
 """
+
+
+class Kind(StrEnum):
+    """What a page is. Its comment at the beginning of the file tells an earlier report from any other file."""
+
+    PUBLIC = "dphypo: public report of a release"
+    SECRET = "dphypo: SECRET report for a curator"
 
 
 @dataclass(frozen=True)
@@ -24,9 +35,7 @@ class Section:
     body: Html
 
 
-def page(
-    title: str, lead: str, top: Html, sections: Sequence[Section], *, kind: str, foot: object, secret: str | None = None
-) -> str:
+def page(title: str, lead: str, top: Html, sections: Sequence[Section], foot: str, *, secret: str | None = None) -> str:
     """The whole document.
 
     Args:
@@ -34,7 +43,6 @@ def page(
         lead: the sentence below it.
         top: what stands before the sections.
         sections: the rest.
-        kind: what the file is, in a comment at its beginning.
         foot: the last line.
         secret: a warning that stays in sight wherever the reader scrolls, and stands on top of every printed page.
     """
@@ -73,4 +81,24 @@ def page(
         ),
     ]
     written = tag("html", head, tag("body", join(body), class_=None if secret is None else "secret-page"), lang="en")
-    return f"<!doctype html>\n<!-- {kind} -->\n{written}\n"
+    return f"<!doctype html>\n<!-- {Kind.PUBLIC if secret is None else Kind.SECRET} -->\n{written}\n"
+
+
+def write(page: str, path: str | os.PathLike[str], kind: Kind) -> Path:
+    """Write a page, whole or not at all. An earlier report of the same kind is replaced.
+
+    Raises:
+        FileExistsError: there is a file that is no report of this kind.
+        FileNotFoundError: there is no such folder.
+    """
+    target = _validate.path(path=path)
+    if target.exists() and not _is_report(target, kind):
+        raise FileExistsError(f"{str(target)!r} exists and is not a {kind.value[8:]}: give a new name")
+    return _files.write(target, page.encode(), mode=0o644 if kind is Kind.PUBLIC else 0o600)
+
+
+def _is_report(path: Path, kind: Kind) -> bool:
+    if not path.is_file():
+        return False
+    with path.open("rb") as file:
+        return kind.value.encode() in file.read(200)

@@ -9,14 +9,13 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from dphypo import __version__, plots
+from dphypo import __version__, _source, plots
 from dphypo.accounting import CITATIONS, Certificate, assumptions, breaks, epsilon_from_below, guarantee_of, rounded_up
 from dphypo.release import Ending, Release
-from dphypo.report.html import Html, command, facts, join, lines, listed, table, tag
-from dphypo.report.page import Section, page
+from dphypo.report.html import Html, bullets, command, facts, join, lines, short, table, tag
+from dphypo.report.page import Kind, Section, page, write
 from dphypo.report.pictures import SIZE, picture
-from dphypo.report.survey_section import short, survey_section
-from dphypo.report.writing import Kind, write
+from dphypo.report.survey_section import survey_section
 
 
 def write_report(release: Release, path: str | os.PathLike[str]) -> Path:
@@ -41,13 +40,13 @@ def release_page(release: Release, *, verified: bool = False) -> str:
         *_surveys(release),
         Section("verify", "How to verify", _verify(certificate, verified=verified)),
         Section("assumptions", "What it assumes", _assumptions(document)),
-        Section("citation", "Citation", listed(CITATIONS)),
+        Section("citation", "Citation", bullets(CITATIONS)),
     ]
     data, day = document.get("data_set"), document.get("declared")
     lead = f"Data set: {data}. " if data else "The certificate names no data set. "
     lead += f"Declared on {day}." if day else ""
     foot = f"Written by dphypo {__version__} from the release and its certificate."
-    return page("Privacy report", lead.strip(), _top(release), sections, kind=Kind.PUBLIC, foot=foot)
+    return page("Privacy report", lead.strip(), _top(release), sections, foot)
 
 
 def _top(release: Release) -> Html:
@@ -98,8 +97,11 @@ def _profile(certificate: Certificate) -> Html:
         f"Curve of δ against ε, falling. At δ = {delta:g} the release costs at most ε = "
         f"{_epsilon(certificate.epsilon)}. The table below has the numbers."
     )
-    caption = "How likely (δ) the privacy loss exceeds ε, at most. Every point of the curve is a guarantee of its own."
-    figure = plots.stated_profile(certificate, attack=attack or None, size=(SIZE[0], SIZE[1] + 0.4))
+    caption = (
+        f"Every point (ε, δ) of the curve is a guarantee of its own: one {document['public'].get('unit', 'record')} "
+        "changes the probability of anything that can be seen by a factor of e^ε at most, plus δ."
+    )
+    figure = plots.certificate_profile(certificate, attack=attack or None, size=(SIZE[0], SIZE[1] + 0.4))
     rows = [
         (
             f"{plots.BOUNDS.get(name, name)}{' (the sharpest, which is stated)' if name == document['bound'] else ''}",
@@ -158,7 +160,8 @@ def _verify(certificate: Certificate, *, verified: bool) -> Html:
     return join(
         [
             tag("p", done),
-            command("pip install dphypo", "dphypo verify RELEASE_FOLDER", "dphypo explain RELEASE_FOLDER"),
+            command(_source.INSTALL, "dphypo verify RELEASE_FOLDER", "dphypo explain RELEASE_FOLDER"),
+            tag("p", _source.WHERE),
             tag("p", "RELEASE_FOLDER is the folder with ", tag("code", "certificate.json"), ", or that file itself."),
             tag("details", tag("summary", "The certificate"), tag("pre", tag("code", lines(document)), tabindex="0")),
         ]
@@ -169,9 +172,9 @@ def _assumptions(document: Mapping[str, Any]) -> Html:
     return join(
         [
             tag("p", "The guarantee holds if all of this is true. No computation can check it:"),
-            listed(_sentences(assumptions(document))),
+            bullets(_sentences(assumptions(document))),
             tag("h3", "What would break it"),
-            listed(_sentences(breaks(document))),
+            bullets(_sentences(breaks(document))),
         ]
     )
 
@@ -181,9 +184,9 @@ def _sentences(words: list[str]) -> list[str]:
 
 
 def _epsilon(value: float) -> str:
-    """ε for people, never rounded down.
+    """ε for people, never rounded down, with the decimals that the certificate's statement has.
 
-    >>> _epsilon(6.93967), _epsilon(math.inf)
-    ('6.9397', '∞')
+    >>> _epsilon(6.9396701), _epsilon(math.inf)
+    ('6.93968', '∞')
     """
-    return f"{rounded_up(value, 4):g}" if value < 1e4 else "∞" if math.isinf(value) else f"{math.ceil(value)}"
+    return f"{rounded_up(value, 5):.5f}" if value < 1e4 else "∞" if math.isinf(value) else f"{math.ceil(value)}"

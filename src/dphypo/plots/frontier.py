@@ -17,7 +17,7 @@ _FILLED = "filled: nothing that costs no more is better"
 
 
 @dataclass(frozen=True)
-class Spent:
+class FrontierPoint:
     """One way to spend a budget: what it costs in privacy and in compute, and what it reaches.
 
     Args:
@@ -26,8 +26,8 @@ class Spent:
         compute: in full runs.
         score: expected, or measured.
 
-    >>> Spent("survey", 8.0, 10, 0.97)
-    Spent(label='survey', epsilon=8.0, compute=10.0, score=0.97)
+    >>> FrontierPoint("survey", 8.0, 10, 0.97)
+    FrontierPoint(label='survey', epsilon=8.0, compute=10.0, score=0.97)
     """
 
     label: str
@@ -41,7 +41,7 @@ class Spent:
         object.__setattr__(self, "score", _validate.number(score=self.score))
 
     @classmethod
-    def from_dict(cls, row: Mapping[str, Any]) -> Spent:
+    def from_dict(cls, row: Mapping[str, Any]) -> FrontierPoint:
         """A row of a JSON file: ``label``, ``epsilon``, ``compute`` and ``score``."""
         missing = {"label", "epsilon", "compute", "score"} - row.keys()
         if missing:
@@ -49,14 +49,14 @@ class Spent:
         return cls(str(row["label"]), row["epsilon"], row["compute"], row["score"])
 
 
-def read_spent(document: Any) -> list[Spent]:
+def frontier_points(document: Any) -> list[FrontierPoint]:
     """The points in a JSON document: a list of rows, or what ``dphypo plan --landscape … --json`` prints.
 
     Designs of a plan that have no expected score are left out.
 
     >>> plan = {"epsilon": 8, "designs": [{"design": "no tuning", "compute": 1, "expected_score": 0.9}]}
-    >>> read_spent(plan)
-    [Spent(label='no tuning', epsilon=8.0, compute=1.0, score=0.9)]
+    >>> frontier_points(plan)
+    [FrontierPoint(label='no tuning', epsilon=8.0, compute=1.0, score=0.9)]
     """
     if isinstance(document, Mapping) and isinstance(document.get("designs"), list):
         document = [
@@ -69,22 +69,22 @@ def read_spent(document: Any) -> list[Spent]:
             "the document is not a list of objects with label, epsilon, compute and score, nor what dphypo plan --json "
             "prints"
         )
-    return [Spent.from_dict(row) for row in document]
+    return [FrontierPoint.from_dict(row) for row in document]
 
 
-def unbeaten(points: Iterable[Spent], *, maximize: bool = True) -> list[Spent]:
+def unbeaten(points: Iterable[FrontierPoint], *, maximize: bool = True) -> list[FrontierPoint]:
     """The points that no other beats: none has at most their ε and compute and a score that is better.
 
     Of points that are alike in all three, each stays.
 
-    >>> cheap, dear, bad = Spent("a", 1, 5, 0.8), Spent("a", 1, 9, 0.9), Spent("b", 2, 9, 0.7)
+    >>> cheap, dear, bad = FrontierPoint("a", 1, 5, 0.8), FrontierPoint("a", 1, 9, 0.9), FrontierPoint("b", 2, 9, 0.7)
     >>> unbeaten([cheap, dear, bad]) == [cheap, dear]
     True
     """
     kept = list(points)
     sign = 1.0 if maximize else -1.0
 
-    def beats(one: Spent, other: Spent) -> bool:
+    def beats(one: FrontierPoint, other: FrontierPoint) -> bool:
         no_dearer = one.epsilon <= other.epsilon and one.compute <= other.compute
         cheaper = one.epsilon < other.epsilon or one.compute < other.compute
         better, as_good = sign * one.score > sign * other.score, one.score == other.score
@@ -94,7 +94,7 @@ def unbeaten(points: Iterable[Spent], *, maximize: bool = True) -> list[Spent]:
 
 
 def frontier(
-    points: Sequence[Spent],
+    points: Sequence[FrontierPoint],
     *,
     maximize: bool = True,
     score: str = "score",
@@ -108,7 +108,7 @@ def frontier(
         score: what the score is, for the axis: "accuracy".
         size: of the picture, in inches.
 
-    >>> figure = frontier([Spent("survey", 8, 3, 0.96), Spent("survey", 8, 9, 0.97)], score="accuracy")
+    >>> figure = frontier([FrontierPoint("survey", 8, 3, 0.96), FrontierPoint("survey", 8, 9, 0.97)], score="accuracy")
     >>> figure.axes[0].get_ylabel()
     'accuracy of what is released'
     """
