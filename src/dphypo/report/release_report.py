@@ -9,13 +9,17 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from dphypo import __version__, _source, plots
+from dphypo import __version__, plots
 from dphypo.accounting import CITATIONS, Certificate, assumptions, breaks, epsilon_from_below, guarantee_of, rounded_up
 from dphypo.release import Ending, Release
 from dphypo.report.html import Html, bullets, command, facts, join, lines, short, table, tag
 from dphypo.report.page import Kind, Section, page, write
 from dphypo.report.pictures import SIZE, picture
 from dphypo.report.survey_section import survey_section
+
+# Where readers get this package. Whoever publishes it changes these two lines, and nothing else.
+INSTALL = f"pip install dphypo-{__version__}-py3-none-any.whl"
+WHERE = "The wheel comes from whoever gave you the release, or from dphypo's repository: make wheel builds it there."
 
 
 def write_report(release: Release, path: str | os.PathLike[str]) -> Path:
@@ -160,8 +164,8 @@ def _verify(certificate: Certificate, *, verified: bool) -> Html:
     return join(
         [
             tag("p", done),
-            command(_source.INSTALL, "dphypo verify RELEASE_FOLDER", "dphypo explain RELEASE_FOLDER"),
-            tag("p", _source.WHERE),
+            command(INSTALL, "dphypo verify RELEASE_FOLDER", "dphypo explain RELEASE_FOLDER"),
+            tag("p", WHERE),
             tag("p", "RELEASE_FOLDER is the folder with ", tag("code", "certificate.json"), ", or that file itself."),
             tag("details", tag("summary", "The certificate"), tag("pre", tag("code", lines(document)), tabindex="0")),
         ]
