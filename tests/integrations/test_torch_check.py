@@ -159,7 +159,7 @@ def test_a_loss_that_averages_over_the_batch_is_refused() -> None:
             GradSampleMode.HOOKS,
         ),
         (OwnWeights(), CLASSES, GradSampleMode.HOOKS),
-        (nn.Sequential(nn.Embedding(50, 64), nn.Flatten(), nn.Linear(640, 3)), TOKENS, GradSampleMode.GHOST),
+        (nn.Sequential(nn.Embedding(50, 64), nn.Flatten(), nn.Linear(640, 3)), TOKENS, GradSampleMode.HOOKS),
         (
             Layers(
                 lambda layers, x, _: layers["out"](layers["lstm"](layers["in"](x))[0][:, -1]),

@@ -5,6 +5,7 @@ from __future__ import annotations
 from mutants.mutant import Mutant
 
 _RUN = "integrations/test_torch_run.py"
+_ATTACKS = "integrations/test_torch_attacks.py"
 
 MUTANTS = (
     Mutant(
@@ -19,7 +20,7 @@ MUTANTS = (
         "the sum of a batch is clipped",
         "each record's gradient is clipped by itself",
         "integrations/torch/clipping.py",
-        '    return [torch.einsum("i,i...", factors, g) for g in grad_samples]\n',
+        "    return [(_beside(factors, g) * g).sum(0) for g in grad_samples]\n",
         "    sums = [g.sum(0) for g in grad_samples]\n"
         "    whole = torch.stack([total.norm() for total in sums]).norm()\n"
         "    return [total * (max_grad_norm / (whole + 1e-6)).clamp(max=1.0) for total in sums]\n",
@@ -47,6 +48,38 @@ MUTANTS = (
         '        "noise_multiplier": noise.multiplier,\n',
         '        "noise_multiplier": 0.9 * noise.multiplier,\n',
         (f"{_RUN}::test_every_mode_runs_what_it_charges[ghost]",),
+    ),
+    Mutant(
+        "ghost norms of frames",
+        "each record's gradient is clipped by its norm",
+        "integrations/torch/check.py",
+        "    return all(dimension <= 2 for dimension in dimensions)\n",
+        "    return True\n",
+        (f"{_ATTACKS}::test_frames_that_cancel_are_clipped",),
+    ),
+    Mutant(
+        "weights below single precision are accepted",
+        "one record moves a sum by at most the clipping norm",
+        "integrations/torch/check.py",
+        "        if parameter.is_floating_point() and torch.finfo(parameter.dtype).bits < 32:\n",
+        "        if parameter.is_complex():\n",
+        (f"{_ATTACKS}::test_weights_below_single_precision_are_refused",),
+    ),
+    Mutant(
+        "sums in half precision",
+        "one record moves a sum by at most the clipping norm",
+        "integrations/torch/clipping.py",
+        "    grad_samples = [g.to(torch.promote_types(g.dtype, torch.float32)) for g in grad_samples]\n",
+        "",
+        (f"{_ATTACKS}::test_sums_of_half_precision_gradients_are_not_rounded_to_them",),
+    ),
+    Mutant(
+        "noise from uniforms of 24 bits",
+        "no value of the noise is impossible",
+        "integrations/torch/clipping.py",
+        "    return torch.normal(0.0, std, like.shape, dtype=torch.float64, device=like.device, generator=generator)\n",
+        "    return torch.normal(0.0, std, like.shape, dtype=torch.float32, device=like.device, generator=generator)\n",
+        (f"{_ATTACKS}::test_the_noise_is_not_cut_off",),
     ),
     Mutant(
         "the rate comes from the real number of records",

@@ -16,6 +16,7 @@ from __future__ import annotations
 import copy
 import warnings
 from collections.abc import Iterator
+from typing import Any
 
 import torch
 from opacus.grad_sample import AbstractGradSampleModule, GradSampleModuleFastGradientClipping, prepare_module
@@ -94,6 +95,12 @@ def _refuse_known_layers(model: nn.Module) -> None:
         raise UnfitModelError(
             f"Opacus refuses the model: {errors[0]}. opacus.validators.ModuleValidator.fix(model) replaces what it can"
         )
+    for name, parameter in model.named_parameters():
+        if parameter.is_floating_point() and torch.finfo(parameter.dtype).bits < 32:
+            raise UnfitModelError(
+                f"parameter {name!r} is {parameter.dtype}: sums of gradients would be rounded to its few digits, and "
+                f"that rounding is not covered by the noise. Use float32: model=lambda: YourModel(...).float()"
+            )
     if not any(parameter.requires_grad for parameter in model.parameters()):
         raise UnfitModelError("the model has no trainable parameter: there is nothing to train")
 
@@ -204,6 +211,8 @@ def _agrees(
         right = all(_close([part[i] for part in found], reference[i]) for i in range(_RECORDS))
         if right and mode is GradSampleMode.GHOST:
             module.cleanup()
+            if not _one_vector_a_record(model, batch):
+                return False
             module = prepare_module(model, "ghost", loss_reduction="sum", strict=False, max_grad_norm=1.0)
             _backward(module, loss, batch)
             norms = torch.stack([torch.cat([part.flatten() for part in record]).norm() for record in reference])
@@ -212,6 +221,21 @@ def _agrees(
         # Whatever a mode stumbles over, it is not the mode for this model.
         return False
     return right
+
+
+def _one_vector_a_record(model: nn.Module, batch: Batch) -> bool:
+    """Whether no trained layer gets or gives more than one vector a record."""
+    dimensions: list[int] = []
+
+    def note(layer: nn.Module, inputs: Any, output: Any) -> None:
+        dimensions.extend(part.dim() for part in (*inputs, output) if isinstance(part, torch.Tensor))
+
+    layers = [m for m in model.modules() if any(p.requires_grad for p in m.parameters(recurse=False))]
+    hooks = [layer.register_forward_hook(note) for layer in layers]
+    model(batch[0])
+    for hook in hooks:
+        hook.remove()
+    return all(dimension <= 2 for dimension in dimensions)
 
 
 def _backward(module: AbstractGradSampleModule, loss: Loss, batch: Batch) -> None:

@@ -83,10 +83,10 @@ def everything_else(seed: int, device: torch.device, threads: int = 1) -> Iterat
 
     They are PyTorch's, numpy's and Python's. They and PyTorch's number of threads belong to the whole process, so only
     one thread of a process is in here at a time: runs in several threads take turns, and each gives the same result as
-    alone.
+    alone. The caller's autocast, in which sums would be rounded, is switched off.
     """
     devices = [device] if device.type == "cuda" else []
-    with _ONE_RUN, torch.random.fork_rng(devices=devices):
+    with _ONE_RUN, torch.random.fork_rng(devices=devices), torch.autocast(device.type, enabled=False):
         before = torch.get_num_threads(), np.random.get_state(), random.getstate()  # noqa: NPY002
         torch.set_num_threads(threads)
         torch.manual_seed(int.from_bytes(_streams.digest(seed, "everything else", 8), "big") >> 1)

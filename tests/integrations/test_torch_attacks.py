@@ -1,0 +1,166 @@
+"""Attacks on one step of DP-SGD, against every engine: one record moves a step by at most the clipping norm.
+
+Each attack ran against an earlier version and moved a step by more, or saw noise that was not Gaussian.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from torch import nn
+
+from dphypo.integrations.torch import DPSGD, UnfitModelError
+
+ENGINES: list[dict[str, Any]] = [{}]
+every_engine = pytest.mark.parametrize("engine", ENGINES, ids=str)
+
+
+def one_step(model: Any, inputs: torch.Tensor, targets: torch.Tensor, records: int, **changes: Any) -> DPSGD:
+    """One step over all records, so that the weights tell the noisy sum."""
+    arguments: dict[str, Any] = {
+        "model": model,
+        "data": (inputs, targets),
+        "score": lambda model: 0.0,
+        "noise_multiplier": 1.0,
+        "batch_size": records,
+        "records": records,
+        "epochs": 1,
+        "learning_rate": 1.0,
+        "device": "cpu",
+    }
+    return DPSGD(**{**arguments, **changes})
+
+
+def change(mechanism: DPSGD, params: dict[str, Any] | None = None, seed: int = 1) -> torch.Tensor:
+    """What one step added to the weights that start at zero, in units of the clipping norm."""
+    trained = mechanism(params or {}, seed=seed).model
+    weights = torch.cat([parameter.detach().double().flatten() for parameter in trained.parameters()])
+    return weights * mechanism.batch_size / mechanism.max_grad_norm
+
+
+def moved(model: Any, inputs: torch.Tensor, targets: torch.Tensor, **changes: Any) -> float:
+    """How far the last record moves a step, in units of the clipping norm. The noise is the same with and without."""
+    records = len(inputs)
+    with_it = change(one_step(model, inputs, targets, records, **changes))
+    without = change(one_step(model, inputs[:-1], targets[:-1], records, **changes))
+    return float((with_it - without).norm())
+
+
+class Frames(nn.Module):
+    """One linear layer on every frame, then the mean over the frames."""
+
+    def __init__(self, features: int = 512, outputs: int = 8) -> None:
+        super().__init__()
+        self.linear = nn.Linear(features, outputs, bias=False)
+        nn.init.zeros_(self.linear.weight)
+
+    def forward(self, frames: torch.Tensor) -> torch.Tensor:
+        return self.linear(frames).mean(1)  # type: ignore[no-any-return]
+
+
+class Convolution(nn.Module):
+    """A convolution beside a wide linear layer, which holds nearly all weights."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.conv, self.wide = nn.Conv1d(4, 4, 1, bias=False), nn.Linear(64, 64, bias=False)
+        for layer in (self.conv, self.wide):
+            nn.init.zeros_(layer.weight)
+
+    def forward(self, frames: torch.Tensor) -> torch.Tensor:
+        return self.conv(frames.mT).mean(2) + self.wide(0.0 * frames.flatten(1))[:, :4]  # type: ignore[no-any-return]
+
+
+def first_output(outputs: torch.Tensor, targets: torch.Tensor) -> torch.Tensor:
+    return outputs.sum(1)
+
+
+def cancelling(frames: int, features: int, size: float, rest: float) -> torch.Tensor:
+    """Zeros, and a last record whose frames are large and cancel but for a small rest."""
+    inputs = torch.zeros(8, frames, features)
+    generator = torch.Generator().manual_seed(0)
+    large = size * torch.randn(frames // 2, features, generator=generator)
+    small = size * rest * torch.randn(frames // 2, features, generator=generator)
+    inputs[-1] = torch.cat([large, small - large])
+    return inputs
+
+
+@every_engine
+@pytest.mark.parametrize(
+    ("model", "inputs"),
+    [
+        (Frames, cancelling(2, 512, 1e6, 1e-6)),
+        (Frames, cancelling(2, 512, 3e4, 1e-4)),
+        (Frames, cancelling(64, 512, 1e8, 1e-4)),
+        (Convolution, cancelling(16, 4, 1e8, 1e-7)),
+    ],
+    ids=["two frames", "16-bit sound", "64 frames", "convolution"],
+)
+def test_frames_that_cancel_are_clipped(engine: dict[str, Any], model: Any, inputs: torch.Tensor) -> None:
+    """Ghost norms in float32 are differences of large numbers: such a record had norm 0 and was not clipped."""
+    targets = torch.zeros(len(inputs))
+    assert 0.9 < moved(model, inputs, targets, loss=first_output, max_grad_norm=0.5, **engine) < 1.001
+
+
+@every_engine
+@pytest.mark.parametrize("kind", [torch.bfloat16, torch.float16])
+def test_weights_below_single_precision_are_refused(engine: dict[str, Any], kind: torch.dtype) -> None:
+    """Sums were taken in the type of the weights: in bfloat16 one record more than 4112 moved them by 32."""
+    with pytest.raises(UnfitModelError, match=r"'weight' is torch\.b?float16.*float32"):
+        one_step(lambda: nn.Linear(2, 2).to(kind), torch.zeros(4, 2, dtype=kind), torch.zeros(4).long(), 4, **engine)
+
+
+class HalfPrecision(nn.Module):
+    """Weights in single precision, whose forward pass is in bfloat16."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.linear = nn.Linear(1, 1, bias=False)
+        nn.init.zeros_(self.linear.weight)
+
+    def forward(self, inputs: torch.Tensor) -> torch.Tensor:
+        with torch.autocast("cpu", dtype=torch.bfloat16):
+            return self.linear(inputs)  # type: ignore[no-any-return]
+
+
+@every_engine
+def test_sums_of_half_precision_gradients_are_not_rounded_to_them(engine: dict[str, Any]) -> None:
+    """The sum of 4112 ones is 4096 in bfloat16, and that of 4113 ones is 4128."""
+    inputs = torch.full((4113, 1), 8.0)
+    assert moved(HalfPrecision, inputs, torch.zeros(4113), loss=first_output, **engine) < 1.01
+
+
+@every_engine
+def test_autocast_of_the_caller_does_not_round_a_run(engine: dict[str, Any]) -> None:
+    one = one_step(Frames, torch.randn(4, 2, 512), torch.zeros(4), 4, loss=first_output, **engine)
+    outside = change(one)
+    with torch.autocast("cpu", dtype=torch.bfloat16):
+        assert torch.equal(change(one), outside)
+
+
+def wide() -> nn.Module:
+    model = nn.Linear(500, 500, bias=False)
+    nn.init.zeros_(model.weight)
+    return model
+
+
+def nothing(outputs: torch.Tensor, targets: torch.Tensor) -> torch.Tensor:
+    return 0.0 * outputs.sum(1)
+
+
+@every_engine
+def test_the_noise_is_not_cut_off(engine: dict[str, Any]) -> None:
+    """Single precision makes normals from uniforms of 24 bits, none beyond 5.77 σ: a larger value told of a record.
+
+    Two normals of one uniform u have z² + z'² = -2 ln u. They stand eight places apart in blocks of sixteen.
+    """
+    one = one_step(wide, torch.zeros(1, 500), torch.zeros(1), 1, loss=nothing, **engine)
+    pairs = np.concatenate([change(one, seed=seed).reshape(-1, 2, 8).square().sum(1).flatten() for seed in range(4)])
+    uniforms = np.exp(-pairs / 2) * 2.0**24
+    small = uniforms[uniforms < 2**24 * 1e-3]
+    assert len(small) > 300
+    whole = np.abs(small - np.rint(small)) < 0.05
+    assert whole.mean() < 0.3  # expected: 0.1
