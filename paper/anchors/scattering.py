@@ -77,12 +77,14 @@ def filters(side: int) -> Filters:
 def _subsampled(spectrum: Tensor, by: int) -> Tensor:
     """The spectrum of every ``by``-th pixel: the mean of its aliases."""
     side = spectrum.shape[-1] // by
-    return spectrum.unflatten(-1, (by, side)).unflatten(-3, (by, side)).mean(dim=(-2, -4))
+    return spectrum.reshape(*spectrum.shape[:-2], by, side, by, side).mean(dim=(-2, -4))
 
 
 def _modulus(spectrum: Tensor, band: Tensor, by: int) -> Tensor:
     """The spectrum of the modulus of a band, at every ``by``-th pixel."""
-    return torch.fft.fft2(torch.fft.ifft2(_subsampled(spectrum * band, by)).abs())
+    bounded: Tensor = torch.fft.ifft2(_subsampled(spectrum * band, by))
+    found: Tensor = torch.fft.fft2(bounded.abs())
+    return found
 
 
 def _smooth(spectrum: Tensor, low: Tensor) -> Tensor:
@@ -91,7 +93,8 @@ def _smooth(spectrum: Tensor, low: Tensor) -> Tensor:
     if side < whole:  # at half the pixels, the part of φ around frequency zero
         kept = torch.cat([torch.arange((side + 1) // 2), torch.arange(whole - side // 2, whole)]).to(low.device)
         low = low[kept][:, kept]
-    return torch.fft.ifft2(_subsampled(spectrum * low, EVERY * side // whole)).real[..., 1:-1, 1:-1]
+    smooth: Tensor = torch.fft.ifft2(_subsampled(spectrum * low, EVERY * side // whole))
+    return smooth.real[..., 1:-1, 1:-1]
 
 
 def transform(pictures: Tensor) -> Tensor:
@@ -109,8 +112,9 @@ def transform(pictures: Tensor) -> Tensor:
 @torch.no_grad()
 def features(pictures: Tensor, chunk: int = 512) -> Tensor:
     """Of pictures (n, colours, side, side): (n, colours · 81, side/4, side/4), the channels of a colour together."""
-    rows = [transform(part.flatten(0, 1)).unflatten(0, (len(part), -1)) for part in torch.split(pictures, chunk)]
-    return torch.cat([part.flatten(1, 2) for part in rows])
+    colours, side = pictures.shape[1], pictures.shape[-1]
+    rows = [transform(part.flatten(0, 1)) for part in torch.split(pictures, chunk)]
+    return torch.cat(rows).view(len(pictures), colours * CHANNELS, side // EVERY, side // EVERY)
 
 
 def group_normalised(values: Tensor, groups: int) -> Tensor:

@@ -20,4 +20,5 @@ from dphypo.mechanisms.running import settle as settle
 from dphypo.mechanisms.savers import Plain as Plain
 from dphypo.mechanisms.savers import Saver as Saver
 from dphypo.mechanisms.savers import savers as savers
+from dphypo.mechanisms.transfer import NoiseRehearsal as NoiseRehearsal
 from dphypo.mechanisms.transfer import PowerRule as PowerRule

@@ -80,7 +80,8 @@ class DPSGD:
         fraction: the part of its steps that a run makes, wherever they come from: another cheap fidelity.
         matched: whether ``transfer_rule`` maps λ, the full run's hyperparameters, to those of a short run;
             ``at(fraction=..., match=True)`` sets it.
-        transfer_rule: that map: a :class:`dphypo.mechanisms.PowerRule`, or a function of (hyperparameters, fraction).
+        transfer_rule: that map, a function of (hyperparameters, fraction); by default a rehearsal of the optimiser on
+            pure noise (:class:`dphypo.mechanisms.NoiseRehearsal`).
         schedule: factor on the learning rate as a function of the share of the steps made so far, in [0, 1), so that it
             shrinks with the steps: ``lambda done: 1 - done``.
         threads: CPU threads of one run. One is fastest for small models and makes a run the same on any number of
@@ -120,7 +121,7 @@ class DPSGD:
     subsample: float = 1.0
     fraction: float = 1.0
     matched: bool = False
-    transfer_rule: transfer.Rule = field(default_factory=PowerRule)
+    transfer_rule: transfer.Rule | None = None
     schedule: Callable[[float], float] | None = None
     threads: int = 1
     start: nn.Module | None = None
@@ -207,7 +208,8 @@ class DPSGD:
     @property
     def transfer(self) -> dict[str, Any] | None:
         """How the hyperparameters of a full run become those of this short one, in plain values; None if they stay."""
-        return transfer.stated(self.transfer_rule, self.fraction) if self.matched and self.fraction < 1 else None
+        rule = self.transfer_rule or transfer.NoiseRehearsal
+        return transfer.stated(rule, self.fraction) if self.matched and self.fraction < 1 else None
 
     def at(self, *, match: bool = False, score_noise_multiplier: float | None = None, **changes: Any) -> DPSGD:
         """A copy with other fields, such as a cheaper run: ``mechanism.at(fraction=0.1, match=True)``.

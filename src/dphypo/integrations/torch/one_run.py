@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import dataclasses
+import math
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, cast
@@ -18,6 +19,7 @@ from dphypo.integrations.torch.cost import Cost
 from dphypo.integrations.torch.data import Records, TensorRecords, made_up
 from dphypo.integrations.torch.domain import Batch, Domain
 from dphypo.integrations.torch.loss import per_record
+from dphypo.integrations.torch.optimiser import TorchOptimiser
 from dphypo.integrations.torch.saver import remember
 from dphypo.integrations.torch.score import PrivateAccuracy, PrivateLoss, is_private
 from dphypo.integrations.torch.state import Snapshot, start_from
@@ -108,7 +110,7 @@ class OneRun:
             **self.params,
         }
         if made.matched and made.fraction < 1:
-            given = transfer.apply(made.transfer_rule, given, made.fraction)
+            given = transfer.apply(made.transfer_rule or self._rehearsal(given), given, made.fraction)
         return Descent(
             batch_size=self.cost.batch(given.get("batch_size", made.batch_size)),
             max_grad_norm=_validate.positive(max_grad_norm=given["max_grad_norm"]),
@@ -119,6 +121,15 @@ class OneRun:
             physical_batch_size=made.physical_batch_size,
             schedule=made.schedule,
         )
+
+    def _rehearsal(self, given: Mapping[str, Any]) -> transfer.NoiseRehearsal:
+        """The rule for an optimiser with these hyperparameters: it compares this run with the full one."""
+        short = self.cost.run(self.params)
+        noise = short.noise_multiplier * math.sqrt(self.cost.fraction)
+        full = dataclasses.replace(self.cost, fraction=1.0).run_of(self.cost.setting(self.params), noise)
+        batch_size = given.get("batch_size", self.mechanism.batch_size)
+        deviation = noise * _validate.positive(max_grad_norm=given["max_grad_norm"]) / batch_size
+        return transfer.NoiseRehearsal(TorchOptimiser(self.mechanism.schedule), full, deviation)
 
     def _alone(self) -> contextlib.AbstractContextManager[None]:
         """Nothing but the seed decides what happens inside, whatever other threads of the process do."""
