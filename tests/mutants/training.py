@@ -6,6 +6,7 @@ from mutants.mutant import Mutant
 
 _RUN = "integrations/test_torch_run.py"
 _ATTACKS = "integrations/test_torch_attacks.py"
+_FACTORY = "integrations/test_torch_factory.py"
 
 MUTANTS = (
     Mutant(
@@ -123,6 +124,30 @@ MUTANTS = (
         "        if (name := self.changed(*roots)) is not None:\n",
         "        if (name := self.changed(*roots)) is NotImplemented:\n",
         ("integrations/test_torch_state.py::test_a_forward_pass_that_writes_is_refused_when_the_mechanism_is_made",),
+    ),
+    Mutant(
+        "runs train the factory's own model",
+        "no run goes on where another one ended",
+        "integrations/torch/factory.py",
+        "    given = factory(**arguments)\n",
+        "    given = factory(**arguments)\n    if arguments is not None:\n        return given\n",
+        (f"{_FACTORY}::test_a_run_does_not_depend_on_the_runs_before",),
+    ),
+    Mutant(
+        "the factory is not asked again after a run",
+        "no run goes on where another one ended",
+        "integrations/torch/factory.py",
+        "    if fingerprint(model) != before:\n",
+        "    if not before:\n",
+        (f"{_FACTORY}::test_a_score_that_writes_back_what_a_run_has_learnt_ends_the_search",),
+    ),
+    Mutant(
+        "a model is loaded into the factory's own",
+        "no run goes on where another one ended",
+        "integrations/torch/saver.py",
+        "build(shown, arguments)\n",
+        "shown(**arguments)\n",
+        (f"{_FACTORY}::test_loading_a_model_leaves_the_factorys_alone",),
     ),
     Mutant(
         "models that mix records are accepted",

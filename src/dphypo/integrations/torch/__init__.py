@@ -11,8 +11,8 @@ from dphypo.integrations.torch.clipping import DivergedError as DivergedError
 from dphypo.integrations.torch.clipping import GradSampleMode as GradSampleMode
 from dphypo.integrations.torch.cost import NoiseTable as NoiseTable
 from dphypo.integrations.torch.dpsgd import DPSGD as DPSGD
+from dphypo.integrations.torch.factory import remember as remember
 from dphypo.integrations.torch.saver import Safetensors as Safetensors
-from dphypo.integrations.torch.saver import remember as remember
 from dphypo.integrations.torch.score import PrivateAccuracy as PrivateAccuracy
 from dphypo.integrations.torch.score import PrivateLoss as PrivateLoss
 from dphypo.integrations.torch.score import PublicAccuracy as PublicAccuracy

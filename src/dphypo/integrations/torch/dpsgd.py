@@ -57,7 +57,9 @@ class DPSGD:
     (``domain.py``), and so is one on which the model or the loss raises an error: it cannot make a run fail.
 
     Args:
-        model: builds the untrained model: a function of the hyperparameters that it names, and of nothing private.
+        model: builds the untrained model: a function of the hyperparameters that it names, and of nothing private. A
+            run trains a copy of what it gives, so that a public model that is loaded once may stand in it:
+            ``model=lambda: nn.Sequential(backbone, nn.Linear(512, 10))``.
         data: the private records: a pair (inputs, targets) of arrays or tensors, a ``TensorDataset``, or any data set
             that is read by index. One record is one person's contribution.
         score: what to maximise. A function of the model declares that it looks at public records alone and costs

@@ -13,16 +13,15 @@ import torch
 from torch import nn
 
 from dphypo import _validate
-from dphypo.integrations.torch import check, hyperparameters, seeds
+from dphypo.integrations.torch import check, factory, hyperparameters, seeds
 from dphypo.integrations.torch.clipping import GradSampleMode
 from dphypo.integrations.torch.cost import Cost
 from dphypo.integrations.torch.data import Records, TensorRecords, made_up
 from dphypo.integrations.torch.domain import Batch, Domain
 from dphypo.integrations.torch.loss import per_record
 from dphypo.integrations.torch.optimiser import TorchOptimiser
-from dphypo.integrations.torch.saver import remember
 from dphypo.integrations.torch.score import PrivateAccuracy, PrivateLoss, is_private
-from dphypo.integrations.torch.state import Snapshot, start_from
+from dphypo.integrations.torch.state import Snapshot
 from dphypo.integrations.torch.train import Descent, fit
 from dphypo.mechanisms import DpSgd, Outcome, transfer
 
@@ -61,12 +60,15 @@ class OneRun:
         made = self.mechanism
         with self._alone():
             model, found = self._prepared()
-            start_from(model, made.start)
+            untrained = factory.fingerprint(model)
+            factory.start_from(model, made.start)
             records = found.records.to(self._device)
             fit(model, records, per_record(made.loss), run, self._descent(found.mode), seed=self.seed)
             kept = Snapshot.of(model)
             score = self._scored(made.score, model)
             kept.refuse_changes(model)
+            with self._alone():
+                factory.refuse_changes(untrained, self._built())
         return Outcome(model.cpu(), score)
 
     def rehearse(self) -> Outcome:
@@ -92,7 +94,7 @@ class OneRun:
     def architecture(self) -> str:
         """The layers of the model, and the shapes of its weights."""
         with self._alone():
-            model = self.mechanism.model(**self._arguments())
+            model = self._built()
         layers = [type(layer).__name__ for layer in model.modules()]
         return repr((layers, [(name, tuple(value.shape)) for name, value in model.state_dict().items()]))
 
@@ -137,16 +139,17 @@ class OneRun:
 
     def _prepared(self) -> tuple[nn.Module, Fit]:
         """The untrained model on its device, and how to train it."""
-        made, arguments = self.mechanism, self._arguments()
-        model = made.model(**arguments).to(self._device)
-        remember(model, arguments)
-        key = repr(sorted(arguments.items()))
+        made, model = self.mechanism, self._built().to(self._device)
+        key = repr(sorted(self._arguments().items()))
         if key not in self.fits:
             example, loss = self._example(), per_record(made.loss)
             mode = check.resolve(model, loss, example, made.grad_sample_mode)
             domain = Domain.of(model, example, loss)
             self.fits[key] = Fit(mode, made.data.within(domain))
         return model, self.fits[key]
+
+    def _built(self) -> nn.Module:
+        return factory.build(self.mechanism.model, self._arguments())
 
     def _arguments(self) -> dict[str, Any]:
         return hyperparameters.of_factory(self.mechanism.model, {**self.mechanism.fixed, **self.params})

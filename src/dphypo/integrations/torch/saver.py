@@ -4,21 +4,15 @@ from __future__ import annotations
 
 import copy
 import json
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, ClassVar
 
 import safetensors.torch
 from torch import nn
 
+from dphypo.integrations.torch.factory import ARGUMENTS, build, remember
 from dphypo.mechanisms import UnsupportedModelError
-
-_ARGUMENTS = "dphypo_arguments"
-
-
-def remember(model: nn.Module, arguments: Mapping[str, Any]) -> None:
-    """Note on a model the arguments its factory was called with."""
-    object.__setattr__(model, _ARGUMENTS, dict(arguments))
 
 
 @dataclass(frozen=True)
@@ -43,7 +37,7 @@ class Safetensors:
             raise UnsupportedModelError(f"a model of type {type(model).__name__!r} is not a torch.nn.Module")
         # Copies, because safetensors refuses tensors that share memory (tied weights).
         state = {name: value.detach().cpu().contiguous().clone() for name, value in model.state_dict().items()}
-        arguments = json.dumps(getattr(model, _ARGUMENTS, {}), sort_keys=True)
+        arguments = json.dumps(getattr(model, ARGUMENTS, {}), sort_keys=True)
         return safetensors.torch.save(state, {"arguments": arguments})
 
     def load(self, data: bytes) -> Any:
@@ -53,7 +47,8 @@ class Safetensors:
         arguments = json.loads(_metadata(data)["arguments"])
         name = getattr(self.factory, "__name__", type(self.factory).__name__)
         try:
-            model = copy.deepcopy(self.factory) if isinstance(self.factory, nn.Module) else self.factory(**arguments)
+            shown = self.factory
+            model = copy.deepcopy(shown) if isinstance(shown, nn.Module) else build(shown, arguments)
             model.load_state_dict(state)
         except (TypeError, RuntimeError) as error:
             raise ValueError(

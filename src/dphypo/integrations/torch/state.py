@@ -195,19 +195,3 @@ def _same(this: Any, that: Any) -> bool:
 def _bits(value: torch.Tensor) -> torch.Tensor:
     plain = value.detach().to_dense() if value.layout is not torch.strided else value.detach()
     return plain.cpu().contiguous().flatten().view(torch.uint8)
-
-
-def start_from(model: nn.Module, start: nn.Module | None) -> None:
-    """Give a model the weights of another, if there is one and they fit: names and shapes are public.
-
-    >>> model, start = nn.Linear(2, 1), nn.Linear(2, 1)
-    >>> start_from(model, start)
-    >>> torch.equal(model.weight, start.weight)
-    True
-    """
-    if start is None:
-        return
-    given = start.state_dict()
-    shapes = [[(name, value.shape) for name, value in state.items()] for state in (given, model.state_dict())]
-    if shapes[0] == shapes[1]:
-        model.load_state_dict(given)
