@@ -25,7 +25,7 @@ def made(event, **options):
 SPACE = Space(
     {
         "lr": loguniform(1e-4, 1),
-        "epochs": randint(1, 4),
+        "rounds": randint(1, 4),
         "noise": loguniform(0.5, 2.0),
         "optimizer": ["sgd", "adam"],
     }
@@ -33,7 +33,7 @@ SPACE = Space(
 
 
 def test_an_event_is_evaluated_at_every_value_it_reads():
-    found = events(made(lambda p: dp.SelfComposedDpEvent(dp.GaussianDpEvent(1.0), p["epochs"])), SPACE)
+    found = events(made(lambda p: dp.SelfComposedDpEvent(dp.GaussianDpEvent(1.0), p["rounds"])), SPACE)
     assert {event.count for event in found} == {1, 2, 3}
 
 
@@ -136,7 +136,7 @@ def test_a_replaced_record_can_leave_training_and_enter_scoring():
 def test_scoring_may_depend_on_the_parameters_too():
     found = events(
         made(
-            lambda p: dp.GaussianDpEvent(float(p["epochs"])),
+            lambda p: dp.GaussianDpEvent(float(p["rounds"])),
             score_event=lambda p: dp.LaplaceDpEvent(p.get("beta", 1.0)),
             split="same",
         ),

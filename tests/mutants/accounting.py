@@ -44,6 +44,14 @@ MUTANTS = (
         (f"{_GUARANTEE}::test_the_supremum_of_several_events_is_at_least_each_of_them",),
     ),
     Mutant(
+        "a batch size in the space is ignored where the event is constant",
+        "what a run costs is declared for every λ of the space",
+        "mechanisms/over_space.py",
+        "        if name in COSTS:\n",
+        "        if name in ():\n",
+        ("mechanisms/test_capabilities.py::test_costs_in_the_space_that_the_event_cannot_depend_on_are_refused",),
+    ),
+    Mutant(
         "the score is not charged",
         "what looks at private records is part of the event",
         "mechanisms/over_space.py",

@@ -31,6 +31,7 @@ class Descent:
     steps: int = 100
     fraction: float = 1.0
     score_noise_multiplier: Any = None
+    score_records: int | None = None
     batch: int = RECORDS
     fails: bool = False
     relation: Any = ADD

@@ -153,7 +153,7 @@ def test_a_mechanism_without_at_is_refused_with_a_remedy():
         plan_tuning(SPACE, Descent(), **BUDGET, survey="twenty")
     with pytest.raises(ValueError, match=r"give a dphypo\.Space"):
         plan_tuning({"lr": [0.1, 1.0]}, Descent(), **BUDGET)
-    with pytest.raises(ValueError, match="OwnTraining"):
+    with pytest.raises(ValueError, match=r"@dphypo\.mechanism"):
         plan_tuning(SPACE, print, **BUDGET)
     with pytest.raises(ValueError, match="records set apart"):
         plan_tuning(SPACE, Descent(score_noise_multiplier="calibrate", split=Split.SAME), **BUDGET)

@@ -1,6 +1,7 @@
 """What one run is: a training function, the privacy event that bounds it for every λ, and how its model is saved."""
 
 from dphypo.errors import UnsupportedModelError as UnsupportedModelError
+from dphypo.mechanisms import capabilities as capabilities
 from dphypo.mechanisms import dp_sgd as dp_sgd
 from dphypo.mechanisms import over_space as over_space
 from dphypo.mechanisms import transfer as transfer
@@ -13,7 +14,7 @@ from dphypo.mechanisms.mechanism import mechanism as mechanism
 from dphypo.mechanisms.outcome import Outcome as Outcome
 from dphypo.mechanisms.outcome import well_formed as well_formed
 from dphypo.mechanisms.own_training import OwnTraining as OwnTraining
-from dphypo.mechanisms.rehearsal import Rehearses as Rehearses
+from dphypo.mechanisms.rehearsal import DryRun as DryRun
 from dphypo.mechanisms.rehearsal import rehearse as rehearse
 from dphypo.mechanisms.running import attempt as attempt
 from dphypo.mechanisms.running import settle as settle

@@ -11,6 +11,15 @@ from dphypo import _validate
 if TYPE_CHECKING:
     import dp_accounting
 
+COSTS = frozenset(
+    {
+        *("batch_size", "lot_size", "sampling_rate", "sample_rate", "subsample"),
+        *("epochs", "num_epochs", "steps", "num_steps", "iterations", "fraction"),
+        "noise_multiplier",
+    }
+)
+"""Hyperparameters that what a run costs depends on, by the names that people give them."""
+
 
 @dataclass(frozen=True, kw_only=True)
 class DpSgd:

@@ -13,7 +13,10 @@ from typing import Any
 
 import numpy as np
 
+from dphypo import _validate
 from dphypo.errors import UnboundedEvent
+from dphypo.mechanisms.capabilities import SpaceCheck
+from dphypo.mechanisms.dp_sgd import COSTS
 from dphypo.mechanisms.mechanism import Mechanism, Split, check_signature
 from dphypo.space import Finite, Space, interior
 
@@ -21,14 +24,29 @@ MOST_EVENTS = 20_000
 
 
 def check_fit(mechanism: Mechanism, space: Space) -> None:
-    """Refuse a mechanism that no study could call, and a space that the mechanism refuses.
+    """Refuse a mechanism that no study could call, a space that it refuses, and costs that its event cannot depend on.
 
-    A mechanism that knows which values it can take has a method ``check_space(space)``, which raises a ValueError.
+    >>> from dphypo.mechanisms import DpSgd, OwnTraining
+    >>> train = OwnTraining(lambda params, *, seed, run: (0, 0.5), DpSgd(rate=0.1, steps=20, noise_multiplier=1.0))
+    >>> check_fit(train, Space({"batch_size": [64, 128]}))
+    Traceback (most recent call last):
+    ValueError: space = 'batch_size' is not valid: what a run costs depends on it, and the event of ...
     """
     check_signature(mechanism, "seed")
-    check: Any = getattr(mechanism, "check_space", None)
-    if check is not None:
-        check(space)
+    if isinstance(mechanism, SpaceCheck):
+        mechanism.check_space(space)
+    if callable(mechanism.event) or isinstance(mechanism.event, (list, tuple)):
+        return
+    for name in space.names:
+        if name in COSTS:
+            raise _validate.fail(
+                "space",
+                name,
+                f"what a run costs depends on it, and the event of {mechanism!r} is the same whatever it is. Leave it "
+                "out of the space; or declare the run with @dphypo.mechanism(event=lambda params: ...), an event that "
+                f"reads params[{name!r}]; or give a list, event=[...], which states that it bounds a run at every "
+                "value",
+            )
 
 
 def events(mechanism: Mechanism, space: Space) -> list[Any]:

@@ -13,7 +13,7 @@ from dphypo.space import Space
 
 
 @runtime_checkable
-class Rehearses(Protocol):
+class DryRun(Protocol):
     """A mechanism that can make a run on made-up records."""
 
     def rehearse(self, params: Mapping[str, Any], *, seed: int) -> Any:
@@ -40,7 +40,7 @@ def rehearse(mechanism: Mechanism, space: Space) -> None:
     dphypo.errors.faults.RehearsalError: a dry run of <mechanism ...
     """
     check_signature(mechanism, "seed")
-    if not isinstance(mechanism, Rehearses):
+    if not isinstance(mechanism, DryRun):
         return
     params = space.sample(Seeded(0))  # any λ will do, and this one is public
     returned = mechanism.rehearse(params, seed=0)

@@ -18,7 +18,7 @@ import numpy as np
 import numpy.typing as npt
 
 from dphypo import _validate
-from dphypo.mechanisms.dp_sgd import DpSgd
+from dphypo.mechanisms.dp_sgd import COSTS, DpSgd
 
 Floats = npt.NDArray[np.float64]
 
@@ -46,9 +46,6 @@ EXPONENTS: Mapping[str, float] = {
 # These kinds of optimiser follow the gradient's direction and not its size, as Adam does; nobody measured them here.
 _LIKE_ADAM = frozenset({"nadam", "radam", "adamax"})
 _MOMENTUM = 0.5
-
-# What the event of a run depends on: a rule that changed it would change what the run costs.
-FIXED = frozenset({"batch_size", "epochs", "steps", "noise_multiplier"})
 
 
 @dataclass(frozen=True)
@@ -244,7 +241,7 @@ def apply(rule: Rule, params: Mapping[str, Any], fraction: float) -> dict[str, A
     64
     """
     mapped = dict(rule(dict(params), fraction))
-    for name in FIXED & (params.keys() | mapped.keys()):
+    for name in COSTS & (params.keys() | mapped.keys()):
         if mapped.get(name) != params.get(name):
             raise _validate.fail(
                 name, mapped.get(name), "a transfer rule may not change it: the event of a run depends on it"

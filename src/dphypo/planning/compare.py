@@ -9,14 +9,14 @@ from typing import Any
 from dphypo import _validate
 from dphypo.band import Band
 from dphypo.errors import UnreachableError
-from dphypo.mechanisms import DpSgd, Mechanism, OwnTraining
+from dphypo.mechanisms import DpSgd, Mechanism, OwnTraining, capabilities
 from dphypo.planning.comparison import Compared, Comparison
 from dphypo.planning.landscape import NAMES, Landscape
 from dphypo.planning.reach import expected_score
 from dphypo.planning.spend import SPACE, Spent, batches, spend, untrained
 from dphypo.planning.ways import BANDS, MOST_COMPUTE, MOST_IN_A_BAND, Way, ways
 from dphypo.space import Space
-from dphypo.survey import SurveyPlan, plan_tuning
+from dphypo.survey import SurveyPlan, plan_tuning, steps_of
 
 Watch = Callable[[Iterable[Way]], Iterable[Way]]
 """Shows that work goes on: it is given the ways to solve for, and yields them."""
@@ -79,7 +79,7 @@ def plan(
     scores = None if landscape is None else _landscape(landscape)
     planned = _planned(mechanism, over, epsilon, delta, compute)
     asked = () if runs is None and fraction is None else ((runs or 20, fraction or 0.1),)
-    wanted = list(ways(compute, _steps(mechanism), (*planned, *asked), bands))
+    wanted = list(ways(compute, steps_of(mechanism, over), (*planned, *asked), bands))
     found, left_out = _solve(wanted, mechanism, over, epsilon, delta, watch)
     if bands and compute > MOST_IN_A_BAND:
         left_out.append(("bands", f"more than {MOST_IN_A_BAND} runs in a band take minutes to account for"))
@@ -103,21 +103,13 @@ def _training(mechanism: Mechanism | None, given: dict[str, Any]) -> tuple[DpSgd
     if mechanism is not None:
         if named:
             raise _validate.fail(named[0], given[named[0]], "the mechanism says it: leave it out")
-        checked: object = mechanism
-        if not isinstance(checked, Mechanism) or not hasattr(mechanism, "at"):
-            raise _validate.fail("mechanism", mechanism, "give a mechanism with at(noise_multiplier=...), as DPSGD has")
-        return None, mechanism
+        capabilities.check_is_mechanism(mechanism)
+        return None, capabilities.with_noise(mechanism, 1.0)
     for name in ("records", "batch_size"):
         if given[name] is None:
             raise _validate.fail(name, None, "give the number of records and the batch size; or a mechanism")
     run = DpSgd.of(noise_multiplier=1.0, **given)
     return run, OwnTraining(untrained, run)
-
-
-def _steps(mechanism: Any) -> int | None:
-    run: Any = getattr(mechanism, "run", None)
-    steps = getattr(mechanism, "steps", None) if run is None else getattr(run, "steps", None)
-    return steps if isinstance(steps, int) else None
 
 
 def _planned(

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import inspect
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
@@ -10,7 +9,7 @@ from typing import Any
 from dphypo import _validate
 from dphypo.accounting import UnreachableError, account
 from dphypo.laws import NegativeBinomial
-from dphypo.mechanisms import Declared, Mechanism, over_space
+from dphypo.mechanisms import Declared, Mechanism, capabilities, over_space
 from dphypo.space import Space, Spread
 from dphypo.stages import PriorAround, Stage, calibrate_stages
 
@@ -102,7 +101,7 @@ class Design:
         rule = PriorAround(spread=self.spread, floor=self.floor)
         rule.check(space)
         if cheap is None:
-            cheap = cheaper(mechanism, self.fraction)
+            cheap = capabilities.shorten(mechanism, self.fraction, match=False)
             refuse_uncut(mechanism, cheap, self.fraction)
         first = Stage(cheap, laws[0], prior=rule)
         share = self.split * _validate.positive(epsilon=epsilon)
@@ -116,31 +115,6 @@ class Design:
         return calibrate_stages(
             space, [first, Stage(mechanism, laws[1])], epsilon=epsilon, delta=delta, split=self.split
         )
-
-
-def cheaper(mechanism: Mechanism, fraction: float) -> Mechanism:
-    """The same training with fewer steps."""
-    at: Any = getattr(mechanism, "at", None)
-    lacking = [ability for ability in ("fraction", "noise_multiplier") if not _takes(at, ability)]
-    if lacking:
-        raise _validate.fail(
-            "mechanism",
-            mechanism,
-            "both at(fraction=...), a copy with fewer of its steps, and at(noise_multiplier=...), a copy with that "
-            f"noise, are needed, and it has no {' and no '.join(f'at({each}=...)' for each in lacking)}. Subclass "
-            "dphypo.mechanisms.Declared and define at, as in the example of dphypo.calibrate_stages; or build each "
-            "dphypo.Stage by hand and use dphypo.calibrate_stages; or give cheap= if at(fraction=...) is all it lacks",
-        )
-    made: Mechanism = at(fraction=fraction)
-    return made
-
-
-def _takes(at: Any, ability: str) -> bool:
-    try:
-        inspect.signature(at).bind(**{ability: 1.0})
-    except (TypeError, ValueError):
-        return False
-    return True
 
 
 def refuse_uncut(full: Mechanism, cheap: Mechanism, fraction: float) -> None:

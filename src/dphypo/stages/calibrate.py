@@ -10,7 +10,7 @@ from typing import Any
 from dphypo import _validate
 from dphypo.accounting import PlanGuarantee, UnreachableError, calibrate, calibrate_last
 from dphypo.journal import Keep, Store, keeping
-from dphypo.mechanisms import over_space
+from dphypo.mechanisms import capabilities, over_space
 from dphypo.solving import solving
 from dphypo.space import Space
 from dphypo.stages.stage import Stage
@@ -18,22 +18,6 @@ from dphypo.stages.stages import several
 
 _LARGEST = 1e3  # the greatest noise multiplier that is tried
 _CLOSE = 1e-3  # in ε: how far below its budget solved noise may lie
-_NO_AT = """\
-it has no method at(noise_multiplier=...), by which its noise is found. Give it one; any class with the attributes of \
-dphypo.mechanisms.Mechanism will do, and the shortest is a dphypo.mechanisms.Declared:
-
-    def training(noise_multiplier):
-        def train(params, *, seed):
-            ...  # train with noise_multiplier
-            return model, score
-        return Training(train, event=dp.GaussianDpEvent(noise_multiplier), relation=relation)
-
-    class Training(dphypo.mechanisms.Declared):
-        def at(self, noise_multiplier):
-            return training(noise_multiplier)
-
-Then Stage(training(1.0), runs) takes the place of this one. Where a cheaper run is wanted of it, \
-let at take fraction= too, the part of the training that is made"""
 
 
 def calibrate_stages(
@@ -201,8 +185,5 @@ def _at_noise_one(stage: Stage, space: Space, epsilon: float, delta: float) -> d
 
 
 def _with(stage: Stage, noise: float) -> Stage:
-    at: Any = getattr(stage.mechanism, "at", None)
-    if at is None:
-        raise _validate.fail("mechanism", stage.mechanism, _NO_AT)
     # The calibration tries rounded noise only: a resumed search, declared anew elsewhere, finds the same numbers.
-    return replace(stage, mechanism=at(noise_multiplier=noise))
+    return replace(stage, mechanism=capabilities.with_noise(stage.mechanism, noise))

@@ -6,11 +6,11 @@ import json
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from numbers import Integral
 from typing import Any
 
 from dphypo import _validate
 from dphypo.accounting import Certificate, Composition, Guarantee, PlanGuarantee, Term
+from dphypo.mechanisms import capabilities
 from dphypo.space import Space
 from dphypo.stages.within import refuse_wider
 from dphypo.study import SEEDED, Part, Subject, certified, check_space, composed
@@ -54,10 +54,7 @@ class Plan:
         """Check the parts and account for them over the whole of the space, whatever the priors will be."""
         check_space(space)
         delta, maximize = _validate.delta(delta=delta), _validate.flag(maximize=maximize)
-        counts = [getattr(part.mechanism, "records", None) for part in parts]
-        _validate.warn_of_delta(
-            delta, max((int(count) for count in counts if isinstance(count, Integral)), default=None)
-        )
+        _validate.warn_of_delta(delta, capabilities.records_of(*(part.mechanism for part in parts)))
         subject = Subject.of(data_name, [part.mechanism for part in parts], space)
         last = len(parts)
         terms = tuple(part.declare(space, last=number == last) for number, part in enumerate(parts, 1))

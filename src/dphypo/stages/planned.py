@@ -11,7 +11,7 @@ from dphypo.accounting import PolicyClass
 from dphypo.band import Band
 from dphypo.laws import Law
 from dphypo.laws import from_dict as law_from_dict
-from dphypo.mechanisms import Mechanism
+from dphypo.mechanisms import Mechanism, capabilities
 from dphypo.stages.prior_around import PriorAround
 from dphypo.stages.stage import Stage
 from dphypo.study import Part
@@ -55,9 +55,9 @@ class PlannedRuns:
 
     def part(self, mechanism: Mechanism) -> Part:
         """The part, with runs of this mechanism."""
-        run: Any = _at(mechanism)(noise_multiplier=self.noise_multiplier)
+        run = capabilities.with_noise(mechanism, self.noise_multiplier)
         if self.fraction < 1:
-            run = run.at(fraction=self.fraction, match=True)
+            run = capabilities.shorten(run, self.fraction)
         return LastRun(run) if self.runs is None else Survey(run, self.runs, prior=self.around)
 
     def to_dict(self) -> dict[str, Any]:
@@ -99,8 +99,8 @@ class PlannedStudy:
 
     def part(self, mechanism: Mechanism) -> Part:
         """The part, with runs of this mechanism."""
-        cheap: Any = mechanism if self.fraction == 1 else _at(mechanism)(fraction=self.fraction)
-        run = _at(cheap)(noise_multiplier=self.noise_multiplier)
+        cheap = mechanism if self.fraction == 1 else capabilities.shorten(mechanism, self.fraction, match=False)
+        run = capabilities.with_noise(cheap, self.noise_multiplier)
         return Stage(run, self.runs, self.band, prior=self.around, policy=self.policy)
 
     def to_dict(self) -> dict[str, Any]:
@@ -165,16 +165,3 @@ def _rule(around: PriorAround | None) -> dict[str, Any]:
 
 def _read_rule(stated: Any) -> PriorAround | None:
     return None if stated is None else PriorAround(spread=stated["spread"], floor=stated["floor"])
-
-
-def _at(mechanism: Any) -> Any:
-    """The method that gives a mechanism other noise, or cuts it short."""
-    at: Any = getattr(mechanism, "at", None)
-    if at is None:
-        raise _validate.fail(
-            "mechanism",
-            mechanism,
-            "a plan needs its at(noise_multiplier=...), the same training with that noise, and at(fraction=..., "
-            "match=True), the same training cut short: see the docstring of dphypo.tune",
-        )
-    return at

@@ -15,7 +15,7 @@ from dphypo.executors import Crew
 from dphypo.journal import Journal, Trial
 from dphypo.journal import params as _params
 from dphypo.laws import Law
-from dphypo.mechanisms import Mechanism
+from dphypo.mechanisms import Mechanism, capabilities
 from dphypo.release import Ending, Release
 from dphypo.samplers import Sampler, default_sampler, description
 from dphypo.space import Space
@@ -69,8 +69,7 @@ class Stage:
     lag: int | None = None
 
     def __post_init__(self) -> None:
-        if not isinstance(self.mechanism, Mechanism):
-            raise _validate.fail("mechanism", self.mechanism, "declare the function with @dphypo.mechanism(event=...)")
+        capabilities.check_is_mechanism(self.mechanism)
         if self.sampler is not None and not isinstance(self.sampler, Sampler):
             raise _validate.fail("sampler", self.sampler, "give an object with weights(candidates, history)")
         given: object = self.prior

@@ -14,7 +14,7 @@ from dphypo.entropy import Entropy
 from dphypo.errors import ChangedRule, ChangedStudy, LateHistoryOnly
 from dphypo.journal import Record
 from dphypo.laws import Law
-from dphypo.mechanisms import Mechanism, rehearse
+from dphypo.mechanisms import Mechanism, capabilities, rehearse
 from dphypo.samplers import Sampler
 from dphypo.space import Space
 from dphypo.study.accounted import FIRST, accounted, certified, described
@@ -94,13 +94,9 @@ class Declaration:
     ) -> Declaration:
         """Check the arguments, which are those of :class:`dphypo.Study`, and account for the study."""
         check_space(space)
-        run: object = mechanism
-        if not isinstance(run, Mechanism):
-            missing = _validate.lacks(Mechanism, mechanism, "check_mechanism")
-            remedy = "declare the function with @dphypo.mechanism(event=..., ...)"
-            raise _validate.fail("mechanism", mechanism, missing if missing and hasattr(mechanism, "event") else remedy)
+        capabilities.check_is_mechanism(mechanism)
         band, delta = Band.of(band), _validate.delta(delta=delta)
-        _validate.warn_of_delta(delta, getattr(mechanism, "records", None))
+        _validate.warn_of_delta(delta, capabilities.records_of(mechanism))
         first = prior_runs(first_from_prior, sampler, band)
         guarantee = accounted(mechanism, space, runs, band, claimed(policy, sampler, band, rule), first)
         drawing = Policy.of(space, band, sampler, rule, candidates, grid, first)

@@ -12,7 +12,7 @@ from enum import StrEnum
 
 from dphypo import _validate
 from dphypo.executors import Crew
-from dphypo.mechanisms import Mechanism
+from dphypo.mechanisms import Mechanism, capabilities
 
 
 class Lost(StrEnum):
@@ -32,7 +32,7 @@ class Lost(StrEnum):
     def read(cls, given: Lost | str | None, mechanism: Mechanism) -> Lost:
         """What the user gave; by default what fits the mechanism, which may say of itself that it is ``seeded``."""
         if given is None:
-            return cls.AGAIN if getattr(mechanism, "seeded", False) is True else cls.FAILED
+            return cls.AGAIN if capabilities.is_seeded(mechanism) else cls.FAILED
         if not isinstance(given, str) or given not in list(cls):
             raise _validate.fail("lost", given, 'give "again" or "failed", or None for what fits the mechanism')
         return cls(given)

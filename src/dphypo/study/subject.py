@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from dphypo import _validate
-from dphypo.mechanisms import Mechanism
+from dphypo.mechanisms import Mechanism, capabilities
 from dphypo.space import Space
 
 _LONGEST = 200
@@ -45,5 +45,5 @@ def _named(data_name: object) -> str | None:
 
 
 def _fingerprint(mechanisms: Iterable[Mechanism], space: Space) -> str | None:
-    texts = [str(mechanism.architecture(space)) for mechanism in mechanisms if hasattr(mechanism, "architecture")]
+    texts = [str(one.architecture(space)) for one in mechanisms if isinstance(one, capabilities.KnownModel)]
     return hashlib.sha256("\n".join(texts).encode()).hexdigest() if texts else None

@@ -10,6 +10,7 @@ from dphypo.survey.plan import PRICE as PRICE
 from dphypo.survey.plan import SurveyPlan as SurveyPlan
 from dphypo.survey.plan import Tuning as Tuning
 from dphypo.survey.plan import plan_tuning as plan_tuning
+from dphypo.survey.plan import steps_of as steps_of
 from dphypo.survey.running import listed as listed
 from dphypo.survey.survey import Survey as Survey
 from dphypo.table import Row as Row

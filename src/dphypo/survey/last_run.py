@@ -11,7 +11,7 @@ from dphypo import _validate, errors
 from dphypo.accounting import Term
 from dphypo.entropy import Entropy
 from dphypo.journal import Journal, Record
-from dphypo.mechanisms import Mechanism
+from dphypo.mechanisms import Mechanism, capabilities
 from dphypo.release import Ending, Release
 from dphypo.space import Space
 from dphypo.study import Lost, Released, Running, Setting
@@ -61,8 +61,7 @@ class LastRun:
     within: Within | None = None
 
     def __post_init__(self) -> None:
-        if not isinstance(self.mechanism, Mechanism):
-            raise _validate.fail("mechanism", self.mechanism, "declare the function with @dphypo.mechanism(event=...)")
+        capabilities.check_is_mechanism(self.mechanism)
         given: object = self.pick
         if given is not None and not callable(given):
             raise _validate.fail("pick", given, "give a function of the space and the published rows")

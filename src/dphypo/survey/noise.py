@@ -19,7 +19,7 @@ from dphypo import _validate
 from dphypo.accounting import PlanGuarantee, calibrate_plan, canonical, equal_noise, event_to_dict, rounded_up
 from dphypo.errors import JournalTamperedError
 from dphypo.journal import Keep, solved_anew
-from dphypo.mechanisms import Mechanism, Split, over_space
+from dphypo.mechanisms import Mechanism, Split, capabilities, over_space
 from dphypo.space import Space
 from dphypo.survey.score_noise import Scores
 from dphypo.survey.terms import Within, terms_of
@@ -27,7 +27,7 @@ from dphypo.survey.terms import Within, terms_of
 _DECIMALS = 6
 _CLOSE = 1e-3  # in ε: how far below its budget solved noise may lie
 
-Cheap = Callable[[Any], Mechanism]
+Cheap = Callable[[Mechanism], Mechanism]
 """Another run from the full one: a short one, or one on more records."""
 
 
@@ -136,25 +136,25 @@ class Problem:
 
         return calibrate_plan(plan_at, epsilon=self.epsilon, delta=self.delta, start=start, step=1.02).value
 
-    def _guarantee(self, full: Any, runs: int) -> PlanGuarantee:
+    def _guarantee(self, full: Mechanism, runs: int) -> PlanGuarantee:
         terms = terms_of(self.short(full), self.space, runs, within=self.within) if runs else ()
         made = full if self.last is None else self.last(full)
         one = terms_of(made, self.space, 1, both_sides=self.both_sides, scored=self.scored, within=self.within)
         return PlanGuarantee((*terms, *one))
 
-    def _with_noise(self, factor: float) -> Any:
+    def _with_noise(self, factor: float) -> Mechanism:
         return _with_noise(self._scores.silent, self._ratios, factor)
 
     @cached_property
     def _ratios(self) -> dict[Hashable, float]:
         """For every setting the noise with which one full run at it costs ε; of one setting, the key is None."""
         mechanism, relation = self._scores.silent, self.mechanism.relation
-        kinds: Any = getattr(mechanism, "kinds", None)
-        found = kinds(self.space) if kinds is not None else []
+        found = capabilities.kinds_of(mechanism, self.space)
 
         def the_event(noise: float) -> Any:
             return over_space.by_side(_with_noise(mechanism, {None: 1.0}, noise), self.space)[0][0]
 
+        events: dict[Hashable, Callable[[float], Any]]
         events = {kind.key: kind.event for kind in found} if len(found) > 1 else {None: the_event}
 
         def ratio(key: Hashable) -> float:
@@ -191,19 +191,10 @@ class Problem:
         return over_space.by_side(mechanism, self.space, self.within)
 
 
-def _with_noise(mechanism: Mechanism, ratios: Mapping[Hashable, float], factor: float) -> Any:
+def _with_noise(mechanism: Mechanism, ratios: Mapping[Hashable, float], factor: float) -> Mechanism:
     """The mechanism with this noise, rounded up."""
-    at: Any = getattr(mechanism, "at", None)
-    if at is None:
-        raise _validate.fail(
-            "mechanism",
-            mechanism,
-            "its noise is to be found, and it has no method at(noise_multiplier=...) that returns the same training "
-            "with that noise. dphypo.integrations.torch.DPSGD has one; give one to a mechanism of your own, as in the "
-            "docstring of dphypo.calibrate_stages",
-        )
     noise = {key: rounded_up(factor * ratio, _DECIMALS) for key, ratio in ratios.items()}
-    return at(noise_multiplier=noise[None] if set(noise) == {None} else noise)
+    return capabilities.with_noise(mechanism, noise[None] if set(noise) == {None} else noise)
 
 
 def _check_same_records(full: Mechanism, last: Cheap) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -12,12 +13,12 @@ import dp_accounting
 from dphypo import _validate
 from dphypo.errors import UnreachableError
 from dphypo.journal import Keep, solved_anew
-from dphypo.mechanisms import Mechanism, over_space
+from dphypo.mechanisms import Mechanism, capabilities, over_space
 from dphypo.space import Space
 from dphypo.survey.noise import Noise, Problem
 from dphypo.survey.optimiser import read as read_optimiser
 from dphypo.survey.pick import Pick
-from dphypo.survey.score_noise import CALIBRATE, Scores
+from dphypo.survey.score_noise import Scores
 from dphypo.survey.terms import Within
 
 RUNS, MOST_RUNS = 20, 40
@@ -150,14 +151,14 @@ def plan_tuning(
     if not isinstance(given_type, SurveyPlan):
         raise _validate.fail("survey", survey, "give a dphypo.SurveyPlan, or the number of short runs")
     price = _validate.positive(price=price)
-    _validate.warn_of_delta(_validate.delta(delta=delta), getattr(mechanism, "records", None))
+    _validate.warn_of_delta(_validate.delta(delta=delta), capabilities.records_of(mechanism))
     _check(space, mechanism)
 
     def problem(plan: SurveyPlan) -> Problem:
         return Problem(
             space,
             mechanism,
-            plan.short or _short(plan.fraction or FRACTION),
+            plan.short or partial(capabilities.shorten, fraction=plan.fraction or FRACTION),
             plan.runs or RUNS,
             epsilon=epsilon,
             delta=delta,
@@ -168,7 +169,7 @@ def plan_tuning(
             keep=keep,
         )
 
-    steps = _steps(mechanism, space)
+    steps = steps_of(mechanism, space)
     plan = _within_compute(given, steps, compute)
     largest, within = _settings(mechanism, space, None if compute is None else compute / plan.compute)
     found = problem(plan)
@@ -187,40 +188,19 @@ def plan_tuning(
     return Tuning(plan, solved, largest, within)
 
 
-def _warn_of_scores(mechanism: Any, short: Any) -> None:
+def _warn_of_scores(mechanism: Mechanism, short: Mechanism) -> None:
     """Warn if scores whose noise was solved for are swamped by it: there are too few records to score on."""
-    noise, records = (
-        getattr(short, "score_noise_multiplier", None),
-        getattr(getattr(short, "score", None), "records", None),
-    )
-    if isinstance(noise, float) and records and mechanism.score_noise_multiplier == CALIBRATE:
-        _validate.warn_of_score_noise(noise / records, stacklevel=4)
+    if capabilities.solves_for_scores(mechanism) and isinstance(short, capabilities.PrivateScores):
+        noise, records = short.score_noise_multiplier, short.score_records
+        if isinstance(noise, float) and records:
+            _validate.warn_of_score_noise(noise / records, stacklevel=4)
 
 
-def _check(space: object, mechanism: object) -> None:
+def _check(space: object, mechanism: Mechanism) -> None:
     if not isinstance(space, Space):
         raise _validate.fail("space", space, 'give a dphypo.Space, such as Space({"lr": loguniform(1e-3, 10)})')
-    if not isinstance(mechanism, Mechanism):
-        raise _validate.fail(
-            "mechanism", mechanism, "give a mechanism that can be cut short: a DPSGD, or an OwnTraining of your own"
-        )
+    capabilities.check_is_mechanism(mechanism)
     over_space.check_fit(mechanism, space)
-
-
-def _short(fraction: float) -> Callable[[Any], Mechanism]:
-    def short(full: Any) -> Mechanism:
-        try:
-            made: Mechanism = full.at(fraction=fraction, match=True)
-        except TypeError as error:
-            raise _validate.fail(
-                "mechanism",
-                full,
-                f"it cannot be cut short: at(fraction=..., match=True) failed ({error}). Give SurveyPlan(short=...), a "
-                "function that makes a cheap run of the full one",
-            ) from None
-        return made
-
-    return short
 
 
 def _within_compute(given: SurveyPlan, steps: int | None, compute: float | None) -> SurveyPlan:
@@ -249,14 +229,14 @@ def _within_compute(given: SurveyPlan, steps: int | None, compute: float | None)
     return replace(given, runs=runs, fraction=fraction)
 
 
-def _settings(mechanism: Any, space: Space, most: float | None) -> tuple[float, Within | None]:
+def _settings(mechanism: Mechanism, space: Space, most: float | None) -> tuple[float, Within | None]:
     """The compute of the longest full run, in those of the mechanism's own setting, and which λ are allowed.
 
     A mechanism that does not say what a run takes is taken to take the same at every λ.
     """
-    takes: Any = getattr(mechanism, "compute", None)
-    if takes is None:
+    if not isinstance(mechanism, capabilities.Compute):
         return 1.0, None
+    takes = mechanism.compute
     unit = float(takes({}))
     sizes = [float(size) / unit for size in over_space.everywhere(lambda params: [takes(params)], space)]
     if most is None or max(sizes) <= most * _ROUNDING:
@@ -270,10 +250,13 @@ def _settings(mechanism: Any, space: Space, most: float | None) -> tuple[float, 
     return max(allowed), lambda params: bool(takes(params) / unit <= most * _ROUNDING)
 
 
-def _steps(mechanism: Mechanism, space: Space) -> int | None:
+def steps_of(mechanism: Mechanism, space: Space) -> int | None:
     """The fewest steps of a full run, as its events state them; None if they state none."""
-    at: Any = getattr(mechanism, "at", None)
-    noisy = mechanism if at is None else Scores.of(mechanism).silent.at(noise_multiplier=1.0)
+    noisy = (
+        capabilities.with_noise(Scores.of(mechanism).silent, 1.0)
+        if capabilities.can(mechanism, "noise_multiplier")
+        else mechanism
+    )
     events, _ = over_space.by_side(noisy, space)
     counts = [event.count for event in events if isinstance(event, dp_accounting.SelfComposedDpEvent)]
     return min(counts) if counts and len(counts) == len(events) else None

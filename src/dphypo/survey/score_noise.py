@@ -9,47 +9,52 @@ from __future__ import annotations
 import math
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any, cast
+from typing import cast
 
 import dp_accounting
 
 from dphypo import _validate
 from dphypo.accounting import PlanGuarantee, Side, calibrate_plan, rounded_up
-from dphypo.mechanisms import Mechanism, Split
+from dphypo.mechanisms import Mechanism, Split, capabilities
 
 _SILENT = 1e6  # noise at which a score costs nothing
 _DECIMALS = 4
-CALIBRATE = "calibrate"
 
 
 @dataclass(frozen=True)
 class Scores:
     """The scores of a mechanism: ``calibrate`` says whether their noise is to be found."""
 
-    mechanism: Any
+    mechanism: Mechanism
     calibrate: bool
 
     @classmethod
     def of(cls, mechanism: Mechanism) -> Scores:
         """Refuses to find the noise of scores that have no side of their own."""
-        calibrate = getattr(mechanism, "score_noise_multiplier", None) == CALIBRATE
+        calibrate = capabilities.solves_for_scores(mechanism)
         replaces = mechanism.relation is dp_accounting.NeighboringRelation.REPLACE_ONE
         if calibrate and (replaces or mechanism.split is Split.SAME):
             raise _validate.fail(
                 "score_noise_multiplier",
-                CALIBRATE,
+                capabilities.CALIBRATE,
                 "scores on the training records, or under REPLACE_ONE, have no side of their own: give a number, or "
                 "score on records set apart by split_by_hash and add or remove one record",
             )
         return cls(mechanism, calibrate)
 
     @property
-    def silent(self) -> Any:
+    def silent(self) -> Mechanism:
         """The mechanism with scores so noisy that the training side decides the noise of training."""
-        return self.mechanism.at(score_noise_multiplier=_SILENT) if self.calibrate else self.mechanism
+        return capabilities.with_score_noise(self.mechanism, _SILENT) if self.calibrate else self.mechanism
 
     def noise(
-        self, full: Any, guarantee: Callable[[Any], PlanGuarantee], *, epsilon: float, delta: float, runs: int
+        self,
+        full: Mechanism,
+        guarantee: Callable[[Mechanism], PlanGuarantee],
+        *,
+        epsilon: float,
+        delta: float,
+        runs: int,
     ) -> float:
         """The least noise of the scores at which the plan around ``full`` still costs ε."""
 
@@ -66,9 +71,9 @@ class Scores:
         )
         return found.value
 
-    def heard(self, full: Any, noise: float) -> Any:
+    def heard(self, full: Mechanism, noise: float) -> Mechanism:
         """The mechanism with this noise on its scores, rounded up."""
-        return full.at(score_noise_multiplier=rounded_up(noise, _DECIMALS))
+        return capabilities.with_score_noise(full, rounded_up(noise, _DECIMALS))
 
 
 @dataclass(frozen=True)

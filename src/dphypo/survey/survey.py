@@ -12,7 +12,7 @@ from dphypo import _validate, errors
 from dphypo.accounting import Term
 from dphypo.entropy import Entropy
 from dphypo.journal import Journal, Record
-from dphypo.mechanisms import Mechanism
+from dphypo.mechanisms import Mechanism, capabilities
 from dphypo.release import Ending, Release
 from dphypo.space import Space
 from dphypo.study import Lost, Released, Running, Setting
@@ -75,8 +75,7 @@ class Survey:
     lag: int | None = None
 
     def __post_init__(self) -> None:
-        if not isinstance(self.mechanism, Mechanism):
-            raise _validate.fail("mechanism", self.mechanism, "declare the function with @dphypo.mechanism(event=...)")
+        capabilities.check_is_mechanism(self.mechanism)
         _validate.integer(at_least=1, runs=self.runs)
         _optimiser.read(self.optimiser)
         if self.lag is not None:
@@ -111,9 +110,8 @@ class Survey:
             published["releases"].append("model")
         if self.durations == "public":
             published["durations"] = "public"
-        transfer = getattr(self.mechanism, "transfer", None)
-        if transfer is not None:
-            published["transfer"] = transfer
+        if isinstance(self.mechanism, capabilities.Transfer) and self.mechanism.transfer is not None:
+            published["transfer"] = self.mechanism.transfer
         if self.prior is not None:
             published["next prior"] = _rule(self.prior)
         return published

@@ -68,6 +68,11 @@ class Fitting:
         return getattr(self.score, "noise_multiplier", None)
 
     @property
+    def score_records(self) -> int | None:
+        """The declared number of records that the score looks at, where they are private."""
+        return self.score.records if isinstance(self.score, scoring.NoisyAccuracy | scoring.NoisyError) else None
+
+    @property
     def can_be_cut_short(self) -> bool:
         """Whether the estimator says what a shorter fit is."""
         return hasattr(private_part(self.estimator)[1], "cut_short")
@@ -83,7 +88,8 @@ class Fitting:
         """A copy with other noise, or cut short; ``match`` as in :meth:`dphypo.integrations.torch.DPSGD.at`."""
         part = self.fraction if fraction is None else _validate.within(0.0, 1.0, closed="right", fraction=fraction)
         if part < 1 and not self.can_be_cut_short:
-            raise TypeError("the estimator does not say what a shorter fit is: it has no method cut_short")
+            remedy = "it does not say what a shorter fit is: give it a method cut_short, or make full fits"
+            raise _validate.fail("estimator", self.estimator, remedy)
         noise = self.noise if noise_multiplier is None else noise_multiplier
         if match and noise is not None:
             ratio = matched(1.0, part / self.fraction)

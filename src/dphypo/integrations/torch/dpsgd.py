@@ -25,7 +25,7 @@ from dphypo.integrations.torch.cost import Cost, NoiseTable
 from dphypo.integrations.torch.data import as_records
 from dphypo.integrations.torch.one_run import Fit, OneRun
 from dphypo.integrations.torch.saver import Safetensors
-from dphypo.integrations.torch.score import PrivateScore, Score, is_private
+from dphypo.integrations.torch.score import PrivateAccuracy, PrivateLoss, PrivateScore, Score, is_private
 from dphypo.journal import Store, keeping
 from dphypo.laws import Law
 from dphypo.mechanisms import DpSgd, Outcome, PowerRule, Split, transfer
@@ -206,6 +206,11 @@ class DPSGD:
     def score_noise_multiplier(self) -> float | str | None:
         """The noise of the score, where it looks at private records; "calibrate" if it is yet to be found."""
         return getattr(self.score, "noise_multiplier", None) if is_private(self.score) else None
+
+    @property
+    def score_records(self) -> int | None:
+        """The declared number of records that the score looks at, where they are private."""
+        return self.score.records if isinstance(self.score, PrivateAccuracy | PrivateLoss) else None
 
     @property
     def transfer(self) -> dict[str, Any] | None:

@@ -1,0 +1,237 @@
+"""What a mechanism can do besides make one run. Each capability is a protocol of its own, and is asked for here alone.
+
+A mechanism needs none of them to be searched over. :class:`Adjustable` training can be calibrated and cut short,
+:class:`SeededRuns` can be made again, :class:`ManyAtOnce` makes groups of runs as one program; the others say more of
+the data, the model and the space.
+"""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Hashable, Mapping, Sequence
+from numbers import Integral
+from typing import Any, Protocol, runtime_checkable
+
+from dphypo import _validate
+from dphypo.mechanisms.mechanism import Mechanism
+from dphypo.mechanisms.outcome import Outcome
+from dphypo.space import Space
+
+Noise = float | Mapping[Hashable, float]
+"""One noise multiplier, or one for each kind of run by its key."""
+
+CALIBRATE = "calibrate"
+"""In the place of the noise of a score: it is to be solved for."""
+
+
+@runtime_checkable
+class Adjustable(Protocol):
+    """Training whose noise can be set, or that can be cut short: what its ``at`` takes, by name, it can do."""
+
+    def at(self, **changes: Any) -> Any:
+        """A copy of the mechanism, whose event says what was changed.
+
+        - ``noise_multiplier``: another noise; more of it must not cost more. ``tune``, ``plan`` and
+          ``calibrate_stages`` solve for it.
+        - ``fraction``: this part of the steps, for surveys and cheap stages. With ``match=True`` noise and
+          hyperparameters are changed so that a short run ranks λ as the full run does.
+        - ``score_noise_multiplier``: another noise of a score on private records.
+        """
+        ...
+
+
+@runtime_checkable
+class PrivateScores(Protocol):
+    """Scores on private records."""
+
+    @property
+    def score_noise_multiplier(self) -> float | str | None:
+        """The noise of a score; "calibrate" if it is to be solved for; None where scores look at public records."""
+        ...
+
+    @property
+    def score_records(self) -> int | None:
+        """The declared number of records that a score looks at."""
+        ...
+
+
+class Kind(Protocol):
+    """Runs with the same privacy but for their noise: what tells them apart, and their event at a given noise."""
+
+    @property
+    def key(self) -> Hashable: ...
+
+    @property
+    def event(self) -> Any: ...
+
+
+@runtime_checkable
+class Settings(Protocol):
+    """Training whose noise depends on λ: every batch size and length in the space has noise of its own."""
+
+    def kinds(self, space: Space) -> Sequence[Kind]:
+        """The kinds of run in a space. With several, ``at(noise_multiplier={key: noise})`` sets the noise of each."""
+        ...
+
+
+@runtime_checkable
+class Compute(Protocol):
+    """Training that takes longer at some λ than at others."""
+
+    def compute(self, params: Mapping[str, Any]) -> float:
+        """What a run with these hyperparameters takes, in any unit; without any, the mechanism's own setting."""
+        ...
+
+
+@runtime_checkable
+class SeededRuns(Protocol):
+    """Training that says whether all its randomness comes from the seed: then a lost run is made again."""
+
+    @property
+    def seeded(self) -> bool: ...
+
+
+@runtime_checkable
+class ManyAtOnce(Protocol):
+    """Several runs as one program. **Each run is what it would be alone**: nothing is shared but instructions."""
+
+    @property
+    def same_alone(self) -> bool:
+        """Whether a run ends in the same bits alone and among others. A study makes many at once only then."""
+        ...
+
+    def many(self, params: Sequence[Mapping[str, Any]], *, seeds: Sequence[int]) -> Sequence[Outcome]:
+        """One outcome for each λ and seed, in order. A run that fails is an outcome and leaves the others alone."""
+        ...
+
+
+@runtime_checkable
+class KnownData(Protocol):
+    """Training on a declared number of records, below one over which δ is expected to be."""
+
+    @property
+    def records(self) -> Any: ...
+
+
+@runtime_checkable
+class KnownModel(Protocol):
+    """Training of a model that can be described."""
+
+    def architecture(self, space: Space) -> str:
+        """A text that is the same for the same model; a search goes on with the same one only."""
+        ...
+
+
+@runtime_checkable
+class Transfer(Protocol):
+    """Short runs whose hyperparameters are made from those of the full run."""
+
+    @property
+    def transfer(self) -> dict[str, Any] | None:
+        """How, in values that a certificate can hold; None if they stay as they are."""
+        ...
+
+
+@runtime_checkable
+class SpaceCheck(Protocol):
+    """Training that knows which values it can take."""
+
+    def check_space(self, space: Space) -> None:
+        """Raise a ValueError that names the hyperparameter and its wrong value."""
+        ...
+
+
+def check_is_mechanism(mechanism: object) -> None:
+    """Refuse a value that is not a mechanism, and say what it lacks."""
+    if not isinstance(mechanism, Mechanism):
+        lacks = _validate.lacks(Mechanism, mechanism, "check_mechanism") if hasattr(mechanism, "event") else ""
+        raise _validate.fail("mechanism", mechanism, lacks or "declare the function with @dphypo.mechanism(event=...)")
+
+
+def with_noise(mechanism: Mechanism, noise_multiplier: Noise) -> Mechanism:
+    """The same training with this noise.
+
+    >>> from dphypo.mechanisms import DpSgd, OwnTraining
+    >>> train = OwnTraining(lambda params, *, seed, run: (0, 0.5), DpSgd(rate=0.1, steps=20, noise_multiplier=1.0))
+    >>> with_noise(train, 2.0).run.noise_multiplier
+    2.0
+    """
+    return _copy(mechanism, noise_multiplier=noise_multiplier)
+
+
+def shorten(mechanism: Mechanism, fraction: float, *, match: bool = True) -> Mechanism:
+    """The same training with this part of its steps."""
+    return _copy(mechanism, fraction=fraction, **({"match": True} if match else {}))
+
+
+def with_score_noise(mechanism: Mechanism, noise_multiplier: float) -> Mechanism:
+    """The same training with this noise on its score."""
+    return _copy(mechanism, score_noise_multiplier=noise_multiplier)
+
+
+def can(mechanism: object, *changes: str) -> bool:
+    """Whether ``mechanism.at`` takes these arguments together."""
+    if not isinstance(mechanism, Adjustable):
+        return False
+    try:
+        inspect.signature(mechanism.at).bind(**dict.fromkeys(changes))
+    except TypeError:
+        return False
+    except ValueError:  # it has no signature that can be read: the call will tell
+        pass
+    return True
+
+
+def solves_for_scores(mechanism: Mechanism) -> bool:
+    """Whether the noise of its scores is to be solved for."""
+    return isinstance(mechanism, PrivateScores) and mechanism.score_noise_multiplier == CALIBRATE
+
+
+def kinds_of(mechanism: Mechanism, space: Space) -> Sequence[Kind]:
+    """The kinds of run in a space; none where every run has the same noise."""
+    return mechanism.kinds(space) if isinstance(mechanism, Settings) else ()
+
+
+def is_seeded(mechanism: Mechanism) -> bool:
+    """Whether the mechanism says of itself that all randomness of a run comes from its seed."""
+    return isinstance(mechanism, SeededRuns) and mechanism.seeded is True
+
+
+def records_of(*mechanisms: Mechanism) -> int | None:
+    """The largest declared number of records; None if none declares one.
+
+    A mechanism of the user's may keep its data under this name: only a number counts.
+    """
+    found = [one.records for one in mechanisms if isinstance(one, KnownData)]
+    return max((int(count) for count in found if isinstance(count, Integral)), default=None)
+
+
+def _copy(mechanism: Mechanism, **changes: Any) -> Mechanism:
+    if not isinstance(mechanism, Adjustable) or not can(mechanism, *changes):
+        name = next(iter(changes))
+        example = "" if can(mechanism, "noise_multiplier") else _EXAMPLE
+        raise _validate.fail("mechanism", mechanism, f"it has no at({name}=...), {_NEEDED[name]}.{example}")
+    made: Mechanism = mechanism.at(**changes)
+    return made
+
+
+_NEEDED = {
+    "noise_multiplier": "which returns the same training with that noise",
+    "fraction": "which returns the same training cut to that part of its steps; or give the short run yourself, with "
+    "SurveyPlan(short=...) or cheap=",
+    "score_noise_multiplier": "which returns the same training with that noise on its score",
+}
+_EXAMPLE = """ DPSGD and OwnTraining have it; a mechanism of your own is shortest as a dphypo.mechanisms.Declared:
+
+    def training(noise_multiplier):
+        def train(params, *, seed):
+            ...  # train with noise_multiplier
+            return model, score
+        return Training(train, event=dp.GaussianDpEvent(noise_multiplier), relation=relation)
+
+    class Training(dphypo.mechanisms.Declared):
+        def at(self, noise_multiplier):
+            return training(noise_multiplier)
+
+Then training(1.0) takes the place of this one. To be cut short, let at take fraction= and match= too: the part of the \
+training that is made, and whether its noise is divided by the root of it"""
