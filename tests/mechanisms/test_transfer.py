@@ -101,4 +101,4 @@ def test_it_says_so_where_no_learning_rate_will_do():
 def test_it_is_the_same_each_time_and_says_what_it_is():
     assert short(Descent(), 0.1, momentum=0.9) == short(Descent(), 0.1, momentum=0.9)
     assert transfer.stated(NoiseRehearsal, 0.1)["rule"].startswith("noise alone")
-    assert "momentum" not in transfer.FIXED
+    assert "momentum" not in transfer.COSTS

@@ -9,7 +9,7 @@ from typing import Any
 import torch
 
 from dphypo.integrations.torch import hyperparameters
-from dphypo.mechanisms.transfer import Floats
+from dphypo.mechanisms import transfer
 
 
 @dataclass(frozen=True)
@@ -29,7 +29,7 @@ class TorchOptimiser:
     def memories(self, params: Mapping[str, Any]) -> Mapping[str, float | tuple[float, ...]]:
         return hyperparameters.memories(params["optimizer"], params)
 
-    def walk(self, params: Mapping[str, Any], gradients: Iterable[Floats], steps: int) -> Floats:
+    def walk(self, params: Mapping[str, Any], gradients: Iterable[transfer.Floats], steps: int) -> transfer.Floats:
         weights: torch.nn.Parameter | None = None
         for number, gradient in enumerate(gradients):
             if weights is None:
