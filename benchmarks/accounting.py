@@ -9,12 +9,13 @@ from dp_accounting.pld import PLDAccountant
 from rich.console import Console
 from rich.table import Table
 
+from benchmarks.sharp_pair import dp_sgd_pair
 from benchmarks.timing import best_of
 from dphypo.accounting import account, calibrate
 from dphypo.accounting.dp_library import DEFAULT_GRID
 from dphypo.accounting.events import Event
-from dphypo.audit import attack_epsilon
-from dphypo.audit.pair import Pair, dp_sgd_pair
+from dphypo.accounting.second_pair import Pair
+from dphypo.accounting.second_search import attack as attack_epsilon
 from dphypo.band import Band
 from dphypo.laws import Geometric, Law, Logarithmic, NegativeBinomial, Poisson
 from dphypo.mechanisms import DpSgd

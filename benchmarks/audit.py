@@ -27,17 +27,8 @@ import dp_accounting as dp
 import numpy as np
 
 import dphypo
-from dphypo.accounting import PureDp, account
-from dphypo.audit import (
-    Audit,
-    WorstCase,
-    attack_epsilon,
-    audit,
-    audit_mechanism,
-    gradient_canary,
-    input_canary,
-)
-from dphypo.audit.pair import Pair, dp_sgd_pair
+from dphypo.accounting import PureDp, account, epsilon_from_below
+from dphypo.audit import Audit, WorstCase, audit, audit_mechanism, gradient_canary, input_canary
 from dphypo.band import Band
 from dphypo.laws import Geometric, Law, NegativeBinomial, Pmf, Poisson
 from dphypo.survey import LastRun, Survey
@@ -58,17 +49,11 @@ MISLABELLED = [(64, 8, 2.0)]  # the same, with one record that has a wrong label
 PLANS = ("survey of 3 runs, then one run", "stages")
 
 
-def response(epsilon: float) -> Pair:
-    """Randomised response: the worst run that is ε-DP."""
-    truth = math.exp(epsilon) / (1 + math.exp(epsilon))
-    return Pair(np.array([-epsilon, epsilon]), np.array([1 - truth, truth]), np.array([truth, 1 - truth]))
-
-
 def worst(index: int, repetitions: int, confidence: float) -> dict[str, Any]:
     epsilon, runs, band = WORST[index]
-    attack = WorstCase(response(epsilon), PureDp(epsilon), runs, band, DELTA, repetitions)
+    attack = WorstCase(epsilon, runs, band, DELTA, repetitions)
     row = shown(f"randomised response ε = {epsilon:g}, {runs!r}, {band!r}", attack.audit(confidence), "worst case")
-    return row | {"attack": attack_epsilon(response(epsilon), runs, band, DELTA, first_from_prior=True)}
+    return row | {"attack": attack.attack_epsilon(first_from_prior=True)}
 
 
 def canary(index: int, repetitions: int, confidence: float) -> dict[str, Any]:
@@ -83,11 +68,10 @@ def _training(
 ) -> dict[str, Any]:
     """The row of one run of DPSGD on 64 records, beside the best attack on its event."""
     batch, steps, noise = run
-    one, uniform = Pmf({1: 1.0}), Band(1, 1)
-    claimed = account(mechanism.event({}), one).epsilon(DELTA)
-    result = audited(delta=DELTA, claimed=claimed, confidence=confidence)
+    guarantee = account(mechanism.event({}), Pmf({1: 1.0}))
+    result = audited(delta=DELTA, claimed=guarantee.epsilon(DELTA), confidence=confidence)
     row = shown(f"DPSGD, batch {batch} of 64, {steps} steps, σ = {noise:g}", result, kind)
-    return row | {"attack": attack_epsilon(dp_sgd_pair(noise, batch / 64, steps), one, uniform, DELTA)}
+    return row | {"attack": epsilon_from_below(guarantee, DELTA)}
 
 
 def mislabelled(index: int, repetitions: int, confidence: float) -> dict[str, Any]:

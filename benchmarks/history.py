@@ -5,9 +5,9 @@ from __future__ import annotations
 import time
 
 from benchmarks.accounting import DELTA, RATE, STEPS, dp_sgd
+from benchmarks.history_attack import HistoryAttack, merged
+from benchmarks.sharp_pair import dp_sgd_pair
 from dphypo.accounting import account
-from dphypo.audit import HistoryAttack, merged
-from dphypo.audit.pair import dp_sgd_pair
 from dphypo.band import Band
 from dphypo.laws import Geometric, Law, NegativeBinomial
 

@@ -10,13 +10,13 @@ import pytest
 from dp_accounting.pld.pld_pmf import create_pmf
 from dp_accounting.pld.privacy_loss_distribution import PrivacyLossDistribution
 from scipy.stats import binom
+from support.oracle import World, exact_delta, two_stage_delta
 from support.worlds import BANDS, pmf_of, random_law, random_world
 
 from dphypo.accounting import Certificate, PureDp, account, dp_library, verify
 from dphypo.accounting.dominating_pair import _convolve, to_pld
 from dphypo.accounting.profiles import supremum
 from dphypo.accounting.theorems.theorem4_profile import SearchProfile
-from dphypo.audit.oracle import World, exact_delta, two_stage_delta
 from dphypo.band import Band
 from dphypo.laws import Geometric, Law, NegativeBinomial
 

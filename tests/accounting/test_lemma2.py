@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
+from support.oracle import extreme_points
 from support.worlds import BANDS, random_world
 
 from dphypo.accounting.profiles import Discrete, randomised_response, supremum
 from dphypo.accounting.theorems.lemma2 import Tau, corners, transform, transformed
-from dphypo.audit.oracle import extreme_points
 from dphypo.band import Band
 
 EPSILONS = np.linspace(-4, 6, 21)

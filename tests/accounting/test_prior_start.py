@@ -5,6 +5,7 @@ from __future__ import annotations
 import dp_accounting
 import numpy as np
 import pytest
+from support.oracle import exact_delta
 from support.worlds import BANDS, attacked_world, pmf_of, random_law, random_world
 
 from dphypo.accounting import account
@@ -13,7 +14,6 @@ from dphypo.accounting.profiles import supremum
 from dphypo.accounting.solve import smallest
 from dphypo.accounting.theorems.theorem4_prior_start import PriorStartProfile
 from dphypo.accounting.theorems.theorem4_profile import SearchProfile
-from dphypo.audit.oracle import exact_delta
 from dphypo.band import Band
 from dphypo.laws import Geometric, NegativeBinomial
 

@@ -6,11 +6,14 @@ import math
 
 import numpy as np
 import pytest
+from support.history_oracle import exact_history_delta
+from support.oracle import World
 
+from benchmarks import history_attack
+from benchmarks.history_attack import HistoryAttack, Thresholds, merged
+from benchmarks.sharp_pair import dp_sgd_pair
 from dphypo.accounting import PureDp, account
-from dphypo.audit import HistoryAttack, World, exact_history_delta, history_attack, merged
-from dphypo.audit.history_attack import Thresholds
-from dphypo.audit.pair import Pair, dp_sgd_pair
+from dphypo.accounting.second_pair import Pair
 from dphypo.band import Band
 from dphypo.laws import NegativeBinomial, Pmf
 
@@ -20,7 +23,7 @@ ONE_LEVEL = Thresholds((0.0,), (-math.inf,), (math.inf,))
 
 def coin(loss: float) -> Pair:
     p = 1.0 / (1.0 + math.exp(-loss))
-    return Pair(np.array([-loss, 0.0, loss]), np.array([1 - p, 0.0, p]), np.array([p, 0.0, 1 - p]))
+    return Pair(-1, np.array([1 - p, 0.0, p]), 0.0, loss)
 
 
 @pytest.mark.parametrize("first", [0, 1])
@@ -28,7 +31,7 @@ def coin(loss: float) -> Pair:
 def test_it_is_what_the_world_that_it_describes_has(first, epsilon):
     """Three groups of λ; the oracle looks for the best event and policy, of which the attack is one."""
     pair, law = coin(1.0), Pmf({2: 0.5, 4: 0.5})
-    on, off = np.tile(pair.on[[0, 2]], (3, 1)), np.tile(pair.off[[0, 2]], (3, 1))
+    on, off = np.tile(pair.masses[[0, 2]], (3, 1)), np.tile(pair.masses[[2, 0]], (3, 1))
     ranks = np.array([[0, 3], [4, 5], [1, 2]])  # targets, killers, the rest; each with its small loss first
     world = World(np.array([BAND.p, BAND.p, 1 - 2 * BAND.p]), on, off, ranks)
     pmf = law.pmf(np.arange(5))
@@ -49,31 +52,30 @@ def test_it_stays_below_the_bound():
 
 def test_merged_outcomes_have_the_losses_that_they_say():
     pair = merged(dp_sgd_pair(1.0, 0.02, 200), 0.1)
-    used = pair.on > 1e-12
-    np.testing.assert_allclose(np.log(pair.on[used] / pair.off[used]), pair.losses[used], atol=1e-12)
-    assert 1 - 1e-6 < pair.on.sum() <= 1 + 1e-9
+    assert 1 - 1e-6 < pair.masses.sum() <= 1 + 1e-9
+    assert 1 - 1e-6 < (pair.masses * np.exp(-pair.losses)).sum() <= 1 + 1e-6
 
 
 @pytest.mark.parametrize("epsilon", [0.0, 1.0, 2.0])
 def test_two_levels_are_what_the_world_that_they_describe_has(epsilon):
     """Four losses: a target with the largest outranks all but killers with the smallest."""
-    losses = np.array([-2.0, -1.0, 1.0, 2.0])
-    on = np.array([0.05, 0.2, 0.3, 0.45])
-    off = on * np.exp(-losses)
-    on, off = on / on.sum(), off / off.sum()
-    losses = np.log(on / off)
-    pair = merged(Pair(losses, on, off), 0.25)
+    low, high = np.array([0.2, 0.8]), np.array([0.4, 0.6])  # of losses −2 and −1, and of 1 and 2
+    more, less = (low * np.exp([2, 1])).sum(), (high * np.exp([-1, -2])).sum()
+    share = (more - 1) / (more - less)  # so that the masses on D′ sum to one, too
+    pair = Pair(-2, np.array([*((1 - share) * low), 0.0, *(share * high)]), 0.0, 1.0)
     at = Thresholds((0.3, 1.2), (-0.6, -math.inf), (0.3, -0.6))
     law = Pmf({2: 0.5, 4: 0.5})
-    used = pair.on > 0
+    used = pair.masses > 0
+    on, off = pair.masses[used], (pair.masses * np.exp(-pair.losses))[used]
+    assert off.sum() == pytest.approx(1.0)
     ranks = history_attack._ranks(pair.losses[used], at)
     order = np.lexsort((np.arange(3 * used.sum()), np.concatenate(ranks)))
     world_ranks = np.empty(len(order), dtype=np.int64)
     world_ranks[order] = np.arange(len(order))
     world = World(
         np.array([BAND.p, BAND.p, 1 - 2 * BAND.p]),
-        np.tile(pair.on[used], (3, 1)),
-        np.tile(pair.off[used], (3, 1)),
+        np.tile(on, (3, 1)),
+        np.tile(off, (3, 1)),
         world_ranks.reshape(3, -1),
     )
     hit = np.zeros((1, len(order)))

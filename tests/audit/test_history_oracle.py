@@ -8,14 +8,14 @@ import numpy as np
 import pytest
 from scipy.optimize import linprog
 from support.history_mutants import MUTANTS, NO_HULL
+from support.history_oracle import exact_history_delta
 from support.history_worlds import EPSILONS, Case, climb, deep_case, random_case
+from support.oracle import World, exact_delta, extreme_points
 
 from dphypo.accounting.theorems import kills, theorem_h_history_only
 from dphypo.accounting.theorems.kills import Lattice, Payoff, Survivors, payoff
 from dphypo.accounting.theorems.lattice_pair import lattice_pair
 from dphypo.accounting.theorems.theorem_h_history_only import HistoryProfile
-from dphypo.audit.history_oracle import exact_history_delta
-from dphypo.audit.oracle import World, exact_delta, extreme_points
 from dphypo.band import Band
 from dphypo.laws import NegativeBinomial, Pmf, Poisson
 

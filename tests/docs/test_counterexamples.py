@@ -7,12 +7,12 @@ import math
 
 import numpy as np
 import pytest
+from support.oracle import World, exact_delta
 
 from dphypo.accounting import PureDp, account, dp_library
 from dphypo.accounting.dominating_pair import to_pld
 from dphypo.accounting.profiles import Discrete
 from dphypo.accounting.theorems.theorem4_profile import SearchProfile
-from dphypo.audit.oracle import World, exact_delta
 from dphypo.band import Band
 from dphypo.laws import Geometric, Pmf
 

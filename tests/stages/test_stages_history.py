@@ -9,6 +9,8 @@ from typing import ClassVar
 import dp_accounting as dp
 import numpy as np
 import pytest
+from support.history_oracle import exact_history_delta
+from support.oracle import World
 from support.stages_world import mechanism
 from support.study_world import SPACE, train
 
@@ -16,7 +18,6 @@ import dphypo
 from dphypo import errors
 from dphypo.accounting import Certificate, PolicyClass, PureDp, account, verify
 from dphypo.accounting.dp_library import directions
-from dphypo.audit import World, exact_history_delta
 from dphypo.band import Band
 from dphypo.entropy import Seeded
 from dphypo.journal import open_store

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import numpy as np
+from support.oracle import World
 
-from dphypo.audit.oracle import World
 from dphypo.band import Band
 from dphypo.laws import Geometric, Law, Logarithmic, NegativeBinomial, Pmf, Poisson
 

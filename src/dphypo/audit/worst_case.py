@@ -1,24 +1,37 @@
-"""The accountant's explicit attacks as searches that can be run: the mechanism, the policy, and what to look at.
+r"""The worst run that is ε-DP, searched by the worst policy in the band, as a search that can be run.
 
-The records are one bit: D = 1 has the record, D′ = 0 does not. A run draws a loss from the pair's law for its bit. λ is
-one of three groups, whose densities the policy, which knows the bit, puts at the edges of the band as Lemma 2 has it.
-The score ranks a set S = {loss ≤ s} on top, then all other outcomes by falling loss; see ``dphypo.audit.attack``.
+The records are one bit: D = 1 has the record, D′ = 0 does not. A run is randomised response: it tells the bit with
+probability e^ε/(1 + e^ε). λ is one of three groups of prior mass q, q and 1−2q, q = min(p, 1−p). The policy knows the
+bit and puts their densities at the edges of the band: (C, c), (c, C) and, for the rest, (c, c) or (C, C) on (D, D′), as
+Lemma 2 has it. The release shows λ and the answer, so that the loss of a run is ±ε plus the logarithm of the ratio of
+densities.
+
+The score ranks a set S = {loss ≤ s} on top, then all other outcomes by falling loss. On D′ the set S tends to win and
+hides what comes next; on D it does not. The attacker looks whether the winner lies in E = {loss > s and > t}. With f
+the generating function of T,
+
+.. math:: A(E) = f(1 - P(S)) - f(1 - P(S) - P(E)), \qquad A'(E) = f(1 - Q(S)) - f(1 - Q(S) - Q(E)),
+
+and δ ≥ A(E) − e^ε A′(E) for every s ≤ t. A study draws the λ of its first run from the prior. With P₁ the law of that
+run, f(1 − P(S)) becomes p₀ + (1 − P₁(S)) (f(1 − P(S)) − p₀)/(1 − P(S)), p₀ = P[T = 0], and the others alike.
 """
 
 from __future__ import annotations
 
+import itertools
+import math
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Any
+from typing import Any, NamedTuple
 
 import dp_accounting
 import numpy as np
 import numpy.typing as npt
 
-from dphypo.audit.attack import best_cuts
+from dphypo import _validate
+from dphypo.accounting import PureDp
 from dphypo.audit.empirical import Audit, audit, lower_bound
-from dphypo.audit.pair import Pair
 from dphypo.band import KL, Band
 from dphypo.laws import Law
 from dphypo.mechanisms import Outcome, Plain, Split
@@ -28,39 +41,65 @@ from dphypo.study import Study
 
 Floats = npt.NDArray[np.float64]
 
+_ROUNDING = 1e-12  # of a generating function, for each run
 _TOP = 1e9  # the score of S: above every loss
 GROUPS = ("here", "there", "rest")
 
 
+class Cut(NamedTuple):
+    """The losses s and t of an attack, and the probability of E on D and on D′, from below and from above."""
+
+    s: float
+    t: float
+    on: float
+    off: float
+
+
 @dataclass(frozen=True)
 class WorstCase:
-    """A mechanism whose runs are as bad as their event allows. Call :meth:`study` to run the attack.
+    """The attacked search. :meth:`attack_epsilon` says what the attack achieves, :meth:`audit` runs it.
 
     Args:
-        pair: the laws of the loss of one run, on D and on D′.
-        event: what is claimed of one run; the pair must be one that the event allows.
+        epsilon: ε of one run.
         runs: the law of T of the search that is attacked.
         band: its band.
         delta: the δ of the claim.
         repetitions: how often it will be run on each side: the cuts are those that this many runs show best.
+
+    >>> from dphypo.laws import Geometric
+    >>> worst = WorstCase(1.0, Geometric(mean=10), Band(0.75, 2), 1e-3)
+    >>> round(worst.attack_epsilon(), 2), round(worst.attack_epsilon(first_from_prior=True), 2)
+    (3.28, 2.87)
     """
 
-    pair: Pair
-    event: Any
+    epsilon: float
     runs: Law
     band: Band
     delta: float
     repetitions: int = 2000
 
+    def __post_init__(self) -> None:
+        _validate.positive(epsilon=self.epsilon)
+        _validate.delta(delta=self.delta)
+
+    def attack_epsilon(self, *, first_from_prior: bool = False) -> float:
+        """The largest ε at which the attack achieves more than δ: no valid ε of the search is below it."""
+        ratios = [(cut.on - self.delta) / cut.off for cut in self._cuts(first_from_prior) if cut.on > self.delta]
+        return max(0.0, math.log(max(ratios, default=1.0)))
+
+    def attack_delta(self, epsilon: float, *, first_from_prior: bool = False) -> float:
+        """A δ that the search really has at ε ≥ 0."""
+        return max(0.0, *(cut.on - math.exp(epsilon) * cut.off for cut in self._cuts(first_from_prior)))
+
     @cached_property
-    def cuts(self) -> tuple[float, float]:
-        """The losses s and t of the attack."""
+    def cut(self) -> Cut:
+        """The cut that the repetitions show best, in a study."""
 
-        def shown(on: Floats, off: Floats) -> Floats:
-            counts = np.round(np.stack([on, off]) * self.repetitions).astype(int)
-            return np.array([lower_bound(hit, miss, self.repetitions, self.delta, 0.999) for hit, miss in counts.T])
+        def shown(cut: Cut) -> float:
+            hits, misses = round(cut.on * self.repetitions), round(cut.off * self.repetitions)
+            return lower_bound(max(hits, 0), misses, self.repetitions, self.delta, 0.999)
 
-        return best_cuts(self.pair, self.runs, self.band, shown, first_from_prior=True)
+        return max(self._cuts(first_from_prior=True), key=shown)
 
     def audit(self, confidence: float = 0.99, progress: Callable[[int], None] | None = None) -> Audit:
         """Run the attack: the lower bound that it proves, beside what the search claims."""
@@ -72,21 +111,20 @@ class WorstCase:
             self.repetitions,
             delta=self.delta,
             claimed=claimed,
-            observe=attacked,
-            event=bool,  # E is fixed by the cuts, before any run
+            observe=_in_event,
+            event=bool,  # E is fixed by the cut, before any run
             confidence=confidence,
             progress=progress,
         )
 
     def study(self, bit: int) -> Study:
         """The attacked search on D (1) or D′ (0), in memory."""
-        run = _Run(self.pair, self.event, int(bit), *self.cuts, self.band)
         return Study(
             self.space(),
-            run,
+            _Run(self, int(bit)),
             self.runs,
             self.band,
-            sampler=_Edge(int(bit), self.band) if self.band.C > 1 else None,
+            sampler=_Edge(self, int(bit)) if self.band.C > 1 else None,
             rule=KL(),
             delta=self.delta,
             journal=None,
@@ -94,42 +132,87 @@ class WorstCase:
 
     def space(self) -> Space:
         """Three groups of λ with the masses of Lemma 2; one group where there is no band."""
-        if self.band.C == 1:
-            return Space({"group": ["rest"]})
+        return Space({"group": (list(self._masses), list(self._masses.values()))})
+
+    @property
+    def _masses(self) -> dict[str, float]:
+        """The prior."""
         share = min(self.band.p, 1 - self.band.p)
-        return Space({"group": (list(GROUPS), [share, share, 1 - 2 * share])})
+        return {"rest": 1.0} if self.band.C == 1 else dict(zip(GROUPS, (share, share, 1 - 2 * share), strict=True))
+
+    def densities(self, bit: int) -> dict[str, float]:
+        """The density of each group against the prior, on D or on D′."""
+        rest = self.band.c if self.band.p <= 0.5 else self.band.C
+        first, second = (self.band.C, self.band.c) if bit else (self.band.c, self.band.C)
+        return {"rest": 1.0} if self.band.C == 1 else dict(zip(GROUPS, (first, second, rest), strict=True))
+
+    def loss(self, group: str, told: int) -> float:
+        """What an outcome tells."""
+        ratio = self.densities(1)[group] / self.densities(0)[group]
+        return (self.epsilon if told else -self.epsilon) + math.log(ratio)
+
+    def _law(self, bit: int, *, prior: bool) -> dict[tuple[str, int], float]:
+        """The law of the outcome of one run."""
+        truth = 1 / (1 + math.exp(-self.epsilon))
+        dense = dict.fromkeys(GROUPS, 1.0) if prior else self.densities(bit)
+        return {
+            (group, told): mass * dense[group] * (truth if told == bit else 1 - truth)
+            for group, mass in self._masses.items()
+            for told in (0, 1)
+        }
+
+    def _cuts(self, first_from_prior: bool) -> list[Cut]:
+        """The attack for every choice of S and E."""
+        levels = sorted({self.loss(*outcome) for outcome in self._law(1, prior=True)})
+        edges = [-math.inf, *((low + high) / 2 for low, high in itertools.pairwise(levels))]
+        cuts = []
+        for s, t in itertools.combinations_with_replacement(edges, 2):
+            on, off = (self._winner_in_e(bit, s, t, first_from_prior) for bit in (1, 0))
+            rounding = _ROUNDING * self.runs.mean
+            cuts.append(Cut(s, t, on - rounding, off + rounding))
+        return cuts
+
+    def _winner_in_e(self, bit: int, s: float, t: float, first_from_prior: bool) -> float:
+        """The probability that no run is in S and one is in E."""
+
+        def kept(law: Mapping[tuple[str, int], float], e_too: bool) -> float:
+            return sum(
+                mass for outcome, mass in law.items() if (loss := self.loss(*outcome)) > s and (e_too or not loss > t)
+            )
+
+        later = self._law(bit, prior=False)
+        first = self._law(bit, prior=True) if first_from_prior else later
+        none, other = (_all_runs(self.runs, kept(first, e_too), kept(later, e_too)) for e_too in (True, False))
+        return none - other
 
 
-def ratios(bit: int, band: Band) -> dict[str, float]:
-    """The density of each group against the prior, on D or on D′."""
-    rest = band.c if band.p <= 0.5 else band.C
-    first, second = (band.C, band.c) if bit else (band.c, band.C)
-    return dict(zip(GROUPS, (first, second, rest), strict=True)) if band.C > 1 else {"rest": 1.0}
+def _all_runs(runs: Law, first: float, later: float) -> float:
+    """E over T of first · later^(T−1): the probability that all runs do what one does with these probabilities."""
+    none = float(runs.pmf(0))
+    if later < 1e-3:  # the division would cost digits, and ten terms of the series are exact
+        return none + first * sum(float(runs.pmf(t)) * later ** (t - 1) for t in range(1, 11))
+    return none + first * (float(runs.pgf(min(later, 1.0))) - none) / later
 
 
 @dataclass(frozen=True)
 class _Edge:
     """A policy that knows the data, at the edges of the band."""
 
+    worst: WorstCase
     bit: int
-    band: Band
 
     def weights(self, candidates: Candidates | Grid, history: History) -> Floats:
-        density = ratios(self.bit, self.band)
+        density = self.worst.densities(self.bit)
         groups = [params["group"] for params in candidates.space.from_unit(candidates.unit)]
         return np.asarray(candidates.masses * np.array([density[group] for group in groups]))
 
 
 @dataclass(frozen=True)
 class _Run:
-    """One run: a loss drawn from the pair, and the score that ranks it."""
+    """One run: randomised response, and the score that ranks it."""
 
-    pair: Pair
-    event: Any
+    worst: WorstCase
     bit: int
-    top: float
-    above: float
-    band: Band
     relation = dp_accounting.NeighboringRelation.ADD_OR_REMOVE_ONE
     score_event: Any = None
     split = Split.DISJOINT
@@ -137,16 +220,17 @@ class _Run:
     saver = Plain()
     seeded = True
 
+    @property
+    def event(self) -> PureDp:
+        return PureDp(self.worst.epsilon)
+
     def __call__(self, params: Mapping[str, Any], *, seed: int) -> Outcome:
-        masses = self.pair.on if self.bit else self.pair.off
-        u = np.random.default_rng(seed).random() * masses.sum()
-        drawn = float(self.pair.losses[min(int(np.searchsorted(np.cumsum(masses), u)), len(masses) - 1)])
-        group = params["group"]
-        loss = drawn + float(np.log(ratios(1, self.band)[group] / ratios(0, self.band)[group]))
-        score = _TOP if loss <= self.top else loss
-        return Outcome({"attacked": bool(loss > self.top and loss > self.above)}, score)
+        truthful = np.random.default_rng(seed).random() < 1 / (1 + math.exp(-self.worst.epsilon))
+        loss = self.worst.loss(params["group"], self.bit if truthful else 1 - self.bit)
+        cut = self.worst.cut
+        return Outcome({"attacked": loss > cut.s and loss > cut.t}, _TOP if loss <= cut.s else loss)
 
 
-def attacked(release: Any) -> bool:
+def _in_event(release: Any) -> bool:
     """What the attacker looks at: whether the winner is among the outcomes that tell D from D′."""
     return bool(release.model is not None and release.model["attacked"])

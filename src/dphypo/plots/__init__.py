@@ -17,6 +17,7 @@ from dphypo.plots.frontier import frontier as frontier
 from dphypo.plots.frontier import frontier_points as frontier_points
 from dphypo.plots.frontier import unbeaten as unbeaten
 from dphypo.plots.profile import BOUNDS as BOUNDS
+from dphypo.plots.profile import audit_profile as audit_profile
 from dphypo.plots.profile import certificate_profile as certificate_profile
 from dphypo.plots.profile import privacy_profile as privacy_profile
 from dphypo.plots.survey import survey_history as survey_history

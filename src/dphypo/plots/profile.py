@@ -13,6 +13,7 @@ import numpy as np
 
 from dphypo import _validate
 from dphypo.accounting import Certificate, Composition, Guarantee, PlanGuarantee, epsilon_from_below, rounded_up
+from dphypo.audit import Audit, WorstCase
 from dphypo.plots import canvas
 
 if TYPE_CHECKING:
@@ -105,6 +106,34 @@ def certificate_profile(
         _mark(axes, attack, delta, _ATTACK, **_CROSS)
     _mark_cost(axes, certificate.epsilon, delta)
     _finish(figure, axes, min(1e-9, delta / 10) if delta else 1e-9)
+    return figure
+
+
+def audit_profile(
+    guarantee: Guarantee, worst: WorstCase, found: Audit, *, size: tuple[float, float] = canvas.SIZE
+) -> Figure:
+    """Three curves, each below the one before: what is claimed, what the worst case achieves, what runs have proven.
+
+    Args:
+        guarantee: what the search claims, for any policy in the band.
+        worst: its worst case.
+        found: what came of :meth:`dphypo.audit.WorstCase.audit`.
+        size: of the picture, in inches.
+    """
+    least = min(1e-6, found.delta / 10)
+    epsilons, claimed = guarantee.profile(60)
+    last = float(next((one for one, delta in zip(epsilons, claimed, strict=True) if delta < least), epsilons[-1]))
+    figure = canvas.new_figure(size)
+    axes = _axes(figure)
+    fine, seen = np.linspace(0.0, last, 300), np.linspace(0.0, found.epsilon, 3000)  # the last falls steeply at its end
+    proven = [found.delta_at(float(epsilon)) for epsilon in seen]
+    how = f"proven by {found.repetitions} searches on each side, confidence {found.confidence:.10g}"
+    axes.plot(epsilons, claimed, color=canvas.BLUE, label="claimed: no policy in the band costs more")
+    axes.plot(fine, [worst.attack_delta(float(one)) for one in fine], "--", color=canvas.ORANGE, label="worst case")
+    axes.plot(seen, proven, "-.", color=canvas.GREEN, label=how)
+    _mark(axes, found.epsilon, found.delta, f"proven at δ = {found.delta:g}", marker="o", color=canvas.GREEN)
+    _finish(figure, axes, least)
+    axes.set_xlim(0.0, last)
     return figure
 
 

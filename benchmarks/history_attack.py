@@ -27,7 +27,7 @@ import numpy.typing as npt
 
 from dphypo import _validate
 from dphypo.accounting import Floats
-from dphypo.audit.pair import Pair
+from dphypo.accounting.second_pair import Pair
 from dphypo.band import Band
 from dphypo.laws import Law
 
@@ -43,9 +43,9 @@ def merged(pair: Pair, step: float) -> Pair:
 
     An outcome at a border is shared out at random; merging and sharing are post-processing.
     """
-    masses: dict[int, tuple[float, float]] = {}
+    masses: dict[int, float] = {}
     on, off, target = 0.0, 0.0, None
-    for p, q in zip(pair.on.tolist(), pair.off.tolist(), strict=True):
+    for p, q in zip(pair.masses.tolist(), _off(pair).tolist(), strict=True):
         left = 1.0 if p > 0 and q > 0 else 0.0
         while left > 0:
             if target is None:
@@ -56,11 +56,15 @@ def merged(pair: Pair, step: float) -> Pair:
                 on, off, left = on + left * p, off + left * q, 0.0
             else:
                 share = max(need, 0.0) / (p - ratio * q)
-                masses[target] = (on + share * p, off + share * q)
+                masses[target] = on + share * p
                 on, off, left, target = 0.0, 0.0, left - share, None
     first, last = min(masses), max(masses)
-    found = np.array([masses.get(index, (0.0, 0.0)) for index in range(first, last + 1)]).T
-    return Pair(np.asarray(np.arange(first, last + 1) * step, dtype=np.float64), found[0], found[1])
+    return Pair(first, np.array([masses.get(index, 0.0) for index in range(first, last + 1)]), 0.0, step)
+
+
+def _off(pair: Pair) -> Floats:
+    """The masses on D′."""
+    return np.asarray((pair.masses + pair.error) * np.exp(-pair.losses))
 
 
 @dataclass(frozen=True)
@@ -104,9 +108,9 @@ class HistoryAttack:
 
     def delta(self, epsilon: float, at: Thresholds) -> float:
         """A δ that the search really has at ε."""
-        losses, on, off = self.pair.losses, self.pair.on, self.pair.off
-        step = float(losses[1] - losses[0])
-        first, far = round(float(losses[0]) / step), round(_DEPTH / step)
+        losses, on, off = self.pair.losses, self.pair.masses, _off(self.pair)
+        step, first = self.pair.grid, self.pair.first
+        far = round(_DEPTH / step)
         sums = np.asarray(np.arange(-far, far + 1) * step, dtype=np.float64)
         pmf = np.asarray(self.runs.pmf(np.arange(self.runs.quantile(1 - _TAIL) + 1)), dtype=np.float64)
         side = min(self.band.p, 1.0 - self.band.p)

@@ -19,9 +19,9 @@ from dataclasses import dataclass
 
 import numpy as np
 import numpy.typing as npt
+from support.oracle import World, extreme_points
 
 from dphypo.accounting import Floats
-from dphypo.audit.oracle import World, extreme_points
 from dphypo.band import Band
 
 Indices = npt.NDArray[np.intp]
@@ -58,7 +58,7 @@ def exact_history_delta(
         knows_runs: whether the policy may depend on T.
         events: sets of released ranks, a row of zeros and ones each; all of them when left out.
 
-    >>> from dphypo.audit import World
+    >>> from support.oracle import World
     >>> coin = World(np.ones(1), np.array([[0.75, 0.25]]), np.array([[0.25, 0.75]]), np.array([[0, 1]]))
     >>> exact_history_delta(coin, np.array([0.0, 1.0]), Band(1, 1), [0.0]).round(6)
     array([0.5])
