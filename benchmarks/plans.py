@@ -9,7 +9,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Sequence
 
-from dphypo.accounting import PlanGuarantee, Term, calibrate_plan, equal_noise, published
+from dphypo.accounting import PlanGuarantee, Term, equal_noise, one_run, published, solve_noise
 from dphypo.accounting.events import Event
 from dphypo.mechanisms import DpSgd
 
@@ -30,7 +30,7 @@ def solve(
     def noisy(one: DpSgd) -> Callable[[float], Event]:
         return lambda noise: one.at(noise_multiplier=noise).event
 
-    ratios = equal_noise({index: noisy(one) for index, one in enumerate(full)}, epsilon=epsilon, delta=DELTA)
+    ratios = equal_noise({index: one_run(noisy(one)) for index, one in enumerate(full)}, epsilon=epsilon, delta=DELTA)
 
     def plan_at(factor: float) -> PlanGuarantee:
         made = [one.at(noise_multiplier=factor * ratios[index]) for index, one in enumerate(full)]
@@ -39,7 +39,7 @@ def solve(
             terms.insert(0, Term(published([short(one).event for one in made], count, grid=grid)))
         return PlanGuarantee(tuple(terms))
 
-    found = calibrate_plan(plan_at, epsilon=epsilon, delta=DELTA, start=1.01, step=1.02)
+    found = solve_noise(plan_at, epsilon=epsilon, delta=DELTA, start=1.01)
     return [found.value * ratio for ratio in ratios.values()]
 
 

@@ -19,7 +19,7 @@ import numpy as np
 from dp_accounting import GaussianDpEvent
 
 from dphypo import account
-from dphypo.accounting import PlanGuarantee, Term, calibrate, calibrate_plan, equal_noise, published
+from dphypo.accounting import PlanGuarantee, Term, calibrate, equal_noise, one_run, published, solve_noise
 from dphypo.laws import Law, NegativeBinomial, Poisson, from_dict
 from dphypo.mechanisms import DpSgd
 from paper.data import points
@@ -116,7 +116,9 @@ def survey(
     σ √(T/T′): what accumulates in the weights, η R σ √T / B, is then that of the full run. Not matched: σ.
     """
     records = RECORDS[data]
-    single = equal_noise({one: partial(full_event, one, records) for one in settings}, epsilon=EPSILON, delta=DELTA)
+    single = equal_noise(
+        {one: one_run(partial(full_event, one, records)) for one in settings}, epsilon=EPSILON, delta=DELTA
+    )
     batches = [round(one.batch * fraction**exponent) for one in settings]
     steps = [
         math.ceil(fraction * one.steps(records) * one.batch / batch - 1e-9)
@@ -134,7 +136,7 @@ def survey(
         full = [full_event(one, records, scale * single[one]) for one in settings]
         return PlanGuarantee((Term(published(short, count)), Term(published(full, 1))))
 
-    scale = calibrate_plan(plan_at, epsilon=EPSILON, delta=DELTA).value
+    scale = solve_noise(plan_at, epsilon=EPSILON, delta=DELTA).value
     noises = [scale * single[one] for one in settings]
     largest = max(one.epochs for one in settings) / 10
     return Arm(
@@ -147,7 +149,9 @@ def survey(
 
 def alone(data: str) -> float:
     """The noise of one run of the paper's setting."""
-    return equal_noise({0: lambda noise: full_event(PAPER[0], RECORDS[data], noise)}, epsilon=EPSILON, delta=DELTA)[0]
+    return equal_noise(
+        {0: one_run(lambda noise: full_event(PAPER[0], RECORDS[data], noise))}, epsilon=EPSILON, delta=DELTA
+    )[0]
 
 
 def uniform(data: str, law: Law, name: str) -> Arm:
@@ -271,7 +275,7 @@ def with_private_scores(
 def score_noise(arm: Arm) -> float:
     """Deviation of the noise on a share of ``SCORED`` private records that all scores of an arm cost ε with."""
     if arm.kind == "survey":
-        noise = calibrate_plan(
+        noise = solve_noise(
             lambda noise: PlanGuarantee((Term(published([GaussianDpEvent(noise)], arm.count)),)),
             epsilon=EPSILON, delta=DELTA,
         ).value  # fmt: skip

@@ -7,7 +7,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from functools import cache
 
-from dphypo.accounting import PlanGuarantee, Published, Term, calibrate_plan, published
+from dphypo.accounting import PlanGuarantee, Published, Term, published, solve_noise
 from dphypo.mechanisms import DpSgd
 
 DELTA = 1e-5
@@ -53,4 +53,4 @@ def noise(steps: Steps, total: float, short: int = 0, count: int = 0, factor: fl
 
 def solve(plan_at: Callable[[float], PlanGuarantee], total: float) -> float:
     """The noise at which a plan costs ``total``, to within 1e-3."""
-    return calibrate_plan(plan_at, epsilon=total, delta=DELTA, smallest=LEAST).value
+    return solve_noise(plan_at, epsilon=total, delta=DELTA, smallest=LEAST).value

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import sqlite3
 from typing import Any
 
@@ -12,7 +13,6 @@ import pytest
 from dphypo.accounting import UnreachableError, account, calibrate, calibrate_band, calibrate_mean
 from dphypo.accounting.solve import watched
 from dphypo.band import Band
-from dphypo.errors import JournalTamperedError
 from dphypo.integrations import calibration
 from dphypo.journal import keeping
 from dphypo.laws import Geometric, NegativeBinomial, Poisson
@@ -154,7 +154,7 @@ def test_noise_for_several_kinds_of_run_costs_no_more_as_it_is_reported():
     )
     events = [sgd(rate, 100)(sigma) for rate, sigma in noise.items()]
     assert account(events, Poisson(4)).epsilon(4.3e-12) <= 2.975
-    assert all(sigma == round(sigma, 4) for sigma in noise.values())
+    assert all(sigma == round(sigma, 6) for sigma in noise.values())
 
 
 def test_kept_noise_is_solved_for_once_and_checked(tmp_path):
@@ -174,10 +174,8 @@ def test_kept_noise_is_solved_for_once_and_checked(tmp_path):
     assert tries > 0
     assert noise(3.0) == (first, 0)
     assert noise(2.9)[1] > 0
-    connection = sqlite3.connect(tmp_path / "study.db")
-    factors = "question LIKE '%0.0089%0.0352%' OR question LIKE '%0.0352%0.0089%'"  # of both kinds together
-    assert connection.execute(f"UPDATE dphypo_solved SET answer = 0.8 * answer WHERE {factors}").rowcount == 2
-    connection.commit()
-    connection.close()
-    with pytest.raises(JournalTamperedError):
-        noise(3.0)
+    with contextlib.closing(sqlite3.connect(tmp_path / "study.db")) as connection, connection:
+        assert connection.execute("UPDATE dphypo_solved SET answer = 0.8 * answer").rowcount == 6
+    again, tries = noise(3.0)
+    assert tries > 0
+    assert again == pytest.approx(first, rel=1e-3)

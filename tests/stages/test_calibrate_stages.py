@@ -13,7 +13,7 @@ import pytest
 from support.stages_world import FEW
 
 import dphypo
-from dphypo.accounting import Term, UnreachableError, account, calibrate_last, watched
+from dphypo.accounting import PlanGuarantee, Term, UnreachableError, account, solve_noise, watched
 from dphypo.band import Band
 from dphypo.laws import Geometric, NegativeBinomial
 from dphypo.mechanisms import Declared, Plain, Split
@@ -79,9 +79,9 @@ def test_three_stages_are_split_by_two_shares():
 def test_what_cannot_be_reached_or_solved_is_refused():
     with pytest.raises(UnreachableError, match="the earlier stages alone cost"):
         calibrate_stages(SPACE, [replace(FIRST, mechanism=Training(1.5)), LAST], epsilon=0.5, delta=DELTA)
-    silent, loud = (Term(account(event, FEW)) for event in (dp.NoOpDpEvent(), dp.GaussianDpEvent(1.0)))
+    loud = Declared(lambda params, *, seed: 1, dp.GaussianDpEvent(1.0), Training.relation)
     with pytest.raises(UnreachableError, match="cheaper earlier stages"):
-        calibrate_last([silent], lambda noise: [loud], epsilon=1.0, delta=DELTA)
+        calibrate_stages(SPACE, [FIRST, Stage(WithAt(loud), FEW)], epsilon=1.0, delta=DELTA)
     with pytest.raises(ValueError, match="one share for each of the 1 stages"):
         calibrate_stages(SPACE, [FIRST, LAST], epsilon=2.0, delta=DELTA, split=[0.1, 0.2])
     for wrong in ([LAST], [], LAST, Training(1.0)):
@@ -139,8 +139,9 @@ def test_the_papers_training_given_a_cheap_first_stage():
         step = dp.PoissonSampledDpEvent(256 / 60_000, dp.GaussianDpEvent(noise))
         return [Term(account(dp.SelfComposedDpEvent(step, steps), Geometric(mean=mean)))]
 
-    found = calibrate_last(training(2.0, 235, 30), lambda noise: training(noise, 2344, 10), epsilon=4.13, delta=DELTA)
-    assert 4.129 <= found.plan.epsilon(DELTA) <= 4.13
+    first = training(2.0, 235, 30)
+    found = solve_noise(lambda noise: PlanGuarantee((*first, *training(noise, 2344, 10))), epsilon=4.13, delta=DELTA)
+    assert 4.129 <= found.guarantee.epsilon(DELTA) <= 4.13
     assert found.value == pytest.approx(0.71, abs=0.01)
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import re
 import sqlite3
 from dataclasses import replace
 
@@ -13,7 +14,6 @@ from support.survey_world import SPACE, Descent
 import dphypo
 from dphypo.accounting import Side, verify, watched
 from dphypo.entropy import Seeded
-from dphypo.errors import JournalTamperedError
 from dphypo.journal import keeping
 from dphypo.survey import SurveyPlan, plan_tuning
 
@@ -29,7 +29,7 @@ def test_tuning_costs_what_was_asked_and_finds_a_good_run(capsys):
     assert abs(release.model["weight"] - 0.7) < 0.15
     assert len(release.survey) == 20
     shown = capsys.readouterr().err
-    assert "Tuning costs 9.5 % more noise and 2 runs' compute" in shown
+    assert re.search(r"Tuning costs 9\.[456] % more noise and 2 runs' compute", shown)
     assert "run 20 of 20" in shown
 
 
@@ -72,33 +72,17 @@ def test_a_call_that_goes_on_solves_for_nothing_again(tmp_path):
     assert again
 
 
-def test_noise_that_was_put_into_the_journal_and_costs_more_is_refused(tmp_path):
-    options = {**BUDGET, "survey": 4, "journal": tmp_path / "tune.db", "entropy": Seeded(1)}
-    with keeping(options["journal"], "tune") as keep:
-        plan_tuning(SPACE, FULL, epsilon=3.0, delta=1e-6, survey=4, keep=keep)
-    connection = sqlite3.connect(options["journal"])
-    changed = connection.execute("UPDATE dphypo_solved SET answer = 0.9 * answer WHERE question LIKE '%factor%'")
-    assert changed.rowcount > 0
-    connection.commit()
-    connection.close()
-    with pytest.raises(JournalTamperedError, match="costs more than epsilon"):
-        dphypo.tune(SPACE, FULL, **options)
-
-
-def test_more_noise_than_was_solved_for_is_not_believed_either(tmp_path):
-    private = FULL.at(score_noise_multiplier="calibrate")
-    options = {"epsilon": 3.0, "delta": 1e-6, "survey": 4}
-    for factor, which in ((1.2, "%factor%"), (1.5, "%noise of the scores%")):
-        journal, found = tmp_path / f"{factor}.db", []
-        for _ in range(2):
-            with keeping(journal, "tune") as keep:
-                noise = plan_tuning(SPACE, private, keep=keep, **options).noise
-            found.append((noise.full.noise_multiplier, noise.full.score_noise_multiplier))
-            with contextlib.closing(sqlite3.connect(journal)) as connection, connection:
-                connection.execute(
-                    "UPDATE dphypo_solved SET answer = ? * answer WHERE question LIKE ?", (factor, which)
-                )
-        assert found[0] == found[1]
+@pytest.mark.parametrize("factor", [0.9, 1.2])
+def test_noise_that_was_put_into_the_journal_is_not_believed(tmp_path, factor):
+    private, found = FULL.at(score_noise_multiplier="calibrate"), []
+    for _ in range(2):
+        with keeping(tmp_path / "tune.db", "tune") as keep:
+            noise = plan_tuning(SPACE, private, epsilon=3.0, delta=1e-6, survey=4, keep=keep).noise
+        found.append((noise.full.noise_multiplier, noise.full.score_noise_multiplier))
+        with contextlib.closing(sqlite3.connect(tmp_path / "tune.db")) as connection, connection:
+            changed = connection.execute("UPDATE dphypo_solved SET answer = ? * answer", (factor,))
+            assert changed.rowcount == 4  # one run, the run alone, the plan, the scores
+    assert found[0] == found[1]
 
 
 def test_options_of_the_survey_are_passed_on(tmp_path):

@@ -5,8 +5,6 @@ Everything here is a pure function of public values. Nothing here ever sees a jo
 
 from dphypo.accounting import plan_document as plan_document
 from dphypo.accounting import untrusted as untrusted
-from dphypo.accounting.calibration import Calibration as Calibration
-from dphypo.accounting.calibration import UnreachableError as UnreachableError
 from dphypo.accounting.calibration import calibrate as calibrate
 from dphypo.accounting.calibration import calibrate_band as calibrate_band
 from dphypo.accounting.calibration import calibrate_mean as calibrate_mean
@@ -20,13 +18,15 @@ from dphypo.accounting.events import event_to_dict as event_to_dict
 from dphypo.accounting.guarantee import Guarantee as Guarantee
 from dphypo.accounting.guarantee import OrderWarning as OrderWarning
 from dphypo.accounting.guarantee import account as account
+from dphypo.accounting.noise import Calibration as Calibration
+from dphypo.accounting.noise import Keep as Keep
+from dphypo.accounting.noise import equal_noise as equal_noise
+from dphypo.accounting.noise import one_run as one_run
+from dphypo.accounting.noise import solve_noise as solve_noise
+from dphypo.accounting.noise import solve_settings as solve_settings
 from dphypo.accounting.own_events import ApproximateDp as ApproximateDp
 from dphypo.accounting.own_events import PureDp as PureDp
 from dphypo.accounting.own_events import RdpCurve as RdpCurve
-from dphypo.accounting.plan_noise import PlanNoise as PlanNoise
-from dphypo.accounting.plan_noise import calibrate_last as calibrate_last
-from dphypo.accounting.plan_noise import calibrate_plan as calibrate_plan
-from dphypo.accounting.plan_noise import equal_noise as equal_noise
 from dphypo.accounting.policy import PolicyClass as PolicyClass
 from dphypo.accounting.premises import assumptions as assumptions
 from dphypo.accounting.premises import breaks as breaks
@@ -50,3 +50,4 @@ from dphypo.accounting.verification import Verification as Verification
 from dphypo.accounting.verification import guarantee_of as guarantee_of
 from dphypo.accounting.verification import verify as verify
 from dphypo.errors import UnaccountableError as UnaccountableError
+from dphypo.errors import UnreachableError as UnreachableError

@@ -7,36 +7,17 @@ Each function solves for one public quantity, all others fixed. The result never
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
-from functools import cache
 
 import dp_accounting
 
 from dphypo import _validate
 from dphypo.accounting.events import Event
 from dphypo.accounting.guarantee import ADD_OR_REMOVE_ONE, UNIFORM, Guarantee, account
+from dphypo.accounting.noise import DECIMALS, LARGEST, SMALLEST, Calibration, solve_noise, spend
 from dphypo.accounting.policy import PolicyClass
-from dphypo.accounting.solve import CLOSE, Found, Knob
+from dphypo.accounting.solve import Knob
 from dphypo.band import Band, BandLike
-from dphypo.errors import UnreachableError as UnreachableError
 from dphypo.laws import Law
-
-DECIMALS = 6  # of a noise multiplier
-
-
-@dataclass(frozen=True)
-class Calibration:
-    """The value found, and the guarantee that it gives."""
-
-    value: float
-    guarantee: Guarantee
-    epsilon: float
-    delta: float
-
-    @property
-    def noise_multiplier(self) -> float:
-        """The value found, by the name it has in :func:`calibrate`."""
-        return self.value
 
 
 def calibrate(
@@ -49,10 +30,10 @@ def calibrate(
     relation: dp_accounting.NeighboringRelation = ADD_OR_REMOVE_ONE,
     policy: PolicyClass | str = PolicyClass.ANYTHING,
     first_from_prior: int = 0,
-    smallest: float = 0.05,
-    largest: float = 1e3,
+    smallest: float = SMALLEST,
+    largest: float = LARGEST,
     decimals: int = DECIMALS,
-) -> Calibration:
+) -> Calibration[Guarantee]:
     """The smallest noise multiplier with which the whole search is (``epsilon``, ``delta``)-DP.
 
     The noise multiplier has at most ``decimals`` decimals, and was accounted as it is: written down and read again, it
@@ -76,16 +57,16 @@ def calibrate(
     >>> round(found.noise_multiplier, 2), 1.999 <= found.guarantee.epsilon(1e-6) <= 2.0
     (3.16, True)
     """
-    target = _Target(epsilon, delta)
-    advice = "run fewer times (a smaller mean of T), use a narrower band, sample less or take fewer steps"
-    start = min(max(1.0, smallest), largest)
-    return target.search(
+    return solve_noise(
         lambda noise: account(
             make_event(noise), runs, band, relation=relation, policy=policy, first_from_prior=first_from_prior
         ),
-        (start, largest, smallest),
-        advice,
-        decimals,
+        epsilon=epsilon,
+        delta=delta,
+        smallest=smallest,
+        largest=largest,
+        decimals=decimals,
+        remedy="run fewer times (a smaller mean of T), use a narrower band, sample less or take fewer steps",
     )
 
 
@@ -100,7 +81,7 @@ def calibrate_band(
     policy: PolicyClass | str = PolicyClass.ANYTHING,
     first_from_prior: int = 0,
     largest_ratio: float = 1e4,
-) -> Calibration:
+) -> Calibration[Guarantee]:
     """The widest band that a total (ε, δ) allows: the value is C/c, and the band is that of the guarantee.
 
     Args:
@@ -115,7 +96,6 @@ def calibrate_band(
         first_from_prior: how many of the first runs are drawn from the prior.
         largest_ratio: the widest band that is tried.
     """
-    target = _Target(epsilon, delta)
     if p is not None:
         _validate.within(0.0, 1.0, p=p)
 
@@ -125,13 +105,14 @@ def calibrate_band(
         c = ratio**-0.5 if p is None else 1.0 / (1.0 - p + p * ratio)
         return Band(c, 1.0 / c if p is None else c * ratio)
 
-    advice = "add noise to the run, or run fewer times (a smaller mean of T): even uniform search costs that much"
-    return target.search(
+    return _spend(
         lambda ratio: account(
             event, runs, band_of(ratio), relation=relation, policy=policy, first_from_prior=first_from_prior
         ),
-        (1.0, 1.0, largest_ratio),
-        advice,
+        (1.0, largest_ratio),
+        epsilon,
+        delta,
+        "add noise to the run, or run fewer times (a smaller mean of T): even uniform search costs that much",
     )
 
 
@@ -147,7 +128,7 @@ def calibrate_mean(
     first_from_prior: int = 0,
     smallest: float = 1.001,
     largest: float = 1e6,
-) -> Calibration:
+) -> Calibration[Guarantee]:
     """The largest mean number of runs that a total (ε, δ) allows.
 
     Args:
@@ -162,59 +143,27 @@ def calibrate_mean(
         smallest: the least mean that is tried.
         largest: the greatest.
     """
-    target = _Target(epsilon, delta)
-    advice = "add noise to the run or use a narrower band: even a single run costs that much"
-    return target.search(
+    return _spend(
         lambda mean: account(
             event, law_of(mean), band, relation=relation, policy=policy, first_from_prior=first_from_prior
         ),
-        (smallest, smallest, largest),
-        advice,
+        (smallest, largest),
+        epsilon,
+        delta,
+        "add noise to the run or use a narrower band: even a single run costs that much",
     )
 
 
-@dataclass(frozen=True)
-class _Target:
-    """A total (ε, δ) to be spent on a search."""
-
-    epsilon: float
-    delta: float
-
-    def __post_init__(self) -> None:
-        _validate.positive(epsilon=self.epsilon)
-        _validate.within(0.0, 1.0, delta=self.delta)
-
-    def search(
-        self,
-        guarantee_at: Callable[[float], Guarantee],
-        range_: tuple[float, float, float],
-        advice: str,
-        decimals: int | None = None,
-    ) -> Calibration:
-        """Spend the target on one search; ``range_`` is where to start, the safe end and the daring end."""
-        make = cache(guarantee_at)
-
-        def spend(cost: Callable[[Guarantee], float]) -> Found[Guarantee]:
-            start, safe, daring = range_
-            knob = Knob(make, cost, start=start, safe=safe, daring=daring, decimals=decimals)
-            return knob.spend(self.epsilon, unreachable=self.unreachable(advice))
-
-        if make(range_[0]).run.has_losses:
-            # Profile bounds are nearly always the smallest, and quick. If another turns out smaller, start again.
-            try:
-                quick = spend(lambda guarantee: guarantee.sharpest_epsilon(self.delta))
-            except UnreachableError:
-                pass
-            else:
-                epsilon = quick.made.epsilon(self.delta)
-                if quick.epsilon - epsilon <= CLOSE:
-                    return Calibration(quick.value, quick.made, epsilon, self.delta)
-        found = spend(lambda guarantee: guarantee.epsilon(self.delta))
-        return Calibration(found.value, found.made, found.epsilon, self.delta)
-
-    def unreachable(self, advice: str) -> Callable[[float], str]:
-        """What to say when even the safe end costs too much."""
-        return lambda least: (
-            f"epsilon = {self.epsilon:g} at delta = {self.delta:g} cannot be reached: the smallest possible here is "
-            f"{least:.4g}. Remedy: {advice}; or allow a larger epsilon"
-        )
+def _spend(
+    guarantee_at: Callable[[float], Guarantee],
+    ends: tuple[float, float],
+    epsilon: float,
+    delta: float,
+    remedy: str,
+) -> Calibration[Guarantee]:
+    """Spend (ε, δ) by a knob whose first end is the safe one."""
+    _validate.positive(epsilon=epsilon)
+    _validate.within(0.0, 1.0, delta=delta)
+    knob = Knob(guarantee_at, lambda made: made.epsilon(delta), start=ends[0], safe=ends[0], daring=ends[1])
+    found = spend(knob, epsilon, delta, remedy)
+    return Calibration(found.value, found.made, found.epsilon, delta)

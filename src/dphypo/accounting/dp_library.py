@@ -17,6 +17,7 @@ from typing import TypeAlias
 import attr
 import dp_accounting
 import numpy as np
+from dp_accounting import dp_event
 from dp_accounting.dp_event import RandomizedResponseDpEvent
 from dp_accounting.pld import PLDAccountant
 from dp_accounting.pld.privacy_loss_distribution import PrivacyLossDistribution
@@ -27,6 +28,7 @@ from dphypo.accounting.rdp_curve import Curve
 from dphypo.errors import UnaccountableError
 
 DEFAULT_GRID = 1e-3
+MOST_BINS = 3e6  # of a loss distribution, as :func:`spread` estimates it: beyond, composing takes minutes
 Relation: TypeAlias = dp_accounting.NeighboringRelation
 
 
@@ -34,13 +36,16 @@ def losses(event: dp_accounting.DpEvent, relation: Relation, grid: float = DEFAU
     """The loss distributions of both directions, remove and add; the same object twice if they are equal.
 
     Raises:
-        dp_accounting.UnsupportedEventError: if the PLD accountant does not know the event.
+        dp_accounting.UnsupportedEventError: if the PLD accountant does not know the event, or has too little noise for
+            the grid.
         UnaccountableError: if the event is not private.
     """
     if _repeats_randomised_response(event):
         raise dp_accounting.UnsupportedEventError(
             "dp_accounting's PLD accountant counts a repeated RandomizedResponseDpEvent only once"
         )
+    if spread(event) > MOST_BINS * grid:
+        raise dp_accounting.UnsupportedEventError(f"its losses are too large for a grid of {grid:g}")
     accountant = PLDAccountant(relation, value_discretization_interval=grid)
     accountant.compose(event)
     if accountant._contains_non_dp_event:
@@ -104,6 +109,61 @@ def _convolutions(event: dp_accounting.DpEvent) -> int:
             return 1
 
 
+def spread(event: dp_accounting.DpEvent) -> float:
+    """About how far the privacy losses of an event reach: usually too large, by a factor of up to ten.
+
+    A step that is made n times at rate q, and whose loss without sampling is s²/2 ± 9s, is met by about qn of them. Or,
+    by the central limit theorem, the sum has a variance v of n q² (e^(s²) − 1) and a mean of v/2. The smaller counts.
+    """
+    total = 0.0
+    for leaf, count, rate in leaves(event):
+        s = sensitivity(leaf)
+        if rate == 1.0:
+            s, count = s * math.sqrt(count), 1
+        variance = count * rate**2 * math.expm1(min(s * s, 500.0)) if rate < 1 else s * s
+        hits = count * rate
+        by_hits = (hits + 9 * math.sqrt(hits) + 1) * (s * s / 2 + 9 * s)
+        total += min(by_hits, variance / 2 + 9 * math.sqrt(variance) + s * s / 2 + 9 * s)
+    return total
+
+
+def leaves(
+    event: dp_accounting.DpEvent, count: int = 1, rate: float = 1.0
+) -> Iterator[tuple[dp_accounting.DpEvent, int, float]]:
+    """The single steps of an event, how often each is made, and the rate at which it is sampled."""
+    match event:
+        case dp_accounting.SelfComposedDpEvent():
+            yield from leaves(event.event, count * event.count, rate)
+        case dp_accounting.ComposedDpEvent():
+            for part in event.events:
+                yield from leaves(part, count, rate)
+        case dp_accounting.PoissonSampledDpEvent():
+            yield from leaves(event.event, count, rate * event.sampling_probability)
+        case dp_accounting.SampledWithReplacementDpEvent() | dp_accounting.SampledWithoutReplacementDpEvent():
+            yield from leaves(event.event, count)
+        case dp_event.RepeatAndSelectDpEvent():
+            yield from leaves(event.event, count, rate)
+        case _:
+            yield event, count, rate
+
+
+def sensitivity(leaf: dp_accounting.DpEvent) -> float:
+    """How far a record moves the output of a single step, over its noise."""
+    match leaf:
+        case dp_event.MixtureOfGaussiansDpEvent():
+            return float(max(leaf.sensitivities) / leaf.standard_deviation)
+        case dp_event.DiscreteLaplaceDpEvent():
+            return float(leaf.noise_parameter * leaf.sensitivity)
+        case RandomizedResponseDpEvent():
+            return 1.0
+        case dp_event.TruncatedSubsampledGaussianDpEvent():
+            return 2.0 / float(leaf.noise_multiplier)
+        case dp_event.GaussianDpEvent() | dp_event.LaplaceDpEvent() | dp_event.SingleEpochTreeAggregationDpEvent():
+            return 1.0 / float(leaf.noise_multiplier)
+        case _:
+            return 0.0
+
+
 def _repeats_randomised_response(event: dp_accounting.DpEvent, *, repeated: bool = False) -> bool:
     match event:
         case RandomizedResponseDpEvent():
@@ -114,6 +174,13 @@ def _repeats_randomised_response(event: dp_accounting.DpEvent, *, repeated: bool
             return any(_repeats_randomised_response(part, repeated=repeated) for part in event.events)
         case _:
             return False
+
+
+def is_known(event: dp_accounting.DpEvent, relation: Relation) -> bool:
+    """Whether an accountant knows the event; nothing is composed to find out."""
+    if isinstance(event, dp_accounting.PoissonSampledDpEvent) and relation is Relation.ADD_OR_REMOVE_ONE:
+        return is_known(event.event, relation)
+    return bool(PLDAccountant(relation).supports(event) or RdpAccountant(neighboring_relation=relation).supports(event))
 
 
 def curve(event: dp_accounting.DpEvent, relation: Relation, few: Floats | None = None) -> Curve | None:

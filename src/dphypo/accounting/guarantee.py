@@ -5,8 +5,8 @@ from __future__ import annotations
 import math
 import warnings
 from collections.abc import Sequence
-from dataclasses import dataclass, field
-from functools import cached_property
+from dataclasses import dataclass
+from functools import cached_property, lru_cache
 from typing import TYPE_CHECKING
 
 import dp_accounting
@@ -16,7 +16,7 @@ import numpy.typing as npt
 from dphypo import _validate
 from dphypo.accounting import dp_library
 from dphypo.accounting.events import Event, canonical
-from dphypo.accounting.one_run import Run, describe
+from dphypo.accounting.one_run import Run, check, describe
 from dphypo.accounting.policy import PolicyClass
 from dphypo.accounting.profiles import Bounding, Floats, Profile, infimum
 from dphypo.accounting.rdp_curve import Curve, largest
@@ -82,19 +82,15 @@ def account(
     held: object = band
     if not isinstance(held, (Band, tuple, list)):
         raise TypeError(f"band = {band!r} is not a band: give, for example, dphypo.Band(0.75, 2), or (0.75, 2)")
-    if not isinstance(relation, dp_accounting.NeighboringRelation):
-        raise TypeError(f"relation = {relation!r} is not a dp_accounting.NeighboringRelation")
     events = tuple(canonical(one) for one in (event if isinstance(event, (list, tuple)) else [event]))
-    return Guarantee(
-        events,
-        runs,
-        Band.of(band),
-        relation,
-        _validate.positive(grid=grid),
-        describe(events, relation, grid),
-        _validate.choice(PolicyClass, policy=policy),
-        _validate.integer(at_least=0, first_from_prior=first_from_prior),
-    )
+    check(events, relation)
+    policy = _validate.choice(PolicyClass, policy=policy)
+    first_from_prior = _validate.integer(at_least=0, first_from_prior=first_from_prior)
+    of = (events, runs, Band.of(band), relation, _validate.positive(grid=grid), policy, first_from_prior)
+    try:
+        return _remembered(*of)  # type: ignore[arg-type]
+    except TypeError:  # a law of the user's that has no hash
+        return Guarantee(*of)
 
 
 @dataclass(frozen=True, eq=False)
@@ -106,9 +102,13 @@ class Guarantee:
     band: Band
     relation: dp_accounting.NeighboringRelation
     grid: float
-    run: Run = field(repr=False)
     policy: PolicyClass = PolicyClass.ANYTHING
     first_from_prior: int = 0
+
+    @cached_property
+    def run(self) -> Run:
+        """What is known of one run."""
+        return describe(self.events, self.relation, self.grid)
 
     def epsilon(self, delta: float) -> float:
         """The smallest ε that any of the bounds proves at this δ."""
@@ -291,6 +291,20 @@ class Guarantee:
                 OrderWarning,
                 stacklevel=4,
             )
+
+
+@lru_cache(maxsize=32)
+def _remembered(
+    events: tuple[Event, ...],
+    runs: Law,
+    band: Band,
+    relation: dp_accounting.NeighboringRelation,
+    grid: float,
+    policy: PolicyClass,
+    first_from_prior: int,
+) -> Guarantee:
+    """One object for equal values, so that what is computed from them is computed once."""
+    return Guarantee(events, runs, band, relation, grid, policy, first_from_prior)
 
 
 def _epsilon(searches: Sequence[Bounding], delta: float) -> float:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
-from functools import cached_property
+from functools import cached_property, lru_cache
 
 import dp_accounting
 import numpy as np
@@ -69,6 +69,25 @@ def describe(
     return _worst([_describe_one(canonical(event), relation, grid) for event in events])
 
 
+def check(events: Sequence[Event], relation: dp_accounting.NeighboringRelation) -> None:
+    """Refuse events that no accountant knows, before anything is computed."""
+    if not isinstance(relation, dp_accounting.NeighboringRelation):
+        raise TypeError(f"relation = {relation!r} is not a dp_accounting.NeighboringRelation")
+    if not events:
+        raise ValueError("event = [] is not valid: give at least one event")
+    for event in events:
+        if isinstance(event, dp_accounting.DpEvent) and not dp_library.is_known(event, relation):
+            raise _unaccountable(event, relation, "no accountant of dp_accounting knows it")
+
+
+def _unaccountable(event: Event, relation: dp_accounting.NeighboringRelation, why: object) -> UnaccountableError:
+    return UnaccountableError(
+        f"the event {event!r} cannot be accounted under {relation.name}: {why}. State an event that dp_accounting "
+        "supports, or an RdpCurve, a PureDp or an ApproximateDp"
+    )
+
+
+@lru_cache(maxsize=16)
 def _describe_one(event: Event, relation: dp_accounting.NeighboringRelation, grid: float) -> Run:
     match event:
         case PureDp(epsilon):
@@ -91,10 +110,7 @@ def _from_event(event: dp_accounting.DpEvent, relation: dp_accounting.Neighborin
             return _subsampled(event, _describe_one(event.event, relation, grid))
         curve = dp_library.curve(event, relation)
         if curve is None:
-            raise UnaccountableError(
-                f"the event {event!r} cannot be accounted under {relation.name}: {error}. State an event that "
-                "dp_accounting supports, or an RdpCurve, a PureDp or an ApproximateDp"
-            ) from None
+            raise _unaccountable(event, relation, error) from None
         return _from_curve(curve)
     if math.isinf(pure):
         return Run((remove, add), pure, lambda: dp_library.curve(event, relation))

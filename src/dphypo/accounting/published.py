@@ -8,8 +8,8 @@ that pair (Zhu, Dong and Wang 2022). A last run at a λ chosen from a published 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field
-from functools import cached_property
+from dataclasses import dataclass
+from functools import cached_property, lru_cache
 from typing import TYPE_CHECKING
 
 import dp_accounting
@@ -20,7 +20,7 @@ from dphypo import _validate
 from dphypo.accounting import dp_library
 from dphypo.accounting.dominating_pair import run_to_pld
 from dphypo.accounting.events import Event, canonical
-from dphypo.accounting.one_run import ADD_OR_REMOVE_ONE, Run, describe
+from dphypo.accounting.one_run import ADD_OR_REMOVE_ONE, Run, check, describe
 from dphypo.accounting.profiles import Floats
 
 if TYPE_CHECKING:
@@ -35,7 +35,11 @@ class Published:
     count: int
     relation: dp_accounting.NeighboringRelation
     grid: float
-    run: Run = field(repr=False)
+
+    @cached_property
+    def run(self) -> Run:
+        """What is known of one of the runs."""
+        return describe(self.events, self.relation, self.grid)
 
     def one_run(self, delta: float) -> dict[str, float]:
         """ε of one run alone, by its RDP curve and by its privacy loss distribution."""
@@ -81,8 +85,15 @@ def published(
     >>> published(dp_accounting.GaussianDpEvent(20.0), 20).count
     20
     """
-    if not isinstance(relation, dp_accounting.NeighboringRelation):
-        raise TypeError(f"relation = {relation!r} is not a dp_accounting.NeighboringRelation")
     events = tuple(canonical(one) for one in (event if isinstance(event, (list, tuple)) else [event]))
+    check(events, relation)
     count = _validate.integer(at_least=1, count=count)
-    return Published(events, count, relation, _validate.positive(grid=grid), describe(events, relation, grid))
+    return _remembered(events, count, relation, _validate.positive(grid=grid))
+
+
+@lru_cache(maxsize=32)
+def _remembered(
+    events: tuple[Event, ...], count: int, relation: dp_accounting.NeighboringRelation, grid: float
+) -> Published:
+    """One object for equal values, so that what is computed from them is computed once."""
+    return Published(events, count, relation, grid)

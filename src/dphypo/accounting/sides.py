@@ -24,7 +24,7 @@ enters or leaves the side that it reads.
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 from enum import StrEnum
 from functools import cached_property
@@ -144,8 +144,8 @@ class PlanGuarantee:
 
     def rdp(self, alpha: npt.ArrayLike) -> Floats:
         """ε(α) of the plan: the largest, over the sides, of the sum of that side's terms."""
-        met = _met(self.terms, self.relation)
-        return np.asarray(np.max([np.sum([one.rdp(alpha) for one in side], axis=0) for side in met.values()], axis=0))
+        sums = [np.sum([one.rdp(alpha) for one in met], axis=0) for met in self.met.values()]
+        return np.asarray(np.max(sums, axis=0))
 
     def profile(self, points: int = 200) -> tuple[Floats, Floats]:
         """A curve for plotting: ε from 0 to where δ has fallen to 1e-11 or falls no further, and δ at each."""
@@ -159,6 +159,14 @@ class PlanGuarantee:
 
         return issue(self, delta, public)
 
+    @cached_property
+    def met(self) -> dict[Side, list[Releases]]:
+        """For every side that is read, what a record of that side meets."""
+        read = [side for side in Side if any(side in term.sides for term in self.terms)]
+        if self.relation is dp_accounting.NeighboringRelation.REPLACE_ONE:
+            return {side: [term.releases for term in self.terms] for side in read}
+        return {side: [term.releases for term in self.terms if side in term.sides] for side in read}
+
     @property
     def _profiles(self) -> list[Discrete]:
         return list(dict.fromkeys(profile for profiles in self._by_side.values() for profile in profiles))
@@ -166,27 +174,18 @@ class PlanGuarantee:
     @cached_property
     def _pure(self) -> dict[Side, float]:
         """The sum of the ε of pure DP for each side; infinite where a term has none. Grids leave a trace of δ."""
-        return {side: _pure(terms) for side, terms in _met(self.terms, self.relation).items()}
+        return {side: _pure(terms) for side, terms in self.met.items()}
 
     @cached_property
     def _by_side(self) -> Mapping[Side, tuple[Discrete, ...]]:
         found: dict[Side, tuple[Discrete, ...]] = {}
         known: dict[tuple[int, ...], tuple[Discrete, ...]] = {}  # sides that meet the same terms
-        for side, terms in _met(self.terms, self.relation).items():
+        for side, terms in self.met.items():
             key = tuple(map(id, terms))
             if key not in known:
                 known[key] = _composed(terms)
             found[side] = known[key]
         return found
-
-
-def _met(terms: Iterable[Term], relation: dp_accounting.NeighboringRelation) -> dict[Side, list[Releases]]:
-    """For every side that is read, what a record of that side meets."""
-    terms = list(terms)
-    read = [side for side in Side if any(side in term.sides for term in terms)]
-    if relation is dp_accounting.NeighboringRelation.REPLACE_ONE:
-        return {side: [term.releases for term in terms] for side in read}
-    return {side: [term.releases for term in terms if side in term.sides] for side in read}
 
 
 def _composed(releases: list[Releases]) -> tuple[Discrete, ...]:

@@ -15,6 +15,7 @@ from dphypo.errors import UnreachableError
 
 _PRECISION = 1e-6
 _MOST_STEPS = 60
+_SLOWEST, _FASTEST, _FURTHER = 1.02, 16.0, 1.02  # of the first step from the start
 CLOSE = 5e-4  # in ε: how far below its target a calibration may stop
 
 Costly = TypeVar("Costly")
@@ -110,7 +111,6 @@ class Knob(Generic[Costly]):
         safe: the end at which least is spent.
         daring: the end at which most is spent.
         decimals: values are rounded up to so many decimals before they are tried: what is found can be written down.
-        factor: of the first step away from the start; less than 2 where that is a good guess.
         close: how far below the target the answer may lie.
     """
 
@@ -120,7 +120,6 @@ class Knob(Generic[Costly]):
     safe: float
     daring: float
     decimals: int | None = None
-    factor: float = 2.0
     close: float = CLOSE
 
     def spend(self, epsilon: float, *, unreachable: Callable[[float], str]) -> Found[Costly]:
@@ -152,10 +151,15 @@ class Knob(Generic[Costly]):
         current = self._at(self.start)
         inside = reported(current.epsilon) <= epsilon
         end = self._tried(self.daring if inside else self.safe)
-        factor = self.factor if end > current.value else 1 / self.factor
+        # As if ε were inversely proportional to the knob, and a little further.
+        factor = 2.0
+        if 0 < current.epsilon < math.inf:
+            factor = min(max(_FURTHER * max(current.epsilon / epsilon, epsilon / current.epsilon), _SLOWEST), _FASTEST)
         while current.value != end:
-            step = current.value * factor
-            following = self._at(min(step, end) if factor > 1 else max(step, end))
+            if inside and epsilon - current.epsilon <= self.close:
+                return current, current
+            step = current.value * factor if end > current.value else current.value / factor
+            following = self._at(min(step, end) if end > current.value else max(step, end))
             if (reported(following.epsilon) <= epsilon) != inside:
                 return (current, following) if inside else (following, current)
             current, factor = following, factor * factor

@@ -8,13 +8,14 @@ from __future__ import annotations
 import json
 import math
 import unicodedata
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
 import dp_accounting
 from dp_accounting import dp_event
 
+from dphypo.accounting import dp_library
 from dphypo.accounting.own_events import RdpCurve
 
 MOST_BYTES = 4_000_000
@@ -162,50 +163,36 @@ def check_event(event: object, grid: float) -> None:
         return
     if not isinstance(event, dp_accounting.DpEvent):
         return
+    _check_parts(event)
     steps, variance, parts = 0, 0.0, 0
-    for leaf, count, rate in _leaves(event, 1, 1.0):
-        steps, parts = steps + count, parts + 1
-        variance += count * (rate * _sensitivity(leaf)) ** 2
+    for leaf, count, rate in dp_library.leaves(event):
+        steps, parts, moved = steps + count, parts + 1, dp_library.sensitivity(leaf)
+        variance += count * (rate * moved) ** 2
         if parts > MOST_PARTS or steps > MOST_STEPS:
             raise Refused(
                 f"an event of more than {MOST_STEPS} steps, or {MOST_PARTS} parts, is too long to be verified"
             )
-        spread = max(math.sqrt(variance), _sensitivity(leaf))
+        spread = max(math.sqrt(variance), moved)
         if not spread <= MOST_SPREAD or not spread * (spread / 2 + 9) <= MOST_BINS * grid:
             raise Refused("the event has so little noise that its losses are too large to be verified")
 
 
-def _leaves(event: object, count: int, rate: float) -> Iterator[tuple[object, int, float]]:
-    if isinstance(event, dp_event.SelfComposedDpEvent):
-        yield from _leaves(event.event, count * event.count, rate)
-    elif isinstance(event, dp_event.ComposedDpEvent):
-        for part in event.events:
-            yield from _leaves(part, count, rate)
-    elif isinstance(event, dp_event.PoissonSampledDpEvent):
-        yield from _leaves(event.event, count, rate * event.sampling_probability)
-    elif isinstance(event, (dp_event.SampledWithReplacementDpEvent, dp_event.SampledWithoutReplacementDpEvent)):
-        yield from _leaves(event.event, count, 1.0)
-    elif isinstance(event, dp_event.RepeatAndSelectDpEvent):
-        if not event.mean <= MOST_MEAN:
-            raise Refused("the mean of a RepeatAndSelectDpEvent is too large to be verified")
-        yield from _leaves(event.event, count, rate)
-    else:
-        yield event, count, rate
-
-
-def _sensitivity(leaf: object) -> float:
-    """How far a record moves the output, over the noise."""
-    match leaf:
+def _check_parts(event: Any) -> None:
+    """Refuse parts of an event whose own description takes too long to evaluate."""
+    match event:
         case dp_event.MixtureOfGaussiansDpEvent():
-            many = len(leaf.sensitivities) > 50
-            return math.inf if many else float(max(leaf.sensitivities) / leaf.standard_deviation)
+            fits = len(event.sensitivities) <= 50
         case dp_event.DiscreteLaplaceDpEvent():
-            return float(leaf.noise_parameter * leaf.sensitivity) if leaf.sensitivity <= 1000 else math.inf
+            fits = event.sensitivity <= 1000
         case dp_event.RandomizedResponseDpEvent():
-            return 1.0 if leaf.noise_parameter > 1e-12 or leaf.num_buckets == 1 else math.inf
-        case dp_event.ZCDpEvent() | dp_event.NoOpDpEvent():
-            return 0.0
+            fits = event.noise_parameter > 1e-12 or event.num_buckets == 1
         case dp_event.TruncatedSubsampledGaussianDpEvent():
-            return 2.0 / float(leaf.noise_multiplier) if leaf.dataset_size <= 10**9 else math.inf
+            fits = event.dataset_size <= 10**9
+        case dp_event.RepeatAndSelectDpEvent():
+            fits = event.mean <= MOST_MEAN
         case _:
-            return 1.0 / float(getattr(leaf, "noise_multiplier", math.inf))
+            fits = True
+    if not fits:
+        raise Refused(f"a {type(event).__name__} with these values is too large to be verified")
+    for part in (*getattr(event, "events", ()), *([event.event] if hasattr(event, "event") else [])):
+        _check_parts(part)

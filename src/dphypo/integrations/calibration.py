@@ -12,18 +12,15 @@ from typing import Any
 
 import dp_accounting
 
-from dphypo import _validate
-from dphypo.accounting import PolicyClass, account, calibrate, canonical, event_to_dict, rounded_up
+from dphypo.accounting import Guarantee, Keep, PolicyClass, account, solve_settings
 from dphypo.band import Band
-from dphypo.errors import JournalTamperedError
-from dphypo.journal import Keep, solved_anew
 from dphypo.laws import Law
 from dphypo.mechanisms import Declared, Split, over_space
 from dphypo.solving import solving
 from dphypo.space import Space
 
 MOST_KINDS = 64
-_DECIMALS = 4
+_REMEDY = "run fewer times (a smaller mean of T), use a narrower band, sample less or take fewer steps"
 
 
 @dataclass(frozen=True)
@@ -51,14 +48,12 @@ def noise(
     delta: float,
     policy: PolicyClass | str = PolicyClass.ANYTHING,
     first_from_prior: int = 0,
-    keep: Keep = solved_anew,
+    keep: Keep | None = None,
     progress: bool = True,
 ) -> dict[Hashable, float]:
     """The noise multiplier of each kind with which a search over all of them is (ε, δ)-DP.
 
-    First each kind by itself, so that a search over it alone costs ε. The profiles of the kinds then agree about where
-    the search's guarantee is read off, and differ a little elsewhere. The search over all of them costs what their
-    pointwise supremum does, so all multipliers are raised by one factor until that is ε.
+    The search over all of them costs what the pointwise supremum of their profiles does.
 
     Args:
         found: the kinds of run.
@@ -66,7 +61,7 @@ def noise(
         score_event, split: of the score, where it looks at private records.
         epsilon, delta: what the search may cost.
         policy, first_from_prior: what the search rule sees, and how many first runs it leaves to the prior.
-        keep: keeps numbers that take long to find: :func:`dphypo.journal.keeping` keeps them in a journal.
+        keep: where the noise is kept: :func:`dphypo.journal.keeping` keeps it in a journal.
         progress: say on a terminal how far it is, if it takes longer than two seconds.
     """
     if len(found) > MOST_KINDS:
@@ -75,46 +70,20 @@ def noise(
             f"{MOST_KINDS} are calibrated. Give short lists, for example batch_size: [64, 128, 256]"
         )
 
-    policy = _validate.choice(PolicyClass, policy=policy)
-    rule: dict[str, Any] = {"policy": policy, "first_from_prior": first_from_prior}
-
-    def whole(events: list[dp_accounting.DpEvent]) -> list[Any]:
-        return _events(events, score_event, split, space)
-
-    def solve(events: Callable[[float], list[dp_accounting.DpEvent]], smallest: float) -> float:
-        def at(knob: float) -> list[Any]:
-            return whole(events(knob))
-
-        question = {
-            "solved": "noise of a search",
-            "at 1": [event_to_dict(canonical(event)) for event in at(1.0)],
-            "runs": [type(runs).__module__, type(runs).__qualname__, runs.to_dict()],
-            "band": [band.c, band.C],
-            "rule": [policy.value, first_from_prior],
-            "budget": [epsilon, delta],
-        }
-        budget: dict[str, Any] = {"epsilon": epsilon, "delta": delta, "smallest": smallest, "decimals": _DECIMALS}
-        return keep(question, lambda: calibrate(at, runs, band, **budget, **rule).value)
+    def search(*events: dp_accounting.DpEvent) -> Guarantee:
+        every = _events(events, score_event, split, space)
+        return account(every, runs, band, policy=policy, first_from_prior=first_from_prior)
 
     with solving(show=progress):
-        found_noise = _multipliers(found, solve)
-    if keep is not solved_anew:
-        events = whole([kind.event(found_noise[kind.key]) for kind in found])
-        if account(events, runs, band, **rule).epsilon(delta) > epsilon:
-            raise JournalTamperedError("the noise that is kept in it costs more than epsilon")
-    return found_noise
-
-
-def _multipliers(
-    found: Sequence[Kind], solve: Callable[[Callable[[float], list[dp_accounting.DpEvent]], float], float]
-) -> dict[Hashable, float]:
-    """Each kind by itself, then one factor for all."""
-    alone = {kind: solve(lambda knob, kind=kind: [kind.event(knob)], 0.05) for kind in found}  # type: ignore[misc]
-    if len(alone) == 1:
-        return {kind.key: sigma for kind, sigma in alone.items()}
-    # Rounded before they are accounted: a resumed study, declared anew, finds the same numbers, and they cost no more.
-    factor = solve(lambda knob: [kind.event(rounded_up(knob * sigma, _DECIMALS)) for kind, sigma in alone.items()], 1.0)
-    return {kind.key: rounded_up(factor * sigma, _DECIMALS) for kind, sigma in alone.items()}
+        noise, _ = solve_settings(
+            {kind.key: lambda value, kind=kind: search(kind.event(value)) for kind in found},  # type: ignore[misc]
+            lambda noise: search(*(kind.event(noise[kind.key]) for kind in found)),
+            epsilon=epsilon,
+            delta=delta,
+            keep=keep,
+            remedy=_REMEDY,
+        )
+    return noise
 
 
 def _events(event: Any, score_event: Any, split: Split, space: Space) -> list[Any]:

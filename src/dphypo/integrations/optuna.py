@@ -23,14 +23,10 @@ from dphypo.accounting import (
     PlanGuarantee,
     Side,
     Term,
-    calibrate_plan,
-    canonical,
-    equal_noise,
-    event_to_dict,
     published,
+    solve_noise,
 )
 from dphypo.integrations import optuna_storage
-from dphypo.journal import solved_anew
 from dphypo.ledger import Ledger, reserving
 from dphypo.solving import solving
 from dphypo.space import Space
@@ -41,8 +37,6 @@ if TYPE_CHECKING:
     from optuna.trial import FrozenTrial, Trial
 
 Model = TypeVar("Model")
-_DECIMALS = 6
-_CLOSE = 1e-3  # in ε: how far below the budget solved noise may lie
 RESERVED = frozenset({"noise_multiplier", "batch_size", "epochs", "steps", "sampling_rate", "rate", "fraction"})
 """Names that an objective may not suggest: the event reads them, and they are declared."""
 
@@ -119,37 +113,14 @@ class OptunaSurvey:
     @cached_property
     def full(self) -> Any:
         """The full run, with its noise."""
-        keep = solved_anew if self.keep_in is None else optuna_storage.InStudy(self.keep_in)
+
+        def at(noise: float) -> PlanGuarantee:
+            return self._guarantee(self.run.at(noise_multiplier=noise))
+
+        keep = None if self.keep_in is None else optuna_storage.InStudy(self.keep_in)
         with solving(show=self.progress):
-            kept = self.run.at(noise_multiplier=_rounded_up(keep(self._question(), self._solved)))
-            if self.epsilon - _CLOSE <= self._guarantee(kept).epsilon(self.delta) <= self.epsilon:
-                return kept
-            # Not what was solved for, or at the end of what is tried: it is not believed.
-            return self.run.at(noise_multiplier=_rounded_up(self._solved()))
-
-    def _solved(self) -> float:
-        """The least noise of the full run with which all together cost ε."""
-
-        def plan_at(noise: float) -> PlanGuarantee:
-            return self._guarantee(self.run.at(noise_multiplier=_rounded_up(noise)))
-
-        budget = {"epsilon": self.epsilon, "delta": self.delta}
-        alone = equal_noise(
-            {None: lambda noise: self.run.at(noise_multiplier=noise).event}, relation=self.relation, **budget
-        )
-        return calibrate_plan(plan_at, start=1.01 * alone[None], step=1.02, **budget).value
-
-    def _question(self) -> dict[str, Any]:
-        """All that the noise depends on."""
-        full = self.run.at(noise_multiplier=1.0)
-        return {
-            "solved": "noise of the full run",
-            "at noise 1": [event_to_dict(canonical(one.event)) for one in (full, self._short(full))],
-            "score": None if self.score_event is None else event_to_dict(canonical(self.score_event)),
-            "counts": [self.runs, self.reports, self.last_runs],
-            "relation": self.relation.name,
-            "budget": [self.epsilon, self.delta],
-        }
+            found = solve_noise(at, epsilon=self.epsilon, delta=self.delta, keep=keep)
+        return self.run.at(noise_multiplier=found.value)
 
     @property
     def short(self) -> Any:
@@ -307,7 +278,3 @@ def _suggest(suggest: Callable[..., Any]) -> Callable[..., Any]:
 
 def _score(trial: FrozenTrial) -> float | None:
     return trial.value if trial.state.name == "COMPLETE" else None
-
-
-def _rounded_up(noise: float) -> float:
-    return float(math.ceil(noise * 10**_DECIMALS) / 10**_DECIMALS)

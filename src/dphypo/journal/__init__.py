@@ -9,9 +9,7 @@ from dphypo.journal import params as params
 from dphypo.journal.engine import Engine as Engine
 from dphypo.journal.engine import engines as engines
 from dphypo.journal.journal import Journal as Journal
-from dphypo.journal.kept import Keep as Keep
 from dphypo.journal.kept import keeping as keeping
-from dphypo.journal.kept import solved_anew as solved_anew
 from dphypo.journal.postgresql import PostgreSQL as PostgreSQL
 from dphypo.journal.records import Record as Record
 from dphypo.journal.records import Trial as Trial

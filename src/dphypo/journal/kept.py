@@ -3,36 +3,17 @@
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator
 from pathlib import Path
-from typing import Any, Protocol
 
+from dphypo.accounting import Keep
 from dphypo.journal.journal import Journal
 from dphypo.journal.store import Store, open_store
 
 
-class Keep(Protocol):
-    """Gives the answer to a question: one that is kept, or what ``solve()`` finds, which is kept from then on.
-
-    The question has all that the answer depends on, in public values. A kept answer is not trusted: what it is used for
-    is accounted for as if the user had given it.
-    """
-
-    def __call__(self, question: Mapping[str, Any], solve: Callable[[], float]) -> float: ...
-
-
-def solved_anew(question: Mapping[str, Any], solve: Callable[[], float]) -> float:
-    """The answer, found now and kept nowhere.
-
-    >>> solved_anew({"epsilon": 1.0}, lambda: 0.5)
-    0.5
-    """
-    return solve()
-
-
 @contextlib.contextmanager
-def keeping(journal: str | Path | Store | None, name: str) -> Iterator[Keep]:
-    """Keep answers in a journal, under the name of a search; nowhere, if the journal is in memory.
+def keeping(journal: str | Path | Store | None, name: str) -> Iterator[Keep | None]:
+    """Keep answers in a journal, under the name of a search; nowhere (None), if the journal is in memory.
 
     >>> import tempfile
     >>> with tempfile.TemporaryDirectory() as folder:
@@ -43,7 +24,7 @@ def keeping(journal: str | Path | Store | None, name: str) -> Iterator[Keep]:
     0.5
     """
     if journal is None:
-        yield solved_anew
+        yield None
         return
     kept = Journal(open_store(journal), name, shared=isinstance(journal, Store))
     try:

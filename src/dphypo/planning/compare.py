@@ -133,7 +133,7 @@ def _solve(
     guess = _Guesses()
     for way in watch(wanted):
         try:
-            one = spend(way, mechanism, space, epsilon=epsilon, delta=delta, start=guess(way), step=1.03)
+            one = spend(way, mechanism, space, epsilon=epsilon, delta=delta, start=guess(way))
         except UnreachableError:
             if way.kind == "none":
                 raise

@@ -6,14 +6,13 @@ import math
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 
-from dphypo.accounting import Whole, calibrate_plan, rounded_up
+from dphypo.accounting import Whole, solve_noise
 from dphypo.mechanisms import DpSgd, Mechanism, OwnTraining
 from dphypo.planning.ways import Way, stages, untuned
 from dphypo.space import Space
 from dphypo.stages import Planned, PlannedStudy, Stage
 from dphypo.study import composed
 
-_DECIMALS = 6
 _CLOSE = 5e-4  # how far below ε published runs may stay: they are quick to account for, and cost little
 _NEAR = 1e-3  # of ε: how far below it a way with a study may stay
 
@@ -43,7 +42,7 @@ def account_for(parts: Sequence[Planned], mechanism: Mechanism, space: Space) ->
 
 
 def spend(
-    way: Way, mechanism: Mechanism, space: Space, *, epsilon: float, delta: float, start: float = 1.0, step: float = 1.1
+    way: Way, mechanism: Mechanism, space: Space, *, epsilon: float, delta: float, start: float | None = None
 ) -> Spent:
     """The least noise with which a way costs ε at δ, to within a thousandth of ε and never more.
 
@@ -52,18 +51,17 @@ def spend(
         mechanism: a full run.
         space: what is tuned.
         epsilon, delta: the total.
-        start, step: a guess at the noise, and the factor by which it may be off.
+        start: a guess at the noise.
     """
     if way.design is not None:
         way = _with_first_stage(way, mechanism, space, epsilon=epsilon, delta=delta)
 
     def at(noise: float) -> Whole:
-        return account_for(way.parts(rounded_up(noise, _DECIMALS)), mechanism, space)
+        return account_for(way.parts(noise), mechanism, space)
 
     close = _CLOSE if way.kind in ("none", "survey", "composition") else _NEAR * epsilon
-    found = calibrate_plan(at, epsilon=epsilon, delta=delta, start=start, step=step, close=close)  # type: ignore[arg-type]
-    noise = rounded_up(found.value, _DECIMALS)
-    return Spent(way, noise, way.parts(noise), found.plan)
+    found = solve_noise(at, epsilon=epsilon, delta=delta, start=start, close=close)
+    return Spent(way, found.value, way.parts(found.value), found.guarantee)
 
 
 def _with_first_stage(way: Way, mechanism: Mechanism, space: Space, *, epsilon: float, delta: float) -> Way:
@@ -74,13 +72,12 @@ def _with_first_stage(way: Way, mechanism: Mechanism, space: Space, *, epsilon: 
     assert isinstance(first, PlannedStudy)
 
     def at(noise: float) -> Whole:
-        stage = replace(first, noise_multiplier=rounded_up(noise, _DECIMALS)).part(mechanism)
+        stage = replace(first, noise_multiplier=noise).part(mechanism)
         assert isinstance(stage, Stage)
         return stage.account(space)
 
-    found = calibrate_plan(at, epsilon=design.split * epsilon, delta=delta, start=1.0, step=1.5, close=_NEAR * epsilon)  # type: ignore[arg-type]
-    compute = way.compute
-    return stages(design, compute, rounded_up(found.value, _DECIMALS))
+    found = solve_noise(at, epsilon=design.split * epsilon, delta=delta, close=_NEAR * epsilon)
+    return stages(design, way.compute, found.value)
 
 
 @dataclass(frozen=True)

@@ -2,22 +2,24 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
-from typing import Any
 
 from dphypo import _validate
-from dphypo.accounting import PlanGuarantee, UnreachableError, calibrate, calibrate_last
-from dphypo.journal import Keep, Store, keeping
-from dphypo.mechanisms import capabilities, over_space
+from dphypo.accounting import Keep, PlanGuarantee, UnreachableError, solve_noise
+from dphypo.journal import Store, keeping
+from dphypo.mechanisms import capabilities
 from dphypo.solving import solving
 from dphypo.space import Space
 from dphypo.stages.stage import Stage
 from dphypo.stages.stages import several
 
 _LARGEST = 1e3  # the greatest noise multiplier that is tried
-_CLOSE = 1e-3  # in ε: how far below its budget solved noise may lie
+_CHEAPER = (
+    "cheaper earlier stages (more noise, fewer runs, a smaller split), fewer runs in the last stage, or more noise on "
+    "private scores"
+)
 
 
 def calibrate_stages(
@@ -74,114 +76,50 @@ def calibrate_stages(
                 raise _validate.fail("split", split, remedy)
             shares = [_validate.within(0.0, 1.0, split=share) for share in shares]
             pairs = zip(earlier, shares, strict=True)
-            earlier = [_Alone(stage, space, share, epsilon, delta).stage(keep) for stage, share in pairs]
-        return [*earlier, _Last(tuple(earlier), last, space, epsilon, delta).stage(keep)]
+            earlier = [_alone(stage, space, share, epsilon, delta, keep) for stage, share in pairs]
+        return [*earlier, _last(earlier, last, space, epsilon, delta, keep)]
 
 
-@dataclass(frozen=True)
-class _Last:
+def _last(
+    earlier: Sequence[Stage], last: Stage, space: Space, epsilon: float, delta: float, keep: Keep | None
+) -> Stage:
     """The last stage with the noise at which all stages together cost ε."""
-
-    earlier: tuple[Stage, ...]
-    last: Stage
-    space: Space
-    epsilon: float
-    delta: float
-
-    def stage(self, keep: Keep) -> Stage:
-        before = [term for stage in self.earlier for term in stage.terms(self.space)]
-
-        def solve() -> float:
-            return calibrate_last(
-                before,
-                lambda noise: _with(self.last, noise).terms(self.space),
-                epsilon=self.epsilon,
-                delta=self.delta,
-            ).value
-
-        def cost(noise: float) -> float:
-            after = _with(self.last, noise).terms(self.space)
-            return PlanGuarantee((*before, *after)).epsilon(self.delta)
-
-        question = {
-            "solved": "noise of the last stage",
-            "earlier": [stage.describe(stage.terms(self.space)) for stage in self.earlier],
-            **_at_noise_one(self.last, self.space, self.epsilon, self.delta),
-        }
-        return _with(self.last, _believed(keep, question, solve, cost, self.epsilon))
-
-
-@dataclass(frozen=True)
-class _Alone:
-    """An earlier stage with the noise at which it costs its share of ε by itself."""
-
-    given: Stage
-    space: Space
-    share: float
-    epsilon: float
-    delta: float
-
-    def stage(self, keep: Keep) -> Stage:
-        def cost(noise: float) -> float:
-            return _with(self.given, noise).account(self.space).epsilon(self.delta)
-
-        budget = self.share * self.epsilon
-        question = {
-            "solved": "noise of a stage alone",
-            **_at_noise_one(self.given, self.space, budget, self.delta),
-        }
-        return _with(self.given, _believed(keep, question, self._solve, cost, budget))
-
-    def _solve(self) -> float:
-        stage = self.given
-        as_declared = _with(stage, 1.0).account(self.space)
-        try:
-            return calibrate(
-                lambda noise: over_space.events(_with(stage, noise).mechanism, self.space),
-                stage.runs,
-                stage.held,
-                epsilon=self.share * self.epsilon,
-                delta=self.delta,
-                relation=stage.mechanism.relation,
-                policy=as_declared.policy,
-                first_from_prior=as_declared.first_from_prior,
-                largest=_LARGEST,
-            ).value
-        except UnreachableError:
-            least = _with(stage, _LARGEST).account(self.space).epsilon(self.delta)
-        advice = ["fewer runs (a smaller mean of T)", "sample less or take fewer steps", "a larger split"]
-        if stage.held.log_ratio > 0:
-            advice.insert(1, "a narrower band")
-        if stage.mechanism.score_event is not None:
-            advice.insert(1, "more noise on the score")
+    before = tuple(term for stage in earlier for term in stage.terms(space))
+    if (spent := PlanGuarantee(before).epsilon(delta)) > epsilon:
         raise UnreachableError(
-            f"split · epsilon = {self.share:g} · {self.epsilon:g} = {self.share * self.epsilon:g} at delta = "
-            f"{self.delta:g} cannot be reached: the smallest that an earlier stage can cost here is {least:.4g}. "
-            f"Remedy: {', '.join(advice)}; or allow a larger epsilon"
+            f"epsilon = {epsilon:g} at delta = {delta:g} cannot be reached: the earlier stages alone cost {spent:.4g}. "
+            f"Remedy: {_CHEAPER}; or allow a larger epsilon"
         )
+    found = solve_noise(
+        lambda noise: PlanGuarantee((*before, *_with(last, noise).terms(space))),
+        epsilon=epsilon,
+        delta=delta,
+        keep=keep,
+        remedy=_CHEAPER,
+    )
+    return _with(last, found.value)
 
 
-def _believed(
-    keep: Keep, question: Mapping[str, Any], solve: Callable[[], float], cost: Callable[[float], float], epsilon: float
-) -> float:
-    """The noise that is kept, if it costs ε as it is accounted for now; else it is solved for."""
-    solved: list[float] = []
-
-    def anew() -> float:
-        solved.append(solve())
-        return solved[0]
-
-    kept = keep(question, anew)
-    if not solved and not epsilon - _CLOSE <= cost(kept) <= epsilon:
-        return anew()
-    return kept
-
-
-def _at_noise_one(stage: Stage, space: Space, epsilon: float, delta: float) -> dict[str, Any]:
-    """All that the noise of a stage depends on: what it is at noise 1, and the budget."""
-    one = _with(stage, 1.0)
-    relation = stage.mechanism.relation.name
-    return {"at noise 1": one.describe(one.terms(space)), "relation": relation, "budget": [epsilon, delta]}
+def _alone(stage: Stage, space: Space, share: float, epsilon: float, delta: float, keep: Keep | None) -> Stage:
+    """An earlier stage with the noise at which it costs its share of ε by itself."""
+    try:
+        found = solve_noise(
+            lambda noise: _with(stage, noise).account(space), epsilon=share * epsilon, delta=delta, keep=keep
+        )
+    except UnreachableError:
+        least = _with(stage, _LARGEST).account(space).epsilon(delta)
+    else:
+        return _with(stage, found.value)
+    advice = ["fewer runs (a smaller mean of T)", "sample less or take fewer steps", "a larger split"]
+    if stage.held.log_ratio > 0:
+        advice.insert(1, "a narrower band")
+    if stage.mechanism.score_event is not None:
+        advice.insert(1, "more noise on the score")
+    raise UnreachableError(
+        f"split · epsilon = {share:g} · {epsilon:g} = {share * epsilon:g} at delta = {delta:g} cannot be reached: the "
+        f"smallest that an earlier stage can cost here is {least:.4g}. Remedy: {', '.join(advice)}; or allow a larger "
+        "epsilon"
+    )
 
 
 def _with(stage: Stage, noise: float) -> Stage:

@@ -4,28 +4,24 @@ Where the noise of a run may depend on λ (batch size, number of steps), every s
 runs of the survey and the last run may each be at another setting. So the settings are calibrated *together*: ratios
 between them first, then one factor for all, such that the composition of the suprema over settings costs ε.
 
-What takes long is kept: each number is asked for with all that it depends on, and what is made of the numbers is
-accounted for afresh, so that a plan that is resumed has the very same noise at once, and a wrong number is found out.
+What takes long is kept, so that a plan that is resumed has the very same noise at once.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Hashable, Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any
 
 from dphypo import _validate
-from dphypo.accounting import PlanGuarantee, calibrate_plan, canonical, equal_noise, event_to_dict, rounded_up
-from dphypo.errors import JournalTamperedError
-from dphypo.journal import Keep, solved_anew
+from dphypo.accounting import Keep, PlanGuarantee, equal_noise, one_run, rounded_up, solve_noise
 from dphypo.mechanisms import Mechanism, Split, capabilities, over_space
 from dphypo.space import Space
 from dphypo.survey.score_noise import Scores
 from dphypo.survey.terms import Within, terms_of
 
 _DECIMALS = 6
-_CLOSE = 1e-3  # in ε: how far below its budget solved noise may lie
 
 Cheap = Callable[[Mechanism], Mechanism]
 """Another run from the full one: a short one, or one on more records."""
@@ -75,7 +71,7 @@ class Problem:
     both_sides: bool = False
     scored: bool = False
     within: Within | None = None
-    keep: Keep = field(default=solved_anew, repr=False)
+    keep: Keep | None = field(default=None, repr=False)
 
     def __post_init__(self) -> None:
         _validate.positive(epsilon=self.epsilon)
@@ -93,27 +89,16 @@ class Problem:
         """The mechanisms with their noise, accounted for."""
         full = self._with_noise(self._factor)
         if self._scores.calibrate:
-            noise = self.keep(
-                self._question("noise of the scores", self.runs) | {"factor": self._factor},
-                lambda: self._scores.noise(
-                    full,
-                    lambda chosen: self._guarantee(chosen, self.runs),
-                    epsilon=self.epsilon,
-                    delta=self.delta,
-                    runs=self.runs,
-                ),
+            full = self._scores.noise(
+                full,
+                lambda chosen: self._guarantee(chosen, self.runs),
+                epsilon=self.epsilon,
+                delta=self.delta,
+                runs=self.runs,
+                keep=self.keep,
             )
-            full = self._scores.heard(full, noise)
-        guarantee = self._guarantee(full, self.runs)
-        costs = guarantee.costs(self.delta).values()
-        if max(costs) > self.epsilon:
-            raise JournalTamperedError("the noise that is kept in it costs more than epsilon")
-        # More noise than was needed is no breach, and not what was solved for either: it is not believed.
-        spent = min(costs) if self._scores.calibrate else max(costs)
-        if self.keep is not solved_anew and spent < self.epsilon - _CLOSE:
-            return replace(self, keep=solved_anew).solve()
         made = full if self.last is None else self.last(full)
-        return Noise(self.short(full), made, guarantee, self.price)
+        return Noise(self.short(full), made, self._guarantee(full, self.runs), self.price)
 
     @cached_property
     def _scores(self) -> Scores:
@@ -122,19 +107,22 @@ class Problem:
     @cached_property
     def _alone(self) -> float:
         """The factor of one run without any tuning."""
-        return self.keep(self._question("factor", 0), lambda: self._calibrated(0, 1.0))
+        return self._solved(0, 1.0)
 
     @cached_property
     def _factor(self) -> float:
         """The factor on the noise of all settings with which the plan costs ε."""
-        alone = self._alone
-        return self.keep(self._question("factor", self.runs), lambda: self._calibrated(self.runs, alone * 1.01))
+        return self._solved(self.runs, self._alone * 1.01)
 
-    def _calibrated(self, runs: int, start: float) -> float:
-        def plan_at(factor: float) -> PlanGuarantee:
-            return self._guarantee(self._with_noise(factor), runs)
-
-        return calibrate_plan(plan_at, epsilon=self.epsilon, delta=self.delta, start=start, step=1.02).value
+    def _solved(self, runs: int, start: float) -> float:
+        return solve_noise(
+            lambda factor: self._guarantee(self._with_noise(factor), runs),
+            epsilon=self.epsilon,
+            delta=self.delta,
+            start=start,
+            decimals=None,
+            keep=self.keep,
+        ).value
 
     def _guarantee(self, full: Mechanism, runs: int) -> PlanGuarantee:
         terms = terms_of(self.short(full), self.space, runs, within=self.within) if runs else ()
@@ -156,39 +144,8 @@ class Problem:
 
         events: dict[Hashable, Callable[[float], Any]]
         events = {kind.key: kind.event for kind in found} if len(found) > 1 else {None: the_event}
-
-        def ratio(key: Hashable) -> float:
-            question = {
-                "solved": "noise of one run",
-                "at noise 1": event_to_dict(canonical(events[key](1.0))),
-                "relation": relation.name,
-                "budget": [self.epsilon, self.delta],
-            }
-            one = {key: events[key]}
-            return self.keep(
-                question, lambda: equal_noise(one, epsilon=self.epsilon, delta=self.delta, relation=relation)[key]
-            )
-
-        return {key: ratio(key) for key in events}
-
-    def _question(self, what: str, runs: int) -> dict[str, Any]:
-        """All that a number depends on: the events of every part where the factor is 1, and the budget."""
-        full = self._with_noise(1.0)
-        made = full if self.last is None else self.last(full)
-        parts = ([(self.short(full), runs)] if runs else []) + [(made, 1)]
-        return {
-            "solved": what,
-            "at factor 1": [
-                [count, *([event_to_dict(event) for event in events] for events in self._events(part))]
-                for part, count in parts
-            ],
-            "last run": [self.both_sides, self.scored],
-            "relation": self.mechanism.relation.name,
-            "budget": [self.epsilon, self.delta],
-        }
-
-    def _events(self, mechanism: Mechanism) -> tuple[list[Any], list[Any]]:
-        return over_space.by_side(mechanism, self.space, self.within)
+        alone = {key: one_run(event, relation) for key, event in events.items()}
+        return equal_noise(alone, epsilon=self.epsilon, delta=self.delta, keep=self.keep)
 
 
 def _with_noise(mechanism: Mechanism, ratios: Mapping[Hashable, float], factor: float) -> Mechanism:

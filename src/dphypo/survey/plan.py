@@ -11,8 +11,8 @@ from typing import Any
 import dp_accounting
 
 from dphypo import _validate
+from dphypo.accounting import Keep
 from dphypo.errors import UnreachableError
-from dphypo.journal import Keep, solved_anew
 from dphypo.mechanisms import Mechanism, capabilities, over_space
 from dphypo.space import Space
 from dphypo.survey.noise import Noise, Problem
@@ -128,7 +128,7 @@ def plan_tuning(
     compute: float | None = None,
     survey: SurveyPlan | int | None = None,
     price: float = PRICE,
-    keep: Keep = solved_anew,
+    keep: Keep | None = None,
 ) -> Tuning:
     """The plan of a survey and one run that costs ε at δ; number and length of the short runs where not given.
 

@@ -9,16 +9,14 @@ from __future__ import annotations
 import math
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import cast
 
 import dp_accounting
 
 from dphypo import _validate
-from dphypo.accounting import PlanGuarantee, Side, calibrate_plan, rounded_up
+from dphypo.accounting import Keep, PlanGuarantee, Side, solve_noise
 from dphypo.mechanisms import Mechanism, Split, capabilities
 
 _SILENT = 1e6  # noise at which a score costs nothing
-_DECIMALS = 4
 
 
 @dataclass(frozen=True)
@@ -55,32 +53,20 @@ class Scores:
         epsilon: float,
         delta: float,
         runs: int,
-    ) -> float:
-        """The least noise of the scores at which the plan around ``full`` still costs ε."""
-
-        def at(noise: float) -> _ScoringSide:
-            return _ScoringSide(guarantee(self.heard(full, noise)))
-
-        found = calibrate_plan(
-            cast(Callable[[float], PlanGuarantee], at),
+        keep: Keep | None,
+    ) -> Mechanism:
+        """The mechanism with the least noise of its scores at which the plan around ``full`` still costs ε."""
+        found = solve_noise(
+            lambda noise: guarantee(self.heard(full, noise)),
             epsilon=epsilon,
             delta=delta,
+            side=Side.SCORING,
             start=4 * math.sqrt(runs),
-            step=1.5,
             largest=_SILENT,
+            keep=keep,
         )
-        return found.value
+        return self.heard(full, found.value)
 
     def heard(self, full: Mechanism, noise: float) -> Mechanism:
-        """The mechanism with this noise on its scores, rounded up."""
-        return capabilities.with_score_noise(full, rounded_up(noise, _DECIMALS))
-
-
-@dataclass(frozen=True)
-class _ScoringSide:
-    """A plan as records that score see it."""
-
-    guarantee: PlanGuarantee
-
-    def epsilon(self, delta: float) -> float:
-        return self.guarantee.costs(delta)[Side.SCORING]
+        """The mechanism with this noise on its scores."""
+        return capabilities.with_score_noise(full, noise)

@@ -1,0 +1,309 @@
+"""Which noise makes these declared parts cost ε at δ: the one place that solves for it, keeps answers and checks them.
+
+Callers give the guarantee of all parts as a function of one number, a noise multiplier or a factor on several. What is
+returned was accounted for as it is: it never costs more than ε, and hardly less.
+
+Answers can be kept in a journal or in a study of Optuna's. A kept answer is not trusted. It is accounted for as if the
+user had given it, and solved for again unless it costs what was asked for.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Hashable, Mapping
+from dataclasses import dataclass, replace
+from functools import lru_cache
+from typing import Any, Generic, Protocol, TypeVar
+
+import dp_accounting
+import numpy as np
+
+from dphypo import _validate
+from dphypo.accounting import dp_library
+from dphypo.accounting.composition import Composition
+from dphypo.accounting.events import Event
+from dphypo.accounting.guarantee import Guarantee
+from dphypo.accounting.one_run import ADD_OR_REMOVE_ONE
+from dphypo.accounting.profiles import Floats
+from dphypo.accounting.published import Published, published
+from dphypo.accounting.rdp_curve import Curve
+from dphypo.accounting.sides import PlanGuarantee, Side, Term
+from dphypo.accounting.solve import CLOSE, Found, Knob, reported, rounded_up
+from dphypo.accounting.stated import Whole, state
+from dphypo.errors import UnreachableError
+
+Key = TypeVar("Key", bound=Hashable)
+Made = TypeVar("Made", bound=Whole)
+SMALLEST, LARGEST = 0.05, 1e3
+DECIMALS = 6  # of a noise multiplier
+_FEW = np.array([2.0, 3.0, 4.0, 5.0, 6.0, 8.0, 12.0, 16.0, 24.0, 32.0, 64.0])
+_LOOSE = 0.95  # of the noise by a Rényi bound is about what a loss distribution asks for
+_RATIOS = 2e-2  # in ε: how exact the ratios between settings are; their common factor is solved for afterwards
+REMEDY = "fewer runs, shorter or noisier ones, or less noise needed for the score (a larger share of records for it)"
+
+
+class Keep(Protocol):
+    """Gives the answer to a question: one that is kept, or what ``solve()`` finds, which is kept from then on.
+
+    The question has all that the answer depends on, in public values.
+    """
+
+    def __call__(self, question: Mapping[str, Any], solve: Callable[[], float]) -> float: ...
+
+
+@dataclass(frozen=True)
+class Calibration(Generic[Made]):
+    """The value found, and the guarantee that it gives."""
+
+    value: float
+    guarantee: Made
+    epsilon: float
+    delta: float
+
+    @property
+    def noise_multiplier(self) -> float:
+        """The value found, by the name it usually has."""
+        return self.value
+
+
+def solve_noise(
+    guarantee_at: Callable[[float], Made],
+    *,
+    epsilon: float,
+    delta: float,
+    side: Side | None = None,
+    start: float | None = None,
+    smallest: float = SMALLEST,
+    largest: float = LARGEST,
+    decimals: int | None = DECIMALS,
+    close: float = CLOSE,
+    keep: Keep | None = None,
+    remedy: str = REMEDY,
+) -> Calibration[Made]:
+    """The smallest noise with which all that is released is (``epsilon``, ``delta``)-DP.
+
+    Args:
+        guarantee_at: the guarantee as a function of a noise multiplier, or of a factor on several; more of it must not
+            cost more.
+        epsilon, delta: what all that is released may cost together.
+        side: count what records of this side meet, and nothing else.
+        start: a first guess; by default a Rényi bound gives one.
+        smallest, largest: the range that is searched. If even ``smallest`` costs less than ε, it is the answer.
+        decimals: what is tried is rounded up to so many, so that it can be written down; None leaves it as it is.
+        close: how far below ε the answer may lie; more is quicker.
+        keep: where answers are kept.
+        remedy: what to do if not even ``largest`` is enough.
+
+    Raises:
+        UnreachableError: ``largest`` costs more than ε.
+
+    >>> def plan_at(noise):  # ten runs of a tenth, then a full one
+    ...     survey = published(dp_accounting.GaussianDpEvent(noise * 10), 10)
+    ...     return PlanGuarantee((Term(survey), Term(published(dp_accounting.GaussianDpEvent(noise), 1))))
+    >>> found = solve_noise(plan_at, epsilon=2.0, delta=1e-6)
+    >>> round(found.value, 2), 1.999 <= found.guarantee.epsilon(1e-6) <= 2.0
+    (2.34, True)
+    """
+    _validate.positive(epsilon=epsilon)
+    _validate.positive(close=close)
+    _validate.within(0.0, 1.0, delta=delta)
+
+    def at(value: float) -> Found[Made]:
+        made = guarantee_at(value)
+        return Found(value, made, _cost(made, delta, side))
+
+    def solve() -> Found[Made]:
+        first = start if start is not None else _guess(guarantee_at, epsilon, delta)
+        knob = Knob(
+            guarantee_at,
+            lambda made: _cost(made, delta, side),
+            start=min(max(first, smallest), largest),
+            safe=largest,
+            daring=smallest,
+            decimals=decimals,
+            close=close,
+        )
+        return spend(knob, epsilon, delta, remedy)
+
+    if keep is None:
+        found = solve()
+    else:
+        question = {
+            "noise for": [epsilon, delta, side],
+            "at 1": state(guarantee_at(1.0)),
+            "searched": [start, smallest, largest, decimals, close],
+        }
+        found = _checked(keep, question, solve, at, epsilon, smallest, close)
+    return Calibration(found.value, found.made, found.epsilon, delta)
+
+
+def _checked(
+    keep: Keep,
+    question: Mapping[str, Any],
+    solve: Callable[[], Found[Made]],
+    at: Callable[[float], Found[Made]],
+    epsilon: float,
+    smallest: float,
+    close: float,
+) -> Found[Made]:
+    """The answer that is kept if it costs what was asked for, as it is accounted for now; else it is solved for."""
+    solved: list[Found[Made]] = []
+
+    def anew() -> float:
+        solved.append(solve())
+        return solved[0].value
+
+    value = keep(question, anew)
+    if solved:
+        return solved[0]
+    if math.isfinite(value) and value >= smallest:
+        kept = at(value)
+        # A search is solved for by its profile alone, which may leave as much again.
+        if reported(kept.epsilon) <= epsilon and (epsilon - kept.epsilon <= 2 * close or value == smallest):
+            return kept
+    return solve()
+
+
+def spend(knob: Knob[Made], epsilon: float, delta: float, remedy: str) -> Found[Made]:
+    """Turn a knob until ε is spent; ``remedy`` says what to do if even its safe end costs more."""
+
+    def unreachable(least: float) -> str:
+        return (
+            f"epsilon = {epsilon:g} at delta = {delta:g} cannot be reached: the smallest possible here is {least:.4g}. "
+            f"Remedy: {remedy}; or allow a larger epsilon"
+        )
+
+    made = knob.make(knob.start)
+    if isinstance(made, Guarantee) and made.run.has_losses:
+        # Profile bounds are nearly always the smallest, and quick. If another turns out smaller, start again.
+        quick: Knob[Made] = replace(knob, cost=lambda one: one.sharpest_epsilon(delta))  # type: ignore[union-attr]
+        try:
+            found = quick.spend(epsilon, unreachable=unreachable)
+        except UnreachableError:
+            pass
+        else:
+            exact = knob.cost(found.made)
+            if found.epsilon - exact <= knob.close:
+                return replace(found, epsilon=exact)
+    return knob.spend(epsilon, unreachable=unreachable)
+
+
+def solve_settings(
+    alone: Mapping[Key, Callable[[float], Whole]],
+    guarantee_at: Callable[[Mapping[Key, float]], Made],
+    *,
+    epsilon: float,
+    delta: float,
+    keep: Keep | None = None,
+    remedy: str = REMEDY,
+) -> tuple[dict[Key, float], Calibration[Made]]:
+    """The noise of every setting of a run (batch size, length) with which all that is released costs ε at δ.
+
+    Each run may be at any setting, so that the parts cost the composition of the suprema over settings: more than if
+    all were at one of them. Ratios between the settings come first, then one factor for all.
+
+    Args:
+        alone: for each setting, what would cost ε if there were no other, as a function of its noise multiplier: the
+            whole search, or :func:`one_run`. It gives the ratios.
+        guarantee_at: the guarantee of all parts, given the noise of every setting.
+        epsilon, delta, keep, remedy: as for :func:`solve_noise`.
+
+    Returns:
+        the noise multipliers, and the factor with the guarantee that they give.
+    """
+    if len(alone) == 1:
+        (key,) = alone
+        found = solve_noise(
+            lambda noise: guarantee_at({key: noise}), epsilon=epsilon, delta=delta, keep=keep, remedy=remedy
+        )
+        return {key: found.value}, found
+    ratios = equal_noise(alone, epsilon=epsilon, delta=delta, keep=keep, remedy=remedy)
+
+    def noise(factor: float) -> dict[Key, float]:
+        return {key: rounded_up(factor * ratio, DECIMALS) for key, ratio in ratios.items()}
+
+    found = solve_noise(
+        lambda factor: guarantee_at(noise(factor)),
+        epsilon=epsilon,
+        delta=delta,
+        start=1.0,
+        decimals=None,
+        keep=keep,
+        remedy=remedy,
+    )
+    return noise(found.value), found
+
+
+def equal_noise(
+    alone: Mapping[Key, Callable[[float], Whole]],
+    *,
+    epsilon: float,
+    delta: float,
+    keep: Keep | None = None,
+    remedy: str = REMEDY,
+) -> dict[Key, float]:
+    """The noise of each setting with which it costs about ``epsilon`` alone: ratios to start from, not to train with.
+
+    Arguments as for :func:`solve_settings`.
+    """
+    return {
+        key: solve_noise(at, epsilon=epsilon, delta=delta, decimals=None, close=_RATIOS, keep=keep, remedy=remedy).value
+        for key, at in alone.items()
+    }
+
+
+def one_run(
+    event: Callable[[float], Event], relation: dp_accounting.NeighboringRelation = ADD_OR_REMOVE_ONE
+) -> Callable[[float], PlanGuarantee]:
+    """The guarantee of one published run as a function of its noise."""
+    return lambda noise: PlanGuarantee((Term(published(event(noise), 1, relation=relation)),))
+
+
+def _cost(made: Whole, delta: float, side: Side | None) -> float:
+    if side is None or not isinstance(made, PlanGuarantee):
+        return made.epsilon(delta)
+    return made.costs(delta)[side]
+
+
+def _guess(guarantee_at: Callable[[float], Whole], epsilon: float, delta: float) -> float:
+    """Where to start: by a Rényi bound, which is quick at any noise, where a loss distribution at little noise is not.
+
+    A search counts as two of its runs, which is about what selection costs.
+    """
+    low, high = math.log(SMALLEST), math.log(LARGEST)
+    for _ in range(12):
+        middle = (low + high) / 2
+        cost = _renyi(guarantee_at(math.exp(middle)), delta)
+        if cost is None:
+            return 1.0
+        low, high = (middle, high) if cost > epsilon else (low, middle)
+    return _LOOSE * math.exp(high)
+
+
+def _renyi(whole: Whole, delta: float) -> float | None:
+    """About what all parts cost, by few Rényi orders; None where an event has no such curve."""
+    costs = []
+    for met in _by_side(whole):
+        total = np.zeros(len(_FEW))
+        for releases in met:
+            curves = [_curve(event, releases.relation) for event in releases.events]
+            known = [curve for curve in curves if curve is not None]
+            if len(known) < len(curves):
+                return None
+            total += (releases.count if isinstance(releases, Published) else 2) * np.max(known, axis=0)
+        costs.append(Curve(_FEW, total).epsilon(delta)[0])
+    return max(costs)
+
+
+def _by_side(whole: Whole) -> list[list[Guarantee | Published]]:
+    if isinstance(whole, PlanGuarantee):
+        return list(whole.met.values())
+    return [list(whole.parts) if isinstance(whole, Composition) else [whole]]
+
+
+@lru_cache(maxsize=64)
+def _curve(event: Event, relation: dp_accounting.NeighboringRelation) -> Floats | None:
+    if not isinstance(event, dp_accounting.DpEvent):
+        return None
+    found = dp_library.curve(event, relation, _FEW)
+    return None if found is None else found.epsilons
