@@ -2,30 +2,37 @@
 PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
+DEMO := $(VENV)/.installed-demo
 STAMP := $(VENV)/.installed
+PIP := $(BIN)/python -m pip install --quiet --progress-bar on --constraint constraints.txt
 .DEFAULT_GOAL := help
 .PHONY: help demo test test-long lint wheel audit mutants bench docs paper clean
 
 help:  ## show this list
 	@grep -E '^[a-z-]+:.*##' Makefile | sed -E 's/:.*## /\t/' | expand -t 12
 
-$(STAMP): pyproject.toml constraints.txt
+$(DEMO): pyproject.toml constraints.txt
 	@echo "Setting up $(VENV), once: it is kept until pyproject.toml or constraints.txt change."
 	$(PYTHON) -m venv $(VENV)
 	@echo "Installing PyTorch, the largest package: most of the download is this one."
-	$(BIN)/python -m pip install --quiet --progress-bar on --constraint constraints.txt torch
-	@echo "Installing dphypo with Opacus, scikit-learn, Optuna, the executors, the documentation and the test tools: about 170 packages."
-	$(BIN)/python -m pip install --quiet --progress-bar on --constraint constraints.txt --editable '.[torch,sklearn,optuna,postgres,sign,plots,dask,ray,submitit,docs,dev]'
+	$(PIP) torch
+	@echo "Installing dphypo with what the demo needs: about 50 packages."
+	$(PIP) --editable '.[torch,sklearn,plots]'
 	@touch $@
 
-demo: $(STAMP)  ## tune a private model on the handwritten digits; a few minutes at most
+$(STAMP): $(DEMO)
+	@echo "Installing Optuna, the executors, the documentation and the test tools: about 120 packages more."
+	$(PIP) --editable '.[torch,sklearn,optuna,postgres,sign,plots,dask,ray,submitit,docs,dev]'
+	@touch $@
+
+demo: $(DEMO)  ## tune a private model on the handwritten digits; a few minutes at most
 	$(BIN)/python examples/digits.py --folder demo
 
 test: $(STAMP)  ## the whole test suite
-	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n 2 --dist worksteal --cov --cov-report=term:skip-covered
+	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n 2 --dist worksteal $(OPTIONS)
 
 test-long: $(STAMP)  ## the long oracle, crash and statistical checks
-	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n 2 --dist worksteal -m slow
+	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n 2 --dist worksteal -m slow $(OPTIONS)
 
 lint: $(STAMP)  ## ruff, ruff format, mypy --strict and the levels of imports
 	$(BIN)/ruff check .

@@ -23,6 +23,7 @@ def run(name: str, *arguments: object, monkeypatch: pytest.MonkeyPatch) -> None:
     runpy.run_path(str(EXAMPLES / name), run_name="__main__")
 
 
+@pytest.mark.slow
 def test_quickstart(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
     run("quickstart.py", monkeypatch=monkeypatch)
     assert "epsilon = 3.99" in capsys.readouterr().out
@@ -33,6 +34,7 @@ def test_own_mechanism(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFi
     assert "epsilon = 0.26" in capsys.readouterr().out
 
 
+@pytest.mark.slow
 def test_from_optuna(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
     run("from_optuna.py", "--trials", 3, monkeypatch=monkeypatch)
     shown = capsys.readouterr().out
@@ -40,6 +42,7 @@ def test_from_optuna(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixt
     assert "for the whole search" in shown
 
 
+@pytest.mark.slow
 def test_tune_opacus(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
     run("tune_opacus.py", "--runs", 3, monkeypatch=monkeypatch)
     shown = capsys.readouterr()
@@ -47,6 +50,7 @@ def test_tune_opacus(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixt
     assert "4 runs were made; all results of the first 3 are public" in shown.out
 
 
+@pytest.mark.slow
 def test_tune_optuna(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
     import optuna
 
@@ -110,6 +114,7 @@ def test_adult(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.C
     assert 19.9 < float(shown.split("epsilon = ")[1].split()[0]) <= 20
 
 
+@pytest.mark.slow
 def test_mnist(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
     """On made-up images in MNIST's format."""
     rng = np.random.default_rng(0)

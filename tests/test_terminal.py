@@ -47,6 +47,9 @@ def search(then: str = "time.sleep(60)", journal: str | None = None) -> tuple[su
     return process, ours, shown
 
 
+RARE_SIGNALS = (signal.SIGHUP, signal.SIGQUIT, signal.SIGXCPU, signal.SIGABRT, signal.SIGSEGV)
+
+
 def left(shown: bytes) -> str:
     return "\n".join(screen(shown.decode()))
 
@@ -54,8 +57,8 @@ def left(shown: bytes) -> str:
 @pytest.mark.parametrize(
     "number",
     [
-        *(signal.SIGTERM, signal.SIGHUP, signal.SIGQUIT, signal.SIGXCPU, signal.SIGABRT, signal.SIGKILL),
-        *(signal.SIGSEGV, signal.SIGINT),
+        *(signal.SIGTERM, signal.SIGKILL, signal.SIGINT),
+        *(pytest.param(number, marks=pytest.mark.slow) for number in RARE_SIGNALS),
     ],
 )
 def test_the_bar_does_not_outlive_the_process(number):
@@ -68,7 +71,7 @@ def test_the_bar_does_not_outlive_the_process(number):
     assert shown.rindex(b"\x1b[?25h") > shown.rindex(b"runs (T"), "the cursor is shown again"
 
 
-@pytest.mark.parametrize("then", ["os.abort()", "os._exit(3)"])
+@pytest.mark.parametrize("then", [pytest.param("os.abort()", marks=pytest.mark.slow), "os._exit(3)"])
 def test_the_bar_does_not_outlive_a_crash_in_a_run(then):
     """No handler of Python's runs then."""
     process, terminal, shown = search(then)

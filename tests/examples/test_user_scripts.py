@@ -47,6 +47,7 @@ def test_frames(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.
     assert "tune: reserved" in shown
 
 
+@pytest.mark.slow
 def test_trials(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
     run("trials.py", monkeypatch=monkeypatch)
     shown = capsys.readouterr().out

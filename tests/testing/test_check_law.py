@@ -13,6 +13,13 @@ from dphypo.laws import Geometric, Law, Logarithmic, NegativeBinomial, Pmf, Pois
 from dphypo.testing import check_law
 from dphypo.testing.laws import check_draws
 
+SLOW = {  # to draw from: the other checks of these laws are quick
+    NegativeBinomial(1e-300, mean=7): 20,
+    NegativeBinomial(50, mean=1e6): 20,
+    NegativeBinomial(1e4, mean=700): 20,
+    NegativeBinomial(50, mean=1e6).capped(500): 5,
+}
+
 
 @pytest.mark.parametrize(
     "law",
@@ -39,7 +46,13 @@ from dphypo.testing.laws import check_draws
     ids=repr,
 )
 def test_the_laws_of_the_package(law: Law) -> None:
-    check_law(law, draws=200)
+    check_law(law, draws=SLOW.get(law, 200))
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("law", SLOW, ids=repr)
+def test_draws_that_take_long(law: Law) -> None:
+    check_draws(law, law.sample, 200, Seeded(1))
 
 
 def test_with_system_entropy() -> None:

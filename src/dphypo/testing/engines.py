@@ -7,6 +7,7 @@ from collections.abc import Callable
 
 from dphypo.journal import Engine, Journal, JournalError, JournalInUseError, Store, Trial
 from dphypo.mechanisms import Outcome
+from dphypo.testing.ensure import ensure
 
 
 def check_engine(connect: Callable[[], Engine]) -> None:
@@ -38,7 +39,7 @@ def _check_history(store: Store, name: str) -> None:
     journal = Journal(store, name)
     journal.begin({}, lambda: 2)
     Journal(store, name).begin({}, lambda: 9)
-    _ensure(Journal(store, name).record.total == 2, "a second T replaced the first")
+    ensure(Journal(store, name).record.total == 2, "a second T replaced the first")
     first = Trial({"x": (1, None)}, 2**63 - 1, 0, bytes(range(16)))
     second = Trial({"x": 1.5}, 0, 1, b"\xff")
     beyond = Trial({}, 0, 2, b"")
@@ -85,14 +86,9 @@ def _check_kept(store: Store, name: str) -> None:
     record = journal.record
     kept = [(trial.params, trial.seed, trial.tie_key) for trial in record.trials]
     expected = [({"x": (1, None)}, 2**63 - 1, bytes(range(16))), ({"x": 1.5}, 0, b"\xff")]
-    _ensure(record.total == 2 and kept == expected, "the runs that were committed came back changed, or not at all")
-    _ensure(record.results[0].score == 0.1 + 0.2, "a score came back changed")
-    _ensure(record.released, "the release was lost")
-    _ensure(record.best == 1 and journal.model() == b"second\xff", "the model of the best run came back changed")
+    ensure(record.total == 2 and kept == expected, "the runs that were committed came back changed, or not at all")
+    ensure(record.results[0].score == 0.1 + 0.2, "a score came back changed")
+    ensure(record.released, "the release was lost")
+    ensure(record.best == 1 and journal.model() == b"second\xff", "the model of the best run came back changed")
     journal.shred()
-    _ensure(journal.record.shredded and not journal.record.trials, "shredding left runs behind")
-
-
-def _ensure(holds: bool, otherwise: str) -> None:
-    if not holds:
-        raise AssertionError(otherwise)
+    ensure(journal.record.shredded and not journal.record.trials, "shredding left runs behind")

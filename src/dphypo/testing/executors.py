@@ -17,6 +17,7 @@ from dphypo.accounting import PureDp
 from dphypo.executors import Executor, Withdrawn, hire
 from dphypo.journal import Trial
 from dphypo.mechanisms import Mechanism, Outcome, mechanism
+from dphypo.testing.ensure import ensure
 
 
 def check_executor(
@@ -86,8 +87,8 @@ def _run(executor: Executor, trials: list[Trial]) -> dict[int, Outcome | None]:
         while left and executor.idle:
             executor.start(left.pop())
         trial, outcome = executor.wait()
-        _ensure(trial.number not in ended, "a run ended twice")
-        _ensure(not isinstance(outcome, Withdrawn), "a run was withdrawn though no worker was taken back")
+        ensure(trial.number not in ended, "a run ended twice")
+        ensure(not isinstance(outcome, Withdrawn), "a run was withdrawn though no worker was taken back")
         ended[trial.number] = None if isinstance(outcome, Withdrawn) else outcome
     return ended
 
@@ -100,15 +101,13 @@ def _check_equal_trials(opened: Callable[[], Any], folder: Path, workers: int) -
     """Runs that are equal in all but their number are made as often as asked: no result is shared or remembered."""
     count = 3 * workers + 1
     with opened() as executor:
-        _ensure(executor.idle and not executor.busy, "an executor that was just opened is busy")
+        ensure(executor.idle and not executor.busy, "an executor that was just opened is busy")
         ended = _run(executor, [_trial(number, "sleep", seed=5) for number in range(count)])
-        _ensure(executor.idle and not executor.busy, "an executor whose runs have all ended is busy")
-    _ensure(len(ended) == count, "a run never ended")
-    _ensure(
-        all(one is not None and one.score == 5.0 for one in ended.values()), "a run came back changed or not at all"
-    )
+        ensure(executor.idle and not executor.busy, "an executor whose runs have all ended is busy")
+    ensure(len(ended) == count, "a run never ended")
+    ensure(all(one is not None and one.score == 5.0 for one in ended.values()), "a run came back changed or not at all")
     made = _made(folder, "sleep")
-    _ensure(made == count, f"{count} equal runs were asked for and {made} were made")
+    ensure(made == count, f"{count} equal runs were asked for and {made} were made")
 
 
 def _check_outcomes(opened: Callable[[], Any], folder: Path, megabytes: int) -> None:
@@ -117,11 +116,11 @@ def _check_outcomes(opened: Callable[[], Any], folder: Path, megabytes: int) -> 
     with opened() as executor:
         ended = _run(executor, [_trial(3, "slow"), _trial(0, "raise"), _trial(1, "return", size), _trial(2)])
     failed, large, small, slow = ended[0], ended[1], ended[2], ended[3]
-    _ensure(slow is not None and slow.score == 3.0, "a run that takes longer than others was lost")
-    _ensure(_made(folder, "slow") == 1, "a run that takes longer than others was started again")
-    _ensure(failed is not None and failed.score is None and "on purpose" in str(failed.failure), "an error was lost")
-    _ensure(large is not None and len(large.model) > size, f"a model of {megabytes} MB did not come back")
-    _ensure(small is not None and small.score == 2.0, "the run after an error came back changed or not at all")
+    ensure(slow is not None and slow.score == 3.0, "a run that takes longer than others was lost")
+    ensure(_made(folder, "slow") == 1, "a run that takes longer than others was started again")
+    ensure(failed is not None and failed.score is None and "on purpose" in str(failed.failure), "an error was lost")
+    ensure(large is not None and len(large.model) > size, f"a model of {megabytes} MB did not come back")
+    ensure(small is not None and small.score == 2.0, "the run after an error came back changed or not at all")
 
 
 def _check_interruption(opened: Callable[[], Any], folder: Path, workers: int) -> None:
@@ -129,12 +128,12 @@ def _check_interruption(opened: Callable[[], Any], folder: Path, workers: int) -
     with opened() as executor:
         for number in range(workers):
             executor.start(_trial(number, "stop"))
-        _ensure(executor.busy and not executor.idle, "an executor that makes all the runs it can is idle")
+        ensure(executor.busy and not executor.idle, "an executor that makes all the runs it can is idle")
     with opened() as executor:
         ended = _run(executor, [_trial(0, "after")])
-    _ensure(ended[0] is not None and ended[0].score == 0.0, "no run can be made after others were stopped")
-    _ensure(_made(folder, "after") == 1, "a run after others were stopped was made twice")
-    _ensure(_made(folder, "stop") <= workers, "a run that was stopped was started again")
+    ensure(ended[0] is not None and ended[0].score == 0.0, "no run can be made after others were stopped")
+    ensure(_made(folder, "after") == 1, "a run after others were stopped was made twice")
+    ensure(_made(folder, "stop") <= workers, "a run that was stopped was started again")
 
 
 def _check_deaths(opened: Callable[[], Any], folder: Path) -> None:
@@ -142,14 +141,9 @@ def _check_deaths(opened: Callable[[], Any], folder: Path) -> None:
     with opened() as executor:
         executor.start(_trial(0, "die"))
         trial, outcome = executor.wait()
-    _ensure(trial.number == 0 and outcome is None, "a run whose process died is not reported as lost")
+    ensure(trial.number == 0 and outcome is None, "a run whose process died is not reported as lost")
     time.sleep(0.5)
-    _ensure(_made(folder, "die") == 1, "a run whose process died was started again")
+    ensure(_made(folder, "die") == 1, "a run whose process died was started again")
     with opened() as executor:
         ended = _run(executor, [_trial(number) for number in range(2)])
-    _ensure(all(one is not None for one in ended.values()), "no run can be made after one has died")
-
-
-def _ensure(holds: bool, otherwise: str) -> None:
-    if not holds:
-        raise AssertionError(otherwise)
+    ensure(all(one is not None for one in ended.values()), "no run can be made after one has died")

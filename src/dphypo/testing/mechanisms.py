@@ -11,6 +11,7 @@ from dphypo.entropy import SYSTEM, Entropy, below
 from dphypo.laws import Pmf
 from dphypo.mechanisms import Mechanism, Outcome, attempt, over_space
 from dphypo.space import Space
+from dphypo.testing.ensure import ensure
 
 
 def check_mechanism(
@@ -53,10 +54,10 @@ def check_mechanism(
     AssertionError: two seeds gave the same model: the noise of a run must follow its seed
     """
     points = _validate.integer(at_least=1, points=points)
-    _ensure(isinstance(mechanism, Mechanism), "it is not a mechanism: declare it with @dphypo.mechanism(...)")
+    ensure(isinstance(mechanism, Mechanism), "it is not a mechanism: declare it with @dphypo.mechanism(...)")
     _check_event(mechanism, space)
     if workers:
-        _ensure(pickle.loads(pickle.dumps(mechanism)) is mechanism, "other processes would not find it by its name")
+        ensure(pickle.loads(pickle.dumps(mechanism)) is mechanism, "other processes would not find it by its name")
     for _ in range(points):
         params, other = space.sample(entropy), space.sample(entropy)
         seed = below(2**63, entropy)
@@ -65,21 +66,16 @@ def check_mechanism(
         between = _attempt(mechanism, other, below(2**63, entropy))
         again = _attempt(mechanism, params, seed)
         if deterministic:
-            _ensure(
+            ensure(
                 (again.score, again.model) == (first.score, first.model),
                 "the same λ and seed gave another model after a run in between: a run must depend on nothing but its λ "
                 "and its seed, neither on the run before it nor on any other randomness",
             )
         reseeded = _attempt(mechanism, params, below(2**63, entropy))
-        _ensure(
+        ensure(
             reseeded.model != first.model and between.model != first.model,
             "two seeds gave the same model: the noise of a run must follow its seed",
         )
-
-
-def _ensure(holds: bool, otherwise: str) -> None:
-    if not holds:
-        raise AssertionError(otherwise)
 
 
 def _check_event(mechanism: Mechanism, space: Space) -> None:
@@ -89,16 +85,16 @@ def _check_event(mechanism: Mechanism, space: Space) -> None:
         epsilon = account(events, Pmf({1: 1.0}), relation=mechanism.relation).epsilon(0.1)
     except UnaccountableError as error:
         raise AssertionError(str(error)) from None
-    _ensure(math.isfinite(epsilon), "one run has no finite ε even at δ = 0.1: the event states no privacy")
+    ensure(math.isfinite(epsilon), "one run has no finite ε even at δ = 0.1: the event states no privacy")
 
 
 def _attempt(mechanism: Mechanism, params: dict[str, object], seed: int) -> Outcome:
     result = attempt(mechanism, params, seed)
-    _ensure(result.failure is None, f"a run failed with {params!r}: {result.failure}")
+    ensure(result.failure is None, f"a run failed with {params!r}: {result.failure}")
     return result
 
 
 def _check_saver(mechanism: Mechanism, result: Outcome) -> None:
     assert result.model is not None
     again = mechanism.saver.dump(mechanism.saver.load(result.model))
-    _ensure(again == result.model, "a model that is saved, loaded and saved again is not the same")
+    ensure(again == result.model, "a model that is saved, loaded and saved again is not the same")

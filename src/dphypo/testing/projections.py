@@ -9,6 +9,7 @@ import numpy as np
 import numpy.typing as npt
 
 from dphypo.band import Band, Rule
+from dphypo.testing.ensure import ensure
 
 Array = npt.NDArray[np.float64]
 
@@ -26,19 +27,14 @@ def check_projection(rule: Rule) -> None:
     >>> from dphypo.band import L2
     >>> check_projection(L2())
     """
-    _ensure(isinstance(rule, Rule), "it has no method ratios(problem)")
-    _ensure(pickle.loads(pickle.dumps(rule)) == rule, "a pickled copy must be equal to it")
+    ensure(isinstance(rule, Rule), "it has no method ratios(problem)")
+    ensure(pickle.loads(pickle.dumps(rule)) == rule, "a pickled copy must be equal to it")
     for band in _BANDS:
         for name, weights, prior in _problems():
             masses = _projected(band, weights, prior, rule, name)
             _check_order(band, weights, prior, rule, masses, name)
             _check_scale(band, weights, prior, rule, masses, name)
             _check_monotone(band, weights, prior, rule, masses, name)
-
-
-def _ensure(true: object, message: str) -> None:
-    if not true:
-        raise AssertionError(message)
 
 
 def _problems() -> Iterator[tuple[str, Array, Array]]:
@@ -66,10 +62,10 @@ def _projected(band: Band, weights: Array, prior: Array, rule: Rule, name: str) 
     except RuntimeError as error:
         raise AssertionError(f"{name}: {error}") from None
     kept = np.array_equal(before[0], weights) and np.array_equal(before[1], prior)
-    _ensure(kept, f"{name}: its arguments were changed")
-    _ensure(abs(masses.sum() - 1) < 1e-9, f"{name}: the masses sum to {masses.sum()!r}, and not to 1")
+    ensure(kept, f"{name}: its arguments were changed")
+    ensure(abs(masses.sum() - 1) < 1e-9, f"{name}: the masses sum to {masses.sum()!r}, and not to 1")
     again = band.project(weights, prior, rule, base=prior)
-    _ensure(np.array_equal(masses, again), f"{name}: asked again, it answers differently")
+    ensure(np.array_equal(masses, again), f"{name}: asked again, it answers differently")
     return masses
 
 
@@ -77,16 +73,16 @@ def _check_order(band: Band, weights: Array, prior: Array, rule: Rule, masses: A
     falling = np.argsort(-weights)
     for order in (falling, falling[::-1], np.random.default_rng(1).permutation(len(weights))):
         turned = band.project(weights[order], prior[order], rule, base=prior[order])
-        _ensure(np.allclose(turned, masses[order], atol=1e-9), f"{name}: it depends on the order of the candidates")
+        ensure(np.allclose(turned, masses[order], atol=1e-9), f"{name}: it depends on the order of the candidates")
 
 
 def _check_scale(band: Band, weights: Array, prior: Array, rule: Rule, masses: Array, name: str) -> None:
     larger = band.project(1024 * weights, prior, rule, base=prior)
-    _ensure(np.allclose(larger, masses, atol=1e-9), f"{name}: it depends on the scale of the weights")
+    ensure(np.allclose(larger, masses, atol=1e-9), f"{name}: it depends on the scale of the weights")
 
 
 def _check_monotone(band: Band, weights: Array, prior: Array, rule: Rule, masses: Array, name: str) -> None:
     grown = weights.copy()
     grown[0] = 2 * grown[0] + weights.max()
     raised = band.project(grown, prior, rule, base=prior)
-    _ensure(raised[0] >= masses[0] - 1e-9, f"{name}: a candidate got less when its weight grew")
+    ensure(raised[0] >= masses[0] - 1e-9, f"{name}: a candidate got less when its weight grew")

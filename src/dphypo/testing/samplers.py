@@ -14,6 +14,7 @@ from dphypo import _validate
 from dphypo.entropy import Seeded, below, uniforms
 from dphypo.samplers import History, Sampler
 from dphypo.space import Candidates, Grid, Space
+from dphypo.testing.ensure import ensure
 
 Array = npt.NDArray[np.float64]
 
@@ -43,7 +44,7 @@ def check_sampler(
     >>> check_sampler(Uniform())
     """
     longest = _validate.integer(at_least=1, longest=longest)
-    _ensure(isinstance(sampler, Sampler), "it has no method weights(candidates, history)")
+    ensure(isinstance(sampler, Sampler), "it has no method weights(candidates, history)")
     for space, sets in _worlds():
         empty = History.empty(features=sets[0].features.shape[1], unit=sets[0].unit.shape[1])
         for candidates in sets:
@@ -57,11 +58,6 @@ def check_sampler(
         _check_repeats(sampler, sets, history, pickled)
         if not ordered:
             _check_history_order(sampler, sets[0], history)
-
-
-def _ensure(true: bool, message: str) -> None:
-    if not true:
-        raise AssertionError(message)
 
 
 def _worlds() -> list[tuple[Space, Sequence[Candidates | Grid]]]:
@@ -112,15 +108,15 @@ def _check_weights(sampler: Sampler, candidates: Candidates | Grid, history: His
     before, params = [array.copy() for array in arrays], tuple(dict(row) for row in history.params)
     weights = sampler.weights(candidates, history)
     same = all(np.array_equal(new, old, equal_nan=True) for new, old in zip(arrays, before, strict=True))
-    _ensure(same and tuple(dict(row) for row in history.params) == params, f"it changed its arguments {when}")
-    _ensure(isinstance(weights, np.ndarray), f"{when} the weights are not an array of numpy")
-    _ensure(
+    ensure(same and tuple(dict(row) for row in history.params) == params, f"it changed its arguments {when}")
+    ensure(isinstance(weights, np.ndarray), f"{when} the weights are not an array of numpy")
+    ensure(
         weights.shape == (len(candidates),),
         f"{when} the weights have shape {weights.shape}, for {len(candidates)} candidates",
     )
-    _ensure(bool(np.isfinite(weights).all()), f"{when} some weights are not finite")
-    _ensure(bool((weights >= 0).all()), f"{when} some weights are negative")
-    _ensure(bool((weights > 0).any()), f"{when} every weight is zero: it names no candidate")
+    ensure(bool(np.isfinite(weights).all()), f"{when} some weights are not finite")
+    ensure(bool((weights >= 0).all()), f"{when} some weights are negative")
+    ensure(bool((weights > 0).any()), f"{when} every weight is zero: it names no candidate")
     return weights.copy()
 
 
@@ -134,7 +130,7 @@ def _check_candidate_order(
         )
     else:
         turned = Candidates(candidates.space, candidates.unit[order])
-    _ensure(
+    ensure(
         _alike(sampler.weights(turned, history), weights[order]), f"{when} the order of the candidates changes a weight"
     )
 
@@ -147,18 +143,18 @@ def _check_repeats(sampler: Sampler, sets: Sequence[Candidates | Grid], history:
     for length in range(size + 1):
         sampler.weights(sets[length % len(sets)], _rows(history, np.arange(length)))
     grown = sampler.weights(candidates, history).copy()
-    _ensure(_alike(grown, expected), "its weights depend on what it was asked before")
+    ensure(_alike(grown, expected), "its weights depend on what it was asked before")
     other = History(history.features, history.unit, history.scores[::-1].copy(), history.failed[::-1], history.params)
     sampler.weights(candidates, other)
-    _ensure(_alike(sampler.weights(candidates, history), expected), "its weights depend on another history")
+    ensure(_alike(sampler.weights(candidates, history), expected), "its weights depend on another history")
     if pickled:
         copy: Any = pickle.loads(pickle.dumps(sampler))
-        _ensure(_alike(copy.weights(candidates, history), expected), "a pickled copy gives other weights")
+        ensure(_alike(copy.weights(candidates, history), expected), "a pickled copy gives other weights")
 
 
 def _check_history_order(sampler: Sampler, candidates: Candidates | Grid, history: History) -> None:
     turned = _rows(history, _shuffled(len(history)))
-    _ensure(
+    ensure(
         _alike(sampler.weights(candidates, turned), sampler.weights(candidates, history)),
         "the order of the runs changes a weight: pass ordered=True if the rule has a notion of time",
     )
