@@ -19,6 +19,7 @@ import torch
 from torch import Tensor
 
 from paper.data.points import Floats
+from paper.train.descent import Descent, Memories
 
 OPTIMISERS = ("SGD", "momentum 0.9", "Adam", "AdamW", "RMSprop", "Adagrad")
 STEPS, BATCH, HIDDEN = 180, 128, 64
@@ -57,9 +58,10 @@ def rates(optimiser: str) -> Floats:
 
 
 def accuracies(
-    optimiser: str, rate: Floats, clip: float, noise: float, steps: int, seed: int, task: str = "digits"
-) -> Floats:
-    """Test accuracy of one model for each learning rate."""
+    optimiser: str, rate: Floats, clip: float, noise: float, steps: int, seed: int, task: str = "digits",
+    memories: Memories | None = None,
+) -> Floats:  # fmt: skip
+    """Test accuracy of one model for each learning rate; with ``memories``, by momentum or Adam that has them."""
     x, y, tests, labels = records(task)
     random = torch.Generator().manual_seed(seed)
     models = len(rate)
@@ -70,6 +72,7 @@ def accuracies(
         for size, one in zip((HIDDEN, 10), bound, strict=True)
     ]
     state = [[torch.zeros_like(v), torch.zeros_like(v)] for v in w]
+    descent = None if memories is None else Descent(memories)
     one_hot = torch.nn.functional.one_hot(y, 10).float()
     for step in range(1, steps + 1):
         drawn = torch.rand(len(x), generator=random) < BATCH / len(x)
@@ -80,10 +83,17 @@ def accuracies(
         low = (top @ w[1][:, :-1].mT) * (pre > 0)
         squares = (inputs**2).sum(2) * (low**2).sum(2) + (hidden**2).sum(2) * (top**2).sum(2)
         weight = (clip / (squares.sqrt() + 1e-6)).clamp_max(1.0)[..., None]
-        for n, (left, right) in enumerate(((inputs, low), (hidden, top))):
+        gradients = []
+        for left, right in ((inputs, low), (hidden, top)):
             total = left.mT @ (right * weight)
             total += noise * clip * torch.randn(total.shape, generator=random)
-            w[n] -= eta * _direction(optimiser, total / BATCH, state[n], step, w[n])
+            gradients.append(total / BATCH)
+        if descent is not None:
+            directions = descent.directions(gradients)
+        else:
+            directions = [_direction(optimiser, gradients[n], state[n], step, w[n]) for n in range(2)]
+        for value, direction in zip(w, directions, strict=True):
+            value -= eta * direction
     hidden = (torch.cat([tests, torch.ones(len(tests), 1)], 1) @ w[0]).relu()
     logits = torch.cat([hidden, torch.ones_like(hidden[..., :1])], 2) @ w[1]
     return np.asarray((logits.argmax(2) == labels).float().mean(1).double().numpy())

@@ -13,7 +13,6 @@ import numpy.typing as npt
 from scipy.special import ndtr, ndtri
 from scipy.stats import rankdata
 
-from dphypo.samplers.surrogate import matern
 from paper.data.points import Floats
 
 Cells = npt.NDArray[np.intp]
@@ -127,7 +126,8 @@ def _matern(left: Floats, right: Floats, scales: Floats) -> Floats:
     """Correlations of points (n, s, d) and (n, t, d) with lengthscales (n, d)."""
     one, other = left / scales[:, None], right / scales[:, None]
     squares = (one**2).sum(axis=2)[:, :, None] + (other**2).sum(axis=2)[:, None] - 2 * one @ other.transpose(0, 2, 1)
-    return matern(np.sqrt(np.maximum(squares, 0.0)))[0]
+    radii = np.sqrt(5 * np.maximum(squares, 0.0))  # Matérn-5/2, without the library: a machine with a GPU may lack it
+    return np.asarray((1 + radii + radii**2 / 3) * np.exp(-radii))
 
 
 def _likelihood(correlation: Floats, noise: float, values: Floats) -> Floats:

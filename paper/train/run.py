@@ -1,4 +1,4 @@
-"""DP-SGD of K models side by side: Poisson batches, clipped sums, Gaussian noise, plain SGD."""
+"""DP-SGD of K models side by side: Poisson batches, clipped sums, Gaussian noise, then SGD or Adam."""
 
 from __future__ import annotations
 
@@ -12,6 +12,7 @@ from torch import Tensor
 from torch.nn.functional import pad
 
 from paper.data.sets import Bytes, Images
+from paper.train.descent import Descent, Memories
 from paper.train.gradients import Gradients
 from paper.train.network import Network, Parameters
 from paper.train.pooling import image_patches
@@ -60,6 +61,7 @@ class Settings:
     noise_multiplier: npt.NDArray[np.float64]
     steps: int
     batch: int = 256  # expected; batches are Poisson
+    memories: Memories = Memories()  # noqa: RUF009 - a frozen value
 
     def __len__(self) -> int:
         return len(self.learning_rate)
@@ -86,15 +88,22 @@ def train(
     parameters = data.network.initial(models, generator)
     rate, clip, noise = (
         torch.tensor(v, dtype=torch.float32, device=device)
-        for v in (settings.learning_rate / settings.batch, settings.clip, settings.noise_multiplier * settings.clip)
+        for v in (settings.learning_rate, settings.clip, settings.noise_multiplier * settings.clip)
     )
+    descent = Descent(settings.memories)
     draw = batches(len(data.train), settings.batch / len(data.train), seed)
     correct = []
     for step in range(1, settings.steps + 1):
         rows, labels, present = _padded(draw(), data)
         patches = image_patches(rows, data.network.first, data.network.columns).to(gradients.dtype)
         sums, _ = gradients.clipped(parameters, patches, labels, present, clip)
-        _descend(parameters, sums, rate, noise, generator)
+        noisy = [
+            (total + _along(noise, axis, total) * torch.randn(total.shape, generator=generator, device=device))
+            / settings.batch
+            for axis, total in zip(_AXES, sums, strict=True)
+        ]
+        for axis, value, direction in zip(_AXES, parameters, descent.directions(noisy), strict=True):
+            value -= _along(rate, axis, value) * direction
         if step in evaluate_after:
             correct.append(right(data, parameters, gradients))
         progress(step)
@@ -112,12 +121,14 @@ def _padded(drawn: npt.NDArray[np.intp], data: Data) -> tuple[Tensor, Tensor, Te
     return data.train[index], data.train_labels[index], present
 
 
-def _descend(p: Parameters, sums: Parameters, rate: Tensor, noise: Tensor, generator: torch.Generator) -> None:
-    for axis, value, total in zip((1, 0, 0, 0, 0, 0, 0), p, sums, strict=True):
-        shape = [1] * value.dim()
-        shape[axis] = -1
-        normal = torch.randn(value.shape, generator=generator, device=value.device)
-        value -= rate.view(shape) * (total + noise.view(shape) * normal)
+_AXES = (1, 0, 0, 0, 0, 0, 0)  # of the models, in each of the parameters
+
+
+def _along(values: Tensor, axis: int, like: Tensor) -> Tensor:
+    """A value for each model, along that axis of a tensor."""
+    shape = [1] * like.dim()
+    shape[axis] = -1
+    return values.view(shape)
 
 
 @torch.no_grad()

@@ -1,0 +1,82 @@
+"""What each way to tune costs, part by part, by the library's accountant: the same terms that ``dphypo.tune`` composes.
+
+A part is declared in plain values, so that a plan can be frozen in a file and accounted for again at any time:
+
+* runs of DP-SGD, published (``count``) or searched, a secret number of them with the best released (``law``);
+* Gaussian counts and sums: private scores, and the statistics that normalise features.
+
+Each part reads the records of the training side, of the scoring side, or of both. Records are on one side each by a
+hash, so under add/remove a plan costs the larger of the two sides (docs/theory/surveys.md).
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from dataclasses import asdict, dataclass
+from typing import Any
+
+from dp_accounting import GaussianDpEvent
+
+from dphypo.accounting import PlanGuarantee, Term, account, calibrate_plan, published
+from dphypo.accounting.sides import BOTH, Side
+from dphypo.laws import from_dict
+from dphypo.mechanisms import DpSgd
+
+EPSILON, DELTA = 3.0, 1e-5
+SIDES = {"training": frozenset({Side.TRAINING}), "scoring": frozenset({Side.SCORING}), "both": BOTH}
+
+
+@dataclass(frozen=True)
+class Part:
+    """One part of a plan.
+
+    Args:
+        noise: noise multiplier of a run's steps, or of a Gaussian count.
+        side: "training", "scoring" or "both".
+        count: how many are published.
+        rate, steps, subset: of runs of DP-SGD; zero steps: a Gaussian.
+        law: of the secret number of runs, as its dictionary, where the best alone is released.
+    """
+
+    noise: float
+    side: str
+    count: int = 1
+    rate: float = 0.0
+    steps: int = 0
+    subset: float = 1.0
+    law: dict[str, Any] | None = None
+
+    def term(self) -> Term:
+        """As the accountant composes it."""
+        if self.steps:
+            run = DpSgd(rate=self.rate, steps=self.steps, noise_multiplier=self.noise, subsample=self.subset)
+            event = run.event
+        else:
+            event = GaussianDpEvent(self.noise)
+        releases = published(event, self.count) if self.law is None else account(event, from_dict(self.law))
+        return Term(releases, SIDES[self.side])
+
+    def to_dict(self) -> dict[str, Any]:
+        """Without what says nothing."""
+        return {name: value for name, value in asdict(self).items() if value not in (None, 0)}
+
+
+def guarantee(parts: list[Part]) -> PlanGuarantee:
+    """Of all that a plan releases."""
+    return PlanGuarantee(tuple(part.term() for part in parts))
+
+
+def solve(parts: Callable[[float], list[Part]], start: float = 1.0, epsilon: float = EPSILON) -> float:
+    """The smallest noise at which these parts cost ε together."""
+    return calibrate_plan(lambda noise: guarantee(parts(noise)), epsilon=epsilon, delta=DELTA, start=start).value
+
+
+def cost(parts: list[Part]) -> float:
+    """ε of these parts together."""
+    return float(guarantee(parts).epsilon(DELTA))
+
+
+def matched(noise: float, full: int, short: int) -> float:
+    """Noise of a run of ``short`` steps that matches a full one."""
+    return noise * math.sqrt(full / short)

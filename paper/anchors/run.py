@@ -1,0 +1,105 @@
+"""Run the frozen plan on one device: ``python -m paper.anchors.run --data data --out results --device cuda``.
+
+It needs PyTorch, numpy and scipy, and neither the library nor an accountant. The file of a task is written after every
+way to tune, so that what is done is kept if time runs out.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import time
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from paper.anchors import tasks
+from paper.anchors.probes import probes
+from paper.anchors.tasks import Task
+from paper.anchors.trainer import Trainer
+from paper.anchors.ways import KINDS, Bench, Way
+from paper.data.sets import load
+from paper.train.landscape import provenance
+
+PLANS = Path(__file__).with_name("plans.json")
+
+
+class Trainers:
+    """The trainer of a task for any share of records that score; features are made once."""
+
+    def __init__(self, task: Task, folder: Path, device: str, seed: int) -> None:
+        images = load(task.data, folder)
+        self._records, self._device = len(images.train), device
+        if task.model == "cnn":
+            from paper.anchors.scatter_cnn import network
+
+            self._trainer: Any = network(task, images, 0.0, device, seed)
+        else:
+            self._trainer = tasks.linear(task, images, 0.0, device, seed)
+
+    def at(self, share: float) -> Trainer:
+        """With this share of the records on the scoring side."""
+        scores = torch.as_tensor(tasks.sides(self._records, share), device=self._device)
+        made: Trainer = replace(self._trainer, scores=scores)
+        return made
+
+
+def run(name: str, plans: dict[str, Any], folder: Path, out: Path, device: str, searches: int, until: float) -> None:
+    """Every way to tune one task."""
+    declared = plans["tasks"][name]
+    task, seed = Task(**declared["task"]), plans["seed"]
+    began = time.time()
+    trainers = Trainers(task, folder, device, seed)
+    result: dict[str, Any] = {"task": name, "searches": searches, "ways": {}}
+    result["seconds for features"] = round(time.time() - began, 1)
+    print(name, "features", result["seconds for features"], "s", flush=True)
+    for number, way in enumerate(declared["ways"]):
+        if time.time() > until:
+            print("no time for", name, way["name"], flush=True)
+            break
+        began = time.time()
+        bench = Bench(task, trainers.at(way.get("share", 0.0)), way.get("share", 0.0), seed + 1000 * (number + 1))
+        bench.most = 96 if task.model == "linear" else 1
+        found = make(bench, way, searches)
+        released = found.pop("released")
+        row = {
+            "mean": round(float(released.mean()), 5), "worst": round(float(released.min()), 4),
+            "half": round(1.96 * float(released.std(ddof=1)) / len(released) ** 0.5, 5),
+            "compute": round(bench.examples / searches / task.steps / task.batch, 3),
+            "seconds": round(time.time() - began, 1),
+        }  # fmt: skip
+        print(name, way["name"], row, flush=True)
+        result["ways"][way["name"]] = {**row, "released": released.round(4).tolist(), **found}
+        result["provenance"] = json.loads(provenance(seed=seed))
+        out.mkdir(parents=True, exist_ok=True)
+        (out / f"anchors-{name}.json").write_text(json.dumps(result) + "\n")
+
+
+def make(bench: Bench, way: Way, searches: int) -> dict[str, Any]:
+    """All searches of one way."""
+    if way["kind"] == "probes":
+        return probes(bench, way, searches)
+    return KINDS[way["kind"]](bench, way, searches)
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description="Published accuracies with the tuning paid for.")
+    parser.add_argument("tasks", nargs="*", help="by default all of the plan")
+    parser.add_argument("--data", type=Path, default=Path("data"))
+    parser.add_argument("--out", type=Path, default=Path("results"))
+    parser.add_argument("--device", default="cuda")
+    parser.add_argument("--plans", type=Path, default=PLANS)
+    parser.add_argument("--searches", type=int, default=None, help="fewer than planned, to try it out")
+    parser.add_argument("--seconds", type=float, default=600.0, help="begin nothing new after so long")
+    options = parser.parse_args()
+    plans = json.loads(options.plans.read_text())
+    torch.backends.cuda.matmul.allow_tf32 = True
+    until = time.time() + options.seconds
+    for name in options.tasks or plans["tasks"]:
+        run(name, plans, options.data, options.out, options.device, options.searches or plans["searches"], until)
+
+
+if __name__ == "__main__":
+    main()

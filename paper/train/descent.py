@@ -1,0 +1,57 @@
+"""SGD with momentum and Adam for K models side by side, with the memories that a short run has."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+
+from torch import Tensor
+
+
+@dataclass(frozen=True)
+class Memories:
+    """How much of each average a step keeps: momentum alone, or Adam's two.
+
+    >>> Memories(0.9).of_short(0.2), Memories(0.9).of_short(0.05), Memories(0.9, 0.999).of_short(0.5)
+    (Memories(first=0.5, second=None), Memories(first=0.0, second=None), Memories(first=0.8, second=0.998))
+    """
+
+    first: float = 0.0
+    second: float | None = None
+
+    def of_short(self, fraction: float) -> Memories:
+        """Those of a run with this fraction of the steps, as :class:`dphypo.mechanisms.NoiseRehearsal` has them."""
+
+        def one(kept: float) -> float:
+            return round(max(0.0, 1 - (1 - kept) / fraction), 12)
+
+        return Memories(one(self.first), None if self.second is None else one(self.second))
+
+
+@dataclass
+class Descent:
+    """The directions of one optimiser, step by step, per unit of learning rate; PyTorch's definitions."""
+
+    memories: Memories = field(default_factory=Memories)
+    _steps: int = 0
+    _first: list[Tensor] = field(default_factory=list)
+    _second: list[Tensor] = field(default_factory=list)
+
+    def directions(self, gradients: Sequence[Tensor]) -> list[Tensor]:
+        """Where to go after these mean gradients."""
+        kept, squares = self.memories.first, self.memories.second
+        self._steps += 1
+        if not self._first:
+            self._first = [gradient.new_zeros(gradient.shape) for gradient in gradients]
+            self._second = [] if squares is None else [one.clone() for one in self._first]
+        if squares is None:
+            for average, gradient in zip(self._first, gradients, strict=True):
+                average.mul_(kept).add_(gradient)
+            return self._first
+        found = []
+        for average, spread, gradient in zip(self._first, self._second, gradients, strict=True):
+            average.mul_(kept).add_(gradient, alpha=1 - kept)
+            spread.mul_(squares).addcmul_(gradient, gradient, value=1 - squares)
+            root = (spread / (1 - squares**self._steps)).sqrt_().add_(1e-8)
+            found.append(average / (1 - kept**self._steps) / root)
+        return found

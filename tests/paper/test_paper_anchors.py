@@ -1,0 +1,194 @@
+"""The trainers of the anchors against autograd, the ways to tune on made-up records, and what the frozen plan costs."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import replace
+
+import numpy as np
+import pytest
+import torch
+
+from paper.anchors import plans, run, tasks, ways
+from paper.anchors.charges import DELTA, EPSILON, Part, guarantee
+from paper.anchors.linear import Linear
+from paper.anchors.scatter_cnn import Network, forward
+from paper.anchors.tasks import Task
+from paper.anchors.trainer import Records, Runs
+
+PLAN = json.loads(plans.FILE.read_text())
+WAYS = [(name, way) for name, one in PLAN["tasks"].items() for way in one["ways"]]
+
+
+def made_up(records=400, width=6, seed=0):
+    """Ten classes around ten centres; the last feature is one."""
+    random = np.random.default_rng(seed)
+    centres = random.normal(size=(10, width)) * 3
+    parts = []
+    for count in (records, 200):
+        labels = random.integers(0, 10, count)
+        rows = np.column_stack([centres[labels] + random.normal(size=(count, width)), np.ones(count)])
+        parts += [torch.tensor(rows, dtype=torch.float32), torch.tensor(labels)]
+    scores = torch.tensor(random.random(records) < 0.2)
+    return Linear(parts[0], parts[1], scores, parts[2], parts[3])
+
+
+def by_autograd(rows, labels, weights, clip):
+    """The clipped sum, record by record."""
+    total = torch.zeros_like(weights)
+    for row, label in zip(rows, labels, strict=True):
+        value = weights.clone().requires_grad_()
+        loss = torch.nn.functional.cross_entropy((row @ value)[None], label[None])
+        (gradient,) = torch.autograd.grad(loss, value)
+        total += gradient * min(1.0, clip / float(gradient.norm()))
+    return total
+
+
+@pytest.mark.parametrize("runs", [2, 6])  # few runs gather the drawn rows, many go through all of them
+def test_the_clipped_sum_of_many_linear_models_is_autograds(runs):
+    trainer = made_up(60)
+    generator = torch.Generator().manual_seed(1)
+    weights = torch.randn((7, runs, 10), generator=generator)
+    drawn = torch.rand((60, runs), generator=generator) < 0.4
+    clip = torch.linspace(0.5, 8.0, runs)
+    found = trainer.clipped_sum(weights, drawn, clip.view(1, -1, 1))
+    for k in range(runs):
+        chosen = drawn[:, k]
+        exact = by_autograd(trainer.features[chosen], trainer.labels[chosen], weights[:, k], float(clip[k]))
+        assert torch.allclose(found[:, k], exact, atol=1e-4)
+
+
+def test_the_clipped_sum_of_the_network_is_autograds():
+    generator = torch.Generator().manual_seed(0)
+    pictures, labels = torch.randn((5, 3, 8, 8), generator=generator), torch.tensor([0, 3, 9, 1, 1])
+    trainer = Network(pictures, labels, torch.zeros(5, dtype=torch.bool), pictures, labels)
+    weights = trainer.initial(generator)
+    assert trainer.weights == sum(one.numel() for one in weights) == 28 * 64 + 577 * 64 + 1025 * 10
+    total = [torch.zeros_like(one) for one in weights]
+    norms = []
+    for picture, label in zip(pictures, labels, strict=True):
+        values = [one.clone().requires_grad_() for one in weights]
+        logits = forward(picture[None], values)[-1][1][:, 0]
+        gradients = torch.autograd.grad(torch.nn.functional.cross_entropy(logits, label[None]), values)
+        norm = float(torch.cat([one.flatten() for one in gradients]).norm())
+        norms.append(norm)
+        for sum_, one in zip(total, gradients, strict=True):
+            sum_ += one * min(1.0, 1.5 / norm)
+    assert min(norms) < 1.5 < max(norms)
+    for found, exact in zip(trainer.clipped_sum(weights, torch.arange(5), 1.5), total, strict=True):
+        assert torch.allclose(found, exact, atol=1e-4)
+
+
+def test_the_network_is_pytorchs():
+    """The same layers from torch.nn give the same logits."""
+    generator = torch.Generator().manual_seed(0)
+    pictures = torch.randn((4, 3, 8, 8), generator=generator)
+    trainer = Network(pictures, torch.zeros(4).long(), torch.zeros(4).bool(), pictures, torch.zeros(4).long())
+    weights = trainer.initial(generator)
+    layers = torch.nn.Sequential(
+        torch.nn.Conv2d(3, 64, 3, padding=1), torch.nn.Tanh(), torch.nn.MaxPool2d(2),
+        torch.nn.Conv2d(64, 64, 3, padding=1), torch.nn.Tanh(), torch.nn.Flatten(), torch.nn.Linear(1024, 10),
+    )  # fmt: skip
+    with torch.no_grad():
+        for layer, one in zip((layers[0], layers[3], layers[6]), weights, strict=True):
+            layer.weight.copy_(one[:-1].T.reshape(layer.weight.shape))
+            layer.bias.copy_(one[-1])
+        assert torch.allclose(layers(pictures), forward(pictures, weights)[-1][1][:, 0], atol=1e-5)
+
+
+def runs(count, **changes):
+    ones = np.ones(count)
+    given = Runs(0.5 * ones, ones, 0.5 * ones, 30, 0.2, 80.0, Records.TRAINING, 3)
+    return replace(given, **changes)
+
+
+def test_runs_of_a_group_are_independent_and_learn():
+    trainer = made_up()
+    models = trainer.train(runs(5))
+    assert not torch.equal(models[:, 0], models[:, 1])
+    assert trainer.correct(models, test=True).min() > 120
+    again = trainer.train(runs(5))
+    assert torch.equal(models, again)
+    assert not torch.equal(models, trainer.train(runs(5, seed=4)))
+
+
+def test_records_that_score_do_not_train():
+    trainer = made_up()
+    spoilt = replace(trainer, features=torch.where(trainer.scores[:, None], torch.nan, trainer.features))
+    plain, other = (one.train(runs(3, records=Records.TRAINING)) for one in (trainer, spoilt))
+    # With more than four runs all rows are multiplied; three gather the drawn ones alone.
+    assert torch.equal(plain, other)
+    assert trainer.records(runs(3, records=Records.ALL)).all()
+
+
+def test_a_subset_is_drawn_once_for_each_run():
+    chosen = made_up().records(runs(6, subset=0.3))
+    assert 0.1 < chosen.float().mean() < 0.4
+    assert not torch.equal(chosen[:, 0], chosen[:, 1])
+
+
+TINY = Task("made up", 400, 0.9, batch=80, steps=30)
+
+
+@pytest.mark.parametrize("kind", ["survey", "one run", "geometric", "subset", "scaling", "probes"])
+def test_every_way_to_tune_runs(kind):
+    way = dict(next(way for _, way in WAYS if way["kind"] == kind))
+    way |= {"noise": 0.5, "score noise": 1.0, "lengths": [1, 3, 2], "loss noise": 5.0}
+    if kind == "survey":
+        way |= {"short noise": 1.0, "steps": 5}
+    if kind == "scaling":
+        way |= {"short noise": [2.0, 1.0], "steps": [3, 5]}
+    bench = ways.Bench(TINY, made_up(), 0.2, 7, tests=200)
+    found = run.make(bench, way, 3)
+    assert len(found["released"]) == 3
+    assert 0.1 <= found["released"].min() <= found["released"].max() <= 1
+    assert bench.examples > 0
+
+
+def test_a_survey_finds_what_learns():
+    """Learning rates from 0.01 to 10 in few steps: the large ones are better, and the survey goes there."""
+    way = {"kind": "survey", "count": 8, "noise": 0.3, "short noise": 0.6, "score noise": 2.0, "steps": 8}
+    found = ways.survey(ways.Bench(TINY, made_up(), 0.2, 7, tests=200), way, 6)
+    middle = ways.Bench(TINY, made_up(), 0.2, 9, tests=200)
+    low = middle.accuracies(middle.full(np.full(6, 0.01), 0.3))
+    assert found["released"].mean() > low.mean() + 0.05
+
+
+def test_private_statistics_are_those_of_the_features_but_for_noise():
+    generator = torch.Generator().manual_seed(0)
+    features = torch.randn((500, 12, 4, 4), generator=generator) * 0.5 + torch.arange(12).view(1, -1, 1, 1) / 12
+    mean, spread = tasks.private_statistics(features, 1e-9, 0)
+    assert torch.allclose(mean, features.mean(dim=(0, 2, 3)), atol=0.02)
+    assert torch.allclose(spread, features.transpose(0, 1).flatten(1).std(dim=1), atol=0.05)
+    far = torch.cat([features, 1e6 * torch.ones(1, 12, 4, 4)])  # one record moves each sum by √12 at most
+    for one, other in zip(tasks.private_statistics(far, 1e-9, 0), (mean, spread), strict=True):
+        assert (one - other).norm() < 3 * 12**0.5 / 500 + 0.05
+
+
+def test_a_plan_costs_the_larger_side():
+    training, scoring = Part(3.0, "training", rate=0.1, steps=50), Part(1.0, "scoring")
+    costs = guarantee([training, scoring, Part(30.0, "both")]).epsilon(DELTA)
+    assert costs == pytest.approx(guarantee([scoring, Part(30.0, "both")]).epsilon(DELTA))
+
+
+@pytest.mark.parametrize(("task", "way"), [pytest.param(*one, id=f"{one[0]}, {one[1]['name']}") for one in WAYS])
+@pytest.mark.slow
+def test_every_way_of_the_frozen_plan_costs_what_it_may(task, way):
+    parts = [Part(**one) for one in way["parts"]]
+    assert EPSILON - 0.01 <= guarantee(parts).epsilon(DELTA) <= EPSILON
+    if way["name"] == "ours":
+        assert way["price"] <= 0.01
+    assert way["compute"] <= 3
+
+
+def test_the_cheapest_parts_of_the_plan_are_those_that_are_run():
+    """The noise that a run is made with is the noise that is charged."""
+    for _, way in WAYS:
+        parts = [Part(**one) for one in way["parts"]]
+        longest = max((part for part in parts if part.steps), key=lambda part: part.steps)
+        assert longest.noise == way["noise"]
+        if way["kind"] == "survey":
+            short = next(part for part in parts if part.steps == way["steps"])
+            assert (short.noise, short.count) == (way["short noise"], way["count"])
+        if "score noise" in way:
+            assert way["score noise"] in [part.noise for part in parts if part.side == "scoring"]
