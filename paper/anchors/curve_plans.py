@@ -20,7 +20,7 @@ from paper.train.descent import Memories
 
 REPETITIONS = 6
 SEED = 282_000
-OPTIMISERS = {
+OPTIMISERS: dict[str, tuple[dict[str, Any], Memories]] = {
     "momentum 0.9": ({"optimizer": "sgd", "momentum": 0.9}, Memories(0.9)),
     "Adam": ({"optimizer": "adam"}, Memories(0.9, 0.999)),
 }

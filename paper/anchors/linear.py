@@ -14,7 +14,7 @@ import torch
 from torch import Tensor
 
 from paper.anchors.trainer import Floats, Records, Runs
-from paper.train.descent import Descent
+from paper.train.descent import Average, Descent
 
 
 @dataclass(frozen=True, eq=False)
@@ -56,7 +56,7 @@ class Linear:
         """Weights (d, K, classes) of K runs, from zero."""
         generator, used = self.generator(runs), self.records(runs)
         weights = torch.zeros((self.features.shape[1], len(runs), self.classes), device=self.features.device)
-        descent = Descent(runs.memories)
+        descent, average = Descent(runs.memories), Average(runs.average)
         rate, clip, noise = (self._column(one) for one in (runs.learning_rate, runs.clip, runs.noise))
         for _ in range(runs.steps):
             drawn = used & (torch.rand(used.shape, generator=generator, device=used.device) < runs.rate)
@@ -64,7 +64,8 @@ class Linear:
             total += noise * clip * torch.randn(total.shape, generator=generator, device=total.device)
             (direction,) = descent.directions([total.div_(runs.batch)])
             weights.sub_(rate * direction)
-        return weights
+            average.add([weights])
+        return average.values[0]
 
     def clipped_sum(self, weights: Tensor, drawn: Tensor, clip: Tensor) -> Tensor:
         """Sum of the drawn records' gradients, each clipped: (d, K, classes). ``drawn`` is (n, K)."""

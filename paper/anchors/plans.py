@@ -10,18 +10,21 @@ from __future__ import annotations
 
 import json
 import math
+from collections.abc import Iterable, Mapping
 from dataclasses import asdict
 from functools import partial
 from pathlib import Path
 from typing import Any
 
 import numpy as np
+import torch
 
-from dphypo.integrations.torch.optimiser import TorchOptimiser
 from dphypo.laws import Geometric, Law, Poisson
 from dphypo.mechanisms import DpSgd, NoiseRehearsal, PowerRule
 from paper.anchors.charges import DELTA, EPSILON, Part, cost, matched, solve
-from paper.anchors.tasks import CLIP, MOMENTUM, TASKS, Task
+from paper.anchors.tasks import AVERAGE, CLIP, MOMENTUM, TASKS, Task
+from paper.anchors.trainer import Floats
+from paper.train.descent import Average, Descent, Memories
 
 FILE = Path(__file__).with_name("plans.json")
 SEARCHES = 24
@@ -36,6 +39,22 @@ UNTUNED = 0.1  # learning rate of Opacus's MNIST example, whose clipping norm is
 def statistics(task: Task) -> list[Part]:
     """What normalising the features costs, whatever the way to tune."""
     return [] if task.statistics is None else [Part(task.statistics, "both", count=2)]
+
+
+class Averaged:
+    """SGD with momentum whose model is the average of its weights, for a rehearsal."""
+
+    def memories(self, params: Mapping[str, Any]) -> dict[str, float]:
+        return {name: params[name] for name in ("momentum", "average")}
+
+    def walk(self, params: Mapping[str, Any], gradients: Iterable[Floats], steps: int) -> Floats:
+        weights, descent, average = None, Descent(Memories(params["momentum"])), Average(params["average"])
+        for gradient in gradients:
+            (direction,) = descent.directions([torch.from_numpy(gradient)])
+            weights = torch.zeros_like(direction) if weights is None else weights
+            weights.sub_(params["learning_rate"] * direction)
+            average.add([weights])
+        return np.asarray(average.values[0].numpy())
 
 
 class Plans:
@@ -73,14 +92,15 @@ class Plans:
 
     def short(self, steps: int, noise: float, rule: str) -> dict[str, Any]:
         """Momentum of a short run and its learning rate over the full run's, by either transfer rule."""
-        params = {"optimizer": "sgd", "learning_rate": 1.0, "momentum": MOMENTUM}
+        params = {"learning_rate": 1.0, "momentum": MOMENTUM, "average": AVERAGE}
         fraction = steps / self.task.steps
         if rule == "rehearsal":
             full = DpSgd(rate=self.full(noise).rate, steps=self.task.steps, noise_multiplier=noise)
-            found = NoiseRehearsal(TorchOptimiser(), full, noise * CLIP / self.task.batch)(params, fraction)
+            found = NoiseRehearsal(Averaged(), full, noise * CLIP / self.task.batch)(params, fraction)
         else:
-            found = PowerRule()(params, fraction)
-        return {"rule": rule, "rate factor": found["learning_rate"], "momentum": found["momentum"]}
+            found = PowerRule()({"optimizer": "sgd", **params}, fraction)
+        names = {"learning_rate": "rate factor", "momentum": "momentum", "average": "average"}
+        return {"rule": rule, **{words: found[name] for name, words in names.items()}}
 
     def cheap(self) -> dict[str, Any]:
         """Ours: as long as short runs can be for at most one per cent more noise."""

@@ -14,8 +14,9 @@ from typing import Any
 import torch
 
 from paper.anchors.linear import Linear
-from paper.anchors.tasks import CLIP, MOMENTUM
+from paper.anchors.tasks import AVERAGE, CLIP, MOMENTUM
 from paper.anchors.ways import Bench, Way
+from paper.train.descent import Average
 
 FIRST_RATE = 1e-4
 FIRST_BOUND = 2.302585  # the loss of ten classes at weights of zero
@@ -32,7 +33,7 @@ def probes(bench: Bench, way: Way, searches: int) -> dict[str, Any]:
     weights = torch.zeros((trainer.features.shape[1], searches, trainer.classes), device=device)
     velocity, clip = torch.zeros_like(weights), torch.full((1, searches, 1), CLIP, device=device)
     rate, bound = (torch.full((searches,), one, device=device) for one in (FIRST_RATE, FIRST_BOUND))
-    path = []
+    path, average = [], Average(AVERAGE)
 
     def told(at: torch.Tensor, drawn: torch.Tensor) -> torch.Tensor:
         normal = torch.randn(searches, generator=generator, device=device)
@@ -53,7 +54,8 @@ def probes(bench: Bench, way: Way, searches: int) -> dict[str, Any]:
             rate = torch.where(good, slope / bend.clamp_min(1e-30), rate).clamp(1e-7, 1e3)
             bound = here.clamp(0.05, 10.0)
         weights.sub_(rate.view(1, -1, 1) * velocity)
+        average.add([weights])
         path.append(float(rate.median()))
     bench.examples += searches * task.steps * task.batch
-    released = trainer.correct(weights, test=True) / bench.tests
+    released = trainer.correct(average.values[0], test=True) / bench.tests
     return {"released": released, "picked": rate.double().cpu().numpy().round(6).tolist(), "path": path[::10]}

@@ -18,7 +18,7 @@ from paper.anchors.linear import Linear
 from paper.anchors.tasks import Task
 from paper.anchors.trainer import Floats, Records, Runs
 from paper.data.sets import Images
-from paper.train.descent import Descent
+from paper.train.descent import Average, Descent
 
 WIDTH = 64
 PIECE = 1024  # records at once
@@ -72,7 +72,7 @@ class Network:
             raise ValueError("a network is trained one run at a time, on all records of its side")
         generator = torch.Generator(self.features.device).manual_seed(runs.seed)
         weights = self.initial(generator)
-        descent = Descent(runs.memories)
+        descent, average = Descent(runs.memories), Average(runs.average)
         used = torch.ones_like(self.scores) if runs.records is Records.ALL else ~self.scores
         rate, clip, noise = (float(one[0]) for one in (runs.learning_rate, runs.clip, runs.noise))
         for _ in range(runs.steps):
@@ -83,7 +83,8 @@ class Network:
                 total += noise * clip * torch.randn(total.shape, generator=generator, device=total.device)
             for value, direction in zip(weights, descent.directions([one / runs.batch for one in sums]), strict=True):
                 value.sub_(rate * direction)
-        return weights
+            average.add(weights)
+        return average.values
 
     def clipped_sum(self, weights: list[Tensor], drawn: Tensor, clip: float) -> list[Tensor]:
         """Sum of the drawn records' gradients, each clipped as a whole."""

@@ -21,6 +21,7 @@ from paper.data.sets import Bytes, Images
 
 CLIP = 1.0
 MOMENTUM = 0.9
+AVERAGE = 0.98  # of the weights, kept at each step of a full run
 RATES: Floats = np.logspace(-2, 1, 61)
 GROUPS = 27
 SPLIT = 20_240  # stands for the key of the hash that puts records on a side

@@ -33,6 +33,7 @@ class Runs:
         records: on which records.
         seed: all randomness of the group.
         memories: of the optimiser of all runs.
+        average: how much of the average of the weights a step keeps; the average is the model.
         subset: the probability with which a run may use a record at all, drawn once.
     """
 
@@ -45,6 +46,7 @@ class Runs:
     records: Records
     seed: int
     memories: Memories = Memories(0.9)  # noqa: RUF009 - a frozen value
+    average: float = 0.0
     subset: float = 1.0
 
     def __len__(self) -> int:

@@ -1,4 +1,4 @@
-"""SGD with momentum and Adam for K models side by side, with the memories that a short run has."""
+"""SGD with momentum and Adam for K models side by side, with the memories of a short run, and averaged weights."""
 
 from __future__ import annotations
 
@@ -55,3 +55,25 @@ class Descent:
             root = (spread / (1 - squares**self._steps)).sqrt_().add_(1e-8)
             found.append(average / (1 - kept**self._steps) / root)
         return found
+
+
+@dataclass
+class Average:
+    """An exponential average of weights that keeps ``kept`` of itself at each step; the weights themselves if 0."""
+
+    kept: float
+    _steps: int = 0
+    _sums: list[Tensor] = field(default_factory=list)
+
+    def add(self, weights: Sequence[Tensor]) -> None:
+        """After each step."""
+        self._steps += 1
+        if not self._sums:
+            self._sums = [value.new_zeros(value.shape) for value in weights]
+        for total, value in zip(self._sums, weights, strict=True):
+            total.mul_(self.kept).add_(value, alpha=1 - self.kept)
+
+    @property
+    def values(self) -> list[Tensor]:
+        """The average, as if it had begun with the first weights that it saw."""
+        return [total / (1 - self.kept**self._steps) for total in self._sums]

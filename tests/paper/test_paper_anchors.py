@@ -73,9 +73,9 @@ def test_the_clipped_sum_of_the_network_is_autograds():
         norm = float(torch.cat([one.flatten() for one in gradients]).norm())
         norms.append(norm)
         for sum_, one in zip(total, gradients, strict=True):
-            sum_ += one * min(1.0, 1.5 / norm)
-    assert min(norms) < 1.5 < max(norms)
-    for found, exact in zip(trainer.clipped_sum(weights, torch.arange(5), 1.5), total, strict=True):
+            sum_ += one * min(1.0, 8.6 / norm)
+    assert min(norms) < 8.6 < max(norms)
+    for found, exact in zip(trainer.clipped_sum(weights, torch.arange(5), 8.6), total, strict=True):
         assert torch.allclose(found, exact, atol=1e-4)
 
 
