@@ -18,7 +18,7 @@ from typing import Any
 
 from dp_accounting import GaussianDpEvent
 
-from dphypo.accounting import PlanGuarantee, Term, account, calibrate_plan, published
+from dphypo.accounting import PlanGuarantee, Term, account, published, solve_noise
 from dphypo.accounting.sides import BOTH, Side
 from dphypo.laws import from_dict
 from dphypo.mechanisms import DpSgd
@@ -69,7 +69,7 @@ def guarantee(parts: list[Part]) -> PlanGuarantee:
 
 def solve(parts: Callable[[float], list[Part]], start: float = 1.0, epsilon: float = EPSILON) -> float:
     """The smallest noise at which these parts cost ε together."""
-    return calibrate_plan(lambda noise: guarantee(parts(noise)), epsilon=epsilon, delta=DELTA, start=start).value
+    return solve_noise(lambda noise: guarantee(parts(noise)), epsilon=epsilon, delta=DELTA, start=start).value
 
 
 def cost(parts: list[Part]) -> float:
