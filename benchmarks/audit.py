@@ -31,7 +31,7 @@ from dphypo.accounting import PureDp, account, epsilon_from_below
 from dphypo.audit import Audit, WorstCase, audit, audit_mechanism, gradient_canary, input_canary
 from dphypo.band import Band
 from dphypo.laws import Geometric, Law, NegativeBinomial, Pmf, Poisson
-from dphypo.survey import LastRun, Survey
+from dphypo.search import LastRun, Survey
 
 RESULTS = Path(__file__).parent / "results" / "audit.json"
 DELTA = 1e-3

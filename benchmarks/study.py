@@ -21,8 +21,8 @@ import dphypo
 from dphypo.accounting import PureDp
 from dphypo.band import Band
 from dphypo.laws import Pmf
+from dphypo.search import Study
 from dphypo.space import Space
-from dphypo.study import Study
 
 RUNS = 100
 ROUNDS = 3

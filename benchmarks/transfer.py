@@ -18,8 +18,7 @@ from torch import nn
 import dphypo
 from dphypo.integrations.torch import DPSGD, PrivateAccuracy, PublicAccuracy, split_by_hash
 from dphypo.mechanisms import PowerRule
-from dphypo.stages import stages_of
-from dphypo.survey import plan_tuning
+from dphypo.search import plan_tuning, stages_of
 
 
 def network() -> nn.Module:

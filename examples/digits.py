@@ -27,9 +27,7 @@ from torch import nn
 import dphypo
 from dphypo.integrations.torch import DPSGD, PrivateAccuracy, PublicAccuracy, split_by_hash
 from dphypo.journal import keeping
-from dphypo.solving import solving
-from dphypo.stages import stages_of
-from dphypo.survey import plan_tuning
+from dphypo.search import plan_tuning, solving, stages_of
 
 EPSILON, DELTA = 8.0, 1e-5
 SPACE = dphypo.Space({"learning_rate": loguniform(0.01, 10), "max_grad_norm": loguniform(0.1, 10)})

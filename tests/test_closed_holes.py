@@ -21,7 +21,7 @@ from dphypo.accounting import Certificate, PureDp, account, verify
 from dphypo.accounting.statement import statement
 from dphypo.laws import Geometric, Pmf, Poisson
 from dphypo.mechanisms.over_space import events
-from dphypo.study import Lost
+from dphypo.search import Lost
 
 ADD, REPLACE = dp.NeighboringRelation.ADD_OR_REMOVE_ONE, dp.NeighboringRelation.REPLACE_ONE
 ONCE = Pmf({1: 1.0})

@@ -10,7 +10,7 @@ import pytest
 from support.study_world import EVENT, RELATION, make, train
 
 import dphypo
-from dphypo.release import Ending, read_certificate
+from dphypo.search.release import Ending, read_certificate
 
 
 @pytest.fixture(scope="module")

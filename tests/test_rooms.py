@@ -79,9 +79,9 @@ def test_nobody_reaches_for_private_names_of_others():
     [
         "def f(study): return study._search.record()",
         "class A:\n    def f(self, other): return other._secret",
-        "from dphypo.study.search import _draw",
-        "from dphypo.study._search import draw",
-        "import dphypo.study as s\ns._close",
+        "from dphypo.search.runs import _draw",
+        "from dphypo.search._search import draw",
+        "import dphypo.search as s\ns._close",
     ],
 )
 def test_the_check_finds_what_it_is_for(bad):
@@ -110,9 +110,9 @@ def test_rooms_are_entered_by_their_front_door():
 
 
 def test_a_back_door_is_seen():
-    path = Path(dphypo.__file__).parent / "study" / "study.py"
+    path = Path(dphypo.__file__).parent / "search" / "study.py"
     assert behind_doors("from dphypo.band.problem import Problem", path)
-    assert not behind_doors("from dphypo.band import Problem\nfrom dphypo.study.search import Search", path)
+    assert not behind_doors("from dphypo.band import Problem\nfrom dphypo.search.runs import Search", path)
 
 
 def test_a_class_may_look_at_its_own_kind():
@@ -137,7 +137,7 @@ NOT_FOR_USERS = {
     "dphypo.accounting.second_pair.NoOpinion",  # an answer of verify
     "dphypo.accounting.untrusted.Refused",  # an answer of verify
     "dphypo.accounting.theorems.lattice_pair.LatticeError",  # another bound is taken
-    "dphypo.study.signals.Terminated",  # becomes the end of the process
+    "dphypo.search.signals.Terminated",  # becomes the end of the process
     "dphypo.integrations.torch.clipping.DivergedError",  # an outcome of a run
 }
 
@@ -156,7 +156,7 @@ def test_every_public_error_explains_itself():
 
 def test_every_module_can_be_imported_first():
     """No import cycle: each room stands on its own. (Those that need an extra are left to their own tests.)"""
-    for room in ("study", "stages", "mechanisms", "journal", "executors", "survey"):
+    for room in ("search", "mechanisms", "journal", "executors"):
         subprocess.run([sys.executable, "-c", f"import dphypo.{room}"], check=True)
 
 

@@ -10,7 +10,7 @@ import pytest
 from support.screen import screen
 
 from dphypo.accounting.solve import Knob
-from dphypo.solving import solving
+from dphypo.search.progress import solving
 
 
 class Stream(io.StringIO):

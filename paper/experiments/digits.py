@@ -14,8 +14,7 @@ from torch import nn
 import dphypo
 from dphypo.entropy import Seeded
 from dphypo.integrations.torch import DPSGD, PrivateAccuracy, PublicAccuracy, split_by_hash
-from dphypo.stages import stages_of
-from dphypo.survey import plan_tuning
+from dphypo.search import plan_tuning, stages_of
 
 DELTA, REPETITIONS = 1e-5, 20
 SPACES = {

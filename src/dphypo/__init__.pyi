@@ -11,10 +11,8 @@ from . import planning as planning
 from . import plots as plots
 from . import report as report
 from . import samplers as samplers
+from . import search as search
 from . import space as space
-from . import stages as stages
-from . import study as study
-from . import survey as survey
 from . import testing as testing
 from .accounting import ApproximateDp as ApproximateDp
 from .accounting import Calibration as Calibration
@@ -44,19 +42,19 @@ from .mechanisms import mechanism as mechanism
 from .planning import Design as Design
 from .planning import Landscape as Landscape
 from .planning import plan as plan
-from .release import Release as Release
-from .release import load_release as load_release
+from .search import LastRun as LastRun
+from .search import PlanFile as PlanFile
+from .search import PriorAround as PriorAround
+from .search import Release as Release
+from .search import Stage as Stage
+from .search import Stages as Stages
+from .search import Study as Study
+from .search import Survey as Survey
+from .search import SurveyPlan as SurveyPlan
+from .search import calibrate_stages as calibrate_stages
+from .search import load_release as load_release
+from .search import open as open
+from .search import tune as tune
 from .space import Space as Space
-from .stages import PlanFile as PlanFile
-from .stages import PriorAround as PriorAround
-from .stages import Stage as Stage
-from .stages import Stages as Stages
-from .stages import calibrate_stages as calibrate_stages
-from .stages import tune as tune
-from .study import Study as Study
-from .study import open as open
-from .survey import LastRun as LastRun
-from .survey import Survey as Survey
-from .survey import SurveyPlan as SurveyPlan
 
 __version__: str

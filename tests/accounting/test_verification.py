@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 from dphypo.accounting import Certificate, PureDp, account, verify
 from dphypo.accounting.statement import statement
 from dphypo.laws import Geometric
-from dphypo.release import Release
+from dphypo.search.release import Release
 
 DELTA = 1e-6
 

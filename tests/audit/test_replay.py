@@ -18,7 +18,7 @@ from dphypo.audit import replay
 from dphypo.band import Band
 from dphypo.entropy import Entropy
 from dphypo.samplers import Uniform
-from dphypo.survey import LastRun, Survey
+from dphypo.search import LastRun, Survey
 
 SPACE = dphypo.Space({"lr": loguniform(1e-3, 1)})
 RELATION = dp.NeighboringRelation.ADD_OR_REMOVE_ONE

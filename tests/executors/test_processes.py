@@ -18,7 +18,7 @@ import dphypo
 from dphypo.entropy import SYSTEM
 from dphypo.errors import WorkerError
 from dphypo.laws import Pmf
-from dphypo.release import Ending
+from dphypo.search.release import Ending
 
 TESTS = str(Path(__file__).parents[1])
 

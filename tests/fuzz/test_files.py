@@ -27,7 +27,7 @@ import dphypo
 from dphypo.accounting import PureDp, account, verify
 from dphypo.laws import Geometric
 from dphypo.planning import Landscape
-from dphypo.release import Release, read_certificate
+from dphypo.search.release import Release, read_certificate
 
 FEW = settings(max_examples=12, deadline=None, derandomize=True)
 MANY = settings(max_examples=400, deadline=None, suppress_health_check=list(HealthCheck))

@@ -14,7 +14,7 @@ import dphypo
 from dphypo.integrations.torch import DPSGD, NoiseTable, PrivateAccuracy, check
 from dphypo.integrations.torch.optimiser import TorchOptimiser
 from dphypo.mechanisms import DpSgd, NoiseRehearsal, OwnTraining, PowerRule
-from dphypo.survey import plan_tuning
+from dphypo.search import plan_tuning
 
 RNG = np.random.default_rng(0)
 LABELS = RNG.integers(0, 2, 200)

@@ -11,8 +11,7 @@ from torch import nn
 import dphypo
 from dphypo.accounting import PlanGuarantee, Side, Term, published, verify
 from dphypo.integrations.torch import DPSGD, PrivateAccuracy
-from dphypo.stages import stages_of
-from dphypo.survey import plan_tuning
+from dphypo.search import plan_tuning, stages_of
 
 RNG = np.random.default_rng(0)
 INPUTS = RNG.normal(size=(300, 4)).astype(np.float32)

@@ -15,7 +15,7 @@ from support.study_world import facts, make
 from dphypo.errors import JournalError, JournalMissingError, JournalReadOnlyError, JournalTamperedError
 from dphypo.journal import Journal, Trial, open_store
 from dphypo.mechanisms import Outcome
-from dphypo.release import read_certificate
+from dphypo.search.release import read_certificate
 
 NAMES = (f"tampered {number}" for number in itertools.count())
 

@@ -220,7 +220,7 @@ MUTANTS = (
     Mutant(
         "the last run counts on one side only",
         "a run that trains on all records counts for both sides",
-        "survey/terms.py",
+        "search/terms.py",
         "BOTH if both_sides or not scores else TRAINING, mechanism.relation",
         "TRAINING, mechanism.relation",
         ("survey/test_plan.py::test_a_last_run_on_both_sides_leaves_less_for_the_scores",),
@@ -228,7 +228,7 @@ MUTANTS = (
     Mutant(
         "published scores are free",
         "a score on private records is a term of its side",
-        "survey/terms.py",
+        "search/terms.py",
         "    if scores and scored:\n",
         "    if not scores and scored:\n",
         ("survey/test_survey.py::test_the_score_of_the_last_run_is_released_where_it_was_declared_and_paid_for",),
@@ -253,7 +253,7 @@ MUTANTS = (
     Mutant(
         "the scores of a study are left out of a plan",
         "records that score meet the search, too",
-        "study/accounted.py",
+        "search/accounted.py",
         "        _term(_search(scores, mechanism, runs, band, policy, first_from_prior), frozenset({Side.SCORING})),\n",
         "",
         (f"{_STAGES_SIDES}::test_no_stages_cost_more_than_is_said",),
@@ -261,7 +261,7 @@ MUTANTS = (
     Mutant(
         "a study is two searches under replacement",
         "a replaced record may meet training and scoring of one run",
-        "study/accounted.py",
+        "search/accounted.py",
         "    if mechanism.relation is dp_accounting.NeighboringRelation.REPLACE_ONE:\n",
         "    if False:\n",
         (f"{_STAGES_SIDES}::test_no_stages_cost_more_than_is_said",),
@@ -269,7 +269,7 @@ MUTANTS = (
     Mutant(
         "a part with public scores leaves the scoring records alone",
         "a part that names no records apart counts for both sides",
-        "survey/terms.py",
+        "search/terms.py",
         "BOTH if both_sides or not scores else TRAINING",
         "BOTH if both_sides else TRAINING",
         (f"{_STAGES_SIDES}::test_a_part_that_names_no_records_apart_counts_for_both_sides",),
@@ -292,7 +292,7 @@ MUTANTS = (
     Mutant(
         "each setting of a survey is calibrated alone",
         "settings cost the composition of their suprema",
-        "survey/noise.py",
+        "search/noise.py",
         "self._solved(self.runs, self._alone * 1.01)",
         "self._alone",
         ("survey/test_plan.py::test_settings_have_noise_of_their_own_and_cost_no_more_together",),

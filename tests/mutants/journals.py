@@ -78,7 +78,7 @@ MUTANTS = (
     Mutant(
         "a T that the law never gives is accepted",
         "a journal with an impossible T was tampered with",
-        "study/declaration.py",
+        "search/declaration.py",
         "        return bool(self.runs.pmf(total) > 0)\n",
         "        return True\n",
         ("study/test_study_refusals.py::test_a_number_of_runs_that_the_law_never_gives_is_refused",),
@@ -111,7 +111,7 @@ MUTANTS = (
     Mutant(
         "a seeded search is certified without a warning",
         "there is no guarantee without private randomness",
-        "study/declaration.py",
+        "search/declaration.py",
         "        if not self.private:\n",
         "        if self.private is None:\n",
         ("study/test_study.py::test_system_entropy_gives_a_private_certificate_and_a_seed_does_not",),
@@ -159,7 +159,7 @@ MUTANTS = (
     Mutant(
         "a kept model has its name before its run is committed",
         "nobody keeps the model of a run that is made again, or counts as failed",
-        "survey/kept_models.py",
+        "search/kept_models.py",
         '        path = self._folder / f"{UNCOMMITTED}{model_name(number, self._format)}"\n',
         "        path = self._folder / model_name(number, self._format)\n",
         (

@@ -12,7 +12,7 @@ MUTANTS = (
     Mutant(
         "a plan is run whatever it would cost",
         "a search that would cost anything but what its plan states is refused",
-        "stages/plan_file.py",
+        "search/plan_file.py",
         "        if differs or set(ours) - set(declared) or declared",
         "        if set(ours) - set(declared) or declared",
         ("stages/test_plan_file.py::test_more_noise_than_is_stated_is_another_plan",),
@@ -29,7 +29,7 @@ MUTANTS = (
     Mutant(
         "T is in the text of a study",
         "T is secret: no repr shows it",
-        "study/study.py",
+        "search/study.py",
         'f"<study: {self.declaration.mechanism!r} with {self.guarantee.runs!r}',
         'f"<study: {self.declaration.mechanism!r} with {self._search.record().total} runs',
         ("study/test_study_refusals.py::test_repr_shows_public_values_only",),
@@ -37,7 +37,7 @@ MUTANTS = (
     Mutant(
         "T is logged",
         "nothing that a study writes depends on T",
-        "study/study.py",
+        "search/study.py",
         '            log.info("the release is made")\n            return self._published()\n',
         '            log.info("the release is made of %d runs", self._search.record().total)\n'
         "            return self._published()\n",
@@ -54,7 +54,7 @@ MUTANTS = (
     Mutant(
         "T is off by one",
         "a study makes T runs, T from the declared law",
-        "study/declaration.py",
+        "search/declaration.py",
         '        return self.runs.sample(entropy.child("T"))\n',
         '        return self.runs.sample(entropy.child("T")) + 1\n',
         (f"{_STUDY}::test_t_may_be_zero",),
@@ -87,7 +87,7 @@ MUTANTS = (
     Mutant(
         "a failed run is dropped",
         "a failed run counts towards T",
-        "study/search.py",
+        "search/runs.py",
         "            if len(record.trials) == record.total or self.waiting:\n",
         "            if sum(one.ok for one in record.results.values()) == record.total or self.waiting:\n",
         (f"{_STUDY}::test_a_failed_run_counts_is_lowest_and_is_never_run_again",),
@@ -95,7 +95,7 @@ MUTANTS = (
     Mutant(
         "a lost run is made again with another seed",
         "a run that is made again is the same run",
-        "study/search.py",
+        "search/runs.py",
         "                    trial = replace(trial, attempts=self._attempts(trial.attempts))\n",
         "                    trial = replace(trial, attempts=self._attempts(trial.attempts), seed=trial.seed // 2)\n",
         ("study/test_study_ask.py::test_a_trial_that_was_not_told_is_given_out_again_and_fails_at_the_third_loss",),
@@ -103,7 +103,7 @@ MUTANTS = (
     Mutant(
         "a run that died is made again whatever its randomness",
         "only a run whose randomness comes from its seed is made again",
-        "study/lost.py",
+        "search/lost.py",
         "            return cls.AGAIN if capabilities.is_seeded(mechanism) else cls.FAILED\n",
         "            return cls.AGAIN\n",
         ("study/test_study_lost.py::test_by_default_the_mechanism_decides",),
@@ -111,7 +111,7 @@ MUTANTS = (
     Mutant(
         "pools that break are accepted",
         "runs die independently of one another",
-        "study/lost.py",
+        "search/lost.py",
         "        if self is Lost.FAILED and crew.breaks:\n",
         "        if self is Lost.AGAIN and crew.breaks:\n",
         ("study/test_study_lost.py::test_pools_whose_runs_die_together_are_refused_where_a_death_is_an_outcome",),
@@ -119,7 +119,7 @@ MUTANTS = (
     Mutant(
         "ties go to the run that ended first",
         "the winner does not depend on completion times",
-        "study/selection.py",
+        "search/selection.py",
         "    return (sign * outcome.score, trial.tie_key) > (sign * best.score, record.trials[record.best].tie_key)\n",
         "    return sign * outcome.score > sign * best.score\n",
         (f"{_STUDY}::test_ties_are_broken_by_the_keys",),
@@ -127,7 +127,7 @@ MUTANTS = (
     Mutant(
         "results are used in the order in which runs finish",
         "a history-only rule sees results by number, with a fixed lag",
-        "study/search.py",
+        "search/runs.py",
         "        if not self._rules.history_only:\n            return record.results\n",
         "        if record.results:\n            return record.results\n",
         ("study/test_study_policy.py::test_the_rule_sees_results_by_number_with_a_fixed_lag",),
@@ -135,7 +135,7 @@ MUTANTS = (
     Mutant(
         "another search rule may follow",
         "a history-only study keeps its rule",
-        "study/declaration.py",
+        "search/declaration.py",
         "    if changed == [HISTORY_ONLY] and HISTORY_ONLY in declared:\n",
         "    if changed == [HISTORY_ONLY] and HISTORY_ONLY not in found and HISTORY_ONLY in declared:\n",
         ("study/test_study_policy.py::test_another_rule_on_the_way_is_refused_unless_anything_is_declared",),
@@ -143,7 +143,7 @@ MUTANTS = (
     Mutant(
         "a rule that peeks is accounted as history-only",
         "only rules that are known or declared to see the history alone are cheaper",
-        "study/next_params.py",
+        "search/policy.py",
         "    qualifies = isinstance(rule, Sampler) and word(rule, projection) is not None\n",
         "    qualifies = isinstance(rule, Sampler)\n",
         ("study/test_study_policy.py::test_a_rule_that_peeks_is_certified_for_anything_or_refused",),
@@ -184,7 +184,7 @@ MUTANTS = (
     Mutant(
         "the first run is drawn by the rule",
         "the first run is drawn from the prior",
-        "study/next_params.py",
+        "search/policy.py",
         "        from_prior = history is None or len(history) < self.first or not self.adaptive\n",
         "        from_prior = history is None or not self.adaptive\n",
         (f"{_STUDY}::test_the_first_run_is_drawn_from_the_prior_and_the_others_by_the_rule",),
@@ -192,7 +192,7 @@ MUTANTS = (
     Mutant(
         "the rule is trusted to leave the first runs to the prior",
         "as many of the first runs as the guarantee counts on are drawn from the prior",
-        "study/next_params.py",
+        "search/policy.py",
         "        from_prior = history is None or len(history) < self.first or not self.adaptive\n",
         "        from_prior = history is None or not len(history) or not self.adaptive\n",
         ("study/test_study_prior_start.py::test_the_rule_is_not_asked_before_the_first_runs_have_ended",),
@@ -200,7 +200,7 @@ MUTANTS = (
     Mutant(
         "more runs from the prior are claimed than drawn",
         "a declaration is refused whose guarantee counts on more runs from the prior than are drawn from it",
-        "study/declaration.py",
+        "search/declaration.py",
         "        if self.policy.adaptive and self.policy.first < self.guarantee.first_from_prior:\n",
         "        if self.policy.adaptive and self.policy.first < 1:\n",
         ("study/test_study_prior_start.py::test_a_guarantee_for_more_runs_from_the_prior_than_are_drawn_is_refused",),
@@ -249,7 +249,7 @@ MUTANTS = (
     Mutant(
         "candidates are the same for every run",
         "candidates are from the prior given the history",
-        "study/next_params.py",
+        "search/policy.py",
         'self.space.candidates(self.candidates, entropy.child("candidates"))',
         'self.space.candidates(self.candidates, __import__("dphypo.entropy").entropy.Seeded(1))',
         (f"{_STUDY}::test_the_first_run_is_drawn_from_the_prior_and_the_others_by_the_rule",),
@@ -257,7 +257,7 @@ MUTANTS = (
     Mutant(
         "a prior may leave the space",
         "a rule for the next prior stays in the space that was accounted for",
-        "stages/within.py",
+        "search/within.py",
         "    known = {parameter.name: parameter for parameter in space.parameters}\n",
         "    if prior:\n        return\n    known = {parameter.name: parameter for parameter in space.parameters}\n",
         ("stages/test_stages_prior.py::test_a_rule_that_leaves_the_space_is_refused_though_the_event_is_constant",),
@@ -265,7 +265,7 @@ MUTANTS = (
     Mutant(
         "the prior is chosen from what was not released",
         "the rule for the next prior is given the release and nothing else",
-        "stages/stage.py",
+        "search/stage.py",
         "        score = record.results[record.best].score if self.release_score else None\n",
         "        score = record.results[record.best].score\n",
         ("stages/test_stages_prior.py::test_the_rule_is_given_the_release_and_nothing_else",),
@@ -274,7 +274,7 @@ MUTANTS = (
     Mutant(
         "a second thread may ask and tell",
         "while one thread makes the runs, the others are refused",
-        "study/turn.py",
+        "search/turn.py",
         "            if self._runner not in (None, threading.current_thread()):\n",
         "            if self._runner is False:\n",
         ("study/test_study_threads.py::test_one_thread_runs_and_the_others_are_told_so",),
@@ -282,7 +282,7 @@ MUTANTS = (
     Mutant(
         "a study is released twice",
         "one release, and no other",
-        "study/search.py",
+        "search/runs.py",
         "            if record.released:\n                raise errors.SecondRelease(stages=self._stages)\n",
         "            if record.released:\n                return\n",
         ("study/test_study_refusals.py::test_a_released_study_gives_the_same_release_and_no_other",),
@@ -290,7 +290,7 @@ MUTANTS = (
     Mutant(
         "runs are made after the release",
         "a released study makes no more runs",
-        "study/search.py",
+        "search/runs.py",
         "            if record.released:\n                raise errors.RunsAfterRelease(stages=self._stages)\n",
         "",
         ("study/test_study_refusals.py::test_a_released_study_gives_the_same_release_and_no_other",),
@@ -298,7 +298,7 @@ MUTANTS = (
     Mutant(
         "a study may be declared anew",
         "what the guarantee was computed from cannot change",
-        "study/declaration.py",
+        "search/declaration.py",
         "    if changed and changed != [HISTORY_ONLY]:",
         "    if len(changed) > 5:",
         ("study/test_study_refusals.py::test_what_a_study_was_declared_by_cannot_change",),
@@ -307,7 +307,7 @@ MUTANTS = (
     Mutant(
         "a survey uses results as they arrive",
         "λ of a published run does not depend on durations",
-        "survey/running.py",
+        "search/published_runs.py",
         "        usable = range(number) if self._arriving else range(max(number - self._side_by_side + 1, 0))\n"
         "        if not self._arriving and any(",
         "        usable = range(number)\n        if not usable and any(",
@@ -316,7 +316,7 @@ MUTANTS = (
     Mutant(
         "the seeds of published runs are kept",
         "the noise of a published run cannot be drawn again",
-        "survey/running.py",
+        "search/published_runs.py",
         "stages=True, erase_seeds=True)",
         "stages=True, erase_seeds=False)",
         ("survey/test_survey.py::test_seeds_are_erased_from_the_file",),
@@ -324,7 +324,7 @@ MUTANTS = (
     Mutant(
         "an optimiser may leave the space",
         "every published run is at a λ that was accounted for",
-        "survey/running.py",
+        "search/published_runs.py",
         "        proposed = checked(self._setting.prior, self._propose(rows, pending, entropy))\n",
         "        proposed = self._propose(rows, pending, entropy)\n",
         ("survey/test_survey.py::test_an_optimiser_that_leaves_the_space_is_refused",),

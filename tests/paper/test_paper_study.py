@@ -15,7 +15,7 @@ import dphypo
 from dphypo.band import Band
 from dphypo.laws import Pmf
 from dphypo.mechanisms import Outcome
-from dphypo.stages import PriorAround, Stage
+from dphypo.search import PriorAround, Stage
 from paper.data.points import MNIST
 from paper.data.sets import Images
 from paper.experiments.study.compare import compare

@@ -48,7 +48,7 @@ def test_the_command_line_reproduces_every_epsilon_from_the_plan_files(found, tm
 
 def test_the_noise_of_a_survey_is_that_which_tune_solves_for(found):
     run = DpSgd.of(noise_multiplier=1.0, **TASK)
-    tuning = dphypo.survey.plan_tuning(
+    tuning = dphypo.search.plan_tuning(
         SPACE, OwnTraining(untrained, run), epsilon=2.0, delta=DELTA, survey=dphypo.SurveyPlan(runs=20, fraction=0.1)
     )
     row = next(row for row in found.rows if row.name == "survey, 20 runs of 0.1")

@@ -62,7 +62,7 @@ def test_without_matplotlib_the_error_says_what_to_install():
     code = (
         "import sys; sys.modules['matplotlib'] = None\n"
         "import dphypo.plots, dphypo.report\n"
-        "from dphypo.table import Row, Surveyed\n"
+        "from dphypo.search.table import Row, Surveyed\n"
         "try: dphypo.plots.survey_history(Surveyed((Row({'x': 1}, 0.5),)))\n"
         "except ImportError as error: print(error)"
     )

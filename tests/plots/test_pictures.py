@@ -15,8 +15,8 @@ from dphypo import plots
 from dphypo.accounting import PureDp, account, rounded_up
 from dphypo.band import KL, Band
 from dphypo.laws import Geometric
+from dphypo.search.table import Row, Surveyed
 from dphypo.space import Space
-from dphypo.table import Row, Surveyed
 
 
 def lines(figure, place=0):

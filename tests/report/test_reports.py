@@ -18,11 +18,11 @@ from typer.testing import CliRunner
 import dphypo
 from dphypo.cli.app import app
 from dphypo.entropy import SYSTEM
-from dphypo.release import Ending
 from dphypo.report import release_page, write_folder_report
 from dphypo.report.html import short
 from dphypo.report.page import Kind, write
-from dphypo.table import Row, Surveyed
+from dphypo.search.release import Ending
+from dphypo.search.table import Row, Surveyed
 
 
 @pytest.fixture(scope="module")

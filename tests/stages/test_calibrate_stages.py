@@ -17,7 +17,7 @@ from dphypo.accounting import PlanGuarantee, Term, UnreachableError, account, so
 from dphypo.band import Band
 from dphypo.laws import Geometric, NegativeBinomial
 from dphypo.mechanisms import Declared, Plain, Split
-from dphypo.stages import Stage, Stages, calibrate_stages
+from dphypo.search import Stage, Stages, calibrate_stages
 
 DELTA = 1e-5
 SPACE = dphypo.Space({"lr": [0.1, 1.0], "rounds": [50, 100]})

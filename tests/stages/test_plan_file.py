@@ -14,7 +14,7 @@ from dphypo.band import Band
 from dphypo.laws import Geometric, Pmf
 from dphypo.mechanisms import DpSgd, OwnTraining
 from dphypo.planning.spend import account_for
-from dphypo.stages import PlanFile, PlannedRuns, PlannedStudy, PriorAround
+from dphypo.search import PlanFile, PlannedRuns, PlannedStudy, PriorAround
 
 DELTA = 1e-5
 SPACE = dphypo.Space({"lr": loguniform(1e-3, 1)})

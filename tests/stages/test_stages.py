@@ -17,13 +17,13 @@ from support.study_world import EVENT, LAW, SPACE, train
 
 import dphypo
 from dphypo import errors
-from dphypo import progress as _progress
 from dphypo.accounting import PureDp, account, verify
 from dphypo.band import Band
 from dphypo.entropy import SYSTEM, Seeded
 from dphypo.laws import Pmf, Poisson
-from dphypo.release import Ending, read_certificate
-from dphypo.stages import PriorAround, Released, Stage, Stages
+from dphypo.search import PriorAround, Released, Stage, Stages
+from dphypo.search import progress as _progress
+from dphypo.search.release import Ending, read_certificate
 
 fails = mechanism(lambda params, *, seed: 1 / 0)
 

@@ -15,8 +15,8 @@ from dphypo.band import Band
 from dphypo.entropy import SYSTEM, Seeded
 from dphypo.laws import Pmf, Poisson
 from dphypo.mechanisms import Outcome
-from dphypo.release import Ending
-from dphypo.stages import PriorAround, Stage, Stages, StageTrial
+from dphypo.search import PriorAround, Stage, Stages, StageTrial
+from dphypo.search.release import Ending
 
 FOUR = Pmf({4: 1.0})
 

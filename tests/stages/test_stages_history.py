@@ -23,7 +23,7 @@ from dphypo.entropy import Seeded
 from dphypo.journal import open_store
 from dphypo.laws import Pmf, Poisson
 from dphypo.samplers import GaussianProcess, Parzen
-from dphypo.stages import PriorAround, Stage, Stages
+from dphypo.search import PriorAround, Stage, Stages
 
 NARROW, WIDE = Band(0.75, 2), Band(0.25, 8)
 

@@ -10,8 +10,7 @@ from support.stages_world import FEW, make
 from support.study_world import SPACE, train
 
 from dphypo.accounting import verify
-from dphypo.stages import PriorAround, Stage
-from dphypo.study import Part, Released, Running
+from dphypo.search import Part, PriorAround, Released, Running, Stage
 
 
 @dataclass(frozen=True)

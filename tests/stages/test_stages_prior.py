@@ -13,9 +13,9 @@ from support.study_world import RELATION, SPACE
 import dphypo
 from dphypo import errors
 from dphypo.accounting import PureDp
-from dphypo.release import Ending
+from dphypo.search import PriorAround, Released, Stage, Stages
+from dphypo.search.release import Ending
 from dphypo.space import Space
-from dphypo.stages import PriorAround, Released, Stage, Stages
 
 ANY = {"delta": 1e-6, "journal": None}
 

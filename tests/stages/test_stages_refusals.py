@@ -14,9 +14,8 @@ import dphypo
 from dphypo import errors
 from dphypo.band import Band
 from dphypo.entropy import SYSTEM, Seeded
+from dphypo.search import PriorAround, Stage, Study
 from dphypo.space import Space
-from dphypo.stages import PriorAround, Stage
-from dphypo.study import Study
 
 
 def test_options_that_stop_a_search_are_refused():

@@ -14,7 +14,7 @@ import pytest
 import dphypo
 from dphypo.accounting import PlanGuarantee, PureDp, Side, verify
 from dphypo.laws import Pmf
-from dphypo.stages import Stage, Stages, calibrate_stages
+from dphypo.search import Stage, Stages, calibrate_stages
 
 ADD, REPLACE = dp.NeighboringRelation.ADD_OR_REMOVE_ONE, dp.NeighboringRelation.REPLACE_ONE
 TRAINING, SCORING, BOTH = frozenset({Side.TRAINING}), frozenset({Side.SCORING}), frozenset(Side)

@@ -15,7 +15,7 @@ import dphypo
 from dphypo.accounting import Side, verify, watched
 from dphypo.entropy import Seeded
 from dphypo.journal import keeping
-from dphypo.survey import SurveyPlan, plan_tuning
+from dphypo.search import SurveyPlan, plan_tuning
 
 BUDGET = {"epsilon": 3.0, "delta": 1e-6, "progress": False}
 FULL = Descent(steps=300)

@@ -15,8 +15,7 @@ from dphypo.band import Band
 from dphypo.entropy import SYSTEM, Seeded
 from dphypo.laws import Pmf
 from dphypo.samplers import GaussianProcess
-from dphypo.stages import Plan, Stage, Stages
-from dphypo.study import Declaration, Study
+from dphypo.search import Declaration, Plan, Stage, Stages, Study
 
 
 def counted():

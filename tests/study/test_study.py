@@ -17,7 +17,7 @@ from dphypo.entropy import SYSTEM, Seeded
 from dphypo.journal import Journal, open_store
 from dphypo.laws import Pmf
 from dphypo.mechanisms import UnsupportedModelError
-from dphypo.release import Ending
+from dphypo.search.release import Ending
 from dphypo.space import Space
 from dphypo.testing import check_mechanism
 

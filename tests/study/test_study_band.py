@@ -11,8 +11,8 @@ from support.study_world import make
 import dphypo
 from dphypo.band import Band, Greedy
 from dphypo.errors import SamplerError
-from dphypo.release import Ending
 from dphypo.samplers import Uniform
+from dphypo.search.release import Ending
 
 GARBAGE = {
     "nan": lambda n: np.full(n, math.nan),

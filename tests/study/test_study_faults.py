@@ -17,7 +17,7 @@ import dphypo
 from dphypo.entropy import SYSTEM
 from dphypo.errors import Unfinished
 from dphypo.journal import JournalError
-from dphypo.release import Ending
+from dphypo.search.release import Ending
 
 
 @pytest.fixture(scope="module")

@@ -22,7 +22,7 @@ from dphypo.band import Band, Greedy
 from dphypo.entropy import Seeded
 from dphypo.journal import open_store
 from dphypo.laws import Pmf
-from dphypo.study import next_params, search
+from dphypo.search import next_params, search
 
 FALSE_ALARM = 1e-6
 STUDIES = 400

@@ -17,11 +17,11 @@ from support.screen import read_all, screen
 from support.study_world import EVENT, RELATION, SPACE, make, train
 
 import dphypo
-from dphypo import progress as _progress
 from dphypo.entropy import Seeded
 from dphypo.journal import Journal, JournalError, open_store
 from dphypo.laws import Geometric
-from dphypo.study.selection import history
+from dphypo.search import progress as _progress
+from dphypo.search.selection import history
 
 CHILD = """
     import logging, sys

@@ -10,7 +10,7 @@ import dphypo
 from dphypo import errors
 from dphypo.entropy import SYSTEM
 from dphypo.journal import open_store
-from dphypo.release import Ending
+from dphypo.search.release import Ending
 
 
 def test_a_released_study_shows_what_is_public(tmp_path):

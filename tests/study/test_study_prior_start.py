@@ -18,8 +18,7 @@ from dphypo.entropy import Seeded
 from dphypo.journal import open_store
 from dphypo.laws import NegativeBinomial, Pmf
 from dphypo.samplers import GaussianProcess, Parzen
-from dphypo.stages import Stage, Stages
-from dphypo.study import Declaration
+from dphypo.search import Declaration, Stage, Stages
 
 BAND = Band(0.25, 8)
 LAW = Pmf({8: 1.0})

@@ -11,8 +11,7 @@ import dphypo
 from dphypo.accounting import PureDp
 from dphypo.errors import LedgerError
 from dphypo.laws import Pmf
-from dphypo.stages import PriorAround, Stage, Stages
-from dphypo.study import Study
+from dphypo.search import PriorAround, Stage, Stages, Study
 
 TWO = Pmf({1: 0.01, 2: 0.99})
 

@@ -13,10 +13,10 @@ import dphypo
 from dphypo.accounting import PureDp
 from dphypo.entropy import Seeded
 from dphypo.laws import Pmf
-from dphypo.release import Release
+from dphypo.search import Study
+from dphypo.search.release import Release
+from dphypo.search.table import Row, Surveyed
 from dphypo.space import Space
-from dphypo.study import Study
-from dphypo.table import Row, Surveyed
 
 RELATION = dp.NeighboringRelation.ADD_OR_REMOVE_ONE
 SCRIPT = "<script>alert('x')</script>"

@@ -7,7 +7,7 @@ from typing import Any
 from support import stages_world
 from support.stages_world import train as train
 
-from dphypo.stages import Stages
+from dphypo.search import Stages
 
 
 class Asked:

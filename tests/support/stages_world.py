@@ -12,7 +12,7 @@ from dphypo.accounting import PureDp
 from dphypo.band import Band, Greedy
 from dphypo.entropy import Seeded
 from dphypo.laws import Pmf
-from dphypo.stages import PriorAround, Stage, Stages
+from dphypo.search import PriorAround, Stage, Stages
 
 CHEAP = PureDp(0.125)
 FEW = Pmf({2: 0.5, 3: 0.5})

@@ -17,8 +17,8 @@ from dphypo.accounting import PureDp
 from dphypo.band import Band, Greedy
 from dphypo.entropy import Seeded
 from dphypo.laws import Pmf
+from dphypo.search import Study
 from dphypo.space import Space
-from dphypo.study import Study
 
 RELATION = dp.NeighboringRelation.ADD_OR_REMOVE_ONE
 EVENT = PureDp(0.5)  # the quickest to account for

@@ -9,8 +9,7 @@ from support.survey_plan_world import RUNS, train
 from support.survey_world import SPACE
 
 from dphypo.entropy import Seeded
-from dphypo.stages import Stages
-from dphypo.survey import Following, LastRun, Survey
+from dphypo.search import Following, LastRun, Stages, Survey
 
 
 def folder(journal: str) -> Path:

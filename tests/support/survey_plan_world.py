@@ -9,8 +9,7 @@ from support.survey_world import SPACE, Descent
 
 from dphypo.entropy import Seeded
 from dphypo.journal import Store
-from dphypo.stages import Stages
-from dphypo.survey import Following, LastRun, Survey
+from dphypo.search import Following, LastRun, Stages, Survey
 
 RUNS = 4
 train = Descent(noise_multiplier=3.0, steps=20)

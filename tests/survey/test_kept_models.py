@@ -12,8 +12,8 @@ from support import survey_models_world as world
 from support.crash_server import serve
 
 from dphypo.errors import OutcomeTwice
-from dphypo.survey import Survey
-from dphypo.survey.kept_models import KeptModels
+from dphypo.search import Survey
+from dphypo.search.kept_models import KeptModels
 
 KILLED = -signal.SIGKILL
 

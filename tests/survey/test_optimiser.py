@@ -9,10 +9,10 @@ from scipy.stats import loguniform, uniform
 
 from dphypo import samplers
 from dphypo.entropy import SYSTEM, Seeded
+from dphypo.search import Following, FromOptuna, PosteriorMean, Row
+from dphypo.search.optimiser import read, with_pending
+from dphypo.search.pick import checked, history_of, middle
 from dphypo.space import Space
-from dphypo.survey import Following, FromOptuna, PosteriorMean, Row
-from dphypo.survey.optimiser import read, with_pending
-from dphypo.survey.pick import checked, history_of, middle
 
 SPACE = Space({"lr": loguniform(1e-3, 10), "clip": loguniform(1e-2, 100)})
 

@@ -14,8 +14,8 @@ from dphypo.accounting import PlanGuarantee, Side, Term, published
 from dphypo.errors import UnreachableError
 from dphypo.mechanisms import Split
 from dphypo.mechanisms import mechanism as declare
+from dphypo.search.survey_plan import SurveyPlan, plan_tuning
 from dphypo.space import Space
-from dphypo.survey.plan import SurveyPlan, plan_tuning
 
 BUDGET = {"epsilon": 4.0, "delta": 1e-6}
 

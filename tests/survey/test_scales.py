@@ -8,10 +8,10 @@ from scipy.stats import loguniform, randint, uniform
 
 from dphypo.entropy import Seeded
 from dphypo.samplers import History
+from dphypo.search import Following, PosteriorMean, Row
+from dphypo.search.pick import history_of
+from dphypo.search.scales import on_scales
 from dphypo.space import Space
-from dphypo.survey import Following, PosteriorMean, Row
-from dphypo.survey.pick import history_of
-from dphypo.survey.scales import on_scales
 
 CLIP = uniform(0.3, 5.7)
 

@@ -18,10 +18,9 @@ from dphypo.entropy import Seeded
 from dphypo.laws import Pmf, Poisson
 from dphypo.mechanisms import Outcome, Plain, attempt
 from dphypo.mechanisms import mechanism as declare
-from dphypo.release import Ending, load_release
+from dphypo.search import Following, LastRun, PriorAround, Row, Stage, Stages, Status, Survey
+from dphypo.search.release import Ending, load_release
 from dphypo.space import Space
-from dphypo.stages import PriorAround, Stage, Stages
-from dphypo.survey import Following, LastRun, Row, Status, Survey
 
 FULL = Descent(noise_multiplier=3.0, steps=40)
 SHORT = FULL.at(fraction=0.25, match=True)

@@ -13,7 +13,7 @@ from dphypo.band import L2, Band
 from dphypo.entropy import Entropy
 from dphypo.laws import Geometric, Law, NegativeBinomial, Poisson
 from dphypo.samplers import GaussianProcess
-from dphypo.study import claimed, prior_runs
+from dphypo.search import claimed, prior_runs
 from paper.experiments.study.space import SPACE
 from paper.experiments.study.training import Training
 

@@ -9,7 +9,7 @@ from dphypo.accounting import Certificate
 from dphypo.entropy import Seeded
 from dphypo.journal import Trial
 from dphypo.mechanisms import Outcome
-from dphypo.stages import StageTrial
+from dphypo.search import StageTrial
 from paper.experiments.study.designs import Arm
 from paper.experiments.study.training import Training
 

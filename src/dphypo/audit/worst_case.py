@@ -36,8 +36,8 @@ from dphypo.band import KL, Band
 from dphypo.laws import Law
 from dphypo.mechanisms import Outcome, Plain, Split
 from dphypo.samplers import History
+from dphypo.search import Study
 from dphypo.space import Candidates, Grid, Space
-from dphypo.study import Study
 
 Floats = npt.NDArray[np.float64]
 

@@ -132,7 +132,7 @@ def calibrate(
     """The noise multiplier that a total (ε, δ) asks for, and what the paper's theorem would charge for it."""
     ranges.check(locals())
     from dphypo.accounting import calibrate as calibrate_noise
-    from dphypo.solving import solving
+    from dphypo.search import solving
 
     if event not in o.NOISY:
         raise typer.BadParameter(f"{event} has no noise multiplier: give one of {', '.join(o.NOISY)}")

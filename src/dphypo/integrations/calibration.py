@@ -16,7 +16,7 @@ from dphypo.accounting import Guarantee, Keep, PolicyClass, account, solve_setti
 from dphypo.band import Band
 from dphypo.laws import Law
 from dphypo.mechanisms import Declared, Split, over_space
-from dphypo.solving import solving
+from dphypo.search import solving
 from dphypo.space import Space
 
 MOST_KINDS = 64

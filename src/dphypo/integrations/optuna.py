@@ -28,9 +28,8 @@ from dphypo.accounting import (
 )
 from dphypo.integrations import optuna_storage
 from dphypo.ledger import Ledger, reserving
-from dphypo.solving import solving
+from dphypo.search import PosteriorMean, Row, Surveyed, listed, solving
 from dphypo.space import Space
-from dphypo.survey import PosteriorMean, Row, Surveyed, listed
 
 if TYPE_CHECKING:
     from optuna.study import Study

@@ -15,8 +15,8 @@ from dphypo.planning.landscape import NAMES, Landscape
 from dphypo.planning.reach import expected_score
 from dphypo.planning.spend import SPACE, Spent, batches, spend, untrained
 from dphypo.planning.ways import BANDS, MOST_COMPUTE, MOST_IN_A_BAND, Way, ways
+from dphypo.search import SurveyPlan, plan_tuning, steps_of
 from dphypo.space import Space
-from dphypo.survey import SurveyPlan, plan_tuning, steps_of
 
 Watch = Callable[[Iterable[Way]], Iterable[Way]]
 """Shows that work goes on: it is given the ways to solve for, and yields them."""

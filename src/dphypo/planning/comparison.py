@@ -10,7 +10,7 @@ from typing import Any
 from dphypo import _validate
 from dphypo.planning.landscape import Landscape
 from dphypo.planning.spend import Batch, Spent
-from dphypo.stages import PlanFile
+from dphypo.search import PlanFile
 
 _WIDTH = 110  # of lines of prose, in letters
 SHARES = (0.01, 0.05, 0.10)

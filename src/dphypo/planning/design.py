@@ -10,8 +10,8 @@ from dphypo import _validate
 from dphypo.accounting import UnreachableError, account
 from dphypo.laws import NegativeBinomial
 from dphypo.mechanisms import Declared, Mechanism, capabilities, over_space
+from dphypo.search import PriorAround, Stage, calibrate_stages
 from dphypo.space import Space, Spread
-from dphypo.stages import PriorAround, Stage, calibrate_stages
 
 
 @dataclass(frozen=True)

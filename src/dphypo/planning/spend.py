@@ -9,9 +9,8 @@ from dataclasses import dataclass, replace
 from dphypo.accounting import Whole, solve_noise
 from dphypo.mechanisms import DpSgd, Mechanism, OwnTraining
 from dphypo.planning.ways import Way, stages, untuned
+from dphypo.search import Planned, PlannedStudy, Stage, composed
 from dphypo.space import Space
-from dphypo.stages import Planned, PlannedStudy, Stage
-from dphypo.study import composed
 
 _CLOSE = 5e-4  # how far below ε published runs may stay: they are quick to account for, and cost little
 _NEAR = 1e-3  # of ε: how far below it a way with a study may stay

@@ -12,7 +12,7 @@ from dphypo.accounting import PolicyClass
 from dphypo.band import Band
 from dphypo.laws import Geometric, Law, NegativeBinomial, Pmf, Poisson
 from dphypo.planning.design import Design
-from dphypo.stages import Planned, PlannedRuns, PlannedStudy, PriorAround
+from dphypo.search import Planned, PlannedRuns, PlannedStudy, PriorAround
 
 FEWEST_STEPS = 30
 """Shorter runs say nothing about long ones: surveys of them are left out."""

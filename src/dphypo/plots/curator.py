@@ -10,7 +10,7 @@ from dphypo import _validate
 from dphypo.plots import canvas
 from dphypo.plots.columns import Floats, columns
 from dphypo.plots.survey import draw_history, draw_slices
-from dphypo.study import Curator
+from dphypo.search import Curator
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure

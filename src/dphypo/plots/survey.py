@@ -15,7 +15,7 @@ import numpy as np
 from dphypo import _validate
 from dphypo.plots import canvas
 from dphypo.plots.columns import Column, Floats, Scales, columns
-from dphypo.table import Surveyed
+from dphypo.search import Surveyed
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 def survey_history(table: Surveyed, *, size: tuple[float, float] = canvas.SIZE) -> Figure:
     """The score of every run in order, the best so far, and which runs failed.
 
-    >>> from dphypo.table import Row
+    >>> from dphypo.search import Row
     >>> survey_history(Surveyed((Row({"lr": 0.1}, 0.9), Row({"lr": 9.0}, None)))).axes[0].get_xlabel()
     'run, in the order of the proposals'
     """

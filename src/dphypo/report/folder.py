@@ -11,10 +11,9 @@ from pathlib import Path
 
 from dphypo import _validate
 from dphypo.accounting import Certificate, printable, read_json, verify
-from dphypo.release import Ending, Release
 from dphypo.report.page import Kind, write
 from dphypo.report.release_report import release_page
-from dphypo.table import Surveyed
+from dphypo.search import Ending, Release, Surveyed
 
 
 def write_folder_report(folder: str | os.PathLike[str], path: str | os.PathLike[str]) -> Path:

@@ -11,11 +11,11 @@ from typing import Any
 
 from dphypo import __version__, plots
 from dphypo.accounting import CITATIONS, Certificate, assumptions, breaks, epsilon_from_below, guarantee_of, rounded_up
-from dphypo.release import Ending, Release
 from dphypo.report.html import Html, bullets, command, facts, join, lines, short, table, tag
 from dphypo.report.page import Kind, Section, page, write
 from dphypo.report.pictures import SIZE, picture
 from dphypo.report.survey_section import survey_section
+from dphypo.search import Ending, Release
 
 # Where readers get this package. Whoever publishes it changes these two lines, and nothing else.
 INSTALL = f"pip install dphypo-{__version__}-py3-none-any.whl"

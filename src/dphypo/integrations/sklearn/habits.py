@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 
-from dphypo.survey import Surveyed
+from dphypo.search import Surveyed
 
 # What people used to scikit-learn's searches pass, and what to use here.
 ELSEWHERE = {

@@ -29,10 +29,8 @@ from dphypo.laws import Law, NegativeBinomial
 from dphypo.ledger import Ledger
 from dphypo.mechanisms import Saver, Split
 from dphypo.samplers import Sampler
+from dphypo.search import Study, SurveyPlan, tune
 from dphypo.space import Space
-from dphypo.stages import tune
-from dphypo.study import Study
-from dphypo.survey import SurveyPlan
 
 _STUDY_SCORE_NOISE = 10.0
 

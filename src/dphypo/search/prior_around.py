@@ -1,0 +1,99 @@
+"""Rules that turn the release of one stage into the prior of the next. They are given the release and nothing else."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from typing import Any, Protocol
+
+import numpy as np
+
+from dphypo import _validate
+from dphypo.search.part import Released
+from dphypo.space import Dimension, Finite, Space, Spread, interior, read_spread
+
+Shift = float | Callable[[Any], Any]
+
+
+class PriorRule(Protocol):
+    """A fixed, public function of the release and the original space; it must give the same prior again."""
+
+    def __call__(self, released: Released, space: Space, /) -> Space: ...
+
+
+@dataclass(frozen=True)
+class PriorAround:
+    """The next prior: ``floor`` of the original one, the rest a kernel around the released hyperparameters.
+
+    Args:
+        spread: the kernel's standard deviation in the coordinates in which the prior is uniform, and the share that
+            goes to other categories; one for all, or by name (a parameter left out of the dict keeps its prior). A
+            parameter that is inactive at the released point keeps its prior.
+        floor: how much of the original prior stays, for the case that the earlier stage was misled.
+        shift: where the next stage's optimum is known to lie elsewhere, by name: a factor on a number, or a function
+            of the released value. What leaves the range of the prior is moved to its end, or to the nearest level.
+
+    >>> from scipy.stats import loguniform
+    >>> space = Space({"lr": loguniform(1e-4, 1.0), "batch": [64, 128, 256]})
+    >>> PriorAround(shift={"lr": 0.1})(Released({"lr": 0.5, "batch": 128}), space).to_dict()["around"]
+    {'params': {'lr': 0.05, 'batch': 128}, 'spread': {'lr': 0.05, 'batch': 0.05}, 'floor': 0.1}
+    """
+
+    spread: Spread = 0.05
+    floor: float = 0.1
+    shift: Mapping[str, Shift] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "shift", dict(_validate.mapping(shift=self.shift)))
+        for name, shift in self.shift.items():
+            if not callable(shift):
+                _validate.positive(**{f"the shift of {name!r}": shift})
+        _validate.within(0.0, 1.0, closed="right", floor=self.floor)
+
+    def __call__(self, released: Released, space: Space) -> Space:
+        assert released.params is not None
+        dimensions = {parameter.name: parameter.dimension for parameter in space.parameters}
+        params = {
+            name: _shifted(name, dimensions[name], value, self.shift[name]) if name in self.shift else value
+            for name, value in released.params.items()
+        }
+        return space.around(params, spread=self.spread, floor=self.floor)
+
+    def check(self, space: Space) -> None:
+        """Refuse, before anything runs, what does not fit the space."""
+        dimensions = {parameter.name: parameter.dimension for parameter in space.parameters}
+        read_spread(space.parameters, self.spread)
+        for name, shift in self.shift.items():
+            if name not in dimensions:
+                raise _validate.fail("shift", name, f"the parameters are {', '.join(dimensions)}")
+            if not callable(shift) and not dimensions[name].ordered:
+                raise _validate.fail(f"the shift of {name!r}", shift, "categories have no factor: give a function")
+
+    def to_dict(self) -> dict[str, Any]:
+        """The rule as JSON: public."""
+        spread = dict(self.spread) if isinstance(self.spread, Mapping) else self.spread
+        shift = {name: _name(shift) if callable(shift) else shift for name, shift in self.shift.items()}
+        return {"rule": "PriorAround", "spread": spread, "floor": self.floor, "shift": shift}
+
+
+def describe(rule: PriorRule) -> dict[str, Any]:
+    """A rule in the declaration and the certificate: PriorAround in full, a function of the user's by its name."""
+    return rule.to_dict() if isinstance(rule, PriorAround) else {"rule": _name(rule)}
+
+
+def _name(function: Callable[..., Any]) -> str:
+    kind = function if hasattr(function, "__qualname__") else type(function)
+    return f"{kind.__module__}.{kind.__qualname__}"
+
+
+def _shifted(name: str, dimension: Dimension, value: Any, shift: Shift) -> Any:
+    """The shifted value, brought back to one that the parameter can have."""
+    moved = shift(value) if callable(shift) else value * shift
+    if not dimension.ordered:
+        return moved
+    wanted = _validate.number(**{f"the shifted {name!r}": moved})
+    if isinstance(dimension, Finite):
+        return min(dimension.choices, key=lambda level: abs(level - wanted))  # type: ignore[operator]
+    low, high = dimension.values(interior(np.array([0.0, 1.0])))
+    within = min(max(wanted, low), high)  # type: ignore[type-var]
+    return round(within) if isinstance(low, int) else within  # type: ignore[arg-type]

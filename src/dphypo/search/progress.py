@@ -1,0 +1,199 @@
+"""What people see while a study runs: its cost before it starts, then a bar that is erased at the end.
+
+The cost is public. The bar is not: it shows how many runs were made. It is drawn on a terminal only, never to a file,
+a pipe or a notebook, where it would stay, and erased when the process is interrupted or terminated too.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import sys
+import threading
+from collections.abc import Callable, Iterator, Sequence
+from types import TracebackType
+from typing import IO, TYPE_CHECKING, cast
+
+from dphypo.accounting import watched
+from dphypo.terminal import Terminal, erased_when_stopped
+
+if TYPE_CHECKING:
+    from dphypo.accounting import Certificate
+    from dphypo.laws import Law
+
+_QUANTILES = (0.5, 0.9, 0.99)
+
+
+def cost(certificate: Certificate, law: Law) -> str:
+    """What a study will cost, in privacy and in compute. A function of public values: the same before and after.
+
+    >>> from dphypo.accounting import PureDp, account
+    >>> from dphypo.laws import Geometric
+    >>> law = Geometric(mean=10)
+    >>> print(cost(account(PureDp(0.25), law).certificate(1e-6), law))
+    Privacy: ε = ... at δ = 1e-06 for the whole search (profile bound), whatever happens in it.
+    Compute: 10 runs expected; half of all studies make at most 7, 9 in 10 at most 22, 99 in 100 at most 44.
+    """
+    return f"{_privacy(certificate)}\n{compute(law)}"
+
+
+def say_read_again(journal: str | None, *, show: bool) -> None:
+    """Say that a release was made before, and where it comes from; without times."""
+    if show and journal is not None:
+        print(f"This search was released before. The same release is read again from {journal}.", file=sys.stderr)
+
+
+def cost_in_stages(certificate: Certificate, computes: Sequence[str]) -> str:
+    """What all stages will cost, to be said before the first: when a later one begins says how long the others took.
+
+    ``computes`` has a sentence for each stage, :func:`compute` for one that is a study.
+    """
+    stages = [f"{stage(number, len(computes))} {one}" for number, one in enumerate(computes, 1)]
+    return "\n".join([_privacy(certificate), *stages])
+
+
+def stage(number: int, count: int) -> str:
+    return f"Stage {number} of {count}."
+
+
+def _privacy(certificate: Certificate) -> str:
+    if certificate.warning is not None:
+        return f"Privacy: {certificate.warning}. Whoever knows the seed can repeat every draw."
+    return (
+        f"Privacy: ε = {certificate.epsilon:.4g} at δ = {certificate.delta:g} for the whole search "
+        f"({certificate.document['bound']} bound), whatever happens in it."
+    )
+
+
+def compute(law: Law) -> str:
+    """What a study costs in runs, as the law of T has it."""
+    half, most, nearly_all = (law.quantile(q) for q in _QUANTILES)
+    return (
+        f"Compute: {law.mean:.4g} runs expected; half of all studies make at most {half}, 9 in 10 at most {most}, "
+        f"99 in 100 at most {nearly_all}."
+    )
+
+
+def _against(law: Law) -> str:
+    return ", ".join(f"{q:.0%} ≤ {law.quantile(q)}" for q in _QUANTILES)
+
+
+@contextlib.contextmanager
+def bar(law: Law, done: int, *, show: bool, ticking: bool) -> Iterator[Callable[[], object]]:
+    """A bar of time and runs against the public quantiles of T; yields the function that counts one more run.
+
+    ``ticking`` lets the clock run between runs, which takes a thread.
+    """
+    if not (show and sys.stderr.isatty()):
+        yield lambda: None
+        return
+    from rich.console import Console
+    from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn
+
+    terminal = Terminal(sys.stderr)
+    console = Console(file=cast(IO[str], terminal), force_jupyter=False)
+    columns = (
+        TextColumn("searching"),
+        BarColumn(),
+        TextColumn("{task.completed} runs (T: " + _against(law) + ")"),
+        TimeElapsedColumn(),
+    )
+    with (
+        erased_when_stopped(terminal),
+        Progress(*columns, console=console, transient=True, auto_refresh=ticking) as progress,
+    ):
+        task = progress.add_task("", total=max(law.quantile(0.99), 1), completed=done)
+
+        def one_more() -> None:
+            progress.advance(task)
+            progress.refresh()
+
+        yield one_more
+
+
+class TwoLines(str):
+    """What an interrupted search says: what was interrupted, and how to go on."""
+
+    @classmethod
+    def of(cls, journal: str | None) -> TwoLines:
+        where = "its journal is in memory" if journal is None else f"everything committed is in {journal}"
+        again = "call run() again in this process" if journal is None else "run the same program, or call run(), again"
+        return cls(f"The search was interrupted: nothing is released, and {where}.\nTo go on, {again}.")
+
+
+@contextlib.contextmanager
+def interruptible(journal: str | None) -> Iterator[None]:
+    """Let an interrupt from the keyboard end in two lines instead of a traceback.
+
+    ``journal`` is where the journal is, in words that may be printed; None if it is in memory.
+    """
+    interrupted = False
+    try:
+        yield
+    except KeyboardInterrupt:
+        interrupted = True
+    if interrupted:  # raised outside the handler, so that where the run was is not printed
+        if sys.excepthook is not _say_in_two_lines:
+            _Before.hook = staticmethod(sys.excepthook)
+            sys.excepthook = _say_in_two_lines
+        raise KeyboardInterrupt(TwoLines.of(journal))  # not a subclass: Python ends as interrupted for this one only
+
+
+class _Before:
+    hook = staticmethod(sys.excepthook)
+
+
+def _say_in_two_lines(kind: type[BaseException], error: BaseException, trace: TracebackType | None) -> None:
+    if isinstance(error, KeyboardInterrupt) and error.args and isinstance(error.args[0], TwoLines):
+        print(error, file=sys.stderr)
+    else:
+        _Before.hook(kind, error, trace)
+
+
+WAIT = 2.0
+"""Seconds of solving for noise after which something is shown."""
+
+
+@contextlib.contextmanager
+def solving(*, show: bool = True, wait: float = WAIT) -> Iterator[None]:
+    """Show on a terminal that noise is being solved for, if that takes longer than ``wait`` seconds.
+
+    The line says for how long, how many values were tried, and the ε of the latest. It goes when the noise is found.
+    """
+    if not (show and sys.stderr.isatty()):
+        yield
+        return
+    from rich.console import Console
+    from rich.progress import Progress, SpinnerColumn, TextColumn, TimeElapsedColumn
+
+    console = Console(stderr=True, force_jupyter=False)
+    columns = (
+        SpinnerColumn("line"),
+        TextColumn("solving for the noise"),
+        TimeElapsedColumn(),
+        TextColumn("{task.description}"),
+    )
+    shown = Progress(*columns, console=console, transient=True)
+    task = shown.add_task("")
+    lock, over, tries = threading.Lock(), False, 0
+
+    def begin() -> None:
+        with lock:
+            if not over:
+                shown.start()
+
+    def tried(epsilon: float) -> None:
+        nonlocal tries
+        tries += 1
+        shown.update(task, description=f"{tries} tried, the latest costs ε = {epsilon:.4g}")
+
+    timer = threading.Timer(wait, begin)
+    timer.daemon = True
+    timer.start()
+    try:
+        with watched(tried):
+            yield
+    finally:
+        timer.cancel()
+        with lock:
+            over = True
+        shown.stop()

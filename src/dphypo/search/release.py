@@ -1,0 +1,212 @@
+"""What leaves the curator's side: one model, its hyperparameters, its score, and the certificate."""
+
+from __future__ import annotations
+
+import importlib
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from enum import StrEnum
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from dphypo import _validate
+from dphypo.accounting import Certificate
+from dphypo.journal import Journal, open_store
+from dphypo.journal import params as _params
+from dphypo.mechanisms import Plain, Saver, savers
+
+if TYPE_CHECKING:
+    from dphypo.search.table import Surveyed
+
+
+class Ending(StrEnum):
+    """How a search can end. The values are what people read. Each is an outcome that the guarantee covers."""
+
+    MODEL = "a model is released"
+    ALL_FAILED = "no model: every run failed"
+    SURVEYED = "no model: the table of a survey is released"
+    NO_RUN = "no model: no run was made, because the number of runs drawn was 0"
+
+
+_REASONS = (
+    "The curator finds the reasons with study.curator().trials(), or stages.curator(stage).trials(); "
+    "with journal=None only while the process lives. To find what fails whatever the data are, such as a function that "
+    "returns no (model, score) pair, run dphypo.testing.check_mechanism(mechanism, space) on made-up records"
+)
+
+
+@dataclass(frozen=True, repr=False)
+class Release:
+    """The output of a search: the only thing about it that is private in the sense of the certificate.
+
+    Args:
+        params: the hyperparameters of the best run; None if there is no model.
+        model: its model.
+        score: its score.
+        certificate: the guarantee, in public values that anyone can check.
+        ending: whether there is a model, and why not.
+        saver: how the model is written.
+        read_from: the journal from which it was read again, if it was made before; None if it was just made.
+        surveys: the tables of the surveys that were made, in order: all results of all their runs.
+    """
+
+    params: Mapping[str, Any] | None
+    model: Any
+    score: float | None
+    certificate: Certificate
+    ending: Ending = Ending.MODEL
+    saver: Saver = field(default_factory=Plain)
+    surveys: tuple[Surveyed, ...] = ()
+    read_from: str | None = field(default=None, compare=False)
+
+    @property
+    def survey(self) -> Surveyed:
+        """The table of the survey, where there is one; of several, take one of ``surveys``."""
+        if len(self.surveys) != 1:
+            raise AttributeError(f"this release has {len(self.surveys)} surveys: see release.surveys")
+        return self.surveys[0]
+
+    def save(self, folder: str | Path) -> Path:
+        """Write ``release.json``, ``certificate.json`` and the model into a new folder; no pickle.
+
+        The folder must not exist or be empty: a release is not written over another.
+        """
+        target = Path(folder)
+        target.mkdir(parents=True, exist_ok=True)
+        if any(target.iterdir()):
+            raise FileExistsError(f"{target} is not empty: give a new folder for the release")
+        described = {
+            "ending": self.ending.name,
+            "params": None if self.params is None else json.loads(_params.dumps(self.params)),
+            "score": self.score,
+            "format": self.saver.format,
+        }
+        model = self.saver.dump(self.model) if self.ending is Ending.MODEL else None
+        if model is not None:
+            (target / _model_name(self.saver.format)).write_bytes(model)
+        if self.surveys:
+            tables = json.dumps([table.to_dict() for table in self.surveys], indent=1)
+            (target / "surveys.json").write_text(tables + "\n", encoding="utf-8")
+        self.certificate.for_release(model, described).save(target / "certificate.json")
+        # Last: a folder with this file is complete.
+        (target / "release.json").write_text(json.dumps(described, indent=2) + "\n", encoding="utf-8")
+        return target
+
+    def report(self, path: str | Path) -> Path:
+        """Write one self-contained page of HTML: what was released, the privacy statement, and how to check it.
+
+        It holds public values only. An earlier report at the path is replaced; any other file is left alone. Needs the
+        extra ``plots``.
+        """
+        # By name: reports are built on top of this module.
+        written: Path = importlib.import_module("dphypo.report").write_report(self, path)
+        return written
+
+    def __repr__(self) -> str:
+        if self.ending is Ending.ALL_FAILED:
+            return f"<release: {self.ending}. {_REASONS}>"
+        if self.ending is not Ending.MODEL:
+            return f"<release: {self.ending}>"
+        score = "one model" if self.score is None else f"score {self.score:g}"
+        again = "" if self.read_from is None else f"; it was made before and read again from {self.read_from}"
+        return f"<release: {score} with {self.params!r}{again}>"
+
+
+def load_release(folder: str | Path, saver: Saver | None = None, *, model: Any = None) -> Release:
+    """A saved release.
+
+    Args:
+        folder: where it was saved.
+        saver: for a model that was saved by a saver of your own, that saver.
+        model: for a PyTorch model, the class or function that builds it; for an estimator, the unfitted estimator or
+            pipeline that was searched: ``load_release("release", model=MLP)``.
+
+    >>> import tempfile
+    >>> from dphypo.accounting import PureDp, account
+    >>> from dphypo.laws import Geometric
+    >>> certificate = account(PureDp(1.0), Geometric(mean=10)).certificate(1e-6)
+    >>> with tempfile.TemporaryDirectory() as folder:
+    ...     load_release(Release({"lr": 0.1}, [1.0, 2.0], 0.9, certificate).save(folder))
+    <release: score 0.9 with {'lr': 0.1}>
+    """
+    source = _validate.path(folder=folder)
+    described = _described(source)
+    saver = _saver(described["format"], saver, model, source)
+    ending = Ending[described["ending"]]
+    found = ending is Ending.MODEL
+    return Release(
+        params=None if described["params"] is None else _params.loads(json.dumps(described["params"])),
+        model=saver.load((source / _model_name(saver.format)).read_bytes()) if found else None,
+        score=described["score"],
+        certificate=Certificate.load(source / "certificate.json"),
+        ending=ending,
+        saver=saver,
+        surveys=_load_surveys(source / "surveys.json"),
+    )
+
+
+def _saver(format: str, saver: Saver | None, model: Any, folder: Path) -> Saver:
+    if saver is None and model is not None:
+        # By name: integrations are built on top of this module.
+        saver = importlib.import_module("dphypo.integrations").saver_for(format, model)
+    elif saver is None and (known := savers.find(format)) is not None:
+        saver = known()
+    if saver is None or saver.format != format:
+        lines = {
+            "npz": f"dphypo.load_release({str(folder)!r})",
+            "safetensors": f"dphypo.load_release({str(folder)!r}, model=MLP), where MLP is the class or function that "
+            "builds the model, or the estimator that was searched",
+            "pickle": f"dphypo.load_release({str(folder)!r}, saver=dphypo.integrations.sklearn.savers.Pickled()), "
+            "which runs code from the file",
+        }
+        write = lines.get(format, f"dphypo.load_release({str(folder)!r}, saver=...) with the saver that knows it")
+        raise ValueError(f"the model in {str(folder)!r} was saved in the format {format!r}: write {write}")
+    return saver
+
+
+def _load_surveys(path: Path) -> tuple[Surveyed, ...]:
+    from dphypo.search.table import Surveyed
+
+    if not path.exists():
+        return ()
+    return tuple(Surveyed.from_dict(table) for table in json.loads(path.read_text(encoding="utf-8")))
+
+
+def _described(source: Path) -> dict[str, Any]:
+    """What ``release.json`` says."""
+    found = None
+    try:
+        found = json.loads((source / "release.json").read_text(encoding="utf-8"))
+    except FileNotFoundError:
+        problem = "it is not there"
+    except (OSError, ValueError, RecursionError) as error:
+        problem = f"it cannot be read ({type(error).__name__})"
+    else:
+        problem = "it was not written by Release.save"
+    if not isinstance(found, dict) or not {"ending", "params", "score", "format"} <= found.keys():
+        kind = FileNotFoundError if problem == "it is not there" else ValueError
+        raise kind(f"{source} holds no saved release: release.json is missing or damaged ({problem})")
+    if found["ending"] not in Ending.__members__:
+        raise _validate.fail(
+            "ending", found["ending"], f"release.json must name one of {', '.join(Ending.__members__)}"
+        )
+    return found
+
+
+def read_certificate(journal: str | Path, name: str = "study") -> Certificate:
+    """The certificate of a released study, from its journal: all that is left there after ``study.shred()``."""
+    store = open_store(journal, read_only=True)
+    try:
+        found = Journal(store, name).record.certificate
+    finally:
+        store.close()
+    if found is None:
+        raise _validate.fail("name", name, "the journal holds no released study of that name")
+    return Certificate.from_dict(json.loads(found))
+
+
+def _model_name(format: str) -> str:
+    if not format.isalnum():
+        raise _validate.fail("format", format, "a saver's format is a short name of letters and digits")
+    return f"model.{format}"

@@ -1,0 +1,262 @@
+"""How many short runs, and how short: planned before anything runs, from public values alone."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, replace
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import dp_accounting
+
+from dphypo import _validate
+from dphypo.accounting import Keep
+from dphypo.errors import UnreachableError
+from dphypo.mechanisms import Mechanism, capabilities, over_space
+from dphypo.search.noise import Noise, Problem
+from dphypo.search.optimiser import read as read_optimiser
+from dphypo.search.pick import Pick
+from dphypo.search.score_noise import Scores
+from dphypo.search.terms import Within
+from dphypo.space import Space
+
+RUNS, MOST_RUNS = 20, 40
+FRACTION = 0.1
+FEWEST_STEPS = 30
+"""Below about so many steps nothing is learnt, and short runs say nothing about long ones."""
+RUNS_OF_FEW_STEPS = 15
+"""Where short runs cannot be made shorter and cost more than is accepted."""
+FEWEST_RUNS = 8
+PRICE = 0.05
+_ROUNDING = 1 + 1e-9
+
+
+@dataclass(frozen=True)
+class SurveyPlan:
+    """What is declared of a survey and the run after it; what is left out is planned.
+
+    Args:
+        runs: how many short runs.
+        fraction: the part of a full run's steps that a short run makes; its noise is that of the full run over the
+            square root of it.
+        optimiser: what proposes λ: one of ``dphypo.samplers`` or ``optuna.samplers``; by default a Gaussian process.
+        pick: where the last run is made, from the published table; by default where a posterior mean is best.
+        fallback: λ of the last run if every short run failed; by default the middle of the prior.
+        short: makes the short run of a full one, for a mechanism without ``at(fraction=..., match=True)``.
+        last: makes the last run of the full one, if it is to be another: to train on the records that score, too, give
+            ``last=lambda full: full.at(data=..., records=...)`` and ``both_sides=True``.
+        both_sides: whether the last run trains on the records that score, too; it then counts for both sides.
+        score: whether the score of the last run is released. A private score is then paid for.
+        models: a folder in which the models of the short runs are kept. They are paid for.
+        durations: "public" declares that how long runs take does not depend on the data; results are then used as they
+            arrive when runs are made side by side.
+
+    >>> SurveyPlan(runs=10, fraction=0.05).compute
+    1.5
+    """
+
+    runs: int | None = None
+    fraction: float | None = None
+    optimiser: Any = None
+    pick: Pick | None = None
+    fallback: Mapping[str, Any] | None = None
+    short: Callable[[Any], Mechanism] | None = None
+    last: Callable[[Any], Mechanism] | None = None
+    both_sides: bool = False
+    score: bool = False
+    models: str | Path | None = None
+    durations: str = "secret"
+
+    def __post_init__(self) -> None:
+        if self.runs is not None:
+            _validate.integer(at_least=1, runs=self.runs)
+        if self.fraction is not None:
+            _validate.within(0.0, 1.0, closed="right", fraction=self.fraction)
+        read_optimiser(self.optimiser)
+        if self.both_sides and self.last is None:
+            raise _validate.fail(
+                "both_sides", True, "give last=, which makes the run that trains on all records of the full one"
+            )
+
+    @property
+    def compute(self) -> float:
+        """Compute of the survey and the last run, in full runs."""
+        return 1 + (self.runs or RUNS) * (self.fraction or FRACTION)
+
+
+@dataclass(frozen=True)
+class Tuning:
+    """A plan with its noise: what ``dphypo.tune`` runs.
+
+    Args:
+        survey: the plan, with nothing left out.
+        noise: both mechanisms with their noise, the guarantee, and the price.
+        largest: the compute of the longest full run that is allowed, in those of the mechanism's own setting.
+        within: which λ may be run, where some would take more compute than there is.
+    """
+
+    survey: SurveyPlan
+    noise: Noise
+    largest: float = 1.0
+    within: Within | None = None
+
+    @property
+    def compute(self) -> float:
+        """The most compute that the survey and the last run can take together, in full runs."""
+        return self.survey.compute * self.largest
+
+    @property
+    def summary(self) -> str:
+        """What tuning costs, in a line: public."""
+        runs = self.survey.compute - 1
+        shorts = f"{self.survey.runs} short runs of {self.survey.fraction:.3g}"
+        one_or_more = "run's" if round(runs, 3) == 1 else "runs'"
+        most = "" if self.largest == 1 else f" At most {self.compute:.3g} runs' compute in all, whatever is chosen."
+        return (
+            f"Tuning costs {100 * max(self.noise.price, 0.0):.2g} % more noise and {runs:.3g} "
+            f"{one_or_more} compute: {shorts} of the steps, all published, then one full run.{most}"
+        )
+
+
+def plan_tuning(
+    space: Space,
+    mechanism: Mechanism,
+    *,
+    epsilon: float,
+    delta: float,
+    compute: float | None = None,
+    survey: SurveyPlan | int | None = None,
+    price: float = PRICE,
+    keep: Keep | None = None,
+) -> Tuning:
+    """The plan of a survey and one run that costs ε at δ; number and length of the short runs where not given.
+
+    Twenty runs of a tenth of the steps, up to forty where there is compute for them, unless that leaves so few steps
+    that nothing is learnt (then longer ones), or exceeds the compute or the price that is accepted (then shorter ones,
+    at last fewer; for the price, not fewer than fifteen). ``paper/RESULTS.md`` has the evidence.
+
+    Args:
+        space: what is tuned.
+        mechanism: the full run, which offers ``at(noise_multiplier=...)`` and ``at(fraction=..., match=True)``.
+        epsilon, delta: what all that is released may cost together.
+        compute: the most compute, in full runs at the mechanism's own setting. If batch size or steps are tuned,
+            settings with which the survey and the last run could take more are excluded.
+        survey: a :class:`SurveyPlan`, or the number of short runs.
+        price: the largest increase of the full run's noise, as a fraction, that a planned length may cost.
+        keep: keeps numbers that take long to find: :func:`dphypo.journal.keeping` keeps them in a journal.
+    """
+    given = SurveyPlan(runs=survey) if isinstance(survey, int) else SurveyPlan() if survey is None else survey
+    given_type: object = given
+    if not isinstance(given_type, SurveyPlan):
+        raise _validate.fail("survey", survey, "give a dphypo.SurveyPlan, or the number of short runs")
+    price = _validate.positive(price=price)
+    _validate.warn_of_delta(_validate.delta(delta=delta), capabilities.records_of(mechanism))
+    _check(space, mechanism)
+
+    def problem(plan: SurveyPlan) -> Problem:
+        return Problem(
+            space,
+            mechanism,
+            plan.short or partial(capabilities.shorten, fraction=plan.fraction or FRACTION),
+            plan.runs or RUNS,
+            epsilon=epsilon,
+            delta=delta,
+            last=plan.last,
+            both_sides=plan.both_sides,
+            scored=plan.score,
+            within=within,
+            keep=keep,
+        )
+
+    steps = steps_of(mechanism, space)
+    plan = _within_compute(given, steps, compute)
+    largest, within = _settings(mechanism, space, None if compute is None else compute / plan.compute)
+    found = problem(plan)
+    while given.fraction is None and found.price > price:
+        assert plan.fraction is not None
+        shorter = plan.fraction / 2
+        if steps is None or shorter * steps >= FEWEST_STEPS:
+            plan = replace(plan, fraction=shorter)
+        elif given.runs is None and (plan.runs or 0) > RUNS_OF_FEW_STEPS:
+            plan = replace(plan, runs=RUNS_OF_FEW_STEPS)
+        else:
+            break
+        found = problem(plan)
+    solved = found.solve()
+    _warn_of_scores(mechanism, solved.short)
+    return Tuning(plan, solved, largest, within)
+
+
+def _warn_of_scores(mechanism: Mechanism, short: Mechanism) -> None:
+    """Warn if scores whose noise was solved for are swamped by it: there are too few records to score on."""
+    if capabilities.solves_for_scores(mechanism) and isinstance(short, capabilities.PrivateScores):
+        noise, records = short.score_noise_multiplier, short.score_records
+        if isinstance(noise, float) and records:
+            _validate.warn_of_score_noise(noise / records, stacklevel=4)
+
+
+def _check(space: object, mechanism: Mechanism) -> None:
+    if not isinstance(space, Space):
+        raise _validate.fail("space", space, 'give a dphypo.Space, such as Space({"lr": loguniform(1e-3, 10)})')
+    capabilities.check_is_mechanism(mechanism)
+    over_space.check_fit(mechanism, space)
+
+
+def _within_compute(given: SurveyPlan, steps: int | None, compute: float | None) -> SurveyPlan:
+    """Runs and fraction: the defaults, longer where few steps are left, shorter or fewer where compute is short.
+
+    Compute beyond that of the defaults makes more runs, not longer ones.
+    """
+    runs = given.runs or RUNS
+    least = 0.0 if steps is None else min(FEWEST_STEPS / steps, 1.0)
+    fraction = given.fraction if given.fraction is not None else max(FRACTION, least)
+    if compute is not None:
+        room = _validate.number(compute=compute) - 1
+        if room <= 0:
+            raise _validate.fail("compute", compute, "the last run alone takes 1: give more, such as 3")
+        if given.fraction is None:
+            fraction = min(fraction, max(room / runs, min(least, fraction)))
+        if given.runs is None:
+            runs = min(MOST_RUNS, int(room / fraction + 1e-9))
+        if runs * fraction > room + 1e-9 or runs < min(FEWEST_RUNS, given.runs or FEWEST_RUNS):
+            few = max(runs, 1)
+            raise UnreachableError(
+                f"compute = {compute:g} is too little: {few} short runs of {fraction:.3g} of the steps and the last "
+                f"run take {1 + few * fraction:.3g}, and fewer than {FEWEST_RUNS} say little. Give more compute, or "
+                "state SurveyPlan(runs=..., fraction=...)"
+            )
+    return replace(given, runs=runs, fraction=fraction)
+
+
+def _settings(mechanism: Mechanism, space: Space, most: float | None) -> tuple[float, Within | None]:
+    """The compute of the longest full run, in those of the mechanism's own setting, and which λ are allowed.
+
+    A mechanism that does not say what a run takes is taken to take the same at every λ.
+    """
+    if not isinstance(mechanism, capabilities.Compute):
+        return 1.0, None
+    takes = mechanism.compute
+    unit = float(takes({}))
+    sizes = [float(size) / unit for size in over_space.everywhere(lambda params: [takes(params)], space)]
+    if most is None or max(sizes) <= most * _ROUNDING:
+        return max(sizes), None
+    allowed = [size for size in sizes if size <= most * _ROUNDING]
+    if not allowed:
+        raise UnreachableError(
+            f"compute is too little for any setting of the space: the smallest full run takes {min(sizes):.3g}, and "
+            f"there is room for {most:.3g}. Give more compute, or add smaller settings"
+        )
+    return max(allowed), lambda params: bool(takes(params) / unit <= most * _ROUNDING)
+
+
+def steps_of(mechanism: Mechanism, space: Space) -> int | None:
+    """The fewest steps of a full run, as its events state them; None if they state none."""
+    noisy = (
+        capabilities.with_noise(Scores.of(mechanism).silent, 1.0)
+        if capabilities.can(mechanism, "noise_multiplier")
+        else mechanism
+    )
+    events, _ = over_space.by_side(noisy, space)
+    counts = [event.count for event in events if isinstance(event, dp_accounting.SelfComposedDpEvent)]
+    return min(counts) if counts and len(counts) == len(events) else None

@@ -1,0 +1,152 @@
+"""What a survey publishes: one row a run, and a hash of all of them."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from enum import StrEnum
+from types import MappingProxyType
+from typing import TYPE_CHECKING, Any
+
+from dphypo import _validate
+from dphypo.journal import params as _params
+from dphypo.search import table_optuna
+from dphypo.space import Space
+
+if TYPE_CHECKING:
+    from optuna.storages import BaseStorage
+    from optuna.study import Study
+
+
+class Status(StrEnum):
+    """How a published run ended. Why a run failed is not published: a message may quote a record."""
+
+    DONE = "done"
+    FAILED = "failed"
+
+
+@dataclass(frozen=True)
+class Row:
+    """One published run: its hyperparameters, as the full run would have them, its score, and how it ended.
+
+    >>> Row({"lr": 0.1}, 0.9)
+    Row(params=mappingproxy({'lr': 0.1}), score=0.9, status=<Status.DONE: 'done'>)
+    >>> Row({"lr": 10.0}, None).status
+    <Status.FAILED: 'failed'>
+    """
+
+    params: Mapping[str, Any]
+    score: float | None
+    status: Status = field(init=False)
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "params", MappingProxyType(dict(self.params)))
+        if self.score is not None:
+            object.__setattr__(self, "score", _validate.number(score=self.score))
+        object.__setattr__(self, "status", Status.FAILED if self.score is None else Status.DONE)
+
+
+@dataclass(frozen=True, repr=False)
+class Surveyed:
+    """All that a survey has published: ``rows`` in the order in which their λ were proposed.
+
+    Args:
+        rows: one for every run.
+        models: the model of every run, if the survey was declared to keep them; None where a run failed.
+
+    >>> survey = Surveyed((Row({"lr": 0.1}, 0.9), Row({"lr": 10.0}, None)))
+    >>> survey
+    <survey: 2 runs, 1 failed, best score 0.9>
+    >>> survey.records()
+    [{'lr': 0.1, 'score': 0.9, 'status': 'done'}, {'lr': 10.0, 'score': None, 'status': 'failed'}]
+    >>> Surveyed.from_dict(survey.to_dict()).hash == survey.hash
+    True
+    """
+
+    rows: tuple[Row, ...]
+    models: tuple[Any, ...] | None = None
+    maximize: bool = True
+
+    def table(self) -> Any:
+        """The rows as a pandas frame, one column a parameter; a list of dicts where pandas is not installed."""
+        try:
+            import pandas
+        except ImportError:
+            return self.records()
+        return pandas.DataFrame(self.records(), columns=[*self._names(), "score", "status"])
+
+    def records(self) -> list[dict[str, Any]]:
+        """The rows as dicts of plain values: every parameter, ``score`` and ``status``."""
+        names = self._names()
+        return [
+            {**{name: row.params.get(name) for name in names}, "score": row.score, "status": str(row.status)}
+            for row in self.rows
+        ]
+
+    def to_optuna(
+        self, space: Space | None = None, *, storage: str | BaseStorage | None = None, name: str | None = None
+    ) -> Study:
+        """The table as a study of Optuna, for its plots, its analyses and its dashboard.
+
+        A failed run is a failed trial. The times of the trials are those of this call: a survey publishes none.
+
+        Args:
+            space: the search space. Where its prior is uniform in the logarithm, so are Optuna's axes; without one the
+                values decide.
+            storage: as for ``optuna.create_study``: in memory by default. The dashboard needs a database.
+            name: of the study.
+
+        >>> study = Surveyed((Row({"lr": 0.1}, 0.9), Row({"lr": 10.0}, None))).to_optuna()
+        >>> study.best_params, [trial.state.name for trial in study.trials]
+        ({'lr': 0.1}, ['COMPLETE', 'FAIL'])
+        """
+        rows = [(row.params, row.score) for row in self.rows]
+        return table_optuna.to_study(rows, maximize=self.maximize, space=space, storage=storage, name=name)
+
+    @property
+    def best(self) -> Row | None:
+        """The row with the best score. Scores are noisy: the last run is not made there but at the posterior mean's
+        best."""
+        done = [row for row in self.rows if row.score is not None]
+        sign = 1.0 if self.maximize else -1.0
+        return max(done, key=lambda row: sign * (row.score or 0.0), default=None)
+
+    @property
+    def hash(self) -> str:
+        """SHA-256 of the rows as canonical JSON: the certificate has it, so a table that was changed is found."""
+        return hashlib.sha256(json.dumps(self.to_dict()["rows"], sort_keys=True).encode()).hexdigest()
+
+    def to_dict(self) -> dict[str, Any]:
+        """The table in JSON values."""
+        rows = [{"params": json.loads(_params.dumps(row.params)), "score": row.score} for row in self.rows]
+        return {"rows": rows, "maximize": self.maximize}
+
+    @classmethod
+    def from_dict(cls, data: Mapping[str, Any]) -> Surveyed:
+        """The table that :meth:`to_dict` wrote."""
+        rows = (Row(_params.loads(json.dumps(row["params"])), row["score"]) for row in data["rows"])
+        return cls(tuple(rows), maximize=bool(data["maximize"]))
+
+    def _names(self) -> list[str]:
+        return list(dict.fromkeys(name for row in self.rows for name in row.params))
+
+    def __len__(self) -> int:
+        return len(self.rows)
+
+    def __repr__(self) -> str:
+        failed = sum(row.score is None for row in self.rows)
+        best = self.best
+        ending = "" if best is None else f", best score {best.score:g}"
+        return f"<survey: {len(self)} runs, {failed} failed{ending}>"
+
+
+def rows_of(finished: Iterable[tuple[Mapping[str, Any], float | None]]) -> tuple[Row, ...]:
+    """The rows of runs, in order."""
+    return tuple(Row(params, score) for params, score in finished)
+
+
+def done(rows: Sequence[Row]) -> list[Row]:
+    """The rows that have a score."""
+    return [row for row in rows if row.score is not None]

@@ -1,0 +1,150 @@
+"""Tune a private model: a survey of short runs, then one full run at what it found."""
+
+from __future__ import annotations
+
+import concurrent.futures
+import sys
+from pathlib import Path
+from typing import TypedDict, Unpack
+
+from dphypo import _validate
+from dphypo.entropy import SYSTEM, Entropy
+from dphypo.executors import Factory
+from dphypo.journal import Store, keeping
+from dphypo.ledger import Ledger
+from dphypo.mechanisms import Mechanism
+from dphypo.search.last_run import LastRun
+from dphypo.search.part import Part
+from dphypo.search.plan_file import PlanFile
+from dphypo.search.progress import solving
+from dphypo.search.release import Release
+from dphypo.search.stages import Stages
+from dphypo.search.survey import Survey
+from dphypo.search.survey_plan import PRICE, SurveyPlan, Tuning, plan_tuning
+from dphypo.space import Space
+
+
+class Kept(TypedDict, total=False):
+    """Where and how stages are kept, as :class:`dphypo.Stages` takes it."""
+
+    journal: str | Path | Store | None
+    name: str
+    maximize: bool
+    entropy: Entropy
+    data_name: str | None
+    ledger: Ledger | str | Path | None
+
+
+def tune(
+    space: Space,
+    mechanism: Mechanism,
+    *,
+    epsilon: float | None = None,
+    delta: float | None = None,
+    compute: float | None = None,
+    survey: SurveyPlan | int | None = None,
+    price: float = PRICE,
+    plan: PlanFile | str | Path | None = None,
+    workers: int = 1,
+    progress: bool = True,
+    start_method: str = "spawn",
+    executor: str | Factory | concurrent.futures.Executor | None = None,
+    journal: str | Path | Store | None = "tune.db",
+    name: str = "tune",
+    maximize: bool = True,
+    entropy: Entropy = SYSTEM,
+    data_name: str | None = None,
+    ledger: Ledger | str | Path | None = None,
+) -> Release:
+    """Tune the hyperparameters of a private training run, and train with them: all of it costs (ε, δ) together.
+
+    Short runs with more noise cost next to nothing beside the full run, so all of their results are published, an
+    ordinary optimiser follows them, and one full run is made at the λ they recommend. The noise of all runs is solved
+    for: the full run's is usually less than a few per cent above what it would be without any tuning. What tuning costs
+    is printed before it starts.
+
+    **Guarantee.** The model, its λ and the whole table of the survey (``release.survey``) together are (ε, δ)-DP, by
+    composition; ``release.certificate`` says so in public values. Nothing about the search is secret but the data, the
+    seeds and how long runs take.
+
+    The last run is not ranked, so ``release.score`` is None. To say how good the model is, evaluate it on public
+    records, or on private ones that were used for nothing else, and pay for that.
+
+    Args:
+        space: the hyperparameters of the full run, and a prior of them.
+        mechanism: the full run, such as :class:`dphypo.integrations.torch.DPSGD`. It offers
+            ``at(noise_multiplier=...)`` and ``at(fraction=..., match=True)``, the same training cut short.
+        epsilon, delta: what everything that is released may cost together.
+        compute: the most compute, in full runs; the last run takes 1 of it. Where batch size or steps are tuned,
+            settings with which it could be exceeded are excluded.
+        survey: a :class:`dphypo.SurveyPlan`, or the number of short runs; by default it is planned.
+        price: how much more noise in the full run a planned survey may cost, as a fraction.
+        plan: instead of ``epsilon``, ``delta``, ``compute``, ``survey`` and ``price``: a :class:`dphypo.PlanFile`, or
+            the path of one, as ``dphypo plan --write`` or :func:`dphypo.plan` makes it. It may be any design, not only
+            a survey. What would cost anything but what it states is refused.
+        workers: how many runs to make at a time.
+        progress: print what tuning costs, and every run of the survey.
+        start_method, executor: how and where runs are made: as for :meth:`dphypo.Study.run`.
+        journal, name, entropy, data_name, ledger: as for :class:`dphypo.Stages`. A call that was interrupted goes on.
+        maximize: whether larger scores are better.
+
+    >>> import math
+    >>> import dp_accounting as dp
+    >>> import dphypo
+    >>> from scipy.stats import loguniform
+    >>> def training(noise_multiplier, steps=400):
+    ...     def train(params, *, seed):  # a stand-in for so many steps of training on private records
+    ...         return {"lr": params["lr"], "steps": steps}, -abs(math.log(params["lr"] / 0.1))
+    ...     event = dp.SelfComposedDpEvent(dp.GaussianDpEvent(noise_multiplier), steps)
+    ...     return Training(train, event=event, relation=dp.NeighboringRelation.ADD_OR_REMOVE_ONE)
+    >>> class Training(dphypo.mechanisms.Declared):
+    ...     def at(self, noise_multiplier=None, fraction=1.0, match=False):
+    ...         noise = noise_multiplier or self.event.event.noise_multiplier
+    ...         return training(noise / math.sqrt(fraction) if match else noise, round(400 * fraction))
+    >>> release = tune(dphypo.Space({"lr": loguniform(1e-3, 1)}), training(1.0), epsilon=2.0, delta=1e-6,
+    ...                survey=20, journal=None, progress=False)
+    >>> 0.05 < release.params["lr"] < 0.2, release.model["steps"], len(release.survey.rows)
+    (True, 400, 20)
+    >>> 1.99 < release.certificate.epsilon <= 2.0
+    True
+    """
+    kept: Kept = {"journal": journal, "name": name, "maximize": maximize, "entropy": entropy}
+    kept |= {"data_name": data_name, "ledger": ledger}
+    if plan is not None:
+        given = {"epsilon": epsilon, "delta": delta, "compute": compute, "survey": survey}
+        if twice := [argument for argument, value in given.items() if value is not None]:
+            raise _validate.fail(twice[0], given[twice[0]], "the plan says it: leave it out")
+        stages = Stages.from_plan(plan, space, mechanism, **kept)
+        return stages.run(workers=workers, progress=progress, start_method=start_method, executor=executor)
+    if epsilon is None or delta is None:
+        missing = "epsilon" if epsilon is None else "delta"
+        raise _validate.fail(missing, None, "give epsilon and delta, what everything may cost together; or a plan")
+    with keeping(journal, name) as keep, solving(show=progress):
+        tuning = plan_tuning(
+            space, mechanism, epsilon=epsilon, delta=delta, compute=compute, survey=survey, price=price, keep=keep
+        )
+    stages = stages_of(space, tuning, delta=delta, **kept)
+    if progress:
+        print(tuning.summary, file=sys.stderr)
+    return stages.run(workers=workers, progress=progress, start_method=start_method, executor=executor)
+
+
+def stages_of(space: Space, tuning: Tuning, *, delta: float, **kept: Unpack[Kept]) -> Stages:
+    """The parts that :func:`tune` runs: for those who want to ask and tell, or to look at the guarantee first.
+
+    Further arguments are those of :func:`tune`, with the same defaults.
+    """
+    plan, noise, within = tuning.survey, tuning.noise, tuning.within
+    parts: list[Part] = [
+        Survey(
+            noise.short,
+            plan.runs or 0,
+            plan.optimiser,
+            models=plan.models,
+            durations=plan.durations,
+            within=within,
+        ),
+        LastRun(noise.full, plan.pick, plan.fallback, plan.both_sides, plan.score, within),
+    ]
+    defaults: Kept = {"journal": "tune.db", "name": "tune"}
+    return Stages(space, parts, delta=delta, **(defaults | kept))
