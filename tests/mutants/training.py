@@ -7,6 +7,7 @@ from mutants.mutant import Mutant
 _RUN = "integrations/test_torch_run.py"
 _ATTACKS = "integrations/test_torch_attacks.py"
 _FACTORY = "integrations/test_torch_factory.py"
+_STATE = "integrations/test_torch_state.py"
 
 MUTANTS = (
     Mutant(
@@ -123,7 +124,7 @@ MUTANTS = (
         "integrations/torch/state.py",
         "        if (name := self.changed(*roots)) is not None:\n",
         "        if (name := self.changed(*roots)) is NotImplemented:\n",
-        ("integrations/test_torch_state.py::test_a_forward_pass_that_writes_is_refused_when_the_mechanism_is_made",),
+        (f"{_STATE}::test_a_forward_pass_that_writes_is_refused_when_the_mechanism_is_made",),
     ),
     Mutant(
         "runs train the factory's own model",
@@ -153,7 +154,7 @@ MUTANTS = (
         "models that mix records are accepted",
         "a record's gradient does not depend on the others",
         "integrations/torch/check.py",
-        "    if not _close(alone[0], beside[0]):\n",
+        "    if not _equal(alone[0], beside[0]):\n",
         "    if not alone:\n",
         ("integrations/test_torch_check.py::test_unfit_models_are_refused_with_the_remedy",),
     ),
@@ -176,10 +177,34 @@ MUTANTS = (
     Mutant(
         "global variables are not compared",
         "a model learns through noisy gradients and in no other way",
-        "integrations/torch/state.py",
-        "    for name in function.__code__.co_names:\n",
-        "    for name in ():\n",
-        ("integrations/test_torch_state.py::test_a_forward_pass_that_writes_is_refused_when_the_mechanism_is_made",),
+        "integrations/torch/reach.py",
+        "        yield from _variables(function.__globals__, names, set())\n",
+        "        yield from _variables({}, names, set())\n",
+        (f"{_STATE}::test_a_forward_pass_that_writes_is_refused_when_the_mechanism_is_made",),
+    ),
+    Mutant(
+        "slots are not compared",
+        "a model learns through noisy gradients and in no other way",
+        "integrations/torch/reach.py",
+        "            if isinstance(slot, types.MemberDescriptorType):\n",
+        "            if slot is None:\n",
+        (f"{_STATE}::test_a_forward_pass_that_writes_is_refused_when_the_mechanism_is_made",),
+    ),
+    Mutant(
+        "what cannot be looked into is accepted",
+        "a model learns through noisy gradients and in no other way",
+        "integrations/torch/reach.py",
+        "        if kind.__basicsize__ - base.__basicsize__ > _POINTER * shown or kind.__itemsize__ > base.__itemsize__:\n",
+        "        if shown < 0:\n",
+        (f"{_STATE}::test_what_cannot_be_looked_into_is_refused_by_name",),
+    ),
+    Mutant(
+        "repeated passes may differ by 1e-3",
+        "a model learns through noisy gradients and in no other way",
+        "integrations/torch/check.py",
+        '    if these[0].device.type != "cpu":\n        return _close(these, those)\n',
+        "    if these:\n        return _close(these, those, _TOLERANCE)\n",
+        (f"{_STATE}::test_passes_are_compared_to_the_bit",),
     ),
     Mutant(
         "records outside the domain are used",

@@ -1,7 +1,7 @@
 """Sees what a run of DP-SGD really does, from outside: which records each step met, and the gradient it applied.
 
-The model's forward pass notes the records (their first feature is their number), PyTorch's own SGD the gradients. With
-a loss whose gradient is zero, what SGD applies is the noise alone.
+The records that are read tell their numbers (their first feature), PyTorch's own SGD the gradients. With a loss whose
+gradient is zero, what SGD applies is the noise alone.
 """
 
 from __future__ import annotations
@@ -9,13 +9,16 @@ from __future__ import annotations
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
-from types import SimpleNamespace
 from unittest import mock
 
 import numpy as np
+import numpy.typing as npt
 import torch
 from scipy import stats
 from torch import nn
+
+from dphypo.integrations.torch.data import TensorRecords
+from dphypo.integrations.torch.domain import Batch
 
 FALSE_ALARM = 1e-6
 
@@ -28,10 +31,8 @@ class Witness:
     batches: list[list[int]] = field(default_factory=list)
     met: list[int] = field(default_factory=list)
 
-    def forward(self, inputs: torch.Tensor) -> None:
-        numbers = inputs[:, 0].detach()
-        if bool((numbers == numbers.round()).all()):  # made-up records, tried before training, have no whole numbers
-            self.met.extend(int(number) for number in numbers)
+    def read(self, inputs: torch.Tensor) -> None:
+        self.met.extend(int(number) for number in inputs[:, 0])
 
     def step(self, optimizer: torch.optim.Optimizer) -> None:
         parts = [p.grad.detach().flatten().clone() for group in optimizer.param_groups for p in group["params"]]
@@ -44,20 +45,14 @@ class Witness:
         return len(self.gradients)
 
 
-# Models that keep something of a batch are refused. An object of another kind in a global variable is not looked into.
-STAND = SimpleNamespace(witness=None)
-
-
 class Net(nn.Module):
-    """A linear model that lets the witness look at its inputs; ``wide`` enough for ghost clipping, or not."""
+    """A linear model; ``wide`` enough for ghost clipping, or not."""
 
     def __init__(self, wide: bool = False) -> None:
         super().__init__()
         self.linear = nn.Linear(3, 700 if wide else 20)
 
     def forward(self, inputs: torch.Tensor) -> torch.Tensor:
-        if STAND.witness is not None:
-            STAND.witness.forward(inputs)
         return self.linear(inputs)  # type: ignore[no-any-return]
 
 
@@ -74,13 +69,18 @@ def no_gradient(outputs: torch.Tensor, targets: torch.Tensor) -> torch.Tensor:
 
 @contextmanager
 def watching() -> Iterator[Witness]:
-    witness, plain_step = Witness(), torch.optim.SGD.step
+    witness, plain_step, plain_batch = Witness(), torch.optim.SGD.step, TensorRecords.batch
+
+    def batch(self: TensorRecords, indices: npt.NDArray[np.int64], device: torch.device) -> Batch:
+        found = plain_batch(self, indices, device)
+        witness.read(found[0])
+        return found
 
     def step(self: torch.optim.SGD, closure: None = None) -> None:
         witness.step(self)
         plain_step(self, closure)
 
-    with mock.patch.object(STAND, "witness", witness), mock.patch.object(torch.optim.SGD, "step", step):
+    with mock.patch.object(TensorRecords, "batch", batch), mock.patch.object(torch.optim.SGD, "step", step):
         yield witness
 
 

@@ -2,19 +2,15 @@
 
 DP-SGD adds noise to gradients and to nothing else. Whatever a forward pass writes (running statistics in a buffer, in a
 parameter without a gradient or in a list; rows that ``nn.Embedding(max_norm=...)`` renormalises) is learnt from records
-without noise. So everything the model reaches is compared before and after, and in training every write to a parameter
-inside a forward pass is noticed. What it reaches includes the attributes of its classes, the defaults and closures of
-its methods, and the global variables that they name.
+without noise. So everything the model reaches (``reach.py``) is compared before and after, to the bit, and in training
+every write to a parameter inside a forward pass is noticed.
 """
 
 from __future__ import annotations
 
-import array
-import collections
 import contextlib
-import functools
-import types
-from collections.abc import Iterator, Mapping
+import itertools
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -23,18 +19,7 @@ import torch
 from torch import nn
 
 from dphypo.errors import UnfitModelError
-
-_PLAIN = (bool, int, float, complex, str, bytes, type(None))
-_BUFFERS = (bytearray, array.array)
-_KEPT = (torch.Tensor, np.ndarray, *_PLAIN, *_BUFFERS, list, tuple, set, frozenset, dict, collections.deque)
-# Libraries, whose classes and functions keep nothing of a batch, and are large.
-_LIBRARIES = ("torch", "opacus", "numpy", "builtins", "math", "functools", "collections", "typing", "dphypo")
-_TORCH_DICTS = ("_parameters.", "_buffers.", "_modules.")
-# What Opacus's own recurrent layers note about the batch, and takes away again when training ends.
-_OPACUS_NOTES = {"max_batch_len", "max_batch_length", "activations"}
-# PyTorch's own bookkeeping. Of the hooks, those of the user are looked into; Opacus takes its own away again.
-_READ = {"_parameters", "_buffers", "_modules", "training", "_forward_pre_hooks", "_forward_hooks", "_backward_hooks"}
-_HOOKS = vars(nn.Module()).keys() - _READ
+from dphypo.integrations.torch.reach import leaves
 
 
 @dataclass(frozen=True, repr=False)
@@ -47,19 +32,22 @@ class Snapshot:
     'seen'
     """
 
-    values: Mapping[str, Any]
-    trained: bool
+    values: Sequence[tuple[str, Any]]
+    trained: frozenset[int]
 
     @classmethod
-    def of(cls, *roots: Any, trained: bool = True) -> Snapshot:
-        """A snapshot; ``trained=False`` leaves out the parameters that a step of the optimiser changes."""
-        return cls({name: _copy(value) for name, value in _leaves(roots, trained)}, trained)
+    def of(cls, *roots: Any, trained: Iterable[torch.Tensor] = ()) -> Snapshot:
+        """A snapshot; ``trained`` are parameters that a step of the optimiser changes, which are left out."""
+        left_out = frozenset(map(id, trained))
+        return cls([(name, _copy(value)) for name, value in leaves(roots, left_out)], left_out)
 
     def changed(self, *roots: Any) -> str | None:
         """The name of something that is no longer what it was; None if all is."""
-        now = dict(_leaves(roots, self.trained))
-        for name in sorted(self.values.keys() | now.keys()):
-            if name not in self.values or name not in now or not _same(self.values[name], now[name]):
+        known, found = {name for name, _ in self.values}, leaves(roots, self.trained)
+        for (name, value), (now, other) in itertools.zip_longest(self.values, found, fillvalue=("", None)):
+            if name != now:
+                return name if now in known or not now else now
+            if not _same(value, other):
                 return name
         return None
 
@@ -97,84 +85,6 @@ def no_writes_in_forward(model: nn.Module) -> Iterator[None]:
     finally:
         for hook in hooks:
             hook.remove()
-
-
-def _leaves(roots: tuple[Any, ...], trained: bool) -> Iterator[tuple[str, Any]]:
-    """Every tensor, array and plain value reached through attributes, containers and closures, once."""
-    seen: dict[int, Any] = {}  # by identity; kept, so that no identity is given twice
-    waiting: list[tuple[str, Any]] = [("", root) for root in reversed(roots)]
-    while waiting:
-        name, value = waiting.pop()
-        if isinstance(value, torch.Tensor | np.ndarray):
-            if trained or not (isinstance(value, nn.Parameter) and value.requires_grad):
-                yield _readable(name), value
-        elif isinstance(value, _PLAIN):
-            yield _readable(name), value
-        elif isinstance(value, _BUFFERS):
-            yield _readable(name), bytes(value)
-        elif id(value) not in seen:
-            seen[id(value)] = value
-            waiting += [(f"{name}.{key}", part) for key, part in _parts(value)]
-
-
-def _parts(value: Any) -> Iterator[tuple[str, Any]]:
-    if isinstance(value, Mapping):
-        yield from ((str(key), part) for key, part in value.items())
-    elif isinstance(value, list | tuple | set | frozenset | collections.deque):
-        yield from ((str(place), part) for place, part in enumerate(value))
-    elif isinstance(value, types.FunctionType):
-        yield from _parts_of_function(value)
-    elif isinstance(value, types.MethodType):
-        yield "self", value.__self__
-        yield "function", value.__func__
-    elif isinstance(value, functools.partial):
-        yield "function", value.func
-        yield "arguments", (value.args, value.keywords)
-    elif not isinstance(value, type | types.ModuleType | types.BuiltinFunctionType):
-        yield from _parts_of_object(value)
-
-
-def _parts_of_function(function: types.FunctionType) -> Iterator[tuple[str, Any]]:
-    """What a function closes over, its defaults and attributes, and the variables of its module that it names."""
-    cells = zip(function.__code__.co_freevars, function.__closure__ or (), strict=True)
-    yield from ((name, cell.cell_contents) for name, cell in cells if cell != types.CellType())
-    yield "defaults", (function.__defaults__, function.__kwdefaults__)
-    yield "attributes", vars(function)
-    if _of_library(function):
-        return
-    for name in function.__code__.co_names:
-        part = function.__globals__.get(name)
-        if isinstance(part, (*_KEPT, types.FunctionType)):
-            yield name, part
-
-
-def _parts_of_object(value: Any) -> Iterator[tuple[str, Any]]:
-    """The attributes of an object, and those of its classes: a list that stands in a class is one for all runs."""
-    if hasattr(value, "__dict__"):
-        skipped = _HOOKS if isinstance(value, nn.Module) else set()
-        if _of_library(type(value)):
-            skipped = skipped | _OPACUS_NOTES
-        yield from ((key, part) for key, part in vars(value).items() if key not in skipped)
-    if not isinstance(value, nn.Module):
-        return
-    for kind in type(value).__mro__:
-        if not _of_library(kind):
-            yield from ((key, _plain_method(part)) for key, part in vars(kind).items() if not key.startswith("__"))
-
-
-def _plain_method(part: Any) -> Any:
-    """The function behind a class method, a static method or a property."""
-    return getattr(part, "__func__", None) or getattr(part, "fget", None) or part
-
-
-def _of_library(value: Any) -> bool:
-    return (getattr(value, "__module__", None) or "").partition(".")[0] in _LIBRARIES
-
-
-def _readable(name: str) -> str:
-    for extra in _TORCH_DICTS:
-        name = name.replace(extra, "")
-    return name.removeprefix(".")
 
 
 def _copy(value: Any) -> Any:

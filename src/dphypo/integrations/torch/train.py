@@ -53,7 +53,7 @@ def fit(model: nn.Module, records: Records, loss: Loss, run: DpSgd, descent: Des
         generator=seeds.noise(seed, device),
     )
     model.train()
-    kept = Snapshot.of(model, loss, trained=False)
+    kept = Snapshot.of(model, loss, trained=trainable)
     with warnings.catch_warnings(), no_writes_in_forward(model):
         # Opacus hooks every layer, the first too, whose inputs need no gradient.
         warnings.filterwarnings("ignore", message="Full backward hook is firing")
