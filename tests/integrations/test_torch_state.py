@@ -358,6 +358,24 @@ class Mixes(nn.Module):
         return self.linear(inputs - 2e-5 * inputs.mean(0))  # type: ignore[no-any-return]
 
 
+class Seeds(nn.Module):
+    """A record decides which dropout the next ones get."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.linear = nn.Linear(8, 3)
+
+    def forward(self, inputs: torch.Tensor) -> torch.Tensor:
+        outputs = self.linear(nn.functional.dropout(inputs, 0.5, self.training))
+        np.random.seed(int(inputs.detach().abs().sum() * 1e3))  # noqa: NPY002
+        return outputs  # type: ignore[no-any-return]
+
+
+def test_records_do_not_seed_the_random_numbers_of_others() -> None:
+    with pytest.raises(UnfitModelError, match="how many random numbers"):
+        dpsgd(Seeds)
+
+
 @pytest.mark.parametrize(("model", "message"), [(Momentum, "in a second pass"), (Mixes, "other records of its batch")])
 def test_passes_are_compared_to_the_bit(model: Any, message: str) -> None:
     """Before, a relative difference of 1e-3 was allowed, which hides a momentum of 2e-4."""

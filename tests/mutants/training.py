@@ -194,7 +194,7 @@ MUTANTS = (
         "what cannot be looked into is accepted",
         "a model learns through noisy gradients and in no other way",
         "integrations/torch/reach.py",
-        "        if kind.__basicsize__ - base.__basicsize__ > _POINTER * shown or kind.__itemsize__ > base.__itemsize__:\n",
+        "        if more > _POINTER * shown or kind.__itemsize__ > base.__itemsize__:\n",
         "        if shown < 0:\n",
         (f"{_STATE}::test_what_cannot_be_looked_into_is_refused_by_name",),
     ),

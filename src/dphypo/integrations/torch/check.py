@@ -121,7 +121,13 @@ def _refuse_mixing(model: nn.Module, loss: Loss, first: Batch, second: Batch) ->
         )
     # Record 0 stays, all others change: its gradient must stay too.
     mixed = tuple(torch.cat([old[:1], new[1:]]) for old, new in zip(first, second, strict=True))
+    drawn = seeds.global_states()
     beside = _gradients(model, loss, (mixed[0], mixed[1]))
+    if drawn != seeds.global_states():
+        raise UnfitModelError(
+            "the values of the records decide how many random numbers a pass draws, or seed a global generator: a record "
+            "would change the dropout of others. Draw random numbers by the shapes of the records alone"
+        )
     if not _equal(alone[0], beside[0]):
         raise UnfitModelError(
             "a record's gradient depends on the other records of its batch: some layer, or the loss, mixes records "
@@ -169,13 +175,13 @@ def _losses(
     model: nn.Module, loss: Loss, inputs: torch.Tensor, targets: torch.Tensor, *, seed: int = 0
 ) -> torch.Tensor:
     """The losses, with one number for all that are not finite: they count the same wherever losses are used."""
-    torch.manual_seed(seed)
+    seeds.seed_global(seed)
     return loss(model(inputs), targets).nan_to_num(nan=0.0, posinf=0.0, neginf=0.0)
 
 
 def _gradients(model: nn.Module, loss: Loss, batch: Batch) -> list[list[torch.Tensor]]:
     """For each record, the gradient of its loss by plain automatic differentiation."""
-    torch.manual_seed(0)
+    seeds.seed_global(0)
     parameters = [parameter for parameter in model.parameters() if parameter.requires_grad]
     losses = loss(model(batch[0]), batch[1])
     gradients = []
@@ -249,7 +255,7 @@ def _one_vector_a_record(model: nn.Module, batch: Batch) -> bool:
 
 
 def _backward(module: AbstractGradSampleModule, loss: Loss, batch: Batch) -> None:
-    torch.manual_seed(0)
+    seeds.seed_global(0)
     loss(module(batch[0]), batch[1]).sum().backward()  # type: ignore[no-untyped-call]
 
 

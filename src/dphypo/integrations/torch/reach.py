@@ -226,7 +226,8 @@ def _hidden(kind: type) -> str | None:
         assert base is not None
         shown = sum(isinstance(part, types.MemberDescriptorType) for part in vars(kind).values())
         shown += sum(name in vars(kind) for name in ("__dict__", "__weakref__"))
-        if kind.__basicsize__ - base.__basicsize__ > _POINTER * shown or kind.__itemsize__ > base.__itemsize__:
+        more = kind.__basicsize__ - base.__basicsize__
+        if more > _POINTER * shown or kind.__itemsize__ > base.__itemsize__:
             return f"{kind.__module__}.{kind.__qualname__}"
         kind = base
     return None

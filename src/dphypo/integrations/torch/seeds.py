@@ -72,6 +72,18 @@ def noise(seed: int, device: torch.device) -> torch.Generator:
     return generator
 
 
+def seed_global(seed: int) -> None:
+    """Seed the global generators of PyTorch, numpy and Python."""
+    torch.manual_seed(int.from_bytes(_streams.digest(seed, "everything else", 8), "big") >> 1)
+    np.random.seed(np.frombuffer(_streams.digest(seed, "numpy", 32), dtype="<u4"))  # noqa: NPY002
+    random.seed(_streams.digest(seed, "random", 32))
+
+
+def global_states() -> tuple[bytes, str, object]:
+    """Where the global generators are."""
+    return torch.get_rng_state().numpy().tobytes(), repr(np.random.get_state()), random.getstate()  # noqa: NPY002
+
+
 _ONE_RUN = threading.RLock()
 # A child that was forked while another thread held the lock would wait for ever.
 os.register_at_fork(after_in_child=lambda: globals().update(_ONE_RUN=threading.RLock()))
@@ -89,9 +101,7 @@ def everything_else(seed: int, device: torch.device, threads: int = 1) -> Iterat
     with _ONE_RUN, torch.random.fork_rng(devices=devices), torch.autocast(device.type, enabled=False):
         before = torch.get_num_threads(), np.random.get_state(), random.getstate()  # noqa: NPY002
         torch.set_num_threads(threads)
-        torch.manual_seed(int.from_bytes(_streams.digest(seed, "everything else", 8), "big") >> 1)
-        np.random.seed(np.frombuffer(_streams.digest(seed, "numpy", 32), dtype="<u4"))  # noqa: NPY002
-        random.seed(_streams.digest(seed, "random", 32))
+        seed_global(seed)
         try:
             yield
         finally:
