@@ -22,7 +22,7 @@ from dphypo.band import Band, Greedy
 from dphypo.entropy import Seeded
 from dphypo.journal import open_store
 from dphypo.laws import Pmf
-from dphypo.search import next_params, search
+from dphypo.search import policy, runs
 
 FALSE_ALARM = 1e-6
 STUDIES = 400
@@ -151,13 +151,13 @@ def test_a_t_that_is_off_by_one_is_caught(monkeypatch):
 
 @pytest.mark.slow
 def test_ties_by_completion_time_are_caught(monkeypatch):
-    original = search.Search._draw
+    original = runs.Search._draw
 
     def first_come(self, record):
         trial = original(self, record)
         return replace(trial, tie_key=bytes([255 - trial.number]) * 16)
 
-    monkeypatch.setattr(search.Search, "_draw", first_come)
+    monkeypatch.setattr(runs.Search, "_draw", first_come)
     assert rejected(observed(BAND, studies=1000))
 
 
@@ -176,7 +176,7 @@ def test_retried_failures_are_caught():
 
 def test_an_ignored_band_is_caught(monkeypatch):
     monkeypatch.setattr(
-        next_params.Policy, "_projected", lambda self, candidates, history: self.sampler.weights(candidates, history)
+        policy.Policy, "_projected", lambda self, candidates, history: self.sampler.weights(candidates, history)
     )
     monkeypatch.setattr(Band, "draw", lambda self, masses, entropy, prior=None: _inverse(masses, entropy))
     assert rejected(observed(BAND))
