@@ -31,7 +31,8 @@ from sklearn.preprocessing import (
     scale,
 )
 
-from dphypo.integrations.sklearn import DPSGDClassifier, DPSGDRegressor, PrivateSearch, per_record, steps
+from dphypo.integrations.sklearn import DPSGDClassifier, DPSGDRegressor, PrivateSearch, per_record
+from dphypo.integrations.sklearn.records import Prepared
 from dphypo.laws import Pmf
 
 RNG = np.random.default_rng(0)
@@ -70,17 +71,32 @@ class Claims(Centres):
     """Mixes records and says that it does not."""
 
     per_record = True
+    transform = Centres.transform
 
 
-class Doubles(Claims):
+class Doubles(Centres):
     """Says that it mixes none, and does not."""
+
+    per_record = True
 
     def transform(self, X: Any) -> Any:
         return 2 * X
 
 
+class Inherits(Doubles):
+    """Mixes records, and inherits the word of a class that does not."""
+
+    def transform(self, X: Any) -> Any:
+        return X - np.asarray(X).mean(0)
+
+
 def columns(step: Any, **options: Any) -> ColumnTransformer:
-    return ColumnTransformer([("some", step, [0, 1])], **{"remainder": "passthrough"} | options)
+    options = {"remainder": "passthrough", "sparse_threshold": 0} | options
+    return ColumnTransformer([("some", step, [0, 1])], **options)
+
+
+def columns_by_data() -> ColumnTransformer:
+    return ColumnTransformer([("a", FILL, make_column_selector())], sparse_threshold=0)
 
 
 LEARNING: dict[str, Any] = {
@@ -102,12 +118,14 @@ LEARNING: dict[str, Any] = {
     "in a union": FeatureUnion([("a", Normalizer()), ("b", PCA(1))]),
     "in columns": columns(StandardScaler()),
     "as remainder": columns(Normalizer(), remainder=StandardScaler()),
-    "columns chosen by the data": ColumnTransformer([("a", FILL, make_column_selector())]),
+    "columns chosen by the data": columns_by_data(),
     "a class of one's own": Centres(),
     "a class that inherits": type("MyScaler", (StandardScaler,), {})(),
     "a declaration that is wrong": FunctionTransformer(per_record(scale)),
     "a declaration that is wrong, in columns": columns(FunctionTransformer(per_record(scale))),
     "a class that claims": Claims(),
+    "a class that inherits a claim": Inherits(),
+    "columns that learn whether they are sparse": columns(FILL, sparse_threshold=0.3),
 }
 
 
@@ -149,38 +167,48 @@ def test_a_function_that_says_nothing_is_refused_though_the_trial_sees_nothing()
         search(make_pipeline(FunctionTransformer(mixes_many), classifier())).fit(X, Y, holdout=PUBLIC)
 
 
+def try_steps(step: Any, X: Any) -> None:
+    Prepared.of(make_pipeline(step, classifier()), X).try_out()
+
+
 def test_without_the_trial_a_wrong_declaration_would_pass(monkeypatch: pytest.MonkeyPatch) -> None:
     """The mutant believes every declaration."""
-    from dphypo.integrations.sklearn import protocol
-
-    monkeypatch.setattr(protocol, "refuse_mixing", lambda steps, X: None)
+    monkeypatch.setattr(Prepared, "try_out", lambda self: None)
     search(make_pipeline(FunctionTransformer(per_record(scale)), classifier())).fit(X, Y, holdout=PUBLIC)
 
 
-def test_the_trial_sees_steps_that_mix_whatever_the_records() -> None:
-    """Records that are all alike would hide a mean."""
+def test_the_trial_looks_at_types_and_not_at_records() -> None:
+    """Records that are all alike would hide a mean, and a record that fails would show itself."""
     alike = np.ones((50, 3))
     with pytest.raises(TypeError, match="other values when other records are beside it"):
-        steps.refuse_mixing(FunctionTransformer(per_record(scale)), alike)
+        try_steps(FunctionTransformer(per_record(scale)), alike)
     frame = pd.DataFrame({"a": alike[:, 0], "b": "text"})
-    mixing = ColumnTransformer([("a", FunctionTransformer(per_record(scale)), ["a"])])
+    mixing = ColumnTransformer([("a", FunctionTransformer(per_record(scale)), ["a"])], sparse_threshold=0)
     with pytest.raises(TypeError, match="other values"):
-        steps.refuse_mixing(mixing, frame)
-    steps.refuse_mixing(FunctionTransformer(per_record(lambda rows: rows.assign(c=rows["a"] * 2))), frame)
+        try_steps(mixing, frame)
+    twice = FunctionTransformer(per_record(lambda rows: rows.assign(c=rows["a"] * 2)))
+    try_steps(twice, frame)
+    try_steps(twice, frame.iloc[:0])  # there need not be any record
+    dates = FunctionTransformer(per_record(lambda rows: rows["b"].map(lambda text: float(text[:4])).to_frame()))
+    with pytest.warns(UserWarning, match="take none of the made-up records"):
+        try_steps(dates, frame)
 
 
-def test_a_step_that_learns_around_a_search_is_noticed() -> None:
-    for around in (make_pipeline(StandardScaler(), search()), make_pipeline(FILL, make_pipeline(PCA(2), search()))):
-        with pytest.raises(TypeError, match="nothing makes that private"):
+def test_steps_around_a_search_are_refused_and_inside_it_accepted() -> None:
+    """Around it they see every record first, and one that they cannot take fails the fit."""
+    for around in (
+        make_pipeline(StandardScaler(), search()),
+        make_pipeline(FILL, make_pipeline(PCA(2), search())),
+        make_pipeline(Normalizer(), search()),
+    ):
+        with pytest.raises(TypeError, match="Put it inside"):
             around.fit(X, Y)
-    make_pipeline(FILL, FunctionTransformer(np.tanh), search()).fit(X, Y)
-    regressor = DPSGDRegressor((), epochs=1, batch_size=50, device="cpu", bounds=(-5, 8))
-    inside = search(regressor, error_bound=5.0)
-    with pytest.raises(TypeError, match="nothing makes that private"):
-        TransformedTargetRegressor(inside, transformer=StandardScaler()).fit(X, X[:, 0])
-    with pytest.raises(TypeError, match="may mix records"):
-        TransformedTargetRegressor(inside, func=scale, inverse_func=np.abs, check_inverse=False).fit(X, X[:, 0])
-    TransformedTargetRegressor(inside, func=np.arcsinh, inverse_func=np.sinh).fit(X, X[:, 0])
+    make_pipeline("passthrough", search()).fit(X, Y)
+    regressor = DPSGDRegressor((), epochs=1, batch_size=50, device="cpu", bounds=(-5, 8), target_bounds=(-5, 8))
+    with pytest.raises(TypeError, match="Transform the targets first"):
+        TransformedTargetRegressor(search(regressor, error_bound=5.0), func=np.arcsinh, inverse_func=np.sinh).fit(
+            X, X[:, 0]
+        )
 
 
 def test_searches_inside_other_searches_work_and_say_what_they_cost() -> None:
@@ -221,6 +249,7 @@ WORSE: dict[str, tuple[Any, Any]] = {
 }
 
 
+@pytest.mark.filterwarnings("ignore:y is of no type of numbers")
 @pytest.mark.parametrize(("row", "label"), WORSE.values(), ids=WORSE.keys())
 @pytest.mark.parametrize("private", [True, False])
 def test_one_record_outside_the_domain_cannot_fail_a_search(row: Any, label: Any, private: bool) -> None:
@@ -237,6 +266,7 @@ def test_one_record_outside_the_domain_cannot_fail_a_search(row: Any, label: Any
         assert found.best_score_ == without.best_score_
 
 
+@pytest.mark.filterwarnings("ignore:target_bounds = None")
 @pytest.mark.parametrize("target", [np.nan, np.inf, "a text", None])
 def test_one_target_outside_the_domain_cannot_fail_a_regression(target: Any) -> None:
     regressor = DPSGDRegressor((), epochs=2, batch_size=50, device="cpu", bounds=(-5, 8))
@@ -246,6 +276,7 @@ def test_one_target_outside_the_domain_cannot_fail_a_regression(target: Any) -> 
     assert np.array_equal(found.predict(X), without.predict(X))
 
 
+@pytest.mark.filterwarnings("ignore:target_bounds = None")
 def test_a_regressors_score_is_in_the_metrics_own_units() -> None:
     regressor = DPSGDRegressor((), epochs=20, batch_size=50, device="cpu", bounds=(-5, 8), learning_rate=0.3)
     found = search(regressor, error_bound=5.0, score_noise_multiplier=0.1).fit(X, X[:, 0])
@@ -263,7 +294,7 @@ def test_frames_with_categories_and_missing_values() -> None:
         }
     )
     encode = OneHotEncoder(categories=[["office", "outside"], ["a", "b"]], handle_unknown="ignore", sparse_output=False)
-    before = ColumnTransformer([("numbers", FILL, ["age"]), ("words", encode, ["work", "town"])])
+    before = ColumnTransformer([("numbers", FILL, ["age"]), ("words", encode, ["work", "town"])], sparse_threshold=0)
     found = search(make_pipeline(before, classifier(bounds=([0] + [0] * 4, [100] + [1] * 4)))).fit(frame, Y)
     assert found.score(frame, Y) > 0.7
     assert found.n_features_in_ == 3

@@ -78,7 +78,7 @@ def record_bytes(values: Any) -> list[bytes]:
         values = values.to_numpy(dtype=np.float64)
     rows = _array(values)
     if rows.dtype.kind in "biuf":
-        return [row.tobytes() for row in _single(rows.reshape(len(rows), -1))]
+        return [row.tobytes() for row in _single(rows.reshape(len(rows), -1 if rows.size else 0))]
     return [_record(_value(value) for value in _flat(row)) for row in rows]
 
 

@@ -157,7 +157,7 @@ def _saver(format: str, saver: Saver | None, model: Any, folder: Path) -> Saver:
             "npz": f"dphypo.load_release({str(folder)!r})",
             "safetensors": f"dphypo.load_release({str(folder)!r}, model=MLP), where MLP is the class or function that "
             "builds the model, or the estimator that was searched",
-            "pickle": f"dphypo.load_release({str(folder)!r}, saver=dphypo.integrations.sklearn.savers.Pickled()), "
+            "pickle": f"dphypo.load_release({str(folder)!r}, saver=dphypo.integrations.sklearn.Pickled()), "
             "which runs code from the file",
         }
         write = lines.get(format, f"dphypo.load_release({str(folder)!r}, saver=...) with the saver that knows it")

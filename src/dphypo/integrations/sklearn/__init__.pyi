@@ -1,7 +1,8 @@
 from .estimators import DPSGDClassifier as DPSGDClassifier
 from .estimators import DPSGDRegressor as DPSGDRegressor
+from .protocol import Pickled as Pickled
 from .protocol import PrivateEstimator as PrivateEstimator
-from .savers import saver_for as saver_for
+from .protocol import saver_for as saver_for
 from .schema import Schema as Schema
 from .search import PrivateSearch as PrivateSearch
 from .steps import per_record as per_record

@@ -1,10 +1,12 @@
-"""scikit-learn estimators trained with DP-SGD through Opacus, for tabular data."""
+"""scikit-learn estimators trained with DP-SGD, for tabular data."""
 
 from __future__ import annotations
 
 import functools
 import secrets
+import warnings
 from collections.abc import Mapping
+from dataclasses import KW_ONLY, dataclass
 from typing import Any
 
 import dp_accounting
@@ -20,7 +22,7 @@ from torch.nn import functional
 
 from dphypo import _validate
 from dphypo.integrations.sklearn.network import Networks, from_unit, network, outputs_of, to_unit
-from dphypo.integrations.sklearn.table import numbers
+from dphypo.integrations.sklearn.table import check_labels, numbers, refuse_times, warn_of_texts
 from dphypo.integrations.split import record_bytes
 from dphypo.integrations.torch import DPSGD, hyperparameters
 from dphypo.mechanisms import DpSgd, PowerRule, Saver
@@ -50,39 +52,24 @@ _PARAMETERS = """
 """
 
 
+@dataclass(eq=False, repr=False)
 class _DPSGDEstimator(BaseEstimator):  # type: ignore[misc]
     """What the classifier and the regressor share."""
 
-    def __init__(
-        self,
-        hidden: tuple[int, ...] = (64,),
-        *,
-        learning_rate: float = 0.5,
-        optimizer: str = "sgd",
-        momentum: float = 0.0,
-        weight_decay: float = 0.0,
-        epochs: float = 10,
-        batch_size: int = 128,
-        max_grad_norm: float = 1.0,
-        noise_multiplier: float = 1.0,
-        bounds: Any = None,
-        records: int | None = None,
-        device: str | None = None,
-        random_state: Any = None,
-    ) -> None:
-        self.hidden = hidden
-        self.learning_rate = learning_rate
-        self.optimizer = optimizer
-        self.momentum = momentum
-        self.weight_decay = weight_decay
-        self.epochs = epochs
-        self.batch_size = batch_size
-        self.max_grad_norm = max_grad_norm
-        self.noise_multiplier = noise_multiplier
-        self.bounds = bounds
-        self.records = records
-        self.device = device
-        self.random_state = random_state
+    hidden: tuple[int, ...] = (64,)
+    _: KW_ONLY
+    learning_rate: float = 0.5
+    optimizer: str = "sgd"
+    momentum: float = 0.0
+    weight_decay: float = 0.0
+    epochs: float = 10
+    batch_size: int = 128
+    max_grad_norm: float = 1.0
+    noise_multiplier: float = 1.0
+    bounds: Any = None
+    records: int | None = None
+    device: str | None = None
+    random_state: Any = None
 
     def privacy_event(self, params: Mapping[str, Any], *, records: int) -> dp_accounting.DpEvent:
         """The event of one ``fit`` with these parameters in place of the estimator's own.
@@ -122,8 +109,12 @@ class _DPSGDEstimator(BaseEstimator):  # type: ignore[misc]
         return tags
 
     def _features(self, X: Any, *, reset: bool = True) -> Any:
-        """A table of numbers, with NaN for what is none."""
-        return validate_data(self, numbers(X), reset=reset, ensure_all_finite=False)
+        """A table of numbers, with NaN for what is none. It may have no rows: no record makes a fit fail."""
+        if reset:
+            refuse_times(X)
+            warn_of_texts(X, stacklevel=5)
+        least = 0 if reset else 1
+        return validate_data(self, numbers(X), reset=reset, ensure_all_finite=False, ensure_min_samples=least)
 
     def _train(self, X: Any, targets: Any, inside: npt.NDArray[np.bool_], outputs: int, loss: Any) -> None:
         records = len(X) if self.records is None else _validate.integer(at_least=1, records=self.records)
@@ -149,6 +140,7 @@ class _DPSGDEstimator(BaseEstimator):  # type: ignore[misc]
         return outputs_of(self.model_, to_unit(self._features(X, reset=False), self.bounds))
 
 
+@dataclass(eq=False, repr=False)
 class DPSGDClassifier(ClassifierMixin, _DPSGDEstimator):  # type: ignore[misc]
     __doc__ = f"""A multilayer perceptron classifier trained with DP-SGD.
 {
@@ -168,40 +160,8 @@ class DPSGDClassifier(ClassifierMixin, _DPSGDEstimator):  # type: ignore[misc]
     True
     """
 
-    def __init__(
-        self,
-        hidden: tuple[int, ...] = (64,),
-        *,
-        learning_rate: float = 0.5,
-        optimizer: str = "sgd",
-        momentum: float = 0.0,
-        weight_decay: float = 0.0,
-        epochs: float = 10,
-        batch_size: int = 128,
-        max_grad_norm: float = 1.0,
-        noise_multiplier: float = 1.0,
-        bounds: Any = None,
-        classes: Any = None,
-        records: int | None = None,
-        device: str | None = None,
-        random_state: Any = None,
-    ) -> None:
-        super().__init__(
-            hidden,
-            learning_rate=learning_rate,
-            optimizer=optimizer,
-            momentum=momentum,
-            weight_decay=weight_decay,
-            epochs=epochs,
-            batch_size=batch_size,
-            max_grad_norm=max_grad_norm,
-            noise_multiplier=noise_multiplier,
-            bounds=bounds,
-            records=records,
-            device=device,
-            random_state=random_state,
-        )
-        self.classes = classes
+    _: KW_ONLY
+    classes: Any = None
 
     def fit(self, X: Any, y: Any) -> DPSGDClassifier:
         """Train on private records."""
@@ -213,6 +173,8 @@ class DPSGDClassifier(ClassifierMixin, _DPSGDEstimator):  # type: ignore[misc]
 
     def check_data(self, X: Any, y: Any) -> tuple[Any, Any]:
         """Refuse data that ``fit`` cannot use: an error in the declaration, before any run is made."""
+        if self.classes is not None and y is not None:
+            check_labels(y, self.classes)
         X, y = self._features(X), _column(y)
         check_consistent_length(X, y)
         if self.classes is None:
@@ -237,6 +199,7 @@ class DPSGDClassifier(ClassifierMixin, _DPSGDEstimator):  # type: ignore[misc]
         return np.asarray(self.classes_[chosen])
 
 
+@dataclass(eq=False, repr=False)
 class DPSGDRegressor(RegressorMixin, _DPSGDEstimator):  # type: ignore[misc]
     __doc__ = f"""A multilayer perceptron regressor trained with DP-SGD, by squared error.
 {
@@ -254,40 +217,9 @@ class DPSGDRegressor(RegressorMixin, _DPSGDEstimator):  # type: ignore[misc]
     True
     """
 
-    def __init__(
-        self,
-        hidden: tuple[int, ...] = (64,),
-        *,
-        learning_rate: float = 0.1,
-        optimizer: str = "sgd",
-        momentum: float = 0.0,
-        weight_decay: float = 0.0,
-        epochs: float = 10,
-        batch_size: int = 128,
-        max_grad_norm: float = 1.0,
-        noise_multiplier: float = 1.0,
-        bounds: Any = None,
-        target_bounds: Any = None,
-        records: int | None = None,
-        device: str | None = None,
-        random_state: Any = None,
-    ) -> None:
-        super().__init__(
-            hidden,
-            learning_rate=learning_rate,
-            optimizer=optimizer,
-            momentum=momentum,
-            weight_decay=weight_decay,
-            epochs=epochs,
-            batch_size=batch_size,
-            max_grad_norm=max_grad_norm,
-            noise_multiplier=noise_multiplier,
-            bounds=bounds,
-            records=records,
-            device=device,
-            random_state=random_state,
-        )
-        self.target_bounds = target_bounds
+    _: KW_ONLY
+    learning_rate: float = 0.1
+    target_bounds: Any = None
 
     def fit(self, X: Any, y: Any) -> DPSGDRegressor:
         """Train on private records."""
@@ -300,6 +232,12 @@ class DPSGDRegressor(RegressorMixin, _DPSGDEstimator):  # type: ignore[misc]
         """Refuse data that ``fit`` cannot use: an error in the declaration, before any run is made."""
         X, y = self._features(X), np.asarray(numbers(_column(y)), dtype=np.float64)
         check_consistent_length(X, y)
+        if self.target_bounds is None:
+            warnings.warn(
+                "target_bounds = None: targets are used as they are, and training fails where they are not about -1 to "
+                "1. Give target_bounds=(low, high) from public knowledge; (-1, 1) says that they are",
+                stacklevel=4,
+            )
         return X, y
 
     def predict(self, X: Any) -> npt.NDArray[np.float64]:

@@ -14,7 +14,8 @@ from sklearn.pipeline import Pipeline
 from dphypo import _validate
 from dphypo.integrations import calibration
 from dphypo.integrations.sklearn import scoring
-from dphypo.integrations.sklearn.protocol import Overlaid, Stripped, noise_name, privacy_event, private_part
+from dphypo.integrations.sklearn.protocol import Seen, noise_name, private_part
+from dphypo.integrations.sklearn.records import Prepared, Records
 from dphypo.mechanisms import Outcome, Saver, Split, matched
 from dphypo.space import Space
 
@@ -27,7 +28,7 @@ class Fitting:
 
     Args:
         estimator: states its event; or a pipeline that ends in one that does.
-        train: X and y to fit on.
+        train: the records to fit on.
         score: ranks the fits.
         records: the declared number of records to fit on.
         saver: saves fitted copies of the estimator.
@@ -37,7 +38,7 @@ class Fitting:
     """
 
     estimator: Any
-    train: tuple[Any, Any]
+    train: Records
     score: scoring.Score
     records: int
     saver: Saver
@@ -105,7 +106,7 @@ class Fitting:
         while isinstance(part, Pipeline):
             kinds += [type(step).__name__ for _, step in part.steps[:-1]]
             part = part.steps[-1][1]
-        X = self.train[0]
+        X = self.train.X
         columns = X.shape[1] if hasattr(X, "shape") else len(X[0]) if len(X) else 0
         return " > ".join([*kinds, type(part).__name__]) + f" on {columns} columns"
 
@@ -128,40 +129,43 @@ class Fitting:
     def __call__(self, params: Mapping[str, Any], *, seed: int) -> Outcome:
         """One run: ``M_λ(D)`` of the paper."""
         prefix, _ = private_part(self.estimator)
-        chosen: dict[str, Any] = {**params, **self._cut(params, transfer=True), f"{prefix}random_state": seed}
+        cut = {f"{prefix}{name}": value for name, value in self._cut(params, transfer=True).items()}
+        chosen: dict[str, Any] = {**params, **cut, f"{prefix}random_state": seed}
         name, noise = noise_name(self.estimator), self._noise(params)
         if noise is not None and name is not None:
             chosen[name] = noise
         if f"{prefix}records" in self.estimator.get_params():
             chosen[f"{prefix}records"] = self.records
-        fitted = clone(self.estimator).set_params(**chosen).fit(*self.train)
+        key = tuple((name, repr(value)) for name, value in sorted(params.items()) if not name.startswith(prefix))
+        fitted = Prepared.of(clone(self.estimator).set_params(**chosen), self.train.X, key)
         with warnings.catch_warnings():
-            warnings.simplefilter("ignore")  # about single records that the score looks at
+            warnings.simplefilter("ignore")  # about single records
+            fitted.last.fit(*self.train.met_by(fitted))
             score = self.score(fitted, seed)
-        fitted.set_params(**{f"{prefix}random_state": None})  # the seed stays with the curator
-        return Outcome(fitted, score)
+        fitted.whole.set_params(**{f"{prefix}random_state": None})  # the seed stays with the curator
+        return Outcome(fitted.whole, score)
 
     def _event(self, params: Mapping[str, Any], noise: float | None) -> dp_accounting.DpEvent:
+        prefix, last = private_part(self.estimator)
         over = dict(self._cut(params, transfer=False))
-        name = noise_name(self.estimator)
-        if noise is not None and name is not None:
-            over[name] = noise
-        return privacy_event(self.estimator, Overlaid(params, over), records=self.records)
+        if noise is not None and noise_name(self.estimator) is not None:
+            over["noise_multiplier"] = noise
+        return last.privacy_event(Seen(params, prefix, over), records=self.records)
 
     def _cut(self, params: Mapping[str, Any], *, transfer: bool) -> dict[str, Any]:
-        """The parameters that a shorter fit has other than a full one."""
+        """The parameters that a shorter fit has other than a full one, without their prefix."""
         if self.fraction == 1:
             return {}
         prefix, last = private_part(self.estimator)
         cut: Any = last
-        found = cut.cut_short(Stripped(params, prefix), self.fraction, transfer=transfer and self.matched)
-        return {f"{prefix}{name}": value for name, value in found.items()}
+        found: dict[str, Any] = cut.cut_short(
+            Seen(params, prefix, {}), self.fraction, transfer=transfer and self.matched
+        )
+        return found
 
     def _noise(self, params: Mapping[str, Any]) -> float | None:
         return self.noise[self._key(params)] if isinstance(self.noise, Mapping) else self.noise
 
     def _key(self, params: Mapping[str, Any]) -> Hashable:
-        name = noise_name(self.estimator)
-        over = {} if name is None else {name: 1.0}
-        key: Hashable = privacy_event(self.estimator, Overlaid(params, over), records=self.records)
-        return key
+        """What tells kinds of runs apart: the full fit's event at noise 1."""
+        return replace(self, fraction=1.0)._event(params, 1.0)  # type: ignore[no-any-return]

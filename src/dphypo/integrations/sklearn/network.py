@@ -11,11 +11,11 @@ from typing import Any, ClassVar
 
 import numpy as np
 import numpy.typing as npt
-import torch
 from sklearn.pipeline import Pipeline
 from torch import nn
 
 from dphypo import _validate
+from dphypo.integrations.sklearn.settings import difference, settings
 from dphypo.integrations.torch import Safetensors, remember
 
 Floats = npt.NDArray[np.float32]
@@ -65,10 +65,22 @@ def _bounds(bounds: Any) -> tuple[npt.NDArray[np.float64], npt.NDArray[np.float6
 
 
 def outputs_of(model: nn.Module, inputs: Floats) -> npt.NDArray[np.float64]:
-    """What the model says of each row, in double precision, so that it does not depend on the rows beside it."""
-    with torch.no_grad():
-        precise = copy.deepcopy(model).double()
-        return precise(torch.from_numpy(inputs).double()).numpy()  # type: ignore[no-any-return]
+    """What the model says of each row, to the last bit whatever rows are beside it.
+
+    Products are added one input at a time, in double precision. A matrix product would add them in an order that
+    depends on the number of rows.
+    """
+    values = np.asarray(inputs, dtype=np.float64)
+    for layer in model:  # type: ignore[attr-defined]
+        if isinstance(layer, nn.ReLU):
+            values = np.maximum(values, 0.0)
+            continue
+        weight, bias = (one.detach().cpu().double().numpy() for one in (layer.weight, layer.bias))
+        total = np.tile(bias, (len(values), 1))
+        for place in range(weight.shape[1]):
+            total += values[:, place, None] * weight[:, place]
+        values = total
+    return values
 
 
 # Plain values that may differ from run to run; everything else is as in the search's own estimator.
@@ -103,6 +115,7 @@ class Networks:
             "features": fitted.n_features_in_,
             "names": getattr(fitted, "feature_names_in_", np.array([])).tolist(),
             "classes": fitted.classes_.tolist() if hasattr(fitted, "classes_") else None,
+            "settings": settings(self.estimator),
         }
         remember(fitted.model_, {"notes": json.dumps(notes, default=lambda value: value.tolist())})
         return Safetensors().dump(fitted.model_)
@@ -111,6 +124,12 @@ class Networks:
         module = Safetensors(_rebuild).load(data)
         notes = json.loads(module.dphypo_arguments["notes"])
         model = copy.deepcopy(self.estimator)
+        if (found := difference(notes["settings"], settings(model))) is not None:
+            name, saved, given = found
+            raise ValueError(
+                f"{name} = {given} of the estimator to load is not the {saved} that was searched: what it predicts "
+                f"would mean something else. Give the estimator, or the pipeline, that was searched"
+            )
         fitted: Any = _last(model)
         # The seed of the run stays with the curator, and the search's estimator's own was not used.
         fitted.set_params(**{**notes["params"], "hidden": tuple(notes["params"]["hidden"]), "random_state": None})

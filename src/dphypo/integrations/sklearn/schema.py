@@ -11,7 +11,7 @@ from sklearn.base import BaseEstimator, TransformerMixin
 from sklearn.pipeline import Pipeline
 
 from dphypo import _validate
-from dphypo.integrations.sklearn.table import numbers
+from dphypo.integrations.sklearn.table import Holds, holds, numbers
 from dphypo.integrations.split import record_bytes
 
 
@@ -46,6 +46,8 @@ class Schema(TransformerMixin, BaseEstimator):  # type: ignore[misc]
     def fit(self, X: Any, y: Any = None) -> Schema:
         """Look at the names of the columns alone."""
         self._check(X)
+        for name, given in self.columns.items():
+            _check_type(name, given, holds(X[name]))
         self.feature_names_in_ = np.asarray(X.columns, dtype=object)
         self.n_features_in_ = len(self.feature_names_in_)
         return self
@@ -83,13 +85,30 @@ def _is_range(given: Any) -> bool:
 
 
 def _check(name: str, given: Any) -> None:
+    where = f"columns[{name!r}]"
     if _is_range(given):
         if len(given) != 2 or not _validate.number(low=given[0]) < _validate.number(high=given[1]):
-            raise _validate.fail(
-                f"columns[{name!r}]", given, "give (low, high), low below high, or a list of categories"
-            )
-    elif isinstance(given, str) or not hasattr(given, "__len__") or len(given) == 0:
-        raise _validate.fail(f"columns[{name!r}]", given, "give a range (low, high), or a list of categories")
+            raise _validate.fail(where, given, "give (low, high), low below high, or a list of categories")
+        return
+    if isinstance(given, str) or not hasattr(given, "__len__") or len(given) == 0:
+        raise _validate.fail(where, given, "give a range (low, high), or a list of categories")
+    values = list(given)
+    if len(set(record_bytes(values))) < len(values):
+        raise _validate.fail(where, given, "a category is listed twice")
+    if len(values) == 2 and all(isinstance(one, int | float) for one in values) and abs(values[1] - values[0]) != 1:
+        low, high = sorted(values)
+        remedy = f"a list is of categories: for a range write ({low}, {high}); for two categories ['{low}', '{high}']"
+        raise _validate.fail(where, given, remedy)
+
+
+def _check_type(name: str, given: Any, kind: Holds) -> None:
+    """Refuse what the type of a column contradicts: all its values would count as missing."""
+    if kind is Holds.TIMES:
+        raise TypeError(f"column {name!r} holds times: give a number in its place, such as the days since a date")
+    if kind is Holds.NUMBERS and not _is_range(given):
+        words = [value for value in given if not np.isfinite(float(numbers([value])[0]))]
+        if len(words) == len(given):
+            raise ValueError(f"column {name!r} holds numbers, and its categories {list(given)!r} are none")
 
 
 def _encoded(values: Any, given: Any) -> npt.NDArray[np.float64]:

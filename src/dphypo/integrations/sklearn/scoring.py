@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import operator
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, Protocol
@@ -11,8 +12,8 @@ import numpy as np
 from sklearn.base import is_classifier
 from sklearn.metrics import check_scoring
 
-from dphypo import _validate
-from dphypo.integrations import streams
+from dphypo import _validate, noise
+from dphypo.integrations.sklearn.records import Prepared, Records
 from dphypo.integrations.sklearn.table import numbers
 from dphypo.integrations.split import record_bytes
 
@@ -23,7 +24,7 @@ class Score(Protocol):
     @property
     def event(self) -> dp_accounting.DpEvent | None: ...
 
-    def __call__(self, fitted: Any, seed: int) -> float: ...
+    def __call__(self, fitted: Prepared, seed: int) -> float: ...
 
 
 @dataclass(frozen=True, repr=False)
@@ -35,21 +36,29 @@ class Public:
     scorer: Callable[..., float]
     event: None = None
 
-    def __call__(self, fitted: Any, seed: int) -> float:
-        return float(self.scorer(fitted, self.X, self.y))
+    def __call__(self, fitted: Prepared, seed: int) -> float:
+        return float(self.scorer(fitted.whole, self.X, self.y))
 
 
 @dataclass(frozen=True, repr=False)
-class NoisyAccuracy:
-    """The share of private records that are classified correctly, with Gaussian noise on the count.
+class Private:
+    """On private records: the share that is classified correctly, or minus the mean absolute error, with exact noise.
 
-    Adding or removing one record changes the count by at most 1: a Gaussian mechanism.
+    The correct records are counted. Errors are cut off at ``error_bound``, put on a grid and added up. Adding or
+    removing one record changes the count by at most 1 and the sum by at most ``error_bound``: a Gaussian mechanism. A
+    whole number of units over a public number of records is published.
+
+    Args:
+        held_out: the records.
+        noise_multiplier: standard deviation of the noise on the count, or on the sum in units of ``error_bound``.
+        records: the declared number of records.
+        error_bound: of a regressor, the largest absolute error that counts; None for a classifier.
     """
 
-    X: Any
-    y: Any
+    held_out: Records
     noise_multiplier: float | str
     records: int
+    error_bound: float | None = None
 
     @property
     def event(self) -> dp_accounting.DpEvent:
@@ -58,47 +67,18 @@ class NoisyAccuracy:
     @property
     def noise(self) -> float:
         """Standard deviation of the noise on the score."""
-        return known(self.noise_multiplier) / self.records
+        return (self.error_bound or 1.0) * known(self.noise_multiplier) / self.records
 
-    def __call__(self, fitted: Any, seed: int) -> float:
-        correct = 0
-        if len(self.y):
+    def __call__(self, fitted: Prepared, seed: int) -> float:
+        X, y = self.held_out.met_by(fitted)
+        guesses = fitted.last.predict(X) if len(y) else np.zeros(0)
+        words, sigma = noise.Words.of_seed(seed).stream("score"), known(self.noise_multiplier)
+        if self.error_bound is None:
             # By value, each record alone: one label of another type changes the type of all of them.
-            guesses, truth = record_bytes(fitted.predict(self.X)), record_bytes(self.y)
-            correct = sum(guess == label for guess, label in zip(guesses, truth, strict=True))
-        return float(correct / self.records + self.noise * streams.philox(seed, "score").normal())
-
-
-@dataclass(frozen=True, repr=False)
-class NoisyError:
-    """Minus the mean absolute error on private records, each cut off at ``bound``, with Gaussian noise on the sum.
-
-    Adding or removing one record changes the sum by at most ``bound``: a Gaussian mechanism.
-    """
-
-    X: Any
-    y: Any
-    noise_multiplier: float | str
-    records: int
-    bound: float
-
-    @property
-    def event(self) -> dp_accounting.DpEvent:
-        return dp_accounting.GaussianDpEvent(known(self.noise_multiplier))
-
-    @property
-    def noise(self) -> float:
-        """Standard deviation of the noise on the score."""
-        return self.bound * known(self.noise_multiplier) / self.records
-
-    def __call__(self, fitted: Any, seed: int) -> float:
-        total = 0.0
-        if len(self.y):
-            truth = np.asarray(numbers(self.y), dtype=np.float64)
-            # A target that is not a number adds nothing, so that no record can exceed the bound.
-            errors = np.nan_to_num(np.abs(truth - fitted.predict(self.X)), nan=0.0, posinf=self.bound)
-            total = float(np.clip(errors, 0.0, self.bound).sum())
-        return float(-total / self.records + self.noise * streams.philox(seed, "score").normal())
+            correct = sum(map(operator.eq, record_bytes(guesses), record_bytes(y)))
+            return noise.noisy_count(correct, sigma, words) / self.records
+        errors = np.abs(np.asarray(numbers(y), dtype=np.float64) - guesses)
+        return -noise.noisy_sum(errors, self.error_bound, sigma, words) / self.records
 
 
 def known(noise_multiplier: float | str) -> float:
@@ -115,15 +95,15 @@ def public(estimator: Any, scoring: Any, X: Any, y: Any) -> Public:
     return Public(X, y, check_scoring(estimator, scoring=scoring))
 
 
-def noisy(
-    estimator: Any, X: Any, y: Any, *, noise_multiplier: float | str, records: int, error_bound: float | None
-) -> NoisyAccuracy | NoisyError:
+def private(
+    estimator: Any, held_out: Records, *, noise_multiplier: float | str, records: int, error_bound: float | None
+) -> Private:
     """Accuracy for a classifier; for a regressor, minus the mean absolute error up to ``error_bound``."""
     if is_classifier(estimator):
-        return NoisyAccuracy(X, y, noise_multiplier, records)
+        return Private(held_out, noise_multiplier, records)
     if error_bound is None:
         raise ValueError(
             "error_bound = None: to score a regressor on private records, give the largest absolute error that counts, "
             "from public knowledge; or pass public records, fit(X, y, holdout=(X_public, y_public))"
         )
-    return NoisyError(X, y, noise_multiplier, records, _validate.positive(error_bound=error_bound))
+    return Private(held_out, noise_multiplier, records, _validate.positive(error_bound=error_bound))

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import copy
+import functools
 import inspect
+from dataclasses import KW_ONLY, dataclass
 from pathlib import Path
 from typing import Any
 
@@ -20,14 +22,14 @@ from dphypo.integrations import calibration
 from dphypo.integrations.sklearn import scoring as _scoring
 from dphypo.integrations.sklearn.fitting import CALIBRATE, Fitting
 from dphypo.integrations.sklearn.habits import ELSEWHERE, cv_results
-from dphypo.integrations.sklearn.protocol import noise_name, prepared, private_part
-from dphypo.integrations.sklearn.savers import saver_for
+from dphypo.integrations.sklearn.protocol import noise_name, private_part, saver_for
+from dphypo.integrations.sklearn.records import Prepared, Records
 from dphypo.integrations.sklearn.steps import look_around
 from dphypo.integrations.split import hashed_apart
 from dphypo.journal import keeping
 from dphypo.laws import Law, NegativeBinomial
 from dphypo.ledger import Ledger
-from dphypo.mechanisms import Saver, Split
+from dphypo.mechanisms import Split
 from dphypo.samplers import Sampler
 from dphypo.search import Study, SurveyPlan, tune
 from dphypo.space import Space
@@ -42,6 +44,7 @@ def _has(name: str) -> Any:
     return available_if(check)
 
 
+@dataclass(eq=False, repr=False)
 class PrivateSearch(MetaEstimatorMixin, BaseEstimator):  # type: ignore[misc]
     """Tunes an estimator whose ``fit`` is private, releases the best fit, and certifies what the whole search cost.
 
@@ -101,50 +104,27 @@ class PrivateSearch(MetaEstimatorMixin, BaseEstimator):  # type: ignore[misc]
     True
     """
 
-    def __init__(
-        self,
-        estimator: Any,
-        space: Any,
-        runs: Law | None = None,
-        *,
-        band: BandLike | None = None,
-        sampler: Sampler | None = None,
-        epsilon: float | None = None,
-        delta: float = 1e-5,
-        survey: SurveyPlan | int | bool | None = None,
-        compute: float | None = None,
-        scoring: Any = None,
-        score_share: float = 0.2,
-        score_noise_multiplier: float | None = None,
-        error_bound: float | None = None,
-        records: int | None = None,
-        data_name: str | None = None,
-        journal: str | Path | None = None,
-        ledger: Ledger | str | Path | None = None,
-        workers: int = 1,
-        progress: bool = False,
-        random_state: int | None = None,
-    ) -> None:
-        self.estimator = estimator
-        self.space = space
-        self.runs = runs
-        self.band = band
-        self.sampler = sampler
-        self.epsilon = epsilon
-        self.delta = delta
-        self.survey = survey
-        self.compute = compute
-        self.scoring = scoring
-        self.score_share = score_share
-        self.score_noise_multiplier = score_noise_multiplier
-        self.error_bound = error_bound
-        self.records = records
-        self.data_name = data_name
-        self.journal = journal
-        self.ledger = ledger
-        self.workers = workers
-        self.progress = progress
-        self.random_state = random_state
+    estimator: Any
+    space: Any
+    runs: Law | None = None
+    _: KW_ONLY
+    band: BandLike | None = None
+    sampler: Sampler | None = None
+    epsilon: float | None = None
+    delta: float = 1e-5
+    survey: SurveyPlan | int | bool | None = None
+    compute: float | None = None
+    scoring: Any = None
+    score_share: float = 0.2
+    score_noise_multiplier: float | None = None
+    error_bound: float | None = None
+    records: int | None = None
+    data_name: str | None = None
+    journal: str | Path | None = None
+    ledger: Ledger | str | Path | None = None
+    workers: int = 1
+    progress: bool = False
+    random_state: int | None = None
 
     def __new__(cls, *arguments: Any, **named: Any) -> PrivateSearch:
         """Explain an argument of scikit-learn's searches that cannot be one here."""
@@ -158,15 +138,20 @@ class PrivateSearch(MetaEstimatorMixin, BaseEstimator):  # type: ignore[misc]
         self._refuse_reuse()
         private_part(self.estimator)
         look_around(self)
-        whole = prepared(self.estimator, X, y)
+        if y is None:
+            raise ValueError("PrivateSearch requires y to be passed, but the target y is None")
         X, y = indexable(X, y)
+        prepared = Prepared.of(clone(self.estimator), X)
+        prepared.try_out()
+        if hasattr(prepared.last, "check_data"):
+            _check_data(prepared, X, y)
         records = len(X) if self.records is None else _validate.integer(at_least=1, records=self.records)
         _validate.warn_of_delta(self.delta, records)
         space = self.space if isinstance(self.space, Space) else Space(self.space)
         if unknown := [name for name in space.names if name not in self.estimator.get_params()]:
             kind = type(self.estimator).__name__
             raise ValueError(f"the space has {unknown[0]!r}, which is not a parameter of {kind}")
-        mechanism = self._fitting(X, y, records, holdout, saver_for(whole))
+        mechanism = self._fitting(Records(X, y), records, holdout, prepared)
         entropy = SYSTEM if self.random_state is None else Seeded(self.random_state)
         journal: dict[str, Any] = {
             "delta": self.delta,
@@ -231,28 +216,33 @@ class PrivateSearch(MetaEstimatorMixin, BaseEstimator):  # type: ignore[misc]
         super().set_params(**params)
         return self
 
-    def _fitting(self, X: Any, y: Any, records: int, holdout: Any, saver: Saver) -> Fitting:
+    def _fitting(self, given: Records, records: int, holdout: Any, prepared: Prepared) -> Fitting:
         """What one run is, and on which records."""
+        make = functools.partial(Fitting, estimator=self.estimator, saver=saver_for(prepared.whole))
         if holdout is not None:
+            if prepared.steps is not None:
+                prepared.steps.transform(holdout[0])  # public records may fail here, and not in every run
             score: _scoring.Score = _scoring.public(self.estimator, self.scoring, *holdout)
-            return Fitting(estimator=self.estimator, train=(X, y), score=score, records=records, saver=saver)
+            return make(train=given, score=score, records=records)
         if self.scoring is not None:
             raise ValueError(
                 "scoring needs public records, fit(X, y, holdout=(X_public, y_public)): on private ones runs are "
                 "ranked by accuracy (classifiers) or absolute error (regressors) with noise, whose cost is known"
             )
-        train, apart = _split(X, y, self.score_share)
+        apart = hashed_apart(given.X, given.y, share=self.score_share)
         to_score = max(1, round(records * self.score_share))
         noise: float | str = CALIBRATE
         if self.score_noise_multiplier is not None:
             noise = _validate.positive(score_noise_multiplier=self.score_noise_multiplier)
             _validate.warn_of_score_noise(noise / to_score, stacklevel=4)
-        score = _scoring.noisy(
-            self.estimator, *apart, noise_multiplier=noise, records=to_score, error_bound=self.error_bound
+        score = _scoring.private(
+            self.estimator,
+            given.only(apart),
+            noise_multiplier=noise,
+            records=to_score,
+            error_bound=self.error_bound,
         )
-        return Fitting(
-            estimator=self.estimator, train=train, score=score, records=max(1, records - to_score), saver=saver
-        )
+        return make(train=given.only(~apart), score=score, records=max(1, records - to_score))
 
     def _surveys(self, mechanism: Fitting, space: Space) -> bool:
         """Whether to survey: by default where noise is to be found and the estimator can be cut short."""
@@ -350,10 +340,11 @@ class PrivateSearch(MetaEstimatorMixin, BaseEstimator):  # type: ignore[misc]
 PrivateSearch.__signature__ = inspect.Signature([*inspect.signature(PrivateSearch.__init__).parameters.values()][1:])
 
 
-def _split(X: Any, y: Any, share: float) -> tuple[tuple[Any, Any], tuple[Any, Any]]:
-    """Records set apart by a hash of each; frames stay frames."""
-    apart = hashed_apart(X, y, share=share)
-    train, held_out = (
-        (_safe_indexing(X, np.flatnonzero(part)), _safe_indexing(y, np.flatnonzero(part))) for part in (~apart, apart)
-    )
-    return train, held_out
+def _check_data(prepared: Prepared, X: Any, y: Any) -> None:
+    """Let the private part refuse data by their types: behind steps it is shown made-up rows."""
+    made = prepared.made
+    if prepared.steps is None:
+        clone(prepared.last).check_data(X, y)
+    elif made is not None:
+        rows = np.resize(np.arange(made.shape[0]), X.shape[0] if hasattr(X, "shape") else len(X))
+        clone(prepared.last).check_data(_safe_indexing(made, rows), y)

@@ -2,12 +2,13 @@
 
 A step that learns from the records (a mean, a vocabulary, which columns are empty) hands on something of all of them to
 each, and no event covers that. Accepted are steps known to learn nothing, and steps that say so themselves
-(:func:`per_record`, or a class attribute ``per_record = True``). Either kind is then tried: on single rows, on rows in
-another order, and fitted without some of them. The trial is a numerical check, not a proof.
+(:func:`per_record`, or ``per_record = True`` in the class that defines ``transform``). ``records.py`` takes the records
+through them.
 """
 
 from __future__ import annotations
 
+import enum
 import sys
 import warnings
 from collections.abc import Callable, Iterator
@@ -15,7 +16,7 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
-from sklearn.base import BaseEstimator, clone
+from sklearn.base import BaseEstimator
 from sklearn.compose import ColumnTransformer, TransformedTargetRegressor
 from sklearn.feature_extraction import FeatureHasher
 from sklearn.feature_extraction.text import HashingVectorizer
@@ -30,10 +31,12 @@ from sklearn.preprocessing import (
     OrdinalEncoder,
     PolynomialFeatures,
 )
-from sklearn.utils import _safe_indexing
 
-_ROWS = 24
-_LEARN_NOTHING = (AdditiveChi2Sampler, Binarizer, FeatureHasher, HashingVectorizer, Normalizer, PolynomialFeatures)
+from dphypo._flags import stands_beside
+
+_OF_NUMBERS = (AdditiveChi2Sampler, Binarizer, Normalizer, PolynomialFeatures)
+_OF_ROWS = (FeatureHasher, HashingVectorizer)
+_ENCODERS = (OneHotEncoder, OrdinalEncoder)
 _REMEDY = (
     "use steps that act on each record alone: encoders with given categories, imputers with a constant, "
     "FunctionTransformer(per_record(function)), public bounds (bounds=), or a pipeline from a public schema "
@@ -45,7 +48,7 @@ _REMEDY = (
 class per_record:  # noqa: N801 - used as a decorator
     """Declare that a function of rows treats each row by itself: ``FunctionTransformer(per_record(function))``.
 
-    The declaration is tried on some records before a search begins.
+    The declaration is tried on made-up records before a search begins.
 
     >>> FunctionTransformer(per_record(np.log1p)).fit_transform([[0.0]])
     array([[0.]])
@@ -63,25 +66,29 @@ def refuse_learning(step: Any, name: str) -> None:
         raise TypeError(f"step {name!r}, {type(step).__name__}, {reason}, and nothing makes that private: {_REMEDY}")
 
 
+def refuse_mixing(why: str) -> TypeError:
+    """The error for steps that mix records."""
+    return TypeError(f"the steps before the private estimator {why}, and nothing makes that private: {_REMEDY}")
+
+
 def _reasons(step: Any) -> Iterator[str]:
     """What a step, or one inside it, may learn."""
-    if step is None or isinstance(step, str) or getattr(step, "per_record", False) is True:
-        return
     kind = type(step)
-    if kind is Pipeline:
-        for _, inner in step.steps:
-            yield from _reasons(inner)
-    elif kind is FeatureUnion:
-        for _, inner in step.transformer_list:
+    if step is None or isinstance(step, str) or says_per_record(step) or _is_frozen(step):
+        return
+    if kind in (Pipeline, FeatureUnion):
+        for inner in parts_of(step):
             yield from _reasons(inner)
     elif kind is ColumnTransformer:
+        if step.sparse_threshold != 0:
+            yield "learns from the records whether its output is sparse (give sparse_threshold=0)"
         for _, inner, columns in step.transformers:
             if callable(columns):
                 yield "chooses its columns by looking at all records (give their names)"
             yield from _reasons(inner)
         yield from _reasons(step.remainder)
     elif kind is FunctionTransformer:
-        if not (step.func is None or _elementwise(step.func, step.kw_args)):
+        if not (step.func is None or type(step.func) is per_record or _elementwise(step)):
             yield "has a function that may mix records (declare with per_record(function) that it does not)"
     elif kind is SimpleImputer:
         if step.strategy != "constant" or step.fill_value is None or step.add_indicator or not step.keep_empty_features:
@@ -89,87 +96,77 @@ def _reasons(step: Any) -> Iterator[str]:
                 "learns from the records what is missing (give strategy='constant', a fill_value and "
                 "keep_empty_features=True, without add_indicator)"
             )
-    elif kind in (OneHotEncoder, OrdinalEncoder):
+    elif kind in _ENCODERS:
         if isinstance(step.categories, str) or step.min_frequency is not None or step.max_categories is not None:
             yield "learns the categories from the records (give categories=[...] from public knowledge)"
         elif step.handle_unknown == "error":
             yield "fails on one record with another category (give handle_unknown='ignore' or 'use_encoded_value')"
-    elif kind.__name__ == "FrozenEstimator":
-        return  # it was fitted before, by declaration on public records
-    elif kind not in _LEARN_NOTHING:
+    elif kind not in _OF_NUMBERS + _OF_ROWS:
         yield "learns from the records, or does not say that it does not"
 
 
-def _elementwise(function: Any, options: Any) -> bool:
-    if isinstance(function, per_record):
-        return True
-    return isinstance(function, np.ufunc) and function.signature is None and function.nin == 1 and not options
+def parts_of(step: Pipeline | FeatureUnion) -> list[Any]:
+    """The steps of a pipeline, or the transformers of a union."""
+    pairs = step.steps if isinstance(step, Pipeline) else step.transformer_list
+    return [inner for _, inner in pairs]
 
 
-def refuse_mixing(steps: Any, X: Any) -> None:
-    """TypeError if what a transformer makes of a record depends on the records beside it."""
-    count = min(_ROWS, len(X) if hasattr(X, "__len__") else X.shape[0])
-    if count < 2:
-        return
-    real = _safe_indexing(X, np.linspace(0, X.shape[0] - 1 if hasattr(X, "shape") else len(X) - 1, count).astype(int))
-    for rows in (real, _made_up(real)):
-        with warnings.catch_warnings():
-            warnings.simplefilter("ignore")  # ignore warnings on synthetic input
-            try:
-                alone = _independent(steps, rows, count)
-                what = "give a record other values when other records are beside it"
-            except Exception as error:
-                # The text of the error may hold values of a record.
-                alone, what = False, f"fail with {type(error).__name__} on single records"
-        if not alone:
-            raise TypeError(f"the steps before the private estimator {what}, and nothing makes that private: {_REMEDY}")
+def says_per_record(step: Any) -> bool:
+    """Whether the class that defines ``transform`` declares that each record is treated by itself."""
+    return stands_beside(step, "per_record", "transform")
 
 
-def _independent(steps: Any, rows: Any, count: int) -> bool:
-    def transformed(fitted_on: Any, places: Any) -> Any:
-        result = clone(steps).fit(_safe_indexing(rows, fitted_on)).transform(_safe_indexing(rows, places))
-        result = result.toarray() if hasattr(result, "toarray") else np.asarray(result)
-        return result.reshape(len(places), -1)
-
-    every = np.arange(count)
-    whole, turned = transformed(every, every), every[::-1].copy()
-    comparisons = [
-        (transformed(turned, turned), whole[::-1]),
-        (transformed(every[: count // 2], every), whole),
-        *((transformed(every[[place]], every[[place]]), whole[[place]]) for place in every[:: max(1, count // 6)]),
-    ]
-    return all(this.shape == that.shape and _close(this, that) for this, that in comparisons)
+def _is_frozen(step: Any) -> bool:
+    """A step that was fitted before, by declaration on public records."""
+    return type(step).__name__ == "FrozenEstimator" and type(step).__module__.startswith("sklearn.")
 
 
-def _close(this: Any, that: Any) -> bool:
-    if this.dtype.kind in "biufc" and that.dtype.kind in "biufc":
-        return bool(np.allclose(this, that, rtol=1e-5, atol=1e-9, equal_nan=True))
-    return all(str(one) == str(other) for one, other in zip(this.flat, that.flat, strict=True))
+def _elementwise(step: FunctionTransformer) -> bool:
+    function = step.func
+    return isinstance(function, np.ufunc) and function.signature is None and function.nin == 1 and not step.kw_args
 
 
-def _made_up(rows: Any) -> Any:
-    """Rows with other numbers, so that records that happen to be alike hide nothing."""
-    rng = np.random.default_rng(0)
-    if hasattr(rows, "iloc"):
-        floats = [name for name, kind in rows.dtypes.items() if getattr(kind, "kind", "O") == "f"]
-        return rows.assign(**{name: rows[name] + rng.normal(size=len(rows)) for name in floats}) if floats else rows
-    array = np.asarray(rows)
-    return array + rng.normal(size=array.shape) if array.dtype.kind == "f" else rows
+class Reads(enum.Enum):
+    """In which form a step is given the records, so that no record decides in which form the others come."""
+
+    NUMBERS = "numbers, NaN for what is none"
+    VALUES = "plain values, NaN for what is missing"
+    ROWS = "rows as they are"
+
+
+def reads(step: Any) -> Reads | None:
+    """What a step reads, by its declaration; None if it hands on whatever it gets."""
+    kind = type(step)
+    if step is None or isinstance(step, str) or (kind is FunctionTransformer and step.func is None):
+        return None
+    if kind in (Pipeline, FeatureUnion):
+        return next((found for inner in parts_of(step) if (found := reads(inner)) is not None), None)
+    if _is_frozen(step):
+        return reads(step.estimator)
+    if kind in _ENCODERS:
+        counted = all(isinstance(one, int | float | np.number) for given in step.categories for one in given)
+        return Reads.NUMBERS if counted else Reads.VALUES
+    if kind is SimpleImputer and isinstance(step.fill_value, str):
+        return Reads.VALUES
+    declared = says_per_record(step) or (kind is FunctionTransformer and type(step.func) is per_record)
+    return Reads.ROWS if declared or kind in (*_OF_ROWS, ColumnTransformer) else Reads.NUMBERS
 
 
 def look_around(search: BaseEstimator) -> None:
-    """Notice what fits a search from outside: a step that learns is refused, a repeated fit is warned of."""
+    """Notice what fits a search from outside: steps around it are refused, a repeated fit is warned of.
+
+    Steps around a search see all records before it does, and fail on one that they cannot take.
+    """
     frame: Any = sys._getframe(2)
     while frame is not None:
         owner = frame.f_locals.get("self")
         if owner is not search and frame.f_code.co_name.startswith("fit"):
             if type(owner) is Pipeline:
                 for name, step in owner.steps[:-1]:
-                    refuse_learning(step, name)
+                    if step not in (None, "passthrough"):
+                        _refuse_outside(f"step {name!r}, {type(step).__name__}, stands", "Put it inside")
             elif isinstance(owner, TransformedTargetRegressor):
-                refuse_learning(owner.transformer, "transformer")
-                if owner.func is not None and not _elementwise(owner.func, None):
-                    refuse_learning(FunctionTransformer(owner.func), "func")
+                _refuse_outside("TransformedTargetRegressor stands", "Transform the targets first, or give bounds")
             elif isinstance(owner, BaseEstimator):
                 _warn_of_repeats(type(owner).__name__)
                 return
@@ -177,6 +174,13 @@ def look_around(search: BaseEstimator) -> None:
             _warn_of_repeats("cross_validate")
             return
         frame = frame.f_back
+
+
+def _refuse_outside(what: str, remedy: str) -> None:
+    raise TypeError(
+        f"{what} around PrivateSearch: it sees all records before the search does, may learn from them or fail on a "
+        f"single one, and nothing makes that private. {remedy}: PrivateSearch(Pipeline([...]))"
+    )
 
 
 def _warn_of_repeats(outside: str) -> None:

@@ -122,11 +122,16 @@ def _as_type(values: torch.Tensor, kind: torch.dtype | None) -> Batch:
     converted = values if kind is None else values.to(kind)
     if converted.dtype.is_floating_point or converted.dtype == values.dtype:
         return converted, torch.ones(len(values), dtype=torch.bool, device=values.device)
-    return converted, (converted.to(values.dtype) == values).reshape(len(values), -1).all(1)
+    return converted, _flat(converted.to(values.dtype) == values).all(1)
+
+
+def _flat(values: torch.Tensor) -> torch.Tensor:
+    """One row a record. A table without records is a table: no record may decide whether a run fails."""
+    return values.reshape(len(values), -1 if values.numel() else 0)
 
 
 def _within(values: torch.Tensor, size: int | None) -> torch.Tensor:
-    flat = values.reshape(len(values), -1)
+    flat = _flat(values)
     if flat.dtype.is_floating_point or flat.dtype.is_complex:
         return flat.isfinite().all(1)
     if size is None:

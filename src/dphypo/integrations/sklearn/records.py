@@ -1,0 +1,230 @@
+"""Records meet the steps of a pipeline one by one: whether a record counts depends on that record alone.
+
+The steps are fitted on made-up rows with the names and types of the columns, never on private ones. Then the records
+are taken through them. A record on which the steps raise is left out: the batch that failed is halved until it stands
+alone. So no record can make a run fail, and none is seen beside another that does.
+"""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Hashable
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+from sklearn.base import clone
+from sklearn.pipeline import Pipeline
+from sklearn.utils import _safe_indexing, get_tags
+
+from dphypo.integrations.sklearn.made_up import in_form, made_up
+from dphypo.integrations.sklearn.steps import refuse_mixing
+from dphypo.integrations.sklearn.table import is_missing, numbers
+
+Mask = npt.NDArray[np.bool_]
+_MADE = 24  # made-up rows
+
+
+@dataclass(frozen=True, eq=False, repr=False)
+class Prepared:
+    """An estimator, or a pipeline that ends in one, whose steps were fitted on made-up rows.
+
+    Args:
+        whole: all of it.
+        steps: the steps before the private part, as one pipeline; None if there are none.
+        last: the private part.
+        rows: the made-up rows that the steps take.
+        key: the tuned parameters of the steps: equal keys mean equal steps.
+    """
+
+    whole: Any
+    steps: Pipeline | None
+    last: Any
+    rows: Any = None
+    key: Hashable = None
+
+    @classmethod
+    def of(cls, whole: Any, X: Any, key: Hashable = None) -> Prepared:
+        """Fit the steps of ``whole``: they learn the number, the names and the types of the columns of X alone."""
+        steps, last = _parts(whole)
+        if steps is None:
+            return cls(whole, None, last)
+        rows = made_up(X, steps, _MADE)
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")  # about made-up values
+            try:
+                steps.fit(rows)
+            except Exception as error:
+                raise TypeError(
+                    f"the steps before the private estimator cannot be fitted on made-up records with the columns and "
+                    f"types of X: {error}"
+                ) from error
+            if not _works(steps, rows):
+                alone = [place for place in range(_MADE) if _works(steps, _rows(rows, place, place + 1))]
+                rows = _safe_indexing(rows, alone)
+        return cls(whole, steps, last, rows, key)
+
+    @property
+    def made(self) -> Any:
+        """What the steps make of the made-up rows; None if they take none."""
+        if self.steps is None or not _length(self.rows):
+            return None
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            return self.steps.transform(self.rows)
+
+    def try_out(self) -> None:
+        """TypeError if what the steps make of a made-up record depends on the records beside it.
+
+        The trial is a numerical check of what steps declare, not a proof. It looks at no private record.
+        """
+        if self.steps is None:
+            return
+        if not _length(self.rows):
+            warnings.warn(
+                "the steps before the private estimator take none of the made-up records on which they are tried: that "
+                "they treat each record by itself is your word alone",
+                stacklevel=4,
+            )
+        elif not _independent(self.steps, self.rows):
+            raise refuse_mixing("give a record other values when other records are beside it")
+
+
+def _parts(estimator: Any) -> tuple[Pipeline | None, Any]:
+    steps: list[Any] = []
+    while isinstance(estimator, Pipeline):
+        steps += [step for _, step in estimator.steps[:-1]]
+        estimator = estimator.steps[-1][1]
+    named = [(str(place), step) for place, step in enumerate(steps) if step is not None and step != "passthrough"]
+    return (Pipeline(named) if named else None), estimator
+
+
+def _works(steps: Pipeline, rows: Any) -> bool:
+    try:
+        steps.transform(rows)
+    except Exception:
+        return False
+    return True
+
+
+def _independent(steps: Pipeline, rows: Any) -> bool:
+    def transformed(fitted_on: Any, places: Any) -> Any:
+        result = clone(steps).fit(_safe_indexing(rows, fitted_on)).transform(_safe_indexing(rows, places))
+        return _dense(result).reshape(len(places), -1)
+
+    every = np.arange(_length(rows))
+    turned = every[::-1].copy()
+    try:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            whole = transformed(every, every)
+            comparisons = [
+                (transformed(turned, turned), whole[::-1]),
+                (transformed(every[: (len(every) + 1) // 2], every), whole),
+                *((transformed(every[[one]], every[[one]]), whole[[one]]) for one in every[:: max(1, len(every) // 6)]),
+            ]
+    except Exception as error:
+        raise refuse_mixing(f"fail with {type(error).__name__} on made-up records") from error
+    return all(this.shape == that.shape and _close(this, that) for this, that in comparisons)
+
+
+def _close(this: Any, that: Any) -> bool:
+    if this.dtype.kind in "biufc" and that.dtype.kind in "biufc":
+        return bool(np.allclose(this, that, rtol=1e-5, atol=1e-9, equal_nan=True))
+    return all(str(one) == str(other) for one, other in zip(this.flat, that.flat, strict=True))
+
+
+@dataclass(frozen=True, eq=False, repr=False)
+class Records:
+    """Private records and their targets, as they were given."""
+
+    X: Any
+    y: Any
+    _kept: dict[Hashable, tuple[Any, Any]] = field(default_factory=dict, init=False)
+
+    def only(self, chosen: Mask) -> Records:
+        """Some of the records; frames stay frames."""
+        places = np.flatnonzero(chosen)
+        return Records(_safe_indexing(self.X, places), _safe_indexing(self.y, places))
+
+    def met_by(self, prepared: Prepared) -> tuple[Any, Any]:
+        """The inputs and targets that the private part meets.
+
+        Left out is a record on which the steps raise, one without a target, and one with a value that is not finite
+        where the private part says that it takes none (scikit-learn's tag ``allow_nan``).
+        """
+        if prepared.key not in self._kept:
+            self._kept.clear()
+            self._kept[prepared.key] = self._met_by(prepared)
+        return self._kept[prepared.key]
+
+    def _met_by(self, prepared: Prepared) -> tuple[Any, Any]:
+        picky = not get_tags(prepared.last).input_tags.allow_nan
+        inside = ~_missing(self.y)
+        if prepared.steps is None:
+            table = np.asarray(numbers(self.X)) if picky else self.X
+        else:
+            table, taken = _taken(prepared.steps, in_form(self.X, prepared.steps), prepared.made)
+            inside &= taken
+        if picky:
+            inside &= np.isfinite(np.asarray(table, dtype=np.float64).reshape(len(inside), -1)).all(1)
+        if inside.all():
+            return table, self.y
+        places = np.flatnonzero(inside)
+        return _safe_indexing(table, places), _safe_indexing(self.y, places)
+
+    def __getstate__(self) -> dict[str, Any]:
+        return {"X": self.X, "y": self.y, "_kept": {}}
+
+
+def _taken(steps: Pipeline, rows: Any, template: Any) -> tuple[Any, Mask]:
+    """Every record after the steps, with NaN for those that they do not take, and which they take."""
+    count = _length(rows)
+    taken, parts = np.zeros(count, dtype=np.bool_), []
+    width = None if template is None else _dense(template).shape[1]
+
+    def take(low: int, high: int) -> None:
+        nonlocal width
+        try:
+            part = _dense(steps.transform(_rows(rows, low, high))).reshape(high - low, -1)
+            if width is not None and part.shape[1] != width:
+                raise ValueError
+            part = np.asarray(numbers(part), dtype=np.float64)
+        except Exception:
+            if high - low > 1:
+                take(low, (low + high) // 2)
+                take((low + high) // 2, high)
+            return
+        width = part.shape[1]
+        parts.append(part)
+        taken[low:high] = True
+
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # about single records
+        if count:
+            take(0, count)
+    table = np.full((count, width or 0), np.nan)
+    if parts:
+        table[taken] = np.concatenate(parts)
+    return (type(template)(table, columns=template.columns) if hasattr(template, "columns") else table), taken
+
+
+def _missing(y: Any) -> Mask:
+    if isinstance(getattr(y, "dtype", None), np.dtype) and y.dtype.kind in "biuf":
+        targets = np.asarray(y)
+        missing: Mask = np.isnan(targets.reshape(len(targets), -1)).any(axis=1)
+        return missing
+    return np.array([is_missing(target) for target in y], dtype=np.bool_)
+
+
+def _dense(table: Any) -> npt.NDArray[Any]:
+    return np.asarray(table.toarray() if hasattr(table, "toarray") else table)
+
+
+def _rows(table: Any, low: int, high: int) -> Any:
+    return table.iloc[low:high] if hasattr(table, "iloc") else table[low:high]
+
+
+def _length(table: Any) -> int:
+    return int(table.shape[0]) if hasattr(table, "shape") else len(table)

@@ -1,0 +1,204 @@
+"""Records meet the steps of a pipeline one by one: none decides whether a run fails, or what becomes of another."""
+
+from __future__ import annotations
+
+import pickle
+from typing import Any
+
+import numpy as np
+import pandas as pd
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from scipy.stats import loguniform
+from sklearn.compose import ColumnTransformer
+from sklearn.feature_extraction import FeatureHasher
+from sklearn.feature_extraction.text import HashingVectorizer
+from sklearn.impute import SimpleImputer
+from sklearn.pipeline import make_pipeline
+from sklearn.preprocessing import (
+    Binarizer,
+    FunctionTransformer,
+    Normalizer,
+    OneHotEncoder,
+    OrdinalEncoder,
+    PolynomialFeatures,
+)
+
+from dphypo.integrations.sklearn import DPSGDClassifier, PrivateSearch, Schema, per_record
+from dphypo.integrations.sklearn.network import network, outputs_of
+from dphypo.integrations.sklearn.records import Prepared, Records
+from dphypo.laws import Pmf
+
+RNG = np.random.default_rng(0)
+Y = RNG.integers(0, 2, 60)
+X = RNG.normal(size=(60, 3)) + 3 * Y[:, None]
+FRAME = pd.DataFrame({"age": 40 + 10 * X[:, 0], "work": np.array(["office", "outside"])[Y]})
+FILL = SimpleImputer(strategy="constant", fill_value=0.0, keep_empty_features=True)
+WORK = OneHotEncoder(categories=[["office", "outside"]], handle_unknown="ignore")  # a sparse table
+
+
+def first_letter_as_number(rows: Any) -> Any:
+    """A function that raises on what it does not know."""
+    return rows.assign(work=[{"office": 0.0, "outside": 1.0}[one] for one in rows["work"]])
+
+
+NUMBERS: dict[str, Any] = {
+    "Normalizer": Normalizer(),
+    "PolynomialFeatures": PolynomialFeatures(2),
+    "Binarizer": Binarizer(),
+    "imputer, then Normalizer": make_pipeline(FILL, Normalizer()),
+    "ufunc": FunctionTransformer(np.log1p),
+    "encoder of numbers": OrdinalEncoder(categories=[[0, 1]] * 3, handle_unknown="use_encoded_value", unknown_value=-1),
+    "columns": ColumnTransformer([("a", Normalizer(), [0, 1])], remainder="passthrough", sparse_threshold=0),
+    "function": FunctionTransformer(per_record(lambda rows: np.sqrt(np.asarray(rows, dtype=float)))),
+}
+FRAMES: dict[str, Any] = {
+    "columns": ColumnTransformer([("n", Normalizer(), ["age"]), ("w", WORK, ["work"])], sparse_threshold=0),
+    "columns, rest": ColumnTransformer([("w", WORK, ["work"])], remainder=Binarizer(), sparse_threshold=0),
+    "schema": Schema({"age": (20, 60), "work": ["office", "outside"]}),
+    "function": FunctionTransformer(per_record(first_letter_as_number)),
+}
+BAD_ROWS = [[np.nan, 1, 2], [np.inf, 1, 2], [-np.inf, 0, 0], ["text", 1, 2], [None, 1, 2], [1e308, 1e308, 1e308]]
+BAD_PEOPLE = [(np.nan, "office"), (np.inf, "office"), (30, "at home"), (30, None), (30, np.nan), ("old", "office")]
+BAD_PEOPLE += [(None, 7), ([1, 2], {"a": 1})]
+
+
+def classifier(**changes: Any) -> DPSGDClassifier:
+    fixed = {"hidden": (), "classes": (0, 1), "epochs": 1, "batch_size": 20, "device": "cpu", "noise_multiplier": 3.0}
+    return DPSGDClassifier(**fixed | changes)
+
+
+def met(step: Any, table: Any, labels: Any) -> tuple[Any, Any]:
+    prepared = Prepared.of(make_pipeline(step, classifier()), table)
+    found, targets = Records(table, labels).met_by(prepared)
+    return np.asarray(found), np.asarray(targets)
+
+
+def with_row(row: list[Any], place: int) -> Any:
+    rows = [*X.tolist()]
+    rows.insert(place, row)
+    array = np.empty((len(rows), 3), dtype=object)
+    for number, values in enumerate(rows):
+        array[number] = values
+    numeric = all(isinstance(value, int | float) for value in row)
+    return array.astype(float) if numeric else array
+
+
+def with_person(age: Any, work: Any, place: int) -> pd.DataFrame:
+    people = FRAME.to_dict("records")
+    people.insert(place, {"age": age, "work": work})
+    return pd.DataFrame(people)
+
+
+@pytest.mark.parametrize("place", [0, 60])
+@pytest.mark.parametrize("row", BAD_ROWS, ids=str)
+@pytest.mark.parametrize("step", NUMBERS.values(), ids=NUMBERS)
+def test_what_becomes_of_a_record_does_not_depend_on_one_that_is_not_taken(step: Any, row: Any, place: int) -> None:
+    alone, labels = met(step, X, Y)
+    table = with_row(row, place)
+    found, targets = met(step, table, np.insert(Y, place, 1))
+    assert len(found) - len(alone) in (0, 1)
+    if len(found) > len(alone):
+        found, targets = np.delete(found, place, 0), np.delete(targets, place)
+    assert found.tobytes() == alone.tobytes()
+    assert np.array_equal(targets, labels)
+
+
+@pytest.mark.parametrize("person", BAD_PEOPLE, ids=str)
+@pytest.mark.parametrize("step", FRAMES.values(), ids=FRAMES)
+def test_what_becomes_of_a_person_does_not_depend_on_one_that_is_not_taken(step: Any, person: Any) -> None:
+    alone, _ = met(step, FRAME, Y)
+    found, _ = met(step, with_person(*person, 0), np.insert(Y, 0, 1))
+    assert len(alone) == len(FRAME)
+    assert len(found) - len(alone) in (0, 1)
+    assert found[len(found) - len(alone) :].tobytes() == alone.tobytes()
+
+
+VALUE = st.one_of(st.floats(), st.integers(-3, 3), st.none(), st.text(max_size=2), st.booleans(), st.just([1]))
+
+
+@settings(max_examples=25, deadline=None)
+@given(
+    rows=st.lists(st.tuples(VALUE, VALUE), min_size=2, max_size=9),
+    step=st.sampled_from(list(FRAMES)),
+    without=st.integers(0, 8),
+)
+def test_taking_a_record_out_changes_no_other(rows: list[Any], step: str, without: int) -> None:
+    """Whatever the records are: each other record is left out as before, or is the same to the bit."""
+    whole = pd.DataFrame(rows, columns=["age", "work"], dtype=object)
+    place = without % len(rows)
+    labels = np.arange(len(rows))  # the targets tell which records are left
+
+    def kept(frame: pd.DataFrame, targets: Any) -> dict[int, bytes]:
+        table, left = met(FRAMES[step], frame, targets)
+        return {int(target): row.tobytes() for target, row in zip(left, table, strict=True)}
+
+    first = kept(whole, labels)
+    second = kept(whole.drop(index=place), np.delete(labels, place))
+    first.pop(place, None)
+    assert first == second
+
+
+def test_every_record_may_be_left_out() -> None:
+    """A table of which nothing is left is trained on all the same: one more record would decide otherwise."""
+    empty = np.full((20, 3), np.nan)
+    found = PrivateSearch(
+        make_pipeline(Normalizer(), classifier()), {"dpsgdclassifier__learning_rate": [0.1]}, Pmf({1: 1.0})
+    ).fit(empty, np.ones(20, dtype=int), holdout=(X, Y))
+    assert found.predict(X).shape == (60,)
+
+
+@pytest.mark.parametrize("private", [True, False], ids=["private", "public"])
+@pytest.mark.parametrize("name", ["Normalizer", "PolynomialFeatures", "Binarizer", "columns"])
+def test_one_record_turns_no_release_into_an_exception(name: str, private: bool) -> None:
+    pipeline = make_pipeline(NUMBERS[name], classifier(bounds=(-5, 8)))
+    space = {"dpsgdclassifier__learning_rate": loguniform(0.1, 10)}
+    holdout = {} if private else {"holdout": (X, Y)}
+
+    def search(table: Any, labels: Any) -> Any:
+        options = {"random_state": 1, "records": 60, "score_noise_multiplier": 2.0}
+        return PrivateSearch(pipeline, space, Pmf({1: 1.0}), **options).fit(table, labels, **holdout)
+
+    without, found = search(X, Y), search(with_row([np.nan, np.inf, 0], 5), np.insert(Y, 5, 1))
+    assert found.best_params_ == without.best_params_
+    if name in ("Normalizer", "PolynomialFeatures"):  # they do not take it
+        assert np.array_equal(found.decision_function(X), without.decision_function(X))
+        assert found.best_score_ == without.best_score_
+
+
+def test_released_steps_hold_nothing_of_the_records() -> None:
+    def steps(frame: pd.DataFrame) -> bytes:
+        return pickle.dumps(Prepared.of(make_pipeline(FRAMES["columns"], classifier()), frame).whole[:-1])
+
+    assert steps(FRAME) == steps(FRAME.iloc[:7]) == steps(with_person(1e9, "office", 3))
+
+
+def test_texts_and_dicts_are_hashed_one_by_one() -> None:
+    texts = np.array(["one two", None, "three", 7.0], dtype=object)
+    table, left = met(HashingVectorizer(n_features=8), texts, np.arange(4))
+    assert (table.shape, left.tolist()) == ((2, 8), [0, 2])
+    table, left = met(FeatureHasher(4), [{"a": 1.0}, None, {"b": 2.0}], np.arange(3))
+    assert (table.shape, left.tolist()) == ((2, 4), [0, 2])
+
+
+def test_a_prediction_does_not_depend_on_the_rows_beside_it() -> None:
+    model = network(3, (16, 8), 2)
+    rows = X.astype(np.float32)
+    whole = outputs_of(model, rows)
+    assert all(outputs_of(model, rows[[place]]).tobytes() == whole[[place]].tobytes() for place in range(60))
+    assert outputs_of(model, rows[1:]).tobytes() == whole[1:].tobytes()
+    assert whole == pytest.approx(model.double()(__import__("torch").from_numpy(X)).detach().numpy(), rel=1e-5)
+
+
+def test_a_private_score_is_a_whole_number_over_the_declared_size() -> None:
+    """A float Gaussian would show the count in its last bits."""
+    for seed in range(5):
+        found = PrivateSearch(
+            classifier(bounds=(-5, 8)), {"learning_rate": [0.5]}, Pmf({1: 1.0}), random_state=seed, records=60
+        )
+        with pytest.warns(UserWarning, match="noise of the score"):
+            found.fit(X, Y)
+        count = found.best_score_ * 12
+        assert count == pytest.approx(round(count), abs=1e-12)
+        assert found.best_score_ == round(count) / 12
