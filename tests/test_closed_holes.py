@@ -233,3 +233,34 @@ def test_11_certificates_that_could_be_bent(tmp_path: Any) -> None:
     for one in bent[:2]:
         one["statement"] = statement(one)
     assert [bool(verify(Certificate(one))) for one in bent] == [False] * 6
+
+
+def test_18_a_flag_that_is_inherited() -> None:
+    """Before: certified as a rule that sees only the history, 2.259 in one example where any policy costs 5.208."""
+    from support.study_world import make
+
+    class Peeks(dphypo.samplers.Parzen):
+        def weights(self, candidates: Any, history: Any) -> Any:
+            return candidates.masses * (1.0 + np.arange(len(candidates)))
+
+    honest, peeking = make(None, sampler=dphypo.samplers.Parzen()), make(None, sampler=Peeks())
+    before, now = honest.guarantee.epsilon(1e-6), peeking.guarantee.epsilon(1e-6)
+    print(f"hole 18: {before:.3f} before, {now:.3f} now")
+    assert now > before
+
+
+def test_22_one_record_that_a_step_cannot_take() -> None:
+    """Before: every run failed, so that the ending told of the record."""
+    pytest.importorskip("sklearn")
+    from sklearn.pipeline import make_pipeline
+    from sklearn.preprocessing import Normalizer
+
+    from dphypo.integrations.sklearn import DPSGDClassifier, PrivateSearch
+
+    x, y = np.random.default_rng(0).normal(size=(40, 2)), np.arange(40) % 2
+    classifier = DPSGDClassifier((), classes=(0, 1), epochs=1, batch_size=20, device="cpu")
+    pipeline = make_pipeline(Normalizer(), classifier)
+    public = (x[:4], y[:4])
+    for rows in (x, np.vstack([x[:-1], [[np.nan, 0.0]]])):
+        search = PrivateSearch(pipeline, {"dpsgdclassifier__learning_rate": [0.1]}, ONCE, random_state=1)
+        assert search.fit(rows, y, holdout=public).best_estimator_ is not None

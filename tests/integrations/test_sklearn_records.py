@@ -60,7 +60,14 @@ FRAMES: dict[str, Any] = {
     "function": FunctionTransformer(per_record(first_letter_as_number)),
 }
 BAD_ROWS = [[np.nan, 1, 2], [np.inf, 1, 2], [-np.inf, 0, 0], ["text", 1, 2], [None, 1, 2], [1e308, 1e308, 1e308]]
-BAD_PEOPLE = [(np.nan, "office"), (np.inf, "office"), (30, "at home"), (30, None), (30, np.nan), ("old", "office")]
+BAD_PEOPLE: list[tuple[Any, Any]] = [
+    (np.nan, "office"),
+    (np.inf, "office"),
+    (30, "at home"),
+    (30, None),
+    (30, np.nan),
+    ("old", "office"),
+]
 BAD_PEOPLE += [(None, 7), ([1, 2], {"a": 1})]
 
 

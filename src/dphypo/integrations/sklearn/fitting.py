@@ -66,12 +66,12 @@ class Fitting:
     @property
     def score_noise_multiplier(self) -> float | str | None:
         """The noise of the score, where it looks at private records."""
-        return getattr(self.score, "noise_multiplier", None)
+        return self.score.noise_multiplier if isinstance(self.score, scoring.Private) else None
 
     @property
     def score_records(self) -> int | None:
         """The declared number of records that the score looks at, where they are private."""
-        return self.score.records if isinstance(self.score, scoring.NoisyAccuracy | scoring.NoisyError) else None
+        return self.score.records if isinstance(self.score, scoring.Private) else None
 
     @property
     def can_be_cut_short(self) -> bool:
