@@ -1,0 +1,228 @@
+"""Which models can be trained, and how they are tried out: on made-up records, before any private one is looked at."""
+
+from __future__ import annotations
+
+import dataclasses
+import warnings
+from typing import TYPE_CHECKING
+
+import torch
+from torch import nn
+from torch.func import functional_call
+from torch.nn.modules.batchnorm import _BatchNorm
+
+from dphypo.dpsgd.batches import Batch
+from dphypo.dpsgd.book import Book, Part, UnknownUse
+from dphypo.dpsgd.layers import HANDLERS
+from dphypo.dpsgd.masks import Masks
+from dphypo.dpsgd.shapes import Shape
+from dphypo.dpsgd.step import combined
+from dphypo.errors import UnfitModelError
+
+if TYPE_CHECKING:
+    from dphypo.dpsgd.program import Program
+
+_TOLERANCE = 1e-3  # relative; rounding gives about 1e-6, a wrong gradient about 1
+_TRIED = 4
+
+
+def refuse_layers(model: nn.Module) -> None:
+    """:class:`UnfitModelError` for what is known to be unfit, by the name of the layer."""
+    trained = [(name, value) for name, value in model.named_parameters() if value.requires_grad]
+    if not trained:
+        raise UnfitModelError("the model has no trainable parameter: there is nothing to train")
+    device = trained[0][1].device
+    if device.type not in ("cpu", "cuda"):
+        raise UnfitModelError(
+            f"the model is on {device.type!r}, which may have no double precision: norms and sums need it. Train on "
+            f'device="cpu" or a CUDA device'
+        )
+    for name, value in trained:
+        if nn.parameter.is_lazy(value):
+            raise UnfitModelError(f"parameter {name!r} has no shape yet: give every layer its sizes")
+        if value.dtype not in (torch.float32, torch.float64):
+            raise UnfitModelError(
+                f"parameter {name!r} is {value.dtype}: a sum in that precision loses what single records add. Keep "
+                f'the parameters in float32 (model.float()), and use autocast="bfloat16" for the passes'
+            )
+        if value.dtype != trained[0][1].dtype:
+            raise UnfitModelError(
+                f"parameter {name!r} is {value.dtype}, others are {trained[0][1].dtype}: use one type"
+            )
+    for name, layer in model.named_modules():
+        if type(layer).__name__ == "OptimizedModule" or getattr(layer, "_compiled_call_impl", None) is not None:
+            raise UnfitModelError(
+                f"layer {name or 'the model itself'!r} was compiled with torch.compile, which hides what is done with "
+                f"its parameters: give the module that was compiled"
+            )
+        frozen = not any(value.requires_grad for value in layer.parameters(recurse=False))
+        if _is_batch_norm(layer) and (layer.training or not frozen or layer.running_mean is None):
+            raise UnfitModelError(
+                f"layer {name!r} is {type(layer).__name__}: batch normalisation makes each record's output depend on "
+                f"the others in its batch, so that no noise on the gradient makes it private. Replace it by GroupNorm "
+                f"or LayerNorm; or, in a part that is not trained, freeze it and call eval() on it"
+            )
+        if getattr(layer, "max_norm", None) is not None:
+            raise UnfitModelError(
+                f"layer {name!r} is {type(layer).__name__} with max_norm: its forward pass renormalises the rows that "
+                f"occur in the batch, without noise. Leave max_norm out"
+            )
+
+
+def _is_batch_norm(layer: nn.Module) -> bool:
+    return isinstance(layer, _BatchNorm) and not isinstance(layer, nn.modules.instancenorm._InstanceNorm)
+
+
+def in_training(model: nn.Module) -> nn.Module:
+    """Set a model to training, but for batch normalisations, which were found frozen and in evaluation."""
+    fixed = [layer for layer in model.modules() if _is_batch_norm(layer) and not layer.training]
+    model.train()
+    for layer in fixed:
+        layer.eval()
+    return model
+
+
+def made_up(example: Batch, count: int) -> Batch:
+    """Random records with the shape and type of an example: numbers for numbers, 0 and 1 for tokens and classes."""
+    generator = torch.Generator().manual_seed(count)
+
+    def like(part: torch.Tensor) -> torch.Tensor:
+        shape = (count, *part.shape[1:])
+        if part.dtype.is_floating_point:
+            return torch.randn(shape, generator=generator, dtype=part.dtype).to(part.device)
+        return torch.randint(0, 2, shape, generator=generator).to(part.device, part.dtype)
+
+    return like(example[0]), like(example[1])
+
+
+@torch.no_grad()
+def refuse_wrong(program: Program, batch: Batch) -> None:
+    """Compare the gradients of a few records with plain automatic differentiation."""
+    program, inputs = dataclasses.replace(program, autocast=None, views=1), batch[0]
+    count, device = len(inputs), inputs.device
+    shape, layout = Shape(1, count), program.layout
+    rows = layout.stacked([program.model], device)
+    keys = torch.arange(count, device=device)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        parts, outside = _tried(program, rows, shape, batch, Masks(keys))
+        reference = _reference(program, batch, Masks(keys))
+    norms, _ = combined(parts)
+    fine = torch.ones_like(norms, dtype=torch.bool) if outside is None else ~outside
+    for record in range(_TRIED):
+        sums = torch.zeros_like(rows, dtype=torch.float64)
+        alone = torch.zeros_like(norms)
+        alone[0, record] = 1
+        for part in parts:
+            part.add(alone, fine, sums)
+        wanted = reference[record]
+        if not bool((sums - wanted).norm() <= _TOLERANCE * wanted.norm() + 1e-12):
+            if program.axes is not None:
+                raise UnknownUse("the formulas give another gradient")
+            raise UnfitModelError(
+                "a record's gradient is not that of its loss alone: some layer, or the loss, mixes records (batch "
+                "statistics, attention or a softmax across the batch dimension, outputs and targets of different "
+                "shapes). Make each record's output and loss a function of that record alone"
+            )
+        if not bool(norms[0, record] >= wanted.norm() * (1 - _TOLERANCE)):
+            raise AssertionError("a norm is not an upper bound")
+
+
+@torch.no_grad()
+def same_places(program: Program, rows: torch.Tensor, shape: Shape) -> bool:
+    """Whether records contribute the same, bit by bit, in other places and beside other records, NaN among them."""
+    device = rows.device
+    records = torch.arange(shape.records, device=device)
+    moved = records.roll(shape.records // 3 + 1)
+    first = made_up(program.example, shape.runs * shape.records)
+    other = made_up(program.example, shape.runs * shape.records + 1)
+    kept = (records % 2 == 0)[moved]
+    second = []
+    for part, strange in zip(first, other, strict=True):
+        turned = part.reshape(shape.runs, -1, *part.shape[1:])[:, moved].clone()
+        beside = strange[:-1].reshape(turned.shape)
+        turned[:, ~kept] = (beside * torch.nan if beside.is_floating_point() else beside)[:, ~kept]
+        second.append(turned.flatten(0, 1))
+    run_keys = torch.arange(shape.runs, device=device)[:, None]
+    pairs, book = [], program.book(rows, shape)
+    for batch, order in ((first, records), ((second[0], second[1]), moved)):
+        masks = Masks.of(run_keys, 1, order.expand(shape.runs, -1), shape.views)
+        pairs.append([bits for part in program.parts(rows, book, batch[0], batch[1], masks)[0] for bits in _bits(part)])
+    return all(torch.equal(one[:, moved][:, kept], two[:, kept]) for one, two in zip(*pairs, strict=True))
+
+
+@torch.no_grad()
+def same_alone(program: Program, rows: torch.Tensor, shape: Shape) -> bool:
+    """Whether each run of a group contributes the same, bit by bit, as if it were alone."""
+    batch = made_up(program.example, shape.runs * shape.records)
+    numbers = torch.arange(shape.records, device=rows.device).expand(shape.runs, -1)
+    keys = torch.arange(shape.runs, device=rows.device)[:, None]
+    one = Shape(1, shape.records, shape.views)
+    masks = Masks.of(keys, 1, numbers, shape.views)
+    among = program.parts(rows, program.book(rows, shape), *batch, masks)[0]
+    for run in range(shape.runs):
+        row, rest = rows[run : run + 1], slice(run * shape.records, (run + 1) * shape.records)
+        masks = Masks.of(keys[run : run + 1], 1, numbers[:1], shape.views)
+        alone = program.parts(row, program.book(row, one), batch[0][rest], batch[1][rest], masks)[0]
+        pairs = zip(among, alone, strict=True)
+        if not all(
+            torch.equal(a[run], b[0]) for this, that in pairs for a, b in zip(_bits(this), _bits(that), strict=True)
+        ):
+            return False
+    return True
+
+
+def _bits(part: Part) -> list[torch.Tensor]:
+    words = {torch.float64: torch.int64, torch.float32: torch.int32}
+    return [
+        value.contiguous().view(words[value.dtype]) if value.is_floating_point() else value
+        for value in (part.square, part.spread, *part.factors)
+        if value is not None
+    ]
+
+
+def _tried(
+    program: Program, rows: torch.Tensor, shape: Shape, batch: Batch, masks: Masks
+) -> tuple[list[Part], torch.Tensor | None]:
+    try:
+        return program.parts(rows, program.book(rows, shape), *batch, masks)
+    except (UnknownUse, UnfitModelError):
+        raise
+    except Exception as error:
+        if program.axes is not None:
+            raise UnknownUse("the formulas fail") from error
+        raise UnfitModelError(
+            f"the model cannot be differentiated record by record on made-up records with the shape and type of the "
+            f"data ({type(error).__name__}: {error}): check that model(inputs) and loss(model(inputs), targets) work "
+            f"for a batch of any size, with the batch in the first dimension, and that no layer writes to its own "
+            f"state; recurrent layers are trained as opacus.layers.DPLSTM, DPGRU and DPRNN"
+        ) from error
+
+
+@torch.enable_grad()
+def _reference(program: Program, batch: Batch, masks: Masks) -> list[torch.Tensor]:
+    """For a few records, the gradient of the record's loss by plain automatic differentiation, as rows."""
+    inputs, targets = batch
+    layout, model = program.layout, program.model
+    rows = layout.stacked([model], inputs.device)
+    values = [layout.values(rows, place)[0].clone().requires_grad_() for place in range(len(layout.names))]
+    if program.augment is not None:
+        inputs = program.augment(inputs, masks.uniforms)
+    book = Book(layout, rows, Shape(1, len(inputs)), (), HANDLERS, None)
+    book.begin(masks)
+    with book:
+        losses = program.loss(functional_call(model, dict(zip(layout.names, values, strict=True)), (inputs,)), targets)
+    found = []
+    for record in range(_TRIED):
+        parts = torch.autograd.grad(losses[record], values, retain_graph=True, allow_unused=True)
+        if any(part is None for part in parts):
+            name = layout.names[[part is None for part in parts].index(True)]
+            raise UnfitModelError(
+                f"the trainable parameter {name!r} does not enter the output: remove it, or freeze it with "
+                f"requires_grad_(False)"
+            )
+        row = torch.zeros_like(rows, dtype=torch.float64)
+        for place, part in enumerate(parts):
+            layout.values(row, place)[0].copy_(part)
+        found.append(row)
+    return found

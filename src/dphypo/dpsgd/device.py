@@ -1,0 +1,42 @@
+"""One thread count, deterministic algorithms, and no other run in the process: put back afterwards as they were."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import threading
+from collections.abc import Iterator
+from typing import Any, cast
+
+import torch
+
+_ONE_RUN = threading.RLock()
+# A child that was forked while another thread held the lock would wait for ever.
+os.register_at_fork(after_in_child=lambda: globals().update(_ONE_RUN=threading.RLock()))
+# cuBLAS reads this when it starts.
+os.environ.setdefault("CUBLAS_WORKSPACE_CONFIG", ":4096:8")
+
+
+@contextlib.contextmanager
+def pinned(threads: int) -> Iterator[None]:
+    """Make results repeatable: they depend neither on the order of threads nor on a choice of algorithms.
+
+    These settings belong to the whole process, so only one thread of a process is in here at a time.
+    """
+    with _ONE_RUN:
+        backend, fill = torch.backends.cudnn, cast(Any, torch.utils.deterministic)
+        before = (
+            torch.get_num_threads(),
+            torch.are_deterministic_algorithms_enabled(),
+            torch.is_deterministic_algorithms_warn_only_enabled(),
+            (backend.benchmark, backend.deterministic, fill.fill_uninitialized_memory),
+        )
+        torch.set_num_threads(threads)
+        torch.use_deterministic_algorithms(True)
+        backend.benchmark, backend.deterministic, fill.fill_uninitialized_memory = False, True, False
+        try:
+            yield
+        finally:
+            torch.set_num_threads(before[0])
+            torch.use_deterministic_algorithms(before[1], warn_only=before[2])
+            backend.benchmark, backend.deterministic, fill.fill_uninitialized_memory = before[3]

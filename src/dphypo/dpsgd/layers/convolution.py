@@ -1,0 +1,162 @@
+"""Convolutions in one and two dimensions: linear layers on the patches of a picture, one position a place."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch.nn import functional
+
+from dphypo.dpsgd.book import Axis, Book, Handlers, Note, Part, UnknownUse
+from dphypo.dpsgd.layers import elementwise
+from dphypo.dpsgd.layers.linear import outer
+
+Pair = tuple[int, int]
+
+
+@dataclass(frozen=True)
+class Convolution:
+    """One call without padding on [rows, channels, height, width]; a line is a picture of height 1."""
+
+    weight: int
+    bias: int | None
+    stride: Pair
+    dilation: Pair
+    groups: int
+
+    @property
+    def key(self) -> tuple[Any, ...]:
+        return "convolution", self.weight, self.bias, self.stride, self.dilation, self.groups
+
+    def forward(self, book: Book, inputs: torch.Tensor, axis: Axis) -> torch.Tensor:
+        weight, bias = self._weight(book), None if self.bias is None else book.slots[self.bias]
+        if not inputs.is_cuda:
+            shifts = [None] * len(weight) if bias is None else bias.unbind()
+            each = [
+                functional.conv2d(one, kernel, shift, self.stride, 0, self.dilation, self.groups)
+                for one, kernel, shift in zip(inputs.chunk(len(weight)), weight.unbind(), shifts, strict=True)
+            ]
+            return each[0] if len(each) == 1 else torch.cat(each)
+        columns, height = self._patches(inputs, weight.shape[-2:])
+        runs, size = book.shape.runs, columns[0].shape[1]
+        pieces = [
+            _product(one.reshape(runs, -1, one.shape[-1]), kernel.transpose(1, 2), shift)
+            for one, kernel, shift in zip(columns, self._by_group(weight), self._shifts(bias), strict=True)
+        ]
+        made = torch.cat(pieces, -1).reshape(book.shape.rows, height, size // height, -1)
+        return made.permute(0, 3, 1, 2).clone(memory_format=torch.contiguous_format)
+
+    def backward(self, book: Book, inputs: torch.Tensor, gradient: torch.Tensor, axis: Axis) -> torch.Tensor:
+        weight = self._weight(book).to(gradient.dtype)
+        if gradient.is_cuda:
+            return self._folded(book, inputs, gradient, weight).to(inputs.dtype)
+        pairs = zip(gradient.chunk(len(weight)), inputs.chunk(len(weight)), weight.unbind(), strict=True)
+        made = [
+            torch.ops.aten.convolution_backward(
+                *(one, seen.to(one.dtype), kernel, None, self.stride, (0, 0), self.dilation, False, (0, 0)),
+                *(self.groups, (True, False, False)),
+            )[0]
+            for one, seen, kernel in pairs
+        ]
+        return torch.cat(made).to(inputs.dtype)
+
+    def parts(self, book: Book, notes: Sequence[Note]) -> list[Part]:
+        shape, layout, weight = book.shape, book.layout, self._weight(book)
+        seen: list[list[torch.Tensor]] = [[] for _ in range(self.groups)]
+        found: list[list[torch.Tensor]] = [[] for _ in range(self.groups)]
+        for note in notes:
+            columns, _ = self._patches(note.inputs, weight.shape[-2:])
+            given = note.gradient.flatten(2).transpose(1, 2).chunk(self.groups, -1)
+            for group, (one, other) in enumerate(zip(columns, given, strict=True)):
+                seen[group].append(one.reshape(shape.runs, shape.records, -1, one.shape[-1]))
+                found[group].append(other.reshape(shape.runs, shape.records, -1, other.shape[-1]))
+        parts = []
+        for group, (some, others) in enumerate(zip(seen, found, strict=True)):
+            inputs, gradients = torch.cat(some, 2), torch.cat(others, 2)
+            bias = None if self.bias is None else layout.slot(self.bias, group, self.groups)
+            parts += outer(layout.slot(self.weight, group, self.groups), bias, inputs, gradients)
+        return parts
+
+    def _weight(self, book: Book) -> torch.Tensor:
+        weight = book.slots[self.weight]
+        return weight if weight.dim() == 5 else weight.unsqueeze(3)
+
+    def _by_group(self, weight: torch.Tensor) -> tuple[torch.Tensor, ...]:
+        return weight.flatten(2).chunk(self.groups, 1)
+
+    def _shifts(self, bias: torch.Tensor | None) -> Sequence[torch.Tensor | None]:
+        return [None] * self.groups if bias is None else bias.chunk(self.groups, 1)
+
+    def _patches(self, inputs: torch.Tensor, kernel: Sequence[int]) -> tuple[list[torch.Tensor], int]:
+        """[rows, places, channels × kernel] for each group, and how many places are below each other."""
+        found = inputs
+        for dim, (size, step, gap) in enumerate(zip(kernel, self.stride, self.dilation, strict=True)):
+            found = found.unfold(2 + dim, (size - 1) * gap + 1, step)[..., ::gap]
+        height = found.shape[2]
+        return [
+            one.permute(0, 2, 3, 1, 4, 5).reshape(len(inputs), -1, one.shape[1] * kernel[0] * kernel[1])
+            for one in found.chunk(self.groups, 1)
+        ], height
+
+    def _folded(self, book: Book, inputs: torch.Tensor, gradient: torch.Tensor, weight: torch.Tensor) -> torch.Tensor:
+        """The gradient of the inputs from those of the patches."""
+        runs, rows, kernel = book.shape.runs, book.shape.rows, tuple(weight.shape[-2:])
+        pieces = [
+            _product(one.transpose(1, 2).reshape(runs, -1, one.shape[1]), matrix).reshape(rows, -1, matrix.shape[-1])
+            for one, matrix in zip(gradient.flatten(2).chunk(self.groups, 1), self._by_group(weight), strict=True)
+        ]
+        columns = torch.cat(pieces, -1).transpose(1, 2)
+        return functional.fold(columns, tuple(inputs.shape[2:]), kernel, self.dilation, 0, self.stride)
+
+
+def _product(left: torch.Tensor, right: torch.Tensor, bias: torch.Tensor | None = None) -> torch.Tensor:
+    return torch.bmm(left, right) if bias is None else torch.baddbmm(bias[:, None], left, right)
+
+
+def _convolution(book: Book, func: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]) -> torch.Tensor:
+    return _called(book, func, *args, **kwargs)
+
+
+def _called(
+    book: Book,
+    func: Callable[..., Any],
+    input: torch.Tensor,
+    weight: torch.Tensor,
+    bias: torch.Tensor | None = None,
+    stride: Any = 1,
+    padding: Any = 0,
+    dilation: Any = 1,
+    groups: int = 1,
+) -> torch.Tensor:
+    place, shift = book.place(weight), book.place(bias)
+    if place is None:
+        rest = (weight, None if shift is not None else bias, stride, padding, dilation, groups)
+        made = torch.cat([func(some, *rest) for some in input.chunk(1 if input.is_cuda else book.shape.runs)])
+        return made if shift is None else made + elementwise.copies(book, shift, made, weight.dim() - 2)
+    if bias is not None and shift is None:
+        raise UnknownUse("a trained kernel with a frozen bias")
+    line = weight.dim() == 3
+    edges = (0, 0) if isinstance(padding, str) else _pair(padding, 0 if line else None)
+    steps, gaps = (_pair(value, 1 if line else None) for value in (stride, dilation))
+    picture = input.unsqueeze(2) if line else input
+    if padding == "same":
+        kernel = (1, weight.shape[2]) if line else tuple(weight.shape[2:])
+        total = [gap * (size - 1) for gap, size in zip(gaps, kernel, strict=True)]
+        picture = functional.pad(
+            picture, (total[1] // 2, total[1] - total[1] // 2, total[0] // 2, total[0] - total[0] // 2)
+        )
+    elif any(edges):
+        picture = functional.pad(picture, (edges[1], edges[1], edges[0], edges[0]))
+    made = book.tap(Convolution(place, shift, steps, gaps, groups), picture)
+    return made.squeeze(2) if line else made
+
+
+def _pair(value: Any, height: int | None) -> Pair:
+    """A number, or one or two of them, for both dimensions; of a line the first is given."""
+    values = (value,) if isinstance(value, int) else tuple(value)
+    return (values[0] if height is None else height, values[-1])
+
+
+HANDLERS: Handlers = {torch.conv1d: _convolution, torch.conv2d: _convolution}

@@ -1,0 +1,91 @@
+"""Rows of a table: the gradient of a record is the output gradients, each added to the row of its token.
+
+Norms: with t_l the token at position l, n̂² = Σ_{l,l′ : t_l = t_l′} ⟨g_l, g_l′⟩, the ghost norm of one-hot inputs, and
+A = Σ_l ‖g_l‖. A token that the table has no row for puts the record outside the domain: it counts zero.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch.nn import functional
+
+from dphypo.dpsgd.book import Axis, Book, Handlers, Note, Part, UnknownUse
+from dphypo.dpsgd.layers.products import UNIT, by_record, weighted
+
+
+@dataclass(frozen=True)
+class Embedding:
+    """One call on whole numbers that are rows of the table."""
+
+    weight: int
+    padding: int | None
+
+    @property
+    def key(self) -> tuple[Any, ...]:
+        return "embedding", self.weight, self.padding
+
+    def forward(self, book: Book, inputs: torch.Tensor, axis: Axis) -> torch.Tensor:
+        sizes = [1] * inputs.dim()
+        sizes[axis.dim] = inputs.shape[axis.dim]
+        runs = torch.arange(book.shape.runs, device=inputs.device)
+        return book.slots[self.weight][runs.repeat_interleave(sizes[axis.dim] // len(runs)).view(sizes), inputs]
+
+    def backward(self, book: Book, inputs: torch.Tensor, gradient: torch.Tensor, axis: Axis) -> torch.Tensor:
+        raise AssertionError("tokens have no gradient")
+
+    def parts(self, book: Book, notes: Sequence[Note]) -> list[Part]:
+        shape, layout, weight = book.shape, book.layout, self.weight
+        sizes = (shape.runs, shape.records, -1)
+        tokens = torch.cat([note.axis.first(note.inputs).reshape(sizes) for note in notes], 2)
+        gradients = torch.cat([by_record(note.gradient, note.axis, shape) for note in notes], 2).double()
+        if self.padding is not None:
+            gradients = torch.where((tokens == self.padding)[..., None], 0.0, gradients)
+        positions, width = gradients.shape[2:]
+        spread = gradients.square().sum(-1).sqrt().sum(-1) * (1 + (width + positions + 8) * UNIT)
+        same = (tokens[..., :, None] == tokens[..., None, :]).double()
+        ghost = (gradients * (same @ gradients)).sum((2, 3))
+        terms = (width + positions**2 + positions + 4) * UNIT
+        square = ghost.clamp_min(0) + terms / (1 - terms) * spread.square()
+
+        def add(weights: torch.Tensor, fine: torch.Tensor, sums: torch.Tensor) -> None:
+            table = layout.values(sums, weight)
+            rows = weighted(gradients, weights, fine).flatten(1, 2)
+            for into, places, values in zip(table.unbind(), tokens.flatten(1).unbind(), rows.unbind(), strict=True):
+                into.index_add_(0, places, values)
+
+        return [Part((layout.slot(weight),), positions, square, spread, (tokens, gradients), add)]
+
+
+def _embedding(book: Book, func: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]) -> torch.Tensor:
+    return _called(book, func, *args, **kwargs)
+
+
+def _called(
+    book: Book,
+    func: Callable[..., Any],
+    input: torch.Tensor,
+    weight: torch.Tensor,
+    padding_idx: int | None = None,
+    max_norm: float | None = None,
+    norm_type: float = 2.0,
+    scale_grad_by_freq: bool = False,
+    sparse: bool = False,
+) -> torch.Tensor:
+    place = book.place(weight)
+    if max_norm is not None or scale_grad_by_freq:
+        raise UnknownUse("an embedding that is renormalised, or scaled by how often a token occurs")
+    known = (input >= 0) & (input < weight.shape[0])
+    axis = book.axis(input)
+    book.leave_out(~axis.first(known).reshape(book.shape.rows, -1).all(1))
+    tokens = torch.where(known, input, 0)
+    if place is None:
+        return functional.embedding(tokens, weight, padding_idx)
+    padding = padding_idx if padding_idx is None or padding_idx >= 0 else weight.shape[0] + padding_idx
+    return book.tap(Embedding(place, padding), tokens, axis)
+
+
+HANDLERS: Handlers = {functional.embedding: _embedding}

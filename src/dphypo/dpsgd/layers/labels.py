@@ -1,0 +1,32 @@
+"""Losses of class labels: a label that the outputs have no class for puts its record outside the domain.
+
+It is replaced before it reaches a device, where an assertion would end every run, and the record counts zero.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import torch
+from torch.nn import functional
+
+from dphypo.dpsgd.book import Book, Handlers
+
+
+def _labelled(book: Book, func: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+    given = dict(zip(("input", "target"), args, strict=False)) | kwargs
+    outputs, target = given["input"], given["target"]
+    if target.is_floating_point() or len(args) > 2:
+        return func(*args, **kwargs)
+    classes = outputs.shape[1] if outputs.dim() > 1 else outputs.shape[0]
+    ignored = kwargs.get("ignore_index", -100)
+    inside = target.clamp(0, classes - 1)
+    wrong = (inside != target) & (target != ignored)
+    if len(wrong) == book.shape.rows:
+        book.leave_out(wrong if wrong.dim() == 1 else wrong.flatten(1).any(1))
+    rest = {name: value for name, value in kwargs.items() if name not in ("input", "target")}
+    return func(outputs, torch.where(wrong, inside, target), **rest)
+
+
+HANDLERS: Handlers = {functional.cross_entropy: _labelled, functional.nll_loss: _labelled}

@@ -1,0 +1,150 @@
+"""x ↦ xWᵀ + b on the last dimension, for any number of positions; also x @ W.
+
+With inputs a_l and output gradients g_l at the positions l of a record, its gradient is Σ_l g_l a_lᵀ, and Σ_l g_l for
+the bias. Three ways to its norm, p and r being the widths and L the number of positions:
+
+* L = 1: ‖a‖²‖g‖², with the bias (‖a‖² + 1)‖g‖², and A is the norm itself.
+* *ghost*, 2L² < pr: n̂² = Σ_{l,l′} ⟨a_l, a_l′⟩⟨g_l, g_l′⟩ in double precision. The terms cancel, so what is used is
+  n̄² = max(0, n̂²) + γ(p + r + L² + 4)·A², A = Σ_l ‖a_l‖‖g_l‖.
+* *materialised* otherwise: the gradients themselves (``materialised.py``).
+"""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch.nn import functional
+
+from dphypo.dpsgd.book import Axis, Book, Handlers, Note, Part, UnknownUse
+from dphypo.dpsgd.layers import elementwise, materialised
+from dphypo.dpsgd.layers.products import (
+    UNIT,
+    add_product,
+    by_record,
+    masked,
+    product,
+    tiled,
+    weighted,
+)
+from dphypo.dpsgd.stack import Slot
+
+
+@dataclass(frozen=True)
+class Linear:
+    """One call. ``turned`` if the parameter is [inputs, outputs], as in x @ W."""
+
+    weight: int
+    bias: int | None
+    turned: bool = False
+
+    @property
+    def key(self) -> tuple[Any, ...]:
+        return "linear", self.weight, self.bias, self.turned
+
+    def forward(self, book: Book, inputs: torch.Tensor, axis: Axis) -> torch.Tensor:
+        return product(book, inputs, axis, self.weight, self.bias, turned=self.turned)
+
+    def backward(self, book: Book, inputs: torch.Tensor, gradient: torch.Tensor, axis: Axis) -> torch.Tensor:
+        return product(book, gradient, axis, self.weight, turned=not self.turned).to(inputs.dtype)
+
+    def parts(self, book: Book, notes: Sequence[Note]) -> list[Part]:
+        inputs = [by_record(note.inputs, note.axis, book.shape) for note in notes]
+        gradients = [by_record(note.gradient, note.axis, book.shape) for note in notes]
+        seen, given = (some[0] if len(some) == 1 else torch.cat(some, 2) for some in (inputs, gradients))
+        bias = None if self.bias is None else book.layout.slot(self.bias)
+        return outer(book.layout.slot(self.weight), bias, seen, given, turned=self.turned)
+
+
+def outer(
+    weight: Slot, bias: Slot | None, inputs: torch.Tensor, gradients: torch.Tensor, *, turned: bool = False
+) -> list[Part]:
+    """The parts of a weight [outputs, inputs], or the other way if ``turned``, and of its bias.
+
+    Args:
+        weight, bias: where they lie.
+        inputs, gradients: a and g, [runs, records, positions, width].
+        turned: whether the weight is [inputs, outputs].
+    """
+    positions, p, r = *inputs.shape[2:], gradients.shape[-1]
+    if positions == 1:
+        return [_single(weight, bias, inputs.squeeze(2).double(), gradients.squeeze(2).double(), turned)]
+    left, right = (inputs, gradients) if turned else (gradients, inputs)
+    biases = [] if bias is None else [materialised.part(bias, gradients.double().sum(2))]
+    if 2 * positions**2 >= p * r:
+        held = tiled(left).transpose(2, 3) @ tiled(right)
+        return [materialised.part(weight, held[..., : left.shape[-1], : right.shape[-1]]), *biases]
+    left, right = left.double(), right.double()
+    lengths = left.square().sum(-1) * right.square().sum(-1)  # [runs, records, positions]
+    spread = lengths.sqrt().sum(-1) * (1 + (p + r + positions + 8) * UNIT)
+    terms = (p + r + positions**2 + 4) * UNIT
+    ghost = functools.reduce(torch.mul, (one @ one.transpose(2, 3) for one in (tiled(left), tiled(right)))).sum((2, 3))
+    square = ghost.clamp_min(0) + terms / (1 - terms) * spread.square()
+
+    def add(weights: torch.Tensor, fine: torch.Tensor, sums: torch.Tensor) -> None:
+        one, two = weighted(left, weights, fine).flatten(1, 2), masked(right, fine).flatten(1, 2)
+        add_product(weight.of(sums).view(len(sums), one.shape[-1], two.shape[-1]), one, two)
+
+    return [Part((weight,), positions, square, spread, (left, right), add), *biases]
+
+
+def _single(weight: Slot, bias: Slot | None, inputs: torch.Tensor, gradients: torch.Tensor, turned: bool) -> Part:
+    """One position: the norm is a product of two, and nothing cancels."""
+    p, r = inputs.shape[-1], gradients.shape[-1]
+    lengths = [torch.linalg.vector_norm(values, dim=-1) for values in (inputs, gradients)]
+    square = lengths[0].square() if bias is None else lengths[0].square() + 1
+    square = square * lengths[1].square() * (1 + 2 * (p + r + 16) * UNIT)
+
+    def add(weights: torch.Tensor, fine: torch.Tensor, sums: torch.Tensor) -> None:
+        given, seen = weighted(gradients, weights, fine), masked(inputs, fine)
+        left, right = (seen, given) if turned else (given, seen)
+        add_product(weight.of(sums).view(len(sums), left.shape[-1], right.shape[-1]), left, right)
+        if bias is not None:
+            bias.of(sums).add_(given.sum(1))
+
+    slots = (weight,) if bias is None else (weight, bias)
+    return Part(slots, 1, square, None, (inputs, gradients), add)
+
+
+def _linear(book: Book, func: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]) -> torch.Tensor:
+    return _called(book, *args, **kwargs)
+
+
+def _called(book: Book, input: torch.Tensor, weight: torch.Tensor, bias: torch.Tensor | None = None) -> torch.Tensor:
+    place, shift = book.place(weight), book.place(bias)
+    if place is not None and (shift is not None or bias is None):
+        return book.tap(Linear(place, shift), input, book.axis(input, rows_last=book.in_attention))
+    made = frozen(book, input, weight) if place is None else book.tap(Linear(place, None), input)
+    if bias is None:
+        return made
+    return made + (bias if shift is None else elementwise.copies(book, shift, made))
+
+
+def frozen(book: Book, inputs: torch.Tensor, weight: torch.Tensor) -> torch.Tensor:
+    """A linear layer that is not trained: on a CPU run by run, and with the rows as columns, as in ``products.py``."""
+    if inputs.is_cuda or inputs.shape[0] % book.shape.runs or torch.is_autocast_enabled("cpu"):
+        return functional.linear(inputs, weight)
+    made = [torch.mm(weight, some.flatten(0, -2).t()).t() for some in inputs.chunk(book.shape.runs)]
+    return torch.cat(made).reshape(*inputs.shape[:-1], weight.shape[0])
+
+
+def _matmul(book: Book, func: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+    places = [book.place(arg) for arg in args]
+    if places[1:] and places[1] is not None and places[0] is None and args[1].dim() == 2:
+        return book.tap(Linear(places[1], None, turned=True), args[0])
+    if any(place is not None for place in places):
+        raise UnknownUse(func)
+    return func(*args, **kwargs)
+
+
+HANDLERS: Handlers = {
+    functional.linear: _linear,
+    torch.matmul: _matmul,
+    torch.mm: _matmul,
+    torch.Tensor.matmul: _matmul,
+    torch.Tensor.mm: _matmul,
+    torch.Tensor.__matmul__: _matmul,
+}

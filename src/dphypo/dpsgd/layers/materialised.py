@@ -1,0 +1,33 @@
+"""Gradients that are held record by record: whatever they were computed in, these numbers are what a record adds."""
+
+from __future__ import annotations
+
+import torch
+
+from dphypo.dpsgd.book import Part
+from dphypo.dpsgd.layers.products import UNIT, add_product, masked
+from dphypo.dpsgd.stack import Slot
+
+_CHUNK = 2**24  # numbers converted to double precision at a time
+
+
+def part(slot: Slot, gradients: torch.Tensor) -> Part:
+    """The part whose gradients are ``[runs, records, ...]``, as many numbers as the slot has.
+
+    n̄² is the computed sum of d squares times 1 + (d + 8)u. The gradients are the contributions themselves, so that
+    A = n̄: nothing cancels in a sum over records.
+    """
+    flat = gradients.flatten(2)
+    runs, records, size = flat.shape
+    step = max(1, _CHUNK // max(1, runs * size))
+    blocks = [slice(start, start + step) for start in range(0, records, step)]
+    squares = [flat[:, block].double().square().sum(-1) for block in blocks]
+    square = (squares[0] if len(squares) == 1 else torch.cat(squares, 1)) * (1 + (size + 8) * UNIT)
+
+    def add(weights: torch.Tensor, fine: torch.Tensor, sums: torch.Tensor) -> None:
+        into = slot.of(sums).unsqueeze(1)
+        factors = masked(weights, fine)[..., None]
+        for block in blocks:
+            add_product(into, factors[:, block], masked(flat[:, block].double(), fine[:, block]))
+
+    return Part((slot,), 1, square, None, (flat,), add)

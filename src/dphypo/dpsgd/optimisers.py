@@ -1,0 +1,204 @@
+"""Optimisers on rows of numbers, one row a run, each run with its own learning rate and options.
+
+They see the noisy gradient alone, so that whatever they do is post-processing. SGD, Adam, AdamW, RMSprop and Adagrad
+are written out for all runs at once, with PyTorch's definitions; any other of PyTorch's is used as it is, run by run.
+"""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Mapping, Sequence
+from typing import Any, Protocol
+
+import torch
+
+from dphypo import _validate
+from dphypo.dpsgd.stack import Layout
+
+Options = Sequence[Mapping[str, Any]]
+
+
+class Optimiser(Protocol):
+    """Changes the rows in place."""
+
+    def step(self, rows: torch.Tensor, gradient: torch.Tensor, rates: torch.Tensor) -> None:
+        """One step; ``rates`` are the learning rates, [runs, 1]."""
+        ...
+
+
+class _Options:
+    """Numbers of all runs as columns, [runs, 1]."""
+
+    def __init__(self, options: Options, like: torch.Tensor, **defaults: float | tuple[float, float]) -> None:
+        self._options, self._like, self._defaults = options, like, defaults
+
+    def column(self, name: str, part: int | None = None) -> torch.Tensor:
+        values = [one.get(name, self._defaults.get(name, 0.0)) for one in self._options]
+        numbers = [float(value if part is None else value[part]) for value in values]
+        return torch.tensor(numbers, dtype=self._like.dtype, device=self._like.device)[:, None]
+
+    def any(self, name: str) -> torch.Tensor | None:
+        """A column, or None if it is zero for all runs."""
+        column = self.column(name)
+        return column if bool(column.any()) else None
+
+
+class _Gradients:
+    """What comes before every optimiser: maximisation, and weight decay as a part of the gradient."""
+
+    def __init__(self, given: _Options, *, decay: bool = True) -> None:
+        self._decay, self._maximise = given.any("weight_decay") if decay else None, given.any("maximize")
+
+    def of(self, rows: torch.Tensor, gradient: torch.Tensor) -> torch.Tensor:
+        if self._maximise is not None:
+            gradient = gradient * (1 - 2 * self._maximise)
+        return gradient if self._decay is None else gradient + rows * self._decay
+
+
+class SGD:
+    """v ← μv + (1 − dampening)g, then θ ← θ − ηv; Nesterov's form takes g + μv."""
+
+    def __init__(self, rows: torch.Tensor, options: Options) -> None:
+        given = _Options(options, rows)
+        self._gradients, self._momentum = _Gradients(given), given.any("momentum")
+        self._share, self._nesterov = 1 - given.column("dampening"), given.any("nesterov")
+        self._velocity: torch.Tensor | None = None
+
+    def step(self, rows: torch.Tensor, gradient: torch.Tensor, rates: torch.Tensor) -> None:
+        gradient = self._gradients.of(rows, gradient)
+        if self._momentum is not None:
+            if self._velocity is None:
+                self._velocity = gradient.clone()
+            else:
+                self._velocity.mul_(self._momentum).add_(gradient * self._share)
+            gradient = self._velocity if self._nesterov is None else gradient + self._momentum * self._velocity
+        rows.sub_(rates * gradient)
+
+
+class Adam:
+    """m ← β₁m + (1 − β₁)g, v ← β₂v + (1 − β₂)g², θ ← θ − η·m̂/(√v̂ + ε); AdamW decays the weights themselves."""
+
+    def __init__(self, rows: torch.Tensor, options: Options, *, decoupled: bool = False) -> None:
+        decay = 0.01 if decoupled else 0.0
+        given = _Options(options, rows, betas=(0.9, 0.999), eps=1e-8, weight_decay=decay)
+        decoupled = decoupled or given.any("decoupled_weight_decay") is not None
+        self._gradients = _Gradients(given, decay=not decoupled)
+        self._decay = given.any("weight_decay") if decoupled else None
+        self._first, self._second, self._eps = given.column("betas", 0), given.column("betas", 1), given.column("eps")
+        self._mean, self._square = torch.zeros_like(rows), torch.zeros_like(rows)
+        self._largest = torch.zeros_like(rows) if given.any("amsgrad") is not None else None
+        self._powers = [torch.ones_like(column, dtype=torch.float64) for column in (self._first, self._second)]
+
+    def step(self, rows: torch.Tensor, gradient: torch.Tensor, rates: torch.Tensor) -> None:
+        if self._decay is not None:
+            rows.mul_(1 - rates * self._decay)
+        gradient = self._gradients.of(rows, gradient)
+        for power, beta in zip(self._powers, (self._first, self._second), strict=True):
+            power.mul_(beta)
+        first, second = (1 - power for power in self._powers)
+        self._mean.mul_(self._first).add_(gradient * (1 - self._first))
+        self._square.mul_(self._second).add_(gradient.square() * (1 - self._second))
+        square = self._square
+        if self._largest is not None:
+            square = torch.maximum(self._largest, self._square, out=self._largest)
+        root = square.sqrt().div_(second.sqrt().to(rows.dtype)).add_(self._eps)
+        rows.sub_((self._mean * (rates / first).to(rows.dtype)).div_(root))
+
+
+class RMSprop:
+    """v ← αv + (1 − α)g², θ ← θ − η·g/(√v + ε), with momentum on the step; centred, v is a variance."""
+
+    def __init__(self, rows: torch.Tensor, options: Options) -> None:
+        given = _Options(options, rows, alpha=0.99, eps=1e-8)
+        self._gradients, self._momentum = _Gradients(given), given.any("momentum")
+        self._alpha, self._eps = given.column("alpha"), given.column("eps")
+        self._square, self._velocity = torch.zeros_like(rows), torch.zeros_like(rows)
+        self._mean = torch.zeros_like(rows) if given.any("centered") is not None else None
+
+    def step(self, rows: torch.Tensor, gradient: torch.Tensor, rates: torch.Tensor) -> None:
+        gradient = self._gradients.of(rows, gradient)
+        self._square.mul_(self._alpha).add_(gradient.square() * (1 - self._alpha))
+        variance = self._square
+        if self._mean is not None:
+            self._mean.mul_(self._alpha).add_(gradient * (1 - self._alpha))
+            variance = variance - self._mean.square()
+        move = gradient / variance.sqrt().add_(self._eps)
+        if self._momentum is not None:
+            move = self._velocity.mul_(self._momentum).add_(move)
+        rows.sub_(rates * move)
+
+
+class Adagrad:
+    """v ← v + g², θ ← θ − η/(1 + t·decay)·g/(√v + ε)."""
+
+    def __init__(self, rows: torch.Tensor, options: Options) -> None:
+        given = _Options(options, rows, eps=1e-10)
+        self._gradients, self._eps, self._slower = _Gradients(given), given.column("eps"), given.column("lr_decay")
+        self._square = torch.zeros_like(rows) + given.column("initial_accumulator_value")
+        self._steps = torch.zeros((), dtype=rows.dtype, device=rows.device)
+
+    def step(self, rows: torch.Tensor, gradient: torch.Tensor, rates: torch.Tensor) -> None:
+        gradient = self._gradients.of(rows, gradient)
+        self._square.add_(gradient.square())
+        rows.sub_(gradient * (rates / (1 + self._steps * self._slower)) / (self._square.sqrt() + self._eps))
+        self._steps.add_(1)
+
+
+class Foreign:
+    """One of PyTorch's optimisers for each run, on views of its row."""
+
+    def __init__(self, rows: torch.Tensor, options: Options, name: str, layout: Layout) -> None:
+        kind = known()[name]
+        takes = inspect.signature(kind).parameters
+        self._values = [
+            [layout.values(rows[run : run + 1], place)[0].detach() for place in range(len(layout.names))]
+            for run in range(len(rows))
+        ]
+        self._layout = layout
+        self._made = [
+            kind(values, lr=1.0, **{key: value for key, value in one.items() if key in takes})
+            for values, one in zip(self._values, options, strict=True)
+        ]
+
+    def step(self, rows: torch.Tensor, gradient: torch.Tensor, rates: torch.Tensor) -> None:
+        for run, (values, one) in enumerate(zip(self._values, self._made, strict=True)):
+            for group in one.param_groups:
+                group["lr"] = float(rates[run])
+            for place, value in enumerate(values):
+                value.grad = self._layout.values(gradient[run : run + 1], place)[0]
+            one.step()
+
+
+# They need the loss more than once a step, or gradients of another kind.
+_UNSUITABLE = {"LBFGS", "SparseAdam", "Muon", "Optimizer"}
+
+
+def known() -> dict[str, Any]:
+    """PyTorch's optimisers that take one noisy gradient a step, by their names in small letters."""
+    return {
+        name.lower(): value
+        for name, value in vars(torch.optim).items()
+        if inspect.isclass(value) and issubclass(value, torch.optim.Optimizer) and name not in _UNSUITABLE
+    }
+
+
+def build(name: str, rows: torch.Tensor, options: Options, layout: Layout) -> Optimiser:
+    """The named optimiser; options that it does not take are left out."""
+    kinds = known()
+    if name.lower() not in kinds:
+        raise _validate.fail("optimizer", name, f"give one of {', '.join(sorted(kinds))}")
+    takes = set(inspect.signature(kinds[name.lower()]).parameters)
+    taken = [{key: value for key, value in one.items() if key in takes} for one in options]
+    match name.lower():
+        case "sgd":
+            return SGD(rows, taken)
+        case "adam":
+            return Adam(rows, taken)
+        case "adamw":
+            return Adam(rows, taken, decoupled=True)
+        case "rmsprop":
+            return RMSprop(rows, taken)
+        case "adagrad":
+            return Adagrad(rows, taken)
+        case other:
+            return Foreign(rows, taken, other, layout)

@@ -1,0 +1,184 @@
+"""A model and a loss, ready to be trained: how its per-record gradients are found, decided on made-up records."""
+
+from __future__ import annotations
+
+import contextlib
+import copy
+import dataclasses
+import itertools
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+import torch
+from torch import nn
+
+from dphypo.dpsgd import check, generic
+from dphypo.dpsgd.batches import Batch
+from dphypo.dpsgd.book import Axis, Book, Part, UnknownUse
+from dphypo.dpsgd.layers import HANDLERS
+from dphypo.dpsgd.losses import Loss
+from dphypo.dpsgd.masks import Masks
+from dphypo.dpsgd.shapes import Shape
+from dphypo.dpsgd.stack import Layout
+from dphypo.errors import UnfitModelError
+
+Augment = Callable[[torch.Tensor, Callable[[int], torch.Tensor]], torch.Tensor]
+_ROWS = (31, 37)  # sizes of a made-up batch that no layer is likely to have
+
+
+@dataclass(frozen=True, eq=False, repr=False)
+class Program:
+    """What is the same for all runs of one architecture.
+
+    Args:
+        model: a copy that serves as code: its trainable parameters are names, its buffers and frozen parameters are
+            used as they are, by every run.
+        loss: gives one value a record.
+        layout: where the trainable parameters lie in a row of numbers.
+        axes: where tensors hold the rows, for each watched call; None if no formulas cover the model: ``vmap(grad)``.
+        terms: how many terms the longest sum of one record's gradient has.
+        elements: how many numbers the parts of one record's gradient hold.
+        random: whether the forward pass uses masks.
+        example: the shape and type of one record, as a batch of one.
+        autocast, views, augment: as in :meth:`of`.
+        alone: whether records are differentiated one by one.
+    """
+
+    model: nn.Module
+    loss: Loss
+    layout: Layout
+    axes: tuple[Axis, ...] | None
+    terms: int
+    elements: int
+    random: bool
+    example: Batch
+    autocast: torch.dtype | None = None
+    views: int = 1
+    augment: Augment | None = None
+    alone: bool = False
+
+    @classmethod
+    def of(
+        cls,
+        model: nn.Module,
+        loss: Loss,
+        example: Batch,
+        *,
+        autocast: torch.dtype | None = None,
+        views: int = 1,
+        augment: Augment | None = None,
+    ) -> Program:
+        """Decide how to differentiate a model; :class:`UnfitModelError` names the layer that cannot be trained.
+
+        Args:
+            model: an untrained model on its device. It is copied.
+            loss: a function of (outputs, targets) that gives one value a record.
+            example: inputs and targets of one record, [1, ...] each, on the device. Their values are not used.
+            autocast: the type of forward and backward passes, torch.bfloat16; None for that of the model.
+            views: how many views of a record are averaged before clipping.
+            augment: ``augment(inputs, uniforms)`` gives a view of each row; ``uniforms(n)`` gives [rows, n] random
+                numbers of [0, 1).
+        """
+        check.refuse_layers(model)
+        skeleton = check.in_training(copy.deepcopy(model))
+        layout = Layout.of(skeleton)
+        plain = cls(skeleton, loss, layout, None, 1, layout.width, True, example, autocast, views, augment)
+        batches = [check.made_up(example, count) for count in _ROWS]
+        try:
+            made = cls._by_formulas(plain, batches)
+            check.refuse_wrong(made, batches[0])
+        except UnknownUse:
+            check.refuse_wrong(plain, batches[0])
+            return plain
+        return made
+
+    def on(self, rows: torch.Tensor, shape: Shape) -> Program:
+        """The program in the fastest way in which, at this shape, a record's place changes no bit.
+
+        The formulas; ``vmap(grad)``; one record at a time.
+        """
+        for way in (self, self._slower(alone=False), self._slower(alone=True)):
+            if check.same_places(way, rows, shape):
+                return way
+        raise UnfitModelError(
+            "a record's gradient changes in its last bits with the records beside it, even if each is differentiated "
+            "by itself: one bit can flip a decision of the model, so that no noise covers it. Make each record's "
+            'output and loss a function of that record alone, or use engine="opacus", which takes rounding as exact'
+        )
+
+    def _slower(self, *, alone: bool) -> Program:
+        return dataclasses.replace(self, axes=None, terms=1, elements=self.layout.width, random=True, alone=alone)
+
+    @classmethod
+    def _by_formulas(cls, plain: Program, batches: Sequence[Batch]) -> Program:
+        books = []
+        for inputs, targets in batches:
+            rows = plain.layout.stacked([plain.model], inputs.device)
+            book = plain.book(rows, Shape(1, len(inputs)))
+            books.append((book, plain._booked(book, inputs, targets)))
+        axes = []
+        for some, others in zip(books[0][0].found, books[1][0].found, strict=True):
+            common = [axis for axis in some if axis in others]
+            if len(common) != 1:
+                raise UnknownUse("which dimension holds the records is not clear")
+            axes.append(common[0])
+        parts = books[0][1]
+        slots = sorted({slot for part in parts for slot in part.slots})
+        if any(one.start + one.size > other.start for one, other in itertools.pairwise(slots)):
+            raise UnknownUse("a parameter is used as a whole and in groups")
+        if len({plain.layout.place_of(slot) for slot in slots}) < len(plain.layout.names):
+            raise UnknownUse("a parameter without a gradient")
+        numbers = sum(factor[0, 0].numel() for part in parts for factor in part.factors)
+        return dataclasses.replace(
+            plain,
+            axes=tuple(axes),
+            terms=max(part.terms for part in parts),
+            elements=numbers + sum(part.terms**2 for part in parts),
+            random=books[0][0].masks.used or plain.augment is not None,
+        )
+
+    def book(self, rows: torch.Tensor, shape: Shape) -> Book:
+        """What passes of several runs are noted in; ``rows`` are the parameters, and may change between passes."""
+        trained = [value for value in self.model.parameters() if value.requires_grad]
+        return Book(self.layout, rows, shape, trained, HANDLERS, self.axes)
+
+    def parts(
+        self, rows: torch.Tensor, book: Book, inputs: torch.Tensor, targets: torch.Tensor, masks: Masks
+    ) -> tuple[list[Part], torch.Tensor | None]:
+        """The per-record gradients of a piece, and which of its records are outside the domain, [runs, records].
+
+        Args:
+            rows: the parameters of the runs, [runs, width].
+            book: of these rows and the piece's shape.
+            inputs, targets: [runs × records, ...].
+            masks: random bits of the step, one key a row.
+        """
+        shape = book.shape
+        if shape.views > 1:
+            inputs, targets = (part.repeat_interleave(shape.views, 0) for part in (inputs, targets))
+        if self.augment is not None:
+            inputs = self.augment(inputs, masks.uniforms)
+        outside: torch.Tensor | None
+        if self.axes is None:
+            with self._cast(rows.device):
+                given = (self.model, self.loss, self.layout, rows, shape, inputs, targets, masks)
+                found, outside = generic.parts(*given, alone=self.alone)
+        else:
+            book.begin(masks)
+            found, outside = self._booked(book, inputs, targets), book.outside
+        return found, None if outside is None else outside.reshape(shape.runs, shape.records, -1).any(-1)
+
+    def _booked(self, book: Book, inputs: torch.Tensor, targets: torch.Tensor) -> list[Part]:
+        with torch.enable_grad(), self._cast(inputs.device), book:
+            losses = self.loss(self.model(inputs), targets)
+        if losses.shape != (book.shape.rows,):
+            raise UnfitModelError(
+                f"the loss gives values of shape {tuple(losses.shape)} for {book.shape.rows} records: give one value a "
+                f"record, not an average over them"
+            )
+        return book.differentiate(losses)
+
+    def _cast(self, device: torch.device) -> contextlib.AbstractContextManager[None]:
+        if self.autocast is None:
+            return contextlib.nullcontext()
+        return torch.autocast(device.type, dtype=self.autocast)

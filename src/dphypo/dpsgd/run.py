@@ -1,0 +1,233 @@
+"""Runs of DP-SGD, one or several at once: pure functions of the model's code, the records and the runs' values.
+
+A run draws everything random from its seed, in streams of their own: initial weights, the subsample, batches, dither,
+noise, masks. Its parameters are a row of numbers; nothing is kept in modules. Several runs share instructions and
+nothing else: no sum, no random number and no decision crosses from one to another.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from enum import StrEnum
+from typing import Any
+
+import torch
+
+from dphypo import _validate, noise
+from dphypo.dpsgd import optimisers
+from dphypo.dpsgd.batches import Piece, Pieces, Records, Sampler
+from dphypo.dpsgd.book import Part
+from dphypo.dpsgd.draws import HostDraws
+from dphypo.dpsgd.masks import Masks
+from dphypo.dpsgd.program import Program
+from dphypo.dpsgd.shapes import Shape, largest_batch, piece_and_count
+from dphypo.dpsgd.step import Weights, add_clipped
+from dphypo.dpsgd.sum_on_grid import Grid, to_grid
+from dphypo.errors import UnfitModelError
+
+
+class Clipping(StrEnum):
+    """What becomes of a record's gradient g; C is the clipping norm."""
+
+    CLIP = "clip"
+    """g·min(1, C/‖g‖)."""
+
+    NORMALISE = "normalise"
+    """g·C/(‖g‖ + 0.01): one hyperparameter less, since C and the learning rate act through their product."""
+
+
+class Average(StrEnum):
+    """Which iterates the released weights are the mean of: post-processing, which costs nothing."""
+
+    LAST_HALF = "last half"
+
+
+@dataclass(frozen=True, kw_only=True)
+class Run:
+    """One run: public values, and the seed, which is secret.
+
+    Args:
+        seed: all randomness of the run; at least 128 bits where the run is to carry a guarantee.
+        records: the declared number of records that the run may use (times the subsample), a public constant.
+        rate: the probability with which a step takes a record.
+        steps: how many steps.
+        batch_size: what the noisy sum is divided by, the expected size of a batch.
+        noise_multiplier, max_grad_norm: σ and C.
+        learning_rate, optimizer, options: how noisy gradients are used.
+        schedule: factor on the learning rate as a function of the share of the steps made so far, in [0, 1).
+        subsample: the probability with which the run may use a record at all.
+    """
+
+    seed: int = field(repr=False)
+    records: int
+    rate: float
+    steps: int
+    batch_size: float
+    noise_multiplier: float
+    max_grad_norm: float
+    learning_rate: float
+    optimizer: str = "sgd"
+    options: Mapping[str, Any] = field(default_factory=dict)
+    schedule: Callable[[float], float] | None = None
+    subsample: float = 1.0
+
+    def __post_init__(self) -> None:
+        _validate.integer(at_least=0, seed=self.seed)
+        _validate.integer(at_least=1, records=self.records)
+        _validate.within(0.0, 1.0, closed="right", rate=self.rate)
+        _validate.integer(at_least=1, steps=self.steps)
+        for name in ("batch_size", "noise_multiplier", "max_grad_norm", "learning_rate"):
+            _validate.positive(**{name: getattr(self, name)})
+        _validate.within(0.0, 1.0, closed="right", subsample=self.subsample)
+
+    def grid(self, size: int, terms: int, piece: int, count: int) -> Grid:
+        """The run's grid for a model of so many parameters, with sums over pieces of so many records."""
+        return Grid.of(
+            noise_multiplier=self.noise_multiplier,
+            max_grad_norm=self.max_grad_norm,
+            size=size,
+            terms=piece * terms + count,
+            largest_batch=largest_batch(self.records, self.rate),
+        )
+
+
+@dataclass(frozen=True, kw_only=True)
+class Setting:
+    """How runs are made, the same for all of them.
+
+    Args:
+        physical_batch_size: process batches in pieces of at most so many records, to save memory.
+        clipping: "clip" or "normalise".
+        average: "last half" for the mean of the last half of the iterates, a number below 1 for an exponential mean
+            with that decay, None for the last iterate.
+        threads: CPU threads.
+    """
+
+    physical_batch_size: int | None = None
+    clipping: Clipping | str = Clipping.CLIP
+    average: Average | str | float | None = None
+    threads: int = 1
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "clipping", _validate.choice(Clipping, clipping=self.clipping))
+        if isinstance(self.average, str):
+            object.__setattr__(self, "average", _validate.choice(Average, average=self.average))
+        elif self.average is not None:
+            _validate.within(0.0, 1.0, average=self.average)
+        if self.physical_batch_size is not None:
+            _validate.integer(at_least=1, physical_batch_size=self.physical_batch_size)
+        _validate.integer(at_least=1, threads=self.threads)
+
+
+class Group:
+    """Runs that are made at once: one architecture, one batch shape, one number of steps, one optimiser.
+
+    Args:
+        program: how the model is differentiated; its own module is the runs' code.
+        rows: the initial parameters of the runs, [runs, width]; they are changed in place.
+        records: the private records.
+        runs: their values.
+        setting: how they are made.
+    """
+
+    def __init__(
+        self, program: Program, rows: torch.Tensor, records: Records, runs: Sequence[Run], setting: Setting
+    ) -> None:
+        self.program, self.rows, self.runs = program, rows, runs
+        first, device = runs[0], rows.device
+        self.piece, self.count = piece_and_count(first.records, first.rate, setting.physical_batch_size)
+        self.shape = Shape(len(runs), self.piece, program.views)
+        terms = program.terms * program.views
+        self.grids = [run.grid(program.layout.size, terms, self.piece, self.count) for run in runs]
+        words = [noise.Words.of_seed(run.seed) for run in runs]
+        self._samplers = [
+            Sampler(one, len(records), run.rate, run.subsample) for one, run in zip(words, runs, strict=True)
+        ]
+        self._draws = HostDraws(words, rows.shape[1], self.grids[0].deviation, self.grids[0].bits)
+        keys = [int(one.stream("masks").draw(1)[0]) >> 1 for one in words]
+        self._mask_keys = torch.tensor(keys, device=device)[:, None]
+        self._weights = Weights(self.grids, normalise=setting.clipping is Clipping.NORMALISE, device=device)
+        units = [grid.unit / run.batch_size for grid, run in zip(self.grids, runs, strict=True)]
+        self._units = torch.tensor(units, dtype=torch.float64, device=device)[:, None]
+        self._optimiser = optimisers.build(first.optimizer, rows, [run.options for run in runs], program.layout)
+        self._book = program.book(rows, self.shape)
+        self._pieces = Pieces(records, program.example, len(runs), self.piece, self.count)
+        self._average, self._mean = setting.average, rows.clone()
+        self._sums = torch.zeros(rows.shape, dtype=torch.float64, device=device)
+        self.made = 0
+
+    def finish(self) -> torch.Tensor:
+        """Make all steps; the trained parameters, [runs, width]."""
+        for _ in range(self.runs[0].steps):
+            self.step()
+        return self.rows if self._average is None else self._mean
+
+    @torch.no_grad()
+    def step(self) -> None:
+        """One step of every run."""
+        batches = [sampler.batch() for sampler in self._samplers]
+        self._sums.zero_()
+        for piece in self._pieces.of(batches):
+            parts, valid = self._differentiated(piece)
+            add_clipped(parts, valid, self._weights, self._sums)
+        dither, noisy = self._draws.dither(), self._draws.noise()
+        whole = to_grid(self._sums, dither, self.grids[0].bits) + noisy
+        self._update((whole.double() * self._units).to(self.rows.dtype))
+
+    def _update(self, gradient: torch.Tensor) -> None:
+        done = self.made / self.runs[0].steps
+        rates = [run.learning_rate * (1.0 if run.schedule is None else run.schedule(done)) for run in self.runs]
+        self._optimiser.step(self.rows, gradient, torch.tensor(rates, dtype=gradient.dtype)[:, None])
+        self.made += 1
+        if isinstance(self._average, float):
+            decay = min(self._average, (1 + self.made) / (10 + self.made))
+            self._mean.mul_(decay).add_(self.rows, alpha=1 - decay)
+        elif self._average is not None:
+            late = self.made - self.runs[0].steps // 2
+            if late > 0:
+                self._mean.add_((self.rows - self._mean) / late)
+
+    def _differentiated(self, piece: Piece) -> tuple[list[Part], torch.Tensor]:
+        """The gradients of a piece, and which of its rows count.
+
+        Where the piece raises, each record is tried by itself in the same shape, and one that raises alone counts zero:
+        otherwise it would show itself by failing the run.
+        """
+        try:
+            return self._parts(piece)
+        except FATAL:
+            raise
+        except Exception:
+            blank = [torch.zeros_like(part) for part in (piece.inputs, piece.targets)]
+            self._parts(piece._replace(inputs=blank[0], targets=blank[1]))  # if this raises, it is no record's doing
+        inputs, targets, valid = piece.inputs.clone(), piece.targets.clone(), piece.valid.clone()
+        for row in valid.flatten().nonzero().flatten().tolist():
+            alone = [part.clone() for part in blank]
+            alone[0][row], alone[1][row] = inputs[row], targets[row]
+            try:
+                self._parts(piece._replace(inputs=alone[0], targets=alone[1]))
+            except FATAL:
+                raise
+            except Exception:
+                inputs[row], targets[row] = blank[0][row], blank[1][row]
+                valid.view(-1)[row] = False
+        return self._parts(Piece(inputs, targets, piece.numbers, valid))
+
+    def _parts(self, piece: Piece) -> tuple[list[Part], torch.Tensor]:
+        if self.program.random:
+            masks = Masks.of(self._mask_keys, self.made, piece.numbers, self.shape.views)
+        else:
+            masks = Masks(piece.numbers.reshape(-1))
+        parts, outside = self.program.parts(self.rows, self._book, piece.inputs, piece.targets, masks)
+        return parts, piece.valid if outside is None else piece.valid & ~outside
+
+
+FATAL = (UnfitModelError, MemoryError, torch.OutOfMemoryError)
+"""Errors that are not a record's: the model is unfit, memory is short."""
+
+
+def with_code(program: Program, model: torch.nn.Module) -> Program:
+    """The same program with the code, buffers and frozen parameters of another model of its architecture."""
+    return dataclasses.replace(program, model=model)

@@ -1,0 +1,80 @@
+"""The exact step: from the parts of all gradients to a clipped sum on the grid.
+
+Records are weighted by w = min(1, C₀/n̄, κC₀/A). n̄ is an upper bound on the norm of the record's gradient, so no record
+adds more than C₀ to the sum. A bounds what the sum can lose to rounding: with wA ≤ κC₀ the computed sum is within ρ of
+the real one (``sum_on_grid.py``). A record whose norm is not finite adds zero, by ``where`` in both factors.
+"""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Sequence
+
+import torch
+
+from dphypo.dpsgd.book import Part
+from dphypo.dpsgd.layers.products import UNIT
+from dphypo.dpsgd.stack import Slot
+from dphypo.dpsgd.sum_on_grid import SPREAD, Grid
+
+NORMALISED = 0.01
+"""r of ``clipping="normalise"``: w = C₀/(n̄ + r)."""
+
+
+class Weights:
+    """The numbers of several runs' grids that weights need, each [runs, 1], in double precision."""
+
+    def __init__(self, grids: Sequence[Grid], *, normalise: bool, device: torch.device) -> None:
+        def column(values: list[float]) -> torch.Tensor:
+            return torch.tensor(values, dtype=torch.float64, device=device)[:, None]
+
+        self.scale = column([grid.scale for grid in grids])
+        self.most = column([grid.radius * grid.scale * (1 - 2.0**-50) for grid in grids])
+        self.normalise = normalise
+
+    def of(self, norms: torch.Tensor, spreads: torch.Tensor | None) -> torch.Tensor:
+        """w·2^bits/h for each record."""
+        made = self.most / (norms + NORMALISED if self.normalise else norms)
+        made = made if self.normalise else torch.minimum(self.scale, made)
+        return made if spreads is None else torch.minimum(made, SPREAD * self.most / spreads)
+
+
+def combined(parts: Sequence[Part]) -> tuple[torch.Tensor, torch.Tensor | None]:
+    """n̄ and A of whole gradients; A is None where it is n̄."""
+    related = _related(parts)
+    squares = [_of_sum([part.square.sqrt() for part in some]) if len(some) > 1 else some[0].square for some in related]
+    margin = 1 + (8 * len(parts) + 16) * UNIT
+    norms = functools.reduce(torch.add, squares).sqrt() * margin
+    if all(part.spread is None for part in parts):
+        return norms, None
+    spreads = [
+        _of_sum([part.square.sqrt() if part.spread is None else part.spread for part in some]) for some in related
+    ]
+    return norms, functools.reduce(torch.add, spreads).sqrt() * margin
+
+
+def _of_sum(values: list[torch.Tensor]) -> torch.Tensor:
+    return functools.reduce(torch.add, values).square()
+
+
+def _related(parts: Sequence[Part]) -> list[list[Part]]:
+    """Parts with a common slot together: their gradients are added, so that their norms are."""
+    groups: list[tuple[set[Slot], list[Part]]] = []
+    for part in parts:
+        slots, some = set(part.slots), [part]
+        for other in [group for group in groups if group[0] & slots]:
+            groups.remove(other)
+            slots, some = slots | other[0], other[1] + some
+        groups.append((slots, some))
+    return [some for _, some in groups]
+
+
+def add_clipped(parts: Sequence[Part], valid: torch.Tensor, weights: Weights, sums: torch.Tensor) -> None:
+    """Add the clipped gradients of a piece's records to the sums, [runs, width], in units of h·2^−bits."""
+    norms, spreads = combined(parts)
+    fine = valid & (norms < torch.inf)  # false for NaN
+    if spreads is not None:
+        fine = fine & (spreads < torch.inf)
+    factors = weights.of(norms, spreads)
+    for part in parts:
+        part.add(factors, fine, sums)

@@ -1,0 +1,105 @@
+"""The grid of a run: its unit, what records are clipped to, and the rounding of a clipped sum with dither.
+
+A step releases whole numbers k + Z: hk is the clipped sum on a grid of unit h, and Z = ⌊N + ½⌋ with N ∼ N(0, s²). With
+s = σC/h that is a Gaussian mechanism of noise multiplier σ, rounded, if one record moves hk by at most C. Rounding
+k = ⌊S/h + U⌋ with a fresh uniform dither U moves it by at most
+
+    √((C₀ + 2ρ)² + d·h²/4) + h·√ln(1/β)        with probability 1 − β,
+
+where records are clipped to C₀ and ρ bounds the error of the computed sum (docs/theory/engine.md). C₀ is what makes
+this C.
+
+| symbol | here |
+|---|---|
+| σ, C | ``noise_multiplier``, ``max_grad_norm`` |
+| s, h, C₀ | ``deviation``, ``unit``, ``radius`` |
+| κ, β | :data:`SPREAD`, :data:`BETA` |
+| d, m | ``size`` (parameters), ``terms`` (of the longest sum in double precision) |
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+
+import torch
+
+from dphypo import _validate, noise
+
+SPREAD = 64.0
+"""κ: weights are at most κC₀/A, A being what a record's gradient is summed from. Networks stay below 20."""
+BETA = 2.0**-60
+_TURN = math.sqrt(60 * math.log(2))  # √ln(1/β)
+_ROUNDING = 2.0**-53
+_BITS = 20
+_FIRST, _LAST = 2.0**14, 2.0**18  # deviations
+_PARAMETERS = 2.0**36
+_OVERFLOW = 2.0**-100  # of a batch that is larger than the sums are proven for
+
+
+@dataclass(frozen=True, kw_only=True)
+class Grid:
+    """Public numbers of one run.
+
+    >>> grid = Grid.of(noise_multiplier=1.0, max_grad_norm=0.5, size=26_000, terms=256 * 25, largest_batch=800)
+    >>> grid.deviation, round(100 * grid.raised, 2)
+    (16384.0, 0.04)
+    """
+
+    deviation: float
+    unit: float
+    radius: float
+    bits: int
+    raised: float
+    """By how much less a record counts than in real numbers: C/C₀ − 1. The noise over the signal rises by this."""
+
+    @classmethod
+    def of(cls, *, noise_multiplier: float, max_grad_norm: float, size: int, terms: int, largest_batch: int) -> Grid:
+        """The grid of a run with so many parameters, whose batches hold at most ``largest_batch`` records."""
+        sigma = _validate.positive(noise_multiplier=noise_multiplier)
+        limit = _validate.positive(max_grad_norm=max_grad_norm)
+        if size > _PARAMETERS:
+            raise _validate.fail("size", size, "models of more than 2³⁶ parameters are not covered by the slack")
+        deviation = _FIRST
+        while deviation < _LAST and (
+            sigma * math.sqrt(size) / 2 > 0.1 * deviation or sigma * _TURN > 0.005 * deviation
+        ):
+            deviation *= 2
+        step = sigma / deviation  # h/C
+        room = 52 - math.ceil(math.log2(largest_batch / step)) - 1
+        bits = min(_BITS, room)
+        error = 2 * SPREAD * largest_batch * _ROUNDING * (terms + 4) / (1 - _ROUNDING * (terms + 4))
+        within = (1 - step * _TURN) ** 2 - size * step**2 / 4
+        ratio = (math.sqrt(max(0.0, within)) - math.sqrt(size) * step * 2.0**-bits) / (1 + error) if bits >= 8 else 0.0
+        if within <= 0 or ratio < 0.5:
+            raise ValueError(
+                f"noise_multiplier = {sigma:g} with {size} parameters and batches of up to {largest_batch} records of "
+                f"{terms} terms leaves no room for rounding: use a smaller noise_multiplier, a smaller model, or a "
+                f"smaller physical_batch_size"
+            )
+        ratio *= 1 - 2.0**-40  # these lines are in floating point themselves
+        return cls(deviation=deviation, unit=limit * step, radius=limit * ratio, bits=bits, raised=1 / ratio - 1)
+
+    @property
+    def scale(self) -> float:
+        """2^bits/h: sums are made in units of h·2^−bits."""
+        return 2.0**self.bits / self.unit
+
+
+def slack(*, steps: int, rate: float) -> float:
+    """An upper bound on the total variation between a run and the Poisson-sampled Gaussian mechanisms of its event.
+
+    Three terms a step: noise from 128-bit tables, a dither that falls badly while the record is in the batch (β), and
+    a batch larger than twice the declared records could give. It holds for every model of up to 2³⁶ parameters.
+
+    >>> slack(steps=2344, rate=256 / 60_000) < 1e-16
+    True
+    """
+    steps = _validate.integer(at_least=1, steps=steps)
+    rate = _validate.within(0.0, 1.0, closed="both", rate=rate)
+    return math.nextafter(steps * (noise.slack(_PARAMETERS, _LAST) + rate * BETA + _OVERFLOW), math.inf)
+
+
+def to_grid(sums: torch.Tensor, dither: torch.Tensor, bits: int) -> torch.Tensor:
+    """⌊S/h + U⌋ as whole numbers; ``sums`` are in units of h·2^−bits, ``dither`` is uniform on 0, …, 2^bits − 1."""
+    return (sums.round().to(torch.int64) + dither) >> bits

@@ -1,0 +1,164 @@
+"""Small models of every kind of layer, with records for them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch import nn
+from torch.nn import functional
+
+CLASSES = 3
+
+
+def cross_entropy(outputs: torch.Tensor, targets: torch.Tensor) -> torch.Tensor:
+    return functional.cross_entropy(outputs, targets, reduction="none")
+
+
+class Pooled(nn.Module):
+    """Layers on [records, positions, features], the mean over positions, and a linear classifier."""
+
+    def __init__(self, width: int, *layers: nn.Module) -> None:
+        super().__init__()
+        self.layers, self.last = nn.Sequential(*layers), nn.Linear(width, CLASSES)
+
+    def forward(self, inputs: torch.Tensor) -> torch.Tensor:
+        return self.last(self.layers(inputs).mean(1))  # type: ignore[no-any-return]
+
+
+class Tokens(nn.Module):
+    """An embedding whose table is the classifier's weight too."""
+
+    def __init__(self, tied: bool = True) -> None:
+        super().__init__()
+        self.table = nn.Embedding(7, 6)
+        self.first, self.last = nn.Linear(6, 6), nn.Linear(6, 7, bias=False)
+        if tied:
+            self.last.weight = self.table.weight
+
+    def forward(self, tokens: torch.Tensor) -> torch.Tensor:
+        return self.last(torch.tanh(self.first(self.table(tokens).mean(1))))[:, :CLASSES]  # type: ignore[no-any-return]
+
+
+class Transformer(nn.Module):
+    """Tokens with learnt positions and a class token, encoder layers with dropout, a classifier."""
+
+    def __init__(self, dropout: float = 0.1, batch_first: bool = True) -> None:
+        super().__init__()
+        self.table = nn.Embedding(11, 8)
+        self.token, self.places = nn.Parameter(torch.randn(1, 1, 8)), nn.Parameter(torch.randn(6, 8))
+        self.batch_first = batch_first
+        layer = nn.TransformerEncoderLayer(8, 2, 16, dropout, batch_first=batch_first)
+        self.layers = nn.TransformerEncoder(layer, 2, enable_nested_tensor=False)
+        self.last = nn.Linear(8, CLASSES)
+
+    def forward(self, tokens: torch.Tensor) -> torch.Tensor:
+        inputs = torch.cat([self.token.expand(len(tokens), -1, -1), self.table(tokens)], 1) + self.places
+        hidden = self.layers(inputs if self.batch_first else inputs.transpose(0, 1))
+        return self.last(hidden[:, 0] if self.batch_first else hidden[0])  # type: ignore[no-any-return]
+
+
+class LowRank(nn.Module):
+    """A frozen layer with a trained low-rank addition, written with ``@``."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.base = nn.Linear(6, 5).requires_grad_(False)
+        self.one, self.two = nn.Parameter(torch.randn(6, 2)), nn.Parameter(torch.randn(2, 5))
+        self.scale, self.last = nn.Parameter(torch.ones(5)), nn.Linear(5, CLASSES)
+
+    def forward(self, inputs: torch.Tensor) -> torch.Tensor:
+        return self.last(self.scale * (self.base(inputs) + inputs @ self.one @ self.two))  # type: ignore[no-any-return]
+
+
+class Odd(nn.Module):
+    """A parameter that no formula covers: a bilinear form."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.form, self.last = nn.Parameter(torch.randn(CLASSES, 6, 6)), nn.Linear(6, CLASSES)
+
+    def forward(self, inputs: torch.Tensor) -> torch.Tensor:
+        return torch.einsum("bi,kij,bj->bk", inputs, self.form, inputs) + self.last(inputs)  # type: ignore[no-any-return]
+
+
+class Twice(nn.Module):
+    """One linear layer that is used twice."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.layer, self.last = nn.Linear(6, 6), nn.Linear(6, CLASSES)
+
+    def forward(self, inputs: torch.Tensor) -> torch.Tensor:
+        return self.last(torch.tanh(self.layer(torch.tanh(self.layer(inputs)))))  # type: ignore[no-any-return]
+
+
+class Residual(nn.Module):
+    """Convolutions around a frozen batch normalisation, with activations in place."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.one, self.two = nn.Conv2d(2, 4, 3, padding=1), nn.Conv2d(4, 4, 3, padding="same", bias=False)
+        self.fixed = nn.BatchNorm2d(4).requires_grad_(False).eval()
+        self.norm, self.last = nn.GroupNorm(2, 4), nn.Linear(4, CLASSES)
+
+    def forward(self, inputs: torch.Tensor) -> torch.Tensor:
+        hidden = functional.relu(self.fixed(self.one(inputs)), inplace=True)
+        hidden = hidden + functional.relu_(self.norm(self.two(hidden)))
+        return self.last(hidden.mean((2, 3)))  # type: ignore[no-any-return]
+
+
+@dataclass(frozen=True)
+class Kind:
+    """A factory, what its records look like, and whether formulas cover it."""
+
+    build: Callable[[], nn.Module]
+    shape: tuple[int, ...]
+    tokens: int | None = None
+    formulas: bool = True
+
+    def records(self, count: int, seed: int = 0, dtype: torch.dtype = torch.float32) -> tuple[Any, Any]:
+        generator = torch.Generator().manual_seed(seed)
+        targets = torch.randint(0, CLASSES, (count,), generator=generator)
+        if self.tokens is not None:
+            return torch.randint(0, self.tokens, (count, *self.shape), generator=generator), targets
+        return torch.randn(count, *self.shape, generator=generator, dtype=dtype), targets
+
+
+def _flat(*layers: nn.Module, width: int) -> nn.Module:
+    return nn.Sequential(*layers, nn.Flatten(), nn.Linear(width, CLASSES))
+
+
+KINDS = {
+    "linear": Kind(lambda: nn.Sequential(nn.Linear(6, 5), nn.ReLU(inplace=True), nn.Linear(5, CLASSES)), (6,)),
+    "linear without bias": Kind(lambda: nn.Linear(6, CLASSES, bias=False), (6,)),
+    "positions, ghost": Kind(lambda: Pooled(16, nn.Linear(12, 16), nn.Tanh()), (4, 12)),
+    "positions, held": Kind(lambda: Pooled(4, nn.Linear(3, 4), nn.Tanh()), (9, 3)),
+    "dropout": Kind(lambda: Pooled(5, nn.Linear(6, 5), nn.Dropout(0.4)), (4, 6)),
+    "trained bias": Kind(lambda: _trained_bias(), (6,)),
+    "convolution": Kind(lambda: _flat(nn.Conv2d(2, 4, 3, 2, padding=1), nn.Tanh(), width=36), (2, 6, 6)),
+    "wide convolution": Kind(lambda: _flat(nn.Conv2d(8, 16, 3, 3), width=64), (8, 6, 6)),
+    "dilated groups": Kind(lambda: _flat(nn.Conv2d(4, 6, 3, dilation=2, groups=2), width=24), (4, 6, 6)),
+    "line": Kind(lambda: _flat(nn.Conv1d(2, 4, 3, padding=2, stride=2), nn.Dropout1d(0.3), width=20), (2, 7)),
+    "embedding": Kind(lambda: Tokens(tied=False), (5,), tokens=7),
+    "padding": Kind(lambda: Pooled(4, nn.Embedding(7, 4, padding_idx=2)), (5,), tokens=7),
+    "tied": Kind(Tokens, (5,), tokens=7),
+    "layer norm": Kind(lambda: Pooled(6, nn.LayerNorm(6), nn.Linear(6, 6), nn.LayerNorm((4, 6))), (4, 6)),
+    "rms norm": Kind(lambda: Pooled(6, nn.RMSNorm(6), nn.Linear(6, 6)), (4, 6)),
+    "group norm": Kind(lambda: _flat(nn.Conv2d(2, 4, 3), nn.GroupNorm(2, 4), width=64), (2, 6, 6)),
+    "residual": Kind(Residual, (2, 6, 6)),
+    "twice": Kind(Twice, (6,)),
+    "low rank": Kind(LowRank, (6,)),
+    "transformer": Kind(Transformer, (5,), tokens=11),
+    "transformer, places first": Kind(lambda: Transformer(0.0, batch_first=False), (5,), tokens=11),
+    "odd": Kind(Odd, (6,), formulas=False),
+    "odd with dropout": Kind(lambda: nn.Sequential(nn.Dropout(0.5), Odd()), (6,), formulas=False),
+}
+
+
+def _trained_bias() -> nn.Module:
+    model = nn.Sequential(nn.Linear(6, 5), nn.Tanh(), nn.Linear(5, CLASSES))
+    model[0].weight.requires_grad_(False)
+    return model
