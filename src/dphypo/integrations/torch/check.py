@@ -125,8 +125,8 @@ def _refuse_mixing(model: nn.Module, loss: Loss, first: Batch, second: Batch) ->
     beside = _gradients(model, loss, (mixed[0], mixed[1]))
     if drawn != seeds.global_states():
         raise UnfitModelError(
-            "the values of the records decide how many random numbers a pass draws, or seed a global generator: a record "
-            "would change the dropout of others. Draw random numbers by the shapes of the records alone"
+            "the values of the records decide how many random numbers a pass draws, or seed a global generator: "
+            "a record would change the dropout of others. Draw random numbers by the shapes of the records alone"
         )
     if not _equal(alone[0], beside[0]):
         raise UnfitModelError(
