@@ -182,6 +182,14 @@ MUTANTS = (
     ),
     # Band, prior, candidates.
     Mutant(
+        "a parameter may be called score",
+        "the columns of a published table have one name each",
+        "space/parameter.py",
+        "    if name in COLUMNS:\n",
+        "    if name in COLUMNS[:0]:\n",
+        ("space/test_space.py::test_spaces_that_make_no_sense_are_refused_by_name",),
+    ),
+    Mutant(
         "the first run is drawn by the rule",
         "the first run is drawn from the prior",
         "search/policy.py",

@@ -226,6 +226,14 @@ def test_rows_that_do_not_fit_are_refused():
         ([1], "give a dict of name to prior"),
         ({1: [1]}, "parameter name 1 is not valid: names are non-empty strings"),
         ({"": [1]}, "names are non-empty strings"),
+        ({"score": [1]}, "'score' is not valid: it is a column of the table"),
+        ({"status": [1]}, "'status' is not valid: it is a column of the table"),
+        ({"a\ud800": [1]}, r"'a\\ud800' is not valid: names are .* printable"),
+        ({"a\n": [1]}, "printable"),
+        ({"a\x1b[31m": [1]}, "printable"),
+        ({"a\u202eb": [1]}, "printable"),
+        ({"a": ["b\u2066c"]}, "printable"),
+        ({"a": [("x", "\ud800")]}, "printable"),
         ({"x": []}, "parameter 'x' = .* at least one choice"),
         ({"x": [1, 2, 1.0]}, "1.0 is listed twice"),
         ({"x": ["a", "a"]}, "'a' is listed twice"),
@@ -257,6 +265,12 @@ def test_rows_that_do_not_fit_are_refused():
 def test_spaces_that_make_no_sense_are_refused_by_name(given, message):
     with pytest.raises(ValueError, match=message):
         Space(given)
+
+
+def test_names_that_people_can_read_are_accepted():
+    assert Space({"λ": [1], "taille d'été": ["größe", "大きい"]}).names == ("λ", "taille d'été")
+    with pytest.raises(ValueError, match="'score' is not valid"):
+        Space({"a": [1, 2]}).when("a", 1, {"score": [1]})
 
 
 @pytest.mark.parametrize("n", [0, -1, 1.5, True, 2**27])

@@ -13,7 +13,7 @@ import numpy.typing as npt
 
 from dphypo import _validate
 from dphypo.space.unit import CELLS, Array
-from dphypo.space.values import Value, is_number, key, plain
+from dphypo.space.values import Value, is_number, key, plain, texts
 from dphypo.space.values import describe as describe_value
 
 
@@ -103,6 +103,9 @@ class Finite:
 def finite(where: str, choices: Sequence[object], probabilities: object = None) -> Finite:
     """The parameter that takes these choices, with these probabilities."""
     values = tuple(plain(where, value) for value in choices)
+    for value in values:
+        if not all(text.isprintable() for text in texts(value)):
+            raise _validate.fail(where, value, "a choice that is a text has printable characters only")
     if not values:
         raise _validate.fail(where, choices, "give at least one choice")
     ordered = all(is_number(value) for value in values)

@@ -18,6 +18,9 @@ from dphypo.space.values import describe
 
 PRIORS = "give a frozen distribution of scipy.stats, a list of choices, or a tuple (choices, probabilities)"
 
+COLUMNS = ("score", "status")
+"""What a table has besides the parameters."""
+
 
 @dataclass(frozen=True, eq=False)
 class Parameter:
@@ -39,10 +42,24 @@ class Parameter:
         return f"{self.description['distribution']}({arguments})"
 
 
+def check_name(name: object) -> str:
+    """The name of a parameter; refused if a table, a file or a page could not show it as it is.
+
+    Control characters, those that turn the direction of a text, and lone surrogates are not printable.
+    """
+    if not isinstance(name, str) or not name or not name.isprintable():
+        raise ValueError(f"parameter name {name!r} is not valid: names are non-empty strings of printable characters")
+    if name in COLUMNS:
+        raise ValueError(
+            f"parameter name {name!r} is not valid: it is a column of the table of a survey; give another name, such "
+            f"as {name}_parameter"
+        )
+    return name
+
+
 def read(name: object, given: Any) -> Parameter:
     """One parameter from its name and prior."""
-    if not isinstance(name, str) or not name:
-        raise ValueError(f"parameter name {name!r} is not valid: names are non-empty strings")
+    name = check_name(name)
     where = f"parameter {name!r}"
     if isinstance(given, (list, range, np.ndarray)):
         finite = _choices.finite(where, _listed(where, given))

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Hashable
+from collections.abc import Hashable, Iterator
 from typing import Any, TypeAlias
 
 import numpy as np
@@ -36,6 +36,15 @@ def is_number(value: object) -> bool:
 def key(value: Value) -> Hashable:
     """What tells values apart: type and value, so that True, 1 and 1.0 are three values."""
     return tuple(key(part) for part in value) if isinstance(value, tuple) else (type(value), value)
+
+
+def texts(value: Value) -> Iterator[str]:
+    """The texts in a value."""
+    if isinstance(value, tuple):
+        for part in value:
+            yield from texts(part)
+    elif isinstance(value, str):
+        yield value
 
 
 def describe(value: Value) -> Any:
