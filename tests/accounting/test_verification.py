@@ -205,7 +205,7 @@ def test_the_command_answers_with_its_exit_status(document, keys, tmp_path):
         return done.returncode, done.stdout + done.stderr
 
     path = Certificate.from_dict(document).save(tmp_path / "c.json")
-    assert run("sign", path, "--key", keys / "mine.key") == (0, "")
+    assert run("sign", path, "--key", keys / "mine.key") == (0, f"signed: {path}\n")
     status, shown = run("verify", path, "--key", keys / "mine.pub")
     assert (status, shown[:3]) == (0, "yes")
     path.write_text("{]")

@@ -29,7 +29,7 @@ def test_tuning_costs_what_was_asked_and_finds_a_good_run(capsys):
     assert abs(release.model["weight"] - 0.7) < 0.15
     assert len(release.survey) == 20
     shown = capsys.readouterr().err
-    assert re.search(r"Tuning costs 9\.[456] % more noise and 2 runs' compute", shown)
+    assert re.search(r"Tuning costs 9\.[456] % more noise and 2 runs of compute", shown)
     assert "run 20 of 20" in shown
 
 

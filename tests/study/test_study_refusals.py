@@ -28,16 +28,16 @@ def test_a_released_study_gives_the_same_release_and_no_other():
             release.score,
             release.model["seed"],
         )
-    with pytest.raises(errors.SecondRelease, match=r"one output.*study\.released\(\)"):
+    with pytest.raises(errors.SecondRelease, match=r"covers that output.*study\.released\(\)"):
         study.release()
-    with pytest.raises(errors.RunsAfterRelease, match=r"T was drawn.*again with study\.released\(\)"):
+    with pytest.raises(errors.RunsAfterRelease, match=r"fixed before the first.*again with study\.released\(\)"):
         study.ask()
 
 
 def test_nothing_is_released_before_the_end():
     study = make()
     assert study.released() is None
-    with pytest.raises(errors.Unfinished, match="stopping because a score is good, or because time is up"):
+    with pytest.raises(errors.Unfinished, match="stopped at a good score or when time is up"):
         study.release()
 
 
@@ -108,7 +108,7 @@ def test_the_door_says_that_there_is_no_guarantee():
 def test_shredding_is_for_released_studies_and_ends_them(tmp_path):
     study = make(tmp_path / "study.db")
     study.ask()
-    with pytest.raises(errors.NotReleased, match="several T"):
+    with pytest.raises(errors.NotReleased, match="several searches"):
         study.shred()
     release = study.run(progress=False)
     release.save(tmp_path / "out")
@@ -175,3 +175,16 @@ def test_a_number_of_runs_that_the_law_never_gives_is_refused():
     Journal(store, "study", shared=True).begin(study.declaration.to_dict(), lambda: 99)
     with pytest.raises(errors.JournalTamperedError, match="the law of T never gives"):
         study.ask()
+
+
+@pytest.mark.parametrize(
+    "kind",
+    [
+        *(errors.SecondRelease, errors.RunsAfterRelease, errors.Unfinished, errors.ChangedStudy),
+        *(errors.StopsOnScore, errors.StopsOnTime, errors.Shredded, errors.NotReleased, errors.OtherThread),
+    ],
+)
+def test_what_a_survey_can_raise_does_not_speak_of_a_number_that_it_never_draws(kind):
+    """A survey declares how many runs it makes: T is named as what a study has instead, or not at all."""
+    for words in (str(kind(stages=True)), str(kind())):
+        assert "T" not in words.replace("the law of T", "").split()

@@ -29,7 +29,18 @@ def test_the_plan_spends_the_budget_and_says_its_price():
     # 400 Gaussian steps and 20 short runs of 40 steps with noise σ²/f: 1/σ² grows by k·f², so σ by its root.
     assert found.noise.price == pytest.approx(math.sqrt(1 + 20 * 0.1**2) - 1, abs=2e-3)
     assert "Tuning costs" in found.summary
-    assert "2 runs' compute: 20 short runs of 0.1" in found.summary
+    assert "2 runs of compute: 20 short runs of 0.1 of the steps" in found.summary
+    assert "dear" not in found.summary
+
+
+def test_a_plan_that_costs_more_than_was_accepted_says_so_and_what_would_cost_less():
+    found = plan_tuning(SPACE, Descent(steps=20), **BUDGET, survey=SurveyPlan(runs=15, fraction=1.0))
+    assert found.noise.price == pytest.approx(3.0, abs=0.01)
+    line, dear = found.summary.splitlines()
+    assert line == (
+        "Tuning costs 300 % more noise and 15 runs of compute: 15 full runs, all published, then one full run."
+    )
+    assert dear.startswith("That is dear: 5 % was accepted (price). It costs less with more steps")
 
 
 def test_shorter_runs_where_the_price_is_too_high():
@@ -166,7 +177,7 @@ def test_settings_that_could_exceed_the_compute_are_neither_run_nor_paid_for():
     whole = plan_tuning(space, small, **BUDGET, survey=plan, price=10.0)
     assert (whole.largest, whole.within) == (4.0, None)
     assert whole.compute == 20.0
-    assert "At most 20 runs' compute in all" in whole.summary
+    assert "at most 20 runs of the given setting, in all" in whole.summary
     cut = plan_tuning(space, small, **BUDGET, survey=plan, price=10.0, compute=5.5)
     assert cut.compute == 5.0
     assert [cut.within({"batch": batch}) for batch in (40, 100, RECORDS)] == [True, True, False]

@@ -42,6 +42,18 @@ _PROFILE_POINTS = 41
 _MOST_COMPARED = 8  # events of one run whose cost is compared with an explicit test
 
 
+def _not_a_certificate(document: object) -> str:
+    found = document.get("format") if isinstance(document, Mapping) else None
+    if isinstance(document, Mapping) and "ending" in document:
+        return "this is release.json of a saved release, not its certificate: give the folder, or its certificate.json"
+    if isinstance(found, str) and found.startswith("dphypo certificate"):
+        return (
+            f"format = {untrusted.printable(found, 40)!r} is a certificate of another version, which may state numbers "
+            f"that are too small, and this one reads {FORMAT!r}: account for the search again and certify it anew"
+        )
+    return f"this is not a certificate: its format is {untrusted.printable(found, 40)!r} and not {FORMAT!r}"
+
+
 @dataclass(frozen=True)
 class Certificate:
     """A guarantee, written down. ``document`` holds JSON values; every one of them is public.
@@ -80,11 +92,7 @@ class Certificate:
     def from_dict(cls, document: Mapping[str, Any]) -> Certificate:
         """The certificate of a document; its format is checked here, its numbers by :func:`dphypo.verify`."""
         if not isinstance(document, Mapping) or document.get("format") != FORMAT:
-            found = document.get("format") if isinstance(document, Mapping) else document
-            raise ValueError(
-                f"format = {found!r} is not a certificate that this version reads: it must be {FORMAT!r}. Certificates "
-                "of 0.1 may state numbers that are too small: account for the search again and certify it anew"
-            )
+            raise ValueError(_not_a_certificate(document))
         return cls(dict(document))
 
     def save(self, path: str | os.PathLike[str]) -> Path:

@@ -57,7 +57,7 @@ def write(
 
 def read(path: str | os.PathLike[str]) -> dict[str, Any]:
     """The document in a file, whole and within limits; its numbers are not recomputed."""
-    document = untrusted.read(Path(path))
+    document = untrusted.read(Path(path), "plan file")
     check(document)
     return document
 

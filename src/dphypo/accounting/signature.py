@@ -7,11 +7,12 @@ from __future__ import annotations
 
 import base64
 import binascii
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from dphypo.accounting.canonical_json import canonical_json
+from dphypo.accounting.untrusted import printable
 
 if TYPE_CHECKING:
     from dphypo.accounting.certificate import Certificate
@@ -21,12 +22,11 @@ _ALGORITHM = "Ed25519"
 
 def sign(certificate: Certificate, key: Path) -> Certificate:
     """The certificate, signed with the Ed25519 private key in a PEM file without a passphrase."""
+    _require_cryptography()
     from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
     from cryptography.hazmat.primitives.serialization import load_pem_private_key
 
-    private = load_pem_private_key(key.read_bytes(), None)
-    if not isinstance(private, Ed25519PrivateKey):
-        raise ValueError(f"{key} holds no Ed25519 private key: make one with `openssl genpkey -algorithm ed25519`")
+    private = _key(key, "private", lambda pem: load_pem_private_key(pem, None), Ed25519PrivateKey)
     document = certificate.to_dict()
     document.pop("signature", None)
     value = base64.b64encode(private.sign(_signed(document))).decode("ascii")
@@ -35,13 +35,12 @@ def sign(certificate: Certificate, key: Path) -> Certificate:
 
 def problems(document: Mapping[str, Any], key: Path) -> Iterator[str]:
     """Why a document is not signed by the owner of the Ed25519 public key in a PEM file; nothing if it is."""
+    _require_cryptography()
     from cryptography.exceptions import InvalidSignature
     from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PublicKey
     from cryptography.hazmat.primitives.serialization import load_pem_public_key
 
-    public = load_pem_public_key(key.read_bytes())
-    if not isinstance(public, Ed25519PublicKey):
-        raise ValueError(f"{key} holds no Ed25519 public key")
+    public = _key(key, "public", load_pem_public_key, Ed25519PublicKey)
     stated = document.get("signature")
     if not isinstance(stated, Mapping) or stated.get("algorithm") != _ALGORITHM:
         yield "signature: the certificate is not signed"
@@ -50,6 +49,33 @@ def problems(document: Mapping[str, Any], key: Path) -> Iterator[str]:
         public.verify(base64.b64decode(str(stated.get("value")), validate=True), _signed(document))
     except (InvalidSignature, binascii.Error, ValueError):
         yield "signature: it is not the signature of this certificate by this key"
+
+
+def _require_cryptography() -> None:
+    try:
+        import cryptography  # noqa: F401
+    except ImportError:
+        raise ImportError("signatures need the package cryptography: pip install 'dphypo[sign]'") from None
+
+
+_MAKE = {
+    "private": "openssl genpkey -algorithm ed25519 -out private.pem",
+    "public": "openssl pkey -in private.pem -pubout -out public.pem",
+}
+
+
+def _key(path: Path, which: str, load: Callable[[bytes], object], kind: Any) -> Any:
+    """The key in a PEM file."""
+    make = f"`{_MAKE[which]}` makes one"
+    if not path.is_file():
+        raise ValueError(f"there is no {which} key at {printable(path)}: {make}")
+    try:
+        found = load(path.read_bytes())
+    except (ValueError, TypeError):  # TypeError: it asks for a passphrase
+        found = None
+    if not isinstance(found, kind):
+        raise ValueError(f"{printable(path)} holds no Ed25519 {which} key without a passphrase: {make}")
+    return found
 
 
 def _signed(document: Mapping[str, Any]) -> bytes:

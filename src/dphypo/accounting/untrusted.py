@@ -49,11 +49,11 @@ def printable(value: object, most: int = 300) -> str:
     return shown if len(shown) <= most else shown[:most] + "…"
 
 
-def read(path: Path) -> dict[str, Any]:
-    """The JSON object in a file."""
-    document = read_json(path, "certificate")
+def read(path: Path, what: str = "certificate") -> dict[str, Any]:
+    """The JSON object in a file; of the folder of a release, its certificate."""
+    document = read_json(path / "certificate.json" if path.is_dir() else path, what)
     if not isinstance(document, dict):
-        raise Refused(f"{printable(path)} is not a certificate: it is not an object")
+        raise Refused(f"{printable(path)} is not a {what}: it is not an object")
     return document
 
 

@@ -82,7 +82,7 @@ def _verify(certificate: Certificate | str | os.PathLike[str], key: str | os.Pat
         path = Path(certificate)
         folder = path if path.is_dir() else None
         try:
-            found = untrusted.read(path / "certificate.json" if folder else path)
+            found = untrusted.read(path)
             if found.get("format") == plan_document.FORMAT:
                 return _verify_plan(found, signed=key is not None)
             certificate = Certificate.from_dict(found)
@@ -106,7 +106,7 @@ def _verify(certificate: Certificate | str | os.PathLike[str], key: str | os.Pat
         raise
     except Exception as error:  # whatever a stranger's file makes the accountant raise is the answer no
         return Verification((f"it cannot be recomputed: {type(error).__name__}: {error}",))
-    problems += _differences(document, expected, least, "")
+    problems += _shortened(list(_differences(document, expected, least, "")))
     if folder is not None:
         problems += _folder(document, folder)
     if key is not None:
@@ -123,6 +123,16 @@ def _verify(certificate: Certificate | str | os.PathLike[str], key: str | os.Pat
     else:
         remarks = ()
     return Verification(tuple(problems), certificate.warning, remarks)
+
+
+def _shortened(problems: list[str]) -> list[str]:
+    """Where ε itself is wrong, the numbers that follow from it are not listed one by one."""
+    wrong = [one for one in problems if one.startswith("epsilon:")]
+    others = [one for one in problems if not one.startswith(("epsilon:", "bounds", "profile", "one_run", "statement"))]
+    left = len(problems) - len(wrong) - len(others)
+    if not wrong or left < 2:
+        return problems
+    return [*wrong, *others, f"{left} other numbers that follow from the runs it states are wrong, too"]
 
 
 def _verify_plan(document: Mapping[str, Any], *, signed: bool) -> Verification:
@@ -210,8 +220,15 @@ def _folder(document: Mapping[str, Any], folder: Path) -> Iterator[str]:
     if document["release"] is None:
         yield "release: the certificate names no model, so that it says nothing of the one in this folder"
         return
-    described = untrusted.read(folder / "release.json")
-    models = sorted(folder.glob("model.*"))
+    if not (folder / "release.json").is_file():
+        yield "release: there is no release.json in the folder, so that it is no saved release"
+        return
+    described = untrusted.read(folder / "release.json", "description of a release")
+    models, named = sorted(folder.glob("model.*")), document["release"]["model_sha256"]
+    if bool(models) != (named is not None):
+        missing = "the model is missing from the folder" if named else "the folder holds a model that it does not name"
+        yield f"release: {missing}"
+        return
     if len(models) > 1:
         yield "release: the folder holds more than one model"
         return
@@ -221,7 +238,7 @@ def _folder(document: Mapping[str, Any], folder: Path) -> Iterator[str]:
     except ValueError as error:
         yield f"release: {error}"
         return
-    if found["model_sha256"] != document["release"]["model_sha256"]:
+    if found["model_sha256"] != named:
         yield "release.model_sha256: the model in the folder is not the one that was certified"
     if found["described_sha256"] != document["release"]["described_sha256"]:
         yield "release.described_sha256: the parameters in the folder are not those that were certified"
@@ -242,6 +259,8 @@ def guarantee_of(certificate: Certificate | Mapping[str, Any] | str | os.PathLik
         document = certificate
     else:
         document = certificate.document if isinstance(certificate, Certificate) else untrusted.read(Path(certificate))
+    if document.get("format") != plan_document.FORMAT:
+        Certificate.from_dict(document)
     untrusted.check(document)
     try:
         return read_stated(document)

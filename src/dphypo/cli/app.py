@@ -51,10 +51,14 @@ def main() -> None:
     warnings.showwarning = lambda message, *_: print(f"dphypo: {message}", file=sys.stderr)
     try:
         app()
-    except (ValueError, TypeError, OSError) as error:
-        said = str(error)
     except (ArithmeticError, MemoryError, RecursionError) as error:
         said = f"these numbers are too extreme to compute with ({type(error).__name__}): give less extreme ones"
+    except (ValueError, TypeError, OSError, ImportError) as error:
+        said = str(error)
+    except RuntimeError as error:
+        if not type(error).__module__.startswith("dphypo.errors"):
+            raise
+        said = str(error)
     else:
         return
     print(f"dphypo: {' '.join(said.split())}", file=sys.stderr)
@@ -169,13 +173,14 @@ def verify(
 
 @app.command()
 def sign(
-    certificate: Annotated[Path, typer.Argument(help="The certificate, a JSON file, which is replaced.")],
-    key: Annotated[Path, typer.Option(help="An Ed25519 private key (PEM).")],
+    certificate: Annotated[Path, typer.Argument(help="The certificate, or the folder of a release. It is replaced.")],
+    key: Annotated[Path, typer.Option(help="An Ed25519 private key (PEM): openssl genpkey -algorithm ed25519.")],
 ) -> None:
     """Sign a certificate, so that verify --key knows who states it."""
     from dphypo.accounting import Certificate
 
-    Certificate.load(certificate).signed(key).save(certificate)
+    signed = Certificate.load(certificate).signed(key)
+    print(f"signed: {signed.save(certificate / 'certificate.json' if certificate.is_dir() else certificate)}")
 
 
 def _summary(guarantee: Any, delta: float) -> dict[str, Any]:
@@ -205,15 +210,15 @@ def _show(found: dict[str, Any], as_json: bool, title: str) -> None:
 
     table = Table(title=title, title_justify="left", show_header=False, box=None, pad_edge=False)
     if "noise_multiplier" in found:
-        table.add_row("noise multiplier", f"{found['noise_multiplier']:.6f}")
-    table.add_row("ε of the search", f"{found['epsilon']:.4f}", f"by the {found['bound']} bound")
+        table.add_row("noise multiplier", o.shown(found["noise_multiplier"], 6))
+    table.add_row("ε of the search", o.shown(found["epsilon"]), f"by the {found['bound']} bound")
     for name, value in found["bounds"].items():
         if name != found["bound"]:
             table.add_row(
-                f"  by the {name} bound", f"{value:.4f}", "what the paper's theorem gives" * (name == "paper")
+                f"  by the {name} bound", o.shown(value), "what the paper's theorem gives" * (name == "paper")
             )
     for name, value in found["one_run"].items():
-        table.add_row(f"ε of one run alone ({name})", f"{value:.4f}", "does not cover the search")
+        table.add_row(f"ε of one run alone ({name})", o.shown(value), "does not cover the search")
     quantiles = found["runs"]["quantiles"]
     table.add_row("runs T", f"mean {found['runs']['mean']:.4g}", ", ".join(f"{q}: {k}" for q, k in quantiles.items()))
     Console().print(table)

@@ -59,10 +59,11 @@ def audit(
         found = {"claimed": claimed, "claimed_by_the_study": result.claimed, "attack": exact, "proven": result.epsilon}
         print(json.dumps(found | {"delta": delta, "confidence": confidence, "repetitions": repetitions}))
     else:
-        print(f"claimed  ε = {claimed:.4f} at δ = {delta:g}: no policy in the band costs more")
+        print(f"claimed  ε = {o.shown(claimed)} at δ = {delta:g}: no policy in the band costs more")
         print(f"attack   ε = {exact:.4f}: this policy costs at least that")
         how = f"confidence {confidence:g}, {repetitions} searches on each side"
-        print(f"proven   ε ≥ {result.epsilon:.4f} by experiment ({how}), where the study claims {result.claimed:.4f}")
+        study = o.shown(result.claimed or 0.0)
+        print(f"proven   ε ≥ {result.epsilon:.4f} by experiment ({how}), where the study claims {study}")
         print("the claims stand" if stands else "A CLAIM IS FALSE: please report it")
     if plot is not None:
         from dphypo import plots

@@ -31,17 +31,13 @@ ledger = typer.Typer(
 Certificates = Annotated[list[Path], typer.Argument(help="Certificates, JSON files or folders of releases.")]
 
 
-def _file(path: Path) -> Path:
-    return path / "certificate.json" if path.is_dir() else path
-
-
 def what_if(
     path: Path, law: tuple[Any, Any, Any, Any, Any], band: tuple[float, float] | None, delta: float | None
 ) -> tuple[Any, float]:
     """The search of a certificate with another law or band, and δ; all that is not given stays as it is stated."""
     from dphypo.accounting import Guarantee, account, guarantee_of, untrusted
 
-    document = untrusted.read(_file(path))
+    document = untrusted.read(path)
     found = guarantee_of(document)
     if not isinstance(found, Guarantee):
         raise typer.BadParameter(
@@ -66,17 +62,17 @@ def compose(certificates: Certificates, delta: o.Delta = 1e-5) -> None:
     """What several searches on the same data cost together, if they were declared together."""
     from dphypo.accounting import Composition, guarantee_of
 
-    guarantees = [guarantee_of(_file(path)) for path in certificates]
+    guarantees = [guarantee_of(path) for path in certificates]
     parts: list[Any] = []
     for guarantee in guarantees:
         parts += guarantee.parts if isinstance(guarantee, Composition) else [guarantee]
     if len(parts) == 1:
-        print(f"ε = {parts[0].epsilon(delta):.4f} at δ = {delta:g}")
+        print(f"ε = {o.shown(parts[0].epsilon(delta))} at δ = {delta:g}")
         return
     together = _together(parts)
-    print(f"ε = {together.epsilon(delta):.4f} at δ = {delta:g} for {len(certificates)} certificates together")
+    print(f"ε = {o.shown(together.epsilon(delta))} at δ = {delta:g} for {len(certificates)} certificates together")
     for path, guarantee in zip(certificates, guarantees, strict=True):
-        print(f"  {guarantee.epsilon(delta):.4f} alone  {path}")
+        print(f"  {o.shown(guarantee.epsilon(delta))} alone  {path}")
     print(
         "This holds if none was chosen after a look at the results of another. If that may have happened, keep a "
         "ledger: dphypo ledger --help"
@@ -97,7 +93,7 @@ def explain(certificate: Annotated[Path, typer.Argument(help="A certificate, or 
     """What a certificate says in plain words, what it assumes, and what would break it."""
     from dphypo.accounting import Certificate, assumptions, breaks, printable
 
-    found = Certificate.load(_file(certificate))
+    found = Certificate.load(certificate)
     print("What it says")
     for line in found.statement().splitlines():
         print(f"  {printable(line, 2000)}")
@@ -143,5 +139,5 @@ def reserve(
     from dphypo.accounting import guarantee_of
 
     book = Ledger(path)
-    book.reserve(guarantee_of(_file(certificate)), name=name or certificate.stem)
+    book.reserve(guarantee_of(certificate), name=name or certificate.stem)
     print(book)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 import re
 from collections.abc import Callable
 from enum import StrEnum
@@ -261,6 +262,17 @@ def band_of(band: tuple[float, float] | None) -> Band:
     from dphypo.band import Band
 
     return Band(1, 1) if band is None else Band(*band)
+
+
+def shown(value: float, decimals: int = 4) -> str:
+    """ε or a noise multiplier for people: never less than it is.
+
+    >>> shown(0.50001), shown(float("inf"))
+    ('0.5001', 'inf')
+    """
+    from dphypo.accounting import rounded_up
+
+    return f"{rounded_up(value, decimals):.{decimals}f}" if value < math.inf else "inf"
 
 
 _T = TypeVar("_T")

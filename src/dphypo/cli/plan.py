@@ -101,12 +101,12 @@ def account_for_file(path: Path, delta: float | None, as_json: bool, certificate
 
     if not alone:
         raise typer.BadParameter("a file says what is run: leave out the options that describe a search")
-    document = untrusted.read(path / "certificate.json" if path.is_dir() else path)
+    document = untrusted.read(path)
+    guarantee = guarantee_of(document)
     stated = document.get("delta")
     at = stated if delta is None else delta
     if isinstance(at, bool) or not isinstance(at, (int, float)) or not 0 <= at < 1:
         raise Refused("delta: should be a number in [0, 1); give --delta")
-    guarantee = guarantee_of(document)
     bounds = guarantee.bounds(at)
     numbers: dict[str, Any] = {
         "epsilon": min(bounds.values()),
@@ -122,8 +122,8 @@ def account_for_file(path: Path, delta: float | None, as_json: bool, certificate
         print(json.dumps(plain(numbers)))
         return
     name = printable(document.get("name", path.name), 200)
-    print(f"{name}: ε = {numbers['epsilon']:.4f} at δ = {at:g}, by the {numbers['bound']} bound")
+    print(f"{name}: ε = {o.shown(numbers['epsilon'])} at δ = {at:g}, by the {numbers['bound']} bound")
     for one, epsilon in numbers["one_run"].items():
-        print(f"one full run alone ({one}): ε = {epsilon:.4f}, which does not cover the search")
+        print(f"one full run alone ({one}): ε = {o.shown(epsilon)}, which does not cover the search")
     if numbers["stated"] is not None:
         print(f"the file states ε = {printable(numbers['stated'], 30)}")

@@ -21,10 +21,7 @@ def require_matplotlib() -> None:
     """Pictures: what a search costs, what a survey found. They need matplotlib: pip install 'dphypo[plots]'."""
     from dphypo import plots
 
-    try:
-        plots.require_matplotlib()
-    except ImportError as missing:
-        raise ValueError(str(missing)) from None
+    plots.require_matplotlib()
 
 
 @plot.command()
@@ -37,7 +34,7 @@ def profile(
     from dphypo import plots
     from dphypo.accounting import Certificate, guarantee_of
 
-    stated = Certificate.load(certificate / "certificate.json" if certificate.is_dir() else certificate)
+    stated = Certificate.load(certificate)
     _write(plots.privacy_profile(guarantee_of(stated), delta=stated.delta, attack=attack), out)
 
 

@@ -22,8 +22,8 @@ class Refusal(RuntimeError):  # noqa: N818 - the subclasses are named after the 
 
 class SecondRelease(Refusal):
     why = (
-        "This study has made its release. The guarantee covers one output, the best of T runs; the second best, or "
-        "the best of some of them, is another output of the same runs and would have to be paid for again."
+        "This search has made its release. The guarantee covers that output; another one of the same runs, such as "
+        "the second best, would have to be paid for again."
     )
     instead = (
         "Read the same release again with study.released(); for a new one, start a new study with a new journal: "
@@ -37,8 +37,9 @@ class SecondRelease(Refusal):
 
 class RunsAfterRelease(Refusal):
     why = (
-        "This study has made its release, so it can make no more runs. T was drawn from its law before the first "
-        "run, independently of the data; runs added after a look at the release would make T depend on the data."
+        "This search has made its release, so it can make no more runs. How many it makes was fixed before the first "
+        "one, independently of the data: declared, or drawn from the law of T. Runs added after a look at the release "
+        "would not be paid for."
     )
     instead = (
         "Read the release again with study.released(). For more runs, start a new study with a new journal: its "
@@ -52,9 +53,9 @@ class RunsAfterRelease(Refusal):
 
 class Unfinished(Refusal):
     why = (
-        "Not all runs of this study have been told, so there is nothing to release yet. The theorem is about the best "
-        "of T runs with T independent of the data: stopping because a score is good, or because time is up, makes T "
-        "depend on the runs. To spend less, cap the law before the study starts: runs.capped(K)."
+        "Not all runs of this search have been told, so there is nothing to release yet. How many runs there are must "
+        "not depend on them, as it would if the search stopped at a good score or when time is up. To spend less, "
+        "declare less before it starts: runs.capped(K) of a study, fewer runs of a survey."
     )
     instead = (
         "Go on until study.ask() returns None and every trial is told (a failed one with Outcome.failed), or call "
@@ -68,17 +69,18 @@ class Unfinished(Refusal):
 
 class StopsOnScore(Refusal):
     why = (
-        "A study cannot stop because of a score. T must be independent of the data; a search that stops at a good "
-        "score has a T that depends on every run before. To spend less, choose a law with a smaller mean, or "
-        "runs.capped(K), before the study starts; the guarantee then accounts for it."
+        "A search cannot stop because of a score: how many runs a study makes must be independent of the data, and a "
+        "survey pays for all runs that it declared. To spend less, declare less before it starts: a law with a smaller "
+        "mean or runs.capped(K) of a study, fewer runs of a survey."
     )
 
 
 class StopsOnTime(Refusal):
     why = (
-        "A study cannot release when time is up. How many runs end in time depends on the data and on the "
-        "hyperparameters, so T would too, and fast runs would win. Interrupt it instead: it resumes where it was and "
-        "releases nothing before the end. To bound the compute, use runs.capped(K) before the study starts."
+        "A search cannot release when time is up: how many runs end in time depends on the data and on the "
+        "hyperparameters, and fast runs would win. Interrupt it instead: it resumes where it was and releases nothing "
+        "before the end. To bound the compute, declare less before it starts: runs.capped(K) of a study, fewer or "
+        "shorter runs of a survey."
     )
 
 
@@ -108,10 +110,10 @@ class PrunesRuns(Refusal):
 
 class ChangedStudy(Refusal):
     why = (
-        "The journal belongs to a study that was declared differently. The guarantee is computed from values fixed "
-        "before the data are looked at: the space, the band, the law of T, the privacy event, the neighbouring "
-        "relation, and which scores are better. T was drawn for those, for one data set and one model. Open it with "
-        "the same declaration, or start a new study with a new journal."
+        "The journal belongs to a search that was declared differently. The guarantee is computed from values fixed "
+        "before the data are looked at: the space, the privacy events, how many runs there are or the law of T, the "
+        "band, the neighbouring relation, and which scores are better. Open it with the same declaration, or start a "
+        "new search with a new journal."
     )
 
 
@@ -147,7 +149,7 @@ class OutcomeTwice(Refusal):
 
 class OtherThread(Refusal):
     why = (
-        "Another thread is making the runs of this study. Who makes them is one thread's to decide: two that begin or "
+        "Another thread is making the runs of this search. Who makes them is one thread's to decide: two that begin or "
         "take back the same run would let the faster of two outcomes count."
     )
     instead = (
@@ -162,15 +164,15 @@ class OtherThread(Refusal):
 
 class Shredded(Refusal):
     why = (
-        "The journal of this study was reduced to its certificate. The release was made and cannot be made again; "
+        "The journal of this search was reduced to its certificate. The release was made and cannot be made again; "
         "load the saved one with dphypo.load_release(folder)."
     )
 
 
 class NotReleased(Refusal):
     why = (
-        "A study can be shredded only after its release: destroying the runs of an unreleased study and starting again "
-        "would be a way to choose among several T."
+        "A search can be shredded only after its release: destroying unreleased runs and starting again would be a way "
+        "to choose among several searches."
     )
     instead = "Finish it with study.run(), or keep the journal."
     in_stages = "Finish it with stages.run(), or keep the journal."

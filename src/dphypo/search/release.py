@@ -137,13 +137,20 @@ def load_release(folder: str | Path, saver: Saver | None = None, *, model: Any =
     found = ending is Ending.MODEL
     return Release(
         params=None if described["params"] is None else _params.loads(json.dumps(described["params"])),
-        model=saver.load((source / _model_name(saver.format)).read_bytes()) if found else None,
+        model=saver.load(_model_file(source, saver.format).read_bytes()) if found else None,
         score=described["score"],
         certificate=Certificate.load(source / "certificate.json"),
         ending=ending,
         saver=saver,
         surveys=_load_surveys(source / "surveys.json"),
     )
+
+
+def _model_file(source: Path, format: str) -> Path:
+    path = source / _model_name(format)
+    if not path.is_file():
+        raise FileNotFoundError(f"{source} holds no {path.name}: the model of this release is missing")
+    return path
 
 
 def _saver(format: str, saver: Saver | None, model: Any, folder: Path) -> Saver:

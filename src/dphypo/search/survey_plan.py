@@ -94,12 +94,14 @@ class Tuning:
         noise: both mechanisms with their noise, the guarantee, and the price.
         largest: the compute of the longest full run that is allowed, in those of the mechanism's own setting.
         within: which λ may be run, where some would take more compute than there is.
+        price: the increase of the noise, as a fraction, that was accepted.
     """
 
     survey: SurveyPlan
     noise: Noise
     largest: float = 1.0
     within: Within | None = None
+    price: float = PRICE
 
     @property
     def compute(self) -> float:
@@ -108,15 +110,23 @@ class Tuning:
 
     @property
     def summary(self) -> str:
-        """What tuning costs, in a line: public."""
-        runs = self.survey.compute - 1
-        shorts = f"{self.survey.runs} short runs of {self.survey.fraction:.3g}"
-        one_or_more = "run's" if round(runs, 3) == 1 else "runs'"
-        most = "" if self.largest == 1 else f" At most {self.compute:.3g} runs' compute in all, whatever is chosen."
-        return (
-            f"Tuning costs {100 * max(self.noise.price, 0.0):.2g} % more noise and {runs:.3g} "
-            f"{one_or_more} compute: {shorts} of the steps, all published, then one full run.{most}"
+        """What tuning costs, in a line, and how it would cost less, in another, where it costs much: public."""
+        more, takes, part = 100 * max(self.noise.price, 0.0), self.survey.compute - 1, self.survey.fraction
+        noise, unit = f"{more:.2g}" if more < 100 else f"{more:.0f}", "run" if round(takes, 3) == 1 else "runs"
+        kind = "full runs" if part == 1 else f"short runs of {part:.3g} of the steps"
+        line = (
+            f"Tuning costs {noise} % more noise and {takes:.3g} {unit} of compute: {self.survey.runs} {kind}, all "
+            "published, then one full run."
         )
+        if self.largest != 1:
+            line += f" Settings differ in compute: it is at most {self.compute:.3g} runs of the given setting, in all."
+        if self.noise.price > self.price:
+            line += (
+                f"\nThat is dear: {100 * self.price:.2g} % was accepted (price). It costs less with more steps (a "
+                "smaller batch, or more epochs), fewer runs (survey=10), more records or a larger epsilon; dphypo plan "
+                "compares other designs."
+            )
+        return line
 
 
 def plan_tuning(
@@ -185,7 +195,7 @@ def plan_tuning(
         found = problem(plan)
     solved = found.solve()
     _warn_of_scores(mechanism, solved.short)
-    return Tuning(plan, solved, largest, within)
+    return Tuning(plan, solved, largest, within, price)
 
 
 def _warn_of_scores(mechanism: Mechanism, short: Mechanism) -> None:
