@@ -36,10 +36,27 @@ def data(a: Arguments) -> None:
 
 
 def pack(a: Arguments) -> None:
-    """pack CIFAR-10's binary batches losslessly to half their size"""
+    """pack the files of a data set losslessly, for a machine that takes only so much"""
     from paper.data.pack import pack_folder
 
     pack_folder(a.source, a.target)
+
+
+def anchors_plans(a: Arguments) -> None:
+    """fix what the anchors train: noise, lengths and seeds of every way to tune, and the curves of transfer rules"""
+    from paper.anchors import curve_plans, plans
+
+    curve_plans.write()
+    plans.write()
+
+
+def anchors(a: Arguments) -> None:
+    """write ANCHORS.md from what was trained"""
+    from paper.anchors import one_dimension, page
+
+    if not one_dimension.FILE.exists():
+        one_dimension.write()
+    page.write()
 
 
 def train(a: Arguments) -> None:
@@ -235,6 +252,8 @@ def parser() -> argparse.ArgumentParser:
     made.add_argument("jobs", nargs="+")
     made.add_argument("--plain", action="store_true", help="do not compile")
     trains(command(settings)).add_argument("name", choices=["mnist", "fashion", "cifar10"])
+    command(anchors_plans, "anchors-plans")
+    command(anchors)
     command(survey_plans, "survey-plans").add_argument("names", nargs="*", help="experiments; by default all")
     surveys = trains(command(train_surveys, "train-surveys")), trains(command(judge_surveys, "judge-surveys"))
     for made in surveys:

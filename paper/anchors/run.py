@@ -46,10 +46,12 @@ class Trainers:
         return made
 
 
-def run(name: str, plans: dict[str, Any], folder: Path, out: Path, device: str, searches: int, until: float) -> None:
+def run(
+    name: str, plans: dict[str, Any], folder: Path, out: Path, device: str, fewer: int | None, until: float
+) -> None:
     """Every way to tune one task."""
     declared = plans["tasks"][name]
-    task, seed = Task(**declared["task"]), plans["seed"]
+    task, seed, searches = Task(**declared["task"]), plans["seed"], fewer or declared["searches"]
     began = time.time()
     trainers = Trainers(task, folder, device, seed)
     result: dict[str, Any] = {"task": name, "searches": searches, "ways": {}}
@@ -98,7 +100,7 @@ def main() -> None:
     torch.backends.cuda.matmul.allow_tf32 = True
     until = time.time() + options.seconds
     for name in options.tasks or plans["tasks"]:
-        run(name, plans, options.data, options.out, options.device, options.searches or plans["searches"], until)
+        run(name, plans, options.data, options.out, options.device, options.searches, until)
 
 
 if __name__ == "__main__":

@@ -1,0 +1,115 @@
+"""ANCHORS.md: published accuracies with the tuning paid for, written from what was trained."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable
+from pathlib import Path
+from typing import Any
+
+from paper.anchors import federated_drift, judge, one_dimension, plans
+from paper.report.markdown import markdown
+
+FOLDER = Path(__file__).parents[1] / "results" / "anchors"
+PAGE = Path(__file__).parents[1] / "ANCHORS.md"
+TEXT = PAGE.with_name("ANCHORS.in.md")
+NAMES = {
+    "mnist": "MNIST, scattering + linear",
+    "fashion": "Fashion-MNIST, scattering + linear",
+    "cifar10": "CIFAR-10, scattering + linear",
+    "cifar10-cnn": "CIFAR-10, scattering + CNN",
+}
+MISSING = "*Not trained yet.*"
+
+
+def results(folder: Path = FOLDER) -> dict[str, dict[str, Any]]:
+    """What was trained, by task."""
+    paths = {name: folder / f"anchors-{name}.json" for name in NAMES}
+    return {name: json.loads(path.read_text()) for name, path in paths.items() if path.exists()}
+
+
+def summary(found: dict[str, dict[str, Any]], planned: dict[str, Any]) -> str:
+    """A row for each task: ours beside what was published, the best rival and what hindsight reaches."""
+    rows = []
+    for name, result in found.items():
+        ways, declared = result["ways"], planned["tasks"][name]
+        ours = next(way for way in declared["ways"] if way["name"] == "ours")
+        rivals = {key: one for key, one in ways.items() if _is_rival(key)}
+        best = max(rivals, key=lambda key: float(rivals[key]["mean"]))
+        top = ways.get("best in hindsight, not charged")
+        rows.append([
+            NAMES[name], f"{declared['task']['published']:.3f}", accuracy(ways["ours"]), f"{ways['ours']['worst']:.4f}",
+            len(ways["ours"]["released"]), f"{100 * ours['price']:.2f} %", f"{ways['ours']['compute']:.2f}",
+            f"{accuracy(rivals[best])} ({best})", accuracy(top) if top else "",
+        ])  # fmt: skip
+    heads = ["task", "published, not charged", "ours, everything charged", "worst", "searches", "more noise for tuning",
+             "compute", "best rival, charged", "best in hindsight, not charged"]  # fmt: skip
+    return markdown(heads, rows) if rows else MISSING
+
+
+def accuracy(row: dict[str, Any]) -> str:
+    """Mean and half of its 95 % interval."""
+    return f"{row['mean']:.4f} ± {row['half']:.4f}"
+
+
+def _is_rival(name: str) -> bool:
+    return not name.startswith(("ours", "best in hindsight", "rate and clipping"))
+
+
+def every_way(found: dict[str, dict[str, Any]], planned: dict[str, Any]) -> str:
+    """A table for each task."""
+    parts = []
+    for name, result in found.items():
+        declared = {way["name"]: way for way in planned["tasks"][name]["ways"]}
+        rows = [
+            [key, f"{declared[key]['noise']:.3f}", f"{row['compute']:.2f}", accuracy(row), f"{row['worst']:.4f}"]
+            for key, row in result["ways"].items()
+        ]
+        heads = ["way to tune", "noise of the full run", "compute", "accuracy", f"worst of {result['searches']}"]
+        parts.append(f"### {NAMES[name]}\n\n{markdown(heads, rows)}")
+    return "\n\n".join(parts) if parts else MISSING
+
+
+def transfer(folder: Path = FOLDER) -> str:
+    """What each transfer rule loses on each task."""
+    rows: list[list[Any]] = []
+    for path in sorted(folder.glob("curves-*.json")):
+        found = judge.judged(json.loads(path.read_text()))
+        task = path.stem.removeprefix("curves-")
+        for place in range(0, len(found), len(judge.RULES)):
+            group = found[place : place + len(judge.RULES)]
+            cells = [f"{one['loss']:.4f} ± {one['half']:.4f} (× {one['drift']:g})" for one in group]
+            rows.append([task, group[0]["optimiser"], group[0]["fraction"], *cells, group[0]["best, full"]])
+    heads = ["task", "optimiser", "fraction", *judge.RULES, "best, full"]
+    federated = federated_drift.rows()
+    drift = markdown(list(federated[0]), [list(row.values()) for row in federated])
+    return f"{markdown(heads, rows) if rows else MISSING}\n\nThe federated task (FedAdagrad):\n\n{drift}"
+
+
+def one_dimension_less() -> str:
+    """Surveys of the learning rate alone beside surveys of both."""
+    if not one_dimension.FILE.exists():
+        return MISSING
+    rows = json.loads(one_dimension.FILE.read_text())
+    return markdown(list(rows[0]), [list(row.values()) for row in rows])
+
+
+def provenance(found: Iterable[dict[str, Any]]) -> str:
+    """Where it was trained."""
+    rows = [[one["task"], one["provenance"]["device"], one["provenance"]["torch"],
+             round(sum(way["seconds"] for way in one["ways"].values())), one["provenance"]["seed"]]
+            for one in found]  # fmt: skip
+    return markdown(["task", "device", "PyTorch", "seconds", "seed"], rows) if rows else MISSING
+
+
+def write() -> None:
+    """Make the page."""
+    planned, found = json.loads(plans.FILE.read_text()), results()
+    sections = {
+        "summary": summary(found, planned), "ways": every_way(found, planned), "transfer": transfer(),
+        "one dimension": one_dimension_less(), "provenance": provenance(found.values()),
+    }  # fmt: skip
+    text = TEXT.read_text(encoding="utf-8")
+    for name, section in sections.items():
+        text = text.replace("{{" + name + "}}", section)
+    PAGE.write_text(text, encoding="utf-8")
