@@ -31,7 +31,7 @@ def test_quickstart(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixtu
 
 def test_own_mechanism(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
     run("own_mechanism.py", monkeypatch=monkeypatch)
-    assert "epsilon = 0.26" in capsys.readouterr().out
+    assert "epsilon = 0.59" in capsys.readouterr().out, "and it has checked that the mean is near the truth"
 
 
 @pytest.mark.slow

@@ -85,3 +85,8 @@ def test_the_site_builds_without_a_warning_and_fetches_nothing(tmp_path):
     built = subprocess.run([*command, str(tmp_path)], capture_output=True, text=True, timeout=900, check=False)
     assert built.returncode == 0, built.stderr
     assert checker().problems(tmp_path) == []
+
+
+def test_every_tutorial_checks_that_its_result_is_near_the_truth():
+    for page in TUTORIALS:
+        assert "assert " in "\n".join(CELL.findall(page.read_text(encoding="utf-8"))), page.stem
