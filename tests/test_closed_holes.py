@@ -8,12 +8,12 @@ from __future__ import annotations
 
 import copy
 import math
-import sqlite3
 from typing import Any
 
 import dp_accounting as dp
 import numpy as np
 import pytest
+from support.journal_world import contents
 
 import dphypo
 from dphypo import errors
@@ -85,10 +85,7 @@ def test_4_an_embedding_that_renormalises_ends_before_t_is_drawn(tmp_path: Any) 
     journal = tmp_path / "study.db"
     with pytest.raises((UnfitModelError, errors.RehearsalError), match="max_norm"):
         dphypo.Study(space, mechanism, Geometric(mean=3), delta=1e-5, journal=journal).run(progress=False)
-    if journal.exists():
-        with sqlite3.connect(journal) as connection:
-            tables = [name for (name,) in connection.execute("SELECT name FROM sqlite_master WHERE type = 'table'")]
-            assert "dphypo_study" not in tables or connection.execute("SELECT * FROM dphypo_study").fetchall() == []
+    assert contents(journal) == []
     with pytest.raises(UnfitModelError, match="max_norm"):
         mechanism({"max_norm": 1.0}, seed=1)  # nor does a run of one's own
 

@@ -38,12 +38,12 @@ def test_a_law_is_read_back_and_verified() -> None:
     assert dphypo.verify(certificate)
 
 
-def test_a_projection_an_executor_and_an_engine_are_found_by_name(tmp_path: Path) -> None:
+def test_a_projection_an_executor_and_a_store_are_found_by_name(tmp_path: Path) -> None:
     halfway = load("halfway_projection")["Halfway"]
     assert isinstance(band.rule("halfway"), halfway)
     load("latest_first_executor")
     assert executors.find("latest_first") is not None
-    load("folder_engine")
+    load("folder_store")
     store = open_store(f"folder://{tmp_path}/secret")
     store.close()
     assert (tmp_path / "secret").stat().st_mode & 0o777 == 0o700

@@ -31,12 +31,12 @@ from .band import L2 as L2
 from .band import Band as Band
 from .band import Greedy as Greedy
 from .band import Mixed as Mixed
+from .journal import Ledger as Ledger
 from .laws import Geometric as Geometric
 from .laws import Logarithmic as Logarithmic
 from .laws import NegativeBinomial as NegativeBinomial
 from .laws import Pmf as Pmf
 from .laws import Poisson as Poisson
-from .ledger import Ledger as Ledger
 from .mechanisms import Outcome as Outcome
 from .mechanisms import mechanism as mechanism
 from .planning import Design as Design

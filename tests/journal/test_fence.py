@@ -15,7 +15,7 @@ import pytest
 from sqlalchemy import make_url, update
 
 from dphypo.errors import JournalInUseError, JournalMovedError, JournalTakenError
-from dphypo.journal import Journal, PostgreSQL, Store, Trial, open_store, schema
+from dphypo.journal import Journal, PostgreSQL, Store, Trial, chain, open_store
 from dphypo.mechanisms import Outcome
 
 NAMES = (f"fence {number}" for number in itertools.count())
@@ -175,8 +175,8 @@ def test_a_second_coordinator_fences_the_first(kind, request, tmp_path):
     if kind == "postgres":
         second.begin({}, lambda: 4)
     else:  # SQLite has one connection here: the token is changed as another process would
-        table = schema.seal
-        first._store.commit(lambda connection: connection.execute(update(table).values(owner="another")))
+        taken = update(chain.book).values(owner="another")
+        first._store.commit(lambda connection: connection.execute(taken))
     for _ in range(3):
         with pytest.raises(JournalTakenError, match="taken this study over"):
             first.finish(trial(0), Outcome(None, 1.0), b"model")

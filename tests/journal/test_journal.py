@@ -3,15 +3,15 @@
 from __future__ import annotations
 
 import pytest
-from sqlalchemy import insert, select
+from sqlalchemy import func, select
 from support.journal_world import NAMES, finished, trial
 
 from dphypo.journal import (
     Journal,
     JournalError,
+    chain,
     open_store,
 )
-from dphypo.journal import schema as schema
 from dphypo.mechanisms import Outcome
 
 
@@ -120,9 +120,16 @@ def test_attempts_are_bounded(journal):
     refused(journal, lambda: journal.attempted(trial(0, attempts=4)))
 
 
-def test_the_kept_model_belongs_to_an_outcome(journal):
-    row = {"study": journal._name, "number": 0, "model": b"m"}
-    refused(journal, lambda: journal._store.commit(lambda connection: connection.execute(insert(schema.best), row)))
+def test_a_failed_run_keeps_no_model(journal):
+    journal.claim(trial(0))
+    refused(journal, lambda: journal.finish(trial(0), Outcome.failed("failed"), b"m"))
+
+
+def test_nothing_is_committed_after_the_release(journal):
+    finished(journal, 1.0, 2.0, 3.0)
+    journal.release("MODEL", "{}")
+    refused(journal, lambda: journal.attempted(trial(0, attempts=2)))
+    refused(journal, lambda: journal.redeclare({}))
 
 
 def test_a_release_is_made_once_and_only_when_all_runs_are_in(journal):
@@ -138,12 +145,10 @@ def test_a_release_is_made_once_and_only_when_all_runs_are_in(journal):
 
 def test_only_the_best_model_is_kept(journal):
     finished(journal, 1.0, 2.0, 3.0)
-    rows = journal._store.commit(
-        lambda connection: connection.execute(
-            select(schema.best.c.model).where(schema.best.c.study == journal._name)
-        ).all()
-    )
-    assert rows == [(b"model 2",)]
+    table = chain.secret
+    long = select(func.count()).where(table.c.name == journal._name, func.length(table.c.content) != 16 + 8)
+    assert journal._store.commit(lambda connection: connection.scalar(long)) == 1  # the others are seeds
+    assert journal.model() == b"model 2"
 
 
 def test_shredding_leaves_the_certificate(journal):

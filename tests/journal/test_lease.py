@@ -60,8 +60,8 @@ def rows(url: str, name: str) -> dict[int, int]:
     engine = create_engine(make_url(url).set(drivername="postgresql+psycopg"))
     try:
         with engine.connect() as connection:
-            statement = text("SELECT number, seed FROM dphypo_trial WHERE study = :name")
-            return {row.number: row.seed for row in connection.execute(statement, {"name": name})}
+            statement = text("SELECT number, sealed FROM dphypo_change WHERE name = :name AND sealed IS NOT NULL")
+            return {row.number: row.sealed for row in connection.execute(statement, {"name": name})}
     except ProgrammingError:  # no tables yet
         return {}
     finally:

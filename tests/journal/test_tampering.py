@@ -7,13 +7,20 @@ import os
 import sqlite3
 import stat
 import subprocess
+from contextlib import closing
 
 import pytest
 from sqlalchemy import make_url, text
 from support.study_world import facts, make
 
-from dphypo.errors import JournalError, JournalMissingError, JournalReadOnlyError, JournalTamperedError
-from dphypo.journal import Journal, Trial, open_store
+from dphypo.errors import (
+    JournalError,
+    JournalMissingError,
+    JournalReadOnlyError,
+    JournalTamperedError,
+    LedgerError,
+)
+from dphypo.journal import Journal, Ledger, Trial, chain, open_store
 from dphypo.mechanisms import Outcome
 from dphypo.search.release import read_certificate
 
@@ -29,26 +36,34 @@ def written(where, name: str, *, released: bool = False) -> None:
     journal.begin({"law": "public"}, lambda: 2)
     for number in range(2):
         journal.claim(trial(number))
-        journal.finish(trial(number), Outcome(None, float(number)), b"model %d" % number)
+        journal.finish(trial(number), Outcome(None, float(number)), b"model %d" % number * 20)
     if released:
         journal.release("MODEL", '{"epsilon": 1}')
     journal.rest()
 
 
+CHANGED = "UPDATE dphypo_change SET content = replace(content, '{}', '{}') WHERE name = :name AND number = {}"
 EDITS = {
-    "the declaration": 'UPDATE dphypo_study SET declaration = \'{"law": "other"}\' WHERE name = :name',
-    "a text that is no JSON": "UPDATE dphypo_study SET declaration = 'x' WHERE name = :name",
-    "a score": "UPDATE dphypo_outcome SET score = score + 1 WHERE study = :name AND number = 0",
-    "a failure": "UPDATE dphypo_outcome SET score = NULL, failure = 'x' WHERE study = :name AND number = 0",
-    "a λ": "UPDATE dphypo_trial SET params = '{\"lr\": 0.2}' WHERE study = :name AND number = 0",
-    "a λ that is no JSON": "UPDATE dphypo_trial SET params = 'SECRET' WHERE study = :name AND number = 0",
-    "a λ that is a list": "UPDATE dphypo_trial SET params = '[1]' WHERE study = :name AND number = 0",
-    "a seed": "UPDATE dphypo_trial SET seed = seed + 1 WHERE study = :name AND number = 1",
-    "attempts": "UPDATE dphypo_trial SET attempts = 0 WHERE study = :name AND number = 1",
-    "an outcome removed": "DELETE FROM dphypo_outcome WHERE study = :name AND number = 0",
-    "the model removed": "DELETE FROM dphypo_best WHERE study = :name",
-    "the seal removed": "DELETE FROM dphypo_seal WHERE study = :name",
-    "the seal": "UPDATE dphypo_seal SET total = '00' WHERE study = :name",
+    "the declaration": CHANGED.format("public", "other", 0),
+    "the number of runs": CHANGED.format("2]", "9]", 0),
+    "a text that is no JSON": "UPDATE dphypo_change SET content = 'SECRET' WHERE name = :name AND number = 0",
+    "a text that is nested too deeply": f"UPDATE dphypo_change SET content = '{'[' * 9999}' WHERE name = :name",
+    "a score": CHANGED.format("0.0", "5.0", 2),
+    "a failure": CHANGED.format("0.0, null", 'null, "x"', 2),
+    "a λ": CHANGED.format("0.1", "0.2", 1),
+    "a run that is a list": "UPDATE dphypo_change SET content = '[1]' WHERE name = :name AND number = 1",
+    "attempts": CHANGED.format(", 1]", ", 0]", 3),
+    "a change removed": "DELETE FROM dphypo_change WHERE name = :name AND number = 2",
+    "the last change removed": "DELETE FROM dphypo_change WHERE name = :name AND number = 4",
+    "all changes removed": "DELETE FROM dphypo_change WHERE name = :name",
+    "a seed": "UPDATE dphypo_secret SET content = {} WHERE name = :name AND number = 1",
+    "the hash of a seed": "UPDATE dphypo_change SET sealed = 'x' WHERE name = :name AND number = 1",
+    "a seed removed": "DELETE FROM dphypo_secret WHERE name = :name AND number = 1",
+    "the model removed": "DELETE FROM dphypo_secret WHERE name = :name AND number = 4",
+    "a secret more": "INSERT INTO dphypo_secret SELECT kind, name, 2, content FROM dphypo_secret WHERE name = :name"
+    " AND number = 1",
+    "the head": "UPDATE dphypo_book SET head = '00' WHERE name = :name",
+    "two runs in another order": "",
 }
 
 
@@ -60,7 +75,13 @@ def test_an_edit_is_seen(kind, edit, request, tmp_path):
         where, name = request.getfixturevalue("postgres"), next(NAMES)
     written(where, name)
     store = open_store(where)
-    store.commit(lambda connection: connection.execute(text(EDITS[edit]), {"name": name}))
+    seed = "x'00112233445566778899aabbccddeeff0000000000000007'" if kind == "sqlite" else "'\\x0011'::bytea"
+    statements = [EDITS[edit].format(seed) if edit == "a seed" else EDITS[edit]]
+    if edit.startswith("two runs"):  # unique numbers, one row at a time
+        moves = ((1, 9), (3, 1), (9, 3))
+        statements = [f"UPDATE dphypo_change SET number = {b} WHERE name = :name AND number = {a}" for a, b in moves]
+    for one in statements:
+        store.commit(lambda connection, one=one: connection.execute(text(one), {"name": name}))
     for _ in range(2):
         with pytest.raises(JournalTamperedError, match="changed by something other than this library") as caught:
             Journal(store, name).begin({"law": "public"}, lambda: 2)
@@ -70,25 +91,43 @@ def test_an_edit_is_seen(kind, edit, request, tmp_path):
     store.close()
 
 
-@pytest.mark.parametrize("total", ["NULL", "1", "9", "-3", "'x'"])
-def test_an_edited_number_of_runs_is_seen(tmp_path, total):
-    """The foreign keys of the runs forbid it while they are checked."""
-    written(tmp_path / "study.db", "study")
-    connection = sqlite3.connect(tmp_path / "study.db")
-    connection.execute("PRAGMA ignore_check_constraints = ON")
-    connection.execute(f"UPDATE dphypo_study SET total = {total}")
-    connection.commit()
-    connection.close()
-    journal = Journal(open_store(tmp_path / "study.db"), "study")
+HISTORIES = {
+    "a run beyond T": [["begin", {}, 1], ["claim", 0, {}, "", 1], ["claim", 1, {}, "", 1]],
+    "a run left out": [["begin", {}, 3], ["claim", 1, {}, "", 1]],
+    "no T": [["begin", {}, None]],
+    "a negative T": [["begin", {}, -3]],
+    "an outcome without a run": [["begin", {}, 1], ["finish", 0, 1.0, None, False, False]],
+    "an infinite score": [["begin", {}, 1], ["claim", 0, {}, "", 1], ["finish", 0, float("inf"), None, False, False]],
+    "a release before the end": [["begin", {}, 1], ["release", "MODEL", "{}"]],
+    "nothing before a run": [["claim", 0, {}, "", 1]],
+    "a study begun twice": [["begin", {}, 1], ["begin", {}, 2]],
+    "a change of no kind": [["begin", {}, 1], ["dance"]],
+    "a tie key that is no number": [["begin", {}, 1], ["claim", 0, {}, "xyz", 1]],
+    "a seed that is gone": [["begin", {}, 1], ["claim", 0, {}, "", 1]],
+}
+
+
+@pytest.mark.parametrize("history", HISTORIES)
+def test_a_history_that_no_study_has_is_refused_whatever_its_hashes(history):
+    """Whoever has read the source can chain other changes: they must still be those of a study."""
+    store = open_store(None)
+
+    def write(connection):
+        first, *others = HISTORIES[history]
+        place = chain.create(connection, "journal", "study", "", first)
+        for content in others:
+            place = chain.append(connection, place, content)
+
+    store.commit(write)
     with pytest.raises(JournalTamperedError, match="changed by something other than this library"):
-        journal.begin({"law": "public"}, lambda: 2)
-    journal.rest()
+        Journal(store, "study").begin({}, lambda: 2)
 
 
 def test_an_edited_model_is_seen_when_it_is_read(tmp_path):
     written(tmp_path / "study.db", "study")
     store = open_store(tmp_path / "study.db")
-    store.commit(lambda connection: connection.execute(text("UPDATE dphypo_best SET model = x'00'")))
+    other = text(f"UPDATE dphypo_secret SET content = x'{'00' * 99}' WHERE number = 4")
+    store.commit(lambda connection: connection.execute(other))
     journal = Journal(store, "study")
     journal.begin({}, lambda: 2)
     with pytest.raises(JournalTamperedError, match="the model"):
@@ -101,19 +140,11 @@ def test_an_edit_while_the_study_runs_is_seen_at_the_next_commit(postgres):
     journal, other = Journal(open_store(postgres), name), open_store(postgres)
     journal.begin({}, lambda: 2)
     journal.claim(trial(0))
-    other.commit(lambda connection: connection.execute(text("UPDATE dphypo_seal SET total = 'x'")))
+    other.commit(lambda connection: connection.execute(text("UPDATE dphypo_book SET head = 'x'")))
     other.close()
     with pytest.raises(JournalTamperedError):
         journal.finish(trial(0), Outcome(None, 1.0), b"m")
     journal._store.close()
-
-
-def test_a_number_of_runs_that_the_law_never_gives_is_refused(tmp_path):
-    written(tmp_path / "study.db", "study")
-    journal = Journal(open_store(tmp_path / "study.db"), "study")
-    with pytest.raises(JournalTamperedError, match="the law of T never gives"):
-        journal.begin({}, lambda: 2, possible=lambda total: total > 4)
-    journal.rest()
 
 
 # Other people's files
@@ -144,7 +175,7 @@ def test_a_file_of_another_kind_is_left_as_it_is(tmp_path, kind, act):
     FOREIGN[kind](path)
     path.chmod(0o644)
     before = snapshot(path)
-    with pytest.raises(JournalError, match=r"is not a journal: it is .* It was not changed"):
+    with pytest.raises(JournalError, match=r"cannot be used: it is .* It was not changed"):
         read_certificate(path) if act == "read_certificate" else make(path).run(progress=False)
     assert snapshot(path) == before
     assert [file.name for file in tmp_path.iterdir()] == ["notes"]
@@ -257,63 +288,37 @@ def test_a_released_journal_on_a_read_only_file_system_can_be_read(tmp_path):
         subprocess.run(["umount", str(disk)], check=True)
 
 
-# Journals of dphypo 0.1: no seal, the declaration as it is
-
-OLD = """
-    PRAGMA journal_mode = WAL;
-    CREATE TABLE dphypo_study (name TEXT NOT NULL, declaration TEXT NOT NULL, total INTEGER, PRIMARY KEY (name),
-        CHECK (total >= 0), UNIQUE (name, total));
-    CREATE TABLE dphypo_trial (study TEXT NOT NULL, number INTEGER NOT NULL, total INTEGER NOT NULL,
-        params TEXT NOT NULL, seed BIGINT NOT NULL, tie_key BLOB NOT NULL, attempts INTEGER NOT NULL,
-        PRIMARY KEY (study, number), FOREIGN KEY(study, total) REFERENCES dphypo_study (name, total));
-    CREATE TABLE dphypo_outcome (study TEXT NOT NULL, number INTEGER NOT NULL, score DOUBLE, failure TEXT,
-        PRIMARY KEY (study, number), FOREIGN KEY(study, number) REFERENCES dphypo_trial (study, number));
-    CREATE TABLE dphypo_best (study TEXT NOT NULL, number INTEGER NOT NULL, model BLOB NOT NULL, PRIMARY KEY (study),
-        FOREIGN KEY(study, number) REFERENCES dphypo_outcome (study, number));
-    CREATE TABLE dphypo_release (study TEXT NOT NULL, ending TEXT NOT NULL, certificate TEXT NOT NULL,
-        PRIMARY KEY (study), FOREIGN KEY(study) REFERENCES dphypo_study (name));
-    INSERT INTO dphypo_study VALUES ('study', '{"law": "public"}', 2);
-    INSERT INTO dphypo_trial VALUES ('study', 0, 2, '{"lr": 0.5}', 11, x'01', 1);
-    INSERT INTO dphypo_outcome VALUES ('study', 0, 0.25, NULL);
-    INSERT INTO dphypo_best VALUES ('study', 0, x'6d');
-"""
+# Other versions
 
 
-def old(path) -> None:
-    connection = sqlite3.connect(path)
-    connection.executescript(OLD)
-    connection.close()
-
-
-def test_a_journal_of_the_first_version_is_read_and_gone_on_with(tmp_path):
+@pytest.mark.parametrize("tables", [("dphypo_study",), ("about", "entries")])
+def test_what_the_first_versions_wrote_is_refused_by_name_and_left_as_it_is(tmp_path, tables):
     path = tmp_path / "study.db"
-    old(path)
-    reader = open_store(path, read_only=True)
-    record = Journal(reader, "study").record
-    assert (record.total, record.results[0].score, record.declaration) == (2, 0.25, {"law": "public"})
-    reader.close()
-    journal = Journal(open_store(path), "study")
-    assert journal.begin({}, lambda: 9) == {"law": "public"}
-    assert journal.model() == b"m"
-    journal.claim(trial(1))
-    journal.finish(trial(1), Outcome(None, 1.0), b"n")
-    journal.release("MODEL", "{}")
-    journal.rest()
-    again = Journal(open_store(path), "study")
-    assert again.record.released
-    assert again.model() == b"n"
-    again.rest()
-
-
-def test_a_journal_of_a_later_version_says_so(tmp_path):
-    path = tmp_path / "study.db"
-    old(path)
-    connection = sqlite3.connect(path)
-    connection.execute('UPDATE dphypo_study SET declaration = \'{"format": 3, "declaration": {}}\'')
-    connection.commit()
-    connection.close()
-    with pytest.raises(JournalError, match="later version of dphypo"):
+    with closing(sqlite3.connect(path)) as connection, connection:
+        for table in tables:
+            connection.execute(f"CREATE TABLE {table} (name TEXT)")
+    before = snapshot(path)
+    with pytest.raises(JournalError, match=r"was written by dphypo 0\.1 or 0\.2, which this version does not read"):
         Journal(open_store(path), "study").begin({}, lambda: 1)
+    assert snapshot(path)[0] == before[0]
+
+
+def test_a_journal_of_another_version_says_so(tmp_path):
+    written(tmp_path / "study.db", "study")
+    store = open_store(tmp_path / "study.db")
+    store.commit(lambda connection: connection.execute(text("UPDATE dphypo_book SET format = 9")))
+    with pytest.raises(JournalError, match=r"written by another version of dphypo \(format 9\)"):
+        Journal(store, "study").begin({}, lambda: 1)
+    store.close()
+
+
+def test_a_ledger_is_not_a_journal_nor_a_journal_a_ledger(tmp_path):
+    written(tmp_path / "study.db", "study")
+    with pytest.raises(LedgerError, match="is a journal, and not a ledger"):
+        Ledger(tmp_path / "study.db")
+    Ledger.open(tmp_path / "ledger.db", epsilon=1.0, delta=1e-6)
+    with pytest.raises(JournalError, match="is a ledger, and not a journal"):
+        Journal(open_store(tmp_path / "ledger.db"), "study").begin({}, lambda: 1)
 
 
 # Public numbers that took long to find

@@ -7,32 +7,73 @@ from mutants.mutant import Mutant
 _FENCE, _CERTIFICATE = "journal/test_fence.py", "accounting/test_certificate.py"
 _VERIFICATION = "accounting/test_verification.py"
 
-_LEDGER = "test_ledger_searches.py"
+_LEDGER, _COPIES = "journal/test_ledger_searches.py", "journal/test_ledger_copies.py"
+_FORKS, _DAMAGE = "journal/test_forks.py", "journal/test_ledger_damage.py"
 
 MUTANTS = (
     Mutant(
         "every process reserves under a key of its own",
         "a search that goes on pays once",
         "journal/reservation.py",
-        '        reservation.make(entry["key"])\n',
-        "        reservation.make(secrets.token_hex(16))\n",
+        "            self._book.make(key)\n",
+        "            self._book.make(secrets.token_hex(16))\n",
         (f"{_LEDGER}::test_a_search_that_is_killed_at_any_commit_pays_once_and_before_its_first_run[before-study]",),
     ),
     Mutant(
         "a search is reserved for before its key is committed",
         "what is reserved stands under a key that a journal has",
         "journal/reservation.py",
-        "    reservation.check()\n    return",
-        "    reservation.make(secrets.token_hex(16))\n    return",
+        "            self._book.check()\n        return",
+        "            self._book.make(secrets.token_hex(16))\n        return",
         (f"{_LEDGER}::test_a_search_that_is_killed_at_any_commit_pays_once_and_before_its_first_run[before-study]",),
     ),
     Mutant(
         "a search goes on without its ledger",
         "nothing is run that was not reserved",
         "journal/reservation.py",
-        "    if entry is not None and reservation is None and not released:\n",
-        "    if entry is not None and reservation is None and released:\n",
+        "    if LEDGER in (record.declaration or {}) and not record.released:\n",
+        "    if LEDGER in (record.declaration or {}) and record.released:\n",
         (f"{_LEDGER}::test_going_on_takes_the_same_ledger",),
+    ),
+    Mutant(
+        "a copied journal goes on with the entry of its original",
+        "one entry of a ledger pays for one search",
+        "journal/ledger.py",
+        "            if found.head != before or found.closed:\n",
+        "            if found.closed:\n",
+        (f"{_COPIES}::test_of_two_copies_the_first_to_commit_goes_on[original-sqlite]",),
+    ),
+    Mutant(
+        "a closed entry releases again",
+        "a release closes its entry",
+        "journal/ledger.py",
+        "            if one is None or one.head != head:\n",
+        "            if one is None:\n",
+        (f"{_COPIES}::test_two_copies_never_make_two_releases",),
+    ),
+    Mutant(
+        "the ledger hears of a commit only when the search is opened again",
+        "every commit is compared and swapped before it is acted on",
+        "journal/journal.py",
+        "            record.place = self._store.commit(checked)\n            self._agree(record)\n",
+        "            record.place = self._store.commit(checked)\n            self._agreed = record.place\n",
+        (f"{_COPIES}::test_of_two_copies_the_first_to_commit_goes_on[original-sqlite]",),
+    ),
+    Mutant(
+        "a ledger with a negative cost is accepted",
+        "no entry enlarges the budget",
+        "journal/ledger_book.py",
+        "            paid = tuple(_validate.non_negative(cost=cost) for cost in costs)\n",
+        "            paid = tuple(_validate.number(cost=cost) for cost in costs)\n",
+        (f"{_DAMAGE}::test_costs_that_enlarge_the_budget_are_refused_whatever_their_hashes",),
+    ),
+    Mutant(
+        "a forked child uses its parent's connection",
+        "a store is used by the process that opened it",
+        "journal/store.py",
+        "        return self._process not in (None, os.getpid())\n",
+        "        return self._process is not None and self._process < 0\n",
+        (f"{_FORKS}::test_a_forked_child_commits_nothing[sqlite]",),
     ),
     Mutant(
         "the lock is dropped",
@@ -45,9 +86,9 @@ MUTANTS = (
     Mutant(
         "the owner token is not compared",
         "a process that was replaced commits nothing",
-        "journal/journal.py",
-        '        or_(schema.seal.c.owner == bindparam("token"), schema.seal.c.owner == ""),\n',
-        '        or_(schema.seal.c.owner == bindparam("token"), schema.seal.c.owner != ""),\n',
+        "journal/chain.py",
+        '        or_(book.c.owner == bindparam("token"), book.c.owner == ""),\n',
+        '        or_(book.c.owner == bindparam("token"), book.c.owner != ""),\n',
         (f"{_FENCE}::test_a_second_coordinator_fences_the_first[sqlite]",),
     ),
     Mutant(
@@ -70,9 +111,9 @@ MUTANTS = (
     Mutant(
         "an edited journal is accepted",
         "every commit checks that the rows are those that were committed",
-        "journal/journal.py",
-        '        schema.seal.c.total == bindparam("old"),\n',
-        '        or_(schema.seal.c.total == bindparam("old"), schema.seal.c.total != ""),\n',
+        "journal/chain.py",
+        '        book.c.head == bindparam("old"),\n',
+        '        or_(book.c.head == bindparam("old"), book.c.head != ""),\n',
         ("journal/test_tampering.py::test_an_edit_while_the_study_runs_is_seen_at_the_next_commit",),
     ),
     Mutant(
@@ -87,7 +128,7 @@ MUTANTS = (
         "a losing model is left in the log",
         "a beaten model leaves the files at once",
         "journal/journal.py",
-        "        if beaten is not None or erase_seed:\n            self._store.forget()\n",
+        "        if erase:\n            self._store.forget()\n",
         "",
         ("journal/test_left_behind.py::test_a_beaten_model_leaves_the_files_at_once",),
     ),
@@ -102,9 +143,10 @@ MUTANTS = (
     Mutant(
         "shredding keeps T",
         "a shredded journal holds nothing of the study but its certificate",
-        "journal/journal.py",
-        ".where(schema.study.c.name == self._name).values(total=None))",
-        ".where(schema.study.c.name == self._name).values(total=schema.study.c.total))",
+        "journal/chain.py",
+        "    for table in (secret, change):\n        connection.execute(delete(table).where(*_where(table, place)))\n",
+        "    for table in (secret, change):\n"
+        "        connection.execute(delete(table).where(*_where(table, place), table.c.number == 0))\n",
         ("journal/test_left_behind.py::test_a_shredded_file_holds_nothing_of_the_study_and_does_not_depend_on_t",),
     ),
     # Certificates.
@@ -171,8 +213,8 @@ MUTANTS = (
         "whoever claims the last run of an Optuna study gets it",
         "as many last runs are made as were declared, by whatever process",
         "integrations/optuna_storage.py",
-        "    if mine not in _claims(study)[: allowed - before]:  # another process was faster\n",
-        "    if mine not in _claims(study):\n",
+        "    if mine not in claims[: allowed - before]:  # another process was faster\n",
+        "    if mine not in claims:\n",
         ("integrations/test_optuna.py::test_a_process_that_claims_the_last_run_a_moment_later_is_refused",),
     ),
 )

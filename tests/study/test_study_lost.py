@@ -18,7 +18,6 @@ import dphypo
 from dphypo import errors
 from dphypo.entropy import SYSTEM
 from dphypo.executors import Withdrawn
-from dphypo.journal import open_store
 from dphypo.laws import Pmf
 from dphypo.mechanisms import Declared, attempt
 from dphypo.search import Lost
@@ -229,31 +228,6 @@ def test_an_engine_that_takes_workers_back_changes_nothing(lost):
     fickle.run(progress=False, executor=Fickle)
     assert facts(fickle) == facts(whole)
     assert all(trial["attempts"] <= 1 for trial in fickle.curator().trials())
-
-
-def test_a_journal_of_the_first_version_goes_on_as_it_was(tmp_path):
-    """It made lost runs again, and did not say so."""
-    import json
-
-    from sqlalchemy import text
-
-    path = tmp_path / "study.db"
-    with make(path) as study:
-        study.ask()
-    store = open_store(path)
-
-    def as_before(connection):
-        (declared,) = connection.execute(text("SELECT declaration FROM dphypo_study")).one()
-        written = json.loads(declared)
-        older = {name: value for name, value in written["declaration"].items() if name != "lost runs"}
-        connection.execute(text("UPDATE dphypo_study SET declaration = :older"), {"older": json.dumps(older)})
-        connection.execute(text("DELETE FROM dphypo_seal"))
-
-    store.commit(as_before)
-    store.close()
-    with pytest.raises(errors.ChangedStudy, match="lost runs"):
-        make(path, lost="failed").run(progress=False)
-    assert make(path).run(progress=False).params is not None
 
 
 def test_pools_whose_runs_die_together_are_refused_where_a_death_is_an_outcome():

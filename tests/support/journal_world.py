@@ -3,6 +3,11 @@
 from __future__ import annotations
 
 import itertools
+import json
+import os
+import sqlite3
+from contextlib import closing
+from typing import Any
 
 from dphypo.journal import Journal, Trial
 from dphypo.mechanisms import Outcome
@@ -19,3 +24,14 @@ def finished(journal: Journal, *scores: float | None) -> None:
         journal.claim(trial(number))
         result = Outcome(None, score, None if score is not None else "failed")
         journal.finish(trial(number), result, None if score is None else b"model %d" % number)
+
+
+def contents(journal: str | os.PathLike[str], name: str | None = None) -> list[list[Any]]:
+    """All changes that the file of a journal holds, read past its lock; of one study, if it is named."""
+    if not os.path.exists(journal):
+        return []
+    with closing(sqlite3.connect(journal)) as connection:
+        if not connection.execute("SELECT 1 FROM sqlite_master WHERE name = 'dphypo_change'").fetchone():
+            return []
+        rows = connection.execute("SELECT name, content FROM dphypo_change ORDER BY name, number").fetchall()
+    return [json.loads(content) for study, content in rows if name in (None, study)]

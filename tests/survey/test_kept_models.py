@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import contextlib
 import dataclasses
 import signal
-import sqlite3
 
 import pytest
 from support import survey_models_world as world
 from support.crash_server import serve
+from support.journal_world import contents
 
 from dphypo.errors import OutcomeTwice
 from dphypo.search import Survey
@@ -31,13 +30,8 @@ def named(journal):
 
 def committed(journal):
     """The names of the models of committed runs, read from the file of the journal."""
-    with contextlib.closing(sqlite3.connect(journal)) as connection:
-        if not connection.execute("SELECT 1 FROM sqlite_master WHERE name = 'dphypo_outcome'").fetchone():
-            return set()
-        rows = connection.execute(
-            "SELECT number FROM dphypo_outcome WHERE study = 'study, stage 1' AND failure IS NULL"
-        ).fetchall()
-    return {f"run-{number + 1:03d}.npz" for (number,) in rows}
+    ended = [change for change in contents(journal, "study, stage 1") if change[0] == "finish"]
+    return {f"run-{number + 1:03d}.npz" for _, number, _, failure, *_ in ended if failure is None}
 
 
 @pytest.mark.parametrize("moment", ["before", "after"])

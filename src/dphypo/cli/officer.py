@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+import sys
 from functools import reduce
 from pathlib import Path
 from typing import Annotated, Any
@@ -74,8 +76,9 @@ def compose(certificates: Certificates, delta: o.Delta = 1e-5) -> None:
     for path, guarantee in zip(certificates, guarantees, strict=True):
         print(f"  {o.shown(guarantee.epsilon(delta))} alone  {path}")
     print(
-        "This holds if none was chosen after a look at the results of another. If that may have happened, keep a "
-        "ledger: dphypo ledger --help"
+        "This holds if none was chosen after a look at the results of another. If all are fixed now, make a ledger for "
+        "their list: dphypo ledger open --search. If the next may depend on the results before it, a ledger holds the "
+        "total by a filter, which admits a little less than this: dphypo ledger --help"
     )
 
 
@@ -108,20 +111,34 @@ def explain(certificate: Annotated[Path, typer.Argument(help="A certificate, or 
     print(f"\nWhether its numbers follow from what it states: dphypo verify {certificate}")
 
 
+Book = Annotated[str, typer.Argument(help="The ledger: a file, or the URL of a database.", metavar="LEDGER")]
+
+
 @ledger.command("open")
 def open_ledger(
-    path: Annotated[Path, typer.Argument(help="A new file.")],
+    path: Annotated[str, typer.Argument(help="A new file, or the URL of a database.", metavar="LEDGER")],
     epsilon: o.Epsilon,
     delta: o.Delta,
+    search: Annotated[
+        list[Path] | None,
+        typer.Option(help="The certificate of a search that is fixed now. With any, nothing else is ever admitted."),
+    ] = None,
 ) -> None:
-    """Make a ledger. Its total can never be changed."""
+    """Make a ledger. Its total can never be changed.
+
+    Searches that are all fixed now, by --search, are held to the total by composition. Without, each search may depend
+    on the results before it, and is held to the total by a filter, which admits a little less.
+    """
     from dphypo import Ledger
 
-    print(Ledger.open(path, epsilon=epsilon, delta=delta))
+    searches = {path.stem: _stated(path)[0] for path in search or []}
+    if len(searches) < len(search or []):
+        raise typer.BadParameter("two certificates have the same file name, by which the ledger knows a search")
+    print(Ledger.open(path, epsilon=epsilon, delta=delta, searches=searches or None))
 
 
 @ledger.command("show")
-def show_ledger(path: Annotated[Path, typer.Argument(help="The ledger.")]) -> None:
+def show_ledger(path: Book) -> None:
     """What was reserved, and how much room is left."""
     from dphypo import Ledger
 
@@ -130,14 +147,34 @@ def show_ledger(path: Annotated[Path, typer.Argument(help="The ledger.")]) -> No
 
 @ledger.command("reserve")
 def reserve(
-    path: Annotated[Path, typer.Argument(help="The ledger.")],
+    path: Book,
     certificate: Annotated[Path, typer.Argument(help="The certificate of a search that has not begun.")],
     name: Annotated[str | None, typer.Option(help="What to call it; by default the file's name.")] = None,
+    key: Annotated[
+        str | None, typer.Option(help="Makes the command repeatable: what has this key is not charged again.")
+    ] = None,
 ) -> None:
     """Set aside what a certificate states, before the first run; refused if it would exceed the total."""
     from dphypo import Ledger
-    from dphypo.accounting import guarantee_of
 
     book = Ledger(path)
-    book.reserve(guarantee_of(certificate), name=name or certificate.stem)
-    print(book)
+    guarantee, delta = _stated(certificate)
+    key = book.reserve(guarantee, name=name or certificate.stem, key=key, delta=delta)
+    try:
+        print(f"{book}\nreserved under the key {key}")
+        sys.stdout.flush()
+    except (OSError, ValueError):  # it is reserved: whoever runs the command again would pay twice
+        os.dup2(os.open(os.devnull, os.O_WRONLY), 1)  # the interpreter would try again when it ends
+        print(f"dphypo: it was reserved under the key {key}, which could not be shown", file=sys.stderr)
+
+
+def _stated(path: Path) -> tuple[Any, float | None]:
+    """What a certificate or a plan file states, accounted afresh, and its δ; refused if it guarantees nothing."""
+    from dphypo.accounting import guarantee_of, printable, untrusted
+
+    document = untrusted.read(path)
+    guarantee, delta, public = guarantee_of(document), document.get("delta"), document.get("public")
+    warning = public.get("warning") if isinstance(public, dict) else None
+    if warning is not None:
+        raise typer.BadParameter(f"{path} says that it guarantees nothing: {printable(warning)}")
+    return guarantee, delta if isinstance(delta, float) else None

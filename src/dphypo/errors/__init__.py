@@ -3,6 +3,7 @@
 from dphypo.errors.faults import ContradictionError as ContradictionError
 from dphypo.errors.faults import ExecutorError as ExecutorError
 from dphypo.errors.faults import JournalError as JournalError
+from dphypo.errors.faults import JournalForkedError as JournalForkedError
 from dphypo.errors.faults import JournalInUseError as JournalInUseError
 from dphypo.errors.faults import JournalMissingError as JournalMissingError
 from dphypo.errors.faults import JournalMovedError as JournalMovedError

@@ -53,11 +53,24 @@ class ExecutorError(RuntimeError):
 
 
 class JournalError(RuntimeError):
-    """The journal could not be read or written. What was committed before is not lost."""
+    """The journal could not be read or written. What was committed before is not lost.
+
+    Args:
+        message: what happened, and what to do.
+        reason: what happened, in few words.
+    """
+
+    reason = ""
+
+    def __init__(self, message: str, reason: str = "") -> None:
+        super().__init__(message)
+        self.reason = reason or self.reason or message
 
 
 class JournalInUseError(JournalError):
     """Another process, or another open study in this one, holds the journal."""
+
+    reason = "another process uses it"
 
     def __init__(self) -> None:
         super().__init__(
@@ -78,6 +91,19 @@ class JournalTakenError(JournalError):
         )
 
 
+class JournalForkedError(JournalError):
+    """The journal was opened by another process than this one, which was forked off."""
+
+    reason = "another process has opened it"
+
+    def __init__(self) -> None:
+        super().__init__(
+            "this process was forked off the one that has the journal open, and must not use it: what both commit "
+            "would damage it, or be lost. Ask and tell in the process that opened it; end a child that a run forks by "
+            "os._exit(), also when it fails"
+        )
+
+
 class JournalMovedError(JournalError):
     """The storage at the journal's address is no longer the one that is open."""
 
@@ -85,7 +111,8 @@ class JournalMovedError(JournalError):
         super().__init__(
             f"{what} while the study was open: nothing was released, and nothing more is committed. The study belongs "
             "to the file that was there before. Put that file back under its name and run the study again. A new file "
-            "would begin a new study, whose guarantee composes with this one's"
+            "would begin a new study, whose guarantee composes with this one's",
+            what,
         )
 
 
@@ -96,7 +123,8 @@ class JournalTamperedError(JournalError):
         super().__init__(
             f"the journal was changed by something other than this library: {found}. Nothing was released from it. "
             "Releases that were saved before are not affected. Do not go on with these runs: put back an unchanged "
-            "copy of the latest state. If there is none, the study is lost, and its guarantee counts as spent"
+            "copy of the latest state. If there is none, the study is lost, and its guarantee counts as spent",
+            found,
         )
 
 
@@ -109,6 +137,8 @@ class JournalMissingError(JournalError, FileNotFoundError):
 
 class JournalReadOnlyError(JournalError):
     """The journal can be read but not written."""
+
+    reason = "it cannot be written"
 
     def __init__(self) -> None:
         super().__init__(

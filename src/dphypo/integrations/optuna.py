@@ -27,7 +27,7 @@ from dphypo.accounting import (
     solve_noise,
 )
 from dphypo.integrations import optuna_storage
-from dphypo.ledger import Ledger, reserving
+from dphypo.journal import Ledger, Reservation, make_reservation
 from dphypo.search import PosteriorMean, Row, Surveyed, listed, solving
 from dphypo.space import Space
 
@@ -147,21 +147,23 @@ class OptunaSurvey:
             raise _validate.fail("n_trials", options["n_trials"], f"{self.runs} trials are declared")
         if options.pop("catch", None):
             raise _validate.fail("catch", "...", "every exception is a failed trial here: leave it out")
-        self._begin(study)
+        reservation = self._begin(study)
         optuna_storage.refuse_late(study)
         left = self.runs - len(optuna_storage.trials(study))
         if left <= 0:
             raise errors.TooManyTrials
-        study.optimize(self._private(objective), n_trials=left, **options)
+        study.optimize(self._private(objective, reservation), n_trials=left, **options)
 
-    def _private(self, objective: Callable[[Trial], float]) -> Callable[[Trial], float]:
+    def _private(
+        self, objective: Callable[[Trial], float], reservation: Reservation | None
+    ) -> Callable[[Trial], float]:
         from optuna import TrialPruned
 
         def made(trial: Trial) -> float:
             if trial.number >= self.runs:  # other processes may have made the rest
                 trial.study.stop()
                 raise TrialPruned
-            optuna_storage.begin_trial(trial, self._declared)
+            optuna_storage.begin_trial(trial, self._declared, reservation)
             watched: Any = _Watched(trial, None if self.score_event is None else self.reports)
             try:
                 return float(objective(watched))
@@ -206,10 +208,10 @@ class OptunaSurvey:
         ``train`` makes the steps of ``survey.full`` with its noise. The run counts from when it begins: of all
         processes that share the study's storage, ``last_runs`` are let through, and the others are refused.
         """
-        self._begin(study)
+        reservation = self._begin(study)
         if any(trial.state.name == "RUNNING" for trial in study.trials):
             raise _validate.fail("study", study.study_name, "trials are still running: wait for them, or tell them")
-        optuna_storage.claim_last_run(study, self.last_runs)
+        optuna_storage.claim_last_run(study, self.last_runs, reservation)
         params = self.params(study, fallback)
         return train(**params), params, self.certificate(study)
 
@@ -218,10 +220,11 @@ class OptunaSurvey:
         releases = [{"part": "survey", "durations": "public", "by": "optuna"}, {"part": "last run"}]
         return self.guarantee.certificate(self.delta, releases=releases, released=[listed(self.table(study))])
 
-    def _begin(self, study: Study) -> None:
+    def _begin(self, study: Study) -> Reservation | None:
         """Write the declaration into a new study; refuse one that was not begun so."""
-        reservation = reserving(self.ledger, self.guarantee, study.study_name, private=True)
+        reservation = make_reservation(self.ledger, self.guarantee, study.study_name, private=True, delta=self.delta)
         optuna_storage.begin(study, self._declared, reservation)
+        return reservation
 
     @cached_property
     def _declared(self) -> dict[str, Any]:

@@ -16,7 +16,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from dphypo import errors
-from dphypo.journal import Reservation, begun, reserve
+from dphypo.journal import Reservation
 
 if TYPE_CHECKING:
     from optuna.study import Study
@@ -35,18 +35,27 @@ def begin(study: Study, declared: Mapping[str, Any], reservation: Reservation | 
     """Write the declaration into a new study; refuse a study that was not begun so. Reserve in the ledger, if any."""
     found = study.user_attrs.get(DECLARED)
     if found is None and not any(trial.state.name != "WAITING" for trial in study.trials):
-        study.set_user_attr(_LEDGER, begun({}, reservation))
+        study.set_user_attr(_LEDGER, {} if reservation is None else reservation.begun({}))
         study.set_user_attr(DECLARED, dict(declared))
     elif found != declared:
         raise errors.NotThisStudy
     # Two processes with two declarations may both have found a new study: what was made by the other is not ours.
     if any(trial.user_attrs.get(_BY, digest(declared)) != digest(declared) for trial in study.trials):
         raise errors.NotThisStudy
-    reserve(study.user_attrs.get(_LEDGER, {}), reservation, released=False)
+    entry = study.user_attrs.get(_LEDGER, {})
+    if reservation is not None:
+        reservation.enter(entry)
+    elif entry:
+        raise errors.LedgerError("this survey was begun with a ledger: give the same ledger= to go on")
 
 
-def begin_trial(trial: Trial, declared: Mapping[str, Any]) -> None:
-    """Write by which declaration a trial is made, before it is made."""
+def begin_trial(trial: Trial, declared: Mapping[str, Any], reservation: Reservation | None = None) -> None:
+    """Write by which declaration a trial is made, before it is made.
+
+    The ledger has one place for each trial that was declared: of two copies of a study, one gets it.
+    """
+    if reservation is not None:
+        reservation.claim(f"trial {trial.number}")
     trial.set_user_attr(_BY, digest(declared))
 
 
@@ -61,7 +70,7 @@ def refuse_late(study: Study) -> None:
         raise errors.TooManyTrials(_LATE)
 
 
-def claim_last_run(study: Study, allowed: int) -> None:
+def claim_last_run(study: Study, allowed: int, reservation: Reservation | None = None) -> None:
     """Count one more last run as begun; refused if ``allowed`` of them were begun before, by whatever process."""
     import optuna
 
@@ -70,8 +79,11 @@ def claim_last_run(study: Study, allowed: int) -> None:
         raise errors.TooManyTrials(_AGAIN)
     mine = secrets.token_hex(16)
     study.add_trial(optuna.trial.create_trial(state=optuna.trial.TrialState.FAIL, user_attrs={_LAST: mine}))
-    if mine not in _claims(study)[: allowed - before]:  # another process was faster
+    claims = _claims(study)
+    if mine not in claims[: allowed - before]:  # another process was faster
         raise errors.TooManyTrials(_AGAIN)
+    if reservation is not None:
+        reservation.claim(f"last run {claims.index(mine)}")
 
 
 def _claims(study: Study) -> list[str]:

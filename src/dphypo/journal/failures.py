@@ -8,11 +8,12 @@ from sqlalchemy.exc import DBAPIError, IntegrityError, SQLAlchemyError
 
 from dphypo.errors import JournalError, JournalInUseError, JournalReadOnlyError
 
+REFUSED = "the journal refused a change that would contradict what it holds; nothing was changed"
 _SQLITE = {
     sqlite3.SQLITE_FULL: "the disk is full",
     sqlite3.SQLITE_IOERR: "the disk could not be read or written",
     sqlite3.SQLITE_CORRUPT: "the file is damaged",
-    sqlite3.SQLITE_NOTADB: "the file is not a journal",
+    sqlite3.SQLITE_NOTADB: "the file is no database",
     sqlite3.SQLITE_CANTOPEN: "the file or its folder cannot be opened",
     sqlite3.SQLITE_TOOBIG: "the model is larger than the database can hold in one piece",
 }
@@ -28,7 +29,7 @@ def translate(error: SQLAlchemyError | sqlite3.Error) -> JournalError:
     if (code is not None and code & 0xFF == sqlite3.SQLITE_READONLY) or state == "25006":
         return JournalReadOnlyError()
     if isinstance(error, IntegrityError):
-        return JournalError("the journal refused a change that would contradict what it holds; nothing was changed")
+        return JournalError(REFUSED)
     if code is not None:
         reason = _SQLITE.get(code & 0xFF, getattr(cause, "sqlite_errorname", "an SQLite error"))
     elif isinstance(error, DBAPIError) and error.connection_invalidated:
@@ -41,5 +42,6 @@ def translate(error: SQLAlchemyError | sqlite3.Error) -> JournalError:
         reason = type(cause).__name__
     return JournalError(
         f"the journal could not be used: {reason}. Everything committed before is safe: put it right and run the same "
-        "study again; it goes on where it was"
+        "study again; it goes on where it was",
+        reason,
     )

@@ -1,4 +1,4 @@
-"""What a file must be to become a journal. A file of another kind is left exactly as it is."""
+"""What a file must be to hold a journal or a ledger. A file of another kind is left exactly as it is."""
 
 from __future__ import annotations
 
@@ -9,6 +9,7 @@ import stat
 from pathlib import Path
 
 from dphypo.errors import JournalError
+from dphypo.journal.chain import OLD, UNREADABLE, book
 
 
 def shown(path: Path) -> str:
@@ -22,11 +23,11 @@ def refuse_other_kinds(path: Path) -> None:
     except FileNotFoundError:
         return
     except OSError as error:
-        raise JournalError(f"the journal {shown(path)} cannot be opened: {error.strerror}") from None
+        raise JournalError(f"{shown(path)} cannot be opened: {error.strerror}") from None
     if stat.S_ISDIR(mode):
-        raise JournalError(f"the journal {shown(path)} is a folder: give the name of a file in it")
+        raise JournalError(f"{shown(path)} is a folder: give the name of a file in it")
     if not stat.S_ISREG(mode):
-        raise JournalError(f"the journal {shown(path)} is not an ordinary file: give the name of one")
+        raise JournalError(f"{shown(path)} is not an ordinary file: give the name of one")
 
 
 def refuse_foreign(path: Path) -> None:
@@ -41,7 +42,9 @@ def refuse_foreign(path: Path) -> None:
             raise sqlite3.DatabaseError
         with contextlib.closing(sqlite3.connect(f"{path.as_uri()}?mode=ro&immutable=1", uri=True)) as connection:
             names = {name for (name,) in connection.execute("SELECT name FROM sqlite_master WHERE type = 'table'")}
-        if names and "dphypo_study" not in names:
+        if OLD in names or {"about", "entries"} <= names:
+            what = f"it was written by dphypo 0.1 or 0.2, {UNREADABLE}"
+        elif names and book.name not in names:
             what = "it is a database of another program"
     except sqlite3.DatabaseError as error:
         if getattr(error, "sqlite_errorcode", sqlite3.SQLITE_NOTADB) & 0xFF != sqlite3.SQLITE_NOTADB:
@@ -50,7 +53,7 @@ def refuse_foreign(path: Path) -> None:
     except OSError as error:
         what = f"it cannot be read ({error.strerror})"
     if what is not None:
-        raise JournalError(f"{shown(path)} is not a journal: {what}. It was not changed; give another file name")
+        raise JournalError(f"{shown(path)} cannot be used: {what}. It was not changed; give another file name", what)
 
 
 def create_private(path: Path) -> None:
@@ -59,9 +62,26 @@ def create_private(path: Path) -> None:
     except FileExistsError:
         return
     except OSError as error:
-        raise JournalError(f"the journal {shown(path)} cannot be created: {error.strerror}") from None
+        raise JournalError(f"{shown(path)} cannot be created: {error.strerror}") from None
     os.close(descriptor)
-    # The file's name must survive the loss of power as well as its contents. Not every file system can do this.
+    _keep_name(path)
+
+
+def publish(made: Path, path: Path) -> None:
+    """Give a finished file its name, in the same file system; ``FileExistsError`` if there is one of that name."""
+    try:
+        os.link(made, path)
+    except FileExistsError:
+        raise
+    except OSError:  # a file system without hard links
+        if os.path.lexists(path):
+            raise FileExistsError from None
+        os.rename(made, path)
+    _keep_name(path)
+
+
+def _keep_name(path: Path) -> None:
+    """The file's name must survive the loss of power as well as its contents. Not every file system can do this."""
     with contextlib.suppress(OSError):
         folder = os.open(path.parent, os.O_RDONLY)
         try:

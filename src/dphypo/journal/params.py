@@ -13,12 +13,17 @@ def dumps(params: Mapping[str, Any]) -> str:
 
 
 def loads(text: str) -> dict[str, Any]:
-    """The same parameters again; JSON makes lists of tuples, and no parameter is a list.
+    """The same parameters again.
 
     >>> loads(dumps({"lr": 0.1, "layers": (64, 64), "decay": None}))
     {'lr': 0.1, 'layers': (64, 64), 'decay': None}
     """
-    return {name: _frozen(value) for name, value in json.loads(text).items()}
+    return frozen(json.loads(text))
+
+
+def frozen(params: Mapping[str, Any]) -> dict[str, Any]:
+    """Parameters as JSON gives them, with tuples in the place of lists: no parameter is a list."""
+    return {name: _frozen(value) for name, value in params.items()}
 
 
 def _frozen(value: Any) -> Any:

@@ -1,4 +1,4 @@
-"""Journals in PostgreSQL."""
+"""Journals and ledgers in PostgreSQL."""
 
 from __future__ import annotations
 
@@ -9,13 +9,13 @@ import time
 from collections.abc import Iterable
 from contextlib import AbstractContextManager
 
-from sqlalchemy import URL, Connection, create_engine, delete, insert, select, text, update
+from sqlalchemy import URL, Connection, create_engine, delete, insert, inspect, select, text, update
 from sqlalchemy.exc import DBAPIError
 from sqlalchemy.pool import NullPool
 
 from dphypo.errors import JournalError, JournalInUseError
-from dphypo.journal.engine import SILENT, engines
-from dphypo.journal.schema import best, lease, metadata, seal
+from dphypo.journal.chain import OLD, UNREADABLE, book, lease, metadata, secret
+from dphypo.journal.database import SILENT, stores
 
 _WAIT_S = 10.0
 _BEAT_S = 5.0  # how often a coordinator gives a sign of life
@@ -28,7 +28,7 @@ _HOLDER = text(
 )
 
 
-@engines.register("postgresql")
+@stores.register("postgresql")
 class PostgreSQL:
     """A database reached by URL; it may hold many studies, told apart by name.
 
@@ -64,8 +64,14 @@ class PostgreSQL:
         connection.commit()
         return connection
 
-    def prepare(self, connection: Connection) -> None:
+    def prepare(self, connection: Connection, kind: str) -> None:
         """One process at a time: PostgreSQL's own CREATE TABLE IF NOT EXISTS fails if two run at once."""
+        tables = inspect(connection).get_table_names()
+        connection.rollback()
+        if OLD in tables:
+            raise JournalError(f"{self.address} has journals of dphypo 0.1 or 0.2, {UNREADABLE}: use another database")
+        if book.name in tables:
+            return
         with connection.begin():
             connection.execute(text("SELECT pg_advisory_xact_lock(:key)"), {"key": _key("tables of dphypo")})
             metadata.create_all(connection)
@@ -88,7 +94,7 @@ class PostgreSQL:
                     raise JournalInUseError  # it lives
                 known, since = beat, now
             if known is None and now > began + _WAIT_S:
-                raise JournalInUseError  # of an older dphypo, which gave no sign of life
+                raise JournalInUseError  # it gave no sign of life yet
             if known is not None and now > since + _LEASE_S:
                 self._end_session(connection, key)
                 since = now
@@ -125,7 +131,7 @@ class PostgreSQL:
         # VACUUM runs only outside a transaction, which is what AUTOCOMMIT means.
         connection.execution_options(isolation_level="AUTOCOMMIT")
         try:
-            connection.execute(text(f"VACUUM FULL {best.name}"))
+            connection.execute(text(f"VACUUM FULL {secret.name}"))
         finally:
             connection.rollback()
             connection.execution_options(isolation_level=connection.default_isolation_level)
@@ -135,8 +141,8 @@ class PostgreSQL:
         tables = metadata.sorted_tables
         with connection.begin():
             connection.execute(text("SELECT pg_advisory_xact_lock(:key)"), {"key": _key("tables of dphypo")})
-            # Every transaction of a journal touches its seal first: in this order nobody waits for us and we for them.
-            names = ", ".join(table.name for table in (seal, *(one for one in tables if one is not seal)))
+            # Every transaction of a journal touches its book first; locking in the same order avoids deadlocks.
+            names = ", ".join(table.name for table in (book, *(one for one in tables if one is not book)))
             connection.execute(text(f"LOCK TABLE {names} IN ACCESS EXCLUSIVE MODE"))
             for table in tables:
                 copy = f"CREATE TEMPORARY TABLE {table.name}_kept ON COMMIT DROP AS SELECT * FROM {table.name}"

@@ -1,18 +1,35 @@
-"""What a journal says of a study. All of it is secret.
+"""What a journal says of a study, and which changes of it are possible. All of it is secret.
+
+| impossible | |
+|---|---|
+| a second T for a study | a study begins once, with T |
+| run number T or beyond, a run drawn twice or out of order | run k is drawn after k others, and k < T |
+| an outcome without a run, or two outcomes of a run | |
+| an outcome both scored and failed, or neither, or an infinite score | |
+| the model of a run without a score | the model comes with the score |
+| a release before the last outcome, or a second one; anything after it | |
 
 The classes keep the ``repr`` of plain objects, which shows no field: tracebacks, notebooks and logs print ``repr``.
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+import math
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
-from dphypo.journal.seal import Seal
+from dphypo.journal import params as _params
+from dphypo.journal.chain import Change, Place
 from dphypo.mechanisms import Outcome
+
+MAX_ATTEMPTS = 3
+"""A run whose process died this often is a failure."""
+
+ERASED = -1
+"""In the place of a seed that was erased. No seed is negative."""
 
 
 @dataclass(frozen=True, repr=False)
@@ -30,6 +47,10 @@ class Trial:
     attempts: int = 1
 
 
+class _ImpossibleError(Exception):
+    """What is wrong with a change that no study makes."""
+
+
 @dataclass(repr=False)
 class Record:
     """The journal of one study, in memory: T, the runs in the order their λ were drawn, how they ended."""
@@ -41,11 +62,10 @@ class Record:
     ending: str | None = None
     certificate: str | None = None
     declaration: dict[str, Any] | None = None  # public
-    stored: str = ""  # the declaration as it stands in the database
-    seal: Seal = field(default_factory=Seal)
-    sealed: bool = False  # whether the database has the seal already
+    place: Place = field(default_factory=lambda: Place("journal", ""))  # where the journal ends
     machine: str = ""  # where the process ran that had the study before; empty if that is not known
-    model_digest: str | None = None  # SHA-256 of the model that is kept
+    seeds: dict[int, int] = field(default_factory=dict)  # the number of the change that has the seed of a run
+    model: int | None = None  # the number of the change that has the model of the best run
     units: npt.NDArray[np.float64] | None = None  # the λ of the first runs in the unit cube, for the next draw
 
     @property
@@ -65,3 +85,81 @@ class Record:
     def complete(self) -> bool:
         """All T runs have an outcome."""
         return len(self.results) == self.total
+
+    @property
+    def _secrets(self) -> set[int]:
+        """The changes whose secrets the journal keeps: seeds that were not erased, and the best model."""
+        return {*self.seeds.values(), *(() if self.model is None else (self.model,))}
+
+    def apply(self, change: Change, number: int) -> str | None:
+        """Bring the record up to date by change ``number`` of its journal; what is wrong, if no study makes it."""
+        try:
+            self._apply(change, number)
+        except _ImpossibleError as error:
+            return str(error)
+        except (ValueError, TypeError, AttributeError, KeyError, IndexError) as error:  # what it quotes may be secret
+            return f"a change cannot be read ({type(error).__name__})"
+        return None
+
+    def replay(self, changes: list[Change]) -> str | None:
+        """Bring a new record up to date; what is wrong with the changes, if anything is."""
+        for number, change in enumerate(changes):
+            if (wrong := self.apply(change, number)) is not None:
+                return wrong
+        kept = {number for number, change in enumerate(changes) if change.kept}
+        return None if kept == self._secrets else "a seed or a model is missing, or was not erased"
+
+    def _apply(self, change: Change, number: int) -> None:
+        match change.content:
+            case ["begin", dict() as declaration, int() as total]:
+                _require(not self.exists and total >= 0, "its number of runs is missing, or is not a whole number")
+                self.declaration, self.total = declaration, total
+            case ["shred", dict() as declaration, str() as ending, str() as certificate]:
+                _require(not self.exists, "a study was begun before it began")
+                self.declaration, self.ending, self.certificate = declaration, ending, certificate
+            case ["declare", dict() as declaration]:
+                self._require_open()
+                self.declaration = declaration
+            case ["claim", int() as one, dict() as params, str() as tie_key, int() as attempts]:
+                self._require_open()
+                _require(one == len(self.trials) < (self.total or 0), "a run is missing, or there is one too many")
+                _require(0 <= attempts <= MAX_ATTEMPTS, "a run was begun too often")
+                seed = ERASED if change.secret is None else int.from_bytes(change.secret, "big")
+                self.seeds[one] = number
+                self.trials.append(Trial(_params.frozen(params), seed, one, bytes.fromhex(tie_key), attempts))
+            case ["attempt", int() as one, int() as attempts]:
+                self._require_open()
+                _require(0 <= attempts <= MAX_ATTEMPTS and 0 <= one < len(self.trials), "a run was begun too often")
+                self.trials[one] = replace(self.trials[one], attempts=attempts)
+            case ["finish", int() as one, score, failure, bool() as best, bool() as erased]:
+                self._finish(one, score, failure, best, erased)
+                self.model = number if best else self.model
+            case ["release", str() as ending, str() as certificate]:
+                self._require_open()
+                _require(self.complete, "a release was made before the last outcome")
+                self.ending, self.certificate = ending, certificate
+            case _:
+                raise _ImpossibleError("a change is of no known kind")
+
+    def _finish(self, one: int, score: object, failure: object, best: bool, erased: bool) -> None:
+        self._require_open()
+        _require(0 <= one < len(self.trials) and one not in self.results, "an outcome has no run")
+        scored = isinstance(score, (int, float)) and not isinstance(score, bool) and math.isfinite(score)
+        _require(
+            (scored and failure is None) or (score is None and isinstance(failure, str) and not best),
+            "an outcome is neither a finite score nor a failure",
+        )
+        self.results[one] = Outcome(None, float(score) if isinstance(score, (int, float)) else None, failure)  # type: ignore[arg-type]
+        if best:
+            self.best = one
+        if erased:
+            self.trials[one] = replace(self.trials[one], seed=ERASED)
+            self.seeds.pop(one, None)
+
+    def _require_open(self) -> None:
+        _require(self.exists and not self.released, "something was committed before the study, or after its release")
+
+
+def _require(holds: bool, otherwise: str) -> None:
+    if not holds:
+        raise _ImpossibleError(otherwise)

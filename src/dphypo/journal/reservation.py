@@ -1,8 +1,13 @@
-"""What is set aside in a ledger between the commit that begins a study and its first run.
+"""What ties a search to its entry in a ledger.
 
 The order is fixed: the journal commits a random key with T; the ledger reserves under that key; runs begin. A process
 that is killed after the first step has spent nothing, and reserves when it goes on. One that is killed after the second
 has spent, and when it goes on the ledger knows its key: nothing is paid twice.
+
+From then on every commit is made in the journal, then compared and swapped in the ledger, then acted on. So an entry
+holds the head of the one journal that may go on. Of two copies the first that commits is that one, and the other is
+refused. A journal may be one commit ahead of its entry, if its process was killed in between: it catches up when it
+goes on. A release closes the part of the entry before the journal commits it.
 """
 
 from __future__ import annotations
@@ -12,13 +17,14 @@ from collections.abc import Mapping
 from typing import Any, Protocol
 
 from dphypo.errors import LedgerError
+from dphypo.journal.records import Record
 
 LEDGER = "ledger"
 """In the declaration that a journal holds: which ledger the study is in, and its key there."""
 
 
-class Reservation(Protocol):
-    """What a study reserves: :func:`dphypo.ledger.reserving` makes one."""
+class Book(Protocol):
+    """A ledger, as a search sees it: a :class:`dphypo.Ledger` with what the search declares."""
 
     @property
     def ledger(self) -> str:
@@ -33,26 +39,66 @@ class Reservation(Protocol):
         """Reserve under this key; a key that the ledger has costs nothing more."""
         ...
 
+    def advance(self, key: str, part: str, before: str, head: str) -> None:
+        """Compare and swap the head of a part of the entry; refused if it is neither ``before`` nor ``head``."""
+        ...
 
-def begun(declaration: dict[str, Any], reservation: Reservation | None) -> dict[str, Any]:
-    """The declaration of a new study, with its key; refused if the ledger has no room for it."""
-    if reservation is None:
-        return declaration
-    reservation.check()
-    return {**declaration, LEDGER: {"id": reservation.ledger, "key": secrets.token_hex(16)}}
+    def close(self, key: str, part: str, head: str) -> None:
+        """Close a part whose journal ends at ``head``, because its release is about to be made."""
+        ...
 
 
-def reserve(found: Mapping[str, Any], reservation: Reservation | None, *, released: bool) -> None:
-    """Reserve for a study that is committed, before it goes on. ``found`` is the declaration in its journal."""
-    entry = found.get(LEDGER)
-    if entry is None and reservation is not None:
-        raise LedgerError(
-            "this search was begun without a ledger, so it may have spent what no ledger knows of: reserve what it "
-            "cost with `dphypo ledger reserve` and its certificate, and leave ledger= out to go on"
-        )
-    if entry is not None and reservation is None and not released:
-        raise LedgerError("this search was begun with a ledger: give the same ledger= to go on")
-    if entry is not None and reservation is not None:
-        if entry["id"] != reservation.ledger:
+class Reservation:
+    """The entry of a search in a ledger. All parts of a search share it; the first that begins reserves.
+
+    Args:
+        book: the ledger and what the search declares.
+    """
+
+    def __init__(self, book: Book) -> None:
+        self._book = book
+        self._key: str | None = None
+
+    def begun(self, declaration: dict[str, Any]) -> dict[str, Any]:
+        """The declaration of a new part, with the key of the search; refused if the ledger has no room for it."""
+        if self._key is None:
+            self._book.check()
+        return {**declaration, LEDGER: {"id": self._book.ledger, "key": self._key or secrets.token_hex(16)}}
+
+    def enter(self, declaration: Mapping[str, Any]) -> str:
+        """Reserve for a search that is committed, before it goes on; its key. ``declaration`` is as committed."""
+        entry = declaration.get(LEDGER)
+        if entry is None:
+            raise LedgerError(
+                "this search was begun without a ledger, so it may have spent what no ledger knows of: reserve what it "
+                "cost with `dphypo ledger reserve` and its certificate, and leave ledger= out to go on"
+            )
+        if entry["id"] != self._book.ledger:
             raise LedgerError("this search was begun with another ledger: give that one to go on")
-        reservation.make(entry["key"])
+        key = str(entry["key"])
+        if self._key != key:
+            self._book.make(key)
+            self._key = key
+        return key
+
+    def agree(self, record: Record) -> None:
+        """Let the ledger know what the journal has committed, before anybody acts on it."""
+        key = self.enter(record.declaration or {})
+        if not record.released:
+            self._book.advance(key, record.place.name, record.place.before, record.place.head)
+
+    def claim(self, part: str) -> None:
+        """Take a part of the entry that is made at most once, by whoever claims it first: a trial of Optuna."""
+        assert self._key is not None
+        self._book.advance(self._key, part, "", secrets.token_hex(32))
+
+    def close(self, part: str, head: str) -> None:
+        """Close a part whose release is about to be committed; its journal ends at ``head``."""
+        assert self._key is not None
+        self._book.close(self._key, part, head)
+
+
+def refuse_without(record: Record) -> None:
+    """Refuse to go on without a ledger with what was begun with one."""
+    if LEDGER in (record.declaration or {}) and not record.released:
+        raise LedgerError("this search was begun with a ledger: give the same ledger= to go on")

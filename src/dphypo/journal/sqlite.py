@@ -1,28 +1,24 @@
-"""Journals in one file, with SQLite; also in memory."""
+"""Journals, or a ledger, in one file, with SQLite; also in memory."""
 
 from __future__ import annotations
 
 import contextlib
-import ctypes
 import os
 import sqlite3
-import weakref
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-from sqlalchemy import URL, Connection, create_engine, event
+from sqlalchemy import Connection, create_engine, event, inspect, select
 from sqlalchemy.pool import StaticPool
 
-from dphypo import _validate
-from dphypo.errors import JournalMissingError, JournalMovedError, JournalReadOnlyError
+from dphypo.errors import JournalError, JournalMissingError, JournalMovedError, JournalReadOnlyError
 from dphypo.journal import files
-from dphypo.journal.engine import SILENT, engines
+from dphypo.journal.chain import book, metadata
+from dphypo.journal.database import SILENT, leak
 from dphypo.journal.lock import FileLock
-from dphypo.journal.schema import metadata
 
 _WAIT_S = 2.0
-_open_files: weakref.WeakSet[SQLite] = weakref.WeakSet()
 
 
 class SQLite:
@@ -34,8 +30,9 @@ class SQLite:
     names, and that nobody else has written to them.
     """
 
-    def __init__(self, path: Path | None) -> None:
+    def __init__(self, path: Path | None, *, create: bool = True) -> None:
         self.path = None if path is None else Path(os.path.realpath(path))
+        self._create = create  # whether to make a file that is missing
         self.durable = path is not None
         self._lock: FileLock | None = None
         self._connection: Connection | None = None
@@ -51,7 +48,7 @@ class SQLite:
         if self.path is None:
             return _open(":memory:", read_only=False)
         files.refuse_other_kinds(self.path)
-        if read_only and not self.path.exists():
+        if (read_only or not self._create) and not self.path.exists():
             raise JournalMissingError(files.shown(self.path))
         lock = FileLock(Path(f"{self.path}-lock"))
         try:
@@ -65,7 +62,6 @@ class SQLite:
             lock.release()
             raise
         self._lock, self._connection = lock, connection
-        _open_files.add(self)
         return connection
 
     def _connect_locked(self, path: Path, read_only: bool) -> Connection:
@@ -83,9 +79,13 @@ class SQLite:
         self._identity, self._log, self._written = _identity(path), None, None
         return connection
 
-    def prepare(self, connection: Connection) -> None:
+    def prepare(self, connection: Connection, kind: str) -> None:
+        """A file holds journals or a ledger: a ledger is open for a moment, and a journal for as long as its runs."""
         with connection.begin():
-            metadata.create_all(connection)
+            if not inspect(connection).has_table(book.name):
+                metadata.create_all(connection)
+            elif other := connection.scalar(select(book.c.kind).where(book.c.kind != kind).limit(1)):
+                raise JournalError(f"{self.address} is a {other}, and not a {kind}: give another file name")
 
     def hold(self, connection: Connection, name: str) -> None:
         """The lock that was taken with the connection is enough."""
@@ -111,7 +111,7 @@ class SQLite:
         if self._log is not None and _identity(Path(f"{path}-wal")) != self._log:
             raise JournalMovedError(f"the log {files.shown(path)}-wal of the journal was replaced or deleted")
         if self._lock is not None and self._lock.held and not self._lock.intact:
-            self.abandon()  # another process may be writing
+            self._abandon()  # another process may be writing
             raise JournalMovedError(f"the lock {files.shown(path)}-lock of the journal was replaced or deleted")
 
     def forget(self, connection: Connection, *, everything: bool) -> None:
@@ -130,30 +130,11 @@ class SQLite:
             self._lock = None
         self._connection = None
 
-    def abandon(self) -> None:
+    def _abandon(self) -> None:
         """Never close the connection: closing would write what it remembers over what another process has written."""
         if self._connection is not None:
-            raw = self._connection.connection.driver_connection
-            ctypes.pythonapi.Py_IncRef(ctypes.py_object(raw))
+            leak(self._connection)
             self._connection = None
-
-
-def _abandon_all() -> None:
-    for engine in list(_open_files):
-        engine.abandon()
-
-
-# A forked child has copies of its parent's connections and must not touch the parent's files.
-if hasattr(os, "register_at_fork"):
-    os.register_at_fork(after_in_child=_abandon_all)
-
-
-@engines.register("sqlite")
-def from_url(url: URL) -> SQLite:
-    """``sqlite:///relative.db`` or ``sqlite:////absolute.db``."""
-    if not url.database:
-        raise _validate.fail("journal", "sqlite://", "name a file, sqlite:///study.db, or give None for memory")
-    return SQLite(Path(url.database))
 
 
 def _identity(path: Path) -> tuple[int, int] | None:

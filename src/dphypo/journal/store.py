@@ -1,4 +1,4 @@
-"""An open database with the journal's tables in it."""
+"""An open database with the tables of journals and ledgers in it."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ import secrets
 import sqlite3
 import threading
 import weakref
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import TypeVar
 
@@ -19,18 +19,19 @@ from sqlalchemy.exc import ArgumentError, SQLAlchemyError
 from dphypo import _validate
 from dphypo.errors import (
     JournalError,
+    JournalForkedError,
     JournalMissingError,
     JournalMovedError,
     JournalReadOnlyError,
     JournalTamperedError,
 )
-from dphypo.journal import schema
-from dphypo.journal.engine import Beating, Engine, engines
+from dphypo.journal import chain
+from dphypo.journal.database import Beating, Database, leak, stores
 from dphypo.journal.failures import translate
 from dphypo.journal.sqlite import SQLite
 
 R = TypeVar("R")
-_beating: weakref.WeakSet[Store] = weakref.WeakSet()
+_open_stores: weakref.WeakSet[Store] = weakref.WeakSet()
 
 
 def machine() -> str:
@@ -40,15 +41,16 @@ def machine() -> str:
     return ""
 
 
-def machine_of(token: object) -> str:
+def machine_of(token: str | None) -> str:
     """On which machine a process ran, by the token under which it had a study; empty if the token is damaged."""
-    return token.rpartition(" ")[0] if isinstance(token, str) else ""
+    return (token or "").rpartition(" ")[0]
 
 
 class Store:
-    """A database that holds journals, and the one connection through which a process uses it.
+    """A database that holds journals or a ledger, and the one connection through which a process uses it.
 
-    Threads may share it: their transactions come one after the other.
+    Threads may share it: their transactions come one after the other. A forked child may not use what its parent has
+    open.
 
     >>> store = Store(SQLite(None))
     >>> store.commit(lambda connection: connection.exec_driver_sql("SELECT 1").scalar())
@@ -56,18 +58,31 @@ class Store:
     >>> store.close()
     """
 
-    def __init__(self, engine: Engine, *, read_only: bool = False) -> None:
-        self._engine = engine
-        self._read_only = read_only
+    def __init__(self, database: Database, *, read_only: bool = False, kind: str = "journal") -> None:
+        self._database = database
+        self._read_only, self._kind = read_only, kind
         self._connection: Connection | None = None
+        self._process: int | None = None  # which has opened it
         self._held: dict[str, str] = {}  # the token under which this process has each study
         self._end = threading.Event()  # of the signs of life
-        self.lock = threading.RLock()
+        self._lock = threading.RLock()
 
     @property
     def address(self) -> str | None:
         """Where it is, in words that may be printed; None if it is in memory."""
-        return self._engine.address
+        return self._database.address
+
+    @contextlib.contextmanager
+    def turn(self) -> Iterator[None]:
+        """A block in which no other thread uses the store. Refused in a process that was forked off."""
+        if self._foreign:  # before the lock, which a thread of the parent may have held for ever
+            raise JournalForkedError
+        with self._lock:
+            yield
+
+    @property
+    def _foreign(self) -> bool:
+        return self._process not in (None, os.getpid())
 
     @property
     def writable(self) -> bool:
@@ -78,41 +93,41 @@ class Store:
         """Do ``work`` in one transaction. On return it is on the disk; on an error nothing of it is."""
 
         def transaction(connection: Connection) -> R:
-            with self._engine.guard(connection), connection.begin():
+            with self._database.guard(connection), connection.begin():
                 return work(connection)
 
         return self._use(transaction)
 
     def names(self) -> list[str]:
         """The studies in it."""
-        found: list[object] = self.commit(lambda connection: list(connection.scalars(select(schema.study.c.name))))
+        statement = select(chain.book.c.name).where(chain.book.c.kind == "journal")
+        found: list[object] = self.commit(lambda connection: list(connection.scalars(statement)))
         if not all(isinstance(name, str) for name in found):
             raise JournalTamperedError("the name of a study cannot be read")
         return [str(name) for name in found]
 
     def hold(self, name: str) -> str:
         """Take a study for this process; the token says so in every commit."""
-        with self.lock:
+        with self.turn():
             if name not in self._held:
                 if self.writable:
-                    self._use(lambda connection: self._engine.hold(connection, name))
+                    self._use(lambda connection: self._database.hold(connection, name))
                 self._held[name] = f"{machine()} {secrets.token_hex(16)}"
                 self._begin_to_beat()
             return self._held[name]
 
     def _begin_to_beat(self) -> None:
-        if isinstance(self._engine, Beating) and self.writable and len(self._held) == 1:
+        if isinstance(self._database, Beating) and self.writable and len(self._held) == 1:
             self._end = threading.Event()
-            _beating.add(self)
-            arguments = (weakref.ref(self), self._end, self._engine.beat_s)
+            arguments = (weakref.ref(self), self._end, self._database.beat_s)
             threading.Thread(target=_keep_beating, args=arguments, name="dphypo journal", daemon=True).start()
 
     def beat(self) -> None:
         """Give a sign of life for the studies that are held."""
-        with self.lock, contextlib.suppress(JournalError):  # whoever commits next is told that the database is gone
-            engine = self._engine
-            if isinstance(engine, Beating) and self._connection is not None and self._held:
-                self.commit(lambda connection: engine.beat(connection, list(self._held)))
+        with self.turn(), contextlib.suppress(JournalError):  # whoever commits next is told that the database is gone
+            database = self._database
+            if isinstance(database, Beating) and self._connection is not None and self._held:
+                self.commit(lambda connection: database.beat(connection, list(self._held)))
 
     def holds(self, name: str) -> bool:
         """Whether this process has had the study without a break: the hold ends with the connection."""
@@ -122,14 +137,14 @@ class Store:
         """Leave no bytes of deleted rows."""
 
         def guarded(connection: Connection) -> None:
-            with self._engine.guard(connection):
-                self._engine.forget(connection, everything=everything)
+            with self._database.guard(connection):
+                self._database.forget(connection, everything=everything)
 
         self._use(guarded)
 
     def _use(self, work: Callable[[Connection], R]) -> R:
         failure: JournalError
-        with self.lock:
+        with self.turn():
             try:
                 return work(self._open())
             except JournalMovedError:
@@ -147,40 +162,59 @@ class Store:
     def _open(self) -> Connection:
         if self._connection is None:
             try:
-                connection = self._engine.connect(read_only=self._read_only)
+                connection = self._database.connect(read_only=self._read_only)
                 read_only = self._read_only
             except JournalReadOnlyError:
-                connection, read_only = self._engine.connect(read_only=True), True
+                connection, read_only = self._database.connect(read_only=True), True
             try:
                 connection.info["read only"] = read_only
                 if not read_only:
-                    self._engine.prepare(connection)
-                elif not inspect(connection).has_table(schema.study.name):
+                    self._database.prepare(connection, self._kind)
+                elif not inspect(connection).has_table(chain.book.name):
                     raise JournalMissingError(self.address or "memory")
                 connection.rollback()
             except BaseException:
-                self._engine.disconnect(connection)
+                self._database.disconnect(connection)
                 raise
-            self._connection = connection
+            self._connection, self._process = connection, os.getpid()
+            _open_stores.add(self)
         return self._connection
 
     def rest(self) -> None:
         """Let other processes use the database, unless it would be lost with the connection."""
-        if self._engine.durable:
+        if self._database.durable:
             self.close()
 
     def close(self) -> None:
-        """End the connection and with it the hold on the studies."""
-        with self.lock:
+        """End the connection and with it the hold on the studies. In a forked child the parent's stay as they are."""
+        if self._foreign:
+            self._connection = self._process = None
+            self._held, self._lock = {}, threading.RLock()
+            return
+        with self._lock:
             self._held.clear()
             self._end.set()
             if self._connection is not None:
-                connection, self._connection = self._connection, None
-                self._engine.disconnect(connection)
+                connection, self._connection, self._process = self._connection, None, None
+                self._database.disconnect(connection)
+
+    def leave(self) -> None:
+        """In a forked child: see to it that nothing here ever writes to the parent's connection, nor closes it."""
+        if self._connection is not None:
+            leak(self._connection)
 
     def __del__(self) -> None:
         with contextlib.suppress(Exception):  # the interpreter may be shutting down
             self.close()
+
+
+def _leave_all() -> None:
+    for store in list(_open_stores):
+        store.leave()
+
+
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=_leave_all)
 
 
 def _keep_beating(store: weakref.ref[Store], end: threading.Event, every_s: float) -> None:
@@ -192,48 +226,36 @@ def _keep_beating(store: weakref.ref[Store], end: threading.Event, every_s: floa
         del found
 
 
-def _wait_for_beats() -> None:
-    for store in list(_beating):
-        store.lock.acquire()
-
-
-def _go_on() -> None:
-    for store in list(_beating):
-        with contextlib.suppress(RuntimeError):  # it was opened in between
-            store.lock.release()
-
-
-# A forked child would copy the lock as it is, and nobody there would ever release it.
-if hasattr(os, "register_at_fork"):
-    os.register_at_fork(before=_wait_for_beats, after_in_parent=_go_on, after_in_child=_go_on)
-
-
-def open_store(where: str | Path | Store | None, *, read_only: bool = False) -> Store:
+def open_store(where: str | Path | Store | None, *, read_only: bool = False, kind: str = "journal") -> Store:
     """The store for what a user calls a journal: a path, a URL, an open store, or None (memory).
 
-    With ``read_only`` nothing at that place is created or changed.
+    With ``read_only`` nothing at that place is created or changed. ``kind`` is "journal" or "ledger"; a ledger is not
+    created by being opened.
     """
     if isinstance(where, Store):
         return where
-    if where is None:
-        return Store(SQLite(None))
+    database: Database = SQLite(None) if where is None else find_database(where, kind)
+    return Store(database, read_only=read_only and where is not None, kind=kind)
+
+
+def find_database(where: str | Path, kind: str = "journal") -> Database:
+    """The database at a path or a URL."""
     given: object = where
+    remedy = "give a file name or a URL such as postgresql://user@host/database"
     if not isinstance(given, (str, Path)):
-        raise _validate.fail("journal", given, f"{_GIVE}, or None to keep it in memory")
+        raise _validate.fail(kind, given, f"{remedy}, or None to keep it in memory")
     text = str(where)
     if not text.strip() or "\0" in text or (isinstance(where, Path) and text == "."):
-        raise _validate.fail("journal", text, _GIVE)
+        raise _validate.fail(kind, text, remedy)
     scheme = re.match(r"([A-Za-z][A-Za-z0-9_.-]+)(\+\w+)?:/", text)
     if scheme is None and (isinstance(where, Path) or "://" not in text):
-        return Store(SQLite(Path(where)), read_only=read_only)
-    try:
+        return SQLite(Path(where), create=kind == "journal")
+    made = None
+    with contextlib.suppress(ArgumentError, ValueError):  # ValueError: a port that is not a number
         url = make_url(text)
-        engine = engines.find(url.get_backend_name())
-    except (ArgumentError, ValueError):  # ValueError: a port that is not a number
-        engine = None
-    if engine is None:
-        raise _validate.fail("journal", "(not shown)", f"{_GIVE}, or None to keep it in memory")
-    return Store(engine(url), read_only=read_only)
-
-
-_GIVE = "give a file name or a URL such as postgresql://user@host/database"
+        if url.get_backend_name() == "sqlite" and url.database:
+            return SQLite(Path(url.database), create=kind == "journal")
+        made = stores.find(url.get_backend_name())
+    if made is None:
+        raise _validate.fail(kind, "(not shown)", f"{remedy}, or None to keep it in memory")
+    return made(url)

@@ -20,8 +20,7 @@ from dphypo import _validate, errors
 from dphypo.accounting import Certificate, Composition, Guarantee, PlanGuarantee
 from dphypo.entropy import SYSTEM, Entropy
 from dphypo.executors import Crew, Factory
-from dphypo.journal import Store
-from dphypo.ledger import Ledger
+from dphypo.journal import Ledger, Store
 from dphypo.mechanisms import Mechanism
 from dphypo.search import progress as _progress
 from dphypo.search.curator import Curator

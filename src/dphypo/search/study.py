@@ -15,9 +15,8 @@ from dphypo.accounting import Certificate, Guarantee, PolicyClass
 from dphypo.band import Band, BandLike, Greedy, Rule
 from dphypo.entropy import SYSTEM, Entropy
 from dphypo.executors import Crew, Factory
-from dphypo.journal import Journal, Store, Trial, open_store
+from dphypo.journal import Journal, Ledger, Store, Trial, make_reservation, open_store
 from dphypo.laws import Law
-from dphypo.ledger import Ledger, reserving
 from dphypo.mechanisms import Mechanism
 from dphypo.samplers import Sampler
 from dphypo.search import progress as _progress
@@ -150,7 +149,9 @@ class Study:
         ledger: Ledger | str | Path | None,
     ) -> None:
         self.declaration = declaration
-        reservation = reserving(ledger, declaration.guarantee, name, private=declaration.private)
+        reservation = make_reservation(
+            ledger, declaration.guarantee, name, private=declaration.private, delta=declaration.delta
+        )
         kept = Journal(open_store(journal), name, shared=isinstance(journal, Store), reservation=reservation)
         given = None if lag is None else _validate.integer(at_least=0, lag=lag)
         self._search = Search(declaration, kept, entropy, lost=declaration.lost, lag=given)

@@ -10,8 +10,7 @@ from typing import TypedDict, Unpack
 from dphypo import _validate
 from dphypo.entropy import SYSTEM, Entropy
 from dphypo.executors import Factory
-from dphypo.journal import Store, keeping
-from dphypo.ledger import Ledger
+from dphypo.journal import Ledger, Store, keeping
 from dphypo.mechanisms import Mechanism
 from dphypo.search.last_run import LastRun
 from dphypo.search.part import Part

@@ -6,8 +6,7 @@ from pathlib import Path
 from typing import Any
 
 from dphypo.entropy import Entropy
-from dphypo.journal import Journal, Store, open_store
-from dphypo.ledger import Ledger, reserving
+from dphypo.journal import Journal, Ledger, Store, make_reservation, open_store
 from dphypo.mechanisms import rehearse
 from dphypo.search.part import Running, Setting
 from dphypo.search.plan import Plan
@@ -32,7 +31,7 @@ class UnderWay:
         entropy: Entropy,
         ledger: Ledger | str | Path | None = None,
     ) -> None:
-        self._reservation = reserving(ledger, plan.guarantee, name, private=plan.private)
+        self._reservation = make_reservation(ledger, plan.guarantee, name, private=plan.private, delta=plan.delta)
         self._plan, self._name, self._entropy = plan, name, entropy
         self._shared = isinstance(journal, Store)
         self._store = open_store(journal)
@@ -121,9 +120,10 @@ class UnderWay:
 
     def _journal(self, number: int) -> Journal:
         if number not in self._journals:
-            # The first part stands for all: every process that goes on with the plan takes its journal first.
-            reservation = self._reservation if number == 0 else None
-            self._journals[number] = Journal(self._store, self._called(number), shared=True, reservation=reservation)
+            # All parts share one entry in the ledger. The first reserves: whoever goes on with the plan begins with it.
+            self._journals[number] = Journal(
+                self._store, self._called(number), shared=True, reservation=self._reservation
+            )
         return self._journals[number]
 
     def _called(self, number: int) -> str:

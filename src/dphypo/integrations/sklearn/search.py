@@ -26,9 +26,8 @@ from dphypo.integrations.sklearn.protocol import noise_name, private_part, saver
 from dphypo.integrations.sklearn.records import Prepared, Records
 from dphypo.integrations.sklearn.steps import look_around
 from dphypo.integrations.split import hashed_apart
-from dphypo.journal import keeping
+from dphypo.journal import Ledger, keeping
 from dphypo.laws import Law, NegativeBinomial
-from dphypo.ledger import Ledger
 from dphypo.mechanisms import Split
 from dphypo.samplers import Sampler
 from dphypo.search import Study, SurveyPlan, tune

@@ -1,16 +1,16 @@
-"""The conformance suite of journal engines: databases other than those built in."""
+"""The conformance suite of stores: databases other than those built in."""
 
 from __future__ import annotations
 
 import secrets
 from collections.abc import Callable
 
-from dphypo.journal import Engine, Journal, JournalError, JournalInUseError, Store, Trial
+from dphypo.journal import Database, Journal, JournalError, JournalInUseError, Store, Trial
 from dphypo.mechanisms import Outcome
 from dphypo.testing.ensure import ensure
 
 
-def check_engine(connect: Callable[[], Engine]) -> None:
+def check_store(connect: Callable[[], Database]) -> None:
     """Raise an ``AssertionError`` that says what a database does not do that a journal needs, if anything.
 
     ``connect`` makes a new engine on the same database every time. The check writes a study of its own under a random
@@ -19,7 +19,7 @@ def check_engine(connect: Callable[[], Engine]) -> None:
     >>> import tempfile, pathlib
     >>> from dphypo.journal import SQLite
     >>> with tempfile.TemporaryDirectory() as folder:
-    ...     check_engine(lambda: SQLite(pathlib.Path(folder) / "study.db"))
+    ...     check_store(lambda: SQLite(pathlib.Path(folder) / "study.db"))
     """
     name = f"conformance {secrets.token_hex(8)}"
     store = Store(connect())

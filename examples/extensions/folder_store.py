@@ -1,4 +1,4 @@
-"""A journal engine of one's own: ``folder:///path`` keeps the journal in a folder that only the owner may enter."""
+"""A store of one's own: ``folder:///path`` keeps the journal in a folder that only the owner may enter."""
 
 from __future__ import annotations
 
@@ -6,11 +6,11 @@ from pathlib import Path
 
 from sqlalchemy import URL
 
-from dphypo.journal import Engine, SQLite, engines
+from dphypo.journal import Database, SQLite, stores
 
 
-@engines.register("folder")
-def folder_engine(url: URL) -> Engine:
+@stores.register("folder")
+def folder_store(url: URL) -> Database:
     """SQLite, in ``journal.db`` of the folder that the URL names."""
     folder = Path("/", url.database or "")
     folder.mkdir(mode=0o700, parents=True, exist_ok=True)
@@ -22,8 +22,8 @@ if __name__ == "__main__":
 
     from sqlalchemy import make_url
 
-    from dphypo.testing import check_engine
+    from dphypo.testing import check_store
 
     with tempfile.TemporaryDirectory() as place:
-        check_engine(lambda: folder_engine(make_url(f"folder://{place}/secret")))
+        check_store(lambda: folder_store(make_url(f"folder://{place}/secret")))
     print("folder:// conforms")

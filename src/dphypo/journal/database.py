@@ -1,7 +1,8 @@
-"""What a database must do to hold a journal, and how one is found by the scheme of its URL."""
+"""What a database must do to hold journals and ledgers, and how one is found by the scheme of its URL."""
 
 from __future__ import annotations
 
+import ctypes
 import logging
 from collections.abc import Iterable
 from contextlib import AbstractContextManager
@@ -12,14 +13,14 @@ from sqlalchemy import URL, Connection
 from dphypo._registry import Registry
 
 SILENT: dict[str, Any] = {"hide_parameters": True, "logging_name": "dphypo", "pool_logging_name": "dphypo"}
-"""How to create an SQLAlchemy engine that logs nothing: its log would show rows, and their number shows T."""
+"""How to make an SQLAlchemy engine that logs nothing: its log would show rows, and their number shows T."""
 
 for _logger in ("engine.Engine", "pool.impl.StaticPool", "pool.impl.NullPool"):
     logging.getLogger(f"sqlalchemy.{_logger}.dphypo").setLevel(logging.CRITICAL + 1)
 
 
-class Engine(Protocol):
-    """A database that can hold journals. :func:`dphypo.testing.check_engine` tests one."""
+class Database(Protocol):
+    """A database that a store can stand on. :func:`dphypo.testing.check_store` tests one."""
 
     @property
     def durable(self) -> bool:
@@ -39,8 +40,11 @@ class Engine(Protocol):
         """
         ...
 
-    def prepare(self, connection: Connection) -> None:
-        """Create the tables that are missing, safely when several processes do so at once."""
+    def prepare(self, connection: Connection, kind: str) -> None:
+        """Create the tables that are missing, safely when several processes do so at once.
+
+        ``kind`` is "journal" or "ledger"; a database for one user may refuse to hold both.
+        """
         ...
 
     def hold(self, connection: Connection, name: str) -> None:
@@ -68,7 +72,7 @@ class Engine(Protocol):
 
 @runtime_checkable
 class Beating(Protocol):
-    """An engine that cannot see whether a process that holds a study lives, and wants a sign of life now and then.
+    """A database that cannot see whether a process that holds a study lives, and wants a sign of life now and then.
 
     A lock of the operating system, as on SQLite's file, needs none: it ends with its process.
     """
@@ -84,10 +88,15 @@ class Beating(Protocol):
 
 
 class FromUrl(Protocol):
-    """What makes an engine of a URL: a class with one argument, or a function."""
+    """What makes a database of a URL: a class with one argument, or a function."""
 
-    def __call__(self, url: URL, /) -> Engine: ...
+    def __call__(self, url: URL, /) -> Database: ...
 
 
-engines: Registry[FromUrl] = Registry("dphypo.journal")
-"""Engines by the scheme of their URL. ``@engines.register("mysql")`` on a class of your own adds one."""
+stores: Registry[FromUrl] = Registry("dphypo.journal")
+"""Databases by the scheme of their URL. ``@stores.register("mysql")`` on a class of your own adds one."""
+
+
+def leak(connection: Connection) -> None:
+    """Keep a connection from ever being closed: the file or the session is another process's to write to."""
+    ctypes.pythonapi.Py_IncRef(ctypes.py_object(connection))
