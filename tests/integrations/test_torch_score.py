@@ -19,6 +19,9 @@ from dphypo.integrations.torch import (
     UnfitModelError,
     split_by_hash,
 )
+from dphypo.integrations.torch.data import as_records
+from dphypo.integrations.torch.loss import per_record
+from dphypo.integrations.torch.score import values
 from dphypo.mechanisms import Split
 
 RNG = np.random.default_rng(1)
@@ -45,14 +48,53 @@ def test_public_accuracy_is_exact() -> None:
 
 
 def test_the_noise_on_the_count_has_the_level_that_is_charged() -> None:
-    score = PrivateAccuracy((INPUTS[:100], LABELS[:100]), noise_multiplier=7.0, records=200)
-    scores = np.array([score(model(), seed=seed) for seed in range(3000)])
-    noise = (scores * 200 - right(INPUTS[:100], LABELS[:100])) / 7.0
-    law = stats.chi2(3000)
-    for level, verdict in ((1.0, True), (0.9, False), (1.1, False)):
+    score, trained = PrivateAccuracy((INPUTS[:10], LABELS[:10]), noise_multiplier=7.0, records=200), model()
+    scores = np.array([score(trained, seed=seed) for seed in range(1500)])
+    noise = (scores * 200 - right(INPUTS[:10], LABELS[:10])) / 7.0
+    law = stats.chi2(1500)
+    for level, verdict in ((1.0, True), (0.87, False), (1.15, False)):
         statistic = float(np.sum((noise / level) ** 2))
         assert bool(2 * min(law.cdf(statistic), law.sf(statistic)) > 1e-6) is verdict
-    assert abs(noise.mean()) * np.sqrt(3000) < 4.9
+    assert abs(noise.mean()) * np.sqrt(1500) < 4.9
+
+
+def test_a_score_is_a_whole_number_over_the_declared_size() -> None:
+    """Before, the last bits of a float Gaussian told the count: 28 of 2000 scores were possible for one count alone."""
+    scores = [PrivateAccuracy((INPUTS, LABELS), 8.0, records=2998)(model(), seed=seed) for seed in range(20)]
+    assert all(round(score * 2998) / 2998 == score for score in scores)
+    losses = [PrivateLoss((INPUTS, LABELS), 8.0, bound=2.0)(model(), seed=seed) * 3000 for seed in range(20)]
+    unit = 2.0 * 8.0 / 2**12
+    assert np.abs(np.array(losses) / unit - np.rint(np.array(losses) / unit)).max() < 1e-6
+
+
+class Raises(nn.Module):
+    """Fails where the first feature is large."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.layers = nn.Sequential(nn.Linear(3, 200), nn.ReLU(), nn.Linear(200, 2))
+
+    def forward(self, inputs: torch.Tensor) -> torch.Tensor:
+        if inputs[:, 0].max() > 50:
+            raise ValueError("a record is too large")
+        return self.layers(inputs)  # type: ignore[no-any-return]
+
+
+def test_what_a_record_adds_does_not_depend_on_the_others_to_the_bit() -> None:
+    """A batch of another size rounds differently: batches are filled up, and a record that raises changes no other."""
+    torch.manual_seed(0)
+    trained = Raises()
+    loss = per_record(nn.functional.cross_entropy)
+    bad = np.full((1, 3), 100.0, dtype=np.float32)
+    wanted = values(trained, as_records((INPUTS[:700], LABELS[:700])), loss, declared=1000)
+    for inputs, labels in (
+        (INPUTS[:900], LABELS[:900]),
+        (np.vstack([INPUTS[:700], bad]), np.append(LABELS[:700], 0)),
+        (np.vstack([INPUTS[2000:], INPUTS[:700]]), np.concatenate([LABELS[2000:], LABELS[:700]])),
+    ):
+        found = values(trained, as_records((inputs, labels)), loss, declared=1000)
+        found = found[1000:] if len(found) > 1000 else found[:700]
+        assert np.array_equal(found, wanted)
 
 
 def test_the_same_seed_gives_the_same_score_and_the_declared_size_divides() -> None:

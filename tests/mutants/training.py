@@ -8,14 +8,15 @@ _RUN = "integrations/test_torch_run.py"
 _ATTACKS = "integrations/test_torch_attacks.py"
 _FACTORY = "integrations/test_torch_factory.py"
 _STATE = "integrations/test_torch_state.py"
+_SCORE = "integrations/test_torch_score.py"
 
 MUTANTS = (
     Mutant(
         "shuffled batches are accounted as Poisson",
         "every record is in a batch independently with the charged rate",
         "integrations/torch/train.py",
-        "        yield np.flatnonzero(generator.random(size) < run.rate)\n",
-        "        yield generator.permutation(size)[: round(run.rate * size)]\n",
+        "        yield noise.chosen(run.rate, words, size)\n",
+        "        yield np.argsort(words.draw(size))[: round(run.rate * size)]\n",
         (f"{_RUN}::test_every_mode_runs_what_it_charges[hooks]",),
     ),
     Mutant(
@@ -87,8 +88,8 @@ MUTANTS = (
         "the rate comes from the real number of records",
         "rate and steps depend on the declared number of records",
         "integrations/torch/train.py",
-        "        yield np.flatnonzero(generator.random(size) < run.rate)\n",
-        "        yield np.flatnonzero(generator.random(size) < round(1 / run.rate) * run.rate**2 * 120 / size * 2)\n",
+        "        yield noise.chosen(run.rate, words, size)\n",
+        "        yield noise.chosen(min(1.0, round(1 / run.rate) * run.rate**2 * 120 / size * 2), words, size)\n",
         (f"{_RUN}::test_rate_steps_and_divisor_come_from_the_declared_size_not_the_real_one",),
     ),
     Mutant(
@@ -173,6 +174,22 @@ MUTANTS = (
         "        check.refuse_mixed_scores(model, loss, records.example())\n",
         "",
         ("integrations/test_torch_score.py::test_a_loss_that_mixes_records_is_refused_as_a_score",),
+    ),
+    Mutant(
+        "a score's noise is a float",
+        "a score betrays no count by its last bits",
+        "integrations/torch/score.py",
+        '        return noise.noisy_count(correct, _noise(self), seeds.words(seed, "score")) / self.records\n',
+        "        return float(correct + _noise(self) * np.random.default_rng(seed).normal()) / self.records\n",
+        (f"{_SCORE}::test_a_score_is_a_whole_number_over_the_declared_size",),
+    ),
+    Mutant(
+        "the last batch of a score is not filled up",
+        "what a record adds to a score does not depend on the others",
+        "integrations/torch/score.py",
+        "        filled = places + [places[-1]] * (size - len(places))\n",
+        "        filled, size = places, len(places)\n",
+        (f"{_SCORE}::test_what_a_record_adds_does_not_depend_on_the_others_to_the_bit",),
     ),
     Mutant(
         "global variables are not compared",

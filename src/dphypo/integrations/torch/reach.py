@@ -143,8 +143,8 @@ def _items(value: Any) -> Iterator[tuple[str, Any]]:
     elif isinstance(value, np.ndarray) and value.dtype.hasobject:
         yield "items", list(value.flat)
     elif isinstance(value, torch.Tensor):
-        hooks = (value._backward_hooks, getattr(value, "_post_accumulate_grad_hooks", None))
-        yield from (("hooks", part) for part in hooks if part)
+        for hooks in ("_backward_hooks", "_post_accumulate_grad_hooks"):
+            yield hooks, getattr(value, hooks, None)
         if not value.requires_grad and value.is_leaf and value.grad is not None:
             yield "grad", value.grad
 

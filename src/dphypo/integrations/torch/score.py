@@ -3,9 +3,13 @@
 * A **public hold-out** (records that are nobody's secret) costs nothing: :class:`PublicAccuracy`, or any function of
   the model. Whoever passes a function declares that it looks at public records alone.
 * **Private records** cost privacy, because the search ranks by what was computed on them. :class:`PrivateAccuracy` and
-  :class:`PrivateLoss` add Gaussian noise and state the event. Records that the model was not trained on, set apart by
-  a rule that looks at each record by itself (:func:`split_by_hash`), cost the worse of training and scoring;
-  the training records themselves cost both. A record outside the domain (``domain.py``) adds nothing, as in training.
+  :class:`PrivateLoss` add noise that is Gaussian to the last bit (``dphypo.noise``) and state the event. Records that
+  the model was not trained on, set apart by a rule that looks at each record by itself (:func:`split_by_hash`), cost
+  the worse of training and scoring; the training records themselves cost both. A record outside the domain
+  (``domain.py``) adds nothing, as in training.
+
+What a record adds depends on that record and the model alone, to the bit: records go through the model in batches of
+one size, the last one filled up.
 """
 
 from __future__ import annotations
@@ -16,12 +20,13 @@ from typing import Any, Protocol, TypeGuard, runtime_checkable
 
 import dp_accounting
 import numpy as np
+import numpy.typing as npt
 import torch
 from torch import nn
 from torch.nn.functional import cross_entropy
 from torch.utils.data import Subset
 
-from dphypo import _validate
+from dphypo import _validate, noise
 from dphypo.errors import UnfitModelError
 from dphypo.integrations.torch import check, cost, seeds
 from dphypo.integrations.torch.clipping import FATAL, works
@@ -31,6 +36,8 @@ from dphypo.integrations.torch.loss import Loss, per_record
 from dphypo.mechanisms import Split
 
 _CHUNK = 1024
+
+Floats = npt.NDArray[np.float64]
 
 
 @runtime_checkable
@@ -65,7 +72,7 @@ class PublicAccuracy:
 
     def __call__(self, model: nn.Module) -> float:
         records = as_records(self.data, public=True)
-        return _sum(model, records, _correct) / len(records)
+        return float(values(model, records, _correct).sum()) / len(records)
 
 
 @dataclass(frozen=True, repr=False)
@@ -73,7 +80,8 @@ class PrivateAccuracy:
     """The share of private records that the model classifies correctly, with Gaussian noise on the count.
 
     Formal guarantee: adding or removing one record changes the count by at most 1, so one evaluation is a Gaussian
-    mechanism with the given noise multiplier. The count is divided by the declared number of records, a constant.
+    mechanism with the given noise multiplier, rounded (:func:`dphypo.noise.noisy_count`). What is published is a whole
+    number over the declared number of records, a constant.
 
     Args:
         data: inputs and targets, as for :class:`DPSGD`.
@@ -103,17 +111,18 @@ class PrivateAccuracy:
         return dp_accounting.GaussianDpEvent(_noise(self))
 
     def __call__(self, model: nn.Module, *, seed: int) -> float:
-        total = _sum(model, as_records(self.data, self.example), _correct)
         assert self.records is not None
-        return float((total + _noise(self) * seeds.score(seed).normal()) / self.records)
+        correct = int(values(model, as_records(self.data, self.example), _correct, self.records).sum())
+        return noise.noisy_count(correct, _noise(self), seeds.words(seed, "score")) / self.records
 
 
 @dataclass(frozen=True, repr=False)
 class PrivateLoss:
     """Minus the mean loss on private records, each record's loss cut off at ``bound``, with Gaussian noise on the sum.
 
-    Formal guarantee: adding or removing one record changes the sum by at most ``bound``, so one evaluation is a
-    Gaussian mechanism with the given noise multiplier.
+    Formal guarantee: each record's loss is rounded to a grid by itself, and adding or removing one record changes their
+    sum by at most ``bound``, so one evaluation is a Gaussian mechanism with the given noise multiplier, rounded
+    (:func:`dphypo.noise.noisy_sum`).
 
     Args:
         data, noise_multiplier, split, records, example: as for :class:`PrivateAccuracy`.
@@ -147,9 +156,9 @@ class PrivateLoss:
 
         records = as_records(self.data, self.example)
         check.refuse_mixed_scores(model, loss, records.example())
-        total = _sum(model, records, cut_off, loss)
         assert self.records is not None
-        return float(-(total + self.bound * _noise(self) * seeds.score(seed).normal()) / self.records)
+        losses = values(model, records, cut_off, self.records, loss)
+        return -noise.noisy_sum(losses, self.bound, _noise(self), seeds.words(seed, "score")) / self.records
 
 
 def is_private(score: Score) -> TypeGuard[PrivateScore]:
@@ -189,37 +198,39 @@ def _correct(outputs: torch.Tensor, targets: torch.Tensor) -> torch.Tensor:
     return ((outputs.reshape(len(targets)) > 0) == (targets.reshape(len(targets)) > 0.5)).double()
 
 
-def _sum(model: nn.Module, records: Records, value: Loss, loss: Loss | None = None) -> float:
-    """The sum of a value over the records; one outside the model's domain adds nothing."""
+def values(model: nn.Module, records: Records, value: Loss, declared: int = _CHUNK, loss: Loss | None = None) -> Floats:
+    """A value for each record in the model's domain."""
     device = next(model.parameters()).device
     records = records.within(Domain.of(model, records.example(), loss))
-    total = 0.0
+    size = min(_CHUNK, declared)
     was_training = model.training
     model.eval()
     with torch.no_grad():
-        for start in range(0, len(records), _CHUNK):
-            batch = records.batch(np.arange(start, min(start + _CHUNK, len(records))), device)
-            total += _total(model, value, batch)
+        batches = (np.arange(start, min(start + size, len(records))) for start in range(0, len(records), size))
+        found = [_of_batch(model, value, records.batch(batch, device), size) for batch in batches]
     model.train(was_training)
-    return total
+    return np.concatenate(found) if found else np.zeros(0)
 
 
-def _total(model: nn.Module, value: Loss, batch: Batch) -> float:
-    """The sum of a batch; a record on which the model or the value raises by itself adds nothing, as in training."""
+def _of_batch(model: nn.Module, value: Loss, batch: Batch, size: int) -> Floats:
+    """The values of a batch; a record on which the model or the value raises by itself is left out, as in training."""
     inputs, targets = batch
 
-    def values(chosen: Any) -> torch.Tensor:
-        found = value(model(inputs[chosen]), targets[chosen])
-        if found.shape != (len(inputs[chosen]),):
+    def at(places: list[int]) -> torch.Tensor:
+        filled = places + [places[-1]] * (size - len(places))
+        found = value(model(inputs[filled]), targets[filled])
+        if found.shape != (size,):
             raise UnfitModelError("the score is not one value a record")
-        return found.double()
+        return found[: len(places)].double().cpu()
 
-    if not len(inputs):
-        return 0.0
+    everywhere = list(range(len(inputs)))
+    if not everywhere:
+        return np.zeros(0)
     try:
-        return float(values(slice(None)).sum())
+        found = at(everywhere)
     except FATAL:
         raise
     except Exception:
-        places = [place for place in range(len(inputs)) if works(values, [place])]
-    return float(sum(values([place]).sum() for place in places))
+        working = [at([place]) for place in everywhere if works(at, [place])]
+        found = torch.cat(working) if working else torch.zeros(0)
+    return found.numpy()

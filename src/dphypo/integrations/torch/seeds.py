@@ -2,12 +2,11 @@
 
 A run draws randomness for five purposes: which records it may use, which are in each batch, the Gaussian noise, the
 noise on a score, and everything else (initial weights, dropout). The first four carry the privacy guarantee.
-Each has its own stream, keyed by a SHAKE-256 hash of the seed and the purpose, so that they are independent whatever
-the seed.
+Each has a stream of :class:`dphypo.noise.Words` of its own, so that they are independent whatever the seed.
 
-PyTorch's generator on the CPU is a Mersenne twister which ``manual_seed`` fills from the low 32 bits of the seed alone:
-four billion noise streams, few enough to try them all. Here its whole state comes from the hash, so that all 63 bits
-of the seed count. Neither generator is cryptographic: the guarantee assumes that an attacker cannot predict them.
+PyTorch's generator on the CPU, from which Opacus's noise comes, is a Mersenne twister which ``manual_seed`` fills from
+the low 32 bits of the seed alone: four billion noise streams, few enough to try them all. Here its whole state comes
+from such words, so that all bits of the seed count.
 """
 
 from __future__ import annotations
@@ -21,7 +20,7 @@ from collections.abc import Iterator
 import numpy as np
 import torch
 
-from dphypo.integrations import streams as _streams
+from dphypo.noise import Words
 
 # Layout of a CPU generator's state: seed, (left, seeded), next, the twister's 624 words, then cached normals.
 _STATE_BYTES = 5056
@@ -29,23 +28,13 @@ _FIRST_WORD = 3
 _WORDS = 624
 
 
-def sampling(seed: int) -> np.random.Generator:
-    """The stream that decides which records are in each batch: Philox with a 128-bit key.
+def words(seed: int, purpose: str) -> Words:
+    """The words for one purpose of a run: "subsample", "sampling", "score".
 
-    >>> bool((sampling(7).random(3) == sampling(7).random(3)).all())
+    >>> words(7, "score").draw(3).tolist() == words(7, "score").draw(3).tolist()
     True
     """
-    return _streams.philox(seed, "sampling")
-
-
-def subsample(seed: int) -> np.random.Generator:
-    """The stream that decides which records a run may use at all."""
-    return _streams.philox(seed, "subsample")
-
-
-def score(seed: int) -> np.random.Generator:
-    """The stream of the noise on a score."""
-    return _streams.philox(seed, "score")
+    return Words.of_seed(seed).stream(purpose)
 
 
 def noise(seed: int, device: torch.device) -> torch.Generator:
@@ -58,7 +47,8 @@ def noise(seed: int, device: torch.device) -> torch.Generator:
     False
     """
     generator = torch.Generator(device)
-    generator.manual_seed(int.from_bytes(_streams.digest(seed, "noise", 8), "big") >> 1)
+    source = words(seed, "noise")
+    generator.manual_seed(int(source.draw(1)[0]) >> 1)
     if device.type != "cpu":
         return generator  # CUDA's Philox takes all 64 bits of its seed
     state = np.frombuffer(generator.get_state().numpy().tobytes(), dtype="<u8").copy()
@@ -67,16 +57,17 @@ def noise(seed: int, device: torch.device) -> torch.Generator:
             f"PyTorch {torch.__version__} keeps {state.nbytes} bytes of generator state where {_STATE_BYTES} were "
             f"expected: this version of dphypo cannot seed it with more than 32 bits, and refuses to with fewer"
         )
-    state[_FIRST_WORD : _FIRST_WORD + _WORDS] = np.frombuffer(_streams.digest(seed, "twister", 4 * _WORDS), dtype="<u4")
+    state[_FIRST_WORD : _FIRST_WORD + _WORDS] = source.draw(_WORDS // 2).view(np.uint32)
     generator.set_state(torch.from_numpy(state.view(np.uint8)))
     return generator
 
 
 def seed_global(seed: int) -> None:
     """Seed the global generators of PyTorch, numpy and Python."""
-    torch.manual_seed(int.from_bytes(_streams.digest(seed, "everything else", 8), "big") >> 1)
-    np.random.seed(np.frombuffer(_streams.digest(seed, "numpy", 32), dtype="<u4"))  # noqa: NPY002
-    random.seed(_streams.digest(seed, "random", 32))
+    source = words(seed, "everything else")
+    torch.manual_seed(int(source.draw(1)[0]) >> 1)
+    np.random.seed(source.draw(4).view(np.uint32))  # noqa: NPY002
+    random.seed(source.draw(4).tobytes())
 
 
 def global_states() -> tuple[bytes, str, object]:

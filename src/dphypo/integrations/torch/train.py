@@ -18,6 +18,7 @@ import numpy.typing as npt
 import torch
 from torch import nn
 
+from dphypo import noise
 from dphypo.integrations.torch import hyperparameters, seeds
 from dphypo.integrations.torch.clipping import DivergedError, GradSampleMode, Noise, engine
 from dphypo.integrations.torch.data import Records
@@ -46,7 +47,7 @@ def fit(model: nn.Module, records: Records, loss: Loss, run: DpSgd, descent: Des
     device = next(model.parameters()).device
     trainable = [parameter for parameter in model.parameters() if parameter.requires_grad]
     optimizer = hyperparameters.build(descent.optimizer, trainable, descent.learning_rate, descent.options)
-    noise = Noise(
+    added = Noise(
         multiplier=run.noise_multiplier,
         max_grad_norm=descent.max_grad_norm,
         expected_batch_size=descent.batch_size,
@@ -57,9 +58,9 @@ def fit(model: nn.Module, records: Records, loss: Loss, run: DpSgd, descent: Des
     with warnings.catch_warnings(), no_writes_in_forward(model):
         # Opacus hooks every layer, the first too, whose inputs need no gradient.
         warnings.filterwarnings("ignore", message="Full backward hook is firing")
-        steps = engine(model, optimizer, loss, noise, descent.mode)
+        steps = engine(model, optimizer, loss, added, descent.mode)
         chosen = subsampled(len(records), run, seed)
-        for number, batch in enumerate(poisson_batches(len(chosen), run, seeds.sampling(seed))):
+        for number, batch in enumerate(poisson_batches(len(chosen), run, seeds.words(seed, "sampling"))):
             if descent.schedule is not None:
                 for group in optimizer.param_groups:
                     group["lr"] = descent.learning_rate * descent.schedule(number / run.steps)
@@ -73,19 +74,17 @@ def fit(model: nn.Module, records: Records, loss: Loss, run: DpSgd, descent: Des
 
 def subsampled(size: int, run: DpSgd, seed: int) -> npt.NDArray[np.int64]:
     """The records that the run may use: each one independently with probability ``run.subsample``."""
-    if run.subsample == 1:
-        return np.arange(size)
-    return np.flatnonzero(seeds.subsample(seed).random(size) < run.subsample)
+    return noise.chosen(run.subsample, seeds.words(seed, "subsample"), size)
 
 
-def poisson_batches(size: int, run: DpSgd, generator: np.random.Generator) -> Iterator[npt.NDArray[np.int64]]:
+def poisson_batches(size: int, run: DpSgd, words: noise.Source) -> Iterator[npt.NDArray[np.int64]]:
     """The records of each step: each one independently with probability ``rate``; possibly none.
 
     ``size`` is how many records there really are, which is private; the rate and the number of steps do not depend
     on it.
     """
     for _ in range(run.steps):
-        yield np.flatnonzero(generator.random(size) < run.rate)
+        yield noise.chosen(run.rate, words, size)
 
 
 def _chunks(
