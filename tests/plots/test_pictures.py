@@ -120,8 +120,8 @@ def test_the_frontier_fills_what_nothing_beats():
     assert by_place[0.9].get_markerfacecolor() != "#ffffff" or by_place[0.9].get_marker() == "None"
     with pytest.raises(ValueError, match="give one search or more"):
         plots.frontier([])
-    with pytest.raises(ValueError, match="it has no compute and no score"):
-        plots.FrontierPoint.from_dict({"label": "a", "epsilon": 1})
+    with pytest.raises(ValueError, match=r"not a list of objects with label, epsilon, compute and score.*'compute'"):
+        plots.frontier_points([{"label": "a", "epsilon": 1}])
 
 
 def test_points_of_a_frontier_come_from_rows_or_from_a_plan():

@@ -60,9 +60,8 @@ def replay(make_search: MakeSearch, data: Any, neighbour: Any, *, seed: int = 0)
     'λ of run 1 differs'
     """
     tape: list[Any] = []
-    recorded = _observe(make_search, data, seed, lambda mechanism, calls: _Recording(mechanism, calls, tape))
-    rest = iter(tape)
-    played = _observe(make_search, neighbour, seed, lambda mechanism, calls: _Playing(mechanism, calls, rest))
+    recorded = _observe(make_search, data, seed, lambda run, calls: _Taped(run, calls, tape, play=False))
+    played = _observe(make_search, neighbour, seed, lambda run, calls: _Taped(run, calls, tape, play=True))
     return list(_differences(recorded, played))
 
 
@@ -79,42 +78,26 @@ class _Seen:
     warned: list[str] = field(default_factory=list)
 
 
-class _Wrapped:
-    """A mechanism with all it declares, and other runs."""
+class _Taped:
+    """A mechanism with all it declares, whose outcomes are recorded on a tape, or played from one."""
 
-    def __init__(self, mechanism: Mechanism, calls: list[tuple[Any, int]]) -> None:
-        self.inner, self.calls = mechanism, calls
+    def __init__(self, mechanism: Mechanism, calls: list[tuple[Any, int]], tape: list[Any], *, play: bool) -> None:
+        self.inner, self.calls, self._tape, self._play = mechanism, calls, tape, play
 
     def __getattr__(self, name: str) -> Any:
         if name.startswith("__") or name in {"inner", "calls"}:
             raise AttributeError(name)
         return getattr(self.inner, name)
 
-
-class _Recording(_Wrapped):
-    def __init__(self, mechanism: Mechanism, calls: list[tuple[Any, int]], tape: list[Any]) -> None:
-        super().__init__(mechanism, calls)
-        self._tape = tape
-
     def __call__(self, params: Mapping[str, Any], *, seed: int) -> Any:
         self.calls.append((dict(params), seed))
-        try:
-            outcome = self.inner(params, seed=seed)
-        except Exception as error:
-            self._tape.append(error)
-            raise
-        self._tape.append(outcome)
-        return outcome
-
-
-class _Playing(_Wrapped):
-    def __init__(self, mechanism: Mechanism, calls: list[tuple[Any, int]], tape: Iterator[Any]) -> None:
-        super().__init__(mechanism, calls)
-        self._tape = tape
-
-    def __call__(self, params: Mapping[str, Any], *, seed: int) -> Any:
-        self.calls.append((dict(params), seed))
-        outcome = next(self._tape, (None, 0.0))
+        if not self._play:
+            try:
+                self._tape.append(self.inner(params, seed=seed))
+            except Exception as error:
+                self._tape.append(error)
+        place = len(self.calls) - 1
+        outcome = self._tape[place] if place < len(self._tape) else (None, 0.0)
         if isinstance(outcome, Exception):
             raise outcome
         return outcome

@@ -10,7 +10,7 @@ from typing import Annotated, Any
 
 import typer
 
-from dphypo.cli import officer, ranges
+from dphypo.cli import officer
 from dphypo.cli import options as o
 from dphypo.cli.audit import audit
 from dphypo.cli.plan import account_for_file, plan
@@ -90,7 +90,6 @@ def account(
     certificate: o.CertificateOut = None,
 ) -> None:
     """What a whole search costs: T runs, the best released; or all that a plan file or a certificate states."""
-    ranges.check(locals())
     from dphypo.accounting import account as account_for
 
     given = (noise_multiplier, sampling_rate, steps, records, batch_size, epochs, rho, run_epsilon, rdp_file)
@@ -134,7 +133,6 @@ def calibrate(
     certificate: o.CertificateOut = None,
 ) -> None:
     """The noise multiplier that a total (ε, δ) asks for, and what the paper's theorem would charge for it."""
-    ranges.check(locals())
     from dphypo.accounting import calibrate as calibrate_noise
     from dphypo.search import solving
 

@@ -9,27 +9,24 @@ from typing import Annotated
 import typer
 
 from dphypo.cli import options as o
-from dphypo.cli import ranges
 from dphypo.cli.plot import require_matplotlib
 
-_LIMITS = {
-    "run_epsilon": ranges.Range(0.01, 20.0),
-    "mean": ranges.Range(0.01, 1000.0),  # the runs are made
-    "delta": ranges.Range(1e-12, 0.1),
-}
+_MOST_RUNS = 1000.0  # on average: they are made
 
 
 def audit(
-    run_epsilon: o.RunEpsilon = 1.0,
+    run_epsilon: Annotated[float, o.number("ε of one run.", 0.01, 20)] = 1.0,
     runs: o.Runs = None,
     shape: o.Shape = None,
     mean: o.Mean = None,
     gamma: o.Gamma = None,
     cap: o.Cap = None,
     band: o.BandOption = None,
-    delta: o.Delta = 1e-3,
-    repetitions: Annotated[int, typer.Option(help="How often the search is run on each of two neighbours.")] = 1000,
-    confidence: Annotated[float, typer.Option(help="Of the bound that is proven.")] = 0.99,
+    delta: Annotated[float, o.number("δ of the guarantee.", 1e-12, 0.1)] = 1e-3,
+    repetitions: Annotated[
+        int, o.number("How often the search is run on each of two neighbours.", 4, 1e6, whole=True)
+    ] = 1000,
+    confidence: Annotated[float, o.number("Of the bound that is proven.", 0.5, 1 - 1e-9)] = 0.99,
     plot: Annotated[Path | None, typer.Option(help="Draw the profiles into this file; needs matplotlib.")] = None,
     as_json: o.AsJson = False,
 ) -> None:
@@ -40,19 +37,18 @@ def audit(
     computed exactly. "proven" is the lower bound that these repetitions prove, an experiment: they are run as a study,
     which draws its first run from the prior and may claim a little less. The exit status is 1 if a claim is false.
     """
-    ranges.check(locals())
-    ranges.check_within(locals(), _LIMITS)
     from dphypo.accounting import PureDp, account
     from dphypo.audit import WorstCase
 
     if plot is not None:
         require_matplotlib()
     law = o.runs_of(runs, shape, mean, gamma, cap)
-    if law.mean > _LIMITS["mean"].high:
-        raise ValueError(f"T has mean {law.mean:g}: the runs are made, so give a law of mean {_LIMITS['mean'].high:g}")
-    one = 1.0 if run_epsilon is None else run_epsilon
-    worst = WorstCase(one, law, o.band_of(band), delta, repetitions)
-    guarantee = account(PureDp(one), law, worst.band)
+    if law.mean > _MOST_RUNS:
+        raise typer.BadParameter(
+            f"--mean {law.mean:g} is out of range: the runs are made, so give at most {_MOST_RUNS:g}"
+        )
+    worst = WorstCase(run_epsilon, law, o.band_of(band), delta, repetitions)
+    guarantee = account(PureDp(run_epsilon), law, worst.band)
     claimed, exact, result = guarantee.epsilon(delta), worst.attack_epsilon(), worst.audit(confidence)
     stands = result.passed and exact <= claimed
     if as_json:

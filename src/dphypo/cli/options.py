@@ -2,17 +2,14 @@
 
 from __future__ import annotations
 
-import json
 import math
 import re
 from collections.abc import Callable
 from enum import StrEnum
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, TypeVar
+from typing import TYPE_CHECKING, Annotated, Any, TypeVar
 
 import typer
-
-from dphypo.cli import ranges
 
 if TYPE_CHECKING:
     from dphypo.accounting import Event
@@ -40,33 +37,61 @@ class RunsKind(StrEnum):
     POISSON = "poisson"
 
 
-def fraction(text: str) -> float:
-    """A number, or a ratio such as 256/60000.
-
-    >>> fraction("256/60000") == 256 / 60000, fraction("1e-999999999")
-    (True, 0.0)
-    """
+def _value(text: str, *, whole: bool) -> float:
+    """What a text says: a number, or a ratio such as 256/60000."""
     try:
         above, ratio, below = text[:100].partition("/")
-        value = float(above) / float(below) if ratio else float(above)
+        if whole:
+            return int(text[:100])
+        return float(above) / float(below) if ratio else float(above)
     except (ValueError, ZeroDivisionError):
-        raise typer.BadParameter(f"{text[:30]!r} is not a number or a ratio such as 256/60000") from None
-    return value
+        kind = "a whole number" if whole else "a number or a ratio such as 256/60000"
+        raise typer.BadParameter(f"{text[:30]!r} is not {kind}") from None
 
+
+def within(low: float, high: float, *, zero: bool = False, whole: bool = False) -> Callable[[Any], Any]:
+    """Read a number from ``low`` to ``high``, both included; zero too where ``zero`` is set.
+
+    What lies outside is refused before anything is computed. The ranges hold every search that anyone would pay for,
+    and keep each command to seconds and to little memory: an accountant asked for ε = 10¹⁰ or for a noise of 0.001
+    would run for hours.
+
+    >>> within(0, 1)("256/60000") == 256 / 60000
+    True
+    """
+
+    def read(text: Any) -> Any:
+        value = _value(text, whole=whole) if isinstance(text, str) else text
+        if not (low <= value <= high or (zero and value == 0)):
+            shown = str(text)[:30]
+            raise typer.BadParameter(f"{shown} is out of range: give {'0, or ' if zero else ''}{low:g} to {high:g}")
+        return value
+
+    return read
+
+
+def number(help: str, low: float, high: float, *names: str, zero: bool = False, whole: bool = False) -> Any:
+    """An option that is a number in a range."""
+    kind = "WHOLE NUMBER" if whole else "NUMBER"
+    return typer.Option(*names, parser=within(low, high, zero=zero, whole=whole), metavar=kind, help=help)
+
+
+RECORDS = number("Number of private records, as a public constant.", 1, 1e12, whole=True)
+BATCH_SIZE = number("Expected size of a batch.", 1, 1e12, whole=True)
+EPOCHS = number("Epochs of one full run.", 1e-6, 1e5)
+STEPS = number("Steps of one full run (dp-sgd, gaussian, laplace).", 1, 1e7, whole=True)
+RUN_EPSILON = number("ε of one run (pure).", 1e-12, 1e3, zero=True)
 
 Kind = Annotated[EventKind, typer.Option("--event", help="What one run is.")]
 NoiseMultiplier = Annotated[
-    float | None, typer.Option(help="Noise of one step, in sensitivities (dp-sgd, gaussian, laplace).")
+    float | None, number("Noise of one step, in sensitivities (dp-sgd, gaussian, laplace).", 0.05, 1e6)
 ]
-SamplingRate = Annotated[
-    float | None,
-    typer.Option(parser=fraction, metavar="NUMBER", help="Poisson sampling rate (dp-sgd), such as 256/60000."),
-]
-Steps = Annotated[int | None, typer.Option(help="Steps of one full run (dp-sgd, gaussian, laplace).")]
-Records = Annotated[int | None, typer.Option(help="Number of private records, as a public constant.")]
-BatchSize = Annotated[int | None, typer.Option(help="Expected size of a batch.")]
-Epochs = Annotated[float | None, typer.Option(help="Epochs of one full run.")]
-Epsilon = Annotated[float, typer.Option(help="Total ε of everything together.")]
+SamplingRate = Annotated[float | None, number("Poisson sampling rate (dp-sgd), such as 256/60000.", 1e-9, 1.0)]
+Steps = Annotated[int | None, STEPS]
+Records = Annotated[int | None, RECORDS]
+BatchSize = Annotated[int | None, BATCH_SIZE]
+Epochs = Annotated[float | None, EPOCHS]
+Epsilon = Annotated[float, number("Total ε of everything together.", 1e-4, 50.0)]
 CertificateOut = Annotated[Path | None, typer.Option("--certificate", help="Write a certificate to this file.")]
 From = Annotated[
     Path | None,
@@ -74,22 +99,24 @@ From = Annotated[
         "--from", help="What if: take all that is not given here from this certificate, or the folder of a release."
     ),
 ]
-Rho = Annotated[float | None, typer.Option(help="ρ of zero-concentrated DP (zcdp).")]
-RunEpsilon = Annotated[float | None, typer.Option(help="ε of one run (pure).")]
+Rho = Annotated[float | None, number("ρ of zero-concentrated DP (zcdp).", 1e-12, 1e3, zero=True)]
+RunEpsilon = Annotated[float | None, RUN_EPSILON]
 RdpFile = Annotated[
     Path | None, typer.Option(help='JSON file {"orders": [...], "epsilons": [...]} with the RDP curve of one run.')
 ]
 Runs = Annotated[RunsKind | None, typer.Option(help="Law of the number of runs T; geometric if left out.")]
-Shape = Annotated[float | None, typer.Option(help="Shape of the negative binomial.")]
-Mean = Annotated[float | None, typer.Option(help="Mean of T.")]
-Gamma = Annotated[float | None, typer.Option(help="Parameter γ of T, instead of its mean.")]
-Cap = Annotated[int | None, typer.Option(help="Largest T: the law is cut there and accounted as cut.")]
+Shape = Annotated[float | None, number("Shape of the negative binomial.", -0.999, 1e6)]
+Mean = Annotated[float | None, number("Mean of T.", 0.01, 1e9)]
+Gamma = Annotated[float | None, number("Parameter γ of T, instead of its mean.", 1e-9, 1 - 1e-9)]
+Cap = Annotated[int | None, number("Largest T: the law is cut there and accounted as cut.", 1, 1e9, whole=True)]
 BandOption = Annotated[
     tuple[float, float] | None,
     typer.Option("--band", help="The band c C; 1 1 is uniform search.", metavar="C_LOW C_HIGH"),
 ]
-Delta = Annotated[float, typer.Option(help="δ of the guarantee.")]
-DeltaOrFile = Annotated[float | None, typer.Option("--delta", help="δ of the guarantee; 1e-5, or that of the file.")]
+Delta = Annotated[float, number("δ of the guarantee.", 1e-300, 0.1, zero=True)]
+DeltaOrFile = Annotated[
+    float | None, number("δ of the guarantee; 1e-5, or that of the file.", 1e-300, 0.1, "--delta", zero=True)
+]
 AsJson = Annotated[bool, typer.Option("--json", help="Print JSON instead of a table.")]
 
 
@@ -130,7 +157,7 @@ def event_of(
     if kind in NOISY:
         rate = _given(sampling_rate, "--sampling-rate", kind) if kind is EventKind.DP_SGD else 1.0
         noise = _given(noise_multiplier, "--noise-multiplier", kind)
-        ranges.check_loss(kind, noise, rate, steps or 1)
+        _check_loss(kind, noise, rate, steps or 1)
         return noisy_event(kind, rate, steps or 1)(noise)
     if kind is EventKind.ZCDP:
         return dp_accounting.ZCDpEvent(_validate.non_negative(rho=_given(rho, "--rho", kind)))
@@ -148,6 +175,21 @@ _USED = {
     EventKind.PURE: {"run_epsilon"},
     EventKind.RDP_FILE: {"rdp_file"},
 }
+
+
+def _check_loss(kind: EventKind, noise_multiplier: float, sampling_rate: float, steps: int) -> None:
+    """Refuse runs that are so far from private that an accountant would need hours to say how far."""
+    if kind is EventKind.LAPLACE:
+        loss, most = steps / noise_multiplier, 1e3
+    else:
+        one = 0.5 / noise_multiplier**2
+        sampled = sampling_rate**2 * math.expm1(min(2 * one, 700.0)) if sampling_rate < 1 else math.inf
+        loss, most = steps * min(sampled, one), 1e6
+    if loss > most:
+        raise ValueError(
+            f"--steps {steps} at --noise-multiplier {noise_multiplier:g} is not a private run: its loss is about "
+            f"{loss:.1g}. Give more noise or fewer steps"
+        )
 
 
 def refuse_unused(kind: EventKind, **given: object) -> None:
@@ -259,6 +301,9 @@ def law_like(
 
 def band_of(band: tuple[float, float] | None) -> Band:
     """The band that the option describes; uniform search if it is left out."""
+    for end in band or ():
+        if not 1e-6 <= end <= 1e6:
+            raise typer.BadParameter(f"--band {end:g} is out of range: give 1e-06 to 1e+06")
     from dphypo.band import Band
 
     return Band(1, 1) if band is None else Band(*band)
@@ -285,12 +330,10 @@ def _given(value: _T | None, option: str, kind: StrEnum) -> _T:
 
 
 def _read_curve(path: Path) -> Event:
-    from dphypo.accounting import RdpCurve
+    from dphypo.accounting import RdpCurve, read_json
 
+    data = read_json(path, "RDP curve")
     try:
-        data = json.loads(path.read_text(encoding="utf-8"))
         return RdpCurve(data["orders"], data["epsilons"])
-    except OSError as error:
-        raise typer.BadParameter(f"{path} cannot be read: {error.strerror}") from None
-    except (json.JSONDecodeError, UnicodeDecodeError, RecursionError, KeyError, TypeError):
+    except (KeyError, TypeError):
         raise typer.BadParameter(f'{path} is not an RDP curve: write {{"orders": [...], "epsilons": [...]}}') from None

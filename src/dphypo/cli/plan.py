@@ -11,18 +11,17 @@ from typing import Annotated, Any
 import typer
 
 from dphypo.cli import options as o
-from dphypo.cli import ranges
 
 
 def plan(
-    records: Annotated[int, typer.Option(help="Number of private records, as a public constant.")],
-    batch_size: Annotated[int, typer.Option(help="Expected size of a batch.")],
-    epsilon: Annotated[float, typer.Option(help="Total ε of all that is released.")],
-    epochs: Annotated[float | None, typer.Option(help="Epochs of the full run.")] = None,
-    steps: Annotated[int | None, typer.Option(help="Steps of the full run, instead of its epochs.")] = None,
-    runs: Annotated[int | None, typer.Option(help="Compare a survey of so many runs, too.")] = None,
-    fraction: Annotated[float | None, typer.Option(help="Part of the steps of a short run of that survey.")] = None,
-    compute: Annotated[float, typer.Option(help="Most expected compute, in full runs.")] = 10.0,
+    records: Annotated[int, o.RECORDS],
+    batch_size: Annotated[int, o.BATCH_SIZE],
+    epsilon: o.Epsilon,
+    epochs: o.Epochs = None,
+    steps: o.Steps = None,
+    runs: Annotated[int | None, o.number("Compare a survey of so many runs, too.", 1, 1e4, whole=True)] = None,
+    fraction: Annotated[float | None, o.number("Part of the steps of a short run of that survey.", 1e-6, 1)] = None,
+    compute: Annotated[float, o.number("Most expected compute, in full runs.", 1e-3, 1e5)] = 10.0,
     delta: o.Delta = 1e-5,
     landscape: Annotated[
         str | None,
@@ -41,7 +40,6 @@ def plan(
 
     A landscape is read by fraction and noise multiplier alone, whatever your batches and hyperparameters are.
     """
-    ranges.check(locals())
     from dphypo.accounting import plain
     from dphypo.planning import plan as compare
 

@@ -40,14 +40,6 @@ class FrontierPoint:
         object.__setattr__(self, "compute", _validate.positive(compute=self.compute))
         object.__setattr__(self, "score", _validate.number(score=self.score))
 
-    @classmethod
-    def from_dict(cls, row: Mapping[str, Any]) -> FrontierPoint:
-        """A row of a JSON file: ``label``, ``epsilon``, ``compute`` and ``score``."""
-        missing = {"label", "epsilon", "compute", "score"} - row.keys()
-        if missing:
-            raise _validate.fail("row", dict(row), f"it has no {' and no '.join(sorted(missing))}")
-        return cls(str(row["label"]), row["epsilon"], row["compute"], row["score"])
-
 
 def frontier_points(document: Any) -> list[FrontierPoint]:
     """The points in a JSON document: a list of rows, or what ``dphypo plan --landscape … --json`` prints.
@@ -58,18 +50,17 @@ def frontier_points(document: Any) -> list[FrontierPoint]:
     >>> frontier_points(plan)
     [FrontierPoint(label='no tuning', epsilon=8.0, compute=1.0, score=0.9)]
     """
-    if isinstance(document, Mapping) and isinstance(document.get("designs"), list):
-        document = [
-            {"label": row["design"], "epsilon": document.get("epsilon"), "compute": row["compute"], "score": score}
-            for row in document["designs"]
-            if isinstance(row, Mapping) and (score := row.get("expected_score")) is not None
-        ]
-    if not isinstance(document, list) or not all(isinstance(row, Mapping) for row in document):
+    try:
+        if isinstance(document, Mapping):
+            rows = [row for row in document["designs"] if row["expected_score"] is not None]
+            epsilon = document["epsilon"]
+            return [FrontierPoint(row["design"], epsilon, row["compute"], row["expected_score"]) for row in rows]
+        return [FrontierPoint(row["label"], row["epsilon"], row["compute"], row["score"]) for row in document]
+    except (KeyError, TypeError) as error:
         raise ValueError(
             "the document is not a list of objects with label, epsilon, compute and score, nor what dphypo plan --json "
-            "prints"
-        )
-    return [FrontierPoint.from_dict(row) for row in document]
+            f"prints ({type(error).__name__}: {error})"
+        ) from None
 
 
 def unbeaten(points: Iterable[FrontierPoint], *, maximize: bool = True) -> list[FrontierPoint]:
