@@ -10,6 +10,7 @@ from opacus import GradSampleModule
 from support.dpsgd_models import KINDS, cross_entropy
 from torch import nn
 
+from dphypo.dpsgd.book import Sums
 from dphypo.dpsgd.masks import Masks
 from dphypo.dpsgd.program import Program
 from dphypo.dpsgd.shapes import Shape
@@ -29,16 +30,17 @@ def made(name: str, dtype: torch.dtype = torch.float64, **options: object) -> tu
 def gradients(program: Program, model: nn.Module, inputs: torch.Tensor, targets: torch.Tensor) -> tuple:
     """Each record's gradient as the engine sums it, and its bounds."""
     rows, shape = program.layout.stacked([model], inputs.device), Shape(1, len(inputs))
+    found = []
     with torch.no_grad():
-        parts, _ = program.parts(rows, program.book(rows, shape), inputs, targets, Masks(torch.arange(len(inputs))))
-        norms, spreads = combined(parts)
-        found = []
         for record in range(len(inputs)):
-            weights, sums = torch.zeros_like(norms), torch.zeros(rows.shape, dtype=torch.float64)
+            masks = Masks(torch.arange(len(inputs)))
+            parts, _ = program.parts(rows, program.book(rows, shape), inputs, targets, masks)
+            norms, spreads = combined(parts)
+            weights, sums = torch.zeros_like(norms), Sums(rows)
             weights[0, record] = 1
             for part in parts:
-                part.add(weights, torch.ones_like(norms, dtype=torch.bool), sums)
-            found.append(sums[0])
+                part.add(weights, sums)
+            found.append(sums.rows[0])
     return torch.stack(found), norms[0], norms[0] if spreads is None else spreads[0]
 
 

@@ -10,7 +10,7 @@ import pytest
 from scipy import stats
 
 from dphypo import noise
-from dphypo.noise.table import LOW, Table, magnitude, size_bound, tails
+from dphypo.noise.table import WORD, Table, magnitude, size_bound, tails
 
 FALSE_ALARM = 1e-6
 ALL = 2**128
@@ -34,7 +34,7 @@ def exact_tail(place: int, sigma: float) -> mpmath.mpf:
 
 
 def thresholds(table: Table) -> list[int]:
-    return [int(high) * LOW + int(low) for high, low in zip(table.high, table.low, strict=True)]
+    return [int(high) * WORD + int(low) for high, low in zip(table.high, table.low, strict=True)]
 
 
 @pytest.mark.parametrize("sigma", [0.3, 1.0, 7.3, 64.0])
@@ -69,14 +69,17 @@ def test_the_total_variation_is_at_most_the_slack():
             assert variation > noise.slack(1, sigma) / 20  # and the slack is not far above it
 
 
-def drawn_with(table: Table, whole: int) -> int:
-    """The draw of one 128-bit integer U."""
-    return int(table.draw(np.array([whole // LOW], dtype=np.uint64), Given(whole % LOW, 0))[0])
+def drawn_with(table: Table, whole: int, sign: int = -1) -> int:
+    """The draw of one integer U of 127 bits."""
+    first = whole >> 96
+    bits = np.array([first if sign < 0 else ~first], dtype=np.int32)
+    rest = whole % 2**96
+    return int(table.draw(bits, Given(rest >> 32, (rest % 2**32) << 32))[0])
 
 
 @pytest.mark.parametrize("sigma", [1.0, 50.0])
 def test_the_search_is_lexicographic_at_every_threshold(sigma):
-    """Just below a threshold and on it, in both halves; in the tail many thresholds share the high word."""
+    """Just below a threshold and on it, with both signs; in the tail many thresholds share the high word."""
     table = Table.build(sigma)
     kept = thresholds(table)
     shared = sum(int(a) == int(b) for a, b in zip(table.high[:-1], table.high[1:], strict=True))
@@ -85,7 +88,7 @@ def test_the_search_is_lexicographic_at_every_threshold(sigma):
         for whole in {max(kept[place] - 1, 0), kept[place]}:
             wanted = sum(whole < threshold for threshold in kept)
             assert drawn_with(table, whole) == -wanted
-            assert drawn_with(table, ALL - 1 - whole) == wanted
+            assert drawn_with(table, whole, +1) == wanted
             assert place % 20 or magnitude(whole, sigma) == wanted
 
 
@@ -120,14 +123,14 @@ def test_draws_have_the_exact_probabilities(sigma):
 
 @pytest.mark.parametrize("bits", [40, 64, 80, 100])
 def test_the_far_tail_has_the_exact_probabilities(bits):
-    """Given U < 2^(128 − bits), which has probability 2^−bits: words of that range, against the conditional law.
+    """Given U < 2^(128 − bits), which has probability 2^(1 − bits): bits of that range, against the conditional law.
 
     From 64 bits on the high word is zero, and the low word alone decides. False-alarm rate 1e-6 each.
     """
     sigma, count = 60.0, 20_000
     table, words = noise.table(sigma), noise.Words(b"a fixed key for the far tail!!!!")
     width = 128 - bits
-    wholes = [(int(a) * LOW + int(b)) >> bits for a, b in words.draw(2 * count).reshape(2, -1).T]
+    wholes = [(int(a) * WORD + int(b)) >> bits for a, b in words.draw(2 * count).reshape(2, -1).T]
     drawn = np.array([drawn_with(table, whole) for whole in wholes])
     with mpmath.workdps(60):
         below = {

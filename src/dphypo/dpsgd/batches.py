@@ -1,4 +1,4 @@
-"""Poisson batches of fixed shape: who is in, and the rows of a piece."""
+"""Poisson batches of fixed shape, drawn some steps ahead; and the rows of the records in them."""
 
 from __future__ import annotations
 
@@ -12,8 +12,9 @@ import torch
 
 from dphypo import noise
 
-Indices = npt.NDArray[np.int64]
 Batch = tuple[torch.Tensor, torch.Tensor]
+Indices = npt.NDArray[np.int64]
+_AHEAD = 2**16  # words drawn at a time, about
 
 
 class Records(Protocol):
@@ -21,28 +22,42 @@ class Records(Protocol):
 
     def __len__(self) -> int: ...
 
-    def rows(self, numbers: Indices) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor | None]:
-        """Inputs and targets, one row for each number, and which of them can be used (None: all)."""
+    def rows(self, numbers: torch.Tensor, valid: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
+        """Inputs, targets and which rows count, one for each number.
+
+        Rows that are not valid may hold anything, and do not count; a valid one counts if its record can be used.
+        """
         ...
 
 
-@dataclass(frozen=True, repr=False)
+@dataclass(frozen=True, eq=False, repr=False)
 class Tensors:
-    """Records held as two tensors."""
+    """Records held as two tensors; ``usable`` says which of them can be used, None if all can."""
 
     inputs: torch.Tensor
     targets: torch.Tensor
+    usable: torch.Tensor | None = None
 
     def __len__(self) -> int:
         return len(self.inputs)
 
-    def rows(self, numbers: Indices) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor | None]:
-        chosen = torch.from_numpy(numbers).to(self.inputs.device)
-        return self.inputs.index_select(0, chosen), self.targets.index_select(0, chosen), None
+    def rows(self, numbers: torch.Tensor, valid: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
+        if not len(self.inputs):
+            blank = (part.new_zeros((len(numbers), *part.shape[1:])) for part in (self.inputs, self.targets))
+            return *blank, valid  # type: ignore[return-value]
+        counts = valid if self.usable is None else valid & self.usable.index_select(0, numbers)
+        return self.inputs.index_select(0, numbers), self.targets.index_select(0, numbers), counts
+
+    def labelled(self, classes: int, ignored: int) -> Tensors:
+        """The records without those whose label is not 0, …, ``classes − 1``: they cannot be used."""
+        inside = self.targets.clamp(0, classes - 1)
+        wrong = ((inside != self.targets) & (self.targets != ignored)).reshape(len(self), -1).any(1)
+        usable = ~wrong if self.usable is None else self.usable & ~wrong
+        return Tensors(self.inputs, torch.where(self.targets == ignored, self.targets, inside), usable)
 
 
 class Piece(NamedTuple):
-    """Rows of all runs, [runs × records, ...]; their records' numbers, and which are records, [runs, records]."""
+    """Rows of all runs, [runs × records, ...]; their records' numbers, and which count, [runs, records]."""
 
     inputs: torch.Tensor
     targets: torch.Tensor
@@ -64,39 +79,39 @@ class Sampler:
         self._words, self._rate = words.stream("batches"), rate
         self._kept = noise.chosen(subsample, words.stream("subsample"), size)
 
-    def batch(self) -> Indices:
-        """The numbers of the records of the next step."""
-        return self._kept[noise.chosen(self._rate, self._words, len(self._kept))]
+    def batches(self, steps: int) -> list[Indices]:
+        """The numbers of the records of the next steps."""
+        size = len(self._kept)
+        places = noise.chosen(self._rate, self._words, steps * size)
+        ends = np.searchsorted(places, np.arange(1, steps) * size)
+        return [self._kept[some % size] if size else some for some in np.split(places, ends)]
 
 
-class Pieces:
-    """The rows of a step, in pieces of ``size`` records a run; rows that no record fills are zero.
+class Batches:
+    """The rows of the runs' steps, in pieces of ``size`` records a run.
 
     Every step has ``count`` pieces. A batch that does not fit makes more of them: nothing is cut off.
     """
 
-    def __init__(self, records: Records, example: Batch, runs: int, size: int, count: int) -> None:
-        self._records, self._size, self._count = records, size, count
-        self._device = example[0].device
-        self._parts = [part.new_zeros((runs, size, *part.shape[1:])) for part in example]
-        self._numbers = np.zeros((runs, size), dtype=np.int64)
-        self._valid = np.zeros((runs, size), dtype=np.bool_)
+    def __init__(self, records: Records, samplers: Sequence[Sampler], size: int, count: int) -> None:
+        self._records, self._samplers, self._size, self._count = records, samplers, size, count
+        self._ahead = max(1, min(32, _AHEAD // max(1, len(records))))
+        self._waiting: list[list[Indices]] = []
 
-    def of(self, batches: Sequence[Indices]) -> Iterator[Piece]:
-        """The pieces of a step. Each is overwritten by the next."""
-        count = max(self._count, -(-max(len(batch) for batch in batches) // self._size))
+    def step(self, device: torch.device) -> Iterator[Piece]:
+        """The pieces of the next step."""
+        if not self._waiting:
+            drawn = [sampler.batches(self._ahead) for sampler in self._samplers]
+            self._waiting = [list(step) for step in zip(*drawn, strict=True)]
+        batches = self._waiting.pop(0)
+        lengths = np.array([len(batch) for batch in batches])
+        count = max(self._count, -(-int(lengths.max()) // self._size))
+        numbers = np.zeros((len(batches), count * self._size), dtype=np.int64)
+        for row, batch in zip(numbers, batches, strict=True):
+            row[: len(batch)] = batch
+        valid = np.arange(count * self._size) < lengths[:, None]
         for start in range(0, count * self._size, self._size):
-            for run, batch in enumerate(batches):
-                self._fill(run, batch[start : start + self._size])
-            numbers, valid = (torch.from_numpy(part).to(self._device) for part in (self._numbers, self._valid))
-            yield Piece(self._parts[0].flatten(0, 1), self._parts[1].flatten(0, 1), numbers, valid)
-
-    def _fill(self, run: int, batch: Indices) -> None:
-        filled = len(batch)
-        *found, usable = self._records.rows(batch)
-        for part, rows in zip(self._parts, found, strict=True):
-            part[run, :filled] = rows
-            part[run, filled:] = 0
-        self._numbers[run, :filled] = batch
-        self._valid[run, :filled] = True if usable is None else usable.cpu().numpy()
-        self._valid[run, filled:] = False
+            some = slice(start, start + self._size)
+            here, there = (torch.from_numpy(part[:, some]).to(device) for part in (numbers, valid))
+            inputs, targets, counts = self._records.rows(here.reshape(-1), there.reshape(-1))
+            yield Piece(inputs, targets, here, counts.view(there.shape))

@@ -76,6 +76,21 @@ class Note(NamedTuple):
     axis: Axis
 
 
+class Sums:
+    """Sums over records of every run, [runs, width] in double precision; views of them are made once."""
+
+    def __init__(self, rows: torch.Tensor) -> None:
+        self.rows = torch.zeros(rows.shape, dtype=torch.float64, device=rows.device)
+        self._views: dict[tuple[int, ...], torch.Tensor] = {}
+
+    def at(self, slot: Slot, *shape: int) -> torch.Tensor:
+        """A slot as [runs, *shape]."""
+        key = (*slot, *shape)
+        if key not in self._views:
+            self._views[key] = slot.of(self.rows).view(len(self.rows), *shape)
+        return self._views[key]
+
+
 @dataclass(frozen=True, eq=False)
 class Part:
     """The gradients of a weight and its bias, or of a part of a weight, record by record.
@@ -86,8 +101,8 @@ class Part:
         square: [runs, records], an upper bound on the squared norm of each record's gradient.
         spread: [runs, records], A: the sum of the norms of what the gradient is summed from; None if that is the norm.
         factors: [runs, records, ...] each, what ``add`` sums: records with equal bits in them add the same.
-        add: ``add(weights, fine, sums)`` adds Σ weights · gradient to the rows of sums, in double precision. Records
-            that are not ``fine`` add zero, whatever their numbers are.
+        add: ``add(weights, sums)`` adds Σ weights · gradient to the rows of sums, in double precision; once, since it
+            works in place. Records of weight zero add zero, whatever their numbers are.
     """
 
     slots: tuple[Slot, ...]
@@ -95,7 +110,7 @@ class Part:
     square: torch.Tensor
     spread: torch.Tensor | None
     factors: tuple[torch.Tensor, ...]
-    add: Callable[[torch.Tensor, torch.Tensor, torch.Tensor], None]
+    add: Callable[[torch.Tensor, Sums], None]
 
 
 Handler = Callable[["Book", Callable[..., Any], tuple[Any, ...], dict[str, Any]], Any]
@@ -126,14 +141,17 @@ class Book(TorchFunctionMode):
         self.layout, self.shape, self.handlers, self.axes = layout, shape, handlers, axes
         self._places = {id(parameter): place for place, parameter in enumerate(parameters)}
         self.slots = [layout.values(rows, place) for place in range(len(layout.names))]
-        self.each = [slot.unbind() for slot in self.slots]
+        self.matrices: dict[tuple[int, bool], list[torch.Tensor]] = {}
         self.in_attention = False
+        self.clean = False  # whether labels outside the domain have been left out before
+        self._start = torch.full((shape.rows,), 1 / shape.views, device=rows.device)
         self._anchor = torch.zeros((), device=rows.device, requires_grad=True)
         self.begin(Masks(torch.zeros(shape.rows, dtype=torch.int64, device=rows.device)))
 
-    def begin(self, masks: Masks) -> None:
-        """Start a pass, with random bits for dropout."""
-        self.masks = masks
+    def begin(self, masks: Masks, targets: torch.Tensor | None = None) -> None:
+        """Start a pass, with random bits for dropout, and the targets that the loss will see."""
+        self.masks, self.targets = masks, targets
+        self.labels: tuple[int, int] | None = None
         self.notes: dict[tuple[Any, ...], tuple[Call, list[Note]]] = {}
         self.outside: torch.Tensor | None = None
         self.found: list[list[Axis]] = []
@@ -190,8 +208,7 @@ class Book(TorchFunctionMode):
 
     def differentiate(self, losses: torch.Tensor) -> list[Part]:
         """The parts of every parameter's gradients, of the records' losses averaged over their views."""
-        start = torch.full_like(losses, 1 / self.shape.views)
-        torch.autograd.grad(losses, self._anchor, start, allow_unused=True)
+        torch.autograd.grad(losses, self._anchor, self._start.to(losses.dtype), allow_unused=True)
         with torch.no_grad():
             return [part for call, notes in self.notes.values() for part in call.parts(self, notes)]
 

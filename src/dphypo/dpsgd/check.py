@@ -12,7 +12,7 @@ from torch.func import functional_call
 from torch.nn.modules.batchnorm import _BatchNorm
 
 from dphypo.dpsgd.batches import Batch
-from dphypo.dpsgd.book import Book, Part, UnknownUse
+from dphypo.dpsgd.book import Book, Part, Sums, UnknownUse
 from dphypo.dpsgd.layers import HANDLERS
 from dphypo.dpsgd.masks import Masks
 from dphypo.dpsgd.shapes import Shape
@@ -105,18 +105,16 @@ def refuse_wrong(program: Program, batch: Batch) -> None:
     keys = torch.arange(count, device=device)
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
-        parts, outside = _tried(program, rows, shape, batch, Masks(keys))
         reference = _reference(program, batch, Masks(keys))
-    norms, _ = combined(parts)
-    fine = torch.ones_like(norms, dtype=torch.bool) if outside is None else ~outside
-    for record in range(_TRIED):
-        sums = torch.zeros_like(rows, dtype=torch.float64)
+        tried = [_tried(program, rows, shape, batch, Masks(keys)) for _ in reference]
+    for record, (parts, wanted) in enumerate(zip(tried, reference, strict=True)):
+        norms, _ = combined(parts)
+        sums = Sums(rows)
         alone = torch.zeros_like(norms)
         alone[0, record] = 1
         for part in parts:
-            part.add(alone, fine, sums)
-        wanted = reference[record]
-        if not bool((sums - wanted).norm() <= _TOLERANCE * wanted.norm() + 1e-12):
+            part.add(alone, sums)
+        if not bool((sums.rows - wanted).norm() <= _TOLERANCE * wanted.norm() + 1e-12):
             if program.axes is not None:
                 raise UnknownUse("the formulas give another gradient")
             raise UnfitModelError(
@@ -181,11 +179,9 @@ def _bits(part: Part) -> list[torch.Tensor]:
     ]
 
 
-def _tried(
-    program: Program, rows: torch.Tensor, shape: Shape, batch: Batch, masks: Masks
-) -> tuple[list[Part], torch.Tensor | None]:
+def _tried(program: Program, rows: torch.Tensor, shape: Shape, batch: Batch, masks: Masks) -> list[Part]:
     try:
-        return program.parts(rows, program.book(rows, shape), *batch, masks)
+        return program.parts(rows, program.book(rows, shape), *batch, masks)[0]
     except (UnknownUse, UnfitModelError):
         raise
     except Exception as error:

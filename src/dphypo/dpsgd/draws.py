@@ -1,9 +1,12 @@
-"""The dither and the noise of each step, drawn on the CPU: a stream of words for each run and purpose."""
+"""The dither and the noise of each step, drawn on the CPU some steps ahead, in streams of each run's own.
+
+Both are added to the sum in units of h·2^−bits before it is rounded down: with a dither V, uniform on 0, …, 2^bits − 1,
+and noise Z, ⌊(S + V)/2^bits⌋ + Z = ⌊(S + V + 2^bits·Z)/2^bits⌋.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Protocol
 
 import numpy as np
 import torch
@@ -12,37 +15,40 @@ from dphypo import noise
 
 _EACH = 3  # dithers of 20 bits that one word gives
 _MASK = np.uint64(2**20 - 1)
+_AHEAD = 2**17  # numbers drawn at a time, about: the table stays in the processor's cache
 
 
-class Draws(Protocol):
-    """Whole numbers for every parameter of every run, [runs, width], fresh each time."""
+class Draws:
+    """V + 2^bits·Z for every parameter of every run, fresh at each step.
 
-    def dither(self) -> torch.Tensor:
-        """Uniform on 0, …, 2^bits − 1."""
-        ...
-
-    def noise(self) -> torch.Tensor:
-        """⌊N + ½⌋, N ∼ N(0, s²)."""
-        ...
-
-
-class HostDraws:
-    """Drawn by numpy's Philox on the CPU, in the streams "dither" and "noise" of each run."""
+    Args:
+        words: the runs'; "dither" and "noise" are streams of each.
+        width: how many numbers a run has.
+        deviation: s; Z = ⌊N + ½⌋ with N ∼ N(0, s²).
+        bits: of the dither.
+    """
 
     def __init__(self, words: Sequence[noise.Words], width: int, deviation: float, bits: int) -> None:
-        self._dither = [one.stream("dither") for one in words]
-        self._noise = [one.stream("noise") for one in words]
-        self._table, self._width, self._shift = noise.table(deviation), width, np.uint64(20 - bits)
+        self._streams = [(one.stream("dither"), one.stream("noise")) for one in words]
+        self._table, self._width, self._bits = noise.table(deviation), width, bits
+        self._ahead = max(1, min(32, _AHEAD // (width * len(words))))
+        self._waiting: list[torch.Tensor] = []
 
-    def dither(self) -> torch.Tensor:
-        made = np.empty((len(self._dither), self._width), dtype=np.uint64)
-        for row, words in zip(made, self._dither, strict=True):
-            drawn = words.draw(-(-self._width // _EACH))
+    def step(self) -> torch.Tensor:
+        """[runs, width], whole numbers."""
+        if not self._waiting:
+            self._waiting = list(torch.from_numpy(self._draw()).unbind(1))
+        return self._waiting.pop(0)
+
+    def _draw(self) -> noise.I64:
+        size = self._ahead * self._width
+        made = np.empty((len(self._streams), size), dtype=np.int64)
+        for row, (dither, gaussian) in zip(made, self._streams, strict=True):
+            words = dither.draw(-(-size // _EACH))
             for part in range(_EACH):
-                start = part * len(drawn)
-                row[start : start + len(drawn)] = ((drawn >> np.uint64(20 * part)) & _MASK)[: self._width - start]
-        return torch.from_numpy((made >> self._shift).view(np.int64))
-
-    def noise(self) -> torch.Tensor:
-        made = [self._table.draw(words.draw(self._width), words) for words in self._noise]
-        return torch.from_numpy(made[0][None] if len(made) == 1 else np.stack(made))
+                some = (words >> np.uint64(20 * part)) & _MASK
+                row[part * len(words) : (part + 1) * len(words)] = some[: size - part * len(words)]
+            row >>= 20 - self._bits
+            bits = gaussian.draw(-(-size // 2)).view(np.int32)[:size]
+            row += np.left_shift(self._table.draw(bits, gaussian), self._bits, dtype=np.int64)
+        return made.reshape(len(self._streams), self._ahead, self._width)

@@ -42,6 +42,7 @@ class Program:
         example: the shape and type of one record, as a batch of one.
         autocast, views, augment: as in :meth:`of`.
         alone: whether records are differentiated one by one.
+        labels: how many classes the targets are labels of, and the label that the loss ignores; None if they are none.
     """
 
     model: nn.Module
@@ -56,6 +57,7 @@ class Program:
     views: int = 1
     augment: Augment | None = None
     alone: bool = False
+    labels: tuple[int, int] | None = None
 
     @classmethod
     def of(
@@ -115,6 +117,7 @@ class Program:
         for inputs, targets in batches:
             rows = plain.layout.stacked([plain.model], inputs.device)
             book = plain.book(rows, Shape(1, len(inputs)))
+            book.begin(book.masks, targets)
             books.append((book, plain._booked(book, inputs, targets)))
         axes = []
         for some, others in zip(books[0][0].found, books[1][0].found, strict=True):
@@ -135,6 +138,7 @@ class Program:
             terms=max(part.terms for part in parts),
             elements=numbers + sum(part.terms**2 for part in parts),
             random=books[0][0].masks.used or plain.augment is not None,
+            labels=books[0][0].labels,
         )
 
     def book(self, rows: torch.Tensor, shape: Shape) -> Book:
@@ -164,7 +168,7 @@ class Program:
                 given = (self.model, self.loss, self.layout, rows, shape, inputs, targets, masks)
                 found, outside = generic.parts(*given, alone=self.alone)
         else:
-            book.begin(masks)
+            book.begin(masks, targets)
             found, outside = self._booked(book, inputs, targets), book.outside
         return found, None if outside is None else outside.reshape(shape.runs, shape.records, -1).any(-1)
 

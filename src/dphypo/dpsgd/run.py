@@ -17,9 +17,9 @@ import torch
 
 from dphypo import _validate, noise
 from dphypo.dpsgd import optimisers
-from dphypo.dpsgd.batches import Piece, Pieces, Records, Sampler
-from dphypo.dpsgd.book import Part
-from dphypo.dpsgd.draws import HostDraws
+from dphypo.dpsgd.batches import Batches, Piece, Records, Sampler, Tensors
+from dphypo.dpsgd.book import Part, Sums
+from dphypo.dpsgd.draws import Draws
 from dphypo.dpsgd.masks import Masks
 from dphypo.dpsgd.program import Program
 from dphypo.dpsgd.shapes import Shape, largest_batch, piece_and_count
@@ -142,10 +142,8 @@ class Group:
         terms = program.terms * program.views
         self.grids = [run.grid(program.layout.size, terms, self.piece, self.count) for run in runs]
         words = [noise.Words.of_seed(run.seed) for run in runs]
-        self._samplers = [
-            Sampler(one, len(records), run.rate, run.subsample) for one, run in zip(words, runs, strict=True)
-        ]
-        self._draws = HostDraws(words, rows.shape[1], self.grids[0].deviation, self.grids[0].bits)
+        samplers = [Sampler(one, len(records), run.rate, run.subsample) for one, run in zip(words, runs, strict=True)]
+        self._draws = Draws(words, rows.shape[1], self.grids[0].deviation, self.grids[0].bits)
         keys = [int(one.stream("masks").draw(1)[0]) >> 1 for one in words]
         self._mask_keys = torch.tensor(keys, device=device)[:, None]
         self._weights = Weights(self.grids, normalise=setting.clipping is Clipping.NORMALISE, device=device)
@@ -153,9 +151,13 @@ class Group:
         self._units = torch.tensor(units, dtype=torch.float64, device=device)[:, None]
         self._optimiser = optimisers.build(first.optimizer, rows, [run.options for run in runs], program.layout)
         self._book = program.book(rows, self.shape)
-        self._pieces = Pieces(records, program.example, len(runs), self.piece, self.count)
+        if program.labels is not None and isinstance(records, Tensors):
+            records, self._book.clean = records.labelled(*program.labels), True
+        self._batches = Batches(records, samplers, self.piece, self.count)
         self._average, self._mean = setting.average, rows.clone()
-        self._sums = torch.zeros(rows.shape, dtype=torch.float64, device=device)
+        self._sums = Sums(rows)
+        self._scheduled = any(run.schedule is not None for run in runs)
+        self._rates: torch.Tensor | None = None
         self.made = 0
 
     def finish(self) -> torch.Tensor:
@@ -167,19 +169,19 @@ class Group:
     @torch.no_grad()
     def step(self) -> None:
         """One step of every run."""
-        batches = [sampler.batch() for sampler in self._samplers]
-        self._sums.zero_()
-        for piece in self._pieces.of(batches):
+        self._sums.rows.zero_()
+        for piece in self._batches.step(self.rows.device):
             parts, valid = self._differentiated(piece)
             add_clipped(parts, valid, self._weights, self._sums)
-        dither, noisy = self._draws.dither(), self._draws.noise()
-        whole = to_grid(self._sums, dither, self.grids[0].bits) + noisy
-        self._update((whole.double() * self._units).to(self.rows.dtype))
+        whole = to_grid(self._sums.rows, self._draws.step(), self.grids[0].bits)
+        self._update(whole.double().mul_(self._units).to(self.rows.dtype))
 
     def _update(self, gradient: torch.Tensor) -> None:
-        done = self.made / self.runs[0].steps
-        rates = [run.learning_rate * (1.0 if run.schedule is None else run.schedule(done)) for run in self.runs]
-        self._optimiser.step(self.rows, gradient, torch.tensor(rates, dtype=gradient.dtype)[:, None])
+        if self._scheduled or self._rates is None:
+            done = self.made / self.runs[0].steps
+            rates = [run.learning_rate * (1.0 if run.schedule is None else run.schedule(done)) for run in self.runs]
+            self._rates = torch.tensor(rates, dtype=gradient.dtype, device=gradient.device)[:, None]
+        self._optimiser.step(self.rows, gradient, self._rates)
         self.made += 1
         if isinstance(self._average, float):
             decay = min(self._average, (1 + self.made) / (10 + self.made))
@@ -218,10 +220,9 @@ class Group:
         return self._parts(Piece(inputs, targets, piece.numbers, valid))
 
     def _parts(self, piece: Piece) -> tuple[list[Part], torch.Tensor]:
+        masks = self._book.masks
         if self.program.random:
             masks = Masks.of(self._mask_keys, self.made, piece.numbers, self.shape.views)
-        else:
-            masks = Masks(piece.numbers.reshape(-1))
         parts, outside = self.program.parts(self.rows, self._book, piece.inputs, piece.targets, masks)
         return parts, piece.valid if outside is None else piece.valid & ~outside
 

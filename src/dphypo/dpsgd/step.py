@@ -2,7 +2,8 @@
 
 Records are weighted by w = min(1, C₀/n̄, κC₀/A). n̄ is an upper bound on the norm of the record's gradient, so no record
 adds more than C₀ to the sum. A bounds what the sum can lose to rounding: with wA ≤ κC₀ the computed sum is within ρ of
-the real one (``sum_on_grid.py``). A record whose norm is not finite adds zero, by ``where`` in both factors.
+the real one (``sum_on_grid.py``). A record whose norm is not finite has weight zero, and both factors of its gradient
+are zeroed where they are not finite.
 """
 
 from __future__ import annotations
@@ -12,7 +13,7 @@ from collections.abc import Sequence
 
 import torch
 
-from dphypo.dpsgd.book import Part
+from dphypo.dpsgd.book import Part, Sums
 from dphypo.dpsgd.layers.products import UNIT
 from dphypo.dpsgd.stack import Slot
 from dphypo.dpsgd.sum_on_grid import SPREAD, Grid
@@ -69,12 +70,12 @@ def _related(parts: Sequence[Part]) -> list[list[Part]]:
     return [some for _, some in groups]
 
 
-def add_clipped(parts: Sequence[Part], valid: torch.Tensor, weights: Weights, sums: torch.Tensor) -> None:
-    """Add the clipped gradients of a piece's records to the sums, [runs, width], in units of h·2^−bits."""
+def add_clipped(parts: Sequence[Part], valid: torch.Tensor, weights: Weights, sums: Sums) -> None:
+    """Add the clipped gradients of a piece's records to the sums, in units of h·2^−bits."""
     norms, spreads = combined(parts)
     fine = valid & (norms < torch.inf)  # false for NaN
     if spreads is not None:
         fine = fine & (spreads < torch.inf)
-    factors = weights.of(norms, spreads)
+    factors = torch.where(fine, weights.of(norms, spreads), 0.0)
     for part in parts:
-        part.add(factors, fine, sums)
+        part.add(factors, sums)

@@ -100,6 +100,6 @@ def slack(*, steps: int, rate: float) -> float:
     return math.nextafter(steps * (noise.slack(_PARAMETERS, _LAST) + rate * BETA + _OVERFLOW), math.inf)
 
 
-def to_grid(sums: torch.Tensor, dither: torch.Tensor, bits: int) -> torch.Tensor:
-    """⌊S/h + U⌋ as whole numbers; ``sums`` are in units of h·2^−bits, ``dither`` is uniform on 0, …, 2^bits − 1."""
-    return (sums.round().to(torch.int64) + dither) >> bits
+def to_grid(sums: torch.Tensor, drawn: torch.Tensor, bits: int) -> torch.Tensor:
+    """⌊S/h + U⌋ + Z as whole numbers; ``sums`` are in units of h·2^−bits, and so are the dither and the noise drawn."""
+    return sums.round().to(torch.int64).add_(drawn).bitwise_right_shift_(bits)

@@ -14,7 +14,7 @@ import numpy as np
 import numpy.typing as npt
 
 from dphypo import _validate
-from dphypo.noise.table import I64, LOW, magnitude, size_bound
+from dphypo.noise.table import I64, magnitude, size_bound
 from dphypo.noise.table_cache import table
 from dphypo.noise.words import Source
 
@@ -36,17 +36,16 @@ def rounded_gaussian(sigma: float, words: Source, size: int) -> I64:
     True
     """
     sigma = _validate.positive(sigma=sigma)
-    high = words.draw(size)
+    bits = words.draw(-(-size // 2)).view(np.int32)[:size]
     if size_bound(sigma) > _WORTH * size:
-        return np.array([_single(int(word), words, sigma) for word in high], dtype=np.int64)
-    return table(sigma).draw(high, words)
+        return np.array([_single(int(some), words, sigma) for some in bits], dtype=np.int64)
+    return table(sigma).draw(bits, words).astype(np.int64)
 
 
-def _single(high: int, words: Source, sigma: float) -> int:
-    drawn = high * LOW + int(words.draw(1)[0])
-    if drawn < LOW**2 // 2:
-        return -magnitude(drawn, sigma)
-    return magnitude(LOW**2 - 1 - drawn, sigma)
+def _single(bits: int, words: Source, sigma: float) -> int:
+    first, second = (int(word) for word in words.draw(2))
+    drawn = ((bits if bits >= 0 else ~bits) << 96) | (first << 32) | (second >> 32)
+    return magnitude(drawn, sigma) * (1 if bits < 0 else -1)
 
 
 def slack(draws: float, sigma: float) -> float:

@@ -1,12 +1,11 @@
-"""The distribution of ⌊N + ½⌋, N ∼ N(0, σ²), as 128-bit integers; draws by comparing two words with them.
+"""The distribution of ⌊N + ½⌋, N ∼ N(0, σ²), as 128-bit integers; draws by comparing random bits with them.
 
-For a uniform 128-bit integer U, Z = min{k : U < t_k} with t_k = 2¹²⁸·Φ((k + ½)/σ) rounded to the nearest integer. The
-law is symmetric, so half of the thresholds is kept: with T_j = 2¹²⁸·(1 − Φ((j + ½)/σ)), rounded, and U′ the smaller of
-U and 2¹²⁸ − 1 − U, |Z| = #{j ≥ 0 : U′ < T_j}, and Z is negative where U < 2¹²⁷. As a signed word, the high half of U′
-is w ^ (w >> 63). FLINT's balls certify every T_j.
+The law is symmetric. With T_j = 2¹²⁸·P[N > j + ½] rounded to the nearest integer, U uniform on 0, …, 2¹²⁷ − 1 and a
+fair sign, |Z| = #{j ≥ 0 : U < T_j}. FLINT's balls certify every T_j. The first 32 random bits, a sign and the 31
+highest bits of U, decide nearly every draw; where they do not, the other 96 bits are drawn.
 
-Total variation from ⌊N + ½⌋: 2m thresholds inside are off by at most 2⁻¹²⁹ each. Outside, where all are rounded to 0
-or 1, the errors fall off monotonically from at most 2⁻¹²⁹ on either side. So it is at most (2m + 2)·2⁻¹²⁹
+Total variation from ⌊N + ½⌋: the 2m thresholds inside are off by at most 2⁻¹²⁹ each. Outside, where all are rounded to
+0 or 1, the errors fall off monotonically from at most 2⁻¹²⁹ on either side. So it is at most (2m + 2)·2⁻¹²⁹
 (docs/theory/engine.md).
 """
 
@@ -21,7 +20,8 @@ import numpy.typing as npt
 from dphypo.noise.words import U64, Source
 
 I64 = npt.NDArray[np.int64]
-LOW = 2**64
+I32 = npt.NDArray[np.int32]
+WORD = 2**64
 _END = 13.1  # standard deviations; half a threshold's unit, 2⁻¹²⁹, lies at 13.056
 _CARE = 24  # bits beyond those that a threshold keeps
 _BLOCK = 64  # thresholds computed at one precision
@@ -54,8 +54,8 @@ def tails(first: int, count: int, sigma: float) -> list[int]:
 
 
 def magnitude(drawn: int, sigma: float) -> int:
-    """#{j : U′ < T_j} without a table, for single draws and for σ of any size."""
-    below, above = -1, size_bound(sigma)  # U′ < T_below, and not U′ < T_above
+    """#{j : U < T_j} without a table, for single draws and for σ of any size."""
+    below, above = -1, size_bound(sigma)  # U < T_below, and not U < T_above
     while above - below > 1:
         middle = (below + above) // 2
         below, above = (middle, above) if drawn < tails(middle, 1, sigma)[0] else (below, middle)
@@ -70,26 +70,31 @@ class Table:
         sigma: the standard deviation.
         high, low: their two words. The high ones are below 2⁶³ and never increase.
 
-    The guide splits the range of the high word into equal cells. Most hold at most one threshold, and then one
-    comparison finds |Z|; words in the other cells, and ties with a threshold, are searched for in full.
+    The guide splits the range of U into equal cells. For each it holds how many thresholds lie above, and the first 31
+    bits of the one threshold inside, in one word. One comparison then finds |Z|. Bits that tie with it, and cells with
+    more thresholds, are searched for in full.
     """
 
     sigma: float
     high: I64
     low: U64
-    guide: npt.NDArray[np.int32] = field(init=False)
+    guide: I64 = field(init=False)
     shift: int = field(init=False)
+    rising: I64 = field(init=False)
+    """The high words from the smallest on."""
 
     def __post_init__(self) -> None:
         bits = min(18, max(6, math.ceil(math.log2(self.sigma)) + 4))
-        edges = np.arange(1, 2**bits, dtype=np.int64) << (63 - bits)
-        # In the cell [edge, next edge): how many thresholds lie at or above its end, and how many more inside it.
-        ends = len(self.high) - np.searchsorted(self.high[::-1], edges, side="left")
-        first = np.concatenate([ends, [0]])
-        inside = np.concatenate([[len(self.high)], ends]) - first
-        guide = np.where(inside <= 1, first, -1).astype(np.int32)
-        object.__setattr__(self, "guide", guide)
-        object.__setattr__(self, "shift", 63 - bits)
+        rising = np.ascontiguousarray(self.high[::-1])
+        starts = np.arange(1, 2**bits, dtype=np.int64) << (63 - bits)
+        above = len(rising) - np.searchsorted(rising, starts, side="left")
+        above, inside = np.append(above, 0), np.insert(above, 0, len(self.high)) - np.append(above, 0)
+        guide = np.empty((2**bits, 2), dtype=np.int32)
+        guide[:, 0] = np.where(inside <= 1, above, -1)
+        guide[:, 1] = np.where(inside <= 1, self.high[above] >> 32, 0)
+        object.__setattr__(self, "guide", guide.view(np.int64).reshape(-1))
+        object.__setattr__(self, "shift", 31 - bits)
+        object.__setattr__(self, "rising", rising)
 
     @classmethod
     def build(cls, sigma: float) -> Table:
@@ -97,33 +102,35 @@ class Table:
         found: list[int] = []
         while not found or found[-1]:
             found += tails(len(found), _BLOCK, sigma)
-        found = found[: found.index(0) + 1]  # one zero, so that every word is compared with something
+        found = found[: found.index(0) + 1]  # one zero, so that all bits are compared with something
         return cls(
             sigma,
-            np.array([value // LOW for value in found], dtype=np.int64),
-            np.array([value % LOW for value in found], dtype=np.uint64),
+            np.array([value // WORD for value in found], dtype=np.int64),
+            np.array([value % WORD for value in found], dtype=np.uint64),
         )
 
-    def draw(self, high: U64, low: Source) -> I64:
-        """⌊N + ½⌋ for each high word; a low word is drawn where the high one ties with a threshold."""
-        words = high.view(np.int64)
-        sign = words >> 63  # −1 for U ≥ 2¹²⁷
-        half = words ^ sign
-        found: I64 = self.guide[half >> self.shift].astype(np.int64)
-        edge = self.high[found]
-        hard = np.flatnonzero((found < 0) | (half == edge))
-        found += half < edge
+    def draw(self, bits: I32, words: Source) -> I32:
+        """Z for each of the first 32 bits; two more words are drawn for each that they do not decide."""
+        sign = bits >> 31
+        half = bits ^ sign
+        cells = self.guide.take(half >> self.shift).view(np.int32)
+        found, edges = cells[::2].copy(), cells[1::2]
+        hard = np.flatnonzero((half == edges) | (found < 0))
+        found += half < edges
         if len(hard):
-            found[hard] = self._search(half[hard], sign[hard], low)
-        return (found ^ ~sign) - ~sign  # + where U ≥ 2¹²⁷, − elsewhere
-
-    def _search(self, half: I64, sign: I64, low: Source) -> I64:
-        """#{j : (half, low word) < T_j}, in lexicographic order."""
-        above = len(self.high) - np.searchsorted(self.high[::-1], half, side="right")  # high word larger
-        ties = len(self.high) - np.searchsorted(self.high[::-1], half, side="left") - above
-        found = above.astype(np.int64)
-        for place in np.flatnonzero(ties):
-            word = int(low.draw(1)[0]) ^ (int(sign[place]) & (LOW - 1))
-            equal = self.low[above[place] : above[place] + ties[place]]
-            found[place] += int(np.count_nonzero(np.uint64(word) < equal))
+            found[hard] = self._search(half[hard], words.draw(2 * len(hard)))
+        sign = ~sign
+        found ^= sign  # + where the first bit is set, − elsewhere
+        found -= sign
         return found
+
+    def _search(self, half: I32, rest: U64) -> I32:
+        """#{j : U < T_j} for U = (half, the first 96 bits of two words), in lexicographic order."""
+        first, second = rest[::2], rest[1::2]
+        high = (half.astype(np.int64) << 32) | (first >> np.uint64(32)).astype(np.int64)
+        low = (first << np.uint64(32)) | (second >> np.uint64(32))
+        above = len(self.high) - np.searchsorted(self.rising, high, side="right")  # their high words are larger
+        for place in np.flatnonzero(self.high[np.minimum(above, len(self.high) - 1)] == high):
+            ends = len(self.high) - np.searchsorted(self.rising, high[place], side="left")
+            above[place] += np.count_nonzero(low[place] < self.low[above[place] : ends])
+        return above.astype(np.int32)

@@ -13,8 +13,8 @@ from typing import Any
 import torch
 from torch.nn import functional
 
-from dphypo.dpsgd.book import Axis, Book, Handlers, Note, Part, UnknownUse
-from dphypo.dpsgd.layers.products import UNIT, by_record, weighted
+from dphypo.dpsgd.book import Axis, Book, Handlers, Note, Part, Sums, UnknownUse
+from dphypo.dpsgd.layers.products import UNIT, by_record, weighted_
 
 
 @dataclass(frozen=True)
@@ -51,9 +51,9 @@ class Embedding:
         terms = (width + positions**2 + positions + 4) * UNIT
         square = ghost.clamp_min(0) + terms / (1 - terms) * spread.square()
 
-        def add(weights: torch.Tensor, fine: torch.Tensor, sums: torch.Tensor) -> None:
-            table = layout.values(sums, weight)
-            rows = weighted(gradients, weights, fine).flatten(1, 2)
+        def add(weights: torch.Tensor, sums: Sums) -> None:
+            table = sums.at(layout.slot(weight), *layout.shapes[weight])
+            rows = weighted_(gradients, weights).flatten(1, 2)
             for into, places, values in zip(table.unbind(), tokens.flatten(1).unbind(), rows.unbind(), strict=True):
                 into.index_add_(0, places, values)
 

@@ -19,8 +19,11 @@ def _labelled(book: Book, func: Callable[..., Any], args: tuple[Any, ...], kwarg
     outputs, target = given["input"], given["target"]
     if target.is_floating_point() or len(args) > 2:
         return func(*args, **kwargs)
-    classes = outputs.shape[1] if outputs.dim() > 1 else outputs.shape[0]
-    ignored = kwargs.get("ignore_index", -100)
+    classes, ignored = outputs.shape[1] if outputs.dim() > 1 else outputs.shape[0], kwargs.get("ignore_index", -100)
+    if target is book.targets:
+        if book.clean:
+            return func(*args, **kwargs)
+        book.labels = classes, ignored
     inside = target.clamp(0, classes - 1)
     wrong = (inside != target) & (target != ignored)
     if len(wrong) == book.shape.rows:

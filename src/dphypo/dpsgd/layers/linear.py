@@ -19,16 +19,16 @@ from typing import Any
 import torch
 from torch.nn import functional
 
-from dphypo.dpsgd.book import Axis, Book, Handlers, Note, Part, UnknownUse
+from dphypo.dpsgd.book import Axis, Book, Handlers, Note, Part, Sums, UnknownUse
 from dphypo.dpsgd.layers import elementwise, materialised
 from dphypo.dpsgd.layers.products import (
     UNIT,
     add_product,
     by_record,
-    masked,
+    finite_,
     product,
     tiled,
-    weighted,
+    weighted_,
 )
 from dphypo.dpsgd.stack import Slot
 
@@ -52,11 +52,14 @@ class Linear:
         return product(book, gradient, axis, self.weight, turned=not self.turned).to(inputs.dtype)
 
     def parts(self, book: Book, notes: Sequence[Note]) -> list[Part]:
-        inputs = [by_record(note.inputs, note.axis, book.shape) for note in notes]
-        gradients = [by_record(note.gradient, note.axis, book.shape) for note in notes]
-        seen, given = (some[0] if len(some) == 1 else torch.cat(some, 2) for some in (inputs, gradients))
-        bias = None if self.bias is None else book.layout.slot(self.bias)
-        return outer(book.layout.slot(self.weight), bias, seen, given, turned=self.turned)
+        weight, bias = book.layout.slot(self.weight), None if self.bias is None else book.layout.slot(self.bias)
+        if len(notes) == 1 and notes[0].inputs.dim() == 2 and book.shape.views == notes[0].axis.each == 1:
+            sizes = (book.shape.runs, book.shape.records, -1)
+            seen, given = (_double(part.view(sizes)) for part in notes[0][:2])
+            return [_single(weight, bias, seen, given, self.turned)]
+        inputs = torch.cat([by_record(note.inputs, note.axis, book.shape) for note in notes], 2)
+        gradients = torch.cat([by_record(note.gradient, note.axis, book.shape) for note in notes], 2)
+        return outer(weight, bias, inputs, gradients, turned=self.turned)
 
 
 def outer(
@@ -71,39 +74,41 @@ def outer(
     """
     positions, p, r = *inputs.shape[2:], gradients.shape[-1]
     if positions == 1:
-        return [_single(weight, bias, inputs.squeeze(2).double(), gradients.squeeze(2).double(), turned)]
+        return [_single(weight, bias, _double(inputs.squeeze(2)), _double(gradients.squeeze(2)), turned)]
     left, right = (inputs, gradients) if turned else (gradients, inputs)
     biases = [] if bias is None else [materialised.part(bias, gradients.double().sum(2))]
     if 2 * positions**2 >= p * r:
         held = tiled(left).transpose(2, 3) @ tiled(right)
         return [materialised.part(weight, held[..., : left.shape[-1], : right.shape[-1]]), *biases]
-    left, right = left.double(), right.double()
+    left, right = _double(left), _double(right)
     lengths = left.square().sum(-1) * right.square().sum(-1)  # [runs, records, positions]
     spread = lengths.sqrt().sum(-1) * (1 + (p + r + positions + 8) * UNIT)
     terms = (p + r + positions**2 + 4) * UNIT
     ghost = functools.reduce(torch.mul, (one @ one.transpose(2, 3) for one in (tiled(left), tiled(right)))).sum((2, 3))
     square = ghost.clamp_min(0) + terms / (1 - terms) * spread.square()
 
-    def add(weights: torch.Tensor, fine: torch.Tensor, sums: torch.Tensor) -> None:
-        one, two = weighted(left, weights, fine).flatten(1, 2), masked(right, fine).flatten(1, 2)
-        add_product(weight.of(sums).view(len(sums), one.shape[-1], two.shape[-1]), one, two)
+    def add(weights: torch.Tensor, sums: Sums) -> None:
+        add_product(sums, weight, weighted_(left, weights).flatten(1, 2), finite_(right).flatten(1, 2))
 
     return [Part((weight,), positions, square, spread, (left, right), add), *biases]
+
+
+def _double(values: torch.Tensor) -> torch.Tensor:
+    """A copy in double precision, which may be written to."""
+    return values.to(torch.float64, copy=True)
 
 
 def _single(weight: Slot, bias: Slot | None, inputs: torch.Tensor, gradients: torch.Tensor, turned: bool) -> Part:
     """One position: the norm is a product of two, and nothing cancels."""
     p, r = inputs.shape[-1], gradients.shape[-1]
-    lengths = [torch.linalg.vector_norm(values, dim=-1) for values in (inputs, gradients)]
-    square = lengths[0].square() if bias is None else lengths[0].square() + 1
-    square = square * lengths[1].square() * (1 + 2 * (p + r + 16) * UNIT)
+    one, two = (torch.linalg.vector_norm(values, dim=-1).square_() for values in (inputs, gradients))
+    square = (one if bias is None else one.add_(1)).mul_(two).mul_(1 + 2 * (p + r + 16) * UNIT)
 
-    def add(weights: torch.Tensor, fine: torch.Tensor, sums: torch.Tensor) -> None:
-        given, seen = weighted(gradients, weights, fine), masked(inputs, fine)
-        left, right = (seen, given) if turned else (given, seen)
-        add_product(weight.of(sums).view(len(sums), left.shape[-1], right.shape[-1]), left, right)
+    def add(weights: torch.Tensor, sums: Sums) -> None:
+        given, seen = weighted_(gradients, weights), finite_(inputs)
+        add_product(sums, weight, *((seen, given) if turned else (given, seen)))
         if bias is not None:
-            bias.of(sums).add_(given.sum(1))
+            sums.at(bias, bias.size).add_(given.sum(1))
 
     slots = (weight,) if bias is None else (weight, bias)
     return Part(slots, 1, square, None, (inputs, gradients), add)

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import torch
 
-from dphypo.dpsgd.book import Part
-from dphypo.dpsgd.layers.products import UNIT, add_product, masked
+from dphypo.dpsgd.book import Part, Sums
+from dphypo.dpsgd.layers.products import UNIT, add_product, finite_
 from dphypo.dpsgd.stack import Slot
 
 _CHUNK = 2**24  # numbers converted to double precision at a time
@@ -24,10 +24,9 @@ def part(slot: Slot, gradients: torch.Tensor) -> Part:
     squares = [flat[:, block].double().square().sum(-1) for block in blocks]
     square = (squares[0] if len(squares) == 1 else torch.cat(squares, 1)) * (1 + (size + 8) * UNIT)
 
-    def add(weights: torch.Tensor, fine: torch.Tensor, sums: torch.Tensor) -> None:
-        into = slot.of(sums).unsqueeze(1)
-        factors = masked(weights, fine)[..., None]
+    def add(weights: torch.Tensor, sums: Sums) -> None:
         for block in blocks:
-            add_product(into, factors[:, block], masked(flat[:, block].double(), fine[:, block]))
+            values = finite_(flat[:, block].to(torch.float64, copy=True))
+            add_product(sums, slot, weights[:, block, None], values)
 
     return Part((slot,), 1, square, None, (flat,), add)

@@ -8,8 +8,9 @@ from __future__ import annotations
 
 import torch
 
-from dphypo.dpsgd.book import Axis, Book
+from dphypo.dpsgd.book import Axis, Book, Sums
 from dphypo.dpsgd.shapes import Shape
+from dphypo.dpsgd.stack import Slot
 
 UNIT = 2.0**-53  # relative error of one rounding in double precision
 _TILE = 16
@@ -34,22 +35,31 @@ def product(
     """
     device = values.device.type
     kind = torch.get_autocast_dtype(device) if torch.is_autocast_enabled(device) else values.dtype
-    left = by_run(values, axis, book.shape).to(kind)
-    right = book.slots[weight].flatten(2).to(kind)
-    right = right if turned else right.transpose(1, 2)
-    shift = None if bias is None else book.slots[bias].to(kind)
-    made = values.new_empty((*axis.first(values).shape[:-1], right.shape[2]), dtype=kind)
-    into = made.view(*left.shape[:2], -1)
-    if left.is_cuda:
-        if shift is None:
-            torch.bmm(left, right, out=into)
-        else:
-            torch.baddbmm(shift[:, None], left, right, out=into)
+    if values.is_cuda or kind != values.dtype:
+        left, right = by_run(values, axis, book.shape).to(kind), book.slots[weight].flatten(2).to(kind)
+        right = right if turned else right.transpose(1, 2)
+        shift = None if bias is None else book.slots[bias][:, None].to(kind)
+        made = torch.bmm(left, right) if shift is None else torch.baddbmm(shift, left, right)
+        return axis.back(made.view(*axis.first(values).shape[:-1], -1)).clone()
+    matrices = _matrices(book, weight, turned)
+    shifts = [None] * len(matrices) if bias is None else _matrices(book, bias, True)
+    made = values.new_empty((*axis.first(values).shape[:-1], matrices[0].shape[1]))
+    if len(matrices) == 1 and values.dim() == 2 and not axis.last:
+        _multiply(axis.first(values), matrices[0], shifts[0], made)
     else:
-        shifts = [None] * len(left) if shift is None else shift.unbind()
-        for run in zip(left.unbind(), right.unbind(), shifts, into.unbind(), strict=True):
+        left = by_run(values, axis, book.shape)
+        into = made.view(*left.shape[:2], -1)
+        for run in zip(left.unbind(), matrices, shifts, into.unbind(), strict=True):
             _multiply(*run)
     return made if axis.dim == 0 and not axis.last else axis.back(made).clone()
+
+
+def _matrices(book: Book, place: int, turned: bool) -> list[torch.Tensor]:
+    """The runs' own weights or biases, as views that are made once."""
+    if (place, turned) not in book.matrices:
+        each = [one.flatten(1) if one.dim() > 1 else one for one in book.slots[place].unbind()]
+        book.matrices[place, turned] = each if turned else [one.t() for one in each]
+    return book.matrices[place, turned]
 
 
 def _multiply(left: torch.Tensor, right: torch.Tensor, shift: torch.Tensor | None, into: torch.Tensor) -> None:
@@ -75,21 +85,21 @@ def tiled(values: torch.Tensor) -> torch.Tensor:
     return torch.nn.functional.pad(values, (0, rest)) if rest and not values.is_cuda else values
 
 
-def add_product(sums: torch.Tensor, left: torch.Tensor, right: torch.Tensor) -> None:
-    """Add left[k]ᵀ · right[k] to sums[k], [runs, columns of left, columns of right], in double precision."""
-    if sums.is_cuda:
-        sums.baddbmm_(left.transpose(1, 2), right)
+def add_product(sums: Sums, slot: Slot, left: torch.Tensor, right: torch.Tensor) -> None:
+    """Add left[k]ᵀ · right[k] to a slot of the sums, [runs, columns of left, columns of right], in double precision."""
+    matrices = sums.at(slot, left.shape[-1], right.shape[-1])
+    if left.is_cuda:
+        matrices.baddbmm_(left.transpose(1, 2), right)
         return
-    for into, one, other in zip(sums.unbind(), left.unbind(), right.unbind(), strict=True):
+    for into, one, other in zip(matrices.unbind(), left.unbind(), right.unbind(), strict=True):
         into.addmm_(one.t(), other)
 
 
-def masked(values: torch.Tensor, fine: torch.Tensor) -> torch.Tensor:
-    """The values of records that are fine, zero for the others: 0 · NaN would be NaN."""
-    return torch.where(fine.view(*fine.shape, *[1] * (values.dim() - 2)), values, 0.0)
+def finite_(values: torch.Tensor) -> torch.Tensor:
+    """Zero what is not finite, in place: it belongs to records whose weight is zero, and 0 · NaN would be NaN."""
+    return values.nan_to_num_(0.0, 0.0, 0.0)
 
 
-def weighted(values: torch.Tensor, weights: torch.Tensor, fine: torch.Tensor) -> torch.Tensor:
-    """The same, times a weight for each record."""
-    spread = [*fine.shape, *[1] * (values.dim() - 2)]
-    return torch.where(fine.view(spread), values * weights.view(spread), 0.0)
+def weighted_(values: torch.Tensor, weights: torch.Tensor) -> torch.Tensor:
+    """Multiply the gradients of every record by its weight, in place; those of weight zero become zero, NaN or not."""
+    return finite_(values.mul_(weights.view(*weights.shape, *[1] * (values.dim() - 2))))
