@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shutil
 import subprocess
 import sys
 import time
@@ -17,6 +18,7 @@ from dphypo import Ledger, errors
 from dphypo.accounting import verify, watched
 from dphypo.errors import DeclaredParameter, NotThisStudy, TooManyTrials, UndeclaredReport
 from dphypo.integrations.optuna import OptunaSurvey
+from dphypo.integrations.optuna_claims import Claims
 from dphypo.mechanisms import DpSgd
 
 RUN = DpSgd.of(records=5_000, batch_size=250, epochs=20, noise_multiplier=1.0)
@@ -29,7 +31,8 @@ def quiet():
 
 
 def survey(**changes):
-    settings = {"epsilon": 4.0, "delta": 1e-5, "durations": "public", "runs": 8, **changes}
+    scores = {} if "score_event" in changes else {"scores": "public"}
+    settings = {"epsilon": 4.0, "delta": 1e-5, "durations": "public", "runs": 8, **scores, **changes}
     return OptunaSurvey(RUN, settings.pop("epsilon"), settings.pop("delta"), **settings)
 
 
@@ -123,19 +126,56 @@ def test_other_studies_and_changed_declarations_are_refused():
     assert issubclass(NotThisStudy, errors.Refusal)
 
 
-def test_trials_beyond_the_declared_number_are_not_made():
-    """Another process may have made the rest in the meantime."""
-    driven, made = study(), []
+def test_trials_beyond_the_declared_number_are_not_made_and_are_no_rows():
+    """Another process may make the rest in the meantime."""
+    driven, made = study(storage=optuna.storages.InMemoryStorage()), []
+    other = optuna.load_study(study_name=driven.study_name, storage=driven._storage)
 
     def counted(trial):
         made.append(trial.number)
-        if len(made) == 1:
-            for _ in range(7):
-                driven.tell(driven.ask(), 0.0)
+        if trial.number == 0:
+            SURVEY.optimize(other, counted)
         return objective(trial)
 
     SURVEY.optimize(driven, counted)
-    assert made == [0]
+    assert sorted(made) == list(range(8))
+    surplus = [trial for trial in driven.trials if trial.number >= 8]
+    assert [trial.state.name for trial in surplus] == ["PRUNED"]
+    assert len(SURVEY.table(driven)) == 8
+    assert all(row.score is not None for row in SURVEY.table(driven).rows)
+    _, _, certificate = SURVEY.last_run(driven, lambda lr: lr)
+    assert "all results of the first 8 are public" in certificate.statement()
+
+
+def test_trials_that_were_made_outside_the_survey_are_refused():
+    """Nobody has paid for them, and they are in the storage that is published."""
+    driven = study()
+    SURVEY.optimize(driven, objective, timeout=0.0)
+    driven.optimize(objective, n_trials=1)
+    with pytest.raises(NotThisStudy):
+        SURVEY.optimize(driven, objective)
+    with pytest.raises(NotThisStudy):
+        SURVEY.last_run(driven, lambda lr: lr)
+
+
+def test_a_copied_study_does_not_go_on(tmp_path):
+    """One entry of a ledger pays for one survey."""
+    first, second = (f"sqlite:///{tmp_path}/{name}.db" for name in "ab")
+    driven = study(storage=first, study_name="tuned")
+
+    def stops(trial):
+        if trial.number == 3:
+            raise KeyboardInterrupt
+        return objective(trial)
+
+    with pytest.raises(KeyboardInterrupt):
+        SURVEY.optimize(driven, stops)
+    optuna.copy_study(from_study_name="tuned", from_storage=first, to_storage=second)
+    copied = optuna.load_study(study_name="tuned", storage=second)
+    for refused in (lambda: SURVEY.optimize(copied, objective), lambda: SURVEY.last_run(copied, lambda lr: lr)):
+        with pytest.raises(NotThisStudy):
+            refused()
+    SURVEY.optimize(driven, objective)
 
 
 def test_intermediate_scores_are_declared_where_they_cost():
@@ -160,7 +200,14 @@ def test_intermediate_scores_are_declared_where_they_cost():
 
 @pytest.mark.parametrize(
     ("changes", "words"),
-    [({"durations": "secret"}, "durations"), ({"runs": 0}, "runs"), ({"fraction": 0.0}, "fraction")],
+    [
+        ({"durations": "secret"}, "durations"),
+        ({"runs": 0}, "runs"),
+        ({"fraction": 0.0}, "fraction"),
+        ({"scores": None}, 'scores = None .* say scores="public"; .* score_event='),
+        ({"scores": "private"}, "scores"),
+        ({"scores": "public", "score_event": dp.GaussianDpEvent(40.0)}, "scores"),
+    ],
 )
 def test_bad_declarations_are_refused(changes, words):
     with pytest.raises(ValueError, match=words):
@@ -199,7 +246,7 @@ def test_more_trials_are_refused_once_the_last_run_was_begun():
     with pytest.raises(KeyboardInterrupt):
         SURVEY.optimize(driven, stops)
     _, _, certificate = SURVEY.last_run(driven, lambda lr: lr)
-    with pytest.raises(TooManyTrials, match="last run was begun"):
+    with pytest.raises(TooManyTrials, match="closed for its last run"):
         SURVEY.optimize(driven, objective)
     assert certificate.document["public"]["released"][0]["sha256"] == SURVEY.table(driven).hash
     assert len(SURVEY.table(driven)) == 4
@@ -221,34 +268,80 @@ def test_a_lost_last_run_can_be_made_again_where_two_were_declared():
         twice.last_run(driven, lambda lr: {"lr": lr})
 
 
-def test_trials_of_another_declaration_that_began_at_the_same_time_are_refused():
-    """Both processes found a new study, and the later one wrote over the declaration of the first."""
+def test_of_two_declarations_that_begin_at_the_same_time_one_holds():
+    """Both processes found a new study."""
     driven, other = study(), survey(runs=9)
+    claims = Claims(driven, 8)
+    read, claims._all = claims._all, lambda kind: []  # what it reads was read before the other had begun
+    other.optimize(driven, objective, timeout=0.0)
+    with pytest.raises(IndexError):
+        claims.begin(SURVEY._declared, None)
+    claims._all = read
+    with pytest.raises(NotThisStudy):
+        claims.begin(SURVEY._declared, None)
+    with pytest.raises(NotThisStudy):
+        SURVEY.optimize(driven, objective)
+    other.optimize(driven, objective)
 
-    def late(trial):
-        driven.set_user_attr("dphypo survey", other._declared)
+
+def test_a_trial_that_begins_while_the_survey_is_closed_is_not_made():
+    driven, made = study(), []
+
+    def closes(trial):
+        made.append(trial.number)
+        if trial.number == 2:
+            Claims(driven, 8)._claim("close", {})
         return objective(trial)
 
-    SURVEY.optimize(driven, late)
-    for one in (SURVEY, other):
-        with pytest.raises(NotThisStudy):
-            one.last_run(driven, lambda lr: lr)
+    SURVEY.optimize(driven, closes)
+    assert made == [0, 1, 2]
+    assert len(SURVEY.table(driven)) == 3
+    with pytest.raises(TooManyTrials, match="closed for its last run"):
+        SURVEY.optimize(driven, objective)
 
 
-def test_a_process_that_claims_the_last_run_a_moment_later_is_refused(tmp_path):
-    storage = f"sqlite:///{tmp_path}/optuna.db"
-    driven = study(storage=storage, study_name="tuned")
+def test_the_last_run_waits_for_trials_that_run():
+    driven, made = study(), []
+
+    def impatient(trial):
+        if trial.number == 2:
+            with pytest.raises(ValueError, match="trial 2 is still running: wait for it"):
+                SURVEY.last_run(driven, lambda lr: lr)
+            with pytest.raises(ValueError, match="make the last run first"):
+                SURVEY.certificate(driven)
+            made.append(trial.number)
+        return objective(trial)
+
+    SURVEY.optimize(driven, impatient)
+    assert made == [2]
+    assert len(SURVEY.table(driven)) == 8  # it was not closed
+
+
+def test_all_records_train_where_scores_are_public():
+    """Composed with a plan that scores on some of them, both sides pay for the survey."""
+    assert {frozenset(term.sides) for term in SURVEY.guarantee.terms} == {frozenset({"training", "scoring"})}
+
+
+@pytest.mark.parametrize("name", ["score", "status", "a\u202eb", "a\ud800"])
+def test_names_that_a_table_cannot_show_are_refused(name):
+    with pytest.raises(errors.Refusal, match="table cannot show"):
+        SURVEY.optimize(study(), lambda trial: trial.suggest_float(name, 0.1, 1.0))
+
+
+def test_a_process_that_claims_the_last_run_a_moment_later_is_refused():
+    driven, made = study(), []
     SURVEY.optimize(driven, objective)
-    other, made = optuna.load_study(study_name="tuned", storage=storage), []
-    write = driven.add_trial
+    late = Claims(driven, 8)
+    write = late._claim
 
-    def overtaken(trial):
-        SURVEY.last_run(other, lambda lr: made.append("other"))
-        write(trial)
+    def overtaken(kind, content):
+        if kind == "last":
+            SURVEY.last_run(driven, lambda lr: made.append("other"))
+        write(kind, content)
 
-    driven.add_trial = overtaken
+    late._claim = overtaken
     with pytest.raises(TooManyTrials):
-        SURVEY.last_run(driven, lambda lr: made.append("this"))
+        late.claim_last_run(1)
     assert made == ["other"]
 
 
@@ -258,13 +351,14 @@ import optuna
 from pathlib import Path
 from dphypo.errors import TooManyTrials
 from dphypo.integrations.optuna import OptunaSurvey
+from dphypo.integrations.optuna_claims import Claims
 from dphypo.mechanisms import DpSgd
 
 optuna.logging.set_verbosity(optuna.logging.CRITICAL)
 storage, ready, go = sys.argv[1:]
 study = optuna.load_study(study_name="tuned", storage=storage)
 run = DpSgd.of(records=5_000, batch_size=250, epochs=20, noise_multiplier=1.0)
-survey = OptunaSurvey(run, 4.0, 1e-5, durations="public", runs=8, keep_in=study)
+survey = OptunaSurvey(run, 4.0, 1e-5, durations="public", scores="public", runs=8, keep_in=study)
 survey.full
 Path(ready).touch()
 while not Path(go).exists():
@@ -311,8 +405,7 @@ def test_of_two_processes_one_makes_the_last_run(tmp_path, kind):
 
 def test_a_survey_reserves_in_a_ledger_before_its_first_trial(tmp_path):
     ledger = Ledger.open(tmp_path / "ledger.db", epsilon=6.0, delta=1e-4)
-    kept = replace(SURVEY, ledger=ledger)
-    kept.__dict__["full"] = SURVEY.full  # solved for already: the ledger changes nothing of it
+    kept = with_ledger(ledger)
     driven = study(study_name="tuned")
     kept.optimize(driven, lambda trial: objective(trial) if len(ledger.entries) == 1 else 1 / 0)
     assert all(trial.state.name == "COMPLETE" for trial in driven.trials)
@@ -328,3 +421,36 @@ def test_a_survey_reserves_in_a_ledger_before_its_first_trial(tmp_path):
             break
     assert other.trials == []
     assert other.user_attrs == {}
+
+
+def with_ledger(ledger):
+    kept = replace(SURVEY, ledger=ledger)
+    kept.__dict__["full"] = SURVEY.full  # solved for already: the ledger changes nothing of it
+    return kept
+
+
+@pytest.mark.parametrize("stopped", [0, 3])
+def test_of_two_copies_of_a_storage_one_goes_on(tmp_path, stopped):
+    """A backup that is restored pays nothing for what it makes."""
+    ledger = Ledger.open(tmp_path / "ledger.db", epsilon=6.0, delta=1e-4)
+    driven = study(storage=f"sqlite:///{tmp_path}/a.db", study_name="tuned")
+
+    def stops(trial):
+        if trial.number == stopped:
+            raise KeyboardInterrupt
+        return objective(trial)
+
+    with pytest.raises(KeyboardInterrupt):
+        with_ledger(ledger).optimize(driven, stops)
+    shutil.copy(tmp_path / "a.db", tmp_path / "b.db")
+    with_ledger(ledger).optimize(driven, objective)
+    copied = optuna.load_study(study_name="tuned", storage=f"sqlite:///{tmp_path}/b.db")
+    made = []
+    with pytest.raises(errors.LedgerError, match="another copy of it has gone on"):
+        with_ledger(ledger).optimize(copied, lambda trial: made.append(trial.number) or objective(trial))
+    assert made == []
+    with_ledger(ledger).last_run(driven, lambda lr: lr, {"lr": 1.0})
+    with pytest.raises(errors.LedgerError, match="another copy"):
+        with_ledger(ledger).last_run(copied, lambda lr: made.append(lr), {"lr": 1.0})
+    assert made == []
+    assert len(ledger.entries) == 1

@@ -1,9 +1,11 @@
 """An Optuna study as the driver of a survey: objective, storage, sampler, pruner and dashboard stay yours.
 
 All trials of a survey are published and paid for, so any of Optuna's machinery may look at them. What is declared is
-how many trials there are and what one of them costs. Two things follow from Optuna's storage. It keeps when every trial
-began and ended: whoever uses it declares that **durations do not depend on the data**, and the certificate says so. And
-it must not hold secrets: seeds are not kept in it, so that a trial that was killed counts as made.
+how many trials there are and what one of them costs, and where scores come from: **a score that looks at private
+records has an event of its own** (``score_event``); one on public records is declared so (``scores="public"``). Two
+things follow from Optuna's storage. It keeps when every trial began and ended: whoever uses it declares that
+**durations do not depend on the data**, and the certificate says so. And it must not hold secrets: seeds are not kept
+in it, so that a trial that was killed counts as made.
 """
 
 from __future__ import annotations
@@ -19,6 +21,7 @@ import dp_accounting
 
 from dphypo import _validate, errors
 from dphypo.accounting import (
+    BOTH,
     Certificate,
     PlanGuarantee,
     Side,
@@ -26,10 +29,10 @@ from dphypo.accounting import (
     published,
     solve_noise,
 )
-from dphypo.integrations import optuna_storage
-from dphypo.journal import Ledger, Reservation, make_reservation
+from dphypo.integrations.optuna_claims import Claims, InStudy
+from dphypo.journal import Ledger, make_reservation
 from dphypo.search import PosteriorMean, Row, Surveyed, listed, solving
-from dphypo.space import Space
+from dphypo.space import Space, check_name
 
 if TYPE_CHECKING:
     from optuna.study import Study
@@ -61,6 +64,7 @@ class OptunaSurvey:
         run: the full run, as its privacy sees it, such as ``dphypo.mechanisms.DpSgd.of(...)``; its noise is solved for.
         epsilon, delta: what all that is released may cost together.
         durations: "public", which declares that how long runs take does not depend on the data.
+        scores: "public", which declares that scores look at public records alone; left out where ``score_event`` is.
         runs: how many trials.
         fraction: the part of the full run's steps that a trial makes, with noise over its square root.
         score_event: the event of one score, if it looks at private records that no run trains on.
@@ -75,7 +79,7 @@ class OptunaSurvey:
     >>> from dphypo.mechanisms import DpSgd
     >>> survey = OptunaSurvey(
     ...     DpSgd.of(records=60_000, batch_size=256, epochs=10, noise_multiplier=1.0), epsilon=4.25, delta=1e-5,
-    ...     durations="public")
+    ...     durations="public", scores="public")
     >>> survey.full.steps, round(survey.full.noise_multiplier, 2), survey.short.steps
     (2344, 0.63, 235)
     """
@@ -84,6 +88,7 @@ class OptunaSurvey:
     epsilon: float
     delta: float
     durations: str = field(kw_only=True)
+    scores: str | None = field(default=None, kw_only=True)
     runs: int = 20
     fraction: float = 0.1
     score_event: dp_accounting.DpEvent | None = None
@@ -102,6 +107,13 @@ class OptunaSurvey:
                 'Optuna\'s storage keeps when trials begin and end. If that does not depend on the data, say "public"; '
                 "if it may, use dphypo.tune(optimiser=optuna.samplers...), which keeps no times",
             )
+        if (self.scores == "public") == (self.score_event is not None) or self.scores not in (None, "public"):
+            raise _validate.fail(
+                "scores",
+                self.scores,
+                'if the objective scores on public records alone, say scores="public"; if it looks at private ones, '
+                "their noise makes a score private: give the event of one score as score_event=",
+            )
         _validate.positive(epsilon=self.epsilon)
         _validate.within(0.0, 1.0, delta=self.delta)
         _validate.integer(at_least=1, runs=self.runs)
@@ -116,7 +128,7 @@ class OptunaSurvey:
         def at(noise: float) -> PlanGuarantee:
             return self._guarantee(self.run.at(noise_multiplier=noise))
 
-        keep = None if self.keep_in is None else optuna_storage.InStudy(self.keep_in)
+        keep = None if self.keep_in is None else InStudy(self.keep_in)
         with solving(show=self.progress):
             found = solve_noise(at, epsilon=self.epsilon, delta=self.delta, keep=keep)
         return self.run.at(noise_multiplier=found.value)
@@ -147,23 +159,18 @@ class OptunaSurvey:
             raise _validate.fail("n_trials", options["n_trials"], f"{self.runs} trials are declared")
         if options.pop("catch", None):
             raise _validate.fail("catch", "...", "every exception is a failed trial here: leave it out")
-        reservation = self._begin(study)
-        optuna_storage.refuse_late(study)
-        left = self.runs - len(optuna_storage.trials(study))
-        if left <= 0:
-            raise errors.TooManyTrials
-        study.optimize(self._private(objective, reservation), n_trials=left, **options)
+        claims = self._begin(study)
+        claims.refuse_late()
+        left = self.runs - len(claims.trials)
+        study.optimize(self._private(objective, claims), n_trials=left, **options)
 
-    def _private(
-        self, objective: Callable[[Trial], float], reservation: Reservation | None
-    ) -> Callable[[Trial], float]:
+    def _private(self, objective: Callable[[Trial], float], claims: Claims) -> Callable[[Trial], float]:
         from optuna import TrialPruned
 
         def made(trial: Trial) -> float:
-            if trial.number >= self.runs:  # other processes may have made the rest
+            if claims.claim_run(trial.number) is None:  # other processes have made the rest
                 trial.study.stop()
                 raise TrialPruned
-            optuna_storage.begin_trial(trial, self._declared, reservation)
             watched: Any = _Watched(trial, None if self.score_event is None else self.reports)
             try:
                 return float(objective(watched))
@@ -175,8 +182,8 @@ class OptunaSurvey:
         return made
 
     def table(self, study: Study) -> Surveyed:
-        """All trials: what is published."""
-        ended = [trial for trial in optuna_storage.trials(study) if trial.state.is_finished()]
+        """All trials of the survey that have ended: what is published."""
+        ended = [trial for trial in Claims(study, self.runs).trials if trial.state.is_finished()]
         rows = [Row(trial.params, _score(trial)) for trial in ended]
         return Surveyed(tuple(rows), maximize=study.direction.name == "MAXIMIZE")
 
@@ -185,7 +192,7 @@ class OptunaSurvey:
 
         It is over the parameters that every trial with a score has; ``fallback`` is taken if there is none.
         """
-        scored = [trial for trial in optuna_storage.trials(study) if _score(trial) is not None]
+        scored = [trial for trial in Claims(study, self.runs).trials if _score(trial) is not None]
         if not scored:
             if fallback is None:
                 raise _validate.fail("fallback", None, "every trial failed: give the parameters of the last run")
@@ -206,25 +213,33 @@ class OptunaSurvey:
         """Train once with ``train(**params)`` at the λ that the trials recommend: model, λ and certificate.
 
         ``train`` makes the steps of ``survey.full`` with its noise. The run counts from when it begins: of all
-        processes that share the study's storage, ``last_runs`` are let through, and the others are refused.
+        processes that share the study's storage, ``last_runs`` are let through, and the others are refused. It closes
+        the survey: no trial is made any more.
         """
-        reservation = self._begin(study)
-        if any(trial.state.name == "RUNNING" for trial in study.trials):
-            raise _validate.fail("study", study.study_name, "trials are still running: wait for them, or tell them")
-        optuna_storage.claim_last_run(study, self.last_runs, reservation)
+        claims = self._begin(study)
+        self.params(study, fallback)  # an error now closes nothing
+        claims.close()
         params = self.params(study, fallback)
+        claims.claim_last_run(self.last_runs)
         return train(**params), params, self.certificate(study)
 
     def certificate(self, study: Study) -> Certificate:
-        """The guarantee of the study and of the last run, with the hash of the published table."""
+        """The guarantee of the study and of the last run, with the hash of the published table, which is complete."""
+        claims = Claims(study, self.runs)
+        claims.refuse_foreign()
+        if not claims.closed:
+            raise _validate.fail("study", study.study_name, "its table is not complete: make the last run first")
         releases = [{"part": "survey", "durations": "public", "by": "optuna"}, {"part": "last run"}]
         return self.guarantee.certificate(self.delta, releases=releases, released=[listed(self.table(study))])
 
-    def _begin(self, study: Study) -> Reservation | None:
-        """Write the declaration into a new study; refuse one that was not begun so."""
-        reservation = make_reservation(self.ledger, self.guarantee, study.study_name, private=True, delta=self.delta)
-        optuna_storage.begin(study, self._declared, reservation)
-        return reservation
+    def _begin(self, study: Study) -> Claims:
+        """Claim a new study; refuse one that was not begun so."""
+        claims = Claims(study, self.runs)
+        name = study.study_name
+        claims.begin(
+            self._declared, make_reservation(self.ledger, self.guarantee, name, private=True, delta=self.delta)
+        )
+        return claims
 
     @cached_property
     def _declared(self) -> dict[str, Any]:
@@ -242,7 +257,9 @@ class OptunaSurvey:
         return full.at(noise_multiplier=full.noise_multiplier, fraction=self.fraction, match=True)
 
     def _guarantee(self, full: Any) -> PlanGuarantee:
-        training, scoring = frozenset({Side.TRAINING}), frozenset({Side.SCORING})
+        # With public scores all private records train: the terms count for every side.
+        training = BOTH if self.score_event is None else frozenset({Side.TRAINING})
+        scoring = frozenset({Side.SCORING})
         terms = [Term(published(self._short(full).event, self.runs, relation=self.relation), training)]
         if self.score_event is not None:
             scores = published(self.score_event, self.runs * (1 + self.reports), relation=self.relation)
@@ -269,10 +286,18 @@ class _Watched:
         self._trial.report(value, step)
 
 
+class _UnfitName(errors.Refusal):
+    why = "The objective suggests a parameter that the published table cannot show."
+
+
 def _suggest(suggest: Callable[..., Any]) -> Callable[..., Any]:
     def suggested(name: str, *arguments: Any, **options: Any) -> Any:
         if name in RESERVED:
             raise errors.DeclaredParameter(f"({name!r}.)")
+        try:
+            check_name(name)
+        except ValueError as error:
+            raise _UnfitName(str(error)) from None
         return suggest(name, *arguments, **options)
 
     return suggested

@@ -1,0 +1,192 @@
+"""What the processes of a survey claim in Optuna's storage, in an order on which all of them agree.
+
+A storage may be shared by processes on several machines, and Optuna offers no lock. What it does offer is that trials
+are created one after the other, each whole, and numbered in that order. So a claim is a trial in a study of its own
+beside the one that is driven, named after it: "tuned (dphypo)". The first claim of a kind wins:
+
+* ``begin``: the declaration, and the key in the ledger. The first one holds.
+* ``run``: a trial is about to be made. The first ones count, as many as were declared, if nobody has closed before.
+* ``close``: no trial is made any more.
+* ``last``: a last run is about to be made. The first ones count, as many as were declared.
+
+A study that was copied (``optuna.copy_study``) has no claims beside it, so it cannot go on. Of two copies of a whole
+database the ledger lets one go on.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import math
+import secrets
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from dphypo import _validate, errors
+from dphypo.journal import Reservation
+
+if TYPE_CHECKING:
+    from optuna.study import Study
+    from optuna.trial import FrozenTrial
+
+_SOLVED = "dphypo solved"
+_LATE = "(The survey was closed for its last run: the table that it is certified with is complete.)"
+_AGAIN = "(The last run was begun before: declare last_runs=2 to allow for one that is lost.)"
+
+
+class Claims:
+    """The claims beside an Optuna study.
+
+    Args:
+        study: the study that is driven.
+        runs: how many trials were declared.
+    """
+
+    def __init__(self, study: Study, runs: int) -> None:
+        self._study, self._runs = study, runs
+        self._name = f"{study.study_name} (dphypo)"
+        self._reservation: Reservation | None = None
+
+    def begin(self, declared: Mapping[str, Any], reservation: Reservation | None) -> None:
+        """Claim the study for a declaration, and reserve in the ledger; refused if it was begun in another way."""
+        made = any(trial.state.name != "WAITING" for trial in self._study.trials)  # read before the claims
+        if not self._all("begin"):
+            if made:
+                raise errors.NotThisStudy
+            entry = {} if reservation is None else reservation.begun({})
+            self._claim("begin", {"declared": dict(declared), **entry})
+        first: dict[str, Any] = self._all("begin")[0]
+        if first["declared"] != json.loads(json.dumps(declared)):
+            raise errors.NotThisStudy
+        self.refuse_foreign()
+        if reservation is not None:
+            reservation.enter(first)
+        elif "ledger" in first:
+            raise errors.LedgerError("this survey was begun with a ledger: give the same ledger= to go on")
+        self._reservation = reservation
+
+    def refuse_foreign(self) -> None:
+        """Refuse a study with trials that nobody has claimed: they were made outside the survey, and not paid for."""
+        trials = self._study.trials  # read before the claims: what has a value by now was claimed by now
+        claimed = {claim["trial"] for claim in self._all("run")}
+        for trial in trials:
+            made = trial.state.is_finished() and (trial.params or trial.values or trial.intermediate_values)
+            if made and trial.number not in claimed:
+                raise errors.NotThisStudy
+
+    @property
+    def closed(self) -> bool:
+        """Whether no trial is made any more."""
+        return bool(self._all("close"))
+
+    @property
+    def trials(self) -> list[FrozenTrial]:
+        """The trials of the survey, in order: all that were begun and count."""
+        counted = set(self._counted())
+        return [trial for trial in self._study.trials if trial.number in counted]
+
+    def _counted(self) -> list[int]:
+        """The numbers of the trials that count, in the order in which they were claimed."""
+        order = []
+        for kind, claim in self._read():
+            if kind == "close" or len(order) == self._runs:
+                break
+            if kind == "run" and claim["trial"] not in order:
+                order.append(claim["trial"])
+        return order
+
+    def refuse_late(self) -> None:
+        """Refuse to begin trials where none is left."""
+        if self.closed:
+            raise errors.TooManyTrials(_LATE)
+        if len(self._counted()) >= self._runs:
+            raise errors.TooManyTrials
+
+    def claim_run(self, number: int) -> int | None:
+        """Claim a trial that is about to be made: its place among those that count, or None if it is surplus."""
+        self._claim("run", {"trial": number})
+        order = self._counted()
+        if number not in order:
+            return None
+        self._pay(f"trial {order.index(number)}")
+        return order.index(number)
+
+    def close(self) -> None:
+        """Close the survey. Trials that were begun before must have ended."""
+        self._refuse_running()
+        if not self.closed:
+            self._claim("close", {})
+        self._refuse_running()  # one may have begun in between; from now on none can
+
+    def _refuse_running(self) -> None:
+        for trial in self.trials:
+            if not trial.state.is_finished():
+                remedy = f"trial {trial.number} is still running: wait for it, or tell it with study.tell(...)"
+                raise _validate.fail("study", self._study.study_name, remedy)
+
+    def claim_last_run(self, allowed: int) -> int:
+        """Claim a last run: its place; refused if ``allowed`` of them were begun before, by whatever process."""
+        if len(self._all("last")) >= allowed:
+            raise errors.TooManyTrials(_AGAIN)
+        mine = {"token": secrets.token_hex(16)}
+        self._claim("last", mine)
+        place = self._all("last").index(mine)
+        if place >= allowed:  # another process was faster
+            raise errors.TooManyTrials(_AGAIN)
+        self._pay(f"last run {place}")
+        return place
+
+    def _pay(self, part: str) -> None:
+        """Take a part of the entry in the ledger: of two copies of a storage, one gets it."""
+        if self._reservation is not None:
+            self._reservation.claim(part)
+
+    def _claim(self, kind: str, content: Mapping[str, Any]) -> None:
+        from optuna import create_study
+        from optuna.trial import create_trial
+
+        beside = self._beside()
+        if beside is None:
+            beside = create_study(storage=self._study._storage, study_name=self._name, load_if_exists=True)
+        beside.add_trial(create_trial(value=0.0, user_attrs={"kind": kind, "claim": dict(content)}))
+
+    def _all(self, kind: str) -> list[dict[str, Any]]:
+        return [claim for found, claim in self._read() if found == kind]
+
+    def _read(self) -> list[tuple[str, dict[str, Any]]]:
+        beside = self._beside()
+        found = [] if beside is None else sorted(beside.get_trials(deepcopy=False), key=lambda trial: trial.number)
+        return [(trial.user_attrs["kind"], trial.user_attrs["claim"]) for trial in found]
+
+    def _beside(self) -> Study | None:
+        from optuna import load_study
+
+        try:
+            return load_study(study_name=self._name, storage=self._study._storage)
+        except KeyError:
+            return None
+
+
+def digest(declared: Mapping[str, Any]) -> str:
+    """A short name of a public declaration."""
+    return hashlib.sha256(json.dumps(declared, sort_keys=True).encode()).hexdigest()[:16]
+
+
+@dataclass(frozen=True)
+class InStudy:
+    """Keeps public numbers that take long to find in an Optuna study (a ``dphypo.journal.Keep``).
+
+    Whoever can write to the storage can change them: what they are used for is accounted for afresh.
+    """
+
+    study: Study
+
+    def __call__(self, question: Mapping[str, Any], solve: Callable[[], float]) -> float:
+        key = f"{_SOLVED} {digest(question)}"
+        found = self.study.user_attrs.get(key)
+        if isinstance(found, (int, float)) and math.isfinite(found) and found > 0:
+            return float(found)
+        answer = solve()
+        self.study.set_user_attr(key, answer)
+        return answer
