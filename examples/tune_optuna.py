@@ -5,7 +5,7 @@
 
 What changed:
 
-    +SURVEY = OptunaSurvey(RUN, epsilon=4, delta=1e-5, runs=20, durations="public")           # 1
+    +SURVEY = OptunaSurvey(RUN, epsilon=4, delta=1e-5, runs=20, scores="public", durations="public")  # 1
     -    return train(lr, max_grad_norm, noise_multiplier=1.0, steps=240)[1]
     +    return train(lr, max_grad_norm, SURVEY.short)[1]                                     # 2
     -study.optimize(objective, n_trials=20)
@@ -33,7 +33,7 @@ PIXELS, LABELS = load_digits(return_X_y=True)
 PIXELS = np.hstack([PIXELS / 16, np.ones((len(PIXELS), 1))])
 PRIVATE, PUBLIC = slice(0, 1500), slice(1500, None)  # say that the last 297 are nobody's secret
 RUN = DpSgd.of(records=1500, batch_size=125, epochs=20, noise_multiplier=1.0)  # the noise is solved for
-SURVEY = OptunaSurvey(RUN, epsilon=4, delta=1e-5, runs=20, durations="public")
+SURVEY = OptunaSurvey(RUN, epsilon=4, delta=1e-5, runs=20, scores="public", durations="public")
 
 
 def train(lr: float, max_grad_norm: float, run: DpSgd) -> tuple[Any, float]:

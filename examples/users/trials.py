@@ -19,6 +19,7 @@ RECORDS = np.random.default_rng(0).normal(0.4, 0.2, 2000)
 SURVEY = OptunaSurvey(
     DpSgd.of(records=2000, batch_size=100, epochs=2, noise_multiplier=1.0),  # the noise is solved for
     *(4.0, 1e-6),  # ε and δ of all trials and the last run together
+    scores="public",
     durations="public",
     runs=6,
 )

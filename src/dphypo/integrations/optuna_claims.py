@@ -88,7 +88,7 @@ class Claims:
 
     def _counted(self) -> list[int]:
         """The numbers of the trials that count, in the order in which they were claimed."""
-        order = []
+        order: list[int] = []
         for kind, claim in self._read():
             if kind == "close" or len(order) == self._runs:
                 break
