@@ -8,6 +8,7 @@ learning rate.
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import cache
 
 import numpy as np
 import numpy.typing as npt
@@ -36,7 +37,7 @@ class Task:
         records: how many private records, a public number.
         batch: the expected size of a batch.
         steps: of a full run.
-        statistics: noise multiplier of the two sums that normalise each channel; None for group normalisation alone.
+        statistics: noise multiplier of the two sums by which channels are normalised; None for group normalisation.
         published: what was reported without charging for the tuning.
     """
 
@@ -62,35 +63,53 @@ def pixels(pictures: Bytes, device: str) -> Tensor:
     return torch.as_tensor(pictures, device=device).float() / 255
 
 
-def channels(images: Images, device: str, chunk: int = 512) -> tuple[Tensor, Tensor]:
-    """Scattering features of the private records and of the test, each picture's groups normalised by themselves."""
-    found = []
-    for pictures in (images.train, images.test):
-        parts = [
-            scattering.group_normalised(scattering.features(part, chunk), GROUPS * pictures.shape[1])
-            for part in torch.split(pixels(pictures, device), 4 * chunk)
-        ]
-        found.append(torch.cat(parts))
-    return found[0], found[1]
+def channels(pictures: Bytes, device: str, chunk: int = 512) -> Tensor:
+    """Scattering features, each channel on the scale that it has on pictures of pink noise."""
+    mean, spread = (one.repeat(pictures.shape[1]).to(device) for one in pink_statistics(pictures.shape[-1]))
+    parts = [scattering.features(part, chunk) for part in torch.split(pixels(pictures, device), 4 * chunk)]
+    return (torch.cat(parts) - mean.view(1, -1, 1, 1)) / spread.view(1, -1, 1, 1)
+
+
+def grouped(pictures: Bytes, device: str, chunk: int = 512) -> Tensor:
+    """Scattering features, groups of three channels normalised for each picture by itself."""
+    groups = GROUPS * pictures.shape[1]
+    parts = torch.split(pixels(pictures, device), 4 * chunk)
+    return torch.cat([scattering.group_normalised(scattering.features(part, chunk), groups) for part in parts])
+
+
+@cache
+def pink_statistics(side: int, count: int = 256) -> tuple[Tensor, Tensor]:
+    """Mean and deviation of every channel on made-up pictures with the 1/f spectrum of natural ones: public."""
+    generator = torch.Generator().manual_seed(0)
+    frequency = torch.fft.fftfreq(2 * side) ** 2
+    radius = (frequency[:, None] + frequency[None]).sqrt()
+    spectrum = torch.where(radius > 0, 1 / radius, 0.0)
+    white: Tensor = torch.fft.fft2(torch.randn((count, 2 * side, 2 * side), generator=generator))
+    pink: Tensor = torch.fft.ifft2(white * spectrum)
+    values = pink.real[:, :side, :side]
+    found = scattering.transform((0.5 + 0.25 * values / values.std()).clamp(0, 1))
+    return found.mean(dim=(0, 2, 3)), found.std(dim=(0, 2, 3))
+
+
+MOMENT_BOUNDS = (2.0, 6.0)  # of a record's channel means and mean squares, over the root of their number
 
 
 def private_statistics(features: Tensor, noise: float, seed: int) -> tuple[Tensor, Tensor]:
     """Mean and deviation of every channel, from two Gaussian sums over all records.
 
-    A record gives the mean of each of its channels, and of their squares, each vector cut off at a norm of √channels:
-    group normalisation leaves values of about one. Adding or removing a record changes either sum by at most that, so
-    each sum is a Gaussian mechanism with the given noise multiplier.
+    A record gives the mean of each of its channels, and of their squares, each vector cut off at a fixed norm. Adding
+    or removing a record changes a sum by at most that norm, so each is a Gaussian mechanism with the given multiplier.
     """
     count, width = features.shape[:2]
-    bound = width**0.5
     generator = torch.Generator(features.device).manual_seed(seed)
-    sums = []
-    for power in (1, 2):
-        rows = (features**power).mean(dim=(2, 3))
-        rows = rows * (bound / rows.norm(dim=1, keepdim=True)).clamp_max(1.0)
+    moments = []
+    for power, bound in enumerate(MOMENT_BOUNDS, 1):
+        most = bound * width**0.5
+        rows = torch.cat([(part**power).mean(dim=(2, 3)) for part in torch.split(features, 4096)])
+        rows = rows * (most / rows.norm(dim=1, keepdim=True)).clamp_max(1.0)
         normal = torch.randn(width, generator=generator, device=features.device)
-        sums.append((rows.sum(dim=0) + noise * bound * normal) / count)
-    return sums[0], (sums[1] - sums[0] ** 2).clamp_min(0.01).sqrt()
+        moments.append((rows.sum(dim=0) + noise * most * normal) / count)
+    return moments[0], (moments[1] - moments[0] ** 2).clamp_min(0.01).sqrt()
 
 
 def sides(records: int, share: float) -> npt.NDArray[np.bool_]:
@@ -106,8 +125,10 @@ def flat(features: Tensor) -> Tensor:
 
 def linear(task: Task, images: Images, share: float, device: str, seed: int) -> Linear:
     """The trainer of linear models on a task's features."""
-    train, test = channels(images, device)
-    if task.statistics is not None:
+    if task.statistics is None:
+        train, test = (grouped(one, device) for one in (images.train, images.test))
+    else:
+        train, test = (channels(one, device) for one in (images.train, images.test))
         mean, spread = (one.view(1, -1, 1, 1) for one in private_statistics(train, task.statistics, seed))
         train, test = (train - mean) / spread, (test - mean) / spread
     labels, test_labels = (

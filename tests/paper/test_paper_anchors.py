@@ -160,9 +160,23 @@ def test_private_statistics_are_those_of_the_features_but_for_noise():
     mean, spread = tasks.private_statistics(features, 1e-9, 0)
     assert torch.allclose(mean, features.mean(dim=(0, 2, 3)), atol=0.02)
     assert torch.allclose(spread, features.transpose(0, 1).flatten(1).std(dim=1), atol=0.05)
-    far = torch.cat([features, 1e6 * torch.ones(1, 12, 4, 4)])  # one record moves each sum by √12 at most
-    for one, other in zip(tasks.private_statistics(far, 1e-9, 0), (mean, spread), strict=True):
-        assert (one - other).norm() < 3 * 12**0.5 / 500 + 0.05
+    far = torch.cat([features, 1e6 * torch.ones(1, 12, 4, 4)])  # it moves the sum of means by 2 √12 and no more
+    assert 500 * (tasks.private_statistics(far, 1e-9, 0)[0] * 501 / 500 - mean).norm() == pytest.approx(
+        2 * 12**0.5, rel=1e-3
+    )
+
+
+def test_noise_on_private_statistics_has_the_declared_multiplier():
+    features = torch.zeros(100, 2000, 1, 1)
+    mean, _ = tasks.private_statistics(features, 7.0, 1)
+    assert float(100 * mean.std()) == pytest.approx(7.0 * 2 * 2000**0.5, rel=0.1)
+
+
+def test_pink_statistics_put_channels_on_one_scale():
+    mean, spread = tasks.pink_statistics(28)
+    assert mean.shape == spread.shape == (81,)
+    assert spread.min() > 0
+    assert 0.4 < float(mean[0]) < 0.6
 
 
 def test_a_plan_costs_the_larger_side():
