@@ -91,7 +91,7 @@ def test_vectors_and_numbers_are_told_apart_by_a_discriminant() -> None:
 
 @pytest.mark.parametrize("band", [Band(1, 1), Band(0.75, 2)])
 def test_the_worst_case_stays_below_the_claim(band: Band) -> None:
-    attack = WorstCase(1.5, Geometric(mean=2), band, 1e-4, repetitions=150)
+    attack = WorstCase(1.5, Geometric(mean=2), band, 1e-4, repetitions=40)
     result = attack.audit(confidence=SURE)
     assert result.passed
 

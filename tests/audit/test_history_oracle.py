@@ -32,11 +32,11 @@ def check_many(seed: int, count: int, **options) -> None:
 
 
 def test_the_bound_holds_on_small_worlds():
-    check_many(seed=1, count=100)
+    check_many(seed=1, count=50)
 
 
 def test_the_bound_holds_with_up_to_eight_runs():
-    check_many(seed=2, count=8, most_runs=8)
+    check_many(seed=2, count=4, most_runs=8)
 
 
 SHARDS, IN_A_SHARD = range(100, 141), 250  # each world in both directions

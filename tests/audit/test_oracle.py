@@ -48,7 +48,7 @@ def check_many(seed: int, count: int) -> None:
 
 
 def test_the_profile_bound_holds_on_small_worlds():
-    check_many(seed=1, count=120)
+    check_many(seed=1, count=60)
 
 
 @pytest.mark.slow
@@ -69,7 +69,7 @@ def divergences(p: np.ndarray, q: np.ndarray) -> np.ndarray:
 def test_the_renyi_bounds_hold_on_small_worlds():
     """Theorems 3 and 3b, through the δ that their curve implies."""
     checked = 0
-    for world, law, band in worlds(seed=3, count=60):
+    for world, law, band in worlds(seed=3, count=40):
         curve = np.max([divergences(p, q) for p, q in zip(world.runs_on, world.runs_on_neighbour, strict=True)], axis=0)
         if not np.isfinite(curve).all():
             continue

@@ -56,7 +56,7 @@ def survey(records: np.ndarray, wrap: Any, entropy: Entropy, folder: Path) -> dp
 
 
 @pytest.mark.parametrize("make", [study, stages, survey])
-@pytest.mark.parametrize("seed", [0, 1])
+@pytest.mark.parametrize("seed", [0, pytest.param(1, marks=pytest.mark.slow)])
 def test_an_honest_search_shows_nothing(make: Callable[..., Any], seed: int) -> None:
     assert replay(make, HERE, THERE, seed=seed) == []
 

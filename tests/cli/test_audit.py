@@ -13,7 +13,7 @@ from dphypo.cli.app import app
 from dphypo.laws import Geometric
 
 RUN = CliRunner()
-FEW = ["audit", "--run-epsilon", "2", "--mean", "2", "--repetitions", "60", "--confidence", "0.999999"]
+FEW = ["audit", "--run-epsilon", "2", "--mean", "2", "--repetitions", "20", "--confidence", "0.999999"]
 
 
 @pytest.mark.parametrize("band", [[], ["--band", "0.75", "2"]], ids=["uniform", "band"])

@@ -112,7 +112,7 @@ def test_a_folder_is_signed_and_verified_alike(folder, keys, monkeypatch, capsys
 def test_pictures_of_what_is_no_journal(folder, tmp_path, monkeypatch, capsys) -> None:
     for wrong, words in (
         (folder, "is a folder"),
-        (folder / "release.json", "is not a journal"),
+        (folder / "release.json", "it is a file of another kind"),
         (folder / "nowhere.db", "there is no journal at"),
         ("/dev/null", "is not an ordinary file"),
     ):
