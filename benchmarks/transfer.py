@@ -1,4 +1,4 @@
-"""What the transfer rule is worth: surveys of the digits with and without it.
+"""What the transfer rule is worth: surveys of the digits with it, with a table of exponents, and without any.
 
     python -m benchmarks.transfer [--repetitions 8] [--optimizer adam]
 
@@ -25,7 +25,7 @@ def network() -> nn.Module:
     return nn.Sequential(nn.Linear(64, 64), nn.ReLU(), nn.Linear(64, 10))
 
 
-def accuracies(optimizer: str, rule: PowerRule, repetitions: int) -> list[float]:
+def accuracies(optimizer: str, rule: PowerRule | None, repetitions: int) -> list[float]:
     """The accuracy of each release on the digits that are held out."""
     pixels, labels = load_digits(return_X_y=True)
     private, held_out = split_by_hash((pixels / 16).astype(np.float32), labels, key="held out")
@@ -57,7 +57,8 @@ def main() -> None:
     parser.add_argument("--repetitions", type=int, default=8, help="surveys of each kind")
     parser.add_argument("--optimizer", default="adam", help="one of PyTorch's")
     options = parser.parse_args()
-    for name, rule in (("with the rule", PowerRule()), ("same rate", PowerRule({options.optimizer: 0.0}))):
+    rules = {"rehearsal": None, "table": PowerRule(), "same rate": PowerRule({options.optimizer: 0.0})}
+    for name, rule in rules.items():
         found = np.array(accuracies(options.optimizer, rule, options.repetitions))
         error = found.std(ddof=1) / len(found) ** 0.5
         print(f"{options.optimizer}, {name}: mean {found.mean():.3f} ± {error:.3f} (s.e.), worst {found.min():.3f}")

@@ -22,7 +22,7 @@ import torch
 from dphypo.laws import Geometric, Law, Poisson
 from dphypo.mechanisms import DpSgd, NoiseRehearsal, PowerRule
 from paper.anchors.charges import DELTA, EPSILON, Part, cost, matched, solve
-from paper.anchors.tasks import AVERAGE, CLIP, MOMENTUM, TASKS, Task
+from paper.anchors.tasks import CLIP, MOMENTUM, TASKS, Task
 from paper.anchors.trainer import Floats
 from paper.train.descent import Average, Descent, Memories
 
@@ -92,7 +92,7 @@ class Plans:
 
     def short(self, steps: int, noise: float, rule: str) -> dict[str, Any]:
         """Momentum of a short run and its learning rate over the full run's, by either transfer rule."""
-        params = {"learning_rate": 1.0, "momentum": MOMENTUM, "average": AVERAGE}
+        params = {"learning_rate": 1.0, "momentum": MOMENTUM, "average": self.task.average}
         fraction = steps / self.task.steps
         if rule == "rehearsal":
             full = DpSgd(rate=self.full(noise).rate, steps=self.task.steps, noise_multiplier=noise)
@@ -106,7 +106,7 @@ class Plans:
         """Ours: as long as short runs can be for at most one per cent more noise."""
         steps = max(2, math.ceil(0.06 * self.task.steps))
         while (found := self.survey("ours", RUNS, steps))["price"] > PRICE:
-            steps -= 1
+            steps = min(steps - 1, int(steps * math.sqrt(PRICE / found["price"])))
         return found
 
     def untuned(self) -> dict[str, Any]:

@@ -14,7 +14,7 @@ from typing import Any
 import torch
 
 from paper.anchors.linear import Linear
-from paper.anchors.tasks import AVERAGE, CLIP, MOMENTUM
+from paper.anchors.tasks import CLIP, MOMENTUM
 from paper.anchors.ways import Bench, Way
 from paper.train.descent import Average
 
@@ -33,7 +33,7 @@ def probes(bench: Bench, way: Way, searches: int) -> dict[str, Any]:
     weights = torch.zeros((trainer.features.shape[1], searches, trainer.classes), device=device)
     velocity, clip = torch.zeros_like(weights), torch.full((1, searches, 1), CLIP, device=device)
     rate, bound = (torch.full((searches,), one, device=device) for one in (FIRST_RATE, FIRST_BOUND))
-    path, average = [], Average(AVERAGE)
+    path, average = [], Average(task.average)
 
     def told(at: torch.Tensor, drawn: torch.Tensor) -> torch.Tensor:
         normal = torch.randn(searches, generator=generator, device=device)

@@ -14,7 +14,7 @@ from typing import Any
 
 import numpy as np
 
-from paper.anchors.tasks import AVERAGE, CLIP, MOMENTUM, RATES, Task
+from paper.anchors.tasks import CLIP, MOMENTUM, RATES, Task
 from paper.anchors.trainer import Floats, Records, Runs, Trainer
 from paper.simulate.survey_optimiser import Optimiser, Surveys, even
 from paper.train.descent import Memories
@@ -53,14 +53,14 @@ class Bench:
         ones = np.ones(len(rate))
         return Runs(
             rate, CLIP * ones if clip is None else clip, noise * ones, self.task.steps, self.task.batch / used,
-            self.task.batch, Records.ALL if everyone else Records.TRAINING, 0, Memories(MOMENTUM), AVERAGE,
+            self.task.batch, Records.ALL if everyone else Records.TRAINING, 0, Memories(MOMENTUM), self.task.average,
         )  # fmt: skip
 
     def short(self, rate: Floats, way: Way, noise: float, steps: int, clip: Floats | None = None) -> Runs:
         """Short runs on the training side, with the learning rates and the momentum that the transfer rule gives."""
         runs = self.full(rate * way.get("rate factor", 1.0), noise, clip, everyone=False)
         memories = Memories(way.get("momentum", MOMENTUM))
-        return replace(runs, steps=steps, memories=memories, average=way.get("average", AVERAGE))
+        return replace(runs, steps=steps, memories=memories, average=way.get("average", self.task.average))
 
     def scores(self, runs: Runs, noise: float) -> Floats:
         """The share of the records that score which each run gets right, with noise on the count."""

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 import torch
 
-from paper.anchors import plans, run, tasks, ways
+from paper.anchors import curve_plans, judge, plans, run, tasks, ways
 from paper.anchors.charges import DELTA, EPSILON, Part, guarantee
 from paper.anchors.linear import Linear
 from paper.anchors.scatter_cnn import Network, forward
@@ -206,3 +206,17 @@ def test_the_cheapest_parts_of_the_plan_are_those_that_are_run():
             assert (short.noise, short.count) == (way["short noise"], way["count"])
         if "score noise" in way:
             assert way["score noise"] in [part.noise for part in parts if part.side == "scoring"]
+
+
+def test_a_rule_whose_short_runs_are_best_elsewhere_loses():
+    rates = np.arange(17.0)
+    full = np.tile(0.9 - 0.01 * (rates - 8) ** 2, (6, 1))
+    moved = np.tile(0.9 - 0.01 * (rates - 12) ** 2, (6, 1))
+    assert judge.losses(full, full).mean() < 0.01 < judge.losses(full, moved).mean()
+    assert judge.drift(full, moved, 2 ** (rates / 2)) == pytest.approx(4.0, rel=0.05)
+
+
+def test_the_frozen_curves_are_of_the_librarys_rule():
+    """If the rule changes, what was judged is another one."""
+    number = list(curve_plans.WHAT).index("digits")
+    assert curve_plans.plan("digits", number) == json.loads(curve_plans.FILE.read_text())["digits"]
