@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from mutants import accounting, exact_noise, journals, searching, showing, training
+from mutants import accounting, engine, exact_noise, journals, searching, showing, training
 from mutants.mutant import Mutant
 
 MUTANTS: tuple[Mutant, ...] = (
@@ -10,6 +10,7 @@ MUTANTS: tuple[Mutant, ...] = (
     *searching.MUTANTS,
     *journals.MUTANTS,
     *exact_noise.MUTANTS,
+    *engine.MUTANTS,
     *training.MUTANTS,
     *showing.MUTANTS,
 )

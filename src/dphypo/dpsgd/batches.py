@@ -51,7 +51,8 @@ class Tensors:
     def labelled(self, classes: int, ignored: int) -> Tensors:
         """The records without those whose label is not 0, …, ``classes − 1``: they cannot be used."""
         inside = self.targets.clamp(0, classes - 1)
-        wrong = ((inside != self.targets) & (self.targets != ignored)).reshape(len(self), -1).any(1)
+        wrong = (inside != self.targets) & (self.targets != ignored)
+        wrong = wrong if wrong.dim() == 1 else wrong.flatten(1).any(1)
         usable = ~wrong if self.usable is None else self.usable & ~wrong
         return Tensors(self.inputs, torch.where(self.targets == ignored, self.targets, inside), usable)
 

@@ -66,24 +66,38 @@ class Grid:
         ):
             deviation *= 2
         step = sigma / deviation  # h/C
-        room = 52 - math.ceil(math.log2(largest_batch / step)) - 1
-        bits = min(_BITS, room)
-        error = 2 * SPREAD * largest_batch * _ROUNDING * (terms + 4) / (1 - _ROUNDING * (terms + 4))
-        within = (1 - step * _TURN) ** 2 - size * step**2 / 4
-        ratio = (math.sqrt(max(0.0, within)) - math.sqrt(size) * step * 2.0**-bits) / (1 + error) if bits >= 8 else 0.0
-        if within <= 0 or ratio < 0.5:
+        bits = min(_BITS, 51 - math.ceil(math.log2(largest_batch / step)))  # sums stay below 2⁵²
+        units = (terms + 4) * _ROUNDING
+        error = SPREAD * largest_batch * units / (1 - units)
+        ratio = clipped_to(step, size, bits, error) if bits >= 8 else 0.0
+        if ratio < 0.5:
             raise ValueError(
                 f"noise_multiplier = {sigma:g} with {size} parameters and batches of up to {largest_batch} records of "
                 f"{terms} terms leaves no room for rounding: use a smaller noise_multiplier, a smaller model, or a "
                 f"smaller physical_batch_size"
             )
-        ratio *= 1 - 2.0**-40  # these lines are in floating point themselves
         return cls(deviation=deviation, unit=limit * step, radius=limit * ratio, bits=bits, raised=1 / ratio - 1)
 
     @property
     def scale(self) -> float:
         """2^bits/h: sums are made in units of h·2^−bits."""
         return 2.0**self.bits / self.unit
+
+
+def clipped_to(step: float, size: int, bits: int, error: float) -> float:
+    """C₀/C, rounded down: the root of √((C₀ + 2ρ)² + d·h²/4) + h·√ln(1/β) = C; 0 if there is none.
+
+    Args:
+        step: h/C.
+        size: d.
+        bits: of the dither; sums are first rounded to multiples of h·2^−bits, which adds √d·h·2^−bits to 2ρ.
+        error: ρ/C₀.
+    """
+    within = (1 - step * _TURN) ** 2 - size * step**2 / 4
+    if step * _TURN >= 1 or within <= 0:
+        return 0.0
+    ratio = (math.sqrt(within) - math.sqrt(size) * step * 2.0**-bits) / (1 + 2 * error)
+    return max(0.0, ratio * (1 - 2.0**-40))  # these lines are in floating point themselves
 
 
 def slack(*, steps: int, rate: float) -> float:

@@ -1,0 +1,114 @@
+"""A training step that is not the Gaussian mechanism of its event."""
+
+from __future__ import annotations
+
+from mutants.mutant import Mutant
+
+_STEP = "dpsgd/test_dpsgd_step.py"
+_BITS = "dpsgd/test_dpsgd_bits.py"
+_MOVES = f"{_STEP}::test_one_record_moves_a_step_by_at_most_the_clipping_norm"
+
+MUTANTS = (
+    Mutant(
+        "the dither is left out",
+        "rounding adds little to what one record moves",
+        "dpsgd/draws.py",
+        "                some = (words >> np.uint64(20 * part)) & _MASK\n",
+        "                some = np.full_like(words, 2**19)\n",
+        (f"{_STEP}::test_the_dither_keeps_many_small_moves_together",),
+    ),
+    Mutant(
+        "records are clipped to the whole clipping norm",
+        "what a record moves on the grid is at most the clipping norm",
+        "dpsgd/sum_on_grid.py",
+        "    return max(0.0, ratio * (1 - 2.0**-40))",
+        "    return min(1.0, max(0.0, ratio) * 1e9)",
+        (f"{_STEP}::test_records_are_clipped_to_what_leaves_room_for_rounding",),
+    ),
+    Mutant(
+        "a ghost norm is not an upper bound",
+        "norms are upper bounds in floating point",
+        "dpsgd/layers/linear.py",
+        "ghost.clamp_min(0) + terms / (1 - terms) * spread.square()",
+        "ghost.clamp_min(0)",
+        (f"{_STEP}::test_norms_are_upper_bounds_in_exact_arithmetic[positions-ghost]",),
+    ),
+    Mutant(
+        "the norm of a held gradient is rounded to the nearest",
+        "norms are upper bounds in floating point",
+        "dpsgd/layers/materialised.py",
+        " * (1 + (size + 8) * UNIT)",
+        "",
+        (f"{_STEP}::test_norms_are_upper_bounds_in_exact_arithmetic[positions-held]",),
+    ),
+    Mutant(
+        "weights are not capped where terms cancel",
+        "the error of a sum is bounded",
+        "dpsgd/step.py",
+        "made if spreads is None else torch.minimum(made, SPREAD * self.most / spreads)",
+        "made",
+        (f"{_STEP}::test_weights_keep_both_bounds",),
+    ),
+    Mutant(
+        "noise and dither are used twice",
+        "every step has fresh noise",
+        "dpsgd/draws.py",
+        "        return self._waiting.pop(0)\n",
+        "        return self._waiting[0]\n",
+        (f"{_STEP}::test_dither_and_noise_have_their_laws",),
+    ),
+    Mutant(
+        "a batch that is too large is cut off",
+        "every record of a batch counts",
+        "dpsgd/batches.py",
+        "        count = max(self._count, -(-int(lengths.max()) // self._size))\n"
+        "        numbers = np.zeros((len(batches), count * self._size), dtype=np.int64)\n"
+        "        for row, batch in zip(numbers, batches, strict=True):\n"
+        "            row[: len(batch)] = batch\n",
+        "        count = self._count\n"
+        "        numbers = np.zeros((len(batches), count * self._size), dtype=np.int64)\n"
+        "        for row, batch in zip(numbers, batches, strict=True):\n"
+        "            row[: len(batch)] = batch[: len(row)]\n",
+        (f"{_BITS}::test_a_larger_batch_than_expected_makes_more_pieces",),
+    ),
+    Mutant(
+        "zero times NaN is NaN",
+        "a record that is not finite adds zero",
+        "dpsgd/layers/products.py",
+        "    return values.nan_to_num_(0.0, 0.0, 0.0)\n",
+        "    return values\n",
+        (f"{_MOVES}[linear]", f"{_MOVES}[convolution]"),
+    ),
+    Mutant(
+        "runs of a group share a key",
+        "runs of a group are independent",
+        "dpsgd/run.py",
+        "[noise.Words.of_seed(run.seed) for run in runs]",
+        "[noise.Words.of_seed(runs[0].seed) for run in runs]",
+        (f"{_BITS}::test_a_run_alone_and_among_others_ends_in_the_same_bits[linear]",),
+    ),
+    Mutant(
+        "dropout belongs to places in the batch",
+        "a record's contribution does not depend on its place",
+        "dpsgd/masks.py",
+        " ^ (records + 1))",
+        " ^ (0 * records + torch.arange(records.shape[-1], device=records.device)))",
+        (f"{_BITS}::test_a_contribution_has_the_same_bits_in_other_places_and_beside_other_records[dropout]",),
+    ),
+    Mutant(
+        "gradients are not clipped",
+        "one record moves a step by at most the clipping norm",
+        "dpsgd/step.py",
+        "torch.minimum(self.scale, made)",
+        "self.scale + 0 * made",
+        (f"{_MOVES}[linear]",),
+    ),
+    Mutant(
+        "products treat the last rows otherwise",
+        "a record's contribution does not depend on its place",
+        "dpsgd/layers/products.py",
+        "    for way in (_plain, _rows_as_columns, _filled_up):\n",
+        "    for way in (_plain,):\n        return way\n",
+        (f"{_BITS}::test_a_contribution_has_the_same_bits_in_other_places_and_beside_other_records[linear]",),
+    ),
+)
