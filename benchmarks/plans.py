@@ -9,7 +9,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Sequence
 
-from dphypo.accounting import PlanGuarantee, Term, equal_noise, one_run, published, solve_noise
+from dphypo.accounting import Composition, Term, account_published, equal_noise, run_alone, solve_noise
 from dphypo.accounting.events import Event
 from dphypo.mechanisms import DpSgd
 
@@ -30,14 +30,14 @@ def solve(
     def noisy(one: DpSgd) -> Callable[[float], Event]:
         return lambda noise: one.at(noise_multiplier=noise).event
 
-    ratios = equal_noise({index: one_run(noisy(one)) for index, one in enumerate(full)}, epsilon=epsilon, delta=DELTA)
+    ratios = equal_noise({index: run_alone(noisy(one)) for index, one in enumerate(full)}, epsilon=epsilon, delta=DELTA)
 
-    def plan_at(factor: float) -> PlanGuarantee:
+    def plan_at(factor: float) -> Composition:
         made = [one.at(noise_multiplier=factor * ratios[index]) for index, one in enumerate(full)]
-        terms = [Term(published([one.event for one in made], 1, grid=grid))]
+        terms = [Term(account_published([one.event for one in made], 1, grid=grid))]
         if short is not None and count:
-            terms.insert(0, Term(published([short(one).event for one in made], count, grid=grid)))
-        return PlanGuarantee(tuple(terms))
+            terms.insert(0, Term(account_published([short(one).event for one in made], count, grid=grid)))
+        return Composition(tuple(terms))
 
     found = solve_noise(plan_at, epsilon=epsilon, delta=DELTA, start=1.01)
     return [found.value * ratio for ratio in ratios.values()]

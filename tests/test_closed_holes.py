@@ -224,7 +224,7 @@ def test_11_certificates_that_could_be_bent(tmp_path: Any) -> None:
     del bent[0]["public"]["warning"]
     bent[1]["epsilon"] -= 2.4e-5  # ε is written rounded up by less than 2e-5
     bent[2]["grid"] = 1e9
-    bent[3]["events"] = "x"
+    bent[3]["terms"][0]["events"] = "x"
     bent[4]["public"] = []
     bent[5]["public"]["unit"] = "soul"
     for one in bent[:2]:

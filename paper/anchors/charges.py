@@ -18,7 +18,7 @@ from typing import Any
 
 from dp_accounting import GaussianDpEvent
 
-from dphypo.accounting import PlanGuarantee, Term, account, published, solve_noise
+from dphypo.accounting import Composition, Term, account, account_published, solve_noise
 from dphypo.accounting.sides import BOTH, Side
 from dphypo.laws import from_dict
 from dphypo.mechanisms import DpSgd
@@ -54,7 +54,7 @@ class Part:
             event = run.event
         else:
             event = GaussianDpEvent(self.noise)
-        releases = published(event, self.count) if self.law is None else account(event, from_dict(self.law))
+        releases = account_published(event, self.count) if self.law is None else account(event, from_dict(self.law))
         return Term(releases, SIDES[self.side])
 
     def to_dict(self) -> dict[str, Any]:
@@ -62,9 +62,9 @@ class Part:
         return {name: value for name, value in asdict(self).items() if value not in (None, 0)}
 
 
-def guarantee(parts: list[Part]) -> PlanGuarantee:
+def guarantee(parts: list[Part]) -> Composition:
     """Of all that a plan releases."""
-    return PlanGuarantee(tuple(part.term() for part in parts))
+    return Composition(tuple(part.term() for part in parts))
 
 
 def solve(parts: Callable[[float], list[Part]], start: float = 1.0, epsilon: float = EPSILON) -> float:

@@ -19,7 +19,7 @@ import numpy as np
 from dp_accounting import GaussianDpEvent
 
 from dphypo import account
-from dphypo.accounting import PlanGuarantee, Term, calibrate, equal_noise, one_run, published, solve_noise
+from dphypo.accounting import Composition, account_published, calibrate, equal_noise, run_alone, solve_noise
 from dphypo.laws import Law, NegativeBinomial, Poisson, from_dict
 from dphypo.mechanisms import DpSgd
 from paper.data import points
@@ -117,7 +117,7 @@ def survey(
     """
     records = RECORDS[data]
     single = equal_noise(
-        {one: one_run(partial(full_event, one, records)) for one in settings}, epsilon=EPSILON, delta=DELTA
+        {one: run_alone(partial(full_event, one, records)) for one in settings}, epsilon=EPSILON, delta=DELTA
     )
     batches = [round(one.batch * fraction**exponent) for one in settings]
     steps = [
@@ -128,13 +128,13 @@ def survey(
         (one.steps(records) / short) ** 0.5 if match else 1.0 for one, short in zip(settings, steps, strict=True)
     ]
 
-    def plan_at(scale: float) -> PlanGuarantee:
+    def plan_at(scale: float) -> Composition:
         short = [
             event(batch, count, records, scale * single[one] * factor)
             for one, batch, count, factor in zip(settings, batches, steps, factors, strict=True)
         ]
         full = [full_event(one, records, scale * single[one]) for one in settings]
-        return PlanGuarantee((Term(published(short, count)), Term(published(full, 1))))
+        return Composition.of(account_published(short, count), account_published(full, 1))
 
     scale = solve_noise(plan_at, epsilon=EPSILON, delta=DELTA).value
     noises = [scale * single[one] for one in settings]
@@ -150,7 +150,7 @@ def survey(
 def alone(data: str) -> float:
     """The noise of one run of the paper's setting."""
     return equal_noise(
-        {0: one_run(lambda noise: full_event(PAPER[0], RECORDS[data], noise))}, epsilon=EPSILON, delta=DELTA
+        {0: run_alone(lambda noise: full_event(PAPER[0], RECORDS[data], noise))}, epsilon=EPSILON, delta=DELTA
     )[0]
 
 
@@ -276,7 +276,7 @@ def score_noise(arm: Arm) -> float:
     """Deviation of the noise on a share of ``SCORED`` private records that all scores of an arm cost ε with."""
     if arm.kind == "survey":
         noise = solve_noise(
-            lambda noise: PlanGuarantee((Term(published([GaussianDpEvent(noise)], arm.count)),)),
+            lambda noise: Composition.of(account_published([GaussianDpEvent(noise)], arm.count)),
             epsilon=EPSILON, delta=DELTA,
         ).value  # fmt: skip
     elif arm.kind == "uniform":

@@ -65,7 +65,7 @@ class Costs:
         """The noise multiplier of full trainings at which a last stage and the earlier ones cost ``epsilon``."""
 
         def cost(level: float) -> float:
-            return Composition((*earlier, self.search(level, runs, self.task.full))).epsilon(DELTA)
+            return Composition.of(*earlier, self.search(level, runs, self.task.full)).epsilon(DELTA)
 
         return solved(cost, self.task.levels(self.task.full), epsilon, self.exact)
 

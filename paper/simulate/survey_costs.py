@@ -7,7 +7,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from functools import cache
 
-from dphypo.accounting import PlanGuarantee, Published, Term, published, solve_noise
+from dphypo.accounting import Composition, PublishedRuns, account_published, solve_noise
 from dphypo.mechanisms import DpSgd
 
 DELTA = 1e-5
@@ -23,14 +23,14 @@ class Steps:
 
 
 @cache
-def runs(rate: float, noise: float, steps: int, count: int = 1) -> Published:
+def runs(rate: float, noise: float, steps: int, count: int = 1) -> PublishedRuns:
     """``count`` published runs of so many steps."""
-    return published(DpSgd(rate=rate, steps=steps, noise_multiplier=noise).event, count)
+    return account_published(DpSgd(rate=rate, steps=steps, noise_multiplier=noise).event, count)
 
 
-def together(*parts: Published) -> PlanGuarantee:
+def together(*parts: PublishedRuns) -> Composition:
     """What all of these runs cost together."""
-    return PlanGuarantee(tuple(Term(part) for part in parts))
+    return Composition.of(*parts)
 
 
 @cache
@@ -41,7 +41,7 @@ def noise(steps: Steps, total: float, short: int = 0, count: int = 0, factor: fl
     0.627
     """
 
-    def plan_at(level: float) -> PlanGuarantee:
+    def plan_at(level: float) -> Composition:
         full = runs(steps.rate, level, steps.full)
         if not count:
             return together(full)
@@ -51,6 +51,6 @@ def noise(steps: Steps, total: float, short: int = 0, count: int = 0, factor: fl
     return solve(plan_at, total)
 
 
-def solve(plan_at: Callable[[float], PlanGuarantee], total: float) -> float:
+def solve(plan_at: Callable[[float], Composition], total: float) -> float:
     """The noise at which a plan costs ``total``, to within 1e-3."""
     return solve_noise(plan_at, epsilon=total, delta=DELTA, smallest=LEAST).value

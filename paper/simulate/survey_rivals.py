@@ -7,7 +7,7 @@ from collections.abc import Mapping
 
 import numpy as np
 
-from dphypo.accounting import PlanGuarantee
+from dphypo.accounting import Composition
 from paper.data.points import Floats
 from paper.simulate.staged_task import TASKS
 from paper.simulate.survey_costs import noise, runs, solve, together
@@ -48,7 +48,7 @@ def learned_drift(
     task, rule = TASKS[name], Optimiser()
     steps = [task.steps(fraction) for fraction in lengths]
 
-    def plan_at(level: float) -> PlanGuarantee:
+    def plan_at(level: float) -> Composition:
         short = [
             runs(STEPS[name].rate, level * (task.full / one) ** 0.5, one, count)
             for one, count in zip(steps, lengths.values(), strict=True)

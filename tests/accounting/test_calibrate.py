@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 
 from dphypo.accounting import UnreachableError, account, calibrate, calibrate_band, calibrate_mean
-from dphypo.accounting.solve import watched
+from dphypo.accounting.solve import watch
 from dphypo.band import Band
 from dphypo.integrations import calibration
 from dphypo.journal import keeping
@@ -163,7 +163,7 @@ def test_kept_noise_is_solved_for_once_and_checked(tmp_path):
 
     def noise(epsilon: float) -> tuple[dict[Any, float], int]:
         tried: list[float] = []
-        with keeping(tmp_path / "study.db", "noise") as keep, watched(tried.append):
+        with keeping(tmp_path / "study.db", "noise") as keep, watch(tried.append):
             found = calibration.noise(
                 kinds, space, Poisson(4), Band(1, 1), score_event=None, split=Split.DISJOINT,
                 epsilon=epsilon, delta=1e-6, keep=keep,

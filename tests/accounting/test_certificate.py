@@ -84,7 +84,13 @@ def test_a_certificate_survives_a_file(certificate, tmp_path):
 
 def test_the_statement_names_who_what_and_how_much(certificate):
     text = certificate.statement()
-    for words in ("every record", "one record more", "whole search", "One run alone", f"{certificate.epsilon:.5f}"):
+    for words in (
+        "every record",
+        "one record more",
+        "all of it together",
+        "One run alone",
+        f"{certificate.epsilon:.5f}",
+    ):
         assert words in text
     assert certificate.warning is None
 
@@ -115,13 +121,13 @@ def tampered(document, path, value):
         (("bounds", "profile"), 0.1, "bounds.profile"),
         (("one_run", "pld"), 0.1, "one_run.pld"),
         (("profile", "delta", 3), 1e-9, r"profile.delta\[3\]"),
-        (("runs", "mean"), 3.0, "runs.mean"),
-        (("events", 0, "count"), 100, "epsilon"),
-        (("band", "C"), 1.5, "epsilon"),
+        (("terms", 0, "runs", "mean"), 3.0, "runs.mean"),
+        (("terms", 0, "events", 0, "count"), 100, "epsilon"),
+        (("terms", 0, "band", "C"), 1.5, "epsilon"),
         (("relation",), "REPLACE_ONE", "epsilon"),
         (("statement",), "trust me", "statement"),
         (("T",), 12, "T: is not part of a certificate"),
-        (("events",), [{"type": "NonPrivateDpEvent"}], "cannot be recomputed"),
+        (("terms", 0, "events"), [{"type": "NonPrivateDpEvent"}], "cannot be recomputed"),
     ],
 )
 def test_a_changed_line_is_named(certificate, path, value, line):

@@ -74,9 +74,9 @@ def test_a_composition_is_certified_and_verified(tmp_path):
     path = both.certificate(DELTA).save(tmp_path / "c.json")
     assert verify(path)
     document = json.loads(path.read_text())
-    assert len(document["stages"]) == 2
+    assert len(document["terms"]) == 2
     assert "of the last of 2 stages" in document["statement"]
-    document["stages"][0]["events"][0]["count"] = 100
+    document["terms"][0]["events"][0]["count"] = 100
     assert not verify(Certificate.from_dict(document))
 
 
@@ -84,7 +84,7 @@ def test_releases_that_are_almost_never_private_compose():
     hopeless = PrivacyLossDistribution(create_pmf({0: 1e-8}, 1e-2, 1 - 1e-8, pessimistic_estimate=True))
     with pytest.raises(IndexError):
         hopeless.compose(hopeless)
-    both = dp_library.composed([hopeless, hopeless])
+    both = dp_library.compose([hopeless, hopeless])
     assert dp_library.directions(both, 2)[0].delta(1.0) == pytest.approx(1.0)
 
 
@@ -94,7 +94,7 @@ def both_directions(world: World, law: Law, band: Band) -> list[SearchProfile]:
 
 
 def composed(*stages: list[SearchProfile]) -> dp_library.Discrete:
-    return dp_library.directions(dp_library.composed(to_pld(stage, 1e-2) for stage in stages))[0]
+    return dp_library.directions(dp_library.compose(to_pld(stage, 1e-2) for stage in stages))[0]
 
 
 def two_stages(seed: int, count: int):

@@ -10,10 +10,10 @@ from typing import Any
 import dp_accounting as dp
 import pytest
 
-from dphypo.accounting import Guarantee, UnreachableError, account, calibrate, watched
-from dphypo.accounting.noise import equal_noise, one_run, solve_noise, solve_settings
-from dphypo.accounting.published import published
-from dphypo.accounting.sides import PlanGuarantee, Term
+from dphypo.accounting import Guarantee, UnreachableError, account, calibrate, watch
+from dphypo.accounting.composition import Composition, Term
+from dphypo.accounting.noise import equal_noise, run_alone, solve_noise, solve_settings
+from dphypo.accounting.published import account_published
 from dphypo.laws import Geometric
 
 RECORDS, DELTA = 60_000, 1e-5
@@ -24,15 +24,15 @@ def dp_sgd(batch: int, steps: float, noise: float) -> dp.DpEvent:
     return dp.SelfComposedDpEvent(step, round(steps))
 
 
-def plan(survey: list[dp.DpEvent], count: int, last: list[dp.DpEvent], grid: float = 1e-3) -> PlanGuarantee:
-    terms = [Term(published(survey, count, grid=grid))] if count else []
-    return PlanGuarantee((*terms, Term(published(last, 1, grid=grid))))
+def plan(survey: list[dp.DpEvent], count: int, last: list[dp.DpEvent], grid: float = 1e-3) -> Composition:
+    terms = [Term(account_published(survey, count, grid=grid))] if count else []
+    return Composition((*terms, Term(account_published(last, 1, grid=grid))))
 
 
 def noise(batch: int, steps: int, epsilon: float, fraction: float = 0.1, count: int = 0, start: float = 1.0) -> float:
     """The noise of a full run after so many matched short ones."""
 
-    def at(sigma: float) -> PlanGuarantee:
+    def at(sigma: float) -> Composition:
         short = dp_sgd(batch, math.ceil(fraction * steps), sigma / math.sqrt(fraction))
         grid = 1e-3 if epsilon > 1 else 2e-4  # at a small ε the default grid rounds noise up by 0.2 per cent
         return plan([short], count, [dp_sgd(batch, steps, sigma)], grid)
@@ -61,7 +61,7 @@ def test_a_survey_of_the_paper_s_task_costs_a_third_of_a_per_cent():
     ],
 )
 def test_the_first_table_of_published_figures(count, steps, survey, full):
-    def at(sigma: float) -> PlanGuarantee:
+    def at(sigma: float) -> Composition:
         return plan([dp_sgd(256, steps, survey)], count, [dp_sgd(256, 2344, sigma)])
 
     found = solve_noise(at, epsilon=4.25, delta=DELTA, start=full)
@@ -103,10 +103,10 @@ def test_settings_calibrated_one_by_one_cost_more_than_declared():
 
 
 def test_settings_calibrated_together_cost_what_was_declared():
-    alone = {key: one_run(lambda sigma, key=key: dp_sgd(*key, sigma)) for key in SETTINGS}
+    alone = {key: run_alone(lambda sigma, key=key: dp_sgd(*key, sigma)) for key in SETTINGS}
     assert equal_noise(alone, epsilon=4.25, delta=DELTA) == pytest.approx(SETTINGS, rel=5e-3)
 
-    def at(noise: Mapping[tuple[int, int], float]) -> PlanGuarantee:
+    def at(noise: Mapping[tuple[int, int], float]) -> Composition:
         survey = [dp_sgd(b, 0.1 * steps, sigma / math.sqrt(0.1)) for (b, steps), sigma in noise.items()]
         return plan(survey, 20, [dp_sgd(*key, sigma) for key, sigma in noise.items()])
 
@@ -119,7 +119,7 @@ def test_settings_calibrated_together_cost_what_was_declared():
 
 
 def test_what_cannot_be_reached_is_said_with_a_remedy():
-    def at(sigma: float) -> PlanGuarantee:
+    def at(sigma: float) -> Composition:
         return plan([dp.GaussianDpEvent(0.5)], 3, [dp.GaussianDpEvent(sigma)])
 
     with pytest.raises(UnreachableError, match="fewer runs"):
@@ -139,7 +139,7 @@ class Kept:
         return self.answers[text]
 
 
-def gaussian(noise: float) -> PlanGuarantee:
+def gaussian(noise: float) -> Composition:
     return plan([dp.GaussianDpEvent(10 * noise)], 10, [dp.GaussianDpEvent(noise)])
 
 
@@ -151,7 +151,7 @@ def search(noise: float) -> Guarantee:
 @pytest.mark.parametrize("factor", [0.9, 0.999, 1.01, 30.0, -1.0, math.nan, math.inf])
 def test_a_kept_answer_is_used_once_it_is_checked_and_solved_for_again_where_it_is_wrong(at, factor):
     keep, tried = Kept(), list[float]()
-    with watched(tried.append):
+    with watch(tried.append):
         first = solve_noise(at, epsilon=2.0, delta=1e-6, keep=keep)
         tries = len(tried)
         assert solve_noise(at, epsilon=2.0, delta=1e-6, keep=keep).value == first.value
@@ -168,7 +168,7 @@ def test_a_kept_answer_at_the_end_of_the_range_is_believed():
     keep, tried = Kept(), list[float]()
     found = solve_noise(gaussian, epsilon=2.0, delta=1e-6, smallest=7.0, keep=keep)
     assert found.value == 7.0
-    with watched(tried.append):
+    with watch(tried.append):
         assert solve_noise(gaussian, epsilon=2.0, delta=1e-6, smallest=7.0, keep=keep).value == 7.0
     assert tried == []
 

@@ -53,7 +53,7 @@ def test_it_composes(history):
 
 def test_the_certificate_states_the_class_and_its_conditions(history):
     certificate = history.certificate(DELTA)
-    stated = certificate.to_dict()["policy"]
+    stated = certificate.to_dict()["terms"][0]["policy"]
     assert stated["class"] == "history"
     assert stated["first_from_prior"] == 1
     assert stated["conditions"] == conditions(PolicyClass.HISTORY, 1)
@@ -68,7 +68,7 @@ def test_the_certificate_states_the_class_and_its_conditions(history):
 )
 def test_a_certificate_that_misstates_its_policy_is_refused(history, name, value, complaint):
     document = history.certificate(DELTA).to_dict()
-    document["policy"] = {**document["policy"], name: value}
+    document["terms"][0]["policy"] |= {name: value}
     found = verify(Certificate.from_dict(document))
     assert not found
     assert any(complaint in problem for problem in found.problems)

@@ -15,8 +15,8 @@ from dphypo.accounting import assumptions, breaks
         {"policy": 3, "runs": {}},
         {"terms": 3},
         {"terms": [3, None, {"policy": "history", "sides": 7}]},
-        {"stages": [[], {"policy": {"class": "history"}, "runs": 1}]},
-        {"stages": {"runs": {}}},
+        {"terms": [[], {"policy": {"class": "history"}, "runs": 1}]},
+        {"terms": {"runs": {}}},
     ],
 )
 def test_malformed_documents_get_an_answer(document: dict[str, Any]) -> None:
@@ -30,4 +30,4 @@ def test_parts_are_looked_into() -> None:
     assert shared in assumptions({"terms": [{"sides": ["training"]}]})
     assert shared not in assumptions({"terms": [{"sides": ["scoring", "training"]}, {}]})
     seen = "the search rule saw the earlier hyperparameters and scores, and nothing else of the data"
-    assert seen in assumptions({"stages": [{"policy": {"class": "history"}}]})
+    assert seen in assumptions({"terms": [{"policy": {"class": "history"}}]})

@@ -14,18 +14,19 @@ from dphypo.accounting import (
     PureDp,
     RdpCurve,
     account,
+    account_published,
     dp_library,
     guarantee,
     one_run,
-    published,
     verify,
 )
+from dphypo.accounting.composition import Composition, Term
 from dphypo.accounting.rdp_curve import Curve
 from dphypo.accounting.second_opinion import run_epsilon_from_below, second_opinion
 from dphypo.accounting.second_pair import NoOpinion
 from dphypo.accounting.second_pair import one_run as second_run
 from dphypo.accounting.second_search import from_below
-from dphypo.accounting.sides import PlanGuarantee, Side, Term
+from dphypo.accounting.sides import Side
 from dphypo.accounting.theorems import phi, theorem4_profile
 from dphypo.band import Band
 from dphypo.errors import ContradictionError
@@ -85,8 +86,11 @@ GUARANTEES = {
     "pure": lambda: account(PureDp(0.4), Geometric(mean=10), Band(0.5, 2)),
     "approximate": lambda: account(ApproximateDp(0.4, 1e-8), Geometric(mean=3)),
     "stages": lambda: account(sgd(3.0, 50), Geometric(mean=10)).compose(account(sgd(1.0, 300), Poisson(4))),
-    "published": lambda: PlanGuarantee(
-        (Term(published(sgd(3.0, 50), 10), frozenset({Side.TRAINING})), Term(published(Gaussian(20.0), 10)))
+    "published": lambda: Composition(
+        (
+            Term(account_published(sgd(3.0, 50), 10), frozenset({Side.TRAINING})),
+            Term(account_published(Gaussian(20.0), 10)),
+        )
     ),
 }
 

@@ -9,9 +9,10 @@ import dp_accounting as dp
 import numpy as np
 import pytest
 
-from dphypo.accounting import Certificate, PureDp, account, sides, verify
-from dphypo.accounting.published import published
-from dphypo.accounting.sides import BOTH, PlanGuarantee, Side, Term
+from dphypo.accounting import Certificate, PureDp, account, composition, verify
+from dphypo.accounting.composition import Composition, Term
+from dphypo.accounting.published import account_published
+from dphypo.accounting.sides import BOTH, Side
 from dphypo.laws import Geometric, Pmf
 
 ADD, REPLACE = dp.NeighboringRelation.ADD_OR_REMOVE_ONE, dp.NeighboringRelation.REPLACE_ONE
@@ -67,12 +68,12 @@ class World:
         last = [(on, off if changed & read else on) for on, off in map(answers, self.last)]
         return exact([short, short, last], epsilon)
 
-    def plan(self, relation: dp.NeighboringRelation) -> PlanGuarantee:
+    def plan(self, relation: dp.NeighboringRelation) -> Composition:
         def term(epsilons: np.ndarray, count: int, read: frozenset[Side]) -> Term:
-            return Term(published([PureDp(e) for e in epsilons], count, relation=relation), read)
+            return Term(account_published([PureDp(e) for e in epsilons], count, relation=relation), read)
 
         last = term(self.last, 1, BOTH if self.both else TRAINING)
-        return PlanGuarantee((term(self.train, 2, TRAINING), term(self.score, 2, SCORING), last))
+        return Composition((term(self.train, 2, TRAINING), term(self.score, 2, SCORING), last))
 
 
 def worlds(count: int = 12):
@@ -101,20 +102,20 @@ def test_the_bound_is_attained():
     assert min(world.plan(REPLACE).delta(0.5) - world.truth(REPLACE, 0.5) for world in worlds()) < 1e-6
 
 
-def without_one_run(plan: PlanGuarantee) -> PlanGuarantee:
+def without_one_run(plan: Composition) -> Composition:
     first = plan.terms[0].releases
-    fewer = published(first.events, first.count - 1, relation=first.relation)
-    return PlanGuarantee((Term(fewer, plan.terms[0].sides), *plan.terms[1:]))
+    fewer = account_published(first.events, first.count - 1, relation=first.relation)
+    return Composition((Term(fewer, plan.terms[0].sides), *plan.terms[1:]))
 
 
-def last_run_on_one_side(plan: PlanGuarantee) -> PlanGuarantee:
-    return PlanGuarantee((*plan.terms[:-1], Term(plan.terms[-1].releases, TRAINING)))
+def last_run_on_one_side(plan: Composition) -> Composition:
+    return Composition((*plan.terms[:-1], Term(plan.terms[-1].releases, TRAINING)))
 
 
-def without_the_worse_setting(plan: PlanGuarantee) -> PlanGuarantee:
+def without_the_worse_setting(plan: Composition) -> Composition:
     last = plan.terms[-1].releases
-    better = published(min(last.events, key=lambda event: event.epsilon), 1, relation=last.relation)
-    return PlanGuarantee((*plan.terms[:-1], Term(better, plan.terms[-1].sides)))
+    better = account_published(min(last.events, key=lambda event: event.epsilon), 1, relation=last.relation)
+    return Composition((*plan.terms[:-1], Term(better, plan.terms[-1].sides)))
 
 
 @pytest.mark.parametrize("mutant", [without_one_run, last_run_on_one_side, without_the_worse_setting])
@@ -123,14 +124,13 @@ def test_a_broken_plan_is_caught(mutant):
 
 
 def test_sides_taken_as_disjoint_under_replacement_are_caught(monkeypatch):
-    valid = sides._met
-    monkeypatch.setattr(sides, "_met", lambda terms, relation: valid(terms, ADD))
+    monkeypatch.setattr(composition, "REPLACE_ONE", None)
     assert shortfall(ADD) <= 1e-12
     assert shortfall(REPLACE) > 1e-3
 
 
 def test_a_plan_of_one_side_is_the_composition():
-    plan = PlanGuarantee((Term(published(dp.GaussianDpEvent(10.0), 25), TRAINING),))
+    plan = Composition((Term(account_published(dp.GaussianDpEvent(10.0), 25), TRAINING),))
     alone = account(dp.GaussianDpEvent(2.0), Pmf({1: 1.0}))  # 25 runs of noise 10 are one of noise 2
     assert plan.epsilon(1e-6) == pytest.approx(alone.epsilon(1e-6), abs=2e-3)
     assert plan.epsilon(1e-6) >= alone.epsilon(1e-6) - 1e-5
@@ -138,52 +138,52 @@ def test_a_plan_of_one_side_is_the_composition():
 
 def test_a_search_and_published_runs_compose():
     search = account(dp.GaussianDpEvent(8.0), Pmf({1: 1.0}))
-    runs = published(dp.GaussianDpEvent(6.0), 1)
-    plan = PlanGuarantee((Term(runs), Term(search)))
+    runs = account_published(dp.GaussianDpEvent(6.0), 1)
+    plan = Composition((Term(runs), Term(search)))
     alone = account(dp.GaussianDpEvent(4.8), Pmf({1: 1.0}))  # 1/4.8² = 1/6² + 1/8²
     assert plan.epsilon(1e-6) == pytest.approx(alone.epsilon(1e-6), abs=2e-3)
 
 
 def test_scores_on_their_own_side_are_free_up_to_the_cost_of_training():
-    training = Term(published(dp.GaussianDpEvent(2.0), 1), TRAINING)
-    cheap, dear = (Term(published(dp.GaussianDpEvent(noise), 20), SCORING) for noise in (20.0, 8.0))
-    alone = PlanGuarantee((training,)).epsilon(1e-6)
-    assert PlanGuarantee((training, cheap)).epsilon(1e-6) == alone
-    assert PlanGuarantee((training, dear)).epsilon(1e-6) > alone
-    assert PlanGuarantee((training, cheap)).costs(1e-6).keys() == BOTH
+    training = Term(account_published(dp.GaussianDpEvent(2.0), 1), TRAINING)
+    cheap, dear = (Term(account_published(dp.GaussianDpEvent(noise), 20), SCORING) for noise in (20.0, 8.0))
+    alone = Composition((training,)).epsilon(1e-6)
+    assert Composition((training, cheap)).epsilon(1e-6) == alone
+    assert Composition((training, dear)).epsilon(1e-6) > alone
+    assert Composition((training, cheap)).costs(1e-6).keys() == BOTH
 
 
 def test_terms_of_different_relations_or_grids_are_refused():
-    one = published(PureDp(0.1), 2)
+    one = account_published(PureDp(0.1), 2)
     with pytest.raises(ValueError, match="ADD_OR_REMOVE_ONE, REPLACE_ONE"):
-        PlanGuarantee((Term(one), Term(published(PureDp(0.1), 1, relation=REPLACE))))
+        Composition((Term(one), Term(account_published(PureDp(0.1), 1, relation=REPLACE))))
     with pytest.raises(ValueError, match="grid"):
-        PlanGuarantee((Term(one), Term(published(PureDp(0.1), 1, grid=1e-2))))
+        Composition((Term(one), Term(account_published(PureDp(0.1), 1, grid=1e-2))))
     with pytest.raises(ValueError, match="terms"):
-        PlanGuarantee(())
+        Composition(())
     with pytest.raises(ValueError, match="sides"):
         Term(one, frozenset())
     with pytest.raises(ValueError, match="count = 0"):
-        published(PureDp(0.1), 0)
+        account_published(PureDp(0.1), 0)
 
 
 def test_half_a_search_is_no_term_under_replacement():
     search = account(PureDp(0.1), Geometric(mean=4), relation=REPLACE)
     with pytest.raises(ValueError, match="composes both"):
-        PlanGuarantee((Term(search, TRAINING), Term(search, SCORING)))
-    assert PlanGuarantee((Term(search),)).epsilon(1e-6) > 0.1
+        Composition((Term(search, TRAINING), Term(search, SCORING)))
+    assert Composition((Term(search),)).epsilon(1e-6) > 0.1
 
 
 def test_the_certificate_of_a_plan_is_confirmed_and_says_what_was_released(tmp_path):
     search = account(dp.GaussianDpEvent(20.0), Geometric(mean=4))
-    survey, scores = published(dp.GaussianDpEvent(40.0), 20), published(dp.GaussianDpEvent(30.0), 20)
-    last = published([dp.GaussianDpEvent(4.0), dp.GaussianDpEvent(5.0)], 1)
-    plan = PlanGuarantee((Term(survey, TRAINING), Term(scores, SCORING), Term(last, TRAINING)))
+    survey, scores = account_published(dp.GaussianDpEvent(40.0), 20), account_published(dp.GaussianDpEvent(30.0), 20)
+    last = account_published([dp.GaussianDpEvent(4.0), dp.GaussianDpEvent(5.0)], 1)
+    plan = Composition((Term(survey, TRAINING), Term(scores, SCORING), Term(last, TRAINING)))
     certificate = plan.certificate(1e-6, releases=[{"part": "survey"}, {"part": "last run"}])
     assert 0 <= certificate.epsilon - plan.epsilon(1e-6) < 2e-5
     assert "21 runs were made; all results of the first 20 are public" in certificate.statement()
     assert verify(certificate.save(tmp_path / "certificate.json"))
-    mixed = PlanGuarantee((Term(survey, TRAINING), Term(search))).certificate(1e-6)
+    mixed = Composition((Term(survey, TRAINING), Term(search))).certificate(1e-6)
     assert verify(mixed)
     assert "a search with 4 runs on average" in mixed.statement()
 
@@ -199,8 +199,8 @@ def test_the_certificate_of_a_plan_is_confirmed_and_says_what_was_released(tmp_p
     ],
 )
 def test_a_changed_term_of_a_certificate_is_found(change, line):
-    survey, scores = published(dp.GaussianDpEvent(20.0), 20), published(dp.GaussianDpEvent(30.0), 20)
-    document = PlanGuarantee((Term(survey, TRAINING), Term(scores, SCORING))).certificate(1e-6).to_dict()
+    survey, scores = account_published(dp.GaussianDpEvent(20.0), 20), account_published(dp.GaussianDpEvent(30.0), 20)
+    document = Composition((Term(survey, TRAINING), Term(scores, SCORING))).certificate(1e-6).to_dict()
     document = json.loads(json.dumps(document))
     change(document["terms"])
     checked = verify(Certificate.from_dict(document))
@@ -209,11 +209,11 @@ def test_a_changed_term_of_a_certificate_is_found(change, line):
 
 
 def test_pure_privacy_adds_up_at_delta_zero():
-    runs, last = published([PureDp(0.1), PureDp(0.05)], 5), published(PureDp(0.2), 1)
-    plan = PlanGuarantee((Term(runs, TRAINING), Term(published(PureDp(0.4), 1), SCORING), Term(last, TRAINING)))
+    runs, last = account_published([PureDp(0.1), PureDp(0.05)], 5), account_published(PureDp(0.2), 1)
+    plan = Composition((Term(runs, TRAINING), Term(account_published(PureDp(0.4), 1), SCORING), Term(last, TRAINING)))
     assert plan.costs(0.0) == {Side.TRAINING: pytest.approx(0.7), Side.SCORING: pytest.approx(0.4)}
     assert plan.epsilon(0.0) >= 0.7
     assert plan.delta(0.71) == 0.0
     assert plan.delta(0.5) > 0.0
-    assert math.isinf(PlanGuarantee((Term(runs), Term(published(dp.GaussianDpEvent(1.0), 1)))).epsilon(0.0))
+    assert math.isinf(Composition((Term(runs), Term(account_published(dp.GaussianDpEvent(1.0), 1)))).epsilon(0.0))
     assert plan.one_run(1e-6)["pld"] == pytest.approx(0.2, abs=1e-3)

@@ -35,7 +35,11 @@ def answer(document: object, tmp_path) -> str:
 
 
 def changed(document: dict, **changes) -> dict:
-    return {**copy.deepcopy(document), **changes}
+    """The document with other values; those of its only term go there."""
+    copied = copy.deepcopy(document)
+    for name, value in changes.items():
+        (copied["terms"][0] if name in ("events", "runs") else copied)[name] = value
+    return copied
 
 
 def test_epsilon_is_rounded_up_and_may_not_be_smaller(document):
@@ -69,8 +73,8 @@ def test_a_deleted_warning_is_seen(tmp_path):
         ({"events": [{"type": "GaussianDpEvent", "noise_multiplier": 1e-9}]}, "give at least 0.01"),
         ({"events": [{"type": "RdpCurve", "orders": list(range(2, 3000)), "epsilons": [1.0] * 2998}]}, "too long"),
         ({"events": [{"type": "GaussianDpEvent", "noise_multiplier": 0.02}], "grid": 1e-5}, "so little noise"),
-        ({"stages": {}}, "in a list"),
-        ({"stages": [3]}, "must be an object"),
+        ({"terms": {}}, "must be a list"),
+        ({"terms": [3]}, "must be an object"),
         ({"delta": "1e-5"}, "delta: "),
         ({"delta": 2}, "delta: "),
         ({"relation": "REPLACE_ALL"}, "cannot be recomputed"),
@@ -220,7 +224,5 @@ def test_an_event_of_every_size_that_is_allowed_is_refused_when_stated_in_other_
     assert "has the fields" in answer(changed(document, events=[STEP]), tmp_path)
 
 
-def test_stages_are_limited(document, tmp_path):
-    stage = {name: document[name] for name in ("events", "relation", "runs", "band", "policy", "grid")}
-    many = {name: value for name, value in document.items() if name not in stage}
-    assert "a few searches" in answer({**many, "stages": [stage] * 2001}, tmp_path)
+def test_terms_are_limited(document, tmp_path):
+    assert "terms must be a list" in answer(changed(document, terms=document["terms"] * 2001), tmp_path)

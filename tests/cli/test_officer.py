@@ -9,7 +9,7 @@ import pytest
 from typer.testing import CliRunner
 
 import dphypo
-from dphypo.accounting import account, guarantee_of, rounded_up
+from dphypo.accounting import account, guarantee_of, round_up
 from dphypo.cli.app import app
 from dphypo.laws import Geometric
 
@@ -29,7 +29,7 @@ def test_compose_says_what_both_cost_together(certificates: list[Path]) -> None:
     done = RUN.invoke(app, ["compose", *map(str, certificates)])
     expected = guarantee_of(certificates[0]).compose(guarantee_of(certificates[1])).epsilon(1e-5)
     assert done.exit_code == 0
-    assert f"ε = {rounded_up(expected, 4):.4f} at δ = 1e-05 for 2 certificates together" in done.output
+    assert f"ε = {round_up(expected, 4):.4f} at δ = 1e-05 for 2 certificates together" in done.output
     assert "if none was chosen after a look" in done.output
 
 

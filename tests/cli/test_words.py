@@ -113,7 +113,7 @@ def test_what_if_reads_strangers_files_with_care(tmp_path: Path):
     path.write_text('{"epsilon": 1, "epsilon": 2}')
     assert RUN.invoke(app, ["account", "--from", str(path)]).exit_code != 0
     document = account(dp.GaussianDpEvent(9.0), Geometric(mean=3)).certificate(1e-5).to_dict()
-    document["runs"]["law"]["gamma"] = 1e-300
+    document["terms"][0]["runs"]["law"]["gamma"] = 1e-300
     path.write_text(json.dumps(document))
     done = RUN.invoke(app, ["account", "--from", str(path)])
     assert isinstance(done.exception, ValueError), done.output

@@ -15,7 +15,7 @@ import optuna
 import pytest
 
 from dphypo import Ledger, errors
-from dphypo.accounting import verify, watched
+from dphypo.accounting import verify, watch
 from dphypo.errors import DeclaredParameter, NotThisStudy, TooManyTrials, UndeclaredReport
 from dphypo.integrations.optuna import OptunaSurvey
 from dphypo.integrations.optuna_claims import Claims
@@ -219,7 +219,7 @@ def test_bad_declarations_are_refused(changes, words):
 def test_the_noise_is_kept_in_the_study_and_never_believed(tmp_path):
     driven, tried = study(storage=f"sqlite:///{tmp_path}/optuna.db", study_name="tuned"), []
     found = SURVEY.full.noise_multiplier
-    with watched(tried.append):
+    with watch(tried.append):
         solved = survey(keep_in=driven).full.noise_multiplier
         first = len(tried)
         assert survey(keep_in=driven).full.noise_multiplier == solved == found

@@ -115,7 +115,7 @@ def test_there_are_no_cv_results_and_asking_says_why() -> None:
 def test_the_private_hold_out_costs_the_worse_of_training_and_scoring() -> None:
     """A score with little noise is what the guarantee is then about."""
     cheap, dear = (search(score_noise_multiplier=noise).fit(X, Y).certificate_ for noise in (15.0, 0.5))
-    assert cheap.document["events"][1]["noise_multiplier"] == 15.0
+    assert cheap.document["terms"][0]["events"][1]["noise_multiplier"] == 15.0
     alone = dphypo.account(classifier().privacy_event({}, records=320), ONCE).epsilon(1e-5)
     assert cheap.epsilon == pytest.approx(alone, rel=1e-3)
     assert dear.epsilon > alone + 1
@@ -125,7 +125,7 @@ def test_a_total_epsilon_is_met_with_noise_for_every_kind_of_run() -> None:
     space = {**RATES, "batch_size": [20, 50], "epochs": [2, 3]}
     found = search(space=space, epsilon=3.0).fit(X, Y, holdout=(X, Y))
     assert 2.98 < found.certificate_.epsilon <= 3.0
-    events = found.certificate_.document["events"]
+    events = found.certificate_.document["terms"][0]["events"]
     assert len({event["event"]["event"]["noise_multiplier"] for event in events}) == 4
     chosen: Any = found.best_estimator_.privacy_event({}, records=400)
     noise = chosen.event.event.noise_multiplier
@@ -232,7 +232,7 @@ def test_any_estimator_that_states_its_event_can_be_searched() -> None:
     assert isinstance(NoisyMean(), PrivateEstimator)
     found = search(NoisyMean(), {"bound": uniform(1, 5)}).fit(X, Y, holdout=(X, Y))
     assert found.best_estimator_.random_state is None
-    assert found.certificate_.document["events"][0]["noise_multiplier"] == 5.0
+    assert found.certificate_.document["terms"][0]["events"][0]["noise_multiplier"] == 5.0
     # Its noise depends on λ: the guarantee is that of the worst.
     found = search(NoisyMean(), {"noise": [3.0, 5.0]}).fit(X, Y, holdout=(X, Y))
     worst = dphypo.account(dp.GaussianDpEvent(3.0), ONCE).epsilon(1e-5)

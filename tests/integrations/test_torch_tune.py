@@ -9,7 +9,7 @@ from scipy.stats import loguniform
 from torch import nn
 
 import dphypo
-from dphypo.accounting import PlanGuarantee, Side, Term, published, verify
+from dphypo.accounting import Composition, Side, Term, account_published, verify
 from dphypo.integrations.torch import DPSGD, PrivateAccuracy
 from dphypo.search import plan_tuning, stages_of
 
@@ -61,9 +61,9 @@ def test_every_pair_of_settings_keeps_to_the_budget(tuning):
     settings = [{"batch_size": 20, "epochs": 20}, {"batch_size": 50, "epochs": 10}]
     for one in settings:
         for other in settings:
-            survey = Term(published(found.noise.short.event(one), 5))
-            last = Term(published(found.noise.full.event(other), 1))
-            assert PlanGuarantee((survey, last)).epsilon(1e-4) <= 6.0
+            survey = Term(account_published(found.noise.short.event(one), 5))
+            last = Term(account_published(found.noise.full.event(other), 1))
+            assert Composition((survey, last)).epsilon(1e-4) <= 6.0
     assert found.largest == 2.0  # twenty epochs, in runs of ten
 
 

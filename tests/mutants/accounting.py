@@ -205,8 +205,8 @@ MUTANTS = (
         "only the last stage is charged",
         "stages compose",
         "accounting/composition.py",
-        "composed(part.to_pld() for part in self.parts)",
-        "composed(part.to_pld() for part in self.parts[-1:])",
+        "compose(one.to_pld() for one in self.releases)",
+        "compose(one.to_pld() for one in self.releases[-1:])",
         ("accounting/test_composition.py::test_composition_is_no_looser_than_dp_accountings_own",),
     ),
     Mutant(
@@ -236,16 +236,16 @@ MUTANTS = (
     Mutant(
         "sides are disjoint under replacement",
         "a replaced record meets the terms of both sides",
-        "accounting/sides.py",
-        "        if self.relation is dp_accounting.NeighboringRelation.REPLACE_ONE:\n"
-        "            return {side: [term.releases for term in self.terms] for side in read}\n",
+        "accounting/composition.py",
+        "        if self.relation is REPLACE_ONE:\n"
+        "            return {side: _together(tuple(term.releases for term in self.terms)) for side in read}\n",
         "",
         (f"{_SIDES}::test_no_plan_costs_more_than_is_said",),
     ),
     Mutant(
         "half a search is a term under replacement",
         "under replacement a search is one term that reads both sides",
-        "accounting/sides.py",
+        "accounting/composition.py",
         "            isinstance(term.releases, Guarantee) and term.sides != BOTH for term in self.terms\n",
         "            isinstance(term.releases, Guarantee) and not term.sides for term in self.terms\n",
         (f"{_SIDES}::test_half_a_search_is_no_term_under_replacement",),
@@ -279,8 +279,7 @@ MUTANTS = (
         "noise that is kept is believed",
         "what is kept is accounted for afresh",
         "accounting/noise.py",
-        "        if reported(kept.epsilon) <= epsilon and (epsilon - kept.epsilon <= 2 * close or value == smallest):\n"
-        "            return kept\n",
+        "        if exact and round_epsilon(kept.epsilon) <= epsilon:\n            return kept\n",
         "        return kept\n",
         (
             "accounting/test_noise.py"

@@ -27,7 +27,7 @@ MUTANTS = (
         "ε is rounded down on the page",
         "no number that people read is smaller than what was certified",
         "report/release_report.py",
-        'f"{rounded_up(value, 5):.5f}"',
+        'f"{round_up(value, 5):.5f}"',
         'f"{math.floor(value * 1e3) / 1e3:g}"',
         (f"{_REPORTS}::test_no_number_on_the_page_is_smaller_than_the_certificate_says",),
     ),

@@ -7,7 +7,7 @@ import json
 import numpy as np
 import pytest
 
-from dphypo.accounting import PlanGuarantee, Term, published
+from dphypo.accounting import Composition, Term, account_published
 from dphypo.samplers import Hyperparameters
 from dphypo.samplers.surrogate import covariance
 from paper.experiments import trained_surveys
@@ -27,16 +27,18 @@ def test_no_planned_survey_costs_more_than_it_says(name: str, number: int) -> No
     arm, records = plan["arms"][number], RECORDS[plan["data"]]
     short = zip(arm["short_batch"], arm["short_steps"], arm["short_noise"], strict=True)
     full = zip(plan["settings"], arm["noise"], strict=True)
-    survey = published([event(batch, steps, records, level) for batch, steps, level in short], arm["count"])
-    last = published([full_event(Setting(**one), records, level) for one, level in full], 1)
-    spent = PlanGuarantee((Term(survey), Term(last))).epsilon(DELTA)
+    survey = account_published([event(batch, steps, records, level) for batch, steps, level in short], arm["count"])
+    last = account_published([full_event(Setting(**one), records, level) for one, level in full], 1)
+    spent = Composition.of(survey, last).epsilon(DELTA)
     assert EPSILON - 5e-3 < spent < EPSILON + 1e-4  # noise is written with eight decimals
 
 
 def test_the_noise_of_a_simulated_survey_is_the_librarys() -> None:
     level = noise(Steps(256 / 60_000, 2344), EPSILON, 235, 20)
     short = event(256, 235, 60_000, level * (2344 / 235) ** 0.5)
-    plan = PlanGuarantee((Term(published(short, 20)), Term(published(full_event(PAPER[0], 60_000, level), 1))))
+    plan = Composition(
+        (Term(account_published(short, 20)), Term(account_published(full_event(PAPER[0], 60_000, level), 1)))
+    )
     assert EPSILON - 2e-3 < plan.epsilon(DELTA) <= EPSILON
 
 

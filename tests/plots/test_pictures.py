@@ -12,7 +12,7 @@ from scipy.stats import loguniform, uniform
 from support.report_world import study, table
 
 from dphypo import plots
-from dphypo.accounting import PureDp, account, rounded_up
+from dphypo.accounting import PureDp, account, round_up
 from dphypo.band import KL, Band
 from dphypo.laws import Geometric
 from dphypo.search.table import Row, Surveyed
@@ -45,7 +45,7 @@ def test_a_profile_has_every_bound_and_an_attack_below_them(guarantee):
         upper = dict(zip(found[name].get_ydata(), found[name].get_xdata(), strict=True))
         assert all(low <= upper[delta] for low, delta in zip(attack.get_xdata(), attack.get_ydata(), strict=True))
     assert [line for line in found if line.startswith("ε = ")] == [
-        f"ε = {rounded_up(guarantee.epsilon(1e-5), 5):.5f} at δ = 1e-05"
+        f"ε = {round_up(guarantee.epsilon(1e-5), 5):.5f} at δ = 1e-05"
     ]
     assert "δ" in drawn(figure)
 

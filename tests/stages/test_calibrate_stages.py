@@ -13,7 +13,7 @@ import pytest
 from support.stages_world import FEW
 
 import dphypo
-from dphypo.accounting import PlanGuarantee, Term, UnreachableError, account, solve_noise, watched
+from dphypo.accounting import Composition, Term, UnreachableError, account, solve_noise, watch
 from dphypo.band import Band
 from dphypo.laws import Geometric, NegativeBinomial
 from dphypo.mechanisms import Declared, Plain, Split
@@ -140,7 +140,7 @@ def test_the_papers_training_given_a_cheap_first_stage():
         return [Term(account(dp.SelfComposedDpEvent(step, steps), Geometric(mean=mean)))]
 
     first = training(2.0, 235, 30)
-    found = solve_noise(lambda noise: PlanGuarantee((*first, *training(noise, 2344, 10))), epsilon=4.13, delta=DELTA)
+    found = solve_noise(lambda noise: Composition((*first, *training(noise, 2344, 10))), epsilon=4.13, delta=DELTA)
     assert 4.129 <= found.guarantee.epsilon(DELTA) <= 4.13
     assert found.value == pytest.approx(0.71, abs=0.01)
 
@@ -148,7 +148,7 @@ def test_the_papers_training_given_a_cheap_first_stage():
 def solved_in(journal, **options):
     """The noise that is found with a journal, and how many values were tried for it."""
     tried: list[float] = []
-    with watched(tried.append):
+    with watch(tried.append):
         found = calibrate_stages(SPACE, [FIRST, LAST], epsilon=2.0, delta=DELTA, split=0.4, journal=journal, **options)
     return [stage.mechanism.noise_multiplier for stage in found], len(tried)
 

@@ -74,7 +74,7 @@ def test_three_stages():
     assert (first.score is None, second.score is None) == (True, False)
     assert search.prior(2) == SPACE.around(first.params, spread=0.2)
     assert search.prior(3) == SPACE.around(second.params, spread={"lr": 0.05})
-    assert len(release.certificate.document["stages"]) == 3
+    assert len(release.certificate.document["terms"]) == 3
     listed = release.certificate.document["public"]["released"]
     assert [one["params"] for one in listed] == [dict(first.params), dict(second.params)]
     assert [one["score"] for one in listed] == [None, second.score]
@@ -109,7 +109,9 @@ def test_workers_run_the_stages_too(tmp_path):
     search = make(tmp_path / "stages.db")
     release = search.run(progress=False, workers=2, start_method="fork")
     assert release.ending is Ending.MODEL
-    assert search.curator(2).total() == make().guarantee.parts[1].runs.sample(Seeded(SEED).child("stage 2").child("T"))
+    assert search.curator(2).total() == make().guarantee.terms[1].releases.runs.sample(
+        Seeded(SEED).child("stage 2").child("T")
+    )
 
 
 # Certificates and what leaves the journal
@@ -120,7 +122,7 @@ def test_the_certificate_is_the_composition_and_lists_what_was_released(tmp_path
     release = search.run(progress=False)
     document = release.certificate.document
     assert 0 <= document["epsilon"] - search.guarantee.epsilon(1e-6) < 2e-5
-    assert [stage["events"][0]["epsilon"] for stage in document["stages"]] == [0.125, 0.5]
+    assert [stage["events"][0]["epsilon"] for stage in document["terms"]] == [0.125, 0.5]
     (first,) = search.released
     assert document["public"]["released"] == [
         {"params": dict(first.params), "score": first.score, "ending": str(Ending.MODEL)}
@@ -129,7 +131,7 @@ def test_the_certificate_is_the_composition_and_lists_what_was_released(tmp_path
     path = release.certificate.save(tmp_path / "certificate.json")
     assert verify(path)
     document = json.loads(path.read_text())
-    document["stages"] = document["stages"][1:]
+    document["terms"] = document["terms"][1:]
     assert not verify(dphypo.Certificate.from_dict(document))
     assert search.certificate.epsilon == release.certificate.epsilon
     assert "released" not in search.certificate.document["public"]

@@ -55,23 +55,23 @@ def chain(first, second, **options):
 def test_a_band_inside_stages_costs_what_theorem_h_says():
     plan = Stages(SPACE, chain(GaussianProcess(), GaussianProcess()), delta=1e-5, journal=None)
     free = Stages(SPACE, chain(None, None, policy="anything"), delta=1e-5, journal=None)
-    assert [part.policy for part in plan.guarantee.parts] == [PolicyClass.HISTORY] * 2
-    assert [part.first_from_prior for part in plan.guarantee.parts] == [2, 2]
+    assert [term.releases.policy for term in plan.guarantee.terms] == [PolicyClass.HISTORY] * 2
+    assert [term.releases.first_from_prior for term in plan.guarantee.terms] == [2, 2]
     new, old = plan.guarantee.epsilon(1e-5), free.guarantee.epsilon(1e-5)
     assert new < 0.25 * old  # short noisy runs tell a rule little, so that a wide band costs little
-    assert new >= max(part.epsilon(1e-5) for part in plan.guarantee.parts)
+    assert new >= max(term.releases.epsilon(1e-5) for term in plan.guarantee.terms)
     stated = json.loads(json.dumps(plan.certificate.to_dict()))
-    assert [stage["policy"]["class"] for stage in stated["stages"]] == ["history", "history"]
+    assert [stage["policy"]["class"] for stage in stated["terms"]] == ["history", "history"]
     assert verify(Certificate.from_dict(stated))
     for change in ({"first_from_prior": 3}, {"class": "anything"}):
         lie = json.loads(json.dumps(stated))
-        lie["stages"][0]["policy"] |= change
+        lie["terms"][0]["policy"] |= change
         assert not verify(Certificate.from_dict(lie))
 
 
 def test_one_stage_by_theorem_h_and_one_for_any_rule():
     mixed = Stages(SPACE, [*chain(None, None)[:1], *chain(None, None, policy="anything")[1:]], delta=1e-5, journal=None)
-    assert [part.policy for part in mixed.guarantee.parts] == [PolicyClass.HISTORY, PolicyClass.ANYTHING]
+    assert [term.releases.policy for term in mixed.guarantee.terms] == [PolicyClass.HISTORY, PolicyClass.ANYTHING]
     rules = mixed.certificate.to_dict()["public"]["search rules"]
     assert (rules[0] is None, rules[1] is None) == (False, True)
 

@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 
 import dphypo
-from dphypo.accounting import PlanGuarantee, PureDp, Side, verify
+from dphypo.accounting import Composition, PureDp, Side, verify
 from dphypo.laws import Pmf
 from dphypo.search import Stage, Stages, calibrate_stages
 
@@ -121,7 +121,7 @@ def test_no_stages_cost_more_than_is_said(relation):
 def test_a_record_of_each_side_meets_its_own_searches_only():
     for world in WORLDS[:3]:
         plan = world.guarantee(ADD)
-        assert isinstance(plan, PlanGuarantee)
+        assert isinstance(plan, Composition)
         together = [world.guarantee(ADD).costs(1e-6)[side] for side in Side]
         alone = [
             Stages(
@@ -145,7 +145,7 @@ def test_sides_cost_less_than_the_worse_event_of_every_run():
 
 
 def without(place: int):
-    return lambda plan: PlanGuarantee(tuple(term for number, term in enumerate(plan.terms) if number != place))
+    return lambda plan: Composition(tuple(term for number, term in enumerate(plan.terms) if number != place))
 
 
 @pytest.mark.parametrize("place", range(4), ids=["training 1", "scoring 1", "training 2", "scoring 2"])
@@ -185,7 +185,8 @@ def test_the_certificate_of_stages_with_sides_is_confirmed_and_reads_well():
     assert [term["sides"] for term in document["terms"]] == [["training"], ["scoring"]] * 2
     assert verify(certificate)
     stated = certificate.statement()
-    assert "What was released: the best run of each of 2 searches. Nothing else about a search may be" in stated
+    assert "What was released: of the last of 2 stages, the best of a random number of training runs" in stated
+    assert "Nothing else about a search may be published" in stated
     assert "0 runs" not in stated
     assert "Records that train and records that score are different records" in stated
     released = search.run(progress=False)
@@ -195,7 +196,7 @@ def test_the_certificate_of_stages_with_sides_is_confirmed_and_reads_well():
 def test_what_history_only_searches_rely_on_is_stated_with_sides_too():
     stage = Stage(mechanism([0.5, 0.5], [0.4, 0.4], ADD), LAWS[1], dphypo.Band(0.5, 2.0), policy="history")
     stated = Stages(SPACE, [stage, stage], delta=1e-6, journal=None).certificate.statement()
-    assert "The number also relies on this: " in stated
+    assert "The number of search 2 also relies on this: " in stated
     assert "density between 0.5 and 2 times the prior's" in stated
 
 

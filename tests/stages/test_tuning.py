@@ -12,7 +12,7 @@ import pytest
 from support.survey_world import SPACE, Descent
 
 import dphypo
-from dphypo.accounting import Side, verify, watched
+from dphypo.accounting import Side, verify, watch
 from dphypo.entropy import Seeded
 from dphypo.journal import keeping
 from dphypo.search import SurveyPlan, plan_tuning
@@ -59,11 +59,11 @@ def test_a_call_that_goes_on_solves_for_nothing_again(tmp_path):
     private = replace(FULL, score_noise_multiplier="calibrate")
     options = {**BUDGET, "survey": 4, "journal": tmp_path / "tune.db", "entropy": Seeded(1)}
     first: list[float] = []
-    with watched(first.append):
+    with watch(first.append):
         release = dphypo.tune(SPACE, private, **options)
     assert first
     again: list[float] = []
-    with watched(again.append):
+    with watch(again.append):
         same = dphypo.tune(SPACE, private, **options)
         assert same.certificate == release.certificate  # the noise of every part is in it
         assert again == []

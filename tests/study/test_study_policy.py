@@ -55,7 +55,7 @@ class Recorder:
 @pytest.mark.parametrize("secret", [np.arange(3.0), time.monotonic, 12], ids=["data", "clock", "T"])
 def test_a_rule_that_peeks_is_certified_for_anything_or_refused(secret):
     study = make(None, sampler=Peeks(secret))
-    assert study.certificate.to_dict()["policy"]["class"] == "anything"
+    assert study.certificate.to_dict()["terms"][0]["policy"]["class"] == "anything"
     assert "history" not in study.guarantee.bounds(1e-6)
     with pytest.raises(ValueError, match="history_only"):
         make(None, sampler=Peeks(secret), policy="history")
@@ -138,7 +138,7 @@ def test_another_rule_on_the_way_is_refused_unless_anything_is_declared():
     with pytest.raises(errors.ChangedRule, match="anything"):
         make(store, sampler=Uniform()).run(progress=False)
     release = make(store, sampler=Uniform(), policy="anything").run(progress=False)
-    assert release.certificate.to_dict()["policy"]["class"] == "anything"
+    assert release.certificate.to_dict()["terms"][0]["policy"]["class"] == "anything"
 
 
 def test_a_study_that_has_gone_on_with_any_rule_does_not_become_history_only_again():
@@ -164,7 +164,7 @@ class Counting:
 
 def test_a_rule_with_state_that_the_history_does_not_determine_is_certified_for_anything_or_refused():
     study = make(None, sampler=Counting())
-    assert study.certificate.to_dict()["policy"]["class"] == "anything"
+    assert study.certificate.to_dict()["terms"][0]["policy"]["class"] == "anything"
     with pytest.raises(ValueError, match="history_only"):
         make(None, sampler=Counting(), policy="history")
 
@@ -184,7 +184,10 @@ def test_a_rule_whose_state_has_changed_on_the_way_is_another_rule():
     assert rule.calls == 1
     with pytest.raises(errors.ChangedRule):
         make(store, sampler=rule).ask()
-    assert make(store, sampler=Promised()).run(progress=False).certificate.to_dict()["policy"]["class"] == "history"
+    assert (
+        make(store, sampler=Promised()).run(progress=False).certificate.to_dict()["terms"][0]["policy"]["class"]
+        == "history"
+    )
 
 
 def test_the_history_that_a_rule_is_shown_has_neither_t_nor_a_clock():

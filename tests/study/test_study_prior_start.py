@@ -101,7 +101,7 @@ def test_a_study_claims_what_the_gaussian_process_leaves_to_the_prior():
     for start in (1, 2, 4):
         found = make(None, sampler=GaussianProcess(start=start))
         assert found.guarantee.first_from_prior == start
-        assert found.certificate.to_dict()["policy"]["first_from_prior"] == start
+        assert found.certificate.to_dict()["terms"][0]["policy"]["first_from_prior"] == start
     assert make(None, sampler=Parzen()).guarantee.first_from_prior == 1
     assert study([]).guarantee.first_from_prior == 1
 
@@ -119,7 +119,7 @@ def test_more_runs_from_the_prior_cost_less_and_the_certificate_says_how_many():
     assert "The hyperparameters of the first 4 runs were drawn from the prior." in many.certificate.statement()
     assert dphypo.verify(many.certificate)
     lie = many.certificate.to_dict()
-    lie["policy"]["first_from_prior"] = 1
+    lie["terms"][0]["policy"]["first_from_prior"] = 1
     assert not dphypo.verify(dphypo.Certificate.from_dict(lie))
 
 
@@ -161,6 +161,6 @@ def test_a_stage_keeps_to_it_too():
     asked: list = []
     stage = Stage(train, LAW, BAND, Greedy(asked), first_from_prior=3)
     plan = Stages(SPACE, [Stage(train, Pmf({2: 1.0})), stage], delta=1e-6, journal=None, entropy=Seeded(3))
-    assert plan.guarantee.parts[1].first_from_prior == 3
+    assert plan.guarantee.terms[1].releases.first_from_prior == 3
     plan.run(progress=False)
     assert asked == list(range(3, 8))

@@ -51,7 +51,7 @@ def facts(search: Stages) -> tuple[Any, ...]:
     with search:
         release = search.run(progress=False)
         rows = []
-        for number in range(1, len(search.guarantee.parts) + 1):
+        for number in range(1, len(search.guarantee.terms) + 1):
             curator = search.curator(number)
             trials = [{k: v for k, v in row.items() if k != "attempts"} for row in curator.trials()]
             rows.append((curator.total(), trials))

@@ -10,7 +10,7 @@ import pytest
 from scipy.stats import loguniform
 from support.survey_world import RECORDS, SPACE, Descent
 
-from dphypo.accounting import PlanGuarantee, Side, Term, published
+from dphypo.accounting import Composition, Side, Term, account_published
 from dphypo.errors import UnreachableError
 from dphypo.mechanisms import Split
 from dphypo.mechanisms import mechanism as declare
@@ -83,7 +83,7 @@ def test_private_scores_are_calibrated_to_what_training_costs():
     public = plan_tuning(SPACE, Descent(), **BUDGET, survey=10)
     assert found.noise.full.noise_multiplier == public.noise.full.noise_multiplier
     # Ten Gaussian scores of noise s are one of noise s/√10.
-    scores = PlanGuarantee((Term(published(dp.GaussianDpEvent(found.noise.short.score_noise_multiplier), 10)),))
+    scores = Composition((Term(account_published(dp.GaussianDpEvent(found.noise.short.score_noise_multiplier), 10)),))
     assert scores.epsilon(1e-6) <= 4.0
 
 
@@ -139,10 +139,10 @@ def test_settings_have_noise_of_their_own_and_cost_no_more_together():
     for short in noise:
         for last in noise:
             terms = (
-                Term(published(found.noise.short.event({"batch": short}), 20)),
-                Term(published(found.noise.full.event({"batch": last}), 1)),
+                Term(account_published(found.noise.short.event({"batch": short}), 20)),
+                Term(account_published(found.noise.full.event({"batch": last}), 1)),
             )
-            assert PlanGuarantee(terms).epsilon(1e-6) <= 4.0
+            assert Composition(terms).epsilon(1e-6) <= 4.0
 
 
 def test_a_mechanism_that_cannot_be_cut_brings_a_short_run_of_its_own():

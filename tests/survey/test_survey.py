@@ -13,7 +13,7 @@ from scipy.stats import loguniform, norm
 from support.survey_world import PRIVATE, SPACE, Descent
 
 from dphypo import errors
-from dphypo.accounting import PlanGuarantee, Side, Term, published, verify
+from dphypo.accounting import Composition, Side, Term, account_published, verify
 from dphypo.entropy import Seeded
 from dphypo.laws import Pmf, Poisson
 from dphypo.mechanisms import Outcome, Plain, attempt
@@ -363,5 +363,5 @@ def test_what_is_proposed_beyond_what_the_prior_draws_is_not_run():
 
     plan = Stages(Space({"noise": norm(50, 5)}), [Survey(noisy, 1, Reckless())], delta=1e-6, journal=None)
     (row,) = plan.run(progress=False).survey.rows
-    alone = PlanGuarantee((Term(published(dp.GaussianDpEvent(row.params["noise"]), 1)),))
+    alone = Composition((Term(account_published(dp.GaussianDpEvent(row.params["noise"]), 1)),))
     assert alone.epsilon(1e-6) <= plan.guarantee.epsilon(1e-6)

@@ -21,17 +21,15 @@ from typing import Any
 import numpy as np
 
 from dphypo import _files, _validate
-from dphypo.accounting import stated, untrusted
+from dphypo.accounting import untrusted
 from dphypo.accounting.canonical_json import canonical_json
 from dphypo.accounting.composition import Composition
-from dphypo.accounting.guarantee import Guarantee
-from dphypo.accounting.published import Published
-from dphypo.accounting.sides import PlanGuarantee
-from dphypo.accounting.solve import reported
+from dphypo.accounting.guarantee_json import to_json
+from dphypo.accounting.solve import round_epsilon
 from dphypo.accounting.statement import statement
 from dphypo.errors import ContradictionError
 
-FORMAT = "dphypo certificate 2"
+FORMAT = "dphypo certificate 3"
 UNITS = ("record", "person", "user", "client", "device", "household", "document")
 CITATIONS = [
     "H. Wang, S. Gao, H. Zhang, W. J. Su, M. Shen. DP-HyPO: An Adaptive Private Hyperparameter Optimization "
@@ -133,17 +131,10 @@ class Certificate:
         return f"Certificate(epsilon={self.epsilon:.6g}, delta={self.delta:g}, bound={self.document['bound']!r})"
 
 
-def issue(
-    guarantee: Guarantee | Composition | PlanGuarantee, delta: float, public: Mapping[str, object]
-) -> Certificate:
-    """The certificate of a guarantee at δ. ``public`` adds what else may be published, such as the space.
-
-    Of a single search it states the event, the relation, the law of T and the band; of a composition, those of every
-    search in order, under "stages"; of a plan with published runs those of every term, and the sides whose records it
-    reads, under "terms".
-    """
+def issue(guarantee: Composition, delta: float, public: Mapping[str, object]) -> Certificate:
+    """The certificate of a guarantee at δ. ``public`` adds what else may be published, such as the space."""
     _refuse_contradictions(guarantee, delta)
-    bounds = {name: reported(epsilon) for name, epsilon in guarantee.bounds(delta).items()}
+    bounds = {name: round_epsilon(epsilon) for name, epsilon in guarantee.bounds(delta).items()}
     name = min(bounds, key=lambda key: bounds[key])
     data_set, public = public.get("data_set"), {key: value for key, value in public.items() if key != "data_set"}
     public = {"unit": "record", "warning": None, **json.loads(json.dumps(public))}
@@ -159,8 +150,8 @@ def issue(
         "delta": float(delta),
         "bound": name,
         "bounds": bounds,
-        "one_run": {name: reported(epsilon) for name, epsilon in guarantee.one_run(delta).items()},
-        **stated.state(guarantee),
+        "one_run": {name: round_epsilon(epsilon) for name, epsilon in guarantee.one_run(delta).items()},
+        **to_json(guarantee),
         "profile": {"epsilon": epsilons.tolist(), "delta": deltas.tolist()},
         "public": public,
         "data_set": data_set,
@@ -174,13 +165,9 @@ def issue(
     return Certificate({**document, "statement": statement(document)})
 
 
-def _refuse_contradictions(guarantee: Guarantee | Composition | PlanGuarantee, delta: float) -> None:
-    """Refuse to certify what rests on an accountant that says less of a run than the run has."""
-    if isinstance(guarantee, PlanGuarantee):
-        releases: list[Guarantee | Published] = [term.releases for term in guarantee.terms]
-    else:
-        releases = list(guarantee.parts) if isinstance(guarantee, Composition) else [guarantee]
-    for one in releases:
+def _refuse_contradictions(guarantee: Composition, delta: float) -> None:
+    """Refuse to certify if an accountant's ε of one run is below a proven lower bound."""
+    for one in (term.releases for term in guarantee.terms):
         least = max(least_epsilon(event, one.relation, delta) for event in one.events[:_MOST_COMPARED])
         for name, epsilon in one.run.epsilons(delta).items():
             if epsilon < least - 1e-6:

@@ -1,15 +1,35 @@
-"""Several searches on the same data, each free to look at what the earlier ones released: their joint guarantee.
+"""The guarantee of several releases from the same records, each free to look at what was published before it.
 
-Each search has a dominating pair, whatever it was told beforehand (its prior may depend on earlier releases), so the
-whole is dominated by the product of the pairs: the adaptive composition of privacy loss distributions, direction by
-direction (Zhu, Dong and Wang 2022). dp_accounting convolves them; every pair is rounded up.
+A *term* is a mechanism (a search that releases its best run, or runs that are all published) together with the sides
+whose records it reads. Each term has a dominating pair, whatever it was told beforehand, so all together are dominated
+by the product of the pairs: the adaptive composition of privacy loss distributions, direction by direction (Zhu, Dong
+and Wang 2022).
+
+**Lemma (sides).** Let neighbours differ by one record that is added, removed, or blanked. That record is on one side,
+s, and every other record stays where it was. A term that does not read side s has the same law on both data sets, given
+what was published before it: its privacy loss is zero. So the whole is dominated by the product of the pairs of the
+terms that read s, and costs the **maximum over the sides of the composition of that side's terms**. If the record is
+replaced by another, it may leave one side and enter the other: every term may change, and **all compose**.
+
+Published runs that train on one side and score on the other are two terms. To a record that trains, the score is
+post-processing of the model and of records that do not change; to a record that scores, the model is given. Where a
+record is added, removed or blanked, a search is two terms as well: Theorem 4 is about one ordered pair of neighbours,
+and for a pair that differs on side s one run is dominated by the profile of its part on that side alone. Where a record
+is **replaced**, a search is **one** term, whose event composes training and scoring: two searches, one for each part,
+can cost less than the search that has both (tests/docs/test_counterexamples.py). That a score of one side selects a
+model of the other is covered: the theorem is about whole outcomes, model and score together.
+
+Proofs: docs/theory.md, section "Surveys". Under replacement they need of every event that it also holds when a record
+enters or leaves the side that it reads.
 """
 
 from __future__ import annotations
 
+import math
+from collections.abc import Mapping
 from dataclasses import dataclass
-from functools import cached_property
-from typing import TYPE_CHECKING
+from functools import cached_property, lru_cache
+from typing import TYPE_CHECKING, TypeAlias
 
 import dp_accounting
 import numpy as np
@@ -19,74 +39,120 @@ from dphypo import _validate
 from dphypo.accounting import dp_library
 from dphypo.accounting.guarantee import Guarantee
 from dphypo.accounting.profiles import Discrete, Floats, epsilon_for
+from dphypo.accounting.published import PublishedRuns
+from dphypo.accounting.sides import BOTH, Side
+from dphypo.accounting.theorems import theorem1_2_paper
 
 if TYPE_CHECKING:
-    from dp_accounting.pld.privacy_loss_distribution import PrivacyLossDistribution
-
     from dphypo.accounting.certificate import Certificate
+
+REPLACE_ONE = dp_accounting.NeighboringRelation.REPLACE_ONE
+Releases: TypeAlias = Guarantee | PublishedRuns
+"""What a term can be: a search that releases its best run, or runs that are all published."""
+
+
+@dataclass(frozen=True, eq=False)
+class Term:
+    """A mechanism, and the sides whose records it reads."""
+
+    releases: Releases
+    sides: frozenset[Side] = BOTH
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "sides", frozenset(Side(side) for side in self.sides))
+        if not self.sides:
+            raise _validate.fail("sides", self.sides, "a term reads the records of at least one side")
 
 
 @dataclass(frozen=True, eq=False)
 class Composition:
-    """The guarantee of releasing the result of each of several searches. Made by :meth:`Guarantee.compose`."""
+    """The guarantee of all that is released. Every number is an upper bound, known before anything runs.
 
-    parts: tuple[Guarantee, ...]
+    >>> from dp_accounting import GaussianDpEvent
+    >>> from dphypo.accounting import account_published
+    >>> survey, last = account_published(GaussianDpEvent(40.0), 20), account_published(GaussianDpEvent(4.0), 1)
+    >>> scores = account_published(GaussianDpEvent(20.0), 20)
+    >>> training, scoring = frozenset({Side.TRAINING}), frozenset({Side.SCORING})
+    >>> plan = Composition((Term(survey, training), Term(scores, scoring), Term(last, training)))
+    >>> round(plan.epsilon(1e-6), 2), {side.value: round(cost, 2) for side, cost in plan.costs(1e-6).items()}
+    (1.17, {'training': 1.17, 'scoring': 0.94})
+    """
+
+    terms: tuple[Term, ...]
 
     def __post_init__(self) -> None:
-        relations = {part.relation for part in self.parts}
+        if not self.terms:
+            raise _validate.fail("terms", self.terms, "give at least one")
+        relations = {term.releases.relation for term in self.terms}
         if len(relations) != 1:
             names = ", ".join(sorted(relation.name for relation in relations))
+            raise ValueError(f"parts under different neighbouring relations ({names}) do not compose: state all alike")
+        if len({term.releases.grid for term in self.terms}) != 1:
+            raise ValueError("parts accounted on different grids do not compose: give one grid for all")
+        if self.relation is REPLACE_ONE and any(
+            isinstance(term.releases, Guarantee) and term.sides != BOTH for term in self.terms
+        ):
             raise ValueError(
-                f"searches under different neighbouring relations ({names}) do not compose: state all alike"
+                "under REPLACE_ONE a search reads both sides: a record may leave training and enter scoring of a "
+                "run, so give one search whose event composes both, as a term that reads both sides"
             )
-        if len({part.grid for part in self.parts}) != 1:
-            raise ValueError("searches accounted on different grids do not compose: give account() one grid for all")
 
-    def epsilon(self, delta: float) -> float:
-        """ε of all releases together at this δ."""
-        delta = _validate.delta(delta=delta)
-        return max(epsilon_for(profile, delta) for profile in self._profiles)
-
-    def delta(self, epsilon: float) -> float:
-        """δ of all releases together at this ε ≥ 0."""
-        epsilon = _validate.non_negative(epsilon=epsilon)
-        return max(float(profile.delta(epsilon)) for profile in self._profiles)
-
-    def bound(self, delta: float) -> str:
-        """The name of the bound: there is one."""
-        return "composition"
-
-    def bounds(self, delta: float) -> dict[str, float]:
-        """ε at δ by every bound that applies."""
-        return {"composition": self.epsilon(delta)}
-
-    def one_run(self, delta: float) -> dict[str, float]:
-        """ε of one run of the last search alone: what is usually reported."""
-        return self.parts[-1].one_run(delta)
+    @classmethod
+    def of(cls, *releases: Releases | Composition) -> Composition:
+        """All of these together; one that states no sides reads all records."""
+        terms = (one.terms if isinstance(one, Composition) else (Term(one),) for one in releases)
+        return cls(tuple(term for some in terms for term in some))
 
     @property
     def relation(self) -> dp_accounting.NeighboringRelation:
         """Which data sets are neighbours."""
-        return self.parts[0].relation
+        return self.terms[0].releases.relation
+
+    def epsilon(self, delta: float) -> float:
+        """ε of all that is released together at this δ."""
+        return max(self.costs(delta).values())
+
+    def delta(self, epsilon: float) -> float:
+        """δ of all that is released together at this ε ≥ 0."""
+        epsilon = _validate.non_negative(epsilon=epsilon)
+        return max(met.delta(epsilon) for met in self._met.values())
+
+    def costs(self, delta: float) -> dict[Side, float]:
+        """ε at δ for a record of each side that is read; under replacement they are all the same."""
+        delta = _validate.delta(delta=delta)
+        return {side: met.epsilon(delta) for side, met in self._met.items()}
+
+    def bound(self, delta: float) -> str:
+        """The name of the bound that :meth:`epsilon` reports."""
+        bounds = self.bounds(delta)
+        return min(bounds, key=lambda name: bounds[name])
+
+    def bounds(self, delta: float) -> dict[str, float]:
+        """ε at δ by every bound that applies: those of the search, if there is one and nothing else."""
+        only = self.terms[0].releases
+        if len(self.terms) == 1 and isinstance(only, Guarantee):
+            return only.bounds(delta)
+        return {"composition": self.epsilon(delta)}
+
+    def one_run(self, delta: float) -> dict[str, float]:
+        """ε of one run of the last part alone: what is usually reported."""
+        trained = [term for term in self.terms if Side.TRAINING in term.sides]
+        return (trained or list(self.terms))[-1].releases.one_run(delta)
 
     def rdp(self, alpha: npt.ArrayLike) -> Floats:
-        """ε(α) of all searches together: Rényi divergences of adaptive compositions add up."""
-        return np.asarray(np.sum([part.rdp(alpha) for part in self.parts], axis=0))
+        """ε(α): the largest, over the sides, of the sum of that side's terms."""
+        sums = [np.sum([one.rdp(alpha) for one in met.releases], axis=0) for met in self._met.values()]
+        return np.asarray(np.max(sums, axis=0))
 
     def profile(self, points: int = 200) -> tuple[Floats, Floats]:
         """A curve for plotting: ε from 0 to where δ has fallen to 1e-11 or falls no further, and δ at each."""
-        last = max(min(epsilon_for(profile, 1e-11), profile.top) for profile in self._profiles)
-        epsilons = np.linspace(0.0, last, points)
-        return epsilons, np.max([profile.delta(epsilons) for profile in self._profiles], axis=0)
+        met = list(dict.fromkeys(self._met.values()))
+        epsilons = np.linspace(0.0, max(one.last for one in met), points)
+        return epsilons, np.max([one.deltas(epsilons) for one in met], axis=0)
 
-    def compose(self, *others: Guarantee) -> Composition:
-        """This and further searches."""
-        return Composition((*self.parts, *others))
-
-    @cached_property
-    def pld(self) -> PrivacyLossDistribution:
-        """A dp_accounting privacy loss distribution that dominates all releases together."""
-        return dp_library.composed(part.to_pld() for part in self.parts)
+    def compose(self, *others: Releases | Composition) -> Composition:
+        """This and further releases."""
+        return Composition.of(self, *others)
 
     def certificate(self, delta: float, **public: object) -> Certificate:
         """A document of public values from which anyone can recompute ε at δ."""
@@ -94,6 +160,73 @@ class Composition:
 
         return issue(self, delta, public)
 
+    @property
+    def met(self) -> Mapping[Side, tuple[Releases, ...]]:
+        """For every side that is read, what a record of that side meets."""
+        return {side: met.releases for side, met in self._met.items()}
+
+    @cached_property
+    def _met(self) -> dict[Side, _Met]:
+        read = [side for side in Side if any(side in term.sides for term in self.terms)]
+        if self.relation is REPLACE_ONE:
+            return {side: _together(tuple(term.releases for term in self.terms)) for side in read}
+        return {side: _together(tuple(term.releases for term in self.terms if side in term.sides)) for side in read}
+
+
+@dataclass(frozen=True, eq=False)
+class _Met:
+    """Releases that one record meets: their composition, or the search if there is one and nothing else."""
+
+    releases: tuple[Releases, ...]
+
+    @property
+    def _search(self) -> Guarantee | None:
+        only = self.releases[0]
+        return only if len(self.releases) == 1 and isinstance(only, Guarantee) else None
+
+    def epsilon(self, delta: float) -> float:
+        if self._search is not None:
+            return self._search.epsilon(delta)
+        return min(max(epsilon_for(profile, delta) for profile in self._profiles), self._pure)
+
+    def delta(self, epsilon: float) -> float:
+        if self._search is not None:
+            return self._search.delta(epsilon)
+        return 0.0 if epsilon >= self._pure else float(self.deltas(np.array([epsilon]))[0])
+
+    @property
+    def last(self) -> float:
+        """Where a curve for plotting ends."""
+        if self._search is not None:
+            return self._search.last
+        return max(min(epsilon_for(profile, 1e-11), profile.top) for profile in self._profiles)
+
+    def deltas(self, epsilons: Floats) -> Floats:
+        if self._search is not None:
+            return self._search.deltas(epsilons)
+        return np.asarray(np.max([profile.delta(epsilons) for profile in self._profiles], axis=0))
+
     @cached_property
     def _profiles(self) -> tuple[Discrete, ...]:
-        return tuple(dict.fromkeys(dp_library.directions(self.pld, len(self.parts))))
+        """Of both directions; one if they are the same."""
+        convolutions = sum(one.count if isinstance(one, PublishedRuns) else 1 for one in self.releases)
+        pld = dp_library.compose(one.to_pld() for one in self.releases)
+        return tuple(dict.fromkeys(dp_library.directions(pld, convolutions)))
+
+    @cached_property
+    def _pure(self) -> float:
+        """The sum of the ε of pure DP; infinite where a release has none. Grids leave a trace of δ."""
+        found = [
+            one.count * one.run.pure
+            if isinstance(one, PublishedRuns)
+            else theorem1_2_paper.pure_epsilon(one.run, one.runs, one.band)
+            for one in self.releases
+        ]
+        total = math.fsum(math.inf if epsilon is None else epsilon for epsilon in found)
+        return math.nextafter(total, math.inf) if 0 < total < math.inf else total
+
+
+@lru_cache(maxsize=16)
+def _together(releases: tuple[Releases, ...]) -> _Met:
+    """One object for the same releases, so that they are composed once."""
+    return _Met(releases)

@@ -64,7 +64,7 @@ def directions(distribution: PrivacyLossDistribution, convolutions: int = 1) -> 
     return remove, remove if distribution._symmetric else _clean(distribution._pmf_add, convolutions)
 
 
-def composed(distributions: Iterable[PrivacyLossDistribution]) -> PrivacyLossDistribution:
+def compose(distributions: Iterable[PrivacyLossDistribution]) -> PrivacyLossDistribution:
     """The privacy loss distribution of releasing everything.
 
     dp_accounting drops tails of mass 1e-15, and fails where the finite losses have no more mass than that in all.

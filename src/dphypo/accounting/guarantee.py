@@ -34,7 +34,7 @@ if TYPE_CHECKING:
     from dp_accounting.pld.privacy_loss_distribution import PrivacyLossDistribution
 
     from dphypo.accounting.certificate import Certificate
-    from dphypo.accounting.composition import Composition
+    from dphypo.accounting.composition import Composition, Releases
 
 ADD_OR_REMOVE_ONE = dp_accounting.NeighboringRelation.ADD_OR_REMOVE_ONE
 UNIFORM = Band(1.0, 1.0)
@@ -162,10 +162,20 @@ class Guarantee:
 
     def profile(self, points: int = 200) -> tuple[Floats, Floats]:
         """A curve for plotting: ε from 0 to where δ falls no further, and δ there by Theorem 4 or a sharper one."""
+        epsilons = np.linspace(0.0, self.last, points)
+        return epsilons, self.deltas(epsilons)
+
+    @property
+    def last(self) -> float:
+        """The ε at which a curve for plotting ends."""
         rest = max(search.delta_at(search.top) for search in self.searches)
-        epsilons = np.linspace(0.0, self.profile_epsilon(max(1e-12, 1.01 * rest)), points)
+        return self.profile_epsilon(max(1e-12, 1.01 * rest))
+
+    def deltas(self, epsilons: Floats) -> Floats:
+        """δ at every ε, by Theorem 4 or a sharper one."""
         bounds = (self.searches, *self.sharper.values())
-        return epsilons, np.min([np.max([one.delta(epsilons) for one in both], axis=0) for both in bounds], axis=0)
+        found = [np.max([one.delta(epsilons) for one in both], axis=0) for both in bounds]
+        return np.asarray(np.min(found, axis=0))
 
     def one_run(self, delta: float) -> dict[str, float]:
         """ε of one run alone, by its RDP curve and by its privacy loss distribution: what is usually reported."""
@@ -179,17 +189,15 @@ class Guarantee:
             return self._pld
         return to_pld(self.searches, _validate.positive(grid=grid), list(self.sharper.values()))
 
-    def compose(self, *others: Guarantee) -> Composition:
-        """The joint guarantee of this and further searches on the same data; each may look at earlier releases."""
+    def compose(self, *others: Releases | Composition) -> Composition:
+        """The joint guarantee of this and further releases from the same data; each may look at earlier ones."""
         from dphypo.accounting.composition import Composition
 
-        return Composition((self, *others))
+        return Composition.of(self, *others)
 
     def certificate(self, delta: float, **public: object) -> Certificate:
         """A document of public values from which anyone can recompute ε at δ."""
-        from dphypo.accounting.certificate import issue
-
-        return issue(self, delta, public)
+        return self.compose().certificate(delta, **public)
 
     @cached_property
     def _pld(self) -> PrivacyLossDistribution:

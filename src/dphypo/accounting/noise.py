@@ -23,17 +23,17 @@ from dphypo.accounting import dp_library
 from dphypo.accounting.composition import Composition
 from dphypo.accounting.events import Event
 from dphypo.accounting.guarantee import Guarantee
+from dphypo.accounting.guarantee_json import to_json
 from dphypo.accounting.one_run import ADD_OR_REMOVE_ONE
 from dphypo.accounting.profiles import Floats
-from dphypo.accounting.published import Published, published
+from dphypo.accounting.published import PublishedRuns, account_published
 from dphypo.accounting.rdp_curve import Curve
-from dphypo.accounting.sides import PlanGuarantee, Side, Term
-from dphypo.accounting.solve import CLOSE, Found, Knob, reported, rounded_up
-from dphypo.accounting.stated import Whole, state
+from dphypo.accounting.sides import Side
+from dphypo.accounting.solve import CLOSE, Found, Knob, round_epsilon, round_up
 from dphypo.errors import UnreachableError
 
 Key = TypeVar("Key", bound=Hashable)
-Made = TypeVar("Made", bound=Whole)
+Made = TypeVar("Made", bound=Guarantee | Composition)
 SMALLEST, LARGEST = 0.05, 1e3
 DECIMALS = 6  # of a noise multiplier
 _FEW = np.array([2.0, 3.0, 4.0, 5.0, 6.0, 8.0, 12.0, 16.0, 24.0, 32.0, 64.0])
@@ -98,8 +98,8 @@ def solve_noise(
         UnreachableError: ``largest`` costs more than ε.
 
     >>> def plan_at(noise):  # ten runs of a tenth, then a full one
-    ...     survey = published(dp_accounting.GaussianDpEvent(noise * 10), 10)
-    ...     return PlanGuarantee((Term(survey), Term(published(dp_accounting.GaussianDpEvent(noise), 1))))
+    ...     survey = account_published(dp_accounting.GaussianDpEvent(noise * 10), 10)
+    ...     return Composition.of(survey, account_published(dp_accounting.GaussianDpEvent(noise), 1))
     >>> found = solve_noise(plan_at, epsilon=2.0, delta=1e-6)
     >>> round(found.value, 2), 1.999 <= found.guarantee.epsilon(1e-6) <= 2.0
     (2.34, True)
@@ -130,7 +130,7 @@ def solve_noise(
     else:
         question = {
             "noise for": [epsilon, delta, side],
-            "at 1": state(guarantee_at(1.0)),
+            "at 1": to_json(guarantee_at(1.0)),
             "searched": [start, smallest, largest, decimals, close],
         }
         found = _checked(keep, question, solve, at, epsilon, smallest, close)
@@ -159,7 +159,8 @@ def _checked(
     if math.isfinite(value) and value >= smallest:
         kept = at(value)
         # A search is solved for by its profile alone, which may leave as much again.
-        if reported(kept.epsilon) <= epsilon and (epsilon - kept.epsilon <= 2 * close or value == smallest):
+        exact = epsilon - kept.epsilon <= 2 * close or value == smallest
+        if exact and round_epsilon(kept.epsilon) <= epsilon:
             return kept
     return solve()
 
@@ -189,7 +190,7 @@ def spend(knob: Knob[Made], epsilon: float, delta: float, remedy: str) -> Found[
 
 
 def solve_settings(
-    alone: Mapping[Key, Callable[[float], Whole]],
+    alone: Mapping[Key, Callable[[float], Guarantee | Composition]],
     guarantee_at: Callable[[Mapping[Key, float]], Made],
     *,
     epsilon: float,
@@ -204,7 +205,7 @@ def solve_settings(
 
     Args:
         alone: for each setting, what would cost ε if there were no other, as a function of its noise multiplier: the
-            whole search, or :func:`one_run`. It gives the ratios.
+            whole search, or :func:`run_alone`. It gives the ratios.
         guarantee_at: the guarantee of all parts, given the noise of every setting.
         epsilon, delta, keep, remedy: as for :func:`solve_noise`.
 
@@ -220,7 +221,7 @@ def solve_settings(
     ratios = equal_noise(alone, epsilon=epsilon, delta=delta, keep=keep, remedy=remedy)
 
     def noise(factor: float) -> dict[Key, float]:
-        return {key: rounded_up(factor * ratio, DECIMALS) for key, ratio in ratios.items()}
+        return {key: round_up(factor * ratio, DECIMALS) for key, ratio in ratios.items()}
 
     found = solve_noise(
         lambda factor: guarantee_at(noise(factor)),
@@ -235,7 +236,7 @@ def solve_settings(
 
 
 def equal_noise(
-    alone: Mapping[Key, Callable[[float], Whole]],
+    alone: Mapping[Key, Callable[[float], Guarantee | Composition]],
     *,
     epsilon: float,
     delta: float,
@@ -252,20 +253,18 @@ def equal_noise(
     }
 
 
-def one_run(
+def run_alone(
     event: Callable[[float], Event], relation: dp_accounting.NeighboringRelation = ADD_OR_REMOVE_ONE
-) -> Callable[[float], PlanGuarantee]:
+) -> Callable[[float], Composition]:
     """The guarantee of one published run as a function of its noise."""
-    return lambda noise: PlanGuarantee((Term(published(event(noise), 1, relation=relation)),))
+    return lambda noise: Composition.of(account_published(event(noise), 1, relation=relation))
 
 
-def _cost(made: Whole, delta: float, side: Side | None) -> float:
-    if side is None or not isinstance(made, PlanGuarantee):
-        return made.epsilon(delta)
-    return made.costs(delta)[side]
+def _cost(made: Guarantee | Composition, delta: float, side: Side | None) -> float:
+    return made.epsilon(delta) if side is None else Composition.of(made).costs(delta)[side]
 
 
-def _guess(guarantee_at: Callable[[float], Whole], epsilon: float, delta: float) -> float:
+def _guess(guarantee_at: Callable[[float], Guarantee | Composition], epsilon: float, delta: float) -> float:
     """Where to start: by a Rényi bound, which is quick at any noise, where a loss distribution at little noise is not.
 
     A search counts as two of its runs, which is about what selection costs.
@@ -280,25 +279,19 @@ def _guess(guarantee_at: Callable[[float], Whole], epsilon: float, delta: float)
     return _LOOSE * math.exp(high)
 
 
-def _renyi(whole: Whole, delta: float) -> float | None:
+def _renyi(whole: Guarantee | Composition, delta: float) -> float | None:
     """About what all parts cost, by few Rényi orders; None where an event has no such curve."""
     costs = []
-    for met in _by_side(whole):
+    for met in Composition.of(whole).met.values():
         total = np.zeros(len(_FEW))
         for releases in met:
             curves = [_curve(event, releases.relation) for event in releases.events]
             known = [curve for curve in curves if curve is not None]
             if len(known) < len(curves):
                 return None
-            total += (releases.count if isinstance(releases, Published) else 2) * np.max(known, axis=0)
+            total += (releases.count if isinstance(releases, PublishedRuns) else 2) * np.max(known, axis=0)
         costs.append(Curve(_FEW, total).epsilon(delta)[0])
     return max(costs)
-
-
-def _by_side(whole: Whole) -> list[list[Guarantee | Published]]:
-    if isinstance(whole, PlanGuarantee):
-        return list(whole.met.values())
-    return [list(whole.parts) if isinstance(whole, Composition) else [whole]]
 
 
 @lru_cache(maxsize=64)

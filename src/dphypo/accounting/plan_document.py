@@ -1,8 +1,8 @@
 """The document of a plan file: what is to be run, in the form in which certificates state guarantees.
 
-It holds ``name``, ``epsilon`` and ``delta``; what the guarantee is computed from, as
-:mod:`dphypo.accounting.stated` writes it; ``parts``, from which :meth:`dphypo.Stages.from_plan` makes the parts of a
-search; and ``settings``, public numbers for people to read.
+It holds ``name``, ``epsilon`` and ``delta``; what the guarantee is computed from, as :mod:`guarantee_json` writes it;
+``parts``, from which :meth:`dphypo.Stages.from_plan` makes the parts of a search; and ``settings``, public numbers for
+people to read.
 """
 
 from __future__ import annotations
@@ -14,18 +14,19 @@ from typing import Any
 
 from dphypo.accounting import untrusted
 from dphypo.accounting.certificate import plain
-from dphypo.accounting.solve import reported
-from dphypo.accounting.stated import Whole, state
+from dphypo.accounting.composition import Composition
+from dphypo.accounting.guarantee import Guarantee
+from dphypo.accounting.guarantee_json import FIELDS, to_json
+from dphypo.accounting.solve import round_epsilon
 from dphypo.accounting.untrusted import Refused
 
-FORMAT = "dphypo plan 1"
-_STATED = {"terms", "stages", "events", "relation", "runs", "band", "policy", "grid"}
-_KNOWN = {"format", "name", "epsilon", "delta", "parts", "settings"} | _STATED
+FORMAT = "dphypo plan 2"
+_KNOWN = {"format", "name", "epsilon", "delta", "parts", "settings"} | FIELDS
 _LONGEST = 200  # letters of a name
 
 
 def write(
-    guarantee: Whole,
+    guarantee: Guarantee | Composition,
     delta: float,
     *,
     name: str,
@@ -45,9 +46,9 @@ def write(
         {
             "format": FORMAT,
             "name": name,
-            "epsilon": reported(guarantee.epsilon(delta)),
+            "epsilon": round_epsilon(guarantee.epsilon(delta)),
             "delta": float(delta),
-            **state(guarantee),
+            **to_json(guarantee),
             "parts": list(parts),
             "settings": settings,
         }

@@ -9,7 +9,7 @@ from typing import Any
 def assumptions(document: Mapping[str, Any]) -> list[str]:
     """What must be true for the guarantee of this certificate to hold, one sentence a line.
 
-    >>> assumptions({"data_set": "digits", "runs": {}})[-1]
+    >>> assumptions({"data_set": "digits", "terms": [{"runs": {}}]})[-1]
     'the number of runs was drawn once, from the stated law, and is secret'
     """
     lines = [
@@ -45,9 +45,9 @@ def breaks(document: Mapping[str, Any]) -> list[str]:
 
 
 def _parts(document: Mapping[str, Any]) -> list[Mapping[str, Any]]:
-    """The parts of a plan or of stages, or the search; whatever else a file of unknown origin holds is left out."""
-    parts = document.get("terms") or document.get("stages") or [document]
-    return [_mapping(part) for part in parts] if isinstance(parts, list) else [document]
+    """The terms; whatever else a file of unknown origin holds is left out."""
+    parts = document.get("terms")
+    return [_mapping(part) for part in parts] if isinstance(parts, list) else []
 
 
 def _mapping(value: object) -> Mapping[str, Any]:

@@ -28,8 +28,8 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True, eq=False)
-class Published:
-    """``count`` runs, each with one of ``events``, whose results are all published. Made by :func:`published`."""
+class PublishedRuns:
+    """``count`` runs, each with one of ``events``, whose results are all published."""
 
     events: tuple[Event, ...]
     count: int
@@ -61,20 +61,15 @@ class Published:
         """A dp_accounting privacy loss distribution that dominates all the runs together."""
         return self._pld
 
-    @property
-    def convolutions(self) -> int:
-        """How many distributions :meth:`to_pld` convolves."""
-        return self.count
 
-
-def published(
+def account_published(
     event: Event | Sequence[Event],
     count: int,
     *,
     relation: dp_accounting.NeighboringRelation = ADD_OR_REMOVE_ONE,
     grid: float = dp_library.DEFAULT_GRID,
-) -> Published:
-    """``count`` runs whose results are all published, as a term of :func:`dphypo.accounting.plan`.
+) -> PublishedRuns:
+    """``count`` runs whose results are all published, to be composed with others.
 
     Args:
         event: what is known of one run; or a list, if the privacy of a run depends on λ (the pointwise worst counts).
@@ -82,7 +77,7 @@ def published(
         relation: which data sets are neighbours.
         grid: spacing of the privacy-loss grid.
 
-    >>> published(dp_accounting.GaussianDpEvent(20.0), 20).count
+    >>> account_published(dp_accounting.GaussianDpEvent(20.0), 20).count
     20
     """
     events = tuple(canonical(one) for one in (event if isinstance(event, (list, tuple)) else [event]))
@@ -94,6 +89,6 @@ def published(
 @lru_cache(maxsize=32)
 def _remembered(
     events: tuple[Event, ...], count: int, relation: dp_accounting.NeighboringRelation, grid: float
-) -> Published:
+) -> PublishedRuns:
     """One object for equal values, so that what is computed from them is computed once."""
-    return Published(events, count, relation, grid)
+    return PublishedRuns(events, count, relation, grid)

@@ -9,14 +9,14 @@ is the largest of theirs, and the upper bound that of their composition.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from dphypo.accounting.composition import Composition
+from dphypo.accounting.composition import Composition, Releases
 from dphypo.accounting.guarantee import Guarantee
 from dphypo.accounting.policy import PolicyClass
-from dphypo.accounting.published import Published
+from dphypo.accounting.published import PublishedRuns
 from dphypo.accounting.second_pair import NoOpinion, Pair, compose, one_run
 from dphypo.accounting.second_search import (
     FINE_GRID,
@@ -29,7 +29,6 @@ from dphypo.accounting.second_search import (
     search_pairs,
     smallest,
 )
-from dphypo.accounting.sides import PlanGuarantee
 from dphypo.band import Band
 from dphypo.laws import Law
 
@@ -43,20 +42,7 @@ class Opinion:
     why: str = ""
 
 
-_KINDS: dict[type, Callable[[Any, float], Opinion]] = {}
-
-
-def gives_opinion(kind: type) -> Callable[[Callable[[Any, float], Opinion]], Callable[[Any, float], Opinion]]:
-    """Register what forms the opinion on a kind of guarantee: a function of it and of δ."""
-
-    def register(function: Callable[[Any, float], Opinion]) -> Callable[[Any, float], Opinion]:
-        _KINDS[kind] = function
-        return function
-
-    return register
-
-
-def second_opinion(guarantee: object, delta: float) -> Opinion:
+def second_opinion(guarantee: Releases | Composition, delta: float) -> Opinion:
     """What this file makes of a guarantee at δ.
 
     >>> from dp_accounting import GaussianDpEvent
@@ -67,12 +53,22 @@ def second_opinion(guarantee: object, delta: float) -> Opinion:
     >>> opinion.lower <= guarantee.epsilon(1e-6) <= opinion.upper * 1.001 < opinion.lower * 1.05
     True
     """
-    if type(guarantee) not in _KINDS:
-        return Opinion(0.0, math.inf, f"there is no second opinion on a {type(guarantee).__name__}")
-    return _KINDS[type(guarantee)](guarantee, delta)
+    opinions = [_of_releases(releases, delta) for releases in Composition.of(guarantee).met.values()]
+    return Opinion(
+        max(opinion.lower for opinion in opinions),
+        max(opinion.upper for opinion in opinions),
+        next((opinion.why for opinion in opinions if opinion.why), ""),
+    )
 
 
-def epsilon_from_below(guarantee: object, delta: float) -> float:
+def _of_releases(releases: Sequence[Releases], delta: float) -> Opinion:
+    only = releases[0]
+    if len(releases) > 1 or not isinstance(only, Guarantee):
+        return _together(releases, delta)
+    return search_opinion(only.events, only.relation, only.runs, only.band, delta, attack_band=_attack_band(only))
+
+
+def epsilon_from_below(guarantee: Releases | Composition, delta: float) -> float:
     """An ε that an explicit attack on a search really achieves at δ: no valid guarantee says less.
 
     Zero where no attack on this kind of run is known here.
@@ -117,9 +113,9 @@ def search_opinion(
     return Opinion(lower, upper, why)
 
 
-def _parts(releases: Any, delta: float) -> tuple[float, tuple[Sequence[Pair], int] | None, str]:
+def _parts(releases: Releases, delta: float) -> tuple[float, tuple[Sequence[Pair], int] | None, str]:
     """Of a search or of published runs: ε from below, pairs from above to be composed, or why there are none."""
-    if isinstance(releases, Published):
+    if isinstance(releases, PublishedRuns):
         try:
             lows = [one_run(event, releases.relation, above=False, grid=FINE_GRID) for event in releases.events]
             repeated = [compose([(pair, releases.count)], above=False) for pairs in lows for pair in pairs]
@@ -143,7 +139,7 @@ def _parts(releases: Any, delta: float) -> tuple[float, tuple[Sequence[Pair], in
         return lower, None, f"not known here: {unknown}"
 
 
-def _together(releases: Sequence[Any], delta: float) -> Opinion:
+def _together(releases: Sequence[Releases], delta: float) -> Opinion:
     """Several releases: no less than the worst of them, and no more than their composition."""
     found = [_parts(one, delta) for one in releases]
     lower = max(low for low, _, _ in found)
@@ -163,30 +159,3 @@ def _attack_band(guarantee: Guarantee) -> Band:
     """
     free = guarantee.policy is PolicyClass.ANYTHING and guarantee.first_from_prior == 0
     return guarantee.band if free else Band(1.0, 1.0)
-
-
-@gives_opinion(Guarantee)
-def _of_a_search(guarantee: Guarantee, delta: float) -> Opinion:
-    return search_opinion(
-        guarantee.events, guarantee.relation, guarantee.runs, guarantee.band, delta, attack_band=_attack_band(guarantee)
-    )
-
-
-@gives_opinion(Composition)
-def _of_stages(guarantee: Composition, delta: float) -> Opinion:
-    if len(guarantee.parts) == 1:
-        return _of_a_search(guarantee.parts[0], delta)
-    return _together(guarantee.parts, delta)
-
-
-@gives_opinion(PlanGuarantee)
-def _of_a_plan(guarantee: PlanGuarantee, delta: float) -> Opinion:
-    replaces = guarantee.relation.name == "REPLACE_ONE"
-    sides = {side for term in guarantee.terms for side in term.sides}
-    met = [[term.releases for term in guarantee.terms if replaces or side in term.sides] for side in sides]
-    opinions = [_together(releases, delta) for releases in met]
-    return Opinion(
-        max(opinion.lower for opinion in opinions),
-        max(opinion.upper for opinion in opinions),
-        next((opinion.why for opinion in opinions if opinion.why), ""),
-    )

@@ -24,11 +24,11 @@ _watcher: ContextVar[Callable[[float], object] | None] = ContextVar("watcher", d
 
 
 @contextlib.contextmanager
-def watched(watcher: Callable[[float], object]) -> Iterator[None]:
+def watch(watcher: Callable[[float], object]) -> Iterator[None]:
     """Call ``watcher`` with the ε of every value that a :class:`Knob` tries inside.
 
     >>> tried = []
-    >>> with watched(tried.append):
+    >>> with watch(tried.append):
     ...     _ = Knob(lambda x: x, lambda x: 1 / x, start=1.0, safe=8.0, daring=0.1).spend(0.5, unreachable=str)
     >>> tried[0], len(tried) > 1
     (1.0, True)
@@ -72,23 +72,23 @@ def _bisect(delta_at: Callable[[float], float], high: float) -> float:
     return high
 
 
-def rounded_up(value: float, decimals: int) -> float:
+def round_up(value: float, decimals: int) -> float:
     """The next larger number with so many decimals; a number that has no more is left alone.
 
-    >>> rounded_up(0.123401, 4), rounded_up(0.1234, 4)
+    >>> round_up(0.123401, 4), round_up(0.1234, 4)
     (0.1235, 0.1234)
     """
     scale = 10.0**decimals
     return math.ceil(round(value * scale, 3)) / scale
 
 
-def reported(epsilon: float) -> float:
+def round_epsilon(epsilon: float) -> float:
     """ε as it is written into a certificate: rounded up to five decimals, with room for other machines' rounding.
 
-    >>> reported(1.23456)
+    >>> round_epsilon(1.23456)
     1.23457
     """
-    return rounded_up(epsilon + 2e-6, 5) if 0 < epsilon < 1e9 else epsilon
+    return round_up(epsilon + 2e-6, 5) if 0 < epsilon < 1e9 else epsilon
 
 
 @dataclass(frozen=True)
@@ -135,12 +135,12 @@ class Knob(Generic[Costly]):
         if found is None:
             raise UnreachableError(unreachable(beyond.epsilon))
         for step in range(_MOST_STEPS):
-            if epsilon - found.epsilon <= self.close or reported(beyond.epsilon) <= epsilon:
+            if epsilon - found.epsilon <= self.close or round_epsilon(beyond.epsilon) <= epsilon:
                 break
             middle = self._at(self._between(found, beyond, epsilon, bisect=step % 4 == 3))
             if middle.value in (found.value, beyond.value):
                 break
-            found, beyond = (middle, beyond) if reported(middle.epsilon) <= epsilon else (found, middle)
+            found, beyond = (middle, beyond) if round_epsilon(middle.epsilon) <= epsilon else (found, middle)
         return found
 
     def _bracket(self, epsilon: float) -> tuple[Found[Costly] | None, Found[Costly]]:
@@ -149,7 +149,7 @@ class Knob(Generic[Costly]):
         ``None`` if not even the safe end meets it; the same value twice if the daring end does.
         """
         current = self._at(self.start)
-        inside = reported(current.epsilon) <= epsilon
+        inside = round_epsilon(current.epsilon) <= epsilon
         end = self._tried(self.daring if inside else self.safe)
         # As if ε were inversely proportional to the knob, and a little further.
         factor = 2.0
@@ -160,13 +160,13 @@ class Knob(Generic[Costly]):
                 return current, current
             step = current.value * factor if end > current.value else current.value / factor
             following = self._at(min(step, end) if end > current.value else max(step, end))
-            if (reported(following.epsilon) <= epsilon) != inside:
+            if (round_epsilon(following.epsilon) <= epsilon) != inside:
                 return (current, following) if inside else (following, current)
             current, factor = following, factor * factor
         return (current, current) if inside else (None, current)
 
     def _tried(self, value: float) -> float:
-        return value if self.decimals is None else rounded_up(value, self.decimals)
+        return value if self.decimals is None else round_up(value, self.decimals)
 
     def _at(self, value: float) -> Found[Costly]:
         value = self._tried(value)

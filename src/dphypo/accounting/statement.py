@@ -2,91 +2,131 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
-from dphypo.accounting import plan_statement
+Term = Mapping[str, Any]
 
 _RELATIONS = {
     "ADD_OR_REMOVE_ONE": "two data sets are neighbours if one has one {unit} more than the other",
     "REPLACE_ONE": "two data sets are neighbours if they differ in the values of one {unit}",
     "REPLACE_SPECIAL": "two data sets are neighbours if one {unit} of the first is a blank in the second",
 }
+_SECRET = "Nothing else about a search may be published: not the number of its runs, not its other runs."
 
 
 def statement(document: Mapping[str, Any]) -> str:
-    """Who is protected, under which relation, what was released and what the number covers."""
-    unit = str(document["public"].get("unit", "record"))
-    warning = document["public"].get("warning")
-    terms = document.get("terms")
-    searches = document.get("stages", [document]) if terms is None else terms
-    relation = _RELATIONS[searches[0]["relation"]].format(unit=unit)
+    """Who is protected, under which relation, what was released, what the number covers, and on what it rests."""
+    public = document["public"]
+    unit = str(public.get("unit", "record"))
+    relation = _RELATIONS[document["relation"]].format(unit=unit)
     guarantee = f"epsilon = {float(document['epsilon']):.5f} at delta = {document['delta']:g}"
-    if warning:
+    if warning := public.get("warning"):
         first = f"WARNING: {warning}. With private randomness the same search would have {guarantee}."
     else:
         first = f"The release is differentially private with {guarantee}."
-    lines = [
-        first,
-        f"Who is protected: every {unit} of the private data; {relation}.",
-        *(_of_a_search(searches, document) if terms is None else plan_statement.lines(terms, document["public"])),
-    ]
-    if lost := document["public"].get("lost runs"):
+    lines = [first, f"Who is protected: every {unit} of the private data; {relation}."]
+    lines += _lines(document["terms"], public, document)
+    if lost := public.get("lost runs"):
         lines.append(f"Runs that were lost: {lost}.")
     return "\n".join(lines)
 
 
-def _of_a_search(searches: list[Mapping[str, Any]], document: Mapping[str, Any]) -> list[str]:
+def _lines(terms: Sequence[Term], public: Mapping[str, Any], document: Mapping[str, Any]) -> list[str]:
+    trained = [term for term in terms if "training" in term["sides"]]
+    searches = [term for term in trained if "published" not in term]
+    runs = sum(term["published"] for term in trained if "published" in term)
+    scored = any(term["sides"] == ["scoring"] for term in terms)
+    parts = [part for part in public.get("releases", []) if isinstance(part, Mapping)]
+    last = any(part.get("part") == "last run" for part in parts)
+    durations = any(part.get("durations") == "public" for part in parts)
     return [
-        f"What was released: {_released(len(searches))} Nothing else about the search may be published: not the "
-        "number of runs, not the other runs.",
-        f"What the number covers: {_covered(searches)}{_alone(document)}",
-        "It holds if every run satisfies the stated event for all hyperparameters of the space, and if runs are "
-        "independent of each other given their hyperparameters.",
-        *_conditions(searches),
+        f"What was released: {_released(runs, len(searches), last=last)}{_warm(parts)}",
+        f"What the number covers: {_covered(runs, searches, scored=scored)}{_alone(document)}",
+        _conditions(runs, searches, scored=scored, durations=durations),
+        *_policies(searches),
     ]
 
 
-def _conditions(searches: list[Mapping[str, Any]]) -> list[str]:
-    """What the number takes for granted about the search rule."""
-    lines = []
-    for number, search in enumerate(searches, 1):
-        conditions = search.get("policy", {}).get("conditions", [])
-        where = f"of stage {number} " if len(searches) > 1 else ""
-        if conditions:
-            lines.append(f"The number {where}also relies on this: {' '.join(conditions)}")
-    return lines
-
-
-def _released(stages: int) -> str:
+def _released(runs: int, searches: int, *, last: bool) -> str:
     best = "the best of a random number of training runs, that is, one model with its hyperparameters and its score."
-    if stages == 1:
-        return best
-    return (
-        f"of the last of {stages} stages, {best} Of every earlier stage, at most the same of its own best run, which "
-        "may shape the prior of the next."
-    )
-
-
-def _covered(searches: list[Mapping[str, Any]]) -> str:
-    if len(searches) == 1:
+    if searches and runs:
+        chosen = "the best run of a search" if searches == 1 else f"the best run of each of {searches} searches"
+        return f"all results of {_count(runs)}, and {chosen}. {_SECRET}"
+    if searches == 1:
+        return f"{best} {_SECRET}"
+    if searches:
         return (
-            f"the whole search. The number of runs has mean {searches[0]['runs']['mean']:g}, and hyperparameters were "
-            f"{_how(searches[0]['band'])}; choosing among the runs is paid for."
+            f"of the last of {searches} stages, {best} Of every earlier stage, at most the same of its own best run, "
+            f"which may shape the prior of the next. {_SECRET}"
         )
-    stages = "; ".join(
-        f"stage {number}: mean {search['runs']['mean']:g} runs, hyperparameters {_how(search['band'])}"
-        for number, search in enumerate(searches, 1)
+    if last and runs > 1:
+        first = f"all results of the first {runs - 1} are public, and so is the model of the last"
+        return f"{_count(runs)} were made; {first}."
+    if last:
+        return "1 run was made; its model is public."
+    return f"{_count(runs)} were made; all their results are public."
+
+
+def _warm(parts: Sequence[Mapping[str, Any]]) -> str:
+    if any("starts from" in part for part in parts):
+        return " The last run may have started from a published model, which is paid for."
+    return ""
+
+
+def _count(runs: int) -> str:
+    return "1 run" if runs == 1 else f"{runs} runs"
+
+
+def _covered(runs: int, searches: Sequence[Term], *, scored: bool) -> str:
+    parts = [f"{_count(runs)} by composition, each at any hyperparameters of the space"] if runs else []
+    parts += [
+        f"a search with {search['runs']['mean']:g} runs on average, {_how(search['band'])}" for search in searches
+    ]
+    paid = "; choosing among the runs of a search is paid for" if searches else ""
+    sides = (
+        ". Records that train and records that score are different records, so a record meets one of the two"
+        if scored
+        else ""
     )
-    return f"all stages together ({stages}); choosing among the runs is paid for."
+    return f"all of it together: {'; '.join(parts)}{paid}{sides}."
 
 
 def _how(band: Mapping[str, float]) -> str:
     if band["c"] == band["C"]:
-        return "drawn from the prior"
-    return f"chosen adaptively, with a density between {band['c']:g} and {band['C']:g} times the prior's"
+        return "whose hyperparameters were drawn from the prior"
+    return (
+        f"whose hyperparameters were chosen adaptively, with a density between {band['c']:g} and {band['C']:g} times "
+        "the prior's"
+    )
 
 
 def _alone(document: Mapping[str, Any]) -> str:
     one_run = [float(value) for value in document["one_run"].values()]
     return f" One run alone would have been reported as epsilon = {min(one_run):.3f}." if one_run else ""
+
+
+def _conditions(runs: int, searches: Sequence[Term], *, scored: bool, durations: bool) -> str:
+    needs = ["every run satisfies the stated event for all hyperparameters of the space"]
+    if scored:
+        needs.append("which side a record is on depends on that record alone")
+    if searches:
+        needs.append("runs of a search are independent of each other given their hyperparameters")
+    if runs:
+        needs.append(
+            "how long runs take, which was published, does not depend on the data"
+            if durations
+            else "how long runs take is not published"
+        )
+        needs.append("whether a run fails depends on the data no more than its event says")
+    return f"It holds if {', and if '.join([', if '.join(needs[:-1]), needs[-1]] if len(needs) > 1 else needs)}."
+
+
+def _policies(searches: Sequence[Term]) -> list[str]:
+    """What the number takes for granted about the rule of each search."""
+    lines = []
+    for number, search in enumerate(searches, 1):
+        where = f"of search {number} " if len(searches) > 1 else ""
+        if conditions := search["policy"]["conditions"]:
+            lines.append(f"The number {where}also relies on this: {' '.join(conditions)}")
+    return lines

@@ -98,18 +98,17 @@ def _constant(text: str) -> float:
 def check(document: Mapping[str, Any]) -> None:
     """Refuse what has too many values, is nested too deeply, or would take too long to account for."""
     _count(document)
-    stages = document.get("terms", document.get("stages", [document]))
-    if not isinstance(stages, list) or not 1 <= len(stages) <= MOST_PARTS:
-        raise Refused("it must state between one and a few searches, in a list")
-    for stage in stages:
-        if not isinstance(stage, Mapping):
-            raise Refused("a search must be an object")
-        if not isinstance(stage.get("events"), list) or not 1 <= len(stage["events"]) <= MOST_PARTS:
+    terms, grid = document.get("terms"), document.get("grid")
+    if not isinstance(terms, list) or not 1 <= len(terms) <= MOST_PARTS:
+        raise Refused("terms must be a list of one or more")
+    if not isinstance(grid, (int, float)) or isinstance(grid, bool) or not GRIDS[0] <= grid <= GRIDS[1]:
+        raise Refused(f"grid = {printable(repr(grid), 40)} must lie between {GRIDS[0]:g} and {GRIDS[1]:g}")
+    for term in terms:
+        if not isinstance(term, Mapping):
+            raise Refused("a term must be an object")
+        if not isinstance(term.get("events"), list) or not 1 <= len(term["events"]) <= MOST_PARTS:
             raise Refused("events must be a list of one or more")
-        grid = stage.get("grid")
-        if not isinstance(grid, (int, float)) or isinstance(grid, bool) or not GRIDS[0] <= grid <= GRIDS[1]:
-            raise Refused(f"grid = {printable(repr(grid), 40)} must lie between {GRIDS[0]:g} and {GRIDS[1]:g}")
-        check_law(stage.get("runs"))
+        check_law(term.get("runs"))
 
 
 def _count(document: Mapping[str, Any]) -> None:

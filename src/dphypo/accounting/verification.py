@@ -15,10 +15,10 @@ from typing import Any
 
 from dphypo.accounting import plan_document, signature, untrusted
 from dphypo.accounting.certificate import UNITS, Certificate, fingerprints, issue
+from dphypo.accounting.composition import Composition
+from dphypo.accounting.guarantee_json import from_json
 from dphypo.accounting.second_opinion import second_opinion
-from dphypo.accounting.solve import reported
-from dphypo.accounting.stated import Whole
-from dphypo.accounting.stated import read as read_stated
+from dphypo.accounting.solve import round_epsilon
 from dphypo.accounting.statement import statement
 from dphypo.accounting.untrusted import Refused, printable
 
@@ -96,7 +96,7 @@ def _verify(certificate: Certificate | str | os.PathLike[str], key: str | os.Pat
         return Verification(tuple(problems))
     untrusted.check(document)
     try:
-        guarantee = read_stated(document)
+        guarantee = from_json(document)
         expected = {
             **issue(guarantee, document["delta"], document["public"]).to_dict(),
             "statement": statement(document),
@@ -139,7 +139,7 @@ def _verify_plan(document: Mapping[str, Any], *, signed: bool) -> Verification:
     """The ε of a plan file, recomputed from its events, laws, bands and sides, and compared with a second opinion."""
     plan_document.check(document)
     try:
-        guarantee = read_stated(document)
+        guarantee = from_json(document)
         least = guarantee.epsilon(document["delta"])
         opinion = second_opinion(guarantee, document["delta"])
     except Refused:
@@ -150,7 +150,7 @@ def _verify_plan(document: Mapping[str, Any], *, signed: bool) -> Verification:
     if signed:
         problems.append("a plan carries no signature: sign the certificate of what was run")
     if not least <= stated <= least * (1 + _LARGER) + _ROUNDED:
-        problems.append(f"epsilon: the plan says {stated!r}, recomputed it is {reported(least)!r}")
+        problems.append(f"epsilon: the plan says {stated!r}, recomputed it is {round_epsilon(least)!r}")
     if stated < opinion.lower:
         problems.append(f"epsilon: the plan says {stated!r}, but an attack on it achieves {opinion.lower:.6g}")
     why = "that the parts of the plan are what it states is checked where it is run"
@@ -244,7 +244,7 @@ def _folder(document: Mapping[str, Any], folder: Path) -> Iterator[str]:
         yield "release.described_sha256: the parameters in the folder are not those that were certified"
 
 
-def guarantee_of(certificate: Certificate | Mapping[str, Any] | str | os.PathLike[str]) -> Whole:
+def guarantee_of(certificate: Certificate | Mapping[str, Any] | str | os.PathLike[str]) -> Composition:
     """The guarantee that a certificate or a plan file states, accounted afresh: to compose or reserve it.
 
     It is what the document *says*; whether its numbers are right is for :func:`verify`.
@@ -252,7 +252,7 @@ def guarantee_of(certificate: Certificate | Mapping[str, Any] | str | os.PathLik
     >>> from dp_accounting import GaussianDpEvent
     >>> from dphypo import Geometric, account
     >>> stated = account(GaussianDpEvent(4.0), Geometric(mean=5)).certificate(1e-5)
-    >>> guarantee_of(stated).runs
+    >>> guarantee_of(stated).terms[0].releases.runs
     Geometric(mean=5)
     """
     if isinstance(certificate, Mapping):
@@ -263,12 +263,12 @@ def guarantee_of(certificate: Certificate | Mapping[str, Any] | str | os.PathLik
         Certificate.from_dict(document)
     untrusted.check(document)
     try:
-        return read_stated(document)
+        return from_json(document)
     except (KeyError, TypeError) as error:
         raise ValueError(f"the certificate does not state a guarantee that this version reads ({error})") from None
 
 
-def _least(guarantee: Whole, delta: float) -> dict[str, float]:
+def _least(guarantee: Composition, delta: float) -> dict[str, float]:
     """By the line, the recomputed ε before it is rounded up: no line may say less."""
     bounds = guarantee.bounds(delta)
     lines = {f"bounds.{name}": epsilon for name, epsilon in bounds.items()}

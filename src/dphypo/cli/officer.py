@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import sys
-from functools import reduce
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -40,13 +39,14 @@ def what_if(
     from dphypo.accounting import Guarantee, account, guarantee_of, untrusted
 
     document = untrusted.read(path)
-    found = guarantee_of(document)
-    if not isinstance(found, Guarantee):
+    stated = guarantee_of(document)
+    found = stated.terms[0].releases
+    if len(stated.terms) > 1 or not isinstance(found, Guarantee):
         raise typer.BadParameter(
             f"{path} states several parts, each with a law and a band of its own: give the certificate of one search"
         )
-    stated = document.get("delta") if delta is None else delta
-    if isinstance(stated, bool) or not isinstance(stated, (int, float)) or not 0 <= stated < 1:
+    target = document.get("delta") if delta is None else delta
+    if isinstance(target, bool) or not isinstance(target, (int, float)) or not 0 <= target < 1:
         raise typer.BadParameter(f"{path} states no δ in [0, 1): give --delta")
     changed = account(
         list(found.events),
@@ -57,7 +57,7 @@ def what_if(
         policy=found.policy,
         first_from_prior=found.first_from_prior,
     )
-    return changed, float(stated)
+    return changed, float(target)
 
 
 def compose(certificates: Certificates, delta: o.Delta = 1e-5) -> None:
@@ -65,13 +65,10 @@ def compose(certificates: Certificates, delta: o.Delta = 1e-5) -> None:
     from dphypo.accounting import Composition, guarantee_of
 
     guarantees = [guarantee_of(path) for path in certificates]
-    parts: list[Any] = []
-    for guarantee in guarantees:
-        parts += guarantee.parts if isinstance(guarantee, Composition) else [guarantee]
-    if len(parts) == 1:
-        print(f"ε = {o.shown(parts[0].epsilon(delta))} at δ = {delta:g}")
+    together = Composition.of(*guarantees)
+    if len(guarantees) == 1:
+        print(f"ε = {o.shown(together.epsilon(delta))} at δ = {delta:g}")
         return
-    together = _together(parts)
     print(f"ε = {o.shown(together.epsilon(delta))} at δ = {delta:g} for {len(certificates)} certificates together")
     for path, guarantee in zip(certificates, guarantees, strict=True):
         print(f"  {o.shown(guarantee.epsilon(delta))} alone  {path}")
@@ -80,16 +77,6 @@ def compose(certificates: Certificates, delta: o.Delta = 1e-5) -> None:
         "their list: dphypo ledger open --search. If the next may depend on the results before it, a ledger holds the "
         "total by a filter, which admits a little less than this: dphypo ledger --help"
     )
-
-
-def _together(parts: list[Any]) -> Any:
-    from dphypo.accounting import Composition, PlanGuarantee
-    from dphypo.accounting import Term as AccountedTerm
-
-    if any(isinstance(part, PlanGuarantee) for part in parts):
-        terms = [part.terms if isinstance(part, PlanGuarantee) else (AccountedTerm(part),) for part in parts]
-        return PlanGuarantee(reduce(lambda first, second: first + second, terms))
-    return Composition(tuple(parts))
 
 
 def explain(certificate: Annotated[Path, typer.Argument(help="A certificate, or the folder of a release.")]) -> None:

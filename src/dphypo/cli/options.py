@@ -315,9 +315,9 @@ def shown(value: float, decimals: int = 4) -> str:
     >>> shown(0.50001), shown(float("inf"))
     ('0.5001', 'inf')
     """
-    from dphypo.accounting import rounded_up
+    from dphypo.accounting import round_up
 
-    return f"{rounded_up(value, decimals):.{decimals}f}" if value < math.inf else "inf"
+    return f"{round_up(value, decimals):.{decimals}f}" if value < math.inf else "inf"
 
 
 _T = TypeVar("_T")

@@ -23,10 +23,10 @@ from dphypo import _validate, errors
 from dphypo.accounting import (
     BOTH,
     Certificate,
-    PlanGuarantee,
+    Composition,
     Side,
     Term,
-    published,
+    account_published,
     solve_noise,
 )
 from dphypo.integrations.optuna_claims import Claims, InStudy
@@ -125,7 +125,7 @@ class OptunaSurvey:
     def full(self) -> Any:
         """The full run, with its noise."""
 
-        def at(noise: float) -> PlanGuarantee:
+        def at(noise: float) -> Composition:
             return self._guarantee(self.run.at(noise_multiplier=noise))
 
         keep = None if self.keep_in is None else InStudy(self.keep_in)
@@ -139,7 +139,7 @@ class OptunaSurvey:
         return self._short(self.full)
 
     @cached_property
-    def guarantee(self) -> PlanGuarantee:
+    def guarantee(self) -> Composition:
         """What everything together reveals."""
         return self._guarantee(self.full)
 
@@ -256,15 +256,17 @@ class OptunaSurvey:
     def _short(self, full: Any) -> Any:
         return full.at(noise_multiplier=full.noise_multiplier, fraction=self.fraction, match=True)
 
-    def _guarantee(self, full: Any) -> PlanGuarantee:
+    def _guarantee(self, full: Any) -> Composition:
         # With public scores all private records train: the terms count for every side.
         training = BOTH if self.score_event is None else frozenset({Side.TRAINING})
         scoring = frozenset({Side.SCORING})
-        terms = [Term(published(self._short(full).event, self.runs, relation=self.relation), training)]
+        terms = [Term(account_published(self._short(full).event, self.runs, relation=self.relation), training)]
         if self.score_event is not None:
-            scores = published(self.score_event, self.runs * (1 + self.reports), relation=self.relation)
+            scores = account_published(self.score_event, self.runs * (1 + self.reports), relation=self.relation)
             terms.append(Term(scores, scoring))
-        return PlanGuarantee((*terms, Term(published(full.event, self.last_runs, relation=self.relation), training)))
+        return Composition(
+            (*terms, Term(account_published(full.event, self.last_runs, relation=self.relation), training))
+        )
 
 
 class _Watched:

@@ -29,7 +29,7 @@ import numpy as np
 from sqlalchemy import Connection, select, text, update
 
 from dphypo import _validate
-from dphypo.accounting import Composition, Guarantee, PlanGuarantee, printable
+from dphypo.accounting import Composition, Guarantee, printable
 from dphypo.errors import JournalError, JournalInUseError, JournalMissingError, LedgerError
 from dphypo.journal import chain, ledger_book
 from dphypo.journal.chain import place
@@ -200,7 +200,7 @@ class Ledger:
 
     def costs(self, guarantee: Declared) -> list[float]:
         """ε(α) of a guarantee at each order of the ledger; an error if it has none that is finite."""
-        if not isinstance(guarantee, (Guarantee, Composition, PlanGuarantee)):
+        if not isinstance(guarantee, (Guarantee, Composition)):
             raise _validate.fail("guarantee", guarantee, "give what dphypo.account(...) returns")
         if guarantee.relation is not self.relation:
             raise LedgerError(

@@ -21,7 +21,7 @@ import dp_accounting
 from sqlalchemy import Connection, inspect, select
 
 from dphypo import _validate
-from dphypo.accounting import Composition, Guarantee, PlanGuarantee, Term, printable, state
+from dphypo.accounting import Composition, Guarantee, printable, to_json
 from dphypo.errors import JournalError, LedgerError
 from dphypo.journal import chain, files
 from dphypo.journal.database import Database
@@ -30,7 +30,7 @@ from dphypo.journal.sqlite import SQLite
 from dphypo.journal.store import Store, find_database
 
 KIND = "ledger"
-Declared: TypeAlias = Guarantee | Composition | PlanGuarantee
+Declared: TypeAlias = Guarantee | Composition
 """What a search declares: its guarantee."""
 
 
@@ -128,13 +128,7 @@ def fixed_list(searches: Mapping[str, Declared], epsilon: float, delta: float) -
     """The statements of all searches there will ever be; refused if they cost more than (ε, δ) together."""
     if not searches:
         raise _validate.fail("searches", searches, "give the guarantee of each search under its name")
-    terms: list[Term] = []
-    for one in searches.values():
-        if isinstance(one, PlanGuarantee):
-            terms += one.terms
-        else:
-            terms += map(Term, one.parts if isinstance(one, Composition) else (one,))
-    cost = PlanGuarantee(tuple(terms)).epsilon(delta)
+    cost = Composition.of(*searches.values()).epsilon(delta)
     if not cost <= epsilon:
         raise LedgerError(
             f"the searches cost ε = {cost:.4g} at δ = {delta:g} together, and the total is {epsilon:g}: there is no "
@@ -145,7 +139,7 @@ def fixed_list(searches: Mapping[str, Declared], epsilon: float, delta: float) -
 
 def statement(guarantee: Declared) -> str:
     """A hash of all that a guarantee is computed from."""
-    return hashlib.sha256(json.dumps(state(guarantee), sort_keys=True).encode()).hexdigest()
+    return hashlib.sha256(json.dumps(to_json(guarantee), sort_keys=True).encode()).hexdigest()
 
 
 def create(where: str | Path, name: str, terms: Mapping[str, Any]) -> None:

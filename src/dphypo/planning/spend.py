@@ -6,7 +6,7 @@ import math
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 
-from dphypo.accounting import Whole, solve_noise
+from dphypo.accounting import Composition, Guarantee, solve_noise
 from dphypo.mechanisms import DpSgd, Mechanism, OwnTraining
 from dphypo.planning.ways import Way, stages, untuned
 from dphypo.search import Planned, PlannedStudy, Stage, composed
@@ -30,10 +30,10 @@ class Spent:
     way: Way
     noise_multiplier: float
     parts: tuple[Planned, ...]
-    guarantee: Whole
+    guarantee: Composition
 
 
-def account_for(parts: Sequence[Planned], mechanism: Mechanism, space: Space) -> Whole:
+def account_for(parts: Sequence[Planned], mechanism: Mechanism, space: Space) -> Composition:
     """What the parts cost together if their runs are those of a mechanism: as the search that runs them declares it."""
     last = len(parts)
     declared = [part.part(mechanism).declare(space, last=number == last) for number, part in enumerate(parts, 1)]
@@ -55,7 +55,7 @@ def spend(
     if way.design is not None:
         way = _with_first_stage(way, mechanism, space, epsilon=epsilon, delta=delta)
 
-    def at(noise: float) -> Whole:
+    def at(noise: float) -> Composition:
         return account_for(way.parts(noise), mechanism, space)
 
     close = _CLOSE if way.kind in ("none", "survey", "composition") else _NEAR * epsilon
@@ -70,7 +70,7 @@ def _with_first_stage(way: Way, mechanism: Mechanism, space: Space, *, epsilon: 
     (first, _) = way.parts(1.0)
     assert isinstance(first, PlannedStudy)
 
-    def at(noise: float) -> Whole:
+    def at(noise: float) -> Guarantee:
         stage = replace(first, noise_multiplier=noise).part(mechanism)
         assert isinstance(stage, Stage)
         return stage.account(space)

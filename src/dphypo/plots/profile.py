@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 import numpy as np
 
 from dphypo import _validate
-from dphypo.accounting import Certificate, Composition, Guarantee, PlanGuarantee, epsilon_from_below, rounded_up
+from dphypo.accounting import Certificate, Composition, Guarantee, epsilon_from_below, round_up
 from dphypo.audit import Audit, WorstCase
 from dphypo.plots import canvas
 
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
-Accounted: TypeAlias = Guarantee | Composition | PlanGuarantee
+Accounted: TypeAlias = Guarantee | Composition
 
 BOUNDS = {
     "paper": "DP-HyPO, Theorems 1 and 2",
@@ -156,7 +156,7 @@ def _mark(axes: Axes, epsilon: float, delta: float, label: str, **look: Any) -> 
 
 def _mark_cost(axes: Axes, epsilon: float, delta: float) -> None:
     edge = " (at the lower edge)" if delta == 0 else ""
-    words = f"ε = {rounded_up(epsilon, 5):.5f} at δ = {delta:g}{edge}" if math.isfinite(epsilon) else ""
+    words = f"ε = {round_up(epsilon, 5):.5f} at δ = {delta:g}{edge}" if math.isfinite(epsilon) else ""
     _mark(axes, epsilon, delta, words, marker="o", color=canvas.INK, markersize=7)
 
 

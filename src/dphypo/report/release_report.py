@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from dphypo import __version__, plots
-from dphypo.accounting import CITATIONS, Certificate, assumptions, breaks, epsilon_from_below, guarantee_of, rounded_up
+from dphypo.accounting import CITATIONS, Certificate, assumptions, breaks, epsilon_from_below, guarantee_of, round_up
 from dphypo.report.html import Html, bullets, command, facts, join, lines, short, table, tag
 from dphypo.report.page import Kind, Section, page, write
 from dphypo.report.pictures import SIZE, picture
@@ -193,4 +193,4 @@ def _epsilon(value: float) -> str:
     >>> _epsilon(6.9396701), _epsilon(math.inf)
     ('6.93968', '∞')
     """
-    return f"{rounded_up(value, 5):.5f}" if value < 1e4 else "∞" if math.isinf(value) else f"{math.ceil(value)}"
+    return f"{round_up(value, 5):.5f}" if value < 1e4 else "∞" if math.isinf(value) else f"{math.ceil(value)}"

@@ -18,7 +18,6 @@ from dphypo.accounting import (
     Certificate,
     Composition,
     Guarantee,
-    PlanGuarantee,
     PolicyClass,
     Side,
     Term,
@@ -99,17 +98,12 @@ def described(*guarantees: Guarantee) -> dict[str, Any]:
 
 
 @lru_cache(maxsize=64)
-def composed(terms: tuple[Term, ...]) -> Guarantee | Composition | PlanGuarantee:
-    """The guarantee of all terms together: a composition of searches, or a plan with published runs or with sides."""
-    searches = [term.releases for term in terms if isinstance(term.releases, Guarantee) and term.sides == BOTH]
-    if len(searches) < len(terms):
-        return PlanGuarantee(terms)
-    return searches[0] if len(searches) == 1 else Composition(tuple(searches))
+def composed(terms: tuple[Term, ...]) -> Composition:
+    """The guarantee of all terms together."""
+    return Composition(terms)
 
 
-def certified(
-    guarantee: Guarantee | Composition | PlanGuarantee, delta: float, public: Mapping[str, object]
-) -> Certificate:
+def certified(guarantee: Guarantee | Composition, delta: float, public: Mapping[str, object]) -> Certificate:
     """The certificate of a guarantee at δ, with what else is public."""
     return _certify(guarantee, delta, json.dumps(public))
 
@@ -135,5 +129,5 @@ def _account(question: _Question) -> Guarantee:
 
 
 @lru_cache(maxsize=256)
-def _certify(guarantee: Guarantee | Composition | PlanGuarantee, delta: float, public: str) -> Certificate:
+def _certify(guarantee: Guarantee | Composition, delta: float, public: str) -> Certificate:
     return guarantee.certificate(delta, **json.loads(public))

@@ -7,7 +7,7 @@ from dataclasses import replace
 from pathlib import Path
 
 from dphypo import _validate
-from dphypo.accounting import Keep, PlanGuarantee, UnreachableError, solve_noise
+from dphypo.accounting import Composition, Keep, UnreachableError, solve_noise
 from dphypo.journal import Store, keeping
 from dphypo.mechanisms import capabilities
 from dphypo.search.progress import solving
@@ -85,13 +85,13 @@ def _last(
 ) -> Stage:
     """The last stage with the noise at which all stages together cost ε."""
     before = tuple(term for stage in earlier for term in stage.terms(space))
-    if (spent := PlanGuarantee(before).epsilon(delta)) > epsilon:
+    if (spent := Composition(before).epsilon(delta)) > epsilon:
         raise UnreachableError(
             f"epsilon = {epsilon:g} at delta = {delta:g} cannot be reached: the earlier stages alone cost {spent:.4g}. "
             f"Remedy: {_CHEAPER}; or allow a larger epsilon"
         )
     found = solve_noise(
-        lambda noise: PlanGuarantee((*before, *_with(last, noise).terms(space))),
+        lambda noise: Composition((*before, *_with(last, noise).terms(space))),
         epsilon=epsilon,
         delta=delta,
         keep=keep,

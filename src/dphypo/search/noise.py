@@ -15,7 +15,7 @@ from functools import cached_property
 from typing import Any
 
 from dphypo import _validate
-from dphypo.accounting import Keep, PlanGuarantee, equal_noise, one_run, rounded_up, solve_noise
+from dphypo.accounting import Composition, Keep, equal_noise, round_up, run_alone, solve_noise
 from dphypo.mechanisms import Mechanism, Split, capabilities, over_space
 from dphypo.search.score_noise import Scores
 from dphypo.search.terms import Within, terms_of
@@ -40,7 +40,7 @@ class Noise:
 
     short: Mechanism
     full: Mechanism
-    guarantee: PlanGuarantee
+    guarantee: Composition
     price: float
 
 
@@ -124,11 +124,11 @@ class Problem:
             keep=self.keep,
         ).value
 
-    def _guarantee(self, full: Mechanism, runs: int) -> PlanGuarantee:
+    def _guarantee(self, full: Mechanism, runs: int) -> Composition:
         terms = terms_of(self.short(full), self.space, runs, within=self.within) if runs else ()
         made = full if self.last is None else self.last(full)
         one = terms_of(made, self.space, 1, both_sides=self.both_sides, scored=self.scored, within=self.within)
-        return PlanGuarantee((*terms, *one))
+        return Composition((*terms, *one))
 
     def _with_noise(self, factor: float) -> Mechanism:
         return _with_noise(self._scores.silent, self._ratios, factor)
@@ -144,13 +144,13 @@ class Problem:
 
         events: dict[Hashable, Callable[[float], Any]]
         events = {kind.key: kind.event for kind in found} if len(found) > 1 else {None: the_event}
-        alone = {key: one_run(event, relation) for key, event in events.items()}
+        alone = {key: run_alone(event, relation) for key, event in events.items()}
         return equal_noise(alone, epsilon=self.epsilon, delta=self.delta, keep=self.keep)
 
 
 def _with_noise(mechanism: Mechanism, ratios: Mapping[Hashable, float], factor: float) -> Mechanism:
     """The mechanism with this noise, rounded up."""
-    noise = {key: rounded_up(factor * ratio, _DECIMALS) for key, ratio in ratios.items()}
+    noise = {key: round_up(factor * ratio, _DECIMALS) for key, ratio in ratios.items()}
     return capabilities.with_noise(mechanism, noise[None] if set(noise) == {None} else noise)
 
 

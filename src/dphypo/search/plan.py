@@ -9,7 +9,7 @@ from functools import cached_property
 from typing import Any
 
 from dphypo import _validate
-from dphypo.accounting import Certificate, Composition, Guarantee, PlanGuarantee, Term
+from dphypo.accounting import Certificate, Composition, Guarantee, Term
 from dphypo.mechanisms import capabilities
 from dphypo.search.accounted import certified, composed
 from dphypo.search.declaration import SEEDED, check_space
@@ -37,7 +37,7 @@ class Plan:
     space: Space
     parts: tuple[Part, ...]
     terms: tuple[tuple[Term, ...], ...]
-    guarantee: Guarantee | Composition | PlanGuarantee
+    guarantee: Guarantee | Composition
     delta: float
     maximize: bool = True
     private: bool = True

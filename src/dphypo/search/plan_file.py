@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from dphypo import _files, _validate
-from dphypo.accounting import Whole, guarantee_of, plan_document
+from dphypo.accounting import Composition, guarantee_of, plan_document
 from dphypo.mechanisms import Mechanism
 from dphypo.search.plan import Plan
 from dphypo.search.planned import Planned, from_dict
@@ -39,7 +39,7 @@ class PlanFile:
         cls,
         name: str,
         parts: Sequence[Planned],
-        guarantee: Whole,
+        guarantee: Composition,
         *,
         delta: float,
         settings: Mapping[str, Any] | None = None,
@@ -84,7 +84,7 @@ class PlanFile:
         """The parts, in order."""
         return tuple(from_dict(part) for part in self.document["parts"])
 
-    def guarantee(self) -> Whole:
+    def guarantee(self) -> Composition:
         """What the file states, accounted afresh."""
         return guarantee_of(self.document)
 

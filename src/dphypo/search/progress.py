@@ -13,7 +13,7 @@ from collections.abc import Callable, Iterator, Sequence
 from types import TracebackType
 from typing import IO, TYPE_CHECKING, cast
 
-from dphypo.accounting import watched
+from dphypo.accounting import watch
 from dphypo.terminal import Terminal, erased_when_stopped
 
 if TYPE_CHECKING:
@@ -190,7 +190,7 @@ def solving(*, show: bool = True, wait: float = WAIT) -> Iterator[None]:
     timer.daemon = True
     timer.start()
     try:
-        with watched(tried):
+        with watch(tried):
             yield
     finally:
         timer.cancel()

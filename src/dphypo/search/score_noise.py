@@ -13,7 +13,7 @@ from dataclasses import dataclass
 import dp_accounting
 
 from dphypo import _validate
-from dphypo.accounting import Keep, PlanGuarantee, Side, solve_noise
+from dphypo.accounting import Composition, Keep, Side, solve_noise
 from dphypo.mechanisms import Mechanism, Split, capabilities
 
 _SILENT = 1e6  # noise at which a score costs nothing
@@ -48,7 +48,7 @@ class Scores:
     def noise(
         self,
         full: Mechanism,
-        guarantee: Callable[[Mechanism], PlanGuarantee],
+        guarantee: Callable[[Mechanism], Composition],
         *,
         epsilon: float,
         delta: float,

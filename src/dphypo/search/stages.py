@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import Any
 
 from dphypo import _validate, errors
-from dphypo.accounting import Certificate, Composition, Guarantee, PlanGuarantee
+from dphypo.accounting import Certificate, Composition, Guarantee
 from dphypo.entropy import SYSTEM, Entropy
 from dphypo.executors import Crew, Factory
 from dphypo.journal import Ledger, Store
@@ -156,7 +156,7 @@ class Stages:
         self._turn = Turn(stages=True)
 
     @property
-    def guarantee(self) -> Guarantee | Composition | PlanGuarantee:
+    def guarantee(self) -> Guarantee | Composition:
         """The guarantee of all stages together, known before anything runs."""
         return self.plan.guarantee
 

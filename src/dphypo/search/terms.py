@@ -9,7 +9,7 @@ from functools import lru_cache
 from typing import Any
 
 from dphypo import _validate
-from dphypo.accounting import Side, Term, event_to_dict, published
+from dphypo.accounting import Side, Term, account_published, event_to_dict
 from dphypo.mechanisms import Mechanism, over_space
 from dphypo.space import Space
 
@@ -65,4 +65,4 @@ class _Question:
 def _accounted(question: _Question) -> Term:
     """A term is a function of public values: one that was computed is not computed again in this process."""
     events, count, sides, relation = question.values
-    return Term(published(events, count, relation=relation), sides)
+    return Term(account_published(events, count, relation=relation), sides)
