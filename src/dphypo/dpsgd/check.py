@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import dataclasses
+import functools
 import warnings
-from typing import TYPE_CHECKING
+from collections.abc import Callable, Iterable
+from typing import TYPE_CHECKING, TypeVar
 
 import torch
 from torch import nn
@@ -22,6 +24,7 @@ from dphypo.errors import UnfitModelError
 if TYPE_CHECKING:
     from dphypo.dpsgd.program import Program
 
+Found = TypeVar("Found")
 _TOLERANCE = 1e-3  # relative; rounding gives about 1e-6, a wrong gradient about 1
 _TRIED = 4
 
@@ -97,33 +100,50 @@ def made_up(example: Batch, count: int) -> Batch:
 
 @torch.no_grad()
 def refuse_wrong(program: Program, batch: Batch) -> None:
-    """Compare the gradients of a few records with plain automatic differentiation."""
-    program, inputs = dataclasses.replace(program, autocast=None, views=1), batch[0]
-    count, device = len(inputs), inputs.device
-    shape, layout = Shape(1, count), program.layout
-    rows = layout.stacked([program.model], device)
-    keys = torch.arange(count, device=device)
+    """Compare the gradients of a few records with plain automatic differentiation, and beside other records."""
+    program = dataclasses.replace(program, autocast=None, views=1)
+    count, device = len(batch[0]), batch[0].device
+    rows, keys = program.layout.stacked([program.model], device), torch.arange(count, device=device)
+    order = keys.roll(_TRIED)
+    other = [part.clone() for part in made_up(program.example, count)]
+    for part, old in zip(other, batch, strict=True):
+        part.copy_(part.flip(0))
+        part[_TRIED] = old[0]  # the first record, at another place
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
-        reference = _reference(program, batch, Masks(keys))
-        tried = [_tried(program, rows, shape, batch, Masks(keys)) for _ in reference]
-    for record, (parts, wanted) in enumerate(zip(tried, reference, strict=True)):
-        norms, _ = combined(parts)
-        sums = Sums(rows)
-        alone = torch.zeros_like(norms)
-        alone[0, record] = 1
-        for part in parts:
-            part.add(alone, sums)
-        if not bool((sums.rows - wanted).norm() <= _TOLERANCE * wanted.norm() + 1e-12):
-            if program.axes is not None:
-                raise UnknownUse("the formulas give another gradient")
+        wanted = _tried(program, lambda: _reference(program, batch, Masks(keys), range(_TRIED)))
+        beside = _tried(program, lambda: _reference(program, (other[0], other[1]), Masks(order), [_TRIED]))
+        if not _close(beside[0], wanted[0]):
             raise UnfitModelError(
-                "a record's gradient is not that of its loss alone: some layer, or the loss, mixes records (batch "
-                "statistics, attention or a softmax across the batch dimension, outputs and targets of different "
-                "shapes). Make each record's output and loss a function of that record alone"
+                "a record's gradient depends on the other records of its batch, or on its place: some layer, or the "
+                "loss, mixes records (batch statistics, attention or a softmax across the batch dimension, outputs and "
+                "targets of different shapes). Make each record's output and loss a function of that record alone"
             )
-        if not bool(norms[0, record] >= wanted.norm() * (1 - _TOLERANCE)):
-            raise AssertionError("a norm is not an upper bound")
+        for record, right in enumerate(wanted):
+            norm, found = _tried(program, functools.partial(_alone, program, rows, batch, Masks(keys), record))
+            if not _close(found, right) or not bool(norm >= right.norm() * (1 - _TOLERANCE)):
+                if program.axes is not None:
+                    raise UnknownUse("the formulas give another gradient")
+                raise UnfitModelError(
+                    "vmap(grad) gives other gradients than autograd: write the model with other layers"
+                )
+
+
+def _close(this: torch.Tensor, that: torch.Tensor) -> bool:
+    return bool((this - that).norm() <= _TOLERANCE * that.norm() + 1e-12)
+
+
+def _alone(
+    program: Program, rows: torch.Tensor, batch: Batch, masks: Masks, record: int
+) -> tuple[torch.Tensor, torch.Tensor]:
+    """The norm's bound and the gradient of one record, as the engine finds them."""
+    parts, _ = program.parts(rows, program.book(rows, Shape(1, len(batch[0]))), *batch, masks)
+    norms, sums = combined(parts)[0], Sums(rows)
+    weights = torch.zeros_like(norms)
+    weights[0, record] = 1
+    for part in parts:
+        part.add(weights, sums)
+    return norms[0, record], sums.rows
 
 
 @torch.no_grad()
@@ -179,9 +199,10 @@ def _bits(part: Part) -> list[torch.Tensor]:
     ]
 
 
-def _tried(program: Program, rows: torch.Tensor, shape: Shape, batch: Batch, masks: Masks) -> list[Part]:
+def _tried(program: Program, use: Callable[[], Found]) -> Found:
+    """What a trial gives; an error that says what was tried if it raises."""
     try:
-        return program.parts(rows, program.book(rows, shape), *batch, masks)[0]
+        return use()
     except (UnknownUse, UnfitModelError):
         raise
     except Exception as error:
@@ -196,8 +217,8 @@ def _tried(program: Program, rows: torch.Tensor, shape: Shape, batch: Batch, mas
 
 
 @torch.enable_grad()
-def _reference(program: Program, batch: Batch, masks: Masks) -> list[torch.Tensor]:
-    """For a few records, the gradient of the record's loss by plain automatic differentiation, as rows."""
+def _reference(program: Program, batch: Batch, masks: Masks, records: Iterable[int]) -> list[torch.Tensor]:
+    """The gradient of some records' losses by plain automatic differentiation, each as a row."""
     inputs, targets = batch
     layout, model = program.layout, program.model
     rows = layout.stacked([model], inputs.device)
@@ -209,16 +230,15 @@ def _reference(program: Program, batch: Batch, masks: Masks) -> list[torch.Tenso
     with book:
         losses = program.loss(functional_call(model, dict(zip(layout.names, values, strict=True)), (inputs,)), targets)
     found = []
-    for record in range(_TRIED):
+    for record in records:
         parts = torch.autograd.grad(losses[record], values, retain_graph=True, allow_unused=True)
-        if any(part is None for part in parts):
-            name = layout.names[[part is None for part in parts].index(True)]
-            raise UnfitModelError(
-                f"the trainable parameter {name!r} does not enter the output: remove it, or freeze it with "
-                f"requires_grad_(False)"
-            )
         row = torch.zeros_like(rows, dtype=torch.float64)
         for place, part in enumerate(parts):
+            if part is None:
+                raise UnfitModelError(
+                    f"the trainable parameter {layout.names[place]!r} does not enter the output: remove it, or freeze "
+                    f"it with requires_grad_(False)"
+                )
             layout.values(row, place)[0].copy_(part)
         found.append(row)
     return found

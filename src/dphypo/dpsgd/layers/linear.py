@@ -78,7 +78,8 @@ def outer(
     left, right = (inputs, gradients) if turned else (gradients, inputs)
     biases = [] if bias is None else [materialised.part(bias, gradients.double().sum(2))]
     if 2 * positions**2 >= p * r:
-        held = tiled(left).transpose(2, 3) @ tiled(right)
+        single = torch.promote_types(torch.promote_types(left.dtype, right.dtype), torch.float32)
+        held = tiled(left.to(single)).transpose(2, 3) @ tiled(right.to(single))
         return [materialised.part(weight, held[..., : left.shape[-1], : right.shape[-1]]), *biases]
     left, right = _double(left), _double(right)
     lengths = left.square().sum(-1) * right.square().sum(-1)  # [runs, records, positions]

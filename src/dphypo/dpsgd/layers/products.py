@@ -38,7 +38,7 @@ def product(
     """
     device = values.device.type
     kind = torch.get_autocast_dtype(device) if torch.is_autocast_enabled(device) else values.dtype
-    if values.is_cuda or kind != values.dtype:
+    if values.is_cuda or kind != book.slots[weight].dtype or kind != values.dtype:
         left, right = by_run(values, axis, book.shape).to(kind), book.slots[weight].flatten(2).to(kind)
         right = right if turned else right.transpose(1, 2)
         shift = None if bias is None else book.slots[bias][:, None].to(kind)
