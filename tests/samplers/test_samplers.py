@@ -11,7 +11,6 @@ import optuna
 import pytest
 
 from dphypo.samplers import (
-    Forest,
     GaussianProcess,
     History,
     Hyperparameters,
@@ -38,7 +37,6 @@ def best_so_far(history: History) -> list:
         (GaussianProcess.paper(), {"ordered": True}),
         (GaussianProcess(hyperparameters=Hyperparameters()), {}),
         (Parzen(), {}),
-        (Forest(trees=5), {}),
         (Proposals(best_so_far), {}),
         # Each run is asked for and told, one by one: a long history takes Optuna as long as it would have taken there.
         (OptunaSampler(optuna.samplers.TPESampler(seed=0)), {"ordered": True, "longest": 200}),
@@ -122,7 +120,7 @@ def test_the_package_loads_no_rule_before_it_is_used():
     code = (
         "import sys, dphypo.samplers as s\n"
         "assert not {'scipy.optimize', 'sklearn', 'optuna'} & set(sys.modules), sys.modules.keys()\n"
-        "s.Parzen, s.Forest, s.OptunaSampler\n"
+        "s.Parzen, s.OptunaSampler\n"
         "assert not {'sklearn', 'optuna'} & set(sys.modules)\n"
         "assert 'GaussianProcess' in dir(s)\n"
     )

@@ -1,15 +1,13 @@
-"""The Parzen rule against densities by scipy, and the forest against scikit-learn's own predictions."""
+"""The Parzen rule against densities by scipy."""
 
 from __future__ import annotations
 
 import numpy as np
 import pytest
-from scipy.special import ndtri
-from scipy.stats import rankdata, truncnorm, uniform
-from sklearn.ensemble import RandomForestRegressor
+from scipy.stats import truncnorm, uniform
 
 from dphypo.entropy import Seeded
-from dphypo.samplers import Forest, History, Parzen
+from dphypo.samplers import History, Parzen
 from dphypo.samplers.parzen import _good
 from dphypo.samplers.scales import scales
 from dphypo.space import Space
@@ -80,25 +78,8 @@ def test_very_many_runs_are_thinned_and_still_lead():
     assert weights.argmax() in (2, 3)
 
 
-def test_the_forest_is_scikit_learns():
-    runs = history(LINE, [{"x": v} for v in (0.1, 0.3, 0.5, 0.9)], [0.0, 2.0, 5.0, 1.0])
-    grid = LINE.grid(x=20)
-    values = ndtri((rankdata(runs.scores) - 0.5) / 4)
-    values = (values - values.mean()) / values.std()
-    forest = RandomForestRegressor(30, random_state=7).fit(runs.features, values, sample_weight=np.ones(4))
-    trees = np.array([tree.predict(grid.features) for tree in forest.estimators_])
-    expected = np.exp(3.0 * (trees.mean(axis=0) + 0.5 * trees.std(axis=0)))
-    found = Forest(tau=0.5, beta=3.0, trees=30, seed=7).weights(grid, runs)
-    np.testing.assert_allclose(found / found.sum(), expected / expected.sum(), rtol=1e-6)
-    assert not np.allclose(found, Forest(tau=0.5, beta=3.0, trees=30, seed=8).weights(grid, runs))
-
-
 def test_arguments_are_checked():
     with pytest.raises(ValueError, match=r"quantile = 1 is not valid"):
         Parzen(quantile=1)
     with pytest.raises(ValueError, match="width = 0 is not valid"):
         Parzen(width=0)
-    with pytest.raises(ValueError, match="trees = 0 is not valid"):
-        Forest(trees=0)
-    with pytest.raises(ValueError, match="seed = -1 is not valid"):
-        Forest(seed=-1)

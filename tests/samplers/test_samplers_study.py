@@ -13,7 +13,7 @@ from dphypo.accounting import PureDp
 from dphypo.band import KL, Band
 from dphypo.entropy import Seeded
 from dphypo.laws import Pmf
-from dphypo.samplers import Forest, GaussianProcess, OptunaSampler, Parzen, Proposals
+from dphypo.samplers import GaussianProcess, OptunaSampler, Parzen, Proposals
 from dphypo.space import Space
 
 SPACE = Space({"rate": loguniform(1e-3, 1.0), "kind": ["a", "b"]}).when("kind", "b", {"decay": uniform()})
@@ -40,7 +40,6 @@ RULES = {
     "gaussian process": GaussianProcess,
     "paper": GaussianProcess.paper,
     "parzen": Parzen,
-    "forest": lambda: Forest(trees=5),
     "proposals": lambda: Proposals(lambda history: history.params[-1:]),
     "optuna": lambda: OptunaSampler(optuna.samplers.TPESampler(seed=0)),
 }

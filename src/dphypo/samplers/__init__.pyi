@@ -1,5 +1,4 @@
 from .default import default_sampler as default_sampler
-from .forest import Forest as Forest
 from .gaussian_process import GaussianProcess as GaussianProcess
 from .history import History as History
 from .history_only import basis as basis

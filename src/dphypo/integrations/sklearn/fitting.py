@@ -9,13 +9,13 @@ from typing import Any, ClassVar
 
 import dp_accounting
 from sklearn.base import clone
-from sklearn.pipeline import Pipeline
 
 from dphypo import _validate
 from dphypo.integrations import calibration
 from dphypo.integrations.sklearn import scoring
-from dphypo.integrations.sklearn.protocol import Seen, noise_name, private_part
+from dphypo.integrations.sklearn.protocol import ChecksSpace, CutShort, Seen, noise_name, private_part
 from dphypo.integrations.sklearn.records import Prepared, Records
+from dphypo.integrations.sklearn.steps import Parts
 from dphypo.mechanisms import Outcome, Saver, Split, matched
 from dphypo.space import Space
 
@@ -76,7 +76,7 @@ class Fitting:
     @property
     def can_be_cut_short(self) -> bool:
         """Whether the estimator says what a shorter fit is."""
-        return hasattr(private_part(self.estimator)[1], "cut_short")
+        return isinstance(private_part(self.estimator)[1], CutShort)
 
     def at(
         self,
@@ -102,20 +102,17 @@ class Fitting:
 
     def architecture(self, space: Space) -> str:
         """The kinds of steps and the number of columns: a search goes on with the same ones only."""
-        kinds, part = [], self.estimator
-        while isinstance(part, Pipeline):
-            kinds += [type(step).__name__ for _, step in part.steps[:-1]]
-            part = part.steps[-1][1]
+        parts = Parts.of(self.estimator)
         X = self.train.X
         columns = X.shape[1] if hasattr(X, "shape") else len(X[0]) if len(X) else 0
-        return " > ".join([*kinds, type(part).__name__]) + f" on {columns} columns"
+        kinds = [type(step).__name__ for step in (*(step for _, step in parts.steps), parts.last)]
+        return " > ".join(kinds) + f" on {columns} columns"
 
     def check_space(self, space: Space) -> None:
         """Refuse a space that the estimator refuses, if it has a method ``check_space(space, prefix)``."""
         prefix, last = private_part(self.estimator)
-        check: Any = getattr(last, "check_space", None)
-        if check is not None:
-            check(space, prefix)
+        if isinstance(last, ChecksSpace):
+            last.check_space(space, prefix)
 
     def kinds(self, space: Space) -> list[calibration.Kind]:
         """Runs of a space that cost the same but for their noise, told apart by the full fit's event at noise 1."""
@@ -154,14 +151,10 @@ class Fitting:
 
     def _cut(self, params: Mapping[str, Any], *, transfer: bool) -> dict[str, Any]:
         """The parameters that a shorter fit has other than a full one, without their prefix."""
-        if self.fraction == 1:
-            return {}
         prefix, last = private_part(self.estimator)
-        cut: Any = last
-        found: dict[str, Any] = cut.cut_short(
-            Seen(params, prefix, {}), self.fraction, transfer=transfer and self.matched
-        )
-        return found
+        if self.fraction == 1 or not isinstance(last, CutShort):
+            return {}
+        return last.cut_short(Seen(params, prefix, {}), self.fraction, transfer=transfer and self.matched)
 
     def _noise(self, params: Mapping[str, Any]) -> float | None:
         return self.noise[self._key(params)] if isinstance(self.noise, Mapping) else self.noise

@@ -11,11 +11,11 @@ from typing import Any, ClassVar
 
 import numpy as np
 import numpy.typing as npt
-from sklearn.pipeline import Pipeline
 from torch import nn
 
 from dphypo import _validate
 from dphypo.integrations.sklearn.settings import difference, settings
+from dphypo.integrations.sklearn.steps import Parts
 from dphypo.integrations.torch import Safetensors, remember
 
 Floats = npt.NDArray[np.float32]
@@ -109,7 +109,7 @@ class Networks:
     format: ClassVar[str] = "safetensors"
 
     def dump(self, model: Any) -> bytes:
-        fitted: Any = _last(model)
+        fitted: Any = Parts.of(model).last
         notes = {
             "params": {name: getattr(fitted, name) for name in _TUNED},
             "features": fitted.n_features_in_,
@@ -130,7 +130,7 @@ class Networks:
                 f"{name} = {given} of the estimator to load is not the {saved} that was searched: what it predicts "
                 f"would mean something else. Give the estimator, or the pipeline, that was searched"
             )
-        fitted: Any = _last(model)
+        fitted: Any = Parts.of(model).last
         # The seed of the run stays with the curator, and the search's estimator's own was not used.
         fitted.set_params(**{**notes["params"], "hidden": tuple(notes["params"]["hidden"]), "random_state": None})
         fitted.model_, fitted.n_features_in_ = module, notes["features"]
@@ -139,12 +139,6 @@ class Networks:
         if notes["classes"] is not None:
             fitted.classes_ = np.array(notes["classes"])
         return model
-
-
-def _last(model: Any) -> Any:
-    while isinstance(model, Pipeline):
-        model = model.steps[-1][1]
-    return model
 
 
 def _rebuild(notes: str) -> nn.Module:

@@ -8,10 +8,10 @@ from dataclasses import dataclass
 from typing import Any, ClassVar, Protocol, runtime_checkable
 
 import dp_accounting
-from sklearn.pipeline import Pipeline
 
-from dphypo.integrations.sklearn.steps import refuse_learning
+from dphypo.integrations.sklearn.steps import Parts, refuse_learning
 from dphypo.mechanisms import Saver
+from dphypo.space import Space
 
 
 @runtime_checkable
@@ -21,12 +21,7 @@ class PrivateEstimator(Protocol):
     Besides :meth:`privacy_event` it needs scikit-learn's ``get_params`` and ``set_params``, and a parameter
     ``random_state``, an integer from which **all** randomness of ``fit`` comes: the search sets it for every run.
 
-    It may have ``check_data(X, y)``, which raises an error for data that ``fit`` cannot use, by their types alone
-    (inside a run, an error is an outcome and would only be seen at the end), and ``saver(whole)``, the
-    :class:`dphypo.mechanisms.Saver` of fitted copies of ``whole``, itself or a pipeline around it; without one, they
-    are pickled. With ``cut_short(params, fraction, *, transfer)`` it can be surveyed by short fits: the parameters that
-    such a fit has other than a full one, with ``transfer`` also those that only make it comparable (a learning rate),
-    and without it those alone that its event depends on.
+    It may also be :class:`CutShort`, :class:`ChecksData`, :class:`ChecksSpace` or :class:`Saved`.
     """
 
     def privacy_event(self, params: Mapping[str, Any], *, records: int) -> dp_accounting.DpEvent:
@@ -42,20 +37,57 @@ class PrivateEstimator(Protocol):
     def predict(self, X: Any) -> Any: ...
 
 
+@runtime_checkable
+class CutShort(Protocol):
+    """An estimator that can be surveyed by short fits."""
+
+    def cut_short(self, params: Mapping[str, Any], fraction: float, *, transfer: bool) -> dict[str, Any]:
+        """The parameters that a fit with this fraction of the steps has other than a full one.
+
+        With ``transfer`` also those that only make it comparable (a learning rate); without, those alone that its
+        event depends on.
+        """
+        ...
+
+
+@runtime_checkable
+class ChecksData(Protocol):
+    """An estimator that refuses data which ``fit`` cannot use: inside a run, an error is an outcome."""
+
+    def check_data(self, X: Any, y: Any) -> Any:
+        """Raise an error for such data, by their types alone."""
+        ...
+
+
+@runtime_checkable
+class ChecksSpace(Protocol):
+    """An estimator that refuses spaces which it cannot be searched over."""
+
+    def check_space(self, space: Space, prefix: str) -> None:
+        """Raise an error for such a space, in which the names of its parameters begin with a prefix."""
+        ...
+
+
+@runtime_checkable
+class Saved(Protocol):
+    """An estimator that says how its fitted copies are saved; others are pickled."""
+
+    def saver(self, whole: Any) -> Saver:
+        """Saves fitted copies of ``whole``, which is this estimator or a pipeline that ends in it."""
+        ...
+
+
 def private_part(estimator: Any) -> tuple[str, PrivateEstimator]:
     """The estimator that states an event, and the prefix of its parameters' names."""
-    prefix = ""
-    while isinstance(estimator, Pipeline):
-        for name, step in estimator.steps[:-1]:
-            refuse_learning(step, name)
-        name, estimator = estimator.steps[-1]
-        prefix += f"{name}__"
-    if not isinstance(estimator, PrivateEstimator):
+    parts = Parts.of(estimator)
+    for name, step in parts.steps:
+        refuse_learning(step, name)
+    if not isinstance(parts.last, PrivateEstimator):
         raise TypeError(
-            f"{type(estimator).__name__} does not state its privacy event: PrivateSearch needs an estimator whose fit "
+            f"{type(parts.last).__name__} does not state its privacy event: PrivateSearch needs an estimator whose fit "
             f"is private and that has privacy_event(params, *, records), such as DPSGDClassifier"
         )
-    return prefix, estimator
+    return parts.prefix, parts.last
 
 
 def noise_name(estimator: Any) -> str | None:
@@ -67,9 +99,7 @@ def noise_name(estimator: Any) -> str | None:
 def saver_for(estimator: Any) -> Saver:
     """How the fitted copies of an estimator, or of a pipeline that ends in one, are saved."""
     _, last = private_part(estimator)
-    make = getattr(last, "saver", None)
-    found: Saver = Pickled() if make is None else make(estimator)
-    return found
+    return last.saver(estimator) if isinstance(last, Saved) else Pickled()
 
 
 @dataclass(frozen=True)

@@ -19,7 +19,7 @@ from sklearn.pipeline import Pipeline
 from sklearn.utils import _safe_indexing, get_tags
 
 from dphypo.integrations.sklearn.made_up import in_form, made_up
-from dphypo.integrations.sklearn.steps import refuse_mixing
+from dphypo.integrations.sklearn.steps import Parts, refuse_mixing
 from dphypo.integrations.sklearn.table import is_missing, numbers
 
 Mask = npt.NDArray[np.bool_]
@@ -47,9 +47,11 @@ class Prepared:
     @classmethod
     def of(cls, whole: Any, X: Any, key: Hashable = None) -> Prepared:
         """Fit the steps of ``whole``: they learn the number, the names and the types of the columns of X alone."""
-        steps, last = _parts(whole)
-        if steps is None:
-            return cls(whole, None, last)
+        parts = Parts.of(whole)
+        named = [(f"{place}", step) for place, (_, step) in enumerate(parts.steps) if step not in (None, "passthrough")]
+        if not named:
+            return cls(whole, None, parts.last)
+        steps = Pipeline(named)
         rows = made_up(X, steps, _MADE)
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")  # about made-up values
@@ -63,7 +65,7 @@ class Prepared:
             if not _works(steps, rows):
                 alone = [place for place in range(_MADE) if _works(steps, _rows(rows, place, place + 1))]
                 rows = _safe_indexing(rows, alone)
-        return cls(whole, steps, last, rows, key)
+        return cls(whole, steps, parts.last, rows, key)
 
     @property
     def made(self) -> Any:
@@ -89,15 +91,6 @@ class Prepared:
             )
         elif not _independent(self.steps, self.rows):
             raise refuse_mixing("give a record other values when other records are beside it")
-
-
-def _parts(estimator: Any) -> tuple[Pipeline | None, Any]:
-    steps: list[Any] = []
-    while isinstance(estimator, Pipeline):
-        steps += [step for _, step in estimator.steps[:-1]]
-        estimator = estimator.steps[-1][1]
-    named = [(str(place), step) for place, step in enumerate(steps) if step is not None and step != "passthrough"]
-    return (Pipeline(named) if named else None), estimator
 
 
 def _works(steps: Pipeline, rows: Any) -> bool:

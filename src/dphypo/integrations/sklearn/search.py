@@ -22,7 +22,7 @@ from dphypo.integrations import calibration
 from dphypo.integrations.sklearn import scoring as _scoring
 from dphypo.integrations.sklearn.fitting import CALIBRATE, Fitting
 from dphypo.integrations.sklearn.habits import ELSEWHERE, cv_results
-from dphypo.integrations.sklearn.protocol import noise_name, private_part, saver_for
+from dphypo.integrations.sklearn.protocol import ChecksData, noise_name, private_part, saver_for
 from dphypo.integrations.sklearn.records import Prepared, Records
 from dphypo.integrations.sklearn.steps import look_around
 from dphypo.integrations.split import hashed_apart
@@ -142,8 +142,7 @@ class PrivateSearch(MetaEstimatorMixin, BaseEstimator):  # type: ignore[misc]
         X, y = indexable(X, y)
         prepared = Prepared.of(clone(self.estimator), X)
         prepared.try_out()
-        if hasattr(prepared.last, "check_data"):
-            _check_data(prepared, X, y)
+        _check_data(prepared, X, y)
         records = len(X) if self.records is None else _validate.integer(at_least=1, records=self.records)
         _validate.warn_of_delta(self.delta, records)
         space = self.space if isinstance(self.space, Space) else Space(self.space)
@@ -342,6 +341,8 @@ PrivateSearch.__signature__ = inspect.Signature([*inspect.signature(PrivateSearc
 def _check_data(prepared: Prepared, X: Any, y: Any) -> None:
     """Let the private part refuse data by their types: behind steps it is shown made-up rows."""
     made = prepared.made
+    if not isinstance(prepared.last, ChecksData):
+        return
     if prepared.steps is None:
         clone(prepared.last).check_data(X, y)
     elif made is not None:

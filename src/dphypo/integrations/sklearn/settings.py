@@ -9,18 +9,16 @@ from typing import Any
 import numpy as np
 
 from dphypo._flags import full_name
+from dphypo.integrations.sklearn.steps import Parts
 
 _PUBLIC = ("bounds", "target_bounds", "classes")
 
 
 def settings(estimator: Any) -> Any:
     """The steps before the private part with all their parameters, and the bounds and classes of that part, as JSON."""
-    steps: dict[str, Any] = {}
-    part = estimator
-    while hasattr(part, "steps"):
-        steps |= {name: _described(step) for name, step in part.steps[:-1]}
-        part = part.steps[-1][1]
-    public = {name: _described(getattr(part, name)) for name in _PUBLIC if hasattr(part, name)}
+    parts = Parts.of(estimator)
+    steps = {name: _described(step) for name, step in parts.steps}
+    public = {name: _described(getattr(parts.last, name)) for name in _PUBLIC if hasattr(parts.last, name)}
     return json.loads(json.dumps({**steps, **public}))
 
 

@@ -60,6 +60,26 @@ class per_record:  # noqa: N801 - used as a decorator
         return self.function(rows, **options)
 
 
+@dataclass(frozen=True)
+class Parts:
+    """A pipeline taken apart: its steps by name, what they lead to, and the prefix of its parameters."""
+
+    steps: tuple[tuple[str, Any], ...]
+    last: Any
+    prefix: str
+
+    @classmethod
+    def of(cls, estimator: Any) -> Parts:
+        """An estimator by itself, or the steps of nested pipelines in order and what they end in."""
+        steps: list[tuple[str, Any]] = []
+        prefix = ""
+        while isinstance(estimator, Pipeline):
+            steps += estimator.steps[:-1]
+            name, estimator = estimator.steps[-1]
+            prefix += f"{name}__"
+        return cls(tuple(steps), estimator, prefix)
+
+
 def refuse_learning(step: Any, name: str) -> None:
     """TypeError for a step that learns from the records, or that may and does not say that it does not."""
     if (reason := next(_reasons(step), None)) is not None:
