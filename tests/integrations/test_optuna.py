@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import shutil
 import subprocess
 import sys
@@ -13,15 +14,15 @@ import dp_accounting as dp
 import numpy as np
 import optuna
 import pytest
+from support.plain_run import PlainRun
 
 from dphypo import Ledger, errors
 from dphypo.accounting import verify, watch
 from dphypo.errors import DeclaredParameter, NotThisStudy, TooManyTrials, UndeclaredReport
 from dphypo.integrations.optuna import OptunaSurvey
 from dphypo.integrations.optuna_claims import Claims
-from dphypo.mechanisms import DpSgd
 
-RUN = DpSgd.of(records=5_000, batch_size=250, epochs=20, noise_multiplier=1.0)
+RUN = PlainRun()
 SECRET = "record 17 is 0.25"
 
 
@@ -352,13 +353,13 @@ from pathlib import Path
 from dphypo.errors import TooManyTrials
 from dphypo.integrations.optuna import OptunaSurvey
 from dphypo.integrations.optuna_claims import Claims
-from dphypo.mechanisms import DpSgd
+from support.plain_run import PlainRun
 
 optuna.logging.set_verbosity(optuna.logging.CRITICAL)
 storage, ready, go = sys.argv[1:]
-study = optuna.load_study(study_name="tuned", storage=storage)
-run = DpSgd.of(records=5_000, batch_size=250, epochs=20, noise_multiplier=1.0)
-survey = OptunaSurvey(run, 4.0, 1e-5, durations="public", scores="public", runs=8, keep_in=study)
+backend = optuna.storages.JournalStorage(optuna.storages.journal.JournalFileBackend(storage))
+study = optuna.load_study(study_name="tuned", storage=backend)
+survey = OptunaSurvey(PlainRun(), 4.0, 1e-5, durations="public", scores="public", runs=8, keep_in=study)
 survey.full
 Path(ready).touch()
 while not Path(go).exists():
@@ -370,26 +371,19 @@ except TooManyTrials:
 """
 
 
-@pytest.mark.parametrize("kind", ["sqlite", "journal"])
-def test_of_two_processes_one_makes_the_last_run(tmp_path, kind):
-    if kind == "sqlite":
-        storage = f"sqlite:///{tmp_path}/optuna.db"
-        script = LAST_RUN
-    else:
-        storage = str(tmp_path / "optuna.log")
-        backend = "optuna.storages.JournalStorage(optuna.storages.journal.JournalFileBackend(storage))"
-        script = LAST_RUN.replace("storage=storage", f"storage={backend}")
-    opened = storage
-    if kind == "journal":
-        opened = optuna.storages.JournalStorage(optuna.storages.journal.JournalFileBackend(storage))
-    driven = study(storage=opened, study_name="tuned")
+@pytest.mark.slow
+def test_of_two_processes_one_makes_the_last_run_in_a_journal_of_optunas(tmp_path):
+    storage = str(tmp_path / "optuna.log")
+    backend = optuna.storages.JournalStorage(optuna.storages.journal.JournalFileBackend(storage))
+    driven = study(storage=backend, study_name="tuned")
     survey(keep_in=driven).optimize(driven, objective)
     go = tmp_path / "go"
     processes = [
         subprocess.Popen(
-            [sys.executable, "-c", script, storage, str(tmp_path / f"ready{number}"), str(go)],
+            [sys.executable, "-c", LAST_RUN, storage, str(tmp_path / f"ready{number}"), str(go)],
             stdout=subprocess.PIPE,
             text=True,
+            env=os.environ | {"PYTHONPATH": os.pathsep.join(sys.path)},
         )
         for number in range(2)
     ]

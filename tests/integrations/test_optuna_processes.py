@@ -10,8 +10,7 @@ from support.optuna_attack import Attack
 
 
 @pytest.fixture
-def attack(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable[[str, int], Attack]]:
-    monkeypatch.setenv("PYTHONPATH", str(Path(__file__).parents[1]), prepend=":")
+def attack(tmp_path: Path) -> Iterator[Callable[[str, int], Attack]]:
     started: list[Attack] = []
 
     def start(storage: str, count: int) -> Attack:

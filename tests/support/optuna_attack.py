@@ -1,33 +1,30 @@
 """Several processes drive one Optuna study: each makes trials and tries to make the last run, at moments of its own.
 
 ``Attack`` starts the processes once and lets them race for many rounds, each round on a study of its own. A process
-says what it did, line by line; the main process compares that with the storage and the ledger.
-
-    python -m support.optuna_attack STORAGE LEDGER SEED
+says what it did; the main process compares that with the storage and the ledger.
 """
 
 from __future__ import annotations
 
-import json
+import multiprocessing
 import random
-import subprocess
-import sys
 import time
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from multiprocessing.connection import Connection
+from multiprocessing.process import BaseProcess
 from pathlib import Path
 from typing import Any
 
 import optuna
+from support.plain_run import PlainRun
 
 import dphypo
 from dphypo.errors import NotThisStudy, TooManyTrials
 from dphypo.integrations.optuna import OptunaSurvey
-from dphypo.mechanisms import DpSgd
 
 RUNS = 6
-RUN = DpSgd.of(records=5_000, batch_size=250, epochs=20, noise_multiplier=1.0)
-SURVEY = OptunaSurvey(RUN, 2.0, 1e-7, durations="public", scores="public", runs=RUNS, progress=False)
+SURVEY = OptunaSurvey(PlainRun(), 2.0, 1e-7, durations="public", scores="public", runs=RUNS, progress=False)
 KINDS = ("patient", "hasty", "late")
 
 
@@ -75,18 +72,17 @@ def take_part(survey: OptunaSurvey, study: optuna.Study, rng: random.Random) -> 
     return said
 
 
-def main(storage: str, ledger: str, seed: str) -> None:
+def serve(pipe: Connection, storage: str, ledger: str, seed: int) -> None:
+    """What a process does: a study after the other, by name."""
     optuna.logging.set_verbosity(optuna.logging.CRITICAL)
-    survey, rng = with_ledger(ledger), random.Random(int(seed))
+    survey, rng = with_ledger(ledger), random.Random(seed)
     opened = optuna.storages.RDBStorage(storage)
-    print("ready", flush=True)
-    for line in sys.stdin:
-        study = optuna.load_study(study_name=line.strip(), storage=opened)
+    pipe.send("ready")
+    while (name := pipe.recv()) is not None:
         try:
-            said = take_part(survey, study, rng)
+            pipe.send(take_part(survey, optuna.load_study(study_name=name, storage=opened), rng))
         except NotThisStudy:
-            said = [["foreign"]]
-        print(json.dumps(said), flush=True)
+            pipe.send([["foreign"]])
 
 
 @dataclass
@@ -95,7 +91,7 @@ class Attack:
 
     storage: optuna.storages.RDBStorage
     ledger: Path
-    processes: Sequence[subprocess.Popen[str]]
+    processes: Sequence[tuple[BaseProcess, Connection]]
 
     @classmethod
     def start(cls, storage: str, folder: Path, count: int) -> Attack:
@@ -103,28 +99,25 @@ class Attack:
         opened = optuna.storages.RDBStorage(storage)  # makes Optuna's tables, which two processes cannot at once
         ledger = folder / "ledger.db"
         dphypo.Ledger.open(ledger, epsilon=1e6, delta=1e-5)
-        command = [sys.executable, "-m", "support.optuna_attack", storage, str(ledger)]
-        processes = [
-            subprocess.Popen([*command, str(seed)], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
-            for seed in range(count)
-        ]
-        for process in processes:
-            assert process.stdout is not None
-            assert process.stdout.readline() == "ready\n"
+        context = multiprocessing.get_context("forkserver")
+        context.set_forkserver_preload(["support.optuna_attack"])
+        processes: list[tuple[BaseProcess, Connection]] = []
+        for seed in range(count):
+            mine, theirs = context.Pipe()
+            process = context.Process(target=serve, args=(theirs, storage, str(ledger), seed), daemon=True)
+            process.start()
+            processes.append((process, mine))
+        for _, pipe in processes:
+            assert pipe.recv() == "ready"
         return cls(opened, ledger, processes)
 
     def round(self, name: str) -> None:
         """One study: all processes begin at once; then nothing may have been made twice, lost or paid for twice."""
         optuna.logging.set_verbosity(optuna.logging.CRITICAL)
         study = optuna.create_study(study_name=name, storage=self.storage, direction="maximize")
-        for process in self.processes:
-            assert process.stdin is not None
-            process.stdin.write(name + "\n")
-            process.stdin.flush()
-        said: list[Any] = []
-        for process in self.processes:
-            assert process.stdout is not None
-            said += json.loads(process.stdout.readline())
+        for _, pipe in self.processes:
+            pipe.send(name)
+        said: list[Any] = [one for _, pipe in self.processes for one in pipe.recv()]
         trials = [one[1] for one in said if one[0] == "trial"]
         table = SURVEY.table(study)
         assert ["foreign"] not in said
@@ -137,11 +130,10 @@ class Attack:
 
     def stop(self) -> None:
         """End the processes."""
-        for process in self.processes:
-            process.communicate(timeout=60)
+        for process, pipe in self.processes:
+            pipe.send(None)
+            process.join(timeout=60)
+            pipe.close()
+            process.close()
         self.storage.remove_session()
         self.storage.engine.dispose()
-
-
-if __name__ == "__main__":
-    main(*sys.argv[1:])
