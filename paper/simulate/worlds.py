@@ -55,7 +55,7 @@ class Trained:
         return np.asarray(self.scores[noise_multiplier].mean(axis=0))
 
     def at(self, noise_multiplier: float) -> Floats:
-        """The score at any noise multiplier, as :meth:`dphypo.Landscape.mean` has it: neighbours in σ lend theirs."""
+        """The score at any noise multiplier, as ``Landscape.mean`` has it: neighbours in σ lend theirs."""
         levels = np.array(sorted(self.scores))
         if not levels[0] / BEYOND <= noise_multiplier <= levels[-1] * BEYOND:
             raise ValueError(f"σ = {noise_multiplier:g} was not trained: {levels[0]:g} to {levels[-1]:g} were")

@@ -19,8 +19,8 @@ from dphypo.audit import (
     audit_observations,
     gradient_canary,
     input_canary,
-    lower_bound,
 )
+from dphypo.audit.empirical import lower_bound
 from dphypo.band import Band
 from dphypo.laws import Geometric, Pmf
 

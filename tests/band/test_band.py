@@ -26,10 +26,10 @@ def test_band_is_a_value():
 
 
 def test_rules_are_values_of_the_package():
-    assert dphypo.L2() == L2()
-    assert dphypo.Mixed(1) == dphypo.band.Mixed(1.0)
-    assert dphypo.Greedy() == Greedy()
-    assert dphypo.KL() == dphypo.band.KL()
+    assert dphypo.band.L2() == L2()
+    assert dphypo.band.Mixed(1) == dphypo.band.Mixed(1.0)
+    assert dphypo.band.Greedy() == Greedy()
+    assert dphypo.band.KL() == dphypo.band.KL()
 
 
 @pytest.mark.parametrize(

@@ -7,8 +7,8 @@ import json
 import pytest
 from typer.testing import CliRunner
 
-import dphypo
 from dphypo.cli.app import app
+from dphypo.search import PlanFile
 
 TASK = ["plan", "--records", "20000", "--batch-size", "500", "--steps", "320", "--epsilon", "2", "--compute", "1.3"]
 
@@ -42,7 +42,7 @@ def test_it_ends_with_a_recommendation_and_the_line_that_runs_it(tmp_path):
     accounted = invoke("account", str(path))
     assert accounted.exit_code == 0
     assert "the file states ε = " in accounted.output
-    assert dphypo.PlanFile.load(path).epsilon <= 2
+    assert PlanFile.load(path).epsilon <= 2
     verified = invoke("verify", str(path))
     assert verified.exit_code == 0, verified.output
 
@@ -50,7 +50,7 @@ def test_it_ends_with_a_recommendation_and_the_line_that_runs_it(tmp_path):
 def test_any_design_can_be_written(tmp_path):
     path = tmp_path / "plan.json"
     assert invoke(*TASK, "--write", str(path), "--design", "1").exit_code == 0
-    assert dphypo.PlanFile.load(path).name == "no tuning"
+    assert PlanFile.load(path).name == "no tuning"
 
 
 @pytest.mark.parametrize(

@@ -18,6 +18,7 @@ import dphypo
 from dphypo import entropy, executors, journal, laws, samplers
 from dphypo.band import KL, Band, Greedy
 from dphypo.mechanisms import DpSgd
+from dphypo.planning import Design, Landscape
 
 SPACE = dphypo.Space({"lr": loguniform(1e-3, 1.0), "depth": [1, 2, 3]})
 LAW = dphypo.Pmf({2: 0.5, 3: 0.5})
@@ -116,17 +117,20 @@ CALLS: dict[str, tuple[Callable[..., Any], dict[str, Any]]] = {
     "capped": (laws.Geometric(mean=5).capped, {"limit": 10}),
     "from_dict": (laws.from_dict, {"description": laws.Geometric(mean=5).to_dict()}),
     "Band": (Band, {"c": 0.5, "C": 2.0}),
-    "PureDp": (dphypo.PureDp, {"epsilon": 0.5}),
-    "ApproximateDp": (dphypo.ApproximateDp, {"epsilon": 0.5, "delta": 1e-6}),
-    "RdpCurve": (dphypo.RdpCurve, {"orders": [2.0, 4.0, 8.0], "epsilons": [0.1, 0.2, 0.4]}),
+    "PureDp": (dphypo.accounting.PureDp, {"epsilon": 0.5}),
+    "ApproximateDp": (dphypo.accounting.ApproximateDp, {"epsilon": 0.5, "delta": 1e-6}),
+    "RdpCurve": (dphypo.accounting.RdpCurve, {"orders": [2.0, 4.0, 8.0], "epsilons": [0.1, 0.2, 0.4]}),
     "account": (dphypo.account, {"event": EVENT, "runs": LAW, "band": Band(0.5, 2.0), "relation": RELATION}),
     "mechanism": (
         lambda train, **options: dphypo.mechanism(**options)(train),
         {"train": train.train, "event": EVENT, "relation": RELATION, "score_event": None, "split": "same"},
     ),
     "DpSgd": (DpSgd, {"rate": 0.01, "steps": 100, "noise_multiplier": 1.0}),
-    "Design": (dphypo.Design, {"fraction": 0.1, "compute_share": 0.5, "split": 0.1, "spread": 0.05, "floor": 0.05}),
-    "Landscape": (dphypo.Landscape, {"shape": (2,), "scores": {1.0: {1.0: [0.0, 1.0]}}, "score_noise": 0.1}),
+    "Design": (
+        Design,
+        {"fraction": 0.1, "compute_share": 0.5, "split": 0.1, "spread": 0.05, "floor": 0.05},
+    ),
+    "Landscape": (Landscape, {"shape": (2,), "scores": {1.0: {1.0: [0.0, 1.0]}}, "score_noise": 0.1}),
     "Survey": (dphypo.Survey, {"mechanism": train, "runs": 3, "optimiser": None, "pick": None}),
     "SurveyPlan": (dphypo.SurveyPlan, {"runs": 8, "fraction": 0.1, "optimiser": None}),
     "LastRun": (dphypo.LastRun, {"mechanism": train, "fallback": {"lr": 0.1, "depth": 1}}),

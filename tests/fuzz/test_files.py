@@ -159,7 +159,7 @@ def check_journal(folder: Path, content: bytes, released: Any) -> None:
             assert told(study.run(progress=False)) == released
 
     def look() -> None:
-        with dphypo.open(path) as opened:
+        with dphypo.open_journal(path) as opened:
             _ = opened.params, opened.certificate
 
     for act in (lambda: read_certificate(path), look, resume):

@@ -35,7 +35,7 @@ def names(law: Law) -> str:
 
 def test_top_level_names() -> None:
     assert dphypo.Geometric is Geometric
-    assert dphypo.Logarithmic is Logarithmic
+    assert dphypo.laws.Logarithmic is Logarithmic
     assert dphypo.NegativeBinomial is NegativeBinomial
     assert dphypo.Poisson is Poisson
     assert dphypo.Pmf is Pmf

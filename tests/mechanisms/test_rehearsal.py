@@ -56,7 +56,7 @@ def test_what_is_wrong_is_shown_in_full_before_anything_is_drawn(rehearsing, tmp
             act()
     search.close()
     with pytest.raises(ValueError, match="nothing yet"):
-        dphypo.open(path)
+        dphypo.open_journal(path)
     set_answer(lambda params, seed: None)
     assert search.run(progress=False).params is not None
 

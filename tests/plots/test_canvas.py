@@ -46,15 +46,15 @@ def test_a_figure_that_cannot_be_drawn_leaves_the_old_file(figure, tmp_path):
 
 
 def test_the_same_figure_is_the_same_text_with_letters_as_text(figure):
-    svg = plots.to_svg(figure)
-    assert svg == plots.to_svg(figure)
+    svg = canvas.to_svg(figure)
+    assert svg == canvas.to_svg(figure)
     assert "cost in $ and $" in svg
     assert "<date>" not in svg.lower()
 
 
 def test_settings_of_the_user_stay_as_they_are(figure):
     before = dict(mpl.rcParams)
-    plots.to_svg(figure)
+    canvas.to_svg(figure)
     assert dict(mpl.rcParams) == before
 
 
@@ -84,5 +84,5 @@ def test_ink_has_a_contrast_of_three_to_one_on_paper(name):
         red, green, blue = (c / 12.92 if c <= 0.04045 else ((c + 0.055) / 1.055) ** 2.4 for c in parts)
         return 0.2126 * red + 0.7152 * green + 0.0722 * blue
 
-    paper, ink = luminance(plots.COLOURS["paper"]), luminance(plots.COLOURS[name])
+    paper, ink = luminance(canvas.COLOURS["paper"]), luminance(canvas.COLOURS[name])
     assert (paper + 0.05) / (ink + 0.05) >= 3

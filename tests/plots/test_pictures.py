@@ -15,6 +15,9 @@ from dphypo import plots
 from dphypo.accounting import PureDp, account, round_up
 from dphypo.band import KL, Band
 from dphypo.laws import Geometric
+from dphypo.plots import canvas
+from dphypo.plots.frontier import unbeaten
+from dphypo.plots.profile import BOUNDS
 from dphypo.search.table import Row, Surveyed
 from dphypo.space import Space
 
@@ -26,7 +29,7 @@ def lines(figure, place=0):
 def drawn(figure):
     with warnings.catch_warnings():
         warnings.simplefilter("error")
-        return plots.to_svg(figure)
+        return canvas.to_svg(figure)
 
 
 @pytest.fixture(scope="module")
@@ -37,7 +40,7 @@ def guarantee():
 def test_a_profile_has_every_bound_and_an_attack_below_them(guarantee):
     figure = plots.privacy_profile(guarantee, delta=1e-5, points=9)
     found = lines(figure)
-    names = [plots.BOUNDS[name] for name in guarantee.bounds(1e-5)]
+    names = [BOUNDS[name] for name in guarantee.bounds(1e-5)]
     assert set(names) <= set(found)
     attack = found["explicit attack (lower bound)"]
     assert len(attack.get_xdata()) == 9
@@ -100,7 +103,7 @@ POINTS = st.builds(plots.FrontierPoint, st.just("a"), st.integers(0, 3), st.inte
 @settings(deadline=None)
 @given(st.lists(POINTS, min_size=1, max_size=12), st.booleans())
 def test_what_is_beaten_is_beaten_by_something_unbeaten(points, maximize):
-    kept = plots.unbeaten(points, maximize=maximize)
+    kept = unbeaten(points, maximize=maximize)
     sign = 1 if maximize else -1
 
     def at_least_as_good(one, other):

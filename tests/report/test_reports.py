@@ -18,9 +18,10 @@ from typer.testing import CliRunner
 import dphypo
 from dphypo.cli.app import app
 from dphypo.entropy import SYSTEM
-from dphypo.report import release_page, write_folder_report
+from dphypo.report import write_folder_report
 from dphypo.report.html import short
 from dphypo.report.page import Kind, write
+from dphypo.report.release_report import release_page
 from dphypo.search.release import Ending
 from dphypo.search.table import Row, Surveyed
 
@@ -194,7 +195,7 @@ def test_the_curators_report_is_marked_and_shows_what_is_secret(tmp_path):
     with pytest.raises(FileExistsError):
         write("", target, Kind.PUBLIC)
     public = write(f"<!-- {Kind.PUBLIC} -->", tmp_path / "public.html", Kind.PUBLIC)
-    with dphypo.open(tmp_path / "study.db") as journal, pytest.raises(FileExistsError, match="SECRET report"):
+    with dphypo.open_journal(tmp_path / "study.db") as journal, pytest.raises(FileExistsError, match="SECRET report"):
         journal.curator().report(public)
 
 

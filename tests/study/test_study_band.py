@@ -63,7 +63,7 @@ def test_garbage_weights_are_a_clear_error_before_the_draw(kind):
     assert trials[0]["done"]
 
 
-@pytest.mark.parametrize("rule", [dphypo.L2(), dphypo.KL(), Greedy(), dphypo.Mixed(0.5)])
+@pytest.mark.parametrize("rule", [dphypo.band.L2(), dphypo.band.KL(), Greedy(), dphypo.band.Mixed(0.5)])
 @pytest.mark.parametrize("kind", PROJECTED)
 def test_any_other_weights_are_projected_into_the_band(kind, rule, monkeypatch):
     drawn = []

@@ -18,7 +18,7 @@ def test_a_released_study_shows_what_is_public(tmp_path):
     with make(path) as study:
         release = study.run(progress=False)
         rows = study.curator().trials()
-    with dphypo.open(path) as journal:
+    with dphypo.open_journal(path) as journal:
         assert journal.name == "study"
         assert journal.certificate == release.certificate
         assert (journal.params, journal.score, journal.ending) == (release.params, release.score, Ending.MODEL)
@@ -34,7 +34,7 @@ def test_an_unreleased_study_shows_nothing_but_to_the_curator(tmp_path):
     path = tmp_path / "study.db"
     with make(path) as study:
         study.ask()
-    with dphypo.open(path) as journal:
+    with dphypo.open_journal(path) as journal:
         assert (journal.certificate, journal.params, journal.score, journal.ending) == (None,) * 4
         for act in (journal.release, journal.shred):
             with pytest.raises(errors.NotReleased):
@@ -46,7 +46,7 @@ def test_an_unreleased_study_shows_nothing_but_to_the_curator(tmp_path):
 def test_shredding_needs_no_declaration(tmp_path):
     path = tmp_path / "study.db"
     release = make(path).run(progress=False)
-    with dphypo.open(path) as journal:
+    with dphypo.open_journal(path) as journal:
         journal.shred()
         assert journal.certificate == release.certificate
         assert journal.params is None
@@ -59,14 +59,14 @@ def test_shredding_needs_no_declaration(tmp_path):
 def test_a_search_in_stages_is_opened_as_one(tmp_path):
     path = tmp_path / "stages.db"
     release = stages_world.make(path).run(progress=False)
-    with dphypo.open(path) as journal:
+    with dphypo.open_journal(path) as journal:
         assert journal.certificate == release.certificate
         assert journal.params == release.params
-    with dphypo.open(path, "stages") as journal:
+    with dphypo.open_journal(path, "stages") as journal:
         journal.shred()
     with pytest.raises(errors.Shredded):
         stages_world.make(path).run(progress=False)
-    with dphypo.open(path, "stages, stage 1") as journal:
+    with dphypo.open_journal(path, "stages, stage 1") as journal:
         assert journal.curator().trials() == []
 
 
@@ -76,17 +76,17 @@ def test_several_studies_are_told_apart_by_name(tmp_path):
     made = {name: make(store, name=name, entropy=SYSTEM).run(progress=False) for name in ("one", "two")}
     store.close()
     for name, release in made.items():
-        with dphypo.open(path, name) as journal:
+        with dphypo.open_journal(path, name) as journal:
             assert journal.params == release.params
     for wrong in (None, "three"):
         with pytest.raises(ValueError, match="the journal holds 'one', 'two'"):
-            dphypo.open(path, wrong)
+            dphypo.open_journal(path, wrong)
 
 
 def test_what_is_no_journal_is_refused_and_left_alone(tmp_path):
     with pytest.raises(errors.JournalMissingError):
-        dphypo.open(tmp_path / "nothing.db")
+        dphypo.open_journal(tmp_path / "nothing.db")
     assert not list(tmp_path.iterdir())
     for wrong in (None, 3, b"study.db"):
         with pytest.raises(ValueError, match="journal"):
-            dphypo.open(wrong)
+            dphypo.open_journal(wrong)

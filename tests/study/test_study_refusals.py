@@ -82,7 +82,7 @@ def test_what_a_study_was_declared_by_cannot_change(tmp_path, name, change):
 
 def test_the_search_rule_may_change(tmp_path):
     asked = make(tmp_path / "study.db").ask()
-    changed = make(tmp_path / "study.db", sampler=Uniform(), rule=dphypo.KL(), candidates=16, policy="anything")
+    changed = make(tmp_path / "study.db", sampler=Uniform(), rule=dphypo.band.KL(), candidates=16, policy="anything")
     release = changed.run(progress=False)
     trials = changed.curator().trials()
     assert trials[0]["params"] == asked.params, "what was drawn stays drawn"

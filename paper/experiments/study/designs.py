@@ -12,6 +12,7 @@ from dphypo import Stage, Stages, Study
 from dphypo.band import L2, Band
 from dphypo.entropy import Entropy
 from dphypo.laws import Geometric, Law, NegativeBinomial, Poisson
+from dphypo.planning import Design
 from dphypo.samplers import GaussianProcess
 from dphypo.search import claimed, prior_runs
 from paper.experiments.study.space import SPACE
@@ -91,7 +92,7 @@ class Staged:
 
     epsilon: float = 4.25
     compute: float = 10.0
-    design: dphypo.Design = dphypo.Design()  # noqa: RUF009 - a frozen value
+    design: Design = Design()  # noqa: RUF009 - a frozen value
     epochs: float = EPOCHS
 
     def arms(self, records: int, batch: int) -> list[Arm]:

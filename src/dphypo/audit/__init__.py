@@ -6,6 +6,5 @@ from dphypo.audit.canary import input_canary as input_canary
 from dphypo.audit.empirical import Audit as Audit
 from dphypo.audit.empirical import audit as audit
 from dphypo.audit.empirical import audit_observations as audit_observations
-from dphypo.audit.empirical import lower_bound as lower_bound
 from dphypo.audit.replay import replay as replay
 from dphypo.audit.worst_case import WorstCase as WorstCase

@@ -102,7 +102,7 @@ def audit(
     >>> import numpy as np
     >>> import dphypo
     >>> def search(bit):  # randomised response that tells the truth with probability 0.9: ε = log 9 = 2.2
-    ...     @dphypo.mechanism(event=dphypo.PureDp(2.2), relation=dp.NeighboringRelation.ADD_OR_REMOVE_ONE)
+    ...     @dphypo.mechanism(event=dphypo.accounting.PureDp(2.2), relation=dp.NeighboringRelation.ADD_OR_REMOVE_ONE)
     ...     def respond(params, *, seed):
     ...         told = bit if np.random.default_rng(seed).random() < 0.9 else 1 - bit
     ...         return told, float(told)

@@ -19,9 +19,9 @@ Slices = Annotated[bool, typer.Option("--slices", help="Against each hyperparame
 @plot.callback()
 def require_matplotlib() -> None:
     """Pictures: what a search costs, what a survey found. They need matplotlib: pip install 'dphypo[plots]'."""
-    from dphypo import plots
+    from dphypo.plots import canvas
 
-    plots.require_matplotlib()
+    canvas.require_matplotlib()
 
 
 @plot.command()
@@ -67,7 +67,7 @@ def curator(
     import dphypo
     from dphypo import plots
 
-    with dphypo.open(journal, name=name) as found:
+    with dphypo.open_journal(journal, name=name) as found:
         draw = plots.curator_slices if slices else plots.curator_history
         figure = draw(found.curator())
     _write(figure, out)

@@ -56,7 +56,7 @@ def plan(
         bands: of the adaptive studies to compare; they take the longest.
         space: what is tuned, where the mechanism's event depends on it.
         landscape: where expected scores are read: "mnist", "cifar10" or "federated", which come with the library; the
-            path of an ``.npz`` file of the same form; or a :class:`dphypo.Landscape`. **It must be public.**
+            path of an ``.npz`` file of the same form; or a :class:`dphypo.planning.Landscape`. **It must be public.**
         watch: wraps the ways while they are solved for, to show progress.
 
     Returns:

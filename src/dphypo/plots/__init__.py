@@ -4,10 +4,7 @@ Every function returns a ``matplotlib.figure.Figure`` and shows nothing; :func:`
 file. They need the extra ``plots``: ``pip install 'dphypo[plots]'``.
 """
 
-from dphypo.plots.canvas import COLOURS as COLOURS
-from dphypo.plots.canvas import require_matplotlib as require_matplotlib
 from dphypo.plots.canvas import save as save
-from dphypo.plots.canvas import to_svg as to_svg
 from dphypo.plots.cost import epsilon_against as epsilon_against
 from dphypo.plots.curator import curator_history as curator_history
 from dphypo.plots.curator import curator_slices as curator_slices
@@ -15,8 +12,6 @@ from dphypo.plots.density import sampling_density as sampling_density
 from dphypo.plots.frontier import FrontierPoint as FrontierPoint
 from dphypo.plots.frontier import frontier as frontier
 from dphypo.plots.frontier import frontier_points as frontier_points
-from dphypo.plots.frontier import unbeaten as unbeaten
-from dphypo.plots.profile import BOUNDS as BOUNDS
 from dphypo.plots.profile import audit_profile as audit_profile
 from dphypo.plots.profile import certificate_profile as certificate_profile
 from dphypo.plots.profile import privacy_profile as privacy_profile

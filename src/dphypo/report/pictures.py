@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from typing import TYPE_CHECKING
 
-from dphypo.plots import COLOURS, to_svg
+from dphypo.plots import canvas
 from dphypo.report.html import Html, tag, text, trusted
 
 if TYPE_CHECKING:
@@ -24,7 +24,7 @@ def picture(figure: Figure, key: str, alt: str, caption: str) -> Html:
         alt: what is to be seen, for people who do not see it.
         caption: what it means.
     """
-    return tag("figure", inline(to_svg(figure), key, alt), tag("figcaption", caption))
+    return tag("figure", inline(canvas.to_svg(figure), key, alt), tag("figcaption", caption))
 
 
 def inline(svg: str, key: str, alt: str) -> Html:
@@ -38,6 +38,6 @@ def inline(svg: str, key: str, alt: str) -> Html:
     head = f'<svg {box[0] if box else ""} role="img" aria-label="{text(alt)}" '
     head += 'xmlns="http://www.w3.org/2000/svg" xmlns:xlink="http://www.w3.org/1999/xlink">'
     svg = head + svg[svg.index(">") + 1 :]
-    for name, colour in COLOURS.items():
+    for name, colour in canvas.COLOURS.items():
         svg = re.sub(rf"{colour}\b", f"var(--{name})", svg, flags=re.IGNORECASE)
     return trusted(svg.strip())

@@ -11,6 +11,7 @@ from typing import Any
 
 from dphypo import __version__, plots
 from dphypo.accounting import CITATIONS, Certificate, assumptions, breaks, epsilon_from_below, guarantee_of, round_up
+from dphypo.plots import profile
 from dphypo.report.html import Html, bullets, command, facts, join, lines, short, table, tag
 from dphypo.report.page import Kind, Section, page, write
 from dphypo.report.pictures import SIZE, picture
@@ -108,7 +109,7 @@ def _profile(certificate: Certificate) -> Html:
     figure = plots.certificate_profile(certificate, attack=attack or None, size=(SIZE[0], SIZE[1] + 0.4))
     rows = [
         (
-            f"{plots.BOUNDS.get(name, name)}{' (the sharpest, which is stated)' if name == document['bound'] else ''}",
+            profile.BOUNDS.get(name, name) + " (the sharpest, which is stated)" * (name == document["bound"]),
             _epsilon(float(epsilon)),
         )
         for name, epsilon in document["bounds"].items()

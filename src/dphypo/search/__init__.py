@@ -15,7 +15,7 @@ from dphypo.search.framework1 import dp_hypo as dp_hypo
 from dphypo.search.last_run import LastRun as LastRun
 from dphypo.search.lost import Lost as Lost
 from dphypo.search.opened import Opened as Opened
-from dphypo.search.opened import open as open
+from dphypo.search.opened import open_journal as open_journal
 from dphypo.search.optimiser import Following as Following
 from dphypo.search.optimiser import FromOptuna as FromOptuna
 from dphypo.search.optimiser import Optimiser as Optimiser

@@ -16,7 +16,7 @@ from dphypo.search.release import Ending, Release
 
 
 class Opened:
-    """A study, or the last part of a search in stages, as its journal has it. Made by :func:`dphypo.open`.
+    """A study, or the last part of a search in stages, as its journal has it. Made by :func:`dphypo.open_journal`.
 
     What is public is an attribute: it is None until the study has released. The rest is behind :meth:`curator`.
     """
@@ -98,7 +98,7 @@ class Opened:
         return Journal(self._store, name, shared=True)
 
 
-def open(journal: str | Path, name: str | None = None) -> Opened:
+def open_journal(journal: str | Path, name: str | None = None) -> Opened:
     """Open a journal for what needs no declaration: certificate, released parameters, shredding, the curator's view.
 
     Args:
@@ -116,7 +116,7 @@ def open(journal: str | Path, name: str | None = None) -> Opened:
     ...     release = dphypo.Study(
     ...         dphypo.Space({"width": [8]}), train, dphypo.Geometric(mean=3), delta=1e-6, journal=path
     ...     ).run(progress=False)
-    ...     with dphypo.open(path) as journal:
+    ...     with dphypo.open_journal(path) as journal:
     ...         print(journal.params, journal.certificate == release.certificate)
     {'width': 8} True
     """

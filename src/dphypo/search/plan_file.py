@@ -129,4 +129,4 @@ def read_plan(plan: PlanFile | str | os.PathLike[str]) -> PlanFile:
         return given
     if isinstance(given, (str, os.PathLike)):
         return PlanFile.load(given)
-    raise _validate.fail("plan", plan, "give a dphypo.PlanFile, or the path of a file that holds one")
+    raise _validate.fail("plan", plan, "give a dphypo.search.PlanFile, or the path of a file that holds one")

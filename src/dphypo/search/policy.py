@@ -170,7 +170,7 @@ class Policy:
 def _rule(given: Rule | str) -> Rule:
     rule: Any = named_rule(given) if isinstance(given, str) else given
     if not callable(getattr(rule, "ratios", None)):
-        raise _validate.fail("rule", given, "give a projection, such as dphypo.Greedy() or dphypo.L2(), or its name")
+        raise _validate.fail("rule", given, "give a projection, such as dphypo.band.Greedy(), or its name")
     return cast(Rule, rule)
 
 

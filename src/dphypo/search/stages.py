@@ -132,7 +132,7 @@ class Stages:
         refused before it begins.
 
         Args:
-            plan: a :class:`dphypo.PlanFile`, or the path of a file that ``dphypo plan --write`` wrote.
+            plan: a :class:`dphypo.search.PlanFile`, or the path of a file that ``dphypo plan --write`` wrote.
             space, journal, name, maximize, entropy, data_name, ledger: as for :class:`dphypo.Stages`.
             mechanism: the full run; it offers ``at(noise_multiplier=...)`` and ``at(fraction=...)``.
         """

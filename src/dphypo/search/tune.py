@@ -78,8 +78,8 @@ def tune(
             settings with which it could be exceeded are excluded.
         survey: a :class:`dphypo.SurveyPlan`, or the number of short runs; by default it is planned.
         price: how much more noise in the full run a planned survey may cost, as a fraction.
-        plan: instead of ``epsilon``, ``delta``, ``compute``, ``survey`` and ``price``: a :class:`dphypo.PlanFile`, or
-            the path of one, as ``dphypo plan --write`` or :func:`dphypo.plan` makes it. It may be any design, not only
+        plan: instead of ``epsilon``, ``delta``, ``compute``, ``survey`` and ``price``: a ``PlanFile``, or the path
+            of one, as ``dphypo plan --write`` or :func:`dphypo.plan` makes it. It may be any design, not only
             a survey. What would cost anything but what it states is refused.
         workers: how many runs to make at a time.
         progress: print what tuning costs, and every run of the survey.

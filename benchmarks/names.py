@@ -1,0 +1,95 @@
+"""The exported names of the library, and who uses each: other rooms, and the pages and scripts that people read.
+
+    python -m benchmarks.names            # a line for each room, then the names that nobody is shown
+    python -m benchmarks.names ROOM       # every name of a room with its uses; "top" is the package itself
+
+A name is exported by the ``__init__.py`` of a room, or by ``__init__.pyi`` at the top.
+"""
+
+from __future__ import annotations
+
+import ast
+import re
+import sys
+from collections import defaultdict
+from dataclasses import dataclass, field
+from pathlib import Path
+
+ROOT = Path(__file__).resolve().parents[1]
+SOURCE = ROOT / "src" / "dphypo"
+SHOWN = ("README.md", "docs/**/*.md", "examples/**/*.py", "examples/**/*.sh")
+TOP = "top"
+
+
+@dataclass
+class Name:
+    """One exported name: the rooms that import it, and the pages that show it."""
+
+    room: str
+    name: str
+    rooms: set[str] = field(default_factory=set)
+    pages: set[str] = field(default_factory=set)
+
+
+def exported() -> dict[tuple[str, str], Name]:
+    """All names, by room and name."""
+    found = {}
+    faces = {TOP: SOURCE / "__init__.pyi"}
+    faces |= {".".join(p.relative_to(SOURCE).parts[:-1]): p for p in SOURCE.rglob("__init__.py") if p.parent != SOURCE}
+    for room, face in faces.items():
+        for node in ast.walk(ast.parse(face.read_text(encoding="utf-8"))):
+            if isinstance(node, ast.ImportFrom):
+                for alias in node.names:
+                    if alias.asname == alias.name and not alias.name.startswith("_"):
+                        found[room, alias.name] = Name(room, alias.name)
+    return found
+
+
+def uses(names: dict[tuple[str, str], Name]) -> None:
+    """Fill in who uses each name."""
+    by_name = defaultdict(list)
+    for one in names.values():
+        by_name[one.name].append(one)
+    for path in SOURCE.rglob("*.py"):
+        place = path.relative_to(SOURCE).parts
+        for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+            if isinstance(node, ast.ImportFrom) and (node.module or "").startswith("dphypo"):
+                room = (node.module or "").removeprefix("dphypo").lstrip(".") or TOP
+                for alias in node.names:
+                    if (room, alias.name) in names and not ".".join(place).startswith(f"{room}."):
+                        names[room, alias.name].rooms.add(place[0].removesuffix(".py"))
+            elif isinstance(node, ast.Attribute) and isinstance(node.value, ast.Name):
+                found = names.get((node.value.id, node.attr))
+                if found is not None and place[0] != found.room:
+                    found.rooms.add(place[0].removesuffix(".py"))
+    for pattern in SHOWN:
+        for path in ROOT.glob(pattern):
+            if "_build" not in path.parts and "api" not in path.parts:
+                for word in set(re.findall(r"\w+", path.read_text(encoding="utf-8"))) & by_name.keys():
+                    for one in by_name[word]:
+                        one.pages.add(str(path.relative_to(ROOT)))
+
+
+def main() -> None:
+    """Print the table, or one room."""
+    names = exported()
+    uses(names)
+    by_room = defaultdict(list)
+    for one in names.values():
+        by_room[one.room].append(one)
+    if len(sys.argv) > 1:
+        for one in sorted(by_room[sys.argv[1]], key=lambda one: one.name.lower()):
+            print(f"{one.name:28} rooms: {', '.join(sorted(one.rooms)) or '-':40} pages: {len(one.pages)}")
+        return
+    print(f"{'room':24} {'names':>6} {'shown':>6} {'rooms only':>11} {'nobody':>7}")
+    for room, all_names in sorted(by_room.items(), key=lambda item: -len(item[1])):
+        shown = sum(bool(one.pages) for one in all_names)
+        only = sum(not one.pages and bool(one.rooms) for one in all_names)
+        print(f"{room:24} {len(all_names):6} {shown:6} {only:11} {len(all_names) - shown - only:7}")
+    print(f"{'all':24} {len(names):6} {sum(bool(one.pages) for one in names.values()):6}")
+    unused = [f"{one.room}.{one.name}" for one in names.values() if not one.pages and not one.rooms]
+    print("\nneither shown nor used by another room:", ", ".join(sorted(unused)))
+
+
+if __name__ == "__main__":
+    main()
