@@ -22,7 +22,7 @@ from dphypo.dpsgd.draws import Draws
 from dphypo.dpsgd.masks import Masks
 from dphypo.dpsgd.shapes import Shape
 from dphypo.dpsgd.step import Weights
-from dphypo.dpsgd.sum_on_grid import BETA, clipped_to, to_grid
+from dphypo.dpsgd.sum_on_grid import BETA, clipped_to
 
 FALSE_ALARM = 1e-6
 BITS = 20
@@ -103,12 +103,11 @@ def test_the_dither_keeps_many_small_moves_together():
     size = 10_000
     grid = Grid.of(noise_multiplier=1.0, max_grad_norm=1.0, size=size, terms=1, largest_batch=1)
     whole = grid.deviation  # C/h at σ = 1
-    draws = Draws([noise.Words(bytes(16))], size, grid.deviation, grid.bits)
     each = grid.radius / grid.unit / math.sqrt(size)
     base = torch.full((1, size), math.ceil(each) - each + 0.5 + 1e-4, dtype=torch.float64) * -1
+    draws = [Draws([noise.Words(bytes(16))], size, grid.deviation, grid.bits) for _ in range(2)]
     for _ in range(100):
-        drawn = draws.step()
-        one, two = (to_grid((base + move) * 2.0**grid.bits, drawn, grid.bits) for move in (0.0, each))
+        one, two = (some.release((base + move) * 2.0**grid.bits) for some, move in zip(draws, (0.0, each), strict=True))
         assert (two - one).double().norm() <= whole
     plain = torch.round(base + each) - torch.round(base)
     assert plain.norm() > whole  # what is caught
@@ -117,7 +116,7 @@ def test_the_dither_keeps_many_small_moves_together():
 def test_dither_and_noise_have_their_laws():
     """False-alarm rate 1e-6 each."""
     draws = Draws([noise.Words(b"some key of the two"), noise.Words(b"another key, of a run")], 1500, 2.0**14, BITS)
-    drawn = torch.stack([draws.step() for _ in range(40)]).numpy()  # [steps, runs, width]
+    drawn = torch.stack([draws.draw() for _ in range(40)]).numpy()  # [steps, runs, width]
     gaussian = (drawn >> BITS) / 2.0**14
     dither = (drawn & (2**BITS - 1)) / 2.0**BITS
     count = drawn.size

@@ -89,7 +89,7 @@ class Sampler:
 
 
 class Batches:
-    """The rows of the runs' steps, in pieces of ``size`` records a run.
+    """The rows of the runs' steps, in pieces of ``size`` records a run, drawn on the CPU.
 
     Every step has ``count`` pieces. A batch that does not fit makes more of them: nothing is cut off.
     """
@@ -99,7 +99,7 @@ class Batches:
         self._ahead = max(1, min(32, _AHEAD // max(1, len(records))))
         self._waiting: list[list[Indices]] = []
 
-    def step(self, device: torch.device) -> Iterator[Piece]:
+    def pieces(self, device: torch.device) -> Iterator[Piece]:
         """The pieces of the next step."""
         if not self._waiting:
             drawn = [sampler.batches(self._ahead) for sampler in self._samplers]
@@ -113,6 +113,10 @@ class Batches:
         valid = np.arange(count * self._size) < lengths[:, None]
         for start in range(0, count * self._size, self._size):
             some = slice(start, start + self._size)
-            here, there = (torch.from_numpy(part[:, some]).to(device) for part in (numbers, valid))
-            inputs, targets, counts = self._records.rows(here.reshape(-1), there.reshape(-1))
-            yield Piece(inputs, targets, here, counts.view(there.shape))
+            yield piece(self._records, *(torch.from_numpy(part[:, some]).to(device) for part in (numbers, valid)))
+
+
+def piece(records: Records, numbers: torch.Tensor, valid: torch.Tensor) -> Piece:
+    """The rows of some numbers, [runs, records]."""
+    inputs, targets, counts = records.rows(numbers.reshape(-1), valid.reshape(-1))
+    return Piece(inputs, targets, numbers, counts.view(valid.shape))

@@ -34,13 +34,18 @@ class Draws:
         self._ahead = max(1, min(32, _AHEAD // (width * len(words))))
         self._waiting: list[torch.Tensor] = []
 
-    def step(self) -> torch.Tensor:
-        """[runs, width], whole numbers."""
+    def release(self, sums: torch.Tensor) -> torch.Tensor:
+        """Round sums, [runs, width] in units of h·2^−bits, to the grid with dither, and add noise."""
+        drawn = self.draw().to(sums.device)
+        return sums.round().to(torch.int64).add_(drawn).bitwise_right_shift_(self._bits)
+
+    def draw(self) -> torch.Tensor:
+        """V + 2^bits·Z of the next step."""
         if not self._waiting:
-            self._waiting = list(torch.from_numpy(self._draw()).unbind(1))
+            self._waiting = list(torch.from_numpy(self._block()).unbind(1))
         return self._waiting.pop(0)
 
-    def _draw(self) -> noise.I64:
+    def _block(self) -> noise.I64:
         size = self._ahead * self._width
         made = np.empty((len(self._streams), size), dtype=np.int64)
         for row, (dither, gaussian) in zip(made, self._streams, strict=True):

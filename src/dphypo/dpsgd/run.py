@@ -19,12 +19,13 @@ from dphypo import _validate, noise
 from dphypo.dpsgd import optimisers
 from dphypo.dpsgd.batches import Batches, Piece, Records, Sampler, Tensors
 from dphypo.dpsgd.book import Part, Sums
+from dphypo.dpsgd.cuda_graph import DeviceBatches, DeviceDraws, on_device, replay
 from dphypo.dpsgd.draws import Draws
 from dphypo.dpsgd.masks import Masks
 from dphypo.dpsgd.program import Program
 from dphypo.dpsgd.shapes import Shape, largest_batch, piece_and_count
 from dphypo.dpsgd.step import Weights, add_clipped
-from dphypo.dpsgd.sum_on_grid import Grid, to_grid
+from dphypo.dpsgd.sum_on_grid import Grid
 from dphypo.errors import UnfitModelError
 
 
@@ -82,6 +83,10 @@ class Run:
             _validate.positive(**{name: getattr(self, name)})
         _validate.within(0.0, 1.0, closed="right", subsample=self.subsample)
 
+    def rate_at(self, step: int) -> float:
+        """The learning rate of a step."""
+        return self.learning_rate * (1.0 if self.schedule is None else self.schedule(step / self.steps))
+
     def grid(self, size: int, terms: int, piece: int, count: int) -> Grid:
         """The run's grid for a model of so many parameters, with sums over pieces of so many records."""
         return Grid.of(
@@ -120,6 +125,12 @@ class Setting:
             _validate.integer(at_least=1, physical_batch_size=self.physical_batch_size)
         _validate.integer(at_least=1, threads=self.threads)
 
+    def share(self, step: int, steps: int) -> float:
+        """How far the average moves towards the weights after a step: 1 until it begins."""
+        if isinstance(self.average, float):
+            return 1 - min(self.average, (2 + step) / (11 + step))
+        return 1 / max(1, step + 1 - steps // 2)
+
 
 class Group:
     """Runs that are made at once: one architecture, one batch shape, one number of steps, one optimiser.
@@ -135,61 +146,69 @@ class Group:
     def __init__(
         self, program: Program, rows: torch.Tensor, records: Records, runs: Sequence[Run], setting: Setting
     ) -> None:
-        self.program, self.rows, self.runs = program, rows, runs
-        first, device = runs[0], rows.device
-        self.piece, self.count = piece_and_count(first.records, first.rate, setting.physical_batch_size)
-        self.shape = Shape(len(runs), self.piece, program.views)
-        terms = program.terms * program.views
-        self.grids = [run.grid(program.layout.size, terms, self.piece, self.count) for run in runs]
-        words = [noise.Words.of_seed(run.seed) for run in runs]
-        samplers = [Sampler(one, len(records), run.rate, run.subsample) for one, run in zip(words, runs, strict=True)]
-        self._draws = Draws(words, rows.shape[1], self.grids[0].deviation, self.grids[0].bits)
-        keys = [int(one.stream("masks").draw(1)[0]) >> 1 for one in words]
-        self._mask_keys = torch.tensor(keys, device=device)[:, None]
-        self._weights = Weights(self.grids, normalise=setting.clipping is Clipping.NORMALISE, device=device)
-        units = [grid.unit / run.batch_size for grid, run in zip(self.grids, runs, strict=True)]
-        self._units = torch.tensor(units, dtype=torch.float64, device=device)[:, None]
-        self._optimiser = optimisers.build(first.optimizer, rows, [run.options for run in runs], program.layout)
+        self.program, self.rows, self._steps = program, rows, runs[0].steps
+        first, device, layout = runs[0], rows.device, program.layout
+        size, count = piece_and_count(first.records, first.rate, setting.physical_batch_size)
+        self.shape = Shape(len(runs), size, program.views)
+        grids = [run.grid(layout.size, program.terms * program.views, size, count) for run in runs]
         self._book = program.book(rows, self.shape)
         if program.labels is not None and isinstance(records, Tensors):
             records, self._book.clean = records.labelled(*program.labels), True
-        self._batches = Batches(records, samplers, self.piece, self.count)
-        self._average, self._mean = setting.average, rows.clone()
+        words = [noise.Words.of_seed(run.seed) for run in runs]
+        self._cursor = torch.zeros(1, dtype=torch.int64, device=device)  # the number of the step
+        deviation, bits = grids[0].deviation, grids[0].bits
+        self._batches: Batches | DeviceBatches
+        self._draws: Draws | DeviceDraws
+        if on_device(rows, records, runs[0].subsample):
+            largest = largest_batch(first.records, first.rate)
+            self._batches = DeviceBatches(
+                records, words, rate=first.rate, size=size, count=count, largest=largest, cursor=self._cursor
+            )
+            self._draws = DeviceDraws(words, deviation, bits, self._cursor)
+        else:
+            samplers = [
+                Sampler(one, len(records), run.rate, run.subsample) for one, run in zip(words, runs, strict=True)
+            ]
+            self._batches = Batches(records, samplers, size, count)
+            self._draws = Draws(words, layout.width, deviation, bits)
+        keys = [int(one.stream("masks").draw(1)[0]) >> 1 for one in words]
+        self._mask_keys = torch.tensor(keys, device=device)[:, None]
+        self._weights = Weights(grids, normalise=setting.clipping is Clipping.NORMALISE, device=device)
+        units = [grid.unit / run.batch_size for grid, run in zip(grids, runs, strict=True)]
+        self._units = torch.tensor(units, dtype=torch.float64, device=device)[:, None]
+        self._optimiser = optimisers.build(first.optimizer, rows, [run.options for run in runs], layout)
+        rates = [[run.rate_at(step) for run in runs] for step in range(self._steps)]
+        self._rates = torch.tensor(rates, dtype=rows.dtype, device=device)[..., None]
+        shares = [setting.share(step, self._steps) for step in range(self._steps)]
+        self._shares = None if setting.average is None else torch.tensor(shares, dtype=rows.dtype, device=device)
+        self._mean = rows if setting.average is None else rows.clone()
         self._sums = Sums(rows)
-        self._scheduled = any(run.schedule is not None for run in runs)
-        self._rates: torch.Tensor | None = None
-        self.made = 0
 
     def finish(self) -> torch.Tensor:
         """Make all steps; the trained parameters, [runs, width]."""
-        for _ in range(self.runs[0].steps):
-            self.step()
-        return self.rows if self._average is None else self._mean
+        if isinstance(self._batches, DeviceBatches):
+            capture = self.program.axes is not None and not isinstance(self._optimiser, optimisers.Foreign)
+            replay(self._batches, self.step, self._steps, capture=capture)
+        else:
+            for step in range(self._steps):
+                self.step(step)
+        return self._mean
 
     @torch.no_grad()
-    def step(self) -> None:
-        """One step of every run."""
+    def step(self, number: int | None = None) -> None:
+        """One step of every run; its number is read from the cursor, on the device, if it is not given."""
         self._sums.rows.zero_()
-        for piece in self._batches.step(self.rows.device):
+        for piece in self._batches.pieces(self.rows.device):
             parts, valid = self._differentiated(piece)
             add_clipped(parts, valid, self._weights, self._sums)
-        whole = to_grid(self._sums.rows, self._draws.step(), self.grids[0].bits)
-        self._update(whole.double().mul_(self._units).to(self.rows.dtype))
+        gradient = self._draws.release(self._sums.rows).double().mul_(self._units).to(self.rows.dtype)
+        self._optimiser.step(self.rows, gradient, self._now(self._rates, number))
+        if self._shares is not None:
+            self._mean.add_((self.rows - self._mean) * self._now(self._shares, number))
+        self._cursor.add_(1)
 
-    def _update(self, gradient: torch.Tensor) -> None:
-        if self._scheduled or self._rates is None:
-            done = self.made / self.runs[0].steps
-            rates = [run.learning_rate * (1.0 if run.schedule is None else run.schedule(done)) for run in self.runs]
-            self._rates = torch.tensor(rates, dtype=gradient.dtype, device=gradient.device)[:, None]
-        self._optimiser.step(self.rows, gradient, self._rates)
-        self.made += 1
-        if isinstance(self._average, float):
-            decay = min(self._average, (1 + self.made) / (10 + self.made))
-            self._mean.mul_(decay).add_(self.rows, alpha=1 - decay)
-        elif self._average is not None:
-            late = self.made - self.runs[0].steps // 2
-            if late > 0:
-                self._mean.add_((self.rows - self._mean) / late)
+    def _now(self, table: torch.Tensor, number: int | None) -> torch.Tensor:
+        return table.index_select(0, self._cursor)[0] if number is None else table[number]
 
     def _differentiated(self, piece: Piece) -> tuple[list[Part], torch.Tensor]:
         """The gradients of a piece, and which of its rows count.
@@ -222,7 +241,7 @@ class Group:
     def _parts(self, piece: Piece) -> tuple[list[Part], torch.Tensor]:
         masks = self._book.masks
         if self.program.random:
-            masks = Masks.of(self._mask_keys, self.made, piece.numbers, self.shape.views)
+            masks = Masks.of(self._mask_keys, self._cursor, piece.numbers, self.shape.views)
         parts, outside = self.program.parts(self.rows, self._book, piece.inputs, piece.targets, masks)
         return parts, piece.valid if outside is None else piece.valid & ~outside
 

@@ -22,8 +22,6 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass
 
-import torch
-
 from dphypo import _validate, noise
 
 SPREAD = 64.0
@@ -112,8 +110,3 @@ def slack(*, steps: int, rate: float) -> float:
     steps = _validate.integer(at_least=1, steps=steps)
     rate = _validate.within(0.0, 1.0, closed="both", rate=rate)
     return math.nextafter(steps * (noise.slack(_PARAMETERS, _LAST) + rate * BETA + _OVERFLOW), math.inf)
-
-
-def to_grid(sums: torch.Tensor, drawn: torch.Tensor, bits: int) -> torch.Tensor:
-    """⌊S/h + U⌋ + Z as whole numbers; ``sums`` are in units of h·2^−bits, and so are the dither and the noise drawn."""
-    return sums.round().to(torch.int64).add_(drawn).bitwise_right_shift_(bits)

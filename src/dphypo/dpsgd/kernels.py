@@ -1,0 +1,131 @@
+"""Words, coins and noise made on a GPU, by kernels in Triton: numpy's Philox 4×64, keyed as on the CPU.
+
+The counter of a draw is (place, step): a record's number or a parameter's place, and the number of the step. Each
+stream of a run has a key of its own, so that no counter is used twice with one key.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import torch
+
+from dphypo import noise
+
+try:
+    import triton
+    import triton.language as tl
+except ImportError:  # PyTorch for CPUs alone comes without it
+    triton = None
+
+AVAILABLE = triton is not None
+_BLOCK = 1024
+
+
+def _jit(kernel: Callable[..., Any]) -> Any:
+    """A kernel whose whole numbers are arguments, not constants: they change from run to run."""
+    names = ["first", "bound", "always", "size", "room", "runs", "last", "width", "bits"]
+    taken = [name for name in kernel.__code__.co_varnames[: kernel.__code__.co_argcount] if name in names]
+    return kernel if triton is None else triton.jit(kernel, do_not_specialize=taken)
+
+
+@_jit
+def _philox(c0, c1, k0, k1):  # type: ignore[no-untyped-def]
+    """The four words of Philox 4×64-10 at the counter (c0, c1, 0, 0)."""
+    c2 = c1 * 0
+    c3 = c1 * 0
+    for _ in tl.static_range(10):
+        high, low = tl.umulhi(c0, 0xD2E7470EE14C6C93), c0 * 0xD2E7470EE14C6C93
+        other, rest = tl.umulhi(c2, 0xCA5A826395121157), c2 * 0xCA5A826395121157
+        c0, c1, c2, c3 = other ^ c1 ^ k0, rest, high ^ c3 ^ k1, low
+        k0 += 0x9E3779B97F4A7C15
+        k1 += 0xBB67AE8584CAA73B
+    return c0, c1, c2, c3
+
+
+@_jit
+def _coins(keys, first, bound, always, size, room, numbers, lengths, runs, BLOCK: tl.constexpr):  # type: ignore[no-untyped-def]
+    """One program for each step and run: the numbers of the records whose word is below the bound, in order."""
+    at = tl.program_id(0)
+    run, step = at % runs, first + at // runs
+    k0, k1 = tl.load(keys + 2 * run).to(tl.uint64), tl.load(keys + 2 * run + 1).to(tl.uint64)
+    found = 0
+    for start in range(0, size, BLOCK):
+        record = start + tl.arange(0, BLOCK)
+        word, _, _, _ = _philox(record.to(tl.uint64), (record * 0 + step).to(tl.uint64), k0, k1)
+        taken = (((word < bound.to(tl.uint64)) | (always != 0)) & (record < size)).to(tl.int32)
+        place = found + tl.cumsum(taken, 0) - taken
+        tl.store(numbers + at.to(tl.int64) * room + place, record.to(tl.int64), mask=(taken != 0) & (place < room))
+        found += tl.sum(taken, 0)
+    tl.store(lengths + at, found)
+
+
+@_jit
+def _release(sums, made, keys, step, high, low, last, width, bits, BLOCK: tl.constexpr):  # type: ignore[no-untyped-def]
+    """⌊(S + V)/2^bits⌋ + Z for rounded sums S: a search for Z among the thresholds, in lexicographic order."""
+    run = tl.program_id(1)
+    place = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)
+    inside = place < width
+    k0, k1 = tl.load(keys + 2 * run).to(tl.uint64), tl.load(keys + 2 * run + 1).to(tl.uint64)
+    now = tl.load(step).to(tl.uint64)
+    first, second, third, _ = _philox(place.to(tl.uint64), now + (place * 0).to(tl.uint64), k0, k1)
+    half = (first & 0x7FFFFFFFFFFFFFFF).to(tl.int64)
+    # #{j : (half, second) < T_j}: T_j falls, T_below is above U and T_above is not.
+    below = place * 0 - 1
+    above = place * 0 + last
+    while tl.max(above - below, 0) > 1:
+        middle = tl.maximum((below + above) // 2, 0)
+        one, two = tl.load(high + middle), tl.load(low + middle).to(tl.uint64, bitcast=True)
+        less = (half < one) | ((half == one) & (second < two))
+        below = tl.where(less & (above - below > 1), middle, below)
+        above = tl.where(less | (above - below <= 1), above, middle)
+    noisy = tl.where((first >> 63) == 0, -above, above).to(tl.int64)
+    dither = (third >> (64 - bits).to(tl.uint64)).to(tl.int64)
+    at = run.to(tl.int64) * width + place
+    whole = tl.load(sums + at, mask=inside, other=0.0).to(tl.int64)
+    tl.store(made + at, ((whole + dither) >> bits) + noisy, mask=inside)
+
+
+def keys_of(words: Sequence[noise.Words], stream: str, device: torch.device) -> torch.Tensor:
+    """The two halves of every run's Philox key for a stream, [runs, 2], as signed words."""
+    keys = [one.stream(stream).key for one in words]
+    halves = [[int.from_bytes(key[at : at + 8], "little", signed=True) for at in (0, 8)] for key in keys]
+    return torch.tensor(halves, dtype=torch.int64, device=device)
+
+
+def coins(
+    keys: torch.Tensor, first: int, steps: int, rate: float, size: int, room: int
+) -> tuple[torch.Tensor, torch.Tensor]:
+    """The batches of some steps: numbers of records, [steps, runs, room], and how many there are, [steps, runs]."""
+    runs = len(keys)
+    numbers = torch.zeros((steps, runs, room), dtype=torch.int64, device=keys.device)
+    lengths = torch.zeros((steps, runs), dtype=torch.int32, device=keys.device)
+    bound = noise.threshold(rate)
+    signed = (bound - 2**64 if bound >= 2**63 else bound) if bound < 2**64 else 0
+    grid = (steps * runs,)
+    _coins[grid](keys, first, signed, int(bound == 2**64), size, room, numbers, lengths, runs, BLOCK=_BLOCK)
+    return numbers, lengths
+
+
+class Releases:
+    """Rounds sums of all runs with dither, and adds noise; both are fresh at every step."""
+
+    def __init__(self, words: Sequence[noise.Words], deviation: float, bits: int, device: torch.device) -> None:
+        table = noise.table(deviation)
+        self._keys, self._bits = keys_of(words, "release", device), bits
+        self._high, self._low = (
+            torch.from_numpy(table.high).to(device),
+            torch.from_numpy(table.low.view("int64")).to(device),
+        )
+
+    def of(self, sums: torch.Tensor, step: torch.Tensor) -> torch.Tensor:
+        """Whole numbers, [runs, width]; ``step`` is the number of the step, on the device."""
+        runs, width = sums.shape
+        made = torch.empty(sums.shape, dtype=torch.int64, device=sums.device)
+        grid = (triton.cdiv(width, _BLOCK), runs)
+        last = len(self._high) - 1
+        _release[grid](
+            sums.round(), made, self._keys, step, self._high, self._low, last, width, self._bits, BLOCK=_BLOCK
+        )
+        return made

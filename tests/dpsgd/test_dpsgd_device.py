@@ -1,0 +1,131 @@
+"""What is drawn on a GPU: words against numpy's, coins and releases against the CPU's; graphs with fresh noise.
+
+The kernels run on a GPU where there is one, else in Triton's interpreter. Without Triton there is nothing to test.
+"""
+
+from __future__ import annotations
+
+import os
+from dataclasses import replace
+
+import numpy as np
+import pytest
+import torch
+
+if not torch.cuda.is_available():
+    os.environ["TRITON_INTERPRET"] = "1"
+pytest.importorskip("triton")
+
+from scipy import stats
+from support.dpsgd_models import KINDS, cross_entropy
+
+from dphypo import noise
+from dphypo.dpsgd import Program, Run, Setting, Tensors, check, cuda_graph, kernels, run, train
+from dphypo.dpsgd.shapes import Shape
+
+DEVICE = torch.device("cuda" if torch.cuda.is_available() else "cpu")
+WORDS = [noise.Words.of_seed(seed) for seed in (1, 2)]
+SIZE = 60
+RUN = Run(
+    seed=1, records=SIZE, rate=0.3, steps=6, batch_size=18, noise_multiplier=1.0, max_grad_norm=0.7, learning_rate=0.2
+)
+needs_gpu = pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a GPU")
+
+
+def philox(words: noise.Words, stream: str, place: int, step: int) -> list[int]:
+    """The four words at a counter; numpy counts up before it draws."""
+    counter = (place + (step << 64) - 1) % 2**256
+    source = np.random.Philox(key=int.from_bytes(words.stream(stream).key, "little"), counter=counter)
+    return [int(word) for word in source.random_raw(4)]
+
+
+@pytest.mark.parametrize("rate", [0.1, 0.7, 1.0])
+def test_coins_are_numpys_words_below_the_threshold(rate):
+    numbers, lengths = kernels.coins(kernels.keys_of(WORDS, "batches", DEVICE), 5, 3, rate, 1500, 1600)
+    for step in range(3):
+        for at, words in enumerate(WORDS):
+            found = numbers[step, at, : lengths[step, at]].tolist()
+            wanted = [n for n in range(1500) if philox(words, "batches", n, 5 + step)[0] < noise.threshold(rate)]
+            assert found == wanted
+
+
+def test_releases_are_the_dithered_sum_plus_noise_from_the_table():
+    sigma, bits, width = 2.0**6, 20, 1100
+    sums = torch.linspace(-3e6, 3e6, 2 * width, dtype=torch.float64, device=DEVICE).view(2, width)
+    made = kernels.Releases(WORDS, sigma, bits, DEVICE).of(sums, torch.tensor([9], device=DEVICE)).cpu()
+    table = noise.Table.build(sigma)
+    thresholds = [int(high) << 64 | int(low) for high, low in zip(table.high, table.low, strict=True)]
+    for at, words in enumerate(WORDS):
+        for place in range(0, width, 13):
+            first, second, third, _ = philox(words, "release", place, 9)
+            whole = (first & (2**63 - 1)) << 64 | second
+            noisy = sum(whole < threshold for threshold in thresholds) * (1 if first >> 63 else -1)
+            assert made[at, place] == ((round(float(sums[at, place])) + (third >> 44)) >> bits) + noisy
+
+
+def test_releases_have_their_law():
+    """False-alarm rate 1e-6."""
+    releases = kernels.Releases(WORDS, 2.0**9, 20, DEVICE)
+    zeros = torch.zeros((2, 4000), dtype=torch.float64, device=DEVICE)
+    drawn = torch.stack([releases.of(zeros, torch.tensor([step], device=DEVICE)) for step in range(8)]).cpu().double()
+    square = float((drawn / 2.0**9).square().sum())
+    assert min(stats.chi2.cdf(square, drawn.numel()), stats.chi2.sf(square, drawn.numel())) > 1e-6
+    for some in (drawn[:, 0] * drawn[:, 1], drawn[1:] * drawn[:-1]):
+        assert abs(float(some.sum())) / (2.0**18 * some.numel() ** 0.5) < 5.2
+
+
+def test_batches_and_noise_of_the_device_train(monkeypatch):
+    """The steps of a group as they are captured, with a batch that makes a second piece, in the interpreter too."""
+    monkeypatch.setattr(run, "on_device", lambda *_: True)
+    if not torch.cuda.is_available():
+        monkeypatch.setattr(run, "replay", _in_turn)
+    made = Program.of(KINDS["linear"].build().to(DEVICE), cross_entropy, _records(1))
+    runs = [RUN, replace(RUN, seed=2, rate=1.0, records=20, steps=6)]
+    ends = [train(made, _build, Tensors(*_records(SIZE)), [one])[0] for one in runs]
+    again = train(made, _build, Tensors(*_records(SIZE)), [runs[0]])[0]
+    assert all(torch.equal(a, b) for a, b in zip(ends[0].parameters(), again.parameters(), strict=True))
+    assert all(bool(value.isfinite().all()) for end in ends for value in end.parameters())
+
+
+def _in_turn(batches, step, steps, *, capture):
+    for number in range(steps):
+        batches.draw(number)
+        step()
+
+
+def _build() -> torch.nn.Module:
+    return KINDS["linear"].build().to(DEVICE)
+
+
+def _records(count: int, name: str = "linear") -> tuple[torch.Tensor, torch.Tensor]:
+    inputs, targets = KINDS[name].records(count, 5)
+    return inputs.to(DEVICE), targets.to(DEVICE)
+
+
+@needs_gpu
+@pytest.mark.parametrize("name", KINDS)
+def test_contributions_on_the_gpu_have_the_same_bits_in_other_places(name):
+    torch.manual_seed(1)
+    made = Program.of(KINDS[name].build().to(DEVICE), cross_entropy, _records(1, name))
+    for runs in (1, 3):
+        rows = made.layout.stacked([KINDS[name].build() for _ in range(runs)], DEVICE)
+        assert check.same_places(made, rows, Shape(runs, 64))
+
+
+@needs_gpu
+@pytest.mark.parametrize("name", ["linear", "dropout", "convolution", "transformer"])
+def test_a_graph_makes_the_steps_that_it_captured_with_fresh_noise(name, monkeypatch):
+    torch.manual_seed(1)
+    made = Program.of(KINDS[name].build().to(DEVICE), cross_entropy, _records(1, name))
+    options = {"optimizer": "adam", "steps": 40, "schedule": lambda done: 1 - done / 2}
+
+    def end(**changes: object) -> torch.Tensor:
+        build = lambda: KINDS[name].build().to(DEVICE)  # noqa: E731
+        runs = [replace(RUN, **options, **changes), replace(RUN, **options, seed=7)]
+        models = train(made, build, Tensors(*_records(SIZE, name)), runs, Setting(average="last half"))
+        return torch.cat([value.detach().flatten() for value in models[0].parameters()])
+
+    replayed = end()
+    monkeypatch.setattr(run, "replay", lambda *given, capture: cuda_graph.replay(*given, capture=False))
+    assert torch.equal(replayed, end())
+    assert not torch.equal(replayed, end(seed=8))
