@@ -1,13 +1,90 @@
-"""Files that are written whole or not at all."""
+"""Files: those of strangers are read with care, and ours are written whole or not at all."""
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
+import stat
 import tempfile
-from collections.abc import Mapping
+import unicodedata
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
+
+from dphypo.errors import FileError, MissingFileError
+
+MOST_BYTES = 4_000_000
+"""Of a document."""
+MOST_MODEL_BYTES = 2**34
+"""Of a saved model."""
+
+
+def printable(value: object, most: int = 300) -> str:
+    """Text that a terminal shows and does not obey: control characters are written out, and long text is cut.
+
+    >>> printable("a\\x1b[31mred")
+    'a\\\\x1b[31mred'
+    """
+    shown = "".join(
+        c if c == " " or unicodedata.category(c)[0] not in "CZ" else c.encode("unicode_escape").decode("ascii")
+        for c in str(value)[: 2 * most]
+    )
+    return shown if len(shown) <= most else shown[:most] + "…"
+
+
+def read(
+    path: str | os.PathLike[str], what: str = "file", *, most: int = MOST_BYTES, within: Path | None = None
+) -> bytes:
+    """The bytes of a regular file, opened once; a ``FileError`` that names it if it is anything else.
+
+    Args:
+        path: the file. A link is followed, to another regular file.
+        what: what it should be, for the error.
+        most: how many bytes it may have.
+        within: a folder that links must not lead out of.
+    """
+    shown, found = printable(path), Path(path)
+    try:
+        if within is not None and not Path(os.path.realpath(found)).is_relative_to(os.path.realpath(within)):
+            raise FileError(f"{shown}: the {what} is a link to a file outside of its folder")
+        if not stat.S_ISREG(os.stat(found).st_mode):  # before it is opened: that may wait, or start a device
+            raise FileError(f"{shown}: the {what} is not a regular file")
+        descriptor = os.open(found, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
+        with open(descriptor, "rb") as file:
+            opened = os.fstat(descriptor)
+            if not stat.S_ISREG(opened.st_mode):
+                raise FileError(f"{shown}: the {what} is not a regular file")
+            content = b"" if opened.st_size > most else file.read(opened.st_size + 1)
+    except (FileNotFoundError, NotADirectoryError):
+        raise MissingFileError(f"there is no {what} at {shown}") from None
+    except OSError as error:
+        raise FileError(f"{shown}: the {what} cannot be read ({error.strerror})") from None
+    except ValueError as error:  # a name with a zero in it, or one that no file can have
+        raise error if isinstance(error, FileError) else FileError(f"{shown}: no file can have this name") from None
+    if opened.st_size > most or len(content) > opened.st_size:
+        raise FileError(f"{shown}: the {what} is larger than {most} bytes, or grows")
+    return content
+
+
+@contextlib.contextmanager
+def parsing(path: str | os.PathLike[str], wrong: str) -> Iterator[None]:
+    """A block that reads what a file says: whatever its content makes the block raise is a ``FileError``.
+
+    >>> with parsing("plan.json", "it is no plan"):
+    ...     {}["runs"]
+    Traceback (most recent call last):
+    dphypo.errors...FileError: plan.json: it is no plan (KeyError: 'runs')
+    """
+    try:
+        yield
+    except FileError:
+        raise
+    except (ValueError, TypeError, LookupError, AttributeError, ArithmeticError, RecursionError, MemoryError) as error:
+        problem = f"{wrong} ({type(error).__name__}: {printable(error, 200)})"
+    else:
+        return
+    raise FileError(f"{printable(path)}: {problem}")
 
 
 def write(path: str | os.PathLike[str], content: bytes, mode: int = 0o644) -> Path:
@@ -34,3 +111,28 @@ def write(path: str | os.PathLike[str], content: bytes, mode: int = 0o644) -> Pa
 def write_json(path: str | os.PathLike[str], document: Mapping[str, Any]) -> Path:
     """Write a document for people and programs to read."""
     return write(path, (json.dumps(document, indent=1, ensure_ascii=False) + "\n").encode())
+
+
+def write_folder(folder: str | os.PathLike[str], files: Mapping[str, bytes]) -> Path:
+    """Write files into a new or empty folder, the last one last; if anything goes wrong, take back all of it."""
+    target = Path(folder)
+    made = not target.exists()
+    target.mkdir(parents=True, exist_ok=True)
+    if any(target.iterdir()):
+        raise FileExistsError(f"{printable(target)} is not empty: give a new folder")
+    written: list[Path] = []
+    try:
+        for name, content in files.items():
+            written.append(write(target / name, content))
+    except BaseException as error:
+        with contextlib.suppress(OSError):
+            for one in written:
+                one.unlink()
+            if made:
+                target.rmdir()
+        if isinstance(error, OSError):
+            raise OSError(
+                error.errno, f"nothing was written to {printable(target)}: {error.strerror}. Make room, and try again"
+            ) from None
+        raise
+    return target

@@ -18,7 +18,6 @@ import dphypo
 from dphypo import Ledger
 from dphypo.accounting import PureDp
 from dphypo.band import Band
-from dphypo.errors import JournalForkedError
 from dphypo.journal import Journal, open_store
 from dphypo.laws import Pmf
 from dphypo.mechanisms import Outcome
@@ -125,16 +124,12 @@ def test_a_run_that_forks_and_whose_child_fails_is_made_once(tmp_path):
     parent = os.getpid()
     try:
         release = study.run(progress=False)
-    except JournalForkedError:
-        if os.getpid() == parent:
-            raise
-        with said.open("a") as file:
-            file.write("refused\n")
     finally:
         if os.getpid() != parent:
+            said.touch()
             os._exit(0)
     assert release.model is not None
-    assert said.read_text() == "refused\n" * 3
+    assert not said.exists(), "the child came out of its run"
     trials = study.curator().trials()
     assert [trial["failure"] for trial in trials] == [None] * 3
     study.close()

@@ -39,8 +39,10 @@ MUTANTS = (
         "a copied journal goes on with the entry of its original",
         "one entry of a ledger pays for one search",
         "journal/ledger.py",
-        "            if found.head != before or found.closed:\n",
-        "            if found.closed:\n",
+        "            if found.head != before or found.closed:\n"
+        "                raise LedgerError(_COPY.format(printable(part)))\n"
+        "            moved = update(place).where(*mine, place.c.head == before).values(head=head)\n",
+        "            moved = update(place).where(*mine).values(head=head)\n",
         (f"{_COPIES}::test_of_two_copies_the_first_to_commit_goes_on[original-sqlite]",),
     ),
     Mutant(

@@ -114,3 +114,31 @@ def waits_for_file(params, *, seed):
     if params.get("dies"):
         os.kill(os.getpid(), signal.SIGKILL)
     return os.getpid(), 1.0
+
+
+@dphypo.mechanism(event=EVENT, relation=RELATION, seeded=True)
+def misbehaves(params, *, seed):
+    """Does to its process what it is told, and leaves a file each time it is begun."""
+    if "folder" in params:
+        Path(params["folder"], f"{params['do']} {os.getpid()} {time.monotonic_ns()}").touch()
+    if params["do"] == "interrupt":
+        raise KeyboardInterrupt
+    if params["do"] == "interrupt again":
+        try:
+            raise KeyboardInterrupt
+        except KeyboardInterrupt as error:
+            raise KeyboardInterrupt("another one") from error
+    if params["do"] == "exit":
+        sys.exit(3)
+    if params["do"] == "end":
+        os._exit(0)
+    if params["do"].startswith("fork"):
+        child = os.fork()
+        if child == 0:
+            if params["do"] == "fork and raise":
+                raise RuntimeError("in the child")
+            return "child", 5.0
+        os.waitpid(child, 0)
+    if params["do"] == "preempt":
+        os.kill(os.getpid(), signal.SIGUSR2)
+    return "parent", 1.0

@@ -11,8 +11,10 @@ from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from dphypo import _files
+from dphypo._files import printable
 from dphypo.accounting.canonical_json import canonical_json
-from dphypo.accounting.untrusted import printable
+from dphypo.errors import FileError, MissingFileError
 
 if TYPE_CHECKING:
     from dphypo.accounting.certificate import Certificate
@@ -67,14 +69,16 @@ _MAKE = {
 def _key(path: Path, which: str, load: Callable[[bytes], object], kind: Any) -> Any:
     """The key in a PEM file."""
     make = f"`{_MAKE[which]}` makes one"
-    if not path.is_file():
-        raise ValueError(f"there is no {which} key at {printable(path)}: {make}")
     try:
-        found = load(path.read_bytes())
+        content = _files.read(path, f"{which} key", most=2**16)
+    except MissingFileError as error:
+        raise MissingFileError(f"{error}: {make}") from None
+    try:
+        found = load(content)
     except (ValueError, TypeError):  # TypeError: it asks for a passphrase
         found = None
     if not isinstance(found, kind):
-        raise ValueError(f"{printable(path)} holds no Ed25519 {which} key without a passphrase: {make}")
+        raise FileError(f"{printable(path)} holds no Ed25519 {which} key without a passphrase: {make}")
     return found
 
 

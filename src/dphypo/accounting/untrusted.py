@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import json
 import math
-import unicodedata
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -15,10 +14,13 @@ from typing import Any
 import dp_accounting
 from dp_accounting import dp_event
 
+from dphypo import _files
+from dphypo._files import MOST_BYTES
+from dphypo._files import printable as printable
 from dphypo.accounting import dp_library
 from dphypo.accounting.own_events import RdpCurve
+from dphypo.errors import FileError
 
-MOST_BYTES = 4_000_000
 MOST_DEPTH = 40
 MOST_VALUES = 200_000
 MOST_DIGITS = 25
@@ -32,39 +34,26 @@ MOST_MEAN = 1e8
 MOST_POINTS = 100_000  # of a law that is listed, and of a cap
 
 
-class Refused(ValueError):  # noqa: N818 - the answer to a question
+class Refused(FileError):  # noqa: N818 - the answer to a question
     """Why a document is not looked at further."""
 
 
-def printable(value: object, most: int = 300) -> str:
-    """Text that a terminal shows and does not obey: control characters are written out, and long text is cut.
-
-    >>> printable("a\\x1b[31mred")
-    'a\\\\x1b[31mred'
-    """
-    shown = "".join(
-        c if c == " " or unicodedata.category(c)[0] not in "CZ" else c.encode("unicode_escape").decode("ascii")
-        for c in str(value)[: 2 * most]
-    )
-    return shown if len(shown) <= most else shown[:most] + "…"
-
-
-def read(path: Path, what: str = "certificate") -> dict[str, Any]:
+def read(path: Path, what: str = "certificate", *, within: Path | None = None) -> dict[str, Any]:
     """The JSON object in a file; of the folder of a release, its certificate."""
-    document = read_json(path / "certificate.json" if path.is_dir() else path, what)
+    if path.is_dir():
+        path, within = path / "certificate.json", path
+    document = read_json(path, what, within=within)
     if not isinstance(document, dict):
         raise Refused(f"{printable(path)} is not a {what}: it is not an object")
     return document
 
 
-def read_json(path: Path, what: str) -> Any:
-    """The JSON value in a file of a stranger; ``what`` names it where the file is missing."""
-    if not path.is_file():
-        raise Refused(f"there is no {what} at {printable(path)}")
-    with path.open("rb") as file:
-        data = file.read(MOST_BYTES + 1)
-    if len(data) > MOST_BYTES:
-        raise Refused(f"{printable(path)} is larger than {MOST_BYTES} bytes")
+def read_json(path: Path, what: str, *, most: int = MOST_BYTES, within: Path | None = None) -> Any:
+    """The JSON value in a file of a stranger; ``what`` names it where the file is missing.
+
+    It has at most ``most`` bytes, and no link leads out of the folder ``within``.
+    """
+    data = _files.read(path, what, most=most, within=within)
     try:
         return json.loads(data.decode("utf-8"), object_pairs_hook=_once, parse_int=_integer, parse_constant=_constant)
     except UnicodeDecodeError:

@@ -13,6 +13,7 @@ from datetime import date
 from pathlib import Path
 from typing import Any
 
+from dphypo import _files
 from dphypo.accounting import plan_document, signature, untrusted
 from dphypo.accounting.certificate import UNITS, Certificate, fingerprints, issue
 from dphypo.accounting.composition import Composition
@@ -21,6 +22,7 @@ from dphypo.accounting.second_opinion import second_opinion
 from dphypo.accounting.solve import round_epsilon
 from dphypo.accounting.statement import statement
 from dphypo.accounting.untrusted import Refused, printable
+from dphypo.errors import FileError, MissingFileError
 
 _FAR = 0.02  # an independent upper bound further away than this is worth a remark
 _LARGER = 1e-4  # relative: what is stated beside ε may be larger by a little
@@ -70,7 +72,7 @@ def verify(
     """
     try:
         return _verify(certificate, key)
-    except Refused as refused:
+    except FileError as refused:
         return Verification((str(refused),))
     except (RecursionError, MemoryError, OverflowError) as error:
         return Verification((f"it cannot be recomputed within bounds ({type(error).__name__})",))
@@ -86,9 +88,7 @@ def _verify(certificate: Certificate | str | os.PathLike[str], key: str | os.Pat
             if found.get("format") == plan_document.FORMAT:
                 return _verify_plan(found, signed=key is not None)
             certificate = Certificate.from_dict(found)
-        except OSError as error:
-            raise Refused(f"it cannot be read: {error}") from None
-        except ValueError as error:
+        except (OSError, ValueError) as error:
             raise Refused(str(error)) from None
     document = certificate.to_dict()
     problems = list(_shape(document))
@@ -220,10 +220,11 @@ def _folder(document: Mapping[str, Any], folder: Path) -> Iterator[str]:
     if document["release"] is None:
         yield "release: the certificate names no model, so that it says nothing of the one in this folder"
         return
-    if not (folder / "release.json").is_file():
+    try:
+        described = untrusted.read(folder / "release.json", "description of a release", within=folder)
+    except MissingFileError:
         yield "release: there is no release.json in the folder, so that it is no saved release"
         return
-    described = untrusted.read(folder / "release.json", "description of a release")
     models, named = sorted(folder.glob("model.*")), document["release"]["model_sha256"]
     if bool(models) != (named is not None):
         missing = "the model is missing from the folder" if named else "the folder holds a model that it does not name"
@@ -232,7 +233,7 @@ def _folder(document: Mapping[str, Any], folder: Path) -> Iterator[str]:
     if len(models) > 1:
         yield "release: the folder holds more than one model"
         return
-    model = models[0].read_bytes() if models else None
+    model = _files.read(models[0], "model", most=_files.MOST_MODEL_BYTES, within=folder) if models else None
     try:
         found = fingerprints(model, described)
     except ValueError as error:

@@ -330,10 +330,11 @@ def _given(value: _T | None, option: str, kind: StrEnum) -> _T:
 
 
 def _read_curve(path: Path) -> Event:
-    from dphypo.accounting import RdpCurve, read_json
+    from dphypo.accounting import RdpCurve, printable, read_json
 
     data = read_json(path, "RDP curve")
     try:
         return RdpCurve(data["orders"], data["epsilons"])
     except (KeyError, TypeError):
-        raise typer.BadParameter(f'{path} is not an RDP curve: write {{"orders": [...], "epsilons": [...]}}') from None
+        shown = printable(path)
+        raise typer.BadParameter(f'{shown} is not an RDP curve: write {{"orders": [...], "epsilons": [...]}}') from None

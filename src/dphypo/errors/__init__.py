@@ -2,6 +2,7 @@
 
 from dphypo.errors.faults import ContradictionError as ContradictionError
 from dphypo.errors.faults import ExecutorError as ExecutorError
+from dphypo.errors.faults import FileError as FileError
 from dphypo.errors.faults import JournalError as JournalError
 from dphypo.errors.faults import JournalForkedError as JournalForkedError
 from dphypo.errors.faults import JournalInUseError as JournalInUseError
@@ -11,10 +12,12 @@ from dphypo.errors.faults import JournalReadOnlyError as JournalReadOnlyError
 from dphypo.errors.faults import JournalTakenError as JournalTakenError
 from dphypo.errors.faults import JournalTamperedError as JournalTamperedError
 from dphypo.errors.faults import LedgerError as LedgerError
+from dphypo.errors.faults import MissingFileError as MissingFileError
 from dphypo.errors.faults import NoWeightError as NoWeightError
 from dphypo.errors.faults import OrderWarning as OrderWarning
 from dphypo.errors.faults import RehearsalError as RehearsalError
 from dphypo.errors.faults import SamplerError as SamplerError
+from dphypo.errors.faults import Stopped as Stopped
 from dphypo.errors.faults import UnaccountableError as UnaccountableError
 from dphypo.errors.faults import UnfitModelError as UnfitModelError
 from dphypo.errors.faults import UnreachableError as UnreachableError

@@ -42,6 +42,20 @@ class UnfitModelError(UnsupportedModelError):
     """
 
 
+class Stopped(KeyboardInterrupt):
+    """A signal has told the process to stop while a run was made. This is no outcome of the run.
+
+    A ``KeyboardInterrupt`` that a run raises by itself is an outcome: the run failed.
+    """
+
+    @staticmethod
+    def behind(error: BaseException | None) -> bool:
+        """Whether a signal is the cause of an error, or what was being handled when it was raised."""
+        while error is not None and not isinstance(error, Stopped):
+            error = error.__cause__ or error.__context__
+        return error is not None
+
+
 class ExecutorError(RuntimeError):
     """The executor that was given can make no more runs."""
 
@@ -145,6 +159,14 @@ class JournalReadOnlyError(JournalError):
             "the journal cannot be written: its file, its folder or its file system is read-only. A release that it "
             "holds can be read; to go on with a study, copy the file to a folder that can be written"
         )
+
+
+class FileError(ValueError):
+    """A file is not what it should be, or cannot be read. The message names it."""
+
+
+class MissingFileError(FileError, FileNotFoundError):
+    """There is no such file."""
 
 
 class RehearsalError(ValueError):

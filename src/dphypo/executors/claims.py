@@ -1,6 +1,6 @@
-"""A run is made once, whatever an engine does: each start asks the study first, and the first alone may go on.
+"""A run is made once, whatever a cluster does: each start asks the study first, and the first alone may go on.
 
-An engine may start a task twice, on its own account, when a worker seems lost. So a start asks through a socket of the
+A cluster may start a task twice, on its own account, when a worker seems lost. So a start asks through a socket of the
 study with a key of its own. The journal has the run already; that it was begun is known to the process that has the
 journal, and ends with it: a start that asks after that process is gone, or was replaced, is refused.
 """
@@ -13,12 +13,12 @@ import socket
 import struct
 import threading
 import time
-from collections.abc import Callable
 from dataclasses import dataclass, replace
 from multiprocessing import connection
 from typing import Any
 
-from dphypo.errors import UnsupportedModelError
+from dphypo.errors import Stopped, UnsupportedModelError
+from dphypo.executors.executor import Withdrawn
 from dphypo.mechanisms import Mechanism, Outcome, attempt
 
 _PATIENCE_S = 60  # how long either side waits for the other's next word
@@ -151,27 +151,27 @@ def facing(host: str) -> str:
 
 @dataclass(frozen=True, repr=False)
 class Task:
-    """One start of a run, as it is handed to an engine. Engines log their arguments: this one shows nothing."""
+    """One start of a run, as it is handed to a cluster. Clusters log their arguments: this one shows nothing."""
 
     ticket: Ticket
     params: dict[str, Any]
     seed: int
 
 
-Ended = Outcome | UnsupportedModelError | None
+Ended = Outcome | Withdrawn | UnsupportedModelError | None
 
 
 def make_once(task: Task, mechanism: Mechanism) -> Ended:
     """Make a run if nobody else has begun it; None if somebody has.
 
-    An error that the study must see is returned: an engine would log what is raised.
+    An error that the study must see is returned: a cluster would log what is raised. A worker that a signal stops has
+    withdrawn the run.
     """
-    if not claim(task.ticket):
-        return None
     try:
+        if not claim(task.ticket):
+            return None
         return replace(attempt(mechanism, task.params, task.seed), leaving=None)
     except UnsupportedModelError as error:
         return UnsupportedModelError(*error.args)
-
-
-Make = Callable[[Task, Any], Ended]
+    except Stopped:
+        return Withdrawn()

@@ -18,9 +18,9 @@ from typing import Any
 
 from dphypo import _validate
 from dphypo.executors.claims import facing
-from dphypo.executors.engines import engine, sendable
 from dphypo.executors.executor import Executor, executors
 from dphypo.executors.futures import Futures
+from dphypo.executors.packages import package, sendable
 from dphypo.mechanisms import Mechanism
 
 _REMEDY = (
@@ -46,7 +46,7 @@ class Dask:
     host: str = ""
 
     def __post_init__(self) -> None:
-        distributed = engine("distributed", "dask")
+        distributed = package("distributed", "dask")
         if not isinstance(self.client, distributed.Client):
             raise _validate.fail("client", self.client, "give a distributed.Client")
         if self.client.asynchronous:
@@ -59,7 +59,7 @@ class Dask:
         return any(worker["nthreads"] > 1 for worker in workers)
 
     def __call__(self, mechanism: Mechanism, /, *, workers: int, start_method: str) -> Executor:
-        distributed = engine("distributed", "dask")
+        distributed = package("distributed", "dask")
         if self.client.status != "running":
             raise _validate.fail("client", "a client that is closed", "give one that is connected to its scheduler")
         allowed = self.client.run_on_scheduler(_allowed_failures())
@@ -159,7 +159,7 @@ def _allowed_failures() -> Callable[..., int]:
 @executors.register("dask")
 def on_current_client(mechanism: Mechanism, /, *, workers: int, start_method: str) -> Executor:
     """``executor="dask"``: the client that was made last."""
-    distributed = engine("distributed", "dask")
+    distributed = package("distributed", "dask")
     try:
         client = distributed.get_client()
     except ValueError:

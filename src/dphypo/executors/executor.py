@@ -20,7 +20,7 @@ from dphypo.mechanisms import Mechanism, Outcome
 
 
 class Withdrawn:
-    """In place of an outcome: an engine took the worker back for reasons of its own, and the run did not end."""
+    """In place of an outcome: a cluster took the worker back for reasons of its own, and the run did not end."""
 
 
 class Executor(Protocol):

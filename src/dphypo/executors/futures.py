@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import concurrent.futures
+from collections import Counter
 from concurrent.futures import Future
 from dataclasses import dataclass
 from typing import Any
@@ -14,6 +15,7 @@ from dphypo.journal import Trial
 from dphypo.mechanisms import Mechanism, Outcome
 
 _PATIENCE = 3  # how often in a row all workers may die before any of them begins a run
+_MOST_WITHDRAWALS = 10  # of one run, after it was begun
 
 
 class Futures:
@@ -28,7 +30,7 @@ class Futures:
         workers: how many runs to submit at a time.
         host: the address of this machine that workers on other machines can reach; this machine alone by default.
         died: what a future raises if the worker died that had its run.
-        gone: what a future raises if the engine itself is gone.
+        gone: what a future raises if the cluster itself is gone.
         ours: whether to shut the pool down when the runs end: it was made for them.
     """
 
@@ -47,7 +49,8 @@ class Futures:
         self._died, self._gone, self._ours = died, gone, ours
         self._broken: tuple[type[BaseException], ...] = (concurrent.futures.BrokenExecutor, *gone)
         self._early_deaths = 0
-        self._working: dict[Future[Ended | Withdrawn], tuple[Trial, Ticket]] = {}
+        self._withdrawals: Counter[int] = Counter()  # of runs that were begun
+        self._working: dict[Future[Ended], tuple[Trial, Ticket]] = {}
         self._claims = Claims(host)
 
     @property
@@ -73,8 +76,9 @@ class Futures:
     def wait(self) -> tuple[Trial, Outcome | Withdrawn | None]:
         """The next run that ended.
 
-        A run whose worker died is lost, and so is one that the engine started twice: it was made at most once. If its
-        worker died before the run began, the run is withdrawn.
+        A run whose worker died is lost, and so is one that the cluster started twice: it was made at most once. If its
+        worker died before the run began, the run is withdrawn. One that was begun and withdrawn too often is lost: the
+        run itself may be the reason.
         """
         done = concurrent.futures.wait(self._working, return_when=concurrent.futures.FIRST_COMPLETED).done
         future = next(future for future in self._working if future in done)
@@ -85,7 +89,9 @@ class Futures:
             raise ended
         if begun:
             self._early_deaths = 0
-            return trial, ended
+            self._withdrawals[trial.number] += isinstance(ended, Withdrawn)
+            too_often = isinstance(ended, Withdrawn) and self._withdrawals[trial.number] > _MOST_WITHDRAWALS
+            return trial, None if too_often else ended
         if ended is not None and not isinstance(ended, Withdrawn):
             raise RuntimeError("the executor returned an outcome of a run that was never begun")
         self._early_deaths += ended is None
@@ -93,7 +99,7 @@ class Futures:
             raise WorkerError if future.exception() is not None else UnreachableStudyError(self._claims.address)
         return trial, Withdrawn()
 
-    def _read(self, future: Future[Ended | Withdrawn]) -> Ended | Withdrawn:
+    def _read(self, future: Future[Ended]) -> Ended:
         try:
             return future.result()
         except concurrent.futures.CancelledError:
@@ -102,7 +108,7 @@ class Futures:
             return None
         except self._gone:
             pass
-        raise ExecutorError  # outside the handler: what an engine says may hold its task
+        raise ExecutorError  # outside the handler: what a cluster says may hold its task
 
     def close(self) -> None:
         self._claims.close()

@@ -13,9 +13,9 @@ from concurrent.futures import Future
 from typing import Any
 
 from dphypo import _validate
-from dphypo.executors.engines import engine, sendable
 from dphypo.executors.executor import Executor, executors
 from dphypo.executors.futures import Futures
+from dphypo.executors.packages import package, sendable
 from dphypo.mechanisms import Mechanism
 
 _FIXED: dict[str, Any] = {"max_retries": 0, "retry_exceptions": False, "num_returns": 1}
@@ -41,7 +41,7 @@ class Ray:
     breaks = False  # a task has its worker process to itself
 
     def __call__(self, mechanism: Mechanism, /, *, workers: int, start_method: str) -> Executor:
-        ray = engine("ray", "ray")
+        ray = package("ray", "ray")
         if not ray.is_initialized():
             raise _validate.fail("executor", "Ray", "call ray.init() first")
         errors = ray.exceptions

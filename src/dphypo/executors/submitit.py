@@ -22,10 +22,11 @@ from pathlib import Path
 from typing import Any
 
 from dphypo import _validate
+from dphypo.errors import Stopped
 from dphypo.executors.claims import Ended, Task
-from dphypo.executors.engines import engine, sendable
 from dphypo.executors.executor import Executor, Withdrawn, executors
 from dphypo.executors.futures import Futures
+from dphypo.executors.packages import package, sendable
 from dphypo.mechanisms import Mechanism
 
 _LOOK_S = 0.1  # how often to look for results; the batch system itself is asked far less often, by submitit
@@ -49,7 +50,7 @@ class Submitit:
     breaks = False  # a job has its processes to itself
 
     def __post_init__(self) -> None:
-        submitit = engine("submitit", "submitit")
+        submitit = package("submitit", "submitit")
         kinds = (submitit.AutoExecutor, submitit.SlurmExecutor, submitit.LocalExecutor)
         if not isinstance(self.executor, kinds):
             raise _validate.fail("executor", self.executor, "give submitit.AutoExecutor(folder=...)")
@@ -58,7 +59,7 @@ class Submitit:
             raise _validate.fail("tasks_per_node", tasks, "a run is one task of one node; it may start others itself")
 
     def __call__(self, mechanism: Mechanism, /, *, workers: int, start_method: str) -> Executor:
-        submitit = engine("submitit", "submitit")
+        submitit = package("submitit", "submitit")
         kind = self.executor.cluster if isinstance(self.executor, submitit.AutoExecutor) else None
         local = isinstance(self.executor, submitit.LocalExecutor) or kind in ("local", "debug")
         if not local:
@@ -198,7 +199,7 @@ class _Preemptible:
 
     make: Callable[[Task, Any], Ended]
 
-    def __call__(self, task: Task, mechanism: Mechanism) -> Ended | Withdrawn:
+    def __call__(self, task: Task, mechanism: Mechanism) -> Ended:
         warning = _warning()
         before = signal.getsignal(warning)
         handler = getattr(before, "__self__", None)
@@ -207,18 +208,17 @@ class _Preemptible:
         def stop(number: int, frame: Any) -> None:
             nonlocal timed_out
             timed_out = handler is None or handler.has_timed_out()
-            raise KeyboardInterrupt  # the one thing that passes through a run
+            raise Stopped  # the one thing that passes through a run
 
         signal.signal(warning, stop)
         try:
-            return self.make(task, mechanism)
-        except KeyboardInterrupt:
-            return None if timed_out else Withdrawn()
+            ended = self.make(task, mechanism)
+            return None if isinstance(ended, Withdrawn) and timed_out else ended
         finally:
             signal.signal(warning, before)
 
 
 def _warning() -> signal.Signals:
     """The signal by which submitit has the batch system announce that a job must end."""
-    name = str(engine("submitit", "submitit").JobEnvironment.USR_SIG)
+    name = str(package("submitit", "submitit").JobEnvironment.USR_SIG)
     return signal.Signals[f"SIG{name.removeprefix('SIG')}"]

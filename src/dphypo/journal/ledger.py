@@ -242,8 +242,10 @@ class Ledger:
                 raise LedgerError(_COPY.format(printable(part)))
             if one.closed:
                 return True
+            if chain.append(connection, found.place, ["release", key, part, head]) is None:
+                return None
             connection.execute(update(place).where(*mine).values(closed=True))
-            return chain.append(connection, found.place, ["release", key, part, head]) is not None or None
+            return True
 
         self._commit(work)
 
@@ -275,12 +277,12 @@ class Ledger:
 
     def _transact(self, work: Callable[[Connection], R | None]) -> R:
         """One transaction, made again if another process was faster. The ledger is open for that moment alone."""
-        patience = time.monotonic() + _WAIT_S
-        reason = ""
-        while True:
+        patience, reason = time.monotonic() + _WAIT_S, ""
+        while not reason:
             try:
                 if (made := self._store.commit(work)) is not None:
                     return made
+                reason = "other processes keep changing it" if time.monotonic() > patience else ""
             except JournalMissingError:
                 raise LedgerError(
                     f"there is no ledger at {self._address}: make one with dphypo.Ledger.open(...)"
@@ -291,8 +293,8 @@ class Ledger:
                 reason = error.reason
             finally:
                 self._store.rest()
-            if reason:  # raised here: what a database says may quote its rows
-                raise LedgerError(f"the ledger {self._address} cannot be used: {reason}. Nothing was reserved")
+        # Raised here: what a database says may quote its rows.
+        raise LedgerError(f"the ledger {self._address} cannot be used: {reason}. Nothing was reserved")
 
     @property
     def _address(self) -> str:

@@ -10,10 +10,12 @@ import os
 from pathlib import Path
 
 from dphypo import _validate
-from dphypo.accounting import Certificate, printable, read_json, verify
+from dphypo._files import parsing
+from dphypo.accounting import Certificate, printable, verify
+from dphypo.errors import FileError
 from dphypo.report.page import Kind, write
 from dphypo.report.release_report import release_page
-from dphypo.search import Ending, Release, Surveyed
+from dphypo.search import Release, Surveyed, read_description, read_surveys
 
 
 def write_folder_report(folder: str | os.PathLike[str], path: str | os.PathLike[str]) -> Path:
@@ -35,14 +37,8 @@ def read_folder(folder: str | os.PathLike[str]) -> Release:
     if not outcome:
         raise ValueError(f"the release does not verify, so that no report of it is written: {outcome}")
     surveys, certificate = read_tables(source)
-    described = read_json(source / "release.json", "release")
-    try:
-        ending, params, score = Ending[described["ending"]], described["params"], described["score"]
-        params = None if params is None else dict(params)
-        score = None if score is None else _validate.number(score=score)
-    except (KeyError, TypeError, ValueError) as error:
-        raise ValueError(f"release.json was not written by Release.save ({type(error).__name__})") from None
-    return Release(params, None, score, certificate, ending, surveys=surveys)
+    described = read_description(source)
+    return Release(described["params"], None, described["score"], certificate, described["ending"], surveys=surveys)
 
 
 def read_tables(folder: str | os.PathLike[str]) -> tuple[tuple[Surveyed, ...], Certificate]:
@@ -51,16 +47,10 @@ def read_tables(folder: str | os.PathLike[str]) -> tuple[tuple[Surveyed, ...], C
     The numbers of the certificate are not recomputed.
     """
     source = _validate.path(folder=folder)
-    certificate, path = Certificate.load(source / "certificate.json"), source / "surveys.json"
-    if not path.exists():
-        return (), certificate
-    tables = read_json(path, "table")
-    try:
-        surveys = tuple(Surveyed.from_dict(table) for table in tables)
+    certificate, surveys, path = Certificate.load(source), read_surveys(source), source / "surveys.json"
+    with parsing(path, "the certificate of its release is damaged"):
         known = {one.get("sha256") for one in certificate.document["public"].get("released", [])}
-    except (KeyError, TypeError, ValueError, AttributeError) as error:
-        raise ValueError(f"{printable(path)} was not written by Release.save ({type(error).__name__})") from None
     for survey in surveys:
         if survey.hash not in known:
-            raise ValueError(f"{printable(path)} holds a table that the certificate does not name: it was changed")
+            raise FileError(f"{printable(path)} holds a table that the certificate does not name: it was changed")
     return surveys, certificate

@@ -42,6 +42,8 @@ from dphypo.search.release import Ending as Ending
 from dphypo.search.release import Release as Release
 from dphypo.search.release import load_release as load_release
 from dphypo.search.release import read_certificate as read_certificate
+from dphypo.search.release import read_description as read_description
+from dphypo.search.release import read_surveys as read_surveys
 from dphypo.search.runs import Rules as Rules
 from dphypo.search.runs import Search as Search
 from dphypo.search.stage import Stage as Stage

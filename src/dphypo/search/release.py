@@ -10,14 +10,18 @@ from enum import StrEnum
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from dphypo import _validate
-from dphypo.accounting import Certificate
+from dphypo import _files, _validate
+from dphypo.accounting import Certificate, printable, read_json
+from dphypo.errors import MissingFileError
 from dphypo.journal import Journal, open_store
 from dphypo.journal import params as _params
 from dphypo.mechanisms import Plain, Saver, savers
 
 if TYPE_CHECKING:
     from dphypo.search.table import Surveyed
+
+
+_MOST_TABLES = 2**28  # bytes
 
 
 class Ending(StrEnum):
@@ -70,12 +74,9 @@ class Release:
     def save(self, folder: str | Path) -> Path:
         """Write ``release.json``, ``certificate.json`` and the model into a new folder; no pickle.
 
-        The folder must not exist or be empty: a release is not written over another.
+        The folder must not exist or be empty: a release is not written over another. If anything goes wrong, as on a
+        full disk, nothing is left in it.
         """
-        target = Path(folder)
-        target.mkdir(parents=True, exist_ok=True)
-        if any(target.iterdir()):
-            raise FileExistsError(f"{target} is not empty: give a new folder for the release")
         described = {
             "ending": self.ending.name,
             "params": None if self.params is None else json.loads(_params.dumps(self.params)),
@@ -83,15 +84,12 @@ class Release:
             "format": self.saver.format,
         }
         model = self.saver.dump(self.model) if self.ending is Ending.MODEL else None
-        if model is not None:
-            (target / _model_name(self.saver.format)).write_bytes(model)
+        files = {} if model is None else {_model_name(self.saver.format): bytes(model)}
         if self.surveys:
-            tables = json.dumps([table.to_dict() for table in self.surveys], indent=1)
-            (target / "surveys.json").write_text(tables + "\n", encoding="utf-8")
-        self.certificate.for_release(model, described).save(target / "certificate.json")
-        # Last: a folder with this file is complete.
-        (target / "release.json").write_text(json.dumps(described, indent=2) + "\n", encoding="utf-8")
-        return target
+            files["surveys.json"] = _json([table.to_dict() for table in self.surveys])
+        files["certificate.json"] = _json(self.certificate.for_release(model, described).to_dict())
+        files["release.json"] = _json(described)  # last: a folder with this file is complete
+        return _files.write_folder(_validate.path(folder=folder), files)
 
     def report(self, path: str | Path) -> Path:
         """Write one self-contained page of HTML: what was released, the privacy statement, and how to check it.
@@ -131,26 +129,36 @@ def load_release(folder: str | Path, saver: Saver | None = None, *, model: Any =
     <release: score 0.9 with {'lr': 0.1}>
     """
     source = _validate.path(folder=folder)
-    described = _described(source)
+    described = read_description(source)
     saver = _saver(described["format"], saver, model, source)
-    ending = Ending[described["ending"]]
-    found = ending is Ending.MODEL
     return Release(
-        params=None if described["params"] is None else _params.loads(json.dumps(described["params"])),
-        model=saver.load(_model_file(source, saver.format).read_bytes()) if found else None,
+        params=described["params"],
+        model=_load_model(source, saver) if described["ending"] is Ending.MODEL else None,
         score=described["score"],
-        certificate=Certificate.load(source / "certificate.json"),
-        ending=ending,
+        certificate=_read_certificate(source),
+        ending=described["ending"],
         saver=saver,
-        surveys=_load_surveys(source / "surveys.json"),
+        surveys=read_surveys(source),
     )
 
 
-def _model_file(source: Path, format: str) -> Path:
-    path = source / _model_name(format)
-    if not path.is_file():
-        raise FileNotFoundError(f"{source} holds no {path.name}: the model of this release is missing")
-    return path
+def _load_model(source: Path, saver: Saver) -> Any:
+    path = source / _model_name(saver.format)
+    try:
+        content = _files.read(path, "model", most=_files.MOST_MODEL_BYTES, within=source)
+    except MissingFileError:
+        raise MissingFileError(
+            f"{printable(source)} holds no {path.name}: the model of this release is missing"
+        ) from None
+    with _files.parsing(path, f"it is not a model that {type(saver).__name__} can load"):
+        return saver.load(content)
+
+
+def _read_certificate(source: Path) -> Certificate:
+    path = source / "certificate.json"
+    found = read_json(path, "certificate", within=source)
+    with _files.parsing(path, "it is not a certificate"):
+        return Certificate.from_dict(found)
 
 
 def _saver(format: str, saver: Saver | None, model: Any, folder: Path) -> Saver:
@@ -172,33 +180,38 @@ def _saver(format: str, saver: Saver | None, model: Any, folder: Path) -> Saver:
     return saver
 
 
-def _load_surveys(path: Path) -> tuple[Surveyed, ...]:
+def read_surveys(source: Path) -> tuple[Surveyed, ...]:
+    """The tables in the folder of a release; none if it has none."""
     from dphypo.search.table import Surveyed
 
-    if not path.exists():
-        return ()
-    return tuple(Surveyed.from_dict(table) for table in json.loads(path.read_text(encoding="utf-8")))
-
-
-def _described(source: Path) -> dict[str, Any]:
-    """What ``release.json`` says."""
-    found = None
+    path = source / "surveys.json"
     try:
-        found = json.loads((source / "release.json").read_text(encoding="utf-8"))
-    except FileNotFoundError:
-        problem = "it is not there"
-    except (OSError, ValueError, RecursionError) as error:
-        problem = f"it cannot be read ({type(error).__name__})"
-    else:
-        problem = "it was not written by Release.save"
-    if not isinstance(found, dict) or not {"ending", "params", "score", "format"} <= found.keys():
-        kind = FileNotFoundError if problem == "it is not there" else ValueError
-        raise kind(f"{source} holds no saved release: release.json is missing or damaged ({problem})")
-    if found["ending"] not in Ending.__members__:
-        raise _validate.fail(
-            "ending", found["ending"], f"release.json must name one of {', '.join(Ending.__members__)}"
-        )
-    return found
+        tables = read_json(path, "table", most=_MOST_TABLES, within=source)
+    except MissingFileError:
+        return ()
+    with _files.parsing(path, "it was not written by Release.save"):
+        return tuple(Surveyed.from_dict(table) for table in tables)
+
+
+def read_description(source: Path) -> dict[str, Any]:
+    """What ``release.json`` says: the ending, the parameters, the score, and the format of the model."""
+    path = source / "release.json"
+    try:
+        found = read_json(path, "description of a release", within=source)
+    except MissingFileError:
+        raise MissingFileError(f"{printable(source)} holds no saved release: release.json is missing") from None
+    with _files.parsing(path, "it was not written by Release.save"):
+        params, score, format = found["params"], found["score"], found["format"]
+        return {
+            "ending": Ending[found["ending"]],
+            "params": None if params is None else _params.frozen(params),
+            "score": None if score is None else _validate.number(score=score),
+            "format": _model_name(format) and format,
+        }
+
+
+def _json(document: Any) -> bytes:
+    return (json.dumps(document, indent=1, ensure_ascii=False) + "\n").encode()
 
 
 def read_certificate(journal: str | Path, name: str = "study") -> Certificate:
@@ -214,6 +227,6 @@ def read_certificate(journal: str | Path, name: str = "study") -> Certificate:
 
 
 def _model_name(format: str) -> str:
-    if not format.isalnum():
+    if not isinstance(format, str) or not format.isalnum() or not format.isascii():
         raise _validate.fail("format", format, "a saver's format is a short name of letters and digits")
     return f"model.{format}"

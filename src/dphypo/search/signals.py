@@ -9,11 +9,13 @@ import threading
 from collections.abc import Iterator
 from typing import Any
 
-_ENDS = [number for name in ("SIGTERM", "SIGHUP") if (number := getattr(signal, name, None)) is not None]
+from dphypo.errors import Stopped
+
+_ENDS = [number for name in ("SIGINT", "SIGTERM", "SIGHUP") if (number := getattr(signal, name, None)) is not None]
 
 
-class Terminated(KeyboardInterrupt):
-    """The process was told to end while runs were made. Like an interrupt, this is not an outcome of a run."""
+class Terminated(Stopped):
+    """The process was told to end while runs were made."""
 
     def __init__(self, number: int, raised: BaseException | None) -> None:
         super().__init__()

@@ -1,4 +1,4 @@
-"""Engines that are installed on their own: asked for by name when they are first used."""
+"""Packages of clusters, which are installed on their own: imported when they are first used."""
 
 from __future__ import annotations
 
@@ -9,12 +9,12 @@ from typing import Any
 from dphypo.mechanisms import Declared, Mechanism
 
 
-def engine(module: str, extra: str) -> Any:
-    """Import an engine, or say how to install it.
+def package(module: str, extra: str) -> Any:
+    """Import the package of a cluster, or say how to install it.
 
-    >>> engine("no_such_engine", "dask")
+    >>> package("no_such_package", "dask")
     Traceback (most recent call last):
-    ModuleNotFoundError: this executor needs the package no_such_engine: pip install 'dphypo[dask]'
+    ModuleNotFoundError: this executor needs the package no_such_package: pip install 'dphypo[dask]'
     """
     try:
         return importlib.import_module(module)
@@ -25,7 +25,7 @@ def engine(module: str, extra: str) -> Any:
 
 
 def sendable(mechanism: Mechanism) -> Mechanism:
-    """The mechanism as engines can send it: one of the script itself by value, since workers run another script."""
+    """The mechanism as clusters can send it: one of the script itself by value, since workers run another script."""
     if isinstance(mechanism, Declared) and getattr(mechanism, "__module__", None) == "__main__":
         return replace(mechanism)  # a copy is not found under its name, and so it is not sent by name
     return mechanism
