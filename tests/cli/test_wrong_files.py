@@ -97,7 +97,7 @@ def test_a_folder_is_signed_and_verified_alike(folder, keys, monkeypatch, capsys
     assert RUN.invoke(app, ["verify", str(folder), "--key", str(public)]).exit_code == 0
     for wrong, words in (
         (folder / "nowhere.pem", "there is no private key at "),
-        (folder, "there is no private key at "),
+        (folder, "the private key is not a regular file"),
         (public, "holds no Ed25519 private key"),
         (folder / "certificate.json", "holds no Ed25519 private key"),
     ):

@@ -18,7 +18,7 @@ from dphypo.mechanisms import Mechanism, capabilities
 class Lost(StrEnum):
     """What becomes of a run whose process died.
 
-    An interrupt, SIGTERM, an engine that takes a worker back, and a machine that goes away with all its processes do
+    An interrupt, SIGTERM, a cluster that takes a worker back, and a machine that goes away with all its processes do
     not count as deaths of a run: the run is made again with its seed, whatever is declared here.
     """
 

@@ -257,7 +257,7 @@ class Search:
                 self.finish(trial, Outcome.failed("the process that made this run died"))
 
     def withdrawn(self, trial: Trial) -> None:
-        """An engine took back the worker that made this run: ``next`` gives it out again, the attempt not counted."""
+        """A cluster took back the worker that made this run: ``next`` gives it out again, the attempt not counted."""
         with self._turn.short():
             self._take_back(trial)
             self._handed.pop(trial.number, None)

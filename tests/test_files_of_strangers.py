@@ -40,15 +40,25 @@ def test_a_folder_that_is_not_there_is_named(tmp_path: Path) -> None:
         _files.write_json(tmp_path / "none" / "it.json", {"a": 1})
 
 
+def link_to_pipe(path: Path) -> None:
+    os.mkfifo(path.with_name("pipe"))
+    path.symlink_to("pipe")
+
+
+def with_holes(path: Path) -> None:
+    path.touch()
+    os.truncate(path, 2**40)
+
+
 KINDS = {
     "a pipe": os.mkfifo,
     "a folder": Path.mkdir,
     "a link to an endless device": lambda path: path.symlink_to("/dev/zero"),
-    "a link to a pipe": lambda path: (os.mkfifo(path.with_name("pipe")), path.symlink_to("pipe")),
+    "a link to a pipe": link_to_pipe,
     "a link to itself": lambda path: path.symlink_to(path.name),
     "a link out of the folder": lambda path: path.symlink_to("/etc/hostname"),
     "too large": lambda path: path.write_bytes(b" " * 1001),
-    "a large file with holes": lambda path: os.truncate(path, 2**40) if path.write_bytes(b"") == 0 else None,
+    "a large file with holes": with_holes,
     "nothing": lambda path: None,
 }
 
