@@ -148,6 +148,15 @@ def test_bad_values_end_with_one_clear_line(arguments, words, monkeypatch, capsy
     assert words in said
 
 
+def test_a_command_that_takes_long_says_that_it_is_still_at_work(monkeypatch, capsys):
+    monkeypatch.setattr("dphypo.cli.app._PATIENCE", (0.01, 0.02))
+    monkeypatch.setattr(sys, "argv", ["dphypo", "account", *RUN, *SEARCH])
+    with pytest.raises(SystemExit) as ended:
+        main()
+    assert ended.value.code in (0, None)
+    assert "dphypo: still computing after " in capsys.readouterr().err
+
+
 def test_help_names_the_commands():
     result = invoke("--help")
     assert result.exit_code == 0

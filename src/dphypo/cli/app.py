@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import itertools
 import json
 import sys
+import threading
 import warnings
 from pathlib import Path
 from typing import Annotated, Any
@@ -49,6 +51,7 @@ def about(
 def main() -> None:
     """Run the command line; bad input ends with one clear line, not with a traceback."""
     warnings.showwarning = lambda message, *_: print(f"dphypo: {message}", file=sys.stderr)
+    done = _still_at_work()
     try:
         app()
     except (ArithmeticError, MemoryError, RecursionError) as error:
@@ -61,8 +64,32 @@ def main() -> None:
         said = str(error)
     else:
         return
+    finally:
+        done.set()
     print(f"dphypo: {' '.join(said.split())}", file=sys.stderr)
     raise SystemExit(2)
+
+
+_PATIENCE = (5.0, 30.0)  # seconds until the first sign of life, and between later ones
+_WITH_BARS = {"plan", "calibrate"}
+
+
+def _still_at_work() -> threading.Event:
+    """Say from time to time that a command is still at work, unless it shows a bar; until the event is set."""
+    done = threading.Event()
+    if _WITH_BARS & set(sys.argv[1:2]) and sys.stderr.isatty():
+        return done
+
+    def tell() -> None:
+        waited = 0.0
+        for pause in itertools.chain(_PATIENCE[:1], itertools.repeat(_PATIENCE[1])):
+            if done.wait(pause):
+                return
+            waited += pause
+            print(f"dphypo: still computing after {waited:.0f} s", file=sys.stderr, flush=True)
+
+    threading.Thread(target=tell, daemon=True).start()
+    return done
 
 
 @app.command()
