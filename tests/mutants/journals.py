@@ -166,7 +166,8 @@ MUTANTS = (
         "        if os.getpid() != process:\n            os._exit(1)\n",
         "        pass\n",
         (
-            "executors/test_interrupts.py::test_a_child_that_a_run_forks_does_not_outlive_the_run[fork and raise-in_process]",
+            "executors/test_interrupts.py::"
+            "test_a_child_that_a_run_forks_does_not_outlive_the_run[fork and raise-in_process]",
         ),
     ),
     Mutant(
@@ -189,8 +190,8 @@ MUTANTS = (
         "whatever a path names is opened",
         "only regular files are read",
         "_files.py",
-        "        if not stat.S_ISREG(os.stat(found).st_mode):  # before it is opened: that may wait, or start a device\n",
-        "        if stat.S_ISDIR(os.stat(found).st_mode):\n",
+        "        if not stat.S_ISREG(os.stat(found).st_mode):",
+        "        if stat.S_ISDIR(os.stat(found).st_mode):",
         ("test_files_of_strangers.py::test_only_regular_files_of_bounded_size_are_read",),
     ),
     # Certificates.

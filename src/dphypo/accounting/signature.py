@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 from dphypo import _files
 from dphypo._files import printable
 from dphypo.accounting.canonical_json import canonical_json
-from dphypo.errors import FileError, MissingFileError
+from dphypo.errors import FileError
 
 if TYPE_CHECKING:
     from dphypo.accounting.certificate import Certificate
@@ -71,8 +71,8 @@ def _key(path: Path, which: str, load: Callable[[bytes], object], kind: Any) -> 
     make = f"`{_MAKE[which]}` makes one"
     try:
         content = _files.read(path, f"{which} key", most=2**16)
-    except MissingFileError as error:
-        raise MissingFileError(f"{error}: {make}") from None
+    except FileError as error:
+        raise type(error)(f"{error}: {make}") from None
     try:
         found = load(content)
     except (ValueError, TypeError):  # TypeError: it asks for a passphrase
