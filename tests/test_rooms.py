@@ -5,8 +5,10 @@ from __future__ import annotations
 import ast
 import builtins
 import inspect
+import re
 import subprocess
 import sys
+import tomllib
 from pathlib import Path
 
 import pytest
@@ -166,3 +168,14 @@ def test_no_two_files_of_tests_have_one_name():
     """pytest imports them by their names alone: a second one is not collected."""
     names = [path.name for path in Path(__file__).parent.rglob("test_*.py")]
     assert sorted(names) == sorted(set(names))
+
+
+def test_the_page_names_the_rooms_in_the_order_of_the_levels():
+    root = Path(__file__).parents[1]
+    levels = tomllib.loads((root / "pyproject.toml").read_text(encoding="utf-8"))["tool"]["importlinter"]["contracts"]
+    declared = [{name.strip().removeprefix("dphypo.") for name in line.split("|")} for line in levels[0]["layers"]]
+    rooms = [names for line in declared if (names := {name for name in line if not name.startswith("_")})]
+    page = (root / "docs" / "architecture.md").read_text(encoding="utf-8")
+    table = page[page.index("| room | holds |") :]
+    told = [set(re.findall(r"`([a-z]+)`", row.split("|")[1])) for row in table.splitlines()[2:] if row.startswith("|")]
+    assert told == rooms
