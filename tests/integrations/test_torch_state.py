@@ -422,19 +422,27 @@ def data_dependent(model: Any, x: torch.Tensor) -> None:
 
 
 @pytest.mark.parametrize(
-    ("model", "data"),
+    ("model", "data", "engine"),
     [
-        (Renormalises, (TOKENS, LABELS)),
-        (lambda: Keeps(own("kept", torch.zeros(())), data_dependent), (INPUTS * 100, LABELS)),
+        (Renormalises, (TOKENS, LABELS), "opacus"),
+        (lambda: Keeps(own("kept", torch.zeros(())), data_dependent), (INPUTS * 100, LABELS), "opacus"),
+        (lambda: Keeps(own("kept", torch.zeros(())), data_dependent), (INPUTS * 100, LABELS), "dphypo"),
     ],
 )
-def test_writes_that_only_the_data_provoke_end_the_search_as_an_error(model: Any, data: Any) -> None:
-    mechanism = dpsgd(model, data=data)
+def test_writes_that_only_the_data_provoke_end_the_search_as_an_error(model: Any, data: Any, engine: str) -> None:
+    mechanism = dpsgd(model, data=data, engine=engine)
     with pytest.raises(UnfitModelError):
         mechanism({}, seed=1)
     study = dphypo.Study(dphypo.Space({"learning_rate": [0.1]}), mechanism, Pmf({1: 1.0}), delta=1e-5, journal=None)
     with pytest.raises(UnfitModelError):
         study.run()
+
+
+def test_our_engine_counts_records_zero_that_write_to_the_weights() -> None:
+    """Its forward passes use weights that are no module's, and a record on which they fail counts zero."""
+    trained = dpsgd(Renormalises, data=(TOKENS[:0], LABELS[:0]), records=40)({}, seed=1).model
+    written = dpsgd(Renormalises, data=(TOKENS + 2, LABELS), records=40)({}, seed=1).model
+    assert torch.equal(trained.embedding.weight, written.embedding.weight)
 
 
 def test_a_score_that_makes_the_model_learn_is_refused() -> None:

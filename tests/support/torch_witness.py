@@ -1,7 +1,7 @@
 """Sees what a run of DP-SGD really does, from outside: which records each step met, and the gradient it applied.
 
-The records that are read tell their numbers (their first feature), PyTorch's own SGD the gradients. With a loss whose
-gradient is zero, what SGD applies is the noise alone.
+The records that are read tell their numbers (their first feature), what the optimiser is given the gradients. With a
+loss whose gradient is zero, these are the noise alone.
 """
 
 from __future__ import annotations
@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
+from typing import Any
 from unittest import mock
 
 import numpy as np
@@ -17,6 +18,8 @@ import torch
 from scipy import stats
 from torch import nn
 
+from dphypo.dpsgd import Tensors
+from dphypo.dpsgd.run import Group
 from dphypo.integrations.torch.data import TensorRecords
 from dphypo.integrations.torch.domain import Batch
 
@@ -34,9 +37,8 @@ class Witness:
     def read(self, inputs: torch.Tensor) -> None:
         self.met.extend(int(number) for number in inputs[:, 0])
 
-    def step(self, optimizer: torch.optim.Optimizer) -> None:
-        parts = [p.grad.detach().flatten().clone() for group in optimizer.param_groups for p in group["params"]]
-        self.gradients.append(torch.cat(parts).double().numpy())
+    def step(self, gradient: torch.Tensor) -> None:
+        self.gradients.append(gradient.detach().flatten().double().numpy())
         self.batches.append(sorted(set(self.met)))
         self.met = []
 
@@ -46,11 +48,11 @@ class Witness:
 
 
 class Net(nn.Module):
-    """A linear model; ``wide`` enough for ghost clipping, or not."""
+    """A linear model."""
 
-    def __init__(self, wide: bool = False) -> None:
+    def __init__(self) -> None:
         super().__init__()
-        self.linear = nn.Linear(3, 700 if wide else 20)
+        self.linear = nn.Linear(3, 20)
 
     def forward(self, inputs: torch.Tensor) -> torch.Tensor:
         return self.linear(inputs)  # type: ignore[no-any-return]
@@ -70,17 +72,32 @@ def no_gradient(outputs: torch.Tensor, targets: torch.Tensor) -> torch.Tensor:
 @contextmanager
 def watching() -> Iterator[Witness]:
     witness, plain_step, plain_batch = Witness(), torch.optim.SGD.step, TensorRecords.batch
+    plain_rows, update = Tensors.rows, Group._update
 
     def batch(self: TensorRecords, indices: npt.NDArray[np.int64], device: torch.device) -> Batch:
         found = plain_batch(self, indices, device)
         witness.read(found[0])
         return found
 
+    def rows(self: Tensors, numbers: torch.Tensor, valid: torch.Tensor) -> Any:
+        found = plain_rows(self, numbers, valid)
+        witness.read(found[0][found[2]])
+        return found
+
     def step(self: torch.optim.SGD, closure: None = None) -> None:
-        witness.step(self)
+        witness.step(torch.cat([p.grad.flatten() for group in self.param_groups for p in group["params"]]))
         plain_step(self, closure)
 
-    with mock.patch.object(TensorRecords, "batch", batch), mock.patch.object(torch.optim.SGD, "step", step):
+    def updated(self: Group, gradient: torch.Tensor) -> None:
+        witness.step(gradient)
+        update(self, gradient)
+
+    with (
+        mock.patch.object(TensorRecords, "batch", batch),
+        mock.patch.object(Tensors, "rows", rows),
+        mock.patch.object(torch.optim.SGD, "step", step),
+        mock.patch.object(Group, "_update", updated),
+    ):
         yield witness
 
 

@@ -11,6 +11,9 @@ if importlib.util.find_spec("torch") is None:
 
 from dphypo.dpsgd.batches import Records as Records
 from dphypo.dpsgd.batches import Tensors as Tensors
+from dphypo.dpsgd.check import in_training as in_training
+from dphypo.dpsgd.check import made_up as made_up
+from dphypo.dpsgd.check import refuse_layers as refuse_layers
 from dphypo.dpsgd.many import memory_of as memory_of
 from dphypo.dpsgd.many import train as train
 from dphypo.dpsgd.program import Program as Program

@@ -86,16 +86,19 @@ def in_training(model: nn.Module) -> nn.Module:
 
 
 def made_up(example: Batch, count: int) -> Batch:
-    """Random records with the shape and type of an example: numbers for numbers, 0 and 1 for tokens and classes."""
+    """Random records with the shape and type of an example: numbers for numbers, 0 and 1 for tokens and classes.
+
+    Targets that are numbers lie in [0, 1), where every loss takes them.
+    """
     generator = torch.Generator().manual_seed(count)
 
-    def like(part: torch.Tensor) -> torch.Tensor:
+    def like(part: torch.Tensor, draw: Callable[..., torch.Tensor]) -> torch.Tensor:
         shape = (count, *part.shape[1:])
         if part.dtype.is_floating_point:
-            return torch.randn(shape, generator=generator, dtype=part.dtype).to(part.device)
+            return draw(shape, generator=generator, dtype=part.dtype).to(part.device)
         return torch.randint(0, 2, shape, generator=generator).to(part.device, part.dtype)
 
-    return like(example[0]), like(example[1])
+    return like(example[0], torch.randn), like(example[1], torch.rand)
 
 
 @torch.no_grad()

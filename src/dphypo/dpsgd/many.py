@@ -6,6 +6,7 @@ import copy
 import hashlib
 import os
 from collections.abc import Callable, Sequence
+from contextlib import AbstractContextManager, nullcontext
 
 import torch
 from torch import nn
@@ -27,6 +28,7 @@ def train(
     setting: Setting | None = None,
     *,
     memory: float | None = None,
+    watch: Callable[[nn.Module], AbstractContextManager[object]] = nullcontext,
 ) -> list[nn.Module]:
     """Train one model for each run, and give them back in the order of the runs: new modules, in evaluation mode.
 
@@ -43,6 +45,8 @@ def train(
             once. On a CPU each ends in the same bits as alone.
         setting: how they are made.
         memory: bytes that one group may use; by default half of what is free.
+        watch: gives a context in which a group is trained, from the module whose forward pass it uses: to notice one
+            that writes to anything.
 
     >>> from dphypo.dpsgd import Tensors
     >>> loss = lambda outputs, targets: nn.functional.cross_entropy(outputs, targets, reduction="none")
@@ -64,7 +68,9 @@ def train(
             if group is None:
                 waiting = [[at] for at in members] + waiting
                 continue
-            for row, at in zip(group.finish(), members, strict=True):
+            with watch(group.program.model):
+                rows = group.finish()
+            for row, at in zip(rows, members, strict=True):
                 trained[at] = _finished(program, models[at], row)
     return [trained[at] for at in range(len(runs))]
 

@@ -100,8 +100,12 @@ class Program:
         The formulas; ``vmap(grad)``; one record at a time.
         """
         for way in (self, self._slower(alone=False), self._slower(alone=True)):
-            if check.same_places(way, rows, shape):
-                return way
+            try:
+                if check.same_places(way, rows, shape):
+                    return way
+            except RuntimeError:
+                if way.axes is not None or way.alone:  # only vmap refuses what the other ways can do
+                    raise
         raise UnfitModelError(
             "a record's gradient changes in its last bits with the records beside it, even if each is differentiated "
             "by itself: one bit can flip a decision of the model, so that no noise covers it. Make each record's "

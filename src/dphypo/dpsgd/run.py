@@ -226,6 +226,8 @@ class Group:
                 Piece(blank[0], blank[1], piece.numbers, piece.valid)
             )  # if this raises, it is no record's doing
         inputs, targets, valid = piece.inputs.clone(), piece.targets.clone(), piece.valid.clone()
+        unfilled = ~valid.flatten()  # rows that hold any record, and could raise for it
+        inputs[unfilled], targets[unfilled] = blank[0][unfilled], blank[1][unfilled]
         for row in valid.flatten().nonzero().flatten().tolist():
             alone = [part.clone() for part in blank]
             alone[0][row], alone[1][row] = inputs[row], targets[row]

@@ -1,4 +1,4 @@
-"""DP-SGD through Opacus as a mechanism: :class:`DPSGD`, its scores, and its models as safetensors."""
+"""DP-SGD as a mechanism: :class:`DPSGD`, its scores, and its models as safetensors."""
 
 import importlib.util
 
@@ -7,8 +7,6 @@ if missing := [name for name in ("torch", "opacus", "safetensors") if importlib.
 
 from dphypo.errors import UnfitModelError as UnfitModelError
 from dphypo.integrations.split import split_by_hash as split_by_hash
-from dphypo.integrations.torch.clipping import DivergedError as DivergedError
-from dphypo.integrations.torch.clipping import GradSampleMode as GradSampleMode
 from dphypo.integrations.torch.cost import NoiseTable as NoiseTable
 from dphypo.integrations.torch.dpsgd import DPSGD as DPSGD
 from dphypo.integrations.torch.factory import remember as remember
@@ -16,3 +14,5 @@ from dphypo.integrations.torch.saver import Safetensors as Safetensors
 from dphypo.integrations.torch.score import PrivateAccuracy as PrivateAccuracy
 from dphypo.integrations.torch.score import PrivateLoss as PrivateLoss
 from dphypo.integrations.torch.score import PublicAccuracy as PublicAccuracy
+from dphypo.integrations.torch.training import DivergedError as DivergedError
+from dphypo.integrations.torch.training import Engine as Engine

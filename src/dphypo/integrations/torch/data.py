@@ -7,7 +7,7 @@ that is read by index, no record says what the others look like: it is private w
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Callable, Sequence, Sized
+from collections.abc import Sequence, Sized
 from dataclasses import dataclass
 from typing import Any, cast
 
@@ -18,6 +18,7 @@ from torch.utils.data import Dataset, IterableDataset, Subset, TensorDataset, de
 
 from dphypo.integrations.torch.domain import Batch, Domain
 
+Indices = npt.NDArray[np.int64]
 _PAIR = "give a pair (inputs, targets) of arrays or tensors, a TensorDataset, or a data set that is read by index"
 
 
@@ -39,7 +40,7 @@ class TensorRecords:
         """The records that are in the domain."""
         return TensorRecords(*domain.chosen(self.inputs, self.targets), self.like)
 
-    def batch(self, indices: npt.NDArray[np.int64], device: torch.device) -> Batch:
+    def batch(self, indices: Indices, device: torch.device) -> Batch:
         chosen = torch.from_numpy(indices).to(self.inputs.device)
         return self.inputs[chosen].to(device), self.targets[chosen].to(device)
 
@@ -72,12 +73,20 @@ class DatasetRecords:
         """The records, of which every batch gives those that are in the domain."""
         return DatasetRecords(self.dataset, self.like, domain)
 
-    def batch(self, indices: npt.NDArray[np.int64], device: torch.device) -> Batch:
-        found = [record for index in indices if (record := self._record(int(index))) is not None]
-        if not found:
-            return torch.empty(0, device=device), torch.empty(0, device=device)
-        inputs, targets = (torch.cat(parts) for parts in zip(*found, strict=True))
-        return inputs.to(device), targets.to(device)
+    def batch(self, indices: Indices, device: torch.device) -> Batch:
+        numbers = torch.from_numpy(indices)
+        inputs, targets, usable = self.rows(numbers, torch.ones_like(numbers, dtype=torch.bool))
+        return inputs[usable].to(device), targets[usable].to(device)
+
+    def rows(self, numbers: torch.Tensor, valid: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
+        """One row for each number, and which of them count: what :class:`dphypo.dpsgd.Records` asks for."""
+        pairs = zip(numbers.tolist(), valid.tolist(), strict=True)
+        found = [self._record(number) if counts else None for number, counts in pairs]
+        blank = tuple(torch.zeros_like(part) for part in self.like)
+        filled = [blank if record is None else record for record in found]
+        inputs, targets = (torch.cat([pair[part] for pair in filled] or [blank[part][:0]]) for part in (0, 1))
+        usable = torch.tensor([record is not None for record in found], dtype=torch.bool)
+        return inputs.to(numbers.device), targets.to(numbers.device), usable.to(numbers.device)
 
     def _record(self, index: int) -> Batch | None:
         if self.domain is None:
@@ -106,19 +115,6 @@ def _pair(collated: Any) -> Batch:
 
 
 Records = TensorRecords | DatasetRecords
-
-
-def made_up(example: Batch, count: int) -> Batch:
-    """Random records with the shape and type of an example: numbers for numbers, 0 and 1 for tokens and classes."""
-    inputs, targets = example
-    return _random_like(inputs, torch.randn, count), _random_like(targets, torch.rand, count)
-
-
-def _random_like(part: torch.Tensor, draw: Callable[..., torch.Tensor], count: int) -> torch.Tensor:
-    shape = (count, *part.shape[1:])
-    if part.dtype.is_floating_point:
-        return draw(shape, device=part.device, dtype=part.dtype)
-    return torch.randint(0, 2, shape, device=part.device).to(part.dtype)
 
 
 def as_records(data: Any, example: Any = None, *, public: bool = False) -> Records:

@@ -18,7 +18,12 @@ from typing import Any
 import torch
 from torch import nn
 
+from dphypo.errors import UnfitModelError
+
 Batch = tuple[torch.Tensor, torch.Tensor]
+
+FATAL = (UnfitModelError, MemoryError, torch.OutOfMemoryError)
+"""Errors that are not a record's: the model is unfit, memory is short."""
 
 
 @dataclass(frozen=True, kw_only=True)

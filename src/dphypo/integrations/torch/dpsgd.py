@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import dataclasses
+import traceback
 import warnings
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, ClassVar, cast
@@ -14,34 +15,35 @@ import torch
 from torch import nn
 from torch.nn.functional import cross_entropy
 
-from dphypo import _validate
+from dphypo import _validate, dpsgd
 from dphypo.accounting import PolicyClass
 from dphypo.band import Band, BandLike
 from dphypo.entropy import Seeded
 from dphypo.integrations import calibration
 from dphypo.integrations.torch import cost, hyperparameters
-from dphypo.integrations.torch.clipping import GradSampleMode
+from dphypo.integrations.torch import runs as torch_runs
 from dphypo.integrations.torch.cost import Cost, NoiseTable
 from dphypo.integrations.torch.data import as_records
-from dphypo.integrations.torch.one_run import Fit, OneRun
 from dphypo.integrations.torch.saver import Safetensors
 from dphypo.integrations.torch.score import PrivateAccuracy, PrivateLoss, PrivateScore, Score, is_private
+from dphypo.integrations.torch.training import Engine, refuse_what_opacus_lacks
 from dphypo.journal import Store, keeping
 from dphypo.laws import Law
 from dphypo.mechanisms import DpSgd, Outcome, PowerRule, Split, transfer
 from dphypo.space import Space
 
 # What a fit depends on.
-_SAME_FITS = frozenset({"model", "data", "example", "loss", "device", "grad_sample_mode"})
+_SAME_FITS = frozenset({"model", "data", "example", "loss", "device", "engine", "autocast", "augment"})
 
 
 @dataclass(frozen=True, eq=False, kw_only=True, repr=False)
 class DPSGD:
-    """Training with DP-SGD through Opacus: a mechanism for :class:`dphypo.Study`.
+    """Training with DP-SGD: a mechanism for :class:`dphypo.Study` and :func:`dphypo.tune`.
 
     A search may tune any of ``batch_size``, ``epochs`` or ``steps``, ``learning_rate``, ``max_grad_norm`` (the clipping
-    norm) and ``optimizer``; anything an optimiser takes (``momentum``, ``weight_decay``, ...); and anything the model's
-    factory takes. What the space does not name comes from the fields below.
+    norm), ``optimizer``, ``clipping``, ``average`` and ``views``; anything an optimiser takes (``momentum``,
+    ``weight_decay``, ...); and anything the model's factory takes. What the space does not name comes from the fields
+    below.
 
     Formal guarantee: one run is ``steps`` Poisson-sampled Gaussian mechanisms under adding or removing one record, with
     ``rate = batch_size / records``, ``steps = ceil(fraction · epochs · records / batch_size)`` (or λ's own, times the
@@ -49,8 +51,9 @@ class DPSGD:
     steps and the divisor of the gradient are functions of the declared ``records``, never of how many there are. With a
     ``subsample`` q, ``records`` stands for q times the declared number, and the run as a whole is Poisson-sampled at
     rate q, which amplifies its profile (``dphypo.accounting.subsampling``); where the score looks at the training
-    records too, no amplification is claimed. The guarantee takes the Gaussian noise as real numbers and the generators
-    as random: see the notes on PyTorch's in ``seeds.py``.
+    records too, no amplification is claimed. With our own engine this holds to the last bit, up to the slack that the
+    event states (:func:`dphypo.dpsgd.slack`), if random words are taken as ideal and the device is deterministic.
+    ``engine="opacus"`` takes floating-point numbers as real ones.
 
     Records: one that is outside the model's domain (a value that is not finite, a label or a token that the model does
     not have, another shape) is left out, of training and of private scores, by a rule that looks at that record alone
@@ -75,7 +78,12 @@ class DPSGD:
         example: one made-up record (input, target) that shows the shape and type of all, which are public; arrays show
             their own. A data set that is read by index needs it, since what its records look like is private.
         device: where to train; a GPU if there is one.
-        grad_sample_mode: how Opacus computes per-sample gradients; "auto" takes the fastest that is right.
+        engine: "dphypo", our own, exact and many runs at once; or "opacus".
+        clipping: "clip", or "normalise": every record counts with its direction, and ``max_grad_norm`` matters little.
+        average: of the iterates: "last half", a decay below 1 for an exponential mean, None for the last one.
+        augment, views: ``augment(inputs, uniforms)`` gives a random view of each record (``uniforms(n)`` gives n
+            numbers of [0, 1) a record); the gradients of so many views are averaged before clipping.
+        autocast: "bfloat16" for forward and backward passes; sums stay in double precision.
         physical_batch_size: process batches in pieces of at most this size, to save memory; the result is the same.
         subsample: the probability with which a run may use a record at all, drawn once at its beginning: a cheap
             fidelity. ``epochs`` counts passes over the subsample.
@@ -118,7 +126,12 @@ class DPSGD:
     records: int | None = None
     example: Any = None
     device: str | torch.device | None = None
-    grad_sample_mode: GradSampleMode = GradSampleMode.AUTO
+    engine: Engine = Engine.DPHYPO
+    clipping: str = "clip"
+    average: str | float | None = None
+    augment: Callable[..., torch.Tensor] | None = None
+    views: int = 1
+    autocast: str | None = None
     physical_batch_size: int | None = None
     subsample: float = 1.0
     fraction: float = 1.0
@@ -127,7 +140,7 @@ class DPSGD:
     schedule: Callable[[float], float] | None = None
     threads: int = 1
     start: nn.Module | None = None
-    _fits: dict[str, Fit] = field(default_factory=dict)  # by architecture; copies of the mechanism share it
+    _fits: dict[str, torch_runs.Fit] = field(default_factory=dict)  # by architecture; copies of the mechanism share it
 
     relation: ClassVar[dp_accounting.NeighboringRelation] = dp_accounting.NeighboringRelation.ADD_OR_REMOVE_ONE
     monotone: ClassVar[frozenset[str]] = frozenset()
@@ -142,7 +155,7 @@ class DPSGD:
             ("records", _validate.integer(at_least=1, records=size)),
             ("fixed", dict(self.fixed)),
             ("device", torch.device(self.device or ("cuda" if torch.cuda.is_available() else "cpu"))),
-            ("grad_sample_mode", GradSampleMode(self.grad_sample_mode)),
+            ("engine", _validate.choice(Engine, engine=self.engine)),
             ("noise_multiplier", cost.read(self.noise_multiplier)),
         ):
             object.__setattr__(self, name, value)
@@ -151,7 +164,13 @@ class DPSGD:
         if self.physical_batch_size is not None:
             _validate.integer(at_least=1, physical_batch_size=self.physical_batch_size)
         _validate.integer(at_least=1, threads=self.threads)
+        _validate.integer(at_least=1, views=self.views)
         _validate.within(0.0, 1.0, closed="right", fraction=self.fraction)
+        if self.autocast not in (None, "bfloat16"):
+            raise _validate.fail("autocast", self.autocast, 'give "bfloat16", or None')
+        dpsgd.Setting(clipping=self.clipping, average=self.average)
+        if self.engine is Engine.OPACUS:
+            refuse_what_opacus_lacks({field.name: getattr(self, field.name) for field in dataclasses.fields(self)})
         if own := sorted(set(hyperparameters.OWN) & set(self.fixed)):
             raise ValueError(f"fixed holds {own[0]!r}, which is an argument of its own: write {own[0]}=...")
         if not callable(self.score):
@@ -159,11 +178,13 @@ class DPSGD:
         _ = self._cost
         hyperparameters.refuse_unknown(self.model, self.fixed)
         if not self._fits and hyperparameters.complete(self.model, self.fixed):
-            self._one({}).prepare()  # refuses a model that is unfit before anything runs
+            self._run({}).prepare()  # refuses a model that is unfit before anything runs
 
     def event(self, params: Mapping[str, Any]) -> dp_accounting.DpEvent:
         """The event of training with the given hyperparameters. It reads the batch size and the epochs alone."""
         hyperparameters.refuse_unknown(self.model, params)
+        if self.engine is Engine.OPACUS:
+            refuse_what_opacus_lacks(dict.fromkeys(params, True))
         return self._event(self._cost.run(params))
 
     def _event(self, run: DpSgd) -> dp_accounting.DpEvent:
@@ -179,6 +200,8 @@ class DPSGD:
         All randomness comes from the seed. On a GPU, sums depend on the order in which its threads finish, too.
         """
         return torch.device(self.device).type == "cpu"  # type: ignore[arg-type]
+
+    same_alone = seeded
 
     @property
     def steps(self) -> int:
@@ -312,15 +335,28 @@ class DPSGD:
     def __call__(self, params: Mapping[str, Any], *, seed: int) -> Outcome:
         """One run: ``M_λ(D)`` of the paper."""
         hyperparameters.refuse_unknown(self.model, params)
-        return self._one(params, seed).make(self._cost.run(params))
+        (made,) = torch_runs.make([self._run(params, seed)])
+        if isinstance(made, Exception):
+            raise made
+        return made
+
+    def many(self, params: Sequence[Mapping[str, Any]], *, seeds: Sequence[int]) -> list[Outcome]:
+        """Several runs at once; one that fails is an outcome."""
+        for one in params:
+            hyperparameters.refuse_unknown(self.model, one)
+        made = torch_runs.make([self._run(one, seed) for one, seed in zip(params, seeds, strict=True)])
+        return [
+            Outcome.failed("".join(traceback.format_exception(one))) if isinstance(one, Exception) else one
+            for one in made
+        ]
 
     def rehearse(self, params: Mapping[str, Any], *, seed: int) -> Outcome:
         """A run of two steps on a few made-up records: what is wrong with the model, the loss or the score shows."""
-        return self._one(params, seed).rehearse()
+        return self._run(params, seed).rehearse()
 
     def architecture(self, space: Space) -> str:
         """The layers and weights of a model of the space; a search goes on only with the same ones."""
-        return self._one(space.sample(Seeded(0))).architecture()
+        return self._run(space.sample(Seeded(0))).architecture()
 
     def __repr__(self) -> str:
         return f"<mechanism DPSGD of {getattr(self.model, '__qualname__', 'a model')}>"
@@ -343,5 +379,5 @@ class DPSGD:
         setting = cost.setting(params)
         return calibration.Kind(setting, lambda noise_multiplier: self._event(cost.run_of(setting, noise_multiplier)))
 
-    def _one(self, params: Mapping[str, Any], seed: int = 0) -> OneRun:
-        return OneRun(self, params, seed, self._cost, self._fits)
+    def _run(self, params: Mapping[str, Any], seed: int = 0) -> torch_runs.Run:
+        return torch_runs.Run(self, params, seed, self._cost, self._fits)

@@ -13,7 +13,10 @@ from dphypo import _validate
 from dphypo.space import Finite, Space
 
 # Hyperparameters that DPSGD reads itself.
-OWN = ("batch_size", "epochs", "learning_rate", "max_grad_norm", "optimizer", "steps")
+OWN = (
+    *("batch_size", "epochs", "learning_rate", "max_grad_norm", "optimizer", "steps"),
+    *("clipping", "average", "views"),
+)
 
 
 def of_factory(factory: Callable[..., Any], given: Mapping[str, Any]) -> dict[str, Any]:

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import array
 import collections
+import contextlib
 import datetime
 import decimal
 import fractions
@@ -154,18 +155,16 @@ def _attributes(value: Any) -> Iterator[tuple[str, Any]]:
     kind = type(value)
     skipped = _NOTES | _OPACUS_NOTES if kind.__module__.startswith("opacus.") else _NOTES
     yield from ((key, part) for key, part in getattr(value, "__dict__", {}).items() if key not in skipped)
-    for base in kind.__mro__:
-        for key, slot in vars(base).items():
-            if isinstance(slot, types.MemberDescriptorType):
-                yield from ((key, part) for part in _slot(value, slot))
+    for key, slot in _slots(kind):  # type: ignore[arg-type]
+        with contextlib.suppress(AttributeError):  # an empty slot
+            yield key, slot.__get__(value)
     yield "class", kind
 
 
-def _slot(value: Any, slot: types.MemberDescriptorType) -> Iterator[Any]:
-    try:
-        yield slot.__get__(value)
-    except AttributeError:
-        return  # an empty slot
+@functools.cache
+def _slots(kind: type) -> list[tuple[str, types.MemberDescriptorType]]:
+    every = (item for base in kind.__mro__ for item in vars(base).items())
+    return [(key, slot) for key, slot in every if isinstance(slot, types.MemberDescriptorType)]
 
 
 def _parts_of_class(kind: type) -> Iterator[tuple[str, Any]]:

@@ -29,9 +29,8 @@ from torch.utils.data import Subset
 from dphypo import _validate, noise
 from dphypo.errors import UnfitModelError
 from dphypo.integrations.torch import check, cost, seeds
-from dphypo.integrations.torch.clipping import FATAL, works
 from dphypo.integrations.torch.data import Records, as_records
-from dphypo.integrations.torch.domain import Batch, Domain
+from dphypo.integrations.torch.domain import FATAL, Batch, Domain
 from dphypo.integrations.torch.loss import Loss, per_record
 from dphypo.mechanisms import Split
 
@@ -223,14 +222,20 @@ def _of_batch(model: nn.Module, value: Loss, batch: Batch, size: int) -> Floats:
             raise UnfitModelError("the score is not one value a record")
         return found[: len(places)].double().cpu()
 
+    def each(place: int) -> torch.Tensor:
+        try:
+            return at([place])
+        except FATAL:
+            raise
+        except Exception:
+            return torch.zeros(0)
+
     everywhere = list(range(len(inputs)))
     if not everywhere:
         return np.zeros(0)
     try:
-        found = at(everywhere)
+        return at(everywhere).numpy()
     except FATAL:
         raise
     except Exception:
-        working = [at([place]) for place in everywhere if works(at, [place])]
-        found = torch.cat(working) if working else torch.zeros(0)
-    return found.numpy()
+        return torch.cat([each(place) for place in everywhere]).double().numpy()

@@ -62,9 +62,9 @@ def noise(seed: int, device: torch.device) -> torch.Generator:
     return generator
 
 
-def seed_global(seed: int) -> None:
+def seed_global(seed: int, purpose: str = "everything else") -> None:
     """Seed the global generators of PyTorch, numpy and Python."""
-    source = words(seed, "everything else")
+    source = words(seed, purpose)
     torch.manual_seed(int(source.draw(1)[0]) >> 1)
     np.random.seed(source.draw(4).view(np.uint32))  # noqa: NPY002
     random.seed(source.draw(4).tobytes())
@@ -81,7 +81,9 @@ os.register_at_fork(after_in_child=lambda: globals().update(_ONE_RUN=threading.R
 
 
 @contextlib.contextmanager
-def everything_else(seed: int, device: torch.device, threads: int = 1) -> Iterator[None]:
+def everything_else(
+    seed: int, device: torch.device, threads: int = 1, purpose: str = "everything else"
+) -> Iterator[None]:
     """Seed the global generators (initial weights, dropout, augmentation), then put them back as they were.
 
     They are PyTorch's, numpy's and Python's. They and PyTorch's number of threads belong to the whole process, so only
@@ -92,7 +94,7 @@ def everything_else(seed: int, device: torch.device, threads: int = 1) -> Iterat
     with _ONE_RUN, torch.random.fork_rng(devices=devices), torch.autocast(device.type, enabled=False):
         before = torch.get_num_threads(), np.random.get_state(), random.getstate()  # noqa: NPY002
         torch.set_num_threads(threads)
-        seed_global(seed)
+        seed_global(seed, purpose)
         try:
             yield
         finally:

@@ -62,6 +62,14 @@ class Snapshot:
 
 
 @contextlib.contextmanager
+def unchanged(*roots: Any) -> Iterator[None]:
+    """:class:`UnfitModelError` if what happens inside changes anything that is reached."""
+    before = Snapshot.of(*roots)
+    yield
+    before.refuse_changes(*roots)
+
+
+@contextlib.contextmanager
 def no_writes_in_forward(model: nn.Module) -> Iterator[None]:
     """Notice a forward pass that writes to a parameter or a buffer in place, on whatever records it does so."""
     before: list[int] = []

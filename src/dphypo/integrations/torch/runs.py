@@ -1,0 +1,237 @@
+"""Runs of :class:`DPSGD`, one or many: build the models, train them, score them."""
+
+from __future__ import annotations
+
+import contextlib
+import dataclasses
+import math
+import warnings
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from functools import partial
+from typing import TYPE_CHECKING, Any, TypeVar, cast
+
+import torch
+from torch import nn
+
+from dphypo import _validate, dpsgd
+from dphypo.errors import UnfitModelError
+from dphypo.integrations.torch import check, exact, factory, hyperparameters, opacus, seeds
+from dphypo.integrations.torch.cost import Cost
+from dphypo.integrations.torch.data import Records, TensorRecords
+from dphypo.integrations.torch.domain import Batch, Domain
+from dphypo.integrations.torch.loss import per_record
+from dphypo.integrations.torch.optimiser import TorchOptimiser
+from dphypo.integrations.torch.score import PrivateAccuracy, PrivateLoss, is_private
+from dphypo.integrations.torch.state import Snapshot
+from dphypo.integrations.torch.training import Descent, DivergedError, Engine, Training
+from dphypo.mechanisms import DpSgd, Outcome, transfer
+
+if TYPE_CHECKING:
+    from dphypo.integrations.torch.dpsgd import DPSGD
+
+T = TypeVar("T")
+
+Way = dpsgd.Program | str
+"""How our engine trains an architecture; or the mode in which Opacus computes its gradients."""
+
+
+@dataclass(frozen=True)
+class Fit:
+    """What is found once for each architecture: how it is trained, and the records it can use."""
+
+    way: Way
+    records: Records
+
+
+@dataclass(frozen=True, eq=False, repr=False)
+class Run:
+    """A run with given hyperparameters.
+
+    Args:
+        mechanism: what is run.
+        params: λ, as the search drew it.
+        seed: all randomness of the run.
+        cost: what runs of the mechanism cost, and how large their batches are.
+        fits: what was found for each architecture; the run adds its own.
+    """
+
+    mechanism: DPSGD
+    params: Mapping[str, Any]
+    seed: int
+    cost: Cost
+    fits: dict[str, Fit]
+
+    def begin(self, run: DpSgd | None = None) -> Begun:
+        """Build the untrained model on its device; :class:`UnfitModelError` if it cannot be trained."""
+        run = self.cost.run(self.params) if run is None else run
+        descent, views = self._descent()
+        model = self._built()
+        untrained = factory.fingerprint(model)
+        fit = self._fit(model.to(self._device), views)
+        factory.start_from(model, self.mechanism.start)
+        records = math.ceil(self.cost.records * run.subsample)
+        return Begun(self, fit, Training(model, run, descent, records, self.seed), untrained)
+
+    def prepare(self) -> None:
+        """Refuse a model that is unfit, and remember how to train one that is fit."""
+        self._fit(self._built().to(self._device), self.mechanism.views)
+
+    def finish(self, begun: Begun, model: nn.Module) -> Outcome:
+        """Score a trained model, and check that the run left nothing behind."""
+        if not all(bool(parameter.isfinite().all()) for parameter in model.parameters()):
+            raise DivergedError("the weights are not finite: training diverged")
+        model.eval()
+        kept = Snapshot.of(model)
+        score = self._scored(self.mechanism.score, model)
+        kept.refuse_changes(model)
+        factory.refuse_changes(begun.untrained, self._built())
+        return Outcome(model.cpu(), score)
+
+    def rehearse(self) -> Outcome:
+        """Make two steps on made-up records, and score on them."""
+        begun = self.begin(DpSgd(rate=1.0, steps=2, noise_multiplier=1.0))
+        records = TensorRecords(*dpsgd.made_up(self._example(), 8))
+        descent = dataclasses.replace(begun.training.descent, batch_size=8, learning_rate=1e-6)
+        training = dataclasses.replace(begun.training, descent=descent, records=8)
+        (model,) = self.trained(Fit(begun.fit.way, records), [training])
+        score: Any = self.mechanism.score
+        if isinstance(score, PrivateAccuracy | PrivateLoss):
+            score = dataclasses.replace(score, data=records, example=None, records=10**6, noise_multiplier=1.0)
+        return Outcome(model.cpu(), self._scored(score, model.eval()))
+
+    def architecture(self) -> str:
+        """The layers of the model, and the shapes of its weights."""
+        model = self._built()
+        layers = [type(layer).__name__ for layer in model.modules()]
+        return repr((layers, [(name, tuple(value.shape)) for name, value in model.state_dict().items()]))
+
+    def trained(self, fit: Fit, trainings: Sequence[Training]) -> list[nn.Module]:
+        """Train by an engine, all in one way."""
+        if isinstance(fit.way, dpsgd.Program):
+            return exact.train(fit.way, trainings, fit.records)
+        for training in trainings:
+            with self._alone("training"):
+                opacus.train(fit.way, training, fit.records, per_record(self.mechanism.loss))
+        return [training.model for training in trainings]
+
+    def _scored(self, score: Any, model: nn.Module) -> float:
+        with self._alone("scoring"), torch.no_grad():
+            return float(score(model, seed=self.seed) if is_private(score) else score(model))
+
+    def _descent(self) -> tuple[Descent, int]:
+        """How λ uses noisy gradients, and how many views of a record are averaged."""
+        made = self.mechanism
+        names = ("learning_rate", "max_grad_norm", "optimizer", "clipping", "average", "views")
+        given = {**{name: getattr(made, name) for name in names}, **made.fixed, **self.params}
+        if made.matched and made.fraction < 1:
+            given = transfer.apply(made.transfer_rule or self._rehearsal(given), given, made.fraction)
+        descent = Descent(
+            batch_size=self.cost.batch(given.get("batch_size", made.batch_size)),
+            max_grad_norm=_validate.positive(max_grad_norm=given["max_grad_norm"]),
+            learning_rate=_validate.positive(learning_rate=given["learning_rate"]),
+            optimizer=given["optimizer"],
+            options={name: value for name, value in given.items() if name in hyperparameters.option_names()},
+            schedule=made.schedule,
+            setting=dpsgd.Setting(
+                physical_batch_size=made.physical_batch_size,
+                clipping=given["clipping"],
+                average=given["average"],
+                threads=made.threads,
+            ),
+        )
+        return descent, _validate.integer(at_least=1, views=given["views"])
+
+    def _rehearsal(self, given: Mapping[str, Any]) -> transfer.NoiseRehearsal:
+        """The rule for an optimiser with these hyperparameters: it compares this run with the full one."""
+        short = self.cost.run(self.params)
+        noise = short.noise_multiplier * math.sqrt(self.cost.fraction)
+        full = dataclasses.replace(self.cost, fraction=1.0).run_of(self.cost.setting(self.params), noise)
+        batch_size = given.get("batch_size", self.mechanism.batch_size)
+        deviation = noise * _validate.positive(max_grad_norm=given["max_grad_norm"]) / batch_size
+        return transfer.NoiseRehearsal(TorchOptimiser(self.mechanism.schedule), full, deviation)
+
+    def _alone(self, purpose: str) -> contextlib.AbstractContextManager[None]:
+        """Nothing but the seed decides what happens inside, whatever other threads of the process do."""
+        return seeds.everything_else(self.seed, self._device, self.mechanism.threads, purpose)
+
+    def _built(self) -> nn.Module:
+        with self._alone("weights"):
+            return factory.build(self.mechanism.model, self._arguments())
+
+    def _fit(self, model: nn.Module, views: int) -> Fit:
+        """How to train an architecture, found once."""
+        made = self.mechanism
+        key = repr((sorted(self._arguments().items()), views))
+        if key not in self.fits:
+            example, loss = self._example(), per_record(made.loss)
+            with self._alone("trial"), warnings.catch_warnings():
+                warnings.simplefilter("ignore")
+                check.try_out(model, loss, example)
+                way: Way
+                if made.engine is Engine.OPACUS:
+                    way = opacus.fit(model, loss, example)
+                else:
+                    casts = None if made.autocast is None else torch.bfloat16
+                    way = dpsgd.Program.of(model, loss, example, autocast=casts, views=views, augment=made.augment)
+            self.fits[key] = Fit(way, made.data.within(Domain.of(model, example, loss)).to(self._device))
+        return self.fits[key]
+
+    def _arguments(self) -> dict[str, Any]:
+        return hyperparameters.of_factory(self.mechanism.model, {**self.mechanism.fixed, **self.params})
+
+    def _example(self) -> Batch:
+        return cast(Batch, tuple(part.to(self._device) for part in self.mechanism.data.example()))
+
+    @property
+    def _device(self) -> torch.device:
+        return torch.device(cast(torch.device, self.mechanism.device))
+
+
+@dataclass(frozen=True, eq=False, repr=False)
+class Begun:
+    """A run whose model is built: what is trained and how, and a hash of the weights that the factory gave."""
+
+    run: Run
+    fit: Fit
+    training: Training
+    untrained: bytes
+
+
+def make(runs: Sequence[Run]) -> list[Outcome | Exception]:
+    """Make runs, at once where the engine can; what a run raises takes the place of its outcome.
+
+    A model that is unfit is an error of the declaration, and is raised.
+    """
+    begun = [_tried(run.begin) for run in runs]
+    found: dict[int, Outcome | Exception] = {at: one for at, one in enumerate(begun) if isinstance(one, Exception)}
+    groups: dict[int, dict[int, Begun]] = {}
+    for at, one in enumerate(begun):
+        if isinstance(one, Begun):
+            alone = isinstance(one.fit.way, str)  # Opacus trains one run at a time, in place
+            groups.setdefault(-at if alone else id(one.fit), {})[at] = one
+    for group in groups.values():
+        for at, model in _trained(group).items():
+            done = model if isinstance(model, Exception) else _tried(partial(runs[at].finish, group[at], model))
+            found[at] = done
+    return [found[at] for at in range(len(runs))]
+
+
+def _trained(group: Mapping[int, Begun]) -> dict[int, nn.Module | Exception]:
+    """The trained models of a group. If it fails as a whole, its runs are made one by one."""
+    first = next(iter(group.values()))
+    models = _tried(lambda: first.run.trained(first.fit, [one.training for one in group.values()]))
+    if not isinstance(models, Exception):
+        return dict(zip(group, models, strict=True))
+    if len(group) == 1:
+        return dict.fromkeys(group, models)
+    return {at: model for at, one in group.items() for model in _trained({at: one}).values()}
+
+
+def _tried(call: Callable[[], T]) -> T | Exception:
+    try:
+        return call()
+    except UnfitModelError:
+        raise
+    except Exception as error:
+        return error
