@@ -19,7 +19,7 @@ from scipy import stats
 from torch import nn
 
 from dphypo.dpsgd import Tensors
-from dphypo.dpsgd.run import Group
+from dphypo.dpsgd.optimisers import SGD
 from dphypo.integrations.torch.data import TensorRecords
 from dphypo.integrations.torch.domain import Batch
 
@@ -72,7 +72,7 @@ def no_gradient(outputs: torch.Tensor, targets: torch.Tensor) -> torch.Tensor:
 @contextmanager
 def watching() -> Iterator[Witness]:
     witness, plain_step, plain_batch = Witness(), torch.optim.SGD.step, TensorRecords.batch
-    plain_rows, update = Tensors.rows, Group._update
+    plain_rows, plain_update = Tensors.rows, SGD.step
 
     def batch(self: TensorRecords, indices: npt.NDArray[np.int64], device: torch.device) -> Batch:
         found = plain_batch(self, indices, device)
@@ -88,15 +88,15 @@ def watching() -> Iterator[Witness]:
         witness.step(torch.cat([p.grad.flatten() for group in self.param_groups for p in group["params"]]))
         plain_step(self, closure)
 
-    def updated(self: Group, gradient: torch.Tensor) -> None:
+    def update(self: SGD, rows: torch.Tensor, gradient: torch.Tensor, rates: torch.Tensor) -> None:
         witness.step(gradient)
-        update(self, gradient)
+        plain_update(self, rows, gradient, rates)
 
     with (
         mock.patch.object(TensorRecords, "batch", batch),
         mock.patch.object(Tensors, "rows", rows),
         mock.patch.object(torch.optim.SGD, "step", step),
-        mock.patch.object(Group, "_update", updated),
+        mock.patch.object(SGD, "step", update),
     ):
         yield witness
 
