@@ -173,7 +173,9 @@ def test_what_hides_code_in_a_sampler_of_optuna_is_not_the_librarys(value):
 
 
 @pytest.mark.parametrize(
-    "value", [1, 2.5, "x", None, np.arange(3), np.float32(1), {"a": [(1, 2)]}, np.random.default_rng(0)], ids=repr
+    "value",
+    [1, 2.5, "x", None, np.arange(3), np.float32(1), {"a": [(1, 2)]}, np.random.default_rng(0)],
+    ids=lambda value: type(value).__name__,
 )
 def test_plain_data_in_a_sampler_of_optuna_is_fine(value):
     assert basis(OptunaSampler(hidden(value))) is not None
