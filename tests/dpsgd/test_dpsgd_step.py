@@ -25,7 +25,7 @@ from dphypo.dpsgd.step import Weights
 from dphypo.dpsgd.sum_on_grid import BETA, clipped_to
 
 FALSE_ALARM = 1e-6
-BITS = 20
+BITS = 16
 
 
 def profile(sigma: float, epsilon: float) -> float:
@@ -117,8 +117,8 @@ def test_dither_and_noise_have_their_laws():
     """False-alarm rate 1e-6 each."""
     draws = Draws([noise.Words(b"some key of the two"), noise.Words(b"another key, of a run")], 1500, 2.0**14, BITS)
     drawn = torch.stack([draws.draw() for _ in range(40)]).numpy()  # [steps, runs, width]
-    gaussian = (drawn >> BITS) / 2.0**14
-    dither = (drawn & (2**BITS - 1)) / 2.0**BITS
+    gaussian = np.floor(drawn / 2.0**BITS) / 2.0**14
+    dither = drawn % 2.0**BITS / 2.0**BITS
     count = drawn.size
     square = float((gaussian**2).sum())
     assert min(stats.chi2.cdf(square, count), stats.chi2.sf(square, count)) > FALSE_ALARM

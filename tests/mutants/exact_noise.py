@@ -31,8 +31,8 @@ MUTANTS = (
         "a tie of the first bits is taken as decided",
         "draws compare 128 bits",
         "noise/table.py",
-        "np.flatnonzero((half == edges) | (found < 0))",
-        "np.flatnonzero(found < 0)",
+        "np.flatnonzero((rest == edges) | (cells < 0))",
+        "np.flatnonzero(cells < 0)",
         (f"{_TABLE}::test_the_search_is_lexicographic_at_every_threshold",),
     ),
     Mutant(
@@ -47,8 +47,8 @@ MUTANTS = (
         "a cell of the guide with two thresholds is searched once",
         "every value has its probability",
         "noise/table.py",
-        "np.where(inside <= 1, above, -1)",
-        "np.where(inside <= 2, above, -1)",
+        "np.where(inside <= 1, (above << shift) | next_bits, -1)",
+        "np.where(inside <= 2, (above << shift) | next_bits, -1)",
         (f"{_TABLE}::test_the_search_is_lexicographic_at_every_threshold",),
     ),
     Mutant(

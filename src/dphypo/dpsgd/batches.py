@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import NamedTuple, Protocol
 
@@ -14,7 +14,7 @@ from dphypo import noise
 
 Batch = tuple[torch.Tensor, torch.Tensor]
 Indices = npt.NDArray[np.int64]
-_AHEAD = 2**16  # words drawn at a time, about
+_WORDS, _BYTES = 2**16, 2**19  # drawn and read at a time, about
 
 
 class Records(Protocol):
@@ -80,43 +80,65 @@ class Sampler:
         self._words, self._rate = words.stream("batches"), rate
         self._kept = noise.chosen(subsample, words.stream("subsample"), size)
 
-    def batches(self, steps: int) -> list[Indices]:
-        """The numbers of the records of the next steps."""
+    def batches(self, steps: int) -> tuple[Indices, Indices, Indices]:
+        """The batches of the next steps: for each record taken its step, its place in the batch, and its number."""
         size = len(self._kept)
-        places = noise.chosen(self._rate, self._words, steps * size)
-        ends = np.searchsorted(places, np.arange(1, steps) * size)
-        return [self._kept[some % size] if size else some for some in np.split(places, ends)]
+        taken = noise.chosen(self._rate, self._words, steps * size)
+        step, number = np.divmod(taken, max(1, size))
+        starts = np.searchsorted(step, np.arange(steps))
+        return step, np.arange(len(taken)) - starts[step], self._kept[number]
 
 
 class Batches:
-    """The rows of the runs' steps, in pieces of ``size`` records a run, drawn on the CPU.
+    """The rows of the runs' steps, in pieces of ``size`` records a run; drawn and read some steps ahead.
 
     Every step has ``count`` pieces. A batch that does not fit makes more of them: nothing is cut off.
     """
 
-    def __init__(self, records: Records, samplers: Sequence[Sampler], size: int, count: int) -> None:
+    def __init__(
+        self, records: Records, samplers: Sequence[Sampler], size: int, count: int, example: Batch, steps: int
+    ) -> None:
         self._records, self._samplers, self._size, self._count = records, samplers, size, count
-        self._ahead = max(1, min(32, _AHEAD // max(1, len(records))))
-        self._waiting: list[list[Indices]] = []
+        self._device, self._left = example[0].device, steps
+        bytes_of_step = len(samplers) * size * count * sum(part.numel() * part.element_size() for part in example)
+        self._draw_ahead = max(1, min(32, _WORDS // max(1, len(records))))
+        self._read_ahead = max(1, _BYTES // bytes_of_step)
+        self._drawn: list[tuple[torch.Tensor, torch.Tensor]] = []  # [pieces, runs, size] for some steps
+        self._pieces: list[list[Piece]] = []
 
-    def pieces(self, device: torch.device) -> Iterator[Piece]:
+    def pieces(self) -> list[Piece]:
         """The pieces of the next step."""
-        if not self._waiting:
-            drawn = [sampler.batches(self._ahead) for sampler in self._samplers]
-            self._waiting = [list(step) for step in zip(*drawn, strict=True)]
-        batches = self._waiting.pop(0)
-        lengths = np.array([len(batch) for batch in batches])
-        count = max(self._count, -(-int(lengths.max()) // self._size))
-        numbers = np.zeros((len(batches), count * self._size), dtype=np.int64)
-        for row, batch in zip(numbers, batches, strict=True):
-            row[: len(batch)] = batch
-        valid = np.arange(count * self._size) < lengths[:, None]
-        for start in range(0, count * self._size, self._size):
-            some = slice(start, start + self._size)
-            yield piece(self._records, *(torch.from_numpy(part[:, some]).to(device) for part in (numbers, valid)))
+        if not self._pieces:
+            self._drawn = self._drawn or self._draw()
+            some, self._drawn = self._drawn[: self._read_ahead], self._drawn[self._read_ahead :]
+            self._pieces = self._read(some)
+        return self._pieces.pop(0)
+
+    def _draw(self) -> list[tuple[torch.Tensor, torch.Tensor]]:
+        """Numbers of records, and which are some, for the next steps."""
+        steps = max(1, min(self._draw_ahead, self._left))
+        self._left -= steps
+        drawn = [sampler.batches(steps) for sampler in self._samplers]
+        longest = max((int(place.max()) + 1 for _, place, _ in drawn if len(place)), default=0)
+        shape = (steps, len(drawn), max(self._count, -(-longest // self._size)), self._size)
+        numbers, valid = np.zeros(shape, dtype=np.int64), np.zeros(shape, dtype=np.bool_)
+        for run, (step, place, number) in enumerate(drawn):
+            where = (step, run, *np.divmod(place, self._size))
+            numbers[where], valid[where] = number, True
+        parts = [torch.from_numpy(part).transpose(1, 2).to(self._device).unbind() for part in (numbers, valid)]
+        return list(zip(*parts, strict=True))
+
+    def _read(self, steps: Sequence[tuple[torch.Tensor, torch.Tensor]]) -> list[list[Piece]]:
+        """The pieces of some steps, whose rows are read at once."""
+        numbers, valid = (torch.cat([step[part] for step in steps]) for part in (0, 1))
+        whole = gathered(self._records, numbers, valid)
+        rows = [part.reshape(len(numbers), -1, *part.shape[1:]).unbind() for part in whole[:2]]
+        made = [Piece(*row) for row in zip(*rows, numbers.unbind(), whole.valid.unbind(), strict=True)]
+        each = len(made) // len(steps)
+        return [made[start : start + each] for start in range(0, len(made), each)]
 
 
-def piece(records: Records, numbers: torch.Tensor, valid: torch.Tensor) -> Piece:
-    """The rows of some numbers, [runs, records]."""
+def gathered(records: Records, numbers: torch.Tensor, valid: torch.Tensor) -> Piece:
+    """The rows of some numbers, [..., records]."""
     inputs, targets, counts = records.rows(numbers.reshape(-1), valid.reshape(-1))
     return Piece(inputs, targets, numbers, counts.view(valid.shape))

@@ -82,6 +82,7 @@ class Sums:
     def __init__(self, rows: torch.Tensor) -> None:
         self.rows = torch.zeros(rows.shape, dtype=torch.float64, device=rows.device)
         self._views: dict[tuple[int, ...], torch.Tensor] = {}
+        self._runs: dict[tuple[int, ...], Sequence[torch.Tensor]] = {}
 
     def at(self, slot: Slot, *shape: int) -> torch.Tensor:
         """A slot as [runs, *shape]."""
@@ -89,6 +90,13 @@ class Sums:
         if key not in self._views:
             self._views[key] = slot.of(self.rows).view(len(self.rows), *shape)
         return self._views[key]
+
+    def each(self, slot: Slot, *shape: int) -> Sequence[torch.Tensor]:
+        """The same, run by run."""
+        key = (*slot, *shape)
+        if key not in self._runs:
+            self._runs[key] = self.at(slot, *shape).unbind()
+        return self._runs[key]
 
 
 @dataclass(frozen=True, eq=False)
@@ -144,7 +152,7 @@ class Book(TorchFunctionMode):
         self.matrices: dict[tuple[int, bool], list[torch.Tensor]] = {}
         self.in_attention = False
         self.clean = False  # whether labels outside the domain have been left out before
-        self._start = torch.full((shape.rows,), 1 / shape.views, device=rows.device)
+        self.start = torch.full((shape.rows,), 1 / shape.views, dtype=rows.dtype, device=rows.device)
         self._anchor = torch.zeros((), device=rows.device, requires_grad=True)
         self.begin(Masks(torch.zeros(shape.rows, dtype=torch.int64, device=rows.device)))
 
@@ -155,17 +163,24 @@ class Book(TorchFunctionMode):
         self.notes: dict[tuple[Any, ...], tuple[Call, list[Note]]] = {}
         self.outside: torch.Tensor | None = None
         self.found: list[list[Axis]] = []
+        self.tape: list[tuple[Any, ...]] = []
         self.calls = 0
 
     def __torch_function__(
         self, func: Callable[..., Any], types: Any, args: tuple[Any, ...] = (), kwargs: dict[str, Any] | None = None
     ) -> Any:
+        result = self._called(func, args, kwargs or {})
+        if self.axes is None:
+            self.tape.append((func, args, kwargs or {}, result))
+        return result
+
+    def _called(self, func: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         handler = self.handlers.get(func)
         if handler is not None:
-            return handler(self, func, args, kwargs or {})
-        if self._mentioned((*args, *(kwargs or {}).values())) and not _asks_metadata(func):
+            return handler(self, func, args, kwargs)
+        if self._mentioned((*args, *kwargs.values())) and not _asks_metadata(func):
             raise UnknownUse(func)
-        return func(*args, **(kwargs or {}))
+        return func(*args, **kwargs)
 
     def _mentioned(self, values: Iterable[Any]) -> bool:
         return any(
@@ -208,9 +223,12 @@ class Book(TorchFunctionMode):
 
     def differentiate(self, losses: torch.Tensor) -> list[Part]:
         """The parts of every parameter's gradients, of the records' losses averaged over their views."""
-        torch.autograd.grad(losses, self._anchor, self._start.to(losses.dtype), allow_unused=True)
-        with torch.no_grad():
-            return [part for call, notes in self.notes.values() for part in call.parts(self, notes)]
+        torch.autograd.grad(losses, self._anchor, self.start.to(losses.dtype), allow_unused=True)
+        return self.parts()
+
+    def parts(self) -> list[Part]:
+        """The parts of every parameter's gradients, from the notes."""
+        return [part for call, notes in self.notes.values() for part in call.parts(self, notes)]
 
 
 class _Tap(torch.autograd.Function):

@@ -6,13 +6,13 @@ number of the step, which the graph itself counts up on the device.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 
 import torch
 
 from dphypo import noise
 from dphypo.dpsgd import kernels
-from dphypo.dpsgd.batches import Piece, Records, Tensors, piece
+from dphypo.dpsgd.batches import Piece, Records, Tensors, gathered
 
 _AHEAD = 16  # steps whose batches are drawn at a time
 _WARM = 3  # steps made before the capture
@@ -68,14 +68,13 @@ class DeviceBatches:
                 raise RuntimeError("a batch is larger than twice the declared records can give")
         self.count = max(self.usual, -(-self._longest[step % _AHEAD] // self._size))
 
-    def pieces(self, device: torch.device) -> Iterator[Piece]:
+    def pieces(self) -> list[Piece]:
         """The pieces of the step at the cursor."""
         at = self._cursor % _AHEAD
         numbers, lengths = (part.index_select(0, at)[0] for part in (self._numbers, self._lengths))
         valid = self._places < lengths[:, None]
-        for start in range(0, self.count * self._size, self._size):
-            some = slice(start, start + self._size)
-            yield piece(self._records, numbers[:, some], valid[:, some])
+        ranges = [slice(start, start + self._size) for start in range(0, self.count * self._size, self._size)]
+        return [gathered(self._records, numbers[:, some], valid[:, some]) for some in ranges]
 
 
 class DeviceDraws:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import gc
 import os
 import threading
 from collections.abc import Iterator
@@ -31,12 +32,17 @@ def pinned(threads: int) -> Iterator[None]:
             torch.is_deterministic_algorithms_warn_only_enabled(),
             (backend.benchmark, backend.deterministic, fill.fill_uninitialized_memory),
         )
+        frozen = gc.get_freeze_count() == 0  # a full collection in the middle of a short run takes longer than the run
+        if frozen:
+            gc.freeze()
         torch.set_num_threads(threads)
         torch.use_deterministic_algorithms(True)
         backend.benchmark, backend.deterministic, fill.fill_uninitialized_memory = False, True, False
         try:
             yield
         finally:
+            if frozen:
+                gc.unfreeze()
             torch.set_num_threads(before[0])
             torch.use_deterministic_algorithms(before[1], warn_only=before[2])
             backend.benchmark, backend.deterministic, fill.fill_uninitialized_memory = before[3]

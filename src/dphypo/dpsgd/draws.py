@@ -1,7 +1,8 @@
 """The dither and the noise of each step, drawn on the CPU some steps ahead, in streams of each run's own.
 
 Both are added to the sum in units of h·2^−bits before it is rounded down: with a dither V, uniform on 0, …, 2^bits − 1,
-and noise Z, ⌊(S + V)/2^bits⌋ + Z = ⌊(S + V + 2^bits·Z)/2^bits⌋.
+and noise Z, ⌊(S + V)/2^bits⌋ + Z = ⌊(S + V + 2^bits·Z)/2^bits⌋. All of it is exact in double precision: the numbers are
+whole and below 2⁵³, and 2^−bits is a power of two.
 """
 
 from __future__ import annotations
@@ -9,13 +10,12 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 import numpy as np
+import numpy.typing as npt
 import torch
 
 from dphypo import noise
 
-_EACH = 3  # dithers of 20 bits that one word gives
-_MASK = np.uint64(2**20 - 1)
-_AHEAD = 2**17  # numbers drawn at a time, about: the table stays in the processor's cache
+_AHEAD = 2**16  # numbers of a run that are drawn at a time, about: the table then stays in the processor's cache
 
 
 class Draws:
@@ -31,13 +31,12 @@ class Draws:
     def __init__(self, words: Sequence[noise.Words], width: int, deviation: float, bits: int) -> None:
         self._streams = [(one.stream("dither"), one.stream("noise")) for one in words]
         self._table, self._width, self._bits = noise.table(deviation), width, bits
-        self._ahead = max(1, min(32, _AHEAD // (width * len(words))))
+        self._ahead = max(1, min(32, _AHEAD // width))
         self._waiting: list[torch.Tensor] = []
 
     def release(self, sums: torch.Tensor) -> torch.Tensor:
-        """Round sums, [runs, width] in units of h·2^−bits, to the grid with dither, and add noise."""
-        drawn = self.draw().to(sums.device)
-        return sums.round().to(torch.int64).add_(drawn).bitwise_right_shift_(self._bits)
+        """Round sums, [runs, width] in units of h·2^−bits, to the grid with dither, and add noise; in place."""
+        return sums.round_().add_(self.draw().to(sums.device)).mul_(2.0**-self._bits).floor_()
 
     def draw(self) -> torch.Tensor:
         """V + 2^bits·Z of the next step."""
@@ -45,15 +44,11 @@ class Draws:
             self._waiting = list(torch.from_numpy(self._block()).unbind(1))
         return self._waiting.pop(0)
 
-    def _block(self) -> noise.I64:
+    def _block(self) -> npt.NDArray[np.float64]:
         size = self._ahead * self._width
-        made = np.empty((len(self._streams), size), dtype=np.int64)
+        made = np.empty((len(self._streams), size))
         for row, (dither, gaussian) in zip(made, self._streams, strict=True):
-            words = dither.draw(-(-size // _EACH))
-            for part in range(_EACH):
-                some = (words >> np.uint64(20 * part)) & _MASK
-                row[part * len(words) : (part + 1) * len(words)] = some[: size - part * len(words)]
-            row >>= 20 - self._bits
             bits = gaussian.draw(-(-size // 2)).view(np.int32)[:size]
-            row += np.left_shift(self._table.draw(bits, gaussian), self._bits, dtype=np.int64)
+            np.multiply(self._table.draw(bits, gaussian), 2.0**self._bits, out=row)
+            row += dither.draw(-(-size // 4)).view(np.uint16)[:size] >> np.uint16(16 - self._bits)
         return made.reshape(len(self._streams), self._ahead, self._width)

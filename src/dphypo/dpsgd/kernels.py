@@ -84,7 +84,7 @@ def _release(sums, made, keys, step, high, low, last, width, bits, BLOCK: tl.con
     dither = (third >> (64 - bits).to(tl.uint64)).to(tl.int64)
     at = run.to(tl.int64) * width + place
     whole = tl.load(sums + at, mask=inside, other=0.0).to(tl.int64)
-    tl.store(made + at, ((whole + dither) >> bits) + noisy, mask=inside)
+    tl.store(made + at, (((whole + dither) >> bits) + noisy).to(tl.float64), mask=inside)
 
 
 def keys_of(words: Sequence[noise.Words], stream: str, device: torch.device) -> torch.Tensor:
@@ -122,7 +122,7 @@ class Releases:
     def of(self, sums: torch.Tensor, step: torch.Tensor) -> torch.Tensor:
         """Whole numbers, [runs, width]; ``step`` is the number of the step, on the device."""
         runs, width = sums.shape
-        made = torch.empty(sums.shape, dtype=torch.int64, device=sums.device)
+        made = torch.empty_like(sums)
         grid = (triton.cdiv(width, _BLOCK), runs)
         last = len(self._high) - 1
         _release[grid](

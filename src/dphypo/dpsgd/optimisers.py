@@ -72,7 +72,7 @@ class SGD:
             else:
                 self._velocity.mul_(self._momentum).add_(gradient * self._share)
             gradient = self._velocity if self._nesterov is None else gradient + self._momentum * self._velocity
-        rows.sub_(rates * gradient)
+        rows.addcmul_(rates, gradient, value=-1)
 
 
 class Adam:

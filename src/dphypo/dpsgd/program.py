@@ -15,6 +15,7 @@ from torch import nn
 from dphypo.dpsgd import check, generic
 from dphypo.dpsgd.batches import Batch
 from dphypo.dpsgd.book import Axis, Book, Part, UnknownUse
+from dphypo.dpsgd.chain import Chain, Seen
 from dphypo.dpsgd.layers import HANDLERS
 from dphypo.dpsgd.losses import Loss
 from dphypo.dpsgd.masks import Masks
@@ -42,6 +43,7 @@ class Program:
         example: the shape and type of one record, as a batch of one.
         autocast, views, augment: as in :meth:`of`.
         alone: whether records are differentiated one by one.
+        chain: the model as a chain, if it is one.
         labels: how many classes the targets are labels of, and the label that the loss ignores; None if they are none.
     """
 
@@ -58,6 +60,7 @@ class Program:
     augment: Augment | None = None
     alone: bool = False
     labels: tuple[int, int] | None = None
+    chain: Chain | None = None
 
     @classmethod
     def of(
@@ -113,16 +116,20 @@ class Program:
         )
 
     def _slower(self, *, alone: bool) -> Program:
-        return dataclasses.replace(self, axes=None, terms=1, elements=self.layout.width, random=True, alone=alone)
+        width = self.layout.width
+        return dataclasses.replace(self, axes=None, chain=None, terms=1, elements=width, random=True, alone=alone)
 
     @classmethod
+    @torch.no_grad()
     def _by_formulas(cls, plain: Program, batches: Sequence[Batch]) -> Program:
         books = []
         for inputs, targets in batches:
             rows = plain.layout.stacked([plain.model], inputs.device)
             book = plain.book(rows, Shape(1, len(inputs)))
             book.begin(book.masks, targets)
-            books.append((book, plain._booked(book, inputs, targets)))
+            losses = plain._losses(book, inputs, targets)
+            chain = Chain.of([Seen(*call) for call in book.tape], book, inputs, losses)
+            books.append((book, book.differentiate(losses), chain))
         axes = []
         for some, others in zip(books[0][0].found, books[1][0].found, strict=True):
             common = [axis for axis in some if axis in others]
@@ -143,6 +150,7 @@ class Program:
             elements=numbers + sum(part.terms**2 for part in parts),
             random=books[0][0].masks.used or plain.augment is not None,
             labels=books[0][0].labels,
+            chain=books[0][2],
         )
 
     def book(self, rows: torch.Tensor, shape: Shape) -> Book:
@@ -173,10 +181,14 @@ class Program:
                 found, outside = generic.parts(*given, alone=self.alone)
         else:
             book.begin(masks, targets)
-            found, outside = self._booked(book, inputs, targets), book.outside
+            if self.chain is not None and book.clean and self.autocast is None:
+                self.chain.note(book, inputs, targets)
+                found, outside = book.parts(), None
+            else:
+                found, outside = book.differentiate(self._losses(book, inputs, targets)), book.outside
         return found, None if outside is None else outside.reshape(shape.runs, shape.records, -1).any(-1)
 
-    def _booked(self, book: Book, inputs: torch.Tensor, targets: torch.Tensor) -> list[Part]:
+    def _losses(self, book: Book, inputs: torch.Tensor, targets: torch.Tensor) -> torch.Tensor:
         with torch.enable_grad(), self._cast(inputs.device), book:
             losses = self.loss(self.model(inputs), targets)
         if losses.shape != (book.shape.rows,):
@@ -184,7 +196,7 @@ class Program:
                 f"the loss gives values of shape {tuple(losses.shape)} for {book.shape.rows} records: give one value a "
                 f"record, not an average over them"
             )
-        return book.differentiate(losses)
+        return losses
 
     def _cast(self, device: torch.device) -> contextlib.AbstractContextManager[None]:
         if self.autocast is None:

@@ -169,7 +169,7 @@ class Group:
             samplers = [
                 Sampler(one, len(records), run.rate, run.subsample) for one, run in zip(words, runs, strict=True)
             ]
-            self._batches = Batches(records, samplers, size, count)
+            self._batches = Batches(records, samplers, size, count, program.example, self._steps)
             self._draws = Draws(words, layout.width, deviation, bits)
         keys = [int(one.stream("masks").draw(1)[0]) >> 1 for one in words]
         self._mask_keys = torch.tensor(keys, device=device)[:, None]
@@ -194,18 +194,23 @@ class Group:
                 self.step(step)
         return self._mean
 
-    @torch.no_grad()
     def step(self, number: int | None = None) -> None:
         """One step of every run; its number is read from the cursor, on the device, if it is not given."""
+        chained = self.program.chain is not None and self._book.clean and self.program.autocast is None
+        with torch.inference_mode() if chained else torch.no_grad():
+            self._step(number)
+
+    def _step(self, number: int | None) -> None:
         self._sums.rows.zero_()
-        for piece in self._batches.pieces(self.rows.device):
+        for piece in self._batches.pieces():
             parts, valid = self._differentiated(piece)
             add_clipped(parts, valid, self._weights, self._sums)
-        gradient = self._draws.release(self._sums.rows).double().mul_(self._units).to(self.rows.dtype)
+        gradient = self._draws.release(self._sums.rows).mul_(self._units).to(self.rows.dtype)
         self._optimiser.step(self.rows, gradient, self._now(self._rates, number))
         if self._shares is not None:
             self._mean.add_((self.rows - self._mean) * self._now(self._shares, number))
-        self._cursor.add_(1)
+        if number is None or self.program.random:
+            self._cursor.add_(1)
 
     def _now(self, table: torch.Tensor, number: int | None) -> torch.Tensor:
         return table.index_select(0, self._cursor)[0] if number is None else table[number]

@@ -7,6 +7,7 @@ does not depend on which run it is. The gaps between them belong to no parameter
 from __future__ import annotations
 
 import bisect
+import functools
 import math
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
@@ -65,6 +66,7 @@ class Layout:
         """How many numbers are trained."""
         return sum(math.prod(shape) for shape in self.shapes)
 
+    @functools.cache  # noqa: B019 - a layout lives as long as its program
     def slot(self, place: int, group: int = 0, groups: int = 1) -> Slot:
         """Where a parameter lies; or one of several equal groups of its first dimension."""
         size = math.prod(self.shapes[place]) // groups

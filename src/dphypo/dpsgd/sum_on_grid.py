@@ -29,8 +29,8 @@ SPREAD = 64.0
 BETA = 2.0**-60
 _TURN = math.sqrt(60 * math.log(2))  # √ln(1/β)
 _ROUNDING = 2.0**-53
-_BITS = 20
-_FIRST, _LAST = 2.0**14, 2.0**18  # deviations
+_BITS = 16  # of the dither
+_FIRST, _LAST = 2.0**13, 2.0**18  # deviations
 _PARAMETERS = 2.0**36
 _OVERFLOW = 2.0**-100  # of a batch that is larger than the sums are proven for
 

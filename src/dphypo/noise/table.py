@@ -70,15 +70,15 @@ class Table:
         sigma: the standard deviation.
         high, low: their two words. The high ones are below 2⁶³ and never increase.
 
-    The guide splits the range of U into equal cells. For each it holds how many thresholds lie above, and the first 31
-    bits of the one threshold inside, in one word. One comparison then finds |Z|. Bits that tie with it, and cells with
-    more thresholds, are searched for in full.
+    The guide splits the range of U into 2^b equal cells. For each it holds how many thresholds lie above, and the next
+    31 − b bits of the one threshold inside, in one word. One comparison then finds |Z|. Bits that tie with it, and
+    cells with more thresholds, are searched for in full.
     """
 
     sigma: float
     high: I64
     low: U64
-    guide: I64 = field(init=False)
+    guide: I64 | I32 = field(init=False)
     shift: int = field(init=False)
     rising: I64 = field(init=False)
     """The high words from the smallest on."""
@@ -89,11 +89,12 @@ class Table:
         starts = np.arange(1, 2**bits, dtype=np.int64) << (63 - bits)
         above = len(rising) - np.searchsorted(rising, starts, side="left")
         above, inside = np.append(above, 0), np.insert(above, 0, len(self.high)) - np.append(above, 0)
-        guide = np.empty((2**bits, 2), dtype=np.int32)
-        guide[:, 0] = np.where(inside <= 1, above, -1)
-        guide[:, 1] = np.where(inside <= 1, self.high[above] >> 32, 0)
-        object.__setattr__(self, "guide", guide.view(np.int64).reshape(-1))
-        object.__setattr__(self, "shift", 31 - bits)
+        shift = 31 - bits
+        next_bits = np.where(inside == 1, (self.high[above] >> 32) & (2**shift - 1), 0)
+        guide = np.where(inside <= 1, (above << shift) | next_bits, -1)
+        small = len(self.high) << shift < 2**31
+        object.__setattr__(self, "guide", guide.astype(np.int32 if small else np.int64))
+        object.__setattr__(self, "shift", shift)
         object.__setattr__(self, "rising", rising)
 
     @classmethod
@@ -113,13 +114,14 @@ class Table:
         """Z for each of the first 32 bits; two more words are drawn for each that they do not decide."""
         sign = bits >> 31
         half = bits ^ sign
-        cells = self.guide.take(half >> self.shift).view(np.int32)
-        found, edges = cells[::2].copy(), cells[1::2]
-        hard = np.flatnonzero((half == edges) | (found < 0))
-        found += half < edges
+        cells = self.guide.take(half >> self.shift)
+        edges, rest = cells & (2**self.shift - 1), half & (2**self.shift - 1)
+        hard = np.flatnonzero((rest == edges) | (cells < 0))
+        found: I32 = (cells >> self.shift).astype(np.int32, copy=False)
+        found += rest < edges
         if len(hard):
             found[hard] = self._search(half[hard], words.draw(2 * len(hard)))
-        sign = ~sign
+        np.invert(sign, out=sign)
         found ^= sign  # + where the first bit is set, − elsewhere
         found -= sign
         return found

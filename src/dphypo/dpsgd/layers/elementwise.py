@@ -13,6 +13,7 @@ import torch
 
 from dphypo.dpsgd.book import Axis, Book, Handlers, Note, Part, UnknownUse
 from dphypo.dpsgd.layers import materialised
+from dphypo.dpsgd.layers.products import wide
 
 
 @dataclass(frozen=True)
@@ -37,7 +38,7 @@ class Copies:
         shape = book.shape
         total = notes[0].gradient if len(notes) == 1 else torch.stack([note.gradient for note in notes]).sum(0)
         total = total.reshape(shape.runs, shape.records, shape.views, -1)
-        total = total.squeeze(2) if shape.views == 1 else total.double().sum(2)
+        total = total.squeeze(2) if shape.views == 1 else wide(total).sum(2)
         return [materialised.part(book.layout.slot(self.place), total)]
 
 

@@ -14,7 +14,7 @@ import torch
 from torch.nn import functional
 
 from dphypo.dpsgd.book import Axis, Book, Handlers, Note, Part, Sums, UnknownUse
-from dphypo.dpsgd.layers.products import UNIT, by_record, weighted_
+from dphypo.dpsgd.layers.products import UNIT, by_record, weighted_, wide
 
 
 @dataclass(frozen=True)
@@ -41,12 +41,12 @@ class Embedding:
         shape, layout, weight = book.shape, book.layout, self.weight
         sizes = (shape.runs, shape.records, -1)
         tokens = torch.cat([note.axis.first(note.inputs).reshape(sizes) for note in notes], 2)
-        gradients = torch.cat([by_record(note.gradient, note.axis, shape) for note in notes], 2).double()
+        gradients = wide(torch.cat([by_record(note.gradient, note.axis, shape) for note in notes], 2))
         if self.padding is not None:
             gradients = torch.where((tokens == self.padding)[..., None], 0.0, gradients)
         positions, width = gradients.shape[2:]
         spread = gradients.square().sum(-1).sqrt().sum(-1) * (1 + (width + positions + 8) * UNIT)
-        same = (tokens[..., :, None] == tokens[..., None, :]).double()
+        same = (tokens[..., :, None] == tokens[..., None, :]).to(gradients.dtype)
         ghost = (gradients * (same @ gradients)).sum((2, 3))
         terms = (width + positions**2 + positions + 4) * UNIT
         square = ghost.clamp_min(0) + terms / (1 - terms) * spread.square()

@@ -29,6 +29,7 @@ from dphypo.dpsgd.layers.products import (
     product,
     tiled,
     weighted_,
+    wide,
 )
 from dphypo.dpsgd.stack import Slot
 
@@ -55,7 +56,7 @@ class Linear:
         weight, bias = book.layout.slot(self.weight), None if self.bias is None else book.layout.slot(self.bias)
         if len(notes) == 1 and notes[0].inputs.dim() == 2 and book.shape.views == notes[0].axis.each == 1:
             sizes = (book.shape.runs, book.shape.records, -1)
-            seen, given = (_double(part.view(sizes)) for part in notes[0][:2])
+            seen, given = (wide(part.view(sizes)) for part in notes[0][:2])
             return [_single(weight, bias, seen, given, self.turned)]
         inputs = torch.cat([by_record(note.inputs, note.axis, book.shape) for note in notes], 2)
         gradients = torch.cat([by_record(note.gradient, note.axis, book.shape) for note in notes], 2)
@@ -74,14 +75,14 @@ def outer(
     """
     positions, p, r = *inputs.shape[2:], gradients.shape[-1]
     if positions == 1:
-        return [_single(weight, bias, _double(inputs.squeeze(2)), _double(gradients.squeeze(2)), turned)]
+        return [_single(weight, bias, wide(inputs.squeeze(2)), wide(gradients.squeeze(2)), turned)]
     left, right = (inputs, gradients) if turned else (gradients, inputs)
-    biases = [] if bias is None else [materialised.part(bias, gradients.double().sum(2))]
+    biases = [] if bias is None else [materialised.part(bias, wide(gradients).sum(2))]
     if 2 * positions**2 >= p * r:
         single = torch.promote_types(torch.promote_types(left.dtype, right.dtype), torch.float32)
         held = tiled(left.to(single)).transpose(2, 3) @ tiled(right.to(single))
         return [materialised.part(weight, held[..., : left.shape[-1], : right.shape[-1]]), *biases]
-    left, right = _double(left), _double(right)
+    left, right = wide(left), wide(right)
     lengths = left.square().sum(-1) * right.square().sum(-1)  # [runs, records, positions]
     spread = lengths.sqrt().sum(-1) * (1 + (p + r + positions + 8) * UNIT)
     terms = (p + r + positions**2 + 4) * UNIT
@@ -92,11 +93,6 @@ def outer(
         add_product(sums, weight, weighted_(left, weights).flatten(1, 2), finite_(right).flatten(1, 2))
 
     return [Part((weight,), positions, square, spread, (left, right), add), *biases]
-
-
-def _double(values: torch.Tensor) -> torch.Tensor:
-    """A copy in double precision, which may be written to."""
-    return values.to(torch.float64, copy=True)
 
 
 def _single(weight: Slot, bias: Slot | None, inputs: torch.Tensor, gradients: torch.Tensor, turned: bool) -> Part:

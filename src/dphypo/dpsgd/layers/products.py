@@ -46,10 +46,11 @@ def product(
         return axis.back(made.view(*axis.first(values).shape[:-1], -1)).clone()
     matrices = _matrices(book, weight, turned)
     shifts = [None] * len(matrices) if bias is None else _matrices(book, bias, True)
-    made = values.new_empty((*axis.first(values).shape[:-1], matrices[0].shape[1]))
-    if len(matrices) == 1 and values.dim() == 2 and not axis.last:
-        _multiply(axis.first(values), matrices[0], shifts[0], made)
+    if len(matrices) == 1 and values.dim() == 2 and axis.dim == 0 and not axis.last:
+        made = values.new_empty((len(values), matrices[0].shape[1]))
+        _multiply(values, matrices[0], shifts[0], made)
     else:
+        made = values.new_empty((*axis.first(values).shape[:-1], matrices[0].shape[1]))
         left = by_run(values, axis, book.shape)
         into = made.view(*left.shape[:2], -1)
         for run in zip(left.unbind(), matrices, shifts, into.unbind(), strict=True):
@@ -67,28 +68,35 @@ def _matrices(book: Book, place: int, turned: bool) -> list[torch.Tensor]:
 
 def _multiply(left: torch.Tensor, right: torch.Tensor, shift: torch.Tensor | None, into: torch.Tensor) -> None:
     """left · right + shift, in a way in which the bits of a row do not depend on which row it is."""
-    _way(left.shape, right.shape, right.stride(0) >= right.stride(1), left.dtype)(left, right, into)
+    way = _way(left.shape, right.shape, right.stride(0) >= right.stride(1), left.dtype)
+    if way is not _plain:
+        into.copy_(way(left, right))
+    elif shift is not None:
+        torch.addmm(shift, left, right, out=into)
+        return
+    else:
+        torch.mm(left, right, out=into)
     if shift is not None:
         into.add_(shift)
 
 
-Way = Callable[[torch.Tensor, torch.Tensor, torch.Tensor], object]
+Way = Callable[[torch.Tensor, torch.Tensor], torch.Tensor]
 
 
-def _plain(left: torch.Tensor, right: torch.Tensor, into: torch.Tensor) -> None:
-    torch.mm(left, right, out=into)
+def _plain(left: torch.Tensor, right: torch.Tensor) -> torch.Tensor:
+    return torch.mm(left, right)
 
 
-def _rows_as_columns(left: torch.Tensor, right: torch.Tensor, into: torch.Tensor) -> None:
-    into.copy_(torch.mm(right.t(), left.t()).t())
+def _rows_as_columns(left: torch.Tensor, right: torch.Tensor) -> torch.Tensor:
+    return torch.mm(right.t(), left.t()).t()
 
 
-def _filled_up(left: torch.Tensor, right: torch.Tensor, into: torch.Tensor) -> None:
-    into.copy_(torch.mm(left, tiled(right))[:, : right.shape[1]])
+def _filled_up(left: torch.Tensor, right: torch.Tensor) -> torch.Tensor:
+    return torch.mm(left, tiled(right))[:, : right.shape[1]]
 
 
-def _without_kernels(left: torch.Tensor, right: torch.Tensor, into: torch.Tensor) -> None:
-    torch.sum(left[:, :, None] * right, 1, out=into)
+def _without_kernels(left: torch.Tensor, right: torch.Tensor) -> torch.Tensor:
+    return (left[:, :, None] * right).sum(1)
 
 
 @functools.cache
@@ -100,13 +108,10 @@ def _way(left_size: torch.Size, right_size: torch.Size, by_rows: bool, dtype: to
     generator = torch.Generator().manual_seed(0)
     left, right = (torch.randn(size, generator=generator, dtype=dtype) for size in (left_size, right_size))
     right = right if by_rows else right.t().contiguous().t()
-    rows, width = left_size[0], right_size[1]
-    places = [torch.arange(rows).roll(rows // 3 + 1), torch.arange(rows).flip(0)]
+    places = [torch.arange(len(left)).roll(len(left) // 3 + 1), torch.arange(len(left)).flip(0)]
     for way in (_plain, _rows_as_columns, _filled_up):
-        made = [torch.empty(rows, width, dtype=dtype) for _ in range(3)]
-        for values, into in zip((left, left[places[0]], left[places[1]]), made, strict=True):
-            way(values, right, into)
-        if all(torch.equal(made[0][order], moved) for order, moved in zip(places, made[1:], strict=True)):
+        made = way(left, right)
+        if all(torch.equal(made[order], way(left[order], right)) for order in places):
             return way
     return _without_kernels
 
@@ -119,12 +124,17 @@ def tiled(values: torch.Tensor) -> torch.Tensor:
 
 def add_product(sums: Sums, slot: Slot, left: torch.Tensor, right: torch.Tensor) -> None:
     """Add left[k]ᵀ · right[k] to a slot of the sums, [runs, columns of left, columns of right], in double precision."""
-    matrices = sums.at(slot, left.shape[-1], right.shape[-1])
     if left.is_cuda:
-        matrices.baddbmm_(left.transpose(1, 2), right)
+        sums.at(slot, left.shape[-1], right.shape[-1]).baddbmm_(left.transpose(1, 2), right)
         return
-    for into, one, other in zip(matrices.unbind(), left.unbind(), right.unbind(), strict=True):
-        into.addmm_(one.t(), other)
+    each = sums.each(slot, left.shape[-1], right.shape[-1])
+    for into, one, other in zip(each, left.transpose(1, 2).unbind(), right.unbind(), strict=True):
+        into.addmm_(one, other)
+
+
+def wide(values: torch.Tensor) -> torch.Tensor:
+    """A copy in double precision, which may be written to: norms and sums are made in it."""
+    return values.to(torch.float64, copy=True)
 
 
 def finite_(values: torch.Tensor) -> torch.Tensor:
