@@ -6,18 +6,22 @@ the guarantee of the search is that of the envelope: the pointwise supremum of t
 
 from __future__ import annotations
 
-from collections.abc import Callable, Hashable, Mapping, Sequence
+from collections.abc import Callable, Hashable, Mapping
 from dataclasses import dataclass, field
-from typing import Any
+from pathlib import Path
+from typing import Any, TypeVar, cast
 
 import dp_accounting
 
-from dphypo.accounting import Guarantee, Keep, PolicyClass, account, solve_settings
-from dphypo.band import Band
+from dphypo.accounting import Guarantee, PolicyClass, account, solve_settings
+from dphypo.band import Band, BandLike
+from dphypo.journal import Store, keeping
 from dphypo.laws import Law
-from dphypo.mechanisms import Declared, Split, over_space
+from dphypo.mechanisms import Declared, Mechanism, capabilities, over_space
 from dphypo.search import solving
 from dphypo.space import Space
+
+M = TypeVar("M", bound=Mechanism)
 
 MOST_KINDS = 64
 _REMEDY = "run fewer times (a smaller mean of T), use a narrower band, sample less or take fewer steps"
@@ -36,34 +40,32 @@ def kinds(space: Space, kind_of: Callable[[Mapping[str, Any]], Kind]) -> list[Ki
     return over_space.everywhere(lambda params: [kind_of(params)], space)
 
 
-def noise(
-    found: Sequence[Kind],
+def calibrated(
+    mechanism: M,
     space: Space,
     runs: Law,
-    band: Band,
+    band: BandLike,
     *,
-    score_event: dp_accounting.DpEvent | None,
-    split: Split,
     epsilon: float,
     delta: float,
     policy: PolicyClass | str = PolicyClass.ANYTHING,
     first_from_prior: int = 0,
-    keep: Keep | None = None,
+    journal: str | Path | Store | None = None,
     progress: bool = True,
-) -> dict[Hashable, float]:
-    """The noise multiplier of each kind with which a search over all of them is (ε, δ)-DP.
+) -> M:
+    """The mechanism with the noise multiplier of each kind with which a search over all of them is (ε, δ)-DP.
 
     The search over all of them costs what the pointwise supremum of their profiles does.
 
     Args:
-        found: the kinds of run.
+        mechanism: what is searched over.
         space, runs, band: of the search.
-        score_event, split: of the score, where it looks at private records.
         epsilon, delta: what the search may cost.
         policy, first_from_prior: what the search rule sees, and how many first runs it leaves to the prior.
-        keep: where the noise is kept: :func:`dphypo.journal.keeping` keeps it in a journal.
+        journal: where the noise is kept.
         progress: say on a terminal how far it is, if it takes longer than two seconds.
     """
+    found = capabilities.kinds_of(mechanism, space)
     if len(found) > MOST_KINDS:
         raise ValueError(
             f"the space holds {len(found)} kinds of run with noise of their own (batch sizes and epochs): at most "
@@ -71,10 +73,11 @@ def noise(
         )
 
     def search(*events: dp_accounting.DpEvent) -> Guarantee:
-        every = _events(events, score_event, split, space)
-        return account(every, runs, band, policy=policy, first_from_prior=first_from_prior)
+        declared = Declared(_no_train, events, mechanism.relation, mechanism.score_event, mechanism.split)
+        every = over_space.events(declared, space)
+        return account(every, runs, Band.of(band), policy=policy, first_from_prior=first_from_prior)
 
-    with solving(show=progress):
+    with keeping(journal, "noise") as keep, solving(show=progress):
         noise, _ = solve_settings(
             {kind.key: lambda value, kind=kind: search(kind.event(value)) for kind in found},  # type: ignore[misc]
             lambda noise: search(*(kind.event(noise[kind.key]) for kind in found)),
@@ -83,12 +86,7 @@ def noise(
             keep=keep,
             remedy=_REMEDY,
         )
-    return noise
-
-
-def _events(event: Any, score_event: Any, split: Split, space: Space) -> list[Any]:
-    relation = dp_accounting.NeighboringRelation.ADD_OR_REMOVE_ONE
-    return over_space.events(Declared(_no_train, event, relation, score_event, split), space)
+    return cast(M, capabilities.with_noise(mechanism, noise))
 
 
 def _no_train(params: Mapping[str, Any], *, seed: int) -> Any:

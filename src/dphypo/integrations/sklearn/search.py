@@ -26,9 +26,8 @@ from dphypo.integrations.sklearn.protocol import ChecksData, noise_name, private
 from dphypo.integrations.sklearn.records import Prepared, Records
 from dphypo.integrations.sklearn.steps import look_around
 from dphypo.integrations.split import hashed_apart
-from dphypo.journal import Ledger, keeping
+from dphypo.journal import Ledger
 from dphypo.laws import Law, NegativeBinomial
-from dphypo.mechanisms import Split
 from dphypo.samplers import Sampler
 from dphypo.search import Study, SurveyPlan, tune
 from dphypo.space import Space
@@ -274,20 +273,8 @@ class PrivateSearch(MetaEstimatorMixin, BaseEstimator):  # type: ignore[misc]
                 f"epsilon = {self.epsilon} needs an estimator with a parameter noise_multiplier that is not tuned: "
                 f"leave epsilon out, and the certificate says what the search costs"
             )
-        with keeping(self.journal, "noise") as keep:
-            found = calibration.noise(
-                mechanism.kinds(space),
-                space,
-                runs,
-                band,
-                score_event=mechanism.score_event,
-                split=Split.DISJOINT,
-                epsilon=self.epsilon,
-                delta=self.delta,
-                keep=keep,
-                progress=self.progress,
-            )
-        return mechanism.at(noise_multiplier=found)
+        budget: dict[str, Any] = {"epsilon": self.epsilon, "delta": self.delta, "journal": self.journal}
+        return calibration.calibrated(mechanism, space, runs, band, **budget, progress=self.progress)
 
     def _released(self) -> Any:
         check_is_fitted(self, "release_")

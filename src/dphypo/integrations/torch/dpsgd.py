@@ -15,19 +15,18 @@ import torch
 from torch import nn
 from torch.nn.functional import cross_entropy
 
-from dphypo import _validate, dpsgd
+from dphypo import _validate
 from dphypo.accounting import PolicyClass
 from dphypo.band import Band, BandLike
 from dphypo.entropy import Seeded
 from dphypo.integrations import calibration
-from dphypo.integrations.torch import cost, hyperparameters
+from dphypo.integrations.torch import arguments, cost, hyperparameters
 from dphypo.integrations.torch import runs as torch_runs
 from dphypo.integrations.torch.cost import Cost, NoiseTable
-from dphypo.integrations.torch.data import as_records
 from dphypo.integrations.torch.saver import Safetensors
 from dphypo.integrations.torch.score import PrivateAccuracy, PrivateLoss, PrivateScore, Score, is_private
-from dphypo.integrations.torch.training import Engine, refuse_what_opacus_lacks
-from dphypo.journal import Store, keeping
+from dphypo.integrations.torch.training import Engine
+from dphypo.journal import Store
 from dphypo.laws import Law
 from dphypo.mechanisms import DpSgd, Outcome, PowerRule, Split, transfer
 from dphypo.space import Space
@@ -55,9 +54,9 @@ class DPSGD:
     event states (:func:`dphypo.dpsgd.slack`), if random words are taken as ideal and the device is deterministic.
     ``engine="opacus"`` takes floating-point numbers as real ones.
 
-    Records: one that is outside the model's domain (a value that is not finite, a label or a token that the model does
-    not have, another shape) is left out, of training and of private scores, by a rule that looks at that record alone
-    (``domain.py``), and so is one on which the model or the loss raises an error: it cannot make a run fail.
+    Records outside the model's domain (a value that is not finite, a label or a token that the model does not have,
+    another shape) are left out, of training and of private scores, by a rule that looks at one record alone
+    (``domain.py``), and so are those on which the model or the loss raises: no record can make a run fail.
 
     Args:
         model: builds the untrained model: a function of the hyperparameters that it names, and of nothing private. A
@@ -146,37 +145,9 @@ class DPSGD:
     monotone: ClassVar[frozenset[str]] = frozenset()
 
     def __post_init__(self) -> None:
-        hyperparameters.refuse_model(self.model)
-        records = as_records(self.data, self.example)
-        hyperparameters.refuse_optimizer(self.optimizer)
-        size = len(records) if self.records is None else self.records
-        for name, value in (
-            ("data", records),
-            ("records", _validate.integer(at_least=1, records=size)),
-            ("fixed", dict(self.fixed)),
-            ("device", torch.device(self.device or ("cuda" if torch.cuda.is_available() else "cpu"))),
-            ("engine", _validate.choice(Engine, engine=self.engine)),
-            ("noise_multiplier", cost.read(self.noise_multiplier)),
-        ):
+        for name, value in arguments.read(self).items():
             object.__setattr__(self, name, value)
-        _validate.positive(learning_rate=self.learning_rate)
-        _validate.positive(max_grad_norm=self.max_grad_norm)
-        if self.physical_batch_size is not None:
-            _validate.integer(at_least=1, physical_batch_size=self.physical_batch_size)
-        _validate.integer(at_least=1, threads=self.threads)
-        _validate.integer(at_least=1, views=self.views)
-        _validate.within(0.0, 1.0, closed="right", fraction=self.fraction)
-        if self.autocast not in (None, "bfloat16"):
-            raise _validate.fail("autocast", self.autocast, 'give "bfloat16", or None')
-        dpsgd.Setting(clipping=self.clipping, average=self.average)
-        if self.engine is Engine.OPACUS:
-            refuse_what_opacus_lacks({field.name: getattr(self, field.name) for field in dataclasses.fields(self)})
-        if own := sorted(set(hyperparameters.OWN) & set(self.fixed)):
-            raise ValueError(f"fixed holds {own[0]!r}, which is an argument of its own: write {own[0]}=...")
-        if not callable(self.score):
-            raise _validate.fail("score", self.score, "give a function of the model, or a PrivateAccuracy")
         _ = self._cost
-        hyperparameters.refuse_unknown(self.model, self.fixed)
         if not self._fits and hyperparameters.complete(self.model, self.fixed):
             self._run({}).prepare()  # refuses a model that is unfit before anything runs
 
@@ -184,7 +155,7 @@ class DPSGD:
         """The event of training with the given hyperparameters. It reads the batch size and the epochs alone."""
         hyperparameters.refuse_unknown(self.model, params)
         if self.engine is Engine.OPACUS:
-            refuse_what_opacus_lacks(dict.fromkeys(params, True))
+            arguments.refuse_what_opacus_lacks(dict.fromkeys(params, True))
         return self._event(self._cost.run(params))
 
     def _event(self, run: DpSgd) -> dp_accounting.DpEvent:
@@ -202,11 +173,6 @@ class DPSGD:
         return torch.device(self.device).type == "cpu"  # type: ignore[arg-type]
 
     same_alone = seeded
-
-    @property
-    def steps(self) -> int:
-        """The number of steps of a run whose space tunes neither the batch size nor the epochs."""
-        return self._cost.run_of(self._cost.setting({}), 1.0).steps
 
     @property
     def score_event(self) -> Any:
@@ -259,10 +225,9 @@ class DPSGD:
                 warnings.simplefilter("ignore")  # a plan tries out noise that it does not keep
                 changes["score"] = dataclasses.replace(score, noise_multiplier=score_noise_multiplier)
         if match:
-            rule = changes.get("transfer_rule", self.transfer_rule)
-            ratio = changes.get("fraction", self.fraction) / self.fraction
+            exponent = transfer.batch_exponent(changes.get("transfer_rule", self.transfer_rule))
+            steps = (changes.get("fraction", self.fraction) / self.fraction) ** (1 - exponent)
             full = cost.read(changes.get("noise_multiplier", self.noise_multiplier))
-            steps = ratio ** (1 - transfer.batch_exponent(rule))  # the part of the full run's that is made
             changes |= {"matched": True, "noise_multiplier": cost.matched(full, steps)}
         if not _SAME_FITS.isdisjoint(changes):
             changes["_fits"] = {}
@@ -302,8 +267,7 @@ class DPSGD:
 
         Where the space tunes the batch size or the epochs, each pair of them gets noise of its own, so that a search
         over that pair alone would cost ε; the search over all of them costs what the worst would at every level of
-        privacy loss (the envelope of the profiles), a little more, and all noise is raised by one small factor to pay
-        for it.
+        privacy loss (the envelope of the profiles), and all noise is raised by one small factor to pay for it.
 
         Args:
             space, runs, band: as they will be given to :class:`dphypo.Study`.
@@ -314,23 +278,9 @@ class DPSGD:
             progress: say on a terminal how far it is, if it takes longer than two seconds.
         """
         _validate.warn_of_delta(delta, self.records)
-        with keeping(journal, "noise") as keep:
-            found = calibration.noise(
-                self.kinds(space),
-                space,
-                runs,
-                Band.of(band),
-                score_event=self.score_event,
-                split=self.split,
-                epsilon=epsilon,
-                delta=delta,
-                policy=policy,
-                first_from_prior=first_from_prior,
-                keep=keep,
-                progress=progress,
-            )
-        table = NoiseTable(cast(dict[cost.Setting, float], found))
-        return dataclasses.replace(self, noise_multiplier=table)
+        budget: dict[str, Any] = {"epsilon": epsilon, "delta": delta, "journal": journal, "progress": progress}
+        rule: dict[str, Any] = {"policy": policy, "first_from_prior": first_from_prior}
+        return calibration.calibrated(self, space, runs, band, **budget, **rule)
 
     def __call__(self, params: Mapping[str, Any], *, seed: int) -> Outcome:
         """One run: ``M_λ(D)`` of the paper."""

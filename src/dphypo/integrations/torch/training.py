@@ -23,16 +23,6 @@ class Engine(StrEnum):
     """Opacus, whose floating-point numbers are taken as real ones. One run at a time."""
 
 
-_OURS = {"clipping": "clip", "average": None, "augment": None, "views": 1, "autocast": None}
-
-
-def refuse_what_opacus_lacks(given: Mapping[str, Any]) -> None:
-    """An error for what our own engine alone can do."""
-    for name, default in _OURS.items():
-        if given.get(name, default) != default:
-            raise ValueError(f"engine = 'opacus' takes no {name}: leave it out, or use engine='dphypo'")
-
-
 class DivergedError(ArithmeticError):
     """The weights are no longer finite. They are already private, so stopping here reveals nothing more."""
 

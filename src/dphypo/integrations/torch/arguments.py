@@ -1,0 +1,61 @@
+"""The arguments of :class:`DPSGD`, checked where it is made: what is wrong is named before anything runs."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any
+
+import torch
+
+from dphypo import _validate, dpsgd
+from dphypo.integrations.torch import cost, hyperparameters
+from dphypo.integrations.torch.data import as_records
+from dphypo.integrations.torch.training import Engine
+
+if TYPE_CHECKING:
+    from dphypo.integrations.torch.dpsgd import DPSGD
+
+_OURS = {"clipping": "clip", "average": None, "augment": None, "views": 1, "autocast": None}
+
+
+def read(given: DPSGD) -> dict[str, Any]:
+    """The values of the fields that are not kept as they were given; an error names what is not valid."""
+    hyperparameters.refuse_model(given.model)
+    records = as_records(given.data, given.example)
+    hyperparameters.refuse_optimizer(given.optimizer)
+    engine = _validate.choice(Engine, engine=given.engine)
+    _validate.positive(learning_rate=given.learning_rate)
+    _validate.positive(max_grad_norm=given.max_grad_norm)
+    _validate.integer(at_least=1, views=given.views)
+    _validate.within(0.0, 1.0, closed="right", fraction=given.fraction)
+    if given.autocast not in (None, "bfloat16"):
+        raise _validate.fail("autocast", given.autocast, 'give "bfloat16", or None')
+    dpsgd.Setting(
+        physical_batch_size=given.physical_batch_size,
+        clipping=given.clipping,
+        average=given.average,
+        threads=given.threads,
+    )
+    if engine is Engine.OPACUS:
+        refuse_what_opacus_lacks({field.name: getattr(given, field.name) for field in dataclasses.fields(given)})
+    if own := sorted(set(hyperparameters.OWN) & set(given.fixed)):
+        raise ValueError(f"fixed holds {own[0]!r}, which is an argument of its own: write {own[0]}=...")
+    if not callable(given.score):
+        raise _validate.fail("score", given.score, "give a function of the model, or a PrivateAccuracy")
+    hyperparameters.refuse_unknown(given.model, given.fixed)
+    return {
+        "data": records,
+        "records": _validate.integer(at_least=1, records=len(records) if given.records is None else given.records),
+        "fixed": dict(given.fixed),
+        "device": torch.device(given.device or ("cuda" if torch.cuda.is_available() else "cpu")),
+        "engine": engine,
+        "noise_multiplier": cost.read(given.noise_multiplier),
+    }
+
+
+def refuse_what_opacus_lacks(given: Mapping[str, Any]) -> None:
+    """An error for what our own engine alone can do."""
+    for name, default in _OURS.items():
+        if given.get(name, default) != default:
+            raise ValueError(f"engine = 'opacus' takes no {name}: leave it out, or use engine='dphypo'")
