@@ -3,17 +3,23 @@
 from __future__ import annotations
 
 import html
+import inspect
 import os
 import re
+import sys
 import tomllib
+from enum import Enum
 from pathlib import Path
 from typing import Any
 
 from docutils.nodes import SkipNode
 
-import dphypo
-
 ROOT = Path(__file__).parent.parent
+sys.path.insert(0, str(Path(__file__).parent))
+
+import api_pages  # noqa: E402 - it lies beside this file
+
+api_pages.write()
 
 project = "dphypo"
 author = "the authors of dphypo"
@@ -113,6 +119,7 @@ _PAGES = {
     "README.md": "start.md",
     "docs/README.md": "index.md",
     "paper/RESULTS.md": "paper.md",
+    "paper/ANCHORS.md": "anchors.md",
     "SECURITY.md": "security.md",
     "CHANGELOG.md": "changelog.md",
     "CONTRIBUTING.md": "contributing.md",
@@ -120,17 +127,14 @@ _PAGES = {
 
 
 def _skip(app: Any, what: str, name: str, obj: Any, skip: bool, options: Any) -> bool | None:
-    """Leave out of a room's page what the package or another room has, and what scikit-learn adds to estimators."""
-    if name.startswith("set_") and name.endswith("_request"):
-        return True
-    page = str(app.env.docname)
-    if what != "module" or not page.startswith("api/"):
-        return None
-    if getattr(dphypo, name, None) is obj:
-        return True  # the page of the package has it
-    home = getattr(obj, "__module__", None)
-    room = f"dphypo.{page.removeprefix('api/')}"
-    return True if isinstance(home, str) and not home.startswith(room) else None
+    """Leave out what scikit-learn adds to estimators."""
+    return True if name.startswith("set_") and name.endswith("_request") else None
+
+
+def _enum(app: Any, what: str, name: str, obj: Any, options: Any, lines: list[str]) -> None:
+    """List the members of an enumeration with their values: what a value means is often its text."""
+    if inspect.isclass(obj) and issubclass(obj, Enum) and obj.__module__.startswith("dphypo"):
+        lines += ["", *(f"- ``{member.name}`` = ``{member.value!r}``" for member in obj), ""]
 
 
 def _formula(writer: Any, node: Any) -> None:
@@ -144,3 +148,4 @@ def setup(app: Any) -> None:
     app.add_html_math_renderer("as written", (_formula, None), (_formula, None))
     app.connect("source-read", _read)
     app.connect("autodoc-skip-member", _skip)
+    app.connect("autodoc-process-docstring", _enum)

@@ -1,4 +1,4 @@
-"""Draw the idea in one picture: ``python docs/figures/idea.py`` writes ``docs/figures/idea.svg``.
+"""Draw the idea in one picture: ``python docs/figures/idea.py`` writes ``idea.svg``, and ``idea-tall.svg`` for phones.
 
 The noise multipliers in it are computed here, by the planner's own accounting: 60 000 records, batches of 256,
 10 epochs, a total of ε = 4.25 at δ = 1e-5.
@@ -82,24 +82,27 @@ def main() -> None:
     mechanism = OwnTraining(untrained, DpSgd.of(records=60_000, batch_size=256, epochs=10, noise_multiplier=1.0))
     alone = spend(untuned(), mechanism, SPACE, epsilon=EPSILON, delta=DELTA).noise_multiplier
     tuned = spend(survey(20, 0.1), mechanism, SPACE, epsilon=EPSILON, delta=DELTA, start=alone).noise_multiplier
+    words = f"60 000 records, batches of 256, 10 epochs, δ = {DELTA:g}. Made by docs/figures/idea.py."
+    foot = text(24, HEIGHT - 18, words, 12, "#52606d")
+    line = f'<path d="M{WIDTH / 2:g} 24 V{HEIGHT - 44}" stroke="{PALE}" stroke-width="1"/>'
+    write("idea.svg", (WIDTH, HEIGHT), [line, *usual(24), *ours(508, alone, tuned), foot])
+    below = ['<g transform="translate(0 350)">', *ours(24, alone, tuned), "</g>"]
+    line = f'<path d="M24 366 H{WIDTH / 2 - 24:g}" stroke="{PALE}" stroke-width="1"/>'
+    write("idea-tall.svg", (WIDTH // 2, 712), [*usual(24), line, *below])
+
+
+def write(name: str, size: tuple[int, int], drawn: list[str]) -> None:
+    """A picture of this size, in pixels."""
+    width, height = size
     head = (
-        f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {WIDTH} {HEIGHT}" role="img" '
+        f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {width} {height}" role="img" '
         'font-family="system-ui, -apple-system, Segoe UI, Roboto, Helvetica, Arial, sans-serif">'
         "<title>Tuning costs privacy. Today it is left out; dphypo plans it and certifies all of it.</title>"
         '<defs><marker id="head" viewBox="0 0 8 8" refX="6" refY="4" markerWidth="7" markerHeight="7" orient="auto">'
         f'<path d="M0 0 L8 4 L0 8 z" fill="{INK}"/></marker></defs>'
     )
-    frame = [box(0, 0, WIDTH, HEIGHT, PAPER), f'<path d="M480 24 V{HEIGHT - 44}" stroke="{PALE}" stroke-width="1"/>']
-    foot = text(
-        24,
-        382,
-        f"60 000 records, batches of 256, 10 epochs, δ = {DELTA:g}. Made by docs/figures/idea.py.",
-        12,
-        "#52606d",
-    )
-    drawn = [*frame, *usual(24), *ours(508, alone, tuned), foot]
-    target = Path(__file__).with_name("idea.svg")
-    target.write_text("\n".join([head, *drawn, "</svg>"]) + "\n", encoding="utf-8")
+    target = Path(__file__).with_name(name)
+    target.write_text("\n".join([head, box(0, 0, width, height, PAPER), *drawn, "</svg>"]) + "\n", encoding="utf-8")
     print(target)
 
 

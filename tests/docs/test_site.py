@@ -16,8 +16,8 @@ TUTORIALS = sorted(path for path in (DOCS / "tutorials").glob("*.md") if path.na
 CELL = re.compile(r"^```\{code-cell\}[^\n]*\n(?::tags:[^\n]*\n)?(.*?)^```", re.MULTILINE | re.DOTALL)
 
 
-def checker():
-    spec = importlib.util.spec_from_file_location("check_site", DOCS / "check_site.py")
+def script(name):
+    spec = importlib.util.spec_from_file_location(name, DOCS / f"{name}.py")
     module = importlib.util.module_from_spec(spec)
     spec.loader.exec_module(module)
     return module
@@ -31,7 +31,7 @@ def test_the_checker_sees_dead_links_and_what_is_fetched(tmp_path):
     )
     (tmp_path / "other.html").write_text('<a href="index.html#top">ok</a>')
     (tmp_path / "style.css").write_text("@font-face { src: url(https://fonts.example.org/a.woff2) }")
-    assert checker().problems(tmp_path) == [
+    assert script("check_site").problems(tmp_path) == [
         "index.html fetches https://cdn.example.org/x.js",
         "index.html links to gone.html, which does not exist",
         "index.html links to other.html#nowhere, which has no such anchor",
@@ -41,14 +41,14 @@ def test_the_checker_sees_dead_links_and_what_is_fetched(tmp_path):
 
 def test_a_clean_site_has_no_problems(tmp_path):
     (tmp_path / "index.html").write_text('<a href="index.html">ok</a><img src="x.png">')
-    assert checker().problems(tmp_path) == []
+    assert script("check_site").problems(tmp_path) == []
 
 
 def listed(index: Path) -> set[Path]:
     text = index.read_text(encoding="utf-8")
     blocks = re.findall(r"```\{toctree\}(.*?)```", text, re.DOTALL)
-    names = [line.strip() for block in blocks for line in block.splitlines() if line.strip() and ":" not in line]
-    names = [re.sub(r".*<(.*)>", r"\1", name) for name in names]
+    lines = [line.strip() for block in blocks for line in block.splitlines()]
+    names = [re.sub(r".*<(.*)>", r"\1", line) for line in lines if line and not set(":*") & set(line)]
     return {(index.parent / f"{name}.md").resolve() for name in names}
 
 
@@ -61,6 +61,15 @@ def test_every_page_is_in_a_table_of_contents():
     pages = {path for path in DOCS.rglob("*.md") if not {"_build", "generated"} & set(path.parts)}
     assert pages - reached == {DOCS / "README.md"}
     assert reached <= pages
+
+
+def test_every_class_and_function_that_is_exported_has_one_page(tmp_path):
+    script("api_pages").write(tmp_path)
+    pages = {page.stem: page.read_text(encoding="utf-8").split() for page in (tmp_path / "rooms").iterdir()}
+    assert {"tune", "Study"} <= set(pages["dphypo"])
+    assert "Study" not in pages["dphypo.search"]
+    assert "DPSGD" in pages["dphypo.integrations.torch"]
+    assert "PrivateSearch" in pages["dphypo.integrations.sklearn"]
 
 
 def test_there_are_eight_tutorials():
@@ -84,7 +93,7 @@ def test_the_site_builds_without_a_warning_and_fetches_nothing(tmp_path):
     command = [sys.executable, "-m", "sphinx", "-W", "-q", "-D", "nb_execution_mode=off", "-b", "html", str(DOCS)]
     built = subprocess.run([*command, str(tmp_path)], capture_output=True, text=True, timeout=900, check=False)
     assert built.returncode == 0, built.stderr
-    assert checker().problems(tmp_path) == []
+    assert script("check_site").problems(tmp_path) == []
 
 
 def test_every_tutorial_checks_that_its_result_is_near_the_truth():

@@ -1,7 +1,7 @@
 """The distribution of ⌊N + ½⌋, N ∼ N(0, σ²), as 128-bit integers; draws by comparing random bits with them.
 
 The law is symmetric. With T_j = 2¹²⁸·P[N > j + ½] rounded to the nearest integer, U uniform on 0, …, 2¹²⁷ − 1 and a
-fair sign, |Z| = #{j ≥ 0 : U < T_j}. FLINT's balls certify every T_j. The first 32 random bits, a sign and the 31
+fair sign, ``|Z|`` = #{j ≥ 0 : U < T_j}. FLINT's balls certify every T_j. The first 32 random bits, a sign and the 31
 highest bits of U, decide nearly every draw; where they do not, the other 96 bits are drawn.
 
 Total variation from ⌊N + ½⌋: the 2m thresholds inside are off by at most 2⁻¹²⁹ each. Outside, where all are rounded to
@@ -71,7 +71,7 @@ class Table:
         high, low: their two words. The high ones are below 2⁶³ and never increase.
 
     The guide splits the range of U into 2^b equal cells. For each it holds how many thresholds lie above, and the next
-    31 − b bits of the one threshold inside, in one word. One comparison then finds |Z|. Bits that tie with it, and
+    31 − b bits of the one threshold inside, in one word. One comparison then finds ``|Z|``. Bits that tie with it, and
     cells with more thresholds, are searched for in full.
     """
 
