@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -34,8 +35,17 @@ def search(estimator: Any = None, space: Any = None, **changes: Any) -> PrivateS
     return PrivateSearch(estimator or classifier(), space or SPACE, **arguments | changes)
 
 
-def test_a_survey_publishes_its_table_and_releases_one_full_fit() -> None:
-    found = search().fit(X, Y)
+@pytest.fixture(scope="module")
+def journal(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return tmp_path_factory.mktemp("survey") / "tune.db"
+
+
+@pytest.fixture(scope="module")
+def found(journal: Path) -> PrivateSearch:
+    return search(journal=journal).fit(X, Y)
+
+
+def test_a_survey_publishes_its_table_and_releases_one_full_fit(found: PrivateSearch) -> None:
     assert found.score(X, Y) > 0.8
     assert found.best_score_ is None
     assert found.best_estimator_.epochs == 8
@@ -80,6 +90,7 @@ def test_short_fits_have_matched_noise_and_the_learning_rate_of_their_optimiser(
     assert event == DpSgd(rate=1 / 8, steps=16, noise_multiplier=short[0]["noise_multiplier"]).event
 
 
+@pytest.mark.slow
 def test_settings_get_noise_of_their_own() -> None:
     found = search(space={**SPACE, "batch_size": [50, 200]}).fit(X, Y, holdout=(X[:100], Y[:100]))
     assert 2.95 < found.certificate_.epsilon <= 3.0
@@ -97,9 +108,13 @@ def test_pipelines_and_regressors_are_surveyed() -> None:
     assert found.predict(X).shape == (1000,)
 
 
-def test_a_survey_is_the_default_where_noise_is_to_be_found() -> None:
+@pytest.mark.slow
+def test_a_survey_is_planned_where_none_is_given() -> None:
     found = search(survey=None, compute=6.0).fit(X, Y)
     assert len(found.cv_results_["params"]) >= 8
+
+
+def test_a_law_of_t_makes_a_study() -> None:
     studied = search(survey=False, runs=Pmf({1: 1.0}), score_noise_multiplier=10.0).fit(X, Y)
     assert not hasattr(studied, "cv_results_")
     assert studied.best_score_ is not None
@@ -120,10 +135,9 @@ def test_wrong_surveys_are_refused(changes: dict[str, Any], message: str) -> Non
         search(**changes).fit(X, Y)
 
 
-def test_a_survey_is_resumed_from_its_journal(tmp_path: Any) -> None:
-    first = search(journal=tmp_path / "tune.db").fit(X, Y)
-    again = search(journal=tmp_path / "tune.db").fit(X, Y)
-    assert first.best_params_ == again.best_params_
-    assert np.array_equal(first.decision_function(X), again.decision_function(X))
+def test_a_survey_is_resumed_from_its_journal(found: PrivateSearch, journal: Path) -> None:
+    again = search(journal=journal).fit(X, Y)
+    assert found.best_params_ == again.best_params_
+    assert np.array_equal(found.decision_function(X), again.decision_function(X))
     with pytest.raises(ValueError, match="a journal holds one search"):
-        clone(first).fit(X, Y)
+        clone(found).fit(X, Y)
