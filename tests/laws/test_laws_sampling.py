@@ -51,15 +51,15 @@ def deviations(law: NegativeBinomial | Poisson, drawn: list[int]) -> float:
 
 
 # Parameters at which a γ (or μ) that is off by a tenth shows in the given number of draws.
-CASES: list[tuple[NegativeBinomial | Poisson, int]] = [
-    (Geometric(mean=100), 16000),
-    (Geometric(mean=1e6), 16000),
+CASES = [
+    pytest.param(Geometric(mean=100), 16000, marks=pytest.mark.slow),
+    pytest.param(Geometric(mean=1e6), 16000, marks=pytest.mark.slow),
     (Logarithmic(gamma=0.9), 5000),
-    (NegativeBinomial(-0.5, gamma=0.9), 8000),
+    pytest.param(NegativeBinomial(-0.5, gamma=0.9), 8000, marks=pytest.mark.slow),
     (NegativeBinomial(8, mean=20), 4000),
-    (NegativeBinomial(50, mean=1e6), 800),
+    pytest.param(NegativeBinomial(50, mean=1e6), 800, marks=pytest.mark.slow),
     (Poisson(10), 4000),
-    (Poisson(1e6), 400),
+    pytest.param(Poisson(1e6), 400, marks=pytest.mark.slow),
 ]
 
 

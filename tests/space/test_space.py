@@ -75,7 +75,7 @@ def params_at(space, rows):
 
 
 @pytest.mark.parametrize("name", PRIORS)
-@settings(max_examples=30, deadline=None)
+@settings(max_examples=12, deadline=None)
 @given(drawn=hs.lists(words, min_size=1, max_size=20))
 def test_decoding_what_was_encoded_is_exact(name, drawn):
     space = Space({name: PRIORS[name]})
@@ -107,7 +107,7 @@ FAMILIES = hs.one_of(
 )
 
 
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=60, deadline=None)
 @given(prior=FAMILIES, drawn=hs.lists(words, min_size=1, max_size=10))
 def test_decoding_is_exact_for_any_arguments(prior, drawn):
     space = Space({"x": prior})

@@ -46,7 +46,7 @@ def fixed_point(index, n=8):
     return np.array([SPACE.candidates(n, entropy).unit[index] for _ in range(SETS)])
 
 
-@pytest.fixture(scope="module", params=[0, 5, "sample"])
+@pytest.fixture(scope="module", params=[5, *(pytest.param(one, marks=pytest.mark.slow) for one in (0, "sample"))])
 def unit(request):
     if request.param != "sample":
         return fixed_point(request.param)

@@ -50,7 +50,7 @@ def fixed_point(index, n=8, space=SPACE):
     return np.array([space.candidates(n, entropy).unit[index] for _ in range(SETS)])
 
 
-@pytest.fixture(scope="module", params=[0, 5, "sample"])
+@pytest.fixture(scope="module", params=[5, *(pytest.param(one, marks=pytest.mark.slow) for one in (0, "sample"))])
 def drawn(request):
     if request.param == "sample":
         entropy = Seeded(11)

@@ -23,7 +23,7 @@ import dphypo
 from dphypo.errors import NotThisStudy, TooManyTrials
 from dphypo.integrations.optuna import OptunaSurvey
 
-RUNS = 6
+RUNS = 4
 SURVEY = OptunaSurvey(PlainRun(), 2.0, 1e-7, durations="public", scores="public", runs=RUNS, progress=False)
 KINDS = ("patient", "hasty", "late")
 
