@@ -10,7 +10,7 @@ import pytest
 
 from dphypo.accounting import account
 from dphypo.laws import Pmf
-from dphypo.mechanisms import DpSgd, PowerRule, transfer
+from dphypo.mechanisms import DpSgd, SmallerBatches, transfer
 
 ONCE = Pmf({1: 1.0})
 
@@ -64,31 +64,6 @@ def test_wrong_runs_are_named(changes: dict[str, Any], message: str) -> None:
         DpSgd.of(**arguments | changes)
 
 
-@pytest.mark.parametrize(
-    ("params", "exponent"),
-    [
-        ({}, 0.0),
-        ({"optimizer": "SGD", "momentum": 0.0}, 0.0),
-        ({"optimizer": "sgd", "momentum": 0.9}, 0.4),
-        ({"optimizer": "adam"}, 0.6),
-        ({"optimizer": "adamw"}, 0.6),
-        ({"optimizer": "rmsprop"}, 0.15),
-        ({"optimizer": "adagrad"}, 0.1),
-    ],
-)
-def test_each_optimiser_has_its_rule(params: dict[str, Any], exponent: float) -> None:
-    mapped = transfer.apply(PowerRule(), {"learning_rate": 0.01, "max_grad_norm": 2.0, **params}, 0.1)
-    assert mapped["learning_rate"] == pytest.approx(0.01 * 10**exponent)
-    assert mapped["max_grad_norm"] == 2.0
-
-
-@pytest.mark.parametrize(("name", "exponent"), [("nadam", 0.6), ("rprop", 0.0)])
-def test_an_optimiser_without_evidence_is_warned_of_by_name(name: str, exponent: float) -> None:
-    with pytest.warns(UserWarning, match=f"learning rate of {name}"):
-        assert PowerRule().exponent({"optimizer": name}) == exponent
-    assert PowerRule({name: 0.5}).exponent({"optimizer": name}) == 0.5
-
-
 def test_a_rule_cannot_change_what_a_run_costs() -> None:
     full = {"learning_rate": 0.1, "batch_size": 64}
     assert transfer.apply(lambda params, fraction: {**params, "learning_rate": 1.0}, full, 0.1)["learning_rate"] == 1.0
@@ -97,7 +72,7 @@ def test_a_rule_cannot_change_what_a_run_costs() -> None:
             transfer.apply(lambda params, fraction, changed=changed: {**params, **changed}, full, 0.1)
     with pytest.raises(ValueError, match="may not change it"):
         transfer.apply(lambda params, fraction: {"learning_rate": 1.0}, full, 0.1)
-    assert transfer.describe(PowerRule())["exponents"]["adam"] == 0.6
+    assert transfer.describe(SmallerBatches(0.5))["batch_exponent"] == 0.5
     assert transfer.describe(halved) == {"rule": f"{__name__}.halved"}
 
 

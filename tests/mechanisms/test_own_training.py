@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 from scipy.stats import loguniform
 
-from dphypo.mechanisms import DpSgd, OwnTraining, PowerRule
+from dphypo.mechanisms import DpSgd, OwnTraining
 from dphypo.space import Space
 from dphypo.testing import check_mechanism
 
@@ -29,10 +29,13 @@ def test_a_short_run_has_fewer_steps_and_matched_noise():
 
 
 def test_a_transfer_rule_maps_the_hyperparameters_of_short_runs_alone():
-    full = OwnTraining(train, RUN, transfer_rule=PowerRule())
-    params = {"optimizer": "adam", "learning_rate": 0.01}
-    assert full(params, seed=1)[0]["learning_rate"] == 0.01
-    assert full.at(fraction=0.1, match=True)(params, seed=1)[0]["learning_rate"] == pytest.approx(0.01 * 0.1**-0.6)
+    def rule(params, fraction):
+        return {**params, "learning_rate": params["learning_rate"] * fraction**-0.5}
+
+    full = OwnTraining(train, RUN, transfer_rule=rule)
+    assert full({"learning_rate": 0.01}, seed=1)[0]["learning_rate"] == 0.01
+    short = full.at(fraction=0.25, match=True)
+    assert short({"learning_rate": 0.01}, seed=1)[0]["learning_rate"] == pytest.approx(0.02)
 
 
 @pytest.mark.parametrize("arguments", [("train", RUN), (train, "run")])

@@ -22,4 +22,4 @@ from dphypo.mechanisms.savers import Plain as Plain
 from dphypo.mechanisms.savers import Saver as Saver
 from dphypo.mechanisms.savers import savers as savers
 from dphypo.mechanisms.transfer import NoiseRehearsal as NoiseRehearsal
-from dphypo.mechanisms.transfer import PowerRule as PowerRule
+from dphypo.mechanisms.transfer import SmallerBatches as SmallerBatches

@@ -27,8 +27,7 @@ class OwnTraining:
         score_event: the event of one score, if it looks at private records.
         split: whether the score looks at other records than training, or at the same.
         transfer_rule: how the hyperparameters of the full run become those of a short one; by default they stay, which
-            is right for SGD. ``PowerRule()`` has what was measured for other optimisers; it reads ``optimizer`` and
-            ``learning_rate``.
+            is right for SGD. For another optimiser give a :class:`dphypo.mechanisms.NoiseRehearsal` of it.
         saver: how the model becomes bytes; by default arrays and plain values.
 
     >>> def train(params, *, seed, run):
@@ -61,7 +60,7 @@ class OwnTraining:
         object.__setattr__(self, "split", _validate.choice(Split, split=self.split))
         if self.transfer_rule is not None and transfer.batch_exponent(self.transfer_rule):
             raise _validate.fail(
-                "transfer_rule", self.transfer_rule, "the batch of own training stays: leave batch_exponent out"
+                "transfer_rule", self.transfer_rule, "the batch of own training stays: leave the rule out"
             )
 
     @property

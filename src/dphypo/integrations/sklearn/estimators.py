@@ -25,7 +25,8 @@ from dphypo.integrations.sklearn.network import Networks, from_unit, network, ou
 from dphypo.integrations.sklearn.table import check_labels, numbers, refuse_times, warn_of_texts
 from dphypo.integrations.split import record_bytes
 from dphypo.integrations.torch import DPSGD, hyperparameters
-from dphypo.mechanisms import DpSgd, PowerRule, Saver
+from dphypo.integrations.torch.optimiser import walk
+from dphypo.mechanisms import DpSgd, NoiseRehearsal, Saver
 from dphypo.space import Space
 
 _PARAMETERS = """
@@ -77,23 +78,32 @@ class _DPSGDEstimator(BaseEstimator):  # type: ignore[misc]
         It reads ``batch_size``, ``epochs`` and ``noise_multiplier`` alone. A batch size above the number of records
         counts as that number, as in ``fit``.
         """
+        return self._run(params, records).event
+
+    def cut_short(
+        self, params: Mapping[str, Any], fraction: float, *, records: int, transfer: bool = True
+    ) -> dict[str, Any]:
+        """The parameters that a fit with this fraction of the steps has other than a full one.
+
+        With ``transfer`` the learning rate too, by a rehearsal (:class:`dphypo.mechanisms.NoiseRehearsal`).
+        """
+        cut = {"epochs": params.get("epochs", self.epochs) * fraction}
+        if transfer:
+            names = ("learning_rate", "optimizer", "momentum", "weight_decay", "max_grad_norm")
+            given = {name: params.get(name, getattr(self, name)) for name in names}
+            full = self._run(params, records)
+            deviation = full.noise_multiplier * given["max_grad_norm"] / (full.rate * records)
+            cut["learning_rate"] = NoiseRehearsal(walk, full, deviation)(given, fraction)["learning_rate"]
+        return cut
+
+    def _run(self, params: Mapping[str, Any], records: int) -> DpSgd:
+        """One ``fit`` as its privacy sees it."""
         return DpSgd.of(
             records=records,
             batch_size=min(params.get("batch_size", self.batch_size), records),
             epochs=params.get("epochs", self.epochs),
             noise_multiplier=params.get("noise_multiplier", self.noise_multiplier),
-        ).event
-
-    def cut_short(self, params: Mapping[str, Any], fraction: float, *, transfer: bool = True) -> dict[str, Any]:
-        """The parameters that a fit with this fraction of the steps has other than a full one.
-
-        With ``transfer`` the learning rate too, by the rule of the optimiser (:class:`dphypo.mechanisms.PowerRule`).
-        """
-        cut = {"epochs": params.get("epochs", self.epochs) * fraction}
-        if transfer:
-            names = ("learning_rate", "optimizer", "momentum")
-            cut |= PowerRule()({name: params.get(name, getattr(self, name)) for name in names}, fraction)
-        return cut
+        )
 
     def check_space(self, space: Space, prefix: str = "") -> None:
         """Refuse a space in which the name of an optimiser is wrong; in a pipeline, names there begin with a prefix."""

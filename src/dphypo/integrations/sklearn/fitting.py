@@ -154,7 +154,8 @@ class Fitting:
         prefix, last = private_part(self.estimator)
         if self.fraction == 1 or not isinstance(last, CutShort):
             return {}
-        return last.cut_short(Seen(params, prefix, {}), self.fraction, transfer=transfer and self.matched)
+        seen, transfer = Seen(params, prefix, {}), transfer and self.matched
+        return last.cut_short(seen, self.fraction, records=self.records, transfer=transfer)
 
     def _noise(self, params: Mapping[str, Any]) -> float | None:
         return self.noise[self._key(params)] if isinstance(self.noise, Mapping) else self.noise

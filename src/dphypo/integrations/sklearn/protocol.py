@@ -41,7 +41,7 @@ class PrivateEstimator(Protocol):
 class CutShort(Protocol):
     """An estimator that can be surveyed by short fits."""
 
-    def cut_short(self, params: Mapping[str, Any], fraction: float, *, transfer: bool) -> dict[str, Any]:
+    def cut_short(self, params: Mapping[str, Any], fraction: float, *, records: int, transfer: bool) -> dict[str, Any]:
         """The parameters that a fit with this fraction of the steps has other than a full one.
 
         With ``transfer`` also those that only make it comparable (a learning rate); without, those alone that its

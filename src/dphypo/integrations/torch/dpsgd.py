@@ -28,7 +28,7 @@ from dphypo.integrations.torch.score import PrivateAccuracy, PrivateLoss, Privat
 from dphypo.integrations.torch.training import Engine
 from dphypo.journal import Store
 from dphypo.laws import Law
-from dphypo.mechanisms import DpSgd, Outcome, PowerRule, Split, transfer
+from dphypo.mechanisms import DpSgd, Outcome, SmallerBatches, Split, transfer
 from dphypo.space import Space
 
 # What a fit depends on.
@@ -232,8 +232,8 @@ class DPSGD:
         if not _SAME_FITS.isdisjoint(changes):
             changes["_fits"] = {}
         made = dataclasses.replace(self, **changes)
-        if match and isinstance(made.transfer_rule, PowerRule):
-            made.transfer_rule.exponent({"optimizer": made.optimizer, **made.fixed})  # warns of an unknown optimiser
+        if match and isinstance(made.transfer_rule, SmallerBatches):
+            made.transfer_rule({"learning_rate": 1.0, "optimizer": made.optimizer, **made.fixed}, 1.0)  # it may warn
         return made
 
     def check_space(self, space: Space) -> None:

@@ -131,23 +131,6 @@ def option_names() -> frozenset[str]:
     return frozenset(name for optimizer in _optimizers().values() for name in _takes(optimizer))
 
 
-# How much of an average a step keeps, by the names that PyTorch's optimisers have for it.
-_MEMORIES = ("momentum", "betas", "rho")
-
-
-def memories(name: str, options: Mapping[str, Any]) -> dict[str, Any]:
-    """What the named optimiser keeps of its averages at each step: as given, or its defaults.
-
-    >>> memories("sgd", {"momentum": 0.9}), memories("rmsprop", {})
-    ({'momentum': 0.9}, {'momentum': 0, 'alpha': 0.99})
-    """
-    refuse_optimizer(name)
-    optimizer = _optimizers()[name.lower()]
-    names = (*_MEMORIES, *(("alpha",) if optimizer is torch.optim.RMSprop else ()))  # ASGD's alpha is a power
-    defaults = inspect.signature(optimizer).parameters
-    return {one: options.get(one, defaults[one].default) for one in names if one in defaults}
-
-
 def build(
     name: str, parameters: Iterable[torch.nn.Parameter], learning_rate: float, options: Mapping[str, Any]
 ) -> torch.optim.Optimizer:

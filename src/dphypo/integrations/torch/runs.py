@@ -21,7 +21,7 @@ from dphypo.integrations.torch.cost import Cost
 from dphypo.integrations.torch.data import Records, TensorRecords
 from dphypo.integrations.torch.domain import Batch, Domain
 from dphypo.integrations.torch.loss import per_record
-from dphypo.integrations.torch.optimiser import TorchOptimiser
+from dphypo.integrations.torch.optimiser import walk
 from dphypo.integrations.torch.score import PrivateAccuracy, PrivateLoss, is_private
 from dphypo.integrations.torch.state import Snapshot
 from dphypo.integrations.torch.training import Descent, DivergedError, Engine, Training
@@ -149,7 +149,7 @@ class Run:
         full = dataclasses.replace(self.cost, fraction=1.0).run_of(self.cost.setting(self.params), noise)
         batch_size = given.get("batch_size", self.mechanism.batch_size)
         deviation = noise * _validate.positive(max_grad_norm=given["max_grad_norm"]) / batch_size
-        return transfer.NoiseRehearsal(TorchOptimiser(self.mechanism.schedule), full, deviation)
+        return transfer.NoiseRehearsal(partial(walk, schedule=self.mechanism.schedule), full, deviation)
 
     def _alone(self, purpose: str) -> contextlib.AbstractContextManager[None]:
         """Nothing but the seed decides what happens inside, whatever other threads of the process do."""
