@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import json
 from collections.abc import Iterable
 from pathlib import Path
@@ -76,11 +77,10 @@ def transfer(folder: Path = FOLDER) -> str:
     for path in sorted(folder.glob("curves-*.json")):
         found = judge.judged(json.loads(path.read_text()))
         task = path.stem.removeprefix("curves-")
-        for place in range(0, len(found), len(judge.RULES)):
-            group = found[place : place + len(judge.RULES)]
-            cells = [f"{one['loss']:.4f} ± {one['half']:.4f} (× {one['drift']:g})" for one in group]
-            rows.append([task, group[0]["optimiser"], group[0]["fraction"], *cells, group[0]["best, full"]])
-    heads = ["task", "optimiser", "fraction", *judge.RULES, "best, full"]
+        for (optimiser, fraction), rules in itertools.groupby(found, lambda one: (one["optimiser"], one["fraction"])):
+            cells = {one["rule"]: f"{one['loss']:.4f} ± {one['half']:.4f} (× {one['drift']:g})" for one in rules}
+            rows.append([task, optimiser, fraction, *(cells.get(rule, "") for rule in judge.RULES)])
+    heads = ["task", "optimiser", "fraction", *judge.RULES]
     federated = federated_drift.rows()
     drift = markdown(list(federated[0]), [list(row.values()) for row in federated])
     return f"{markdown(heads, rows) if rows else MISSING}\n\nThe federated task (FedAdagrad):\n\n{drift}"

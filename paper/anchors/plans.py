@@ -20,7 +20,7 @@ import numpy as np
 import torch
 
 from dphypo.laws import Geometric, Law, Poisson
-from dphypo.mechanisms import DpSgd, NoiseRehearsal, PowerRule
+from dphypo.mechanisms import DpSgd, NoiseRehearsal
 from paper.anchors.charges import DELTA, EPSILON, Part, cost, matched, solve
 from paper.anchors.tasks import CLIP, MOMENTUM, TASKS, Task
 from paper.anchors.trainer import Floats
@@ -41,20 +41,15 @@ def statistics(task: Task) -> list[Part]:
     return [] if task.statistics is None else [Part(task.statistics, "both", count=2)]
 
 
-class Averaged:
+def walk(params: Mapping[str, Any], gradients: Iterable[Floats], steps: int) -> Floats:
     """SGD with momentum whose model is the average of its weights, for a rehearsal."""
-
-    def memories(self, params: Mapping[str, Any]) -> dict[str, float]:
-        return {name: params[name] for name in ("momentum", "average")}
-
-    def walk(self, params: Mapping[str, Any], gradients: Iterable[Floats], steps: int) -> Floats:
-        weights, descent, average = None, Descent(Memories(params["momentum"])), Average(params["average"])
-        for gradient in gradients:
-            (direction,) = descent.directions([torch.from_numpy(gradient)])
-            weights = torch.zeros_like(direction) if weights is None else weights
-            weights.sub_(params["learning_rate"] * direction)
-            average.add([weights])
-        return np.asarray(average.values[0].numpy())
+    weights, descent, average = None, Descent(Memories(params["momentum"])), Average(params["average"])
+    for gradient in gradients:
+        (direction,) = descent.directions([torch.from_numpy(gradient)])
+        weights = torch.zeros_like(direction) if weights is None else weights
+        weights.sub_(params["learning_rate"] * direction)
+        average.add([weights])
+    return np.asarray(average.values[0].numpy())
 
 
 class Plans:
@@ -70,7 +65,7 @@ class Plans:
         rate = self.task.batch / round(self.task.records * (1 - share))
         return Part(noise, side, rate=rate, steps=self.task.steps)
 
-    def survey(self, name: str, count: int, steps: int, rule: str = "rehearsal", **space: Any) -> dict[str, Any]:
+    def survey(self, name: str, count: int, steps: int, **space: Any) -> dict[str, Any]:
         """Short runs on one side, scores on the other, the last run on all: as ``dphypo.tune`` charges it."""
         task, trained = self.task, round(self.task.records * (1 - SHARE))
 
@@ -86,21 +81,16 @@ class Plans:
             "name": name, "kind": "survey", "share": SHARE, "count": count, "steps": steps, "noise": noise,
             "short noise": matched(noise, task.steps, steps), "score noise": scores,
             "price": round(noise / self.alone - 1, 5), "compute": 1 + count * steps / task.steps,
-            **self.short(steps, noise, rule), **space,
+            **self.short(steps, noise), **space,
             "parts": [one.to_dict() for one in (*parts(noise), Part(scores, "scoring", count))],
         }  # fmt: skip
 
-    def short(self, steps: int, noise: float, rule: str) -> dict[str, Any]:
-        """Momentum of a short run and its learning rate over the full run's, by either transfer rule."""
+    def short(self, steps: int, noise: float) -> dict[str, Any]:
+        """The learning rate of a short run over the full run's."""
         params = {"learning_rate": 1.0, "momentum": MOMENTUM, "average": self.task.average}
-        fraction = steps / self.task.steps
-        if rule == "rehearsal":
-            full = DpSgd(rate=self.full(noise).rate, steps=self.task.steps, noise_multiplier=noise)
-            found = NoiseRehearsal(Averaged(), full, noise * CLIP / self.task.batch)(params, fraction)
-        else:
-            found = PowerRule()({"optimizer": "sgd", **params}, fraction)
-        names = {"learning_rate": "rate factor", "momentum": "momentum", "average": "average"}
-        return {"rule": rule, **{words: found[name] for name, words in names.items()}}
+        full = DpSgd(rate=self.full(noise).rate, steps=self.task.steps, noise_multiplier=noise)
+        rule = NoiseRehearsal(walk, full, noise * CLIP / self.task.batch)
+        return {"rate factor": rule(params, steps / self.task.steps)["learning_rate"]}
 
     def cheap(self) -> dict[str, Any]:
         """Ours: as long as short runs can be for at most one per cent more noise."""
@@ -195,10 +185,8 @@ class Plans:
 
     def every_way(self) -> list[dict[str, Any]]:
         """Ours, what it is compared with, and what can be reached in hindsight."""
-        ours = self.cheap()
         return [
-            ours,
-            self.survey("ours, by the table of exponents", RUNS, ours["steps"], "table"),
+            self.cheap(),
             self.survey("rate and clipping norm, 15 runs of a tenth", 15, math.ceil(0.1 * self.task.steps), clips=True),
             self.untuned(),
             self.geometric(),

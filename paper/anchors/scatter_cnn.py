@@ -55,10 +55,6 @@ class Network:
     test: Tensor
     test_labels: Tensor
 
-    @property
-    def weights(self) -> int:
-        return sum(one.numel() for one in self.initial(torch.Generator(self.features.device)))
-
     def initial(self, generator: torch.Generator) -> list[Tensor]:
         """PyTorch's uniform law of each layer, biases among the weights."""
         channels, side = self.features.shape[1:3]

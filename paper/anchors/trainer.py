@@ -34,6 +34,7 @@ class Runs:
         seed: all randomness of the group.
         memories: of the optimiser of all runs.
         average: how much of the average of the weights a step keeps; the average is the model.
+        decay: whether the learning rate falls linearly to zero.
         subset: the probability with which a run may use a record at all, drawn once.
     """
 
@@ -47,6 +48,7 @@ class Runs:
     seed: int
     memories: Memories = Memories(0.9)  # noqa: RUF009 - a frozen value
     average: float = 0.0
+    decay: bool = False
     subset: float = 1.0
 
     def __len__(self) -> int:
@@ -57,6 +59,10 @@ class Runs:
         rate, clip, noise = (one[places] for one in (self.learning_rate, self.clip, self.noise))
         return replace(self, learning_rate=rate, clip=clip, noise=noise, seed=seed)
 
+    def factor(self, step: int) -> float:
+        """On the learning rate of a step."""
+        return 1 - step / self.steps if self.decay else 1.0
+
     @property
     def examples(self) -> float:
         """Examples that one run processes, on average."""
@@ -65,9 +71,6 @@ class Runs:
 
 class Trainer(Protocol):
     """Trains any number of runs; a model is whatever ``correct`` understands."""
-
-    @property
-    def weights(self) -> int: ...
 
     def train(self, runs: Runs) -> Any: ...
 

@@ -1,4 +1,4 @@
-"""SGD with momentum and Adam for K models side by side, with the memories of a short run, and averaged weights."""
+"""SGD with momentum and Adam for K models side by side, and averaged weights."""
 
 from __future__ import annotations
 
@@ -10,22 +10,10 @@ from torch import Tensor
 
 @dataclass(frozen=True)
 class Memories:
-    """How much of each average a step keeps: momentum alone, or Adam's two.
-
-    >>> Memories(0.9).of_short(0.2), Memories(0.9).of_short(0.05), Memories(0.9, 0.999).of_short(0.5)
-    (Memories(first=0.5, second=None), Memories(first=0.0, second=None), Memories(first=0.8, second=0.998))
-    """
+    """How much of each average a step keeps: momentum alone, or Adam's two."""
 
     first: float = 0.0
     second: float | None = None
-
-    def of_short(self, fraction: float) -> Memories:
-        """Those of a run with this fraction of the steps, as :class:`dphypo.mechanisms.NoiseRehearsal` has them."""
-
-        def one(kept: float) -> float:
-            return round(max(0.0, 1 - (1 - kept) / fraction), 12)
-
-        return Memories(one(self.first), None if self.second is None else one(self.second))
 
 
 @dataclass
