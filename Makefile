@@ -25,7 +25,7 @@ $(STAMP): $(DEMO)
 	$(PIP) --editable '.[torch,sklearn,optuna,postgres,sign,plots,dask,ray,submitit,docs,dev]'
 	@touch $@
 
-demo: $(DEMO)  ## tune a private model on the handwritten digits; a few minutes at most
+demo: $(DEMO)  ## tune a private model on the handwritten digits; half a minute once installed
 	$(BIN)/python examples/digits.py --folder demo
 
 test: $(STAMP)  ## the whole test suite

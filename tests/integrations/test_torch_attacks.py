@@ -104,6 +104,29 @@ def test_frames_that_cancel_are_clipped(engine: Engine, model: Any, inputs: torc
     assert 0 < moved(model, inputs, targets, loss=first_output, max_grad_norm=0.5, engine=engine) < 1.001
 
 
+def larger(inputs: torch.Tensor, uniforms: Any) -> torch.Tensor:
+    return inputs * (1 + 1e4 * uniforms(1).unsqueeze(-1))
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [
+        {"clipping": "normalise"},
+        {"views": 3, "augment": larger},
+        {"autocast": "bfloat16"},
+        {"average": "last half", "optimizer": "sgd", "fixed": {"momentum": 0.9}},
+        {"physical_batch_size": 3},
+    ],
+    ids=lambda changes: next(iter(changes)),
+)
+@pytest.mark.parametrize(
+    "record", [cancelling(2, 512, 1e6, 1e-6)[-1], torch.full((2, 512), 1e30), torch.full((2, 512), 1e-30)]
+)
+def test_whatever_is_done_with_gradients_one_record_is_clipped(changes: dict[str, Any], record: torch.Tensor) -> None:
+    inputs = torch.cat([torch.randn(7, 2, 512, generator=torch.Generator().manual_seed(1)), record[None]])
+    assert moved(Frames, inputs, torch.zeros(8), loss=first_output, max_grad_norm=0.5, **changes) < 1.001
+
+
 @every_engine
 @pytest.mark.parametrize("kind", [torch.bfloat16, torch.float16])
 def test_weights_below_single_precision_are_refused(engine: Engine, kind: torch.dtype) -> None:

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-import dataclasses
-from collections.abc import Mapping
+from collections.abc import Iterable
 from typing import TYPE_CHECKING, Any
 
 import torch
@@ -12,6 +11,7 @@ from dphypo import _validate, dpsgd
 from dphypo.integrations.torch import cost, hyperparameters
 from dphypo.integrations.torch.data import as_records
 from dphypo.integrations.torch.training import Engine
+from dphypo.space import Finite, Space
 
 if TYPE_CHECKING:
     from dphypo.integrations.torch.dpsgd import DPSGD
@@ -38,7 +38,7 @@ def read(given: DPSGD) -> dict[str, Any]:
         threads=given.threads,
     )
     if engine is Engine.OPACUS:
-        refuse_what_opacus_lacks({field.name: getattr(given, field.name) for field in dataclasses.fields(given)})
+        refuse_what_opacus_lacks(name for name, default in _OURS.items() if getattr(given, name) != default)
     if own := sorted(set(hyperparameters.OWN) & set(given.fixed)):
         raise ValueError(f"fixed holds {own[0]!r}, which is an argument of its own: write {own[0]}=...")
     if not callable(given.score):
@@ -54,8 +54,20 @@ def read(given: DPSGD) -> dict[str, Any]:
     }
 
 
-def refuse_what_opacus_lacks(given: Mapping[str, Any]) -> None:
+def refuse_what_opacus_lacks(names: Iterable[str]) -> None:
     """An error for what our own engine alone can do."""
-    for name, default in _OURS.items():
-        if given.get(name, default) != default:
+    for name in names:
+        if name in _OURS:
             raise ValueError(f"engine = 'opacus' takes no {name}: leave it out, or use engine='dphypo'")
+
+
+def refuse_values(space: Space) -> None:
+    """An error for a choice in a space that no run can take: a search would find it out in one of its runs."""
+    hyperparameters.refuse_optimizers(space)
+    for parameter in space.parameters:
+        choices: tuple[Any, ...] = parameter.dimension.choices if isinstance(parameter.dimension, Finite) else ()
+        for value in choices:
+            if parameter.name in ("clipping", "average"):
+                dpsgd.Setting(**{parameter.name: value})
+            elif parameter.name == "views":
+                _validate.integer(at_least=1, views=value)

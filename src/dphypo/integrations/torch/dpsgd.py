@@ -155,7 +155,7 @@ class DPSGD:
         """The event of training with the given hyperparameters. It reads the batch size and the epochs alone."""
         hyperparameters.refuse_unknown(self.model, params)
         if self.engine is Engine.OPACUS:
-            arguments.refuse_what_opacus_lacks(dict.fromkeys(params, True))
+            arguments.refuse_what_opacus_lacks(params)
         return self._event(self._cost.run(params))
 
     def _event(self, run: DpSgd) -> dp_accounting.DpEvent:
@@ -237,8 +237,8 @@ class DPSGD:
         return made
 
     def check_space(self, space: Space) -> None:
-        """Refuse a space in which the name of an optimiser is wrong: a search would find it out in one of its runs."""
-        hyperparameters.refuse_optimizers(space)
+        """Refuse choices that no run can take, such as the wrong name of an optimiser."""
+        arguments.refuse_values(space)
 
     def kinds(self, space: Space) -> list[calibration.Kind]:
         """Runs of a space that cost the same but for their noise: one for each batch size and length in it."""
