@@ -1,4 +1,4 @@
-"""The faults of dp_accounting that docs/sharp-edges.md reports, reproduced with dp_accounting alone.
+"""The faults of dp_accounting that docs/dp-accounting-faults.md reports, reproduced with dp_accounting alone.
 
 A test here fails when a new version mends a fault: then the page says so, and what works around it can go.
 """

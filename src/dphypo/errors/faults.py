@@ -199,7 +199,7 @@ class UnaccountableError(ValueError):
 
 
 class ContradictionError(ValueError):
-    """An accountant says less of a run than an explicit test achieves: nothing is certified."""
+    """The accountant's ε of a run is below a proven lower bound: nothing is certified."""
 
 
 class UnreachableError(ValueError):
