@@ -17,6 +17,8 @@ from dphypo.accounting.canonical_json import canonical_json
 from dphypo.errors import FileError
 
 if TYPE_CHECKING:
+    from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PublicKey
+
     from dphypo.accounting.certificate import Certificate
 
 _ALGORITHM = "Ed25519"
@@ -35,14 +37,20 @@ def sign(certificate: Certificate, key: Path) -> Certificate:
     return type(certificate)({**document, "signature": {"algorithm": _ALGORITHM, "value": value}})
 
 
-def problems(document: Mapping[str, Any], key: Path) -> Iterator[str]:
-    """Why a document is not signed by the owner of the Ed25519 public key in a PEM file; nothing if it is."""
+def read_public(key: Path) -> Ed25519PublicKey:
+    """The Ed25519 public key in a PEM file."""
     _require_cryptography()
-    from cryptography.exceptions import InvalidSignature
     from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PublicKey
     from cryptography.hazmat.primitives.serialization import load_pem_public_key
 
-    public = _key(key, "public", load_pem_public_key, Ed25519PublicKey)
+    found: Ed25519PublicKey = _key(key, "public", load_pem_public_key, Ed25519PublicKey)
+    return found
+
+
+def problems(document: Mapping[str, Any], public: Ed25519PublicKey) -> Iterator[str]:
+    """Why a document is not signed by the owner of a key; nothing if it is."""
+    from cryptography.exceptions import InvalidSignature
+
     stated = document.get("signature")
     if not isinstance(stated, Mapping) or stated.get("algorithm") != _ALGORITHM:
         yield "signature: the certificate is not signed"

@@ -11,7 +11,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from datetime import date
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from dphypo import _files
 from dphypo.accounting import plan_document, signature, untrusted
@@ -23,6 +23,9 @@ from dphypo.accounting.solve import round_epsilon
 from dphypo.accounting.statement import statement
 from dphypo.accounting.untrusted import Refused, printable
 from dphypo.errors import FileError, MissingFileError
+
+if TYPE_CHECKING:
+    from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PublicKey
 
 _FAR = 0.02  # an independent upper bound further away than this is worth a remark
 _LARGER = 1e-4  # relative: what is stated beside ε may be larger by a little
@@ -70,15 +73,16 @@ def verify(
         certificate: the certificate, its file, or a folder that holds ``certificate.json``.
         key: a file with an Ed25519 public key; then the certificate must be signed by it.
     """
+    public = None if key is None else signature.read_public(Path(key))
     try:
-        return _verify(certificate, key)
+        return _verify(certificate, public)
     except FileError as refused:
         return Verification((str(refused),))
     except (RecursionError, MemoryError, OverflowError) as error:
         return Verification((f"it cannot be recomputed within bounds ({type(error).__name__})",))
 
 
-def _verify(certificate: Certificate | str | os.PathLike[str], key: str | os.PathLike[str] | None) -> Verification:
+def _verify(certificate: Certificate | str | os.PathLike[str], key: Ed25519PublicKey | None) -> Verification:
     folder = None
     if not isinstance(certificate, Certificate):
         path = Path(certificate)
@@ -110,7 +114,7 @@ def _verify(certificate: Certificate | str | os.PathLike[str], key: str | os.Pat
     if folder is not None:
         problems += _folder(document, folder)
     if key is not None:
-        problems += signature.problems(document, Path(key))
+        problems += signature.problems(document, key)
     opinion = second_opinion(guarantee, document["delta"])
     stated = document["epsilon"]
     if isinstance(stated, (int, float)):
