@@ -12,7 +12,7 @@ import operator
 import os
 import sys
 import warnings
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping, Sequence
 from numbers import Integral
 from pathlib import Path
 from typing import Any, SupportsFloat, SupportsIndex, TypeVar
@@ -135,6 +135,25 @@ def mapping(**named: object) -> Mapping[Any, Any]:
     if not isinstance(value, Mapping):
         raise fail(name, value, "give a dict")
     return value
+
+
+def sequence(**named: object) -> Sequence[Any]:
+    """A list, a tuple, an array, or another sequence; no text."""
+    name, value = _only(named)
+    if isinstance(value, np.ndarray) and value.ndim > 0:
+        value = list(value)
+    if not isinstance(value, Sequence) or isinstance(value, (str, bytes, bytearray)):
+        raise fail(name, value, "give a list")
+    return value
+
+
+def function(**named: object) -> Callable[..., Any]:
+    """Something that can be called."""
+    name, value = _only(named)
+    if not callable(value):
+        raise fail(name, value, "give a function")
+    found: Callable[..., Any] = value
+    return found
 
 
 def path(**named: object) -> Path:

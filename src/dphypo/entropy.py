@@ -56,6 +56,7 @@ class System:
 
 
 SYSTEM = System()
+_MOST_WORDS = 2**32  # at a time
 
 # Two threads that share a seeded source must not read the same block. One lock for all of them, so that a source
 # can still be pickled.
@@ -96,6 +97,13 @@ class Seeded:
         return f"Seeded({self.seed}){'.child(...)' * self._depth}"
 
 
+def check_entropy(entropy: object) -> None:
+    """Refuse a value that is not a source of randomness, such as a number."""
+    if not isinstance(entropy, Entropy) or isinstance(entropy, type):
+        remedy = "leave it out for private randomness; dphypo.entropy.Seeded(7) repeats itself, without a guarantee"
+        raise _validate.fail("entropy", entropy, remedy)
+
+
 def bits(count: int, entropy: Entropy) -> int:
     """A uniform integer of ``count`` bits."""
     count = _validate.integer(at_least=0, count=count)
@@ -115,14 +123,17 @@ def below(bound: int, entropy: Entropy) -> int:
 
 def bernoulli(probability: Fraction | float, entropy: Entropy) -> bool:
     """True with exactly the given probability; a float is taken as the rational number it is."""
-    if not 0 <= probability <= 1:
+    exact = probability if isinstance(probability, Fraction) else Fraction(_validate.number(probability=probability))
+    if not 0 <= exact <= 1:
         raise _validate.fail("probability", probability, "it must lie in [0, 1]")
-    exact = Fraction(probability)
     return below(exact.denominator, entropy) < exact.numerator
 
 
 def words(count: int, entropy: Entropy) -> npt.NDArray[np.uint64]:
     """``count`` uniform 64-bit words."""
+    count = _validate.integer(at_least=0, count=count)
+    if count > _MOST_WORDS:
+        raise _validate.fail("count", count, f"it must be at most {_MOST_WORDS}")
     return np.frombuffer(entropy.bytes(8 * count), dtype="<u8").astype(np.uint64)
 
 

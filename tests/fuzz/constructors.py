@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import decimal
 import random
+import tempfile
 from collections.abc import Callable, Iterator
 from fractions import Fraction
 from pathlib import Path
@@ -15,14 +16,33 @@ from scipy.stats import loguniform
 from support.study_world import EVENT, RELATION, Nearest, train
 
 import dphypo
-from dphypo import entropy, executors, journal, laws, samplers
-from dphypo.band import KL, Band, Greedy
-from dphypo.mechanisms import DpSgd
+from dphypo import audit, entropy, executors, journal, laws, noise, samplers, search
+from dphypo.accounting import PureDp
+from dphypo.band import KL, Band, Greedy, Mixed
+from dphypo.integrations.optuna import OptunaSurvey
+from dphypo.integrations.sklearn import Schema
+from dphypo.integrations.torch import split_by_hash
+from dphypo.mechanisms import DpSgd, OwnTraining, PowerRule
 from dphypo.planning import Design, Landscape
 
 SPACE = dphypo.Space({"lr": loguniform(1e-3, 1.0), "depth": [1, 2, 3]})
 LAW = dphypo.Pmf({2: 0.5, 3: 0.5})
 STAGE = dphypo.Stage(train, LAW)
+RUN = DpSgd.of(records=1000, batch_size=100, epochs=2, noise_multiplier=1.0)
+GUARANTEE = dphypo.account(PureDp(0.1), dphypo.Pmf({1: 1.0}))
+CERTIFICATE = GUARANTEE.certificate(1e-6)
+
+
+def _train(params: Any, *, seed: int, run: Any) -> tuple[float, float]:
+    return 1.0, 1.0
+
+
+def _fresh() -> Path:
+    """A file that does not exist, in a folder of its own that goes with the process."""
+    return Path(tempfile.mkdtemp(dir=_FOLDER.name)) / "ledger.db"
+
+
+_FOLDER = tempfile.TemporaryDirectory(prefix="dphypo-fuzz-")
 
 
 def _generator() -> Iterator[int]:
@@ -107,7 +127,7 @@ CALLS: dict[str, tuple[Callable[..., Any], dict[str, Any]]] = {
     "Space of one": (lambda lr: dphypo.Space({"lr": lr}), {"lr": [1, 2]}),
     "Space.grid": (SPACE.grid, {"lr": 4}),
     "Space.around": (SPACE.around, {"params": {"lr": 0.1, "depth": 2}, "spread": 0.1, "floor": 0.1}),
-    "Space.candidates": (SPACE.candidates, {"count": 4, "entropy": entropy.Seeded(1)}),
+    "Space.candidates": (SPACE.candidates, {"n": 4, "entropy": entropy.Seeded(1)}),
     "Geometric": (laws.Geometric, {"mean": 10.0}),
     "Geometric γ": (laws.Geometric, {"gamma": 0.1}),
     "Logarithmic": (laws.Logarithmic, {"mean": 10.0}),
@@ -140,10 +160,115 @@ CALLS: dict[str, tuple[Callable[..., Any], dict[str, Any]]] = {
     "load_release": (dphypo.load_release, {"folder": "/nowhere"}),
     "Certificate": (dphypo.Certificate.from_dict, {"document": {"format": "x"}}),
     "GaussianProcess": (samplers.GaussianProcess, {}),
+    "Ledger.open": (
+        lambda **given: journal.Ledger.open(**{"path": _fresh(), **given}),
+        {"epsilon": 2.0, "delta": 1e-6, "relation": RELATION, "orders": (4.0, 8.0), "searches": None, "name": "ledger"},
+    ),
+    "Ledger.open at": (journal.Ledger.open, {"path": "/nowhere/ledger.db", "epsilon": 2.0, "delta": 1e-6}),
+    "Ledger": (journal.Ledger, {"path": "/nowhere/ledger.db", "name": "ledger"}),
+    "Ledger.reserve": (
+        lambda **given: journal.Ledger.open(_fresh(), epsilon=9.0, delta=1e-6).reserve(**given),
+        {"guarantee": GUARANTEE, "name": "search", "key": "key", "delta": 1e-6},
+    ),
+    "Study with a ledger": (
+        lambda **given: dphypo.Study(SPACE, train, LAW, delta=1e-6, journal=None, **given),
+        {"ledger": None, "lag": 0, "lost": "again", "data_name": "data", "policy": "anything", "first_from_prior": 1},
+    ),
+    "Study.run": (
+        lambda **given: dphypo.Study(SPACE, train, LAW, delta=1e-6, journal=None).run(**given),
+        {"progress": False, "workers": 1, "executor": "in_process", "start_method": "spawn"},
+    ),
+    "Journal": (lambda name: journal.Journal(journal.open_store(None), name), {"name": "study"}),
+    "open_journal": (dphypo.open_journal, {"journal": "/nowhere/x.db", "name": "study"}),
+    "verify": (dphypo.verify, {"certificate": "/nowhere.json", "key": None}),
+    "Certificate.load": (dphypo.Certificate.load, {"path": "/nowhere.json"}),
+    "calibrate": (
+        dphypo.calibrate,
+        {"make_event": dp.GaussianDpEvent, "runs": LAW, "band": (1, 1), "epsilon": 1.0, "delta": 1e-6, "smallest": 0.1},
+    ),
+    "DpSgd.of": (
+        DpSgd.of,
+        {"records": 1000, "batch_size": 100, "noise_multiplier": 1.0, "epochs": 2.0, "fraction": 0.5, "subsample": 1.0},
+    ),
+    "OwnTraining": (
+        OwnTraining,
+        {"train": _train, "run": RUN, "score_event": EVENT, "split": "disjoint", "fraction": 1.0},
+    ),
+    "PowerRule": (PowerRule, {"exponents": {"lr": 0.5}, "batch_exponent": 0.5}),
+    "OptunaSurvey": (
+        OptunaSurvey,
+        {
+            "run": RUN,
+            "epsilon": 2.0,
+            "delta": 1e-6,
+            "durations": "public",
+            "scores": "public",
+            "runs": 3,
+            "fraction": 0.1,
+            "score_event": None,
+            "reports": 0,
+            "last_runs": 1,
+            "relation": RELATION,
+            "ledger": None,
+        },
+    ),
+    "PlanFile": (search.PlanFile, {"document": {"format": "x"}}),
+    "PlanFile.load": (search.PlanFile.load, {"path": "/nowhere.json"}),
+    "Row": (search.Row, {"params": {"lr": 0.1}, "score": 0.5}),
+    "Surveyed": (lambda **given: len(search.Surveyed(**given)), {"rows": (search.Row({"lr": 0.1}, 0.5),)}),
+    "Surveyed.from_dict": (search.Surveyed.from_dict, {"data": {"rows": [], "maximize": True}}),
+    "PosteriorMean": (search.PosteriorMean, {"candidates": 8, "seed": 0}),
+    "Release.save": (
+        lambda folder, **given: search.Release(**given, certificate=CERTIFICATE).save(folder),
+        {"params": {"lr": 0.1}, "model": [1.0], "score": 0.5, "folder": "/nowhere/at/all\0"},
+    ),
+    "Parzen": (samplers.Parzen, {"quantile": 0.25, "width": 0.7}),
+    "GaussianProcess with": (samplers.GaussianProcess, {"tau": 1.0, "beta": 4.0, "start": 2}),
+    "Proposals": (samplers.Proposals, {"propose": lambda history: {}, "fraction": 0.2}),
+    "Mixed": (Mixed, {"nu": 0.5}),
+    "noisy_count": (
+        lambda **given: noise.noisy_count(**given, words=noise.Words(b"k" * 32)),
+        {"count": 3, "sigma": 2.0},
+    ),
+    "noisy_sum": (
+        lambda **given: noise.noisy_sum(**given, words=noise.Words(b"k" * 32)),
+        {"values": [0.1, 0.2], "bound": 1.0, "sigma": 2.0},
+    ),
+    "Words": (noise.Words, {"key": b"k" * 32}),
+    "split_by_hash": (
+        split_by_hash,
+        {"inputs": np.arange(6.0).reshape(3, 2), "targets": np.arange(3), "share": 0.2, "key": "key"},
+    ),
+    "Schema": (Schema, {"columns": {"age": (18, 90), "work": ["office", "outside"]}}),
+    "Crew": (executors.Crew, {"workers": 1, "start_method": "spawn", "executor": None}),
+    "Ray": (executors.Ray, {"host": "", "num_cpus": 1}),
+    "audit_observations": (
+        audit.audit_observations,
+        {"here": [0, 1] * 20, "there": [0, 0] * 20, "delta": 1e-3, "claimed": 1.0, "confidence": 0.99},
+    ),
+    "bernoulli": (lambda probability: entropy.bernoulli(probability, entropy.SYSTEM), {"probability": 0.5}),
+    "below": (lambda bound: entropy.below(bound, entropy.SYSTEM), {"bound": 5}),
+    "uniforms": (lambda count: entropy.uniforms(count, entropy.SYSTEM), {"count": 5}),
+    "Outcome.of": (dphypo.Outcome.of, {"returned": (1.0, 0.5)}),
+    "Outcome.failed": (dphypo.Outcome.failed, {"reason": "failed"}),
+    "Survey with": (
+        dphypo.Survey,
+        {"mechanism": train, "runs": 3, "models": None, "durations": "secret", "lag": None, "prior": None},
+    ),
+    "SurveyPlan with": (
+        dphypo.SurveyPlan,
+        {"fallback": {"lr": 0.1}, "short": None, "last": None, "both_sides": False, "score": False, "models": None},
+    ),
     "PoissonSampled": (
         lambda q, noise: dphypo.account(dp.PoissonSampledDpEvent(q, dp.GaussianDpEvent(noise)), LAW),
         {"q": 0.1, "noise": 2.0},
     ),
+}
+
+
+ABSENT = {  # what they name is not there
+    *("Ledger.open at", "Ledger", "open_journal", "Certificate.load", "PlanFile", "PlanFile.load", "load_release"),
+    *("Certificate", "Release.save"),
 }
 
 

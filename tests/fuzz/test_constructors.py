@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from fuzz.constructors import call
+from fuzz.constructors import ABSENT, CALLS, call
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
@@ -67,10 +67,21 @@ def wrong_with(rng: random.Random) -> str | None:
     return None
 
 
+def test_what_is_called_with_sensible_arguments_is_made(tmp_path, monkeypatch):
+    """Else a hostile argument would never be reached."""
+    monkeypatch.chdir(tmp_path)
+    names = [name for name in CALLS if name not in ABSENT]
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        for name in names:
+            function, sensible = CALLS[name]
+            function(**sensible)
+
+
 def test_some_random_calls_end_well(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     rng = random.Random(0)
-    assert [wrong for _ in range(150) if (wrong := wrong_with(rng)) is not None] == []
+    assert [wrong for _ in range(120) if (wrong := wrong_with(rng)) is not None] == []
 
 
 @pytest.mark.slow

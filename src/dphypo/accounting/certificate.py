@@ -100,7 +100,7 @@ class Certificate:
     @classmethod
     def load(cls, path: str | os.PathLike[str]) -> Certificate:
         """Read a certificate from a file."""
-        return cls.from_dict(untrusted.read(Path(path)))
+        return cls.from_dict(untrusted.read(_validate.path(path=path)))
 
     def declared_on(self, day: str) -> Certificate:
         """The certificate with the day on which the search was declared, such as "2026-11-15"."""

@@ -13,7 +13,7 @@ from datetime import date
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from dphypo import _files
+from dphypo import _files, _validate
 from dphypo.accounting import plan_document, signature, untrusted
 from dphypo.accounting.certificate import UNITS, Certificate, fingerprints, issue
 from dphypo.accounting.composition import Composition
@@ -73,7 +73,7 @@ def verify(
         certificate: the certificate, its file, or a folder that holds ``certificate.json``.
         key: a file with an Ed25519 public key; then the certificate must be signed by it.
     """
-    public = None if key is None else signature.read_public(Path(key))
+    public = None if key is None else signature.read_public(_validate.path(key=key))
     try:
         return _verify(certificate, public)
     except FileError as refused:
@@ -85,7 +85,7 @@ def verify(
 def _verify(certificate: Certificate | str | os.PathLike[str], key: Ed25519PublicKey | None) -> Verification:
     folder = None
     if not isinstance(certificate, Certificate):
-        path = Path(certificate)
+        path = _validate.path(certificate=certificate)
         folder = path if path.is_dir() else None
         try:
             found = untrusted.read(path)

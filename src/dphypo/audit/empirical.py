@@ -134,6 +134,7 @@ def audit_observations(
     """The bound of :func:`audit` from observations that were made already, as many on each side."""
     delta = _validate.within(0.0, 1.0, closed="left", delta=delta)
     confidence = _validate.within(0.0, 1.0, confidence=confidence)
+    here, there = _validate.sequence(here=here), _validate.sequence(there=there)
     if len(here) != len(there) or len(here) < 4:
         raise ValueError(f"there are {len(here)} and {len(there)} observations: give as many on each side, at least 4")
     if event is not None:

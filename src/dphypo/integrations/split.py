@@ -10,7 +10,7 @@ from __future__ import annotations
 import datetime
 import hashlib
 import math
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from typing import Any
 
 import numpy as np
@@ -54,12 +54,24 @@ def split_by_hash(
 def hashed_apart(inputs: Any, targets: Any, *, share: float, key: str = "") -> npt.NDArray[np.bool_]:
     """Which records :func:`split_by_hash` sets apart."""
     share = _validate.within(0.0, 1.0, share=share)
+    if not isinstance(key, str):
+        raise _validate.fail("key", key, "give a text")
+    if (rows := _count("inputs", inputs)) != (others := _count("targets", targets)):
+        raise ValueError(f"there are {rows} inputs and {others} targets: give as many of each")
     salt = hashlib.sha256(key.encode()).digest()
     values = [
         int.from_bytes(hashlib.sha256(salt + record + b"|" + target).digest()[:8], "big")
         for record, target in zip(record_bytes(inputs), record_bytes(targets), strict=True)
     ]
     return np.array(values, dtype=np.uint64) < np.uint64(share * 2.0**64)
+
+
+def _count(name: str, values: Any) -> int:
+    """How many records there are."""
+    rows = hasattr(values, "__len__") and hasattr(values, "__getitem__") and getattr(values, "ndim", 1) > 0
+    if not rows or isinstance(values, (str, bytes, Mapping, type)):
+        raise _validate.fail(name, values, "give an array, a tensor, a frame or a list, one row a record")
+    return len(values)
 
 
 def record_bytes(values: Any) -> list[bytes]:

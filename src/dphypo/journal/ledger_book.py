@@ -126,8 +126,11 @@ def _require(holds: bool) -> None:
 
 def fixed_list(searches: Mapping[str, Declared], epsilon: float, delta: float) -> dict[str, str]:
     """The statements of all searches there will ever be; refused if they cost more than (ε, δ) together."""
-    if not searches:
+    given = _validate.mapping(searches=searches)
+    if not given or not all(isinstance(one, (Guarantee, Composition)) for one in given.values()):
         raise _validate.fail("searches", searches, "give the guarantee of each search under its name")
+    if not all(isinstance(name, str) and 0 < len(name) <= 500 and name.isprintable() for name in given):
+        raise _validate.fail("searches", list(given), "names are lines of text of at most 500 characters")
     cost = Composition.of(*searches.values()).epsilon(delta)
     if not cost <= epsilon:
         raise LedgerError(

@@ -87,7 +87,8 @@ class DpSgd:
         if steps is not None:
             made = math.ceil(_validate.integer(at_least=1, steps=steps) * fraction)
         else:
-            made = math.ceil(_validate.positive(epochs=epochs) * fraction * used / batch_size)  # type: ignore[arg-type]
+            length = _validate.within(0.0, 1e12, epochs=epochs)  # type: ignore[arg-type]
+            made = math.ceil(length * fraction * used / batch_size)
         return cls(rate=batch_size / used, steps=made, noise_multiplier=noise_multiplier, subsample=subsample)
 
     @property

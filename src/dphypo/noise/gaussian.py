@@ -21,6 +21,7 @@ from dphypo.noise.words import Source
 _WORTH = 50  # thresholds that one search without a table computes, with a margin
 _GRID = 2.0**12  # standard deviation of a noisy sum's noise, in units of its grid
 _LEVELS = 64  # a bounded term is rounded to at least so many levels
+_LEAST, _MOST = 1e-12, 1e12  # of the noise of a sum, in units of its bound: whole numbers of 64 bits hold both
 
 
 def rounded_gaussian(sigma: float, words: Source, size: int) -> I64:
@@ -35,7 +36,7 @@ def rounded_gaussian(sigma: float, words: Source, size: int) -> I64:
     >>> bool(abs(rounded_gaussian(5.0, Words(bytes(16)), 10_000).std() - 5) < 0.2)
     True
     """
-    sigma = _validate.positive(sigma=sigma)
+    sigma = _validate.within(0.0, 2.0**56, closed="right", why="draws have 64 bits", sigma=sigma)
     bits = words.draw(-(-size // 2)).view(np.int32)[:size]
     if size_bound(sigma) > _WORTH * size:
         return np.array([_single(int(some), words, sigma) for some in bits], dtype=np.int64)
@@ -89,11 +90,15 @@ def noisy_sum(values: npt.ArrayLike, bound: float, sigma: float, words: Source) 
     >>> abs(noisy_sum([0.25, 0.5, np.nan, 7.0], 1.0, 0.01, Words(bytes(16))) - 1.75) < 0.1
     True
     """
-    bound, sigma = _validate.positive(bound=bound), _validate.positive(sigma=sigma)
+    bound, sigma = _validate.positive(bound=bound), _validate.within(_LEAST, _MOST, closed="both", sigma=sigma)
+    try:
+        given = np.asarray(values, dtype=np.float64)
+    except (TypeError, ValueError):
+        raise _validate.fail("values", values, "give one number a record") from None
     deviation = _grid(sigma)
     unit = sigma * bound / deviation
     most = int(Fraction(deviation) / Fraction(sigma))  # most/deviation ≤ 1/σ: the noise is at least σ·most
-    terms = np.nan_to_num(np.clip(np.asarray(values, dtype=np.float64), -bound, bound), nan=0.0)
+    terms = np.nan_to_num(np.clip(given, -bound, bound), nan=0.0)
     whole = np.clip(np.rint(terms / unit), -most, most).astype(np.int64)
     total = (int((whole >> 32).sum()) << 32) + int((whole & 0xFFFFFFFF).sum())  # no sum of words overflows
     return (total + int(rounded_gaussian(deviation, words, 1)[0])) * unit

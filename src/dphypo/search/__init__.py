@@ -9,7 +9,6 @@ from dphypo.search.calibrate import calibrate_stages as calibrate_stages
 from dphypo.search.curator import Curator as Curator
 from dphypo.search.declaration import SEEDED as SEEDED
 from dphypo.search.declaration import Declaration as Declaration
-from dphypo.search.declaration import check_entropy as check_entropy
 from dphypo.search.declaration import check_space as check_space
 from dphypo.search.framework1 import dp_hypo as dp_hypo
 from dphypo.search.last_run import LastRun as LastRun

@@ -191,10 +191,3 @@ def check_space(space: object) -> None:
     """Refuse a value that is not a space, and say how to make one."""
     if not isinstance(space, Space):
         raise _validate.fail("space", space, 'give a dphypo.Space, such as dphypo.Space({"lr": loguniform(1e-4, 10)})')
-
-
-def check_entropy(entropy: object) -> None:
-    """Refuse a value that is not a source of randomness, such as a number."""
-    if not isinstance(entropy, Entropy):
-        remedy = "leave it out for private randomness; dphypo.entropy.Seeded(7) repeats itself, without a guarantee"
-        raise _validate.fail("entropy", entropy, remedy)

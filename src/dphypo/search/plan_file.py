@@ -30,7 +30,7 @@ class PlanFile:
     document: Mapping[str, Any] = field(repr=False)
 
     def __post_init__(self) -> None:
-        plan_document.check(self.document)
+        plan_document.check(_validate.mapping(document=self.document))
         object.__setattr__(self, "document", dict(self.document))
         _ = self.parts
 
@@ -51,7 +51,7 @@ class PlanFile:
     @classmethod
     def load(cls, path: str | os.PathLike[str]) -> PlanFile:
         """Read a plan from a file."""
-        return cls(plan_document.read(path))
+        return cls(plan_document.read(_validate.path(path=path)))
 
     def save(self, path: str | os.PathLike[str]) -> Path:
         """Write the plan to a file, whole or not at all. An earlier plan is replaced.

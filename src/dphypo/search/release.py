@@ -79,8 +79,8 @@ class Release:
         """
         described = {
             "ending": self.ending.name,
-            "params": None if self.params is None else json.loads(_params.dumps(self.params)),
-            "score": self.score,
+            "params": None if self.params is None else _plain(self.params),
+            "score": None if self.score is None else _validate.number(score=self.score),
             "format": self.saver.format,
         }
         model = self.saver.dump(self.model) if self.ending is Ending.MODEL else None
@@ -208,6 +208,15 @@ def read_description(source: Path) -> dict[str, Any]:
             "score": None if score is None else _validate.number(score=score),
             "format": _model_name(format) and format,
         }
+
+
+def _plain(params: Mapping[str, Any]) -> dict[str, Any]:
+    try:
+        found: dict[str, Any] = json.loads(_params.dumps(_validate.mapping(params=params)))
+        return found
+    except TypeError:
+        pass
+    raise _validate.fail("params", params, "values are numbers, texts, None, True, False, or tuples of these")
 
 
 def _json(document: Any) -> bytes:

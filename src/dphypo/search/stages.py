@@ -18,13 +18,12 @@ from typing import Any
 
 from dphypo import _validate, errors
 from dphypo.accounting import Certificate, Composition, Guarantee
-from dphypo.entropy import SYSTEM, Entropy
+from dphypo.entropy import SYSTEM, Entropy, check_entropy
 from dphypo.executors import Crew, Factory
 from dphypo.journal import Ledger, Store
 from dphypo.mechanisms import Mechanism
 from dphypo.search import progress as _progress
 from dphypo.search.curator import Curator
-from dphypo.search.declaration import check_entropy
 from dphypo.search.part import Part, Released, Running
 from dphypo.search.plan import Plan
 from dphypo.search.plan_file import PlanFile, read_plan
@@ -183,6 +182,7 @@ class Stages:
         stage has released, the same release is returned, and all that is printed is where it was read.
         """
         errors.refuse_options(options)
+        _validate.flag(progress=progress)
         crew = Crew(workers, start_method, executor)
         with _progress.interruptible(self._under_way.address), self._turn.long():
             try:

@@ -13,7 +13,7 @@ from typing import Any
 from dphypo import _validate, errors
 from dphypo.accounting import Certificate, Guarantee, PolicyClass
 from dphypo.band import Band, BandLike, Greedy, Rule
-from dphypo.entropy import SYSTEM, Entropy
+from dphypo.entropy import SYSTEM, Entropy, check_entropy
 from dphypo.executors import Crew, Factory
 from dphypo.journal import Journal, Ledger, Store, Trial, make_reservation, open_store
 from dphypo.laws import Law
@@ -21,7 +21,7 @@ from dphypo.mechanisms import Mechanism
 from dphypo.samplers import Sampler
 from dphypo.search import progress as _progress
 from dphypo.search.curator import Curator
-from dphypo.search.declaration import Declaration, check_entropy
+from dphypo.search.declaration import Declaration
 from dphypo.search.framework1 import dp_hypo
 from dphypo.search.lost import Lost
 from dphypo.search.release import Release
@@ -191,6 +191,7 @@ class Study:
                 ``concurrent.futures``; by default this process, or ``workers`` processes of its own.
         """
         errors.refuse_options(options)
+        _validate.flag(progress=progress)
         crew = Crew(workers, start_method, executor)
         self._search.side_by_side(crew.workers)
         with _progress.interruptible(self._search.address), self._search.running(here=crew.here):

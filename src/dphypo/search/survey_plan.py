@@ -74,7 +74,8 @@ class SurveyPlan:
         if self.fraction is not None:
             _validate.within(0.0, 1.0, closed="right", fraction=self.fraction)
         read_optimiser(self.optimiser)
-        if self.both_sides and self.last is None:
+        _validate.flag(score=self.score)
+        if _validate.flag(both_sides=self.both_sides) and self.last is None:
             raise _validate.fail(
                 "both_sides", True, "give last=, which makes the run that trains on all records of the full one"
             )

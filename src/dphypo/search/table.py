@@ -20,6 +20,9 @@ if TYPE_CHECKING:
     from optuna.study import Study
 
 
+_ROW = {"params", "score"}
+
+
 class Status(StrEnum):
     """How a published run ended. Why a run failed is not published: a message may quote a record."""
 
@@ -42,7 +45,7 @@ class Row:
     status: Status = field(init=False)
 
     def __post_init__(self) -> None:
-        object.__setattr__(self, "params", MappingProxyType(dict(self.params)))
+        object.__setattr__(self, "params", MappingProxyType(dict(_validate.mapping(params=self.params))))
         if self.score is not None:
             object.__setattr__(self, "score", _validate.number(score=self.score))
         object.__setattr__(self, "status", Status.FAILED if self.score is None else Status.DONE)
@@ -68,6 +71,10 @@ class Surveyed:
     rows: tuple[Row, ...]
     models: tuple[Any, ...] | None = None
     maximize: bool = True
+
+    def __post_init__(self) -> None:
+        if not all(isinstance(row, Row) for row in _validate.sequence(rows=self.rows)):
+            raise _validate.fail("rows", self.rows, "give a tuple of dphypo.search.Row")
 
     def table(self) -> Any:
         """The rows as a pandas frame, one column a parameter; a list of dicts where pandas is not installed."""
@@ -126,8 +133,12 @@ class Surveyed:
     @classmethod
     def from_dict(cls, data: Mapping[str, Any]) -> Surveyed:
         """The table that :meth:`to_dict` wrote."""
-        rows = (Row(_params.loads(json.dumps(row["params"])), row["score"]) for row in data["rows"])
-        return cls(tuple(rows), maximize=bool(data["maximize"]))
+        rows = _validate.mapping(data=data).get("rows")
+        known = isinstance(rows, list) and all(isinstance(row, Mapping) and row.keys() >= _ROW for row in rows)
+        if not known or "maximize" not in data:
+            raise _validate.fail("data", "a table", "give what Surveyed.to_dict has written")
+        made = (Row(_params.frozen(_validate.mapping(params=row["params"])), row["score"]) for row in data["rows"])
+        return cls(tuple(made), maximize=_validate.flag(maximize=data["maximize"]))
 
     def _names(self) -> list[str]:
         return list(dict.fromkeys(name for row in self.rows for name in row.params))

@@ -11,7 +11,7 @@ import numpy as np
 import numpy.typing as npt
 
 from dphypo import _validate
-from dphypo.entropy import Entropy, words
+from dphypo.entropy import Entropy, check_entropy, words
 from dphypo.space import grid as _grid
 from dphypo.space import layout
 from dphypo.space import unit as _unit
@@ -148,6 +148,7 @@ class Space:
         n = _validate.integer(at_least=1, n=n)
         if n > MOST_CANDIDATES:
             raise _validate.fail("n", n, f"give at most {MOST_CANDIDATES}")
+        check_entropy(entropy)
         return Candidates(self, read_only(self._warp(candidate_points(n, self._coordinates, entropy))))
 
     def sample(self, entropy: Entropy) -> dict[str, Any]:
