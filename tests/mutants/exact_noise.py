@@ -80,9 +80,9 @@ MUTANTS = (
         "a term of a sum is not cut off",
         "one record moves a sum by at most the bound",
         "noise/gaussian.py",
-        "    terms = np.nan_to_num(np.clip(np.asarray(values, dtype=np.float64), -bound, bound), nan=0.0)\n"
+        "    terms = np.nan_to_num(np.clip(given, -bound, bound), nan=0.0)\n"
         "    whole = np.clip(np.rint(terms / unit), -most, most).astype(np.int64)\n",
-        "    terms = np.nan_to_num(np.clip(np.asarray(values, dtype=np.float64), -2 * bound, 2 * bound), nan=0.0)\n"
+        "    terms = np.nan_to_num(np.clip(given, -2 * bound, 2 * bound), nan=0.0)\n"
         "    whole = np.rint(terms / unit).astype(np.int64)\n",
         (f"{_DRAWS}::test_one_term_moves_a_sum_by_at_most_the_bound",),
     ),
