@@ -6,8 +6,6 @@ import warnings
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
-from hypothesis import strategies as st
 from scipy.stats import loguniform, uniform
 from support.report_world import study, table
 
@@ -16,7 +14,6 @@ from dphypo.accounting import PureDp, account, round_up
 from dphypo.band import KL, Band
 from dphypo.laws import Geometric
 from dphypo.plots import canvas
-from dphypo.plots.frontier import unbeaten
 from dphypo.plots.profile import BOUNDS
 from dphypo.search.table import Row, Surveyed
 from dphypo.space import Space
@@ -95,46 +92,6 @@ def test_curves_that_make_no_picture_are_refused(guarantee):
         plots.epsilon_against("mean", [2], {})
     with pytest.raises(ValueError, match="curves = 'a' is not valid: give one guarantee for each of the 2 places"):
         plots.epsilon_against("mean", [2, 3], {"a": [guarantee]})
-
-
-POINTS = st.builds(plots.FrontierPoint, st.just("a"), st.integers(0, 3), st.integers(1, 4), st.integers(0, 4))
-
-
-@settings(deadline=None)
-@given(st.lists(POINTS, min_size=1, max_size=12), st.booleans())
-def test_what_is_beaten_is_beaten_by_something_unbeaten(points, maximize):
-    kept = unbeaten(points, maximize=maximize)
-    sign = 1 if maximize else -1
-
-    def at_least_as_good(one, other):
-        return one.epsilon <= other.epsilon and one.compute <= other.compute and sign * one.score >= sign * other.score
-
-    for point in points:
-        assert any(at_least_as_good(one, point) for one in kept)
-    for one in kept:
-        assert not any(at_least_as_good(other, one) and other != one for other in kept)
-
-
-def test_the_frontier_fills_what_nothing_beats():
-    good, beaten = plots.FrontierPoint("survey", 4, 5, 0.9), plots.FrontierPoint("random", 4, 5, 0.8)
-    figure = plots.frontier([good, beaten], score="accuracy")
-    by_place = {line.get_ydata()[0]: line for line in figure.axes[0].lines if len(line.get_ydata()) == 1}
-    assert by_place[0.8].get_markerfacecolor() == "#ffffff"
-    assert by_place[0.9].get_markerfacecolor() != "#ffffff" or by_place[0.9].get_marker() == "None"
-    with pytest.raises(ValueError, match="give one search or more"):
-        plots.frontier([])
-    with pytest.raises(ValueError, match=r"not a list of objects with label, epsilon, compute and score.*'compute'"):
-        plots.frontier_points([{"label": "a", "epsilon": 1}])
-
-
-def test_points_of_a_frontier_come_from_rows_or_from_a_plan():
-    row = {"label": "survey", "epsilon": 8, "compute": 3, "score": 0.9}
-    assert plots.frontier_points([row]) == [plots.FrontierPoint("survey", 8, 3, 0.9)]
-    design = {"design": "no tuning", "compute": 1, "expected_score": 0.8}
-    plan = {"epsilon": 4, "designs": [design, design | {"expected_score": None}]}
-    assert plots.frontier_points(plan) == [plots.FrontierPoint("no tuning", 4, 1, 0.8)]
-    with pytest.raises(ValueError, match="is not a list of objects"):
-        plots.frontier_points({})
 
 
 @pytest.mark.parametrize("maximize", [True, False])

@@ -16,8 +16,7 @@ from dphypo.cli import officer
 from dphypo.cli import options as o
 from dphypo.cli.audit import audit
 from dphypo.cli.plan import account_for_file, plan
-from dphypo.cli.plot import plot
-from dphypo.cli.report import report
+from dphypo.cli.plot import plot, report
 
 app = typer.Typer(
     name="dphypo",

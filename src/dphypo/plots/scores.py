@@ -1,7 +1,8 @@
-"""Pictures of a survey: its scores in order and against each hyperparameter. All of a survey's table is public.
+"""Scores in order and against each hyperparameter: of a survey, whose table is public, and of a study for its curator.
 
-They take ``release.survey`` or one of ``release.surveys``. For any other picture, ``release.survey.to_optuna()`` gives
-a study that the functions of ``optuna.visualization`` and Optuna's dashboard take.
+Pictures of surveys take ``release.survey`` or one of ``release.surveys``; ``release.survey.to_optuna()`` gives a study
+for all pictures of ``optuna.visualization`` and for Optuna's dashboard. Those of a study show what is secret, and say
+so in the picture itself.
 """
 
 from __future__ import annotations
@@ -15,11 +16,15 @@ import numpy as np
 from dphypo import _validate
 from dphypo.plots import canvas
 from dphypo.plots.columns import Column, Floats, Scales, columns
-from dphypo.search import Surveyed
+from dphypo.search import Curator, Surveyed
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
+
+SECRET = "SECRET"
+WARNING = "SECRET: for the curator alone. Nothing in this picture carries a privacy guarantee."
+_STRIP, _ON_STRIP = "#b3261f", "#fefefe"  # the same in a dark page
 
 
 def survey_history(table: Surveyed, *, size: tuple[float, float] = canvas.SIZE) -> Figure:
@@ -29,7 +34,7 @@ def survey_history(table: Surveyed, *, size: tuple[float, float] = canvas.SIZE) 
     >>> survey_history(Surveyed((Row({"lr": 0.1}, 0.9), Row({"lr": 9.0}, None)))).axes[0].get_xlabel()
     'run, in the order of the proposals'
     """
-    return draw_history(scores_of(table), "proposals", maximize=table.maximize, size=size)
+    return _draw_history(_scores(table), "proposals", maximize=table.maximize, size=size)
 
 
 def survey_slices(
@@ -50,15 +55,40 @@ def survey_slices(
     shown = [found[name] for name in names] if names else [one for one in found.values() if len(one.levels) > 1]
     if not shown:
         raise _validate.fail("table", table, "no hyperparameter differs between its runs")
-    return draw_slices(shown, scores_of(table), width)
+    return _draw_slices(shown, _scores(table), width)
 
 
-def scores_of(table: Surveyed) -> Floats:
-    """The scores of a table; nan where a run failed."""
+def curator_history(curator: Curator, *, size: tuple[float, float] = canvas.SIZE) -> Figure:
+    """The score of every run of a study, in the order in which the hyperparameters were drawn. **Secret.**
+
+    Args:
+        curator: ``study.curator()``.
+        size: of the picture, in inches.
+    """
+    _, scores = _ended(curator)
+    return _mark_secret(_draw_history(scores, "draws", maximize=curator.maximize, size=size))
+
+
+def curator_slices(curator: Curator, *, width: float = 9.0) -> Figure:
+    """The scores of a study against each hyperparameter that differs between its runs, and where runs failed.
+    **Secret.**
+
+    Args:
+        curator: ``study.curator()``.
+        width: of the picture, in inches.
+    """
+    params, scores = _ended(curator)
+    shown = [column for column in columns(params, curator.space) if len(column.levels) > 1]
+    if not shown:
+        raise _validate.fail("curator", curator, "no hyperparameter differs between the runs that have ended")
+    return _mark_secret(_draw_slices(shown, scores, width))
+
+
+def _scores(table: Surveyed) -> Floats:
     return np.array([np.nan if row.score is None else row.score for row in table.rows], dtype=np.float64)
 
 
-def draw_history(scores: Floats, order: str, *, maximize: bool, size: tuple[float, float]) -> Figure:
+def _draw_history(scores: Floats, order: str, *, maximize: bool, size: tuple[float, float]) -> Figure:
     """Scores in order; nan is a failed run."""
     figure = canvas.new_figure(size)
     better = "larger is better" if maximize else "smaller is better"
@@ -77,7 +107,7 @@ def draw_history(scores: Floats, order: str, *, maximize: bool, size: tuple[floa
     return figure
 
 
-def draw_slices(shown: Sequence[Column], scores: Floats, width: float) -> Figure:
+def _draw_slices(shown: Sequence[Column], scores: Floats, width: float) -> Figure:
     """Scores against each of some hyperparameters, as many side by side as the width has room for."""
     across = max(1, min(3, int(width // 2.8), len(shown)))
     down = math.ceil(len(shown) / across)
@@ -100,3 +130,21 @@ def _mark_failed(axes: Axes, places: Any) -> None:
         foot = blended_transform_factory(axes.transData, axes.transAxes)
         look: dict[str, Any] = {"color": canvas.ALARM, "markersize": 6, "markeredgewidth": 1.6, "transform": foot}
         axes.plot(places, np.full(len(places), 0.03), "x", label=f"failed ({len(places)})", **look)
+
+
+def _ended(curator: Curator) -> tuple[list[dict[str, Any]], Floats]:
+    """The hyperparameters and the scores of the runs that have ended; nan where one failed."""
+    ended = [trial for trial in curator.trials() if trial["done"]]
+    scores = [np.nan if trial["score"] is None else trial["score"] for trial in ended]
+    return [trial["params"] for trial in ended], np.array(scores, dtype=np.float64)
+
+
+def _mark_secret(figure: Figure) -> Figure:
+    """Write across a picture, and above it, that it is secret: a copy or a part of it still says so."""
+    words = WARNING if figure.get_figwidth() > 6 else WARNING.replace(". ", ".\n")
+    figure.suptitle(words, color=_ON_STRIP, fontsize=9, fontweight="bold", backgroundcolor=_STRIP)
+    look: dict[str, Any] = {"color": canvas.ALARM, "alpha": 0.13, "fontweight": "bold", "rotation": 20, "zorder": 1}
+    letters = 48 if len(figure.axes) == 1 else 28
+    for axes in figure.axes:
+        axes.text(0.5, 0.5, SECRET, transform=axes.transAxes, ha="center", va="center", fontsize=letters, **look)
+    return figure
