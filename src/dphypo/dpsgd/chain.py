@@ -87,12 +87,12 @@ class Chain:
                 plain = _PLAIN | kwargs == _PLAIN | {"ignore_index": ignored} and len(args) == 2 and value.dim() == 2
                 whole = (
                     any(isinstance(link, Linear) for link in links)
-                    and args[1] is book.targets
                     and args[1].dim() == 1
+                    and args[1] is book.targets
                     and result is losses
                 )
                 return cls(links, ignored) if plain and whole else None
-            if func is functional.linear and value.dim() == 2:
+            if func is functional.linear and value.dim() == 2 and not kwargs:
                 weight, bias = (book.place(given) for given in (*args[1:], None)[:2])
                 if weight is None or (len(args) > 2 and args[2] is not None and bias is None):
                     return None
@@ -105,12 +105,17 @@ class Chain:
         return None
 
     def note(self, book: Book, inputs: torch.Tensor, targets: torch.Tensor) -> None:
-        """Note the inputs and the output gradients of all linear layers, of the losses averaged over views."""
+        """Note the inputs and the output gradients of all linear layers, of the losses averaged over views.
+
+        Labels without a class are left out, as in ``layers/labels.py``.
+        """
         values = [inputs]
         for link in self._links:
             values.append(
                 link.forward(book, values[-1], _ROWS) if isinstance(link, Linear) else link.forward(values[-1])
             )
+        if not book.clean:
+            book.leave_out((targets.clamp(0, values[-1].shape[1] - 1) != targets) & (targets != self._ignored))
         gradient = self._entropy_gradient(values[-1], targets, book.start)
         for at in range(len(self._links) - 1, self._first - 1, -1):
             link, x = self._links[at], values[at]

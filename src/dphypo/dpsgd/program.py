@@ -150,7 +150,7 @@ class Program:
             elements=numbers + sum(part.terms**2 for part in parts),
             random=books[0][0].masks.used or plain.augment is not None,
             labels=books[0][0].labels,
-            chain=books[0][2],
+            chain=books[0][2] if plain.autocast is None else None,
         )
 
     def book(self, rows: torch.Tensor, shape: Shape) -> Book:
@@ -181,11 +181,12 @@ class Program:
                 found, outside = generic.parts(*given, alone=self.alone)
         else:
             book.begin(masks, targets)
-            if self.chain is not None and book.clean and self.autocast is None:
+            if self.chain is not None:
                 self.chain.note(book, inputs, targets)
-                found, outside = book.parts(), None
+                found = book.parts()
             else:
-                found, outside = book.differentiate(self._losses(book, inputs, targets)), book.outside
+                found = book.differentiate(self._losses(book, inputs, targets))
+            outside = book.outside
         return found, None if outside is None else outside.reshape(shape.runs, shape.records, -1).any(-1)
 
     def _losses(self, book: Book, inputs: torch.Tensor, targets: torch.Tensor) -> torch.Tensor:

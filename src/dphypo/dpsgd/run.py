@@ -196,8 +196,7 @@ class Group:
 
     def step(self, number: int | None = None) -> None:
         """One step of every run; its number is read from the cursor, on the device, if it is not given."""
-        chained = self.program.chain is not None and self._book.clean and self.program.autocast is None
-        with torch.inference_mode() if chained else torch.no_grad():
+        with torch.no_grad() if self.program.chain is None else torch.inference_mode():
             self._step(number)
 
     def _step(self, number: int | None) -> None:

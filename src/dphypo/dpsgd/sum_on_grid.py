@@ -41,7 +41,7 @@ class Grid:
 
     >>> grid = Grid.of(noise_multiplier=1.0, max_grad_norm=0.5, size=26_000, terms=256 * 25, largest_batch=800)
     >>> grid.deviation, round(100 * grid.raised, 2)
-    (16384.0, 0.04)
+    (8192.0, 0.08)
     """
 
     deviation: float

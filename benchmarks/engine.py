@@ -1,0 +1,318 @@
+"""The engine against Opacus, exactness included: ``python -m benchmarks.engine``.
+
+    python -m benchmarks engine                        the CPU rows, and the rows of a GPU where there is one
+    python -m benchmarks.engine checks speed tune      rows of a GPU: what must hold there, times, a whole search
+    python -m benchmarks.engine accuracy               runs of both engines on MNIST, which lies in data/packed
+
+``--out FILE`` adds a line of JSON for every row, ``--quick`` makes every path once. The tables of exact noise are read
+from ``$DPHYPO_CACHE``, or built.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import time
+import traceback
+import warnings
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from functools import partial
+from multiprocessing import get_context
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from scipy.stats import loguniform
+from torch import nn
+
+from benchmarks.engine_models import MODELS, Opacus, Task, losses
+from dphypo import Space, SurveyPlan
+from dphypo.dpsgd import Program, Run, Setting, Tensors, check, run, train
+from dphypo.dpsgd.book import Sums
+from dphypo.dpsgd.device import pinned
+from dphypo.dpsgd.layers import elementwise, embedding, linear, materialised
+from dphypo.dpsgd.run import Group
+from dphypo.dpsgd.shapes import Shape
+from dphypo.dpsgd.step import Weights
+from dphypo.integrations.torch import DPSGD
+from dphypo.search.survey_plan import plan_tuning
+from dphypo.search.tune import stages_of
+
+GPU = torch.device("cuda")
+CNN = "paper's CNN"
+DIGITS = ("digits, batch 64, width 64", "digits, batch 256, width 128")
+STEPS = 2344  # ten epochs of MNIST
+SETTINGS = ((0.7, 1.0, 0.5), (1.0, 0.3, 1.0), (2.0, 1.0, 0.25))  # σ, C and the learning rate
+Show = Callable[..., None]
+
+
+def now(device: torch.device) -> float:
+    """Seconds: of this process's own on a CPU, where others may be at work, and of the clock on a GPU."""
+    if device.type == "cpu":
+        return time.process_time()
+    torch.cuda.synchronize()
+    return time.perf_counter()
+
+
+def milliseconds(step: Callable[[], object], device: torch.device, repeats: int, rounds: int = 5) -> float:
+    """Of one call, after some to warm up: the best of several rounds."""
+    for _ in range(max(3, repeats // 10)):
+        step()
+    times = []
+    for _ in range(rounds):
+        start = now(device)
+        for _ in range(repeats):
+            step()
+        times.append((now(device) - start) / repeats * 1e3)
+    return min(times)
+
+
+def value(
+    task: Task, size: int, seed: int, steps: int, sigma: float = 1.0, limit: float = 1.0, rate: float = 0.1
+) -> Run:
+    return Run(
+        seed=seed,
+        records=size,
+        rate=task.batch / size,
+        steps=steps,
+        batch_size=task.batch,
+        noise_multiplier=sigma,
+        max_grad_norm=limit,
+        learning_rate=rate,
+    )
+
+
+def group_of(task: Task, records: Tensors, runs: int, steps: int) -> Group:
+    device = records.inputs.device
+    program = Program.of(task.build().to(device), losses, task.example(device))
+    rows = program.layout.stacked([task.build() for _ in range(runs)], device)
+    return Group(program, rows, records, [value(task, len(records), seed, steps) for seed in range(runs)], Setting())
+
+
+def ours(task: Task, records: Tensors, runs: int, repeats: int) -> float:
+    """Milliseconds of a step of so many runs at once; on a GPU of whole groups, as graphs, with all they draw."""
+    device = records.inputs.device
+    with pinned(1):
+        if device.type == "cpu":
+            group = group_of(task, records, runs, 10**5)
+            return milliseconds(lambda: group.step(0), device, repeats)
+        times = []
+        for _ in range(3):
+            group = group_of(task, records, runs, repeats)
+            start = now(device)
+            group.finish()
+            times.append((now(device) - start) / repeats * 1e3)
+    return min(times)
+
+
+@contextmanager
+def in_single_precision() -> Iterator[None]:
+    """The same engine with sums in float32 and PyTorch's noise: what exactness is compared with."""
+    rooms = (linear, materialised, embedding, elementwise)
+    kept = [(vars(room), vars(room)["wide"]) for room in rooms]
+    names = {name: vars(run)[name] for name in ("Sums", "Weights", "DeviceDraws")}
+
+    class SingleSums(Sums):
+        def __init__(self, rows: torch.Tensor) -> None:
+            super().__init__(rows)
+            self.rows = self.rows.float()
+
+    class SingleWeights(Weights):
+        def of(self, *given: Any) -> torch.Tensor:
+            return super().of(*given).float()
+
+    class Draws:
+        def __init__(self, words: Any, deviation: float, bits: int, cursor: torch.Tensor) -> None:
+            self._deviation, self._scale = deviation, 2.0**-bits
+
+        def release(self, values: torch.Tensor) -> torch.Tensor:
+            return values * self._scale + self._deviation * torch.randn_like(values)
+
+    for room, _ in kept:
+        room["wide"] = lambda values: values.to(torch.float32, copy=True)
+    vars(run).update(Sums=SingleSums, Weights=SingleWeights, DeviceDraws=Draws)
+    try:
+        yield
+    finally:
+        for room, function in kept:
+            room["wide"] = function
+        vars(run).update(names)
+
+
+def made_up(task: Task, device: torch.device) -> Tensors:
+    return Tensors(*(part.to(device) for part in task.records()))
+
+
+def cpu(show: Show, quick: bool) -> None:
+    """One thread, digits: Opacus's time over ours."""
+    torch.set_num_threads(1)
+    device = torch.device("cpu")
+    for name in DIGITS[: 1 if quick else 2]:
+        task, repeats = MODELS[name], 4 if quick else 40
+        records = made_up(task, device)
+        theirs = milliseconds(Opacus(task, records).step, device, repeats)
+        one, ten = ours(task, records, 1, 2 * repeats), ours(task, records, 10, repeats) / 10
+        figures = {"opacus": theirs, "one": one, "of_ten": ten}
+        show(f"one CPU thread, {name}", **figures, times_one=theirs / one, times_of_ten=theirs / ten)
+
+
+def checks(show: Show, quick: bool) -> None:
+    """Places change no bit; a group made again ends in the same bits; steps draw afresh; runs differ."""
+    device = GPU
+    for name, task in MODELS.items():
+        program = Program.of(task.build().to(device), losses, task.example(device))
+        for runs in (1, 3):
+            rows = program.layout.stacked([task.build() for _ in range(runs)], device)
+            with pinned(1):
+                same = check.same_places(program, rows, Shape(runs, 64))
+            formulas = program.axes is not None
+            show(f"places change no bit: {name}", runs=runs, same=same, formulas=formulas)
+    task = MODELS[CNN]
+    records = made_up(task, device)
+    with pinned(1):
+        ends = [group_of(task, records, 3, steps).finish().clone() for steps in (50, 50, 51)]
+    again, moved = torch.equal(ends[0], ends[1]), float((ends[2] - ends[0]).norm())
+    show("made again", same=again, last_step_moves=moved, runs_differ=float((ends[0][0] - ends[0][1]).norm()))
+
+
+def speed(show: Show, quick: bool) -> None:
+    """Times of a step on a GPU."""
+    device, steps = GPU, 40 if quick else 1000
+    for name in (CNN, "transformer", "WRN-16-4"):
+        task = MODELS[name]
+        records = made_up(task, device)
+        theirs = milliseconds(Opacus(task, records).step, device, 5 if quick else 50, 3)
+        one = ours(task, records, 1, steps if name == CNN else max(20, steps // 10))
+        show(f"{name}, one run", opacus=theirs, one=one, times=theirs / one)
+        if name != CNN:
+            continue
+        torch.cuda.reset_peak_memory_stats()
+        before = torch.cuda.memory_allocated()
+        twenty = ours(task, records, 20, steps // 2)
+        memory = (torch.cuda.max_memory_allocated() - before) / 2**30
+        with in_single_precision():
+            single = ours(task, records, 20, steps // 2)
+        show(f"{name}, 20 at once, a run", ms=twenty / 20, times=20 * theirs / twenty, memory_gib=memory)
+        show(f"{name}, 20 at once: exact over float32 sums and float noise", ratio=twenty / single, single=single)
+
+
+def tune(show: Show, quick: bool) -> None:
+    """A whole search, 20 runs of a tenth and then one, over one run of Opacus that is not tuned."""
+    device, task = GPU, MODELS[CNN]
+    records = made_up(task, device)
+    epochs = 0.2 if quick else 10
+    shown = (records.inputs[:5000], records.targets[:5000])
+    mechanism = DPSGD(
+        model=task.build,
+        data=(records.inputs.cpu(), records.targets.cpu()),
+        score=partial(_share, inputs=shown[0], labels=shown[1]),
+        noise_multiplier=1.0,
+        epochs=epochs,
+        batch_size=task.batch,
+        device=device,
+    )
+    space = Space({"learning_rate": loguniform(0.01, 1.0)})
+    plan = SurveyPlan(runs=20, fraction=0.1)
+    tuning = plan_tuning(space, mechanism, epsilon=3.0, delta=1e-6, survey=plan)
+    opacus = Opacus(task, records)
+    milliseconds(opacus.step, device, 20, 1)
+    start = now(device)
+    for _ in range(round(epochs * STEPS / 10)):
+        opacus.step()
+    middle = now(device)
+    stages_of(space, tuning, delta=1e-6, journal=None).run(progress=False)
+    end = now(device)
+    show(
+        "tune over one run of Opacus", tune=end - middle, opacus=middle - start, ratio=(end - middle) / (middle - start)
+    )
+
+
+def accuracy(show: Show, quick: bool, folder: str = "data/packed") -> None:
+    """Mean accuracies of 40 runs of each engine on MNIST at three settings, and 95 % intervals."""
+    runs, steps = (2, 20) if quick else (40, 500)
+    device = torch.device("cuda" if torch.cuda.is_available() else "cpu")
+    task = MODELS[CNN]
+    records, (shown, labels) = pictures(folder, device)
+    program = Program.of(task.build().to(device), losses, task.example(device))
+    with get_context("spawn").Pool(2 if quick else 12) as pool:
+        waiting = [
+            pool.starmap_async(_by_opacus, [(folder, str(device), seed, steps, *given) for seed in range(runs)], 1)
+            for given in SETTINGS
+        ]
+        for given, theirs in zip(SETTINGS, waiting, strict=True):
+            values = [value(task, len(records), seed, steps, *given) for seed in range(runs)]
+            models = train(program, lambda: task.build().to(device), records, values)
+            found = np.array([[_share(model, shown, labels) for model in models], theirs.get()])
+            means, error = found.mean(1), 1.96 * float(np.sqrt(found.var(1, ddof=1).sum() / runs))
+            figures = {"ours": means[0], "opacus": means[1], "difference": means[0] - means[1], "interval": error}
+            show(f"accuracy at σ, C, learning rate = {given}", **figures, deviations=found.std(1, ddof=1).tolist())
+
+
+def pictures(folder: str, device: torch.device) -> tuple[Tensors, tuple[torch.Tensor, torch.Tensor]]:
+    """MNIST: the training records, and the test pictures with their labels."""
+    from paper.data.sets import load
+
+    loaded = load("mnist", folder)
+    inputs, targets, shown, labels = (
+        torch.as_tensor(np.asarray(part), device=device)
+        for part in (loaded.train, loaded.train_labels, loaded.test, loaded.test_labels)
+    )
+    inputs, shown = (part.reshape(-1, 1, 28, 28).float() / 255 for part in (inputs, shown))
+    return Tensors(inputs, targets.long()), (shown, labels.long())
+
+
+def _by_opacus(folder: str, device: str, seed: int, steps: int, sigma: float, limit: float, rate: float) -> float:
+    torch.set_num_threads(1)
+    warnings.simplefilter("ignore")
+    torch.manual_seed(seed)
+    records, (shown, labels) = pictures(folder, torch.device(device))
+    opacus = Opacus(MODELS[CNN], records, sigma=sigma, limit=limit, rate=rate)
+    for _ in range(steps):
+        opacus.step()
+    return _share(opacus.model, shown, labels)
+
+
+@torch.no_grad()
+def _share(model: nn.Module, inputs: torch.Tensor, labels: torch.Tensor) -> float:
+    outputs: torch.Tensor = model.eval()(inputs)
+    return float((outputs.argmax(1) == labels).double().mean())
+
+
+ROWS = {"cpu": cpu, "checks": checks, "speed": speed, "tune": tune, "accuracy": accuracy}
+
+
+def main(names: list[str] | None = None, out: str | None = None, quick: bool = False) -> None:
+    """Make rows; one that fails is shown as its error, and the others are made."""
+    warnings.simplefilter("ignore")
+
+    def show(row: str, **figures: Any) -> None:
+        print(f"  {row}: " + ", ".join(f"{name} {_short(figure)}" for name, figure in figures.items()), flush=True)
+        if out is not None:
+            with Path(out).open("a") as file:
+                file.write(json.dumps({"row": row, **figures}) + "\n")
+
+    print(f"{_device()}, PyTorch {torch.__version__}; milliseconds a step, exact, batches included", flush=True)
+    for name in names or (["cpu", "checks", "speed", "tune"] if torch.cuda.is_available() else ["cpu"]):
+        try:
+            ROWS[name](show, quick)
+        except Exception:
+            show(f"{name} failed", error=traceback.format_exc())
+
+
+def _short(figure: Any) -> str:
+    return f"{figure:.4g}" if isinstance(figure, float) else str(figure)
+
+
+def _device() -> str:
+    return torch.cuda.get_device_name() if torch.cuda.is_available() else "CPU, one thread"
+
+
+if __name__ == "__main__":
+    parser = argparse.ArgumentParser(prog="python -m benchmarks.engine")
+    parser.add_argument("names", nargs="*", choices=ROWS)
+    parser.add_argument("--out")
+    parser.add_argument("--quick", action="store_true")
+    given = parser.parse_args()
+    main(given.names, given.out, given.quick)
