@@ -22,7 +22,7 @@ from dphypo.band import KL, Band, Greedy, Mixed
 from dphypo.integrations.optuna import OptunaSurvey
 from dphypo.integrations.sklearn import Schema
 from dphypo.integrations.torch import split_by_hash
-from dphypo.mechanisms import DpSgd, OwnTraining, PowerRule
+from dphypo.mechanisms import DpSgd, OwnTraining, SmallerBatches
 from dphypo.planning import Design, Landscape
 
 SPACE = dphypo.Space({"lr": loguniform(1e-3, 1.0), "depth": [1, 2, 3]})
@@ -194,7 +194,7 @@ CALLS: dict[str, tuple[Callable[..., Any], dict[str, Any]]] = {
         OwnTraining,
         {"train": _train, "run": RUN, "score_event": EVENT, "split": "disjoint", "fraction": 1.0},
     ),
-    "PowerRule": (PowerRule, {"exponents": {"lr": 0.5}, "batch_exponent": 0.5}),
+    "SmallerBatches": (SmallerBatches, {}),
     "OptunaSurvey": (
         OptunaSurvey,
         {
