@@ -107,6 +107,9 @@ class Repeating:
     def bytes(self, count):
         return Seeded(self.seed).bytes(count)
 
+    def child(self, label):
+        return self
+
 
 def scrambled_afresh(seed):
     entropy = Seeded(seed)

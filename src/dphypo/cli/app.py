@@ -74,9 +74,9 @@ _WITH_BARS = {"plan", "calibrate"}
 
 
 def _still_at_work() -> threading.Event:
-    """Say from time to time that a command is still at work, unless it shows a bar; until the event is set."""
+    """Say on a terminal that a command is still at work, unless it shows a bar; until the event is set."""
     done = threading.Event()
-    if _WITH_BARS & set(sys.argv[1:2]) and sys.stderr.isatty():
+    if _WITH_BARS & set(sys.argv[1:2]) or not sys.stderr.isatty():
         return done
 
     def tell() -> None:

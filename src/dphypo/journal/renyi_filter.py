@@ -38,7 +38,7 @@ class Filter:
         orders: the Rényi orders.
         share: the part of δ that each order has.
 
-    >>> Filter(2.0, 1e-6, (8.0, 16.0), 5e-7).admits([[0.1, 0.2]] * 4, [0.1, 0.9])
+    >>> Filter(2.0, 1e-6, (8.0, 16.0), 5e-7).admits([[0.1, 0.2]] * 2, [0.1, 0.9])
     True
     """
 
