@@ -268,6 +268,7 @@ def test_reserving_that_cannot_be_shown_is_reserved_and_says_so(tmp_path):
         done = subprocess.run(command, stdout=full, stderr=subprocess.PIPE, text=True, check=False)
     assert done.returncode == 0, done.stderr
     assert "reserved under the key k" in done.stderr
+    subprocess.run(["bash", "-c", '"$@" >&- 2>/dev/full', "bash", *command], check=True)
     again = CliRunner().invoke(app, command[3:])
     assert again.exit_code == 0
     assert "reserved under the key k" in again.output

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 import json
+import os
 import sys
 import threading
 import warnings
@@ -49,6 +50,9 @@ def about(
 
 def main() -> None:
     """Run the command line; bad input ends with one clear line, not with a traceback."""
+    for name in ("stdout", "stderr"):
+        if getattr(sys, name) is None:  # it was closed
+            setattr(sys, name, os.fdopen(os.open(os.devnull, os.O_WRONLY), "w"))
     warnings.showwarning = lambda message, *_: print(f"dphypo: {message}", file=sys.stderr)
     done = _still_at_work()
     try:

@@ -151,8 +151,12 @@ def reserve(
         print(f"{book}\nreserved under the key {key}")
         sys.stdout.flush()
     except (OSError, ValueError):  # it is reserved: whoever runs the command again would pay twice
-        os.dup2(os.open(os.devnull, os.O_WRONLY), 1)  # the interpreter would try again when it ends
-        print(f"dphypo: it was reserved under the key {key}, which could not be shown", file=sys.stderr)
+        nowhere = os.open(os.devnull, os.O_WRONLY)
+        os.dup2(nowhere, 1)  # the interpreter would try again when it ends
+        try:
+            print(f"dphypo: it was reserved under the key {key}, which could not be shown", file=sys.stderr, flush=True)
+        except (OSError, ValueError):
+            os.dup2(nowhere, 2)
 
 
 def _stated(path: Path) -> tuple[Any, float | None]:
