@@ -12,6 +12,7 @@ from dphypo.integrations.torch.dpsgd import DPSGD as DPSGD
 from dphypo.integrations.torch.factory import remember as remember
 from dphypo.integrations.torch.saver import Safetensors as Safetensors
 from dphypo.integrations.torch.score import PrivateAccuracy as PrivateAccuracy
+from dphypo.integrations.torch.score import PrivateConfusion as PrivateConfusion
 from dphypo.integrations.torch.score import PrivateLoss as PrivateLoss
 from dphypo.integrations.torch.score import PublicAccuracy as PublicAccuracy
 from dphypo.integrations.torch.training import DivergedError as DivergedError

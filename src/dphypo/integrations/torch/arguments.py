@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 import torch
 
 from dphypo import _validate, dpsgd
-from dphypo.integrations.torch import cost, hyperparameters
+from dphypo.integrations.torch import cost, defaults, hyperparameters
 from dphypo.integrations.torch.data import as_records
 from dphypo.integrations.torch.training import Engine
 from dphypo.space import Finite, Space
@@ -41,12 +41,21 @@ def read(given: DPSGD) -> dict[str, Any]:
         refuse_what_opacus_lacks(name for name, default in _OURS.items() if getattr(given, name) != default)
     if own := sorted(set(hyperparameters.OWN) & set(given.fixed)):
         raise ValueError(f"fixed holds {own[0]!r}, which is an argument of its own: write {own[0]}=...")
-    if not callable(given.score):
-        raise _validate.fail("score", given.score, "give a function of the model, or a PrivateAccuracy")
+    size = _validate.integer(at_least=1, records=len(records) if given.records is None else given.records)
+    batch_size = defaults.batch_size(size) if given.batch_size is None else given.batch_size
+    score, whole = given.score, given.whole
+    if isinstance(score, str):
+        whole = defaults.Whole(records, size)
+        records, size, score = defaults.set_apart(given, whole)
+    elif not callable(score):
+        raise _validate.fail("score", score, 'give a function of the model, a PrivateAccuracy, or "accuracy"')
     hyperparameters.refuse_unknown(given.model, given.fixed)
     return {
         "data": records,
-        "records": _validate.integer(at_least=1, records=len(records) if given.records is None else given.records),
+        "records": size,
+        "batch_size": batch_size,
+        "score": score,
+        "whole": whole,
         "fixed": dict(given.fixed),
         "device": torch.device(given.device or ("cuda" if torch.cuda.is_available() else "cpu")),
         "engine": engine,

@@ -20,11 +20,11 @@ from dphypo.accounting import PolicyClass
 from dphypo.band import Band, BandLike
 from dphypo.entropy import Seeded
 from dphypo.integrations import calibration
-from dphypo.integrations.torch import arguments, cost, hyperparameters
+from dphypo.integrations.torch import arguments, cost, defaults, hyperparameters
 from dphypo.integrations.torch import runs as torch_runs
 from dphypo.integrations.torch.cost import Cost, NoiseTable
 from dphypo.integrations.torch.saver import Safetensors
-from dphypo.integrations.torch.score import PrivateAccuracy, PrivateLoss, PrivateScore, Score, is_private
+from dphypo.integrations.torch.score import PrivateScore, RecordScore, Score, is_private
 from dphypo.integrations.torch.training import Engine
 from dphypo.journal import Store
 from dphypo.laws import Law
@@ -64,11 +64,15 @@ class DPSGD:
             ``model=lambda: nn.Sequential(backbone, nn.Linear(512, 10))``.
         data: the private records: a pair (inputs, targets) of arrays or tensors, a ``TensorDataset``, or any data set
             that is read by index. One record is one person's contribution.
-        score: what to maximise. A function of the model declares that it looks at public records alone and costs
-            nothing; a :class:`PrivateAccuracy` or :class:`PrivateLoss` looks at private ones and states its cost.
+        score: what to maximise. "accuracy", "loss", "f1" or "balanced_accuracy": a hash of each record decides whether
+            it trains or scores (a fifth do, at most about 4 000), and :func:`dphypo.tune` finds the noise of the scores
+            and trains the last run on all records where that is better. A :class:`PrivateAccuracy`,
+            :class:`PrivateLoss` or :class:`PrivateConfusion` looks at private records of your own and states its cost.
+            A function of the model declares that it looks at public records alone and costs nothing.
         noise_multiplier: standard deviation of the noise over the clipping norm; or "calibrate", and then
-            :meth:`calibrated` solves for it.
-        epochs, batch_size: how long to train; ``batch_size`` is the expected size of a Poisson batch.
+            :func:`dphypo.tune` or :meth:`calibrated` solves for it.
+        epochs, batch_size: how long to train; ``batch_size`` is the expected size of a Poisson batch, by default a
+            power of two near 4·√records.
         learning_rate, max_grad_norm, optimizer: how to train.
         fixed: further hyperparameters, for the optimiser or the factory, that are not tuned.
         loss: one of PyTorch's losses, or a function that gives one value a record.
@@ -97,6 +101,7 @@ class DPSGD:
             cores; more pay off for large models when runs are made one at a time.
         start: a model whose weights a run starts from, where they have the shapes of its own; it must be public, or
             paid for as those of a survey are.
+        whole: all records, where ``score`` is a word and some were set apart; it is filled in.
 
     >>> mechanism = DPSGD(
     ...     model=lambda width: nn.Sequential(nn.Linear(2, width), nn.ReLU(), nn.Linear(width, 2)),
@@ -113,10 +118,10 @@ class DPSGD:
 
     model: Callable[..., nn.Module]
     data: Any
-    score: Score
-    noise_multiplier: float | str | NoiseTable
+    score: Score | str
+    noise_multiplier: float | str | NoiseTable = cost.CALIBRATE
     epochs: float = 10
-    batch_size: int = 256
+    batch_size: int | None = None
     learning_rate: float = 0.1
     max_grad_norm: float = 1.0
     optimizer: str = "sgd"
@@ -139,6 +144,7 @@ class DPSGD:
     schedule: Callable[[float], float] | None = None
     threads: int = 1
     start: nn.Module | None = None
+    whole: defaults.Whole | None = None
     _fits: dict[str, torch_runs.Fit] = field(default_factory=dict)  # by architecture; copies of the mechanism share it
 
     relation: ClassVar[dp_accounting.NeighboringRelation] = dp_accounting.NeighboringRelation.ADD_OR_REMOVE_ONE
@@ -199,7 +205,7 @@ class DPSGD:
     @property
     def score_records(self) -> int | None:
         """The declared number of records that the score looks at, where they are private."""
-        return self.score.records if isinstance(self.score, PrivateAccuracy | PrivateLoss) else None
+        return self.score.records if isinstance(self.score, RecordScore) else None
 
     @property
     def transfer(self) -> dict[str, Any] | None:
@@ -231,10 +237,22 @@ class DPSGD:
             changes |= {"matched": True, "noise_multiplier": cost.matched(full, steps)}
         if not _SAME_FITS.isdisjoint(changes):
             changes["_fits"] = {}
+        if "data" in changes:
+            changes["whole"] = None
         made = dataclasses.replace(self, **changes)
         if match and isinstance(made.transfer_rule, SmallerBatches):
             made.transfer_rule({"learning_rate": 1.0, "optimizer": made.optimizer, **made.fixed}, 1.0)  # it may warn
         return made
+
+    def default_space(self) -> Space:
+        """What is searched where no space is given: the learning rate, on the scale of the optimiser."""
+        return defaults.space(self)
+
+    def on_all_records(self) -> DPSGD | None:
+        """The same training on the records that score, too, where ``score`` was a word; else None."""
+        if (whole := self.whole) is None:
+            return None
+        return dataclasses.replace(self, data=whole.data, records=whole.records, whole=None, _fits=whole.fits)
 
     def check_space(self, space: Space) -> None:
         """Refuse choices that no run can take, such as the wrong name of an optimiser."""
@@ -248,7 +266,7 @@ class DPSGD:
     def compute(self, params: Mapping[str, Any]) -> float:
         """Examples that a run with these hyperparameters processes, on average."""
         run = self._cost.run_of(self._cost.setting(params), 1.0)
-        return float(run.steps * self._cost.batch(params.get("batch_size", self.batch_size)))
+        return float(run.steps * self._cost.batch(self._cost.setting(params)[0]))
 
     def calibrated(
         self,
@@ -314,6 +332,7 @@ class DPSGD:
     @property
     def _cost(self) -> Cost:
         assert self.records is not None
+        assert self.batch_size is not None
         return Cost(
             records=self.records,
             batch_size=self.batch_size,

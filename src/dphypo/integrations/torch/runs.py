@@ -22,7 +22,7 @@ from dphypo.integrations.torch.data import Records, TensorRecords
 from dphypo.integrations.torch.domain import Batch, Domain
 from dphypo.integrations.torch.loss import per_record
 from dphypo.integrations.torch.optimiser import walk
-from dphypo.integrations.torch.score import PrivateAccuracy, PrivateLoss, is_private
+from dphypo.integrations.torch.score import RecordScore, is_private
 from dphypo.integrations.torch.state import Snapshot
 from dphypo.integrations.torch.training import Descent, DivergedError, Engine, Training
 from dphypo.mechanisms import DpSgd, Outcome, transfer
@@ -96,7 +96,7 @@ class Run:
         training = dataclasses.replace(begun.training, descent=descent, records=8)
         (model,) = self.trained(Fit(begun.fit.way, records), [training])
         score: Any = self.mechanism.score
-        if isinstance(score, PrivateAccuracy | PrivateLoss):
+        if isinstance(score, RecordScore):
             score = dataclasses.replace(score, data=records, example=None, records=10**6, noise_multiplier=1.0)
         return Outcome(model.cpu(), self._scored(score, model.eval()))
 
@@ -127,7 +127,7 @@ class Run:
         if made.matched and made.fraction < 1:
             given = transfer.apply(made.transfer_rule or self._rehearsal(given), given, made.fraction)
         descent = Descent(
-            batch_size=self.cost.batch(given.get("batch_size", made.batch_size)),
+            batch_size=self.cost.batch(given.get("batch_size", self.cost.batch_size)),
             max_grad_norm=_validate.positive(max_grad_norm=given["max_grad_norm"]),
             learning_rate=_validate.positive(learning_rate=given["learning_rate"]),
             optimizer=given["optimizer"],
@@ -147,7 +147,7 @@ class Run:
         short = self.cost.run(self.params)
         noise = short.noise_multiplier * math.sqrt(self.cost.fraction)
         full = dataclasses.replace(self.cost, fraction=1.0).run_of(self.cost.setting(self.params), noise)
-        batch_size = given.get("batch_size", self.mechanism.batch_size)
+        batch_size = given.get("batch_size", self.cost.batch_size)
         deviation = noise * _validate.positive(max_grad_norm=given["max_grad_norm"]) / batch_size
         return transfer.NoiseRehearsal(partial(walk, schedule=self.mechanism.schedule), full, deviation)
 

@@ -2,8 +2,9 @@
 
 * A **public hold-out** (records that are nobody's secret) costs nothing: :class:`PublicAccuracy`, or any function of
   the model. Whoever passes a function declares that it looks at public records alone.
-* **Private records** cost privacy, because the search ranks by what was computed on them. :class:`PrivateAccuracy` and
-  :class:`PrivateLoss` add noise that is Gaussian to the last bit (``dphypo.noise``) and state the event. Records that
+* **Private records** cost privacy, because the search ranks by what was computed on them. :class:`PrivateAccuracy`,
+  :class:`PrivateLoss` and :class:`PrivateConfusion` add noise that is Gaussian to the last bit (``dphypo.noise``) and
+  state the event. Records that
   the model was not trained on, set apart by a rule that looks at each record by itself (:func:`split_by_hash`), cost
   the worse of training and scoring; the training records themselves cost both. A record outside the domain
   (``domain.py``) adds nothing, as in training.
@@ -14,16 +15,17 @@ one size, the last one filled up.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any, Protocol, TypeGuard, runtime_checkable
+from typing import Any, Protocol, TypeGuard, get_args, runtime_checkable
 
 import dp_accounting
 import numpy as np
 import numpy.typing as npt
 import torch
 from torch import nn
-from torch.nn.functional import cross_entropy
+from torch.nn.functional import binary_cross_entropy_with_logits, cross_entropy
 from torch.utils.data import Subset
 
 from dphypo import _validate, noise
@@ -125,21 +127,25 @@ class PrivateLoss:
 
     Args:
         data, noise_multiplier, split, records, example: as for :class:`PrivateAccuracy`.
-        bound: the largest loss a record counts with; a constant chosen without looking at the data.
+        bound: the largest loss a record counts with; a constant chosen without looking at the data. By default, for
+            cross entropy, twice the loss of a guess among the model's classes.
         loss: one of PyTorch's losses, or a function that gives one value, 0 or greater, a record. It is tried on
             made-up records and refused if a record's value depends on the others.
     """
 
     data: Any
     noise_multiplier: float | str
-    bound: float
+    bound: float | None = None
     loss: Callable[..., Any] = cross_entropy
     split: Split = Split.DISJOINT
     records: int | None = None
     example: Any = None
 
     def __post_init__(self) -> None:
-        _validate.positive(bound=self.bound)
+        if self.bound is not None:
+            _validate.positive(bound=self.bound)
+        elif self.loss not in _ENTROPIES and not isinstance(self.loss, nn.CrossEntropyLoss | nn.BCEWithLogitsLoss):
+            raise _validate.fail("bound", None, "give the largest loss a record counts with, a public constant")
         _declare(self)
 
     @property
@@ -147,34 +153,98 @@ class PrivateLoss:
         return dp_accounting.GaussianDpEvent(_noise(self))
 
     def __call__(self, model: nn.Module, *, seed: int) -> float:
-        loss = per_record(self.loss)
+        loss, records = per_record(self.loss), as_records(self.data, self.example)
+        bound = 2 * math.log(_classes(model, records)) if self.bound is None else self.bound
 
         def cut_off(outputs: torch.Tensor, targets: torch.Tensor) -> torch.Tensor:
             # A loss that is not a number counts as the worst one, so that no record can exceed the bound.
-            return loss(outputs, targets).nan_to_num(nan=self.bound).clamp(0.0, self.bound)
+            return loss(outputs, targets).nan_to_num(nan=bound).clamp(0.0, bound)
 
-        records = as_records(self.data, self.example)
         check.refuse_mixed_scores(model, loss, records.example())
         assert self.records is not None
         losses = values(model, records, cut_off, self.records, loss)
-        return -noise.noisy_sum(losses, self.bound, _noise(self), seeds.words(seed, "score")) / self.records
+        return -noise.noisy_sum(losses, bound, _noise(self), seeds.words(seed, "score")) / self.records
 
 
-def is_private(score: Score) -> TypeGuard[PrivateScore]:
+@dataclass(frozen=True, repr=False)
+class PrivateConfusion:
+    """A measure of the confusion matrix on private records, with Gaussian noise on the count of every cell.
+
+    Formal guarantee: a record is in one cell, so adding or removing it changes one count by 1, and one evaluation is a
+    Gaussian mechanism with the given noise multiplier, rounded. The measure is computed from the noisy matrix.
+
+    Args:
+        data, noise_multiplier, split, records, example: as for :class:`PrivateAccuracy`.
+        measure: "f1" (the mean over classes), "balanced_accuracy" (the mean recall), or a function of the matrix, whose
+            rows are true classes and whose columns are predicted ones. Counts below 0 were set to 0.
+    """
+
+    data: Any
+    noise_multiplier: float | str
+    measure: str | Callable[[Floats], float] = "f1"
+    split: Split = Split.DISJOINT
+    records: int | None = None
+    example: Any = None
+
+    def __post_init__(self) -> None:
+        if not callable(self.measure) and self.measure not in _MEASURES:
+            raise _validate.fail("measure", self.measure, f"give one of {', '.join(_MEASURES)}, or a function")
+        _declare(self)
+
+    @property
+    def event(self) -> dp_accounting.DpEvent:
+        return dp_accounting.GaussianDpEvent(_noise(self))
+
+    def __call__(self, model: nn.Module, *, seed: int) -> float:
+        assert self.records is not None
+        records = as_records(self.data, self.example)
+        classes = _classes(model, records)
+
+        def cell(outputs: torch.Tensor, targets: torch.Tensor) -> torch.Tensor:
+            found = targets.reshape(len(targets)).double()
+            inside = (found >= 0) & (found < classes) & (found == found.round())
+            return torch.where(inside, found * classes + _predicted(outputs, targets), -1.0)
+
+        cells = values(model, records, cell, self.records).astype(np.int64)
+        counts = np.bincount(cells[cells >= 0], minlength=classes**2)
+        noisy = counts + noise.rounded_gaussian(_noise(self), seeds.words(seed, "score"), classes**2)
+        measure = self.measure if callable(self.measure) else _MEASURES[self.measure]
+        return float(measure(np.maximum(noisy, 0).reshape(classes, classes).astype(np.float64)))
+
+
+def _recall(matrix: Floats) -> Floats:
+    return np.asarray(np.diag(matrix) / np.maximum(matrix.sum(1), 1))
+
+
+def _f1(matrix: Floats) -> Floats:
+    return np.asarray(2 * np.diag(matrix) / np.maximum(matrix.sum(0) + matrix.sum(1), 1))
+
+
+_MEASURES: dict[str, Callable[[Floats], float]] = {
+    "f1": lambda matrix: float(_f1(matrix).mean()),
+    "balanced_accuracy": lambda matrix: float(_recall(matrix).mean()),
+}
+_ENTROPIES = (cross_entropy, binary_cross_entropy_with_logits)
+
+RecordScore = PrivateAccuracy | PrivateLoss | PrivateConfusion
+"""A private score with records of its own."""
+
+
+def is_private(score: object) -> TypeGuard[PrivateScore]:
     """Whether a score looks at private records, and states what that costs."""
-    return isinstance(score, (PrivateAccuracy, PrivateLoss, PrivateScore))
+    return isinstance(score, (*get_args(RecordScore), PrivateScore))
 
 
-def _noise(score: PrivateAccuracy | PrivateLoss) -> float:
+def _noise(score: RecordScore) -> float:
     if isinstance(score.noise_multiplier, str):
         raise ValueError(
-            'noise_multiplier = "calibrate" of a score needs a plan that solves for it: use dphypo.tune(space, '
-            "mechanism, epsilon=..., delta=...), or give a number"
+            'noise_multiplier = "calibrate" of a score needs a plan that solves for it: use dphypo.tune(mechanism, '
+            "epsilon=..., delta=...), or score=PrivateAccuracy(records, noise_multiplier=5.0)"
         )
     return score.noise_multiplier
 
 
-def _declare(score: PrivateAccuracy | PrivateLoss) -> None:
+def _declare(score: RecordScore) -> None:
     object.__setattr__(score, "noise_multiplier", cost.read(score.noise_multiplier))
     object.__setattr__(score, "split", Split(score.split))
     if isinstance(score.data, Subset) and score.split is Split.DISJOINT:
@@ -191,10 +261,24 @@ def _declare(score: PrivateAccuracy | PrivateLoss) -> None:
 
 
 def _correct(outputs: torch.Tensor, targets: torch.Tensor) -> torch.Tensor:
-    """1 for each record classified correctly: the largest output, or the sign of a single one."""
-    if outputs.dim() > 1 and outputs.shape[1] > 1:
-        return (outputs.argmax(1) == targets).double()
-    return ((outputs.reshape(len(targets)) > 0) == (targets.reshape(len(targets)) > 0.5)).double()
+    """1 for each record classified correctly."""
+    single = outputs.dim() == 1 or outputs.shape[1] == 1
+    return (_predicted(outputs, targets) == (targets.reshape(len(targets)) > 0.5 if single else targets)).double()
+
+
+def _predicted(outputs: torch.Tensor, targets: torch.Tensor) -> torch.Tensor:
+    """The class of each record: that of the largest output, or by the sign of a single one."""
+    single = outputs.dim() == 1 or outputs.shape[1] == 1
+    return outputs.reshape(len(targets)) > 0 if single else outputs.argmax(1)
+
+
+@torch.no_grad()
+def _classes(model: nn.Module, records: Records) -> int:
+    """How many classes the model tells apart, from its output on made-up records."""
+    device = next(model.parameters()).device
+    example = records.example()[0]
+    outputs = model(torch.zeros((2, *example.shape[1:]), dtype=example.dtype, device=device))
+    return int(max(outputs.shape[1] if outputs.dim() > 1 else 2, 2))
 
 
 def values(model: nn.Module, records: Records, value: Loss, declared: int = _CHUNK, loss: Loss | None = None) -> Floats:

@@ -1,0 +1,102 @@
+"""What :class:`DPSGD` decides by itself, from public numbers alone: which records score, the batch size, the space."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
+
+from scipy.stats import loguniform
+
+from dphypo import _validate
+from dphypo.integrations.split import split_by_hash
+from dphypo.integrations.torch import hyperparameters
+from dphypo.integrations.torch.data import Records, TensorRecords, as_records
+from dphypo.integrations.torch.score import PrivateAccuracy, PrivateConfusion, PrivateLoss, RecordScore
+from dphypo.integrations.torch.training import Engine
+from dphypo.space import Space
+
+if TYPE_CHECKING:
+    from dphypo.integrations.torch.dpsgd import DPSGD
+    from dphypo.integrations.torch.runs import Fit
+
+_SHARE, _ENOUGH = 0.2, 4000
+"""Of so many records a share scores; no more than this many do, which rank well."""
+
+_SCORES: Mapping[str, Callable[..., RecordScore]] = {
+    "accuracy": PrivateAccuracy,
+    "loss": PrivateLoss,
+    "f1": PrivateConfusion,
+    "balanced_accuracy": PrivateConfusion,
+}
+
+_RATES = {"sgd": (0.1, 30.0), "adagrad": (3e-3, 1.0), "rmsprop": (1e-4, 0.03)}
+_RATES_LIKE_ADAM = (3e-4, 0.1)
+
+
+@dataclass(frozen=True)
+class Whole:
+    """All records, before some were set apart for scoring, and their declared number: for a last run on all of them."""
+
+    data: Records
+    records: int
+    fits: dict[str, Fit] = field(default_factory=dict)
+
+
+def set_apart(given: DPSGD, whole: Whole) -> tuple[Records, int, RecordScore]:
+    """The records that train, how many they are taken to be, and the named score on the others.
+
+    A hash of each record decides. The declared sizes are shares of the declared number of all records.
+    """
+    name = str(given.score)
+    if name not in _SCORES:
+        raise _validate.fail("score", name, f"give one of {', '.join(_SCORES)}, or a function of the model")
+    if not isinstance(whole.data, TensorRecords):
+        raise TypeError(
+            f"score = {name!r} sets records apart by a hash, which takes arrays: give data=(inputs, targets), "
+            "or other records to score on, score=PrivateAccuracy(...)"
+        )
+    pair = getattr(given.data, "tensors", given.data)  # of a TensorDataset
+    pair = pair if isinstance(pair, tuple | list) else (whole.data.inputs, whole.data.targets)
+    scoring = max(1, min(round(_SHARE * whole.records), _ENOUGH))
+    training, held_out = split_by_hash(*pair, share=min(scoring / whole.records, 0.5))
+    options: dict[str, Any] = {"records": scoring, "example": given.example}
+    if _SCORES[name] is PrivateConfusion:
+        options["measure"] = name
+    elif name == "loss":
+        options["loss"] = given.loss
+    score = _SCORES[name](held_out, "calibrate", **options)
+    return as_records(training, given.example), max(1, whole.records - scoring), score
+
+
+def batch_size(records: int) -> int:
+    """The power of two next to 4·√records: 128 of a thousand records, 1 024 of sixty thousand.
+
+    >>> batch_size(1200), batch_size(60_000)
+    (128, 1024)
+    """
+    return max(1, min(int(2 ** round(math.log2(4 * math.sqrt(records)))), records // 2))
+
+
+def space(given: DPSGD) -> Space:
+    """The learning rate, on the scale of the optimiser, with normalised gradients: one dimension.
+
+    Where nearly every gradient is clipped, the clipping norm and the learning rate act through their product. So
+    gradients are normalised, and the learning rate is searched alone, in units of one over the norm where the optimiser
+    follows the size of gradients.
+    """
+    if not hyperparameters.complete(given.model, given.fixed):
+        raise _validate.fail(
+            "space",
+            None,
+            'the model takes hyperparameters: give a space that has them, such as Space({"learning_rate": '
+            'loguniform(0.1, 30), "width": [32, 64]}), or fix them, fixed={"width": 64}',
+        )
+    name = given.optimizer.lower()
+    low, high = _RATES.get(name, _RATES_LIKE_ADAM)
+    if name == "sgd":
+        scale = (1 - given.fixed.get("momentum", 0.0)) / given.max_grad_norm
+        low, high = low * scale, high * scale
+    searched: dict[str, Any] = {"learning_rate": loguniform(low, high)}
+    return Space(searched if given.engine is Engine.OPACUS else {**searched, "clipping": ["normalise"]})

@@ -1,0 +1,148 @@
+"""``DPSGD(score="accuracy")``: the library sets records apart, scores on them, and knows a space of its own."""
+
+import dp_accounting
+import numpy as np
+import pytest
+import torch
+from sklearn.metrics import balanced_accuracy_score, f1_score
+from torch import nn
+from torch.utils.data import TensorDataset
+
+from dphypo.integrations.torch import DPSGD, PrivateConfusion, PrivateLoss, split_by_hash
+
+GENERATOR = np.random.default_rng(7)
+X = GENERATOR.normal(size=(500, 4)).astype(np.float32)
+Y = (X @ GENERATOR.normal(size=(4, 3))).argmax(1)
+
+
+def network() -> nn.Module:
+    return nn.Linear(4, 3)
+
+
+def named(score="accuracy", data=(X, Y), **options):
+    return DPSGD(model=network, data=data, score=score, device="cpu", **options)
+
+
+def test_a_hash_decides_who_scores_and_declared_sizes_are_shares_of_the_declared_number():
+    mechanism = named(records=520)
+    train, held_out = split_by_hash(X, Y, share=104 / 520)
+    assert torch.equal(mechanism.data.inputs, torch.from_numpy(train[0]))
+    assert torch.equal(torch.as_tensor(mechanism.score.data[0]), torch.from_numpy(held_out[0]))
+    assert (mechanism.records, mechanism.score_records) == (416, 104)  # whatever the sides really are
+    assert mechanism.score_noise_multiplier == mechanism.noise_multiplier == "calibrate"
+
+
+def test_a_record_more_moves_no_other():
+    before, after = named(records=500), named(records=500, data=(np.vstack([X, X[:1] + 9]), np.append(Y, 0)))
+    sides = [{row.tobytes() for row in one.data.inputs.numpy()} for one in (before, after)]
+    assert len(sides[0] ^ sides[1]) <= 1
+
+
+def test_a_last_run_may_train_on_all_records():
+    mechanism = named(records=520)
+    whole = mechanism.on_all_records()
+    assert (len(whole.data), whole.records, whole.batch_size) == (500, 520, mechanism.batch_size)
+    assert whole.on_all_records() is None
+    assert mechanism.at(data=(X, Y)).on_all_records() is None
+    assert named(score=lambda model: 0.5).on_all_records() is None
+
+
+def test_of_many_records_a_few_thousand_score():
+    many = GENERATOR.normal(size=(40_000, 1)).astype(np.float32)
+    mechanism = DPSGD(
+        model=lambda: nn.Linear(1, 2), data=(many, (many[:, 0] > 0).astype(int)), score="accuracy", device="cpu"
+    )
+    assert (mechanism.records, mechanism.score_records, mechanism.batch_size) == (36_000, 4_000, 1024)
+
+
+def test_data_sets_of_tensors_are_split_and_others_refused():
+    assert len(named(data=TensorDataset(torch.from_numpy(X), torch.from_numpy(Y))).data) == len(named().data)
+    rows = list(zip(torch.from_numpy(X), torch.from_numpy(Y), strict=True))
+    with pytest.raises(TypeError, match="takes arrays"):
+        named(data=_ByIndex(rows), example=(torch.zeros(4), 0))
+    with pytest.raises(ValueError, match="score = 'acuracy' is not valid: give one of accuracy, loss, f1"):
+        named("acuracy")
+
+
+class _ByIndex(torch.utils.data.Dataset):
+    def __init__(self, rows):
+        self.rows = rows
+
+    def __len__(self):
+        return len(self.rows)
+
+    def __getitem__(self, place):
+        return self.rows[place]
+
+
+def test_the_default_space_is_a_learning_rate_on_the_scale_of_the_optimiser():
+    assert (
+        repr(named().default_space()) == "Space({'learning_rate': loguniform(a=0.1, b=30), 'clipping': ['normalise']})"
+    )
+    heavy = named(fixed={"momentum": 0.9}, max_grad_norm=0.5).default_space()
+    low, high = heavy.parameters[0].dimension.prior.support()
+    assert (low, high) == pytest.approx((0.02, 6.0))
+    assert "b=0.1" in repr(named(optimizer="adam").default_space())
+    assert "clipping" not in repr(named(engine="opacus").default_space())
+    width = DPSGD(model=lambda width: nn.Linear(4, 3), data=(X, Y), score="accuracy", device="cpu")
+    with pytest.raises(ValueError, match="the model takes hyperparameters: give a space"):
+        width.default_space()
+
+
+@pytest.mark.parametrize(
+    ("measure", "reference"),
+    [
+        ("balanced_accuracy", balanced_accuracy_score),
+        ("f1", lambda true, predicted: f1_score(true, predicted, average="macro")),
+    ],
+)
+def test_measures_of_the_confusion_matrix_are_those_of_scikit_learn(measure, reference):
+    score = PrivateConfusion((X, Y), noise_multiplier=1e-6, measure=measure)
+    torch.manual_seed(0)
+    model = network()
+    predicted = model(torch.from_numpy(X)).argmax(1).numpy()
+    assert score(model, seed=1) == pytest.approx(reference(Y, predicted))
+    assert score.event == dp_accounting.GaussianDpEvent(1e-6)
+
+
+def test_a_record_is_in_one_cell_of_the_confusion_matrix():
+    model, found = network(), []
+    keep = np.ones(len(X), dtype=bool)
+    for left_out in (None, 0, 1, 2):
+        rows = keep.copy()
+        if left_out is not None:
+            rows[left_out] = False
+        score = PrivateConfusion((X[rows], Y[rows]), 1e-6, lambda matrix: found.append(matrix) or 0.0, records=500)
+        score(model, seed=1)
+    for matrix in found[1:]:
+        change = found[0] - matrix
+        assert np.abs(change).sum() == change.max() == 1
+
+
+def test_a_label_that_the_model_does_not_have_is_in_no_cell():
+    found = []
+    score = PrivateConfusion((X, np.where(Y == 2, 7, Y)), 1e-6, lambda matrix: found.append(matrix) or 0.0)
+    score(network(), seed=1)
+    assert found[0].sum() == (Y != 2).sum()
+    assert found[0][2].sum() == 0
+
+
+def test_cross_entropy_has_a_bound_and_another_loss_needs_one():
+    loss = PrivateLoss((X, Y), noise_multiplier=1e-6)
+    model = network()
+    nn.init.constant_(model.weight, 0.0)
+    nn.init.zeros_(model.bias)
+    assert loss(model, seed=1) == pytest.approx(-np.log(3), abs=1e-3)
+    with torch.no_grad():
+        model.bias[0] = 1e6  # every record that is not of the first class loses the most: twice a guess
+    assert loss(model, seed=1) == pytest.approx(-2 * np.log(3) * (Y != 0).mean(), abs=1e-3)
+    with pytest.raises(ValueError, match="bound = None is not valid"):
+        PrivateLoss((X, Y), noise_multiplier=1.0, loss=nn.functional.mse_loss)
+
+
+def test_words_train_and_score():
+    for word in ("accuracy", "loss", "f1", "balanced_accuracy"):
+        mechanism = named(word).at(noise_multiplier=1.0, score_noise_multiplier=1.0)
+        outcome = mechanism({"learning_rate": 1.0, "clipping": "normalise"}, seed=3)
+        assert -3 < outcome.score < 1.2
+        assert mechanism.rehearse({"learning_rate": 1.0}, seed=3).model is not None
