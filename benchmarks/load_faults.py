@@ -1,6 +1,6 @@
 """Workers that are killed in the middle of their runs, on every engine: nothing is lost and nothing counted twice.
 
-``python -m benchmarks.load_faults`` starts real engines on this machine and kills more than 200 workers, which takes
+``python -m benchmarks.load_faults`` starts real engines on this machine and kills more than 400 workers, which takes
 some minutes; ``python -m benchmarks.load_faults ray 20`` makes 20 runs on one engine. A run leaves a file behind each
 time it is begun, and kills its own process in the middle the first times: twice, once or never, by its λ. A run counts
 as lost if its result is not in the journal, and as counted twice if it ended twice and the journal does not know it.
@@ -36,7 +36,7 @@ from dphypo.errors import ExecutorError
 from dphypo.executors import Dask, Ray, Submitit
 from dphypo.laws import Pmf
 
-RUNS = {"processes": 150, "pool": 15, "dask": 33, "ray": 33, "submitit": 33}  # about as many deaths as runs
+RUNS = {"processes": 200, "pool": 30, "dask": 60, "ray": 60, "submitit": 60}  # about as many deaths as runs
 WORKERS = {"pool": 1, "submitit": 6}  # the others of a pool that breaks die too; submitit waits 15 s for a dead job
 PAUSE_S = {"dask": 0.3}  # how long a run goes on before it dies
 SPACE = dphypo.Space({"x": uniform(0, 1)})

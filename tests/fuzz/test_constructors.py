@@ -59,7 +59,7 @@ def wrong_with(rng: random.Random) -> str | None:
     """What is wrong with how one random call ends, if anything."""
     what, act = call(rng)
     try:
-        with limit(30), warnings.catch_warnings():
+        with limit(20), warnings.catch_warnings():
             warnings.simplefilter("ignore")
             act()
     except BaseException as error:
