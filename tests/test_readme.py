@@ -15,11 +15,12 @@ from dphypo.cli.app import app
 README = (Path(__file__).parent.parent / "README.md").read_text(encoding="utf-8")
 
 
-def test_the_python_examples_run(capsys, tmp_path, monkeypatch):
+@pytest.mark.parametrize("blocks", [1, pytest.param(None, marks=pytest.mark.slow)], ids=["ten lines", "all"])
+def test_the_python_examples_run(blocks, capsys, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     codes = re.findall(r"```python\n(.*?)```", README, re.DOTALL)
     names: dict[str, object] = {"__name__": "readme"}
-    for code in codes:
+    for code in codes[:blocks]:
         exec(compile(code, "README.md", "exec"), names)
     assert type(names["release"]).__name__ == "Release"
     assert "differentially private" in capsys.readouterr().out

@@ -158,6 +158,7 @@ def test_every_public_error_explains_itself():
             assert inspect.getdoc(kind) or kind.why, name
 
 
+@pytest.mark.slow
 def test_every_module_can_be_imported_first():
     """No import cycle: each room stands on its own. (Those that need an extra are left to their own tests.)"""
     for room in ("search", "mechanisms", "journal", "executors"):

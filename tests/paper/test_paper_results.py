@@ -81,6 +81,7 @@ def test_federated_losses_are_joined_and_grow_with_the_noise() -> None:
     np.testing.assert_allclose(worlds.federated_at(1.0).mean[good], known.mean(1.0)[good], atol=0.05)
 
 
+@pytest.mark.slow
 def test_noise_between_the_levels_costs_what_was_asked() -> None:
     task, law, band = TASKS["federated"], Geometric(mean=10), Band(0.85, 1.25)
     costs = budgets.curve(task, law, band)
@@ -135,6 +136,7 @@ def test_designs_have_no_cell_twice() -> None:
     assert design.max() < len(points.CIFAR)
 
 
+@pytest.mark.slow
 def test_the_bands_of_the_history_frontier_cost_what_is_said() -> None:
     wanted = {"task": "federated", "law": "Poisson", "band": [0.75, 2.0], "epsilon": 8.0, "mean runs": 10}
     (row,) = [row for row in load("history-frontier")["rows"] if wanted.items() <= row.items()]

@@ -49,6 +49,7 @@ def test_searches_compared_have_common_random_numbers() -> None:
     np.testing.assert_array_equal(quantiles(100)[:40], quantiles(40))
 
 
+@pytest.mark.slow
 def test_the_noise_is_that_of_the_library_and_spends_what_it_should() -> None:
     costs, design = Costs(TASKS["MNIST"]), Design()
     plan = of_design(costs, design, 10.0, 4.0)

@@ -11,6 +11,7 @@ from dphypo.planning import winners
 from paper.simulate.staged_winners import winners_of_stages
 
 
+@pytest.mark.slow
 def test_stages_agree_with_simulated_stages() -> None:
     random = np.random.default_rng(5)
     first, last = random.random(6), random.random(6)

@@ -38,6 +38,7 @@ def pictures() -> Images:
     return Images(*(random.integers(0, 256, (20, 1, 28, 28), dtype=np.uint8), labels) * 2)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("design", "names"),
     [
@@ -105,6 +106,7 @@ def in_rounds(made: Sequence[Search], sizes: Sequence[int]) -> list[tuple[int, l
     return seen
 
 
+@pytest.mark.slow
 def test_adaptive_searches_make_one_run_a_round_and_others_fill_it_up() -> None:
     adaptive = arm("adaptive", Stage(FULL, law(4), Band(0.75, 2)))
     plain = arm("plain", Stage(FULL, law(5)))

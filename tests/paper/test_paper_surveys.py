@@ -33,6 +33,7 @@ def test_no_planned_survey_costs_more_than_it_says(name: str, number: int) -> No
     assert EPSILON - 5e-3 < spent < EPSILON + 1e-4  # noise is written with eight decimals
 
 
+@pytest.mark.slow
 def test_the_noise_of_a_simulated_survey_is_the_librarys() -> None:
     level = noise(Steps(256 / 60_000, 2344), EPSILON, 235, 20)
     short = event(256, 235, 60_000, level * (2344 / 235) ** 0.5)
@@ -80,6 +81,7 @@ def test_an_even_design_spreads() -> None:
         assert gaps.min() > 0.08
 
 
+@pytest.mark.slow
 def test_the_results_are_made_from_what_was_trained() -> None:
     found = trained_surveys.measured()
     assert all(row["searches"] >= 80 for row in found["rows"])
