@@ -315,3 +315,8 @@ def test_bad_values_are_named(change):
     with pytest.raises(ValueError, match=f"{name} = "):
         replace(RUN, **change)
     assert "seed" not in repr(RUN)
+
+
+def test_a_clipping_norm_whose_square_is_zero_is_refused():
+    with pytest.raises(ValueError, match="max_grad_norm = 1e-150"):
+        replace(RUN, max_grad_norm=1e-150).grid(100, 1, 32, 1)
