@@ -18,13 +18,13 @@ from typing import Any
 
 from dp_accounting import GaussianDpEvent
 
-from dphypo.accounting import Composition, Term, account, account_published, solve_noise
-from dphypo.accounting.sides import BOTH, Side
+from dphypo.accounting import EVERYONE, Composition, Split, Term, account, account_published, solve_noise
 from dphypo.laws import from_dict
 from dphypo.mechanisms import DpSgd
 
 EPSILON, DELTA = 3.0, 1e-5
-SIDES = {"training": frozenset({Side.TRAINING}), "scoring": frozenset({Side.SCORING}), "both": BOTH}
+APART = Split("records that score, by a hash of each record").sides
+SIDES = {"training": APART.training, "scoring": APART.scoring, "both": EVERYONE}
 
 
 @dataclass(frozen=True)

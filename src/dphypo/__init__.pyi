@@ -8,6 +8,7 @@ from . import plots as plots
 from . import samplers as samplers
 from . import testing as testing
 from .accounting import Certificate as Certificate
+from .accounting import Split as Split
 from .accounting import account as account
 from .accounting import calibrate as calibrate
 from .accounting import verify as verify

@@ -16,7 +16,6 @@ from dphypo.band import Band
 from dphypo.integrations import calibration
 from dphypo.journal import keeping
 from dphypo.laws import Geometric, NegativeBinomial, Poisson
-from dphypo.mechanisms import Split
 from dphypo.space import Space
 
 DELTA = 1e-5
@@ -150,7 +149,7 @@ def test_noise_for_several_kinds_of_run_costs_no_more_as_it_is_reported():
     space = Space({"rate": [0.0089, 0.0352]})
     kinds = calibration.kinds(space, lambda params: calibration.Kind(params["rate"], sgd(params["rate"], 100)))
     noise = calibration.noise(
-        kinds, space, Poisson(4), Band(1, 1), score_event=None, split=Split.DISJOINT, epsilon=2.975, delta=4.3e-12
+        kinds, space, Poisson(4), Band(1, 1), score_event=None, split=None, epsilon=2.975, delta=4.3e-12
     )
     events = [sgd(rate, 100)(sigma) for rate, sigma in noise.items()]
     assert account(events, Poisson(4)).epsilon(4.3e-12) <= 2.975
@@ -165,7 +164,7 @@ def test_kept_noise_is_solved_for_once_and_checked(tmp_path):
         tried: list[float] = []
         with keeping(tmp_path / "study.db", "noise") as keep, watch(tried.append):
             found = calibration.noise(
-                kinds, space, Poisson(4), Band(1, 1), score_event=None, split=Split.DISJOINT,
+                kinds, space, Poisson(4), Band(1, 1), score_event=None, split=None,
                 epsilon=epsilon, delta=1e-6, keep=keep,
             )  # fmt: skip
         return found, len(tried)

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from dphypo.accounting import assumptions, breaks
+from dphypo.accounting import Split, assumptions, breaks
 
 
 @pytest.mark.parametrize(
@@ -14,7 +14,7 @@ from dphypo.accounting import assumptions, breaks
     [
         {"policy": 3, "runs": {}},
         {"terms": 3},
-        {"terms": [3, None, {"policy": "history", "sides": 7}]},
+        {"terms": [3, None, {"policy": "history", "reads": 7}, {"reads": [3, {"split": 7}]}]},
         {"terms": [[], {"policy": {"class": "history"}, "runs": 1}]},
         {"terms": {"runs": {}}},
     ],
@@ -26,8 +26,10 @@ def test_malformed_documents_get_an_answer(document: dict[str, Any]) -> None:
 
 
 def test_parts_are_looked_into() -> None:
-    shared = "which side a record is on was decided by a rule that looks at that record alone"
-    assert shared in assumptions({"terms": [{"sides": ["training"]}]})
-    assert shared not in assumptions({"terms": [{"sides": ["scoring", "training"]}, {}]})
+    reads = Split("hash", "4 inputs", 0.2, "ab").sides.training.to_json()
+    rule = "hash, hashed 4 inputs, share 0.2, key ab"
+    (found,) = [line for line in assumptions({"terms": [{"reads": reads}, {"reads": reads}]}) if "one side" in line]
+    assert found == f"each record was put on one side by a rule that looks at that record alone: {rule}"
+    assert not any("one side" in line for line in assumptions({"terms": [{"reads": []}, {}]}))
     seen = "the search rule saw the earlier hyperparameters and scores, and nothing else of the data"
     assert seen in assumptions({"terms": [{"policy": {"class": "history"}}]})

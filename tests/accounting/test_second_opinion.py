@@ -26,7 +26,7 @@ from dphypo.accounting.second_opinion import run_epsilon_from_below, second_opin
 from dphypo.accounting.second_pair import NoOpinion
 from dphypo.accounting.second_pair import one_run as second_run
 from dphypo.accounting.second_search import from_below
-from dphypo.accounting.sides import Side
+from dphypo.accounting.sides import Split
 from dphypo.accounting.theorems import phi, theorem4_profile
 from dphypo.band import Band
 from dphypo.errors import ContradictionError
@@ -88,7 +88,7 @@ GUARANTEES = {
     "stages": lambda: account(sgd(3.0, 50), Geometric(mean=10)).compose(account(sgd(1.0, 300), Poisson(4))),
     "published": lambda: Composition(
         (
-            Term(account_published(sgd(3.0, 50), 10), frozenset({Side.TRAINING})),
+            Term(account_published(sgd(3.0, 50), 10), Split("odd numbers score").sides.training),
             Term(account_published(Gaussian(20.0), 10)),
         )
     ),

@@ -1,9 +1,13 @@
-"""Plans with two sides against an exact oracle on small discrete worlds, and broken bounds that it catches."""
+"""Sides are identities: compositions against an exact oracle on small worlds, and broken bounds that it catches."""
 
 from __future__ import annotations
 
+import functools
+import itertools
 import json
 import math
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
 
 import dp_accounting as dp
 import numpy as np
@@ -12,12 +16,14 @@ import pytest
 from dphypo.accounting import Certificate, PureDp, account, composition, verify
 from dphypo.accounting.composition import Composition, Term
 from dphypo.accounting.published import account_published
-from dphypo.accounting.sides import BOTH, Side
+from dphypo.accounting.sides import EVERYONE, Part, Side, Sides, Split, read_sides
+from dphypo.integrations.split import side_of, sides_of, split_by_hash
 from dphypo.laws import Geometric, Pmf
 
 ADD, REPLACE = dp.NeighboringRelation.ADD_OR_REMOVE_ONE, dp.NeighboringRelation.REPLACE_ONE
-TRAINING, SCORING = frozenset({Side.TRAINING}), frozenset({Side.SCORING})
-EPSILONS = np.array([0.0, 0.2, 0.5, 1.0, 1.7, 2.5, 3.5])
+SPLITS = (Split("even numbers score"), Split("hash", key="a", share=0.2), Split("hash", key="a", share=0.3))
+TRAINING, SCORING = SPLITS[0].sides.training, SPLITS[0].sides.scoring
+EPSILONS = np.array([0.0, 0.3, 1.0, 2.0, 3.5])
 
 
 def answers(epsilon: float) -> tuple[np.ndarray, np.ndarray]:
@@ -26,107 +32,216 @@ def answers(epsilon: float) -> tuple[np.ndarray, np.ndarray]:
     return np.array([likely, 1 - likely]), np.array([1 - likely, likely])
 
 
-def run(train: float, score: float, changed: frozenset[Side]) -> tuple[np.ndarray, np.ndarray]:
-    """All outcomes (model, score) of one run on D and on a neighbour that differs on these sides."""
-    model, model_ = answers(train)
-    rank, rank_ = answers(score)
-    model_, rank_ = (model_ if Side.TRAINING in changed else model), (rank_ if Side.SCORING in changed else rank)
-    return np.outer(model, rank).ravel(), np.outer(model_, rank_).ravel()
-
-
-def exact(steps: list[list[tuple[np.ndarray, np.ndarray]]], epsilon: float) -> float:
+def exact(runs: list[np.ndarray], epsilon: float) -> float:
     """The largest hockey-stick divergence over all adaptive policies that pick the setting of each run.
 
-    ``steps[j]`` holds, for every setting, the outcomes of run j on D and on its neighbour. The policy may use all that
-    was published, so the best one is found backwards, from every history.
+    ``runs[j]`` has the ε of every setting of run j. The policy may use all that was published, so the best one is found
+    backwards, from every history.
     """
 
     def value(p: float, q: float, step: int) -> float:
-        if step == len(steps):
+        if step == len(runs):
             return max(p - math.exp(epsilon) * q, 0.0)
         return max(
-            sum(value(p * on, q * off, step + 1) for on, off in zip(*setting, strict=True)) for setting in steps[step]
+            sum(value(p * on, q * off, step + 1) for on, off in zip(*answers(setting), strict=True))
+            for setting in runs[step]
         )
 
     return value(1.0, 1.0, 0)
 
 
-class World:
-    """Two short runs and a last one; each has two settings with privacy of their own."""
+def met(side: Side, parts: Iterable[tuple[Split, Part]]) -> bool:
+    """Whether a record on these parts is read."""
+    return all(condition in set(parts) for condition in side.conditions)
 
-    def __init__(self, rng: np.random.Generator, *, both: bool) -> None:
-        self.train, self.score, self.last = (rng.uniform(0.05, 1.2, 2) for _ in range(3))
-        self.both = both
+
+@dataclass(frozen=True)
+class World:
+    """Published runs, each with two settings and a side; what a record meets is enumerated."""
+
+    runs: tuple[tuple[np.ndarray, int, Side], ...]
+
+    @classmethod
+    def draw(cls, rng: np.random.Generator) -> World:
+        def side() -> Side:
+            chosen = EVERYONE
+            for split in rng.choice(len(SPLITS), size=rng.integers(0, 3), replace=False):
+                chosen = chosen.inside(SPLITS[split], list(Part)[rng.integers(2)])
+            return chosen
+
+        return cls(tuple((rng.uniform(0.05, 1.2, 2), int(rng.integers(1, 3)), side()) for _ in range(4)))
 
     def truth(self, relation: dp.NeighboringRelation, epsilon: float) -> float:
-        changed = [TRAINING, SCORING] + ([BOTH] if relation is REPLACE else [])
-        return max(self._truth(one, epsilon) for one in changed)
-
-    def _truth(self, changed: frozenset[Side], epsilon: float) -> float:
-        short = [run(t, s, changed) for t, s in zip(self.train, self.score, strict=True)]
-        read = BOTH if self.both else TRAINING
-        last = [(on, off if changed & read else on) for on, off in map(answers, self.last)]
-        return exact([short, short, last], epsilon)
+        places = [tuple(zip(SPLITS, parts, strict=True)) for parts in itertools.product(Part, repeat=len(SPLITS))]
+        moves = itertools.product(places, places) if relation is REPLACE else zip(places, places, strict=True)
+        read = {
+            tuple(number for number, run in enumerate(self.runs) if met(run[2], here) or met(run[2], there))
+            for here, there in moves
+        }
+        return max(
+            exact([self.runs[one][0] for one in some for _ in range(self.runs[one][1])], epsilon) for some in read
+        )
 
     def plan(self, relation: dp.NeighboringRelation) -> Composition:
-        def term(epsilons: np.ndarray, count: int, read: frozenset[Side]) -> Term:
-            return Term(account_published([PureDp(e) for e in epsilons], count, relation=relation), read)
-
-        last = term(self.last, 1, BOTH if self.both else TRAINING)
-        return Composition((term(self.train, 2, TRAINING), term(self.score, 2, SCORING), last))
-
-
-def worlds(count: int = 12):
-    rng = np.random.default_rng(0)
-    return [World(rng, both=bool(i % 2)) for i in range(count)]
+        return Composition(
+            tuple(
+                Term(account_published([PureDp(e) for e in settings], count, relation=relation), side)
+                for settings, count, side in self.runs
+            )
+        )
 
 
-def shortfall(relation: dp.NeighboringRelation, change=lambda plan: plan) -> float:
-    """By how much the truth exceeds a plan's δ on the worst of the worlds."""
-    worst = -1.0
-    for world in worlds():
-        plan = change(world.plan(relation))
-        worst = max(worst, *(world.truth(relation, float(e)) - plan.delta(float(e)) for e in EPSILONS))
-    return worst
+WORLDS = [World.draw(np.random.default_rng(seed)) for seed in range(12)]
 
 
-@pytest.mark.parametrize("relation", [ADD, REPLACE])
+@functools.cache
+def truth(number: int, relation: dp.NeighboringRelation, epsilon: float) -> float:
+    return WORLDS[number].truth(relation, epsilon)
+
+
+def shortfall(
+    relation: dp.NeighboringRelation, change: Callable[[Composition], Composition] = lambda plan: plan
+) -> float:
+    """By how much the truth exceeds what is said, at worst."""
+    plans = [change(world.plan(relation)) for world in WORLDS]
+    return max(
+        truth(number, relation, float(epsilon)) - plan.delta(float(epsilon))
+        for number, plan in enumerate(plans)
+        for epsilon in EPSILONS
+    )
+
+
+@pytest.mark.parametrize("relation", [ADD, REPLACE], ids=["add", "replace"])
 def test_no_plan_costs_more_than_is_said(relation):
     assert shortfall(relation) <= 1e-12
 
 
-def test_the_bound_is_attained():
-    """The runs are randomised response, which attains its own bound: what is left is the rounding of the grid."""
-    assert max(world.plan(ADD).delta(0.5) - world.truth(ADD, 0.5) for world in worlds()) < 1e-6
-    # Under replacement training and scoring are bounded one by one, though no setting may be the worst of both.
-    assert min(world.plan(REPLACE).delta(0.5) - world.truth(REPLACE, 0.5) for world in worlds()) < 1e-6
+def test_the_bound_is_met():
+    """Enumeration over combinations of parts is exact, up to the grid, where no run has settings to choose from."""
+    for world in WORLDS[:4]:
+        one = World(tuple((settings[:1], count, side) for settings, count, side in world.runs))
+        for epsilon in (0.0, 0.5, 1.7):
+            assert one.plan(ADD).delta(epsilon) <= one.truth(ADD, epsilon) + 5e-3
+
+
+def changed(side_of: Callable[[Side], Side]) -> Callable[[Composition], Composition]:
+    return lambda plan: Composition(tuple(Term(term.releases, side_of(term.side)) for term in plan.terms))
+
+
+def by_name(side: Side) -> Side:
+    """Sides as names: every split is taken for the first."""
+    return Side(frozenset((SPLITS[0], part) for _, part in side.conditions))
+
+
+def unknown_trains(side: Side) -> Side:
+    return side if side.conditions else TRAINING
 
 
 def without_one_run(plan: Composition) -> Composition:
-    first = plan.terms[0].releases
-    fewer = account_published(first.events, first.count - 1, relation=first.relation)
-    return Composition((Term(fewer, plan.terms[0].sides), *plan.terms[1:]))
-
-
-def last_run_on_one_side(plan: Composition) -> Composition:
-    return Composition((*plan.terms[:-1], Term(plan.terms[-1].releases, TRAINING)))
+    first = plan.terms[0]
+    if first.releases.count == 1:
+        return plan
+    fewer = account_published(list(first.releases.events), first.releases.count - 1, relation=plan.relation)
+    return Composition((Term(fewer, first.side), *plan.terms[1:]))
 
 
 def without_the_worse_setting(plan: Composition) -> Composition:
-    last = plan.terms[-1].releases
-    better = account_published(min(last.events, key=lambda event: event.epsilon), 1, relation=last.relation)
-    return Composition((*plan.terms[:-1], Term(better, plan.terms[-1].sides)))
+    last = plan.terms[-1]
+    better = min(last.releases.events, key=lambda event: event.epsilon)
+    smaller = account_published(better, last.releases.count, relation=plan.relation)
+    return Composition((*plan.terms[:-1], Term(smaller, last.side)))
 
 
-@pytest.mark.parametrize("mutant", [without_one_run, last_run_on_one_side, without_the_worse_setting])
-def test_a_broken_plan_is_caught(mutant):
-    assert shortfall(ADD, mutant) > 1e-3
+@pytest.mark.parametrize(
+    "broken", [changed(by_name), changed(unknown_trains), without_one_run, without_the_worse_setting]
+)
+def test_broken_compositions_are_caught(broken):
+    assert shortfall(ADD, broken) > 1e-3
 
 
-def test_sides_taken_as_disjoint_under_replacement_are_caught(monkeypatch):
+def test_sides_under_replacement_are_caught(monkeypatch):
     monkeypatch.setattr(composition, "REPLACE_ONE", None)
     assert shortfall(ADD) <= 1e-12
     assert shortfall(REPLACE) > 1e-3
+
+
+def test_what_a_record_meets_twice_counts_twice():
+    """Equal runs are one object: as a set, the runs of a record that trains are fewer than those of one that scores."""
+    run, other = account_published(PureDp(0.9), 1), account_published(PureDp(0.1), 1)
+    plan = Composition((Term(run, TRAINING), Term(run, TRAINING), Term(run, SCORING), Term(other, SCORING)))
+    assert plan.epsilon(0.0) == pytest.approx(1.8)
+
+
+def test_with_many_splits_everything_composes():
+    sides = [Split("hash", key=str(number)).sides for number in range(9)]
+    runs = [account_published(PureDp(0.2), 1) for _ in sides]
+    many = Composition(tuple(Term(run, side.training) for run, side in zip(runs, sides, strict=True)))
+    assert many.epsilon(0.0) == pytest.approx(1.8)
+    assert many.costs(0.0).keys() == {"every record"}
+    few = Composition(tuple(Term(run, sides[0].training) for run in runs))
+    assert few.epsilon(0.0) == pytest.approx(1.8)
+
+
+@pytest.mark.parametrize("seed", range(6))
+def test_records_that_were_really_split_pay_for_what_they_meet(seed):
+    """Random keys and shares: the certified cost covers every record, placed by the hashes themselves."""
+    rng = np.random.default_rng(seed)
+    inputs, targets = rng.normal(size=(400, 3)), rng.integers(0, 2, 400)
+    runs: list[tuple[float, Side, set[bytes]]] = []
+    keys = [str(rng.integers(3)) for _ in range(3)]
+    for key in keys:
+        parts = split_by_hash(inputs, targets, share=float(rng.uniform(0.2, 0.6)), key=key)
+        for part in (*parts, (inputs, targets)) if rng.uniform() < 0.3 else parts:
+            runs.append((float(rng.uniform(0.05, 1.0)), side_of(part), {row.tobytes() for row in part[0]}))
+    terms = [Term(account_published(PureDp(epsilon), 1), side) for epsilon, side, _ in runs]
+    certified = Composition(tuple(terms)).epsilon(0.0)
+    paid = [sum(epsilon for epsilon, _, read in runs if row.tobytes() in read) for row in inputs]
+    assert max(paid) <= certified + 1e-9
+    if len(set(keys)) == len(keys):  # else one share may be inside another
+        assert certified <= max(paid) + 1e-6, "with 400 records every combination occurs"
+
+
+def test_parts_know_their_side_however_they_are_passed_on():
+    inputs, targets = np.random.default_rng(1).normal(size=(200, 2)), np.zeros(200)
+    train, held_out = split_by_hash(inputs, targets, key="a")
+    (x, y), _ = train, held_out
+    assert side_of((x, y)) == side_of(train) == train.split.training
+    assert side_of(held_out) == train.split.scoring
+    assert side_of((inputs, targets)) == side_of(x / 255) == side_of((x, targets)) == EVERYONE
+    assert side_of(train.like(x / 255)) == train.side
+    assert sides_of((x, y), held_out) == train.split
+    assert sides_of(train, (inputs, targets)) is None
+    again, _ = split_by_hash(inputs, targets, key="a")
+    assert again.split == train.split
+    for other in ({"key": "b"}, {"key": "a", "share": 0.3}):
+        assert split_by_hash(inputs, targets, **other)[0].split != train.split
+    inner, _ = split_by_hash(*train, key="b")
+    assert inner.side.conditions > train.side.conditions
+    assert inner.side.apart_from(held_out.side)
+
+
+def test_the_same_array_does_not_train_and_score():
+    inputs, targets = np.zeros((10, 2)), np.zeros(10)
+    rule = Split("odd numbers score").sides
+    assert sides_of((inputs[:5], targets[:5]), (inputs[5:], targets[5:]), rule) == rule
+    for held_out in ((inputs, targets), (inputs[3:], targets[3:].copy())):
+        with pytest.raises(ValueError, match="the same array trains and scores"):
+            sides_of((inputs, targets), held_out, rule)
+    assert sides_of((inputs, targets), (inputs, targets)) is None
+
+
+def test_a_rule_has_to_be_stated():
+    assert read_sides(None) is read_sides("same") is None
+    assert read_sides(SPLITS[0]) == SPLITS[0].sides == read_sides(SPLITS[0].sides)
+    with pytest.raises(ValueError, match=r"split = 'disjoint'.*by which rule"):
+        read_sides("disjoint")
+    for bad in ("", "a\nb", 3):
+        with pytest.raises(ValueError, match="rule"):
+            Split(bad)
+    with pytest.raises(ValueError, match="share"):
+        Split("hash", share=1.5)
+    with pytest.raises(ValueError, match="not two sides"):
+        Sides(TRAINING, SPLITS[1].sides.scoring)
 
 
 def test_a_plan_of_one_side_is_the_composition():
@@ -150,7 +265,7 @@ def test_scores_on_their_own_side_are_free_up_to_the_cost_of_training():
     alone = Composition((training,)).epsilon(1e-6)
     assert Composition((training, cheap)).epsilon(1e-6) == alone
     assert Composition((training, dear)).epsilon(1e-6) > alone
-    assert Composition((training, cheap)).costs(1e-6).keys() == BOTH
+    assert Composition((training, cheap)).costs(1e-6).keys() == {"training", "scoring"}
 
 
 def test_terms_of_different_relations_or_grids_are_refused():
@@ -161,8 +276,6 @@ def test_terms_of_different_relations_or_grids_are_refused():
         Composition((Term(one), Term(account_published(PureDp(0.1), 1, grid=1e-2))))
     with pytest.raises(ValueError, match="terms"):
         Composition(())
-    with pytest.raises(ValueError, match="sides"):
-        Term(one, frozenset())
     with pytest.raises(ValueError, match="count = 0"):
         account_published(PureDp(0.1), 0)
 
@@ -178,7 +291,7 @@ def test_the_certificate_of_a_plan_is_confirmed_and_says_what_was_released(tmp_p
     search = account(dp.GaussianDpEvent(20.0), Geometric(mean=4))
     survey, scores = account_published(dp.GaussianDpEvent(40.0), 20), account_published(dp.GaussianDpEvent(30.0), 20)
     last = account_published([dp.GaussianDpEvent(4.0), dp.GaussianDpEvent(5.0)], 1)
-    plan = Composition((Term(survey, TRAINING), Term(scores, SCORING), Term(last, TRAINING)))
+    plan = Composition((Term(survey, TRAINING), Term(scores, SCORING, scores=True), Term(last, TRAINING)))
     certificate = plan.certificate(1e-6, releases=[{"part": "survey"}, {"part": "last run"}])
     assert 0 <= certificate.epsilon - plan.epsilon(1e-6) < 2e-5
     assert "21 runs were made; all results of the first 20 are public" in certificate.statement()
@@ -192,10 +305,13 @@ def test_the_certificate_of_a_plan_is_confirmed_and_says_what_was_released(tmp_p
     ("change", "line"),
     [
         (lambda terms: terms[0].update(published=10), "epsilon"),
-        (lambda terms: terms[1].update(sides=["training"]), "epsilon"),
+        (lambda terms: terms[1].update(reads=terms[0]["reads"]), "epsilon"),
+        (lambda terms: terms[1].update(reads=[]), "epsilon"),
+        (lambda terms: terms[1]["reads"][0]["split"].update(rule="odd numbers score"), "epsilon"),
         (lambda terms: terms[0]["events"][0].update(noise_multiplier=80.0), "epsilon"),
         (lambda terms: terms[0].update(published=0), "count = 0"),
-        (lambda terms: terms[0].update(sides=["other"]), "other"),
+        (lambda terms: terms[0]["reads"][0].update(part="other"), "other"),
+        (lambda terms: terms[0]["reads"][0]["split"].update(color="blue"), "color"),
     ],
 )
 def test_a_changed_term_of_a_certificate_is_found(change, line):
@@ -211,7 +327,7 @@ def test_a_changed_term_of_a_certificate_is_found(change, line):
 def test_pure_privacy_adds_up_at_delta_zero():
     runs, last = account_published([PureDp(0.1), PureDp(0.05)], 5), account_published(PureDp(0.2), 1)
     plan = Composition((Term(runs, TRAINING), Term(account_published(PureDp(0.4), 1), SCORING), Term(last, TRAINING)))
-    assert plan.costs(0.0) == {Side.TRAINING: pytest.approx(0.7), Side.SCORING: pytest.approx(0.4)}
+    assert plan.costs(0.0) == {"training": pytest.approx(0.7), "scoring": pytest.approx(0.4)}
     assert plan.epsilon(0.0) >= 0.7
     assert plan.delta(0.71) == 0.0
     assert plan.delta(0.5) > 0.0

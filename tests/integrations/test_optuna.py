@@ -17,7 +17,7 @@ import pytest
 from support.plain_run import PlainRun
 
 from dphypo import Ledger, errors
-from dphypo.accounting import verify, watch
+from dphypo.accounting import EVERYONE, Split, verify, watch
 from dphypo.errors import DeclaredParameter, NotThisStudy, TooManyTrials, UndeclaredReport
 from dphypo.integrations.optuna import OptunaSurvey
 from dphypo.integrations.optuna_claims import Claims
@@ -193,9 +193,9 @@ def test_intermediate_scores_are_declared_where_they_cost():
     noisy = dp.GaussianDpEvent(40.0)
     with pytest.raises(UndeclaredReport):
         survey(score_event=noisy, reports=1).optimize(study(), reports)
-    paid = survey(score_event=noisy, reports=2)
+    paid = survey(score_event=noisy, reports=2, split=Split("odd numbers score").sides)
     paid.optimize(study(), reports)
-    scores = [term.releases.count for term in paid.guarantee.terms if term.sides == {"scoring"}]
+    scores = [term.releases.count for term in paid.guarantee.terms if term.scores]
     assert scores == [8 * 3]
 
 
@@ -320,7 +320,9 @@ def test_the_last_run_waits_for_trials_that_run():
 
 def test_all_records_train_where_scores_are_public():
     """Composed with a plan that scores on some of them, both sides pay for the survey."""
-    assert {frozenset(term.sides) for term in SURVEY.guarantee.terms} == {frozenset({"training", "scoring"})}
+    assert {term.side for term in SURVEY.guarantee.terms} == {EVERYONE}
+    paid = survey(score_event=dp.GaussianDpEvent(40.0))
+    assert {term.side for term in paid.guarantee.terms} == {EVERYONE}, "nobody says that others score"
 
 
 @pytest.mark.parametrize("name", ["score", "status", "a\u202eb", "a\ud800"])

@@ -11,6 +11,8 @@ import torch
 from scipy import stats
 from torch import nn
 
+import dphypo
+from dphypo.accounting import Sides
 from dphypo.integrations.torch import (
     DPSGD,
     PrivateAccuracy,
@@ -22,7 +24,6 @@ from dphypo.integrations.torch import (
 from dphypo.integrations.torch.data import as_records
 from dphypo.integrations.torch.loss import per_record
 from dphypo.integrations.torch.score import values
-from dphypo.mechanisms import Split
 
 RNG = np.random.default_rng(1)
 INPUTS = RNG.normal(size=(3000, 3)).astype(np.float32)
@@ -146,13 +147,24 @@ def test_one_record_moves_a_loss_by_at_most_its_bound(loss: Any) -> None:
     assert -2.0 - 1e-6 <= difference <= 1e-6
 
 
-@pytest.mark.parametrize("split", ["disjoint", "same"])
-def test_a_private_score_is_charged_as_declared(split: str) -> None:
-    score = PrivateAccuracy((INPUTS, LABELS), 5.0, split=Split(split))
-    mechanism = DPSGD(model=model, data=(INPUTS, LABELS), score=score, noise_multiplier=1.0, epochs=0.1)
-    assert mechanism.score_event == dp.GaussianDpEvent(5.0)
-    assert mechanism.split is Split(split)
-    assert mechanism({}, seed=1).score != mechanism({}, seed=2).score
+def test_a_private_score_is_charged_by_what_is_known_of_its_records() -> None:
+    train, held_out = split_by_hash(INPUTS, LABELS, share=0.3)
+    rule = dphypo.Split("records of odd days score").sides
+
+    def split(data: Any, records: Any, stated: Sides | None = None) -> Sides | None:
+        score = PrivateAccuracy(records, 5.0, split=stated)
+        made = DPSGD(model=model, data=data, score=score, noise_multiplier=1.0, epochs=0.1)
+        assert made.score_event == dp.GaussianDpEvent(5.0)
+        return made.split
+
+    assert split(train, held_out) == train.split
+    assert split(tuple(train), tuple(held_out)) == train.split
+    assert split((INPUTS, LABELS), held_out) is None
+    assert split((INPUTS, LABELS), (INPUTS, LABELS)) is None, "one record may train and score"
+    assert split((INPUTS[:2000], LABELS[:2000]), (INPUTS[2000:], LABELS[2000:])) is None, "nobody states a rule"
+    assert split((INPUTS[:2000], LABELS[:2000]), (INPUTS[2000:], LABELS[2000:]), rule) == rule
+    with pytest.raises(ValueError, match="the same array trains and scores"):
+        split((INPUTS, LABELS), (INPUTS, LABELS), rule)
 
 
 def test_a_record_goes_where_its_own_bytes_send_it() -> None:

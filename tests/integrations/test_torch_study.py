@@ -17,7 +17,7 @@ from torch import nn
 import dphypo
 from dphypo.accounting import UnreachableError
 from dphypo.entropy import Seeded
-from dphypo.integrations.torch import DPSGD, NoiseTable, PrivateAccuracy, PublicAccuracy, Safetensors
+from dphypo.integrations.torch import DPSGD, NoiseTable, PrivateAccuracy, PublicAccuracy, Safetensors, split_by_hash
 from dphypo.mechanisms import over_space
 from dphypo.testing import check_mechanism
 
@@ -106,8 +106,8 @@ def test_a_private_score_is_part_of_the_total() -> None:
     """On the training records it composes; apart from them it is free while training costs more."""
     space = dphypo.Space({"learning_rate": loguniform(0.1, 10)})
 
-    def noise(**score: Any) -> float:
-        mechanism = dpsgd(score=PrivateAccuracy((INPUTS, LABELS), **score)).calibrated(
+    def noise(train: Any, rank: Any, **score: Any) -> float:
+        mechanism = dpsgd(data=train, score=PrivateAccuracy(rank, **score)).calibrated(
             space, RUNS, epsilon=4.0, delta=DELTA
         )
         assert dphypo.Study(space, mechanism, RUNS, delta=DELTA, journal=None).guarantee.epsilon(DELTA) <= 4.0
@@ -115,10 +115,11 @@ def test_a_private_score_is_part_of_the_total() -> None:
         assert isinstance(table, NoiseTable)
         return table[30, 2]
 
-    apart, same = noise(noise_multiplier=5.0), noise(noise_multiplier=5.0, split="same")
+    train, rank = split_by_hash(INPUTS, LABELS)
+    apart, same = (noise(train, records, noise_multiplier=5.0) for records in (rank, train))
     assert apart < same
     with pytest.raises(UnreachableError):
-        noise(noise_multiplier=0.5)
+        noise(train, rank, noise_multiplier=0.5)
 
 
 def test_the_release_is_the_same_for_the_same_entropy_and_loads_again(tmp_path: Any) -> None:

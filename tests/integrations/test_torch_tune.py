@@ -9,7 +9,7 @@ from scipy.stats import loguniform
 from torch import nn
 
 import dphypo
-from dphypo.accounting import Composition, Side, Term, account_published, verify
+from dphypo.accounting import Composition, Part, Split, Term, account_published, verify
 from dphypo.integrations.torch import DPSGD, PrivateAccuracy
 from dphypo.search import plan_tuning, stages_of
 
@@ -24,11 +24,14 @@ def network() -> nn.Module:
     return nn.Linear(4, 2)
 
 
+APART = Split("records that score, by a hash of each").sides
+
+
 def mechanism() -> DPSGD:
     return DPSGD(
         model=network,
         data=(INPUTS[:200], LABELS[:200]),
-        score=PrivateAccuracy((INPUTS[200:], LABELS[200:]), noise_multiplier="calibrate"),
+        score=PrivateAccuracy((INPUTS[200:], LABELS[200:]), noise_multiplier="calibrate", split=APART),
         noise_multiplier="calibrate",
         epochs=10,
         batch_size=50,
@@ -57,7 +60,7 @@ def test_a_model_is_tuned_over_settings_with_noise_of_their_own(tuning, tmp_path
 def test_every_pair_of_settings_keeps_to_the_budget(tuning):
     found = tuning
     costs = found.noise.guarantee.costs(1e-4)
-    assert all(5.9 < costs[side] <= 6.0 for side in Side)
+    assert all(5.9 < costs[part] <= 6.0 for part in Part)
     settings = [{"batch_size": 20, "epochs": 20}, {"batch_size": 50, "epochs": 10}]
     for one in settings:
         for other in settings:

@@ -22,6 +22,7 @@ def made(event, **options):
     return dphypo.mechanism(event=event, relation=ADD_OR_REMOVE, **options)(lambda params, *, seed: (None, 0.0))
 
 
+APART = dphypo.Split("odd numbers score")
 SPACE = Space(
     {
         "lr": loguniform(1e-4, 1),
@@ -99,20 +100,22 @@ def test_a_name_that_is_no_parameter_is_the_events_own_error():
 
 def test_scoring_costs_the_worse_on_other_records_and_the_sum_on_the_same():
     train, score = dp.GaussianDpEvent(1.0), dp.LaplaceDpEvent(2.0)
-    assert events(made(train, score_event=score), SPACE) == [train, score]
+    assert events(made(train, score_event=score, split=APART), SPACE) == [train, score]
+    assert events(made(train, score_event=score), SPACE) == [dp.ComposedDpEvent((train, score))]
     assert events(made(train, score_event=score, split="same"), SPACE) == [dp.ComposedDpEvent((train, score))]
 
 
 def test_a_replaced_record_may_leave_training_and_enter_scoring():
     train, score = dp.GaussianDpEvent(1.0), dp.LaplaceDpEvent(2.0)
     replace = dp.NeighboringRelation.REPLACE_ONE
-    run = Declared(lambda params, *, seed: (None, 0.0), train, replace, score)
+    run = Declared(lambda params, *, seed: (None, 0.0), train, replace, score, APART.sides)
     assert events(run, SPACE) == [dp.ComposedDpEvent((train, score))]
 
 
 def test_the_events_of_each_side():
     train, score = dp.GaussianDpEvent(1.0), dp.LaplaceDpEvent(2.0)
-    assert by_side(made(train, score_event=score), SPACE) == ([train], [score])
+    assert by_side(made(train, score_event=score, split=APART), SPACE) == ([train], [score])
+    assert by_side(made(train, score_event=score), SPACE, scored=False) == ([train], [])
     assert by_side(made(train), SPACE) == ([train], [])
     assert by_side(made(train, score_event=score, split="same"), SPACE) == ([dp.ComposedDpEvent((train, score))], [])
 
@@ -123,13 +126,17 @@ def test_a_replaced_record_can_leave_training_and_enter_scoring():
     P[first ≥ its count on D, second ≤ its count on D] is ¼ on D and ¼ e^−2 on D′.
     """
     replace_one = dp.NeighboringRelation.REPLACE_ONE
-    run = dphypo.mechanism(event=PureDp(1.0), score_event=PureDp(1.0), relation=replace_one)(lambda p, *, seed: None)
+    run = dphypo.mechanism(event=PureDp(1.0), score_event=PureDp(1.0), relation=replace_one, split=APART)(
+        lambda p, *, seed: None
+    )
     found = events(run, SPACE)
     claimed = dphypo.account(found, dphypo.Pmf({1: 1.0}), relation=replace_one).epsilon(1e-9)
     attack = math.log(0.25 / (0.25 * math.exp(-2.0)))
     assert attack - 1e-6 <= claimed <= attack + 1e-5
     blank = dp.NeighboringRelation.REPLACE_SPECIAL  # a blank record meets neither
-    run = dphypo.mechanism(event=PureDp(1.0), score_event=PureDp(1.0), relation=blank)(lambda p, *, seed: None)
+    run = dphypo.mechanism(event=PureDp(1.0), score_event=PureDp(1.0), relation=blank, split=APART)(
+        lambda p, *, seed: None
+    )
     assert events(run, SPACE) == [PureDp(1.0)]
 
 

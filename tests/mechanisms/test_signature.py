@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 import dphypo
-from dphypo.mechanisms import Declared, DpSgd, Mechanism, OwnTraining, Plain, Split
+from dphypo.mechanisms import Declared, DpSgd, Mechanism, OwnTraining, Plain
 
 SPACE = dphypo.Space({"lr": [0.1, 1.0]})
 DECLARE = dphypo.mechanism(event=dp.GaussianDpEvent(1.0), relation=dp.NeighboringRelation.ADD_OR_REMOVE_ONE)
@@ -62,7 +62,7 @@ class Own:
     """A mechanism that is not made by the decorator."""
 
     event, relation = dp.GaussianDpEvent(1.0), dp.NeighboringRelation.ADD_OR_REMOVE_ONE
-    score_event, split, saver = None, Split.DISJOINT, Plain()
+    score_event, split, saver = None, None, Plain()
     monotone: frozenset[str] = frozenset()
 
     def __call__(self, seed, params):

@@ -13,10 +13,10 @@ import pytest
 from support.stages_world import FEW
 
 import dphypo
-from dphypo.accounting import Composition, Term, UnreachableError, account, solve_noise, watch
+from dphypo.accounting import Composition, Split, Term, UnreachableError, account, solve_noise, watch
 from dphypo.band import Band
 from dphypo.laws import Geometric, NegativeBinomial
-from dphypo.mechanisms import Declared, Plain, Split
+from dphypo.mechanisms import Declared, Plain
 from dphypo.search import Stage, Stages, calibrate_stages
 
 DELTA = 1e-5
@@ -32,7 +32,7 @@ class Training:
 
     relation = dp.NeighboringRelation.ADD_OR_REMOVE_ONE
     score_event = dp.GaussianDpEvent(40.0)
-    split = Split.DISJOINT
+    split = Split("odd numbers score").sides
     monotone: frozenset[str] = frozenset()
     saver = Plain()
 

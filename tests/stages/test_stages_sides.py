@@ -12,12 +12,13 @@ import numpy as np
 import pytest
 
 import dphypo
-from dphypo.accounting import Composition, PureDp, Side, verify
+from dphypo.accounting import EVERYONE, Composition, Part, PureDp, Split, verify
 from dphypo.laws import Pmf
 from dphypo.search import Stage, Stages, calibrate_stages
 
 ADD, REPLACE = dp.NeighboringRelation.ADD_OR_REMOVE_ONE, dp.NeighboringRelation.REPLACE_ONE
-TRAINING, SCORING, BOTH = frozenset({Side.TRAINING}), frozenset({Side.SCORING}), frozenset(Side)
+TRAINING, SCORING, BOTH = frozenset({Part.TRAINING}), frozenset({Part.SCORING}), frozenset(Part)
+APART = Split("odd numbers score").sides
 SPACE = dphypo.Space({"which": [0, 1]})
 EPSILONS = np.array([0.0, 0.3, 0.8, 1.5, 2.5, 4.0])
 LAWS = (Pmf({1: 2 / 3, 2: 1 / 3}), Pmf({1: 0.5, 3: 0.5}))
@@ -33,7 +34,7 @@ def mechanism(train, score, relation, **options):
         event=lambda params: PureDp(float(train[params["which"]])),
         score_event=None if score is None else lambda params: PureDp(float(score[params["which"]])),
         relation=relation,
-        **options,
+        **({"split": None if score is None else APART} | options),
     )(run)
 
 
@@ -68,7 +69,7 @@ class World:
         sides = [TRAINING, SCORING] + ([BOTH] if relation is REPLACE else [])
         return max(self.exact(changed, epsilon) for changed in sides)
 
-    def exact(self, changed: frozenset[Side], epsilon: float) -> float:
+    def exact(self, changed: frozenset[Part], epsilon: float) -> float:
         """δ where stage 1 publishes its best run and stage 2 ranks by whatever is worst after that."""
         first, second = (self.releases(stage, changed) for stage in (0, 1))
         worst = 0.0
@@ -77,11 +78,11 @@ class World:
             worst = max(worst, float(np.max(after, axis=0).sum()))
         return worst
 
-    def releases(self, stage: int, changed: frozenset[Side]) -> list[tuple[np.ndarray, np.ndarray]]:
+    def releases(self, stage: int, changed: frozenset[Part]) -> list[tuple[np.ndarray, np.ndarray]]:
         """The law of the best run's (λ, model, score), on D and on its neighbour, for many ways to rank."""
         on, off = [], []
         for train, score in zip(self.train[stage], self.score[stage], strict=True):
-            model, rank = answers(train, Side.TRAINING in changed), answers(score, Side.SCORING in changed)
+            model, rank = answers(train, Part.TRAINING in changed), answers(score, Part.SCORING in changed)
             on.append(np.outer(model[0], rank[0]).ravel() / 2)
             off.append(np.outer(model[1], rank[1]).ravel() / 2)
         p, q = np.concatenate(on), np.concatenate(off)
@@ -122,7 +123,7 @@ def test_a_record_of_each_side_meets_its_own_searches_only():
     for world in WORLDS[:3]:
         plan = world.guarantee(ADD)
         assert isinstance(plan, Composition)
-        together = [world.guarantee(ADD).costs(1e-6)[side] for side in Side]
+        together = [world.guarantee(ADD).costs(1e-6)[part] for part in Part]
         alone = [
             Stages(
                 SPACE,
@@ -167,8 +168,8 @@ def test_a_part_that_names_no_records_apart_counts_for_both_sides():
         for parts in itertools.permutations([other, Stage(scored, LAWS[1])]):
             plan = Stages(SPACE, parts, delta=1e-6, journal=None).guarantee
             alone = Stages(SPACE, [Stage(scored, LAWS[1])] * 2, delta=1e-6, journal=None).guarantee
-            assert {sides for term in plan.terms for sides in [term.sides]} == {TRAINING, SCORING, BOTH}
-            assert plan.costs(1e-6)[Side.SCORING] > alone.terms[1].releases.epsilon(1e-6) + 0.1
+            assert {term.side for term in plan.terms} == {APART.training, APART.scoring, EVERYONE}
+            assert plan.costs(1e-6)["scoring"] > alone.terms[1].releases.epsilon(1e-6) + 0.1
 
 
 def test_scores_on_the_training_records_compose_with_training():
@@ -182,13 +183,13 @@ def test_the_certificate_of_stages_with_sides_is_confirmed_and_reads_well():
     search = Stages(SPACE, WORLDS[0].stages(ADD), delta=1e-6, journal=None)
     certificate = search.certificate
     document = json.loads(json.dumps(certificate.to_dict()))
-    assert [term["sides"] for term in document["terms"]] == [["training"], ["scoring"]] * 2
+    assert [[one["part"] for one in term["reads"]] for term in document["terms"]] == [["training"], ["scoring"]] * 2
     assert verify(certificate)
     stated = certificate.statement()
     assert "What was released: of the last of 2 stages, the best of a random number of training runs" in stated
     assert "Nothing else about a search may be published" in stated
     assert "0 runs" not in stated
-    assert "Records that train and records that score are different records" in stated
+    assert "Records that train and records that score are set apart by a rule" in stated
     released = search.run(progress=False)
     assert verify(released.certificate)
 
@@ -209,6 +210,7 @@ def test_calibration_spends_the_total_where_sides_differ():
             event=dp.GaussianDpEvent(noise_multiplier),
             relation=ADD,
             score_event=dp.GaussianDpEvent(score),
+            split=APART,
         )
 
     class Training(dphypo.mechanisms.Declared):
@@ -219,4 +221,4 @@ def test_calibration_spends_the_total_where_sides_differ():
     found = calibrate_stages(SPACE, stages, epsilon=2.0, delta=1e-6)
     plan = Stages(SPACE, found, delta=1e-6, journal=None).guarantee
     assert 1.999 <= plan.epsilon(1e-6) <= 2.0
-    assert plan.costs(1e-6)[Side.SCORING] < 1.9
+    assert plan.costs(1e-6)["scoring"] < 1.9

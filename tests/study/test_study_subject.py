@@ -9,7 +9,7 @@ from support import stages_world
 from support.study_world import EVENT, RELATION, make, train
 
 from dphypo import errors
-from dphypo.mechanisms import Plain, Split
+from dphypo.mechanisms import Plain
 
 
 @dataclass
@@ -20,7 +20,7 @@ class Network:
     event: object = EVENT
     relation: object = RELATION
     score_event: object = None
-    split: Split = Split.DISJOINT
+    split: None = None
     monotone: frozenset[str] = frozenset()
     saver: Plain = field(default_factory=Plain)
     seeded: bool = True

@@ -11,10 +11,12 @@ import dp_accounting as dp
 import numpy as np
 from scipy.stats import loguniform
 
-from dphypo.mechanisms import Outcome, Plain, Split
+from dphypo.accounting import Sides, Split
+from dphypo.mechanisms import Outcome, Plain
 from dphypo.space import Space
 
 ADD = dp.NeighboringRelation.ADD_OR_REMOVE_ONE
+APART = Split("numbers that score, by a hash of each").sides
 RECORDS = 400
 PRIVATE = np.random.default_rng(5).normal(0.7, 0.2, RECORDS)
 SPACE = Space({"lr": loguniform(1e-3, 10.0)})
@@ -35,7 +37,7 @@ class Descent:
     batch: int = RECORDS
     fails: bool = False
     relation: Any = ADD
-    split: Split = Split.DISJOINT
+    split: Sides | None = APART
     monotone: frozenset[str] = frozenset()
     saver: Any = field(default_factory=Plain)
     seeded: bool = True

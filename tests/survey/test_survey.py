@@ -13,7 +13,7 @@ from scipy.stats import loguniform, norm
 from support.survey_world import PRIVATE, SPACE, Descent
 
 from dphypo import errors
-from dphypo.accounting import Composition, Side, Term, account_published, verify
+from dphypo.accounting import Composition, Term, account_published, verify
 from dphypo.entropy import Seeded
 from dphypo.laws import Pmf, Poisson
 from dphypo.mechanisms import Outcome, Plain, attempt
@@ -143,8 +143,8 @@ def test_the_score_of_the_last_run_is_released_where_it_was_declared_and_paid_fo
     private = replace(FULL, score_noise_multiplier=5.0)
     silent = stages(LastRun(private))
     heard = stages(LastRun(private, score=True))
-    assert set(silent.guarantee.costs(1e-6)) == {Side.TRAINING}
-    assert set(heard.guarantee.costs(1e-6)) == set(Side)
+    assert set(silent.guarantee.costs(1e-6)) == {"training"}
+    assert set(heard.guarantee.costs(1e-6)) == {"training", "scoring"}
     assert silent.run(progress=False).score is None
     assert heard.run(progress=False).score is not None
 

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, NoReturn
 
-from dphypo.mechanisms import DpSgd, Plain, Split, matched
+from dphypo.mechanisms import DpSgd, Plain, matched
 
 if TYPE_CHECKING:
     import dp_accounting
@@ -69,8 +69,8 @@ class Training:
         """None: the score looks at public records."""
 
     @property
-    def split(self) -> Split:
-        return Split.DISJOINT
+    def split(self) -> None:
+        return None
 
     @property
     def monotone(self) -> frozenset[str]:

@@ -37,8 +37,12 @@ from dphypo.accounting.profiles import Floats as Floats
 from dphypo.accounting.published import PublishedRuns as PublishedRuns
 from dphypo.accounting.published import account_published as account_published
 from dphypo.accounting.second_opinion import epsilon_from_below as epsilon_from_below
-from dphypo.accounting.sides import BOTH as BOTH
+from dphypo.accounting.sides import EVERYONE as EVERYONE
+from dphypo.accounting.sides import Part as Part
 from dphypo.accounting.sides import Side as Side
+from dphypo.accounting.sides import Sides as Sides
+from dphypo.accounting.sides import Split as Split
+from dphypo.accounting.sides import read_sides as read_sides
 from dphypo.accounting.solve import round_up as round_up
 from dphypo.accounting.solve import watch as watch
 from dphypo.accounting.untrusted import Refused as Refused

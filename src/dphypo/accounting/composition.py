@@ -1,15 +1,17 @@
 """The guarantee of several releases from the same records, each free to look at what was published before it.
 
-A *term* is a mechanism (a search that releases its best run, or runs that are all published) together with the sides
+A *term* is a mechanism (a search that releases its best run, or runs that are all published) together with the side
 whose records it reads. Each term has a dominating pair, whatever it was told beforehand, so all together are dominated
 by the product of the pairs: the adaptive composition of privacy loss distributions, direction by direction (Zhu, Dong
 and Wang 2022).
 
-**Lemma (sides).** Let neighbours differ by one record that is added, removed, or blanked. That record is on one side,
-s, and every other record stays where it was. A term that does not read side s has the same law on both data sets, given
-what was published before it: its privacy loss is zero. So the whole is dominated by the product of the pairs of the
-terms that read s, and costs the **maximum over the sides of the composition of that side's terms**. If the record is
-replaced by another, it may leave one side and enter the other: every term may change, and **all compose**.
+**Lemma (sides).** Let neighbours differ by one record that is added, removed, or blanked. By each split that is stated,
+that record is on one part, and every other record stays where it was. A term that does not read it has the same law on
+both data sets, given what was published before: its privacy loss is zero. So the whole is dominated by the product of
+the pairs of the terms that read it. Which parts it is on is not known, so all together cost the **maximum, over all
+combinations of parts, of the composition of the terms that read such a record**. A term that states no side is read
+by all. If the record is replaced by another, it may leave a side and enter another: every term may change, and **all
+compose**.
 
 Published runs that train on one side and score on the other are two terms. To a record that trains, the score is
 post-processing of the model and of records that do not change; to a record that scores, the model is given. Where a
@@ -25,8 +27,10 @@ enters or leaves the side that it reads.
 
 from __future__ import annotations
 
+import itertools
 import math
-from collections.abc import Mapping
+from collections import Counter
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from functools import cached_property, lru_cache
 from typing import TYPE_CHECKING, TypeAlias
@@ -40,12 +44,13 @@ from dphypo.accounting import dp_library
 from dphypo.accounting.guarantee import Guarantee
 from dphypo.accounting.profiles import Discrete, Floats, epsilon_for
 from dphypo.accounting.published import PublishedRuns
-from dphypo.accounting.sides import BOTH, Side
+from dphypo.accounting.sides import EVERYONE, Part, Side, Split
 from dphypo.accounting.theorems import theorem1_2_paper
 
 if TYPE_CHECKING:
     from dphypo.accounting.certificate import Certificate
 
+_MOST_SPLITS = 6  # with more, everything is composed: the number of combinations doubles with each
 REPLACE_ONE = dp_accounting.NeighboringRelation.REPLACE_ONE
 Releases: TypeAlias = Guarantee | PublishedRuns
 """What a term can be: a search that releases its best run, or runs that are all published."""
@@ -53,15 +58,17 @@ Releases: TypeAlias = Guarantee | PublishedRuns
 
 @dataclass(frozen=True, eq=False)
 class Term:
-    """A mechanism, and the sides whose records it reads."""
+    """A mechanism, and the side whose records it reads.
+
+    Args:
+        releases: the mechanism.
+        side: the records that it reads; all of them, unless it is said.
+        scores: whether it is what the scores of another term's runs cost.
+    """
 
     releases: Releases
-    sides: frozenset[Side] = BOTH
-
-    def __post_init__(self) -> None:
-        object.__setattr__(self, "sides", frozenset(Side(side) for side in self.sides))
-        if not self.sides:
-            raise _validate.fail("sides", self.sides, "a term reads the records of at least one side")
+    side: Side = EVERYONE
+    scores: bool = False
 
 
 @dataclass(frozen=True, eq=False)
@@ -69,12 +76,12 @@ class Composition:
     """The guarantee of all that is released. Every number is an upper bound, known before anything runs.
 
     >>> from dp_accounting import GaussianDpEvent
-    >>> from dphypo.accounting import account_published
+    >>> from dphypo.accounting import Split, account_published
     >>> survey, last = account_published(GaussianDpEvent(40.0), 20), account_published(GaussianDpEvent(4.0), 1)
     >>> scores = account_published(GaussianDpEvent(20.0), 20)
-    >>> training, scoring = frozenset({Side.TRAINING}), frozenset({Side.SCORING})
-    >>> plan = Composition((Term(survey, training), Term(scores, scoring), Term(last, training)))
-    >>> round(plan.epsilon(1e-6), 2), {side.value: round(cost, 2) for side, cost in plan.costs(1e-6).items()}
+    >>> sides = Split("records whose number is a multiple of five score").sides
+    >>> plan = Composition((Term(survey, sides.training), Term(scores, sides.scoring), Term(last, sides.training)))
+    >>> round(plan.epsilon(1e-6), 2), {part: round(cost, 2) for part, cost in plan.costs(1e-6).items()}
     (1.17, {'training': 1.17, 'scoring': 0.94})
     """
 
@@ -90,16 +97,16 @@ class Composition:
         if len({term.releases.grid for term in self.terms}) != 1:
             raise ValueError("parts accounted on different grids do not compose: give one grid for all")
         if self.relation is REPLACE_ONE and any(
-            isinstance(term.releases, Guarantee) and term.sides != BOTH for term in self.terms
+            isinstance(term.releases, Guarantee) and term.side != EVERYONE for term in self.terms
         ):
             raise ValueError(
-                "under REPLACE_ONE a search reads both sides: a record may leave training and enter scoring of a "
-                "run, so give one search whose event composes both, as a term that reads both sides"
+                "under REPLACE_ONE a search reads all records: one may leave training and enter scoring of a run, so "
+                "give one search whose event composes both, as a term that states no side"
             )
 
     @classmethod
     def of(cls, *releases: Releases | Composition) -> Composition:
-        """All of these together; one that states no sides reads all records."""
+        """All of these together; what states no side reads all records."""
         terms = (one.terms if isinstance(one, Composition) else (Term(one),) for one in releases)
         return cls(tuple(term for some in terms for term in some))
 
@@ -117,10 +124,16 @@ class Composition:
         epsilon = _validate.non_negative(epsilon=epsilon)
         return max(met.delta(epsilon) for met in self._met.values())
 
-    def costs(self, delta: float) -> dict[Side, float]:
-        """ε at δ for a record of each side that is read; under replacement they are all the same."""
+    def costs(self, delta: float) -> dict[str, float]:
+        """ε at δ for a record on each combination of parts that meets most, by its name."""
         delta = _validate.delta(delta=delta)
-        return {side: met.epsilon(delta) for side, met in self._met.items()}
+        return {name: met.epsilon(delta) for name, met in self._met.items()}
+
+    def cost(self, side: Side, delta: float) -> float:
+        """ε at δ for records of a side: the largest, over the combinations of parts that they may be on."""
+        delta = _validate.delta(delta=delta)
+        found = [met for parts, met in self._combinations.items() if side.conditions <= set(parts)]
+        return max((met.epsilon(delta) for met in found), default=0.0)
 
     def bound(self, delta: float) -> str:
         """The name of the bound that :meth:`epsilon` reports."""
@@ -136,11 +149,11 @@ class Composition:
 
     def one_run(self, delta: float) -> dict[str, float]:
         """ε of one run of the last part alone: what is usually reported."""
-        trained = [term for term in self.terms if Side.TRAINING in term.sides]
+        trained = [term for term in self.terms if not term.scores]
         return (trained or list(self.terms))[-1].releases.one_run(delta)
 
     def rdp(self, alpha: npt.ArrayLike) -> Floats:
-        """ε(α): the largest, over the sides, of the sum of that side's terms."""
+        """ε(α): the largest, over the combinations of parts, of the sum of the terms that a record meets."""
         sums = [np.sum([one.rdp(alpha) for one in met.releases], axis=0) for met in self._met.values()]
         return np.asarray(np.max(sums, axis=0))
 
@@ -161,16 +174,46 @@ class Composition:
         return issue(self, delta, public)
 
     @property
-    def met(self) -> Mapping[Side, tuple[Releases, ...]]:
-        """For every side that is read, what a record of that side meets."""
-        return {side: met.releases for side, met in self._met.items()}
+    def met(self) -> list[tuple[Releases, ...]]:
+        """What a record meets, for every combination of parts on which it meets most."""
+        return [met.releases for met in self._met.values()]
 
     @cached_property
-    def _met(self) -> dict[Side, _Met]:
-        read = [side for side in Side if any(side in term.sides for term in self.terms)]
-        if self.relation is REPLACE_ONE:
-            return {side: _together(tuple(term.releases for term in self.terms)) for side in read}
-        return {side: _together(tuple(term.releases for term in self.terms if side in term.sides)) for side in read}
+    def _met(self) -> dict[str, _Met]:
+        """By name, the combinations on which a record meets most; of two that meet the same, the first."""
+        found: dict[_Met, set[tuple[Split, Part]]] = {}
+        for parts, met in self._combinations.items():
+            meets = Counter(met.releases)
+            if met not in found and not any(meets < Counter(other.releases) for other in self._combinations.values()):
+                found[met] = set(parts)
+        shared = set.intersection(*found.values()) if len(found) > 1 else set()
+        splits = list(dict.fromkeys(split for parts in found.values() for split, _ in _in_order(parts - shared)))
+        return {_name(parts - shared, splits): met for met, parts in found.items()}
+
+    @cached_property
+    def _combinations(self) -> dict[tuple[tuple[Split, Part], ...], _Met]:
+        """For every combination of parts of the splits, what a record on all of them meets, if anything."""
+        splits = list(dict.fromkeys(split for term in self.terms for split, _ in _in_order(term.side.conditions)))
+        if self.relation is REPLACE_ONE or len(splits) > _MOST_SPLITS:
+            return {(): _together(tuple(term.releases for term in self.terms))}
+        found = {}
+        for parts in itertools.product(Part, repeat=len(splits)):
+            chosen = tuple(zip(splits, parts, strict=True))
+            met = tuple(term.releases for term in self.terms if term.side.conditions <= set(chosen))
+            if met:
+                found[chosen] = _together(met)
+        return found
+
+
+def _in_order(parts: Iterable[tuple[Split, Part]]) -> list[tuple[Split, Part]]:
+    return sorted(parts, key=repr)
+
+
+def _name(parts: set[tuple[Split, Part]], splits: Sequence[Split]) -> str:
+    """What tells a combination of parts from the others."""
+    if len(parts) <= 1:
+        return next((part.value for _, part in parts), "every record")
+    return ", ".join(f"{part.value} of split {splits.index(split) + 1}" for split, part in _in_order(parts))
 
 
 @dataclass(frozen=True, eq=False)

@@ -1,7 +1,7 @@
 """All that a guarantee is computed from, as JSON: the one form that certificates and plan files share.
 
-It states the relation, the grid, and every term: its events, the sides whose records it reads, and how many runs are
-published, or the law of T, the band and the policy of a search.
+It states the relation, the grid, and every term: its events, which records it reads, and how many runs are published,
+or the law of T, the band and the policy of a search.
 """
 
 from __future__ import annotations
@@ -31,12 +31,12 @@ def to_json(guarantee: Guarantee | Composition) -> dict[str, Any]:
     >>> guarantee = account(dp_accounting.GaussianDpEvent(4.0), Geometric(mean=5))
     >>> found = to_json(guarantee)
     >>> list(found), list(found["terms"][0])
-    (['relation', 'grid', 'terms'], ['sides', 'events', 'runs', 'band', 'policy'])
+    (['relation', 'grid', 'terms'], ['reads', 'events', 'runs', 'band', 'policy'])
     >>> from_json(found).epsilon(1e-5) == guarantee.epsilon(1e-5)
     True
     """
     whole = Composition.of(guarantee)
-    terms = [{"sides": sorted(term.sides), **_term(term.releases)} for term in whole.terms]
+    terms = [{"reads": term.side.to_json(), **_scores(term), **_term(term.releases)} for term in whole.terms]
     return {"relation": whole.relation.name, "grid": whole.terms[0].releases.grid, "terms": terms}
 
 
@@ -45,10 +45,14 @@ def from_json(document: Mapping[str, Any]) -> Composition:
     relation, grid = dp_accounting.NeighboringRelation[document["relation"]], document["grid"]
     return Composition(
         tuple(
-            Term(_releases(term, relation, grid), frozenset(Side(side) for side in term["sides"]))
+            Term(_releases(term, relation, grid), Side.from_json(term["reads"]), bool(term.get("scores", False)))
             for term in document["terms"]
         )
     )
+
+
+def _scores(term: Term) -> dict[str, Any]:
+    return {"scores": True} if term.scores else {}
 
 
 def _term(releases: Releases) -> dict[str, Any]:

@@ -86,7 +86,7 @@ def solve_noise(
         guarantee_at: the guarantee as a function of a noise multiplier, or of a factor on several; more of it must not
             cost more.
         epsilon, delta: what all that is released may cost together.
-        side: count what records of this side meet, and nothing else.
+        side: count what its records meet, and nothing else.
         start: a first guess; by default a Rényi bound gives one.
         smallest, largest: the range that is searched. If even ``smallest`` costs less than ε, it is the answer.
         decimals: what is tried is rounded up to so many, so that it can be written down; None leaves it as it is.
@@ -129,7 +129,7 @@ def solve_noise(
         found = solve()
     else:
         question = {
-            "noise for": [epsilon, delta, side],
+            "noise for": [epsilon, delta, None if side is None else side.to_json()],
             "at 1": to_json(guarantee_at(1.0)),
             "searched": [start, smallest, largest, decimals, close],
         }
@@ -261,7 +261,7 @@ def run_alone(
 
 
 def _cost(made: Guarantee | Composition, delta: float, side: Side | None) -> float:
-    return made.epsilon(delta) if side is None else Composition.of(made).costs(delta)[side]
+    return made.epsilon(delta) if side is None else Composition.of(made).cost(side, delta)
 
 
 def _guess(guarantee_at: Callable[[float], Guarantee | Composition], epsilon: float, delta: float) -> float:
@@ -282,7 +282,7 @@ def _guess(guarantee_at: Callable[[float], Guarantee | Composition], epsilon: fl
 def _renyi(whole: Guarantee | Composition, delta: float) -> float | None:
     """About what all parts cost, by few Rényi orders; None where an event has no such curve."""
     costs = []
-    for met in Composition.of(whole).met.values():
+    for met in Composition.of(whole).met:
         total = np.zeros(len(_FEW))
         for releases in met:
             curves = [_curve(event, releases.relation) for event in releases.events]

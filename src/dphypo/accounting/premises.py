@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
+from dphypo.accounting.untrusted import printable
+
 
 def assumptions(document: Mapping[str, Any]) -> list[str]:
     """What must be true for the guarantee of this certificate to hold, one sentence a line.
@@ -22,8 +24,8 @@ def assumptions(document: Mapping[str, Any]) -> list[str]:
         lines.append("the number of runs was drawn once, from the stated law, and is secret")
     if any(_mapping(part.get("policy")).get("class") == "history" for part in parts):
         lines.append("the search rule saw the earlier hyperparameters and scores, and nothing else of the data")
-    if any(isinstance(sides := part.get("sides"), list) and len(sides) == 1 for part in parts):
-        lines.append("which side a record is on was decided by a rule that looks at that record alone")
+    for split in _splits(parts):
+        lines.append(f"each record was put on one side by a rule that looks at that record alone: {split}")
     if document.get("data_set") is None:
         lines.append("the reader knows which data set is meant: the certificate does not name it")
     return lines
@@ -48,6 +50,18 @@ def _parts(document: Mapping[str, Any]) -> list[Mapping[str, Any]]:
     """The terms; whatever else a file of unknown origin holds is left out."""
     parts = document.get("terms")
     return [_mapping(part) for part in parts] if isinstance(parts, list) else []
+
+
+def _splits(parts: list[Mapping[str, Any]]) -> list[str]:
+    """The rules by which records are set apart, in words, each once."""
+    found = []
+    for part in parts:
+        reads = part.get("reads")
+        for condition in reads if isinstance(reads, list) else []:
+            split = _mapping(_mapping(condition).get("split"))
+            more = [f"{name} {split[name]}" for name in ("hashed", "share", "key", "data") if name in split]
+            found.append(printable(", ".join([str(split.get("rule")), *more]), 500))
+    return list(dict.fromkeys(found))
 
 
 def _mapping(value: object) -> Mapping[str, Any]:

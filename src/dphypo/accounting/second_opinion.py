@@ -53,7 +53,7 @@ def second_opinion(guarantee: Releases | Composition, delta: float) -> Opinion:
     >>> opinion.lower <= guarantee.epsilon(1e-6) <= opinion.upper * 1.001 < opinion.lower * 1.05
     True
     """
-    opinions = [_of_releases(releases, delta) for releases in Composition.of(guarantee).met.values()]
+    opinions = [_of_releases(releases, delta) for releases in Composition.of(guarantee).met]
     return Opinion(
         max(opinion.lower for opinion in opinions),
         max(opinion.upper for opinion in opinions),

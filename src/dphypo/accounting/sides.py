@@ -1,15 +1,134 @@
-"""Which records a mechanism reads: those that train, those that score, or all."""
+"""Which records a mechanism reads. A side is an identity: the records that a stated rule puts there, not a name.
+
+A *split* puts each record on one of two sides, looking at that record alone. Two splits are one and the same if all
+that is stated of them is equal; a record may be on either side of any other. A mechanism that states no side may read
+all records.
+"""
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from enum import StrEnum
+from typing import Any
+
+from dphypo import _validate
+
+_LONGEST = 200  # letters of a rule
 
 
-class Side(StrEnum):
-    """Which records a mechanism reads."""
+class Part(StrEnum):
+    """The two parts of a split, by what they are usually for."""
 
     TRAINING = "training"
     SCORING = "scoring"
 
 
-BOTH = frozenset(Side)
+@dataclass(frozen=True)
+class Split:
+    """A rule that puts each record on one of two sides. It looks at that record alone: not at its place, not at others.
+
+    Args:
+        rule: how the side of a record is decided, in words. ``split_by_hash`` fills in this and the rest.
+        hashed: which values of a record decide; another form of the data set has other values.
+        share: about how much is set apart for scoring.
+        key: SHA-256 of the key, in hexadecimal.
+        data: the public name of the data set, where several are looked at together.
+
+    >>> by_number, by_key = Split("patients whose number ends in 9 score").sides, Split("hash", key="ab").sides
+    >>> by_number.training.apart_from(by_number.scoring), by_number.training.apart_from(by_key.scoring)
+    (True, False)
+    """
+
+    rule: str
+    hashed: str = ""
+    share: float | None = None
+    key: str = ""
+    data: str = ""
+
+    def __post_init__(self) -> None:
+        for name in ("rule", "hashed", "key", "data"):
+            value: object = getattr(self, name)
+            if not isinstance(value, str) or len(value) > _LONGEST or not value.isprintable():
+                raise _validate.fail(name, value, f"give a text of at most {_LONGEST} letters")
+        if not self.rule:
+            raise _validate.fail("rule", self.rule, "say how the side of a record is decided")
+        if self.share is not None:
+            object.__setattr__(self, "share", _validate.within(0.0, 1.0, share=self.share))
+
+    @property
+    def sides(self) -> Sides:
+        """The records that train and those that score."""
+        return Sides(EVERYONE.inside(self, Part.TRAINING), EVERYONE.inside(self, Part.SCORING))
+
+
+@dataclass(frozen=True)
+class Side:
+    """The records that are on the stated part of every stated split; without any, all records."""
+
+    conditions: frozenset[tuple[Split, Part]] = frozenset()
+
+    def inside(self, split: Split, part: Part) -> Side:
+        """Of these records, those on one part of a split."""
+        return Side(self.conditions | {(split, Part(part))})
+
+    def apart_from(self, other: Side) -> bool:
+        """Whether no record can be on both sides: some split puts them on different parts."""
+        return any((split, part) not in self.conditions for split, part in other.conditions if split in self.splits)
+
+    @property
+    def splits(self) -> frozenset[Split]:
+        """The splits that decide."""
+        return frozenset(split for split, _ in self.conditions)
+
+    def to_json(self) -> list[dict[str, Any]]:
+        """The conditions; an empty list is all records."""
+        found = [{"part": part.value, "split": _split_json(split)} for split, part in self.conditions]
+        return sorted(found, key=repr)
+
+    @classmethod
+    def from_json(cls, conditions: Sequence[Mapping[str, Any]]) -> Side:
+        """The side that :meth:`to_json` wrote."""
+        return cls(frozenset((Split(**one["split"]), Part(one["part"])) for one in conditions))
+
+
+EVERYONE = Side()
+"""All records."""
+
+
+@dataclass(frozen=True)
+class Sides:
+    """The records that train and the records that score. No record can be among both."""
+
+    training: Side
+    scoring: Side
+
+    def __post_init__(self) -> None:
+        if not self.training.apart_from(self.scoring):
+            raise _validate.fail("scoring", self.scoring, "a record may train and score: these are not two sides")
+
+
+def read_sides(split: Sides | Split | str | None) -> Sides | None:
+    """What was given as ``split``: None, or "same", where one record may train and score.
+
+    >>> read_sides("same") is None, read_sides(Split("odd numbers score")).training.to_json()[0]["part"]
+    (True, 'training')
+    """
+    given: object = split
+    if given is None or given == "same":
+        return None
+    if isinstance(given, Split):
+        return given.sides
+    if isinstance(given, Sides):
+        return given
+    raise _validate.fail(
+        "split",
+        given,
+        "say by which rule records are set apart: parts of split_by_hash know it, and dphypo.Split(rule) states a rule "
+        'of your own that looks at each record alone. If one record may train and score, say "same"',
+    )
+
+
+def _split_json(split: Split) -> dict[str, Any]:
+    stated = {"rule": split.rule, "hashed": split.hashed, "share": split.share, "key": split.key, "data": split.data}
+    return {name: value for name, value in stated.items() if value not in ("", None)}

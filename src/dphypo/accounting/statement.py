@@ -33,10 +33,10 @@ def statement(document: Mapping[str, Any]) -> str:
 
 
 def _lines(terms: Sequence[Term], public: Mapping[str, Any], document: Mapping[str, Any]) -> list[str]:
-    trained = [term for term in terms if "training" in term["sides"]]
+    trained = [term for term in terms if not term.get("scores")]
     searches = [term for term in trained if "published" not in term]
     runs = sum(term["published"] for term in trained if "published" in term)
-    scored = any(term["sides"] == ["scoring"] for term in terms)
+    scored = any(term.get("scores") for term in terms)
     parts = [part for part in public.get("releases", []) if isinstance(part, Mapping)]
     last = any(part.get("part") == "last run" for part in parts)
     durations = any(part.get("durations") == "public" for part in parts)
@@ -85,7 +85,7 @@ def _covered(runs: int, searches: Sequence[Term], *, scored: bool) -> str:
     ]
     paid = "; choosing among the runs of a search is paid for" if searches else ""
     sides = (
-        ". Records that train and records that score are different records, so a record meets one of the two"
+        ". Records that train and records that score are set apart by a rule, so that a record meets one of the two"
         if scored
         else ""
     )
@@ -109,7 +109,7 @@ def _alone(document: Mapping[str, Any]) -> str:
 def _conditions(runs: int, searches: Sequence[Term], *, scored: bool, durations: bool) -> str:
     needs = ["every run satisfies the stated event for all hyperparameters of the space"]
     if scored:
-        needs.append("which side a record is on depends on that record alone")
+        needs.append("which side a record is on depends on that record alone, by the rule that is stated")
     if searches:
         needs.append("runs of a search are independent of each other given their hyperparameters")
     if runs:

@@ -34,7 +34,7 @@ from dphypo.accounting import PureDp
 from dphypo.audit.empirical import Audit, audit, lower_bound
 from dphypo.band import KL, Band
 from dphypo.laws import Law
-from dphypo.mechanisms import Outcome, Plain, Split
+from dphypo.mechanisms import Outcome, Plain
 from dphypo.samplers import History
 from dphypo.search import Study
 from dphypo.space import Candidates, Grid, Space
@@ -215,7 +215,7 @@ class _Run:
     bit: int
     relation = dp_accounting.NeighboringRelation.ADD_OR_REMOVE_ONE
     score_event: Any = None
-    split = Split.DISJOINT
+    split = None
     monotone: frozenset[str] = frozenset()
     saver = Plain()
     seeded = True

@@ -21,12 +21,13 @@ import dp_accounting
 
 from dphypo import _validate, errors
 from dphypo.accounting import (
-    BOTH,
+    EVERYONE,
     Certificate,
     Composition,
-    Side,
+    Sides,
     Term,
     account_published,
+    read_sides,
     solve_noise,
 )
 from dphypo.integrations.optuna_claims import Claims, InStudy
@@ -67,7 +68,9 @@ class OptunaSurvey:
         scores: "public", which declares that scores look at public records alone; left out where ``score_event`` is.
         runs: how many trials.
         fraction: the part of the full run's steps that a trial makes, with noise over its square root.
-        score_event: the event of one score, if it looks at private records that no run trains on.
+        score_event: the event of one score, if it looks at private records.
+        split: the rule by which records that score are set apart from those that train: ``train.split`` of a part of
+            ``split_by_hash``, or a :class:`dphypo.Split`. Without one, scores and training compose.
         reports: how many intermediate scores a trial may report, where scores have an event.
         last_runs: how many full runs are paid for: more than one allows for one that is lost.
         relation: which data sets are neighbours.
@@ -92,6 +95,7 @@ class OptunaSurvey:
     runs: int = 20
     fraction: float = 0.1
     score_event: dp_accounting.DpEvent | None = None
+    split: Sides | None = field(default=None, kw_only=True)
     reports: int = 0
     last_runs: int = 1
     relation: dp_accounting.NeighboringRelation = dp_accounting.NeighboringRelation.ADD_OR_REMOVE_ONE
@@ -100,6 +104,7 @@ class OptunaSurvey:
     ledger: Ledger | str | Path | None = field(default=None, kw_only=True)
 
     def __post_init__(self) -> None:
+        object.__setattr__(self, "split", read_sides(self.split))
         if self.durations != "public":
             raise _validate.fail(
                 "durations",
@@ -248,6 +253,7 @@ class OptunaSurvey:
             "full": repr(self.full.event),
             "runs": self.runs,
             "score": repr(self.score_event),
+            "split": repr(self.split),
             "reports": self.reports,
             "last runs": self.last_runs,
             "delta": self.delta,
@@ -257,13 +263,12 @@ class OptunaSurvey:
         return full.at(noise_multiplier=full.noise_multiplier, fraction=self.fraction, match=True)
 
     def _guarantee(self, full: Any) -> Composition:
-        # With public scores all private records train: the terms count for every side.
-        training = BOTH if self.score_event is None else frozenset({Side.TRAINING})
-        scoring = frozenset({Side.SCORING})
+        sides = self.split
+        training, scoring = (EVERYONE, EVERYONE) if sides is None else (sides.training, sides.scoring)
         terms = [Term(account_published(self._short(full).event, self.runs, relation=self.relation), training)]
         if self.score_event is not None:
             scores = account_published(self.score_event, self.runs * (1 + self.reports), relation=self.relation)
-            terms.append(Term(scores, scoring))
+            terms.append(Term(scores, scoring, scores=True))
         return Composition(
             (*terms, Term(account_published(full.event, self.last_runs, relation=self.relation), training))
         )

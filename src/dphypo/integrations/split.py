@@ -9,46 +9,85 @@ from __future__ import annotations
 
 import datetime
 import hashlib
+import itertools
 import math
-from collections.abc import Iterable, Mapping
+import weakref
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
 from dphypo import _validate
+from dphypo.accounting import EVERYONE, Part, Side, Sides, Split
 
 _MISSING = frozenset({"none", "nan", "nat", "<na>", ""})
 _TRUTH = {"true": 1.0, "false": 0.0}
 
 
-def split_by_hash(
-    inputs: Any, targets: Any, *, share: float = 0.2, key: str = ""
-) -> tuple[tuple[Any, Any], tuple[Any, Any]]:
+class SideRecords(tuple[Any, Any]):
+    """Inputs and targets that know on which side of a split their records are: a pair like any other.
+
+    The two arrays know it as well, so that it survives ``(inputs, targets), held_out = split_by_hash(...)``. What is
+    made of them does not: say :meth:`like` of inputs that were transformed record by record.
+    """
+
+    split: Sides
+    part: Part
+
+    def __new__(cls, inputs: Any, targets: Any, split: Sides, part: Part) -> SideRecords:
+        found = super().__new__(cls, (inputs, targets))
+        found.split, found.part = split, part
+        for values in found:
+            _remember(values, found.side)
+        return found
+
+    def __getnewargs__(self) -> tuple[Any, Any, Sides, Part]:
+        return (*self, self.split, self.part)
+
+    @property
+    def side(self) -> Side:
+        """The side that these records are on."""
+        return self.split.training if self.part is Part.TRAINING else self.split.scoring
+
+    def like(self, inputs: Any, targets: Any | None = None) -> SideRecords:
+        """The same records in another form, each made of that record alone: ``train.like(train[0] / 255)``."""
+        return SideRecords(inputs, self[1] if targets is None else targets, self.split, self.part)
+
+
+def split_by_hash(inputs: Any, targets: Any, *, share: float = 0.2, key: str = "") -> tuple[SideRecords, SideRecords]:
     """Set records apart for scoring by a hash of each record: ``(train, held_out)``, two pairs (inputs, targets).
 
     Where a record goes depends on the values of that record and on the key alone: not on its position, not on the other
     records, not on the type of the array. Adding or removing a record moves no other. That is what lets training and
-    scoring cost the worse of the two, not the sum. Equal records go to the same part.
+    scoring cost the worse of the two, not the sum. Equal records go to the same part. The parts know which split they
+    are of, and guarantees add up only what one record can meet.
 
     Numbers are compared in single precision, so that the same record goes to the same part from an array, a tensor or a
     frame, in single or double precision. A text that reads as a number counts as that number. The columns of a frame
     are taken in the order of their names.
 
     Args:
-        inputs, targets: arrays, tensors, frames or lists, one row a record.
+        inputs, targets: arrays, tensors, frames or lists, one row a record. Split the records as they come: a scaled
+            copy of a record has another hash.
         share: about how much to set apart.
         key: another key gives another split.
 
     >>> train, held_out = split_by_hash(np.arange(1000.0).reshape(-1, 1), np.zeros(1000), share=0.2)
     >>> len(train[0]), len(held_out[0])
     (792, 208)
+    >>> train.side.apart_from(held_out.side), side_of((train[0], train[1])) == train.side
+    (True, True)
     """
-    apart = hashed_apart(inputs, targets, share=share, key=key)
-    (held_out_inputs, train_inputs), (held_out_targets, train_targets) = (
-        (_rows(part, apart), _rows(part, ~apart)) for part in (inputs, targets)
-    )
-    return (train_inputs, train_targets), (held_out_inputs, held_out_targets)
+    apart, split = hashed_apart(inputs, targets, share=share, key=key), hash_split(inputs, share=share, key=key)
+    whole = side_of((inputs, targets))
+    sides = Sides(whole.inside(split, Part.TRAINING), whole.inside(split, Part.SCORING))
+
+    def part(chosen: npt.NDArray[np.bool_], part: Part) -> SideRecords:
+        return SideRecords(_rows(inputs, chosen), _rows(targets, chosen), sides, part)
+
+    return part(~apart, Part.TRAINING), part(apart, Part.SCORING)
 
 
 def hashed_apart(inputs: Any, targets: Any, *, share: float, key: str = "") -> npt.NDArray[np.bool_]:
@@ -72,6 +111,95 @@ def _count(name: str, values: Any) -> int:
     if not rows or isinstance(values, (str, bytes, Mapping, type)):
         raise _validate.fail(name, values, "give an array, a tensor, a frame or a list, one row a record")
     return len(values)
+
+
+def hash_split(inputs: Any, *, share: float, key: str = "") -> Split:
+    """What :func:`split_by_hash` states of a split: public values alone."""
+    shape = getattr(inputs, "shape", ())[1:]
+    hashed = f"{' x '.join(map(str, shape))} inputs and the target" if shape else "inputs and target"
+    return Split(_RULE, hashed, share, hashlib.sha256(key.encode()).hexdigest())
+
+
+@dataclass(frozen=True)
+class Origin:
+    """Where records come from: the side that they are known to be on, and the arrays that held them."""
+
+    side: Side = EVERYONE
+    arrays: tuple[weakref.ref[Any], ...] = field(default=(), compare=False, repr=False)
+
+    @classmethod
+    def of(cls, data: Any) -> Origin:
+        """What is known of records: an object that holds them may have an ``origin`` of its own."""
+        known: object = getattr(data, "origin", None)
+        if isinstance(known, Origin):
+            return known
+        held: Any = getattr(data, "tensors", data)  # of a TensorDataset
+        parts = list(held) if isinstance(held, (tuple, list)) else [held]
+        found = [_KNOWN.get(id(values)) for values in parts]
+        sides = {EVERYONE if one is None else one[1] for one in found}
+        side = data.side if isinstance(data, SideRecords) else sides.pop() if len(sides) == 1 else EVERYONE
+        return cls(side, tuple(alive for values in parts if (alive := _weak(values)) is not None))
+
+    def shares_memory(self, other: Origin) -> bool:
+        """Whether arrays of both are one, or overlap. No value is looked at."""
+        mine, theirs = ([_memory(one()) for one in origin.arrays if one() is not None] for origin in (self, other))
+        return any(
+            one is two
+            or (isinstance(one, np.ndarray) and isinstance(two, np.ndarray) and np.may_share_memory(one, two))
+            for one, two in itertools.product(mine, theirs)
+        )
+
+    def __reduce__(self) -> Any:
+        return Origin, (self.side,)
+
+
+def side_of(data: Any) -> Side:
+    """On which side records are known to be; all records, if nothing is known."""
+    return Origin.of(data).side
+
+
+def sides_of(train: Any, held_out: Any, split: Sides | None = None) -> Sides | None:
+    """The sides of records that train and records that score; None if one record may do both.
+
+    Args:
+        train, held_out: the records.
+        split: the rule by which they were set apart, where the records do not know it.
+    """
+    training, scoring = Origin.of(train), Origin.of(held_out)
+    if split is None and not training.side.apart_from(scoring.side):
+        return None
+    if training.shares_memory(scoring):
+        raise _validate.fail(
+            "split", split, "the same array trains and scores: the two parts of a split have no record in common"
+        )
+    return Sides(training.side, scoring.side) if split is None else split
+
+
+_RULE = "dphypo hash 1"
+_KNOWN: dict[int, tuple[weakref.ref[Any], Side]] = {}
+
+
+def _remember(values: Any, side: Side) -> None:
+    """Let an array know its side for as long as it lives."""
+    key = id(values)
+    alive = _weak(values, lambda _: _KNOWN.pop(key, None))
+    if alive is not None:
+        _KNOWN[key] = (alive, side)
+
+
+def _weak(values: Any, dead: Callable[[weakref.ref[Any]], object] | None = None) -> weakref.ref[Any] | None:
+    try:
+        return weakref.ref(values, dead)
+    except TypeError:  # a kind of container that cannot be watched
+        return None
+
+
+def _memory(values: Any) -> Any:
+    """A tensor as the array that shares its memory, where there is one."""
+    try:
+        return values.detach().numpy() if hasattr(values, "detach") else values
+    except (TypeError, RuntimeError):  # on a device, or of a type that numpy has not
+        return values
 
 
 def record_bytes(values: Any) -> list[bytes]:

@@ -9,7 +9,6 @@ from dphypo.mechanisms.dp_sgd import DpSgd as DpSgd
 from dphypo.mechanisms.dp_sgd import matched as matched
 from dphypo.mechanisms.mechanism import Declared as Declared
 from dphypo.mechanisms.mechanism import Mechanism as Mechanism
-from dphypo.mechanisms.mechanism import Split as Split
 from dphypo.mechanisms.mechanism import mechanism as mechanism
 from dphypo.mechanisms.outcome import Outcome as Outcome
 from dphypo.mechanisms.outcome import well_formed as well_formed

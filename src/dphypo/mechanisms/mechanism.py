@@ -9,23 +9,11 @@ import importlib
 import inspect
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
-from enum import StrEnum
 from typing import Any, Protocol, overload, runtime_checkable
 
 from dphypo import _validate
+from dphypo.accounting import Sides, Split, read_sides
 from dphypo.mechanisms.savers import Plain, Saver
-
-
-class Split(StrEnum):
-    """On which records the score is computed, relative to training."""
-
-    DISJOINT = "disjoint"
-    """On other records. Each record's part is decided by a rule that looks at that record alone (a hash of it, not its
-    position, not the count): then a record meets training or scoring, and the run costs the worse of the two. Under
-    ``REPLACE_ONE`` a record that is replaced can leave one part and enter the other, so that the two compose."""
-
-    SAME = "same"
-    """On the same records: the two events compose."""
 
 
 @runtime_checkable
@@ -46,7 +34,7 @@ class Mechanism(Protocol):
     def score_event(self) -> Any: ...
 
     @property
-    def split(self) -> Split: ...
+    def split(self) -> Sides | None: ...
 
     @property
     def monotone(self) -> frozenset[str]: ...
@@ -67,7 +55,9 @@ class Declared:
             them (their pointwise supremum), or a function of the parameters that returns one of these.
         relation: the neighbouring relation the event is stated for.
         score_event: the event of computing the score, when it looks at private records and ``event`` leaves it out.
-        split: whether the score is computed on other records than training, or on the same.
+        split: the rule that sets records that score apart from those that train (:class:`dphypo.Split`), which looks at
+            each record alone: a record then meets training or scoring, and the run costs the worse of the two. None,
+            the default, if one record may meet both: the two compose. Under ``REPLACE_ONE`` they always do.
         monotone: names of continuous hyperparameters in which a functional ``event`` is monotone (more of it is always
             more private, or always less): the supremum is then at an end of its range.
         saver: how the model becomes bytes.
@@ -79,7 +69,7 @@ class Declared:
     event: Any
     relation: Any
     score_event: Any = None
-    split: Split = Split.DISJOINT
+    split: Sides | None = None
     monotone: frozenset[str] = frozenset()
     saver: Saver = field(default_factory=Plain)
     seeded: bool = False
@@ -90,7 +80,7 @@ class Declared:
         check_signature(self.train, "seed")
         if self.event is None:
             raise _validate.fail("event", None, "state the event that bounds one run, for example a DpEvent")
-        object.__setattr__(self, "split", _validate.choice(Split, split=self.split))
+        object.__setattr__(self, "split", read_sides(self.split))
         object.__setattr__(self, "monotone", _names(self.monotone))
         _validate.flag(seeded=self.seeded)
         if isinstance(self.score_event, (list, tuple)) and not self.score_event:
@@ -188,7 +178,7 @@ def mechanism(
     event: Any,
     relation: Any,
     score_event: Any = None,
-    split: Split | str = Split.DISJOINT,
+    split: Sides | Split | str | None = None,
     monotone: Iterable[str] = (),
     saver: Saver | None = None,
     seeded: bool = False,
@@ -201,7 +191,7 @@ def mechanism(
     event: Any,
     relation: Any,
     score_event: Any = None,
-    split: Split | str = Split.DISJOINT,
+    split: Sides | Split | str | None = None,
     monotone: Iterable[str] = (),
     saver: Saver | None = None,
     seeded: bool = False,
@@ -215,7 +205,7 @@ def mechanism(
     event: Any = None,
     relation: Any = None,
     score_event: Any = None,
-    split: Split | str = Split.DISJOINT,
+    split: Sides | Split | str | None = None,
     monotone: Iterable[str] = (),
     saver: Saver | None = None,
     seeded: bool = False,
@@ -254,7 +244,7 @@ def mechanism(
 
     def declare(train: Callable[..., Any]) -> Declared:
         return Declared(
-            *(train, event, relation, score_event, _validate.choice(Split, split=split), _names(monotone)),
+            *(train, event, relation, score_event, read_sides(split), _names(monotone)),
             saver=Plain() if saver is None else saver,
             seeded=seeded,
         )

@@ -17,7 +17,7 @@ from dphypo import _validate
 from dphypo.errors import UnboundedEvent
 from dphypo.mechanisms.capabilities import SpaceCheck
 from dphypo.mechanisms.dp_sgd import COSTS
-from dphypo.mechanisms.mechanism import Mechanism, Split, check_signature
+from dphypo.mechanisms.mechanism import Mechanism, check_signature
 from dphypo.space import Finite, Space, interior
 
 MOST_EVENTS = 20_000
@@ -56,14 +56,19 @@ def events(mechanism: Mechanism, space: Space) -> list[Any]:
 
 
 def by_side(
-    mechanism: Mechanism, space: Space, within: Callable[[Mapping[str, Any]], bool] | None = None
+    mechanism: Mechanism,
+    space: Space,
+    within: Callable[[Mapping[str, Any]], bool] | None = None,
+    *,
+    scored: bool = True,
 ) -> tuple[list[Any], list[Any]]:
     """All events that records which train may meet in a run, and all that records which score may meet.
 
-    Where the score is computed on the training records, the first has both and the second is empty, as it is where the
-    score looks at public records. Hyperparameters for which ``within`` is false are left out: they are never run. Of
-    those in which the event is monotone only the ends are known here, so what ``within`` says of them leaves nothing
-    out: where it excludes an end it may allow all that is next to it.
+    Where one record may train and score, the first has both and the second is empty, as it is where the score looks at
+    public records. A score that is not ``scored`` is thrown away and costs nothing. Hyperparameters for which
+    ``within`` is false are left out: they are never run. Of those in which the event is monotone only the ends are
+    known here, so what ``within`` says of them leaves nothing out: where it excludes an end it may allow all that is
+    next to it.
     """
     check_fit(mechanism, space)
 
@@ -73,7 +78,9 @@ def by_side(
 
         return _canonical(everywhere(allowed, space, mechanism.monotone))
 
-    if mechanism.score_event is None or mechanism.split is Split.SAME:
+    if not scored:
+        return over(lambda params: _at(mechanism.event, params)), []
+    if mechanism.score_event is None or mechanism.split is None:
         return over(lambda params: _run(mechanism, params)), []
     return over(lambda params: _at(mechanism.event, params)), over(lambda params: _at(mechanism.score_event, params))
 
@@ -122,7 +129,7 @@ def _run(mechanism: Mechanism, params: Mapping[str, Any]) -> list[Any]:
     if mechanism.score_event is None:
         return trains
     scores = _at(mechanism.score_event, params)
-    if mechanism.split is Split.DISJOINT and not _replaces(mechanism):
+    if mechanism.split is not None and not _replaces(mechanism):
         return trains + scores
     return [_composed(train, score) for train in trains for score in scores]
 

@@ -7,9 +7,10 @@ from dataclasses import dataclass, field, replace
 from typing import Any, ClassVar
 
 from dphypo import _validate
+from dphypo.accounting import Sides, read_sides
 from dphypo.mechanisms import transfer
 from dphypo.mechanisms.dp_sgd import DpSgd
-from dphypo.mechanisms.mechanism import Split, check_signature
+from dphypo.mechanisms.mechanism import check_signature
 from dphypo.mechanisms.savers import Plain, Saver
 
 
@@ -25,7 +26,8 @@ class OwnTraining:
         train: ``train(params, *, seed, run) -> (model, score)``.
         run: the full run as its privacy sees it: ``DpSgd.of(records=..., batch_size=..., epochs=..., ...)``.
         score_event: the event of one score, if it looks at private records.
-        split: whether the score looks at other records than training, or at the same.
+        split: the rule that sets records that score apart from those that train: ``train.split`` of a part of
+            ``split_by_hash``, or a :class:`dphypo.Split`. Without one, a record may train and score: the two compose.
         transfer_rule: how the hyperparameters of the full run become those of a short one; by default they stay, which
             is right for SGD. For another optimiser give a :class:`dphypo.mechanisms.NoiseRehearsal` of it.
         saver: how the model becomes bytes; by default arrays and plain values.
@@ -41,7 +43,7 @@ class OwnTraining:
     train: Callable[..., Any]
     run: DpSgd
     score_event: Any = None
-    split: Split = Split.DISJOINT
+    split: Sides | None = None
     transfer_rule: transfer.Rule | None = None
     saver: Saver = field(default_factory=Plain)
     fraction: float = 1.0
@@ -57,7 +59,7 @@ class OwnTraining:
             raise _validate.fail(
                 "run", given, "give a DpSgd, such as DpSgd.of(records=..., batch_size=..., epochs=...)"
             )
-        object.__setattr__(self, "split", _validate.choice(Split, split=self.split))
+        object.__setattr__(self, "split", read_sides(self.split))
         if self.transfer_rule is not None and transfer.batch_exponent(self.transfer_rule):
             raise _validate.fail(
                 "transfer_rule", self.transfer_rule, "the batch of own training stays: leave the rule out"

@@ -1,25 +1,19 @@
-"""Guarantees are functions of public values: one that was computed is not computed again in this process.
-
-Many searches share what they are declared by: a comparison of designs, a study that is resumed, a search in stages.
-"""
+"""The guarantee of a study, from what determines it: public values alone."""
 
 from __future__ import annotations
 
 import json
 from collections.abc import Mapping
-from dataclasses import dataclass, field
 from functools import lru_cache
 from typing import Any
 
 import dp_accounting
 
 from dphypo.accounting import (
-    BOTH,
     Certificate,
     Composition,
     Guarantee,
     PolicyClass,
-    Side,
     Term,
     account,
     event_to_dict,
@@ -56,36 +50,29 @@ def terms_of_search(
     policy: PolicyClass = PolicyClass.ANYTHING,
     first_from_prior: int = 1,
 ) -> tuple[Term, ...]:
-    """What records of each side meet in a study, for every λ of a space.
+    """What a record meets in a study, for every λ of a space.
 
-    Where runs score on private records of their own and a record is added or removed, there are two terms: to records
-    that train the study is a search whose runs are the training, to records that score one whose runs are the scores.
-    Else there is one, which reads all records: a part that names no records apart may train on any.
+    Where a split sets records apart and one is added or removed, there are two terms: to records that train the study
+    is a search whose runs are the training, to records that score one whose runs are the scores. Else there is one,
+    which reads all records.
     """
+    sides = mechanism.split
+    if sides is None or mechanism.relation is dp_accounting.NeighboringRelation.REPLACE_ONE:
+        return (Term(accounted(mechanism, space, runs, band, policy, first_from_prior)),)
     trains, scores = over_space.by_side(mechanism, space)
-    if not scores:
-        return (_term(_search(trains, mechanism, runs, band, policy, first_from_prior), BOTH),)
-    if mechanism.relation is dp_accounting.NeighboringRelation.REPLACE_ONE:
-        return (_term(accounted(mechanism, space, runs, band, policy, first_from_prior), BOTH),)
-    return (
-        _term(_search(trains, mechanism, runs, band, policy, first_from_prior), frozenset({Side.TRAINING})),
-        _term(_search(scores, mechanism, runs, band, policy, first_from_prior), frozenset({Side.SCORING})),
-    )
+    terms = [Term(_search(trains, mechanism, runs, band, policy, first_from_prior), sides.training)]
+    if scores:
+        search = _search(scores, mechanism, runs, band, policy, first_from_prior)
+        terms.append(Term(search, sides.scoring, scores=True))
+    return tuple(terms)
 
 
 def _search(
-    found: list[Any], mechanism: Mechanism, runs: Law, band: Band, policy: PolicyClass, first_from_prior: int
+    events: list[Any], mechanism: Mechanism, runs: Law, band: Band, policy: PolicyClass, first_from_prior: int
 ) -> Guarantee:
-    events = tuple(found)
-    given: object = runs
-    if not isinstance(given, Law):
-        return account(events, runs, band, relation=mechanism.relation)  # which says what is wrong
-    relation = mechanism.relation
-    law = [type(runs).__module__, type(runs).__qualname__, runs.to_dict()]
-    stated = [[event_to_dict(event) for event in events], law, [band.c, band.C], str(relation), policy.value]
     # Without a band every run is drawn from the prior, and nothing depends on how many.
     first = first_from_prior if band.C > 1 else 0
-    return _account(_Question(json.dumps([*stated, first]), (events, runs, band, relation, policy, first)))
+    return account(events, runs, band, relation=mechanism.relation, policy=policy, first_from_prior=first)
 
 
 def described(*guarantees: Guarantee) -> dict[str, Any]:
@@ -106,26 +93,6 @@ def composed(terms: tuple[Term, ...]) -> Composition:
 def certified(guarantee: Guarantee | Composition, delta: float, public: Mapping[str, object]) -> Certificate:
     """The certificate of a guarantee at δ, with what else is public."""
     return _certify(guarantee, delta, json.dumps(public))
-
-
-@dataclass(frozen=True)
-class _Question:
-    """What is to be accounted for; equal questions have equal texts."""
-
-    text: str
-    values: tuple[Any, Law, Band, Any, PolicyClass, int] = field(compare=False)
-
-
-@lru_cache(maxsize=64)
-def _term(guarantee: Guarantee, sides: frozenset[Side]) -> Term:
-    """One term for one guarantee, so that parts which share it share what is computed from it."""
-    return Term(guarantee, sides)
-
-
-@lru_cache(maxsize=64)
-def _account(question: _Question) -> Guarantee:
-    events, runs, band, relation, policy, first = question.values
-    return account(events, runs, band, relation=relation, policy=policy, first_from_prior=first)
 
 
 @lru_cache(maxsize=256)

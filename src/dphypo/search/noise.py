@@ -16,7 +16,7 @@ from typing import Any
 
 from dphypo import _validate
 from dphypo.accounting import Composition, Keep, equal_noise, round_up, run_alone, solve_noise
-from dphypo.mechanisms import Mechanism, Split, capabilities, over_space
+from dphypo.mechanisms import Mechanism, capabilities, over_space
 from dphypo.search.score_noise import Scores
 from dphypo.search.terms import Within, terms_of
 from dphypo.space import Space
@@ -76,9 +76,8 @@ class Problem:
     def __post_init__(self) -> None:
         _validate.positive(epsilon=self.epsilon)
         _validate.within(0.0, 1.0, delta=self.delta)
-        private = self.mechanism.score_event is not None and self.mechanism.split is Split.DISJOINT
-        if self.last is not None and not self.both_sides and private:
-            _check_same_records(self.mechanism, self.last)
+        if self.last is not None and not self.both_sides and self.mechanism.split is not None:
+            _refuse_other_records(self.mechanism, self.last(self.mechanism))
 
     @property
     def price(self) -> float:
@@ -154,10 +153,9 @@ def _with_noise(mechanism: Mechanism, ratios: Mapping[Hashable, float], factor: 
     return capabilities.with_noise(mechanism, noise[None] if set(noise) == {None} else noise)
 
 
-def _check_same_records(full: Mechanism, last: Cheap) -> None:
-    """Refuse a last run on other records that does not say whether they are those that score."""
-    before: Any = getattr(full, "data", None)
-    if getattr(last(full), "data", None) is not before:
+def _refuse_other_records(full: Mechanism, last: Mechanism) -> None:
+    """Refuse a last run on other records that keeps what was stated of the first ones."""
+    if last.split == full.split and getattr(last, "data", None) is not getattr(full, "data", None):
         raise _validate.fail(
             "both_sides",
             False,

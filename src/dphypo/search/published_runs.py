@@ -113,7 +113,7 @@ def described(terms: Sequence[Any]) -> dict[str, Any]:
     stated = [
         {
             "published": term.releases.count,
-            "sides": sorted(term.sides),
+            "reads": term.side.to_json(),
             "event": [event_to_dict(event) for event in term.releases.events],
             "relation": term.releases.relation.name,
         }

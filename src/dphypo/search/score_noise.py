@@ -13,8 +13,8 @@ from dataclasses import dataclass
 import dp_accounting
 
 from dphypo import _validate
-from dphypo.accounting import Composition, Keep, Side, solve_noise
-from dphypo.mechanisms import Mechanism, Split, capabilities
+from dphypo.accounting import Composition, Keep, solve_noise
+from dphypo.mechanisms import Mechanism, capabilities
 
 _SILENT = 1e6  # noise at which a score costs nothing
 
@@ -31,12 +31,12 @@ class Scores:
         """Refuses to find the noise of scores that have no side of their own."""
         calibrate = capabilities.solves_for_scores(mechanism)
         replaces = mechanism.relation is dp_accounting.NeighboringRelation.REPLACE_ONE
-        if calibrate and (replaces or mechanism.split is Split.SAME):
+        if calibrate and (replaces or mechanism.split is None):
             raise _validate.fail(
                 "score_noise_multiplier",
                 capabilities.CALIBRATE,
-                "scores on the training records, or under REPLACE_ONE, have no side of their own: give a number, or "
-                "score on records set apart by split_by_hash and add or remove one record",
+                "under REPLACE_ONE, or on records that may train too, scores have no side of their own: give a number, "
+                "or score on records that split_by_hash or a rule of your own (split=dphypo.Split(...)) sets apart",
             )
         return cls(mechanism, calibrate)
 
@@ -60,7 +60,7 @@ class Scores:
             lambda noise: guarantee(self.heard(full, noise)),
             epsilon=epsilon,
             delta=delta,
-            side=Side.SCORING,
+            side=None if full.split is None else full.split.scoring,
             start=4 * math.sqrt(runs),
             largest=_SILENT,
             keep=keep,

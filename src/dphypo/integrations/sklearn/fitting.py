@@ -11,12 +11,13 @@ import dp_accounting
 from sklearn.base import clone
 
 from dphypo import _validate
+from dphypo.accounting import Sides
 from dphypo.integrations import calibration
 from dphypo.integrations.sklearn import scoring
 from dphypo.integrations.sklearn.protocol import ChecksSpace, CutShort, Seen, noise_name, private_part
 from dphypo.integrations.sklearn.records import Prepared, Records
 from dphypo.integrations.sklearn.steps import Parts
-from dphypo.mechanisms import Outcome, Saver, Split, matched
+from dphypo.mechanisms import Outcome, Saver, matched
 from dphypo.space import Space
 
 CALIBRATE = "calibrate"
@@ -35,6 +36,7 @@ class Fitting:
         noise: the noise multiplier, or one for each kind of run; None leaves the estimator's own.
         fraction: the part of a full fit's steps.
         matched: whether the estimator maps λ, the full fit's hyperparameters, to those of a short one.
+        split: the sides of the records to fit on and of those that score, where both are private.
     """
 
     estimator: Any
@@ -45,9 +47,9 @@ class Fitting:
     noise: float | Mapping[Hashable, float] | None = None
     fraction: float = 1.0
     matched: bool = False
+    split: Sides | None = None
 
     relation: ClassVar[dp_accounting.NeighboringRelation] = dp_accounting.NeighboringRelation.ADD_OR_REMOVE_ONE
-    split: ClassVar[Split] = Split.DISJOINT
     monotone: ClassVar[frozenset[str]] = frozenset()
     seeded: ClassVar[bool] = True
     """By the protocol of :class:`PrivateEstimator`, all randomness of a fit comes from ``random_state``."""

@@ -25,7 +25,7 @@ from dphypo.integrations.sklearn.habits import ELSEWHERE, cv_results
 from dphypo.integrations.sklearn.protocol import ChecksData, noise_name, private_part, saver_for
 from dphypo.integrations.sklearn.records import Prepared, Records
 from dphypo.integrations.sklearn.steps import look_around
-from dphypo.integrations.split import hashed_apart
+from dphypo.integrations.split import hash_split, hashed_apart
 from dphypo.journal import Ledger
 from dphypo.laws import Law, NegativeBinomial
 from dphypo.samplers import Sampler
@@ -239,7 +239,8 @@ class PrivateSearch(MetaEstimatorMixin, BaseEstimator):  # type: ignore[misc]
             records=to_score,
             error_bound=self.error_bound,
         )
-        return make(train=given.only(~apart), score=score, records=max(1, records - to_score))
+        split = hash_split(given.X, share=self.score_share).sides
+        return make(train=given.only(~apart), score=score, records=max(1, records - to_score), split=split)
 
     def _surveys(self, mechanism: Fitting, space: Space) -> bool:
         """Whether to survey: by default where noise is to be found and the estimator can be cut short."""

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import contextlib
 from collections.abc import Sequence, Sized
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, cast
 
 import numpy as np
@@ -16,6 +16,7 @@ import numpy.typing as npt
 import torch
 from torch.utils.data import Dataset, IterableDataset, Subset, TensorDataset, default_collate
 
+from dphypo.integrations.split import Origin
 from dphypo.integrations.torch.domain import Batch, Domain
 
 Indices = npt.NDArray[np.int64]
@@ -29,6 +30,7 @@ class TensorRecords:
     inputs: torch.Tensor
     targets: torch.Tensor
     like: Batch | None = None
+    origin: Origin = Origin()  # noqa: RUF009 - a frozen value
 
     def __len__(self) -> int:
         return len(self.inputs)
@@ -62,6 +64,7 @@ class DatasetRecords:
     dataset: Dataset[Any]
     like: Batch
     domain: Domain | None = None
+    origin: Origin = Origin()  # noqa: RUF009 - a frozen value
 
     def __len__(self) -> int:
         return len(cast(Sized, self.dataset))
@@ -130,6 +133,7 @@ def as_records(data: Any, example: Any = None, *, public: bool = False) -> Recor
     >>> [tuple(part.shape) for part in records.batch(np.array([0, 4]), torch.device("cpu"))]
     [(2, 3), (2,)]
     """
+    origin = Origin.of(data)
     if isinstance(data, TensorRecords | DatasetRecords):
         if example is None:
             return data
@@ -141,7 +145,7 @@ def as_records(data: Any, example: Any = None, *, public: bool = False) -> Recor
         )
     data = _unwrapped(data)
     if isinstance(data, Dataset) or not isinstance(data, Sequence):
-        return _indexed(data, example, public)
+        return replace(_indexed(data, example, public), origin=origin)
     if len(data) != 2:
         raise ValueError(f"data holds {len(data)} parts: {_PAIR}")
     inputs, targets = (_tensor(part) for part in data)
@@ -152,7 +156,7 @@ def as_records(data: Any, example: Any = None, *, public: bool = False) -> Recor
         if part.shape[1:] != shown.shape[1:] or part.is_complex() != shown.is_complex():
             kinds = [f"{tuple(one.shape[1:])} of {one.dtype}" for one in (part, shown)]
             raise ValueError(f"the {name} of data are {kinds[0]}, and those of example are {kinds[1]}: they must agree")
-    return TensorRecords(inputs, targets, like)
+    return TensorRecords(inputs, targets, like, origin)
 
 
 def _unwrapped(data: Any) -> Any:

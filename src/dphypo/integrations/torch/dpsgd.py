@@ -16,10 +16,11 @@ from torch import nn
 from torch.nn.functional import cross_entropy
 
 from dphypo import _validate
-from dphypo.accounting import PolicyClass
+from dphypo.accounting import PolicyClass, Sides
 from dphypo.band import Band, BandLike
 from dphypo.entropy import Seeded
 from dphypo.integrations import calibration
+from dphypo.integrations.split import sides_of
 from dphypo.integrations.torch import arguments, cost, defaults, hyperparameters
 from dphypo.integrations.torch import runs as torch_runs
 from dphypo.integrations.torch.cost import Cost, NoiseTable
@@ -28,7 +29,7 @@ from dphypo.integrations.torch.score import PrivateScore, RecordScore, Score, is
 from dphypo.integrations.torch.training import Engine
 from dphypo.journal import Store
 from dphypo.laws import Law
-from dphypo.mechanisms import DpSgd, Outcome, SmallerBatches, Split, transfer
+from dphypo.mechanisms import DpSgd, Outcome, SmallerBatches, transfer
 from dphypo.space import Space
 
 # What a fit depends on.
@@ -167,7 +168,7 @@ class DPSGD:
     def _event(self, run: DpSgd) -> dp_accounting.DpEvent:
         # On the same records the score composes with training, which a subsampled run does not: it is charged as if
         # every record were in the subsample, which dominates.
-        same = self.score_event is not None and self.split is Split.SAME
+        same = self.score_event is not None and self.split is None
         return run.on_the_subsample if same else run.event
 
     @property
@@ -188,9 +189,12 @@ class DPSGD:
         return self.score.event if is_private(self.score) else None
 
     @property
-    def split(self) -> Split:
-        """Whether the score looks at other records than training, or at the same."""
-        return self.score.split if is_private(self.score) else Split.DISJOINT
+    def split(self) -> Sides | None:
+        """The sides of the records that train and those that score; None if one record may do both."""
+        score = self.score
+        if not is_private(score):
+            return None
+        return sides_of(self.data, getattr(score, "data", None), score.split)
 
     @property
     def saver(self) -> Safetensors:

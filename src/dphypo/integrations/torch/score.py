@@ -29,12 +29,12 @@ from torch.nn.functional import binary_cross_entropy_with_logits, cross_entropy
 from torch.utils.data import Subset
 
 from dphypo import _validate, noise
+from dphypo.accounting import Sides, read_sides
 from dphypo.errors import UnfitModelError
 from dphypo.integrations.torch import check, cost, seeds
 from dphypo.integrations.torch.data import Records, as_records
 from dphypo.integrations.torch.domain import FATAL, Batch, Domain
 from dphypo.integrations.torch.loss import Loss, per_record
-from dphypo.mechanisms import Split
 
 _CHUNK = 1024
 
@@ -46,8 +46,8 @@ class PrivateScore(Protocol):
     """A score computed on private records, with noise, that says what it costs."""
 
     @property
-    def split(self) -> Split:
-        """Whether the records are others than those trained on."""
+    def split(self) -> Sides | None:
+        """How these records were set apart from those that train; None where the records know it, or nobody does."""
         ...
 
     @property
@@ -88,8 +88,8 @@ class PrivateAccuracy:
         data: inputs and targets, as for :class:`DPSGD`.
         noise_multiplier: standard deviation of the noise on the count. The score's is ``noise_multiplier / records``.
             "calibrate" leaves it to :func:`dphypo.tune`.
-        split: "disjoint" if the model is trained on other records, set apart by a rule that looks at each record alone
-            (:func:`split_by_hash`); "same" if it is trained on these too.
+        split: the rule that sets these records apart from those that train, a :class:`dphypo.Split`. Parts of
+            :func:`split_by_hash` know it. Else, without one, a record may train and score, and the two compose.
         records: the number of records, a public constant; by default the length of ``data``, which declares it public.
         example: one made-up record, as for :class:`DPSGD`.
 
@@ -100,7 +100,7 @@ class PrivateAccuracy:
 
     data: Any
     noise_multiplier: float | str
-    split: Split = Split.DISJOINT
+    split: Sides | None = None
     records: int | None = None
     example: Any = None
 
@@ -137,7 +137,7 @@ class PrivateLoss:
     noise_multiplier: float | str
     bound: float | None = None
     loss: Callable[..., Any] = cross_entropy
-    split: Split = Split.DISJOINT
+    split: Sides | None = None
     records: int | None = None
     example: Any = None
 
@@ -182,7 +182,7 @@ class PrivateConfusion:
     data: Any
     noise_multiplier: float | str
     measure: str | Callable[[Floats], float] = "f1"
-    split: Split = Split.DISJOINT
+    split: Sides | None = None
     records: int | None = None
     example: Any = None
 
@@ -246,8 +246,9 @@ def _noise(score: RecordScore) -> float:
 
 def _declare(score: RecordScore) -> None:
     object.__setattr__(score, "noise_multiplier", cost.read(score.noise_multiplier))
-    object.__setattr__(score, "split", Split(score.split))
-    if isinstance(score.data, Subset) and score.split is Split.DISJOINT:
+    given: object = score.split
+    object.__setattr__(score, "split", read_sides(score.split))
+    if isinstance(score.data, Subset) and given != "same":
         raise TypeError(
             "data is a Subset (random_split), which sets records apart by their positions: adding one record moves "
             "others from training to scoring, and the two then cost their sum. Split by the records themselves with "
