@@ -3,7 +3,8 @@
     python -m benchmarks.names            # a line for each room, then the names that nobody is shown
     python -m benchmarks.names ROOM       # every name of a room with its uses; "top" is the package itself
 
-A name is exported by the ``__init__.py`` of a room, or by ``__init__.pyi`` at the top.
+A name is exported by the ``__init__.py`` of a room, or by its ``__init__.pyi``. One that the package and a room both
+export counts once. It is shown if it stands in an example, or in the code of a page.
 """
 
 from __future__ import annotations
@@ -35,7 +36,10 @@ def exported() -> dict[tuple[str, str], Name]:
     """All names, by room and name."""
     found = {}
     faces = {TOP: SOURCE / "__init__.pyi"}
-    faces |= {".".join(p.relative_to(SOURCE).parts[:-1]): p for p in SOURCE.rglob("__init__.py") if p.parent != SOURCE}
+    for face in SOURCE.rglob("__init__.py*"):
+        if face.parent != SOURCE and face.suffix in (".py", ".pyi"):
+            room = ".".join(face.relative_to(SOURCE).parts[:-1])
+            faces[room] = face if face.suffix == ".pyi" or room not in faces else faces[room]
     for room, face in faces.items():
         for node in ast.walk(ast.parse(face.read_text(encoding="utf-8"))):
             if isinstance(node, ast.ImportFrom):
@@ -65,9 +69,19 @@ def uses(names: dict[tuple[str, str], Name]) -> None:
     for pattern in SHOWN:
         for path in ROOT.glob(pattern):
             if "_build" not in path.parts and "api" not in path.parts:
-                for word in set(re.findall(r"\w+", path.read_text(encoding="utf-8"))) & by_name.keys():
+                for word in _words(path) & by_name.keys():
                     for one in by_name[word]:
                         one.pages.add(str(path.relative_to(ROOT)))
+
+
+def _words(path: Path) -> set[str]:
+    """The words of a script, or those in the code of a page."""
+    text = path.read_text(encoding="utf-8")
+    if path.suffix == ".md":
+        blocks = re.findall(r"```.*?```", text, re.DOTALL)
+        rest = re.sub(r"```.*?```", "", text, flags=re.DOTALL)
+        text = " ".join([*blocks, *re.findall(r"`[^`\n]+`", rest)])
+    return set(re.findall(r"\w+", text))
 
 
 def main() -> None:
@@ -86,7 +100,9 @@ def main() -> None:
         shown = sum(bool(one.pages) for one in all_names)
         only = sum(not one.pages and bool(one.rooms) for one in all_names)
         print(f"{room:24} {len(all_names):6} {shown:6} {only:11} {len(all_names) - shown - only:7}")
-    print(f"{'all':24} {len(names):6} {sum(bool(one.pages) for one in names.values()):6}")
+    top = {name for room, name in names if room == TOP}
+    once = [one for one in names.values() if one.room == TOP or one.name not in top]
+    print(f"{'all, each once':24} {len(once):6} {sum(bool(one.pages) for one in once):6}")
     unused = [f"{one.room}.{one.name}" for one in names.values() if not one.pages and not one.rooms]
     print("\nneither shown nor used by another room:", ", ".join(sorted(unused)))
 
