@@ -86,6 +86,7 @@ def value(
 
 def group_of(task: Task, records: Tensors, runs: int, steps: int) -> Group:
     device = records.inputs.device
+    torch.manual_seed(0)
     program = Program.of(task.build().to(device), losses, task.example(device))
     rows = program.layout.stacked([task.build() for _ in range(runs)], device)
     return Group(program, rows, records, [value(task, len(records), seed, steps) for seed in range(runs)], Setting())
@@ -133,12 +134,14 @@ def in_single_precision() -> Iterator[None]:
     for room, _ in kept:
         room["wide"] = lambda values: values.to(torch.float32, copy=True)
     vars(run).update(Sums=SingleSums, Weights=SingleWeights, DeviceDraws=Draws)
+    vars(check).update(Sums=SingleSums)
     try:
         yield
     finally:
         for room, function in kept:
             room["wide"] = function
         vars(run).update(names)
+        vars(check).update(Sums=Sums)
 
 
 def made_up(task: Task, device: torch.device) -> Tensors:
@@ -276,8 +279,8 @@ def _by_opacus(folder: str, device: str, seed: int, steps: int, sigma: float, li
 
 @torch.no_grad()
 def _share(model: nn.Module, inputs: torch.Tensor, labels: torch.Tensor) -> float:
-    outputs: torch.Tensor = model.eval()(inputs)
-    return float((outputs.argmax(1) == labels).double().mean())
+    outputs: torch.Tensor = model.eval()(inputs.to(next(model.parameters()).device))
+    return float((outputs.argmax(1).to(labels.device) == labels).double().mean())
 
 
 ROWS = {"cpu": cpu, "checks": checks, "speed": speed, "tune": tune, "accuracy": accuracy}

@@ -74,6 +74,17 @@ def test_releases_have_their_law():
         assert abs(float(some.sum())) / (2.0**18 * some.numel() ** 0.5) < 5.2
 
 
+@pytest.mark.parametrize(("stride", "dilation"), [((2, 1), (1, 1)), ((1, 3), (1, 2))])
+def test_folded_patches_are_pytorchs(stride, dilation):
+    """Whole numbers, so that every order of adding up gives the same."""
+    rows, channels, size, kernel = 3, 5, (9, 12), (3, 2)
+    high, wide = ((n - d * (k - 1) - 1) // s + 1 for n, k, s, d in zip(size, kernel, stride, dilation, strict=True))
+    patches = torch.randint(9, (rows, high * wide, *kernel, channels), device=DEVICE).float()
+    found = kernels.fold(patches, (rows, channels, *size), (high, wide), kernel, stride, dilation)
+    columns = patches.permute(0, 4, 2, 3, 1).reshape(rows, -1, high * wide)
+    assert torch.equal(found, torch.nn.functional.fold(columns, size, kernel, dilation, 0, stride))
+
+
 def test_batches_and_noise_of_the_device_train(monkeypatch):
     """The steps of a group as they are captured, with a batch that makes a second piece, in the interpreter too."""
     monkeypatch.setattr(run, "on_device", lambda *_: True)

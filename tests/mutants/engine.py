@@ -29,8 +29,8 @@ MUTANTS = (
         "a ghost norm is not an upper bound",
         "norms are upper bounds in floating point",
         "dpsgd/layers/linear.py",
-        "ghost.clamp_min(0) + terms / (1 - terms) * spread.square()",
-        "ghost.clamp_min(0)",
+        "added(one.mul_(two).flatten(2)).clamp_min(0) + terms / (1 - terms) * spread.square()",
+        "added(one.mul_(two).flatten(2)).clamp_min(0)",
         (f"{_STEP}::test_norms_are_upper_bounds_in_exact_arithmetic[positions-ghost]",),
     ),
     Mutant(

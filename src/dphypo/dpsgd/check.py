@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 import functools
 import warnings
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
 from typing import TYPE_CHECKING, TypeVar
 
 import torch
@@ -112,7 +113,7 @@ def refuse_wrong(program: Program, batch: Batch) -> None:
     for part, old in zip(other, batch, strict=True):
         part.copy_(part.flip(0))
         part[_TRIED] = old[0]  # the first record, at another place
-    with warnings.catch_warnings():
+    with warnings.catch_warnings(), _without_cudnn():
         warnings.simplefilter("ignore")
         wanted = _tried(program, lambda: _reference(program, batch, Masks(keys), range(_TRIED)))
         beside = _tried(program, lambda: _reference(program, (other[0], other[1]), Masks(order), [_TRIED]))
@@ -130,6 +131,16 @@ def refuse_wrong(program: Program, batch: Batch) -> None:
                 raise UnfitModelError(
                     "vmap(grad) gives other gradients than autograd: write the model with other layers"
                 )
+
+
+@contextlib.contextmanager
+def _without_cudnn() -> Iterator[None]:
+    """Plain kernels: cuDNN's convolutions round to TF32, which would look like another gradient."""
+    before, torch.backends.cudnn.enabled = torch.backends.cudnn.enabled, False
+    try:
+        yield
+    finally:
+        torch.backends.cudnn.enabled = before
 
 
 def _close(this: torch.Tensor, that: torch.Tensor) -> bool:

@@ -1,4 +1,4 @@
-"""Words, coins and noise made on a GPU, by kernels in Triton: numpy's Philox 4×64, keyed as on the CPU.
+"""Kernels in Triton for a GPU: words (numpy's Philox 4×64, keyed as on the CPU), coins, noise; patches of pictures.
 
 The counter of a draw is (place, step): a record's number or a parameter's place, and the number of the step. Each
 stream of a run has a key of its own, so that no counter is used twice with one key.
@@ -25,7 +25,7 @@ _BLOCK = 1024
 
 def _jit(kernel: Callable[..., Any]) -> Any:
     """A kernel whose whole numbers are arguments, not constants: they change from run to run."""
-    names = ["first", "bound", "always", "size", "room", "runs", "last", "width", "bits"]
+    names = ["first", "bound", "always", "size", "room", "runs", "last", "width", "bits", "count"]
     taken = [name for name in kernel.__code__.co_varnames[: kernel.__code__.co_argcount] if name in names]
     return kernel if triton is None else triton.jit(kernel, do_not_specialize=taken)
 
@@ -85,6 +85,57 @@ def _release(sums, made, keys, step, high, low, last, width, bits, BLOCK: tl.con
     at = run.to(tl.int64) * width + place
     whole = tl.load(sums + at, mask=inside, other=0.0).to(tl.int64)
     tl.store(made + at, (((whole + dither) >> bits) + noisy).to(tl.float64), mask=inside)
+
+
+@_jit
+def _fold(  # type: ignore[no-untyped-def]
+    columns,
+    pictures,
+    count,
+    CHANNELS: tl.constexpr,
+    HEIGHT: tl.constexpr,
+    WIDTH: tl.constexpr,
+    HIGH: tl.constexpr,
+    WIDE: tl.constexpr,
+    KH: tl.constexpr,
+    KW: tl.constexpr,
+    SH: tl.constexpr,
+    SW: tl.constexpr,
+    DH: tl.constexpr,
+    DW: tl.constexpr,
+    BLOCK: tl.constexpr,
+):
+    """Add up the patches, [rows, places, kernel, channels], that cover a pixel; pixels are [rows, channels, ...]."""
+    at = tl.program_id(0).to(tl.int64) * BLOCK + tl.arange(0, BLOCK)
+    channel, x, y = at % CHANNELS, (at // CHANNELS) % WIDTH, (at // (CHANNELS * WIDTH)) % HEIGHT
+    row = at // (CHANNELS * WIDTH * HEIGHT)
+    found = tl.zeros([BLOCK], dtype=columns.dtype.element_ty)
+    for ky in tl.static_range(KH):
+        for kx in tl.static_range(KW):
+            down, right = y - ky * DH, x - kx * DW
+            inside = (down >= 0) & (right >= 0) & (down % SH == 0) & (right % SW == 0) & (at < count)
+            down, right = down // SH, right // SW
+            place = (row * HIGH + down) * WIDE + right
+            offset = (place * KH + ky) * KW + kx
+            found += tl.load(
+                columns + offset * CHANNELS + channel, mask=inside & (down < HIGH) & (right < WIDE), other=0
+            )
+    tl.store(pictures + ((row * CHANNELS + channel) * HEIGHT + y) * WIDTH + x, found, mask=at < count)
+
+
+def fold(
+    columns: torch.Tensor,
+    sizes: Sequence[int],
+    places: Sequence[int],
+    kernel: Sequence[int],
+    stride: Sequence[int],
+    dilation: Sequence[int],
+) -> torch.Tensor:
+    """Pictures of some sizes: the patches that cover a pixel, [rows × places, kernel, channels], added up."""
+    made = columns.new_empty(tuple(sizes))
+    grid = (triton.cdiv(made.numel(), _BLOCK),)
+    _fold[grid](columns, made, made.numel(), *sizes[1:], *places, *kernel, *stride, *dilation, BLOCK=_BLOCK)
+    return made
 
 
 def keys_of(words: Sequence[noise.Words], stream: str, device: torch.device) -> torch.Tensor:

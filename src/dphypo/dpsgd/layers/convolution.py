@@ -9,9 +9,11 @@ from typing import Any
 import torch
 from torch.nn import functional
 
+from dphypo.dpsgd import kernels
 from dphypo.dpsgd.book import Axis, Book, Handlers, Note, Part, UnknownUse
 from dphypo.dpsgd.layers import elementwise
 from dphypo.dpsgd.layers.linear import outer
+from dphypo.dpsgd.layers.products import joined
 
 Pair = tuple[int, int]
 
@@ -38,14 +40,14 @@ class Convolution:
                 functional.conv2d(one, kernel, shift, self.stride, 0, self.dilation, self.groups)
                 for one, kernel, shift in zip(inputs.chunk(len(weight)), weight.unbind(), shifts, strict=True)
             ]
-            return each[0] if len(each) == 1 else torch.cat(each)
+            return joined(each, 0)
         columns, height = self._patches(inputs, weight.shape[-2:])
         runs, size = book.shape.runs, columns[0].shape[1]
         pieces = [
             _product(one.reshape(runs, -1, one.shape[-1]), kernel.transpose(1, 2), shift)
             for one, kernel, shift in zip(columns, self._by_group(weight), self._shifts(bias), strict=True)
         ]
-        made = torch.cat(pieces, -1).reshape(book.shape.rows, height, size // height, -1)
+        made = joined(pieces, -1).reshape(book.shape.rows, height, size // height, -1)
         return made.permute(0, 3, 1, 2).clone(memory_format=torch.contiguous_format)
 
     def backward(self, book: Book, inputs: torch.Tensor, gradient: torch.Tensor, axis: Axis) -> torch.Tensor:
@@ -60,7 +62,7 @@ class Convolution:
             )[0]
             for one, seen, kernel in pairs
         ]
-        return torch.cat(made).to(inputs.dtype)
+        return joined(made, 0).to(inputs.dtype)
 
     def parts(self, book: Book, notes: Sequence[Note]) -> list[Part]:
         shape, layout, weight = book.shape, book.layout, self._weight(book)
@@ -74,7 +76,7 @@ class Convolution:
                 found[group].append(other.reshape(shape.runs, shape.records, -1, other.shape[-1]))
         parts = []
         for group, (some, others) in enumerate(zip(seen, found, strict=True)):
-            inputs, gradients = torch.cat(some, 2), torch.cat(others, 2)
+            inputs, gradients = joined(some, 2), joined(others, 2)
             bias = None if self.bias is None else layout.slot(self.bias, group, self.groups)
             parts += outer(layout.slot(self.weight, group, self.groups), bias, inputs, gradients)
         return parts
@@ -103,11 +105,16 @@ class Convolution:
     def _folded(self, book: Book, inputs: torch.Tensor, gradient: torch.Tensor, weight: torch.Tensor) -> torch.Tensor:
         """The gradient of the inputs from those of the patches."""
         runs, rows, kernel = book.shape.runs, book.shape.rows, tuple(weight.shape[-2:])
+        if kernels.AVAILABLE and self.groups == 1:
+            given = gradient.flatten(2).transpose(1, 2).reshape(runs, -1, gradient.shape[1])
+            matrix = weight.permute(0, 1, 3, 4, 2).flatten(2)  # channels last
+            sizes = (rows, *inputs.shape[1:])
+            return kernels.fold(torch.bmm(given, matrix), sizes, gradient.shape[2:], kernel, self.stride, self.dilation)
         pieces = [
             _product(one.transpose(1, 2).reshape(runs, -1, one.shape[1]), matrix).reshape(rows, -1, matrix.shape[-1])
             for one, matrix in zip(gradient.flatten(2).chunk(self.groups, 1), self._by_group(weight), strict=True)
         ]
-        columns = torch.cat(pieces, -1).transpose(1, 2)
+        columns = joined(pieces, -1).transpose(1, 2)
         return functional.fold(columns, tuple(inputs.shape[2:]), kernel, self.dilation, 0, self.stride)
 
 

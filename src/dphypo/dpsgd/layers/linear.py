@@ -11,7 +11,6 @@ the bias. Three ways to its norm, p and r being the widths and L the number of p
 
 from __future__ import annotations
 
-import functools
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -24,9 +23,12 @@ from dphypo.dpsgd.layers import elementwise, materialised
 from dphypo.dpsgd.layers.products import (
     UNIT,
     add_product,
+    added,
     by_record,
     finite_,
+    joined,
     product,
+    squared,
     tiled,
     weighted_,
     wide,
@@ -58,8 +60,8 @@ class Linear:
             sizes = (book.shape.runs, book.shape.records, -1)
             seen, given = (wide(part.view(sizes)) for part in notes[0][:2])
             return [_single(weight, bias, seen, given, self.turned)]
-        inputs = torch.cat([by_record(note.inputs, note.axis, book.shape) for note in notes], 2)
-        gradients = torch.cat([by_record(note.gradient, note.axis, book.shape) for note in notes], 2)
+        inputs = joined([by_record(note.inputs, note.axis, book.shape) for note in notes], 2)
+        gradients = joined([by_record(note.gradient, note.axis, book.shape) for note in notes], 2)
         return outer(weight, bias, inputs, gradients, turned=self.turned)
 
 
@@ -77,17 +79,17 @@ def outer(
     if positions == 1:
         return [_single(weight, bias, wide(inputs.squeeze(2)), wide(gradients.squeeze(2)), turned)]
     left, right = (inputs, gradients) if turned else (gradients, inputs)
-    biases = [] if bias is None else [materialised.part(bias, wide(gradients).sum(2))]
+    single = torch.promote_types(torch.promote_types(left.dtype, right.dtype), torch.float32)
+    biases = [] if bias is None else [materialised.part(bias, gradients.sum(2, dtype=single))]
     if 2 * positions**2 >= p * r:
-        single = torch.promote_types(torch.promote_types(left.dtype, right.dtype), torch.float32)
         held = tiled(left.to(single)).transpose(2, 3) @ tiled(right.to(single))
         return [materialised.part(weight, held[..., : left.shape[-1], : right.shape[-1]]), *biases]
     left, right = wide(left), wide(right)
-    lengths = left.square().sum(-1) * right.square().sum(-1)  # [runs, records, positions]
-    spread = lengths.sqrt().sum(-1) * (1 + (p + r + positions + 8) * UNIT)
+    one, two = (some @ some.transpose(2, 3) for some in (tiled(left), tiled(right)))  # all inner products
+    lengths = one.diagonal(dim1=2, dim2=3) * two.diagonal(dim1=2, dim2=3)  # [runs, records, positions]
+    spread = added(lengths.sqrt()) * (1 + (p + r + positions + 8) * UNIT)
     terms = (p + r + positions**2 + 4) * UNIT
-    ghost = functools.reduce(torch.mul, (one @ one.transpose(2, 3) for one in (tiled(left), tiled(right)))).sum((2, 3))
-    square = ghost.clamp_min(0) + terms / (1 - terms) * spread.square()
+    square = added(one.mul_(two).flatten(2)).clamp_min(0) + terms / (1 - terms) * spread.square()
 
     def add(weights: torch.Tensor, sums: Sums) -> None:
         add_product(sums, weight, weighted_(left, weights).flatten(1, 2), finite_(right).flatten(1, 2))
@@ -98,7 +100,7 @@ def outer(
 def _single(weight: Slot, bias: Slot | None, inputs: torch.Tensor, gradients: torch.Tensor, turned: bool) -> Part:
     """One position: the norm is a product of two, and nothing cancels."""
     p, r = inputs.shape[-1], gradients.shape[-1]
-    one, two = (torch.linalg.vector_norm(values, dim=-1).square_() for values in (inputs, gradients))
+    one, two = (squared(values) for values in (inputs, gradients))
     square = (one if bias is None else one.add_(1)).mul_(two).mul_(1 + 2 * (p + r + 16) * UNIT)
 
     def add(weights: torch.Tensor, sums: Sums) -> None:

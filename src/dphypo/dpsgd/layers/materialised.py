@@ -5,7 +5,7 @@ from __future__ import annotations
 import torch
 
 from dphypo.dpsgd.book import Part, Sums
-from dphypo.dpsgd.layers.products import UNIT, add_product, finite_, wide
+from dphypo.dpsgd.layers.products import UNIT, add_product, finite_, squared, wide
 from dphypo.dpsgd.stack import Slot
 
 _CHUNK = 2**24  # numbers converted to double precision at a time
@@ -21,7 +21,7 @@ def part(slot: Slot, gradients: torch.Tensor) -> Part:
     runs, records, size = flat.shape
     step = max(1, _CHUNK // max(1, runs * size))
     blocks = [slice(start, start + step) for start in range(0, records, step)]
-    squares = [wide(flat[:, block]).square_().sum(-1) for block in blocks]
+    squares = [squared(wide(flat[:, block])) for block in blocks]
     square = (squares[0] if len(squares) == 1 else torch.cat(squares, 1)) * (1 + (size + 8) * UNIT)
 
     def add(weights: torch.Tensor, sums: Sums) -> None:

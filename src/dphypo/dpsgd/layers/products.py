@@ -7,7 +7,7 @@ among others ends in the same bits. A GPU gets one batched product.
 from __future__ import annotations
 
 import functools
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 
 import torch
 
@@ -120,6 +120,27 @@ def tiled(values: torch.Tensor) -> torch.Tensor:
     """The last dimension, filled up with zeros: products of single records then begin at multiples of 64 bytes."""
     rest = -values.shape[-1] % _TILE
     return torch.nn.functional.pad(values, (0, rest)) if rest and not values.is_cuda else values
+
+
+def added(values: torch.Tensor) -> torch.Tensor:
+    """The sum over the last dimension, with bits that do not depend on the place."""
+    return _aligned(values).sum(-1)
+
+
+def squared(values: torch.Tensor) -> torch.Tensor:
+    """The sum of the squares over the last dimension, with bits that do not depend on the place."""
+    return torch.linalg.vector_norm(_aligned(values), dim=-1).square_()
+
+
+def _aligned(values: torch.Tensor) -> torch.Tensor:
+    """A GPU adds up a long row in another order where it does not begin at a multiple of 64 bytes."""
+    rest = -values.shape[-1] % _TILE
+    return torch.nn.functional.pad(values, (0, rest)) if rest and values.is_cuda else values
+
+
+def joined(values: Sequence[torch.Tensor], dim: int) -> torch.Tensor:
+    """One after the other; a single one is not copied."""
+    return values[0] if len(values) == 1 else torch.cat(list(values), dim)
 
 
 def add_product(sums: Sums, slot: Slot, left: torch.Tensor, right: torch.Tensor) -> None:
