@@ -11,7 +11,6 @@ hash, so under add/remove a plan costs the larger of the two sides (docs/theory/
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable
 from dataclasses import asdict, dataclass
 from typing import Any
@@ -75,8 +74,3 @@ def solve(parts: Callable[[float], list[Part]], start: float = 1.0, epsilon: flo
 def cost(parts: list[Part]) -> float:
     """ε of these parts together."""
     return float(guarantee(parts).epsilon(DELTA))
-
-
-def matched(noise: float, full: int, short: int) -> float:
-    """Noise of a run of ``short`` steps that matches a full one."""
-    return noise * math.sqrt(full / short)

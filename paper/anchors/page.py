@@ -48,13 +48,32 @@ def summary(found: dict[str, dict[str, Any]], planned: dict[str, Any]) -> str:
     return markdown(heads, rows) if rows else MISSING
 
 
+def structures(folder: Path = FOLDER) -> str:
+    """What the pilot found."""
+    if not (path := folder / "pilot.json").exists():
+        return MISSING
+    found = json.loads(path.read_text())
+    rows = [[f"**{name}**" if name == found["chosen"] else name, f"{one['best']:.4f}", f"{one['at']:.2g}"]
+            for name, one in found["structures"].items()]  # fmt: skip
+    return markdown(["structure", "held-out accuracy", "at the learning rate"], rows)
+
+
+def first_plan(folder: Path = FOLDER) -> str:
+    """What the first plan reached."""
+    found = json.loads((folder / "first-plan.json").read_text())
+    heads = ["way to tune", *(f"{NAMES[name]}{more}" for name in found for more in ("", ", worst"))]
+    cells = [[part for one in found.values() for part in (accuracy(one[way]), f"{one[way]['worst']:.4f}")]
+             for way in found["mnist"]]  # fmt: skip
+    return markdown(heads, [[way, *row] for way, row in zip(found["mnist"], cells, strict=True)])
+
+
 def accuracy(row: dict[str, Any]) -> str:
     """Mean and half of its 95 % interval."""
     return f"{row['mean']:.4f} ± {row['half']:.4f}"
 
 
 def _is_rival(name: str) -> bool:
-    return not name.startswith(("ours", "best in hindsight", "rate and clipping"))
+    return not name.startswith(("ours", "best in hindsight"))
 
 
 def every_way(found: dict[str, dict[str, Any]], planned: dict[str, Any]) -> str:
@@ -66,7 +85,13 @@ def every_way(found: dict[str, dict[str, Any]], planned: dict[str, Any]) -> str:
             [key, f"{declared[key]['noise']:.3f}", f"{row['compute']:.2f}", accuracy(row), f"{row['worst']:.4f}"]
             for key, row in result["ways"].items()
         ]
-        heads = ["way to tune", "noise of the full run", "compute", "accuracy", f"worst of {result['searches']}"]
+        heads = [
+            "way to tune",
+            "ν of the full run",
+            "compute",
+            "accuracy",
+            f"worst of {result['searches']}",
+        ]
         parts.append(f"### {NAMES[name]}\n\n{markdown(heads, rows)}")
     return "\n\n".join(parts) if parts else MISSING
 
@@ -107,7 +132,8 @@ def write() -> None:
     planned, found = json.loads(plans.FILE.read_text()), results()
     sections = {
         "summary": summary(found, planned), "ways": every_way(found, planned), "transfer": transfer(),
-        "one dimension": one_dimension_less(), "provenance": provenance(found.values()),
+        "one dimension": one_dimension_less(), "structures": structures(), "first": first_plan(),
+        "provenance": provenance(found.values()),
     }  # fmt: skip
     text = TEXT.read_text(encoding="utf-8")
     for name, section in sections.items():

@@ -3,16 +3,16 @@
 ``python -m paper anchors-plans`` writes ``plans.json``; the machine with the GPU reads it and needs no accountant. All
 ways spend a total of ε = 3 at δ = 1e-5, everything charged: short runs, private scores, selection, statistics that
 normalise features, and the last run. All take at most the compute of three full runs (a random number of runs: on
-average).
+average). Noise is that of a run as one Gaussian mechanism (:mod:`paper.anchors.structure`), so that the plan holds for
+every structure that the pilot may choose.
 """
 
 from __future__ import annotations
 
 import json
 import math
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import asdict
-from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -21,203 +21,180 @@ import torch
 
 from dphypo.laws import Geometric, Law, Poisson
 from dphypo.mechanisms import DpSgd, NoiseRehearsal
-from paper.anchors.charges import DELTA, EPSILON, Part, cost, matched, solve
-from paper.anchors.tasks import CLIP, MOMENTUM, TASKS, Task
+from paper.anchors.charges import DELTA, EPSILON, Part, cost, solve
+from paper.anchors.structure import NETWORK, STRUCTURES, Structure
+from paper.anchors.tasks import TASKS, Task
 from paper.anchors.trainer import Floats
-from paper.train.descent import Average, Descent, Memories
+from paper.train.descent import Average, Descent
 
 FILE = Path(__file__).with_name("plans.json")
-SEARCHES = 24
-SEED = 281_000
-PRICE = 0.01  # the most by which a survey of ours may raise the noise of the last run
+SEED = 283_000
 RUNS = 8
+FRACTION = 0.05  # of a full run: eight such runs cost one per cent more noise
 SHARE = 1 / 6  # of the records score, where the last run trains on all of them
 RIVAL_SHARE = 1 / 12  # where what is released never sees those that score
-UNTUNED = 0.1  # learning rate of Opacus's MNIST example, whose clipping norm is one
+REPETITIONS = 4  # of each learning rate in the pilot
 
 
-def statistics(task: Task) -> list[Part]:
-    """What normalising the features costs, whatever the way to tune."""
-    return [] if task.statistics is None else [Part(task.statistics, "both", count=2)]
+def factor(structure: Structure, fraction: float, deviation: float = 5e-4) -> float:
+    """The learning rate of a short run over the full run's, by the library's rehearsal."""
 
+    def walk(params: Mapping[str, Any], gradients: Iterable[Floats], steps: int) -> Floats:
+        weights, descent, average = None, Descent(structure.memories), Average(structure.kept(steps))
+        for number, gradient in enumerate(gradients):
+            (direction,) = descent.directions([torch.from_numpy(gradient)])
+            weights = torch.zeros_like(direction) if weights is None else weights
+            weights.sub_(params["learning_rate"] * (1 - number / steps if structure.decay else 1) * direction)
+            average.add([weights])
+        return np.asarray(average.values[0].numpy())
 
-def walk(params: Mapping[str, Any], gradients: Iterable[Floats], steps: int) -> Floats:
-    """SGD with momentum whose model is the average of its weights, for a rehearsal."""
-    weights, descent, average = None, Descent(Memories(params["momentum"])), Average(params["average"])
-    for gradient in gradients:
-        (direction,) = descent.directions([torch.from_numpy(gradient)])
-        weights = torch.zeros_like(direction) if weights is None else weights
-        weights.sub_(params["learning_rate"] * direction)
-        average.add([weights])
-    return np.asarray(average.values[0].numpy())
+    full = DpSgd(rate=1.0, steps=structure.steps, noise_multiplier=1.0)
+    found = NoiseRehearsal(walk, full, deviation)({"learning_rate": 1.0}, fraction)["learning_rate"]
+    return round(float(found), 5)
 
 
 class Plans:
-    """The ways to tune one task."""
+    """The ways to tune one task with all records in every step."""
 
     def __init__(self, task: Task) -> None:
-        self.task = task
-        self.extra = statistics(task)
-        self.alone = solve(lambda noise: [*self.extra, self.full(noise)])
+        self.extra = [] if task.statistics is None else [Part(task.statistics, "both", count=2)]
+        self.alone = self.solved(lambda noise: [Part(noise, "both")])
 
-    def full(self, noise: float, side: str = "both", share: float = 0.0) -> Part:
-        """A full run on all records, or on those that do not score."""
-        rate = self.task.batch / round(self.task.records * (1 - share))
-        return Part(noise, side, rate=rate, steps=self.task.steps)
+    def solved(self, parts: Callable[[float], list[Part]], start: float = 1.4) -> float:
+        """The smallest noise at which these parts, and the statistics of the features, cost ε."""
+        return solve(lambda noise: [*self.extra, *parts(noise)], start)
 
-    def survey(self, name: str, count: int, steps: int, **space: Any) -> dict[str, Any]:
-        """Short runs on one side, scores on the other, the last run on all: as ``dphypo.tune`` charges it."""
-        task, trained = self.task, round(self.task.records * (1 - SHARE))
+    def way(self, name: str, kind: str, parts: list[Part], noise: float, compute: float, **more: Any) -> dict[str, Any]:
+        """As the plan states it."""
+        return {"name": name, "kind": kind, "noise": noise, "compute": compute, **more,
+                "parts": [one.to_dict() for one in (*self.extra, *parts)]}  # fmt: skip
+
+    def one(self, name: str, **settings: Any) -> dict[str, Any]:
+        """One run on all records at the noise of a run alone."""
+        return self.way(name, "one run", [Part(self.alone, "both")], self.alone, 1.0, **settings)
+
+    def ours(self) -> dict[str, Any]:
+        """Short runs on one side, scores on the other, the last run on all: as ``dphypo.tune`` charges it.
+
+        A run of the fraction f has noise σ/√f, which is ν/f as one mechanism.
+        """
 
         def parts(noise: float) -> list[Part]:
-            short = Part(
-                matched(noise, task.steps, steps), "training", count, rate=task.batch / trained, steps=steps
-            )  # fmt: skip
-            return [*self.extra, short, self.full(noise)]
+            return [Part(noise / FRACTION, "training", RUNS), Part(noise, "both")]
 
-        noise = solve(parts, self.alone)
-        scores = solve(lambda one: [*self.extra, self.full(noise), Part(one, "scoring", count)], 20.0)
-        return {
-            "name": name, "kind": "survey", "share": SHARE, "count": count, "steps": steps, "noise": noise,
-            "short noise": matched(noise, task.steps, steps), "score noise": scores,
-            "price": round(noise / self.alone - 1, 5), "compute": 1 + count * steps / task.steps,
-            **self.short(steps, noise), **space,
-            "parts": [one.to_dict() for one in (*parts(noise), Part(scores, "scoring", count))],
-        }  # fmt: skip
-
-    def short(self, steps: int, noise: float) -> dict[str, Any]:
-        """The learning rate of a short run over the full run's."""
-        params = {"learning_rate": 1.0, "momentum": MOMENTUM, "average": self.task.average}
-        full = DpSgd(rate=self.full(noise).rate, steps=self.task.steps, noise_multiplier=noise)
-        rule = NoiseRehearsal(walk, full, noise * CLIP / self.task.batch)
-        return {"rate factor": rule(params, steps / self.task.steps)["learning_rate"]}
-
-    def cheap(self) -> dict[str, Any]:
-        """Ours: as long as short runs can be for at most one per cent more noise."""
-        steps = max(2, math.ceil(0.06 * self.task.steps))
-        while (found := self.survey("ours", RUNS, steps))["price"] > PRICE:
-            steps = min(steps - 1, int(steps * math.sqrt(PRICE / found["price"])))
-        return found
-
-    def untuned(self) -> dict[str, Any]:
-        """One run with the defaults of a well-known example."""
-        return self.one("untuned", {"rate": UNTUNED})
-
-    def one(self, name: str, settings: dict[str, Any]) -> dict[str, Any]:
-        """One run on all records at the noise of a run alone."""
-        return {"name": name, "kind": "one run", "noise": self.alone, "compute": 1.0, **settings,
-                "parts": [one.to_dict() for one in (*self.extra, self.full(self.alone))]}  # fmt: skip
+        noise = self.solved(parts)
+        scores = self.solved(lambda one: [Part(noise, "both"), Part(one, "scoring", RUNS)], 20.0)
+        return self.way(
+            "ours", "survey", [*parts(noise), Part(scores, "scoring", RUNS)], noise, 1 + RUNS * FRACTION, share=SHARE,
+            count=RUNS, fraction=FRACTION, price=round(noise / self.alone - 1, 5), **{"score noise": scores},
+        )  # fmt: skip
 
     def geometric(self, mean: float = 3.0) -> dict[str, Any]:
         """Liu and Talwar (2019), Papernot and Steinke (2022): a geometric number of full runs, the best released."""
         law = Geometric(mean=mean)
-
-        def parts(noise: float) -> list[Part]:
-            run = self.full(noise, "training", RIVAL_SHARE)
-            return [*self.extra, Part(noise, "training", rate=run.rate, steps=run.steps, law=law.to_dict())]
-
-        def scored(noise: float) -> list[Part]:
-            return [*self.extra, Part(noise, "scoring", law=law.to_dict())]
-
-        noise, scores = solve(parts, 1.5 * self.alone), solve(scored, 4.0)
-        return {"name": "geometric search", "kind": "geometric", "share": RIVAL_SHARE, "noise": noise,
-                "score noise": scores, "compute": mean, "lengths": drawn(law, 1),
-                "parts": [one.to_dict() for one in (*parts(noise), scored(scores)[-1])]}  # fmt: skip
+        noise = self.solved(lambda one: [Part(one, "training", law=law.to_dict())], 2.0)
+        scores = self.solved(lambda one: [Part(one, "scoring", law=law.to_dict())], 2.0)
+        parts = [Part(noise, "training", law=law.to_dict()), Part(scores, "scoring", law=law.to_dict())]
+        return self.way("geometric search", "geometric", parts, noise, mean, share=RIVAL_SHARE,
+                        lengths=drawn(law, 1), **{"score noise": scores})  # fmt: skip
 
     def subset(self, mean: float = 15.0, subset: float = 0.1) -> dict[str, Any]:
-        """Koskela and Kulkarni (2023): a Poisson number of runs on random subsets, the best learning rate scaled up.
+        """Koskela and Kulkarni (2023): a Poisson number of runs on random subsets, then a full run.
 
-        Steps, noise and sampling rate stay, so batches shrink with the subset, and the full run's learning rate is
-        that of the subset over its share. Each run has a subset of its own; the paper draws one for all.
+        Steps and noise stay. Each run has a subset of its own; the paper draws one for all.
         """
-        law, full = Poisson(mean), self.full(1.0, "training", RIVAL_SHARE)
+        law = Poisson(mean)
 
         def parts(noise: float) -> list[Part]:
-            search = Part(noise, "training", rate=full.rate, steps=full.steps, subset=subset, law=law.to_dict())
-            return [*self.extra, search, self.full(noise)]
+            search = Part(noise, "training", rate=1.0, steps=1, subset=subset, law=law.to_dict())
+            return [search, Part(noise, "both")]
 
-        noise = solve(parts, self.alone)
-        scores = solve(lambda one: [*self.extra, self.full(noise), Part(one, "scoring", law=law.to_dict())], 20.0)
-        return {"name": "on a subset", "kind": "subset", "share": RIVAL_SHARE, "noise": noise, "subset": subset,
-                "score noise": scores, "compute": 1 + mean * subset, "lengths": drawn(law, 2),
-                "parts": [one.to_dict() for one in (*parts(noise), Part(scores, "scoring", law=law.to_dict()))],
-                }  # fmt: skip
+        noise = self.solved(parts)
+        scored = Part(
+            self.solved(lambda one: [Part(noise, "both"), Part(one, "scoring", law=law.to_dict())], 20.0),
+            "scoring", law=law.to_dict(),
+        )  # fmt: skip
+        return self.way("on a subset", "subset", [*parts(noise), scored], noise, 1 + mean * subset, subset=subset,
+                        share=RIVAL_SHARE, lengths=drawn(law, 2), **{"score noise": scored.noise})  # fmt: skip
 
     def scaling(self, trials: int = 6) -> dict[str, Any]:
         """Panda and others (2024): the best η·steps at two small ε, a line through both to the last run's ε."""
-        task = self.task
-        rate = task.batch / round(task.records * (1 - RIVAL_SHARE))
-        lengths = [math.ceil(share * task.steps) for share in (0.05, 0.1)]
-        spent = [EPSILON / 20, EPSILON / 10]
-        noises = [
-            solve(partial(self._trial, rate, steps), 10.0, epsilon)
-            for epsilon, steps in zip(spent, lengths, strict=True)
-        ]
-        shorts = [Part(noise, "training", trials, rate=rate, steps=steps)
-                  for noise, steps in zip(noises, lengths, strict=True)]  # fmt: skip
-        noise = solve(lambda one: [*self.extra, *shorts, self.full(one)], self.alone)
-        scores = solve(lambda one: [*self.extra, self.full(noise), Part(one, "scoring", 2 * trials)], 20.0)
-        last = cost([self.full(noise)])
-        return {"name": "linear scaling", "kind": "scaling", "share": RIVAL_SHARE, "noise": noise, "trials": trials,
-                "steps": lengths, "short noise": noises, "spent": spent, "last": last, "score noise": scores,
-                "compute": 1 + trials * sum(lengths) / task.steps,
-                "parts": [one.to_dict()
-                          for one in (*self.extra, *shorts, self.full(noise), Part(scores, "scoring", 2 * trials))],
-                }  # fmt: skip
-
-    @staticmethod
-    def _trial(rate: float, steps: int, noise: float) -> list[Part]:
-        return [Part(noise, "training", rate=rate, steps=steps)]
+        fractions, spent = [0.1, 0.2], [EPSILON / 20, EPSILON / 10]
+        noises = [solve(lambda noise: [Part(noise, "training")], 20.0, epsilon) for epsilon in spent]
+        shorts = [Part(noise, "training", trials) for noise in noises]
+        noise = self.solved(lambda one: [*shorts, Part(one, "both")])
+        scores = self.solved(lambda one: [Part(noise, "both"), Part(one, "scoring", 2 * trials)], 20.0)
+        parts = [*shorts, Part(noise, "both"), Part(scores, "scoring", 2 * trials)]
+        return self.way(
+            "linear scaling", "scaling", parts, noise, 1 + trials * sum(fractions), share=RIVAL_SHARE, trials=trials,
+            fractions=fractions, spent=spent, last=cost([Part(noise, "both")]),
+            **{"short noise": noises, "score noise": scores},
+        )  # fmt: skip
 
     def probes(self, every: int = 5, raised: float = 1.01) -> dict[str, Any]:
-        """HyFreeDP, Liu and Bu (2025): step sizes from three private losses, for one per cent more noise."""
-        noise, probed = raised * self.alone, math.ceil(self.task.steps / every)
+        """HyFreeDP, Liu and Bu (2025): step sizes from three private losses, for one per cent more noise.
 
-        def parts(losses: float) -> list[Part]:
-            run = self.full(noise)
-            joint = (noise**-2 + 3 * losses**-2) ** -0.5  # of a step that also tells three losses of its batch
-            return [*self.extra, Part(noise, "both", rate=run.rate, steps=run.steps - probed),
-                    Part(joint, "both", rate=run.rate, steps=probed)]  # fmt: skip
-
-        losses = solve(parts, 10 * noise)
-        return {"name": "HyFreeDP", "kind": "probes", "noise": noise, "loss noise": losses, "every": every,
-                "compute": 1 + 3 / every / 3, "parts": [one.to_dict() for one in parts(losses)]}  # fmt: skip
+        The losses of all probes together are one Gaussian mechanism as well: its noise is "loss noise".
+        """
+        noise = raised * self.alone
+        losses = self.solved(lambda one: [Part(noise, "both"), Part(one, "both")], 10.0)
+        return self.way("HyFreeDP", "probes", [Part(noise, "both"), Part(losses, "both")], noise, 1 + 1 / every,
+                        every=every, **{"loss noise": losses})  # fmt: skip
 
     def every_way(self) -> list[dict[str, Any]]:
-        """Ours, what it is compared with, and what can be reached in hindsight."""
-        return [
-            self.cheap(),
-            self.survey("rate and clipping norm, 15 runs of a tenth", 15, math.ceil(0.1 * self.task.steps), clips=True),
-            self.untuned(),
-            self.geometric(),
-            self.subset(),
-            self.scaling(),
-            self.probes(),
-            self.one("best in hindsight, not charged", {"hindsight": True}),
-        ]
+        """Ours, what it is compared with, and what can be reached in hindsight; what takes longest comes last."""
+        return [self.ours(), self.one("untuned"), self.one("best in hindsight, not charged", hindsight=True),
+                self.probes(), self.scaling(), self.geometric(), self.subset()]  # fmt: skip
+
+
+def sampled(task: Task, structure: Structure, fraction: float = 0.04) -> list[dict[str, Any]]:
+    """Ours and untuned with Poisson batches, for the network."""
+    plans, batch = Plans(task), structure.batch or task.records
+    trained, short = round(task.records * (1 - SHARE)), round(fraction * structure.steps)
+
+    def full(noise: float) -> Part:
+        return Part(noise, "both", rate=batch / task.records, steps=structure.steps)
+
+    def parts(noise: float) -> list[Part]:
+        return [Part(noise / math.sqrt(fraction), "training", RUNS, rate=batch / trained, steps=short), full(noise)]
+
+    alone, root = plans.solved(lambda noise: [full(noise)], 5.0), math.sqrt(structure.steps)
+    noise = plans.solved(parts, alone)
+    scores = plans.solved(lambda one: [full(noise), Part(one, "scoring", RUNS)], 20.0)
+    return [
+        plans.way(
+            "ours", "survey", [*parts(noise), Part(scores, "scoring", RUNS)], noise / root, 1 + RUNS * fraction,
+            share=SHARE, count=RUNS, fraction=fraction, price=round(noise / alone - 1, 5), **{"score noise": scores},
+        ),
+        plans.way("untuned", "one run", [full(alone)], alone / root, 1.0),
+    ]  # fmt: skip
 
 
 def drawn(law: Law, stream: int) -> list[int]:
     """The number of runs of every search, drawn beforehand."""
-    unit = np.random.default_rng([SEED, stream]).random(SEARCHES)
-    counts = np.arange(0, 400)
-    below = np.cumsum([law.pmf(int(count)) for count in counts])
+    most = max(task.searches for task in TASKS.values())
+    unit = np.random.default_rng([SEED, stream]).random(most)
+    below = np.cumsum([law.pmf(count) for count in range(400)])
     return [int(np.searchsorted(below, one)) for one in unit]
 
 
 def write(path: Path = FILE) -> None:
-    """All tasks."""
-    known: dict[str, Any] = {"epsilon": EPSILON, "delta": DELTA, "seed": SEED, "tasks": {}}
+    """The pilot, and all tasks."""
+    pilot = {
+        "noise": Plans(TASKS["fashion"]).alone,
+        "held out": 10_000,
+        "repetitions": REPETITIONS,
+        "structures": {
+            name: {**one.to_dict(), "factor": factor(one, FRACTION)} for name, one in STRUCTURES.items()
+        },
+    }  # fmt: skip
+    known: dict[str, Any] = {"epsilon": EPSILON, "delta": DELTA, "seed": SEED, "pilot": pilot, "tasks": {}}
     for name, task in TASKS.items():
-        ways = Plans(task).every_way() if task.model == "linear" else few(task)
-        searches = SEARCHES if task.model == "linear" else SEARCHES // 2
-        known["tasks"][name] = {"task": asdict(task), "searches": searches, "ways": ways}
-        for way in ways:
+        stated: dict[str, Any] = {"task": asdict(task), "ways": Plans(task).every_way()}
+        if task.model == "cnn":
+            stated["structure"] = {**NETWORK.to_dict(), "factor": factor(NETWORK, 0.04)}
+            stated["ways"] = sampled(task, NETWORK)
+        known["tasks"][name] = stated
+        for way in stated["ways"]:
             print(name, way["name"], round(way["noise"], 4), way.get("price"), way["compute"], flush=True)
     path.write_text(json.dumps(known, indent=1) + "\n")
-
-
-def few(task: Task) -> list[dict[str, Any]]:
-    """A network takes longer: ours, and untuned."""
-    plans = Plans(task)
-    return [plans.cheap(), plans.untuned()]

@@ -1,7 +1,8 @@
 """Run the frozen plan on one device: ``python -m paper.anchors.run --data data --out results --device cuda``.
 
-It needs PyTorch, numpy and scipy, and neither the library nor an accountant. The file of a task is written after every
-way to tune, so that what is done is kept if time runs out.
+The pilot comes first, unless the folder of results holds its outcome. It needs PyTorch, numpy and scipy, and neither
+the library nor an accountant. The file of a task is written after every way to tune, so that what is done is kept if
+time runs out.
 """
 
 from __future__ import annotations
@@ -16,10 +17,11 @@ from typing import Any
 import torch
 
 from paper.anchors import tasks
+from paper.anchors.pilot import pilot, structure_of
 from paper.anchors.probes import probes
 from paper.anchors.tasks import Task
 from paper.anchors.trainer import Trainer
-from paper.anchors.ways import KINDS, Bench, Way
+from paper.anchors.ways import KINDS, Bench
 from paper.data.sets import load
 from paper.train.landscape import provenance
 
@@ -47,43 +49,36 @@ class Trainers:
 
 
 def run(
-    name: str, plans: dict[str, Any], folder: Path, out: Path, device: str, fewer: int | None, until: float
+    name: str, plans: dict[str, Any], shape: dict[str, Any], folder: Path, out: Path, device: str, until: float
 ) -> None:
     """Every way to tune one task."""
-    declared = plans["tasks"][name]
-    task, seed, searches = Task(**declared["task"]), plans["seed"], fewer or declared["searches"]
+    declared, seed = plans["tasks"][name], plans["seed"]
+    task, structure = Task(**declared["task"]), structure_of(shape)
     began = time.time()
     trainers = Trainers(task, folder, device, seed)
-    result: dict[str, Any] = {"task": name, "searches": searches, "ways": {}}
+    result: dict[str, Any] = {"task": name, "searches": task.searches, "structure": shape, "ways": {}}
     result["seconds for features"] = round(time.time() - began, 1)
     print(name, "features", result["seconds for features"], "s", flush=True)
     for number, way in enumerate(declared["ways"]):
         if time.time() > until:
             print("no time for", name, way["name"], flush=True)
             break
-        began = time.time()
-        bench = Bench(task, trainers.at(way.get("share", 0.0)), way.get("share", 0.0), seed + 1000 * (number + 1))
+        began, share = time.time(), way.get("share", 0.0)
+        bench = Bench(task, structure, trainers.at(share), share, seed + 1000 * (number + 1), shape["factor"])
         bench.most = 96 if task.model == "linear" else 1
-        found = make(bench, way, searches)
+        found = (probes if way["kind"] == "probes" else KINDS[way["kind"]])(bench, way, task.searches)
         released = found.pop("released")
+        found["picked"] = found["picked"].round(6).tolist()
         row = {
             "mean": round(float(released.mean()), 5), "worst": round(float(released.min()), 4),
             "half": round(1.96 * float(released.std(ddof=1)) / len(released) ** 0.5, 5),
-            "compute": round(bench.examples / searches / task.steps / task.batch, 3),
+            "compute": round(bench.examples / task.searches / structure.steps / (structure.batch or task.records), 3),
             "seconds": round(time.time() - began, 1),
         }  # fmt: skip
         print(name, way["name"], row, flush=True)
         result["ways"][way["name"]] = {**row, "released": released.round(4).tolist(), **found}
         result["provenance"] = json.loads(provenance(seed=seed))
-        out.mkdir(parents=True, exist_ok=True)
         (out / f"anchors-{name}.json").write_text(json.dumps(result) + "\n")
-
-
-def make(bench: Bench, way: Way, searches: int) -> dict[str, Any]:
-    """All searches of one way."""
-    if way["kind"] == "probes":
-        return probes(bench, way, searches)
-    return KINDS[way["kind"]](bench, way, searches)
 
 
 def main() -> None:
@@ -93,14 +88,18 @@ def main() -> None:
     parser.add_argument("--out", type=Path, default=Path("results"))
     parser.add_argument("--device", default="cuda")
     parser.add_argument("--plans", type=Path, default=PLANS)
-    parser.add_argument("--searches", type=int, default=None, help="fewer than planned, to try it out")
     parser.add_argument("--seconds", type=float, default=600.0, help="begin nothing new after so long")
     options = parser.parse_args()
     plans = json.loads(options.plans.read_text())
     torch.backends.cuda.matmul.allow_tf32 = True
     until = time.time() + options.seconds
+    options.out.mkdir(parents=True, exist_ok=True)
+    if not (first := options.out / "pilot.json").exists():
+        first.write_text(json.dumps(pilot(plans["pilot"], options.data, options.device, plans["seed"])) + "\n")
+    shape = plans["pilot"]["structures"][json.loads(first.read_text())["chosen"]]
     for name in options.tasks or plans["tasks"]:
-        run(name, plans, options.data, options.out, options.device, options.searches, until)
+        stated = plans["tasks"][name].get("structure", shape)
+        run(name, plans, stated, options.data, options.out, options.device, until)
 
 
 if __name__ == "__main__":

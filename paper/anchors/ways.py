@@ -8,18 +8,18 @@ its own.
 from __future__ import annotations
 
 import itertools
+import math
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
 
-from paper.anchors.tasks import CLIP, MOMENTUM, RATES, Task
+from paper.anchors.structure import Structure
+from paper.anchors.tasks import Task
 from paper.anchors.trainer import Floats, Records, Runs, Trainer
 from paper.simulate.survey_optimiser import Optimiser, Surveys, even
-from paper.train.descent import Memories
 
-CLIPS: Floats = np.logspace(-1.5, 1, 11)
 Way = dict[str, Any]
 
 
@@ -28,13 +28,16 @@ class Bench:
     """A trainer for a task, with a seed for each group of runs and a count of the examples processed.
 
     Args:
+        factor: learning rate of short runs of ours over the full run's.
         most: how many runs are trained at once.
     """
 
     task: Task
+    structure: Structure
     trainer: Trainer
     share: float
     seed: int
+    factor: float = 1.0
     most: int = 96
     examples: float = 0.0
     tests: int = 10_000
@@ -47,20 +50,16 @@ class Bench:
         """The declared number of records that score."""
         return round(self.task.records * self.share)
 
-    def full(self, rate: Floats, noise: float, clip: Floats | None = None, *, everyone: bool = True) -> Runs:
-        """Full runs, one for each learning rate."""
+    def runs(self, rate: Floats, noise: float, fraction: float = 1.0, *, everyone: bool = True) -> Runs:
+        """Runs of a fraction of the steps, one for each learning rate; ``noise`` is that of all steps together."""
+        shape, ones = self.structure, np.ones(len(rate))
+        steps = round(fraction * shape.steps)
         used = self.task.records if everyone else self.task.records - self.scored
-        ones = np.ones(len(rate))
+        batch = shape.batch or used
         return Runs(
-            rate, CLIP * ones if clip is None else clip, noise * ones, self.task.steps, self.task.batch / used,
-            self.task.batch, Records.ALL if everyone else Records.TRAINING, 0, Memories(MOMENTUM), self.task.average,
+            rate, shape.clip * ones, noise * math.sqrt(steps) * ones, steps, batch / used, batch,
+            Records.ALL if everyone else Records.TRAINING, 0, shape.memories, shape.kept(steps), shape.decay,
         )  # fmt: skip
-
-    def short(self, rate: Floats, way: Way, noise: float, steps: int, clip: Floats | None = None) -> Runs:
-        """Short runs on the training side, with the learning rates and the momentum that the transfer rule gives."""
-        runs = self.full(rate * way.get("rate factor", 1.0), noise, clip, everyone=False)
-        memories = Memories(way.get("momentum", MOMENTUM))
-        return replace(runs, steps=steps, memories=memories, average=way.get("average", self.task.average))
 
     def scores(self, runs: Runs, noise: float) -> Floats:
         """The share of the records that score which each run gets right, with noise on the count."""
@@ -78,6 +77,10 @@ class Bench:
         right, judged = np.concatenate(pairs, axis=1)
         return self._noisy(right, noise), judged / self.tests
 
+    def next_seed(self) -> int:
+        self.seed += 1
+        return self.seed
+
     def _noisy(self, right: Floats, noise: float) -> Floats:
         return np.asarray((right + noise * self.random.standard_normal(len(right))) / self.scored)
 
@@ -85,27 +88,19 @@ class Bench:
         """The models of all runs, group by group."""
         self.examples += len(runs) * runs.examples
         for begin in range(0, len(runs), self.most):
-            yield self.trainer.train(runs.part(slice(begin, begin + self.most), self._next()))
-
-    def _next(self) -> int:
-        self.seed += 1
-        return self.seed
+            yield self.trainer.train(runs.part(slice(begin, begin + self.most), self.next_seed()))
 
 
 def survey(bench: Bench, way: Way, searches: int) -> dict[str, Any]:
     """Half of the short runs spread evenly, the others where a Gaussian process hopes for most; then one full run."""
-    axes = [RATES, CLIPS] if way.get("clips") else [RATES]
-    places = [np.linspace(0, 1, len(axis)) for axis in axes]
-    features = np.stack(np.meshgrid(*places, indexing="ij"), axis=-1).reshape(-1, len(axes))
-    values = np.stack(np.meshgrid(*axes, indexing="ij"), axis=-1).reshape(-1, len(axes))
-    start = (way["count"] + 1) // 2
+    rates, fraction = bench.structure.rates, way["fraction"]
+    features, start = np.linspace(0, 1, len(rates))[:, None], (way["count"] + 1) // 2
     found = Surveys(features, Optimiser(start=start), searches)
-    shift = bench.random.random((searches, len(axes)))
+    shift = bench.random.random((searches, 1))
     first = np.stack([even(features, number, shift) for number in range(start)], axis=1)
 
     def scores(cells: Any) -> Floats:
-        clip = values[cells, 1] if way.get("clips") else None
-        runs = bench.short(values[cells, 0], way, way["short noise"], way["steps"], clip)
+        runs = bench.runs(bench.factor * rates[cells], way["noise"] / fraction, fraction, everyone=False)
         return bench.scores(runs, way["score noise"])
 
     for number, column in enumerate(scores(first.ravel()).reshape(searches, start).T):
@@ -113,60 +108,65 @@ def survey(bench: Bench, way: Way, searches: int) -> dict[str, Any]:
     for _ in range(way["count"] - start):
         cells = found.next_cells()
         found.observe(cells, scores(cells))
-    last = found.best_mean()
-    clip = values[last, 1] if way.get("clips") else None
-    released = bench.accuracies(bench.full(values[last, 0], way["noise"], clip))
-    table = {"rates": values[found.cells, 0].round(5).tolist(), "scores": found.scores.round(4).tolist()}
-    return {"released": released, "picked": values[last].round(5).tolist(), "table": table}
+    last = rates[found.best_mean()]
+    table = {"rates": rates[found.cells].round(6).tolist(), "scores": found.scores.round(4).tolist()}
+    return {"released": bench.accuracies(bench.runs(last, way["noise"])), "picked": last, "table": table}
 
 
 def one_run(bench: Bench, way: Way, searches: int) -> dict[str, Any]:
     """One run at a fixed learning rate, or at the one that is best on the test (which nobody may know)."""
-    rate = way.get("rate", 0.0)
+    rate, curve = bench.structure.untuned, {}
     if way.get("hindsight"):
-        tried = np.repeat(RATES[::4], 3)
-        known = bench.accuracies(bench.full(tried, way["noise"])).reshape(-1, 3).mean(axis=1)
-        smooth = np.convolve(np.pad(known, 1, mode="edge"), [0.25, 0.5, 0.25], mode="valid")
-        rate = float(RATES[::4][smooth.argmax()])
-    released = bench.accuracies(bench.full(np.full(searches, rate), way["noise"]))
-    curve = {"curve": known.round(4).tolist()} if way.get("hindsight") else {}
-    return {"released": released, "picked": rate, **curve}
+        rates = bench.structure.rates[::3]
+        known = bench.accuracies(bench.runs(np.repeat(rates, 3), way["noise"])).reshape(-1, 3).mean(axis=1)
+        rate = float(rates[smooth(known).argmax()])
+        curve = {"curve": [rates.round(6).tolist(), known.round(4).tolist()]}
+    rates = np.full(searches, rate)
+    return {"released": bench.accuracies(bench.runs(rates, way["noise"])), "picked": rates, **curve}
+
+
+def smooth(curve: Floats) -> Floats:
+    """Each value averaged with its neighbours."""
+    return np.convolve(np.pad(curve, 1, mode="edge"), [0.25, 0.5, 0.25], mode="valid")
 
 
 def geometric(bench: Bench, way: Way, searches: int) -> dict[str, Any]:
     """A secret number of full runs at random learning rates; the best by its score is released."""
     lengths = way["lengths"][:searches]
-    rates = bench.random.choice(RATES, sum(lengths))
-    scores, judged = bench.both(bench.full(rates, way["noise"], everyone=False), way["score noise"])
+    rates = bench.random.choice(bench.structure.rates, sum(lengths))
+    scores, judged = bench.both(bench.runs(rates, way["noise"], everyone=False), way["score noise"])
     best = _best(scores, lengths)
-    return {"released": judged[best], "picked": rates[best].round(5).tolist()}
+    return {"released": judged[best], "picked": rates[best]}
 
 
 def subset(bench: Bench, way: Way, searches: int) -> dict[str, Any]:
-    """Runs on random subsets, batches in proportion; the best learning rate over the share for the full run."""
-    lengths = way["lengths"][:searches]
-    share = way["subset"]
-    rates = bench.random.choice(RATES, sum(lengths)) * share  # so that what is scaled up lies in the space
-    runs = bench.full(rates, way["noise"], everyone=False)
+    """Runs on random subsets, each of all steps; the best learning rate is scaled to all records.
+
+    Noise beside the mean gradient is larger by one over the subset's share. For SGD the learning rate is smaller by
+    it; Adam's steps do not depend on it.
+    """
+    lengths, rates, share = way["lengths"][:searches], bench.structure.rates, way["subset"]
+    scale = share if bench.structure.second is None else 1.0
+    tried = bench.random.choice(rates, sum(lengths))
+    runs = bench.runs(tried * scale, way["noise"], everyone=False)
     scores = bench.scores(replace(runs, subset=share, batch=runs.batch * share), way["score noise"])
-    middle = float(np.sqrt(RATES[0] * RATES[-1]))
+    middle = float(np.sqrt(rates[0] * rates[-1]))
     best = iter(_best(scores, [length for length in lengths if length]))
-    last = np.array([rates[next(best)] / share if length else middle for length in lengths])
-    return {"released": bench.accuracies(bench.full(last, way["noise"])), "picked": last.round(5).tolist()}
+    last = np.array([tried[next(best)] if length else middle for length in lengths])
+    return {"released": bench.accuracies(bench.runs(last, way["noise"])), "picked": last}
 
 
 def scaling(bench: Bench, way: Way, searches: int) -> dict[str, Any]:
     """The best η·steps of two cheap levels, and a line through both, in ε, to the full run."""
-    reach = []
-    for steps, noise in zip(way["steps"], way["short noise"], strict=True):
-        rates = bench.random.choice(RATES, (searches, way["trials"]))
-        scores = bench.scores(bench.short(rates.ravel(), {}, noise, steps), way["score noise"])
-        best = scores.reshape(rates.shape).argmax(axis=1)
-        reach.append(rates[np.arange(searches), best] * steps)
+    rates, reach = bench.structure.rates, []
+    for fraction, noise in zip(way["fractions"], way["short noise"], strict=True):
+        tried = bench.random.choice(rates, (searches, way["trials"]))
+        scores = bench.scores(bench.runs(tried.ravel(), noise, fraction, everyone=False), way["score noise"])
+        best = scores.reshape(tried.shape).argmax(axis=1)
+        reach.append(tried[np.arange(searches), best] * fraction)
     slope = (reach[1] - reach[0]) / (way["spent"][1] - way["spent"][0])
-    rate = (reach[1] + slope * (way["last"] - way["spent"][1])) / bench.task.steps
-    last = np.clip(rate, RATES[0], RATES[-1])
-    return {"released": bench.accuracies(bench.full(last, way["noise"])), "picked": last.round(5).tolist()}
+    last = np.clip(reach[1] + slope * (way["last"] - way["spent"][1]), rates[0], rates[-1])
+    return {"released": bench.accuracies(bench.runs(last, way["noise"])), "picked": last}
 
 
 def _best(scores: Floats, lengths: list[int]) -> list[int]:

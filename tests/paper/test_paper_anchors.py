@@ -9,12 +9,15 @@ import numpy as np
 import pytest
 import torch
 
-from paper.anchors import curve_plans, judge, plans, run, tasks, ways
+from paper.anchors import curve_plans, judge, pilot, plans, tasks, ways
 from paper.anchors.charges import DELTA, EPSILON, Part, guarantee
 from paper.anchors.linear import Linear
-from paper.anchors.scatter_cnn import Network, forward
+from paper.anchors.probes import probes
+from paper.anchors.scatter_cnn import Network, forward, patches
+from paper.anchors.structure import STRUCTURES, Structure
 from paper.anchors.tasks import Task
 from paper.anchors.trainer import Records, Runs
+from paper.data.sets import Images
 
 PLAN = json.loads(plans.FILE.read_text())
 WAYS = [(name, way) for name, one in PLAN["tasks"].items() for way in one["ways"]]
@@ -68,7 +71,7 @@ def test_the_clipped_sum_of_the_network_is_autograds():
     norms = []
     for picture, label in zip(pictures, labels, strict=True):
         values = [one.clone().requires_grad_() for one in weights]
-        logits = forward(picture[None], values)[-1][1][:, 0]
+        logits = forward(patches(picture[None]), values)[-1][1][:, 0]
         gradients = torch.autograd.grad(torch.nn.functional.cross_entropy(logits, label[None]), values)
         norm = float(torch.cat([one.flatten() for one in gradients]).norm())
         norms.append(norm)
@@ -93,7 +96,7 @@ def test_the_network_is_pytorchs():
         for layer, one in zip((layers[0], layers[3], layers[6]), weights, strict=True):
             layer.weight.copy_(one[:-1].T.reshape(layer.weight.shape))
             layer.bias.copy_(one[-1])
-        assert torch.allclose(layers(pictures), forward(pictures, weights)[-1][1][:, 0], atol=1e-5)
+        assert torch.allclose(layers(pictures), forward(patches(pictures), weights)[-1][1][:, 0], atol=1e-5)
 
 
 def runs(count, **changes):
@@ -126,31 +129,61 @@ def test_a_subset_is_drawn_once_for_each_run():
     assert not torch.equal(chosen[:, 0], chosen[:, 1])
 
 
-TINY = Task("made up", 400, 0.9, batch=80, steps=30)
+TINY = Task("made up", 400, 0.9)
 
 
+def bench(structure=Structure(30, average=True), seed=7):  # noqa: B008 - a frozen value
+    return ways.Bench(TINY, structure, made_up(), 0.2, seed, tests=200)
+
+
+@pytest.mark.parametrize("structure", [Structure(30, average=True), Structure(30, second=0.999, decay=True)])
 @pytest.mark.parametrize("kind", ["survey", "one run", "geometric", "subset", "scaling", "probes"])
-def test_every_way_to_tune_runs(kind):
+def test_every_way_to_tune_runs(kind, structure):
     way = dict(next(way for _, way in WAYS if way["kind"] == kind))
-    way |= {"noise": 0.5, "score noise": 1.0, "lengths": [1, 3, 2], "loss noise": 5.0}
-    if kind == "survey":
-        way |= {"short noise": 1.0, "steps": 5}
+    way |= {"noise": 0.1, "score noise": 1.0, "lengths": [1, 3, 2], "loss noise": 1.0, "fraction": 0.2}
     if kind == "scaling":
-        way |= {"short noise": [2.0, 1.0], "steps": [3, 5]}
-    bench = ways.Bench(TINY, made_up(), 0.2, 7, tests=200)
-    found = run.make(bench, way, 3)
-    assert len(found["released"]) == 3
+        way |= {"short noise": [2.0, 1.0]}
+    where = bench(structure)
+    found = {**ways.KINDS, "probes": probes}[kind](where, way, 3)
+    assert len(found["released"]) == len(found["picked"]) == 3
     assert 0.1 <= found["released"].min() <= found["released"].max() <= 1
-    assert bench.examples > 0
+    assert where.examples > 0
 
 
 def test_a_survey_finds_what_learns():
-    """Learning rates from 0.01 to 10 in few steps: the large ones are better, and the survey goes there."""
-    way = {"kind": "survey", "count": 8, "noise": 0.3, "short noise": 0.6, "score noise": 2.0, "steps": 8}
-    found = ways.survey(ways.Bench(TINY, made_up(), 0.2, 7, tests=200), way, 6)
-    middle = ways.Bench(TINY, made_up(), 0.2, 9, tests=200)
-    low = middle.accuracies(middle.full(np.full(6, 0.01), 0.3))
-    assert found["released"].mean() > low.mean() + 0.05
+    """Of learning rates from 0.01 to 10 those in the middle are best, and surveys go there."""
+    way = {"kind": "survey", "count": 8, "noise": 0.8, "score noise": 2.0, "fraction": 0.25}
+    found, other = ways.survey(bench(), way, 6), bench(seed=9)
+    ends = [other.accuracies(other.runs(np.full(6, rate), 0.8)).mean() for rate in (0.01, 10.0)]
+    assert found["released"].mean() > max(ends) + 0.02
+
+
+def test_the_noise_of_a_run_is_that_of_all_its_steps():
+    """T steps with σ = ν √T cost what one mechanism with ν does; a run of the fraction f matches it with ν/f."""
+    full, short = bench().runs(np.ones(1), 0.5), bench().runs(np.ones(1), 0.5 / 0.2, 0.2)
+    assert full.steps * full.noise[0] ** -2 == pytest.approx(0.5**-2)
+    assert short.noise[0] == pytest.approx(full.noise[0] / 0.2**0.5)
+    assert full.rate == 1
+
+
+def test_losses_that_are_told_settle_the_rate():
+    """HyFreeDP without noise learns from a first rate that is far too small; noise alone takes the rate down slowly."""
+    way = {"every": 1, "noise": 1e-3, "loss noise": 1e-3}
+    learnt = probes(bench(Structure(120)), way, 2)
+    assert learnt["released"].min() > 0.6
+    assert learnt["picked"].min() > 3e-4
+    drowned = probes(bench(Structure(120)), way | {"loss noise": 1e6}, 2)
+    assert 1e-6 < drowned["picked"].max() < 2e-4
+
+
+def test_the_pilot_never_sees_the_test():
+    random = np.random.default_rng(0)
+    images = Images(np.arange(50, dtype=np.uint8).reshape(-1, 1, 1, 1), random.integers(0, 10, 50).astype(np.uint8),
+                    np.full((5, 1, 1, 1), 99, np.uint8), np.full(5, 99, np.uint8))  # fmt: skip
+    found = pilot.without_test(images, 10, 3)
+    assert len(found.test) == 10
+    assert sorted([*found.train.ravel(), *found.test.ravel()]) == list(range(50))
+    assert set(found.test_labels) <= set(images.train_labels)
 
 
 def test_private_statistics_are_those_of_the_features_but_for_noise():
@@ -194,17 +227,27 @@ def test_every_way_of_the_frozen_plan_costs_what_it_may(task, way):
     assert way["compute"] <= 3
 
 
-def test_the_cheapest_parts_of_the_plan_are_those_that_are_run():
-    """The noise that a run is made with is the noise that is charged."""
+def test_the_noise_that_a_run_is_made_with_is_the_noise_that_is_charged():
     for _, way in WAYS:
         parts = [Part(**one) for one in way["parts"]]
-        longest = max((part for part in parts if part.steps), key=lambda part: part.steps)
-        assert longest.noise == way["noise"]
-        if way["kind"] == "survey":
-            short = next(part for part in parts if part.steps == way["steps"])
-            assert (short.noise, short.count) == (way["short noise"], way["count"])
-        if "score noise" in way:
-            assert way["score noise"] in [part.noise for part in parts if part.side == "scoring"]
+        longest = max((part for part in parts if part.side != "scoring"), key=lambda part: part.noise**-2 * part.steps)
+        if longest.steps:  # Poisson batches
+            assert longest.noise == pytest.approx(way["noise"] * longest.steps**0.5)
+        else:
+            assert way["noise"] in [part.noise for part in parts]
+        if way["kind"] == "survey" and not longest.steps:
+            assert Part(way["noise"] / way["fraction"], "training", way["count"]) in parts
+        if way["kind"] == "scaling":
+            assert [part.noise for part in parts if part.side == "training"] == way["short noise"]
+        for noise in (way[name] for name in ("score noise", "loss noise") if name in way):
+            assert noise in [part.noise for part in parts]
+
+
+def test_the_frozen_factors_are_those_of_the_librarys_rule():
+    name, structure = "Adam, 400 steps, averaged", STRUCTURES["Adam, 400 steps, averaged"]
+    stated = PLAN["pilot"]["structures"][name]
+    assert stated == {**structure.to_dict(), "factor": plans.factor(structure, plans.FRACTION)}
+    assert {name: pilot.structure_of(one) for name, one in PLAN["pilot"]["structures"].items()} == STRUCTURES
 
 
 def test_a_rule_whose_short_runs_are_best_elsewhere_loses():
