@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import sqlite3
+from dataclasses import dataclass, replace
 from typing import Any
 
 import dp_accounting
@@ -14,8 +15,8 @@ from dphypo.accounting import UnreachableError, account, calibrate, calibrate_ba
 from dphypo.accounting.solve import watch
 from dphypo.band import Band
 from dphypo.integrations import calibration
-from dphypo.journal import keeping
 from dphypo.laws import Geometric, NegativeBinomial, Poisson
+from dphypo.mechanisms import Declared
 from dphypo.space import Space
 
 DELTA = 1e-5
@@ -144,30 +145,43 @@ def test_calibration_never_overshoots_on_many_random_tables():
     check_random_tables(seed=4, count=120)
 
 
+@dataclass(frozen=True)
+class TwoRates(Declared):
+    """Runs of a hundred steps at one of two sampling rates, each with noise of its own."""
+
+    noise: Any = None
+
+    def kinds(self, space: Space) -> list[calibration.Kind]:
+        return calibration.kinds(space, lambda params: calibration.Kind(params["rate"], sgd(params["rate"], 100)))
+
+    def at(self, noise_multiplier: Any) -> TwoRates:
+        return replace(self, noise=noise_multiplier)
+
+
+def train(params: Any, *, seed: int) -> None:
+    raise AssertionError("nothing is trained here")
+
+
+TWO_RATES = TwoRates(train, sgd(0.0352, 100)(1.0), dp_accounting.NeighboringRelation.ADD_OR_REMOVE_ONE)
+RATES = Space({"rate": [0.0089, 0.0352]})
+
+
 def test_noise_for_several_kinds_of_run_costs_no_more_as_it_is_reported():
     """The multipliers are rounded before they are accounted together, and reported as they were accounted."""
-    space = Space({"rate": [0.0089, 0.0352]})
-    kinds = calibration.kinds(space, lambda params: calibration.Kind(params["rate"], sgd(params["rate"], 100)))
-    noise = calibration.noise(
-        kinds, space, Poisson(4), Band(1, 1), score_event=None, split=None, epsilon=2.975, delta=4.3e-12
-    )
+    noise = calibration.calibrated(TWO_RATES, RATES, Poisson(4), Band(1, 1), epsilon=2.975, delta=4.3e-12).noise
     events = [sgd(rate, 100)(sigma) for rate, sigma in noise.items()]
     assert account(events, Poisson(4)).epsilon(4.3e-12) <= 2.975
     assert all(sigma == round(sigma, 6) for sigma in noise.values())
 
 
 def test_kept_noise_is_solved_for_once_and_checked(tmp_path):
-    space = Space({"rate": [0.0089, 0.0352]})
-    kinds = calibration.kinds(space, lambda params: calibration.Kind(params["rate"], sgd(params["rate"], 100)))
-
     def noise(epsilon: float) -> tuple[dict[Any, float], int]:
         tried: list[float] = []
-        with keeping(tmp_path / "study.db", "noise") as keep, watch(tried.append):
-            found = calibration.noise(
-                kinds, space, Poisson(4), Band(1, 1), score_event=None, split=None,
-                epsilon=epsilon, delta=1e-6, keep=keep,
-            )  # fmt: skip
-        return found, len(tried)
+        with watch(tried.append):
+            found = calibration.calibrated(
+                TWO_RATES, RATES, Poisson(4), Band(1, 1), epsilon=epsilon, delta=1e-6, journal=tmp_path / "study.db"
+            )
+        return found.noise, len(tried)
 
     first, tries = noise(3.0)
     assert tries > 0

@@ -64,7 +64,7 @@ def test_the_certificate_states_the_class_and_its_conditions(history):
 
 @pytest.mark.parametrize(
     ("name", "value", "complaint"),
-    [("class", "anything", "bounds"), ("first_from_prior", 0, "epsilon"), ("conditions", [], "policy.conditions")],
+    [("class", "anything", "epsilon"), ("first_from_prior", 0, "epsilon"), ("conditions", [], "policy.conditions")],
 )
 def test_a_certificate_that_misstates_its_policy_is_refused(history, name, value, complaint):
     document = history.certificate(DELTA).to_dict()
