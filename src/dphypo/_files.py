@@ -18,6 +18,8 @@ MOST_BYTES = 4_000_000
 """Of a document."""
 MOST_MODEL_BYTES = 2**34
 """Of a saved model."""
+MOST_TABLE_BYTES = 2**28
+"""Of the tables of surveys."""
 
 
 def printable(value: object, most: int = 300) -> str:

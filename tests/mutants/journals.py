@@ -236,6 +236,14 @@ MUTANTS = (
         (f"{_VERIFICATION}::test_a_release_folder_is_checked_against_its_certificate",),
     ),
     Mutant(
+        "a certificate is accepted for another table",
+        "a certificate names the tables that it certifies",
+        "accounting/verification.py",
+        "    elif found != named:\n",
+        "    elif found is document:\n",
+        ("report/test_reports.py::test_a_folder_that_was_changed_gives_no_page",),
+    ),
+    Mutant(
         "the second opinion is not asked",
         "an accountant that says less than an attack achieves is contradicted",
         "accounting/verification.py",

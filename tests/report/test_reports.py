@@ -226,8 +226,11 @@ def changed(folder, tmp_path, name, change):
     [
         ("certificate.json", lambda data: data.update(epsilon=0.1), "does not verify.*epsilon"),
         ("release.json", lambda data: data.update(score=0.99), "does not verify.*parameters in the folder"),
-        ("surveys.json", lambda data: data[0]["rows"][0].update(score=0.99), "does not name: it was changed"),
-        ("surveys.json", lambda data: data.append({}), "was not written by Release.save"),
+        ("surveys.json", lambda data: data[0]["rows"][0].update(score=0.99), "does not verify.*does not name"),
+        ("surveys.json", lambda data: data[0].update(maximize=False), "does not verify.*does not name"),
+        ("surveys.json", lambda data: data.append({}), "2 tables of surveys, and the certificate names 1"),
+        ("surveys.json", lambda data: data.clear(), "0 tables of surveys, and the certificate names 1"),
+        ("certificate.json", lambda data: data["public"].update(released=[7]), "what it says of tables is damaged"),
     ],
 )
 def test_a_folder_that_was_changed_gives_no_page(folder, tmp_path, name, change, why):

@@ -11,6 +11,7 @@ from dphypo.accounting.calibration import calibrate_mean as calibrate_mean
 from dphypo.accounting.certificate import CITATIONS as CITATIONS
 from dphypo.accounting.certificate import Certificate as Certificate
 from dphypo.accounting.certificate import plain as plain
+from dphypo.accounting.certificate import table_hash as table_hash
 from dphypo.accounting.composition import Composition as Composition
 from dphypo.accounting.composition import Term as Term
 from dphypo.accounting.events import Event as Event

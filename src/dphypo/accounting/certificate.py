@@ -194,6 +194,11 @@ def fingerprints(model: bytes | None, described: Mapping[str, Any]) -> dict[str,
     }
 
 
+def table_hash(table: Any) -> str:
+    """SHA-256 of the published table of a survey, in JSON values, as the certificate has it."""
+    return hashlib.sha256(json.dumps(table, sort_keys=True).encode()).hexdigest()
+
+
 def plain(value: Any) -> Any:
     """Plain JSON values: no numpy scalars, infinities as text."""
     if isinstance(value, Mapping):

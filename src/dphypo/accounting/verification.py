@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 
 from dphypo import _files, _validate
 from dphypo.accounting import plan_document, signature, untrusted
-from dphypo.accounting.certificate import UNITS, Certificate, fingerprints, issue
+from dphypo.accounting.certificate import UNITS, Certificate, fingerprints, issue, table_hash
 from dphypo.accounting.composition import Composition
 from dphypo.accounting.guarantee_json import from_json
 from dphypo.accounting.second_opinion import second_opinion
@@ -64,8 +64,8 @@ def verify(
 
     The numbers are recomputed from the runs that the certificate states; ε may not be smaller. They are
     also compared with a second computation that shares no code with the first: ε may not be below its lower bound. In
-    the folder of a release the model and the parameters must be those that the certificate names. That the event
-    describes what was run is up to whoever states it.
+    the folder of a release the model, the parameters and the tables of surveys must be those that the certificate
+    names. That the event describes what was run is up to whoever states it.
 
     A file that is not a certificate, or would take too long to check, is answered with "no" too.
 
@@ -247,6 +247,24 @@ def _folder(document: Mapping[str, Any], folder: Path) -> Iterator[str]:
         yield "release.model_sha256: the model in the folder is not the one that was certified"
     if found["described_sha256"] != document["release"]["described_sha256"]:
         yield "release.described_sha256: the parameters in the folder are not those that were certified"
+    yield from _tables(document, folder)
+
+
+def _tables(document: Mapping[str, Any], folder: Path) -> Iterator[str]:
+    """Whether the tables of surveys in a folder are those that the certificate names, in their order."""
+    path = folder / "surveys.json"
+    with _files.parsing(folder / "certificate.json", "what it says of tables is damaged"):
+        named = [one["sha256"] for one in document["public"].get("released", ()) if "sha256" in one]
+    try:
+        tables = untrusted.read_json(path, "table", most=_files.MOST_TABLE_BYTES, within=folder)
+    except MissingFileError:
+        tables = []
+    with _files.parsing(path, "it was not written by Release.save"):
+        found = [table_hash(table) for table in tables]
+    if len(found) != len(named):
+        yield f"surveys.json: the folder has {len(found)} tables of surveys, and the certificate names {len(named)}"
+    elif found != named:
+        yield "surveys.json: it holds a table that the certificate does not name: it was changed"
 
 
 def guarantee_of(certificate: Certificate | Mapping[str, Any] | str | os.PathLike[str]) -> Composition:

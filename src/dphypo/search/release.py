@@ -21,9 +21,6 @@ if TYPE_CHECKING:
     from dphypo.search.table import Surveyed
 
 
-_MOST_TABLES = 2**28  # bytes
-
-
 class Ending(StrEnum):
     """How a search can end. The values are what people read. Each is an outcome that the guarantee covers."""
 
@@ -186,7 +183,7 @@ def read_surveys(source: Path) -> tuple[Surveyed, ...]:
 
     path = source / "surveys.json"
     try:
-        tables = read_json(path, "table", most=_MOST_TABLES, within=source)
+        tables = read_json(path, "table", most=_files.MOST_TABLE_BYTES, within=source)
     except MissingFileError:
         return ()
     with _files.parsing(path, "it was not written by Release.save"):

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
 import json
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -11,6 +10,7 @@ from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
 
 from dphypo import _validate
+from dphypo.accounting import table_hash
 from dphypo.journal import params as _params
 from dphypo.search import table_optuna
 from dphypo.space import Space
@@ -122,8 +122,8 @@ class Surveyed:
 
     @property
     def hash(self) -> str:
-        """SHA-256 of the rows as canonical JSON: the certificate has it, so a table that was changed is found."""
-        return hashlib.sha256(json.dumps(self.to_dict()["rows"], sort_keys=True).encode()).hexdigest()
+        """SHA-256 of the table: the certificate has it, so a table that was changed is found."""
+        return table_hash(self.to_dict())
 
     def to_dict(self) -> dict[str, Any]:
         """The table in JSON values."""
