@@ -29,7 +29,7 @@ from torch import nn
 
 from benchmarks.engine_models import MODELS, Opacus, Task, losses
 from dphypo import Space, SurveyPlan
-from dphypo.dpsgd import Program, Run, Setting, Tensors, check, run, train
+from dphypo.dpsgd import Program, Run, Setting, Tensors, check, kernels, run, train
 from dphypo.dpsgd.book import Sums
 from dphypo.dpsgd.device import pinned
 from dphypo.dpsgd.layers import elementwise, embedding, linear, materialised
@@ -135,6 +135,7 @@ def in_single_precision() -> Iterator[None]:
         room["wide"] = lambda values: values.to(torch.float32, copy=True)
     vars(run).update(Sums=SingleSums, Weights=SingleWeights, DeviceDraws=Draws)
     vars(check).update(Sums=SingleSums)
+    vars(kernels).update(WIDE=torch.float32)
     try:
         yield
     finally:
@@ -142,6 +143,7 @@ def in_single_precision() -> Iterator[None]:
             room["wide"] = function
         vars(run).update(names)
         vars(check).update(Sums=Sums)
+        vars(kernels).update(WIDE=torch.float64)
 
 
 def made_up(task: Task, device: torch.device) -> Tensors:

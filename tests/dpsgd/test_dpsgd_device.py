@@ -85,6 +85,20 @@ def test_folded_patches_are_pytorchs(stride, dilation):
     assert torch.equal(found, torch.nn.functional.fold(columns, size, kernel, dilation, 0, stride))
 
 
+@pytest.mark.parametrize("size", [3, 1000, 20_000])
+def test_sums_over_records_are_those_in_double_precision(size):
+    values = torch.randn(2, 33, size, device=DEVICE)
+    assert torch.allclose(kernels.squares(values), values.double().square().sum(-1), rtol=1e-13)
+    weights = torch.rand(2, 33, dtype=torch.float64, device=DEVICE)
+    weights[0, 3], values[0, 3] = 0.0, torch.nan
+    sums = torch.ones(2, size + 9, dtype=torch.float64, device=DEVICE)
+    kernels.add_weighted(sums[:, 4 : 4 + size], values, weights)
+    wanted = torch.bmm(weights[:, None], values.double().nan_to_num())[:, 0] + 1
+    assert torch.allclose(sums[:, 4 : 4 + size], wanted, rtol=1e-12, atol=1e-12)
+    assert (sums[:, :4] == 1).all()
+    assert (sums[:, 4 + size :] == 1).all()
+
+
 def test_batches_and_noise_of_the_device_train(monkeypatch):
     """The steps of a group as they are captured, with a batch that makes a second piece, in the interpreter too."""
     monkeypatch.setattr(run, "on_device", lambda *_: True)

@@ -21,11 +21,12 @@ except ImportError:  # PyTorch for CPUs alone comes without it
 
 AVAILABLE = triton is not None
 _BLOCK = 1024
+WIDE = torch.float64  # of norms and sums
 
 
 def _jit(kernel: Callable[..., Any]) -> Any:
     """A kernel whose whole numbers are arguments, not constants: they change from run to run."""
-    names = ["first", "bound", "always", "size", "room", "runs", "last", "width", "bits", "count"]
+    names = ["first", "bound", "always", "size", "room", "runs", "last", "width", "bits", "count", "records"]
     taken = [name for name in kernel.__code__.co_varnames[: kernel.__code__.co_argcount] if name in names]
     return kernel if triton is None else triton.jit(kernel, do_not_specialize=taken)
 
@@ -136,6 +137,53 @@ def fold(
     grid = (triton.cdiv(made.numel(), _BLOCK),)
     _fold[grid](columns, made, made.numel(), *sizes[1:], *places, *kernel, *stride, *dilation, BLOCK=_BLOCK)
     return made
+
+
+@_jit
+def _squares(values, made, size, EACH: tl.constexpr, BLOCK: tl.constexpr):  # type: ignore[no-untyped-def]
+    """The sum of the squares of some numbers of a record, in the type of what is made."""
+    row, split = tl.program_id(0).to(tl.int64), tl.program_id(1)
+    found = tl.zeros([BLOCK], dtype=made.dtype.element_ty)
+    for step in range(EACH):
+        place = (split * EACH + step) * BLOCK + tl.arange(0, BLOCK)
+        value = tl.load(values + row * size + place, mask=place < size, other=0.0).to(found.dtype)
+        found += value * value
+    tl.store(made + split * tl.num_programs(0) + row, tl.sum(found, 0))
+
+
+@_jit
+def _weighted(values, weights, sums, size, records, width, BLOCK: tl.constexpr, RECORDS: tl.constexpr):  # type: ignore[no-untyped-def]
+    """Add the weighted sum over a run's records; a record of weight zero adds zero, NaN or not."""
+    run = tl.program_id(1).to(tl.int64)
+    place = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)
+    found = tl.zeros([BLOCK], dtype=sums.dtype.element_ty)
+    for start in range(0, records, RECORDS):
+        record = start + tl.arange(0, RECORDS)
+        weight = tl.load(weights + run * records + record, mask=record < records, other=0.0).to(found.dtype)
+        row = (run * records + record)[:, None] * size + place[None, :]
+        inside = (weight != 0)[:, None] & (place < size)[None, :]
+        value = tl.load(values + row, mask=inside, other=0.0).to(found.dtype)
+        found += tl.sum(weight[:, None] * value, 0)
+    into = sums + run * width + place
+    tl.store(into, tl.load(into, mask=place < size, other=0.0) + found, mask=place < size)
+
+
+def squares(values: torch.Tensor) -> torch.Tensor:
+    """Σ x² over the last dimension of [runs, records, size], in double precision."""
+    runs, records, size = values.shape
+    each = min(16, triton.cdiv(size, _BLOCK))
+    splits = triton.cdiv(size, each * _BLOCK)
+    made = torch.empty((splits, runs, records), dtype=WIDE, device=values.device)
+    _squares[(runs * records, splits)](values.contiguous(), made, size, EACH=each, BLOCK=_BLOCK)
+    return made.sum(0)
+
+
+def add_weighted(sums: torch.Tensor, values: torch.Tensor, weights: torch.Tensor) -> None:
+    """Add Σ weights · values over the records to some columns of sums: [runs, size] in rows of a larger tensor."""
+    runs, records, size = values.shape
+    grid = (triton.cdiv(size, 64), runs)
+    given = (values.contiguous(), weights.contiguous(), sums, size, records, sums.stride(0))
+    _weighted[grid](*given, BLOCK=64, RECORDS=32)
 
 
 def keys_of(words: Sequence[noise.Words], stream: str, device: torch.device) -> torch.Tensor:

@@ -6,7 +6,8 @@ the bias. Three ways to its norm, p and r being the widths and L the number of p
 * L = 1: ‖a‖²‖g‖², with the bias (‖a‖² + 1)‖g‖², and A is the norm itself.
 * *ghost*, 2L² < pr: n̂² = Σ_{l,l′} ⟨a_l, a_l′⟩⟨g_l, g_l′⟩ in double precision. The terms cancel, so what is used is
   n̄² = max(0, n̂²) + γ(p + r + L² + 4)·A², A = Σ_l ‖a_l‖‖g_l‖.
-* *materialised* otherwise: the gradients themselves (``materialised.py``).
+* *materialised* otherwise: the gradients themselves (``materialised.py``). A GPU, which waits for its memory, does so
+  where they are fewer numbers than three times what they are made of.
 """
 
 from __future__ import annotations
@@ -81,7 +82,7 @@ def outer(
     left, right = (inputs, gradients) if turned else (gradients, inputs)
     single = torch.promote_types(torch.promote_types(left.dtype, right.dtype), torch.float32)
     biases = [] if bias is None else [materialised.part(bias, gradients.sum(2, dtype=single))]
-    if 2 * positions**2 >= p * r:
+    if 2 * positions**2 >= p * r or (inputs.is_cuda and 3 * positions * (p + r) >= p * r):
         held = tiled(left.to(single)).transpose(2, 3) @ tiled(right.to(single))
         return [materialised.part(weight, held[..., : left.shape[-1], : right.shape[-1]]), *biases]
     left, right = wide(left), wide(right)
