@@ -463,3 +463,19 @@ def test_frozen_layers_and_constant_buffers_stay_bit_equal() -> None:
     torch.manual_seed(0)
     outcome = dpsgd(model)({}, seed=1)
     assert outcome.score == 0.5
+
+
+kept = [iter([1])]  # of this module; the model below has an attribute of the same name
+
+
+class SameName(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.kept = nn.Linear(8, 3)
+
+    def forward(self, inputs: torch.Tensor) -> torch.Tensor:
+        return self.kept(inputs)  # type: ignore[no-any-return]
+
+
+def test_an_attribute_is_not_the_global_variable_of_its_name() -> None:
+    assert dpsgd(SameName)({}, seed=1).ok

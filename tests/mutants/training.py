@@ -177,8 +177,8 @@ MUTANTS = (
         "global variables are not compared",
         "a model learns through noisy gradients and in no other way",
         "integrations/torch/reach.py",
-        "        yield from _variables(function.__globals__, names, set())\n",
-        "        yield from _variables({}, names, set())\n",
+        "        yield from _variables(function.__globals__, own, names, set())\n",
+        "        yield from _variables({}, own, names, set())\n",
         (f"{_STATE}::test_a_forward_pass_that_writes_is_refused_when_the_mechanism_is_made",),
     ),
     Mutant(

@@ -60,6 +60,26 @@ class Transformer(nn.Module):
         return self.last(hidden[:, 0] if self.batch_first else hidden[0])  # type: ignore[no-any-return]
 
 
+class Causal(nn.Module):
+    """What GPT-2 is made of: a table of positions, b + x @ W, attention to earlier tokens that are not padding."""
+
+    def __init__(self, dropout: float = 0.0) -> None:
+        super().__init__()
+        self.table, self.places, self.shifts = nn.Embedding(11, 8), nn.Embedding(5, 8), nn.Embedding(5, 8)
+        self.weight, self.bias = nn.Parameter(torch.randn(8, 24)), nn.Parameter(torch.randn(24))
+        self.norm, self.last, self.dropout = nn.LayerNorm(8), nn.Linear(8, CLASSES), nn.Dropout(dropout)
+
+    def forward(self, tokens: torch.Tensor) -> torch.Tensor:
+        count = torch.arange(tokens.shape[1])
+        hidden = self.table(tokens) + self.places(count[None]) + self.shifts(count)
+        parts = torch.addmm(self.bias, hidden.view(-1, 8), self.weight).view(*hidden.shape[:2], 24)
+        heads = [part.unflatten(-1, (2, 4)).transpose(1, 2) for part in parts.chunk(3, -1)]
+        seen = (tokens != 0)[:, None, None, :] & torch.ones(5, 5, dtype=torch.bool).tril()  # a first 0 sees nothing
+        dropped = self.dropout.p if self.training else 0.0
+        made = functional.scaled_dot_product_attention(*heads, attn_mask=seen, dropout_p=dropped)
+        return self.last(self.norm(hidden + made.transpose(1, 2).flatten(2))[:, -1])  # type: ignore[no-any-return]
+
+
 class LowRank(nn.Module):
     """A frozen layer with a trained low-rank addition, written with ``@``."""
 
@@ -153,6 +173,8 @@ KINDS = {
     "low-rank": Kind(LowRank, (6,)),
     "transformer": Kind(Transformer, (5,), tokens=11),
     "transformer-places-first": Kind(lambda: Transformer(0.0, batch_first=False), (5,), tokens=11),
+    "causal": Kind(Causal, (5,), tokens=11),
+    "causal-with-dropout": Kind(lambda: Causal(0.3), (5,), tokens=11),
     "odd": Kind(Odd, (6,), formulas=False),
     "odd-with-dropout": Kind(lambda: nn.Sequential(nn.Dropout(0.5), Odd()), (6,), formulas=False),
 }

@@ -49,6 +49,10 @@ class Axis(NamedTuple):
         return moved if self.dim == 0 else moved.movedim(0, self.dim)
 
 
+COMMON = Axis(-1)
+"""Nowhere: one tensor for all rows, such as the numbers of positions."""
+
+
 class Call(Protocol):
     """A call with a trainable parameter. Calls with equal keys are uses of the same parameters."""
 
@@ -192,8 +196,11 @@ class Book(TorchFunctionMode):
         """The place of a trainable parameter; None for anything else."""
         return self._places.get(id(value))
 
-    def axis(self, tensor: torch.Tensor, *, rows_last: bool = False) -> Axis:
-        """Where the tensor of the next watched call holds its rows; ``rows_last`` if they come after the positions."""
+    def axis(self, tensor: torch.Tensor, *, rows_last: bool = False, common: bool = False) -> Axis:
+        """Where the tensor of the next watched call holds its rows.
+
+        ``rows_last`` if they come after the positions; ``common`` if the tensor may be one for all rows.
+        """
         self.calls += 1
         if self.axes is not None:
             return self.axes[self.calls - 1]
@@ -203,10 +210,10 @@ class Book(TorchFunctionMode):
             for dim, size in enumerate(sizes)
             if size and size % rows == 0
         ]
-        if not possible:
+        if not possible and not common:
             raise UnknownUse("no dimension holds the records")
-        self.found.append(possible)
-        return possible[0]
+        self.found.append([*possible, COMMON] if common else possible)
+        return self.found[-1][0]
 
     def tap(self, call: Call, inputs: torch.Tensor, axis: Axis | None = None) -> torch.Tensor:
         """The outputs of a call; its inputs and the gradient of its outputs are noted in the backward pass."""

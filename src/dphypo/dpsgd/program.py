@@ -14,7 +14,7 @@ from torch import nn
 
 from dphypo.dpsgd import check, generic
 from dphypo.dpsgd.batches import Batch
-from dphypo.dpsgd.book import Axis, Book, Part, UnknownUse
+from dphypo.dpsgd.book import COMMON, Axis, Book, Part, UnknownUse
 from dphypo.dpsgd.chain import Chain, Seen
 from dphypo.dpsgd.layers import HANDLERS
 from dphypo.dpsgd.losses import Loss
@@ -132,10 +132,10 @@ class Program:
             books.append((book, book.differentiate(losses), chain))
         axes = []
         for some, others in zip(books[0][0].found, books[1][0].found, strict=True):
-            common = [axis for axis in some if axis in others]
-            if len(common) != 1:
+            possible = [axis for axis in some if axis in others]
+            if len(possible) - (possible[-1:] == [COMMON]) > 1 or possible[:1] != some[:1]:
                 raise UnknownUse("which dimension holds the records is not clear")
-            axes.append(common[0])
+            axes.append(possible[0])
         parts = books[0][1]
         slots = sorted({slot for part in parts for slot in part.slots})
         if any(one.start + one.size > other.start for one, other in itertools.pairwise(slots)):

@@ -49,7 +49,9 @@ def _scaled_dot_product(book: Book, func: Callable[..., Any], args: tuple[Any, .
             scores = scores.masked_fill(~causal, -math.inf)
         if attn_mask is not None:
             scores = scores.masked_fill(~attn_mask, -math.inf) if attn_mask.dtype == torch.bool else scores + attn_mask
-        return dropout.keep(book, scores.softmax(-1), dropout_p) @ value
+        nothing = scores.isneginf().all(-1, keepdim=True)  # a position that may look at none counts zero, as in PyTorch
+        kept = scores.masked_fill(nothing, 0.0).softmax(-1).masked_fill(nothing, 0.0)
+        return dropout.keep(book, kept, dropout_p) @ value
 
     return called(*args, **kwargs)
 

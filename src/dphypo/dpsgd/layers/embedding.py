@@ -13,7 +13,7 @@ from typing import Any
 import torch
 from torch.nn import functional
 
-from dphypo.dpsgd.book import Axis, Book, Handlers, Note, Part, Sums, UnknownUse
+from dphypo.dpsgd.book import COMMON, Axis, Book, Handlers, Note, Part, Sums, UnknownUse
 from dphypo.dpsgd.layers.products import UNIT, by_record, weighted_, wide
 
 
@@ -78,8 +78,11 @@ def _called(
     place = book.place(weight)
     if max_norm is not None or scale_grad_by_freq:
         raise UnknownUse("an embedding that is renormalised, or scaled by how often a token occurs")
+    axis = book.axis(input, common=True)
+    if axis == COMMON:
+        own = input.shape[1:] if input.dim() > 1 and len(input) == 1 else input.shape
+        input, axis = input.expand(book.shape.rows, *own), Axis(0)
     known = (input >= 0) & (input < weight.shape[0])
-    axis = book.axis(input)
     book.leave_out(~axis.first(known).reshape(book.shape.rows, -1).all(1))
     tokens = torch.where(known, input, 0)
     if place is None:

@@ -1,4 +1,4 @@
-"""x ↦ xWᵀ + b on the last dimension, for any number of positions; also x @ W.
+"""x ↦ xWᵀ + b on the last dimension, for any number of positions; also x @ W and b + x @ W.
 
 With inputs a_l and output gradients g_l at the positions l of a record, its gradient is Σ_l g_l a_lᵀ, and Σ_l g_l for
 the bias. Three ways to its norm, p and r being the widths and L the number of positions:
@@ -145,8 +145,21 @@ def _matmul(book: Book, func: Callable[..., Any], args: tuple[Any, ...], kwargs:
     return func(*args, **kwargs)
 
 
+def _addmm(book: Book, func: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+    """b + x @ W, as the layers of GPT-2 compute it."""
+    places = [book.place(arg) for arg in args]
+    if len(places) == 3 and not kwargs and places[2] is not None and places[1] is None:
+        if places[0] is not None:
+            return book.tap(Linear(places[2], places[0], turned=True), args[1])
+        return args[0] + book.tap(Linear(places[2], None, turned=True), args[1])
+    if any(place is not None for place in (*places, *map(book.place, kwargs.values()))):
+        raise UnknownUse(func)
+    return func(*args, **kwargs)
+
+
 HANDLERS: Handlers = {
     functional.linear: _linear,
+    torch.addmm: _addmm,
     torch.matmul: _matmul,
     torch.mm: _matmul,
     torch.Tensor.matmul: _matmul,

@@ -13,6 +13,7 @@ import collections
 import contextlib
 import datetime
 import decimal
+import dis
 import fractions
 import functools
 import logging
@@ -47,7 +48,7 @@ _PLAIN = (
     *(fractions.Fraction, decimal.Decimal, uuid.UUID, pathlib.PurePath, re.Pattern),
     *(datetime.date, datetime.time, datetime.timedelta, datetime.tzinfo),
 )
-_COLLECTIONS = (list, tuple, set, frozenset, collections.deque)
+_COLLECTIONS = (list, tuple, torch.Size, set, frozenset, collections.deque)
 _MAPPINGS = (dict, collections.OrderedDict, types.MappingProxyType)
 _STATELESS = (
     *(types.CodeType, types.GetSetDescriptorType, types.MemberDescriptorType, types.MethodDescriptorType),
@@ -180,30 +181,34 @@ def _parts_of_function(function: types.FunctionType) -> Iterator[tuple[str, Any]
     yield "defaults", (function.__defaults__, function.__kwdefaults__)
     yield "attributes", vars(function)
     if not _of_library(function.__globals__.get("__name__")):
-        names = _names(function.__code__)
-        yield from _variables(function.__globals__, names, set())
+        own, names = _names(function.__code__)
+        yield from _variables(function.__globals__, own, names, set())
 
 
-def _variables(module: Mapping[str, Any], names: frozenset[str], seen: set[int]) -> Iterator[tuple[str, Any]]:
-    """The variables of a module that code names, and those of the modules among them."""
-    for name in sorted(names & module.keys()):
+def _variables(
+    module: Mapping[str, Any], own: frozenset[str], names: frozenset[str], seen: set[int]
+) -> Iterator[tuple[str, Any]]:
+    """The variables of a module that code names, and those of the modules among them that it names at all."""
+    for name in sorted(own & module.keys()):
         value = module[name]
         if not isinstance(value, types.ModuleType):
             if not (isinstance(value, type | types.FunctionType) and _of_library(value.__module__)):
                 yield name, value
         elif id(value) not in seen:
             seen.add(id(value))
-            found = _variables(vars(value), names, seen)
+            found = _variables(vars(value), names, names, seen)
             # Variables of libraries that hold plain data: somebody else could have put them there.
             library = _of_library(value.__name__)
             yield from ((f"{name}.{key}", part) for key, part in found if not library or isinstance(part, _READ))
 
 
 @functools.cache
-def _names(code: types.CodeType) -> frozenset[str]:
-    """The names in a function's code and in that of the functions that it makes."""
-    inner = (_names(part) for part in code.co_consts if isinstance(part, types.CodeType))
-    return frozenset(name for name in code.co_names if name.isidentifier()).union(*inner)
+def _names(code: types.CodeType) -> tuple[frozenset[str], frozenset[str]]:
+    """The global variables that a function names, and all names in its code; those of functions that it makes too."""
+    inner = [_names(part) for part in code.co_consts if isinstance(part, types.CodeType)]
+    variables = {step.argval for step in dis.get_instructions(code) if step.opname.endswith(("_GLOBAL", "_NAME"))}
+    own, every = ([part[place] for part in inner] for place in (0, 1))
+    return frozenset(variables).union(*own), frozenset(code.co_names).union(*every)
 
 
 @functools.cache
