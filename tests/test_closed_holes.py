@@ -10,13 +10,14 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
+import dp_accounting as dp
 import numpy as np
 import pytest
 from support.ledger_world import make as reserving
 from support.study_world import make
 
 import dphypo
-from dphypo.accounting import account
+from dphypo.accounting import Composition, Split, Term, account, account_published
 from dphypo.errors import LedgerError
 from dphypo.laws import Pmf
 from dphypo.mechanisms import DpSgd, OwnTraining
@@ -116,6 +117,21 @@ def test_16_state_in_slots(row: Row) -> None:
     seen = "kept.mean" in {f"kept.{name}" for name in getattr(Centred().kept, "__dict__", {})}
     row(16, "a running mean in __slots__ is", "seen" if seen else "not seen: 8.9 σ at 0.160", "refused")
     assert not seen
+
+
+def test_17_sides_that_are_names(row: Row) -> None:
+    """Survey and last run train on one side of a split, the scores are on the other; the keys differ."""
+    runs = ((4.0, 10), (3.0, 10), (2.0, 1))
+    short, score, last = (account_published(dp.GaussianDpEvent(noise), count) for noise, count in runs)
+
+    def total(*keys: str) -> float:
+        sides = [Split("a hash of the record", key=key).sides for key in keys]
+        terms = [Term(short, sides[0].training), Term(score, sides[0].scoring), Term(last, sides[1].training)]
+        return Composition(tuple(terms)).epsilon(1e-5)
+
+    before, now, real = total("a", "a"), total("a", "b"), Composition((Term(score), Term(last))).epsilon(1e-5)
+    row(17, "scores by key a, last run by key b", f"{before:.3f}", f"{now:.3f}")
+    assert before < real <= now
 
 
 def test_18_a_flag_that_is_inherited(row: Row) -> None:
