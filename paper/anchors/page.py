@@ -67,6 +67,35 @@ def first_plan(folder: Path = FOLDER) -> str:
     return markdown(heads, [[way, *row] for way, row in zip(found["mnist"], cells, strict=True)])
 
 
+def picture(found: dict[str, dict[str, Any]], planned: dict[str, Any], folder: Path = FOLDER) -> str:
+    """A panel for each task: the mean of each way with its interval, the worst search, and what was published."""
+    if not found:
+        return ""
+    from matplotlib import pyplot as plt
+
+    from paper.report.figures import COLOURS, save
+
+    figure, axes = plt.subplots(2, 2, figsize=(12, 6), layout="constrained")
+    for axis, (name, result) in zip(axes.flat, found.items(), strict=False):
+        rows = list(result["ways"].items())
+        for place, (way, row) in enumerate(rows):
+            colour = COLOURS["ours"] if way == "ours" else "#555555"
+            axis.errorbar(row["mean"], place, xerr=row["half"], fmt="o", color=colour, capsize=3)
+            axis.plot(row["worst"], place, "|", color=colour, markersize=9)
+        published = planned["tasks"][name]["task"]["published"]
+        axis.axvline(published, color=COLOURS["GP"], linestyle="--", label="published, not charged")
+        best = max(row["mean"] for _, row in rows)
+        axis.set(title=NAMES[name], yticks=range(len(rows)), yticklabels=[way for way, _ in rows],
+                 xlim=(max(min(row["worst"] for _, row in rows), best - 0.04) - 0.002,
+                       max(best, published) + 0.004))  # fmt: skip
+        axis.invert_yaxis()
+        axis.legend(fontsize=7, loc="lower left")
+    for axis in axes.flat[len(found) :]:
+        axis.axis("off")
+    save(figure, folder, "anchors")
+    return "![mean, its interval and the worst search (|) of every way to tune](results/anchors/anchors.png)"
+
+
 def accuracy(row: dict[str, Any]) -> str:
     """Mean and half of its 95 % interval."""
     return f"{row['mean']:.4f} ± {row['half']:.4f}"
@@ -133,7 +162,7 @@ def write() -> None:
     sections = {
         "summary": summary(found, planned), "ways": every_way(found, planned), "transfer": transfer(),
         "one dimension": one_dimension_less(), "structures": structures(), "first": first_plan(),
-        "provenance": provenance(found.values()),
+        "picture": picture(found, planned), "provenance": provenance(found.values()),
     }  # fmt: skip
     text = TEXT.read_text(encoding="utf-8")
     for name, section in sections.items():
