@@ -121,7 +121,7 @@ def test_draws_have_the_exact_probabilities(sigma):
     assert chi_square(drawn, below) > FALSE_ALARM
 
 
-@pytest.mark.parametrize("bits", [40, 64, 80, 100])
+@pytest.mark.parametrize("bits", [40, *(pytest.param(bits, marks=pytest.mark.slow) for bits in (64, 80, 100))])
 def test_the_far_tail_has_the_exact_probabilities(bits):
     """Given U < 2^(128 − bits), which has probability 2^(1 − bits): bits of that range, against the conditional law.
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import NamedTuple, Protocol
 
@@ -13,6 +13,8 @@ import torch
 from dphypo import noise
 
 Batch = tuple[torch.Tensor, torch.Tensor]
+Loss = Callable[[torch.Tensor, torch.Tensor], torch.Tensor]
+"""A function of outputs and targets that gives one value a record."""
 Indices = npt.NDArray[np.int64]
 _WORDS, _BYTES = 2**16, 2**19  # drawn and read at a time, about
 

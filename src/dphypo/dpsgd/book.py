@@ -125,8 +125,8 @@ class Part:
     add: Callable[[torch.Tensor, Sums], None]
 
 
-Handler = Callable[["Book", Callable[..., Any], tuple[Any, ...], dict[str, Any]], Any]
-Handlers = dict[Callable[..., Any], Handler]
+Handlers = dict[Callable[..., Any], Callable[..., Any]]
+"""What replaces a function of PyTorch: it takes the book, the function, and the function's own arguments."""
 
 
 class Book(TorchFunctionMode):
@@ -181,7 +181,7 @@ class Book(TorchFunctionMode):
     def _called(self, func: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         handler = self.handlers.get(func)
         if handler is not None:
-            return handler(self, func, args, kwargs)
+            return handler(self, func, *args, **kwargs)
         if self._mentioned((*args, *kwargs.values())) and not _asks_metadata(func):
             raise UnknownUse(func)
         return func(*args, **kwargs)

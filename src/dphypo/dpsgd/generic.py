@@ -9,9 +9,9 @@ import torch
 from torch import nn
 from torch.func import functional_call, grad, vmap
 
+from dphypo.dpsgd.batches import Loss
 from dphypo.dpsgd.book import Book, Part
 from dphypo.dpsgd.layers import HANDLERS, materialised
-from dphypo.dpsgd.losses import Loss
 from dphypo.dpsgd.masks import Masks
 from dphypo.dpsgd.shapes import Shape
 from dphypo.dpsgd.stack import Layout, Slot

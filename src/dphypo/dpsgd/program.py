@@ -13,11 +13,10 @@ import torch
 from torch import nn
 
 from dphypo.dpsgd import check, generic
-from dphypo.dpsgd.batches import Batch
+from dphypo.dpsgd.batches import Batch, Loss
 from dphypo.dpsgd.book import COMMON, Axis, Book, Part, UnknownUse
 from dphypo.dpsgd.chain import Chain, Seen
 from dphypo.dpsgd.layers import HANDLERS
-from dphypo.dpsgd.losses import Loss
 from dphypo.dpsgd.masks import Masks
 from dphypo.dpsgd.shapes import Shape
 from dphypo.dpsgd.stack import Layout

@@ -122,11 +122,7 @@ def _product(left: torch.Tensor, right: torch.Tensor, bias: torch.Tensor | None 
     return torch.bmm(left, right) if bias is None else torch.baddbmm(bias[:, None], left, right)
 
 
-def _convolution(book: Book, func: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]) -> torch.Tensor:
-    return _called(book, func, *args, **kwargs)
-
-
-def _called(
+def _convolution(
     book: Book,
     func: Callable[..., Any],
     input: torch.Tensor,

@@ -22,23 +22,22 @@ def keep(book: Book, values: torch.Tensor, probability: float, *, channels: int 
     return values * (drawn >= probability).to(values.dtype) / max(1 - probability, 1e-30)
 
 
-def _dropout(book: Book, func: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]) -> torch.Tensor:
-    def called(
-        input: torch.Tensor,
-        p: float = 0.5,
-        training: bool = True,
-        inplace: bool = False,
-    ) -> torch.Tensor:
-        if not training or p == 0:
-            return input
-        if p == 1:
-            return input * 0.0
-        return keep(book, input, p, channels=None if func in (functional.dropout, torch.dropout) else 1)
+def _dropout(
+    book: Book,
+    func: Callable[..., Any],
+    input: torch.Tensor,
+    p: float = 0.5,
+    training: bool = True,
+    inplace: bool = False,
+) -> torch.Tensor:
+    if not training or p == 0:
+        return input
+    if p == 1:
+        return input * 0.0
+    return keep(book, input, p, channels=None if func in (functional.dropout, torch.dropout) else 1)
 
-    return called(*args, **kwargs)
 
-
-def _refused(book: Book, func: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+def _refused(book: Book, func: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
     name = getattr(func, "__name__", str(func))
     raise UnfitModelError(
         f"the model draws random numbers with {name} in its forward pass: which of them a record gets depends on its "

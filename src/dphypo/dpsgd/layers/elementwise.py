@@ -63,7 +63,7 @@ def copies(book: Book, place: int, like: torch.Tensor, dims: int = 0) -> torch.T
     return spread.movedim(0, axis.dim)
 
 
-def _binary(book: Book, func: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+def _binary(book: Book, func: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
     places = [book.place(arg) for arg in args[:2]]
     if places == [None] * len(places):
         return func(*args, **kwargs)
@@ -76,7 +76,7 @@ def _binary(book: Book, func: Callable[..., Any], args: tuple[Any, ...], kwargs:
     return func(*made, *args[2:], **kwargs)
 
 
-def _expand(book: Book, func: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+def _expand(book: Book, func: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
     place = book.place(args[0])
     if place is None:
         return func(*args, **kwargs)

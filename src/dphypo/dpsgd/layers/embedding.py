@@ -6,7 +6,7 @@ A = Σ_l ‖g_l‖. A token that the table has no row for puts the record outsid
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -14,7 +14,7 @@ import torch
 from torch.nn import functional
 
 from dphypo.dpsgd.book import COMMON, Axis, Book, Handlers, Note, Part, Sums, UnknownUse
-from dphypo.dpsgd.layers.products import UNIT, by_record, weighted_, wide
+from dphypo.dpsgd.layers.products import UNIT, added, by_record, joined, squared, weighted_, wide
 
 
 @dataclass(frozen=True)
@@ -40,14 +40,14 @@ class Embedding:
     def parts(self, book: Book, notes: Sequence[Note]) -> list[Part]:
         shape, layout, weight = book.shape, book.layout, self.weight
         sizes = (shape.runs, shape.records, -1)
-        tokens = torch.cat([note.axis.first(note.inputs).reshape(sizes) for note in notes], 2)
-        gradients = wide(torch.cat([by_record(note.gradient, note.axis, shape) for note in notes], 2))
+        tokens = joined([note.axis.first(note.inputs).reshape(sizes) for note in notes], 2)
+        gradients = wide(joined([by_record(note.gradient, note.axis, shape) for note in notes], 2))
         if self.padding is not None:
             gradients = torch.where((tokens == self.padding)[..., None], 0.0, gradients)
         positions, width = gradients.shape[2:]
-        spread = gradients.square().sum(-1).sqrt().sum(-1) * (1 + (width + positions + 8) * UNIT)
+        spread = added(squared(gradients).sqrt()) * (1 + (width + positions + 8) * UNIT)
         same = (tokens[..., :, None] == tokens[..., None, :]).to(gradients.dtype)
-        ghost = (gradients * (same @ gradients)).sum((2, 3))
+        ghost = added((gradients * (same @ gradients)).flatten(2))
         terms = (width + positions**2 + positions + 4) * UNIT
         square = ghost.clamp_min(0) + terms / (1 - terms) * spread.square()
 
@@ -60,13 +60,9 @@ class Embedding:
         return [Part((layout.slot(weight),), positions, square, spread, (tokens, gradients), add)]
 
 
-def _embedding(book: Book, func: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]) -> torch.Tensor:
-    return _called(book, func, *args, **kwargs)
-
-
-def _called(
+def _embedding(
     book: Book,
-    func: Callable[..., Any],
+    func: object,
     input: torch.Tensor,
     weight: torch.Tensor,
     padding_idx: int | None = None,

@@ -14,7 +14,7 @@ from torch.nn import functional
 from dphypo.dpsgd.book import Book, Handlers
 
 
-def _labelled(book: Book, func: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+def _labelled(book: Book, func: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
     given = dict(zip(("input", "target"), args, strict=False)) | kwargs
     outputs, target = given["input"], given["target"]
     if target.is_floating_point() or len(args) > 2:

@@ -114,11 +114,9 @@ def _single(weight: Slot, bias: Slot | None, inputs: torch.Tensor, gradients: to
     return Part(slots, 1, square, None, (inputs, gradients), add)
 
 
-def _linear(book: Book, func: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]) -> torch.Tensor:
-    return _called(book, *args, **kwargs)
-
-
-def _called(book: Book, input: torch.Tensor, weight: torch.Tensor, bias: torch.Tensor | None = None) -> torch.Tensor:
+def _linear(
+    book: Book, func: object, input: torch.Tensor, weight: torch.Tensor, bias: torch.Tensor | None = None
+) -> torch.Tensor:
     place, shift = book.place(weight), book.place(bias)
     if place is not None and (shift is not None or bias is None):
         return book.tap(Linear(place, shift), input, book.axis(input, rows_last=book.in_attention))
@@ -136,7 +134,7 @@ def frozen(book: Book, inputs: torch.Tensor, weight: torch.Tensor) -> torch.Tens
     return torch.cat(made).reshape(*inputs.shape[:-1], weight.shape[0])
 
 
-def _matmul(book: Book, func: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+def _matmul(book: Book, func: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
     places = [book.place(arg) for arg in args]
     if places[1:] and places[1] is not None and places[0] is None and args[1].dim() == 2:
         return book.tap(Linear(places[1], None, turned=True), args[0])
@@ -145,7 +143,7 @@ def _matmul(book: Book, func: Callable[..., Any], args: tuple[Any, ...], kwargs:
     return func(*args, **kwargs)
 
 
-def _addmm(book: Book, func: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+def _addmm(book: Book, func: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
     """b + x @ W, as the layers of GPT-2 compute it."""
     places = [book.place(arg) for arg in args]
     if len(places) == 3 and not kwargs and places[2] is not None and places[1] is None:

@@ -12,42 +12,12 @@ from dphypo.dpsgd.book import Book, Handlers
 from dphypo.dpsgd.layers import elementwise
 
 
-def _layer_norm(book: Book, func: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]) -> torch.Tensor:
-    def called(
-        input: torch.Tensor,
-        normalized_shape: Any,
-        weight: torch.Tensor | None = None,
-        bias: torch.Tensor | None = None,
-        eps: float = 1e-5,
-    ) -> torch.Tensor:
-        return _affine(book, functional.layer_norm(input, normalized_shape, None, None, eps), weight, bias)
-
-    return called(*args, **kwargs)
-
-
-def _rms_norm(book: Book, func: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]) -> torch.Tensor:
-    def called(
-        input: torch.Tensor,
-        normalized_shape: Any,
-        weight: torch.Tensor | None = None,
-        eps: float | None = None,
-    ) -> torch.Tensor:
-        return _affine(book, functional.rms_norm(input, normalized_shape, None, eps), weight, None)
-
-    return called(*args, **kwargs)
-
-
-def _group_norm(book: Book, func: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]) -> torch.Tensor:
-    def called(
-        input: torch.Tensor,
-        num_groups: int,
-        weight: torch.Tensor | None = None,
-        bias: torch.Tensor | None = None,
-        eps: float = 1e-5,
-    ) -> torch.Tensor:
-        return _affine(book, functional.group_norm(input, num_groups, None, None, eps), weight, bias, input.dim() - 2)
-
-    return called(*args, **kwargs)
+def _normalise(book: Book, func: Callable[..., Any], *args: Any, **kwargs: Any) -> torch.Tensor:
+    sizes = "num_groups" if func is functional.group_norm else "normalized_shape"
+    names = ("input", sizes, "weight", *(() if func is functional.rms_norm else ("bias",)), "eps")
+    given = dict(zip(names, args, strict=False)) | kwargs
+    weight, bias = given.pop("weight", None), given.pop("bias", None)
+    return _affine(book, func(**given), weight, bias, given["input"].dim() - 2 if sizes == "num_groups" else 0)
 
 
 def _affine(
@@ -66,8 +36,4 @@ def _affine(
     return made if bias is None else made + factor(bias)
 
 
-HANDLERS: Handlers = {
-    functional.layer_norm: _layer_norm,
-    functional.rms_norm: _rms_norm,
-    functional.group_norm: _group_norm,
-}
+HANDLERS: Handlers = dict.fromkeys((functional.layer_norm, functional.rms_norm, functional.group_norm), _normalise)

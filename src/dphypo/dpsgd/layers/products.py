@@ -129,7 +129,8 @@ def added(values: torch.Tensor) -> torch.Tensor:
 
 def squared(values: torch.Tensor) -> torch.Tensor:
     """The sum of the squares over the last dimension, with bits that do not depend on the place."""
-    return torch.linalg.vector_norm(_aligned(values), dim=-1).square_()
+    norms: torch.Tensor = torch.linalg.vector_norm(_aligned(values), dim=-1)
+    return norms.square_()
 
 
 def _aligned(values: torch.Tensor) -> torch.Tensor:
