@@ -218,7 +218,6 @@ def test_a_plan_costs_the_larger_side():
 
 
 @pytest.mark.parametrize(("task", "way"), [pytest.param(*one, id=f"{one[0]}, {one[1]['name']}") for one in WAYS])
-@pytest.mark.slow
 def test_every_way_of_the_frozen_plan_costs_what_it_may(task, way):
     parts = [Part(**one) for one in way["parts"]]
     assert EPSILON - 0.01 <= guarantee(parts).epsilon(DELTA) <= EPSILON

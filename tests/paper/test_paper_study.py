@@ -66,6 +66,7 @@ def test_every_search_releases_once_within_its_budget(tmp_path: Path, design: Co
         assert design.epsilon - 0.01 < row["epsilon"] <= design.epsilon
 
 
+@pytest.mark.slow
 def test_what_time_leaves_unfinished_is_counted(tmp_path: Path) -> None:
     found = compare(STAGED, pictures(), tmp_path / "study.json", "cpu", 2, seconds=0, sizes=(4,), batch=2)
     row = found["arms"]["stages"]

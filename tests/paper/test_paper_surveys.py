@@ -18,7 +18,14 @@ from paper.simulate.surveys import Plan, picked
 from paper.train.settings import Setting
 
 PLANS = json.loads(FILE.read_text())
-ARMS = [(name, number) for name, plan in PLANS.items() for number, arm in enumerate(plan["arms"]) if arm["count"] > 2]
+ARMS = [
+    pytest.param(
+        name, number, marks=[pytest.mark.slow] if len(plan["settings"]) > 1 else []
+    )  # each setting is an event
+    for name, plan in PLANS.items()
+    for number, arm in enumerate(plan["arms"])
+    if arm["count"] > 2
+]
 
 
 @pytest.mark.parametrize(("name", "number"), ARMS)
