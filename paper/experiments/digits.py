@@ -57,7 +57,7 @@ def tuned(optimiser: str, epsilon: float, repetitions: int = REPETITIONS) -> dic
     plan = tuning.survey
     return {
         "optimiser": optimiser, "epsilon": epsilon, "runs": plan.runs, "fraction": plan.fraction,
-        "compute": round(tuning.compute, 3), "price": round(tuning.noise.price, 4), "accuracies": found,
+        "compute": round(tuning.compute, 3), "price": round(tuning.price, 4), "accuracies": found,
         "mean": round(float(np.mean(found)), 4),
         "half": round(1.96 * float(np.std(found, ddof=1)) / len(found) ** 0.5, 4), "worst": round(min(found), 4),
     }  # fmt: skip

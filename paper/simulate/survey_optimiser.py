@@ -59,6 +59,17 @@ class Surveys:
         self.cells = np.concatenate([self.cells, cells[:, None]], axis=1)
         self.scores = np.concatenate([self.scores, scores[:, None]], axis=1)
 
+    def next_group(self, size: int) -> list[Cells]:
+        """Where each survey goes with its next ``size`` runs, each taken to give its posterior mean until it ends."""
+        known, group = (self.cells, self.scores), []
+        for _ in range(size):
+            group.append(self.next_cells())
+            if len(group) < size:
+                expected = np.take_along_axis(self.posterior()[0], group[-1][:, None], axis=1)[:, 0]
+                self.observe(group[-1], self._centre + self._spread * expected)
+        self.cells, self.scores = known
+        return group
+
     def next_cells(self) -> Cells:
         """Where each survey goes next."""
         mean, deviation = self.posterior()
@@ -99,8 +110,15 @@ class Surveys:
     def _values(self) -> Floats:
         if self.optimiser.ranks:
             return np.asarray(ndtri((rankdata(self.scores, axis=1) - 0.5) / self.scores.shape[1]))
-        centred = self.scores - self.scores.mean(axis=1, keepdims=True)
-        return np.asarray(centred / np.maximum(self.scores.std(axis=1, keepdims=True), 1e-9))
+        return np.asarray((self.scores - self._centre[:, None]) / self._spread[:, None])
+
+    @property
+    def _centre(self) -> Floats:
+        return np.asarray(self.scores.mean(axis=1))
+
+    @property
+    def _spread(self) -> Floats:
+        return np.asarray(np.maximum(self.scores.std(axis=1), 1e-9))
 
     def _fit(self, values: Floats) -> None:
         """Isotropic first, then two rounds over the features, each with all noises."""

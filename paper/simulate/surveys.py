@@ -23,6 +23,7 @@ class Plan:
     factor: float = 1.0
     optimiser: Optimiser = Optimiser()  # noqa: RUF009 - a frozen value
     pick: str = "mean"  # "mean", "visited mean" or "score"
+    group: int = 1  # so many runs are proposed at a time, after an even design that is made at once
 
 
 def short_steps(task: StagedTask, fraction: float) -> int:
@@ -45,9 +46,13 @@ def picked(features: Floats, mean: Floats, deviation: float, plan: Plan, searche
     random = np.random.default_rng(seed)
     shift = random.random((searches, features.shape[1]))
     surveys = Surveys(features, plan.optimiser, searches)
-    for t in range(plan.count):
-        cells = even(features, t, shift) if t < plan.optimiser.start else surveys.next_cells()
+    start = min(plan.optimiser.start, plan.count)
+    for t in range(start):
+        cells = even(features, t, shift)
         surveys.observe(cells, mean[cells] + deviation * random.standard_normal(searches))
+    for t in range(start, plan.count, plan.group):
+        for cells in surveys.next_group(min(plan.group, plan.count - t)):
+            surveys.observe(cells, mean[cells] + deviation * random.standard_normal(searches))
     if plan.pick == "score":
         return surveys.best_score()
     return surveys.best_mean(visited=plan.pick == "visited mean")

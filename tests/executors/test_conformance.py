@@ -102,7 +102,7 @@ def test_an_executor_of_ones_own_is_found_by_name():
     class Mine(InProcess):
         pass
 
-    with hire(make().declaration.mechanism, executor="my_cluster") as opened:
+    with hire(make().declaration.parts[0].mechanism, executor="my_cluster") as opened:
         assert isinstance(opened, Mine)
     check_executor(lambda: "my_cluster", workers=1, deaths=False)
 

@@ -59,13 +59,13 @@ def test_a_model_is_tuned_over_settings_with_noise_of_their_own(tuning, tmp_path
 
 def test_every_pair_of_settings_keeps_to_the_budget(tuning):
     found = tuning
-    costs = found.noise.guarantee.costs(1e-4)
+    costs = found.cost.guarantee.costs(1e-4)
     assert all(5.9 < costs[part] <= 6.0 for part in Part)
     settings = [{"batch_size": 20, "epochs": 20}, {"batch_size": 50, "epochs": 10}]
     for one in settings:
         for other in settings:
-            survey = Term(account_published(found.noise.short.event(one), 5))
-            last = Term(account_published(found.noise.full.event(other), 1))
+            survey = Term(account_published(found.short.event(one), 5))
+            last = Term(account_published(found.full.event(other), 1))
             assert Composition((survey, last)).epsilon(1e-4) <= 6.0
     assert found.largest == 2.0  # twenty epochs, in runs of ten
 

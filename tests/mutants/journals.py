@@ -121,8 +121,8 @@ MUTANTS = (
     Mutant(
         "a T that the law never gives is accepted",
         "a journal with an impossible T was tampered with",
-        "search/declaration.py",
-        "        return bool(self.runs.pmf(total) > 0)\n",
+        "search/stage.py",
+        "        return bool(self.law.pmf(total) > 0)\n",
         "        return True\n",
         ("study/test_study_refusals.py::test_a_number_of_runs_that_the_law_never_gives_is_refused",),
     ),
@@ -255,8 +255,8 @@ MUTANTS = (
         "a kept model has its name before its run is committed",
         "nobody keeps the model of a run that is made again, or counts as failed",
         "search/kept_models.py",
-        '        path = self._folder / f"{UNCOMMITTED}{model_name(number, self._format)}"\n',
-        "        path = self._folder / model_name(number, self._format)\n",
+        "        path = self._private / self._name(number)\n        try:\n",
+        "        path = self._folder / self._name(number)\n        try:\n",
         (
             "survey/test_kept_models.py::"
             "test_a_process_killed_at_any_commit_leaves_no_model_of_a_run_that_was_not_committed",

@@ -52,8 +52,8 @@ def test_the_noise_of_a_survey_is_that_which_tune_solves_for(found):
         SPACE, OwnTraining(untrained, run), epsilon=2.0, delta=DELTA, survey=dphypo.SurveyPlan(runs=20, fraction=0.1)
     )
     row = next(row for row in found.rows if row.name == "survey, 20 runs of 0.1")
-    assert row.spent.noise_multiplier == pytest.approx(tuning.noise.full.run.noise_multiplier, rel=1e-3)
-    assert row.price == pytest.approx(tuning.noise.price, abs=1e-3)
+    assert row.spent.noise_multiplier == pytest.approx(tuning.full.run.noise_multiplier, rel=1e-3)
+    assert row.price == pytest.approx(tuning.price, abs=1e-3)
 
 
 def test_without_tuning_there_is_one_run_with_the_least_noise(found):

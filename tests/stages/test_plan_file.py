@@ -71,7 +71,7 @@ def test_tune_runs_any_plan_and_certifies_what_it_states(name, tmp_path):
 def test_stages_are_made_of_a_plan():
     search = dphypo.Stages.from_plan(file_of("survey"), SPACE, FULL, journal=None)
     assert search.guarantee.epsilon(DELTA) <= file_of("survey").epsilon
-    assert len(search.plan.parts) == 2
+    assert len(search.declaration.parts) == 2
 
 
 @pytest.mark.parametrize("name", DESIGNS)

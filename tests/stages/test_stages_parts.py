@@ -1,4 +1,4 @@
-"""A part of one's own: anything with the methods of ``Part`` can stand in a plan."""
+"""A part of one's own: anything with the methods of ``Part`` can stand in a search."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from support.stages_world import FEW, make
 from support.study_world import SPACE, train
 
 from dphypo.accounting import verify
-from dphypo.search import Part, PriorAround, Released, Running, Stage
+from dphypo.search import Part, PriorAround, Released, Stage
 
 
 @dataclass(frozen=True)
@@ -20,13 +20,20 @@ class Noted:
     stage: Stage
     notes: list[Any]
 
+    models = None
+    table = False
+
     @property
     def mechanism(self):
         return self.stage.mechanism
 
-    def declare(self, space, *, last):
-        self.notes.append(("declare", last))
-        return self.stage.declare(space, last=last)
+    @property
+    def lost_runs(self):
+        return self.stage.lost_runs
+
+    def terms(self, space, *, last, alone=False):
+        self.notes.append(("terms", last))
+        return self.stage.terms(space, last=last)
 
     def describe(self, terms):
         return {"kind": "noted", **self.stage.describe(terms)}
@@ -34,39 +41,44 @@ class Noted:
     def hands_on(self, *, last):
         return self.stage.hands_on(last=last)
 
+    def search_rule(self):
+        return self.stage.search_rule()
+
     def compute(self):
         return "Compute: a few runs."
 
-    def read(self, journal):
-        return self.stage.read(journal)
+    def read(self, record):
+        return self.stage.read(record)
 
-    def listed(self, published):
-        return {"noted": self.stage.listed(published)}
+    def state(self, published):
+        return {"noted": self.stage.state(published)}
 
     def next_prior(self, published, space):
         self.notes.append(("next_prior", published, space))
         return self.stage.next_prior(published, space)
 
-    def open(self, setting):
-        self.notes.append(("open", setting.published, setting.prior, setting.last, sorted(setting.whole)))
-        return self.stage.open(setting)
+    def begin(self, setting):
+        self.notes.append(("begin", setting.published, setting.prior))
+        return self.stage.begin(setting)
+
+    def release(self, best, record, setting):
+        return self.stage.release(best, record, setting)
 
     def __str__(self):
         return "a part of one's own"
 
 
-def test_a_part_of_ones_own_runs_in_a_plan(tmp_path, capsys):
+def test_a_part_of_ones_own_runs_in_a_search(tmp_path, capsys):
     first, last = [], []
     parts = [Noted(Stage(train, FEW, prior=PriorAround(spread=0.1)), first), Noted(Stage(train, FEW), last)]
     assert all(isinstance(part, Part) for part in parts)
     search = make(tmp_path / "stages.db", stages=parts)
     release = search.run()
     (published,) = search.released
-    assert first[0] == ("declare", False)
-    assert last[0] == ("declare", True)
-    opened = ("open", (published,), SPACE.around(published.params, spread=0.1), True)
-    assert last[1][:4] == opened, "it is given what was published, and the prior made from it"
-    assert last[1][4] == ["original space", "stage", "stages"]
+    assert first[0] == ("terms", False)
+    assert last[0] == ("terms", True)
+    begun = ("begin", (published,), SPACE.around(published.params, spread=0.1))
+    assert last[1] == begun, "it is given what was published, and the prior made from it"
     assert all(note[1:] == (published, SPACE) for note in first if note[0] == "next_prior")
     assert list(release.certificate.document["public"]["released"][0]) == ["noted"]
     assert verify(release.certificate)
@@ -74,7 +86,7 @@ def test_a_part_of_ones_own_runs_in_a_plan(tmp_path, capsys):
     assert repr(search) == "<stages: a part of one's own, then a part of one's own>"
 
 
-def test_a_single_part_that_is_no_stage_is_a_plan():
+def test_a_single_part_that_is_no_stage_is_a_search():
     release = make(stages=[Noted(Stage(train, FEW), [])]).run(progress=False)
     assert release.params is not None
     assert verify(release.certificate)
@@ -86,18 +98,3 @@ def test_what_lacks_a_method_is_no_part():
         assert not isinstance(wrong, Part)
         with pytest.raises(ValueError, match="give a list of"):
             make(stages=[Stage(train, FEW), wrong])
-
-
-def test_the_study_of_a_stage_has_the_methods_of_a_running_part():
-    asked = []
-
-    class Kept(Noted):
-        def open(self, setting):
-            running = self.stage.open(setting)
-            asked.append(running)
-            return running
-
-    make(stages=[Kept(Stage(train, FEW), []), Kept(Stage(train, FEW), [])]).run(progress=False)
-    names = [name for name in vars(Running) if not name.startswith("_")]
-    assert names
-    assert all(hasattr(running, name) for running in asked for name in names)

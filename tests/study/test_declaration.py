@@ -15,7 +15,7 @@ from dphypo.band import Band
 from dphypo.entropy import SYSTEM, Seeded
 from dphypo.laws import Pmf
 from dphypo.samplers import GaussianProcess
-from dphypo.search import Declaration, Plan, Stage, Stages, Study
+from dphypo.search import Declaration, Stage, Stages, Study
 
 
 def counted():
@@ -50,16 +50,17 @@ def test_stages_are_accounted_for_once_each():
 
 
 def test_it_is_frozen_and_its_law_is_the_one_that_was_given():
-    declared = Declaration.of(SPACE, train, LAW, delta=1e-6)
+    declared = Declaration.of(SPACE, [Stage(train, LAW)], delta=1e-6)
     with pytest.raises(dataclasses.FrozenInstanceError):
         declared.delta = 0.5
-    assert declared.runs is LAW
-    assert Declaration.of(SPACE, train, Pmf({5: 1.0}), delta=1e-6).runs is not LAW
+    assert declared.guarantee.runs is LAW
+    assert declared.parts[0].runs is LAW
     assert json.loads(json.dumps(declared.to_dict())) == declared.to_dict()
 
 
 def test_studies_may_share_a_declaration_but_not_what_is_secret():
-    declared = Declaration.of(SPACE, train, LAW, Band(0.5, 2.0), Nearest(), delta=1e-6, candidates=64, private=False)
+    stage = Stage(train, LAW, Band(0.5, 2.0), Nearest(), candidates=64)
+    declared = Declaration.of(SPACE, [stage], delta=1e-6, private=False)
     one, two = (Study.of(declared, journal=None, entropy=Seeded(seed)) for seed in (14, 15))
     assert one.run(progress=False).params != two.run(progress=False).params
     assert one.guarantee is two.guarantee
@@ -75,7 +76,7 @@ def _whole():
 
 
 def test_searches_may_share_a_plan():
-    plan = Plan.of(SPACE, [Stage(train, LAW), Stage(train, LAW)], delta=1e-6, private=False)
+    plan = Declaration.of(SPACE, [Stage(train, LAW), Stage(train, LAW)], delta=1e-6, private=False)
     one, two = (Stages.of(plan, journal=None, entropy=Seeded(seed)) for seed in (1, 2))
     assert one.run(progress=False).params != two.run(progress=False).params
     with pytest.raises(ValueError, match="entropy"):
@@ -85,17 +86,18 @@ def test_searches_may_share_a_plan():
 def test_another_search_rule_costs_the_same():
     """Where the guarantee holds for any rule, and as many runs are left to the prior."""
     rules = (Nearest(), GaussianProcess(start=1))
-    one, two = (Declaration.of(SPACE, train, LAW, Band(0.5, 2.0), r, delta=1e-6, policy="anything") for r in rules)
-    assert one.guarantee is two.guarantee
+    stages = [Stage(train, LAW, Band(0.5, 2.0), rule, policy="anything") for rule in rules]
+    one, two = (Declaration.of(SPACE, [stage], delta=1e-6) for stage in stages)
+    assert one.guarantee.epsilon(1e-6) == two.guarantee.epsilon(1e-6)
     assert one.to_dict() == two.to_dict()
 
 
 def test_two_numbers_stand_for_a_band_in_a_study_and_in_a_stage():
-    declared = Declaration.of(SPACE, train, LAW, (0.5, 2), delta=1e-6)
+    declared = Declaration.of(SPACE, [Stage(train, LAW, (0.5, 2))], delta=1e-6)
     assert declared.guarantee.band == Band(0.5, 2)
     assert make(band=(0.5, 2)).declaration.to_dict() == make(band=Band(0.5, 2)).declaration.to_dict()
     assert Stage(train, LAW, (0.5, 2)) == Stage(train, LAW, Band(0.5, 2))
-    assert Plan.of(SPACE, [Stage(train, LAW, (0.5, 2))], delta=1e-6).terms[0][0].releases.band == Band(0.5, 2)
+    assert Declaration.of(SPACE, [Stage(train, LAW, (0.5, 2))], delta=1e-6).terms[0][0].releases.band == Band(0.5, 2)
 
 
 class Counted(dphypo.mechanisms.Declared):

@@ -15,14 +15,14 @@ from typing import Any
 import numpy as np
 import pytest
 from scipy.stats import binomtest
-from support.study_world import EVENT, RELATION, make, noise
+from support.study_world import EVENT, RELATION, noise
 
 import dphypo
 from dphypo.band import Band, Greedy
 from dphypo.entropy import Seeded
 from dphypo.journal import open_store
 from dphypo.laws import Pmf
-from dphypo.search import policy, runs
+from dphypo.search import Declaration, Stage, Study, policy, under_way
 
 FALSE_ALARM = 1e-6
 STUDIES = 400
@@ -98,19 +98,11 @@ def exact(band: tuple[Fraction, Fraction]) -> dict[Any, Fraction]:
 def observed(band: tuple[Fraction, Fraction], mechanism: Any = run, studies: int = STUDIES) -> Counter[Any]:
     store = open_store(None)
     found: Counter[Any] = Counter()
+    law, held = Pmf({k: float(p) for k, p in LAW.items()}), Band(float(band[0]), float(band[1]))
+    stage = Stage(mechanism, law, held, Rule(), Greedy(), candidates=64)
+    declared = Declaration.of(SPACE, [stage], delta=1e-6, private=False)
     for number in range(studies):
-        study = make(
-            store,
-            mechanism,
-            name=str(number),
-            space=SPACE,
-            runs=Pmf({k: float(p) for k, p in LAW.items()}),
-            band=Band(float(band[0]), float(band[1])),
-            sampler=Rule(),
-            rule=Greedy(),
-            entropy=Seeded(number),
-        )
-        release = study.run(progress=False)
+        release = Study.of(declared, journal=store, name=str(number), entropy=Seeded(number)).run(progress=False)
         key = release.ending.name if release.params is None else (release.params["x"], int(release.score))
         found[key] += 1
     store.close()
@@ -151,13 +143,13 @@ def test_a_t_that_is_off_by_one_is_caught(monkeypatch):
 
 @pytest.mark.slow
 def test_ties_by_completion_time_are_caught(monkeypatch):
-    original = runs.Search._draw
+    original = under_way.PartUnderWay._draw
 
     def first_come(self, record):
         trial = original(self, record)
         return replace(trial, tie_key=bytes([255 - trial.number]) * 16)
 
-    monkeypatch.setattr(runs.Search, "_draw", first_come)
+    monkeypatch.setattr(under_way.PartUnderWay, "_draw", first_come)
     assert rejected(observed(BAND, studies=1000))
 
 
@@ -176,7 +168,7 @@ def test_retried_failures_are_caught():
 
 def test_an_ignored_band_is_caught(monkeypatch):
     monkeypatch.setattr(
-        policy.Policy, "_projected", lambda self, candidates, history: self.sampler.weights(candidates, history)
+        policy.Draw, "_projected", lambda self, candidates, history: self.policy.sampler.weights(candidates, history)
     )
     monkeypatch.setattr(Band, "draw", lambda self, masses, entropy, prior=None: _inverse(masses, entropy))
     assert rejected(observed(BAND))

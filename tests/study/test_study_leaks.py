@@ -21,7 +21,7 @@ from dphypo.entropy import Seeded
 from dphypo.journal import Journal, JournalError, open_store
 from dphypo.laws import Geometric
 from dphypo.search import progress as _progress
-from dphypo.search.selection import history
+from dphypo.search.selection import Past
 
 CHILD = """
     import logging, sys
@@ -179,9 +179,9 @@ def test_the_handler_of_sigterm_is_as_it_was_and_is_asked(monkeypatch):
             monkeypatch.setattr(sys, "stderr", terminal)
             with _progress.bar(Geometric(mean=12), 0, show=True, ticking=False) as one_more:
                 assert signal.getsignal(signal.SIGTERM) is not mine
-                one_more()
+                one_more(None, None)
                 signal.raise_signal(signal.SIGTERM)
-                one_more()
+                one_more(None, None)
             assert signal.getsignal(signal.SIGTERM) is mine
             signal.signal(signal.SIGTERM, signal.SIG_IGN)
             with _progress.bar(Geometric(mean=12), 0, show=True, ticking=False):
@@ -246,7 +246,7 @@ def test_errors_and_reprs_hold_no_secrets(tmp_path):
         provoke(lambda: whole.trials)
         rows = whole.curator().trials()
         record = Journal(store, "study", shared=True).record
-        shown += [repr(record), repr(record.trials), repr(record.results), repr(history(record, SPACE, 1.0))]
+        shown += [repr(record), repr(record.trials), repr(record.results), repr(Past(SPACE, 1.0).history(record, None))]
     assert len(shown) == 13
     for row in rows:
         for secret in (str(row["seed"]), f"{row['score']:.4f}", f"{row['params']['lr']:.5g}"):

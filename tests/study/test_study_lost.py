@@ -27,10 +27,10 @@ KILLED = -signal.SIGKILL
 
 
 def test_by_default_the_mechanism_decides():
-    assert make(mechanism=deadly).declaration.lost is Lost.AGAIN
-    assert make(mechanism=fragile).declaration.lost is Lost.FAILED
-    assert make(mechanism=fragile, lost="again").declaration.lost is Lost.AGAIN
-    assert make(mechanism=deadly, lost=Lost.FAILED).declaration.lost is Lost.FAILED
+    assert make(mechanism=deadly).declaration.parts[0].lost_runs is Lost.AGAIN
+    assert make(mechanism=fragile).declaration.parts[0].lost_runs is Lost.FAILED
+    assert make(mechanism=fragile, lost="again").declaration.parts[0].lost_runs is Lost.AGAIN
+    assert make(mechanism=deadly, lost=Lost.FAILED).declaration.parts[0].lost_runs is Lost.FAILED
     for wrong in ("never", True, 1, Lost):
         with pytest.raises(ValueError, match='give "again" or "failed"'):
             make(lost=wrong)

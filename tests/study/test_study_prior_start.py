@@ -18,7 +18,7 @@ from dphypo.entropy import Seeded
 from dphypo.journal import open_store
 from dphypo.laws import NegativeBinomial, Pmf
 from dphypo.samplers import GaussianProcess, Parzen
-from dphypo.search import Declaration, Stage, Stages
+from dphypo.search import Cost, Declaration, Stage, Stages
 
 BAND = Band(0.25, 8)
 LAW = Pmf({8: 1.0})
@@ -141,9 +141,10 @@ def test_a_study_that_began_with_one_goes_on_with_one():
 
 
 def test_a_guarantee_for_more_runs_from_the_prior_than_are_drawn_is_refused():
-    declared = Declaration.of(SPACE, train, LAW, BAND, Parzen(), delta=1e-6, first_from_prior=3)
-    with pytest.raises(ValueError, match="3 runs"):
-        dataclasses.replace(declared, policy=dataclasses.replace(declared.policy, first=2))
+    cost = Cost.of(SPACE, [Stage(train, LAW, BAND, Parzen(), first_from_prior=3)])
+    for first in (1, 2, 4):
+        with pytest.raises(ValueError, match="cost"):
+            Declaration.of(SPACE, [Stage(train, LAW, BAND, Parzen(), first_from_prior=first)], delta=1e-6, cost=cost)
 
 
 def test_without_a_band_nothing_is_claimed():

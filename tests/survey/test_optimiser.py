@@ -11,7 +11,7 @@ from dphypo import samplers
 from dphypo.entropy import SYSTEM, Seeded
 from dphypo.search import Following, FromOptuna, PosteriorMean, Row
 from dphypo.search.optimiser import read, with_pending
-from dphypo.search.pick import checked, history_of, middle
+from dphypo.search.pick import history_of, middle, point_of
 from dphypo.space import Space
 
 SPACE = Space({"lr": loguniform(1e-3, 10), "clip": loguniform(1e-2, 100)})
@@ -102,9 +102,9 @@ def test_failed_runs_are_avoided_and_all_failed_is_refused():
 
 def test_the_middle_of_the_prior_and_points_that_are_not_of_the_space():
     assert middle(SPACE) == pytest.approx({"lr": 0.1, "clip": 1.0}, rel=1e-6)
-    assert checked(SPACE, {"lr": 0.1, "clip": 1.0}) == {"lr": 0.1, "clip": 1.0}
+    assert point_of(SPACE, {"lr": 0.1, "clip": 1.0}) == {"lr": 0.1, "clip": 1.0}
     with pytest.raises(ValueError, match="lr"):
-        checked(SPACE, {"lr": 1e6, "clip": 1.0})
+        point_of(SPACE, {"lr": 1e6, "clip": 1.0})
 
 
 def test_what_is_no_optimiser_is_refused():

@@ -22,11 +22,11 @@ BUDGET = {"epsilon": 4.0, "delta": 1e-6}
 def test_the_plan_spends_the_budget_and_says_its_price():
     found = plan_tuning(SPACE, Descent(steps=400), **BUDGET, price=0.2)
     assert (found.survey.runs, found.survey.fraction) == (20, 0.1)
-    assert found.noise.short.noise_multiplier == pytest.approx(found.noise.full.noise_multiplier / math.sqrt(0.1))
-    assert found.noise.short.made == 40
-    assert 3.999 <= found.noise.guarantee.epsilon(1e-6) <= 4.0
+    assert found.short.noise_multiplier == pytest.approx(found.full.noise_multiplier / math.sqrt(0.1))
+    assert found.short.made == 40
+    assert 3.999 <= found.cost.guarantee.epsilon(1e-6) <= 4.0
     # 400 Gaussian steps and 20 short runs of 40 steps with noise σ²/f: 1/σ² grows by k·f², so σ by its root.
-    assert found.noise.price == pytest.approx(math.sqrt(1 + 20 * 0.1**2) - 1, abs=2e-3)
+    assert found.price == pytest.approx(math.sqrt(1 + 20 * 0.1**2) - 1, abs=2e-3)
     assert "Tuning costs" in found.summary
     assert "2 runs of compute: 20 short runs of 0.1 of the steps" in found.summary
     assert "dear" not in found.summary
@@ -34,7 +34,7 @@ def test_the_plan_spends_the_budget_and_says_its_price():
 
 def test_a_plan_that_costs_more_than_was_accepted_says_so_and_what_would_cost_less():
     found = plan_tuning(SPACE, Descent(steps=20), **BUDGET, survey=SurveyPlan(runs=15, fraction=1.0))
-    assert found.noise.price == pytest.approx(3.0, abs=0.01)
+    assert found.price == pytest.approx(3.0, abs=0.01)
     line, dear = found.summary.splitlines()
     assert line == (
         "Tuning costs 300 % more noise and 15 runs of compute: 15 full runs, all published, then one full run."
@@ -45,7 +45,7 @@ def test_a_plan_that_costs_more_than_was_accepted_says_so_and_what_would_cost_le
 def test_shorter_runs_where_the_price_is_too_high():
     found = plan_tuning(SPACE, Descent(steps=1000), **BUDGET, price=0.03)
     assert found.survey.fraction == 0.1 / 2
-    assert found.noise.price <= 0.03
+    assert found.price <= 0.03
 
 
 def test_longer_runs_where_few_steps_would_be_left_and_fewer_where_they_cost_too_much():
@@ -76,13 +76,13 @@ def test_what_does_not_fit_the_compute_is_refused():
 
 def test_private_scores_are_calibrated_to_what_training_costs():
     found = plan_tuning(SPACE, Descent(score_noise_multiplier="calibrate"), **BUDGET, survey=10)
-    costs = found.noise.guarantee.costs(1e-6)
+    costs = found.cost.guarantee.costs(1e-6)
     assert costs["training"] == pytest.approx(4.0, abs=2e-3)
     assert costs["scoring"] == pytest.approx(4.0, abs=2e-3)
     public = plan_tuning(SPACE, Descent(), **BUDGET, survey=10)
-    assert found.noise.full.noise_multiplier == public.noise.full.noise_multiplier
+    assert found.full.noise_multiplier == public.full.noise_multiplier
     # Ten Gaussian scores of noise s are one of noise s/√10.
-    scores = Composition((Term(account_published(dp.GaussianDpEvent(found.noise.short.score_noise_multiplier), 10)),))
+    scores = Composition((Term(account_published(dp.GaussianDpEvent(found.short.score_noise_multiplier), 10)),))
     assert scores.epsilon(1e-6) <= 4.0
 
 
@@ -95,8 +95,8 @@ def test_a_last_run_on_both_sides_leaves_less_for_the_scores():
         **BUDGET,
         survey=replace(plan, both_sides=True, last=lambda full: full),
     )
-    assert both.noise.short.score_noise_multiplier > 2 * one.noise.short.score_noise_multiplier
-    assert both.noise.guarantee.epsilon(1e-6) <= 4.0
+    assert both.short.score_noise_multiplier > 2 * one.short.score_noise_multiplier
+    assert both.cost.guarantee.epsilon(1e-6) <= 4.0
     with pytest.raises(ValueError, match="give last="):
         SurveyPlan(both_sides=True)
 
@@ -119,27 +119,27 @@ def test_a_last_run_on_other_records_counts_for_both_sides():
     with pytest.raises(ValueError, match="give both_sides=True"):
         plan_tuning(SPACE, Descent(score_noise_multiplier=50.0), **BUDGET, survey=plan)
     found = plan_tuning(SPACE, Descent(score_noise_multiplier=50.0), **BUDGET, survey=replace(plan, both_sides=True))
-    assert found.noise.guarantee.epsilon(1e-6) <= 4.0
+    assert found.cost.guarantee.epsilon(1e-6) <= 4.0
 
 
 def test_a_last_run_of_another_kind_is_what_is_accounted_for():
     plan = SurveyPlan(runs=4, fraction=0.1, last=lambda full: full.at(steps=200))
     found = plan_tuning(SPACE, Descent(steps=100), **BUDGET, survey=plan)
-    assert (found.noise.full.made, found.noise.short.made) == (200, 10)
-    assert 3.999 <= found.noise.guarantee.epsilon(1e-6) <= 4.0
+    assert (found.full.made, found.short.made) == (200, 10)
+    assert 3.999 <= found.cost.guarantee.epsilon(1e-6) <= 4.0
 
 
 def test_settings_have_noise_of_their_own_and_cost_no_more_together():
     space = Space({"lr": loguniform(1e-3, 10.0), "batch": [40, 100, RECORDS]})
     found = plan_tuning(space, Descent(steps=60), **BUDGET, survey=SurveyPlan(runs=20, fraction=0.5), price=10.0)
-    noise = found.noise.full.noise_multiplier
+    noise = found.full.noise_multiplier
     assert noise[40] < noise[100] < noise[RECORDS]
-    assert 3.999 <= found.noise.guarantee.epsilon(1e-6) <= 4.0
+    assert 3.999 <= found.cost.guarantee.epsilon(1e-6) <= 4.0
     for short in noise:
         for last in noise:
             terms = (
-                Term(account_published(found.noise.short.event({"batch": short}), 20)),
-                Term(account_published(found.noise.full.event({"batch": last}), 1)),
+                Term(account_published(found.short.event({"batch": short}), 20)),
+                Term(account_published(found.full.event({"batch": last}), 1)),
             )
             assert Composition(terms).epsilon(1e-6) <= 4.0
 
@@ -149,8 +149,8 @@ def test_a_mechanism_that_cannot_be_cut_brings_a_short_run_of_its_own():
         return replace(full, steps=5, noise_multiplier=3 * full.noise_multiplier)
 
     found = plan_tuning(SPACE, Descent(), **BUDGET, survey=SurveyPlan(runs=5, short=short, fraction=0.05))
-    assert found.noise.short.steps == 5
-    assert found.noise.guarantee.epsilon(1e-6) <= 4.0
+    assert found.short.steps == 5
+    assert found.cost.guarantee.epsilon(1e-6) <= 4.0
 
 
 def test_a_mechanism_without_at_is_refused_with_a_remedy():
@@ -180,6 +180,6 @@ def test_settings_that_could_exceed_the_compute_are_neither_run_nor_paid_for():
     cut = plan_tuning(space, small, **BUDGET, survey=plan, price=10.0, compute=5.5)
     assert cut.compute == 5.0
     assert [cut.within({"batch": batch}) for batch in (40, 100, RECORDS)] == [True, True, False]
-    assert [len(term.releases.events) for term in cut.noise.guarantee.terms] == [2, 2]
+    assert [len(term.releases.events) for term in cut.cost.guarantee.terms] == [2, 2]
     with pytest.raises(UnreachableError, match="too little for any setting"):
         plan_tuning(Space({"batch": [RECORDS]}), small, **BUDGET, survey=plan, compute=6)

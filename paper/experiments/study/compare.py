@@ -92,7 +92,7 @@ def _row(arm: Arm, searches: Sequence[Search]) -> dict[str, Any]:
         {
             "runs": stage.runs.to_dict(),
             "mean runs": round(stage.runs.mean, 3),
-            "band": [stage.held.c, stage.held.C],
+            "band": [stage.search_policy.band.c, stage.search_policy.band.C],
             "steps": arm.training(number).steps,
             "noise multiplier": round(arm.training(number).noise_multiplier, 6),
         }

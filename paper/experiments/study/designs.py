@@ -14,7 +14,6 @@ from dphypo.entropy import Entropy
 from dphypo.laws import Geometric, Law, NegativeBinomial, Poisson
 from dphypo.planning import Design
 from dphypo.samplers import GaussianProcess
-from dphypo.search import claimed, prior_runs
 from paper.experiments.study.space import SPACE
 from paper.experiments.study.training import Training
 
@@ -37,7 +36,7 @@ class Arm:
 
     def adaptive(self, stage: int) -> bool:
         """Whether a run of a stage depends on those before it."""
-        return self.stages[stage - 1].held.C > 1
+        return self.stages[stage - 1].search_policy.adaptive
 
     def search(self, entropy: Entropy) -> Study | Stages:
         # A sampler remembers its last fit: each search has its own, or they would take it from each other.
@@ -116,8 +115,8 @@ def _calibrated(name: str, stage: Stage, epsilon: float) -> Arm:
         stage.band,
         epsilon=epsilon,
         delta=DELTA,
-        policy=claimed(stage.policy, stage.sampler, stage.held, stage.rule),
-        first_from_prior=prior_runs(stage.first_from_prior, stage.sampler, stage.held),
+        policy=stage.search_policy.policy,
+        first_from_prior=stage.search_policy.counted,
     )
     return Arm(name, (replace(stage, mechanism=train.at(noise_multiplier=found.value)),))
 

@@ -32,7 +32,7 @@ from dphypo.accounting import (
 )
 from dphypo.integrations.optuna_claims import Claims, InStudy
 from dphypo.journal import Ledger, make_reservation
-from dphypo.search import PosteriorMean, Row, Surveyed, listed, solving
+from dphypo.search import PosteriorMean, Row, Surveyed, solving
 from dphypo.space import Space, check_name
 
 if TYPE_CHECKING:
@@ -235,7 +235,7 @@ class OptunaSurvey:
         if not claims.closed:
             raise _validate.fail("study", study.study_name, "its table is not complete: make the last run first")
         releases = [{"part": "survey", "durations": "public", "by": "optuna"}, {"part": "last run"}]
-        return self.guarantee.certificate(self.delta, releases=releases, released=[listed(self.table(study))])
+        return self.guarantee.certificate(self.delta, releases=releases, released=[self.table(study).fingerprint()])
 
     def _begin(self, study: Study) -> Claims:
         """Claim a new study; refuse one that was not begun so."""

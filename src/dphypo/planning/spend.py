@@ -9,7 +9,7 @@ from dataclasses import dataclass, replace
 from dphypo.accounting import Composition, Guarantee, solve_noise
 from dphypo.mechanisms import DpSgd, Mechanism, OwnTraining
 from dphypo.planning.ways import Way, stages, untuned
-from dphypo.search import Planned, PlannedStudy, Stage, composed
+from dphypo.search import Cost, Planned, PlannedStudy, Stage
 from dphypo.space import Space
 
 _CLOSE = 5e-4  # how far below ε published runs may stay: they are quick to account for, and cost little
@@ -35,9 +35,7 @@ class Spent:
 
 def account_for(parts: Sequence[Planned], mechanism: Mechanism, space: Space) -> Composition:
     """What the parts cost together if their runs are those of a mechanism: as the search that runs them declares it."""
-    last = len(parts)
-    declared = [part.part(mechanism).declare(space, last=number == last) for number, part in enumerate(parts, 1)]
-    return composed(tuple(term for terms in declared for term in terms))
+    return Cost.of(space, [part.part(mechanism) for part in parts]).guarantee
 
 
 def spend(

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -37,7 +37,7 @@ class History:
     unit: Array
     scores: Array
     failed: npt.NDArray[np.bool_]
-    params: tuple[Mapping[str, Any], ...]
+    params: Sequence[Mapping[str, Any]]
 
     def __post_init__(self) -> None:
         length = len(self.scores)

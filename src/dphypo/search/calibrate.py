@@ -84,14 +84,14 @@ def _last(
     earlier: Sequence[Stage], last: Stage, space: Space, epsilon: float, delta: float, keep: Keep | None
 ) -> Stage:
     """The last stage with the noise at which all stages together cost ε."""
-    before = tuple(term for stage in earlier for term in stage.terms(space))
+    before = tuple(term for stage in earlier for term in stage.terms(space, last=False))
     if (spent := Composition(before).epsilon(delta)) > epsilon:
         raise UnreachableError(
             f"epsilon = {epsilon:g} at delta = {delta:g} cannot be reached: the earlier stages alone cost {spent:.4g}. "
             f"Remedy: {_CHEAPER}; or allow a larger epsilon"
         )
     found = solve_noise(
-        lambda noise: Composition((*before, *_with(last, noise).terms(space))),
+        lambda noise: Composition((*before, *_with(last, noise).terms(space, last=True))),
         epsilon=epsilon,
         delta=delta,
         keep=keep,
@@ -111,7 +111,7 @@ def _alone(stage: Stage, space: Space, share: float, epsilon: float, delta: floa
     else:
         return _with(stage, found.value)
     advice = ["fewer runs (a smaller mean of T)", "sample less or take fewer steps", "a larger split"]
-    if stage.held.log_ratio > 0:
+    if stage.search_policy.band.log_ratio > 0:
         advice.insert(1, "a narrower band")
     if stage.mechanism.score_event is not None:
         advice.insert(1, "more noise on the score")

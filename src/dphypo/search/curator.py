@@ -36,7 +36,7 @@ class Curator:
     @property
     def maximize(self) -> bool:
         """Whether larger scores are better. This is public: it was declared."""
-        return bool((self._search.record().declaration or {}).get("direction", "maximize") == "maximize")
+        return bool((self._search.record().declaration or {}).get("direction") != "minimize")
 
     @property
     def space(self) -> dict[str, Any] | None:

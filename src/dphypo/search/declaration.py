@@ -1,188 +1,194 @@
-"""What a study is declared by: fixed before the data are looked at, accounted once, kept in the journal, certified."""
+"""What determines the guarantee of a search, in one place: parts that are fixed before the data are looked at."""
 
 from __future__ import annotations
 
+import hashlib
 import json
-from collections.abc import Mapping
-from dataclasses import dataclass, field
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from pathlib import Path
 from typing import Any
 
 from dphypo import _validate
-from dphypo.accounting import Certificate, Guarantee, PolicyClass
-from dphypo.band import Band, BandLike, Greedy, Rule
-from dphypo.entropy import Entropy
+from dphypo.accounting import Certificate, Composition, Guarantee, Term
 from dphypo.errors import ChangedRule, ChangedStudy, LateHistoryOnly
-from dphypo.journal import Record
-from dphypo.laws import Law
-from dphypo.mechanisms import Mechanism, capabilities, rehearse
-from dphypo.samplers import Sampler
-from dphypo.search.accounted import FIRST, accounted, certified, described
-from dphypo.search.lost import Lost
-from dphypo.search.policy import Policy, claimed, prior_runs, word
-from dphypo.search.selection import history
-from dphypo.search.subject import Subject
+from dphypo.mechanisms import Mechanism, capabilities
+from dphypo.search.part import Part
+from dphypo.search.prior_around import refuse_wider
+from dphypo.search.stage import HISTORY_ONLY, Stage
+from dphypo.search.terms import FIRST
 from dphypo.space import Space
 
 SEEDED = "no guarantee: seeded"
-HISTORY_ONLY = "history only"
-DAY = "declared on"
-"""In the journal: the day of the declaration, the only time that a certificate states."""
+_LONGEST_NAME = 200
+
+
+@dataclass(frozen=True, eq=False)
+class Cost:
+    """What parts cost: the terms of each, and the guarantee of all of them together."""
+
+    terms: tuple[tuple[Term, ...], ...]
+    guarantee: Composition
+
+    @classmethod
+    def of(cls, space: Space, parts: Sequence[Part]) -> Cost:
+        """Account for parts over the whole of a space."""
+        last, alone = len(parts), len(parts) == 1
+        terms = tuple(part.terms(space, last=number == last, alone=alone) for number, part in enumerate(parts, 1))
+        return cls(terms, Composition(tuple(term for one in terms for term in one)))
 
 
 @dataclass(frozen=True, eq=False)
 class Declaration:
-    """All that is public about a study. :meth:`of` checks it and accounts for it; nothing accounts for it again.
+    """All that is public about a search before it runs. :meth:`of` checks it and accounts for it; nothing else does.
+
+    A study is a declaration with one part, a :class:`dphypo.Stage`. Many searches may share a declaration.
 
     Args:
-        mechanism: what one run is.
-        runs: the law of T.
-        policy: how λ is drawn: the space with its prior, the band, and the search rule that is held to it.
-        guarantee: what the release reveals; it holds the events of a run and the neighbouring relation.
+        space: the hyperparameters and their original prior.
+        parts: in order; the release of the last one is the release of the search.
+        terms: what each part costs.
+        guarantee: what all that is published reveals together.
         delta: the δ of the certificate.
         maximize: whether larger scores are better.
         private: whether randomness comes from the operating system; there is no guarantee without.
-        lost: what becomes of a run whose process died.
-        subject: which data and which model the study is about.
-        whole: the declaration of the plan of which this study is a part, if it is one.
+        data: the name that the user gives to the data set. It is public.
+        model: the SHA-256 of a text that describes the models, where mechanisms have one.
 
     >>> import dp_accounting as dp
     >>> import dphypo
     >>> @dphypo.mechanism(event=dp.GaussianDpEvent(4.0), relation=dp.NeighboringRelation.ADD_OR_REMOVE_ONE)
     ... def train(params, *, seed):
     ...     return {"width": params["width"]}, 0.5  # a stand-in for training on private records
-    >>> declared = Declaration.of(dphypo.Space({"width": [8, 16]}), train, dphypo.Geometric(mean=10), delta=1e-6)
+    >>> study = dphypo.Stage(train, dphypo.Geometric(mean=10))
+    >>> declared = Declaration.of(dphypo.Space({"width": [8, 16]}), [study], delta=1e-6)
     >>> round(declared.guarantee.epsilon(1e-6), 1)
     1.6
     """
 
-    mechanism: Mechanism
-    runs: Law
-    policy: Policy
-    guarantee: Guarantee
+    space: Space
+    parts: tuple[Part, ...]
+    terms: tuple[tuple[Term, ...], ...]
+    guarantee: Composition
     delta: float
     maximize: bool = True
     private: bool = True
-    lost: Lost = Lost.FAILED
-    subject: Subject = Subject()  # noqa: RUF009 - a frozen value
-    whole: Mapping[str, Any] = field(default_factory=dict)
-
-    def __post_init__(self) -> None:
-        if self.policy.adaptive and self.policy.first < self.guarantee.first_from_prior:
-            raise _validate.fail(
-                "policy", self.policy.first, f"the guarantee counts on {self.guarantee.first_from_prior} runs from π₀"
-            )
+    data: str | None = None
+    model: str | None = None
 
     @classmethod
     def of(
         cls,
         space: Space,
-        mechanism: Mechanism,
-        runs: Law,
-        band: BandLike = Band(1, 1),  # noqa: B008 - a frozen value
-        sampler: Sampler | None = None,
-        rule: Rule | str = Greedy(),  # noqa: B008
+        parts: Sequence[Part],
         *,
         delta: float,
         maximize: bool = True,
-        candidates: int = 8192,
-        grid: Mapping[str, int] | None = None,
         private: bool = True,
-        lost: Lost | str | None = None,
         data_name: str | None = None,
-        policy: PolicyClass | str | None = None,
-        first_from_prior: int | None = None,
+        cost: Cost | None = None,
     ) -> Declaration:
-        """Check the arguments, which are those of :class:`dphypo.Study`, and account for the study."""
-        check_space(space)
-        capabilities.check_is_mechanism(mechanism)
-        band, delta = Band.of(band), _validate.delta(delta=delta)
-        _validate.warn_of_delta(delta, capabilities.records_of(mechanism))
-        first = prior_runs(first_from_prior, sampler, band)
-        guarantee = accounted(mechanism, space, runs, band, claimed(policy, sampler, band, rule), first)
-        drawing = Policy.of(space, band, sampler, rule, candidates, grid, first)
-        maximize, subject = _validate.flag(maximize=maximize), Subject.of(data_name, [mechanism], space)
-        return cls(mechanism, runs, drawing, guarantee, delta, maximize, private, Lost.read(lost, mechanism), subject)
+        """Check the parts and account for them over the whole of the space, whatever the priors will be.
 
-    @property
-    def space(self) -> Space:
-        """The hyperparameters and their prior."""
-        return self.policy.space
-
-    @property
-    def sign(self) -> float:
-        """Scores times this: larger is better."""
-        return 1.0 if self.maximize else -1.0
-
-    @property
-    def history_only(self) -> bool:
-        """Whether the guarantee counts on a search rule that sees only the history."""
-        return self.policy.adaptive and self.guarantee.policy is PolicyClass.HISTORY
-
-    def to_dict(self) -> dict[str, Any]:
-        """What may not change once T is drawn: all that the guarantee is computed from, and what "best" means.
-
-        The sampler, the projection rule and the candidates are among them only if the guarantee counts on a rule that
-        sees nothing but the history: one that was chosen later may have been chosen by somebody who saw the journal.
+        ``cost`` is what they cost, where that was found while their noise was solved for.
         """
+        check_space(space)
+        delta, maximize = _validate.delta(delta=delta), _validate.flag(maximize=maximize)
+        mechanisms = [part.mechanism for part in parts]
+        _validate.warn_of_delta(delta, capabilities.records_of(*mechanisms))
+        _refuse_shared_folders(parts)
+        own = Cost.of(space, parts)  # what takes long is computed when it is first asked for
+        if cost is not None and _events(parts, cost) != _events(parts, own):
+            raise _validate.fail("cost", cost, "it is not that of these parts: leave it out")
+        cost = own if cost is None else cost
+        data, model = _data(data_name), _fingerprint(mechanisms, space)
+        return cls(space, tuple(parts), cost.terms, cost.guarantee, delta, maximize, private, data, model)
+
+    @property
+    def alone(self) -> bool:
+        """Whether this is a study by itself."""
+        return len(self.parts) == 1 and isinstance(self.parts[0], Stage)
+
+    def prior(self, published: Sequence[Any]) -> Space:
+        """The prior of the next part: what the latest part with a result makes of the original."""
+        prior = self.space
+        for part, value in zip(self.parts, published, strict=False):
+            made: Any = part.next_prior(value, self.space)
+            if made is None:
+                continue
+            if not isinstance(made, Space):
+                raise _validate.fail("prior", made, "the function for the next prior must return a dphypo.Space")
+            prior = made
+        if prior is not self.space:
+            refuse_wider(prior, self.space)
+        return prior
+
+    def to_dict(self, number: int = 0, prior: Space | None = None) -> dict[str, Any]:
+        """What the journal of a part holds, counted from 0. None of it may change once the first part has begun."""
+        part, terms = self.parts[number], self.terms[number]
         declared = {
-            "space": self.space.to_dict(),
-            **described(self.guarantee),
-            "relation": self.guarantee.relation.name,
+            "space": (self.space if prior is None else prior).to_dict(),
+            **part.describe(terms),
             "direction": "maximize" if self.maximize else "minimize",
             "entropy": "private" if self.private else "seeded",
-            "lost runs": self.lost,
-            **self.subject.to_dict(),
-            **({HISTORY_ONLY: self.policy.describe()} if self.history_only else {}),
-            **self.whole,
+            **({} if self.alone else {"stage": number + 1, **self._whole}),
+            **({} if self.data is None else {"data": self.data}),
+            **({} if self.model is None else {"model": self.model}),
         }
         result: dict[str, Any] = json.loads(json.dumps(declared))  # as it will be read back
         return result
 
-    @property
+    @cached_property
     def certificate(self) -> Certificate:
-        """The guarantee as a document. It repeats public values; nothing of the search is in it."""
-        public: dict[str, object] = {"space": self.space.to_dict(), "lost runs": self.lost.condition}
-        if self.subject.data is not None:
-            public["data_set"] = self.subject.data
-        if self.history_only and (why := word(self.policy.sampler, self.policy.rule)) is not None:
-            public["search rule"] = {**self.policy.describe(), "sees only the history by": why}
+        """The guarantee as a document, as it is known before anything runs."""
+        public: dict[str, object] = {"space": self.space.to_dict()}
+        lost = dict.fromkeys(part.lost_runs.condition for part in self.parts)
+        public["lost runs"] = "; ".join(lost)
+        rules = [part.search_rule() for part in self.parts]
+        if self.alone:
+            public |= {} if rules[0] is None else {"search rule": rules[0]}
+        else:
+            public["releases"] = self._hands_on
+            public |= {"search rules": rules} if any(rules) else {}
+        if self.data is not None:
+            public["data_set"] = self.data
         if not self.private:
             public["warning"] = SEEDED
-        return certified(self.guarantee, self.delta, public)
+        only = self.terms[0][0].releases
+        guarantee = only if self.alone and isinstance(only, Guarantee) else self.guarantee
+        return guarantee.certificate(self.delta, **public)
 
-    def rehearse(self) -> None:
-        """Refuse a mechanism whose dry run fails. A plan tries all its parts before the first one begins."""
-        if not self.whole:
-            rehearse(self.mechanism, self.space)
+    def certify(self, published: Sequence[Any]) -> Certificate:
+        """The certificate, with what the parts have published."""
+        document = self.certificate.to_dict()
+        states = [part.state(value) for part, value in zip(self.parts, published, strict=False)]
+        return Certificate({**document, "public": {**document["public"], "released": states}})
 
-    def draw_total(self, entropy: Entropy) -> int:
-        """T."""
-        return self.runs.sample(entropy.child("T"))
+    @cached_property
+    def _whole(self) -> dict[str, Any]:
+        parts = zip(self.parts, self.terms, self._hands_on, strict=True)
+        stages = [{**part.describe(terms), **hands_on} for part, terms, hands_on in parts]
+        return {"original space": self.space.to_dict(), "stages": stages}
 
-    def possible(self, total: int) -> bool:
-        """Whether the law gives T this value."""
-        return bool(self.runs.pmf(total) > 0)
-
-    def draw_params(self, record: Record, entropy: Entropy) -> dict[str, Any]:
-        """λ of the next run, given the runs that have ended."""
-        past = history(record, self.space, self.sign) if self.policy.adaptive else None
-        return self.policy.draw(past, entropy)
-
-
-_OLDER = {"lost runs": str(Lost.AGAIN)}
-"""What a journal of dphypo 0.1 does not say, and what it meant."""
+    @cached_property
+    def _hands_on(self) -> list[dict[str, Any]]:
+        last = len(self.parts)
+        return [part.hands_on(last=number == last) for number, part in enumerate(self.parts, 1)]
 
 
-def check(found: dict[str, Any], declared: Mapping[str, Any]) -> None:
+def _events(parts: Sequence[Part], cost: Cost) -> list[dict[str, Any]]:
+    return [part.describe(terms) for part, terms in zip(parts, cost.terms, strict=True)]
+
+
+def check(found: Mapping[str, Any], declared: Mapping[str, Any]) -> None:
     """Refuse to go on with a search that was declared differently; the message names what differs."""
-    older = {name: value for name, value in _OLDER.items() if name in declared}
-    found = older | {name: value for name, value in found.items() if name != DAY}
     if "model" not in found:  # a journal that does not know its model belongs to whoever has it
         declared = {name: value for name, value in declared.items() if name != "model"}
     changed = [name for name in {**declared, **found} if found.get(name) != declared.get(name)]
     if changed == [HISTORY_ONLY] and HISTORY_ONLY in declared:
         raise ChangedRule if HISTORY_ONLY in found else LateHistoryOnly
-    if changed and changed != [HISTORY_ONLY]:  # with any rule at all, it costs more: that may be declared later
+    if changed and changed != [HISTORY_ONLY]:  # with any search rule at all, it costs more: that may be declared later
         remedy = f" Give first_from_prior={found.get(FIRST, 1)}, as it was." if FIRST in changed else ""
         raise ChangedStudy(f"(Different: {', '.join(changed)}.{remedy})")
 
@@ -191,3 +197,23 @@ def check_space(space: object) -> None:
     """Refuse a value that is not a space, and say how to make one."""
     if not isinstance(space, Space):
         raise _validate.fail("space", space, 'give a dphypo.Space, such as dphypo.Space({"lr": loguniform(1e-4, 10)})')
+
+
+def _refuse_shared_folders(parts: Sequence[Part]) -> None:
+    folders = [Path(part.models).absolute() for part in parts if part.models is not None]
+    for folder in folders:
+        if folders.count(folder) > 1:
+            raise _validate.fail("models", str(folder), "two parts would write there: give each a folder of its own")
+
+
+def _data(data_name: object) -> str | None:
+    if data_name is None:
+        return None
+    if not isinstance(data_name, str) or not data_name.isprintable() or not 0 < len(data_name) <= _LONGEST_NAME:
+        raise _validate.fail("data_name", data_name, f"give a name of at most {_LONGEST_NAME} printable characters")
+    return data_name
+
+
+def _fingerprint(mechanisms: Sequence[Mechanism], space: Space) -> str | None:
+    texts = [str(one.architecture(space)) for one in mechanisms if isinstance(one, capabilities.KnownModel)]
+    return hashlib.sha256("\n".join(texts).encode()).hexdigest() if texts else None

@@ -1,68 +1,118 @@
-"""The models of published runs, kept in a folder: a model has its name there only once its run is committed.
+"""The models of published runs, kept in a folder that belongs to one search.
 
-A model is written under a name of its own, then the outcome of the run is committed to the journal, then the file is
-renamed. A process that dies in between leaves a file without a committed run, or a committed run whose file was not
-renamed: whoever goes on looks at the journal and removes the first and renames the second.
+A model stands in the folder only once its run is committed. It is written to a private folder beside it first, then the
+outcome of the run is committed to the journal, then the file is moved. A process that dies in between leaves a model
+whose run is committed, which is moved at the next start, or one whose run is not, which is removed then; in the
+published folder there is nothing of either.
 """
 
 from __future__ import annotations
 
+import json
 import os
+import shutil
 from collections.abc import Container
 from pathlib import Path
 
-UNCOMMITTED = ".uncommitted-"
+from dphypo import _validate
+
+MARKER = ".search.json"
+"""In the folder: which search it belongs to."""
 
 
 class KeptModels:
     """A folder of models.
 
     Args:
-        folder: made when the first model is written.
+        folder: where models are published; made if it is not there.
         format: the ending of the files.
+        owner: tells this search apart from all others. A folder of another one, or with anything else in it, is
+            refused.
 
     >>> import tempfile
-    >>> with tempfile.TemporaryDirectory() as folder:
-    ...     kept = KeptModels(Path(folder), "bin")
+    >>> with tempfile.TemporaryDirectory() as place:
+    ...     kept = KeptModels(Path(place) / "models", "bin", "this search")
     ...     kept.write(0, b"weights")
     ...     kept.write(1, b"other weights")
     ...     kept.settle(committed={0})  # the process that made run 1 died before the commit
-    ...     [path.name for path in Path(folder).iterdir()]
-    ['run-001.bin']
+    ...     [path.name for path in (Path(place) / "models").glob("run*")], len(list(Path(place).iterdir()))
+    (['run-001.bin'], 1)
     """
 
-    def __init__(self, folder: Path, format: str) -> None:
+    def __init__(self, folder: Path, format: str, owner: str) -> None:
         self._folder, self._format = folder, format
+        self._private = folder.with_name(f".{folder.name}-uncommitted")
+        try:
+            self._take(owner)
+        except OSError as error:
+            problem = f"it cannot be used ({error.strerror}): give a folder that can be written"
+        else:
+            return
+        raise _validate.fail("models", str(folder), problem)
+
+    def _take(self, owner: str) -> None:
+        marker = self._folder / MARKER
+        if self._folder.exists() and not self._folder.is_dir():
+            raise _validate.fail("models", str(self._folder), "it is a file: give the name of a folder")
+        if marker.is_file():
+            known = marker.read_bytes()[:200] == _mark(owner)
+        else:
+            known = not self._folder.exists() or not any(self._folder.iterdir())
+        if not known:
+            remedy = "it belongs to another search, or holds other files: give a new folder for the models of this one"
+            raise _validate.fail("models", str(self._folder), remedy)
+        self._folder.mkdir(parents=True, exist_ok=True)
+        if not marker.exists():
+            marker.write_bytes(_mark(owner))
 
     def path(self, number: int) -> Path:
         """The model of a run, counted from 0, once the run is committed."""
-        return self._folder / model_name(number, self._format)
+        return self._folder / self._name(number)
 
     def write(self, number: int, model: bytes) -> None:
-        """Write a model before its run is committed; :meth:`settle` gives it its name."""
-        self._folder.mkdir(parents=True, exist_ok=True)
-        path = self._folder / f"{UNCOMMITTED}{model_name(number, self._format)}"
-        with open(path, "wb") as file:
-            file.write(model)
-            file.flush()
-            os.fsync(file.fileno())
-        os.utime(path, (0, 0))  # when a model was written would tell how long its run took
+        """Write a model before its run is committed; :meth:`settle_one` moves it to where it is published."""
+        path = self._private / self._name(number)
+        try:
+            self._private.mkdir(mode=0o700, exist_ok=True)
+            with open(path, "wb") as file:
+                file.write(model)
+                file.flush()
+                os.fsync(file.fileno())
+            os.utime(path, (0, 0))  # when a model was written would tell how long its run took
+        except OSError as error:
+            path.unlink(missing_ok=True)
+            raise OSError(
+                error.errno,
+                f"the model of a run cannot be written ({error.strerror}), so that its outcome is not committed. Make "
+                "room for it, and run the same program again",
+                str(self._folder),
+            ) from None
+
+    def settle_one(self, number: int, *, committed: bool) -> None:
+        """Publish the model of a run that is committed, or remove that of one that is not."""
+        path = self._private / self._name(number)
+        if committed and path.exists():
+            self._folder.mkdir(parents=True, exist_ok=True)
+            try:
+                path.replace(self.path(number))
+            except OSError:  # the folder is on another file system
+                beside = self._folder / f".{path.name}"
+                shutil.copy2(path, beside)
+                beside.replace(self.path(number))
+        path.unlink(missing_ok=True)
+        if self._private.is_dir() and not any(self._private.iterdir()):
+            self._private.rmdir()
 
     def settle(self, committed: Container[int]) -> None:
-        """Give the models of committed runs their names, and remove those of all others."""
-        for path in self._folder.glob(f"{UNCOMMITTED}run-*.{self._format}"):
-            name = path.name.removeprefix(UNCOMMITTED)
-            number = name.removeprefix("run-").removesuffix(f".{self._format}")
-            if number.isdecimal() and int(number) - 1 in committed:
-                path.replace(self._folder / name)
-            else:
-                path.unlink(missing_ok=True)
+        """Do so for whatever an earlier process has left."""
+        for path in list(self._private.glob(f"run-*.{self._format}")):
+            number = path.name.removeprefix("run-").removesuffix(f".{self._format}")
+            if number.isdecimal():
+                self.settle_one(int(number) - 1, committed=int(number) - 1 in committed)
+
+    def _name(self, number: int) -> str:
+        return f"run-{number + 1:03d}.{self._format}"
 
 
-def model_name(number: int, format: str) -> str:
-    """The file of the model of a run, counted from 0.
-
-    >>> model_name(0, "npz")
-    'run-001.npz'
-    """
-    return f"run-{number + 1:03d}.{format}"
+def _mark(owner: str) -> bytes:
+    return json.dumps({"the models of a dphypo search": owner}).encode()

@@ -1,30 +1,39 @@
-"""The last run of a plan: one full run at a λ that is a public function of what was published before."""
+"""The last run of a search: one full run at a λ that is a public function of what was published before."""
 
 from __future__ import annotations
 
+import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
-from functools import partial
-from typing import Any
+from typing import Any, ClassVar, Protocol, runtime_checkable
 
-from dphypo import _validate, errors
+from dphypo import _validate
 from dphypo.accounting import Term
 from dphypo.entropy import Entropy
-from dphypo.journal import Journal, Record
+from dphypo.journal import Record
+from dphypo.journal import params as _params
 from dphypo.mechanisms import Mechanism, capabilities
+from dphypo.samplers import History
 from dphypo.search.lost import Lost
-from dphypo.search.part import Released, Running, Setting
-from dphypo.search.pick import Pick, PosteriorMean, checked, middle
-from dphypo.search.published_runs import PublishedRules, PublishedRuns, described
+from dphypo.search.part import Decider, Released, Setting
+from dphypo.search.pick import Pick, PosteriorMean, middle, point_of
 from dphypo.search.release import Ending, Release
-from dphypo.search.table import Row, Surveyed, done
-from dphypo.search.terms import Within, terms_of
+from dphypo.search.survey import DeclaredRuns
+from dphypo.search.table import Surveyed, done
+from dphypo.search.terms import Within, describe_runs, terms_of_runs
 from dphypo.space import Space
+
+
+@runtime_checkable
+class Stated(Protocol):
+    """A function that can say what it is, in values that a certificate can hold."""
+
+    def to_dict(self) -> dict[str, Any]: ...
 
 
 @dataclass(frozen=True)
 class LastRun:
-    """One run, at the λ that the latest published result says; its model is the release. The last part of a plan.
+    """One run, at the λ that the latest published result says; its model is the release. The last part of a search.
 
     **Guarantee.** λ is a function of what was published, so the run is one more term of the composition.
 
@@ -46,10 +55,10 @@ class LastRun:
     ...     def train(params, *, seed):
     ...         return {"lr": params["lr"]}, -abs(params["lr"] - 0.1)  # a stand-in for training on private records
     ...     return train
-    >>> plan = dphypo.Stages(
+    >>> search = dphypo.Stages(
     ...     dphypo.Space({"lr": loguniform(1e-3, 1)}),
     ...     [dphypo.Survey(training(40.0), 10), LastRun(training(4.0))], delta=1e-6, journal=None)
-    >>> release = plan.run(progress=False)
+    >>> release = search.run(progress=False)
     >>> 0.05 < release.model["lr"] < 0.2, release.score, len(release.survey.rows)
     (True, None, 10)
     """
@@ -61,6 +70,9 @@ class LastRun:
     score: bool = False
     within: Within | None = None
 
+    models: ClassVar[None] = None
+    table: ClassVar[bool] = False
+
     def __post_init__(self) -> None:
         capabilities.check_is_mechanism(self.mechanism)
         given: object = self.pick
@@ -70,64 +82,64 @@ class LastRun:
     def __str__(self) -> str:
         return f"one run of {self.mechanism!r}"
 
-    def declare(self, space: Space, *, last: bool) -> tuple[Term, ...]:
+    @property
+    def lost_runs(self) -> Lost:
+        """What becomes of the run if its process dies."""
+        return Lost.read(None, self.mechanism)
+
+    def terms(self, space: Space, *, last: bool, alone: bool = False) -> tuple[Term, ...]:
         """One run, and its score where that is released and looks at private records."""
         if not last:
             raise ValueError("a LastRun is followed by another part: put it at the end of the list")
         if self.fallback is not None:
-            checked(space, self.fallback)
-        return terms_of(self.mechanism, space, 1, both_sides=self.both_sides, scored=self.score, within=self.within)
+            point_of(space, self.fallback)
+        return terms_of_runs(
+            self.mechanism, space, 1, both_sides=self.both_sides, scored=self.score, within=self.within
+        )
 
     def describe(self, terms: tuple[Term, ...]) -> dict[str, Any]:
         """What determines the guarantee."""
-        return described(terms)
+        return describe_runs(terms)
+
+    def search_rule(self) -> None:
+        """The guarantee holds for any way to pick λ."""
 
     def hands_on(self, *, last: bool) -> dict[str, Any]:
         """What the run publishes."""
-        stated: dict[str, Any] = {
-            "part": "last run",
-            "releases": ["params", "model", *(["score"] if self.score else [])],
-        }
-        rule: Any = getattr(self.pick, "to_dict", None)
-        return stated if rule is None else {**stated, "pick": rule()}
-
-    def conditions(self) -> list[str]:
-        """What the guarantee assumes of the runs, besides their event."""
-        return [Lost.read(None, self.mechanism).condition]
+        stated: dict[str, Any] = {"part": "last run", "releases": ["params", "model"]}
+        if self.score:
+            stated["releases"].append("score")
+        return {**stated, "pick": self.pick.to_dict()} if isinstance(self.pick, Stated) else stated
 
     def compute(self) -> str:
         """One run."""
         return "Compute: 1 run."
 
-    def read(self, journal: Journal) -> Released | None:
-        """The λ of the run, if it is over."""
-        record = journal.record
-        if record.ending is None:
-            return None
-        if record.shredded:
-            raise errors.Shredded
+    def read(self, record: Record) -> Released:
+        """The λ of the run."""
+        assert record.ending is not None
         return Released(record.trials[0].params, None, Ending[record.ending])
 
-    def listed(self, published: Released) -> dict[str, Any]:
-        """The λ of the run."""
-        return {"params": dict(published.params or {})}
+    def state(self, published: Released) -> dict[str, Any]:
+        """The λ of the run, as JSON."""
+        return {"params": json.loads(_params.dumps(published.params or {}))}
 
-    def next_prior(self, published: Released, space: Space) -> Space | None:
+    def next_prior(self, published: Released, space: Space) -> None:
         """Nothing follows."""
-        return None
 
-    def open(self, setting: Setting) -> Running:
-        """The run."""
-        rules = PublishedRules(setting, 1, partial(self._choose, setting), arriving=False, within=self.within)
-        return PublishedRuns(self.mechanism, rules, setting, self._release, survey=False)
+    def begin(self, setting: Setting) -> Decider:
+        """One run, at the λ that was picked."""
 
-    def _release(self, made: Release, record: Record) -> Release:
+        def propose(history: History, pending: Sequence[Mapping[str, Any]], entropy: Entropy) -> dict[str, Any]:
+            return self._choose(setting)
+
+        return DeclaredRuns(1, setting.prior, setting.prior, propose, 0, within=self.within, table=False)
+
+    def release(self, best: Release, record: Record, setting: Setting) -> Release:
         """The score stays on the curator's side unless it was declared."""
-        return replace(made, params=dict(record.trials[0].params), score=made.score if self.score else None)
+        return replace(best, params=dict(record.trials[0].params), score=best.score if self.score else None)
 
-    def _choose(
-        self, setting: Setting, rows: Sequence[Row], pending: Sequence[Mapping[str, Any]], entropy: Entropy
-    ) -> dict[str, Any]:
+    def _choose(self, setting: Setting) -> dict[str, Any]:
         pick = PosteriorMean() if self.pick is None else self.pick
         for value in reversed(setting.published):
             if isinstance(value, Surveyed) and done(value.rows):

@@ -133,6 +133,11 @@ def read(optimiser: object, runs: int = 20) -> Optimiser:
     )
 
 
+def space_for(optimiser: Optimiser, space: Space) -> Space:
+    """The space in which an optimiser sees the runs: our own searches a number over decades by its logarithm."""
+    return on_scales(space) if isinstance(optimiser, Following) else space
+
+
 def with_pending(space: Space, history: History, pending: Sequence[Params]) -> History:
     """The history with each pending run as one that gave what the finished ones lead to expect."""
     if not pending or history.failed.all():

@@ -1,23 +1,26 @@
-"""What a study, a survey and a last run have in common: a part of a plan.
+"""What a study, a survey and a last run have in common: a part of a declaration.
 
 A part is declared in public, runs in secret on a journal, and publishes a value. The next part is given what was
-published, and nothing else. ``dphypo.Stages`` chains parts; :class:`dphypo.Stage` is the part that is a study.
+published, and nothing else. :class:`dphypo.Stage` is the part that is a study, :class:`dphypo.Survey` publishes all its
+runs, :class:`dphypo.LastRun` makes one.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping
+from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
+from pathlib import Path
 from types import MappingProxyType
 from typing import Any, Protocol, runtime_checkable
 
-from dphypo.accounting import Certificate, Term
+from dphypo.accounting import Term
 from dphypo.entropy import Entropy
-from dphypo.executors import Crew
-from dphypo.journal import Journal, Trial
-from dphypo.mechanisms import Mechanism
-from dphypo.search.curator import Curator
+from dphypo.journal import Record, Trial
+from dphypo.mechanisms import Mechanism, Outcome
+from dphypo.search.lost import Lost
 from dphypo.search.release import Ending, Release
+from dphypo.search.selection import Past
 from dphypo.space import Space
 
 
@@ -42,121 +45,153 @@ class Released:
 
 @dataclass(frozen=True)
 class Setting:
-    """What a part is given when it begins. All but the journal and the entropy is public.
+    """What a part is given when it begins. All of it is public.
 
     Args:
-        journal: where the part commits what it draws and what comes back.
-        entropy: where its randomness comes from.
-        terms: what :meth:`Part.declare` returned: the guarantee of this part.
-        certificate: what the part writes into its journal when it publishes: the certificate of the whole plan.
-        whole: the declaration of the whole plan, as JSON; the journal of every part holds it.
         prior: the space, with the prior that the parts before have made of it.
         published: what the parts before have published, in order.
         maximize: whether larger scores are better.
-        last: whether the part's model is the release of the plan.
     """
 
-    journal: Journal
-    entropy: Entropy = field(repr=False)
-    terms: tuple[Term, ...]
-    certificate: Certificate
-    whole: Mapping[str, Any]
     prior: Space
-    published: tuple[Any, ...]
-    maximize: bool
-    last: bool
+    published: tuple[Any, ...] = ()
+    maximize: bool = True
 
 
-class Running(Protocol):
-    """A part under way: its secret side. Every method commits to the journal before it returns."""
+@dataclass(frozen=True)
+class Opening:
+    """What a part is begun with.
+
+    Args:
+        declared: what may not change once it has begun, as JSON.
+        dated: whether the journal keeps the day. Only the first part is dated: a later one begins when the part before
+            it has ended, and its day would tell how long that took.
+        sign: scores times this: larger is better.
+        stages: whether it is a part of a longer search, which refusals then name.
+        rehearse: raises if runs cannot be made; called before anything is drawn.
+    """
+
+    declared: Mapping[str, Any]
+    dated: bool = True
+    sign: float = 1.0
+    stages: bool = False
+    rehearse: Callable[[], None] = field(default=lambda: None, repr=False)
+
+
+Watch = AbstractContextManager[Callable[[Trial, Outcome], object]]
+"""Shows that runs are made; it is told of every run that has ended."""
+
+
+class Decider(Protocol):
+    """What decides the runs of a part under way: how many there are, and λ of each. Fixed, and public."""
 
     @property
-    def mechanism(self) -> Mechanism:
-        """What makes the runs: that of the part, or one that starts from what was published."""
+    def space(self) -> Space:
+        """Where runs are placed for :meth:`draw`."""
         ...
 
     @property
-    def complete(self) -> bool:
-        """Whether every run has its outcome, so that the part can publish."""
+    def lag(self) -> int | None:
+        """How many of the latest runs λ of the next one may not depend on; None: as many as are under way."""
         ...
 
     @property
-    def finished(self) -> bool:
-        """Whether the part has published."""
+    def in_order(self) -> bool:
+        """Whether the guarantee counts on it that λ depends on earlier results in the order of the runs alone."""
         ...
 
-    def run(self, crew: Crew, *, progress: bool) -> None:
-        """Make the runs that are left, and publish. An interrupt leaves a part that goes on where it was."""
+    @property
+    def published(self) -> bool:
+        """Whether results are published. The seed of a run is then erased when it has ended."""
         ...
 
-    def ask(self) -> Trial | None:
-        """The next run to make; None when there is none to give out."""
+    def draw_total(self, entropy: Entropy) -> int:
+        """How many runs there are."""
         ...
 
-    def tell(self, trial: Trial, outcome: Any) -> None:
-        """How a run ended; refused if the run does not belong to this part or already has an outcome."""
+    def possible(self, total: int) -> bool:
+        """Whether there may be so many: a journal that says otherwise was tampered with."""
         ...
 
-    def publish(self) -> None:
-        """Commit that the part has published: once, and only when it is ``complete``."""
+    def usable(self, number: int, lag: int) -> int | None:
+        """On how many of the first runs λ of this one depends; None if on all that have ended."""
         ...
 
-    def release(self) -> Release:
-        """The release of a plan whose last part this is, once it has published."""
+    def draw(self, past: Past, record: Record, usable: int | None, entropy: Entropy) -> dict[str, Any]:
+        """λ of the next run."""
         ...
 
-    def curator(self) -> Curator:
-        """The runs, for the curator alone."""
-        ...
-
-    def close(self) -> None:
-        """Let other processes use the journal."""
+    def watch(self, record: Callable[[], Record], *, show: bool, ticking: bool) -> Watch:
+        """What people see while runs are made."""
         ...
 
 
 @runtime_checkable
 class Part(Protocol):
-    """One part of a plan, as the user writes it: frozen, and public."""
+    """One part of a declaration, as the user writes it: frozen, and public."""
 
     @property
     def mechanism(self) -> Mechanism:
         """What one run is."""
         ...
 
-    def declare(self, space: Space, *, last: bool) -> tuple[Term, ...]:
-        """Refuse what does not fit the space, then account for the part over all of it. Called once.
+    @property
+    def lost_runs(self) -> Lost:
+        """What becomes of a run whose process died."""
+        ...
 
-        A term is a ``Guarantee`` (the best of T runs is published) or ``Published`` runs, and the sides it reads.
+    @property
+    def models(self) -> str | Path | None:
+        """A folder in which the models of all runs are published; None if they are not."""
+        ...
+
+    @property
+    def table(self) -> bool:
+        """Whether the results of all runs are published."""
+        ...
+
+    def terms(self, space: Space, *, last: bool, alone: bool) -> tuple[Term, ...]:
+        """Refuse what does not fit the space, then account for the part over all of it.
+
+        Args:
+            space: every λ of it may be run.
+            last: whether nothing follows.
+            alone: whether nothing comes before, either.
         """
         ...
 
     def describe(self, terms: tuple[Term, ...]) -> dict[str, Any]:
-        """What determines the guarantee, as JSON: it may not change once the plan has begun."""
+        """What determines the guarantee, as JSON: it may not change once the first part has begun."""
         ...
 
     def hands_on(self, *, last: bool) -> dict[str, Any]:
         """What the part publishes and what becomes of it, as JSON, for the declaration and the certificate."""
         ...
 
+    def search_rule(self) -> dict[str, Any] | None:
+        """The search rule on which the guarantee relies, for the certificate; None if it relies on none."""
+        ...
+
     def compute(self) -> str:
         """What the part costs in compute, in a sentence that depends on public values alone."""
         ...
 
-    def read(self, journal: Journal) -> Any | None:
-        """What the part has published, read from its journal; None if it has not. Nothing else is looked at."""
+    def read(self, record: Record) -> Any:
+        """What a part that is over has published. Nothing else of its record is looked at."""
         ...
 
-    def listed(self, published: Any) -> dict[str, Any]:
-        """What was published, as JSON, for the certificate of the whole plan."""
+    def state(self, published: Any) -> dict[str, Any]:
+        """What was published, as JSON, for the certificate."""
         ...
 
     def next_prior(self, published: Any, space: Space) -> Space | None:
         """The prior of the next part, from what was published; None to leave the prior as it is."""
         ...
 
-    def open(self, setting: Setting) -> Running:
-        """The secret side of this part."""
+    def begin(self, setting: Setting) -> Decider:
+        """What decides the runs."""
         ...
 
-
-Parts = Sequence[Part]
+    def release(self, best: Release, record: Record, setting: Setting) -> Release:
+        """The release of a search that ends with this part, from the best of its runs."""
+        ...

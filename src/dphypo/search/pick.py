@@ -95,14 +95,14 @@ def middle(space: Space) -> dict[str, Any]:
     return space.from_unit(np.full((1, len(space.parameters)), 0.5))[0]
 
 
-def checked(space: Space, params: Mapping[str, Any]) -> dict[str, Any]:
+def point_of(space: Space, params: Mapping[str, Any]) -> dict[str, Any]:
     """Hyperparameters that were given by name, refused unless they are a point of the space.
 
     A prior such as the normal one allows every number and draws none beyond some: runs are accounted for as far as it
     draws, so what is proposed beyond is moved there.
 
     >>> from scipy.stats import norm
-    >>> round(checked(Space({"x": norm()}), {"x": 50.0})["x"], 1)
+    >>> round(point_of(Space({"x": norm()}), {"x": 50.0})["x"], 1)
     6.3
     """
     space.to_unit([params])

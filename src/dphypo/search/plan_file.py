@@ -11,7 +11,7 @@ from typing import Any
 from dphypo import _files, _validate
 from dphypo.accounting import Composition, guarantee_of, plan_document
 from dphypo.mechanisms import Mechanism
-from dphypo.search.plan import Plan
+from dphypo.search.declaration import Declaration
 from dphypo.search.planned import Planned, from_dict
 from dphypo.space import Space
 
@@ -96,26 +96,28 @@ class PlanFile:
         maximize: bool = True,
         private: bool = True,
         data_name: str | None = None,
-    ) -> Plan:
+    ) -> Declaration:
         """The plan for a mechanism: its parts, accounted for over the space, and held to what the file states.
 
         Raises:
             ValueError: if what the mechanism would cost is not what the file states, event for event.
         """
         made = [part.part(mechanism) for part in self.parts]
-        plan = Plan.of(space, made, delta=self.delta, maximize=maximize, private=private, data_name=data_name)
-        declared = plan_document.write(plan.guarantee, self.delta, name=self.name, parts=[{}], settings={})
+        declared = Declaration.of(
+            space, made, delta=self.delta, maximize=maximize, private=private, data_name=data_name
+        )
+        costs = plan_document.write(declared.guarantee, self.delta, name=self.name, parts=[{}], settings={})
         ours = {name: value for name, value in self.document.items() if name not in _OF_THE_FILE}
-        differs = sorted(name for name in declared if name not in _OF_THE_FILE and declared[name] != ours.get(name))
-        if differs or set(ours) - set(declared) or declared["epsilon"] > self.epsilon + _ROUNDED:
+        differs = sorted(name for name in costs if name not in _OF_THE_FILE and costs[name] != ours.get(name))
+        if differs or set(ours) - set(costs) or costs["epsilon"] > self.epsilon + _ROUNDED:
             raise _validate.fail(
                 "plan",
                 self.name,
-                f"with this mechanism it costs epsilon = {declared['epsilon']:g} at delta = {self.delta:g} and not the "
+                f"with this mechanism it costs epsilon = {costs['epsilon']:g} at delta = {self.delta:g} and not the "
                 f"{self.epsilon:g} that it states ({', '.join(differs) or 'its form'} differ). Make a plan for the "
                 "records, batch size and steps of the mechanism",
             )
-        return plan
+        return declared
 
 
 _OF_THE_FILE = {"format", "name", "epsilon", "delta", "parts", "settings"}

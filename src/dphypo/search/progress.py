@@ -9,7 +9,7 @@ from __future__ import annotations
 import contextlib
 import sys
 import threading
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from types import TracebackType
 from typing import IO, TYPE_CHECKING, cast
 
@@ -18,22 +18,32 @@ from dphypo.terminal import Terminal, erased_when_stopped
 
 if TYPE_CHECKING:
     from dphypo.accounting import Certificate
+    from dphypo.journal import Record, Trial
     from dphypo.laws import Law
+    from dphypo.mechanisms import Outcome
 
 _QUANTILES = (0.5, 0.9, 0.99)
 
 
-def cost(certificate: Certificate, law: Law) -> str:
-    """What a study will cost, in privacy and in compute. A function of public values: the same before and after.
+def cost(certificate: Certificate, computes: Sequence[str]) -> str:
+    """What a search will cost, in privacy and in compute. A function of public values: the same before and after.
+
+    All of it is said before the first part: when a later one begins says how long the others took.
+
+    Args:
+        certificate: of the whole.
+        computes: a sentence for each part; :func:`compute` for one that is a study.
 
     >>> from dphypo.accounting import PureDp, account
     >>> from dphypo.laws import Geometric
     >>> law = Geometric(mean=10)
-    >>> print(cost(account(PureDp(0.25), law).certificate(1e-6), law))
+    >>> print(cost(account(PureDp(0.25), law).certificate(1e-6), [compute(law)]))
     Privacy: ε = ... at δ = 1e-06 for the whole search (profile bound), whatever happens in it.
     Compute: 10 runs expected; half of all studies make at most 7, 9 in 10 at most 22, 99 in 100 at most 44.
     """
-    return f"{_privacy(certificate)}\n{compute(law)}"
+    count = len(computes)
+    parts = [f"{_stage(number, count)} {one}" if count > 1 else one for number, one in enumerate(computes, 1)]
+    return "\n".join([_privacy(certificate), *parts])
 
 
 def say_read_again(journal: str | None, *, show: bool) -> None:
@@ -42,16 +52,13 @@ def say_read_again(journal: str | None, *, show: bool) -> None:
         print(f"This search was released before. The same release is read again from {journal}.", file=sys.stderr)
 
 
-def cost_in_stages(certificate: Certificate, computes: Sequence[str]) -> str:
-    """What all stages will cost, to be said before the first: when a later one begins says how long the others took.
-
-    ``computes`` has a sentence for each stage, :func:`compute` for one that is a study.
-    """
-    stages = [f"{stage(number, len(computes))} {one}" for number, one in enumerate(computes, 1)]
-    return "\n".join([_privacy(certificate), *stages])
+def announce(number: int, count: int) -> None:
+    """Say on a terminal, and nowhere else, that a part begins."""
+    if sys.stderr.isatty():
+        print(_stage(number, count), file=sys.stderr)
 
 
-def stage(number: int, count: int) -> str:
+def _stage(number: int, count: int) -> str:
     return f"Stage {number} of {count}."
 
 
@@ -78,13 +85,13 @@ def _against(law: Law) -> str:
 
 
 @contextlib.contextmanager
-def bar(law: Law, done: int, *, show: bool, ticking: bool) -> Iterator[Callable[[], object]]:
+def bar(law: Law, done: int, *, show: bool, ticking: bool) -> Iterator[Callable[[Trial, Outcome], object]]:
     """A bar of time and runs against the public quantiles of T; yields the function that counts one more run.
 
     ``ticking`` lets the clock run between runs, which takes a thread.
     """
     if not (show and sys.stderr.isatty()):
-        yield lambda: None
+        yield lambda trial, outcome: None
         return
     from rich.console import Console
     from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn
@@ -103,11 +110,43 @@ def bar(law: Law, done: int, *, show: bool, ticking: bool) -> Iterator[Callable[
     ):
         task = progress.add_task("", total=max(law.quantile(0.99), 1), completed=done)
 
-        def one_more() -> None:
+        def one_more(trial: Trial, outcome: Outcome) -> None:
             progress.advance(task)
             progress.refresh()
 
         yield one_more
+
+
+@contextlib.contextmanager
+def rows(record: Callable[[], Record], total: int, *, show: bool) -> Iterator[Callable[[Trial, Outcome], object]]:
+    """A line for every published run; yields the function that is told of one.
+
+    How many runs there are and their scores are public, how long they take is not. So lines are printed as runs end
+    on a terminal only: in a log with times they would show how long each run took. Elsewhere they come at the end.
+    """
+    at_once = sys.stderr.isatty()
+
+    def one_more(trial: Trial, outcome: Outcome) -> None:
+        if show and at_once:
+            print(row(len(record().results), total, trial.params, outcome.score), file=sys.stderr)
+
+    yield one_more
+    if show and not at_once:
+        results = record().results
+        for number, trial in enumerate(record().trials, 1):
+            print(row(number, total, trial.params, results[trial.number].score), file=sys.stderr)
+
+
+def row(number: int, total: int, params: Mapping[str, object], score: float | None) -> str:
+    """One published run.
+
+    >>> row(3, 20, {"lr": 0.123456, "optimizer": "sgd"}, 0.91234)
+    'run  3 of 20: 0.9123  lr = 0.1235, optimizer = sgd'
+    """
+    shown = "failed" if score is None else f"{score:.4g}"
+    values = {name: f"{value:.4g}" if isinstance(value, float) else value for name, value in params.items()}
+    listed = ", ".join(f"{name} = {value}" for name, value in values.items())
+    return f"run {number:{len(str(total))}} of {total}: {shown}  {listed}"
 
 
 class TwoLines(str):

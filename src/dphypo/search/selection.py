@@ -1,6 +1,9 @@
-"""Which run is best, and what a search rule is told of the others."""
+"""Which run is best, and what those who propose the next λ are told of the others."""
 
 from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any, overload
 
 import numpy as np
 import numpy.typing as npt
@@ -10,6 +13,8 @@ from dphypo.mechanisms import Outcome
 from dphypo.samplers import History
 from dphypo.search.release import Ending
 from dphypo.space import Space
+
+Floats = npt.NDArray[np.float64]
 
 
 def beats(trial: Trial, outcome: Outcome, record: Record, sign: float) -> bool:
@@ -34,26 +39,94 @@ def best_of(record: Record, sign: float) -> int | None:
 
 
 def ending(record: Record) -> Ending:
-    """What a complete study has found."""
+    """What a complete search has found."""
     if record.best is not None:
         return Ending.MODEL
     return Ending.ALL_FAILED if record.trials else Ending.NO_RUN
 
 
-def history(record: Record, space: Space, sign: float) -> History:
-    """The finished runs in the order in which their λ were drawn."""
-    done = [trial.number for trial in record.trials if trial.number in record.results]
-    results = [record.results[number] for number in done]
-    unit = _units(record, space)[done]
-    scores = np.array([np.nan if result.score is None else sign * result.score for result in results])
-    params = tuple(dict(record.trials[number].params) for number in done)
-    return History(space.features(unit), unit, scores, np.isnan(scores), params)
+class Past:
+    """The runs of a part as arrays. Each is converted once: a draw costs the same after any number of runs.
+
+    Args:
+        space: the hyperparameters, in whose unit cube the runs are placed.
+        sign: scores times this: larger is better.
+    """
+
+    def __init__(self, space: Space, sign: float) -> None:
+        self._space, self._sign = space, sign
+        self._unit: Floats = np.empty((0, len(space.parameters)))
+        self._features: Floats = space.features(self._unit)
+        self._scores: Floats = np.empty(0)
+        self._trials = self._ended = 0
+
+    def ended(self, record: Record) -> int:
+        """How many of the first runs have ended, before one that has not."""
+        while self._ended in record.results:
+            score = record.results[self._ended].score
+            self._scores = _room(self._scores, self._ended + 1)
+            self._scores[self._ended] = np.nan if score is None else self._sign * score
+            self._ended += 1
+        return self._ended
+
+    def history(self, record: Record, usable: int | None) -> History:
+        """The first ``usable`` runs, which have ended; with None, all that have ended."""
+        ended = self.ended(record)
+        self._convert(record)
+        if usable is not None:
+            return self._rows(record, range(usable), self._scores[:usable])
+        later = [number for number in range(ended, len(record.trials)) if number in record.results]
+        if not later:
+            return self._rows(record, range(ended), self._scores[:ended])
+        more = [record.results[number].score for number in later]
+        scores = np.array([np.nan if score is None else self._sign * score for score in more])
+        return self._rows(record, [*range(ended), *later], np.concatenate([self._scores[:ended], scores]))
+
+    def pending(self, record: Record, usable: int | None) -> list[dict[str, Any]]:
+        """The λ of the runs that were drawn and whose results may not be used."""
+        first = self.ended(record) if usable is None else usable
+        unknown = [n for n in range(first, len(record.trials)) if usable is not None or n not in record.results]
+        return [dict(record.trials[number].params) for number in unknown]
+
+    def _rows(self, record: Record, numbers: Sequence[int], scores: Floats) -> History:
+        rows: Any = slice(len(numbers)) if isinstance(numbers, range) else np.array(numbers)
+        params = Params(record.trials, numbers)
+        return History(self._features[rows], self._unit[rows], scores, np.isnan(scores), params)
+
+    def _convert(self, record: Record) -> None:
+        total = len(record.trials)
+        if self._trials == total:
+            return
+        fresh = self._space.to_unit([trial.params for trial in record.trials[self._trials :]])
+        self._unit, self._features = _room(self._unit, total), _room(self._features, total)
+        self._unit[self._trials : total] = fresh
+        self._features[self._trials : total] = self._space.features(fresh)
+        self._trials = total
 
 
-def _units(record: Record, space: Space) -> npt.NDArray[np.float64]:
-    """The λ of every run in the unit cube. Each is computed once: a draw costs the same after any number of runs."""
-    known = 0 if record.units is None else len(record.units)
-    if record.units is None or known < len(record.trials):
-        fresh = space.to_unit([trial.params for trial in record.trials[known:]])
-        record.units = fresh if record.units is None else np.concatenate([record.units, fresh])
-    return record.units
+class Params(Sequence[Mapping[str, Any]]):
+    """The hyperparameters of some runs, read where they are."""
+
+    def __init__(self, trials: Sequence[Trial], numbers: Sequence[int]) -> None:
+        self._trials, self._numbers = trials, numbers
+
+    @overload
+    def __getitem__(self, index: int) -> dict[str, Any]: ...
+    @overload
+    def __getitem__(self, index: slice) -> Params: ...
+    def __getitem__(self, index: int | slice) -> dict[str, Any] | Params:
+        if isinstance(index, slice):
+            return Params(self._trials, self._numbers[index])
+        return dict(self._trials[self._numbers[index]].params)
+
+    def __len__(self) -> int:
+        return len(self._numbers)
+
+
+def _room(rows: Floats, needed: int) -> Floats:
+    """The array with room for so many rows: twice as much each time, so that all of them together are copied once."""
+    if len(rows) >= needed:
+        return rows
+    larger = np.empty((max(2 * len(rows), needed, 16), *rows.shape[1:]))
+    larger[: len(rows)] = rows
+    return larger

@@ -1,38 +1,39 @@
-"""One stage of a search in stages: the part of a plan that is a study."""
+"""A study as a part of a search: the best of T runs is released, and nothing else (Framework 1 of the paper)."""
 
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from typing import Any
+from functools import cached_property
+from typing import Any, ClassVar
 
-from dphypo import _validate, errors
-from dphypo.accounting import Certificate, Guarantee, PolicyClass, Term
+from dphypo import _validate
+from dphypo.accounting import Guarantee, PolicyClass, Term
 from dphypo.band import Band, BandLike, Greedy, Rule
-from dphypo.executors import Crew
-from dphypo.journal import Journal, Trial
+from dphypo.entropy import Entropy
+from dphypo.journal import Record
 from dphypo.journal import params as _params
 from dphypo.laws import Law
 from dphypo.mechanisms import Mechanism, capabilities
-from dphypo.samplers import Sampler, default_sampler, description
-from dphypo.search import progress as _progress
-from dphypo.search.accounted import accounted, described, terms_of_search
-from dphypo.search.curator import Curator
-from dphypo.search.declaration import Declaration
-from dphypo.search.framework1 import dp_hypo
+from dphypo.samplers import Sampler
+from dphypo.search import progress
 from dphypo.search.lost import Lost
-from dphypo.search.part import Released, Running, Setting
-from dphypo.search.policy import Policy, claimed, prior_runs, word
+from dphypo.search.part import Decider, Released, Setting, Watch
+from dphypo.search.policy import Draw, Policy
 from dphypo.search.prior_around import PriorAround, PriorRule, describe
 from dphypo.search.release import Ending, Release
-from dphypo.search.runs import Search
+from dphypo.search.selection import Past
+from dphypo.search.terms import describe_study, guarantee_of_study, terms_of_study
 from dphypo.space import Space
+
+HISTORY_ONLY = "history only"
+"""In the journal: the search rule, if the guarantee counts on one that sees only the history."""
 
 
 @dataclass(frozen=True)
 class Stage:
-    """One search of :class:`dphypo.Stages`.
+    """One study of :class:`dphypo.Stages`.
 
     Args:
         mechanism: what one run is: the final mechanism, or a cheaper one (``mechanism.at(epochs=1)``).
@@ -42,7 +43,7 @@ class Stage:
         prior: how this stage's release shapes the prior of the next: a :class:`dphypo.PriorAround` (the default), or a
             function of the release and the original space that returns a space. The last stage has none.
         release_score: whether the score is published with the hyperparameters; the guarantee covers both. Without, the
-            rule for the prior does not see it either.
+            function for the prior does not see it either.
     """
 
     mechanism: Mechanism
@@ -59,72 +60,69 @@ class Stage:
     first_from_prior: int | None = None
     lag: int | None = None
 
+    models: ClassVar[None] = None
+    table: ClassVar[bool] = False
+
     def __post_init__(self) -> None:
         capabilities.check_is_mechanism(self.mechanism)
-        if self.sampler is not None and not isinstance(self.sampler, Sampler):
-            raise _validate.fail("sampler", self.sampler, "give an object with weights(candidates, history)")
         given: object = self.prior
         if given is not None and not callable(given):
             raise _validate.fail("prior", given, "give a PriorAround, or a function of the release and the space")
         _validate.flag(release_score=self.release_score)
+        if self.lag is not None:
+            _validate.integer(at_least=0, lag=self.lag)
         object.__setattr__(self, "band", Band.of(self.band))
-        Lost.read(self.lost, self.mechanism)
+        _ = self.lost_runs, self.search_policy  # which check the other arguments
 
     def __str__(self) -> str:
-        return f"{self.mechanism!r} with {self.runs!r} in {self.held!r}"
+        return f"{self.mechanism!r} with {self.runs!r} in {self.search_policy.band!r}"
 
-    def conditions(self) -> list[str]:
-        """What the guarantee assumes of the runs, besides their event."""
-        return [Lost.read(self.lost, self.mechanism).condition]
+    @cached_property
+    def search_policy(self) -> Policy:
+        """The search rule, held to the band."""
+        return Policy.of(
+            *(self.band, self.sampler, self.rule, self.candidates, self.grid, self.policy, self.first_from_prior)
+        )
 
     @property
-    def held(self) -> Band:
-        """The band, where two numbers may have been given for it."""
-        return Band.of(self.band)
+    def lost_runs(self) -> Lost:
+        """What becomes of a run whose process died."""
+        return Lost.read(self.lost, self.mechanism)
 
     @property
     def prior_rule(self) -> PriorRule:
-        """The rule for the next prior."""
+        """What makes the next prior."""
         return PriorAround() if self.prior is None else self.prior
 
     def account(self, space: Space) -> Guarantee:
         """The guarantee of this stage alone, over the whole of the original space, whatever its prior will be."""
-        policy = claimed(self.policy, self.sampler, self.held, self.rule)
-        return accounted(self.mechanism, space, self.runs, self.held, policy, self._first)
+        return guarantee_of_study(self.mechanism, space, self.runs, self.search_policy)
 
-    def declare(self, space: Space, *, last: bool) -> tuple[Term, ...]:
+    def terms(self, space: Space, *, last: bool, alone: bool = False) -> tuple[Term, ...]:
         """Refuse now what would otherwise fail after an earlier stage was paid for; then account."""
-        self._policy(space)
+        self.search_policy.on(space)
         if last and (self.prior is not None or self.release_score):
             raise ValueError("the last stage has a prior= or release_score=: they say what an earlier stage hands on")
         if isinstance(self.prior_rule, PriorAround):
             self.prior_rule.check(space)
-        return self.terms(space)
-
-    def terms(self, space: Space) -> tuple[Term, ...]:
-        """What records of each side meet in this stage."""
-        policy = claimed(self.policy, self.sampler, self.held, self.rule)
-        return terms_of_search(self.mechanism, space, self.runs, self.held, policy, self._first)
+        return (
+            (Term(self.account(space)),)
+            if alone
+            else terms_of_study(self.mechanism, space, self.runs, self.search_policy)
+        )
 
     def describe(self, terms: tuple[Term, ...]) -> dict[str, Any]:
-        """What determines the guarantee."""
-        guarantee, *others = _guarantees(terms)
-        lost = {"lost runs": Lost.read(self.lost, self.mechanism)}
-        rule = self.search_rule()
-        # The rule of a later stage is fixed too: one that is chosen on the way may have been chosen by the journal.
-        seen = {} if rule is None else {"policy": guarantee.policy.value, "search rule": rule}
-        return {**described(guarantee, *others), **lost, **seen}
+        """What determines the guarantee.
+
+        The search rule is part of it only if the guarantee counts on one that sees nothing but the history: a rule
+        that is chosen on the way may have been chosen by somebody who saw the journal.
+        """
+        seen = {HISTORY_ONLY: self.search_policy.describe()} if self.search_policy.history_only else {}
+        return {**describe_study(terms), "lost runs": self.lost_runs, **seen}
 
     def search_rule(self) -> dict[str, Any] | None:
-        """The rule with its settings and why it counts as history-only; None if the guarantee does not rely on it."""
-        if self.held.C == 1 or claimed(self.policy, self.sampler, self.held, self.rule) is not PolicyClass.HISTORY:
-            return None
-        rule = default_sampler(self.held) if self.sampler is None else self.sampler
-        why = word(rule, self.rule)
-        assert why is not None  # ``claimed`` has asked
-        cells = None if self.grid is None else dict(self.grid)
-        settings = {"projection": repr(self.rule), "candidates": self.candidates, "grid": cells}
-        return {**description(rule), **settings, "sees only the history by": why}
+        """The search rule, if the guarantee relies on it, with why it counts as history-only."""
+        return self.search_policy.certified()
 
     def hands_on(self, *, last: bool) -> dict[str, Any]:
         """What this stage releases, and what becomes of it."""
@@ -135,122 +133,67 @@ class Stage:
 
     def compute(self) -> str:
         """How many runs the stage may take."""
-        return _progress.compute(self.runs)
+        return progress.compute(self.runs)
 
-    def read(self, journal: Journal) -> Released | None:
-        """What the stage has released, if it has: nothing else of its journal."""
-        record = journal.record
-        if record.ending is None:
-            return None
-        if record.shredded:
-            raise errors.Shredded
+    def read(self, record: Record) -> Released:
+        """What the stage has released: nothing else of its record."""
+        assert record.ending is not None
         if record.best is None:
             return Released(None, None, Ending[record.ending])
         score = record.results[record.best].score if self.release_score else None
         return Released(record.trials[record.best].params, score)
 
-    def listed(self, published: Released) -> dict[str, Any]:
+    def state(self, published: Released) -> dict[str, Any]:
         """What the stage has released, as JSON."""
         params = None if published.params is None else json.loads(_params.dumps(published.params))
         return {"params": params, "score": published.score, "ending": str(published.ending)}
 
     def next_prior(self, published: Released, space: Space) -> Space | None:
-        """What the rule makes of the release; a stage without a result leaves the prior as it was."""
+        """What is made of the release; a stage without a result leaves the prior as it was."""
         return None if published.params is None else self.prior_rule(published, space)
 
-    def open(self, setting: Setting) -> Running:
-        """The study of this stage."""
-        declaration = Declaration(
-            self.mechanism,
-            self.runs,
-            self._policy(setting.prior),
-            _guarantees(setting.terms)[0],
-            setting.certificate.delta,
-            setting.maximize,
-            setting.entropy.private,
-            Lost.read(self.lost, self.mechanism),
-            whole=setting.whole,
-        )
-        search = Search(declaration, setting.journal, setting.entropy, lost=declaration.lost, stages=True, lag=self.lag)
-        return _Study(declaration, search, setting.certificate)
+    def begin(self, setting: Setting) -> Decider:
+        """T and λ as Framework 1 draws them."""
+        return DrawnRuns(self.runs, self.search_policy.on(setting.prior), self.lag)
 
-    def _policy(self, prior: Space) -> Policy:
-        return Policy.of(prior, self.held, self.sampler, self.rule, self.candidates, self.grid, self._first)
-
-    @property
-    def _first(self) -> int:
-        return prior_runs(self.first_from_prior, self.sampler, self.held)
+    def release(self, best: Release, record: Record, setting: Setting) -> Release:
+        """The best of the T runs."""
+        return best
 
 
-def _guarantees(terms: tuple[Term, ...]) -> list[Guarantee]:
-    return [term.releases for term in terms if isinstance(term.releases, Guarantee)]
+@dataclass(frozen=True)
+class DrawnRuns:
+    """What decides the runs of a study: T is drawn from its law, and λ inside the band."""
 
+    law: Law
+    draw_params: Draw
+    lag: int | None
 
-@dataclass(frozen=True, repr=False)
-class _Study:
-    """The study of a stage. It says neither its cost nor when it begins and ends: that would show its T."""
-
-    declaration: Declaration
-    search: Search
-    certificate: Certificate
+    published: ClassVar[bool] = False
 
     @property
-    def mechanism(self) -> Mechanism:
-        return self.declaration.mechanism
+    def space(self) -> Space:
+        return self.draw_params.space
 
     @property
-    def complete(self) -> bool:
-        return self.search.record().complete
+    def in_order(self) -> bool:
+        return self.draw_params.policy.history_only
 
-    @property
-    def finished(self) -> bool:
-        return self.search.record().released
+    def draw_total(self, entropy: Entropy) -> int:
+        """T."""
+        return self.law.sample(entropy.child("T"))
 
-    def run(self, crew: Crew, *, progress: bool) -> None:
-        self.search.side_by_side(crew.workers)
-        with self.search.running(here=crew.here):
-            dp_hypo(self.declaration, self.search, crew, self.certificate, progress=progress)
+    def possible(self, total: int) -> bool:
+        return bool(self.law.pmf(total) > 0)
 
-    def ask(self) -> Trial | None:
-        return self.search.ask()
+    def usable(self, number: int, lag: int) -> int | None:
+        return max(number - lag, 0) if self.in_order else None
 
-    def tell(self, trial: Trial, outcome: Any) -> None:
-        self.search.tell(trial, outcome, self.declaration.mechanism.saver)
+    def draw(self, past: Past, record: Record, usable: int | None, entropy: Entropy) -> dict[str, Any]:
+        """λ ∼ π⁽ʲ⁾."""
+        adaptive = self.draw_params.policy.adaptive
+        return self.draw_params(past.history(record, usable) if adaptive else None, entropy)
 
-    def publish(self) -> None:
-        self.search.publish(self.certificate)
-
-    def release(self) -> Release:
-        return self.search.published(self.declaration.mechanism.saver)
-
-    def curator(self) -> Curator:
-        return Curator(self.search)
-
-    def close(self) -> None:
-        self.search.close()
-
-
-@dataclass(frozen=True, repr=False)
-class StageTrial:
-    """One run of a search in stages: train as ``mechanism`` does, with ``params`` and ``seed``, and tell the outcome.
-
-    Args:
-        stage: which stage it is a run of, counted from 1.
-        mechanism: what one run of that stage is.
-        trial: the run within its stage. Secret, as all of them are: the ``repr`` names the stage alone.
-    """
-
-    stage: int
-    mechanism: Mechanism
-    trial: Trial
-
-    @property
-    def params(self) -> dict[str, Any]:
-        return self.trial.params
-
-    @property
-    def seed(self) -> int:
-        return self.trial.seed
-
-    def __repr__(self) -> str:
-        return f"<trial of stage {self.stage}>"
+    def watch(self, record: Callable[[], Record], *, show: bool, ticking: bool) -> Watch:
+        """A bar, which is erased at the end: how many runs it shows is secret."""
+        return progress.bar(self.law, len(record().results), show=show, ticking=ticking)

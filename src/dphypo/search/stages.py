@@ -1,42 +1,58 @@
-"""A chain of searches: each release shapes the next prior by a declared public rule, and the guarantees compose.
+"""A search in several parts: each release shapes the next prior by a declared public function, and guarantees compose.
 
-A first search with cheap runs (few epochs, more noise, a subsample) releases its winner; that is public now, and the
-prior of the next search may be any function of it. Each stage is a DP-HyPO search with its own guarantee, whatever
-prior it is given, so the whole is their adaptive composition: dominating pairs, convolved.
+A first part with cheap runs (few epochs, more noise, a subsample) publishes what it found; that is public now, and the
+prior of the next part may be any function of it. Each part has its own guarantee, whatever prior it is given, so the
+whole is their adaptive composition: dominating pairs, convolved.
 """
 
 from __future__ import annotations
 
 import concurrent.futures
-import contextlib
-import logging
-import sys
-from collections.abc import Iterator, Sequence
-from dataclasses import replace
+from collections.abc import Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from dphypo import _validate, errors
-from dphypo.accounting import Certificate, Composition, Guarantee
+from dphypo.accounting import Certificate, Composition
 from dphypo.entropy import SYSTEM, Entropy, check_entropy
-from dphypo.executors import Crew, Factory
-from dphypo.journal import Ledger, Store
+from dphypo.executors import Factory
+from dphypo.journal import Ledger, Store, Trial
 from dphypo.mechanisms import Mechanism
-from dphypo.search import progress as _progress
+from dphypo.search.chain import Chain
 from dphypo.search.curator import Curator
-from dphypo.search.part import Part, Released, Running
-from dphypo.search.plan import Plan
+from dphypo.search.declaration import Declaration
+from dphypo.search.part import Part
 from dphypo.search.plan_file import PlanFile, read_plan
-from dphypo.search.prior_around import PriorAround as PriorAround
 from dphypo.search.release import Release
-from dphypo.search.stage import Stage as Stage
-from dphypo.search.stage import StageTrial
-from dphypo.search.table import Surveyed
-from dphypo.search.turn import Turn
-from dphypo.search.under_way import UnderWay
+from dphypo.search.stage import Stage
 from dphypo.space import Space
 
-log = logging.getLogger("dphypo")
+
+@dataclass(frozen=True, repr=False)
+class StageTrial:
+    """One run of a search in stages: train as ``mechanism`` does, with ``params`` and ``seed``, and tell the outcome.
+
+    Args:
+        stage: which stage it is a run of, counted from 1.
+        mechanism: what one run of that stage is.
+        trial: the run within its stage. Secret, as all of them are: the ``repr`` names the stage alone.
+    """
+
+    stage: int
+    mechanism: Mechanism
+    trial: Trial
+
+    @property
+    def params(self) -> dict[str, Any]:
+        return self.trial.params
+
+    @property
+    def seed(self) -> int:
+        return self.trial.seed
+
+    def __repr__(self) -> str:
+        return f"<trial of stage {self.stage}>"
 
 
 class Stages:
@@ -44,12 +60,13 @@ class Stages:
 
     **Guarantee.** All that is released together, the final release and the intermediate ones (``stages.released``), is
     (ε, δ)-DP with ε = ``stages.guarantee.epsilon(delta)``, under the conditions of :class:`dphypo.Study` for each
-    stage. The rule between two stages is given the release of the earlier one and nothing else. A stage without a
+    stage. What makes the prior of a stage is given the release of the earlier one and nothing else. A stage without a
     result (no run, or all failed) leaves the prior as it was.
 
     Args:
         space: the hyperparameters and their original prior. Every stage's event must hold for all of it.
-        stages: two or more :class:`dphypo.Stage`, in order; the last one's winner is the release.
+        stages: the parts, in order: :class:`dphypo.Stage`, :class:`dphypo.Survey`, at the end perhaps a
+            :class:`dphypo.LastRun`. What the last one releases is the release.
         delta: the δ of the certificate.
         journal: a file for SQLite, a ``postgresql://`` URL, an open store, or None to keep it in memory.
         name: tells searches in one database apart; stage k is the study "name, stage k" there.
@@ -68,7 +85,7 @@ class Stages:
     ...     return train
     >>> search = Stages(
     ...     dphypo.Space({"lr": loguniform(1e-3, 1)}),
-    ...     [Stage(training(20.0), dphypo.Geometric(mean=20), prior=PriorAround(spread=0.1)),
+    ...     [Stage(training(20.0), dphypo.Geometric(mean=20), prior=dphypo.PriorAround(spread=0.1)),
     ...      Stage(training(4.0), dphypo.Geometric(mean=5))],
     ...     delta=1e-6, journal=None)
     >>> round(search.guarantee.epsilon(1e-6), 1)
@@ -93,24 +110,24 @@ class Stages:
     ) -> None:
         check_entropy(entropy)
         parts = several(stages, "dphypo.Study")
-        plan = Plan.of(space, parts, delta=delta, maximize=maximize, private=entropy.private, data_name=data_name)
-        self._begin(plan, journal, name, entropy, ledger)
+        declared = Declaration.of(
+            space, parts, delta=delta, maximize=maximize, private=entropy.private, data_name=data_name
+        )
+        self._chain = Chain(declared, journal, name, entropy, ledger, stages=True)
 
     @classmethod
     def of(
         cls,
-        plan: Plan,
+        declaration: Declaration,
         *,
         journal: str | Path | Store | None = "stages.db",
         name: str = "stages",
         entropy: Entropy = SYSTEM,
         ledger: Ledger | str | Path | None = None,
     ) -> Stages:
-        """A search that was declared before: many searches may share a plan, which is accounted for once."""
-        if entropy.private != plan.private:
-            raise _validate.fail("entropy", entropy, "a plan is declared private, or seeded, as its entropy is")
+        """A search that was declared before: many searches may share a declaration, which is accounted for once."""
         search = cls.__new__(cls)
-        search._begin(plan, journal, name, entropy, ledger)
+        search._chain = Chain(declaration, journal, name, entropy, ledger, stages=True)
         return search
 
     @classmethod
@@ -141,29 +158,21 @@ class Stages:
         )
         return cls.of(declared, journal=journal, name=name, entropy=entropy, ledger=ledger)
 
-    def _begin(
-        self,
-        plan: Plan,
-        journal: str | Path | Store | None,
-        name: str,
-        entropy: Entropy,
-        ledger: Ledger | str | Path | None,
-    ) -> None:
-        self.plan = plan
-        self._under_way = UnderWay(plan, journal, name, entropy, ledger)
-        self._last = self._under_way.last
-        self._turn = Turn(stages=True)
+    @property
+    def declaration(self) -> Declaration:
+        """What determines the guarantee."""
+        return self._chain.declaration
 
     @property
-    def guarantee(self) -> Guarantee | Composition:
+    def guarantee(self) -> Composition:
         """The guarantee of all stages together, known before anything runs."""
-        return self.plan.guarantee
+        return self.declaration.guarantee
 
     @property
     def certificate(self) -> Certificate:
         """The guarantee as a document. It depends on what was declared; the release's own adds what the earlier stages
         have released."""
-        return self.plan.certificate
+        return self.declaration.certificate
 
     def run(
         self,
@@ -181,26 +190,8 @@ class Stages:
         not to the logger: with times it would show how long the stage before it took, which is secret. When the last
         stage has released, the same release is returned, and all that is printed is where it was read.
         """
-        errors.refuse_options(options)
         _validate.flag(progress=progress)
-        crew = Crew(workers, start_method, executor)
-        with _progress.interruptible(self._under_way.address), self._turn.long():
-            try:
-                first = self._under_way.first()
-                if self._under_way.part(first).finished:
-                    _progress.say_read_again(self._under_way.address, show=progress)
-                    again = self._released(self._under_way.part(self._last))
-                    return replace(again, read_from=self._under_way.address or "memory")
-                if progress:
-                    print(self._cost(), file=sys.stderr)
-                log.info("the search starts, or goes on where it was")
-                for number in range(first, self._last + 1):
-                    self._announce(number, progress)
-                    self._under_way.part(number).run(crew, progress=progress)
-                log.info("the release is made")
-                return self._released(self._under_way.part(self._last))
-            finally:
-                self.close()
+        return self._chain.run(workers, start_method, executor, progress=progress, **options)
 
     def ask(self) -> StageTrial | None:
         """The next run to make, of the stage that is under way; None when there is none to give out now.
@@ -231,14 +222,11 @@ class Stages:
         >>> release.model == release.params
         True
         """
-        with self._turn.short():
-            number = self._under_way.first()
-            while (trial := self._under_way.part(number).ask()) is None:
-                if number == self._last or not self._under_way.part(number).complete:
-                    return None
-                self._under_way.part(number).publish()
-                number += 1
-            return StageTrial(number + 1, self._under_way.part(number).mechanism, trial)
+        found = self._chain.ask()
+        if found is None:
+            return None
+        number, trial = found
+        return StageTrial(number + 1, self.declaration.parts[number].mechanism, trial)
 
     def tell(self, trial: StageTrial, outcome: Any) -> None:
         """How a run ended: an ``Outcome``, a ``(model, score)`` pair, or ``Outcome.failed(reason)``.
@@ -246,62 +234,40 @@ class Stages:
         Anything else is a TypeError, and nothing is recorded: tell the trial again.
         """
         given: object = trial
-        with self._turn.short():
-            if not isinstance(given, StageTrial) or not 1 <= trial.stage <= self._under_way.first() + 1:
-                raise ValueError("this trial is not of these stages: tell what stages.ask() returned")
-            self._under_way.part(trial.stage - 1).tell(trial.trial, outcome)
+        if not isinstance(given, StageTrial) or trial.stage < 1:
+            raise ValueError("this trial is not of these stages: tell what stages.ask() returned")
+        self._chain.tell(trial.stage - 1, trial.trial, outcome)
 
     def release(self) -> Release:
         """The best run of the last stage. Once, when all runs of all stages are told; ``run`` shows it again."""
-        with self._turn.short():
-            number = self._under_way.first()
-            part = self._under_way.part(number)
-            if not part.finished and number < self._last:
-                raise errors.Unfinished(stages=True)
-            part.publish()
-            log.info("the release is made")
-            return self._released(part)
-
-    def _released(self, last: Running) -> Release:
-        """The release of the last part, with the tables of the surveys before it."""
-        release = last.release()
-        surveys = [value for value in self._under_way.published(self._last) if isinstance(value, Surveyed)]
-        return replace(release, surveys=(*surveys, *release.surveys))
+        return self._chain.publish_last()
 
     def prior(self, stage: int) -> Space:
         """The prior of a stage, counted from 1: public, a function of what the stages before it have released."""
         number = _validate.integer(at_least=1, stage=stage) - 1
-        with self._looking():
-            return self.plan.prior(self._under_way.earlier(number))
+        with self._chain.looking():
+            return self.declaration.prior(self._chain.earlier(number))
 
     @property
-    def released(self) -> tuple[Released, ...]:
+    def released(self) -> tuple[Any, ...]:
         """What the earlier stages have released so far, in order: public, and covered by the guarantee."""
-        with self._looking():
-            return tuple(self._under_way.published(self._last))
+        with self._chain.looking():
+            return tuple(self._chain.published(self._chain.last))
 
     def shred(self) -> None:
         """Reduce the journals of all stages to their certificates, once the last stage has released.
 
         Save the release first; its certificate holds what the earlier stages released.
         """
-        with self._turn.short(), self._looking():
-            if not self._under_way.finished():
-                raise errors.NotReleased(stages=True)
-            self._under_way.shred()
-        self.close()
+        self._chain.shred()
 
     def curator(self, stage: int) -> Curator:
         """The trials of a stage, counted from 1, for the curator alone. **Nothing it shows carries a guarantee.**"""
-        number = _validate.integer(at_least=1, stage=stage) - 1
-        with self._turn.look():
-            self._under_way.earlier(number)
-            return self._under_way.part(number).curator()
+        return self._chain.curator(_validate.integer(at_least=1, stage=stage) - 1)
 
     def close(self) -> None:
         """Let other processes use the journal. What ``ask`` gave out and was not told counts as lost."""
-        with self._turn.short():
-            self._under_way.close()
+        self._chain.close()
 
     def __enter__(self) -> Stages:
         return self
@@ -310,30 +276,12 @@ class Stages:
         self.close()
 
     def __repr__(self) -> str:
-        return f"<stages: {', then '.join(map(str, self.plan.parts))}>"
+        return f"<stages: {', then '.join(map(str, self.declaration.parts))}>"
 
     def __getattr__(self, name: str) -> Any:
         if name in errors.SECRETS:
             raise errors.SecretValue(f"(stages.{name})", stages=True)
         raise AttributeError(f"{type(self).__name__!r} object has no attribute {name!r}")
-
-    def _announce(self, number: int, progress: bool) -> None:
-        if progress and sys.stderr.isatty():
-            print(_progress.stage(number + 1, self._last + 1), file=sys.stderr)
-
-    def _cost(self) -> str:
-        return _progress.cost_in_stages(self.certificate, [part.compute() for part in self.plan.parts])
-
-    @contextlib.contextmanager
-    def _looking(self) -> Iterator[None]:
-        """A look at the journal. It is closed afterwards unless it was in use: what ask gave out would be lost."""
-        with self._turn.look():
-            in_use = self._under_way.in_use
-            try:
-                yield
-            finally:
-                if not in_use:
-                    self.close()
 
 
 def several(stages: object, alone: str) -> Sequence[Any]:

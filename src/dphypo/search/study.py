@@ -1,12 +1,9 @@
-"""Framework 1 of the paper, run durably: draw T, make T runs inside the band, release the best and nothing else."""
+"""The study: one journal, one T, one release."""
 
 from __future__ import annotations
 
 import concurrent.futures
-import logging
-import sys
 from collections.abc import Mapping
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -14,25 +11,22 @@ from dphypo import _validate, errors
 from dphypo.accounting import Certificate, Guarantee, PolicyClass
 from dphypo.band import Band, BandLike, Greedy, Rule
 from dphypo.entropy import SYSTEM, Entropy, check_entropy
-from dphypo.executors import Crew, Factory
-from dphypo.journal import Journal, Ledger, Store, Trial, make_reservation, open_store
+from dphypo.executors import Factory
+from dphypo.journal import Ledger, Store, Trial
 from dphypo.laws import Law
 from dphypo.mechanisms import Mechanism
 from dphypo.samplers import Sampler
-from dphypo.search import progress as _progress
+from dphypo.search.chain import Chain
 from dphypo.search.curator import Curator
-from dphypo.search.declaration import Declaration
-from dphypo.search.framework1 import dp_hypo
+from dphypo.search.declaration import Declaration, check_space
 from dphypo.search.lost import Lost
 from dphypo.search.release import Release
-from dphypo.search.runs import Search
+from dphypo.search.stage import Stage
 from dphypo.space import Space
-
-log = logging.getLogger("dphypo")
 
 
 class Study:
-    """A private hyperparameter search: one journal, one T, one release.
+    """A private hyperparameter search: one journal, one T, one release. It is a declaration with one part, a Stage.
 
     **Guarantee.** The release is (ε, δ)-DP with ε = ``study.guarantee.epsilon(delta)``, for any sampler, provided that
     the mechanism's event bounds one run for every λ, that given its λ a run depends on no other run, and that nothing
@@ -45,7 +39,7 @@ class Study:
         band: how far the sampling density may move from the prior, a ``Band`` or its two numbers (c, C); (1, 1) is
             private random search (Algorithm 1).
         sampler: the search rule; it only matters inside a band, where a Gaussian process is the default.
-        rule: how the rule's weights are projected into the band.
+        rule: how its weights are projected into the band.
         delta: the δ of the certificate.
         journal: a file for SQLite, a ``postgresql://`` URL, an open store, or None to keep it in memory.
         name: tells studies in one database apart.
@@ -60,12 +54,13 @@ class Study:
             release of other data is returned; the name is in the certificate.
         policy: what the search rule may look at: ``"history"`` or ``"anything"``, which costs more. By default
             ``"history"`` if the rule is one of ours or has ``history_only = True``.
-        first_from_prior: how many of the first runs are drawn from the prior, without asking the rule: the more, the
-            less a band costs. By default what a rule of ours leaves to the prior (``GaussianProcess.start``), else 1.
+        first_from_prior: how many of the first runs are drawn from the prior, without asking the search rule: the more,
+            the less a band costs. By default what a rule of ours leaves to the prior (``GaussianProcess.start``), else
+            1.
         lag: how many of the latest runs a history-only rule does not see, so that lag + 1 runs can be made at a time.
             It stays the same when a study is resumed. By default one less than the ``workers`` of the first ``run``.
         ledger: a :class:`dphypo.Ledger`, or its file: the study reserves there what it costs, once, before its first
-            run, and is refused if the total would be exceeded. One that is killed has spent.
+            run, and is refused if the total would be exceeded. A killed study still counts.
 
     >>> import dp_accounting as dp
     >>> import dphypo
@@ -107,19 +102,20 @@ class Study:
         ledger: Ledger | str | Path | None = None,
     ) -> None:
         check_entropy(entropy)
-        declaration = Declaration.of(
-            *(space, mechanism, runs, band, sampler, rule),
-            delta=delta,
-            maximize=maximize,
+        check_space(space)
+        only = Stage(
+            *(mechanism, runs, band, sampler, rule),
             candidates=candidates,
             grid=grid,
-            private=entropy.private,
             lost=lost,
-            data_name=data_name,
             policy=policy,
             first_from_prior=first_from_prior,
+            lag=lag,
         )
-        self._begin(declaration, journal, name, entropy, lag, ledger)
+        declared = Declaration.of(
+            space, [only], delta=delta, maximize=maximize, private=entropy.private, data_name=data_name
+        )
+        self._chain = Chain(declared, journal, name, entropy, ledger, stages=False)
 
     @classmethod
     def of(
@@ -129,37 +125,26 @@ class Study:
         journal: str | Path | Store | None = "study.db",
         name: str = "study",
         entropy: Entropy = SYSTEM,
-        lag: int | None = None,
         ledger: Ledger | str | Path | None = None,
     ) -> Study:
         """A study that was declared before: many studies may share a declaration, which is accounted for once."""
-        if entropy.private != declaration.private:
-            raise _validate.fail("entropy", entropy, "a study is declared private, or seeded, as its entropy is")
+        if not declaration.alone:
+            raise _validate.fail("declaration", declaration, "it has more parts than one stage: use dphypo.Stages.of")
         study = cls.__new__(cls)
-        study._begin(declaration, journal, name, entropy, lag, ledger)
+        study._chain = Chain(declaration, journal, name, entropy, ledger, stages=False)
         return study
 
-    def _begin(
-        self,
-        declaration: Declaration,
-        journal: str | Path | Store | None,
-        name: str,
-        entropy: Entropy,
-        lag: int | None,
-        ledger: Ledger | str | Path | None,
-    ) -> None:
-        self.declaration = declaration
-        reservation = make_reservation(
-            ledger, declaration.guarantee, name, private=declaration.private, delta=declaration.delta
-        )
-        kept = Journal(open_store(journal), name, shared=isinstance(journal, Store), reservation=reservation)
-        given = None if lag is None else _validate.integer(at_least=0, lag=lag)
-        self._search = Search(declaration, kept, entropy, lost=declaration.lost, lag=given)
+    @property
+    def declaration(self) -> Declaration:
+        """What determines the guarantee."""
+        return self._chain.declaration
 
     @property
     def guarantee(self) -> Guarantee:
         """What the release reveals, known before anything runs."""
-        return self.declaration.guarantee
+        found = self.declaration.terms[0][0].releases
+        assert isinstance(found, Guarantee)
+        return found
 
     @property
     def certificate(self) -> Certificate:
@@ -190,24 +175,8 @@ class Study:
             executor: who makes the runs: the name of one of ``dphypo.executors``, or an executor of
                 ``concurrent.futures``; by default this process, or ``workers`` processes of its own.
         """
-        errors.refuse_options(options)
         _validate.flag(progress=progress)
-        crew = Crew(workers, start_method, executor)
-        self._search.side_by_side(crew.workers)
-        with _progress.interruptible(self._search.address), self._search.running(here=crew.here):
-            if self._search.record().released:
-                _progress.say_read_again(self._search.address, show=progress)
-                return self._published(again=True)
-            if progress:
-                print(_progress.cost(self.certificate, self.guarantee.runs), file=sys.stderr)
-            log.info("the search starts, or goes on where it was")
-            dp_hypo(self.declaration, self._search, crew, self.certificate, progress=progress)
-            log.info("the release is made")
-            return self._published()
-
-    def _published(self, *, again: bool = False) -> Release:
-        release = self._search.published(self.declaration.mechanism.saver)
-        return replace(release, read_from=self._search.address or "memory") if again else release
+        return self._chain.run(workers, start_method, executor, progress=progress, **options)
 
     def ask(self) -> Trial | None:
         """The next run to make, with its ``params`` and ``seed``; None when there is none to give out.
@@ -215,7 +184,8 @@ class Study:
         That there is none is **secret**, like T: use it to end the loop and for nothing else. A run that an earlier
         process was given and did not tell is given out again as it was.
         """
-        return self._search.ask()
+        found = self._chain.ask()
+        return None if found is None else found[1]
 
     def tell(self, trial: Trial, outcome: Any) -> None:
         """How a run ended: an ``Outcome``, a ``(model, score)`` pair, or ``Outcome.failed(reason)``.
@@ -223,17 +193,15 @@ class Study:
         Anything else is a TypeError, and nothing is recorded: tell the trial again. A score that is a number but not
         finite is a failed run.
         """
-        self._search.tell(trial, outcome, self.declaration.mechanism.saver)
+        self._chain.tell(0, trial, outcome)
 
     def release(self) -> Release:
         """The best of the T runs, ties broken by the keys drawn with them. Once, and only when all are told."""
-        self._search.publish(self.certificate)
-        log.info("the release is made")
-        return self._published()
+        return self._chain.publish_last()
 
     def released(self) -> Release | None:
         """The release again if there is one: the same values, which cost nothing more. None if there is none yet."""
-        return self._published(again=True) if self._search.record().released else None
+        return self._chain.release(again=True) if self._chain.finished() else None
 
     def shred(self) -> None:
         """Reduce the journal of a released study to its certificate: T, the runs and the model are destroyed.
@@ -241,15 +209,15 @@ class Study:
         Save the release first. On SQLite nothing of them is left in the file; the disk itself, PostgreSQL's log and
         backups are outside its reach.
         """
-        self._search.shred()
+        self._chain.shred()
 
     def curator(self) -> Curator:
         """The trials, for the curator alone. **Nothing it shows carries a guarantee.**"""
-        return Curator(self._search)
+        return self._chain.curator(0)
 
     def close(self) -> None:
         """Let other processes use the journal. What ``ask`` gave out and was not told counts as lost."""
-        self._search.close()
+        self._chain.close()
 
     def __enter__(self) -> Study:
         return self
@@ -258,7 +226,7 @@ class Study:
         self.close()
 
     def __repr__(self) -> str:
-        return f"<study: {self.declaration.mechanism!r} with {self.guarantee.runs!r} in {self.guarantee.band!r}>"
+        return f"<study: {self.declaration.parts[0]}>"
 
     def __getattr__(self, name: str) -> Any:
         if name in errors.SECRETS:

@@ -1,26 +1,33 @@
-"""A survey: k runs whose results are all published. A part of a plan."""
+"""A survey: k runs whose results are all published. And what decides published runs, those of a last run too.
+
+The runs, their number and their scores are public. Seeds are not, nor why a run failed, nor how long runs take: λ of a
+run may depend on results, and not on when they came. With w runs at a time, λ of run j is proposed from the results of
+runs 0 to j − w, whichever ended first.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar, Protocol
 
-from dphypo import _validate, errors
+from dphypo import _validate
 from dphypo.accounting import Term
 from dphypo.entropy import Entropy
-from dphypo.journal import Journal, Record
+from dphypo.journal import Record
 from dphypo.mechanisms import Mechanism, capabilities
+from dphypo.samplers import History
 from dphypo.search import optimiser as _optimiser
+from dphypo.search import progress
 from dphypo.search.lost import Lost
-from dphypo.search.part import Released, Running, Setting
-from dphypo.search.pick import Pick, PosteriorMean, history_of
-from dphypo.search.published_runs import PublishedRules, PublishedRuns, described, listed, table_of
+from dphypo.search.part import Decider, Released, Setting, Watch
+from dphypo.search.pick import Pick, PosteriorMean, nearest, point_of
+from dphypo.search.prior_around import PriorAround, PriorRule, describe
 from dphypo.search.release import Ending, Release
+from dphypo.search.selection import Past
 from dphypo.search.table import Row, Surveyed, done
-from dphypo.search.terms import Within, terms_of
+from dphypo.search.terms import Within, describe_runs, terms_of_runs
 from dphypo.space import Space
 
 DURATIONS = ("secret", "public")
@@ -42,7 +49,8 @@ class Survey:
         pick: which λ the survey recommends to the parts after it; by default where a posterior mean is best.
         prior: how that λ shapes the prior of the next part, such as :class:`dphypo.PriorAround`; by default the prior
             stays as it is.
-        models: a folder in which the model of every run is kept, as ``run-001`` and so on. They are paid for.
+        models: a folder in which the model of every run is kept, as ``run-001`` and so on. They are paid for. The
+            folder belongs to this search: one that holds anything else is refused.
         durations: "public" declares that how long runs take does not depend on the data. Runs that are made side by
             side then use results as they arrive; otherwise run j uses those of the runs up to j − workers.
         within: a public function of λ; where it is false, λ is neither run nor accounted for. The nearest λ that may be
@@ -56,11 +64,11 @@ class Survey:
     >>> @dphypo.mechanism(event=dp.GaussianDpEvent(40.0), relation=dp.NeighboringRelation.ADD_OR_REMOVE_ONE)
     ... def train(params, *, seed):
     ...     return {"lr": params["lr"]}, -abs(params["lr"] - 0.1)  # a stand-in for a short training run
-    >>> plan = dphypo.Stages(
+    >>> search = dphypo.Stages(
     ...     dphypo.Space({"lr": loguniform(1e-3, 1)}), [Survey(train, 10)], delta=1e-6, journal=None)
-    >>> round(plan.guarantee.epsilon(1e-6), 2)
+    >>> round(search.guarantee.epsilon(1e-6), 2)
     0.31
-    >>> release = plan.run(progress=False)
+    >>> release = search.run(progress=False)
     >>> len(release.survey.rows), 0.05 < release.params["lr"] < 0.2
     (10, True)
     """
@@ -69,11 +77,13 @@ class Survey:
     runs: int
     optimiser: Any = None
     pick: Pick | None = None
-    prior: Any = None
+    prior: PriorRule | None = None
     models: str | Path | None = None
     durations: str = "secret"
     within: Within | None = None
     lag: int | None = None
+
+    table: ClassVar[bool] = True
 
     def __post_init__(self) -> None:
         capabilities.check_is_mechanism(self.mechanism)
@@ -83,102 +93,145 @@ class Survey:
             _validate.integer(at_least=1, lag=self.lag)
         if self.durations not in DURATIONS:
             raise _validate.fail("durations", self.durations, "give 'secret' or 'public'")
-        for name in ("pick", "prior", "within"):
-            given = getattr(self, name)
+        for name, given in (("pick", self.pick), ("prior", self.prior), ("within", self.within)):
             if given is not None and not callable(given):
                 raise _validate.fail(name, given, "give a function: see the docstring of dphypo.Survey")
 
     def __str__(self) -> str:
         return f"a survey of {self.runs} runs of {self.mechanism!r}"
 
-    def declare(self, space: Space, *, last: bool) -> tuple[Term, ...]:
+    @property
+    def lost_runs(self) -> Lost:
+        """What becomes of a run whose process died."""
+        return Lost.read(None, self.mechanism)
+
+    def terms(self, space: Space, *, last: bool, alone: bool = False) -> tuple[Term, ...]:
         """The runs and, where they look at private records of their own, their scores."""
         if last and self.prior is not None:
             raise ValueError("the last part has a prior=: it says what an earlier part hands on")
-        check: Any = getattr(self.prior, "check", None)
-        if check is not None:
-            check(space)
-        return terms_of(self.mechanism, space, self.runs, within=self.within)
+        if isinstance(self.prior, PriorAround):
+            self.prior.check(space)
+        return terms_of_runs(self.mechanism, space, self.runs, within=self.within)
 
     def describe(self, terms: tuple[Term, ...]) -> dict[str, Any]:
         """What determines the guarantee."""
-        return described(terms)
+        return describe_runs(terms)
+
+    def search_rule(self) -> None:
+        """The guarantee holds for any optimiser."""
 
     def hands_on(self, *, last: bool) -> dict[str, Any]:
         """What the survey publishes, and what becomes of it."""
-        published: dict[str, Any] = {"part": "survey", "releases": ["params", "score", "status"]}
+        stated: dict[str, Any] = {"part": "survey", "releases": ["params", "score", "status"]}
         if self.models is not None:
-            published["releases"].append("model")
+            stated["releases"].append("model")
         if self.durations == "public":
-            published["durations"] = "public"
+            stated["durations"] = "public"
         if isinstance(self.mechanism, capabilities.Transfer) and self.mechanism.transfer is not None:
-            published["transfer"] = self.mechanism.transfer
+            stated["transfer"] = self.mechanism.transfer
         if self.prior is not None:
-            published["next prior"] = _rule(self.prior)
-        return published
-
-    def conditions(self) -> list[str]:
-        """What the guarantee assumes of the runs, besides their event."""
-        return [Lost.read(None, self.mechanism).condition]
+            stated["next prior"] = describe(self.prior)
+        return stated
 
     def compute(self) -> str:
         """How many runs the survey takes."""
         return f"Compute: {self.runs} {'run' if self.runs == 1 else 'runs'}, all published."
 
-    def read(self, journal: Journal) -> Surveyed | None:
-        """The published table, if the survey is over."""
-        record = journal.record
-        if record.ending is None:
-            return None
-        if record.shredded:
-            raise errors.Shredded
+    def read(self, record: Record) -> Surveyed:
+        """The published table."""
         return table_of(record)
 
-    def listed(self, published: Surveyed) -> dict[str, Any]:
+    def state(self, published: Surveyed) -> dict[str, Any]:
         """The hash of the table."""
-        return listed(published)
+        return published.fingerprint()
 
     def next_prior(self, published: Surveyed, space: Space) -> Space | None:
-        """What the rule makes of the recommended λ; the prior stays where there is no rule, or no score."""
+        """What is made of the recommended λ; the prior stays where nothing is to be made, or no run has a score."""
         if self.prior is None or not done(published.rows):
             return None
-        shaped: Space = self.prior(Released(self.recommended(published, space)), space)
-        return shaped
+        return self.prior(Released(self.recommended(published, space)), space)
 
     def recommended(self, published: Surveyed, space: Space) -> dict[str, Any]:
         """λ that the published table recommends."""
         pick = PosteriorMean() if self.pick is None else self.pick
         return pick(space, published.rows, maximize=published.maximize)
 
-    def open(self, setting: Setting) -> Running:
-        """The runs of this survey."""
-        propose = partial(_propose, _optimiser.read(self.optimiser, self.runs), setting)
-        rules = PublishedRules(
-            setting, self.runs, propose, arriving=self.durations == "public", within=self.within, lag=self.lag
-        )
-        models = None if self.models is None else Path(self.models)
-        release = partial(self._release, setting.prior)
-        return PublishedRuns(self.mechanism, rules, setting, release, models=models, survey=True)
+    def begin(self, setting: Setting) -> Decider:
+        """As many runs as were declared, λ by the optimiser."""
+        optimiser = _optimiser.read(self.optimiser, self.runs)
+        space = _optimiser.space_for(optimiser, setting.prior)
 
-    def _release(self, space: Space, made: Release, record: Record) -> Release:
-        """Of a plan that ends with a survey: no model, but the table and what it recommends."""
+        def propose(history: History, pending: Sequence[Mapping[str, Any]], entropy: Entropy) -> dict[str, Any]:
+            return optimiser.propose(space, history, pending, entropy)
+
+        lag = None if self.lag is None else self.lag - 1
+        return DeclaredRuns(self.runs, space, setting.prior, propose, lag, self.durations == "public", self.within)
+
+    def release(self, best: Release, record: Record, setting: Setting) -> Release:
+        """Of a search that ends with a survey: no model, but the table and what it recommends."""
         table = table_of(record)
-        params = self.recommended(table, space) if done(table.rows) else None
+        params = self.recommended(table, setting.prior) if done(table.rows) else None
         ending = Ending.ALL_FAILED if params is None else Ending.SURVEYED
-        return Release(params, None, None, made.certificate, ending, made.saver, (table,))
+        return Release(params, None, None, best.certificate, ending, best.saver, (table,))
 
 
-def _propose(
-    optimiser: _optimiser.Optimiser,
-    setting: Setting,
-    rows: Sequence[Row],
-    pending: Sequence[Mapping[str, Any]],
-    entropy: Entropy,
-) -> dict[str, Any]:
-    history = history_of(setting.prior, rows, maximize=setting.maximize)
-    return optimiser.propose(setting.prior, history, pending, entropy)
+class Propose(Protocol):
+    """λ of the next run, from published results and the λ of runs that are under way."""
+
+    def __call__(self, history: History, pending: Sequence[Mapping[str, Any]], entropy: Entropy) -> dict[str, Any]: ...
 
 
-def _rule(rule: Any) -> Any:
-    """A rule for the next prior, as JSON."""
-    return rule.to_dict() if hasattr(rule, "to_dict") else getattr(rule, "__qualname__", type(rule).__qualname__)
+@dataclass(frozen=True)
+class DeclaredRuns:
+    """What decides published runs.
+
+    Args:
+        runs: how many there are.
+        space: where the optimiser sees them.
+        prior: the space with its prior; what is proposed must lie in it.
+        propose: proposes λ.
+        lag: as for :class:`dphypo.search.part.Decider`.
+        arriving: whether results are used as they arrive.
+        within: which λ may be run.
+        table: whether rows are shown as runs end.
+    """
+
+    runs: int
+    space: Space
+    prior: Space
+    propose: Propose
+    lag: int | None = None
+    arriving: bool = False
+    within: Within | None = None
+    table: bool = True
+
+    in_order: ClassVar[bool] = False
+    published: ClassVar[bool] = True
+
+    def draw_total(self, entropy: Entropy) -> int:
+        """How many runs there are: declared, not drawn."""
+        return self.runs
+
+    def possible(self, total: int) -> bool:
+        return total == self.runs
+
+    def usable(self, number: int, lag: int) -> int | None:
+        return None if self.arriving else max(number - lag, 0)
+
+    def draw(self, past: Past, record: Record, usable: int | None, entropy: Entropy) -> dict[str, Any]:
+        """What is proposed, or the nearest λ that may be run."""
+        proposed = self.propose(past.history(record, usable), past.pending(record, usable), entropy)
+        point = point_of(self.prior, proposed)
+        return point if self.within is None else nearest(self.prior, point, self.within, entropy)
+
+    def watch(self, record: Callable[[], Record], *, show: bool, ticking: bool) -> Watch:
+        """A line for every run."""
+        return progress.rows(record, self.runs, show=show and self.table)
+
+
+def table_of(record: Record) -> Surveyed:
+    """What has been published so far."""
+    assert record.declaration is not None
+    ended = [trial for trial in record.trials if trial.number in record.results]
+    rows = (Row(trial.params, record.results[trial.number].score) for trial in ended)
+    return Surveyed(tuple(rows), maximize=record.declaration["direction"] == "maximize")

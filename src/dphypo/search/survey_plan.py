@@ -14,10 +14,13 @@ from dphypo import _validate
 from dphypo.accounting import Keep
 from dphypo.errors import UnreachableError
 from dphypo.mechanisms import Mechanism, capabilities, over_space
-from dphypo.search.noise import Noise, Problem
+from dphypo.search.declaration import Cost, check_space
+from dphypo.search.last_run import LastRun
+from dphypo.search.noise import NoiseProblem
 from dphypo.search.optimiser import read as read_optimiser
+from dphypo.search.part import Part
 from dphypo.search.pick import Pick
-from dphypo.search.score_noise import Scores
+from dphypo.search.survey import Survey
 from dphypo.search.terms import Within
 from dphypo.space import Space
 
@@ -61,8 +64,8 @@ class SurveyPlan:
     optimiser: Any = None
     pick: Pick | None = None
     fallback: Mapping[str, Any] | None = None
-    short: Callable[[Any], Mechanism] | None = None
-    last: Callable[[Any], Mechanism] | None = None
+    short: Callable[[Mechanism], Mechanism] | None = None
+    last: Callable[[Mechanism], Mechanism] | None = None
     both_sides: bool = False
     score: bool = False
     models: str | Path | None = None
@@ -85,24 +88,50 @@ class SurveyPlan:
         """Compute of the survey and the last run, in full runs."""
         return 1 + (self.runs or RUNS) * (self.fraction or FRACTION)
 
+    def parts(self, full: Mechanism, *, within: Within | None = None) -> tuple[Survey, LastRun]:
+        """The survey and the last run around a full run."""
+        short = capabilities.shorten(full, self.fraction or FRACTION) if self.short is None else self.short(full)
+        last = full if self.last is None else self.last(full)
+        if not self.both_sides and full.split is not None and last.split == full.split:
+            _refuse_other_records(full, last)
+        survey = Survey(
+            *(short, self.runs or RUNS, self.optimiser),
+            models=self.models,
+            durations=self.durations,
+            within=within,
+        )
+        return survey, LastRun(last, self.pick, self.fallback, self.both_sides, self.score, within)
+
 
 @dataclass(frozen=True)
 class Tuning:
-    """A plan with its noise: what ``dphypo.tune`` runs.
+    """A survey and a last run with their noise: what ``dphypo.tune`` runs.
 
     Args:
-        survey: the plan, with nothing left out.
-        noise: both mechanisms with their noise, the guarantee, and the price.
+        survey: what was declared, with nothing left out.
+        parts: the survey and the last run.
+        cost: what they cost together.
+        price: by how much the full run's noise exceeds that of one run without any tuning, as a fraction.
+        accepted: the price that was accepted.
         largest: the compute of the longest full run that is allowed, in those of the mechanism's own setting.
-        within: which λ may be run, where some would take more compute than there is.
-        price: the increase of the noise, as a fraction, that was accepted.
     """
 
     survey: SurveyPlan
-    noise: Noise
+    parts: tuple[Part, ...]
+    cost: Cost
+    price: float
+    accepted: float = PRICE
     largest: float = 1.0
-    within: Within | None = None
-    price: float = PRICE
+
+    @property
+    def short(self) -> Mechanism:
+        """What a run of the survey is."""
+        return self.parts[0].mechanism
+
+    @property
+    def full(self) -> Mechanism:
+        """What the last run is."""
+        return self.parts[-1].mechanism
 
     @property
     def compute(self) -> float:
@@ -112,7 +141,7 @@ class Tuning:
     @property
     def summary(self) -> str:
         """What tuning costs, in a line, and how it would cost less, in another, where it costs much: public."""
-        more, takes, part = 100 * max(self.noise.price, 0.0), self.survey.compute - 1, self.survey.fraction
+        more, takes, part = 100 * max(self.price, 0.0), self.survey.compute - 1, self.survey.fraction
         noise, unit = f"{more:.2g}" if more < 100 else f"{more:.0f}", "run" if round(takes, 3) == 1 else "runs"
         kind = "full runs" if part == 1 else f"short runs of {part:.3g} of the steps"
         line = (
@@ -121,9 +150,9 @@ class Tuning:
         )
         if self.largest != 1:
             line += f" Settings differ in compute: it is at most {self.compute:.3g} runs of the given setting, in all."
-        if self.noise.price > self.price:
+        if self.price > self.accepted:
             line += (
-                f"\nThat is dear: {100 * self.price:.2g} % was accepted (price). It costs less with more steps (a "
+                f"\nThat is dear: {100 * self.accepted:.2g} % was accepted (price). It costs less with more steps (a "
                 "smaller batch, or more epochs), fewer runs (survey=10), more records or a larger epsilon; dphypo plan "
                 "compares other designs."
             )
@@ -141,7 +170,7 @@ def plan_tuning(
     price: float = PRICE,
     keep: Keep | None = None,
 ) -> Tuning:
-    """The plan of a survey and one run that costs ε at δ; number and length of the short runs where not given.
+    """A survey and one run that cost ε at δ; number and length of the short runs where not given.
 
     Twenty runs of a tenth of the steps, up to forty where there is compute for them, unless that leaves so few steps
     that nothing is learnt (then longer ones), or exceeds the compute or the price that is accepted (then shorter ones,
@@ -163,22 +192,13 @@ def plan_tuning(
         raise _validate.fail("survey", survey, "give a dphypo.SurveyPlan, or the number of short runs")
     price = _validate.positive(price=price)
     _validate.warn_of_delta(_validate.delta(delta=delta), capabilities.records_of(mechanism))
-    _check(space, mechanism)
+    check_space(space)
+    capabilities.check_is_mechanism(mechanism)
+    over_space.check_fit(mechanism, space)
 
-    def problem(plan: SurveyPlan) -> Problem:
-        return Problem(
-            space,
-            mechanism,
-            plan.short or partial(capabilities.shorten, fraction=plan.fraction or FRACTION),
-            plan.runs or RUNS,
-            epsilon=epsilon,
-            delta=delta,
-            last=plan.last,
-            both_sides=plan.both_sides,
-            scored=plan.score,
-            within=within,
-            keep=keep,
-        )
+    def problem(plan: SurveyPlan) -> NoiseProblem:
+        parts = partial(plan.parts, within=within)
+        return NoiseProblem(space, mechanism, parts, plan.runs or RUNS, epsilon, delta, keep)
 
     steps = steps_of(mechanism, space)
     plan = _within_compute(given, steps, compute)
@@ -195,8 +215,9 @@ def plan_tuning(
             break
         found = problem(plan)
     solved = found.solve()
-    _warn_of_scores(mechanism, solved.short)
-    return Tuning(plan, solved, largest, within, price)
+    tuning = Tuning(plan, solved.parts, solved.cost, found.price, price, largest)
+    _warn_of_scores(mechanism, tuning.short)
+    return tuning
 
 
 def _warn_of_scores(mechanism: Mechanism, short: Mechanism) -> None:
@@ -205,13 +226,6 @@ def _warn_of_scores(mechanism: Mechanism, short: Mechanism) -> None:
         noise, records = short.score_noise_multiplier, short.score_records
         if isinstance(noise, float) and records:
             _validate.warn_of_score_noise(noise / records, stacklevel=4)
-
-
-def _check(space: object, mechanism: Mechanism) -> None:
-    if not isinstance(space, Space):
-        raise _validate.fail("space", space, 'give a dphypo.Space, such as Space({"lr": loguniform(1e-3, 10)})')
-    capabilities.check_is_mechanism(mechanism)
-    over_space.check_fit(mechanism, space)
 
 
 def _within_compute(given: SurveyPlan, steps: int | None, compute: float | None) -> SurveyPlan:
@@ -263,11 +277,22 @@ def _settings(mechanism: Mechanism, space: Space, most: float | None) -> tuple[f
 
 def steps_of(mechanism: Mechanism, space: Space) -> int | None:
     """The fewest steps of a full run, as its events state them; None if they state none."""
-    noisy = (
-        capabilities.with_noise(Scores.of(mechanism).silent, 1.0)
-        if capabilities.can(mechanism, "noise_multiplier")
-        else mechanism
-    )
+    noisy = mechanism
+    if capabilities.solves_for_scores(mechanism):
+        noisy = capabilities.with_score_noise(noisy, 1.0)
+    if capabilities.can(mechanism, "noise_multiplier"):
+        noisy = capabilities.with_noise(noisy, 1.0)
     events, _ = over_space.by_side(noisy, space)
     counts = [event.count for event in events if isinstance(event, dp_accounting.SelfComposedDpEvent)]
     return min(counts) if counts and len(counts) == len(events) else None
+
+
+def _refuse_other_records(full: Mechanism, last: Mechanism) -> None:
+    """Refuse a last run on other records that keeps what was stated of the first ones."""
+    if getattr(last, "data", None) is not getattr(full, "data", None):
+        raise _validate.fail(
+            "both_sides",
+            False,
+            "last= trains on other records than the survey, and scores look at private ones: if those that score may "
+            "be among them, the last run counts for both sides, so give both_sides=True",
+        )

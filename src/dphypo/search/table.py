@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import StrEnum
 from types import MappingProxyType
@@ -125,6 +125,11 @@ class Surveyed:
         """SHA-256 of the table: the certificate has it, so a table that was changed is found."""
         return table_hash(self.to_dict())
 
+    def fingerprint(self) -> dict[str, Any]:
+        """The table as a certificate states it: how many runs, how many of them failed, and the hash."""
+        failed = sum(row.score is None for row in self.rows)
+        return {"survey": len(self), "failed": failed, "sha256": self.hash}
+
     def to_dict(self) -> dict[str, Any]:
         """The table in JSON values."""
         rows = [{"params": json.loads(_params.dumps(row.params)), "score": row.score} for row in self.rows]
@@ -151,11 +156,6 @@ class Surveyed:
         best = self.best
         ending = "" if best is None else f", best score {best.score:g}"
         return f"<survey: {len(self)} runs, {failed} failed{ending}>"
-
-
-def rows_of(finished: Iterable[tuple[Mapping[str, Any], float | None]]) -> tuple[Row, ...]:
-    """The rows of runs, in order."""
-    return tuple(Row(params, score) for params, score in finished)
 
 
 def done(rows: Sequence[Row]) -> list[Row]:

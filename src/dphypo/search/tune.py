@@ -12,25 +12,21 @@ from dphypo.entropy import SYSTEM, Entropy
 from dphypo.executors import Factory
 from dphypo.journal import Ledger, Store, keeping
 from dphypo.mechanisms import Mechanism
-from dphypo.search.last_run import LastRun
-from dphypo.search.part import Part
+from dphypo.search.declaration import Declaration, check_entropy
 from dphypo.search.plan_file import PlanFile
 from dphypo.search.progress import solving
 from dphypo.search.release import Release
 from dphypo.search.stages import Stages
-from dphypo.search.survey import Survey
 from dphypo.search.survey_plan import PRICE, SurveyPlan, Tuning, plan_tuning
 from dphypo.space import Space
 
 
 class Kept(TypedDict, total=False):
-    """Where and how stages are kept, as :class:`dphypo.Stages` takes it."""
+    """Where and how a search is kept, as :meth:`dphypo.Stages.of` takes it."""
 
     journal: str | Path | Store | None
     name: str
-    maximize: bool
     entropy: Entropy
-    data_name: str | None
     ledger: Ledger | str | Path | None
 
 
@@ -107,43 +103,49 @@ def tune(
     >>> 1.99 < release.certificate.epsilon <= 2.0
     True
     """
-    kept: Kept = {"journal": journal, "name": name, "maximize": maximize, "entropy": entropy}
-    kept |= {"data_name": data_name, "ledger": ledger}
+    kept: Kept = {"journal": journal, "name": name, "entropy": entropy, "ledger": ledger}
     if plan is not None:
         given = {"epsilon": epsilon, "delta": delta, "compute": compute, "survey": survey}
         if twice := [argument for argument, value in given.items() if value is not None]:
             raise _validate.fail(twice[0], given[twice[0]], "the plan says it: leave it out")
-        stages = Stages.from_plan(plan, space, mechanism, **kept)
+        stages = Stages.from_plan(plan, space, mechanism, maximize=maximize, data_name=data_name, **kept)
         return stages.run(workers=workers, progress=progress, start_method=start_method, executor=executor)
     if epsilon is None or delta is None:
         missing = "epsilon" if epsilon is None else "delta"
         raise _validate.fail(missing, None, "give epsilon and delta, what everything may cost together; or a plan")
+    check_entropy(entropy)
     with keeping(journal, name) as keep, solving(show=progress):
         tuning = plan_tuning(
             space, mechanism, epsilon=epsilon, delta=delta, compute=compute, survey=survey, price=price, keep=keep
         )
-    stages = stages_of(space, tuning, delta=delta, **kept)
+    stages = stages_of(space, tuning, delta=delta, maximize=maximize, data_name=data_name, **kept)
     if progress:
         print(tuning.summary, file=sys.stderr)
     return stages.run(workers=workers, progress=progress, start_method=start_method, executor=executor)
 
 
-def stages_of(space: Space, tuning: Tuning, *, delta: float, **kept: Unpack[Kept]) -> Stages:
-    """The parts that :func:`tune` runs: for those who want to ask and tell, or to look at the guarantee first.
+def stages_of(
+    space: Space,
+    tuning: Tuning,
+    *,
+    delta: float,
+    maximize: bool = True,
+    data_name: str | None = None,
+    **kept: Unpack[Kept],
+) -> Stages:
+    """The search that :func:`tune` runs: for those who want to ask and tell, or to look at the guarantee first.
 
     Further arguments are those of :func:`tune`, with the same defaults.
     """
-    plan, noise, within = tuning.survey, tuning.noise, tuning.within
-    parts: list[Part] = [
-        Survey(
-            noise.short,
-            plan.runs or 0,
-            plan.optimiser,
-            models=plan.models,
-            durations=plan.durations,
-            within=within,
-        ),
-        LastRun(noise.full, plan.pick, plan.fallback, plan.both_sides, plan.score, within),
-    ]
+    private = kept.get("entropy", SYSTEM).private
+    declared = Declaration.of(
+        space,
+        tuning.parts,
+        delta=delta,
+        maximize=maximize,
+        private=private,
+        data_name=data_name,
+        cost=tuning.cost,
+    )
     defaults: Kept = {"journal": "tune.db", "name": "tune"}
-    return Stages(space, parts, delta=delta, **(defaults | kept))
+    return Stages.of(declared, **(defaults | kept))

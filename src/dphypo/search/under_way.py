@@ -1,130 +1,310 @@
-"""The parts of a plan under way: one journal for each, each opened when those before it have published."""
+"""A part under way: its secret side. The number of runs, the runs that were given out, how they ended.
+
+Commit first, then use. What is drawn is drawn by the part's :class:`Decider`, which is public, so that studies and
+surveys are made by the same code.
+"""
 
 from __future__ import annotations
 
+import atexit
+import contextlib
+import json
+import os
+import secrets
+import weakref
+from collections.abc import Iterator
+from dataclasses import replace
+from datetime import date
 from pathlib import Path
 from typing import Any
 
-from dphypo.entropy import Entropy
-from dphypo.journal import Journal, Ledger, Store, make_reservation, open_store
-from dphypo.mechanisms import rehearse
-from dphypo.search.part import Running, Setting
-from dphypo.search.plan import Plan
+from dphypo import errors
+from dphypo.accounting import Certificate
+from dphypo.entropy import Entropy, below
+from dphypo.executors import Crew
+from dphypo.journal import MAX_ATTEMPTS, Journal, Record, Trial, machine
+from dphypo.mechanisms import Mechanism, Outcome, settle, well_formed
+from dphypo.search.declaration import check
+from dphypo.search.kept_models import KeptModels
+from dphypo.search.lost import Lost
+from dphypo.search.part import Decider, Opening, Part, Watch
+from dphypo.search.release import Ending, Release
+from dphypo.search.selection import Past, beats, best_of, ending
+from dphypo.search.turn import Turn
+
+DAY, LAG, FOLDER = "declared on", "lag", "models of"
+"""In the journal, beside the declaration: the day of it, the only time that a certificate states; the lag of rules that
+see results in order; and what tells the folder of models apart from those of other searches."""
 
 
-class UnderWay:
-    """The secret side of a plan. Parts are numbered from 0.
+class PartUnderWay:
+    """What a part has drawn and what has come back, as committed to its journal. Its methods are safe under threads.
 
     Args:
-        plan: what was declared.
-        journal: where the parts commit; an open store stays open when they are closed.
-        name: part k is the study "name, stage k + 1" there.
+        part: what was declared.
+        decider: what decides its runs.
+        opening: what it is begun with.
+        journal: where runs are committed.
         entropy: where randomness comes from.
-        ledger: where the cost of the whole plan is reserved when its first part begins.
+        turn: whose turn it is among the threads.
     """
 
     def __init__(
-        self,
-        plan: Plan,
-        journal: str | Path | Store | None,
-        name: str,
-        entropy: Entropy,
-        ledger: Ledger | str | Path | None = None,
+        self, part: Part, decider: Decider, opening: Opening, journal: Journal, entropy: Entropy, turn: Turn
     ) -> None:
-        self._reservation = make_reservation(ledger, plan.guarantee, name, private=plan.private, delta=plan.delta)
-        self._plan, self._name, self._entropy = plan, name, entropy
-        self._shared = isinstance(journal, Store)
-        self._store = open_store(journal)
-        self._running: dict[int, Running] = {}
-        self._journals: dict[int, Journal] = {}
-        self.last = len(plan.parts) - 1
+        self.mechanism: Mechanism = part.mechanism
+        self.lost_runs: Lost = part.lost_runs
+        self.sampler_error: Exception | None = None
+        self._part, self._decider, self._opening = part, decider, opening
+        self._journal, self._entropy, self._turn = journal, entropy, turn
+        self._lag = decider.lag
+        self._open = False
+        self._here = True  # runs are made in this process, as far as one can know
+        self._at_exit = False  # whether the end of the process closes the part
+        self._handed: dict[int, Trial] = {}  # given out and not finished yet
+        self._past = Past(decider.space, opening.sign)
+        self._models: KeptModels | None = None
+
+    def record(self) -> Record:
+        """What is committed. The first call takes the journal and, if the part is new, draws and commits T."""
+        with self._turn.look():
+            if not self._open:
+                self._begin()
+            return self._journal.record
+
+    def _begin(self) -> None:
+        declared, decider = self._opening.declared, self._decider
+        if not self._journal.record.exists:
+            self._opening.rehearse()
+        notes: dict[str, Any] = {DAY: date.today().isoformat()} if self._opening.dated else {}
+        notes |= {LAG: self._lag or 0} if decider.in_order else {}
+        notes |= {FOLDER: secrets.token_hex(16)} if self._part.models is not None else {}
+        found = dict(self._journal.begin({**declared, **notes}, lambda: decider.draw_total(self._entropy)))
+        self._open = True
+        try:
+            kept = {name: found.pop(name) for name in (DAY, LAG, FOLDER) if name in found}
+            check(found, declared)
+            record = self._journal.record
+            if LAG in kept and not decider.in_order and not record.released:
+                del kept[LAG]
+                self._journal.redeclare({**declared, **kept})
+            self._lag = kept[LAG] if decider.in_order else self._lag
+            if record.total is not None and not decider.possible(record.total):
+                raise errors.JournalTamperedError("its number of runs is one that the law of T never gives")
+            self._past = Past(decider.space, self._opening.sign)
+            if self._part.models is not None and not record.shredded:
+                self._models = KeptModels(Path(self._part.models), self.mechanism.saver.format, kept[FOLDER])
+                self._models.settle(record.results)
+        except BaseException:
+            self.close()
+            raise
+
+    def side_by_side(self, runs: int) -> None:
+        """Say how many runs are made at a time. It counts if no lag was declared, or committed with T."""
+        if self._decider.lag is None and not (self._decider.in_order and self._lag is not None):
+            self._lag = runs - 1
 
     @property
-    def address(self) -> str | None:
-        """Where the journal is, in words that may be printed; None if it is in memory."""
-        return self._store.address
-
-    @property
-    def in_use(self) -> bool:
-        """Whether this process has the journal."""
-        return any(self._store.holds(self._called(number)) for number in range(self.last + 1))
-
-    def first(self) -> int:
-        """The first part that has not published; the last one, if all have. Each was declared as it is now."""
-        number = 0
-        while number < self.last and self.part(number).finished:
-            number += 1
-        return number
-
-    def part(self, number: int) -> Running:
-        """The secret side of a part. All parts before it must have published: its prior is made from that."""
-        if number not in self._running:
-            published = self.earlier(number)
-            if number == 0 and not self._journal(0).record.exists:
-                for part in self._plan.parts:  # all of them, before the first run is drawn
-                    rehearse(part.mechanism, self._plan.space)
-            # What is paid for is the whole: each part is certified as part of it.
-            certificate = self._plan.certify(published) if number == self.last else self._plan.certificate
-            self._running[number] = self._plan.parts[number].open(
-                Setting(
-                    journal=self._journal(number),
-                    entropy=self._entropy.child(f"stage {number + 1}"),
-                    terms=self._plan.terms[number],
-                    certificate=certificate,
-                    whole={"stage": number + 1, **self._plan.to_dict()},
-                    prior=self._plan.prior(published),
-                    published=tuple(published),
-                    maximize=self._plan.maximize,
-                    last=number == self.last,
-                )
-            )
-        return self._running[number]
-
-    def published(self, before: int) -> list[Any]:
-        """What the parts before a given one have published, as far as they have."""
-        found: list[Any] = []
-        for number, part in enumerate(self._plan.parts[:before]):
-            one = part.read(self._journal(number))
-            if one is None:
-                break
-            found.append(one)
-        return found
-
-    def earlier(self, number: int) -> list[Any]:
-        """What all parts before a given one have published; refused if one has not."""
-        published = self.published(number)
-        if len(published) < number:
-            raise ValueError(
-                f"stage {number + 1} has not begun: its prior depends on what the stages before it release"
-            )
-        return published
-
     def finished(self) -> bool:
-        """Whether the last part has published; nothing is begun to find out."""
-        return self._journal(self.last).record.released
+        """Whether the part has published."""
+        return self.record().released
 
-    def shred(self) -> None:
-        """Reduce the journals of all parts to their certificates."""
-        self._running.clear()
-        for number in range(self.last + 1):
-            self._journal(number).shred()
+    @property
+    def complete(self) -> bool:
+        """Whether every run has its outcome, so that the part can publish."""
+        return self.record().complete
+
+    def next(self) -> Trial | None:
+        """The next run to make, committed: first those that were lost, as they were, then new ones; None after T."""
+        with self._turn.short():
+            record = self.record()
+            if record.released:
+                raise errors.RunsAfterRelease(stages=self._opening.stages)
+            while (trial := self._lost_run(record)) is not None:
+                if (died := self._died(trial)) is None:
+                    trial = replace(trial, attempts=self._attempts(trial.attempts))
+                    self._journal.attempted(trial)
+                    self._handed[trial.number] = trial
+                    return trial
+                self.finish(trial, Outcome.failed(died))
+            if len(record.trials) == record.total or self.waiting:
+                return None
+            trial = self._draw(record)
+            self._journal.claim(trial)
+            self._handed[trial.number] = trial
+            if self.lost_runs is Lost.FAILED and not self._at_exit:
+                self._at_exit = True
+                atexit.register(_close, weakref.ref(self), os.getpid())
+            return trial
+
+    def ask(self) -> Trial | None:
+        """The next run to make, for somebody who makes runs elsewhere; None where there is none to give out."""
+        with self._turn.short():
+            trial = self.next()
+            if trial is None and self._decider.in_order and self.waiting:
+                raise errors.TellFirst
+            return trial
+
+    @property
+    def waiting(self) -> bool:
+        """Whether the next λ cannot be drawn before a run that is under way has ended."""
+        record = self.record()
+        usable = self._decider.usable(len(record.trials), self._lag or 0)
+        return len(record.trials) != record.total and usable is not None and self._past.ended(record) < usable
+
+    def _attempts(self, before: int) -> int:
+        """How many deaths a run will have had, if this process dies now.
+
+        Where a death is the run's end, a run that is made in a process of its own cannot die with this one.
+        """
+        return before + 1 if self._here or self.lost_runs is Lost.AGAIN else before
+
+    def _died(self, trial: Trial) -> str | None:
+        """Why a run that was given out and never told counts as failed; None if it is to be made again."""
+        if trial.attempts >= MAX_ATTEMPTS:
+            return "the process that made this run died three times"
+        if self.lost_runs is Lost.FAILED and trial.attempts > 0 and self._journal.record.machine == machine():
+            return "the process that made this run died"
+        return None
+
+    def _lost_run(self, record: Record) -> Trial | None:
+        """A run that was given out, is not under way, and has no outcome."""
+        if len(record.results) + len(self._handed) == len(record.trials):
+            return None
+        under_way = record.results.keys() | self._handed.keys()
+        return next((trial for trial in record.trials if trial.number not in under_way), None)
+
+    def _draw(self, record: Record) -> Trial:
+        """All that is random about a run but the run itself: λ, its seed, and the key that breaks ties."""
+        number = len(record.trials)
+        entropy = self._entropy.child(f"trial {number}")
+        usable = self._decider.usable(number, self._lag or 0)
+        try:
+            params = self._decider.draw(self._past, record, usable, entropy)
+        except errors.SamplerError as error:
+            self.sampler_error = error.secret
+            raise
+        return Trial(
+            params, below(2**63, entropy.child("seed")), number, entropy.child("tie").bytes(16), self._attempts(0)
+        )
+
+    def finish(self, trial: Trial, outcome: Outcome) -> None:
+        """Commit how a run ended; keep the model if it is the best so far, and erase the one it beats.
+
+        Where all runs are published their seeds are erased: nobody who knew one could then subtract the noise.
+        """
+        with self._turn.short():
+            record = self.record()
+            if trial.number in record.results:
+                raise errors.OutcomeTwice
+            model = outcome.model if beats(trial, outcome, record, self._opening.sign) else None
+            kept = self._models if outcome.model is not None else None
+            if kept is not None:
+                kept.write(trial.number, outcome.model)
+            try:
+                self._journal.finish(trial, outcome, model, erase_seed=self._decider.published)
+            finally:
+                if kept is not None:
+                    with contextlib.suppress(errors.JournalError):  # another process has the journal, and the models
+                        kept.settle_one(trial.number, committed=trial.number in self._journal.record.results)
+            self._handed.pop(trial.number, None)
+        if outcome.leaving is not None:
+            raise outcome.leaving
+
+    def tell(self, trial: Trial, outcome: Any) -> None:
+        """How a run ended that was made elsewhere: an ``Outcome`` or a ``(model, score)`` pair."""
+        with self._turn.short():
+            record = self.record()
+            ended = trial.number in record.results  # its seed may be erased; ``finish`` refuses a second outcome
+            known = record.trials
+            if trial.number >= len(known) or (not ended and known[trial.number].seed != trial.seed):
+                raise ValueError("this trial is not of this study: tell what study.ask() returned")
+            told = well_formed(outcome)
+            self.finish(trial, settle(lambda: told, self.mechanism.saver))
+
+    def lost(self, trial: Trial) -> None:
+        """The process that made this run died, and not this one."""
+        with self._turn.short():
+            self._handed.pop(trial.number, None)
+            if self.lost_runs is Lost.FAILED:
+                self.finish(trial, Outcome.failed("the process that made this run died"))
+
+    def withdrawn(self, trial: Trial) -> None:
+        """An executor took back the worker that made this run: ``next`` gives it out again, the attempt not counted."""
+        with self._turn.short():
+            self._take_back(trial)
+            self._handed.pop(trial.number, None)
+
+    def withdraw(self) -> None:
+        """On an orderly stop, take back what was given out. It is given out again, and the attempt is not counted."""
+        with self._turn.short():
+            handed, self._handed = self._handed, {}
+            for trial in handed.values():
+                if trial.number not in self.record().results:
+                    self._take_back(trial)
+
+    def _take_back(self, trial: Trial) -> None:
+        """The attempt is not counted. Where one death is the run's end, nothing that came before counts either."""
+        before = trial.attempts - 1 if self.lost_runs is Lost.AGAIN else 0
+        self._journal.attempted(replace(trial, attempts=max(before, 0)))
+
+    @contextlib.contextmanager
+    def made_by(self, crew: Crew) -> Iterator[None]:
+        """A block in which a crew makes the runs. However it ends, nothing is under way afterwards."""
+        try:
+            self._here = crew.here
+            self.withdraw()
+            yield
+        except BaseException:
+            with contextlib.suppress(Exception):  # a journal that cannot be written must not hide what went wrong
+                self.withdraw()
+            raise
+        finally:
+            self._here = True
+
+    def watch(self, *, show: bool, ticking: bool) -> Watch:
+        """What people see while runs are made."""
+        return self._decider.watch(self.record, show=show, ticking=ticking)
+
+    def publish(self, certificate: Certificate) -> None:
+        """Commit that the part has published. Refused a second time, and before every outcome is in."""
+        with self._turn.short():
+            record, stages = self.record(), self._opening.stages
+            if record.shredded:
+                raise errors.Shredded
+            if record.released:
+                raise errors.SecondRelease(stages=stages)
+            if not record.complete:
+                raise errors.Unfinished(stages=stages)
+            if record.best != best_of(record, self._opening.sign):
+                raise RuntimeError("the journal contradicts itself about which run is best: nothing was released")
+            self._journal.release(ending(record).name, json.dumps(certificate.to_dict()))
+
+    def best(self) -> Release:
+        """The best run as it was released, read from the journal: the same every time, so it costs nothing more."""
+        with self._turn.look():
+            record, saver = self.record(), self.mechanism.saver
+            if record.shredded or record.ending is None or record.certificate is None:
+                raise errors.Shredded
+            certificate, how = Certificate.from_dict(json.loads(record.certificate)), Ending[record.ending]
+            if record.best is None:
+                return Release(None, None, None, certificate, how, saver)
+            params, score = record.trials[record.best].params, record.results[record.best].score
+            return Release(dict(params), saver.load(self._journal.model()), score, certificate, how, saver)
 
     def close(self) -> None:
         """Let other processes use the journal."""
-        for part in self._running.values():
-            part.close()
-        for journal in self._journals.values():
-            journal.rest()
-        if not self._shared:
-            self._store.rest()
+        with self._turn.short():
+            if self.lost_runs is Lost.FAILED:  # an orderly end does not count as a death
+                with contextlib.suppress(errors.JournalError):
+                    self.withdraw()
+            self._open, self._handed = False, {}
+            self._journal.rest()
 
-    def _journal(self, number: int) -> Journal:
-        if number not in self._journals:
-            # All parts share one entry in the ledger. The first reserves: whoever goes on with the plan begins with it.
-            self._journals[number] = Journal(
-                self._store, self._called(number), shared=True, reservation=self._reservation
-            )
-        return self._journals[number]
 
-    def _called(self, number: int) -> str:
-        return f"{self._name}, stage {number + 1}"
+def _close(part: weakref.ref[PartUnderWay], process: int) -> None:
+    """A script that ends, by an interrupt too, has not died."""
+    found = part()
+    if found is not None and os.getpid() == process:
+        with contextlib.suppress(Exception):
+            found.close()

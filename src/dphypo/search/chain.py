@@ -1,0 +1,263 @@
+"""The parts of a search under way: one journal for each, each begun when those before it have published."""
+
+from __future__ import annotations
+
+import concurrent.futures
+import contextlib
+import logging
+import sys
+from collections.abc import Iterator
+from dataclasses import replace
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+from dphypo import _validate, errors
+from dphypo.entropy import Entropy
+from dphypo.executors import Crew, Factory
+from dphypo.journal import Journal, Ledger, Store, Trial, make_reservation, open_store
+from dphypo.mechanisms import rehearse
+from dphypo.search import progress as _progress
+from dphypo.search.curator import Curator
+from dphypo.search.declaration import Declaration
+from dphypo.search.framework1 import dp_hypo
+from dphypo.search.part import Opening, Setting
+from dphypo.search.release import Release
+from dphypo.search.signals import orderly
+from dphypo.search.table import Surveyed
+from dphypo.search.turn import Turn
+from dphypo.search.under_way import DAY, PartUnderWay
+
+log = logging.getLogger("dphypo")
+
+
+class Chain:
+    """The secret side of a declaration. Parts are numbered from 0.
+
+    Args:
+        declaration: what was declared.
+        journal: where the parts commit; an open store stays open when they are closed.
+        name: of a study; part k of a longer search is the study "name, stage k + 1" in the journal.
+        entropy: where randomness comes from.
+        ledger: where the cost of the whole is reserved when the first part begins.
+        stages: whether refusals speak of stages.
+    """
+
+    def __init__(
+        self,
+        declaration: Declaration,
+        journal: str | Path | Store | None,
+        name: str,
+        entropy: Entropy,
+        ledger: Ledger | str | Path | None = None,
+        *,
+        stages: bool,
+    ) -> None:
+        if entropy.private != declaration.private:
+            raise _validate.fail("entropy", entropy, "a search is declared private, or seeded, as its entropy is")
+        self.declaration, self.last = declaration, len(declaration.parts) - 1
+        self._reservation = make_reservation(
+            ledger, declaration.guarantee, name, private=declaration.private, delta=declaration.delta
+        )
+        self._name, self._entropy, self._stages = name, entropy, stages
+        self._shared = isinstance(journal, Store)
+        self._store = open_store(journal)
+        self._journals: dict[int, Journal] = {}
+        self._parts: dict[int, PartUnderWay] = {}
+        self._workers: int | None = None  # how many runs are made at a time, if that is known
+        self.turn = Turn(stages=stages)
+
+    @property
+    def address(self) -> str | None:
+        """Where the journal is, in words that may be printed; None if it is in memory."""
+        return self._store.address
+
+    def run(
+        self,
+        workers: int,
+        start_method: str,
+        executor: str | Factory | concurrent.futures.Executor | None,
+        *,
+        progress: bool,
+        **options: object,
+    ) -> Release:
+        """Make the runs that are left, part by part, and return the release; one that was made before is read again."""
+        errors.refuse_options(options)
+        crew = Crew(workers, start_method, executor)
+        with _progress.interruptible(self.address), self.turn.long(), orderly():
+            try:
+                self._workers = crew.workers
+                for part in self._parts.values():
+                    part.side_by_side(crew.workers)
+                if self.finished():
+                    _progress.say_read_again(self.address, show=progress)
+                    return self.release(again=True)
+                if progress:
+                    computes = [part.compute() for part in self.declaration.parts]
+                    print(_progress.cost(self.declaration.certificate, computes), file=sys.stderr)
+                log.info("the search starts, or goes on where it was")
+                for number in range(self._first(), self.last + 1):
+                    if progress and self.last:
+                        _progress.announce(number + 1, self.last + 1)
+                    with self.part(number).made_by(crew):
+                        dp_hypo(self.part(number), crew, partial(self.publish, number), progress=progress)
+                log.info("the release is made")
+                return self.release()
+            finally:
+                self.close()
+
+    def ask(self) -> tuple[int, Trial] | None:
+        """The next run to make, with the number of its part; None when there is none to give out now."""
+        with self.turn.short():
+            number = self._first()
+            while (trial := self.part(number).ask()) is None:
+                if number == self.last or not self.part(number).complete:
+                    return None
+                self.publish(number)
+                number += 1
+            return number, trial
+
+    def tell(self, number: int, trial: Trial, outcome: Any) -> None:
+        """How a run of a part ended."""
+        with self.turn.short():
+            if number > self._first():
+                raise ValueError("this trial is not of these stages: tell what stages.ask() returned")
+            self.part(number).tell(trial, outcome)
+
+    def publish_last(self) -> Release:
+        """The release, once, when all runs of all parts are told."""
+        with self.turn.short():
+            number = self._first()
+            if number < self.last:
+                raise errors.Unfinished(stages=self._stages)
+            self.publish(number)
+            log.info("the release is made")
+            return self.release()
+
+    def part(self, number: int) -> PartUnderWay:
+        """The secret side of a part. All parts before it must have published: its prior is made from that."""
+        with self.turn.look():
+            if number not in self._parts:
+                self._parts[number] = self._made(number)
+                if self._workers is not None:
+                    self._parts[number].side_by_side(self._workers)
+            return self._parts[number]
+
+    def _made(self, number: int) -> PartUnderWay:
+        setting, part = self._setting(number), self.declaration.parts[number]
+        opening = Opening(
+            self.declaration.to_dict(number, setting.prior),
+            dated=number == 0,
+            sign=1.0 if self.declaration.maximize else -1.0,
+            stages=self._stages,
+            rehearse=partial(_rehearse, self.declaration) if number == 0 else lambda: None,
+        )
+        entropy = self._entropy if self.declaration.alone else self._entropy.child(f"stage {number + 1}")
+        return PartUnderWay(part, part.begin(setting), opening, self._journal(number), entropy, self.turn)
+
+    def publish(self, number: int) -> None:
+        """Commit that a part has published. What is paid for is the whole: each part is certified as part of it."""
+        declaration, part = self.declaration, self.declaration.parts[number]
+        certificate = declaration.certificate
+        if number == self.last and not declaration.alone:
+            own = [part.read(self.part(number).record())] if part.table else []
+            certificate = declaration.certify([*self.earlier(number), *own])
+        day = (self._journal(0).record.declaration or {}).get(DAY)
+        self.part(number).publish(certificate if day is None else certificate.declared_on(day))
+
+    def published(self, before: int) -> list[Any]:
+        """What the parts before a given one have published, as far as they have."""
+        found: list[Any] = []
+        for number, part in enumerate(self.declaration.parts[:before]):
+            record = self._journal(number).record
+            if not record.released:
+                break
+            if record.shredded:
+                raise errors.Shredded
+            found.append(part.read(record))
+        return found
+
+    def earlier(self, number: int) -> list[Any]:
+        """What all parts before a given one have published; refused if one has not."""
+        published = self.published(number)
+        if len(published) < number:
+            raise ValueError(
+                f"stage {number + 1} has not begun: its prior depends on what the stages before it release"
+            )
+        return published
+
+    def release(self, *, again: bool = False) -> Release:
+        """The release of the last part, with the tables of the surveys before it; ``again`` if it was made before."""
+        setting, part = self._setting(self.last), self.part(self.last)
+        release = self.declaration.parts[self.last].release(part.best(), part.record(), setting)
+        surveys = [value for value in setting.published if isinstance(value, Surveyed)]
+        read_from = (self.address or "memory") if again else None
+        return replace(release, surveys=(*surveys, *release.surveys), read_from=read_from)
+
+    def finished(self) -> bool:
+        """Whether the last part has published, declared as it is now. Nothing is begun to find out."""
+        with self.turn.look():
+            return self._journal(self.last).record.exists and self.part(self.last).finished
+
+    def shred(self) -> None:
+        """Reduce the journals of all parts to their certificates."""
+        with self.turn.short(), self.looking():
+            if not self.finished():
+                raise errors.NotReleased(stages=self._stages)
+            self._parts.clear()
+            for number in range(self.last + 1):
+                self._journal(number).shred()
+        self.close()
+
+    def curator(self, number: int) -> Curator:
+        """The runs of a part, for the curator alone."""
+        with self.turn.look():
+            return Curator(self.part(number))
+
+    @contextlib.contextmanager
+    def looking(self) -> Iterator[None]:
+        """A look at the journal. It is closed afterwards unless it was in use: what ask gave out would be lost."""
+        with self.turn.look():
+            in_use = any(self._store.holds(self._called(number)) for number in range(self.last + 1))
+            try:
+                yield
+            finally:
+                if not in_use:
+                    self.close()
+
+    def close(self) -> None:
+        """Let other processes use the journal."""
+        with self.turn.short():
+            for part in self._parts.values():
+                part.close()
+            for journal in self._journals.values():
+                journal.rest()
+            if not self._shared:
+                self._store.rest()
+
+    def _first(self) -> int:
+        """The first part that has not published; the last one, if all have. Each was declared as it is now."""
+        number = 0
+        while number < self.last and self.part(number).finished:
+            number += 1
+        return number
+
+    def _setting(self, number: int) -> Setting:
+        published = self.earlier(number)
+        return Setting(self.declaration.prior(published), tuple(published), self.declaration.maximize)
+
+    def _journal(self, number: int) -> Journal:
+        if number not in self._journals:
+            # All parts share one entry in the ledger. The first reserves: whoever goes on begins with it.
+            shared, called = self._shared or not self.declaration.alone, self._called(number)
+            self._journals[number] = Journal(self._store, called, shared=shared, reservation=self._reservation)
+        return self._journals[number]
+
+    def _called(self, number: int) -> str:
+        return self._name if self.declaration.alone else f"{self._name}, stage {number + 1}"
+
+
+def _rehearse(declaration: Declaration) -> None:
+    """Try the mechanisms of all parts, before the first run is drawn."""
+    for part in declaration.parts:
+        rehearse(part.mechanism, declaration.space)
