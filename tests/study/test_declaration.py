@@ -53,7 +53,7 @@ def test_it_is_frozen_and_its_law_is_the_one_that_was_given():
     declared = Declaration.of(SPACE, [Stage(train, LAW)], delta=1e-6)
     with pytest.raises(dataclasses.FrozenInstanceError):
         declared.delta = 0.5
-    assert declared.guarantee.runs is LAW
+    assert declared.terms[0][0].releases.runs is LAW
     assert declared.parts[0].runs is LAW
     assert json.loads(json.dumps(declared.to_dict())) == declared.to_dict()
 
@@ -94,7 +94,7 @@ def test_another_search_rule_costs_the_same():
 
 def test_two_numbers_stand_for_a_band_in_a_study_and_in_a_stage():
     declared = Declaration.of(SPACE, [Stage(train, LAW, (0.5, 2))], delta=1e-6)
-    assert declared.guarantee.band == Band(0.5, 2)
+    assert declared.terms[0][0].releases.band == Band(0.5, 2)
     assert make(band=(0.5, 2)).declaration.to_dict() == make(band=Band(0.5, 2)).declaration.to_dict()
     assert Stage(train, LAW, (0.5, 2)) == Stage(train, LAW, Band(0.5, 2))
     assert Declaration.of(SPACE, [Stage(train, LAW, (0.5, 2))], delta=1e-6).terms[0][0].releases.band == Band(0.5, 2)

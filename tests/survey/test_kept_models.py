@@ -9,10 +9,12 @@ import pytest
 from support import survey_models_world as world
 from support.crash_server import serve
 from support.journal_world import contents
+from support.survey_world import SPACE
 
+from dphypo import mechanism
 from dphypo.errors import OutcomeTwice
-from dphypo.search import Survey
-from dphypo.search.kept_models import KeptModels
+from dphypo.search import Stages, Survey
+from dphypo.search.kept_models import MARKER
 
 KILLED = -signal.SIGKILL
 
@@ -26,6 +28,12 @@ def server():
 def named(journal):
     """The models that have their names, and their bytes."""
     return {path.name: path.read_bytes() for path in world.folder(journal).glob("run-*")}
+
+
+def left(journal):
+    """All that is in the folder but what tells whose it is, and all beside it that is private."""
+    private = world.folder(journal).with_name(f".{world.folder(journal).name}-uncommitted")
+    return {path.name for path in world.folder(journal).iterdir()} - {MARKER}, set(private.glob("*"))
 
 
 def committed(journal):
@@ -47,7 +55,7 @@ def test_a_process_killed_at_any_commit_leaves_no_model_of_a_run_that_was_not_co
         with world.make(journal) as search:
             search.run(progress=False)
         assert named(journal) == models
-        assert {path.name for path in world.folder(journal).iterdir()} == set(models), "nothing else is left"
+        assert left(journal) == (set(models), set()), "nothing else is left"
 
 
 def test_a_run_that_died_and_counts_as_failed_has_no_model(server, tmp_path):
@@ -56,12 +64,14 @@ def test_a_run_that_died_and_counts_as_failed_has_no_model(server, tmp_path):
     for commit in range(4, 10):
         journal = str(tmp_path / f"{commit}.db")
         assert server.run(journal, mechanism="once", at={"before": commit}) == KILLED
-        found |= {path.name[:1] for path in world.folder(journal).glob("*")}
+        published, private = left(journal)
+        assert published <= committed(journal), "what is not committed is not in the published folder"
+        found |= private
         with world.make(journal, world.once) as search:
             rows = search.run(progress=False).survey.rows
         done = {f"run-{number + 1:03d}.npz" for number, row in enumerate(rows) if row.score is not None}
-        assert {path.name for path in world.folder(journal).iterdir()} == done
-    assert "." in found, "at least one process died between the model and the commit"
+        assert left(journal) == (done, set())
+    assert found, "at least one process died between the model and the commit"
 
 
 def test_a_refused_outcome_leaves_no_file(tmp_path):
@@ -74,17 +84,53 @@ def test_a_refused_outcome_leaves_no_file(tmp_path):
             search.tell(stranger, outcome)
         with pytest.raises(TypeError):
             search.tell(trial, 7)
-        assert not world.folder(journal).exists() or not list(world.folder(journal).iterdir())
+        assert left(journal) == (set(), set())
         search.tell(trial, outcome)
         with pytest.raises(OutcomeTwice):
             search.tell(trial, outcome)
-    assert [path.name for path in world.folder(journal).iterdir()] == ["run-001.npz"]
+    assert left(journal) == ({"run-001.npz"}, set())
 
 
-def test_other_files_in_the_folder_are_left_alone(tmp_path):
-    (tmp_path / "notes.txt").write_text("mine")
-    (tmp_path / ".uncommitted-run-x.npz").write_text("not a run")
-    kept = KeptModels(tmp_path, "npz")
-    kept.settle(committed=())
-    assert (tmp_path / "notes.txt").exists()
-    assert Survey(world.train, 1, models=tmp_path).models == tmp_path
+def test_a_folder_belongs_to_one_search(tmp_path):
+    """Two searches that share a folder would write over each other's models."""
+    first, second = str(tmp_path / "a.db"), str(tmp_path / "b.db")
+    world.make(first).run(progress=False)
+    models = named(first)
+    world.folder(first).rename(world.folder(second))
+    with world.make(second) as other, pytest.raises(ValueError, match="another search"):
+        other.run(progress=False)
+    assert named(second) == models
+    assert not contents(second, "study, stage 1"), "refused before anything was drawn"
+
+
+@pytest.mark.parametrize("part", [0, 1])
+def test_a_folder_that_is_a_file_or_holds_other_files_is_refused_before_the_first_run(tmp_path, part):
+    short, made = world.train.at(fraction=0.25, match=True), []
+    watched = mechanism(event=short.event, relation=short.relation)(
+        lambda params, *, seed: made.append(1) or (None, 0.5)
+    )
+    (tmp_path / "file").write_text("mine")
+    (tmp_path / "full").mkdir()
+    (tmp_path / "full" / "notes.txt").write_text("mine")
+    for name, problem in (("file", "it is a file"), ("full", "other files"), ("file/below", "cannot be used")):
+        surveys = [Survey(watched, 1, models=tmp_path / name if number == part else None) for number in (0, 1)]
+        with pytest.raises(ValueError, match=problem):
+            Stages(SPACE, surveys, delta=1e-6, journal=None).run(progress=False)
+    assert not made
+    assert (tmp_path / "full" / "notes.txt").exists()
+
+
+def test_a_full_disk_is_said_and_the_search_goes_on_when_there_is_room(tmp_path):
+    journal = str(tmp_path / "search.db")
+    private = world.folder(journal).with_name(".search.models-uncommitted")
+    with world.make(journal) as search:
+        trial = search.ask()
+        private.mkdir()
+        (private / "run-001.npz").symlink_to("/dev/full")
+        with pytest.raises(OSError, match=r"cannot be written \(No space left on device\)"):
+            search.tell(trial, trial.mechanism(trial.params, seed=trial.seed))
+    assert not committed(journal)
+    with world.make(journal) as search:
+        search.run(progress=False)
+    assert left(journal) == (committed(journal), set())
+    assert len(committed(journal)) == world.RUNS

@@ -174,12 +174,12 @@ def test_settings_that_could_exceed_the_compute_are_neither_run_nor_paid_for():
     small = Descent(steps=60, batch=100)
     plan = SurveyPlan(runs=8, fraction=0.5)
     whole = plan_tuning(space, small, **BUDGET, survey=plan, price=10.0)
-    assert (whole.largest, whole.within) == (4.0, None)
+    assert (whole.largest, whole.parts[0].within) == (4.0, None)
     assert whole.compute == 20.0
     assert "at most 20 runs of the given setting, in all" in whole.summary
     cut = plan_tuning(space, small, **BUDGET, survey=plan, price=10.0, compute=5.5)
     assert cut.compute == 5.0
-    assert [cut.within({"batch": batch}) for batch in (40, 100, RECORDS)] == [True, True, False]
+    assert [cut.parts[0].within({"batch": batch}) for batch in (40, 100, RECORDS)] == [True, True, False]
     assert [len(term.releases.events) for term in cut.cost.guarantee.terms] == [2, 2]
     with pytest.raises(UnreachableError, match="too little for any setting"):
         plan_tuning(Space({"batch": [RECORDS]}), small, **BUDGET, survey=plan, compute=6)

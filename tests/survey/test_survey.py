@@ -152,7 +152,7 @@ def test_the_score_of_the_last_run_is_released_where_it_was_declared_and_paid_fo
 def test_models_are_kept_where_that_was_declared(tmp_path):
     folder = tmp_path / "models"
     release = run(Survey(SHORT, 3, models=folder), LastRun(FULL))
-    kept = sorted(path.name for path in folder.iterdir())
+    kept = sorted(path.name for path in folder.glob("run-*"))
     assert kept == ["run-001.npz", "run-002.npz", "run-003.npz"]
     assert {path.stat().st_mtime for path in folder.iterdir()} == {0.0}  # no times: they would tell durations
     models = [Plain().load((folder / name).read_bytes()) for name in kept]
@@ -164,7 +164,7 @@ def test_models_of_runs_that_are_told_are_kept_too(tmp_path):
         while (trial := plan.ask()) is not None:
             plan.tell(trial, trial.mechanism(trial.params, seed=trial.seed))
         assert len(plan.release().survey) == 2
-    assert sorted(path.name for path in tmp_path.iterdir()) == ["run-001.npz", "run-002.npz"]
+    assert sorted(path.name for path in tmp_path.glob("run-*")) == ["run-001.npz", "run-002.npz"]
 
 
 class Recorded:

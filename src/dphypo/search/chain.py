@@ -21,6 +21,7 @@ from dphypo.search import progress as _progress
 from dphypo.search.curator import Curator
 from dphypo.search.declaration import Declaration
 from dphypo.search.framework1 import dp_hypo
+from dphypo.search.kept_models import check_folder
 from dphypo.search.part import Opening, Setting
 from dphypo.search.release import Release
 from dphypo.search.signals import orderly
@@ -258,6 +259,8 @@ class Chain:
 
 
 def _rehearse(declaration: Declaration) -> None:
-    """Try the mechanisms of all parts, before the first run is drawn."""
+    """Try the mechanisms and folders of all parts, before the first run is drawn."""
     for part in declaration.parts:
+        if part.models is not None:
+            check_folder(Path(part.models))
         rehearse(part.mechanism, declaration.space)

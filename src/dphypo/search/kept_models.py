@@ -42,28 +42,12 @@ class KeptModels:
     def __init__(self, folder: Path, format: str, owner: str) -> None:
         self._folder, self._format = folder, format
         self._private = folder.with_name(f".{folder.name}-uncommitted")
-        try:
-            self._take(owner)
-        except OSError as error:
-            problem = f"it cannot be used ({error.strerror}): give a folder that can be written"
-        else:
-            return
-        raise _validate.fail("models", str(folder), problem)
-
-    def _take(self, owner: str) -> None:
-        marker = self._folder / MARKER
-        if self._folder.exists() and not self._folder.is_dir():
-            raise _validate.fail("models", str(self._folder), "it is a file: give the name of a folder")
-        if marker.is_file():
-            known = marker.read_bytes()[:200] == _mark(owner)
-        else:
-            known = not self._folder.exists() or not any(self._folder.iterdir())
-        if not known:
-            remedy = "it belongs to another search, or holds other files: give a new folder for the models of this one"
-            raise _validate.fail("models", str(self._folder), remedy)
-        self._folder.mkdir(parents=True, exist_ok=True)
+        mark = json.dumps({"the models of a dphypo search": owner}).encode()
+        check_folder(folder, mark)
+        marker = folder / MARKER
         if not marker.exists():
-            marker.write_bytes(_mark(owner))
+            marker.write_bytes(mark)
+            os.utime(marker, (0, 0))
 
     def path(self, number: int) -> Path:
         """The model of a run, counted from 0, once the run is committed."""
@@ -114,5 +98,20 @@ class KeptModels:
         return f"run-{number + 1:03d}.{self._format}"
 
 
-def _mark(owner: str) -> bytes:
-    return json.dumps({"the models of a dphypo search": owner}).encode()
+def check_folder(folder: Path, mark: bytes = b"") -> None:
+    """Make a folder for models. One of another search, or with anything else in it, is refused."""
+    try:
+        if folder.exists() and not folder.is_dir():
+            problem = "it is a file: give the name of a folder"
+        elif folder.exists() and any(folder.iterdir()) and _read(folder / MARKER) != mark:
+            problem = "it belongs to another search, or holds other files: give a new folder for the models of this one"
+        else:
+            folder.mkdir(parents=True, exist_ok=True)
+            return
+    except OSError as error:
+        problem = f"it cannot be used ({error.strerror}): give a folder that can be written"
+    raise _validate.fail("models", str(folder), problem)
+
+
+def _read(marker: Path) -> bytes | None:
+    return marker.read_bytes()[:200] if marker.is_file() else None
