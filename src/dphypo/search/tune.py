@@ -8,11 +8,11 @@ from pathlib import Path
 from typing import TypedDict, Unpack
 
 from dphypo import _validate
-from dphypo.entropy import SYSTEM, Entropy
+from dphypo.entropy import SYSTEM, Entropy, check_entropy
 from dphypo.executors import Factory
 from dphypo.journal import Ledger, Store, keeping
 from dphypo.mechanisms import Mechanism
-from dphypo.search.declaration import Declaration, check_entropy
+from dphypo.search.declaration import Declaration
 from dphypo.search.plan_file import PlanFile
 from dphypo.search.progress import solving
 from dphypo.search.release import Release
