@@ -203,7 +203,7 @@ class Terminal(io.StringIO):
 def test_nothing_in_a_log_says_when_a_stage_began(tmp_path, monkeypatch, terminal):
     stderr, seen = Terminal(terminal), []
     monkeypatch.setattr(sys, "stderr", stderr)
-    monkeypatch.setattr(_progress, "bar", lambda *_, **__: contextlib.nullcontext(lambda: None))
+    monkeypatch.setattr(_progress, "bar", lambda *_, **__: contextlib.nullcontext(lambda *_: None))
 
     def noted(one):
         def function(params, *, seed):

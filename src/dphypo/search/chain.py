@@ -203,10 +203,10 @@ class Chain:
     def shred(self) -> None:
         """Reduce the journals of all parts to their certificates."""
         with self.turn.short(), self.looking():
-            if not self.finished():
+            if not self._journal(self.last).record.shredded and not self.finished():
                 raise errors.NotReleased(stages=self._stages)
             self._parts.clear()
-            for number in range(self.last + 1):
+            for number in reversed(range(self.last + 1)):  # the last one first: then the others may be shredded later
                 self._journal(number).shred()
         self.close()
 
