@@ -23,6 +23,7 @@ Within = Callable[[Mapping[str, Any]], bool]
 
 FIRST = "first from the prior"
 
+
 def guarantee_of_study(mechanism: Mechanism, space: Space, runs: Law, policy: Policy) -> Guarantee:
     """The guarantee of a study by itself: the best of T runs, whatever side a record is on."""
     return _search(over_space.events(mechanism, space), mechanism, runs, policy)
@@ -75,7 +76,9 @@ def describe_study(terms: tuple[Term, ...]) -> dict[str, Any]:
     """What determines the guarantee of a study, as JSON; where sides have guarantees of their own, of all of them."""
     found = [term.releases for term in terms if isinstance(term.releases, Guarantee)]
     first = found[0]
-    several = {FIRST: first.first_from_prior} if first.first_from_prior > 1 else {}
+    several: dict[str, Any] = {FIRST: first.first_from_prior} if first.first_from_prior > 1 else {}
+    if terms[0].side != EVERYONE:
+        several["reads"] = [term.side.to_json() for term in terms]
     return {
         "law of T": first.runs.to_dict(),
         "band": [first.band.c, first.band.C],
