@@ -6,6 +6,8 @@ import json
 from dataclasses import replace
 
 import pytest
+from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
+from cryptography.hazmat.primitives.serialization import Encoding, PublicFormat
 from scipy.stats import loguniform
 
 import dphypo
@@ -146,7 +148,11 @@ def test_a_plan_says_what_the_arguments_would(tmp_path):
 
 
 def test_a_plan_is_not_signed(tmp_path):
-    answer = dphypo.verify(file_of("survey").save(tmp_path / "plan.json"), key=tmp_path / "key.pem")
+    key = tmp_path / "key.pem"
+    key.write_bytes(
+        Ed25519PrivateKey.generate().public_key().public_bytes(Encoding.PEM, PublicFormat.SubjectPublicKeyInfo)
+    )
+    answer = dphypo.verify(file_of("survey").save(tmp_path / "plan.json"), key=key)
     assert "a plan carries no signature" in str(answer)
 
 

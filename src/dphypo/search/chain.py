@@ -203,7 +203,8 @@ class Chain:
     def shred(self) -> None:
         """Reduce the journals of all parts to their certificates."""
         with self.turn.short(), self.looking():
-            if not self._journal(self.last).record.shredded and not self.finished():
+            last = self._journal(self.last).record
+            if not (last.exists and last.shredded) and not self.finished():
                 raise errors.NotReleased(stages=self._stages)
             self._parts.clear()
             for number in reversed(range(self.last + 1)):  # the last one first: then the others may be shredded later
