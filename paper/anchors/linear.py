@@ -99,7 +99,8 @@ class Linear:
         valid = torch.zeros(chosen.shape, device=runs.device)
         chosen[runs, within], valid[runs, within] = places, 1.0
         rows = self.features[chosen]
-        error = (rows @ weights.permute(1, 0, 2).to(rows.dtype)).float().softmax(2)
+        factors, scale = self._factors(weights)
+        error = (rows @ factors.permute(1, 0, 2)).float().mul_(scale.view(-1, 1, 1)).softmax(2)
         error.scatter_add_(2, self.labels[chosen][..., None], -torch.ones_like(error[..., :1]))
         norms = self.norms[chosen] * error.norm(dim=2)
         error *= (valid * (clip / norms.clamp_min(1e-12)).clamp_max(1.0))[..., None]
@@ -114,8 +115,13 @@ class Linear:
 
     def _logits(self, weights: Tensor) -> Tensor:
         """Of all records: (n, K, classes)."""
-        products = self.features @ weights.flatten(1).to(self.features.dtype)
-        return products.float().view(len(products), -1, self.classes)
+        factors, scale = self._factors(weights)
+        return (self.features @ factors.flatten(1)).float().view(-1, *weights.shape[1:]).mul_(scale)
+
+    def _factors(self, weights: Tensor) -> tuple[Tensor, Tensor]:
+        """Weights as factors of products, and what to multiply with afterwards: float16 ends at 65 504."""
+        scale = 16 * weights.abs().amax(dim=(0, 2), keepdim=True).clamp_min(1e-12)
+        return (weights / scale).to(self.features.dtype), scale
 
     @torch.no_grad()
     def correct(self, models: Tensor, *, test: bool) -> Floats:

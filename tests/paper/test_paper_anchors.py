@@ -61,6 +61,19 @@ def test_the_clipped_sum_of_many_linear_models_is_autograds(share):
         assert torch.allclose(found[:, k], exact, atol=1e-4)
 
 
+def test_half_precision_changes_sums_little_and_never_overflows():
+    """As on a GPU, with weights of all sizes."""
+    trainer = made_up(60)
+    half = replace(trainer, features=trainer.features.half())
+    weights = (
+        torch.randn((7, 3, 10), generator=torch.Generator().manual_seed(1)) * torch.tensor([1e-5, 1, 1e5])[:, None]
+    )
+    drawn, clip = torch.ones((60, 3), dtype=torch.bool), torch.ones(1, 3, 1)
+    exact, found = (one.clipped_sum(weights, drawn, clip) for one in (trainer, half))
+    assert torch.allclose(found, exact, atol=0.1)
+    assert exact.abs().amax(dim=(0, 2)).min() > 1
+
+
 def test_the_clipped_sum_of_the_network_is_autograds():
     generator = torch.Generator().manual_seed(0)
     pictures, labels = torch.randn((5, 3, 8, 8), generator=generator), torch.tensor([0, 3, 9, 1, 1])
