@@ -7,7 +7,7 @@ import copy
 import dataclasses
 import itertools
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 import torch
 from torch import nn
@@ -43,6 +43,7 @@ class Program:
         autocast, views, augment: as in :meth:`of`.
         alone: whether records are differentiated one by one.
         chain: the model as a chain, if it is one.
+        found: which way to differentiate was found for a shape (:meth:`on`).
         labels: how many classes the targets are labels of, and the label that the loss ignores; None if they are none.
     """
 
@@ -60,6 +61,7 @@ class Program:
     alone: bool = False
     labels: tuple[int, int] | None = None
     chain: Chain | None = None
+    found: dict[Shape, int] = field(default_factory=dict)
 
     @classmethod
     def of(
@@ -99,11 +101,16 @@ class Program:
     def on(self, rows: torch.Tensor, shape: Shape) -> Program:
         """The program in the fastest way in which, at this shape, a record's place changes no bit.
 
-        The formulas; ``vmap(grad)``; one record at a time.
+        The formulas; ``vmap(grad)``; one record at a time. It is found out once for each shape, which decides how a
+        device computes.
         """
-        for way in (self, self._slower(alone=False), self._slower(alone=True)):
+        ways = (self, self._slower(alone=False), self._slower(alone=True))
+        if shape in self.found:
+            return ways[self.found[shape]]
+        for place, way in enumerate(ways):
             try:
                 if check.same_places(way, rows, shape):
+                    self.found[shape] = place
                     return way
             except RuntimeError:
                 if way.axes is not None or way.alone:  # only vmap refuses what the other ways can do

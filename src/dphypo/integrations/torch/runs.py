@@ -98,7 +98,8 @@ class Run:
         score: Any = self.mechanism.score
         if isinstance(score, RecordScore):
             score = dataclasses.replace(score, data=records, example=None, records=10**6, noise_multiplier=1.0)
-        return Outcome(model.cpu(), self._scored(score, model.eval()))
+        scored = self._scored(score, model.eval())  # on its device, as in a run
+        return Outcome(model.cpu(), scored)
 
     def architecture(self) -> str:
         """The layers of the model, and the shapes of its weights."""
