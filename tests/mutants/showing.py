@@ -8,6 +8,22 @@ _REPORTS = "report/test_reports.py"
 
 MUTANTS = (
     Mutant(
+        "published runs are told as they end",
+        "how long runs take is shown only where it was declared public",
+        "search/progress.py",
+        "        if on_run is not None and public:\n",
+        "        if on_run is not None:\n",
+        ("survey/test_on_run.py::test_every_published_run_is_told_in_order[secret]",),
+    ),
+    Mutant(
+        "a survey that fails goes on",
+        "a survey whose first five runs fail makes no other",
+        "search/framework1.py",
+        "            part.check_hope()\n",
+        "",
+        ("survey/test_on_run.py::test_a_survey_that_begins_with_five_failures_ends_and_its_curator_learns_why[0]",),
+    ),
+    Mutant(
         "the page names the journal",
         "a report depends on the release and its certificate alone",
         "report/release_report.py",

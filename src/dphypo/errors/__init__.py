@@ -1,5 +1,6 @@
 """Every error that a user can meet: what is refused (``refusals``), and what can go wrong (``faults``)."""
 
+from dphypo.errors.faults import AllFailedError as AllFailedError
 from dphypo.errors.faults import ContradictionError as ContradictionError
 from dphypo.errors.faults import ExecutorError as ExecutorError
 from dphypo.errors.faults import FileError as FileError

@@ -5,6 +5,9 @@ No message holds T, a count, a score or a seed.
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from typing import Any
+
 
 class SamplerError(RuntimeError):
     """A search rule gave no usable weights. Nothing was drawn; mend the rule and run the study again.
@@ -208,6 +211,18 @@ class UnreachableError(ValueError):
 
 class OrderWarning(UserWarning):
     """The best Rényi order is the last one on offer: more orders would give a smaller ε."""
+
+
+class AllFailedError(RuntimeError):
+    """The first runs of a survey have all failed, so that the others are not made. ``curator()`` shows why."""
+
+    def __init__(self, runs: int, curator: Callable[[], Any]) -> None:
+        self.curator = curator
+        super().__init__(
+            f"the first {runs} runs have all failed, so that no other is made. What was made is paid for. Where "
+            "private records may be seen, error.curator().trials() shows why; then mend the training and start a new "
+            "search"
+        )
 
 
 class LedgerError(ValueError):

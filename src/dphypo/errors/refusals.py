@@ -88,7 +88,7 @@ class WatchesRuns(Refusal):
     why = (
         "A study has no callbacks: they would be shown every run, and runs are secret. What they do elsewhere has its "
         "own place here: progress=True shows a bar, the journal keeps every run, study.curator() shows them to whoever "
-        "may see the data. In a survey (dphypo.tune, OptunaSurvey) all runs are published, and callbacks are allowed."
+        "may see the data. In a survey all runs are published: tune(on_run=...) and Optuna's callbacks are shown them."
     )
 
 
@@ -252,6 +252,7 @@ OPTIONS: dict[str, type[Refusal]] = {
     "stop_score": StopsOnScore,
     "patience": StopsOnScore,
     "callbacks": WatchesRuns,
+    "on_run": WatchesRuns,
     "early_stopping": StopsOnScore,
     "pruner": PrunesRuns,
     "scheduler": PrunesRuns,

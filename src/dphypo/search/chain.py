@@ -25,7 +25,7 @@ from dphypo.search.kept_models import check_folder
 from dphypo.search.part import Opening, Setting
 from dphypo.search.release import Release
 from dphypo.search.signals import orderly
-from dphypo.search.table import Surveyed
+from dphypo.search.table import OnRun, Surveyed
 from dphypo.search.turn import Turn
 from dphypo.search.under_way import DAY, PartUnderWay
 
@@ -80,9 +80,12 @@ class Chain:
         executor: str | Factory | concurrent.futures.Executor | None,
         *,
         progress: bool,
+        on_run: OnRun | None = None,
         **options: object,
     ) -> Release:
         """Make the runs that are left, part by part, and return the release; one that was made before is read again."""
+        if on_run is not None and not any(part.table for part in self.declaration.parts):
+            options["on_run"] = on_run
         errors.refuse_options(options)
         crew = Crew(workers, start_method, executor)
         with _progress.interruptible(self.address), self.turn.long(), orderly():
@@ -101,7 +104,8 @@ class Chain:
                     if progress and self.last:
                         _progress.announce(number + 1, self.last + 1)
                     with self.part(number).made_by(crew):
-                        dp_hypo(self.part(number), crew, partial(self.publish, number), progress=progress)
+                        publish = partial(self.publish, number)
+                        dp_hypo(self.part(number), crew, publish, progress=progress, on_run=on_run)
                 log.info("the release is made")
                 return self.release()
             finally:

@@ -22,18 +22,23 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from dphypo.executors import Crew, Withdrawn
+from dphypo.search.table import OnRun
 from dphypo.search.under_way import PartUnderWay
 
 
-def dp_hypo(part: PartUnderWay, crew: Crew, publish: Callable[[], None], *, progress: bool) -> None:
+def dp_hypo(
+    part: PartUnderWay, crew: Crew, publish: Callable[[], None], *, progress: bool, on_run: OnRun | None = None
+) -> None:
     """Make the runs of a part, or those that are left, and publish.
 
     Nothing is published before the last run has ended. With ``progress`` people see on a terminal that runs are made.
     """
     part.lost_runs.check(crew)
     part.record()  # T is drawn and committed
-    with crew.hire(part.mechanism) as workers, part.watch(show=progress, ticking=crew.threads) as one_more:
+    watch = part.watch(show=progress, ticking=crew.threads, on_run=on_run)
+    with crew.hire(part.mechanism) as workers, watch as one_more:
         while True:
+            part.check_hope()
             while workers.idle and (trial := part.next()) is not None:  # density, band, λ
                 workers.start(trial)
             if not workers.busy:

@@ -21,6 +21,7 @@ from dphypo.mechanisms import Mechanism, Outcome
 from dphypo.search.lost import Lost
 from dphypo.search.release import Ending, Release
 from dphypo.search.selection import Past
+from dphypo.search.table import OnRun
 from dphypo.space import Space
 
 
@@ -121,8 +122,8 @@ class Decider(Protocol):
         """λ of the next run."""
         ...
 
-    def watch(self, record: Callable[[], Record], *, show: bool, ticking: bool) -> Watch:
-        """What people see while runs are made."""
+    def watch(self, record: Callable[[], Record], *, show: bool, ticking: bool, on_run: OnRun | None) -> Watch:
+        """What people see while runs are made, and their own function for published runs."""
         ...
 
 

@@ -14,6 +14,7 @@ from types import TracebackType
 from typing import IO, TYPE_CHECKING, cast
 
 from dphypo.accounting import watch
+from dphypo.search.table import OnRun, Row
 from dphypo.terminal import Terminal, erased_when_stopped
 
 if TYPE_CHECKING:
@@ -118,23 +119,31 @@ def bar(law: Law, done: int, *, show: bool, ticking: bool) -> Iterator[Callable[
 
 
 @contextlib.contextmanager
-def rows(record: Callable[[], Record], total: int, *, show: bool) -> Iterator[Callable[[Trial, Outcome], object]]:
+def rows(
+    record: Callable[[], Record], total: int, on_run: OnRun | None, *, show: bool, public: bool
+) -> Iterator[Callable[[Trial, Outcome], object]]:
     """A line for every published run; yields the function that is told of one.
 
-    How many runs there are and their scores are public, how long they take is not. So lines are printed as runs end
-    on a terminal only: in a log with times they would show how long each run took. Elsewhere they come at the end.
+    How many runs there are and their scores are public, how long they take is so only if that was declared. If not,
+    lines are printed as runs end on a terminal only: in a log with times they would show how long each run took.
+    Elsewhere they come at the end, and so does what ``on_run`` is told.
     """
-    at_once = sys.stderr.isatty()
+    at_once = public or sys.stderr.isatty()
 
     def one_more(trial: Trial, outcome: Outcome) -> None:
         if show and at_once:
             print(row(len(record().results), total, trial.params, outcome.score), file=sys.stderr)
+        if on_run is not None and public:
+            on_run(Row(trial.params, outcome.score))
 
     yield one_more
-    if show and not at_once:
-        results = record().results
-        for number, trial in enumerate(record().trials, 1):
-            print(row(number, total, trial.params, results[trial.number].score), file=sys.stderr)
+    results = record().results
+    for number, trial in enumerate(record().trials, 1):
+        score = results[trial.number].score
+        if show and not at_once:
+            print(row(number, total, trial.params, score), file=sys.stderr)
+        if on_run is not None and not public:
+            on_run(Row(trial.params, score))
 
 
 def row(number: int, total: int, params: Mapping[str, object], score: float | None) -> str:

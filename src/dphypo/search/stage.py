@@ -194,6 +194,6 @@ class DrawnRuns:
         adaptive = self.draw_params.policy.adaptive
         return self.draw_params(past.history(record, usable) if adaptive else None, entropy)
 
-    def watch(self, record: Callable[[], Record], *, show: bool, ticking: bool) -> Watch:
+    def watch(self, record: Callable[[], Record], *, show: bool, ticking: bool, on_run: object) -> Watch:
         """A bar, which is erased at the end: how many runs it shows is secret."""
         return progress.bar(self.law, len(record().results), show=show, ticking=ticking)

@@ -26,6 +26,7 @@ from dphypo.search.part import Part
 from dphypo.search.plan_file import PlanFile, read_plan
 from dphypo.search.release import Release
 from dphypo.search.stage import Stage
+from dphypo.search.table import OnRun
 from dphypo.space import Space
 
 
@@ -181,6 +182,7 @@ class Stages:
         start_method: str = "spawn",
         *,
         executor: str | Factory | concurrent.futures.Executor | None = None,
+        on_run: OnRun | None = None,
         **options: object,
     ) -> Release:
         """Run the stages in order and release the winner of the last. What was interrupted goes on where it was.
@@ -189,9 +191,12 @@ class Stages:
         stages is printed before the first. That a later stage begins is said on a terminal only, as the bar is, and
         not to the logger: with times it would show how long the stage before it took, which is secret. When the last
         stage has released, the same release is returned, and all that is printed is where it was read.
+
+        ``on_run`` is called on the curator's side with every published run of a survey, a row with ``params``,
+        ``score`` and ``status``: at once if the survey has ``durations="public"``, and if not when it has ended.
         """
         _validate.flag(progress=progress)
-        return self._chain.run(workers, start_method, executor, progress=progress, **options)
+        return self._chain.run(workers, start_method, executor, progress=progress, on_run=on_run, **options)
 
     def ask(self) -> StageTrial | None:
         """The next run to make, of the stage that is under way; None when there is none to give out now.

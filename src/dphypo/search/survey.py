@@ -26,7 +26,7 @@ from dphypo.search.pick import Pick, PosteriorMean, nearest, point_of
 from dphypo.search.prior_around import PriorAround, PriorRule, describe
 from dphypo.search.release import Ending, Release
 from dphypo.search.selection import Past
-from dphypo.search.table import Row, Surveyed, done
+from dphypo.search.table import OnRun, Row, Surveyed, done
 from dphypo.search.terms import Within, describe_runs, terms_of_runs
 from dphypo.space import Space
 
@@ -43,7 +43,7 @@ class Survey:
 
     Args:
         mechanism: what one run is: usually a short one, ``mechanism.at(fraction=0.1, match=True)``.
-        runs: how many. All are paid for, also those that fail.
+        runs: how many. All are paid for, also those that fail. If the first five all fail, no other is made.
         optimiser: what proposes λ: one of ``dphypo.samplers``, a sampler of Optuna, or a
             :class:`dphypo.search.Optimiser`; by default a Gaussian process.
         pick: which λ the survey recommends to the parts after it; by default where a posterior mean is best.
@@ -224,9 +224,10 @@ class DeclaredRuns:
         point = point_of(self.prior, proposed)
         return point if self.within is None else nearest(self.prior, point, self.within, entropy)
 
-    def watch(self, record: Callable[[], Record], *, show: bool, ticking: bool) -> Watch:
+    def watch(self, record: Callable[[], Record], *, show: bool, ticking: bool, on_run: OnRun | None) -> Watch:
         """A line for every run."""
-        return progress.rows(record, self.runs, show=show and self.table)
+        told = on_run if self.table else None
+        return progress.rows(record, self.runs, told, show=show and self.table, public=self.arriving)
 
 
 def table_of(record: Record) -> Surveyed:

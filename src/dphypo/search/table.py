@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import StrEnum
 from types import MappingProxyType
@@ -49,6 +49,10 @@ class Row:
         if self.score is not None:
             object.__setattr__(self, "score", _validate.number(score=self.score))
         object.__setattr__(self, "status", Status.FAILED if self.score is None else Status.DONE)
+
+
+OnRun = Callable[[Row], object]
+"""A function of people's own that is told of every published run."""
 
 
 @dataclass(frozen=True, repr=False)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import concurrent.futures
 import sys
+from functools import partial
 from pathlib import Path
 from typing import TypedDict, Unpack
 
@@ -18,6 +19,7 @@ from dphypo.search.progress import solving
 from dphypo.search.release import Release
 from dphypo.search.stages import Stages
 from dphypo.search.survey_plan import PRICE, SurveyPlan, Tuning, plan_tuning
+from dphypo.search.table import OnRun
 from dphypo.space import Space
 
 
@@ -44,6 +46,7 @@ def tune(
     progress: bool = True,
     start_method: str = "spawn",
     executor: str | Factory | concurrent.futures.Executor | None = None,
+    on_run: OnRun | None = None,
     journal: str | Path | Store | None = "tune.db",
     name: str = "tune",
     maximize: bool = True,
@@ -80,6 +83,7 @@ def tune(
         workers: how many runs to make at a time.
         progress: print what tuning costs, and every run of the survey.
         start_method, executor: how and where runs are made: as for :meth:`dphypo.Study.run`.
+        on_run: told of every published run, such as a logger: as for :meth:`dphypo.Stages.run`.
         journal, name, entropy, data_name, ledger: as for :class:`dphypo.Stages`. A call that was interrupted goes on.
         maximize: whether larger scores are better.
 
@@ -103,13 +107,16 @@ def tune(
     >>> 1.99 < release.certificate.epsilon <= 2.0
     True
     """
+    run = partial(
+        Stages.run, workers=workers, progress=progress, start_method=start_method, executor=executor, on_run=on_run
+    )
     kept: Kept = {"journal": journal, "name": name, "entropy": entropy, "ledger": ledger}
     if plan is not None:
         given = {"epsilon": epsilon, "delta": delta, "compute": compute, "survey": survey}
         if twice := [argument for argument, value in given.items() if value is not None]:
             raise _validate.fail(twice[0], given[twice[0]], "the plan says it: leave it out")
         stages = Stages.from_plan(plan, space, mechanism, maximize=maximize, data_name=data_name, **kept)
-        return stages.run(workers=workers, progress=progress, start_method=start_method, executor=executor)
+        return run(stages)
     if epsilon is None or delta is None:
         missing = "epsilon" if epsilon is None else "delta"
         raise _validate.fail(missing, None, "give epsilon and delta, what everything may cost together; or a plan")
@@ -121,7 +128,7 @@ def tune(
     stages = stages_of(space, tuning, delta=delta, maximize=maximize, data_name=data_name, **kept)
     if progress:
         print(tuning.summary, file=sys.stderr)
-    return stages.run(workers=workers, progress=progress, start_method=start_method, executor=executor)
+    return run(stages)
 
 
 def stages_of(

@@ -24,14 +24,18 @@ from dphypo.entropy import Entropy, below
 from dphypo.executors import Crew
 from dphypo.journal import MAX_ATTEMPTS, Journal, Record, Trial, machine
 from dphypo.mechanisms import Mechanism, Outcome, settle, well_formed
+from dphypo.search.curator import Curator
 from dphypo.search.declaration import check
 from dphypo.search.kept_models import KeptModels
 from dphypo.search.lost import Lost
 from dphypo.search.part import Decider, Opening, Part, Watch
 from dphypo.search.release import Ending, Release
 from dphypo.search.selection import Past, beats, best_of, ending
+from dphypo.search.table import OnRun
 from dphypo.search.turn import Turn
 
+HOPELESS = 5
+"""A survey ends if so many runs at its beginning have all failed."""
 DAY, LAG, FOLDER = "declared on", "lag", "models of"
 """In the journal, beside the declaration: the day of it, the only time that a certificate states; the lag of rules that
 see results in order; and what tells the folder of models apart from those of other searches."""
@@ -262,9 +266,16 @@ class PartUnderWay:
         finally:
             self._here = True
 
-    def watch(self, *, show: bool, ticking: bool) -> Watch:
+    def watch(self, *, show: bool, ticking: bool, on_run: OnRun | None) -> Watch:
         """What people see while runs are made."""
-        return self._decider.watch(self.record, show=show, ticking=ticking)
+        return self._decider.watch(self.record, show=show, ticking=ticking, on_run=on_run)
+
+    def check_hope(self) -> None:
+        """Stop a survey whose first runs have all failed. All of them are published: this looks at nothing else."""
+        record = self.record()
+        first = [record.results.get(number) for number in range(HOPELESS)]
+        if self._part.table and (record.total or 0) > HOPELESS and all(one and one.score is None for one in first):
+            raise errors.AllFailedError(HOPELESS, lambda: Curator(self))
 
     def publish(self, certificate: Certificate) -> None:
         """Commit that the part has published. Refused a second time, and before every outcome is in."""

@@ -1,0 +1,70 @@
+"""A function of people's own is told of published runs, and a survey that begins with failures ends early."""
+
+from __future__ import annotations
+
+import dp_accounting
+import pytest
+from scipy.stats import loguniform
+
+import dphypo
+from dphypo.errors import AllFailedError
+from dphypo.errors.refusals import WatchesRuns
+
+SPACE = dphypo.Space({"lr": loguniform(1e-3, 1)})
+declare = dphypo.mechanism(
+    event=dp_accounting.GaussianDpEvent(40.0), relation=dp_accounting.NeighboringRelation.ADD_OR_REMOVE_ONE
+)
+
+
+@declare
+def train(params, *, seed):
+    return {"lr": params["lr"]}, -abs(params["lr"] - 0.1)
+
+
+def survey(mechanism, runs, **options):
+    options = {"journal": None} | options
+    parts = [dphypo.Survey(mechanism, runs, durations=options.pop("durations", "secret"))]
+    return dphypo.Stages(SPACE, parts, delta=1e-6, **options)
+
+
+@pytest.mark.parametrize("durations", ["secret", "public"])
+def test_every_published_run_is_told_in_order(durations):
+    seen, made = [], []
+
+    @declare
+    def noted(params, *, seed):
+        made.append(len(seen))
+        return None, params["lr"]
+
+    release = survey(noted, 4, durations=durations).run(progress=False, on_run=seen.append)
+    assert tuple(seen) == release.survey.rows
+    assert made[-4:] == ([0, 1, 2, 3] if durations == "public" else [0, 0, 0, 0]), "told before each run was made"
+
+
+def test_a_study_refuses_it_with_the_reason():
+    study = dphypo.Study(SPACE, train, dphypo.Geometric(mean=3), delta=1e-6, journal=None)
+    with pytest.raises(WatchesRuns, match=r"runs are secret.*tune\(on_run=...\)"):
+        study.run(progress=False, on_run=print)
+
+
+@pytest.mark.parametrize("good", [0, 5])
+def test_a_survey_that_begins_with_five_failures_ends_and_its_curator_learns_why(good, tmp_path):
+    made = []
+
+    @declare
+    def broken(params, *, seed):
+        made.append(seed)
+        if len(made) == good:
+            return None, 1.0
+        raise ValueError("shapes do not fit")
+
+    search = survey(broken, 8, journal=tmp_path / "survey.db")
+    if good:
+        assert len(search.run(progress=False).survey.rows) == 8
+        return
+    for _ in range(2):  # going on makes no other run
+        with pytest.raises(AllFailedError, match="the first 5 runs have all failed") as caught:
+            search.run(progress=False)
+        assert "shapes do not fit" not in str(caught.value)
+    assert len(made) == 5
+    assert "shapes do not fit" in caught.value.curator().trials()[0]["failure"]
