@@ -68,3 +68,16 @@ def test_a_survey_that_begins_with_five_failures_ends_and_its_curator_learns_why
         assert "shapes do not fit" not in str(caught.value)
     assert len(made) == 5
     assert "shapes do not fit" in caught.value.curator().trials()[0]["failure"]
+
+
+def test_tensorboard_gets_every_run(tmp_path):
+    from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
+    from torch.utils.tensorboard import SummaryWriter
+
+    with SummaryWriter(tmp_path) as writer:
+        release = survey(train, 3).run(
+            progress=False, on_run=lambda row: writer.add_hparams(dict(row.params), {"score": row.score or 0.0})
+        )
+    logged = [EventAccumulator(str(folder)).Reload() for folder in sorted(tmp_path.iterdir()) if folder.is_dir()]
+    scores = sorted(one.Scalars("score")[0].value for one in logged)
+    assert scores == pytest.approx(sorted(row.score for row in release.survey.rows))
