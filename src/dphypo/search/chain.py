@@ -81,7 +81,7 @@ class Chain:
         *,
         progress: bool,
         on_run: OnRun | None = None,
-        **options: object,
+        options: dict[str, object],
     ) -> Release:
         """Make the runs that are left, part by part, and return the release; one that was made before is read again."""
         if on_run is not None and not any(part.table for part in self.declaration.parts):

@@ -196,7 +196,7 @@ class Stages:
         ``score`` and ``status``: at once if the survey has ``durations="public"``, and if not when it has ended.
         """
         _validate.flag(progress=progress)
-        return self._chain.run(workers, start_method, executor, progress=progress, on_run=on_run, **options)
+        return self._chain.run(workers, start_method, executor, progress=progress, on_run=on_run, options=options)
 
     def ask(self) -> StageTrial | None:
         """The next run to make, of the stage that is under way; None when there is none to give out now.

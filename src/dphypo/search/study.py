@@ -176,7 +176,7 @@ class Study:
                 ``concurrent.futures``; by default this process, or ``workers`` processes of its own.
         """
         _validate.flag(progress=progress)
-        return self._chain.run(workers, start_method, executor, progress=progress, **options)
+        return self._chain.run(workers, start_method, executor, progress=progress, options=options)
 
     def ask(self) -> Trial | None:
         """The next run to make, with its ``params`` and ``seed``; None when there is none to give out.
