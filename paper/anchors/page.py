@@ -19,6 +19,9 @@ NAMES = {
     "fashion": "Fashion-MNIST, scattering + linear",
     "cifar10": "CIFAR-10, scattering + linear",
     "cifar10-cnn": "CIFAR-10, scattering + CNN",
+    "mnist-momentum": "MNIST, scattering + linear, momentum",
+    "fashion-momentum": "Fashion-MNIST, scattering + linear, momentum",
+    "cifar10-momentum": "CIFAR-10, scattering + linear, momentum",
 }
 MISSING = "*Not trained yet.*"
 

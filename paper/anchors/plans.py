@@ -180,7 +180,7 @@ def drawn(law: Law, stream: int) -> list[int]:
 
 def write(path: Path = FILE) -> None:
     """The pilot, and all tasks."""
-    pilot = {
+    pilot: dict[str, Any] = {
         "noise": Plans(TASKS["fashion"]).alone,
         "held out": 10_000,
         "repetitions": REPETITIONS,
@@ -194,6 +194,9 @@ def write(path: Path = FILE) -> None:
         if task.model == "cnn":
             stated["structure"] = {**NETWORK.to_dict(), "factor": factor(NETWORK, 0.04)}
             stated["ways"] = sampled(task, NETWORK)
+        elif task.structure is not None:
+            stated["structure"] = pilot["structures"][task.structure]
+            stated["ways"] = stated["ways"][:3]
         known["tasks"][name] = stated
         for way in stated["ways"]:
             print(name, way["name"], round(way["noise"], 4), way.get("price"), way["compute"], flush=True)

@@ -2,7 +2,7 @@
 
 The pilot comes first, unless the folder of results holds its outcome. It needs PyTorch, numpy and scipy, and neither
 the library nor an accountant. The file of a task is written after every way to tune, so that what is done is kept if
-time runs out.
+time runs out, and what is in it is not made again.
 """
 
 from __future__ import annotations
@@ -57,9 +57,12 @@ def run(
     began = time.time()
     trainers = Trainers(task, folder, device, seed)
     result: dict[str, Any] = {"task": name, "searches": task.searches, "structure": shape, "ways": {}}
-    result["seconds for features"] = round(time.time() - began, 1)
-    print(name, "features", result["seconds for features"], "s", flush=True)
+    if (path := out / f"anchors-{name}.json").exists():
+        result["ways"] = json.loads(path.read_text())["ways"]
+    print(name, "features", round(time.time() - began, 1), "s", flush=True)
     for number, way in enumerate(declared["ways"]):
+        if way["name"] in result["ways"]:
+            continue
         if time.time() > until:
             print("no time for", name, way["name"], flush=True)
             break
@@ -78,7 +81,7 @@ def run(
         print(name, way["name"], row, flush=True)
         result["ways"][way["name"]] = {**row, "released": released.round(4).tolist(), **found}
         result["provenance"] = json.loads(provenance(seed=seed))
-        (out / f"anchors-{name}.json").write_text(json.dumps(result) + "\n")
+        path.write_text(json.dumps(result) + "\n")
 
 
 def main() -> None:
