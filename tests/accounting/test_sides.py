@@ -333,3 +333,10 @@ def test_pure_privacy_adds_up_at_delta_zero():
     assert plan.delta(0.5) > 0.0
     assert math.isinf(Composition((Term(runs), Term(account_published(dp.GaussianDpEvent(1.0), 1)))).epsilon(0.0))
     assert plan.one_run(1e-6)["pld"] == pytest.approx(0.2, abs=1e-3)
+
+
+def test_records_of_a_side_that_no_term_names_meet_what_all_records_meet():
+    run, other = account_published(dp.GaussianDpEvent(4.0), 1), Split("records of the north score").sides
+    assert Composition.of(run).cost(other.scoring, 1e-6) == Composition.of(run).epsilon(1e-6)
+    replaced = account_published(dp.GaussianDpEvent(4.0), 1, relation=REPLACE)
+    assert Composition((Term(replaced, other.training),)).cost(other.scoring, 1e-6) > 0

@@ -132,7 +132,7 @@ class Composition:
     def cost(self, side: Side, delta: float) -> float:
         """ε at δ for records of a side: the largest, over the combinations of parts that they may be on."""
         delta = _validate.delta(delta=delta)
-        found = [met for parts, met in self._combinations.items() if side.conditions <= set(parts)]
+        found = [met for parts, met in self._combinations.items() if not side.apart_from(Side(frozenset(parts)))]
         return max((met.epsilon(delta) for met in found), default=0.0)
 
     def bound(self, delta: float) -> str:
