@@ -1,5 +1,9 @@
 """``DPSGD(score="accuracy")``: the library sets records apart, scores on them, and knows a space of its own."""
 
+import functools
+import re
+from collections.abc import Sequence
+
 import dp_accounting
 import numpy as np
 import pytest
@@ -8,7 +12,11 @@ from sklearn.metrics import balanced_accuracy_score, f1_score
 from torch import nn
 from torch.utils.data import TensorDataset
 
+import dphypo
+from dphypo.accounting import verify
 from dphypo.integrations.torch import DPSGD, PrivateConfusion, PrivateLoss, split_by_hash
+from dphypo.search import SurveyPlan, plan_tuning
+from dphypo.search.survey_plan import Tuning
 
 GENERATOR = np.random.default_rng(7)
 X = GENERATOR.normal(size=(500, 4)).astype(np.float32)
@@ -138,6 +146,63 @@ def test_cross_entropy_has_a_bound_and_another_loss_needs_one():
     assert loss(model, seed=1) == pytest.approx(-2 * np.log(3) * (Y != 0).mean(), abs=1e-3)
     with pytest.raises(ValueError, match="bound = None is not valid"):
         PrivateLoss((X, Y), noise_multiplier=1.0, loss=nn.functional.mse_loss)
+
+
+BUDGET = {"epsilon": 2.0, "delta": 1e-5}
+
+
+@functools.cache
+def planned(records: int) -> tuple[DPSGD, Tuning]:
+    """A plan for so many records with 20 steps of about half of them."""
+    x = np.random.default_rng(3).normal(size=(records, 1)).astype(np.float32)
+    mechanism = DPSGD(
+        model=lambda: nn.Linear(1, 2), data=(x, (x[:, 0] > 0).astype(int)), score="accuracy", epochs=10,
+        batch_size=records // 2, device="cpu",
+    )  # fmt: skip
+    return mechanism, plan_tuning(
+        mechanism.default_space(), mechanism, **BUDGET, survey=SurveyPlan(runs=4, fraction=0.5)
+    )
+
+
+@pytest.mark.parametrize(("records", "everywhere"), [(20_000, True), (400, False)])
+def test_the_plan_costs_what_the_worse_side_meets_and_no_less(records, everywhere):
+    """Sides enumerated: each record's own events, composed by dp_accounting itself."""
+    _, tuning = planned(records)
+    short, last = tuning.noise.short, tuning.noise.full
+    assert len(last.data) == records if everywhere else len(last.data) < records
+    trains = [(short.event({}), 4), (last.event({}), 1)]
+    scores = [(short.score_event, 4), *([(last.event({}), 1)] if everywhere else [])]
+    certified, met = tuning.noise.guarantee.epsilon(1e-5), [composed(events) for events in (trains, scores)]
+    assert max(met) * (1 - 1e-3) <= certified <= 2.0
+    assert min(met) > 1.9  # scores have as little noise as may be
+
+
+def composed(events: Sequence[tuple[dp_accounting.DpEvent, int]]) -> float:
+    accountant = dp_accounting.pld.PLDAccountant()
+    for event, count in events:
+        accountant.compose(event, count)
+    return float(accountant.get_epsilon(1e-5))
+
+
+def test_the_summary_says_whom_the_last_run_trains_on():
+    assert "It trains on all records, those that score included." in planned(20_000)[1].summary
+    few = planned(400)[1]
+    assert re.search(
+        r"It trains on the records that do not score: on all, scores would have a noise of 0\.\d", few.summary
+    )
+    assert few.noise.full.records == 320
+
+
+def test_no_user_handles_sides_or_a_space(tmp_path):
+    release = dphypo.tune(named(epochs=2), **BUDGET, journal=None, progress=False)
+    assert set(release.params) == {"learning_rate", "clipping"}
+    assert len(release.survey) == 8
+    assert 1.99 < release.certificate.epsilon <= 2.0
+    release.certificate.save(tmp_path / "certificate.json")
+    stated = (tmp_path / "certificate.json").read_text()
+    assert "loguniform" in stated
+    assert "dphypo hash 1" in stated
+    assert verify(release.certificate)
 
 
 def test_words_train_and_score():

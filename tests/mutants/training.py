@@ -12,6 +12,22 @@ _SCORE = "integrations/test_torch_score.py"
 
 MUTANTS = (
     Mutant(
+        "a last run on all records counts for one side",
+        "records that score are trained on, too",
+        "integrations/torch/dpsgd.py",
+        "data=whole.data, records=whole.records",
+        "data=dataclasses.replace(whole.data, origin=self.data.origin), records=whole.records",
+        ("integrations/test_torch_named_scores.py::test_the_plan_costs_what_the_worse_side_meets_and_no_less",),
+    ),
+    Mutant(
+        "a confusion matrix counts a record twice",
+        "a record is in one cell",
+        "integrations/torch/score.py",
+        "np.bincount(cells[cells >= 0], minlength=classes**2)",
+        "2 * np.bincount(cells[cells >= 0], minlength=classes**2)",
+        ("integrations/test_torch_named_scores.py::test_a_record_is_in_one_cell_of_the_confusion_matrix",),
+    ),
+    Mutant(
         "shuffled batches are accounted as Poisson",
         "every record is in a batch independently with the charged rate",
         "integrations/torch/opacus.py",

@@ -16,6 +16,7 @@ from dphypo.accounting import verify, watch
 from dphypo.entropy import Seeded
 from dphypo.journal import keeping
 from dphypo.search import SurveyPlan, plan_tuning
+from dphypo.search.tune import _subject
 
 BUDGET = {"epsilon": 3.0, "delta": 1e-6, "progress": False}
 FULL = Descent(steps=300)
@@ -27,10 +28,23 @@ def test_tuning_costs_what_was_asked_and_finds_a_good_run(capsys):
     assert verify(release.certificate)
     assert release.model["steps"] == 300
     assert abs(release.model["weight"] - 0.7) < 0.15
-    assert len(release.survey) == 20
+    assert len(release.survey) == 8
     shown = capsys.readouterr().err
-    assert re.search(r"Tuning costs 9\.[456] % more noise and 2 runs of compute", shown)
-    assert "run 20 of 20" in shown
+    assert re.search(r"Tuning costs 3\.[89] % more noise and 0\.8 runs of compute", shown)
+    assert "run 8 of 8" in shown
+
+
+def test_the_mechanism_may_stand_alone_and_both_may_be_named():
+    found = [_subject((SPACE, FULL), None, None), _subject((FULL,), SPACE, None), _subject((SPACE,), None, FULL)]
+    assert all(pair == (SPACE, FULL) for pair in [*found, _subject((), SPACE, FULL)])
+    with pytest.raises(ValueError, match="space = None is not valid: the mechanism has no default"):
+        dphypo.tune(FULL, **BUDGET)
+    with pytest.raises(TypeError, match="tune takes a space and a mechanism"):
+        dphypo.tune(SPACE, SPACE, FULL, **BUDGET)
+    with pytest.raises(ValueError, match="mechanism = None"):
+        dphypo.tune(space=SPACE, **BUDGET)
+    with pytest.raises(ValueError, match="mechanism = "):
+        dphypo.tune(SPACE, **BUDGET)
 
 
 def test_an_interrupted_call_goes_on_where_it_was(tmp_path):

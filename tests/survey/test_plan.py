@@ -17,10 +17,11 @@ from dphypo.search.survey_plan import SurveyPlan, plan_tuning
 from dphypo.space import Space
 
 BUDGET = {"epsilon": 4.0, "delta": 1e-6}
+TWO = Space({"lr": loguniform(1e-3, 10.0), "clip": loguniform(0.1, 10.0)})
 
 
 def test_the_plan_spends_the_budget_and_says_its_price():
-    found = plan_tuning(SPACE, Descent(steps=400), **BUDGET, price=0.2)
+    found = plan_tuning(TWO, Descent(steps=400), **BUDGET, price=0.2)
     assert (found.survey.runs, found.survey.fraction) == (20, 0.1)
     assert found.short.noise_multiplier == pytest.approx(found.full.noise_multiplier / math.sqrt(0.1))
     assert found.short.made == 40
@@ -39,21 +40,30 @@ def test_a_plan_that_costs_more_than_was_accepted_says_so_and_what_would_cost_le
     assert line == (
         "Tuning costs 300 % more noise and 15 runs of compute: 15 full runs, all published, then one full run."
     )
-    assert dear.startswith("That is dear: 5 % was accepted (price). It costs less with more steps")
+    assert dear.startswith("That is dear: 1 % was accepted (price). It costs less with more steps")
+
+
+def test_a_single_hyperparameter_takes_eight_runs_of_a_twentieth_for_one_per_cent_of_noise():
+    found = plan_tuning(SPACE, Descent(steps=600), **BUDGET)
+    assert (found.survey.runs, found.survey.fraction) == (8, 0.05)
+    assert found.noise.price == pytest.approx(math.sqrt(1 + 8 * 0.05**2) - 1, abs=2e-3)
+    alone = Space({"lr": loguniform(1e-3, 10.0), "clipping": ["normalise"]})
+    assert plan_tuning(alone, Descent(steps=600), **BUDGET, compute=9).survey.runs == 8
+    assert plan_tuning(SPACE, Descent(steps=120), **BUDGET).survey.fraction == 0.25  # 30 of 120 steps
 
 
 def test_shorter_runs_where_the_price_is_too_high():
-    found = plan_tuning(SPACE, Descent(steps=1000), **BUDGET, price=0.03)
+    found = plan_tuning(TWO, Descent(steps=1000), **BUDGET, price=0.03)
     assert found.survey.fraction == 0.1 / 2
     assert found.price <= 0.03
 
 
 def test_longer_runs_where_few_steps_would_be_left_and_fewer_where_they_cost_too_much():
-    found = plan_tuning(SPACE, Descent(steps=120), **BUDGET, price=10.0)
+    found = plan_tuning(TWO, Descent(steps=120), **BUDGET, price=10.0)
     assert (found.survey.runs, found.survey.fraction) == (20, 0.25)  # 30 of 120 steps
-    found = plan_tuning(SPACE, Descent(steps=120), **BUDGET, price=0.05)
+    found = plan_tuning(TWO, Descent(steps=120), **BUDGET, price=0.05)
     assert (found.survey.runs, found.survey.fraction) == (15, 0.25)
-    found = plan_tuning(SPACE, Descent(steps=120), **BUDGET, price=0.05, survey=18)
+    found = plan_tuning(TWO, Descent(steps=120), **BUDGET, price=0.05, survey=18)
     assert (found.survey.runs, found.survey.fraction) == (18, 0.25)  # a number that is given stays
 
 
@@ -62,7 +72,7 @@ def test_longer_runs_where_few_steps_would_be_left_and_fewer_where_they_cost_too
     [(1000, 3, 20, 0.1), (1000, 2, 20, 0.05), (300, 2, 10, 0.1), (500, 9, 40, 0.1)],
 )
 def test_compute_bounds_length_first_and_then_number(steps, compute, runs, fraction):
-    survey = plan_tuning(SPACE, Descent(steps=steps), **BUDGET, compute=compute, price=10.0).survey
+    survey = plan_tuning(TWO, Descent(steps=steps), **BUDGET, compute=compute, price=10.0).survey
     assert (survey.runs, survey.fraction) == (runs, pytest.approx(fraction))
     assert survey.compute <= compute + 1e-9
 

@@ -55,6 +55,22 @@ class PrivateScores(Protocol):
         ...
 
 
+@runtime_checkable
+class OwnSplit(Protocol):
+    """Training that may have set records apart for its scores by itself."""
+
+    def on_all_records(self) -> Mechanism | None:
+        """The same training on all records, those that score included; None if it did not set any apart."""
+        ...
+
+
+@runtime_checkable
+class OwnSpace(Protocol):
+    """Training that knows what to search where no space is given."""
+
+    def default_space(self) -> Space: ...
+
+
 class Kind(Protocol):
     """Runs with the same privacy but for their noise: what tells them apart, and their event at a given noise."""
 
@@ -185,6 +201,29 @@ def can(mechanism: object, *changes: str) -> bool:
 def solves_for_scores(mechanism: Mechanism) -> bool:
     """Whether the noise of its scores is to be solved for."""
     return isinstance(mechanism, PrivateScores) and mechanism.score_noise_multiplier == CALIBRATE
+
+
+def on_all_records(mechanism: Mechanism) -> Mechanism | None:
+    """The same training on the records that score, too; None where that is not known to be possible."""
+    return mechanism.on_all_records() if isinstance(mechanism, OwnSplit) else None
+
+
+def default_space(mechanism: Mechanism) -> Space:
+    """What is searched where no space is given."""
+    check_is_mechanism(mechanism)
+    if not isinstance(mechanism, OwnSpace):
+        raise _validate.fail(
+            "space", None, 'the mechanism has no default: give one, such as Space({"lr": loguniform(1e-3, 10)})'
+        )
+    return mechanism.default_space()
+
+
+def score_deviation(mechanism: Mechanism) -> float | None:
+    """The noise of its scores, in units of a score's whole range; None where scores have none that is known."""
+    if not isinstance(mechanism, PrivateScores) or not mechanism.score_records:
+        return None
+    noise = mechanism.score_noise_multiplier
+    return noise / mechanism.score_records if isinstance(noise, float) else None
 
 
 def kinds_of(mechanism: Mechanism, space: Space) -> Sequence[Kind]:

@@ -26,12 +26,16 @@ from dphypo.space import Space
 
 RUNS, MOST_RUNS = 20, 40
 FRACTION = 0.1
+RUNS_OF_ONE, FRACTION_OF_ONE = 8, 0.05
+"""Where a single hyperparameter is searched."""
 FEWEST_STEPS = 30
 """Below about so many steps nothing is learnt, and short runs say nothing about long ones."""
 RUNS_OF_FEW_STEPS = 15
 """Where short runs cannot be made shorter and cost more than is accepted."""
 FEWEST_RUNS = 8
-PRICE = 0.05
+PRICE = 0.01
+QUIET = 0.01
+"""The last run trains on the records that score, too, where the noise of a score stays below this."""
 _ROUNDING = 1 + 1e-9
 
 
@@ -47,8 +51,10 @@ class SurveyPlan:
         pick: where the last run is made, from the published table; by default where a posterior mean is best.
         fallback: λ of the last run if every short run failed; by default the middle of the prior.
         short: makes the short run of a full one, for a mechanism without ``at(fraction=..., match=True)``.
-        last: makes the last run of the full one, if it is to be another: to train on the records that score, too, give
-            ``last=lambda full: full.at(data=..., records=...)`` and ``both_sides=True``.
+        last: makes the last run of the full one, if it is to be another. A mechanism that set records apart itself
+            (``DPSGD(score="accuracy")``) trains it on all records where that is better; ``last=lambda full: full``
+            keeps it to those that train. With a split of your own, give ``last=lambda full: full.at(data=...,
+            records=...)`` and ``both_sides=True``.
         both_sides: whether the last run trains on the records that score, too; it then counts for both sides.
         score: whether the score of the last run is released. A private score is then paid for.
         models: a folder in which the models of the short runs are kept. They are paid for.
@@ -114,6 +120,7 @@ class Tuning:
         price: by how much the full run's noise exceeds that of one run without any tuning, as a fraction.
         accepted: the price that was accepted.
         largest: the compute of the longest full run that is allowed, in those of the mechanism's own setting.
+        records: whom the last run trains on, in a sentence, where the mechanism set records apart itself.
     """
 
     survey: SurveyPlan
@@ -122,6 +129,7 @@ class Tuning:
     price: float
     accepted: float = PRICE
     largest: float = 1.0
+    records: str = ""
 
     @property
     def short(self) -> Mechanism:
@@ -146,7 +154,7 @@ class Tuning:
         kind = "full runs" if part == 1 else f"short runs of {part:.3g} of the steps"
         line = (
             f"Tuning costs {noise} % more noise and {takes:.3g} {unit} of compute: {self.survey.runs} {kind}, all "
-            "published, then one full run."
+            f"published, then one full run.{self.records}"
         )
         if self.largest != 1:
             line += f" Settings differ in compute: it is at most {self.compute:.3g} runs of the given setting, in all."
@@ -172,9 +180,13 @@ def plan_tuning(
 ) -> Tuning:
     """A survey and one run that cost ε at δ; number and length of the short runs where not given.
 
-    Twenty runs of a tenth of the steps, up to forty where there is compute for them, unless that leaves so few steps
-    that nothing is learnt (then longer ones), or exceeds the compute or the price that is accepted (then shorter ones,
-    at last fewer; for the price, not fewer than fifteen). ``paper/RESULTS.md`` has the evidence.
+    Twenty runs of a tenth of the steps, up to forty where there is compute for them; for a single hyperparameter eight
+    runs of a twentieth. Unless that leaves so few steps that nothing is learnt (then longer ones), or exceeds the
+    compute or the price that is accepted (then shorter ones, at last fewer; for the price, not fewer than fifteen).
+    ``paper/RESULTS.md`` has the evidence.
+
+    Where the mechanism set records apart for its scores by itself, the last run trains on all records if the noise of a
+    score stays below 0.01. It then counts for both sides, and the scores may cost only what the short runs cost.
 
     Args:
         space: what is tuned.
@@ -196,18 +208,49 @@ def plan_tuning(
     capabilities.check_is_mechanism(mechanism)
     over_space.check_fit(mechanism, space)
 
+    def planned(given: SurveyPlan) -> Tuning:
+        budget = {"epsilon": epsilon, "delta": delta}
+        return _planned(space, mechanism, given, compute=compute, price=price, keep=keep, **budget)
+
+    tuning, records = planned(given), ""
+    if given.last is None and capabilities.on_all_records(mechanism) is not None:
+        whole = planned(replace(given, last=_on_all_records))  # which states no split: it counts for everyone
+        noise = capabilities.score_deviation(whole.short)
+        if noise is None or noise <= QUIET:
+            tuning, records = whole, " It trains on all records, those that score included."
+        else:
+            records = f" It trains on the records that do not score: on all, scores would have a noise of {noise:.2g}."
+    noise = capabilities.score_deviation(tuning.short)
+    if noise is not None and capabilities.solves_for_scores(mechanism):
+        _validate.warn_of_score_noise(noise, stacklevel=3)
+    return replace(tuning, records=records)
+
+
+def _planned(
+    space: Space,
+    mechanism: Mechanism,
+    given: SurveyPlan,
+    *,
+    epsilon: float,
+    delta: float,
+    compute: float | None,
+    price: float,
+    keep: Keep | None,
+) -> Tuning:
+    """The plan around a last run on the records that are given."""
+
     def problem(plan: SurveyPlan) -> NoiseProblem:
         parts = partial(plan.parts, within=within)
         return NoiseProblem(space, mechanism, parts, plan.runs or RUNS, epsilon, delta, keep)
 
     steps = steps_of(mechanism, space)
-    plan = _within_compute(given, steps, compute)
+    plan = _within_compute(given, space, steps, compute)
     largest, within = _settings(mechanism, space, None if compute is None else compute / plan.compute)
     found = problem(plan)
     while given.fraction is None and found.price > price:
         assert plan.fraction is not None
-        shorter = plan.fraction / 2
-        if steps is None or shorter * steps >= FEWEST_STEPS:
+        shorter = max(plan.fraction / 2, _least_fraction(steps))
+        if shorter < plan.fraction:
             plan = replace(plan, fraction=shorter)
         elif given.runs is None and (plan.runs or 0) > RUNS_OF_FEW_STEPS:
             plan = replace(plan, runs=RUNS_OF_FEW_STEPS)
@@ -215,27 +258,31 @@ def plan_tuning(
             break
         found = problem(plan)
     solved = found.solve()
-    tuning = Tuning(plan, solved.parts, solved.cost, found.price, price, largest)
-    _warn_of_scores(mechanism, tuning.short)
-    return tuning
+    return Tuning(plan, solved.parts, solved.cost, found.price, price, largest)
 
 
-def _warn_of_scores(mechanism: Mechanism, short: Mechanism) -> None:
-    """Warn if scores whose noise was solved for are swamped by it: there are too few records to score on."""
-    if capabilities.solves_for_scores(mechanism) and isinstance(short, capabilities.PrivateScores):
-        noise, records = short.score_noise_multiplier, short.score_records
-        if isinstance(noise, float) and records:
-            _validate.warn_of_score_noise(noise / records, stacklevel=4)
+def _on_all_records(full: Mechanism) -> Mechanism:
+    whole = capabilities.on_all_records(full)
+    assert whole is not None  # the plan asked
+    return whole
 
 
-def _within_compute(given: SurveyPlan, steps: int | None, compute: float | None) -> SurveyPlan:
+def _least_fraction(steps: int | None) -> float:
+    """The shortest run that still learns something."""
+    return 0.0 if steps is None else min(FEWEST_STEPS / steps, 1.0)
+
+
+def _within_compute(given: SurveyPlan, space: Space, steps: int | None, compute: float | None) -> SurveyPlan:
     """Runs and fraction: the defaults, longer where few steps are left, shorter or fewer where compute is short.
 
-    Compute beyond that of the defaults makes more runs, not longer ones.
+    Compute beyond that of the defaults makes more runs, not longer ones; of a single hyperparameter eight suffice.
     """
-    runs = given.runs or RUNS
-    least = 0.0 if steps is None else min(FEWEST_STEPS / steps, 1.0)
-    fraction = given.fraction if given.fraction is not None else max(FRACTION, least)
+    searched = [each for each in space.parameters if each.dimension.size != 1]
+    one = len(searched) == 1 and given.runs is None
+    runs, most = given.runs or (RUNS_OF_ONE if one else RUNS), RUNS_OF_ONE if one else MOST_RUNS
+    least = _least_fraction(steps)
+    default = FRACTION_OF_ONE if one else FRACTION
+    fraction = given.fraction if given.fraction is not None else max(default, least)
     if compute is not None:
         room = _validate.number(compute=compute) - 1
         if room <= 0:
@@ -243,7 +290,7 @@ def _within_compute(given: SurveyPlan, steps: int | None, compute: float | None)
         if given.fraction is None:
             fraction = min(fraction, max(room / runs, min(least, fraction)))
         if given.runs is None:
-            runs = min(MOST_RUNS, int(room / fraction + 1e-9))
+            runs = min(most, int(room / fraction + 1e-9))
         if runs * fraction > room + 1e-9 or runs < min(FEWEST_RUNS, given.runs or FEWEST_RUNS):
             few = max(runs, 1)
             raise UnreachableError(

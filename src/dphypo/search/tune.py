@@ -4,15 +4,16 @@ from __future__ import annotations
 
 import concurrent.futures
 import sys
+from collections.abc import Sequence
 from functools import partial
 from pathlib import Path
-from typing import TypedDict, Unpack
+from typing import TypedDict, Unpack, cast
 
 from dphypo import _validate
 from dphypo.entropy import SYSTEM, Entropy, check_entropy
 from dphypo.executors import Factory
 from dphypo.journal import Ledger, Store, keeping
-from dphypo.mechanisms import Mechanism
+from dphypo.mechanisms import Mechanism, capabilities
 from dphypo.search.declaration import Declaration
 from dphypo.search.plan_file import PlanFile
 from dphypo.search.progress import solving
@@ -33,9 +34,9 @@ class Kept(TypedDict, total=False):
 
 
 def tune(
-    space: Space,
-    mechanism: Mechanism,
-    *,
+    *searched: Space | Mechanism,
+    space: Space | None = None,
+    mechanism: Mechanism | None = None,
     epsilon: float | None = None,
     delta: float | None = None,
     compute: float | None = None,
@@ -69,7 +70,10 @@ def tune(
     records, or on private ones that were used for nothing else, and pay for that.
 
     Args:
-        space: the hyperparameters of the full run, and a prior of them.
+        searched: the space and the mechanism, or the mechanism alone: ``tune(space, mechanism, ...)`` or
+            ``tune(mechanism, ...)``. Both may be given by name.
+        space: the hyperparameters of the full run, and a prior of them; by default those that the mechanism names
+            (:meth:`dphypo.integrations.torch.DPSGD.default_space`).
         mechanism: the full run, such as :class:`dphypo.integrations.torch.DPSGD`. It offers
             ``at(noise_multiplier=...)`` and ``at(fraction=..., match=True)``, the same training cut short.
         epsilon, delta: what everything that is released may cost together.
@@ -107,6 +111,7 @@ def tune(
     >>> 1.99 < release.certificate.epsilon <= 2.0
     True
     """
+    space, mechanism = _subject(searched, space, mechanism)
     run = partial(
         Stages.run, workers=workers, progress=progress, start_method=start_method, executor=executor, on_run=on_run
     )
@@ -129,6 +134,22 @@ def tune(
     if progress:
         print(tuning.summary, file=sys.stderr)
     return run(stages)
+
+
+def _subject(
+    searched: Sequence[Space | Mechanism], space: Space | None, mechanism: Mechanism | None
+) -> tuple[Space, Mechanism]:
+    """The space and the mechanism, given by place or by name."""
+    places = list(searched)
+    if mechanism is None:
+        if not places:
+            raise _validate.fail("mechanism", None, "give tune(mechanism, ...) or tune(space, mechanism, ...)")
+        mechanism = cast(Mechanism, places.pop())
+    if places and space is None:
+        space = cast(Space, places.pop())
+    if places:
+        raise TypeError("tune takes a space and a mechanism: tune(space, mechanism, ...) or tune(mechanism, ...)")
+    return capabilities.default_space(mechanism) if space is None else space, mechanism
 
 
 def stages_of(
