@@ -2,10 +2,9 @@
 
     python examples/digits.py [--folder demo]
 
-Three parts of the data, by a hash of each digit: about a fifth is held out to report the accuracy at the end (whoever
-runs this looks at it; no guarantee covers that number). The rest is private. Of that, four fifths train the models and
-one fifth scores them, by accuracy with Gaussian noise on the count: no public records are needed, and since no record
-is on both sides, scores are free up to what training costs.
+About a fifth of the digits, by a hash of each, is held out to report the accuracy at the end (whoever runs this looks
+at it; no guarantee covers that number). The rest is private. The library sets some of it apart to score models, by
+accuracy with Gaussian noise on the count, and searches the learning rate.
 
 First a survey: short runs with more noise, all of whose results are published, followed by an ordinary optimiser. Then
 one full run at what the survey recommends. Kill it in the middle and start it again: it goes on where it was. Once it
@@ -20,17 +19,13 @@ from contextlib import suppress
 from pathlib import Path
 
 import numpy as np
-from scipy.stats import loguniform
 from sklearn.datasets import load_digits
 from torch import nn
 
 import dphypo
-from dphypo.integrations.torch import DPSGD, PrivateAccuracy, PublicAccuracy, split_by_hash
-from dphypo.journal import keeping
-from dphypo.search import plan_tuning, solving, stages_of
+from dphypo.integrations.torch import DPSGD, PublicAccuracy, split_by_hash
 
 EPSILON, DELTA = 8.0, 1e-5
-SPACE = dphypo.Space({"learning_rate": loguniform(0.01, 10), "max_grad_norm": loguniform(0.1, 10)})
 BAR = "─" * 78
 
 
@@ -42,13 +37,11 @@ def declare(epochs: float = 20) -> tuple[DPSGD, PublicAccuracy]:
     """The mechanism, its noise still to be found, and the accuracy on the digits that are held out."""
     pixels, labels = load_digits(return_X_y=True)
     private, held_out = split_by_hash((pixels / 16).astype(np.float32), labels, key="held out")
-    train, score = split_by_hash(*private, key="score")
     mechanism = DPSGD(
         model=network,
-        data=train,
-        records=1150,  # about as many as there are: the exact number of private records is nobody's business
-        score=PrivateAccuracy(score, noise_multiplier="calibrate", records=280),
-        noise_multiplier="calibrate",
+        data=private,
+        records=1430,  # about as many as there are: the exact number of private records is nobody's business
+        score="accuracy",
         epochs=epochs,
         batch_size=128,
     )
@@ -58,26 +51,21 @@ def declare(epochs: float = 20) -> tuple[DPSGD, PublicAccuracy]:
 def search(folder: Path, epochs: float, runs: int | None) -> str:
     """Make the plan, or what is left of it, and save its release. Returns what there is to say."""
     mechanism, held_out = declare(epochs)
-    print(f"Solving for the noise that a total of ε = {EPSILON:g} allows ...", flush=True)
-    with keeping(folder / "plan.db", "tune") as keep, solving():  # a demo that is started again finds it at once
-        tuning = plan_tuning(SPACE, mechanism, epsilon=EPSILON, delta=DELTA, survey=runs, keep=keep)
-    print(tuning.summary, flush=True)
-    plan = stages_of(SPACE, tuning, delta=DELTA, journal=folder / "plan.db")
-    release = plan.run()
+    release = dphypo.tune(mechanism, epsilon=EPSILON, delta=DELTA, survey=runs, journal=folder / "plan.db")
     shutil.rmtree(folder / "release", ignore_errors=True)  # left by a process that was killed while it saved
     release.save(folder / "release")
     report = ["The release", BAR]
     if release.model is None:
         report += [str(release.ending)]
     else:
-        report += [f"{name:<16}{value:.4g}" for name, value in (release.params or {}).items()]
+        report += [f"{name:<16}{value}" for name, value in (release.params or {}).items()]
         report += [
             f"{'accuracy':<16}{held_out(release.model):.3f} on digits held out (not private, not used by the search)",
             f"{'survey':<16}{release.survey!r}, all public: {folder / 'release' / 'surveys.json'}",
         ]
     with suppress(ImportError):  # without matplotlib there is no page
         report += [f"{'report':<16}{release.report(folder / 'report.html')}"]
-    report += ["", "What was spent", BAR, tuning.summary, release.certificate.statement(), ""]
+    report += ["", "What was spent", BAR, release.certificate.statement(), ""]
     report += [f"Certificate: {folder / 'release' / 'certificate.json'}  (check it with: dphypo verify)"]
     (folder / "report.txt").write_text("\n".join(report) + "\n", encoding="utf-8")
     return "\n".join(report)
@@ -98,7 +86,7 @@ def main() -> None:
         print("on the same records costs another ε = 8; remove the folder to start one.\n")
         print(report.read_text(encoding="utf-8"), end="")
         return
-    print(f"Digits: learning rate and clipping norm, total ε = {EPSILON:g} at δ = {DELTA:g}.", flush=True)
+    print(f"Digits: learning rate of a private network, total ε = {EPSILON:g} at δ = {DELTA:g}.", flush=True)
     print("\n" + search(options.folder, options.epochs, options.runs))
 
 

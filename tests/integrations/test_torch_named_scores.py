@@ -33,7 +33,7 @@ def named(score="accuracy", data=(X, Y), **options):
 
 def test_a_hash_decides_who_scores_and_declared_sizes_are_shares_of_the_declared_number():
     mechanism = named(records=520)
-    train, held_out = split_by_hash(X, Y, share=104 / 520)
+    train, held_out = split_by_hash(X, Y, share=0.2)
     assert torch.equal(mechanism.data.inputs, torch.from_numpy(train[0]))
     assert torch.equal(torch.as_tensor(mechanism.score.data[0]), torch.from_numpy(held_out[0]))
     assert (mechanism.records, mechanism.score_records) == (416, 104)  # whatever the sides really are
@@ -168,11 +168,11 @@ def planned(records: int) -> tuple[DPSGD, Tuning]:
 def test_the_plan_costs_what_the_worse_side_meets_and_no_less(records, everywhere):
     """Sides enumerated: each record's own events, composed by dp_accounting itself."""
     _, tuning = planned(records)
-    short, last = tuning.noise.short, tuning.noise.full
+    short, last = tuning.short, tuning.full
     assert len(last.data) == records if everywhere else len(last.data) < records
     trains = [(short.event({}), 4), (last.event({}), 1)]
     scores = [(short.score_event, 4), *([(last.event({}), 1)] if everywhere else [])]
-    certified, met = tuning.noise.guarantee.epsilon(1e-5), [composed(events) for events in (trains, scores)]
+    certified, met = tuning.cost.guarantee.epsilon(1e-5), [composed(events) for events in (trains, scores)]
     assert max(met) * (1 - 1e-3) <= certified <= 2.0
     assert min(met) > 1.9  # scores have as little noise as may be
 
@@ -186,11 +186,14 @@ def composed(events: Sequence[tuple[dp_accounting.DpEvent, int]]) -> float:
 
 def test_the_summary_says_whom_the_last_run_trains_on():
     assert "It trains on all records, those that score included." in planned(20_000)[1].summary
+    whole = planned(20_000)[1].cost.guarantee.certificate(1e-5)
+    assert "set apart by a rule; one run trains on both, which is paid for." in whole.statement()
     few = planned(400)[1]
+    assert "so that a record meets one of the two" in few.cost.guarantee.certificate(1e-5).statement()
     assert re.search(
         r"It trains on the records that do not score: on all, scores would have a noise of 0\.\d", few.summary
     )
-    assert few.noise.full.records == 320
+    assert few.full.records == 320
 
 
 def test_no_user_handles_sides_or_a_space(tmp_path):

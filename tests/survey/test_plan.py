@@ -46,7 +46,7 @@ def test_a_plan_that_costs_more_than_was_accepted_says_so_and_what_would_cost_le
 def test_a_single_hyperparameter_takes_eight_runs_of_a_twentieth_for_one_per_cent_of_noise():
     found = plan_tuning(SPACE, Descent(steps=600), **BUDGET)
     assert (found.survey.runs, found.survey.fraction) == (8, 0.05)
-    assert found.noise.price == pytest.approx(math.sqrt(1 + 8 * 0.05**2) - 1, abs=2e-3)
+    assert found.price == pytest.approx(math.sqrt(1 + 8 * 0.05**2) - 1, abs=2e-3)
     alone = Space({"lr": loguniform(1e-3, 10.0), "clipping": ["normalise"]})
     assert plan_tuning(alone, Descent(steps=600), **BUDGET, compute=9).survey.runs == 8
     assert plan_tuning(SPACE, Descent(steps=120), **BUDGET).survey.fraction == 0.25  # 30 of 120 steps

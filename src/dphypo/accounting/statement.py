@@ -37,12 +37,13 @@ def _lines(terms: Sequence[Term], public: Mapping[str, Any], document: Mapping[s
     searches = [term for term in trained if "published" not in term]
     runs = sum(term["published"] for term in trained if "published" in term)
     scored = any(term.get("scores") for term in terms)
+    both = sum(term.get("published", 1) for term in trained if not term["reads"])
     parts = [part for part in public.get("releases", []) if isinstance(part, Mapping)]
     last = any(part.get("part") == "last run" for part in parts)
     durations = any(part.get("durations") == "public" for part in parts)
     return [
         f"What was released: {_released(runs, len(searches), last=last)}{_warm(parts)}",
-        f"What the number covers: {_covered(runs, searches, scored=scored)}{_alone(document)}",
+        f"What the number covers: {_covered(runs, searches, _sides(both) if scored else '')}{_alone(document)}",
         _conditions(runs, searches, scored=scored, durations=durations),
         *_policies(searches),
     ]
@@ -78,17 +79,19 @@ def _count(runs: int) -> str:
     return "1 run" if runs == 1 else f"{runs} runs"
 
 
-def _covered(runs: int, searches: Sequence[Term], *, scored: bool) -> str:
+def _sides(both: int) -> str:
+    apart = ". Records that train and records that score are set apart by a rule"
+    if not both:
+        return f"{apart}, so that a record meets one of the two"
+    return f"{apart}; {'one run trains' if both == 1 else f'{both} runs train'} on both, which is paid for"
+
+
+def _covered(runs: int, searches: Sequence[Term], sides: str) -> str:
     parts = [f"{_count(runs)} by composition, each at any hyperparameters of the space"] if runs else []
     parts += [
         f"a search with {search['runs']['mean']:g} runs on average, {_how(search['band'])}" for search in searches
     ]
     paid = "; choosing among the runs of a search is paid for" if searches else ""
-    sides = (
-        ". Records that train and records that score are set apart by a rule, so that a record meets one of the two"
-        if scored
-        else ""
-    )
     return f"all of it together: {'; '.join(parts)}{paid}{sides}."
 
 

@@ -161,8 +161,8 @@ class Tuning:
         if self.price > self.accepted:
             line += (
                 f"\nThat is dear: {100 * self.accepted:.2g} % was accepted (price). It costs less with more steps (a "
-                "smaller batch, or more epochs), fewer runs (survey=10), more records or a larger epsilon; dphypo plan "
-                "compares other designs."
+                "smaller batch, or more epochs), fewer runs, more records or a larger epsilon; dphypo plan compares "
+                "other designs."
             )
         return line
 

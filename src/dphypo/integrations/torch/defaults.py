@@ -59,8 +59,9 @@ def set_apart(given: DPSGD, whole: Whole) -> tuple[Records, int, RecordScore]:
         )
     pair = getattr(given.data, "tensors", given.data)  # of a TensorDataset
     pair = pair if isinstance(pair, tuple | list) else (whole.data.inputs, whole.data.targets)
-    scoring = max(1, min(round(_SHARE * whole.records), _ENOUGH))
-    training, held_out = split_by_hash(*pair, share=min(scoring / whole.records, 0.5))
+    share = round(min(_SHARE, _ENOUGH / whole.records), 4)
+    scoring = max(1, round(share * whole.records))
+    training, held_out = split_by_hash(*pair, share=share)
     options: dict[str, Any] = {"records": scoring, "example": given.example}
     if _SCORES[name] is PrivateConfusion:
         options["measure"] = name
