@@ -73,5 +73,6 @@ def test_every_pair_of_settings_keeps_to_the_budget(tuning):
 def test_a_setting_that_would_exceed_the_compute_is_left_out():
     found = plan_tuning(SPACE, mechanism(), **BUDGET, survey=dphypo.SurveyPlan(runs=5, fraction=0.5), compute=4.0)
     assert found.compute == 3.5
-    assert found.within is not None
-    assert not found.within({"learning_rate": 1.0, "batch_size": 50, "epochs": 20})
+    within = found.parts[0].within
+    assert within is not None
+    assert not within({"learning_rate": 1.0, "batch_size": 50, "epochs": 20})

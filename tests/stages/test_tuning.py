@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import re
+import signal
 import sqlite3
 from dataclasses import replace
 
@@ -53,7 +54,7 @@ def test_an_interrupted_call_goes_on_where_it_was(tmp_path):
 
         def __call__(self, params, *, seed):
             if Interrupted.left == 0:
-                raise KeyboardInterrupt
+                signal.raise_signal(signal.SIGINT)
             Interrupted.left -= 1
             return super().__call__(params, seed=seed)
 
@@ -91,8 +92,8 @@ def test_noise_that_was_put_into_the_journal_is_not_believed(tmp_path, factor):
     private, found = FULL.at(score_noise_multiplier="calibrate"), []
     for _ in range(2):
         with keeping(tmp_path / "tune.db", "tune") as keep:
-            noise = plan_tuning(SPACE, private, epsilon=3.0, delta=1e-6, survey=4, keep=keep).noise
-        found.append((noise.full.noise_multiplier, noise.full.score_noise_multiplier))
+            tuning = plan_tuning(SPACE, private, epsilon=3.0, delta=1e-6, survey=4, keep=keep)
+        found.append((tuning.full.noise_multiplier, tuning.full.score_noise_multiplier))
         with contextlib.closing(sqlite3.connect(tmp_path / "tune.db")) as connection, connection:
             changed = connection.execute("UPDATE dphypo_solved SET answer = ? * answer", (factor,))
             assert changed.rowcount == 4  # one run, the run alone, the plan, the scores
@@ -109,7 +110,7 @@ def test_options_of_the_survey_are_passed_on(tmp_path):
     )
     release = dphypo.tune(SPACE, FULL, **BUDGET, survey=plan, journal=None)
     assert release.params == dict(release.survey.rows[0].params)
-    assert len(list((tmp_path / "models").iterdir())) == 5
+    assert len(list((tmp_path / "models").glob("run-*"))) == 5
 
 
 def test_private_scores_cost_no_more_than_training():
