@@ -80,21 +80,20 @@ def picture(found: dict[str, dict[str, Any]], planned: dict[str, Any], folder: P
 
     figure, axes = plt.subplots(2, 2, figsize=(12, 6), layout="constrained")
     for axis, (name, result) in zip(axes.flat, found.items(), strict=False):
-        rows = list(result["ways"].items())
+        rows, published = list(result["ways"].items()), planned["tasks"][name]["task"]["published"]
+        best = max(row["mean"] for _, row in rows)
+        low = max(min(row["worst"] for _, row in rows), best - 0.04) - 0.002
         for place, (way, row) in enumerate(rows):
             colour = COLOURS["ours"] if way == "ours" else "#555555"
+            if row["mean"] < low:
+                axis.text(low, place, f" ← {row['mean']:.3f}", color=colour, va="center")
+                continue
             axis.errorbar(row["mean"], place, xerr=row["half"], fmt="o", color=colour, capsize=3)
-            axis.plot(row["worst"], place, "|", color=colour, markersize=9)
-        published = planned["tasks"][name]["task"]["published"]
+            axis.plot(max(row["worst"], low), place, "|", color=colour, markersize=9)
         axis.axvline(published, color=COLOURS["GP"], linestyle="--", label="published, not charged")
-        best = max(row["mean"] for _, row in rows)
         axis.set(title=NAMES[name], yticks=range(len(rows)), yticklabels=[way for way, _ in rows],
-                 xlim=(max(min(row["worst"] for _, row in rows), best - 0.04) - 0.002,
-                       max(best, published) + 0.004))  # fmt: skip
-        axis.invert_yaxis()
-        axis.legend(fontsize=7, loc="lower left")
-    for axis in axes.flat[len(found) :]:
-        axis.axis("off")
+                 xlim=(low, max(best, published) + 0.004), ylim=(len(rows) - 0.5, -0.5))  # fmt: skip
+    figure.legend(*axes.flat[0].get_legend_handles_labels(), loc="outside lower center")
     save(figure, folder, "anchors")
     return "![mean, its interval and the worst search (|) of every way to tune](results/anchors/anchors.png)"
 
