@@ -12,7 +12,11 @@ from opacus.validators import ModuleValidator
 from torch import nn
 from torch.nn import functional
 
-from dphypo.dpsgd import Tensors
+from dphypo.dpsgd import Run, Tensors
+
+CNN = "paper's CNN"
+Show = Callable[..., None]
+"""Shows a row: its name, and figures by name."""
 
 
 def losses(outputs: torch.Tensor, targets: torch.Tensor) -> torch.Tensor:
@@ -102,7 +106,7 @@ def wide_residual() -> nn.Module:
 MODELS = {
     "digits, batch 64, width 64": Task(lambda: perceptron(64), (64,), 1437, 64),
     "digits, batch 256, width 128": Task(lambda: perceptron(128), (64,), 1437, 256),
-    "paper's CNN": Task(convolutions, (1, 28, 28), 60_000, 256),
+    CNN: Task(convolutions, (1, 28, 28), 60_000, 256),
     "transformer": Task(Transformer, (64,), 20_000, 256, tokens=1000),
     "WRN-16-4": Task(wide_residual, (3, 32, 32), 10_000, 64),
 }
@@ -131,3 +135,18 @@ class Opacus:
         outputs = self._module(records.inputs[chosen])
         nn.functional.cross_entropy(outputs, records.targets[chosen]).backward()  # type: ignore[no-untyped-call]
         self._optimizer.step()
+
+
+def value(
+    task: Task, size: int, seed: int, steps: int, sigma: float = 1.0, limit: float = 1.0, rate: float = 0.1
+) -> Run:
+    return Run(
+        seed=seed,
+        records=size,
+        rate=task.batch / size,
+        steps=steps,
+        batch_size=task.batch,
+        noise_multiplier=sigma,
+        max_grad_norm=limit,
+        learning_rate=rate,
+    )

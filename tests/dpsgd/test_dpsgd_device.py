@@ -21,6 +21,7 @@ from support.dpsgd_models import KINDS, cross_entropy
 
 from dphypo import noise
 from dphypo.dpsgd import Program, Run, Setting, Tensors, check, cuda_graph, kernels, run, train
+from dphypo.dpsgd.layers import kernels as layer_kernels
 from dphypo.dpsgd.shapes import Shape
 
 DEVICE = torch.device("cuda" if torch.cuda.is_available() else "cpu")
@@ -74,25 +75,42 @@ def test_releases_have_their_law():
         assert abs(float(some.sum())) / (2.0**18 * some.numel() ** 0.5) < 5.2
 
 
-@pytest.mark.parametrize(("stride", "dilation"), [((2, 1), (1, 1)), ((1, 3), (1, 2))])
-def test_folded_patches_are_pytorchs(stride, dilation):
+@pytest.mark.parametrize("stride", [(2, 1), (1, 3)])
+def test_folded_patches_are_pytorchs(stride):
     """Whole numbers, so that every order of adding up gives the same."""
     rows, channels, size, kernel = 3, 5, (9, 12), (3, 2)
-    high, wide = ((n - d * (k - 1) - 1) // s + 1 for n, k, s, d in zip(size, kernel, stride, dilation, strict=True))
-    patches = torch.randint(9, (rows, high * wide, *kernel, channels), device=DEVICE).float()
-    found = kernels.fold(patches, (rows, channels, *size), (high, wide), kernel, stride, dilation)
-    columns = patches.permute(0, 4, 2, 3, 1).reshape(rows, -1, high * wide)
-    assert torch.equal(found, torch.nn.functional.fold(columns, size, kernel, dilation, 0, stride))
+    places = [(n - k) // s + 1 for n, k, s in zip(size, kernel, stride, strict=True)]
+    patches = torch.randint(9, (rows, places[0] * places[1], *kernel, channels), device=DEVICE).float()
+    found = layer_kernels.fold(patches, (rows, channels, *size), places, kernel, stride)
+    columns = patches.permute(0, 4, 2, 3, 1).reshape(rows, -1, places[0] * places[1])
+    assert torch.equal(found, torch.nn.functional.fold(columns, size, kernel, 1, 0, stride))
+
+
+@pytest.mark.parametrize(("kernel", "stride"), [((2, 2), (1, 1)), ((3, 2), (2, 3))])
+def test_windows_are_pytorchs(kernel, stride):
+    """With ties, infinite numbers and NaN; gradients are whole numbers."""
+    pictures = torch.randint(4, (2, 3, 9, 11), device=DEVICE).float()
+    pictures[0, 0, 2, 2], pictures[0, 1], pictures[1, 0, 4] = torch.nan, -torch.inf, torch.inf
+    pictures.requires_grad_()
+    pairs = []
+    for pool in (layer_kernels.Pool.apply, torch.max_pool2d):
+        made = pool(pictures, kernel, stride)
+        (gradient,) = torch.autograd.grad(
+            made, pictures, torch.arange(made.numel(), device=DEVICE).view_as(made).float()
+        )
+        pairs.append((made.detach(), gradient))
+    for one, other in zip(*pairs, strict=True):
+        assert torch.equal(one.nan_to_num(7.0), other.nan_to_num(7.0))
 
 
 @pytest.mark.parametrize("size", [3, 1000, 20_000])
 def test_sums_over_records_are_those_in_double_precision(size):
     values = torch.randn(2, 33, size, device=DEVICE)
-    assert torch.allclose(kernels.squares(values), values.double().square().sum(-1), rtol=1e-13)
+    assert torch.allclose(layer_kernels.squares(values), values.double().square().sum(-1), rtol=1e-13)
     weights = torch.rand(2, 33, dtype=torch.float64, device=DEVICE)
     weights[0, 3], values[0, 3] = 0.0, torch.nan
     sums = torch.ones(2, size + 9, dtype=torch.float64, device=DEVICE)
-    kernels.add_weighted(sums[:, 4 : 4 + size], values, weights)
+    layer_kernels.add_weighted(sums[:, 4 : 4 + size], values, weights)
     wanted = torch.bmm(weights[:, None], values.double().nan_to_num())[:, 0] + 1
     assert torch.allclose(sums[:, 4 : 4 + size], wanted, rtol=1e-12, atol=1e-12)
     assert (sums[:, :4] == 1).all()

@@ -70,11 +70,12 @@ class Causal(nn.Module):
         self.norm, self.last, self.dropout = nn.LayerNorm(8), nn.Linear(8, CLASSES), nn.Dropout(dropout)
 
     def forward(self, tokens: torch.Tensor) -> torch.Tensor:
-        count = torch.arange(tokens.shape[1])
+        count = torch.arange(tokens.shape[1], device=tokens.device)
         hidden = self.table(tokens) + self.places(count[None]) + self.shifts(count)
         parts = torch.addmm(self.bias, hidden.view(-1, 8), self.weight).view(*hidden.shape[:2], 24)
         heads = [part.unflatten(-1, (2, 4)).transpose(1, 2) for part in parts.chunk(3, -1)]
-        seen = (tokens != 0)[:, None, None, :] & torch.ones(5, 5, dtype=torch.bool).tril()  # a first 0 sees nothing
+        causal = torch.ones(5, 5, dtype=torch.bool, device=tokens.device).tril()
+        seen = (tokens != 0)[:, None, None, :] & causal  # a first 0 sees nothing
         dropped = self.dropout.p if self.training else 0.0
         made = functional.scaled_dot_product_attention(*heads, attn_mask=seen, dropout_p=dropped)
         return self.last(self.norm(hidden + made.transpose(1, 2).flatten(2))[:, -1])  # type: ignore[no-any-return]

@@ -1,4 +1,4 @@
-"""Kernels in Triton for a GPU: words (numpy's Philox 4×64, keyed as on the CPU), coins, noise; patches of pictures.
+"""Words, coins and noise made on a GPU, by kernels in Triton: numpy's Philox 4×64, keyed as on the CPU.
 
 The counter of a draw is (place, step): a record's number or a parameter's place, and the number of the step. Each
 stream of a run has a key of its own, so that no counter is used twice with one key.
@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Any
 
+import numpy as np
 import torch
 
 from dphypo import noise
@@ -21,17 +22,17 @@ except ImportError:  # PyTorch for CPUs alone comes without it
 
 AVAILABLE = triton is not None
 _BLOCK = 1024
-WIDE = torch.float64  # of norms and sums
+_CELLS = 17  # bits of a cell of the guide into the thresholds
 
 
-def _jit(kernel: Callable[..., Any]) -> Any:
+def jit(kernel: Callable[..., Any]) -> Any:
     """A kernel whose whole numbers are arguments, not constants: they change from run to run."""
     names = ["first", "bound", "always", "size", "room", "runs", "last", "width", "bits", "count", "records"]
     taken = [name for name in kernel.__code__.co_varnames[: kernel.__code__.co_argcount] if name in names]
     return kernel if triton is None else triton.jit(kernel, do_not_specialize=taken)
 
 
-@_jit
+@jit
 def _philox(c0, c1, k0, k1):  # type: ignore[no-untyped-def]
     """The four words of Philox 4×64-10 at the counter (c0, c1, 0, 0)."""
     c2 = c1 * 0
@@ -45,7 +46,7 @@ def _philox(c0, c1, k0, k1):  # type: ignore[no-untyped-def]
     return c0, c1, c2, c3
 
 
-@_jit
+@jit
 def _coins(keys, first, bound, always, size, room, numbers, lengths, runs, BLOCK: tl.constexpr):  # type: ignore[no-untyped-def]
     """One program for each step and run: the numbers of the records whose word is below the bound, in order."""
     at = tl.program_id(0)
@@ -62,8 +63,10 @@ def _coins(keys, first, bound, always, size, room, numbers, lengths, runs, BLOCK
     tl.store(lengths + at, found)
 
 
-@_jit
-def _release(sums, made, keys, step, high, low, last, width, bits, BLOCK: tl.constexpr):  # type: ignore[no-untyped-def]
+@jit
+def _release(  # type: ignore[no-untyped-def]
+    sums, made, keys, step, high, low, guide, last, width, bits, CELL: tl.constexpr, BLOCK: tl.constexpr
+):
     """⌊(S + V)/2^bits⌋ + Z for rounded sums S: a search for Z among the thresholds, in lexicographic order."""
     run = tl.program_id(1)
     place = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)
@@ -72,9 +75,11 @@ def _release(sums, made, keys, step, high, low, last, width, bits, BLOCK: tl.con
     now = tl.load(step).to(tl.uint64)
     first, second, third, _ = _philox(place.to(tl.uint64), now + (place * 0).to(tl.uint64), k0, k1)
     half = (first & 0x7FFFFFFFFFFFFFFF).to(tl.int64)
-    # #{j : (half, second) < T_j}: T_j falls, T_below is above U and T_above is not.
-    below = place * 0 - 1
-    above = place * 0 + last
+    # #{j : (half, second) < T_j}: T_j falls, T_below is above U and T_above is not. The guide says how many thresholds
+    # lie above the beginning and the end of the cell that U is in.
+    cell = (half >> CELL).to(tl.int32)
+    below = tl.load(guide + cell + 1) - 1
+    above = tl.minimum(tl.load(guide + cell), last)
     while tl.max(above - below, 0) > 1:
         middle = tl.maximum((below + above) // 2, 0)
         one, two = tl.load(high + middle), tl.load(low + middle).to(tl.uint64, bitcast=True)
@@ -86,104 +91,6 @@ def _release(sums, made, keys, step, high, low, last, width, bits, BLOCK: tl.con
     at = run.to(tl.int64) * width + place
     whole = tl.load(sums + at, mask=inside, other=0.0).to(tl.int64)
     tl.store(made + at, (((whole + dither) >> bits) + noisy).to(tl.float64), mask=inside)
-
-
-@_jit
-def _fold(  # type: ignore[no-untyped-def]
-    columns,
-    pictures,
-    count,
-    CHANNELS: tl.constexpr,
-    HEIGHT: tl.constexpr,
-    WIDTH: tl.constexpr,
-    HIGH: tl.constexpr,
-    WIDE: tl.constexpr,
-    KH: tl.constexpr,
-    KW: tl.constexpr,
-    SH: tl.constexpr,
-    SW: tl.constexpr,
-    DH: tl.constexpr,
-    DW: tl.constexpr,
-    BLOCK: tl.constexpr,
-):
-    """Add up the patches, [rows, places, kernel, channels], that cover a pixel; pixels are [rows, channels, ...]."""
-    at = tl.program_id(0).to(tl.int64) * BLOCK + tl.arange(0, BLOCK)
-    channel, x, y = at % CHANNELS, (at // CHANNELS) % WIDTH, (at // (CHANNELS * WIDTH)) % HEIGHT
-    row = at // (CHANNELS * WIDTH * HEIGHT)
-    found = tl.zeros([BLOCK], dtype=columns.dtype.element_ty)
-    for ky in tl.static_range(KH):
-        for kx in tl.static_range(KW):
-            down, right = y - ky * DH, x - kx * DW
-            inside = (down >= 0) & (right >= 0) & (down % SH == 0) & (right % SW == 0) & (at < count)
-            down, right = down // SH, right // SW
-            place = (row * HIGH + down) * WIDE + right
-            offset = (place * KH + ky) * KW + kx
-            found += tl.load(
-                columns + offset * CHANNELS + channel, mask=inside & (down < HIGH) & (right < WIDE), other=0
-            )
-    tl.store(pictures + ((row * CHANNELS + channel) * HEIGHT + y) * WIDTH + x, found, mask=at < count)
-
-
-def fold(
-    columns: torch.Tensor,
-    sizes: Sequence[int],
-    places: Sequence[int],
-    kernel: Sequence[int],
-    stride: Sequence[int],
-    dilation: Sequence[int],
-) -> torch.Tensor:
-    """Pictures of some sizes: the patches that cover a pixel, [rows × places, kernel, channels], added up."""
-    made = columns.new_empty(tuple(sizes))
-    grid = (triton.cdiv(made.numel(), _BLOCK),)
-    _fold[grid](columns, made, made.numel(), *sizes[1:], *places, *kernel, *stride, *dilation, BLOCK=_BLOCK)
-    return made
-
-
-@_jit
-def _squares(values, made, size, EACH: tl.constexpr, BLOCK: tl.constexpr):  # type: ignore[no-untyped-def]
-    """The sum of the squares of some numbers of a record, in the type of what is made."""
-    row, split = tl.program_id(0).to(tl.int64), tl.program_id(1)
-    found = tl.zeros([BLOCK], dtype=made.dtype.element_ty)
-    for step in range(EACH):
-        place = (split * EACH + step) * BLOCK + tl.arange(0, BLOCK)
-        value = tl.load(values + row * size + place, mask=place < size, other=0.0).to(found.dtype)
-        found += value * value
-    tl.store(made + split * tl.num_programs(0) + row, tl.sum(found, 0))
-
-
-@_jit
-def _weighted(values, weights, sums, size, records, width, BLOCK: tl.constexpr, RECORDS: tl.constexpr):  # type: ignore[no-untyped-def]
-    """Add the weighted sum over a run's records; a record of weight zero adds zero, NaN or not."""
-    run = tl.program_id(1).to(tl.int64)
-    place = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)
-    found = tl.zeros([BLOCK], dtype=sums.dtype.element_ty)
-    for start in range(0, records, RECORDS):
-        record = start + tl.arange(0, RECORDS)
-        weight = tl.load(weights + run * records + record, mask=record < records, other=0.0).to(found.dtype)
-        row = (run * records + record)[:, None] * size + place[None, :]
-        inside = (weight != 0)[:, None] & (place < size)[None, :]
-        value = tl.load(values + row, mask=inside, other=0.0).to(found.dtype)
-        found += tl.sum(weight[:, None] * value, 0)
-    into = sums + run * width + place
-    tl.store(into, tl.load(into, mask=place < size, other=0.0) + found, mask=place < size)
-
-
-def squares(values: torch.Tensor) -> torch.Tensor:
-    """Σ x² over the last dimension of [runs, records, size], in double precision."""
-    runs, records, size = values.shape
-    each = min(16, triton.cdiv(size, _BLOCK))
-    splits = triton.cdiv(size, each * _BLOCK)
-    made = torch.empty((splits, runs, records), dtype=WIDE, device=values.device)
-    _squares[(runs * records, splits)](values.contiguous(), made, size, EACH=each, BLOCK=_BLOCK)
-    return made.sum(0)
-
-
-def add_weighted(sums: torch.Tensor, values: torch.Tensor, weights: torch.Tensor) -> None:
-    """Add Σ weights · values over the records to some columns of sums: [runs, size] in rows of a larger tensor."""
-    runs, records, size = values.shape
-    grid = (triton.cdiv(size, 64), runs)
-    given = (values.contiguous(), weights.contiguous(), sums, size, records, sums.stride(0))
-    _weighted[grid](*given, BLOCK=64, RECORDS=32)
 
 
 def keys_of(words: Sequence[noise.Words], stream: str, device: torch.device) -> torch.Tensor:
@@ -213,10 +120,10 @@ class Releases:
     def __init__(self, words: Sequence[noise.Words], deviation: float, bits: int, device: torch.device) -> None:
         table = noise.table(deviation)
         self._keys, self._bits = keys_of(words, "release", device), bits
-        self._high, self._low = (
-            torch.from_numpy(table.high).to(device),
-            torch.from_numpy(table.low.view("int64")).to(device),
-        )
+        starts = np.arange(2**_CELLS, dtype=np.int64) << (63 - _CELLS)
+        guide = np.append(len(table.high) - np.searchsorted(table.rising, starts, side="left"), 0).astype(np.int32)
+        parts = (table.high, table.low.view(np.int64), guide)
+        self._high, self._low, self._guide = (torch.from_numpy(part).to(device) for part in parts)
 
     def of(self, sums: torch.Tensor, step: torch.Tensor) -> torch.Tensor:
         """Whole numbers, [runs, width]; ``step`` is the number of the step, on the device."""
@@ -224,7 +131,6 @@ class Releases:
         made = torch.empty_like(sums)
         grid = (triton.cdiv(width, _BLOCK), runs)
         last = len(self._high) - 1
-        _release[grid](
-            sums.round(), made, self._keys, step, self._high, self._low, last, width, self._bits, BLOCK=_BLOCK
-        )
+        held = (self._keys, step, self._high, self._low, self._guide, last, width, self._bits)
+        _release[grid](sums.round(), made, *held, CELL=63 - _CELLS, BLOCK=_BLOCK)
         return made

@@ -7,7 +7,7 @@ module calls it. To add one, write a handler and list it in :data:`HANDLERS`.
 from __future__ import annotations
 
 from dphypo.dpsgd.book import Handlers
-from dphypo.dpsgd.layers import attention, convolution, dropout, elementwise, embedding, labels, linear, norms
+from dphypo.dpsgd.layers import attention, convolution, dropout, elementwise, embedding, labels, linear, norms, pooling
 
 HANDLERS: Handlers = {
     **linear.HANDLERS,
@@ -18,4 +18,5 @@ HANDLERS: Handlers = {
     **attention.HANDLERS,
     **dropout.HANDLERS,
     **labels.HANDLERS,
+    **pooling.HANDLERS,
 }

@@ -9,9 +9,8 @@ from typing import Any
 import torch
 from torch.nn import functional
 
-from dphypo.dpsgd import kernels
 from dphypo.dpsgd.book import Axis, Book, Handlers, Note, Part, UnknownUse
-from dphypo.dpsgd.layers import elementwise
+from dphypo.dpsgd.layers import elementwise, kernels
 from dphypo.dpsgd.layers.linear import outer
 from dphypo.dpsgd.layers.products import joined
 
@@ -105,11 +104,11 @@ class Convolution:
     def _folded(self, book: Book, inputs: torch.Tensor, gradient: torch.Tensor, weight: torch.Tensor) -> torch.Tensor:
         """The gradient of the inputs from those of the patches."""
         runs, rows, kernel = book.shape.runs, book.shape.rows, tuple(weight.shape[-2:])
-        if kernels.AVAILABLE and self.groups == 1:
+        if kernels.AVAILABLE and self.groups == 1 and self.dilation == (1, 1):
             given = gradient.flatten(2).transpose(1, 2).reshape(runs, -1, gradient.shape[1])
             matrix = weight.permute(0, 1, 3, 4, 2).flatten(2)  # channels last
             sizes = (rows, *inputs.shape[1:])
-            return kernels.fold(torch.bmm(given, matrix), sizes, gradient.shape[2:], kernel, self.stride, self.dilation)
+            return kernels.fold(torch.bmm(given, matrix), sizes, gradient.shape[2:], kernel, self.stride)
         pieces = [
             _product(one.transpose(1, 2).reshape(runs, -1, one.shape[1]), matrix).reshape(rows, -1, matrix.shape[-1])
             for one, matrix in zip(gradient.flatten(2).chunk(self.groups, 1), self._by_group(weight), strict=True)

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import torch
 
-from dphypo.dpsgd import kernels
 from dphypo.dpsgd.book import Part, Sums
+from dphypo.dpsgd.layers import kernels
 from dphypo.dpsgd.layers.products import UNIT, add_product, finite_, joined, squared, wide
 from dphypo.dpsgd.stack import Slot
 

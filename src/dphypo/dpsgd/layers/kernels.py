@@ -1,0 +1,197 @@
+"""Kernels in Triton for layers on a GPU: patches, windows and sums that read every number once.
+
+Pictures have HEIGHT × WIDTH pixels, and a kernel of KH × KW that moves by SH and SW has HIGH × WIDE places. What is
+made of a record depends on no other, and on its place in nothing but addresses.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import torch
+
+from dphypo.dpsgd.kernels import AVAILABLE as AVAILABLE
+from dphypo.dpsgd.kernels import jit
+
+if AVAILABLE:
+    import triton
+    import triton.language as tl
+
+_BLOCK = 1024
+WIDE = torch.float64  # of norms and sums
+
+
+@jit
+def _fold(  # type: ignore[no-untyped-def]
+    columns,
+    pictures,
+    CHANNELS: tl.constexpr,
+    HEIGHT: tl.constexpr,
+    WIDTH: tl.constexpr,
+    HIGH: tl.constexpr,
+    WIDE: tl.constexpr,
+    KH: tl.constexpr,
+    KW: tl.constexpr,
+    SH: tl.constexpr,
+    SW: tl.constexpr,
+    BLOCK: tl.constexpr,
+):
+    """Add up the patches, [places, kernel, channels], that cover a pixel of a row; pixels are [channels, ...]."""
+    row = tl.program_id(0).to(tl.int64)
+    at = tl.program_id(1) * BLOCK + tl.arange(0, BLOCK)
+    channel, x, y = at % CHANNELS, (at // CHANNELS) % WIDTH, at // (CHANNELS * WIDTH)
+    patches = columns + row * (HIGH * WIDE * KH * KW * CHANNELS)
+    found = tl.zeros([BLOCK], dtype=columns.dtype.element_ty)
+    for i in tl.static_range((KH + SH - 1) // SH):
+        for j in tl.static_range((KW + SW - 1) // SW):
+            ky, kx, down, right = y % SH + i * SH, x % SW + j * SW, y // SH - i, x // SW - j
+            inside = (ky < KH) & (kx < KW) & (down >= 0) & (down < HIGH) & (right >= 0) & (right < WIDE) & (y < HEIGHT)
+            offset = (((down * WIDE + right) * KH + ky) * KW + kx) * CHANNELS + channel
+            found += tl.load(patches + offset, mask=inside, other=0.0)
+    into = pictures + row * (CHANNELS * HEIGHT * WIDTH) + (channel * HEIGHT + y) * WIDTH + x
+    tl.store(into, found, mask=y < HEIGHT)
+
+
+@jit
+def _pool(  # type: ignore[no-untyped-def]
+    pictures,
+    made,
+    taken,
+    HEIGHT: tl.constexpr,
+    WIDTH: tl.constexpr,
+    HIGH: tl.constexpr,
+    WIDE: tl.constexpr,
+    KH: tl.constexpr,
+    KW: tl.constexpr,
+    SH: tl.constexpr,
+    SW: tl.constexpr,
+    BLOCK: tl.constexpr,
+):
+    """The largest number of each window of a plane, and which it is; NaN is larger than all."""
+    plane = tl.program_id(0).to(tl.int64)
+    at = tl.program_id(1) * BLOCK + tl.arange(0, BLOCK)
+    inside, corner = at < HIGH * WIDE, (at // WIDE) * SH * WIDTH + (at % WIDE) * SW
+    best = tl.load(pictures + plane * (HEIGHT * WIDTH) + corner, mask=inside, other=0.0)
+    which = at * 0
+    for k in tl.static_range(1, KH * KW):
+        offset = corner + (k // KW) * WIDTH + k % KW
+        value = tl.load(pictures + plane * (HEIGHT * WIDTH) + offset, mask=inside, other=0.0)
+        better = (value > best) | (value != value)
+        best, which = tl.where(better, value, best), tl.where(better, k, which)
+    tl.store(made + plane * (HIGH * WIDE) + at, best, mask=inside)
+    tl.store(taken + plane * (HIGH * WIDE) + at, which.to(tl.int8), mask=inside)
+
+
+@jit
+def _unpool(  # type: ignore[no-untyped-def]
+    gradient,
+    taken,
+    made,
+    HEIGHT: tl.constexpr,
+    WIDTH: tl.constexpr,
+    HIGH: tl.constexpr,
+    WIDE: tl.constexpr,
+    KH: tl.constexpr,
+    KW: tl.constexpr,
+    SH: tl.constexpr,
+    SW: tl.constexpr,
+    BLOCK: tl.constexpr,
+):
+    """The gradient of the pixels of a plane: of every window whose largest number they are."""
+    plane = tl.program_id(0).to(tl.int64)
+    at = tl.program_id(1) * BLOCK + tl.arange(0, BLOCK)
+    y, x = at // WIDTH, at % WIDTH
+    found = tl.zeros([BLOCK], dtype=made.dtype.element_ty)
+    for i in tl.static_range((KH + SH - 1) // SH):
+        for j in tl.static_range((KW + SW - 1) // SW):
+            ky, kx, down, right = y % SH + i * SH, x % SW + j * SW, y // SH - i, x // SW - j
+            inside = (ky < KH) & (kx < KW) & (down >= 0) & (down < HIGH) & (right >= 0) & (right < WIDE)
+            window = plane * (HIGH * WIDE) + down * WIDE + right
+            which = tl.load(taken + window, mask=inside, other=-1).to(tl.int32)
+            found += tl.load(gradient + window, mask=inside & (which == ky * KW + kx), other=0.0)
+    tl.store(made + plane * (HEIGHT * WIDTH) + at, found, mask=y < HEIGHT)
+
+
+@jit
+def _squares(values, made, size, EACH: tl.constexpr, BLOCK: tl.constexpr):  # type: ignore[no-untyped-def]
+    """The sum of the squares of some numbers of a record, in the type of what is made."""
+    row, split = tl.program_id(0).to(tl.int64), tl.program_id(1)
+    found = tl.zeros([BLOCK], dtype=made.dtype.element_ty)
+    for step in range(EACH):
+        place = (split * EACH + step) * BLOCK + tl.arange(0, BLOCK)
+        value = tl.load(values + row * size + place, mask=place < size, other=0.0).to(found.dtype)
+        found += value * value
+    tl.store(made + split * tl.num_programs(0) + row, tl.sum(found, 0))
+
+
+@jit
+def _weighted(values, weights, sums, size, records, width, BLOCK: tl.constexpr, RECORDS: tl.constexpr):  # type: ignore[no-untyped-def]
+    """Add the weighted sum over a run's records; a record of weight zero adds zero, NaN or not."""
+    run = tl.program_id(1).to(tl.int64)
+    place = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)
+    found = tl.zeros([BLOCK], dtype=sums.dtype.element_ty)
+    for start in range(0, records, RECORDS):
+        record = start + tl.arange(0, RECORDS)
+        weight = tl.load(weights + run * records + record, mask=record < records, other=0.0).to(found.dtype)
+        row = (run * records + record)[:, None] * size + place[None, :]
+        inside = (weight != 0)[:, None] & (place < size)[None, :]
+        value = tl.load(values + row, mask=inside, other=0.0).to(found.dtype)
+        found += tl.sum(weight[:, None] * value, 0)
+    into = sums + run * width + place
+    tl.store(into, tl.load(into, mask=place < size, other=0.0) + found, mask=place < size)
+
+
+def fold(columns: torch.Tensor, sizes: Sequence[int], places: Sequence[int], kernel: Any, stride: Any) -> torch.Tensor:
+    """Pictures of some sizes: the patches that cover a pixel, [rows × places, kernel, channels], added up."""
+    made = columns.new_empty(tuple(sizes))
+    grid = (sizes[0], triton.cdiv(made[0].numel(), _BLOCK))
+    _fold[grid](columns, made, *sizes[1:], *places, *kernel, *stride, BLOCK=_BLOCK)
+    return made
+
+
+class Pool(torch.autograd.Function):
+    """The largest number of each window of [rows, channels, height, width]."""
+
+    @staticmethod
+    def forward(ctx: Any, pictures: torch.Tensor, kernel: tuple[int, int], stride: tuple[int, int]) -> torch.Tensor:
+        sizes = pictures.shape[2:]
+        places = [(size - side) // step + 1 for size, side, step in zip(sizes, kernel, stride, strict=True)]
+        made = pictures.new_empty((*pictures.shape[:2], *places))
+        taken = torch.empty(made.shape, dtype=torch.int8, device=made.device)
+        ctx.save_for_backward(taken)
+        ctx.sizes = (*sizes, *places, *kernel, *stride)
+        _by_plane(_pool, places, pictures.contiguous(), made, taken, *ctx.sizes)
+        return made
+
+    @staticmethod
+    def backward(ctx: Any, gradient: torch.Tensor) -> Any:
+        (taken,) = ctx.saved_tensors
+        made = gradient.new_empty((*gradient.shape[:2], *ctx.sizes[:2]))
+        _by_plane(_unpool, ctx.sizes[:2], gradient.contiguous(), taken, made, *ctx.sizes)
+        return made, None, None
+
+
+def _by_plane(kernel: Any, sizes: Sequence[int], *given: Any) -> None:
+    """Make a kernel with one program for each plane, or a few."""
+    block = min(_BLOCK, triton.next_power_of_2(sizes[0] * sizes[1]))
+    grid = (given[0].shape[0] * given[0].shape[1], triton.cdiv(sizes[0] * sizes[1], block))
+    kernel[grid](*given, BLOCK=block)
+
+
+def squares(values: torch.Tensor) -> torch.Tensor:
+    """Σ x² over the last dimension of [runs, records, size], in double precision."""
+    runs, records, size = values.shape
+    each = min(16, triton.cdiv(size, _BLOCK))
+    splits = triton.cdiv(size, each * _BLOCK)
+    made = torch.empty((splits, runs, records), dtype=WIDE, device=values.device)
+    _squares[(runs * records, splits)](values.contiguous(), made, size, EACH=each, BLOCK=_BLOCK)
+    return made.sum(0)
+
+
+def add_weighted(sums: torch.Tensor, values: torch.Tensor, weights: torch.Tensor) -> None:
+    """Add Σ weights · values over the records to some columns of sums: [runs, size] in rows of a larger tensor."""
+    runs, records, size = values.shape
+    grid = (triton.cdiv(size, 64), runs)
+    given = (values.contiguous(), weights.contiguous(), sums, size, records, sums.stride(0))
+    _weighted[grid](*given, BLOCK=64, RECORDS=32)
