@@ -15,7 +15,7 @@ from dphypo.dpsgd import kernels
 from dphypo.dpsgd.batches import Piece, Records, Tensors, gathered
 
 _AHEAD = 16  # steps whose batches are drawn at a time
-_WARM = 3  # steps made before the capture
+_WARM = 2  # steps made before the capture
 
 
 def on_device(rows: torch.Tensor, records: Records, subsample: float) -> bool:

@@ -6,6 +6,7 @@ stream of a run has a key of its own, so that no counter is used twice with one 
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -114,16 +115,21 @@ def coins(
     return numbers, lengths
 
 
+@functools.lru_cache(maxsize=8)
+def _thresholds(deviation: float, device: torch.device) -> Sequence[torch.Tensor]:
+    """The two words of every threshold, and how many lie above the beginning of every cell."""
+    table = noise.table(deviation)
+    starts = np.arange(2**_CELLS, dtype=np.int64) << (63 - _CELLS)
+    guide = np.append(len(table.high) - np.searchsorted(table.rising, starts, side="left"), 0).astype(np.int32)
+    return [torch.from_numpy(part).to(device) for part in (table.high, table.low.view(np.int64), guide)]
+
+
 class Releases:
     """Rounds sums of all runs with dither, and adds noise; both are fresh at every step."""
 
     def __init__(self, words: Sequence[noise.Words], deviation: float, bits: int, device: torch.device) -> None:
-        table = noise.table(deviation)
         self._keys, self._bits = keys_of(words, "release", device), bits
-        starts = np.arange(2**_CELLS, dtype=np.int64) << (63 - _CELLS)
-        guide = np.append(len(table.high) - np.searchsorted(table.rising, starts, side="left"), 0).astype(np.int32)
-        parts = (table.high, table.low.view(np.int64), guide)
-        self._high, self._low, self._guide = (torch.from_numpy(part).to(device) for part in parts)
+        self._high, self._low, self._guide = _thresholds(deviation, device)
 
     def of(self, sums: torch.Tensor, step: torch.Tensor) -> torch.Tensor:
         """Whole numbers, [runs, width]; ``step`` is the number of the step, on the device."""
