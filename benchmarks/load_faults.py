@@ -36,7 +36,7 @@ from dphypo.errors import ExecutorError
 from dphypo.executors import Dask, Ray, Submitit
 from dphypo.laws import Pmf
 
-RUNS = {"processes": 200, "pool": 30, "dask": 60, "ray": 60, "submitit": 60}  # about as many deaths as runs
+RUNS = {"processes": 300, "pool": 20, "dask": 40, "ray": 40, "submitit": 40}  # about as many deaths as runs
 WORKERS = {"pool": 1, "submitit": 6}  # the others of a pool that breaks die too; submitit waits 15 s for a dead job
 PAUSE_S = {"dask": 0.3}  # how long a run goes on before it dies
 SPACE = dphypo.Space({"x": uniform(0, 1)})

@@ -78,6 +78,7 @@ def test_the_scheduler_is_told_nothing_of_the_study(client):
     assert "0.12345" not in said
 
 
+@pytest.mark.slow
 def test_a_run_whose_worker_is_retired_is_not_made_again_by_dask(client, tmp_path):
     """Dask moves the task to another worker without counting a failure; the claim refuses it there."""
     with hire(sleeps, 1, executor=Dask(client)) as executor:
@@ -128,6 +129,7 @@ def workers_without_replacement(scheduler, count):
             worker.wait()
 
 
+@pytest.mark.slow
 def test_a_result_that_cannot_be_fetched_is_lost_and_holds_up_no_other_run(tmp_path, monkeypatch):
     """A worker dies while its result is fetched. Dask would make the run again, as soon as there is a place for it."""
     monkeypatch.chdir(tmp_path)  # for the folders of the workers

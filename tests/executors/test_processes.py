@@ -38,7 +38,7 @@ def gone(pids: list[int], seconds: float = 20.0) -> bool:
     return not any(map(alive, pids))
 
 
-@pytest.mark.parametrize("start_method", ["fork", "spawn"])
+@pytest.mark.parametrize("start_method", ["fork", pytest.param("spawn", marks=pytest.mark.slow)])
 def test_a_run_in_a_worker_may_have_children(start_method):
     study = make(mechanism=world.with_child)
     release = study.run(workers=2, progress=False, start_method=start_method)
@@ -60,7 +60,8 @@ def test_a_worker_killed_while_its_child_lives_is_noticed():
         assert trial["attempts"] == (3 if trial["params"]["depth"] == 2 else 1)
 
 
-@pytest.mark.parametrize("deaths", [pytest.param(1, marks=pytest.mark.slow), 2])
+@pytest.mark.slow
+@pytest.mark.parametrize("deaths", [1, 2])
 def test_a_worker_killed_before_it_greets_is_replaced(tmp_path, deaths):
     mechanism = dphypo.mechanism(event=EVENT, relation=RELATION, seeded=True)(
         world.DiesUnpickled(str(tmp_path), deaths)
@@ -104,7 +105,8 @@ def started(tmp_path, start: str, **options) -> tuple[subprocess.Popen, list[int
 @pytest.mark.parametrize(
     ("start", "number"),
     [
-        *(("fork", number) for number in (signal.SIGKILL, signal.SIGTERM, signal.SIGINT)),
+        ("fork", signal.SIGKILL),
+        *(pytest.param("fork", n, marks=pytest.mark.slow) for n in (signal.SIGTERM, signal.SIGINT)),
         *(pytest.param("spawn", n, marks=pytest.mark.slow) for n in (signal.SIGKILL, signal.SIGTERM, signal.SIGINT)),
     ],
 )
@@ -133,7 +135,7 @@ def test_children_of_a_killed_worker_do_not_survive_it(tmp_path):
     process.stderr.close()
 
 
-@pytest.mark.parametrize("start", ["fork", "spawn"])
+@pytest.mark.parametrize("start", ["fork", pytest.param("spawn", marks=pytest.mark.slow)])
 def test_an_interrupt_from_the_keyboard_shows_nothing_of_the_workers(tmp_path, start):
     """A terminal interrupts the whole group: the study and whatever else is in it."""
     process, pids = started(tmp_path, start, start_new_session=True)

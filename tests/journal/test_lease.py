@@ -139,6 +139,7 @@ def test_a_frozen_coordinator_is_replaced_and_commits_nothing_more(postgres, qui
     check(postgres, "frozen")
 
 
+@pytest.mark.slow
 def test_a_database_that_is_restarted_in_the_middle_loses_and_repeats_nothing():
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
