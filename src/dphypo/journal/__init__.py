@@ -11,12 +11,12 @@ from dphypo.journal.database import stores as stores
 from dphypo.journal.journal import Journal as Journal
 from dphypo.journal.kept import keeping as keeping
 from dphypo.journal.ledger import Ledger as Ledger
-from dphypo.journal.ledger import make_reservation as make_reservation
 from dphypo.journal.postgresql import PostgreSQL as PostgreSQL
 from dphypo.journal.records import MAX_ATTEMPTS as MAX_ATTEMPTS
 from dphypo.journal.records import Record as Record
 from dphypo.journal.records import Trial as Trial
 from dphypo.journal.reservation import Reservation as Reservation
+from dphypo.journal.reservation import make_reservation as make_reservation
 from dphypo.journal.sqlite import SQLite as SQLite
 from dphypo.journal.store import Store as Store
 from dphypo.journal.store import machine as machine

@@ -35,7 +35,6 @@ from dphypo.journal import chain, ledger_book
 from dphypo.journal.chain import place
 from dphypo.journal.ledger_book import Declared, Entry, Whole
 from dphypo.journal.renyi_filter import ORDERS, budget
-from dphypo.journal.reservation import Reservation
 from dphypo.journal.store import open_store
 
 R = TypeVar("R")
@@ -306,42 +305,3 @@ def _line(**named: str) -> str:
     if not isinstance(given, str) or not 0 < len(given) <= 500 or not given.isprintable():
         raise _validate.fail(name, given, "give a line of text of at most 500 characters")
     return given
-
-
-class _Search:
-    """What one search declares, and the ledger it is in."""
-
-    def __init__(self, book: Ledger, guarantee: Declared, name: str, delta: float | None) -> None:
-        self._book, self._guarantee, self._name, self._delta = book, guarantee, name, delta
-        self.ledger = book.id
-        self.advance, self.close = book.advance, book.close
-
-    def check(self) -> None:
-        """Refuse now what the ledger has no room for."""
-        self._book.check(self._guarantee, name=self._name)
-
-    def make(self, key: str) -> None:
-        """Reserve under this key, before the first run."""
-        self._book.reserve(self._guarantee, name=self._name, key=key, delta=self._delta)
-
-
-def make_reservation(
-    ledger: Ledger | str | Path | None,
-    guarantee: Declared,
-    name: str,
-    *,
-    private: bool,
-    delta: float | None = None,
-) -> Reservation | None:
-    """What ``ledger=`` asks for: a :class:`Ledger`, the file or URL of one, or None."""
-    if ledger is None:
-        return None
-    if not private:
-        raise _validate.fail(
-            "ledger", ledger, "a search with seeded randomness has no guarantee: leave out the ledger, or the seed"
-        )
-    book: object = Ledger(ledger) if isinstance(ledger, (str, Path)) else ledger
-    if not isinstance(book, Ledger):
-        raise _validate.fail("ledger", ledger, "give a dphypo.Ledger, or the file that Ledger.open made")
-    book.costs(guarantee)  # refuses a guarantee that no filter can hold
-    return Reservation(_Search(book, guarantee, name, delta))

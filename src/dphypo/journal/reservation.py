@@ -14,56 +14,38 @@ from __future__ import annotations
 
 import secrets
 from collections.abc import Mapping
-from typing import Any, Protocol
+from pathlib import Path
+from typing import Any
 
+from dphypo import _validate
 from dphypo.errors import LedgerError
+from dphypo.journal.ledger import Ledger
+from dphypo.journal.ledger_book import Declared
 from dphypo.journal.records import Record
 
 LEDGER = "ledger"
 """In the declaration that a journal holds: which ledger the study is in, and its key there."""
 
 
-class Book(Protocol):
-    """A ledger, as a search sees it: a :class:`dphypo.Ledger` with what the search declares."""
-
-    @property
-    def ledger(self) -> str:
-        """Which ledger it is: a random name that stays with the file."""
-        ...
-
-    def check(self) -> None:
-        """Refuse now what the ledger has no room for. Nothing is reserved."""
-        ...
-
-    def make(self, key: str) -> None:
-        """Reserve under this key; a key that the ledger has costs nothing more."""
-        ...
-
-    def advance(self, key: str, part: str, before: str, head: str) -> None:
-        """Compare and swap the head of a part of the entry; refused if it is neither ``before`` nor ``head``."""
-        ...
-
-    def close(self, key: str, part: str, head: str) -> None:
-        """Close a part whose journal ends at ``head``, because its release is about to be made."""
-        ...
-
-
 class Reservation:
     """The entry of a search in a ledger. All parts of a search share it; the first that begins reserves.
 
     Args:
-        book: the ledger and what the search declares.
+        ledger: the ledger.
+        guarantee: what the search declares.
+        name: what the ledger calls it.
+        delta: the δ at which the entry states its ε.
     """
 
-    def __init__(self, book: Book) -> None:
-        self._book = book
+    def __init__(self, ledger: Ledger, guarantee: Declared, name: str, delta: float | None = None) -> None:
+        self._ledger, self._guarantee, self._name, self._delta = ledger, guarantee, name, delta
         self._key: str | None = None
 
     def begun(self, declaration: dict[str, Any]) -> dict[str, Any]:
         """The declaration of a new part, with the key of the search; refused if the ledger has no room for it."""
         if self._key is None:
-            self._book.check()
-        return {**declaration, LEDGER: {"id": self._book.ledger, "key": self._key or secrets.token_hex(16)}}
+            self._ledger.check(self._guarantee, name=self._name)
+        return {**declaration, LEDGER: {"id": self._ledger.id, "key": self._key or secrets.token_hex(16)}}
 
     def enter(self, declaration: Mapping[str, Any]) -> str:
         """Reserve for a search that is committed, before it goes on; its key. ``declaration`` is as committed."""
@@ -73,11 +55,11 @@ class Reservation:
                 "this search was begun without a ledger, so it may have spent what no ledger knows of: reserve what it "
                 "cost with `dphypo ledger reserve` and its certificate, and leave ledger= out to go on"
             )
-        if entry["id"] != self._book.ledger:
+        if entry["id"] != self._ledger.id:
             raise LedgerError("this search was begun with another ledger: give that one to go on")
         key = str(entry["key"])
         if self._key != key:
-            self._book.make(key)
+            self._ledger.reserve(self._guarantee, name=self._name, key=key, delta=self._delta)
             self._key = key
         return key
 
@@ -85,20 +67,37 @@ class Reservation:
         """Let the ledger know what the journal has committed, before anybody acts on it."""
         key = self.enter(record.declaration or {})
         if not record.released:
-            self._book.advance(key, record.place.name, record.place.before, record.place.head)
+            self._ledger.advance(key, record.place.name, record.place.before, record.place.head)
 
     def claim(self, part: str) -> None:
         """Take a part of the entry that is made at most once, by whoever claims it first: a trial of Optuna."""
         assert self._key is not None
-        self._book.advance(self._key, part, "", secrets.token_hex(32))
+        self._ledger.advance(self._key, part, "", secrets.token_hex(32))
 
     def close(self, part: str, head: str) -> None:
         """Close a part whose release is about to be committed; its journal ends at ``head``."""
         assert self._key is not None
-        self._book.close(self._key, part, head)
+        self._ledger.close(self._key, part, head)
 
 
 def refuse_without(record: Record) -> None:
     """Refuse to go on without a ledger with what was begun with one."""
     if LEDGER in (record.declaration or {}) and not record.released:
         raise LedgerError("this search was begun with a ledger: give the same ledger= to go on")
+
+
+def make_reservation(
+    ledger: Ledger | str | Path | None, guarantee: Declared, name: str, *, private: bool, delta: float | None = None
+) -> Reservation | None:
+    """What ``ledger=`` asks for: a :class:`Ledger`, the file or URL of one, or None."""
+    if ledger is None:
+        return None
+    if not private:
+        raise _validate.fail(
+            "ledger", ledger, "a search with seeded randomness has no guarantee: leave out the ledger, or the seed"
+        )
+    book: object = Ledger(ledger) if isinstance(ledger, (str, Path)) else ledger
+    if not isinstance(book, Ledger):
+        raise _validate.fail("ledger", ledger, "give a dphypo.Ledger, or the file that Ledger.open made")
+    book.costs(guarantee)  # refuses a guarantee that no filter can hold
+    return Reservation(book, guarantee, name, delta)
