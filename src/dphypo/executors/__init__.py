@@ -1,7 +1,7 @@
 """Where runs are made: in this process, in processes of our own, or on an executor of yours."""
 
-from dphypo.executors.crew import Crew as Crew
 from dphypo.executors.dask import Dask as Dask
+from dphypo.executors.executor import Crew as Crew
 from dphypo.executors.executor import Executor as Executor
 from dphypo.executors.executor import Factory as Factory
 from dphypo.executors.executor import Withdrawn as Withdrawn

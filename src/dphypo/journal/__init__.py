@@ -9,7 +9,7 @@ from dphypo.journal import params as params
 from dphypo.journal.database import Database as Database
 from dphypo.journal.database import stores as stores
 from dphypo.journal.journal import Journal as Journal
-from dphypo.journal.kept import keeping as keeping
+from dphypo.journal.journal import keeping as keeping
 from dphypo.journal.ledger import Ledger as Ledger
 from dphypo.journal.postgresql import PostgreSQL as PostgreSQL
 from dphypo.journal.records import MAX_ATTEMPTS as MAX_ATTEMPTS

@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import contextlib
 import json
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from pathlib import Path
 from typing import Any
 
 from sqlalchemy import Connection, insert, select
 
 from dphypo import _validate
+from dphypo.accounting import Keep
 from dphypo.errors import (
     JournalError,
     JournalForkedError,
@@ -22,7 +24,7 @@ from dphypo.journal.chain import Change
 from dphypo.journal.failures import REFUSED
 from dphypo.journal.records import Record, Trial
 from dphypo.journal.reservation import LEDGER, Reservation, refuse_without
-from dphypo.journal.store import Store, machine_of
+from dphypo.journal.store import Store, machine_of, open_store
 from dphypo.mechanisms import Outcome
 
 KIND = "journal"
@@ -257,3 +259,25 @@ class Journal:
 def _check_owner(connection: Connection, name: str, token: str | None) -> None:
     if chain.owner_of(connection, KIND, name) not in (None, "", token):
         raise JournalTakenError
+
+
+@contextlib.contextmanager
+def keeping(journal: str | Path | Store | None, name: str) -> Iterator[Keep | None]:
+    """Keep answers in a journal, under the name of a search; nowhere (None), if the journal is in memory.
+
+    >>> import tempfile
+    >>> with tempfile.TemporaryDirectory() as folder:
+    ...     for answer in (0.5, 0.6):  # the second is not asked for
+    ...         with keeping(f"{folder}/tune.db", "tune") as keep:
+    ...             print(keep({"epsilon": 1.0}, lambda: answer))
+    0.5
+    0.5
+    """
+    if journal is None:
+        yield None
+        return
+    kept = Journal(open_store(journal), name, shared=isinstance(journal, Store))
+    try:
+        yield kept.solved
+    finally:
+        kept.rest()

@@ -1,4 +1,3 @@
-from .default import default_sampler as default_sampler
 from .gaussian_process import GaussianProcess as GaussianProcess
 from .history import History as History
 from .history_only import basis as basis
@@ -9,4 +8,5 @@ from .proposals import Proposals as Proposals
 from .sampler import Sampler as Sampler
 from .surrogate import Hyperparameters as Hyperparameters
 from .uniform import Uniform as Uniform
+from .uniform import default_sampler as default_sampler
 from .units import Units as Units

@@ -11,8 +11,7 @@ from scipy.spatial.distance import cdist
 from dphypo import _validate
 from dphypo.samplers.history import Array, History
 from dphypo.samplers.observations import collapsed
-from dphypo.samplers.scales import scales
-from dphypo.samplers.units import lowest
+from dphypo.samplers.units import lowest, scales
 
 if TYPE_CHECKING:
     from dphypo.space import Candidates, Grid

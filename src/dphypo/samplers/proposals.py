@@ -11,7 +11,7 @@ from scipy.spatial.distance import cdist
 
 from dphypo import _validate
 from dphypo.samplers.history import Array, History
-from dphypo.samplers.scales import scales
+from dphypo.samplers.units import scales
 
 if TYPE_CHECKING:
     from dphypo.space import Candidates, Grid

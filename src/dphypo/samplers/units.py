@@ -1,14 +1,18 @@
-"""Scores on their way into a surrogate, in some units, and out of it, as weights."""
+"""Units: of scores on their way into a surrogate and out of it, as weights; and of the distance of two points."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
 from enum import Enum
+from typing import TYPE_CHECKING
 
 import numpy as np
 from scipy.special import ndtri
 
 from dphypo.samplers.history import Array, History
+
+if TYPE_CHECKING:
+    from dphypo.space import Space
 
 # Exponents stop here, so that no weight becomes zero or subnormal and the order of the scores is kept above it.
 _LEAST = -600.0
@@ -77,3 +81,19 @@ def softmax(scores: Array, beta: float, masses: Array) -> Array:
     exponent = beta * np.round(scores - scores.max(), _DIGITS)
     weights: Array = masses * np.exp(np.maximum(exponent, _LEAST))
     return weights
+
+
+def scales(space: Space) -> Array:
+    """What each feature column is multiplied by, so that a parameter adds 2 to the mean squared distance of two draws.
+
+    A number is uniform on (0, 1) as a feature: its squared distance has mean 1/6. A category of k equally likely
+    choices is k columns, one of them 1: two draws differ with probability 1 − 1/k, and then by 2.
+    """
+    columns: list[float] = []
+    for parameter in space.parameters:
+        width = parameter.dimension.width
+        if parameter.dimension.ordered:
+            columns += [np.sqrt(12.0)] * width
+        else:
+            columns += [1.0 / np.sqrt(max(1.0 - 1.0 / width, 0.5))] * width
+    return np.array(columns)

@@ -252,13 +252,9 @@ class PrivateSearch(MetaEstimatorMixin, BaseEstimator):  # type: ignore[misc]
         name = noise_name(self.estimator)
         solved = self.epsilon is not None and name is not None and name not in space.names
         if wanted and (given or not solved or not mechanism.can_be_cut_short):
-            why = (
-                f"{given[0]} is given, which belongs to a study"
-                if given
-                else "it needs epsilon, and an estimator with "
-            )
-            rest = "" if given else "a noise_multiplier that is not tuned and a method cut_short"
-            raise ValueError(f"survey = {self.survey!r}, compute = {self.compute!r}: {why}{rest}")
+            why = "it needs epsilon, and an estimator with a noise_multiplier that is not tuned and a method cut_short"
+            why = f"{given[0]} is given, which belongs to a study" if given else why
+            raise ValueError(f"survey = {self.survey!r}, compute = {self.compute!r}: {why}")
         return solved and not given and mechanism.can_be_cut_short
 
     def _calibrated(self, mechanism: Fitting, space: Space, runs: Law, band: Band) -> Fitting:
@@ -302,14 +298,10 @@ class PrivateSearch(MetaEstimatorMixin, BaseEstimator):  # type: ignore[misc]
         return self._released().decision_function(X)
 
     def __sklearn_tags__(self) -> Any:
-        tags = super().__sklearn_tags__()
-        inner = get_tags(self.estimator)
-        tags.estimator_type, tags.classifier_tags, tags.regressor_tags = (
-            inner.estimator_type,
-            inner.classifier_tags,
-            inner.regressor_tags,
-        )
-        tags.target_tags, tags.input_tags.allow_nan = inner.target_tags, inner.input_tags.allow_nan
+        tags, inner = super().__sklearn_tags__(), get_tags(self.estimator)
+        for name in ("estimator_type", "classifier_tags", "regressor_tags", "target_tags"):
+            setattr(tags, name, getattr(inner, name))
+        tags.input_tags.allow_nan = inner.input_tags.allow_nan
         return tags
 
     def __getattr__(self, name: str) -> Any:
