@@ -1,6 +1,6 @@
 """Sees what a run of DP-SGD really does, from outside: which records each step met, and the gradient it applied.
 
-The records that are read tell their numbers (their first feature), what the optimiser is given the gradients. With a
+The records of a piece tell their numbers (their first feature), what the optimiser is given the gradients. With a
 loss whose gradient is zero, these are the noise alone.
 """
 
@@ -18,8 +18,9 @@ import torch
 from scipy import stats
 from torch import nn
 
-from dphypo.dpsgd import Tensors
+from dphypo.dpsgd.batches import Piece
 from dphypo.dpsgd.optimisers import SGD
+from dphypo.dpsgd.run import Group
 from dphypo.integrations.torch.data import TensorRecords
 from dphypo.integrations.torch.domain import Batch
 
@@ -72,17 +73,16 @@ def no_gradient(outputs: torch.Tensor, targets: torch.Tensor) -> torch.Tensor:
 @contextmanager
 def watching() -> Iterator[Witness]:
     witness, plain_step, plain_batch = Witness(), torch.optim.SGD.step, TensorRecords.batch
-    plain_rows, plain_update = Tensors.rows, SGD.step
+    plain_parts, plain_update = Group._parts, SGD.step
 
     def batch(self: TensorRecords, indices: npt.NDArray[np.int64], device: torch.device) -> Batch:
         found = plain_batch(self, indices, device)
         witness.read(found[0])
         return found
 
-    def rows(self: Tensors, numbers: torch.Tensor, valid: torch.Tensor) -> Any:
-        found = plain_rows(self, numbers, valid)
-        witness.read(found[0][found[2]])
-        return found
+    def parts(self: Group, piece: Piece) -> Any:
+        witness.read(piece.inputs[piece.valid.reshape(-1)])
+        return plain_parts(self, piece)
 
     def step(self: torch.optim.SGD, closure: None = None) -> None:
         witness.step(torch.cat([p.grad.flatten() for group in self.param_groups for p in group["params"]]))
@@ -94,7 +94,7 @@ def watching() -> Iterator[Witness]:
 
     with (
         mock.patch.object(TensorRecords, "batch", batch),
-        mock.patch.object(Tensors, "rows", rows),
+        mock.patch.object(Group, "_parts", parts),
         mock.patch.object(torch.optim.SGD, "step", step),
         mock.patch.object(SGD, "step", update),
     ):
