@@ -257,7 +257,7 @@ CALLS: dict[str, tuple[Callable[..., Any], dict[str, Any]]] = {
     ),
     "SurveyPlan with": (
         dphypo.SurveyPlan,
-        {"fallback": {"lr": 0.1}, "short": None, "last": None, "both_sides": False, "score": False, "models": None},
+        {"fallback": {"lr": 0.1}, "short": None, "last": None, "score": False, "models": None},
     ),
     "PoissonSampled": (
         lambda q, noise: dphypo.account(dp.PoissonSampledDpEvent(q, dp.GaussianDpEvent(noise)), LAW),

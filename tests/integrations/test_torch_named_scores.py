@@ -177,6 +177,16 @@ def test_the_plan_costs_what_the_worse_side_meets_and_no_less(records, everywher
     assert min(met) > 1.9  # scores have as little noise as may be
 
 
+def test_a_last_run_on_all_records_counts_for_both_sides_in_any_search():
+    mechanism, tuning = planned(20_000)
+    noise = {"noise_multiplier": 5.0, "score_noise_multiplier": tuning.short.score_noise_multiplier / 4}
+    last = mechanism.at(**noise).on_all_records()
+    parts = [dphypo.Survey(mechanism.at(**noise), 2), dphypo.LastRun(last)]
+    search = dphypo.Stages(mechanism.default_space(), parts, delta=1e-5, journal=None)
+    met = composed([(mechanism.at(**noise).score_event, 2), (last.event({}), 1)])
+    assert search.guarantee.costs(1e-5)["scoring"] >= met * (1 - 1e-3)
+
+
 def composed(events: Sequence[tuple[dp_accounting.DpEvent, int]]) -> float:
     accountant = dp_accounting.pld.PLDAccountant()
     for event, count in events:

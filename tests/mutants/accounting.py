@@ -218,14 +218,6 @@ MUTANTS = (
         (f"{_SIDES}::test_no_plan_costs_more_than_is_said",),
     ),
     Mutant(
-        "the last run counts on one side only",
-        "a run that trains on all records counts for both sides",
-        "search/terms.py",
-        "EVERYONE if both_sides or sides is None else sides.training",
-        "EVERYONE if sides is None else sides.training",
-        ("survey/test_plan.py::test_a_last_run_on_both_sides_leaves_less_for_the_scores",),
-    ),
-    Mutant(
         "published scores are free",
         "a score on private records is a term of its side",
         "search/terms.py",
@@ -317,8 +309,8 @@ MUTANTS = (
         "a part that states no split leaves the scoring records alone",
         "a part that names no records apart counts for both sides",
         "search/terms.py",
-        "    side = EVERYONE if both_sides or sides is None else sides.training\n",
-        "    side = EVERYONE if both_sides else Split('odd numbers score').sides.training\n",
+        "    side = EVERYONE if sides is None else sides.training\n",
+        "    side = __import__('dphypo').Split('odd numbers score').sides.training\n",
         (f"{_STAGES_SIDES}::test_a_part_that_names_no_records_apart_counts_for_both_sides",),
     ),
     # Calibration.

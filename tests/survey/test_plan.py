@@ -103,12 +103,10 @@ def test_a_last_run_on_both_sides_leaves_less_for_the_scores():
         SPACE,
         Descent(score_noise_multiplier="calibrate"),
         **BUDGET,
-        survey=replace(plan, both_sides=True, last=lambda full: full),
+        survey=replace(plan, last=lambda full: replace(full, split=None)),
     )
     assert both.short.score_noise_multiplier > 2 * one.short.score_noise_multiplier
     assert both.cost.guarantee.epsilon(1e-6) <= 4.0
-    with pytest.raises(ValueError, match="give last="):
-        SurveyPlan(both_sides=True)
 
 
 def test_a_last_run_on_other_records_counts_for_both_sides():
@@ -126,9 +124,10 @@ def test_a_last_run_on_other_records_counts_for_both_sides():
             return self.full(params, seed=seed)
 
     plan = SurveyPlan(runs=4, fraction=0.1, last=OnOthers)
-    with pytest.raises(ValueError, match="give both_sides=True"):
+    with pytest.raises(ValueError, match="if those that score may be among them"):
         plan_tuning(SPACE, Descent(score_noise_multiplier=50.0), **BUDGET, survey=plan)
-    found = plan_tuning(SPACE, Descent(score_noise_multiplier=50.0), **BUDGET, survey=replace(plan, both_sides=True))
+    anyone = replace(plan, last=lambda full: OnOthers(replace(full, split=None)))
+    found = plan_tuning(SPACE, Descent(score_noise_multiplier=50.0), **BUDGET, survey=anyone)
     assert found.cost.guarantee.epsilon(1e-6) <= 4.0
 
 

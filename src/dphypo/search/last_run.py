@@ -35,14 +35,14 @@ class Stated(Protocol):
 class LastRun:
     """One run, at the λ that the latest published result says; its model is the release. The last part of a search.
 
-    **Guarantee.** λ is a function of what was published, so the run is one more term of the composition.
+    **Guarantee.** λ is a function of what was published, so the run is one more term of the composition. A mechanism
+    that states no split may train on any record, also on those that score in the survey: it counts for every side.
 
     Args:
         mechanism: what the run is: usually a full one.
         pick: λ as a public function of the table of the latest survey that has a score; by default where the posterior
             mean of a Gaussian process is best. The best noisy score would often be a lucky one.
         fallback: λ if nothing published has a score; by default the middle of the prior.
-        both_sides: whether the mechanism trains on the records that score in the survey, too. It then counts for both.
         score: whether the score of this run is released. A score on private records is then paid for. Without, report
             the model's accuracy on records that were used for nothing else.
         within: which λ may be run, as for :class:`dphypo.Survey`.
@@ -66,7 +66,6 @@ class LastRun:
     mechanism: Mechanism
     pick: Pick | None = None
     fallback: Mapping[str, Any] | None = None
-    both_sides: bool = False
     score: bool = False
     within: Within | None = None
 
@@ -93,9 +92,7 @@ class LastRun:
             raise ValueError("a LastRun is followed by another part: put it at the end of the list")
         if self.fallback is not None:
             point_of(space, self.fallback)
-        return terms_of_runs(
-            self.mechanism, space, 1, both_sides=self.both_sides, scored=self.score, within=self.within
-        )
+        return terms_of_runs(self.mechanism, space, 1, scored=self.score, within=self.within)
 
     def describe(self, terms: tuple[Term, ...]) -> dict[str, Any]:
         """What determines the guarantee."""

@@ -54,8 +54,7 @@ class SurveyPlan:
         last: makes the last run of the full one, if it is to be another. A mechanism that set records apart itself
             (``DPSGD(score="accuracy")``) trains it on all records where that is better; ``last=lambda full: full``
             keeps it to those that train. With a split of your own, give ``last=lambda full: full.at(data=...,
-            records=...)`` and ``both_sides=True``.
-        both_sides: whether the last run trains on the records that score, too; it then counts for both sides.
+            records=...)``: on records that are not one side of the split it counts for both.
         score: whether the score of the last run is released. A private score is then paid for.
         models: a folder in which the models of the short runs are kept. They are paid for.
         durations: "public" declares that how long runs take does not depend on the data; results are then used as they
@@ -72,7 +71,6 @@ class SurveyPlan:
     fallback: Mapping[str, Any] | None = None
     short: Callable[[Mechanism], Mechanism] | None = None
     last: Callable[[Mechanism], Mechanism] | None = None
-    both_sides: bool = False
     score: bool = False
     models: str | Path | None = None
     durations: str = "secret"
@@ -84,10 +82,6 @@ class SurveyPlan:
             _validate.within(0.0, 1.0, closed="right", fraction=self.fraction)
         read_optimiser(self.optimiser)
         _validate.flag(score=self.score)
-        if _validate.flag(both_sides=self.both_sides) and self.last is None:
-            raise _validate.fail(
-                "both_sides", True, "give last=, which makes the run that trains on all records of the full one"
-            )
 
     @property
     def compute(self) -> float:
@@ -98,7 +92,7 @@ class SurveyPlan:
         """The survey and the last run around a full run."""
         short = capabilities.shorten(full, self.fraction or FRACTION) if self.short is None else self.short(full)
         last = full if self.last is None else self.last(full)
-        if not self.both_sides and full.split is not None and last.split == full.split:
+        if full.split is not None and last.split == full.split:
             _refuse_other_records(full, last)
         survey = Survey(
             *(short, self.runs or RUNS, self.optimiser),
@@ -106,7 +100,7 @@ class SurveyPlan:
             durations=self.durations,
             within=within,
         )
-        return survey, LastRun(last, self.pick, self.fallback, self.both_sides, self.score, within)
+        return survey, LastRun(last, self.pick, self.fallback, self.score, within)
 
 
 @dataclass(frozen=True)
@@ -208,57 +202,42 @@ def plan_tuning(
     capabilities.check_is_mechanism(mechanism)
     over_space.check_fit(mechanism, space)
 
-    def planned(given: SurveyPlan) -> Tuning:
-        budget = {"epsilon": epsilon, "delta": delta}
-        return _planned(space, mechanism, given, compute=compute, price=price, keep=keep, **budget)
+    steps = steps_of(mechanism, space)
 
-    tuning, records = planned(given), ""
+    def planned(given: SurveyPlan) -> Tuning:
+        def problem(plan: SurveyPlan) -> NoiseProblem:
+            parts = partial(plan.parts, within=within)
+            return NoiseProblem(space, mechanism, parts, plan.runs or RUNS, epsilon, delta, keep)
+
+        plan = _within_compute(given, space, steps, compute)
+        largest, within = _settings(mechanism, space, None if compute is None else compute / plan.compute)
+        found = problem(plan)
+        while given.fraction is None and found.price > price:
+            assert plan.fraction is not None
+            shorter = max(plan.fraction / 2, _least_fraction(steps))
+            if shorter < plan.fraction:
+                plan = replace(plan, fraction=shorter)
+            elif given.runs is None and (plan.runs or 0) > RUNS_OF_FEW_STEPS:
+                plan = replace(plan, runs=RUNS_OF_FEW_STEPS)
+            else:
+                break
+            found = problem(plan)
+        solved = found.solve()
+        return Tuning(plan, solved.parts, solved.cost, found.price, price, largest)
+
     if given.last is None and capabilities.on_all_records(mechanism) is not None:
         whole = planned(replace(given, last=_on_all_records))  # which states no split: it counts for everyone
         noise = capabilities.score_deviation(whole.short)
         if noise is None or noise <= QUIET:
-            tuning, records = whole, " It trains on all records, those that score included."
-        else:
-            records = f" It trains on the records that do not score: on all, scores would have a noise of {noise:.2g}."
+            return replace(whole, records=" It trains on all records, those that score included.")
+        records = f" It trains on the records that do not score: on all, scores would have a noise of {noise:.2g}."
+        tuning = replace(planned(given), records=records)
+    else:
+        tuning = planned(given)
     noise = capabilities.score_deviation(tuning.short)
     if noise is not None and capabilities.solves_for_scores(mechanism):
         _validate.warn_of_score_noise(noise, stacklevel=3)
-    return replace(tuning, records=records)
-
-
-def _planned(
-    space: Space,
-    mechanism: Mechanism,
-    given: SurveyPlan,
-    *,
-    epsilon: float,
-    delta: float,
-    compute: float | None,
-    price: float,
-    keep: Keep | None,
-) -> Tuning:
-    """The plan around a last run on the records that are given."""
-
-    def problem(plan: SurveyPlan) -> NoiseProblem:
-        parts = partial(plan.parts, within=within)
-        return NoiseProblem(space, mechanism, parts, plan.runs or RUNS, epsilon, delta, keep)
-
-    steps = steps_of(mechanism, space)
-    plan = _within_compute(given, space, steps, compute)
-    largest, within = _settings(mechanism, space, None if compute is None else compute / plan.compute)
-    found = problem(plan)
-    while given.fraction is None and found.price > price:
-        assert plan.fraction is not None
-        shorter = max(plan.fraction / 2, _least_fraction(steps))
-        if shorter < plan.fraction:
-            plan = replace(plan, fraction=shorter)
-        elif given.runs is None and (plan.runs or 0) > RUNS_OF_FEW_STEPS:
-            plan = replace(plan, runs=RUNS_OF_FEW_STEPS)
-        else:
-            break
-        found = problem(plan)
-    solved = found.solve()
-    return Tuning(plan, solved.parts, solved.cost, found.price, price, largest)
+    return tuning
 
 
 def _on_all_records(full: Mechanism) -> Mechanism:
@@ -338,8 +317,8 @@ def _refuse_other_records(full: Mechanism, last: Mechanism) -> None:
     """Refuse a last run on other records that keeps what was stated of the first ones."""
     if getattr(last, "data", None) is not getattr(full, "data", None):
         raise _validate.fail(
-            "both_sides",
-            False,
-            "last= trains on other records than the survey, and scores look at private ones: if those that score may "
-            "be among them, the last run counts for both sides, so give both_sides=True",
+            "last",
+            last,
+            "it trains on other records than the survey, and states the same split: if those that score may be among "
+            "them, state none (split=None), and it counts for both sides",
         )

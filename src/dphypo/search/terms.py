@@ -46,18 +46,15 @@ def terms_of_runs(
     space: Space,
     count: int,
     *,
-    both_sides: bool = False,
     scored: bool = True,
     within: Within | None = None,
 ) -> tuple[Term, ...]:
     """``count`` published runs of a mechanism, each at any λ of the space.
 
     Args:
-        mechanism: what one run is.
+        mechanism: what one run is. If it states no split it may train on any record.
         space: every λ of it is accounted for.
         count: how many runs.
-        both_sides: whether the runs train on the records that score, too. Runs that state no split may train on any
-            record in any case.
         scored: whether the scores are published; a score that is thrown away costs nothing.
         within: hyperparameters for which it is false are never run.
     """
@@ -65,7 +62,7 @@ def terms_of_runs(
     if not trains:
         raise _validate.fail("within", within, "it excludes every point of the space")
     sides = mechanism.split
-    side = EVERYONE if both_sides or sides is None else sides.training
+    side = EVERYONE if sides is None else sides.training
     terms = [Term(account_published(trains, count, relation=mechanism.relation), side)]
     if scores and sides is not None:
         terms.append(Term(account_published(scores, count, relation=mechanism.relation), sides.scoring, scores=True))
