@@ -17,6 +17,7 @@ from sklearn.preprocessing import FunctionTransformer
 from sklearn.utils.estimator_checks import parametrize_with_checks
 
 import dphypo
+from dphypo.accounting import ideal
 from dphypo.integrations.calibration import MOST_KINDS
 from dphypo.integrations.sklearn import DPSGDClassifier, DPSGDRegressor, PrivateEstimator, PrivateSearch, saver_for
 from dphypo.laws import Pmf
@@ -57,10 +58,10 @@ def test_the_regressor_learns() -> None:
 
 
 def test_fit_charges_what_the_estimator_states() -> None:
-    event: Any = classifier().privacy_event({"noise_multiplier": 3.0, "epochs": 4}, records=1000)
+    event: Any = ideal(classifier().privacy_event({"noise_multiplier": 3.0, "epochs": 4}, records=1000))
     assert (event.count, event.event.sampling_probability, event.event.event.noise_multiplier) == (80, 0.05, 3.0)
     # A batch larger than the data is the data, in the event as in fit.
-    event = classifier(batch_size=500).privacy_event({}, records=400)
+    event = ideal(classifier(batch_size=500).privacy_event({}, records=400))
     assert (event.count, event.event.sampling_probability) == (3, 1.0)
     classifier(batch_size=500).fit(X, Y)
 
@@ -114,7 +115,7 @@ def test_there_are_no_cv_results_and_asking_says_why() -> None:
 def test_the_private_hold_out_costs_the_worse_of_training_and_scoring() -> None:
     """A score with little noise is what the guarantee is then about."""
     cheap, dear = (search(score_noise_multiplier=noise).fit(X, Y).certificate_ for noise in (15.0, 0.5))
-    assert cheap.document["terms"][0]["events"][1]["noise_multiplier"] == 15.0
+    assert cheap.document["terms"][0]["events"][1]["event"]["noise_multiplier"] == 15.0
     alone = dphypo.account(classifier().privacy_event({}, records=320), ONCE).epsilon(1e-5)
     assert cheap.epsilon == pytest.approx(alone, rel=1e-3)
     assert dear.epsilon > alone + 1
@@ -125,10 +126,10 @@ def test_a_total_epsilon_is_met_with_noise_for_every_kind_of_run() -> None:
     found = search(space=space, epsilon=3.0).fit(X, Y, holdout=(X, Y))
     assert 2.98 < found.certificate_.epsilon <= 3.0
     events = found.certificate_.document["terms"][0]["events"]
-    assert len({event["event"]["event"]["noise_multiplier"] for event in events}) == 2
-    chosen: Any = found.best_estimator_.privacy_event({}, records=400)
+    assert len({event["event"]["event"]["event"]["noise_multiplier"] for event in events}) == 2
+    chosen: Any = ideal(found.best_estimator_.privacy_event({}, records=400))
     noise = chosen.event.event.noise_multiplier
-    assert noise in {event["event"]["event"]["noise_multiplier"] for event in events}
+    assert noise in {event["event"]["event"]["event"]["noise_multiplier"] for event in events}
 
 
 def test_too_many_kinds_of_run_are_refused() -> None:

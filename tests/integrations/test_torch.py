@@ -16,6 +16,7 @@ from torch import nn
 from torch.nn import functional
 from torch.utils.data import Dataset, IterableDataset, Subset, TensorDataset
 
+from dphypo.accounting import ideal
 from dphypo.integrations.torch import DPSGD, NoiseTable, PublicAccuracy, Safetensors, UnfitModelError
 from dphypo.integrations.torch import seeds as _seeds
 from dphypo.mechanisms import Mechanism, Saver, UnsupportedModelError, attempt
@@ -63,7 +64,7 @@ def test_it_is_a_mechanism_and_learns() -> None:
 def test_the_event_is_that_of_opacus_own_accountant() -> None:
     from opacus.accountants import RDPAccountant
 
-    event: Any = dpsgd().event({})
+    event: Any = ideal(dpsgd().event({}))
     ours = dp.rdp.RdpAccountant()
     ours.compose(event)
     theirs = RDPAccountant()
@@ -84,7 +85,7 @@ def test_the_event_reads_batch_size_and_epochs_alone() -> None:
             return super().get(name, default)
 
     params = Watched(width=3, learning_rate=1.0, batch_size=20, epochs=2, momentum=0.5)
-    event: Any = dpsgd().event(params)
+    event: Any = ideal(dpsgd().event(params))
     assert params.read == {"batch_size", "epochs"}
     assert (event.count, event.event.sampling_probability) == (20, 0.1)
 
@@ -233,7 +234,7 @@ def test_a_setting_without_noise_of_its_own_is_an_error_of_the_declaration() -> 
 
 
 def test_at_gives_a_copy() -> None:
-    cheap: Any = dpsgd().at(epochs=1, noise_multiplier=2.0).event({})
+    cheap: Any = ideal(dpsgd().at(epochs=1, noise_multiplier=2.0).event({}))
     assert (cheap.count, cheap.event.event.noise_multiplier) == (5, 2.0)
 
 

@@ -110,7 +110,7 @@ def test_measures_of_the_confusion_matrix_are_those_of_scikit_learn(measure, ref
     model = network()
     predicted = model(torch.from_numpy(X)).argmax(1).numpy()
     assert score(model, seed=1) == pytest.approx(reference(Y, predicted))
-    assert score.event == dp_accounting.GaussianDpEvent(1e-6)
+    assert score.event.event == dp_accounting.GaussianDpEvent(1e-6)
 
 
 def test_a_record_is_in_one_cell_of_the_confusion_matrix():

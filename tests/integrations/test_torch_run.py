@@ -17,6 +17,7 @@ from numpy.typing import NDArray
 from scipy import stats
 from support.torch_witness import Net, Witness, looks_right, no_gradient, numbered, p_values, watching
 
+from dphypo.accounting import ideal
 from dphypo.integrations.torch import DPSGD, Engine, NoiseTable, opacus, seeds
 from dphypo.mechanisms import DpSgd
 
@@ -38,8 +39,9 @@ def mechanism(**changes: Any) -> DPSGD:
     return DPSGD(**{**arguments, **changes})
 
 
-def charged(event: dp.DpEvent) -> tuple[float, float, int]:
+def charged(event: Any) -> tuple[float, float, int]:
     """Rate, noise and steps of an event of DP-SGD."""
+    event = ideal(event)
     assert isinstance(event, dp.SelfComposedDpEvent)
     step = event.event
     assert isinstance(step, dp.PoissonSampledDpEvent)

@@ -11,6 +11,7 @@ import torch
 from torch import nn
 
 import dphypo
+from dphypo.accounting import ideal
 from dphypo.integrations.torch import DPSGD, NoiseTable, PrivateAccuracy, check
 from dphypo.integrations.torch.optimiser import walk
 from dphypo.mechanisms import DpSgd, NoiseRehearsal, OwnTraining, SmallerBatches
@@ -41,7 +42,7 @@ def weights(mechanism: DPSGD, params: Any = None) -> torch.Tensor:
 
 def test_a_short_run_is_the_training_with_fewer_steps_more_noise_and_its_own_learning_rate() -> None:
     short = dpsgd(optimizer="adam").at(fraction=0.25, match=True)
-    assert short.event({}) == DpSgd(rate=0.2, steps=10, noise_multiplier=1.0).event
+    assert ideal(short.event({})) == DpSgd(rate=0.2, steps=10, noise_multiplier=1.0).event
     rule = NoiseRehearsal(walk, DpSgd(rate=0.2, steps=40, noise_multiplier=0.5), 0.5 / 40)
     found = rule({"optimizer": "adam", "learning_rate": 0.2}, 0.25)
     assert found["learning_rate"] == pytest.approx(0.2 * 2, rel=0.2)  # a step ignores the size of the gradient
@@ -75,7 +76,7 @@ def test_a_rule_may_scale_the_batch_of_short_runs() -> None:
     """A quarter of the batch and of the steps is a sixteenth of the examples; what accumulates in the weights stays."""
     mechanism = dpsgd(transfer_rule=SmallerBatches(0.5))
     short = mechanism.at(fraction=1 / 16, match=True)
-    assert short.event({}) == DpSgd(rate=0.05, steps=10, noise_multiplier=1.0).event
+    assert ideal(short.event({})) == DpSgd(rate=0.05, steps=10, noise_multiplier=1.0).event
     by_hand = dpsgd(batch_size=10, epochs=0.5, noise_multiplier=1.0, learning_rate=0.05)
     assert torch.equal(weights(short), weights(by_hand))
     assert short.compute({}) == mechanism.compute({}) / 16
@@ -83,10 +84,10 @@ def test_a_rule_may_scale_the_batch_of_short_runs() -> None:
     assert short.transfer is not None
     assert short.transfer["batch_exponent"] == 0.5
     settings = dphypo.Space({"batch_size": [20, 80]})
-    events: list[Any] = [kind.event(1.0) for kind in short.kinds(settings)]
+    events: list[Any] = [ideal(kind.event(1.0)) for kind in short.kinds(settings)]
     assert sorted(event.event.sampling_probability for event in events) == [0.025, 0.1]
     tabled = mechanism.at(noise_multiplier={(20, 8): 1.0, (80, 8): 2.0, (40, 8): 1.0}).at(fraction=1 / 16, match=True)
-    assert tabled.event({"batch_size": 80}) == DpSgd(rate=0.1, steps=5, noise_multiplier=4.0).event
+    assert ideal(tabled.event({"batch_size": 80})) == DpSgd(rate=0.1, steps=5, noise_multiplier=4.0).event
     with pytest.warns(UserWarning, match="measured for plain SGD"):
         dpsgd(optimizer="adam", transfer_rule=SmallerBatches()).at(fraction=0.25, match=True)
     with pytest.raises(ValueError, match="exponent"):
@@ -141,26 +142,26 @@ def test_tables_of_noise_are_matched_too() -> None:
     assert isinstance(short.noise_multiplier, NoiseTable)
     assert short.noise_multiplier[20, 8] == 0.5
     again = mechanism.at(noise_multiplier={(40, 8): 1.0})
-    assert again.event({}) == DpSgd(rate=0.2, steps=40, noise_multiplier=1.0).event
+    assert ideal(again.event({})) == DpSgd(rate=0.2, steps=40, noise_multiplier=1.0).event
     assert dpsgd(noise_multiplier="calibrate").at(fraction=0.25, match=True).noise_multiplier == "calibrate"
 
 
 def test_kinds_are_the_settings_of_the_space_with_the_steps_of_the_run() -> None:
     space = dphypo.Space({"batch_size": [20, 40], "steps": [10, 30], "learning_rate": [0.1, 0.2]})
-    found = {kind.key: kind.event(2.0) for kind in dpsgd().kinds(space)}
+    found = {kind.key: ideal(kind.event(2.0)) for kind in dpsgd().kinds(space)}
     assert found == {
         (batch, None, steps): DpSgd(rate=batch / 200, steps=steps, noise_multiplier=2.0).event
         for batch in (20, 40)
         for steps in (10, 30)
     }
-    short = {kind.key: kind.event(2.0) for kind in dpsgd().at(fraction=0.5, match=True).kinds(space)}
+    short = {kind.key: ideal(kind.event(2.0)) for kind in dpsgd().at(fraction=0.5, match=True).kinds(space)}
     assert short[20, None, 30] == DpSgd(rate=0.1, steps=15, noise_multiplier=2.0).event
     assert len(dpsgd().kinds(dphypo.Space({"learning_rate": [0.1, 0.2]}))) == 1
 
 
 def test_steps_can_be_tuned() -> None:
     mechanism = dpsgd()
-    assert mechanism.event({"steps": 7}) == DpSgd(rate=0.2, steps=7, noise_multiplier=0.5).event
+    assert ideal(mechanism.event({"steps": 7})) == DpSgd(rate=0.2, steps=7, noise_multiplier=0.5).event
     assert torch.equal(weights(mechanism, {"steps": 10}), weights(dpsgd(epochs=2)))
     assert mechanism.compute({"steps": 7, "batch_size": 20}) == 140
     assert mechanism.compute({}) == 1600

@@ -15,7 +15,8 @@ from scipy.stats import loguniform
 from torch import nn
 
 import dphypo
-from dphypo.accounting import UnreachableError
+from dphypo.accounting import UnreachableError, assumptions, ideal, verify
+from dphypo.dpsgd import slack as slack_of_run
 from dphypo.entropy import Seeded
 from dphypo.integrations.torch import DPSGD, NoiseTable, PrivateAccuracy, PublicAccuracy, Safetensors, split_by_hash
 from dphypo.mechanisms import over_space
@@ -67,13 +68,32 @@ def test_every_setting_gets_noise_and_the_search_costs_the_total(calibrated: DPS
         assert 3.5 < dphypo.account(event, RUNS).epsilon(DELTA) <= guarantee.epsilon(DELTA)
 
 
+def test_the_certificate_of_a_study_charges_the_rounding_of_all_its_runs() -> None:
+    space = dphypo.Space({"learning_rate": [0.1, 1.0]})
+    exact, opacus = (
+        dphypo.Study(space, dpsgd(noise_multiplier=2.0, engine=engine), RUNS, delta=DELTA, journal=None).guarantee
+        for engine in ("dphypo", "opacus")
+    )
+    certificate = exact.certificate(DELTA)
+    slack = slack_of_run(steps=20, rate=0.1)
+    assert certificate.document["slack"] == pytest.approx(RUNS.mean * slack, rel=1e-9)
+    assert slack > 0
+    assert verify(certificate)
+    assert not verify(dphypo.Certificate({**certificate.document, "slack": 0.5 * RUNS.mean * slack}))
+    assert "is in delta" in certificate.statement()
+    real = "noise that is drawn in floating point is taken as real numbers"
+    assert real not in assumptions(certificate.document)
+    assert real in assumptions(opacus.certificate(DELTA).document)
+    assert opacus.certificate(DELTA).document["slack"] == 0
+
+
 def test_one_common_profile_bounds_every_setting(calibrated: DPSGD) -> None:
     """At every ε, by dp_accounting itself: no setting is above the profile that the study is charged for."""
     events = over_space.events(calibrated, TUNED)
     common = dphypo.account(events, dphypo.Pmf({1: 1.0}))
     for event in events:
         accountant = PLDAccountant(dp.NeighboringRelation.ADD_OR_REMOVE_ONE, value_discretization_interval=1e-3)
-        accountant.compose(event)
+        accountant.compose(ideal(event))
         for epsilon in (0.0, 0.5, 1.0, 2.0, 3.0, 5.0):
             assert accountant.get_delta(epsilon) <= common.delta(epsilon) * (1 + 1e-9) + 1e-12
 

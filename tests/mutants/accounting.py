@@ -6,6 +6,7 @@ from mutants.mutant import Mutant
 
 _EVENTS, _SIDES = "accounting/test_events.py", "accounting/test_sides.py"
 _GUARANTEE, _ORACLE = "accounting/test_guarantee.py", "audit/test_oracle.py"
+_SLACK = "accounting/test_slack.py"
 _STAGES_SIDES = "stages/test_stages_sides.py"
 _HISTORY = "audit/test_history_oracle.py"
 
@@ -312,6 +313,63 @@ MUTANTS = (
         "    side = EVERYONE if sides is None else sides.training\n",
         "    side = __import__('dphypo').Split('odd numbers score').sides.training\n",
         (f"{_STAGES_SIDES}::test_a_part_that_names_no_records_apart_counts_for_both_sides",),
+    ),
+    # Slack.
+    Mutant(
+        "slack is left out of epsilon",
+        "the slack of rounded noise is on the final delta",
+        "accounting/slack.py",
+        "    if slack == 0:\n        return epsilons(delta)\n",
+        "    if slack < 1:\n        return epsilons(delta)\n",
+        (f"{_SLACK}::test_epsilon_and_delta_agree", f"{_SLACK}::test_calibration_pays_for_slack"),
+    ),
+    Mutant(
+        "slack is left out of delta",
+        "the slack of rounded noise is on the final delta",
+        "accounting/slack.py",
+        "    if slack == 0:\n        return deltas\n",
+        "    if slack < 1:\n        return deltas\n",
+        (f"{_SLACK}::test_a_search_whose_runs_differ_by_the_slack_costs_no_more_than_is_said",),
+    ),
+    Mutant(
+        "the slack of a search is that of one run",
+        "every run of a search may differ: E[T] times the slack",
+        "accounting/guarantee.py",
+        "        return slack.total(self.runs.mean, slack.largest(self.events))\n",
+        "        return slack.total(1, slack.largest(self.events))\n",
+        (f"{_SLACK}::test_a_search_whose_runs_differ_by_the_slack_costs_no_more_than_is_said",),
+    ),
+    Mutant(
+        "the slack of published runs is that of one",
+        "every published run may differ",
+        "accounting/published.py",
+        "        return slack.total(self.count, slack.largest(self.events))\n",
+        "        return slack.total(1, slack.largest(self.events))\n",
+        (f"{_SLACK}::test_published_runs_that_differ_by_the_slack_cost_no_more_than_is_said",),
+    ),
+    Mutant(
+        "slack is on one side of the inequality only",
+        "both laws differ from the ideal: 1 + e^epsilon",
+        "accounting/slack.py",
+        "    return (1 + math.exp(epsilon)) * slack * _UP if epsilon < 700 else math.inf\n",
+        "    return slack * _UP if epsilon < 700 else math.inf\n",
+        (f"{_SLACK}::test_the_part_of_delta_that_is_given_up_is_the_smallest_that_is_enough",),
+    ),
+    Mutant(
+        "a certificate may state less slack",
+        "verify recomputes the slack from the events",
+        "accounting/verification.py",
+        '"slack": guarantee.slack, **lines}',
+        "**lines}",
+        (f"{_SLACK}::test_a_certificate_states_the_slack_and_verify_recomputes_it",),
+    ),
+    Mutant(
+        "a ledger admits any slack",
+        "a filter keeps a part of delta for slack",
+        "journal/ledger.py",
+        "        costs = costs + self._filter.cost_of_slack(guarantee.slack)\n",
+        "",
+        (f"{_SLACK}::test_a_ledger_keeps_a_part_of_delta_for_slack",),
     ),
     # Calibration.
     Mutant(

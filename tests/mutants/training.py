@@ -115,8 +115,8 @@ MUTANTS = (
         "a score on the training records is amplified",
         "a subsampled run whose score reads all records is charged in full",
         "integrations/torch/dpsgd.py",
-        "        return run.on_the_subsample if same else run.event\n",
-        "        return run.event\n",
+        "        event = run.on_the_subsample if same else run.event\n",
+        "        event = run.event\n",
         ("integrations/test_torch_subsample.py::test_a_score_on_the_same_records_forgoes_the_amplification",),
     ),
     Mutant(

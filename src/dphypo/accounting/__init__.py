@@ -30,6 +30,8 @@ from dphypo.accounting.noise import solve_settings as solve_settings
 from dphypo.accounting.own_events import ApproximateDp as ApproximateDp
 from dphypo.accounting.own_events import PureDp as PureDp
 from dphypo.accounting.own_events import RdpCurve as RdpCurve
+from dphypo.accounting.own_events import RoundedDp as RoundedDp
+from dphypo.accounting.own_events import ideal as ideal
 from dphypo.accounting.policy import PolicyClass as PolicyClass
 from dphypo.accounting.premises import assumptions as assumptions
 from dphypo.accounting.premises import breaks as breaks

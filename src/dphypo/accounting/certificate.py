@@ -150,6 +150,7 @@ def issue(guarantee: Composition, delta: float, public: Mapping[str, object]) ->
         "delta": float(delta),
         "bound": name,
         "bounds": bounds,
+        "slack": guarantee.slack,
         "one_run": {name: round_epsilon(epsilon) for name, epsilon in guarantee.one_run(delta).items()},
         **to_json(guarantee),
         "profile": {"epsilon": epsilons.tolist(), "delta": deltas.tolist()},

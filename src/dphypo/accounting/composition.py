@@ -40,7 +40,7 @@ import numpy as np
 import numpy.typing as npt
 
 from dphypo import _validate
-from dphypo.accounting import dp_library
+from dphypo.accounting import dp_library, slack
 from dphypo.accounting.guarantee import Guarantee
 from dphypo.accounting.profiles import Discrete, Floats, epsilon_for
 from dphypo.accounting.published import PublishedRuns
@@ -147,13 +147,18 @@ class Composition:
             return only.bounds(delta)
         return {"composition": self.epsilon(delta)}
 
+    @property
+    def slack(self) -> float:
+        """How far all that a record meets is from the stated events, in total variation: the largest."""
+        return max(met.slack for met in self._met.values())
+
     def one_run(self, delta: float) -> dict[str, float]:
         """ε of one run of the last part alone: what is usually reported."""
         trained = [term for term in self.terms if not term.scores]
         return (trained or list(self.terms))[-1].releases.one_run(delta)
 
     def rdp(self, alpha: npt.ArrayLike) -> Floats:
-        """ε(α): the largest, over the combinations of parts, of the sum of the terms that a record meets."""
+        """ε(α) without slack: the largest, over the combinations of parts, of the sum of what a record meets."""
         sums = [np.sum([one.rdp(alpha) for one in met.releases], axis=0) for met in self._met.values()]
         return np.asarray(np.max(sums, axis=0))
 
@@ -230,12 +235,16 @@ class _Met:
     def epsilon(self, delta: float) -> float:
         if self._search is not None:
             return self._search.epsilon(delta)
-        return min(max(epsilon_for(profile, delta) for profile in self._profiles), self._pure)
+
+        def composed(rest: float) -> dict[str, float]:
+            return {"": min(max(epsilon_for(profile, rest) for profile in self._profiles), self._pure)}
+
+        return slack.charge(composed, delta, self.slack)[""]
 
     def delta(self, epsilon: float) -> float:
         if self._search is not None:
             return self._search.delta(epsilon)
-        return 0.0 if epsilon >= self._pure else float(self.deltas(np.array([epsilon]))[0])
+        return float(self.deltas(np.array([epsilon]))[0])
 
     @property
     def last(self) -> float:
@@ -247,7 +256,12 @@ class _Met:
     def deltas(self, epsilons: Floats) -> Floats:
         if self._search is not None:
             return self._search.deltas(epsilons)
-        return np.asarray(np.max([profile.delta(epsilons) for profile in self._profiles], axis=0))
+        found = np.max([profile.delta(epsilons) for profile in self._profiles], axis=0)
+        return slack.add(epsilons, np.where(epsilons >= self._pure, 0.0, found), self.slack)
+
+    @cached_property
+    def slack(self) -> float:
+        return slack.total(1, math.fsum(one.slack for one in self.releases))
 
     @cached_property
     def _profiles(self) -> tuple[Discrete, ...]:

@@ -16,14 +16,14 @@ import numpy as np
 from dp_accounting import dp_event
 
 from dphypo import _validate
-from dphypo.accounting.own_events import ApproximateDp, PureDp, RdpCurve, real
+from dphypo.accounting.own_events import ApproximateDp, PureDp, RdpCurve, RoundedDp, real
 from dphypo.errors import UnaccountableError
 
 MOST_DEPTH = 32  # of events inside events
 MOST_PARTS = 100_000  # events that one event is made of
 
 
-Event: TypeAlias = dp_accounting.DpEvent | PureDp | ApproximateDp | RdpCurve
+Event: TypeAlias = dp_accounting.DpEvent | PureDp | ApproximateDp | RdpCurve | RoundedDp
 """A statement about one run that can be accounted."""
 
 
@@ -152,6 +152,12 @@ def _each(check: _Check) -> _Check:
     return checked
 
 
+def _flag(gate: _Gate, name: str, value: object) -> bool:
+    if not isinstance(value, bool):
+        raise _validate.fail(name, value, "give True or False")
+    return value
+
+
 def _as_it_is(gate: _Gate, name: str, value: object) -> object:
     return value  # an RdpCurve validates what it is made of
 
@@ -160,6 +166,7 @@ _KINDS: dict[type, tuple[tuple[str, _Check], ...]] = {
     PureDp: (("epsilon", _not_negative),),
     ApproximateDp: (("epsilon", _not_negative), ("delta", _not_negative)),
     RdpCurve: (("orders", _as_it_is), ("epsilons", _as_it_is)),
+    RoundedDp: (("event", _Gate.event), ("slack", _not_negative), ("exact", _flag)),
     dp_event.NoOpDpEvent: (),
     dp_event.GaussianDpEvent: (("noise_multiplier", _noise),),
     dp_event.LaplaceDpEvent: (("noise_multiplier", _noise),),
@@ -200,7 +207,7 @@ def _check_together(kind: type, values: Mapping[str, Any]) -> None:
     """What no single field can show."""
     name = kind.__name__
     for inner in (*values.get("events", ()), *([values["event"]] if "event" in values else [])):
-        if not isinstance(inner, dp_accounting.DpEvent):
+        if isinstance(inner, RoundedDp) or not (kind is RoundedDp or isinstance(inner, dp_accounting.DpEvent)):
             raise _validate.fail(name, inner, "only events of dp_accounting can be inside another event")
     if kind is dp_event.SampledWithoutReplacementDpEvent and values["sample_size"] > values["source_dataset_size"]:
         raise _validate.fail(f"{name}.sample_size", values["sample_size"], "it must be at most source_dataset_size")

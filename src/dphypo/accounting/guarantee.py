@@ -14,7 +14,7 @@ import numpy as np
 import numpy.typing as npt
 
 from dphypo import _validate
-from dphypo.accounting import dp_library
+from dphypo.accounting import dp_library, slack
 from dphypo.accounting.events import Event, canonical
 from dphypo.accounting.one_run import Run, check, describe
 from dphypo.accounting.policy import PolicyClass
@@ -60,7 +60,8 @@ def account(
 
     Args:
         event: what is known of one run: a ``dp_accounting.DpEvent``, an ``RdpCurve``, a ``PureDp`` or an
-            ``ApproximateDp``; or a list of these, if the privacy of a run depends on λ (the worst counts).
+            ``ApproximateDp``; a ``RoundedDp`` of one of these, if its arithmetic is exact; or a list of these, if the
+            privacy of a run depends on λ (the worst counts).
         runs: the law of T.
         band: the band, a ``Band`` or its two numbers (c, C); uniform search when left out.
         relation: which data sets are neighbours.
@@ -106,8 +107,13 @@ class Guarantee:
     first_from_prior: int = 0
 
     @cached_property
+    def slack(self) -> float:
+        """How far the whole search is from one with exactly these events, in total variation: E[T] runs."""
+        return slack.total(self.runs.mean, slack.largest(self.events))
+
+    @cached_property
     def run(self) -> Run:
-        """What is known of one run."""
+        """What is known of one run, without its slack."""
         return describe(self.events, self.relation, self.grid)
 
     def epsilon(self, delta: float) -> float:
@@ -125,14 +131,16 @@ class Guarantee:
         They are "paper" (Theorems 1 and 2), "renyi" (3 and 3b), "profile" (4), "prior start" (4′, if the first runs
         come from the prior) and "history" (H, for policies that see only the history).
         """
-        delta = _validate.delta(delta=delta)
+        return slack.charge(self._bounds, _validate.delta(delta=delta), self.slack)
+
+    def _bounds(self, delta: float) -> dict[str, float]:
         found = {}
         by_paper = theorem1_2_paper.epsilon(self.run, self.runs, self.band, delta)
         if by_paper is not None:
             found["paper"] = by_paper
         if self._renyi is not None:
             found["renyi"] = self._renyi.epsilon(delta)[0]
-        found["profile"] = self.profile_epsilon(delta)
+        found["profile"] = self._by_profile(delta)
         for name, profiles in self.sharper.items():
             found[name] = _epsilon(profiles, delta)
         self._warn_of_the_last_order(found, delta)
@@ -146,11 +154,12 @@ class Guarantee:
         pure = theorem1_2_paper.pure_epsilon(self.run, self.runs, self.band)
         if pure is not None and epsilon >= pure:
             found.append(0.0)
-        return min(found)
+        return float(slack.add(np.array([epsilon]), np.array([min(found)]), self.slack)[0])
 
     def rdp(self, alpha: npt.ArrayLike) -> Floats:
         """ε(α) of the search at orders α > 1, by the smallest of Theorems 1, 3 and 3b; infinite where none is known.
 
+        It is that of a search without slack, which no Rényi divergence covers: :attr:`slack` comes on top.
         Between the orders of the run's own curve the value at the next larger one is given.
         """
         wanted = np.asarray(alpha, dtype=np.float64)
@@ -169,20 +178,20 @@ class Guarantee:
     def last(self) -> float:
         """The ε at which a curve for plotting ends."""
         rest = max(search.delta_at(search.top) for search in self.searches)
-        return self.profile_epsilon(max(1e-12, 1.01 * rest))
+        return self._by_profile(max(1e-12, 1.01 * rest))
 
     def deltas(self, epsilons: Floats) -> Floats:
-        """δ at every ε, by Theorem 4 or a sharper one."""
+        """δ at increasing ε, by Theorem 4 or a sharper one."""
         bounds = (self.searches, *self.sharper.values())
         found = [np.max([one.delta(epsilons) for one in both], axis=0) for both in bounds]
-        return np.asarray(np.min(found, axis=0))
+        return slack.add(epsilons, np.min(found, axis=0), self.slack)
 
     def one_run(self, delta: float) -> dict[str, float]:
         """ε of one run alone, by its RDP curve and by its privacy loss distribution: what is usually reported."""
-        return self.run.epsilons(_validate.delta(delta=delta))
+        return slack.charge(self.run.epsilons, _validate.delta(delta=delta), slack.largest(self.events))
 
     def to_pld(self, grid: float | None = None) -> PrivacyLossDistribution:
-        """A dp_accounting privacy loss distribution that dominates this search, to compose with other releases."""
+        """A dp_accounting privacy loss distribution that dominates this search without its :attr:`slack`."""
         from dphypo.accounting.dominating_pair import to_pld
 
         if grid is None:
@@ -242,7 +251,11 @@ class Guarantee:
         return [(remove, add)] if self.run.symmetric else [(remove, add), (add, remove)]
 
     def profile_epsilon(self, delta: float) -> float:
-        """ε at δ by Theorem 4 alone: the larger of both directions.
+        """ε at δ by Theorem 4 alone: the larger of both directions."""
+        return slack.charge(lambda rest: {"": self._by_profile(rest)}, delta, self.slack)[""]
+
+    def _by_profile(self, delta: float) -> float:
+        """Theorem 4 without slack.
 
         A loss distribution has a trace of infinite loss, which E[T] runs multiply. Where that is a tenth of δ or more,
         the run's profile is taken as the smaller of that distribution's and its RDP curve's, which has no such trace.
@@ -255,7 +268,11 @@ class Guarantee:
 
     def sharpest_epsilon(self, delta: float) -> float:
         """ε at δ by the bounds on profiles: Theorem 4 and those of :attr:`sharper`."""
-        return min([self.profile_epsilon(delta), *(_epsilon(profiles, delta) for profiles in self.sharper.values())])
+
+        def by_profiles(rest: float) -> dict[str, float]:
+            return {"": min([self._by_profile(rest), *(_epsilon(one, rest) for one in self.sharper.values())])}
+
+        return slack.charge(by_profiles, delta, self.slack)[""]
 
     @cached_property
     def _searches_by_both(self) -> tuple[SearchProfile, ...]:
@@ -297,7 +314,7 @@ class Guarantee:
                 f"the best Rényi order is the largest one given, {order:g}: with larger orders in the RdpCurve, ε "
                 "would be smaller",
                 OrderWarning,
-                stacklevel=4,
+                stacklevel=6,
             )
 
 

@@ -25,6 +25,7 @@ from dphypo.accounting.events import Event
 from dphypo.accounting.guarantee import Guarantee
 from dphypo.accounting.guarantee_json import to_json
 from dphypo.accounting.one_run import ADD_OR_REMOVE_ONE
+from dphypo.accounting.own_events import ideal
 from dphypo.accounting.profiles import Floats
 from dphypo.accounting.published import PublishedRuns, account_published
 from dphypo.accounting.rdp_curve import Curve
@@ -184,7 +185,7 @@ def spend(knob: Knob[Made], epsilon: float, delta: float, remedy: str) -> Found[
             pass
         else:
             exact = knob.cost(found.made)
-            if found.epsilon - exact <= knob.close:
+            if 0 <= found.epsilon - exact <= knob.close:
                 return replace(found, epsilon=exact)
     return knob.spend(epsilon, unreachable=unreachable)
 
@@ -285,7 +286,7 @@ def _renyi(whole: Guarantee | Composition, delta: float) -> float | None:
     for met in Composition.of(whole).met:
         total = np.zeros(len(_FEW))
         for releases in met:
-            curves = [_curve(event, releases.relation) for event in releases.events]
+            curves = [_curve(ideal(event), releases.relation) for event in releases.events]
             known = [curve for curve in curves if curve is not None]
             if len(known) < len(curves):
                 return None

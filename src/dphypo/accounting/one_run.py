@@ -12,7 +12,7 @@ import numpy as np
 
 from dphypo.accounting import dp_library, subsampling
 from dphypo.accounting.events import Event, canonical
-from dphypo.accounting.own_events import DEFAULT_ORDERS, ApproximateDp, PureDp, RdpCurve
+from dphypo.accounting.own_events import DEFAULT_ORDERS, ApproximateDp, PureDp, RdpCurve, ideal
 from dphypo.accounting.profiles import FromRdp, Profile, epsilon_for, infimum, randomised_response, supremum
 from dphypo.accounting.rdp_curve import Curve, largest
 from dphypo.errors import UnaccountableError
@@ -63,10 +63,10 @@ def describe(
     relation: dp_accounting.NeighboringRelation,
     grid: float = dp_library.DEFAULT_GRID,
 ) -> Run:
-    """What is known of a run whose event is one of several: one for each λ, or one for all."""
+    """What is known of a run whose event is one of several: one for each λ, or one for all; without any slack."""
     if not events:
         raise ValueError("event = [] is not valid: give at least one event")
-    return _worst([_describe_one(canonical(event), relation, grid) for event in events])
+    return _worst([_describe_one(ideal(canonical(event)), relation, grid) for event in events])
 
 
 def check(events: Sequence[Event], relation: dp_accounting.NeighboringRelation) -> None:
@@ -75,7 +75,7 @@ def check(events: Sequence[Event], relation: dp_accounting.NeighboringRelation) 
         raise TypeError(f"relation = {relation!r} is not a dp_accounting.NeighboringRelation")
     if not events:
         raise ValueError("event = [] is not valid: give at least one event")
-    for event in events:
+    for event in map(ideal, events):
         if isinstance(event, dp_accounting.DpEvent) and not dp_library.is_known(event, relation):
             raise _unaccountable(event, relation, "no accountant of dp_accounting knows it")
 

@@ -1,10 +1,11 @@
-"""The kinds of event that are not dp_accounting's: a run known by its ε, its (ε, δ) or its Rényi divergences."""
+"""The kinds of event that are not dp_accounting's: runs known by ε, (ε, δ) or Rényi divergences, and rounded ones."""
 
 from __future__ import annotations
 
 import numbers
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -107,3 +108,28 @@ class RdpCurve:
             )
         object.__setattr__(self, "orders", tuple(float(a) for a in alphas))
         object.__setattr__(self, "epsilons", tuple(float(e) for e in curve))
+
+
+@dataclass(frozen=True)
+class RoundedDp:
+    """A run within total variation ``slack`` of one with the given event, on every data set: its arithmetic is exact.
+
+    A run that is not ``exact``, or states no slack, takes floating-point noise as real numbers, and its certificate
+    says so.
+
+    >>> import dp_accounting
+    >>> RoundedDp(dp_accounting.GaussianDpEvent(2.0), 1e-18).slack
+    1e-18
+    """
+
+    event: Any
+    slack: float
+    exact: bool = True
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "slack", _validate.probability(slack=real("slack", self.slack)))
+
+
+def ideal(event: Any) -> Any:
+    """The event without its slack."""
+    return event.event if isinstance(event, RoundedDp) else event

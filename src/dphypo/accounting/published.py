@@ -17,7 +17,7 @@ import numpy as np
 import numpy.typing as npt
 
 from dphypo import _validate
-from dphypo.accounting import dp_library
+from dphypo.accounting import dp_library, slack
 from dphypo.accounting.dominating_pair import run_to_pld
 from dphypo.accounting.events import Event, canonical
 from dphypo.accounting.one_run import ADD_OR_REMOVE_ONE, Run, check, describe
@@ -37,16 +37,21 @@ class PublishedRuns:
     grid: float
 
     @cached_property
+    def slack(self) -> float:
+        """How far all the runs together are from their events, in total variation."""
+        return slack.total(self.count, slack.largest(self.events))
+
+    @cached_property
     def run(self) -> Run:
         """What is known of one of the runs."""
         return describe(self.events, self.relation, self.grid)
 
     def one_run(self, delta: float) -> dict[str, float]:
         """ε of one run alone, by its RDP curve and by its privacy loss distribution."""
-        return self.run.epsilons(_validate.delta(delta=delta))
+        return slack.charge(self.run.epsilons, _validate.delta(delta=delta), slack.largest(self.events))
 
     def rdp(self, alpha: npt.ArrayLike) -> Floats:
-        """ε(α) of all the runs together, at orders α > 1; infinite where none is known."""
+        """ε(α) of all the runs together without their slack, at orders α > 1; infinite where none is known."""
         wanted = np.asarray(alpha, dtype=np.float64)
         curve = self.run.curve
         return np.full(wanted.shape, np.inf) if curve is None else self.count * curve.rounded_up(wanted)
@@ -58,7 +63,7 @@ class PublishedRuns:
         return one if self.count == 1 else one.self_compose(self.count)
 
     def to_pld(self) -> PrivacyLossDistribution:
-        """A dp_accounting privacy loss distribution that dominates all the runs together."""
+        """A dp_accounting privacy loss distribution that dominates all the runs together, without their slack."""
         return self._pld
 
 

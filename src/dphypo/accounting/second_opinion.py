@@ -10,9 +10,10 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
+from dphypo.accounting import slack as slack_of_runs
 from dphypo.accounting.composition import Composition, Releases
 from dphypo.accounting.guarantee import Guarantee
 from dphypo.accounting.policy import PolicyClass
@@ -62,6 +63,15 @@ def second_opinion(guarantee: Releases | Composition, delta: float) -> Opinion:
 
 
 def _of_releases(releases: Sequence[Releases], delta: float) -> Opinion:
+    """Slack is in the upper bound alone: a run may be as private as its event says."""
+    opinion, slack = _without_slack(releases, delta), math.fsum(one.slack for one in releases)
+    if slack and math.isfinite(opinion.upper):
+        charged = slack_of_runs.charge(lambda rest: {"": _without_slack(releases, rest).upper}, delta, slack)
+        return replace(opinion, upper=charged[""])
+    return opinion
+
+
+def _without_slack(releases: Sequence[Releases], delta: float) -> Opinion:
     only = releases[0]
     if len(releases) > 1 or not isinstance(only, Guarantee):
         return _together(releases, delta)

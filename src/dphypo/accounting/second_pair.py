@@ -22,7 +22,7 @@ from scipy.fft import irfft, next_fast_len, rfft
 from scipy.special import ndtr
 
 from dphypo.accounting.events import Event
-from dphypo.accounting.own_events import ApproximateDp, PureDp, RdpCurve
+from dphypo.accounting.own_events import ApproximateDp, PureDp, RdpCurve, ideal
 
 Floats = npt.NDArray[np.float64]
 _DEEP = 40.0  # losses beyond this are cut off
@@ -82,8 +82,8 @@ def _laplace(scale: float) -> _Noise:
 
 
 def one_run(event: Event, relation: dp_accounting.NeighboringRelation, *, above: bool, grid: float) -> list[Pair]:
-    """The privacy loss of a run in both directions of the relation (one, where they are equal)."""
-    return list(_one_run(event, relation, above, grid))
+    """The privacy loss of a run in both directions of the relation (one, where they are equal), without slack."""
+    return list(_one_run(ideal(event), relation, above, grid))
 
 
 @lru_cache(maxsize=32)

@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from dphypo.accounting.premises import arithmetic
+
 Term = Mapping[str, Any]
 
 _RELATIONS = {
@@ -46,6 +48,7 @@ def _lines(terms: Sequence[Term], public: Mapping[str, Any], document: Mapping[s
         f"What the number covers: {_covered(runs, searches, _sides(both) if scored else '')}{_alone(document)}",
         _conditions(runs, searches, scored=scored, durations=durations),
         *_policies(searches),
+        *(f"{line[0].upper()}{line[1:]}." for line in arithmetic(document)),
     ]
 
 

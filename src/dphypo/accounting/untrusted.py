@@ -18,7 +18,7 @@ from dphypo import _files
 from dphypo._files import MOST_BYTES
 from dphypo._files import printable as printable
 from dphypo.accounting import dp_library
-from dphypo.accounting.own_events import RdpCurve
+from dphypo.accounting.own_events import RdpCurve, ideal
 from dphypo.errors import FileError
 
 MOST_DEPTH = 40
@@ -145,6 +145,7 @@ def check_law(runs: Any) -> None:
 
 def check_event(event: object, grid: float) -> None:
     """Refuse a canonical event that would take too long or too much memory to account for."""
+    event = ideal(event)
     if isinstance(event, RdpCurve):
         if len(event.orders) > MOST_ORDERS:
             raise Refused(f"an RdpCurve of {len(event.orders)} orders is too long to be verified")

@@ -296,7 +296,7 @@ def _least(guarantee: Composition, delta: float) -> dict[str, float]:
     bounds = guarantee.bounds(delta)
     lines = {f"bounds.{name}": epsilon for name, epsilon in bounds.items()}
     lines |= {f"one_run.{name}": epsilon for name, epsilon in guarantee.one_run(delta).items()}
-    return {"epsilon": min(bounds.values()), **lines}
+    return {"epsilon": min(bounds.values()), "slack": guarantee.slack, **lines}
 
 
 def _differences(found: Any, expected: Any, least: Mapping[str, float], path: str) -> Iterator[str]:

@@ -11,9 +11,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, TypeVar, cast
 
-import dp_accounting
-
-from dphypo.accounting import Guarantee, PolicyClass, account, solve_settings
+from dphypo.accounting import Event, Guarantee, PolicyClass, account, solve_settings
 from dphypo.band import Band, BandLike
 from dphypo.journal import Store, keeping
 from dphypo.laws import Law
@@ -32,7 +30,7 @@ class Kind:
     """Runs with the same privacy but for their noise: what tells them apart, and their event as a function of noise."""
 
     key: Hashable
-    event: Callable[[float], dp_accounting.DpEvent] = field(compare=False, repr=False)
+    event: Callable[[float], Event] = field(compare=False, repr=False)
 
 
 def kinds(space: Space, kind_of: Callable[[Mapping[str, Any]], Kind]) -> list[Kind]:
@@ -72,7 +70,7 @@ def calibrated(
             f"{MOST_KINDS} are calibrated. Give short lists, for example batch_size: [64, 128, 256]"
         )
 
-    def search(*events: dp_accounting.DpEvent) -> Guarantee:
+    def search(*events: Event) -> Guarantee:
         declared = Declared(_no_train, events, mechanism.relation, mechanism.score_event, mechanism.split)
         every = over_space.events(declared, space)
         return account(every, runs, Band.of(band), policy=policy, first_from_prior=first_from_prior)

@@ -34,7 +34,7 @@ from dphypo.errors import JournalError, JournalInUseError, JournalMissingError, 
 from dphypo.journal import chain, ledger_book
 from dphypo.journal.chain import place
 from dphypo.journal.ledger_book import Declared, Entry, Whole
-from dphypo.journal.renyi_filter import ORDERS, budget
+from dphypo.journal.renyi_filter import FOR_SLACK, ORDERS, budget
 from dphypo.journal.store import open_store
 
 R = TypeVar("R")
@@ -114,7 +114,7 @@ class Ledger:
             raise _validate.fail("delta", delta, "a Rényi filter needs a δ above 0")
         listed = _validate.sequence(orders=orders)
         given = tuple(sorted(_validate.within(1.0, math.inf, orders=order) for order in listed))
-        usable = tuple(order for order in given if budget(order, epsilon, delta / len(given)) > 0)
+        usable = tuple(order for order in given if budget(order, epsilon, delta * (1 - FOR_SLACK) / len(given)) > 0)
         if not usable:
             raise _validate.fail("orders", orders, "no order leaves a budget at this total: give larger orders")
         terms = {
@@ -122,7 +122,7 @@ class Ledger:
             "delta": delta,
             "relation": _validate.choice(dp_accounting.NeighboringRelation, relation=relation).name,
             "orders": usable,
-            "share": delta / len(usable),
+            "share": delta * (1 - FOR_SLACK) / len(usable),
             "id": secrets.token_hex(16),
             "searches": None if searches is None else ledger_book.fixed_list(searches, epsilon, delta),
         }
@@ -210,6 +210,7 @@ class Ledger:
                 "the guarantee has no Rényi curve at the orders of the ledger, so a filter cannot hold it: state the "
                 "event of a run (or an RdpCurve) instead of an (ε, δ) pair, and a law of T that can be 1"
             )
+        costs = costs + self._filter.cost_of_slack(guarantee.slack)
         return [max(0.0, float(cost)) if math.isfinite(cost) else _INFINITE for cost in costs]
 
     def advance(self, key: str, part: str, before: str, head: str) -> None:

@@ -25,7 +25,7 @@ from dphypo.accounting import Composition, Guarantee, printable, to_json
 from dphypo.errors import JournalError, LedgerError
 from dphypo.journal import chain, files
 from dphypo.journal.database import Database
-from dphypo.journal.renyi_filter import Filter
+from dphypo.journal.renyi_filter import FOR_SLACK, Filter
 from dphypo.journal.sqlite import SQLite
 from dphypo.journal.store import Store, find_database
 
@@ -90,7 +90,9 @@ def _terms(place: chain.Place, content: Any) -> Whole:
     _require(kind == "terms")
     orders = tuple(_validate.within(1.0, math.inf, order=order) for order in terms["orders"])
     share, delta = _validate.positive(share=terms["share"]), _validate.within(0.0, 1.0, delta=terms["delta"])
-    _require(bool(orders) and orders == tuple(sorted(set(orders))) and share * len(orders) <= delta * (1 + 1e-12))
+    _require(
+        bool(orders) and orders == tuple(sorted(set(orders))) and share * len(orders) <= delta * (1 - FOR_SLACK + 1e-12)
+    )
     searches = terms["searches"]
     _require(searches is None or all(isinstance(one, str) for pair in searches.items() for one in pair))
     relation = dp_accounting.NeighboringRelation[terms["relation"]]

@@ -3,6 +3,9 @@
 Orders α and budgets B(α) are fixed when a ledger is made. A search is admitted while, at some order, the sum of all
 ε_i(α) stays within B(α) (Feldman and Zrnic 2021, for one order; docs/theory/surveys.md, "A ledger", for several). Each
 order has its share of δ, so that it does not matter which of them is left in the end.
+
+Slack of rounded noise has no Rényi divergence. A thousandth of δ is kept for it: all searches may have the slack s with
+(1 + e^ε)·s = δ/1000 together, and each is charged the part of every budget that it takes of this.
 """
 
 from __future__ import annotations
@@ -17,6 +20,7 @@ import numpy.typing as npt
 Floats = npt.NDArray[np.float64]
 
 ORDERS = (1.25, 1.5, 2.0, 3.0, 4.0, 6.0, 8.0, 12.0, 16.0, 24.0, 32.0, 64.0)
+FOR_SLACK = 1e-3  # of δ
 _ROUNDING = 1e-12  # sums of costs are rounded up by this part of them
 
 
@@ -55,6 +59,13 @@ class Filter:
     def admits(self, spent: Sequence[Sequence[float]], asked: Sequence[float]) -> bool:
         """Whether a search still fits."""
         return bool((self._sum([*spent, asked]) * (1 + _ROUNDING) <= np.array(self.budgets)).any())
+
+    def cost_of_slack(self, slack: float) -> Floats:
+        """What a slack takes of the budget of each order."""
+        if slack == 0:
+            return np.zeros(len(self.orders))
+        most = FOR_SLACK * self.delta / (1 + math.exp(min(self.epsilon, 700.0)))
+        return np.array(self.budgets) * min(slack / most, 1e9) * (1 + 1e-9)
 
     def left(self, spent: Sequence[Sequence[float]]) -> float:
         """The largest part of its budget that some order has left."""

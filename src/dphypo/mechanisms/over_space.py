@@ -150,8 +150,11 @@ def _composed(train: Any, score: Any) -> Any:
     """Training and scoring, where one record can meet both."""
     import dp_accounting
 
-    from dphypo.accounting import PureDp
+    from dphypo.accounting import PureDp, RoundedDp, ideal
 
+    if rounded := [one for one in (train, score) if isinstance(one, RoundedDp)]:
+        exact = len(rounded) == 2 and all(one.exact for one in rounded)
+        return RoundedDp(_composed(ideal(train), ideal(score)), sum(one.slack for one in rounded), exact)
     if isinstance(train, dp_accounting.DpEvent) and isinstance(score, dp_accounting.DpEvent):
         return dp_accounting.ComposedDpEvent((train, score))
     if isinstance(train, PureDp) and isinstance(score, PureDp):

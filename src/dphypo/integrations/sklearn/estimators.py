@@ -9,7 +9,6 @@ from collections.abc import Mapping
 from dataclasses import KW_ONLY, dataclass
 from typing import Any
 
-import dp_accounting
 import numpy as np
 import numpy.typing as npt
 from scipy.special import softmax
@@ -21,10 +20,11 @@ from torch import nn
 from torch.nn import functional
 
 from dphypo import _validate
+from dphypo.accounting import RoundedDp
 from dphypo.integrations.sklearn.network import Networks, from_unit, network, outputs_of, to_unit
 from dphypo.integrations.sklearn.table import check_labels, numbers, refuse_times, warn_of_texts
 from dphypo.integrations.split import record_bytes
-from dphypo.integrations.torch import DPSGD, hyperparameters
+from dphypo.integrations.torch import DPSGD, cost, hyperparameters
 from dphypo.integrations.torch.optimiser import walk
 from dphypo.mechanisms import DpSgd, NoiseRehearsal, Saver
 from dphypo.space import Space
@@ -72,13 +72,13 @@ class _DPSGDEstimator(BaseEstimator):  # type: ignore[misc]
     device: str | None = None
     random_state: Any = None
 
-    def privacy_event(self, params: Mapping[str, Any], *, records: int) -> dp_accounting.DpEvent:
+    def privacy_event(self, params: Mapping[str, Any], *, records: int) -> RoundedDp:
         """The event of one ``fit`` with these parameters in place of the estimator's own.
 
         It reads ``batch_size``, ``epochs`` and ``noise_multiplier`` alone. A batch size above the number of records
         counts as that number, as in ``fit``.
         """
-        return self._run(params, records).event
+        return cost.exact(self._run(params, records))
 
     def cut_short(
         self, params: Mapping[str, Any], fraction: float, *, records: int, transfer: bool = True

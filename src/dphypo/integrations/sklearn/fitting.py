@@ -11,7 +11,7 @@ import dp_accounting
 from sklearn.base import clone
 
 from dphypo import _validate
-from dphypo.accounting import Sides
+from dphypo.accounting import Event, Sides
 from dphypo.integrations import calibration
 from dphypo.integrations.sklearn import scoring
 from dphypo.integrations.sklearn.protocol import ChecksSpace, CutShort, Seen, noise_name, private_part
@@ -54,7 +54,7 @@ class Fitting:
     seeded: ClassVar[bool] = True
     """By the protocol of :class:`PrivateEstimator`, all randomness of a fit comes from ``random_state``."""
 
-    def event(self, params: Mapping[str, Any]) -> dp_accounting.DpEvent:
+    def event(self, params: Mapping[str, Any]) -> Event:
         """The event of fitting with the given parameters."""
         return self._event(params, self._noise(params))
 
@@ -144,7 +144,7 @@ class Fitting:
         fitted.whole.set_params(**{f"{prefix}random_state": None})  # the seed stays with the curator
         return Outcome(fitted.whole, score)
 
-    def _event(self, params: Mapping[str, Any], noise: float | None) -> dp_accounting.DpEvent:
+    def _event(self, params: Mapping[str, Any], noise: float | None) -> Event:
         prefix, last = private_part(self.estimator)
         over = dict(self._cut(params, transfer=False))
         if noise is not None and noise_name(self.estimator) is not None:
@@ -164,4 +164,4 @@ class Fitting:
 
     def _key(self, params: Mapping[str, Any]) -> Hashable:
         """What tells kinds of runs apart: the full fit's event at noise 1."""
-        return replace(self, fraction=1.0)._event(params, 1.0)  # type: ignore[no-any-return]
+        return replace(self, fraction=1.0)._event(params, 1.0)

@@ -7,8 +7,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any, ClassVar, Protocol, runtime_checkable
 
-import dp_accounting
-
+from dphypo.accounting import Event
 from dphypo.integrations.sklearn.steps import Parts, refuse_learning
 from dphypo.mechanisms import Saver
 from dphypo.space import Space
@@ -24,7 +23,7 @@ class PrivateEstimator(Protocol):
     It may also be :class:`CutShort`, :class:`ChecksData`, :class:`ChecksSpace` or :class:`Saved`.
     """
 
-    def privacy_event(self, params: Mapping[str, Any], *, records: int) -> dp_accounting.DpEvent:
+    def privacy_event(self, params: Mapping[str, Any], *, records: int) -> Event:
         """The event of one ``fit`` with these parameters in place of the estimator's own, on so many records.
 
         It bounds ``fit`` under adding or removing one record. It should read only those parameters that it depends

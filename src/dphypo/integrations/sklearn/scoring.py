@@ -13,6 +13,7 @@ from sklearn.base import is_classifier
 from sklearn.metrics import check_scoring
 
 from dphypo import _validate, noise
+from dphypo.accounting import RoundedDp
 from dphypo.integrations.sklearn.records import Prepared, Records
 from dphypo.integrations.sklearn.table import numbers
 from dphypo.integrations.split import record_bytes
@@ -22,7 +23,7 @@ class Score(Protocol):
     """A score of a fitted estimator, and what it costs."""
 
     @property
-    def event(self) -> dp_accounting.DpEvent | None: ...
+    def event(self) -> RoundedDp | None: ...
 
     def __call__(self, fitted: Prepared, seed: int) -> float: ...
 
@@ -61,8 +62,10 @@ class Private:
     error_bound: float | None = None
 
     @property
-    def event(self) -> dp_accounting.DpEvent:
-        return dp_accounting.GaussianDpEvent(known(self.noise_multiplier))
+    def event(self) -> RoundedDp:
+        sigma = known(self.noise_multiplier)
+        slack = noise.slack(1, sigma) if self.error_bound is None else noise.slack_of_sum(sigma)
+        return RoundedDp(dp_accounting.GaussianDpEvent(sigma), slack)
 
     @property
     def noise(self) -> float:

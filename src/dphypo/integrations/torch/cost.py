@@ -7,7 +7,10 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, SupportsFloat
 
-from dphypo import _validate
+import dp_accounting
+
+from dphypo import _validate, dpsgd
+from dphypo.accounting import RoundedDp
 from dphypo.mechanisms import DpSgd, dp_sgd
 
 CALIBRATE = "calibrate"
@@ -78,6 +81,11 @@ def at(noise_multiplier: NoiseMultiplier, setting: Setting) -> float:
             "mechanism.calibrated(space, runs, epsilon=..., delta=...)"
         )
     return noise_multiplier
+
+
+def exact(run: DpSgd, event: dp_accounting.DpEvent | None = None) -> RoundedDp:
+    """The event of a run by our own engine, with its slack."""
+    return RoundedDp(event or run.event, dpsgd.slack(steps=run.steps, rate=run.rate))
 
 
 @dataclass(frozen=True, kw_only=True)

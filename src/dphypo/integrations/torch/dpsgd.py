@@ -16,7 +16,7 @@ from torch import nn
 from torch.nn.functional import cross_entropy
 
 from dphypo import _validate
-from dphypo.accounting import PolicyClass, Sides
+from dphypo.accounting import PolicyClass, RoundedDp, Sides
 from dphypo.band import Band, BandLike
 from dphypo.entropy import Seeded
 from dphypo.integrations import calibration
@@ -110,7 +110,7 @@ class DPSGD:
     ...     score=lambda model: 0.5,
     ...     noise_multiplier=1.0, epochs=2, batch_size=25, device="cpu",
     ... )
-    >>> mechanism.event({"width": 8, "batch_size": 50}) == dp_accounting.SelfComposedDpEvent(
+    >>> mechanism.event({"width": 8, "batch_size": 50}).event == dp_accounting.SelfComposedDpEvent(
     ...     dp_accounting.PoissonSampledDpEvent(0.5, dp_accounting.GaussianDpEvent(1.0)), 4)
     True
     >>> mechanism({"width": 8, "learning_rate": 0.5}, seed=1).model[0]
@@ -158,18 +158,19 @@ class DPSGD:
         if not self._fits and hyperparameters.complete(self.model, self.fixed):
             self._run({}).prepare()  # refuses a model that is unfit before anything runs
 
-    def event(self, params: Mapping[str, Any]) -> dp_accounting.DpEvent:
+    def event(self, params: Mapping[str, Any]) -> dp_accounting.DpEvent | RoundedDp:
         """The event of training with the given hyperparameters. It reads the batch size and the epochs alone."""
         hyperparameters.refuse_unknown(self.model, params)
         if self.engine is Engine.OPACUS:
             arguments.refuse_what_opacus_lacks(params)
         return self._event(self._cost.run(params))
 
-    def _event(self, run: DpSgd) -> dp_accounting.DpEvent:
+    def _event(self, run: DpSgd) -> dp_accounting.DpEvent | RoundedDp:
         # On the same records the score composes with training, which a subsampled run does not: it is charged as if
         # every record were in the subsample, which dominates.
         same = self.score_event is not None and self.split is None
-        return run.on_the_subsample if same else run.event
+        event = run.on_the_subsample if same else run.event
+        return event if self.engine is Engine.OPACUS else cost.exact(run, event)
 
     @property
     def seeded(self) -> bool:

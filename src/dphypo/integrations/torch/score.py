@@ -29,7 +29,7 @@ from torch.nn.functional import binary_cross_entropy_with_logits, cross_entropy
 from torch.utils.data import Subset
 
 from dphypo import _validate, noise
-from dphypo.accounting import Sides, read_sides
+from dphypo.accounting import RoundedDp, Sides, read_sides
 from dphypo.errors import UnfitModelError
 from dphypo.integrations.torch import check, cost, seeds
 from dphypo.integrations.torch.data import Records, as_records
@@ -37,6 +37,7 @@ from dphypo.integrations.torch.domain import FATAL, Batch, Domain
 from dphypo.integrations.torch.loss import Loss, per_record
 
 _CHUNK = 1024
+_MOST_CELLS = 1e12  # of a confusion matrix
 
 Floats = npt.NDArray[np.float64]
 
@@ -51,7 +52,7 @@ class PrivateScore(Protocol):
         ...
 
     @property
-    def event(self) -> dp_accounting.DpEvent:
+    def event(self) -> dp_accounting.DpEvent | RoundedDp:
         """The event of one evaluation, under adding or removing one record."""
         ...
 
@@ -94,7 +95,7 @@ class PrivateAccuracy:
         example: one made-up record, as for :class:`DPSGD`.
 
     >>> score = PrivateAccuracy((np.zeros((100, 2)), np.zeros(100)), noise_multiplier=5.0)
-    >>> score.event
+    >>> score.event.event
     GaussianDpEvent(noise_multiplier=5.0)
     """
 
@@ -108,8 +109,8 @@ class PrivateAccuracy:
         _declare(self)
 
     @property
-    def event(self) -> dp_accounting.DpEvent:
-        return dp_accounting.GaussianDpEvent(_noise(self))
+    def event(self) -> RoundedDp:
+        return RoundedDp(dp_accounting.GaussianDpEvent(_noise(self)), noise.slack(1, _noise(self)))
 
     def __call__(self, model: nn.Module, *, seed: int) -> float:
         assert self.records is not None
@@ -149,8 +150,8 @@ class PrivateLoss:
         _declare(self)
 
     @property
-    def event(self) -> dp_accounting.DpEvent:
-        return dp_accounting.GaussianDpEvent(_noise(self))
+    def event(self) -> RoundedDp:
+        return RoundedDp(dp_accounting.GaussianDpEvent(_noise(self)), noise.slack_of_sum(_noise(self)))
 
     def __call__(self, model: nn.Module, *, seed: int) -> float:
         loss, records = per_record(self.loss), as_records(self.data, self.example)
@@ -192,8 +193,8 @@ class PrivateConfusion:
         _declare(self)
 
     @property
-    def event(self) -> dp_accounting.DpEvent:
-        return dp_accounting.GaussianDpEvent(_noise(self))
+    def event(self) -> RoundedDp:
+        return RoundedDp(dp_accounting.GaussianDpEvent(_noise(self)), noise.slack(_MOST_CELLS, _noise(self)))
 
     def __call__(self, model: nn.Module, *, seed: int) -> float:
         assert self.records is not None
