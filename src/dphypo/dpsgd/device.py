@@ -18,13 +18,18 @@ os.register_at_fork(after_in_child=lambda: globals().update(_ONE_RUN=threading.R
 os.environ.setdefault("CUBLAS_WORKSPACE_CONFIG", ":4096:8")
 
 
+def one_run() -> threading.RLock:
+    """The lock of whoever changes what belongs to the whole process: generators, threads, algorithms."""
+    return _ONE_RUN
+
+
 @contextlib.contextmanager
 def pinned(threads: int) -> Iterator[None]:
     """Make results repeatable: they depend neither on the order of threads nor on a choice of algorithms.
 
     These settings belong to the whole process, so only one thread of a process is in here at a time.
     """
-    with _ONE_RUN:
+    with one_run():
         backend, fill = torch.backends.cudnn, cast(Any, torch.utils.deterministic)
         before = (
             torch.get_num_threads(),

@@ -12,14 +12,13 @@ from such words, so that all bits of the seed count.
 from __future__ import annotations
 
 import contextlib
-import os
 import random
-import threading
 from collections.abc import Iterator
 
 import numpy as np
 import torch
 
+from dphypo.dpsgd.device import one_run
 from dphypo.noise import Words
 
 # Layout of a CPU generator's state: seed, (left, seeded), next, the twister's 624 words, then cached normals.
@@ -75,11 +74,6 @@ def global_states() -> tuple[bytes, str, object]:
     return torch.get_rng_state().numpy().tobytes(), repr(np.random.get_state()), random.getstate()  # noqa: NPY002
 
 
-_ONE_RUN = threading.RLock()
-# A child that was forked while another thread held the lock would wait for ever.
-os.register_at_fork(after_in_child=lambda: globals().update(_ONE_RUN=threading.RLock()))
-
-
 @contextlib.contextmanager
 def everything_else(
     seed: int, device: torch.device, threads: int = 1, purpose: str = "everything else"
@@ -91,7 +85,7 @@ def everything_else(
     alone. The caller's autocast, in which sums would be rounded, is switched off.
     """
     devices = [device] if device.type == "cuda" else []
-    with _ONE_RUN, torch.random.fork_rng(devices=devices), torch.autocast(device.type, enabled=False):
+    with one_run(), torch.random.fork_rng(devices=devices), torch.autocast(device.type, enabled=False):
         before = torch.get_num_threads(), np.random.get_state(), random.getstate()  # noqa: NPY002
         torch.set_num_threads(threads)
         seed_global(seed, purpose)
