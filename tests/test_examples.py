@@ -35,6 +35,16 @@ def test_own_mechanism(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFi
 
 
 @pytest.mark.slow
+def test_lora(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+    monkeypatch.chdir(tmp_path)
+    run("lora.py", monkeypatch=monkeypatch)
+    shown = capsys.readouterr().out
+    assert "epsilon = 7.99" in shown
+    assert float(shown.partition("accuracy after:")[2].split(",")[0]) > 0.8, shown
+    assert (tmp_path / "adapter" / "adapter_model.safetensors").exists()
+
+
+@pytest.mark.slow
 def test_from_optuna(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
     run("from_optuna.py", "--trials", 3, monkeypatch=monkeypatch)
     shown = capsys.readouterr().out

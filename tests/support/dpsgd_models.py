@@ -10,6 +10,12 @@ import torch
 from torch import nn
 from torch.nn import functional
 
+from dphypo.dpsgd.book import Sums
+from dphypo.dpsgd.masks import Masks
+from dphypo.dpsgd.program import Program
+from dphypo.dpsgd.shapes import Shape
+from dphypo.dpsgd.step import combined
+
 CLASSES = 3
 
 
@@ -105,6 +111,13 @@ class Odd(nn.Module):
         return torch.einsum("bi,kij,bj->bk", inputs, self.form, inputs) + self.last(inputs)  # type: ignore[no-any-return]
 
 
+class Decides(Odd):
+    """The same, with a decision by the values of the records, which is no function of a vector to vmap."""
+
+    def forward(self, inputs: torch.Tensor) -> torch.Tensor:
+        return super().forward(inputs) if bool((inputs < 1e9).all()) else super().forward(inputs * 1.0)
+
+
 class Twice(nn.Module):
     """One linear layer that is used twice."""
 
@@ -177,6 +190,7 @@ KINDS = {
     "causal": Kind(Causal, (5,), tokens=11),
     "causal-with-dropout": Kind(lambda: Causal(0.3), (5,), tokens=11),
     "odd": Kind(Odd, (6,), formulas=False),
+    "odd-and-decides": Kind(Decides, (6,), formulas=False),
     "odd-with-dropout": Kind(lambda: nn.Sequential(nn.Dropout(0.5), Odd()), (6,), formulas=False),
 }
 
@@ -185,3 +199,20 @@ def _trained_bias() -> nn.Module:
     model = nn.Sequential(nn.Linear(6, 5), nn.Tanh(), nn.Linear(5, CLASSES))
     model[0].weight.requires_grad_(False)
     return model
+
+
+def gradients(program: Program, model: nn.Module, inputs: torch.Tensor, targets: torch.Tensor) -> tuple[Any, Any, Any]:
+    """Each record's gradient as the engine sums it, and its bounds."""
+    rows, shape = program.layout.stacked([model], inputs.device), Shape(1, len(inputs))
+    found = []
+    with torch.no_grad():
+        for record in range(len(inputs)):
+            masks = Masks(torch.arange(len(inputs)))
+            parts, _ = program.parts(rows, program.book(rows, shape), inputs, targets, masks)
+            norms, spreads = combined(parts)
+            weights, sums = torch.zeros_like(norms), Sums(rows)
+            weights[0, record] = 1
+            for part in parts:
+                part.add(weights, sums)
+            found.append(sums.rows[0])
+    return torch.stack(found), norms[0], norms[0] if spreads is None else spreads[0]

@@ -94,7 +94,13 @@ class Program:
             made = cls._by_formulas(plain, batches)
             check.refuse_wrong(made, batches[0])
         except UnknownUse:
-            check.refuse_wrong(plain, batches[0])
+            try:
+                check.refuse_wrong(plain, batches[0])
+            except UnfitModelError as error:
+                if not isinstance(error.__cause__, RuntimeError):
+                    raise
+                plain = dataclasses.replace(plain, alone=True)  # vmap takes no decisions by values
+                check.refuse_wrong(plain, batches[0])
             return plain
         return made
 

@@ -134,6 +134,7 @@ class Origin:
         if isinstance(known, Origin):
             return known
         held: Any = getattr(data, "tensors", data)  # of a TensorDataset
+        held = tuple(held.values()) if isinstance(held, Mapping) else held
         parts = list(held) if isinstance(held, (tuple, list)) else [held]
         found = [_KNOWN.get(id(values)) for values in parts]
         sides = {EVERYONE if one is None else one[1] for one in found}

@@ -1,4 +1,4 @@
-"""The private records, whatever they come as: arrays, tensors, or a data set that is read by index.
+"""The private records, whatever they come as: arrays, tensors, fields, or a data set that is read by index.
 
 The shape and type of a record are public: an array's own, or those of an example that the user makes up. Of a data set
 that is read by index, no record says what the others look like: it is private what any of them looks like.
@@ -7,7 +7,7 @@ that is read by index, no record says what the others look like: it is private w
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Sequence, Sized
+from collections.abc import Mapping, Sequence, Sized
 from dataclasses import dataclass, replace
 from typing import Any, cast
 
@@ -18,9 +18,13 @@ from torch.utils.data import Dataset, IterableDataset, Subset, TensorDataset, de
 
 from dphypo.integrations.split import Origin
 from dphypo.integrations.torch.domain import Batch, Domain
+from dphypo.integrations.torch.fields import TARGET, Fields
 
 Indices = npt.NDArray[np.int64]
-_PAIR = "give a pair (inputs, targets) of arrays or tensors, a TensorDataset, or a data set that is read by index"
+_PAIR = (
+    "give a pair (inputs, targets) of arrays or tensors, a mapping of fields with 'labels' among them, a "
+    "TensorDataset, or a data set that is read by index"
+)
 
 
 @dataclass(frozen=True, repr=False)
@@ -31,16 +35,18 @@ class TensorRecords:
     targets: torch.Tensor
     like: Batch | None = None
     origin: Origin = Origin()  # noqa: RUF009 - a frozen value
+    fields: Fields | None = None
 
     def __len__(self) -> int:
         return len(self.inputs)
 
     def to(self, device: torch.device) -> TensorRecords:
-        return TensorRecords(self.inputs.to(device), self.targets.to(device), self.like)
+        return replace(self, inputs=self.inputs.to(device), targets=self.targets.to(device))
 
     def within(self, domain: Domain) -> TensorRecords:
         """The records that are in the domain."""
-        return TensorRecords(*domain.chosen(self.inputs, self.targets), self.like)
+        inputs, targets = domain.chosen(self.inputs, self.targets)
+        return replace(self, inputs=inputs, targets=targets)
 
     def batch(self, indices: Indices, device: torch.device) -> Batch:
         chosen = torch.from_numpy(indices).to(self.inputs.device)
@@ -55,7 +61,7 @@ class TensorRecords:
 
 @dataclass(frozen=True, repr=False)
 class DatasetRecords:
-    """A PyTorch data set that gives one (input, target) pair for an index.
+    """A data set that gives one (input, target) pair, or one mapping of fields, for an index.
 
     With a domain, a batch leaves out the records that are not in it, and those that cannot be read. ``like`` is a batch
     of one made-up record.
@@ -65,6 +71,7 @@ class DatasetRecords:
     like: Batch
     domain: Domain | None = None
     origin: Origin = Origin()  # noqa: RUF009 - a frozen value
+    fields: Fields | None = None
 
     def __len__(self) -> int:
         return len(cast(Sized, self.dataset))
@@ -74,7 +81,7 @@ class DatasetRecords:
 
     def within(self, domain: Domain) -> DatasetRecords:
         """The records, of which every batch gives those that are in the domain."""
-        return DatasetRecords(self.dataset, self.like, domain)
+        return replace(self, domain=domain)
 
     def batch(self, indices: Indices, device: torch.device) -> Batch:
         numbers = torch.from_numpy(indices)
@@ -93,9 +100,9 @@ class DatasetRecords:
 
     def _record(self, index: int) -> Batch | None:
         if self.domain is None:
-            return _pair(default_collate([self.dataset[index]]))
+            return self._read(index)
         try:
-            inputs, targets = _pair(default_collate([self.dataset[index]]))
+            inputs, targets = self._read(index)
         except MemoryError:
             raise
         except Exception:
@@ -104,6 +111,12 @@ class DatasetRecords:
         if shapes != (self.domain.input_shape, self.domain.target_shape) or not self.domain.contains(inputs, targets):
             return None
         return self.domain.typed(inputs, targets)
+
+    def _read(self, index: int) -> Batch:
+        record = self.dataset[index]
+        if self.fields is None:
+            return _pair(default_collate([record]))
+        return self.fields.pack(_one({name: record[name] for name in (*self.fields.shapes, TARGET)}))
 
     def example(self) -> Batch:
         """The shape and type of one record, as the user stated them."""
@@ -121,7 +134,7 @@ Records = TensorRecords | DatasetRecords
 
 
 def as_records(data: Any, example: Any = None, *, public: bool = False) -> Records:
-    """Records from a pair of arrays or tensors, a ``TensorDataset`` of two, or any data set with an index.
+    """Records from a pair of arrays or tensors, a mapping of fields, a ``TensorDataset`` of two, or any data set.
 
     Args:
         data: the records.
@@ -135,7 +148,7 @@ def as_records(data: Any, example: Any = None, *, public: bool = False) -> Recor
     """
     origin = Origin.of(data)
     if isinstance(data, TensorRecords | DatasetRecords):
-        if example is None:
+        if example is None or data.fields is not None:
             return data
         data = data.dataset if isinstance(data, DatasetRecords) else (data.inputs, data.targets)
     if isinstance(data, IterableDataset):
@@ -143,7 +156,11 @@ def as_records(data: Any, example: Any = None, *, public: bool = False) -> Recor
             "data is an IterableDataset: Poisson sampling decides for each record by itself whether it is in a batch, "
             "which needs a data set that can be read by index"
         )
-    data = _unwrapped(data)
+    data, fields = _unwrapped(data), None
+    if isinstance(data, Mapping):
+        given = {name: _tensor(part) for name, part in data.items()}
+        fields = Fields.of(given)
+        data = fields.pack(given)
     if isinstance(data, Dataset) or not isinstance(data, Sequence):
         return replace(_indexed(data, example, public), origin=origin)
     if len(data) != 2:
@@ -151,12 +168,12 @@ def as_records(data: Any, example: Any = None, *, public: bool = False) -> Recor
     inputs, targets = (_tensor(part) for part in data)
     if inputs.dim() == 0 or targets.dim() == 0 or len(inputs) != len(targets):
         raise ValueError("data holds inputs and targets of different lengths: give one target for every input")
-    like = None if example is None else _example(example)
+    like = None if example is None else _example(example, fields)
     for name, part, shown in zip(("inputs", "targets"), (inputs, targets), like or (), strict=False):
         if part.shape[1:] != shown.shape[1:] or part.is_complex() != shown.is_complex():
             kinds = [f"{tuple(one.shape[1:])} of {one.dtype}" for one in (part, shown)]
             raise ValueError(f"the {name} of data are {kinds[0]}, and those of example are {kinds[1]}: they must agree")
-    return TensorRecords(inputs, targets, like, origin)
+    return TensorRecords(inputs, targets, like, origin, fields)
 
 
 def _unwrapped(data: Any) -> Any:
@@ -174,19 +191,28 @@ def _indexed(data: Any, example: Any, public: bool) -> DatasetRecords:
     if not indexed or isinstance(data, torch.Tensor | np.ndarray | str) or hasattr(data, "iloc"):
         raise TypeError(f"data is a {type(data).__name__}: {_PAIR}, for example data=(X, y)")
     if example is not None:
-        return DatasetRecords(data, _example(example))
+        fields = Fields.of(_one(example)) if isinstance(example, Mapping) else None
+        return DatasetRecords(data, _example(example, fields), fields=fields)
     if not public:
         raise ValueError(
             f"data is a {type(data).__name__}, which is read by index, and nothing public says what its records look "
             f"like: what the first one looks like is private. Give one made-up record, for example "
             f"example=(torch.zeros(3, 32, 32), 0); records of another shape or type are left out"
         )
-    return DatasetRecords(data, _pair(default_collate([data[0]])))
+    fields = Fields.of(_one(data[0])) if isinstance(data[0], Mapping) else None
+    return DatasetRecords(data, _example(data[0], fields), fields=fields)
 
 
-def _example(example: Any) -> Batch:
+def _one(record: Mapping[str, Any]) -> dict[str, torch.Tensor]:
+    """One record of several fields as a batch of one."""
+    return {name: _single_precision(torch.as_tensor(value)).unsqueeze(0) for name, value in record.items()}
+
+
+def _example(example: Any, fields: Fields | None) -> Batch:
     """One made-up record as a batch of one."""
     with contextlib.suppress(TypeError, ValueError, RuntimeError):
+        if fields is not None:
+            return fields.pack(_one(example))
         return _pair(default_collate([example]))
     raise TypeError(
         f"example is a {type(example).__name__} that is not a record: give a pair (input, target) of tensors, arrays "

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
 from scipy.stats import loguniform
@@ -62,13 +62,15 @@ def set_apart(given: DPSGD, whole: Whole) -> tuple[Records, int, RecordScore]:
     share = round(min(_SHARE, _ENOUGH / whole.records), 4)
     scoring = max(1, round(share * whole.records))
     training, held_out = split_by_hash(*pair, share=share)
-    options: dict[str, Any] = {"records": scoring, "example": given.example}
+    example = given.example if whole.data.fields is None else None
+    options: dict[str, Any] = {"records": scoring, "example": example}
     if _SCORES[name] is PrivateConfusion:
         options["measure"] = name
     elif name == "loss":
         options["loss"] = given.loss
     score = _SCORES[name](held_out, "calibrate", **options)
-    return as_records(training, given.example), max(1, whole.records - scoring), score
+    train = replace(as_records(training, example), fields=whole.data.fields)
+    return train, max(1, whole.records - scoring), score
 
 
 def batch_size(records: int) -> int:

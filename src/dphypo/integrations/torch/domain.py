@@ -19,8 +19,10 @@ import torch
 from torch import nn
 
 from dphypo.errors import UnfitModelError
+from dphypo.integrations.torch.fields import Called
 
 Batch = tuple[torch.Tensor, torch.Tensor]
+_ANY = 2**62  # of a field that takes any number
 
 FATAL = (UnfitModelError, MemoryError, torch.OutOfMemoryError)
 """Errors that are not a record's: the model is unfit, memory is short."""
@@ -38,7 +40,8 @@ class Domain:
         input_type, target_type: of one record, where they are known. Of records that are read one by one, numbers of
             another precision are converted; a fraction in place of a label or a token is outside the domain.
         classes: how many labels the loss knows, None if the targets are not labels.
-        vocabulary: how many tokens the model knows, None if the inputs are not tokens.
+        vocabulary: how many tokens the model knows, where fields differ one number a column; None if the inputs are
+            not tokens.
 
     >>> domain = Domain(input_shape=(2,), target_shape=(), classes=3)
     >>> domain.contains(torch.tensor([[0.0, 1.0], [0.0, torch.nan], [0.0, 1.0]]), torch.tensor([2, 2, 3])).tolist()
@@ -48,7 +51,7 @@ class Domain:
     input_shape: tuple[int, ...]
     target_shape: tuple[int, ...]
     classes: int | None = None
-    vocabulary: int | None = None
+    vocabulary: int | torch.Tensor | None = None
     input_type: torch.dtype | None = None
     target_type: torch.dtype | None = None
 
@@ -94,14 +97,31 @@ class Domain:
 
 
 @torch.no_grad()
-def _sizes(model: nn.Module, example: Batch, loss: Callable[..., Any] | None) -> tuple[int | None, int | None]:
+def _sizes(
+    model: nn.Module, example: Batch, loss: Callable[..., Any] | None
+) -> tuple[int | torch.Tensor | None, int | None]:
     """How many tokens the model has rows for, and how many labels its loss knows; None where it takes any."""
     inputs, targets = (torch.zeros((2, *part.shape[1:]), dtype=part.dtype) for part in example)
-    vocabulary = classes = None
+    vocabulary: int | torch.Tensor | None = None
+    classes = None
     if not inputs.dtype.is_floating_point:
         tables = (layer for layer in model.modules() if isinstance(layer, nn.Embedding | nn.EmbeddingBag))
         sizes = {layer.num_embeddings for layer in tables}
-        vocabulary = _first_refused(sizes, lambda token: model(torch.full_like(inputs, token)))
+
+        def tokens(place: slice) -> int | None:
+            def use(token: int) -> Any:
+                filled = inputs.clone()
+                filled[:, place] = token
+                return model(filled)
+
+            return _first_refused(sizes, use)
+
+        if isinstance(model, Called) and model.fields is not None:
+            vocabulary = torch.full((inputs.shape[1],), _ANY)
+            for _, place in model.fields.places():
+                vocabulary[place] = tokens(place) or _ANY
+        else:
+            vocabulary = tokens(slice(None))
     if loss is not None:
         outputs = model(inputs)
         if isinstance(outputs, torch.Tensor) and outputs.dim() > 1:
@@ -135,10 +155,10 @@ def _flat(values: torch.Tensor) -> torch.Tensor:
     return values.reshape(len(values), -1 if values.numel() else 0)
 
 
-def _within(values: torch.Tensor, size: int | None) -> torch.Tensor:
+def _within(values: torch.Tensor, size: int | torch.Tensor | None) -> torch.Tensor:
     flat = _flat(values)
     if flat.dtype.is_floating_point or flat.dtype.is_complex:
         return flat.isfinite().all(1)
     if size is None:
         return torch.ones(len(flat), dtype=torch.bool, device=flat.device)
-    return ((flat >= 0) & (flat < size)).all(1)
+    return ((flat >= 0) & (flat < (size.to(flat.device) if isinstance(size, torch.Tensor) else size))).all(1)

@@ -63,8 +63,9 @@ class DPSGD:
         model: builds the untrained model: a function of the hyperparameters that it names, and of nothing private. A
             run trains a copy of what it gives, so that a public model that is loaded once may stand in it:
             ``model=lambda: nn.Sequential(backbone, nn.Linear(512, 10))``.
-        data: the private records: a pair (inputs, targets) of arrays or tensors, a ``TensorDataset``, or any data set
-            that is read by index. One record is one person's contribution.
+        data: the private records: a pair (inputs, targets) of arrays or tensors, a mapping of fields (``input_ids``,
+            ``attention_mask``, ``labels``, which is the target), a ``TensorDataset``, or any data set that is read by
+            index. One record is one person's contribution.
         score: what to maximise. "accuracy", "loss", "f1" or "balanced_accuracy": a hash of each record decides whether
             it trains or scores (a fifth do, at most about 4 000), and :func:`dphypo.tune` finds the noise of the scores
             and trains the last run on all records where that is better. A :class:`PrivateAccuracy`,

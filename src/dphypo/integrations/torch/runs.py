@@ -20,6 +20,7 @@ from dphypo.integrations.torch import check, exact, factory, hyperparameters, op
 from dphypo.integrations.torch.cost import Cost
 from dphypo.integrations.torch.data import Records, TensorRecords
 from dphypo.integrations.torch.domain import Batch, Domain
+from dphypo.integrations.torch.fields import called, plain
 from dphypo.integrations.torch.loss import per_record
 from dphypo.integrations.torch.optimiser import walk
 from dphypo.integrations.torch.score import RecordScore, is_private
@@ -66,16 +67,17 @@ class Run:
         """Build the untrained model on its device; :class:`UnfitModelError` if it cannot be trained."""
         run = self.cost.run(self.params) if run is None else run
         descent, views = self._descent()
-        model = self._built()
-        untrained = factory.fingerprint(model)
-        fit = self._fit(model.to(self._device), views)
-        factory.start_from(model, self.mechanism.start)
+        built = self._built()
+        untrained = factory.fingerprint(built)
+        model = called(built.to(self._device), self.mechanism.data.fields)
+        fit = self._fit(model, views)
+        factory.start_from(built, self.mechanism.start)
         records = math.ceil(self.cost.records * run.subsample)
         return Begun(self, fit, Training(model, run, descent, records, self.seed), untrained)
 
     def prepare(self) -> None:
         """Refuse a model that is unfit, and remember how to train one that is fit."""
-        self._fit(self._built().to(self._device), self.mechanism.views)
+        self._fit(called(self._built().to(self._device), self.mechanism.data.fields), self.mechanism.views)
 
     def finish(self, begun: Begun, model: nn.Module) -> Outcome:
         """Score a trained model, and check that the run left nothing behind."""
@@ -86,7 +88,7 @@ class Run:
         score = self._scored(self.mechanism.score, model)
         kept.refuse_changes(model)
         factory.refuse_changes(begun.untrained, self._built())
-        return Outcome(model.cpu(), score)
+        return Outcome(plain(model).cpu(), score)
 
     def rehearse(self) -> Outcome:
         """Make two steps on made-up records, and score on them."""
@@ -99,7 +101,7 @@ class Run:
         if isinstance(score, RecordScore):
             score = dataclasses.replace(score, data=records, example=None, records=10**6, noise_multiplier=1.0)
         scored = self._scored(score, model.eval())  # on its device, as in a run
-        return Outcome(model.cpu(), scored)
+        return Outcome(plain(model).cpu(), scored)
 
     def architecture(self) -> str:
         """The layers of the model, and the shapes of its weights."""
@@ -118,7 +120,7 @@ class Run:
 
     def _scored(self, score: Any, model: nn.Module) -> float:
         with self._alone("scoring"), torch.no_grad():
-            return float(score(model, seed=self.seed) if is_private(score) else score(model))
+            return float(score(model, seed=self.seed) if is_private(score) else score(plain(model)))
 
     def _descent(self) -> tuple[Descent, int]:
         """How λ uses noisy gradients, and how many views of a record are averaged."""

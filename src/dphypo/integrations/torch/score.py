@@ -34,6 +34,7 @@ from dphypo.errors import UnfitModelError
 from dphypo.integrations.torch import check, cost, seeds
 from dphypo.integrations.torch.data import Records, as_records
 from dphypo.integrations.torch.domain import FATAL, Batch, Domain
+from dphypo.integrations.torch.fields import called
 from dphypo.integrations.torch.loss import Loss, per_record
 
 _CHUNK = 1024
@@ -161,7 +162,7 @@ class PrivateLoss:
             # A loss that is not a number counts as the worst one, so that no record can exceed the bound.
             return loss(outputs, targets).nan_to_num(nan=bound).clamp(0.0, bound)
 
-        check.refuse_mixed_scores(model, loss, records.example())
+        check.refuse_mixed_scores(called(model, records.fields), loss, records.example())
         assert self.records is not None
         losses = values(model, records, cut_off, self.records, loss)
         return -noise.noisy_sum(losses, bound, _noise(self), seeds.words(seed, "score")) / self.records
@@ -279,12 +280,13 @@ def _classes(model: nn.Module, records: Records) -> int:
     """How many classes the model tells apart, from its output on made-up records."""
     device = next(model.parameters()).device
     example = records.example()[0]
-    outputs = model(torch.zeros((2, *example.shape[1:]), dtype=example.dtype, device=device))
+    outputs = called(model, records.fields)(torch.zeros((2, *example.shape[1:]), dtype=example.dtype, device=device))
     return int(max(outputs.shape[1] if outputs.dim() > 1 else 2, 2))
 
 
 def values(model: nn.Module, records: Records, value: Loss, declared: int = _CHUNK, loss: Loss | None = None) -> Floats:
     """A value for each record in the model's domain."""
+    model = called(model, records.fields)
     device = next(model.parameters()).device
     records = records.within(Domain.of(model, records.example(), loss))
     size = min(_CHUNK, declared)

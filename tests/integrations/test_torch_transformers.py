@@ -1,0 +1,220 @@
+"""Fine-tuning as people do it: models of ``transformers`` and ``peft`` as they come, records of several fields."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from support.dpsgd_models import gradients
+from torch import nn
+from torch.nn.functional import cross_entropy
+from torch.utils.data import Dataset
+
+import dphypo
+from dphypo import dpsgd as engine
+from dphypo.integrations.torch import DPSGD, PrivateAccuracy, PublicAccuracy
+from dphypo.integrations.torch.fields import Fields, called
+
+transformers = pytest.importorskip("transformers")
+peft = pytest.importorskip("peft")
+
+SMALL = {"vocab_size": 50, "num_labels": 2, "pad_token_id": 0}
+LENGTH, COUNT = 12, 96
+
+
+def bert() -> nn.Module:
+    sizes = {"hidden_size": 32, "num_hidden_layers": 2, "num_attention_heads": 2, "intermediate_size": 64}
+    config = transformers.BertConfig(**sizes, max_position_embeddings=16, **SMALL)
+    return transformers.BertForSequenceClassification(config)  # type: ignore[no-any-return]
+
+
+def probe() -> nn.Module:
+    model = bert().requires_grad_(False)
+    model.classifier.requires_grad_(True)
+    return model
+
+
+def distilbert() -> nn.Module:
+    config = transformers.DistilBertConfig(
+        dim=32, n_layers=2, n_heads=2, hidden_dim=64, max_position_embeddings=16, **SMALL
+    )
+    return transformers.DistilBertForSequenceClassification(config)  # type: ignore[no-any-return]
+
+
+GPT = {"n_embd": 32, "n_layer": 2, "n_head": 2, "n_positions": 16, "bos_token_id": 1, "eos_token_id": 1}
+
+
+def gpt2() -> nn.Module:
+    return transformers.GPT2ForSequenceClassification(transformers.GPT2Config(**GPT, **SMALL))  # type: ignore[no-any-return]
+
+
+def language_model() -> nn.Module:
+    """Its table of tokens is the weight of its last layer, too."""
+    return transformers.GPT2LMHeadModel(transformers.GPT2Config(**GPT, **SMALL))  # type: ignore[no-any-return]
+
+
+def lora(rank: int = 4) -> nn.Module:
+    config = peft.LoraConfig(r=rank, target_modules=["query", "value"], task_type="SEQ_CLS", lora_dropout=0.1)
+    return peft.get_peft_model(bert(), config)  # type: ignore[no-any-return]
+
+
+def each_token(logits: torch.Tensor, tokens: torch.Tensor) -> torch.Tensor:
+    """One value a record: the mean over its tokens."""
+    return cross_entropy(logits[:, :-1].mT, tokens[:, 1:], reduction="none").mean(1)
+
+
+def texts(count: int = COUNT, fields: tuple[str, ...] = ("input_ids", "attention_mask")) -> dict[str, torch.Tensor]:
+    """Made-up texts of several lengths: the first token says the label."""
+    generator = torch.Generator().manual_seed(0)
+    labels = torch.randint(0, 2, (count,), generator=generator)
+    ids = torch.randint(4, 50, (count, LENGTH), generator=generator)
+    ids[:, :3] = 2 + labels[:, None]
+    mask = (torch.arange(LENGTH) < torch.randint(4, LENGTH + 1, (count, 1), generator=generator)).long()
+    given = {"input_ids": ids * mask, "attention_mask": mask, "token_type_ids": torch.zeros_like(ids)}
+    return {**{name: given[name] for name in fields}, "labels": labels}
+
+
+def dpsgd(model: Any, **changes: Any) -> DPSGD:
+    arguments = {"data": texts(), "score": lambda model: 0.5, "noise_multiplier": 1.0, "epochs": 1, "batch_size": 32}
+    return DPSGD(model=model, device="cpu", **{**arguments, **changes})
+
+
+ALL = ("input_ids", "attention_mask", "token_type_ids")
+CASES: dict[str, tuple[Any, dict[str, Any]]] = {
+    "BERT": (bert, {"data": texts(fields=ALL)}),
+    "a frozen BERT": (probe, {}),
+    "DistilBERT": (distilbert, {}),
+    "GPT-2": (gpt2, {}),
+    "a language model": (language_model, {"data": (texts()["input_ids"],) * 2, "loss": each_token}),
+    "LoRA": (lora, {}),
+}
+EACH = [pytest.param(name, marks=[pytest.mark.slow] * (name in ("DistilBERT", "a frozen BERT"))) for name in CASES]
+
+
+@pytest.mark.parametrize("name", EACH)
+def test_models_are_trained_as_they_come(name: str) -> None:
+    factory, changes = CASES[name]
+    mechanism = dpsgd(factory, **changes)
+    torch.manual_seed(0)
+    given, trained = factory(), mechanism({}, seed=1).model
+    assert type(trained) is type(given)
+    (fit,) = mechanism._fits.values()
+    assert isinstance(fit.way, engine.Program)
+    assert fit.way.axes is not None  # by formulas
+    assert len(fit.records) == COUNT  # none is left out
+    moved = {key for key, value in trained.named_parameters() if value.requires_grad}
+    assert moved == {key for key, value in given.named_parameters() if value.requires_grad}
+
+
+@pytest.mark.parametrize("name", EACH)
+def test_gradients_are_those_of_one_record_at_a_time(name: str) -> None:
+    factory, changes = CASES[name]
+    records = dpsgd(factory, **changes).data
+    loss = changes.get("loss") or (lambda outputs, targets: cross_entropy(outputs, targets, reduction="none"))
+    torch.manual_seed(0)
+    model = called(factory(), records.fields).double()
+    for part in model.modules():
+        part.p = 0.0 if isinstance(part, nn.Dropout) else getattr(part, "p", None)  # type: ignore[assignment]
+    program = engine.Program.of(model, loss, records.example())
+    inputs, targets = records.batch(np.arange(3), torch.device("cpu"))
+    found, norms, _ = gradients(program, model, inputs, targets)
+    trained = [value for value in model.parameters() if value.requires_grad]
+    for record in range(3):
+        value = loss(model(inputs[record : record + 1]), targets[record : record + 1])
+        wanted = torch.cat([part.flatten() for part in torch.autograd.grad(value.sum(), trained)])
+        layout = program.layout
+        ours = torch.cat([layout.values(found[record][None], at).flatten() for at in range(len(layout.names))])
+        assert (ours - wanted).norm() <= 1e-6 * wanted.norm()
+        assert norms[record] >= wanted.norm() * (1 - 1e-9)
+
+
+class Items(Dataset[Any]):
+    """Read by index, with a column that is not for the model; one text has another length, one token is unknown."""
+
+    def __init__(self) -> None:
+        self.given = texts()
+
+    def __len__(self) -> int:
+        return COUNT
+
+    def __getitem__(self, index: int) -> Any:
+        record = {name: values[index].tolist() for name, values in self.given.items()} | {"text": "words"}
+        record["input_ids"] = record["input_ids"][:-1] if index == 3 else record["input_ids"]
+        record["input_ids"][0] = 77 if index == 5 else record["input_ids"][0]
+        return record
+
+
+EXAMPLE = {"input_ids": [0] * LENGTH, "attention_mask": [0] * LENGTH, "labels": 0}
+
+
+def test_a_data_set_gives_fields_and_records_that_do_not_fit_are_left_out() -> None:
+    read = dpsgd(probe, data=Items(), example=EXAMPLE)
+    assert read({}, seed=1).ok
+    (fit,) = read._fits.values()
+    _, _, usable = fit.records.rows(torch.arange(8), torch.ones(8, dtype=torch.bool))
+    assert usable.tolist() == [place not in (3, 5) for place in range(8)]
+    without = {
+        name: values[[place for place in range(COUNT) if place not in (3, 5)]] for name, values in texts().items()
+    }
+    assert len(next(iter(without.values()))) == COUNT - 2
+    with_unknown = texts()
+    with_unknown["input_ids"][5, 0] = 77
+    chosen = dpsgd(bert, data=with_unknown)
+    chosen({}, seed=1)
+    assert [len(fit.records) for fit in chosen._fits.values()] == [COUNT - 1]
+
+
+def test_scores_take_fields_too() -> None:
+    trained = dpsgd(probe, score=PublicAccuracy(texts()))({}, seed=1)
+    assert trained.score == PublicAccuracy(texts())(trained.model)
+    private = PrivateAccuracy(texts(), noise_multiplier=5.0, split="same")
+    assert np.isfinite(dpsgd(probe, score=private)({}, seed=1).score)
+    assert np.isfinite(private(trained.model, seed=1))
+    named = dpsgd(probe, score="accuracy").at(score_noise_multiplier=5.0)
+    assert np.isfinite(named({}, seed=1).score)
+
+
+def test_the_rank_of_an_adapter_is_tuned_and_the_adapter_saved(tmp_path: Any) -> None:
+    mechanism = dpsgd(lora, score=PublicAccuracy(texts()))
+    space = dphypo.Space({"rank": [2, 4], "learning_rate": [0.1, 0.5]})
+    study = dphypo.Study(space, mechanism, dphypo.Pmf({2: 1.0}), delta=1e-5, journal=None)
+    release = study.run(progress=False)
+    assert release.model.peft_config["default"].r == release.params["rank"]
+    release.model.save_pretrained(tmp_path)
+    again = peft.PeftModel.from_pretrained(bert(), tmp_path)
+    adapters = {key: value for key, value in again.state_dict().items() if "lora" in key}
+    assert adapters
+    assert all(torch.equal(value, release.model.state_dict()[key]) for key, value in adapters.items())
+
+
+def test_a_shared_backbone_stays_as_it_was() -> None:
+    backbone = bert()
+    before = {key: value.clone() for key, value in backbone.state_dict().items()}
+    first, again = (dpsgd(lambda: backbone)({}, seed=1).model.state_dict() for _ in range(2))
+    assert all(torch.equal(value, again[key]) for key, value in first.items())
+    assert all(torch.equal(value, before[key]) for key, value in backbone.state_dict().items())
+
+
+def test_a_linear_probe_of_a_network_with_batch_normalisation() -> None:
+    backbone = nn.Sequential(nn.Conv2d(1, 4, 3), nn.BatchNorm2d(4), nn.ReLU(), nn.AdaptiveAvgPool2d(1), nn.Flatten())
+    backbone(torch.randn(64, 1, 8, 8))  # public statistics
+    backbone.requires_grad_(False).eval()
+    data = torch.randn(60, 1, 8, 8), torch.randint(0, 2, (60,))
+    trained = dpsgd(lambda: nn.Sequential(backbone, nn.Linear(4, 2)), data=data, batch_size=20)({}, seed=1).model
+    assert all(torch.equal(value, backbone.state_dict()[key]) for key, value in trained[0].state_dict().items())
+
+
+@pytest.mark.parametrize(
+    ("given", "message"),
+    [
+        ({"input_ids": torch.zeros(4, 2).long()}, "'labels', the target"),
+        ({"ids": torch.zeros(4, 2).long(), "ages": torch.zeros(4), "labels": torch.zeros(4)}, "one kind"),
+    ],
+)
+def test_wrong_fields_are_named(given: Any, message: str) -> None:
+    with pytest.raises((ValueError, TypeError), match=message):
+        dpsgd(bert, data=given)
+    with pytest.raises(ValueError, match="no field 'ids'"):
+        Fields({"ids": (2,)}).pack({"labels": torch.zeros(1)})
