@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
 from support.survey_world import SPACE, Descent
 
 from dphypo.entropy import Seeded
 from dphypo.journal import Store
+from dphypo.mechanisms import Outcome
 from dphypo.search import Following, LastRun, Stages, Survey
 
 RUNS = 4
@@ -30,3 +32,24 @@ def facts(search: Stages) -> Any:
         for number in (1, 2)
     ]
     return release.params, release.model, release.survey.rows, release.certificate.to_dict(), trials
+
+
+class Together(Descent):
+    """The same training, several runs at once; ``sizes`` are those of the groups that were made in this process."""
+
+    same_alone = True
+    sizes: ClassVar[list[int]] = []
+
+    def many(self, params: Sequence[Mapping[str, Any]], *, seeds: Sequence[int]) -> list[Outcome]:
+        self.sizes.append(len(params))
+        return [attempted(self, one, seed) for one, seed in zip(params, seeds, strict=True)]
+
+
+def attempted(mechanism: Descent, params: Mapping[str, Any], seed: int) -> Outcome:
+    try:
+        return mechanism(params, seed=seed)
+    except RuntimeError:
+        return Outcome.failed("the run failed")
+
+
+together = Together(noise_multiplier=3.0, steps=20)

@@ -9,6 +9,7 @@ from dphypo.executors.executor import executors as executors
 from dphypo.executors.executor import hire as hire
 from dphypo.executors.futures import Futures as Futures
 from dphypo.executors.futures import Pool as Pool
+from dphypo.executors.groups import Groups as Groups
 from dphypo.executors.in_process import InProcess as InProcess
 from dphypo.executors.processes import Processes as Processes
 from dphypo.executors.ray import Ray as Ray

@@ -16,6 +16,7 @@ from dphypo.mechanisms.own_training import OwnTraining as OwnTraining
 from dphypo.mechanisms.rehearsal import DryRun as DryRun
 from dphypo.mechanisms.rehearsal import rehearse as rehearse
 from dphypo.mechanisms.running import attempt as attempt
+from dphypo.mechanisms.running import attempt_many as attempt_many
 from dphypo.mechanisms.running import settle as settle
 from dphypo.mechanisms.savers import Plain as Plain
 from dphypo.mechanisms.savers import Saver as Saver

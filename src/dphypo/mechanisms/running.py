@@ -8,11 +8,13 @@ import os
 import signal
 import threading
 import traceback
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
+from functools import partial
 from typing import Any
 
 from dphypo.errors import Stopped, UnsupportedModelError
+from dphypo.mechanisms.capabilities import ManyAtOnce
 from dphypo.mechanisms.mechanism import Mechanism
 from dphypo.mechanisms.outcome import Outcome
 from dphypo.mechanisms.savers import Saver
@@ -25,31 +27,55 @@ def attempt(mechanism: Mechanism, params: Mapping[str, Any], seed: int) -> Outco
     interrupt that a signal caused, and a model of a kind that cannot be saved, which is an error in the declaration. A
     child that the run has forked ends where it would return.
     """
-    process = os.getpid()
-    try:
-        with _interruptible():
-            return settle(lambda: mechanism(copy.deepcopy(dict(params)), seed=seed), mechanism.saver)
-    finally:
-        if os.getpid() != process:
-            os._exit(1)
+    with _interruptible():
+        return settle(lambda: mechanism(copy.deepcopy(dict(params)), seed=seed), mechanism.saver)
 
 
 @contextlib.contextmanager
 def _interruptible() -> Iterator[None]:
-    """A block in which an interrupt from the keyboard can be told from one that a run raises by itself."""
-    here = threading.current_thread() is threading.main_thread()
-    if not here or signal.getsignal(signal.SIGINT) is not signal.default_int_handler:
-        yield  # signals reach other threads, or somebody has seen to them
-        return
+    """A block in which an interrupt from the keyboard can be told from one that a run raises by itself.
+
+    A child that is forked in it ends with it.
+    """
+    process, before = os.getpid(), signal.getsignal(signal.SIGINT)
+    # In other threads there are no signals, and somebody may have seen to them.
+    ours = threading.current_thread() is threading.main_thread() and before is signal.default_int_handler
 
     def stop(number: int, frame: object) -> None:
         raise Stopped
 
-    signal.signal(signal.SIGINT, stop)
+    if ours:
+        signal.signal(signal.SIGINT, stop)
     try:
         yield
     finally:
-        signal.signal(signal.SIGINT, signal.default_int_handler)
+        if os.getpid() != process:
+            os._exit(1)
+        if ours:
+            signal.signal(signal.SIGINT, before)
+
+
+def attempt_many(
+    mechanism: Mechanism, params: Sequence[Mapping[str, Any]], seeds: Sequence[int], size: int
+) -> list[Outcome]:
+    """Make several runs at once, as :func:`attempt` makes one.
+
+    The group is padded to ``size`` by the last run, whose further outcomes are thrown away. If the group as a whole
+    fails, the runs are made one by one with their seeds: a failure of one must not be an outcome of the others.
+    """
+    assert isinstance(mechanism, ManyAtOnce)
+    more = size - len(params)
+    try:
+        with _interruptible():
+            together = copy.deepcopy([*map(dict, params), *[dict(params[-1])] * more])
+            made = mechanism.many(together, seeds=[*seeds, *[seeds[-1]] * more])
+        if len(made) != size:
+            raise ValueError(f"many() returned {len(made)} outcomes for {size} runs")
+    except BaseException as error:
+        if isinstance(error, UnsupportedModelError) or (isinstance(error, KeyboardInterrupt) and Stopped.behind(error)):
+            raise
+        return [attempt(mechanism, one, seed) for one, seed in zip(params, seeds, strict=True)]
+    return [settle(partial(Outcome.of, one), mechanism.saver) for one in made[: len(params)]]
 
 
 def settle(returned: Callable[[], Any], saver: Saver) -> Outcome:

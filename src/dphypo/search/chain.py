@@ -103,9 +103,8 @@ class Chain:
                 for number in range(self._first(), self.last + 1):
                     if progress and self.last:
                         _progress.announce(number + 1, self.last + 1)
-                    with self.part(number).made_by(crew):
-                        publish = partial(self.publish, number)
-                        dp_hypo(self.part(number), crew, publish, progress=progress, on_run=on_run)
+                    publish = partial(self.publish, number)
+                    dp_hypo(self.part(number), crew, publish, progress=progress, on_run=on_run)
                 log.info("the release is made")
                 return self.release()
             finally:

@@ -33,10 +33,9 @@ def dp_hypo(
 
     Nothing is published before the last run has ended. With ``progress`` people see on a terminal that runs are made.
     """
-    part.lost_runs.check(crew)
     part.record()  # T is drawn and committed
     watch = part.watch(show=progress, ticking=crew.threads, on_run=on_run)
-    with crew.hire(part.mechanism) as workers, watch as one_more:
+    with part.made_by(crew) as workers, watch as one_more:
         while True:
             part.check_hope()
             while workers.idle and (trial := part.next()) is not None:  # density, band, λ

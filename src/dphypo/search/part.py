@@ -79,6 +79,27 @@ class Opening:
     rehearse: Callable[[], None] = field(default=lambda: None, repr=False)
 
 
+@dataclass(frozen=True)
+class GroupSizes:
+    """How many runs are made at once, by a mechanism that can: ``first`` at the beginning, then ``later`` at a time.
+
+    >>> sizes = GroupSizes(10, 4)
+    >>> [sizes.start(number) for number in (9, 10, 13, 14)], sizes.of(9), sizes.of(10)
+    ([0, 10, 10, 14], 10, 4)
+    """
+
+    first: int
+    later: int
+
+    def of(self, number: int) -> int:
+        """The size of the group to which a run belongs."""
+        return self.first if number < self.first else self.later
+
+    def start(self, number: int) -> int:
+        """The first run of that group: λ of all its runs depend on the results before it."""
+        return 0 if number < self.first else number - (number - self.first) % self.later
+
+
 Watch = AbstractContextManager[Callable[[Trial, Outcome], object]]
 """Shows that runs are made; it is told of every run that has ended."""
 
@@ -114,7 +135,11 @@ class Decider(Protocol):
         """Whether there may be so many: a journal that says otherwise was tampered with."""
         ...
 
-    def usable(self, number: int, lag: int) -> int | None:
+    def groups(self, workers: int) -> GroupSizes | None:
+        """How many runs to make at once, if the mechanism can; None for one at a time."""
+        ...
+
+    def usable(self, number: int, lag: int, groups: GroupSizes | None) -> int | None:
         """On how many of the first runs λ of this one depends; None if on all that have ended."""
         ...
 

@@ -19,7 +19,7 @@ from dphypo.mechanisms import Mechanism, capabilities
 from dphypo.samplers import Sampler
 from dphypo.search import progress
 from dphypo.search.lost import Lost
-from dphypo.search.part import Decider, Released, Setting, Watch
+from dphypo.search.part import Decider, GroupSizes, Released, Setting, Watch
 from dphypo.search.policy import Draw, Policy
 from dphypo.search.prior_around import PriorAround, PriorRule, describe
 from dphypo.search.release import Ending, Release
@@ -186,7 +186,10 @@ class DrawnRuns:
     def possible(self, total: int) -> bool:
         return bool(self.law.pmf(total) > 0)
 
-    def usable(self, number: int, lag: int) -> int | None:
+    def groups(self, workers: int) -> GroupSizes | None:
+        return GroupSizes(workers, workers) if workers > 1 else None
+
+    def usable(self, number: int, lag: int, groups: GroupSizes | None) -> int | None:
         return max(number - lag, 0) if self.in_order else None
 
     def draw(self, past: Past, record: Record, usable: int | None, entropy: Entropy) -> dict[str, Any]:

@@ -21,7 +21,7 @@ from dphypo.samplers import History
 from dphypo.search import optimiser as _optimiser
 from dphypo.search import progress
 from dphypo.search.lost import Lost
-from dphypo.search.part import Decider, Released, Setting, Watch
+from dphypo.search.part import Decider, GroupSizes, Released, Setting, Watch
 from dphypo.search.pick import Pick, PosteriorMean, nearest, point_of
 from dphypo.search.prior_around import PriorAround, PriorRule, describe
 from dphypo.search.release import Ending, Release
@@ -31,6 +31,7 @@ from dphypo.search.terms import Within, describe_runs, terms_of_runs
 from dphypo.space import Space
 
 DURATIONS = ("secret", "public")
+_LARGEST_GROUP = 64
 
 
 @dataclass(frozen=True)
@@ -215,8 +216,16 @@ class DeclaredRuns:
     def possible(self, total: int) -> bool:
         return total == self.runs
 
-    def usable(self, number: int, lag: int) -> int | None:
-        return None if self.arriving else max(number - lag, 0)
+    def groups(self, workers: int) -> GroupSizes | None:
+        """Half of the runs at once, then a fifth at a time (``benchmarks/groups.py`` measures what that costs)."""
+        if self.runs < 2 or self.lag is not None:
+            return None
+        return GroupSizes(min(self.runs // 2, _LARGEST_GROUP), min(max(self.runs // 5, 1), _LARGEST_GROUP))
+
+    def usable(self, number: int, lag: int, groups: GroupSizes | None) -> int | None:
+        if self.arriving:
+            return None
+        return max(number - lag, 0) if groups is None else groups.start(number)
 
     def draw(self, past: Past, record: Record, usable: int | None, entropy: Entropy) -> dict[str, Any]:
         """What is proposed, or the nearest λ that may be run."""

@@ -21,14 +21,14 @@ from typing import Any
 from dphypo import errors
 from dphypo.accounting import Certificate
 from dphypo.entropy import Entropy, below
-from dphypo.executors import Crew
+from dphypo.executors import Crew, Executor, Groups
 from dphypo.journal import MAX_ATTEMPTS, Journal, Record, Trial, machine
-from dphypo.mechanisms import Mechanism, Outcome, settle, well_formed
+from dphypo.mechanisms import Mechanism, Outcome, capabilities, settle, well_formed
 from dphypo.search.curator import Curator
 from dphypo.search.declaration import check
 from dphypo.search.kept_models import KeptModels
 from dphypo.search.lost import Lost
-from dphypo.search.part import Decider, Opening, Part, Watch
+from dphypo.search.part import Decider, GroupSizes, Opening, Part, Watch
 from dphypo.search.release import Ending, Release
 from dphypo.search.selection import Past, beats, best_of, ending
 from dphypo.search.table import OnRun
@@ -68,6 +68,7 @@ class PartUnderWay:
         self._handed: dict[int, Trial] = {}  # given out and not finished yet
         self._past = Past(decider.space, opening.sign)
         self._models: KeptModels | None = None
+        self._groups: GroupSizes | None = None
 
     def record(self) -> Record:
         """What is committed. The first call takes the journal and, if the part is new, draws and commits T."""
@@ -153,8 +154,11 @@ class PartUnderWay:
     def waiting(self) -> bool:
         """Whether the next λ cannot be drawn before a run that is under way has ended."""
         record = self.record()
-        usable = self._decider.usable(len(record.trials), self._lag or 0)
+        usable = self._usable(len(record.trials))
         return len(record.trials) != record.total and usable is not None and self._past.ended(record) < usable
+
+    def _usable(self, number: int) -> int | None:
+        return self._decider.usable(number, self._lag or 0, self._groups)
 
     def _attempts(self, before: int) -> int:
         """How many deaths a run will have had, if this process dies now.
@@ -182,9 +186,8 @@ class PartUnderWay:
         """All that is random about a run but the run itself: λ, its seed, and the key that breaks ties."""
         number = len(record.trials)
         entropy = self._entropy.child(f"trial {number}")
-        usable = self._decider.usable(number, self._lag or 0)
         try:
-            params = self._decider.draw(self._past, record, usable, entropy)
+            params = self._decider.draw(self._past, record, self._usable(number), entropy)
         except errors.SamplerError as error:
             self.sampler_error = error.secret
             raise
@@ -253,18 +256,30 @@ class PartUnderWay:
         self._journal.attempted(replace(trial, attempts=max(before, 0)))
 
     @contextlib.contextmanager
-    def made_by(self, crew: Crew) -> Iterator[None]:
-        """A block in which a crew makes the runs. However it ends, nothing is under way afterwards."""
+    def made_by(self, crew: Crew) -> Iterator[Executor]:
+        """A block in which a crew makes the runs. However it ends, nothing is under way afterwards.
+
+        A mechanism that can makes many runs at once, in this process. In a study it must be certain that a run is the
+        same alone and among others, and that one which dies takes no outcome from the others.
+        """
+        self.lost_runs.check(crew)
+        if crew.executor is None and isinstance(self.mechanism, capabilities.ManyAtOnce):
+            same = self.mechanism.same_alone and self.lost_runs is Lost.AGAIN
+            self._groups = self._decider.groups(crew.workers) if same or self._decider.published else None
         try:
-            self._here = crew.here
+            self._here = crew.here or self._groups is not None
             self.withdraw()
-            yield
+            if self._groups is not None:
+                yield Groups(self.mechanism, self._groups.of, alone=not self._decider.published)
+            else:
+                with crew.hire(self.mechanism) as workers:
+                    yield workers
         except BaseException:
             with contextlib.suppress(Exception):  # a journal that cannot be written must not hide what went wrong
                 self.withdraw()
             raise
         finally:
-            self._here = True
+            self._here, self._groups = True, None
 
     def watch(self, *, show: bool, ticking: bool, on_run: OnRun | None) -> Watch:
         """What people see while runs are made."""
