@@ -28,9 +28,9 @@ def test_a_released_study_gives_the_same_release_and_no_other():
             release.score,
             release.model["seed"],
         )
-    with pytest.raises(errors.SecondRelease, match=r"covers that output.*study\.released\(\)"):
+    with pytest.raises(errors.SecondRelease, match=r"covers that output.*study\.run\(\) shows"):
         study.release()
-    with pytest.raises(errors.RunsAfterRelease, match=r"fixed before the first.*again with study\.released\(\)"):
+    with pytest.raises(errors.RunsAfterRelease, match=r"fixed before the first.*study\.run\(\) shows"):
         study.ask()
 
 

@@ -12,11 +12,10 @@ class Refusal(RuntimeError):  # noqa: N818 - the subclasses are named after the 
     """A request that would void the guarantee. The class is the reason; ``str`` is the explanation."""
 
     why = "This would void the guarantee."
-    instead = ""  # what to do with a study
-    in_stages = ""  # what to do with a search in stages, where it is another thing
+    instead = ""  # what to do; {search} is "study" or "stages"
 
     def __init__(self, detail: str = "", *, stages: bool = False) -> None:
-        instead = (stages and self.in_stages) or self.instead
+        instead = self.instead.replace("{search}", "stages" if stages else "study")
         super().__init__(" ".join(part for part in (self.why, instead, detail) if part))
 
 
@@ -26,12 +25,8 @@ class SecondRelease(Refusal):
         "the second best, would have to be paid for again."
     )
     instead = (
-        "Read the same release again with study.released(); for a new one, start a new study with a new journal: "
-        "its guarantee composes with this one's."
-    )
-    in_stages = (
-        "stages.run() shows the same release again (stages.released holds those of the earlier stages); for a new one, "
-        "start new stages with a new journal: their guarantee composes with this one's."
+        "{search}.run() shows the same release again; for a new one, start a new search with a new journal: its "
+        "guarantee composes with this one's."
     )
 
 
@@ -42,11 +37,7 @@ class RunsAfterRelease(Refusal):
         "would not be paid for."
     )
     instead = (
-        "Read the release again with study.released(). For more runs, start a new study with a new journal: its "
-        "guarantee composes with this one's."
-    )
-    in_stages = (
-        "stages.run() shows the release again. For more runs, start new stages with a new journal: their guarantee "
+        "{search}.run() shows the release again. For more runs, start a new search with a new journal: its guarantee "
         "composes with this one's."
     )
 
@@ -58,12 +49,8 @@ class Unfinished(Refusal):
         "declare less before it starts: runs.capped(K) of a study, fewer runs of a survey."
     )
     instead = (
-        "Go on until study.ask() returns None and every trial is told (a failed one with Outcome.failed), or call "
-        "study.run()."
-    )
-    in_stages = (
-        "Go on until stages.ask() returns None and every trial is told (a failed one with Outcome.failed), or call "
-        "stages.run()."
+        "Go on until {search}.ask() returns None and every trial is told (a failed one with Outcome.failed), or call "
+        "{search}.run()."
     )
 
 
@@ -153,12 +140,8 @@ class OtherThread(Refusal):
         "take back the same run would let the faster of two outcomes count."
     )
     instead = (
-        "Call study.run() once, with workers= for several runs at a time; or ask and tell, from as many threads as you "
-        "like."
-    )
-    in_stages = (
-        "Call stages.run() once, with workers= for several runs at a time; or ask and tell, from as many threads as "
-        "you like."
+        "Call {search}.run() once, with workers= for several runs at a time; or ask and tell, from any number of "
+        "threads."
     )
 
 
@@ -174,8 +157,7 @@ class NotReleased(Refusal):
         "A search can be shredded only after its release: destroying unreleased runs and starting again would be a way "
         "to choose among several searches."
     )
-    instead = "Finish it with study.run(), or keep the journal."
-    in_stages = "Finish it with stages.run(), or keep the journal."
+    instead = "Finish it with {search}.run(), or keep the journal."
 
 
 class SecretValue(Refusal, AttributeError):  # noqa: N818
@@ -183,13 +165,7 @@ class SecretValue(Refusal, AttributeError):  # noqa: N818
         "The trials of a study are secret: the guarantee covers the release and nothing else, so T, other runs and "
         "their scores may not be published, nor decide anything that is. The release has the best run."
     )
-    instead = (
-        "The curator, who may see the data, finds the rest behind study.curator(), where nothing carries a guarantee."
-    )
-    in_stages = (
-        "The curator, who may see the data, finds the rest behind stages.curator(stage), where nothing carries a "
-        "guarantee."
-    )
+    instead = "The curator, who may see the data, finds the rest behind {search}.curator(): it carries no guarantee."
 
 
 class UnboundedEvent(Refusal):
