@@ -28,7 +28,7 @@ def network() -> nn.Module:
 
 
 def named(score="accuracy", data=(X, Y), **options):
-    return DPSGD(model=network, data=data, score=score, device="cpu", **options)
+    return DPSGD(**{"model": network, "data": data, "score": score, "device": "cpu", **options})
 
 
 def test_a_hash_decides_who_scores_and_declared_sizes_are_shares_of_the_declared_number():
@@ -151,23 +151,23 @@ def test_cross_entropy_has_a_bound_and_another_loss_needs_one():
 BUDGET = {"epsilon": 2.0, "delta": 1e-5}
 
 
-@functools.cache
-def planned(records: int) -> tuple[DPSGD, Tuning]:
-    """A plan for so many records with 20 steps of about half of them."""
+def declared(records: int) -> DPSGD:
+    """Training of 20 steps on about half of so many records."""
     x = np.random.default_rng(3).normal(size=(records, 1)).astype(np.float32)
-    mechanism = DPSGD(
-        model=lambda: nn.Linear(1, 2), data=(x, (x[:, 0] > 0).astype(int)), score="accuracy", epochs=10,
-        batch_size=records // 2, device="cpu",
-    )  # fmt: skip
-    return mechanism, plan_tuning(
-        mechanism.default_space(), mechanism, **BUDGET, survey=SurveyPlan(runs=4, fraction=0.5)
-    )
+    data, batch_size = (x, (x[:, 0] > 0).astype(int)), records // 2
+    return named(data=data, model=lambda: nn.Linear(1, 2), epochs=10, batch_size=batch_size)
+
+
+@functools.cache
+def planned(records: int) -> Tuning:
+    mechanism = declared(records)
+    return plan_tuning(mechanism.default_space(), mechanism, **BUDGET, survey=SurveyPlan(runs=4, fraction=0.5))
 
 
 @pytest.mark.parametrize(("records", "everywhere"), [(20_000, True), (400, False)])
 def test_the_plan_costs_what_the_worse_side_meets_and_no_less(records, everywhere):
     """Sides enumerated: each record's own events, composed by dp_accounting itself."""
-    _, tuning = planned(records)
+    tuning = planned(records)
     short, last = tuning.short, tuning.full
     assert len(last.data) == records if everywhere else len(last.data) < records
     trains = [(short.event({}), 4), (last.event({}), 1)]
@@ -178,12 +178,11 @@ def test_the_plan_costs_what_the_worse_side_meets_and_no_less(records, everywher
 
 
 def test_a_last_run_on_all_records_counts_for_both_sides_in_any_search():
-    mechanism, tuning = planned(20_000)
-    noise = {"noise_multiplier": 5.0, "score_noise_multiplier": tuning.short.score_noise_multiplier / 4}
-    last = mechanism.at(**noise).on_all_records()
-    parts = [dphypo.Survey(mechanism.at(**noise), 2), dphypo.LastRun(last)]
+    mechanism = declared(20_000).at(noise_multiplier=5.0, score_noise_multiplier=5.0)
+    last = mechanism.on_all_records()
+    parts = [dphypo.Survey(mechanism, 2), dphypo.LastRun(last)]
     search = dphypo.Stages(mechanism.default_space(), parts, delta=1e-5, journal=None)
-    met = composed([(mechanism.at(**noise).score_event, 2), (last.event({}), 1)])
+    met = composed([(mechanism.score_event, 2), (last.event({}), 1)])
     assert search.guarantee.costs(1e-5)["scoring"] >= met * (1 - 1e-3)
 
 
@@ -195,10 +194,10 @@ def composed(events: Sequence[tuple[dp_accounting.DpEvent, int]]) -> float:
 
 
 def test_the_summary_says_whom_the_last_run_trains_on():
-    assert "It trains on all records, those that score included." in planned(20_000)[1].summary
-    whole = planned(20_000)[1].cost.guarantee.certificate(1e-5)
+    assert "It trains on all records, those that score included." in planned(20_000).summary
+    whole = planned(20_000).cost.guarantee.certificate(1e-5)
     assert "set apart by a rule; one run trains on both, which is paid for." in whole.statement()
-    few = planned(400)[1]
+    few = planned(400)
     assert "so that a record meets one of the two" in few.cost.guarantee.certificate(1e-5).statement()
     assert re.search(
         r"It trains on the records that do not score: on all, scores would have a noise of 0\.\d", few.summary
