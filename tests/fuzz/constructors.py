@@ -192,7 +192,7 @@ CALLS: dict[str, tuple[Callable[..., Any], dict[str, Any]]] = {
     ),
     "OwnTraining": (
         OwnTraining,
-        {"train": _train, "run": RUN, "score_event": EVENT, "split": "disjoint", "fraction": 1.0},
+        {"train": _train, "run": RUN, "score_event": EVENT, "split": "same", "fraction": 1.0},
     ),
     "SmallerBatches": (SmallerBatches, {}),
     "OptunaSurvey": (
