@@ -27,7 +27,8 @@ import dp_accounting as dp
 import numpy as np
 
 import dphypo
-from dphypo.accounting import PureDp, account, epsilon_from_below
+from dphypo.accounting import PureDp, account
+from dphypo.accounting.second_opinion import epsilon_from_below
 from dphypo.audit import Audit, WorstCase, audit, audit_mechanism, gradient_canary, input_canary
 from dphypo.band import Band
 from dphypo.laws import Geometric, Law, NegativeBinomial, Pmf, Poisson

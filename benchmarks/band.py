@@ -9,7 +9,8 @@ import numpy.typing as npt
 from cvxopt import matrix, solvers, sparse, spmatrix
 
 from benchmarks.timing import best_of
-from dphypo.band import KL, L2, Band, Greedy, Mixed, Rule
+from dphypo.band import KL, L2, Band, Greedy, Mixed
+from dphypo.band.problem import Rule
 from dphypo.entropy import SYSTEM
 
 BAND = Band(0.75, 2)

@@ -16,7 +16,8 @@ from opacus import PrivacyEngine
 from torch import nn
 from torch.utils.data import DataLoader, TensorDataset
 
-from dphypo.integrations.torch import DPSGD, Engine
+from dphypo.integrations.torch import DPSGD
+from dphypo.integrations.torch.training import Engine
 
 BATCH, EPOCHS = 256, 2
 

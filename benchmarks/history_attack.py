@@ -26,7 +26,7 @@ import numpy as np
 import numpy.typing as npt
 
 from dphypo import _validate
-from dphypo.accounting import Floats
+from dphypo.accounting.profiles import Floats
 from dphypo.accounting.second_pair import Pair
 from dphypo.band import Band
 from dphypo.laws import Law

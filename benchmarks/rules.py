@@ -24,7 +24,8 @@ from typing import Any
 import numpy as np
 
 from benchmarks.landscapes import LANDSCAPES, Array, Landscape
-from dphypo.band import KL, L2, Band, Greedy, Mixed, Rule
+from dphypo.band import KL, L2, Band, Greedy, Mixed
+from dphypo.band.problem import Rule
 from dphypo.entropy import Seeded
 from dphypo.laws import NegativeBinomial
 from dphypo.samplers import GaussianProcess, History, Parzen, Sampler, Uniform

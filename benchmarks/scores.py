@@ -17,7 +17,8 @@ from torch import nn
 
 from dphypo.entropy import Seeded
 from dphypo.integrations.torch import DPSGD, PublicAccuracy
-from dphypo.search import plan_tuning, stages_of
+from dphypo.search.survey_plan import plan_tuning
+from dphypo.search.tune import stages_of
 
 SEARCHES, RECORDS, EPSILON, DELTA = 20, 1200, 4.0, 1e-5
 

@@ -18,7 +18,8 @@ from torch import nn
 import dphypo
 from dphypo.integrations.torch import DPSGD, PrivateAccuracy, PublicAccuracy, split_by_hash
 from dphypo.mechanisms import transfer
-from dphypo.search import plan_tuning, stages_of
+from dphypo.search.survey_plan import plan_tuning
+from dphypo.search.tune import stages_of
 
 
 def network() -> nn.Module:

@@ -17,7 +17,8 @@ from support.ledger_world import make as reserving
 from support.study_world import make
 
 import dphypo
-from dphypo.accounting import Composition, Split, Term, account, account_published
+from dphypo.accounting import Composition, Split, Term, account
+from dphypo.accounting.published import account_published
 from dphypo.errors import LedgerError
 from dphypo.laws import Pmf
 from dphypo.mechanisms import DpSgd, OwnTraining
@@ -57,7 +58,7 @@ def test_14_sums_in_half_precision(row: Row) -> None:
     torch = pytest.importorskip("torch")
     from support.torch_steps import one_step
 
-    from dphypo.integrations.torch import UnfitModelError
+    from dphypo.errors import UnfitModelError
 
     total = torch.ones(4112, dtype=torch.bfloat16).sum(), torch.ones(4113, dtype=torch.bfloat16).sum()
     rounded = float(total[1] - total[0])
@@ -94,7 +95,7 @@ def test_16_state_in_slots(row: Row) -> None:
     torch = pytest.importorskip("torch")
     from support.torch_world import dpsgd
 
-    from dphypo.integrations.torch import UnfitModelError
+    from dphypo.errors import UnfitModelError
 
     class Kept:
         __slots__ = ("mean",)

@@ -19,9 +19,10 @@ import dphypo
 from dphypo import errors
 from dphypo.accounting import Certificate, PureDp, account, verify
 from dphypo.accounting.statement import statement
+from dphypo.errors import refusals
 from dphypo.laws import Geometric, Pmf, Poisson
 from dphypo.mechanisms.over_space import events
-from dphypo.search import Lost
+from dphypo.search.lost import Lost
 
 ADD, REPLACE = dp.NeighboringRelation.ADD_OR_REMOVE_ONE, dp.NeighboringRelation.REPLACE_ONE
 ONCE = Pmf({1: 1.0})
@@ -64,7 +65,8 @@ def test_4_an_embedding_that_renormalises_ends_before_t_is_drawn(tmp_path: Any) 
     pytest.importorskip("opacus")
     from torch import nn
 
-    from dphypo.integrations.torch import DPSGD, UnfitModelError
+    from dphypo.errors import UnfitModelError
+    from dphypo.integrations.torch import DPSGD
 
     def reader(max_norm: float) -> nn.Module:
         limit = max_norm or None
@@ -114,7 +116,7 @@ def test_6_a_prior_rule_that_leaves_the_space() -> None:
 
     outside = dphypo.Space({"x": [99]})
     parts = [dphypo.Stage(constant, ONCE, prior=lambda *_: outside), dphypo.Stage(constant, ONCE)]
-    with pytest.raises(errors.WiderPrior):
+    with pytest.raises(refusals.WiderPrior):
         dphypo.Stages(dphypo.Space({"x": [0, 1]}), parts, delta=1e-6, journal=None).run(progress=False)
 
 
@@ -200,7 +202,8 @@ def test_12_a_record_that_knows_its_place() -> None:
     import torch
     from torch import nn
 
-    from dphypo.integrations.torch import DPSGD, UnfitModelError
+    from dphypo.errors import UnfitModelError
+    from dphypo.integrations.torch import DPSGD
 
     class Encoded(nn.Module):
         def __init__(self) -> None:

@@ -9,10 +9,11 @@ from pathlib import Path
 from typing import Any
 
 import dphypo
-from dphypo import band, laws
+from dphypo import laws
 from dphypo.accounting import PureDp, account
+from dphypo.band import problem
 from dphypo.executors import executors
-from dphypo.journal import open_store
+from dphypo.journal.store import open_store
 
 FOLDER = Path(__file__).parents[1] / "examples" / "extensions"
 FILES = sorted(FOLDER.glob("*.py"))
@@ -40,7 +41,7 @@ def test_a_law_is_read_back_and_verified() -> None:
 
 def test_a_projection_an_executor_and_a_store_are_found_by_name(tmp_path: Path) -> None:
     halfway = load("halfway_projection")["Halfway"]
-    assert isinstance(band.rule("halfway"), halfway)
+    assert isinstance(problem.rule("halfway"), halfway)
     load("latest_first_executor")
     assert executors.find("latest_first") is not None
     load("folder_store")

@@ -14,7 +14,8 @@ from pathlib import Path
 import pytest
 
 import dphypo
-from dphypo import errors
+from benchmarks import names
+from dphypo.errors import faults, refusals
 
 SOURCES = sorted(Path(dphypo.__file__).parent.rglob("*.py"))
 ALLOWED = {  # names of others that have no public twin
@@ -91,23 +92,35 @@ def test_the_check_finds_what_it_is_for(bad):
     assert reached(bad)
 
 
-def behind_doors(source: str, path: Path) -> list[str]:
-    """Files of other rooms that a module imports from, past the room's ``__init__``."""
+def faces() -> dict[str, set[str]]:
+    """What each room exports to people."""
     root = Path(dphypo.__file__).parent
-    found = []
-    for node in ast.walk(ast.parse(source)):
-        if not isinstance(node, ast.ImportFrom) or not (node.module or "").startswith("dphypo."):
-            continue
-        parts = str(node.module).split(".")[1:]
-        place = root.joinpath(*parts).with_suffix(".py")
-        room = parts[:2] if parts[0] == "integrations" and len(parts) > 2 else parts[:1]
-        mine = path.relative_to(root).parts[: len(room)]
-        if len(parts) > 1 and place.is_file() and mine != tuple(room):
-            found.append(f"{node.module} in line {node.lineno}")
+    found: dict[str, set[str]] = {}
+    for face in [*root.rglob("__init__.py"), *root.rglob("__init__.pyi")]:
+        room = ".".join(face.relative_to(root.parent).parts[:-1])
+        nodes = [
+            node for node in ast.walk(ast.parse(face.read_text(encoding="utf-8"))) if isinstance(node, ast.ImportFrom)
+        ]
+        found.setdefault(room, set()).update(a.name for node in nodes for a in node.names if a.asname == a.name)
     return found
 
 
-def test_rooms_are_entered_by_their_front_door():
+FACES = faces()
+
+
+def behind_doors(source: str, path: Path) -> list[str]:
+    """Names that a room exports and that another room takes from behind its face."""
+    here = ".".join(("dphypo", *path.relative_to(Path(dphypo.__file__).parent).parts))
+    found = []
+    for node in ast.walk(ast.parse(source)):
+        if isinstance(node, ast.ImportFrom) and (room := str(node.module).rpartition(".")[0]) in FACES:
+            names = {alias.name for alias in node.names} & FACES[room]
+            if room != "dphypo" and names and not here.startswith(f"{room}."):
+                found.append(f"{node.module} in line {node.lineno}: {', '.join(sorted(names))}")
+    return found
+
+
+def test_what_a_room_exports_is_taken_from_its_face():
     found = {str(path): doors for path in SOURCES if (doors := behind_doors(path.read_text(encoding="utf-8"), path))}
     assert found == {}
 
@@ -115,7 +128,16 @@ def test_rooms_are_entered_by_their_front_door():
 def test_a_back_door_is_seen():
     path = Path(dphypo.__file__).parent / "search" / "study.py"
     assert behind_doors("from dphypo.band.problem import Problem", path)
-    assert not behind_doors("from dphypo.band import Problem\nfrom dphypo.search.runs import Search", path)
+    assert not behind_doors("from dphypo.band import Problem\nfrom dphypo.search.chain import Chain", path)
+    assert not behind_doors("from dphypo.band.problem import Rule", path)  # people are not shown it
+
+
+def test_few_names_are_exported():
+    """A name that the package and a room both export counts once."""
+    found = names.exported()
+    top = {name for room, name in found if room == names.TOP}
+    assert len(top) <= 36
+    assert len([one for one in found.values() if one.room == names.TOP or one.name not in top]) <= 180
 
 
 def test_a_class_may_look_at_its_own_kind():
@@ -147,14 +169,13 @@ NOT_FOR_USERS = {
 
 
 def _is_exception(name: str) -> bool:
-    kind = getattr(builtins, name, getattr(errors, name, None))
+    kind = getattr(builtins, name, getattr(faults, name, getattr(refusals, name, None)))
     return inspect.isclass(kind) and issubclass(kind, BaseException)
 
 
 def test_every_public_error_explains_itself():
-    for name in dir(errors):
-        kind = getattr(errors, name)
-        if inspect.isclass(kind) and issubclass(kind, BaseException) and kind.__module__.startswith("dphypo.errors"):
+    for name, kind in (vars(faults) | vars(refusals)).items():
+        if inspect.isclass(kind) and issubclass(kind, BaseException):
             assert inspect.getdoc(kind) or kind.why, name
 
 

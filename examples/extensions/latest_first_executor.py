@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from dphypo.executors import executors
-from dphypo.journal import Trial
-from dphypo.mechanisms import Mechanism, Outcome, attempt
+from dphypo.journal.records import Trial
+from dphypo.mechanisms import Mechanism, Outcome
+from dphypo.mechanisms.running import attempt
 
 
 @executors.register("latest_first")

@@ -14,7 +14,8 @@ from torch import nn
 import dphypo
 from dphypo.entropy import Seeded
 from dphypo.integrations.torch import DPSGD, PrivateAccuracy, PublicAccuracy, split_by_hash
-from dphypo.search import plan_tuning, stages_of
+from dphypo.search.survey_plan import plan_tuning
+from dphypo.search.tune import stages_of
 
 DELTA, REPETITIONS = 1e-5, 20
 SPACES = {

@@ -19,7 +19,9 @@ import numpy as np
 from dp_accounting import GaussianDpEvent
 
 from dphypo import account
-from dphypo.accounting import Composition, account_published, calibrate, equal_noise, run_alone, solve_noise
+from dphypo.accounting import Composition, calibrate, solve_noise
+from dphypo.accounting.noise import equal_noise, run_alone
+from dphypo.accounting.published import account_published
 from dphypo.laws import Law, NegativeBinomial, Poisson, from_dict
 from dphypo.mechanisms import DpSgd
 from paper.data import points

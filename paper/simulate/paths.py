@@ -11,7 +11,8 @@ from dataclasses import dataclass
 import numpy as np
 import numpy.typing as npt
 
-from dphypo.band import Band, Rule
+from dphypo.band import Band
+from dphypo.band.problem import Rule
 from dphypo.samplers import GaussianProcess
 from paper.data.points import Floats
 from paper.simulate.pilot import fitted

@@ -6,7 +6,7 @@ import warnings
 
 import numpy as np
 
-from dphypo.samplers import Hyperparameters
+from dphypo.samplers.surrogate import Hyperparameters
 from paper.simulate.worlds import World
 
 _FITTED: dict[bytes, Hyperparameters] = {}

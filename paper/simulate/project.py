@@ -6,7 +6,8 @@ import math
 
 import numpy as np
 
-from dphypo.band import KL, L2, Band, Greedy, Rule
+from dphypo.band import KL, L2, Band, Greedy
+from dphypo.band.problem import Rule
 from paper.data.points import Floats
 
 

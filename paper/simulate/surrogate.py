@@ -14,8 +14,9 @@ import numpy.typing as npt
 from scipy.special import ndtri
 from scipy.stats import rankdata
 
-from dphypo.samplers import GaussianProcess, Hyperparameters, Units
-from dphypo.samplers.surrogate import covariance
+from dphypo.samplers import GaussianProcess
+from dphypo.samplers.surrogate import Hyperparameters, covariance
+from dphypo.samplers.units import Units
 from paper.data.points import Floats
 
 Cells = npt.NDArray[np.intp]

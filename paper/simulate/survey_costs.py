@@ -7,7 +7,8 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from functools import cache
 
-from dphypo.accounting import Composition, PublishedRuns, account_published, solve_noise
+from dphypo.accounting import Composition, solve_noise
+from dphypo.accounting.published import PublishedRuns, account_published
 from dphypo.mechanisms import DpSgd
 
 DELTA = 1e-5

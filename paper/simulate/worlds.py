@@ -9,7 +9,7 @@ from pathlib import Path
 
 import numpy as np
 
-from dphypo.planning import BEYOND, local_quadratic
+from dphypo.planning.landscape import BEYOND, local_quadratic
 from paper.data import points
 from paper.data.points import Floats, Grid
 

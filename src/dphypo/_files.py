@@ -12,7 +12,8 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
-from dphypo.errors import FileError, MissingFileError
+from dphypo.errors import FileError
+from dphypo.errors.faults import MissingFileError
 
 MOST_BYTES = 4_000_000
 """Of a document."""

@@ -11,9 +11,11 @@ import dp_accounting
 import numpy as np
 import pytest
 
-from dphypo.accounting import UnreachableError, account, calibrate, calibrate_band, calibrate_mean
+from dphypo.accounting import account, calibrate
+from dphypo.accounting.calibration import calibrate_band, calibrate_mean
 from dphypo.accounting.solve import watch
 from dphypo.band import Band
+from dphypo.errors import UnreachableError
 from dphypo.integrations import calibration
 from dphypo.laws import Geometric, NegativeBinomial, Poisson
 from dphypo.mechanisms import Declared

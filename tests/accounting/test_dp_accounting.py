@@ -11,8 +11,9 @@ from dp_accounting.pld import PLDAccountant
 from dp_accounting.rdp import RdpAccountant
 from scipy.special import ndtr
 
-from dphypo.accounting import UnaccountableError, dp_library
+from dphypo.accounting import dp_library
 from dphypo.accounting.one_run import describe
+from dphypo.errors import UnaccountableError
 
 ADD = dp_accounting.NeighboringRelation.ADD_OR_REMOVE_ONE
 REPLACE = dp_accounting.NeighboringRelation.REPLACE_ONE

@@ -15,8 +15,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy.special import ndtr
 
-from dphypo.accounting import ApproximateDp, PureDp, RdpCurve, UnaccountableError, account, events
+from dphypo.accounting import ApproximateDp, PureDp, RdpCurve, account, events
 from dphypo.accounting.events import canonical
+from dphypo.errors import UnaccountableError
 from dphypo.laws import Pmf
 
 ONCE = Pmf({1: 1.0})

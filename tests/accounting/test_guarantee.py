@@ -11,17 +11,11 @@ import pytest
 from dp_accounting.pld import PLDAccountant
 from dp_accounting.pld import privacy_loss_distribution as pld
 
-from dphypo.accounting import (
-    ApproximateDp,
-    OrderWarning,
-    PureDp,
-    RdpCurve,
-    UnaccountableError,
-    account,
-    epsilon_from_below,
-)
+from dphypo.accounting import ApproximateDp, PureDp, RdpCurve, account
+from dphypo.accounting.second_opinion import epsilon_from_below
 from dphypo.accounting.solve import smallest
 from dphypo.band import Band
+from dphypo.errors import OrderWarning, UnaccountableError
 from dphypo.laws import Geometric, Logarithmic, NegativeBinomial, Pmf, Poisson
 
 DELTA = 1e-5

@@ -10,10 +10,12 @@ from typing import Any
 import dp_accounting as dp
 import pytest
 
-from dphypo.accounting import Guarantee, UnreachableError, account, calibrate, watch
+from dphypo.accounting import Guarantee, account, calibrate
 from dphypo.accounting.composition import Composition, Term
 from dphypo.accounting.noise import equal_noise, run_alone, solve_noise, solve_settings
 from dphypo.accounting.published import account_published
+from dphypo.accounting.solve import watch
+from dphypo.errors import UnreachableError
 from dphypo.laws import Geometric
 
 RECORDS, DELTA = 60_000, 1e-5

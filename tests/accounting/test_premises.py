@@ -6,7 +6,8 @@ from typing import Any
 
 import pytest
 
-from dphypo.accounting import Split, assumptions, breaks
+from dphypo.accounting import Split
+from dphypo.accounting.premises import assumptions, breaks
 
 
 @pytest.mark.parametrize(

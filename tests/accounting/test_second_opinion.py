@@ -9,18 +9,9 @@ import numpy as np
 import pytest
 from scipy.special import ndtr
 
-from dphypo.accounting import (
-    ApproximateDp,
-    PureDp,
-    RdpCurve,
-    account,
-    account_published,
-    dp_library,
-    guarantee,
-    one_run,
-    verify,
-)
+from dphypo.accounting import ApproximateDp, PureDp, RdpCurve, account, dp_library, guarantee, one_run, verify
 from dphypo.accounting.composition import Composition, Term
+from dphypo.accounting.published import account_published
 from dphypo.accounting.rdp_curve import Curve
 from dphypo.accounting.second_opinion import run_epsilon_from_below, second_opinion
 from dphypo.accounting.second_pair import NoOpinion

@@ -12,23 +12,14 @@ import numpy as np
 import pytest
 
 from dphypo import Geometric, Ledger, account, calibrate, verify
-from dphypo.accounting import (
-    Certificate,
-    Composition,
-    PureDp,
-    RoundedDp,
-    Split,
-    Term,
-    account_published,
-    canonical,
-    event_to_dict,
-    guarantee_of,
-    ideal,
-)
-from dphypo.accounting.events import from_dict
+from dphypo.accounting import Certificate, Composition, PureDp, Split, Term
+from dphypo.accounting.events import canonical, event_to_dict, from_dict
+from dphypo.accounting.own_events import RoundedDp, ideal
 from dphypo.accounting.premises import assumptions
+from dphypo.accounting.published import account_published
 from dphypo.accounting.second_opinion import second_opinion
 from dphypo.accounting.slack import charge
+from dphypo.accounting.verification import guarantee_of
 from dphypo.errors import LedgerError
 from dphypo.laws import Pmf
 

@@ -6,10 +6,11 @@ import dp_accounting as dp
 import numpy as np
 import pytest
 
-from dphypo.accounting import PureDp, UnaccountableError, account
+from dphypo.accounting import PureDp, account
 from dphypo.accounting.one_run import describe
 from dphypo.accounting.profiles import Discrete, epsilon_for
 from dphypo.accounting.subsampling import Added, Removed
+from dphypo.errors import UnaccountableError
 from dphypo.laws import Geometric, Pmf
 
 BOTH = dp.NeighboringRelation.ADD_OR_REMOVE_ONE

@@ -10,7 +10,8 @@ import pytest
 from dp_accounting.pld import PLDAccountant
 
 from benchmarks.sharp_pair import dp_sgd_pair
-from dphypo.accounting import PureDp, account, epsilon_from_below
+from dphypo.accounting import PureDp, account
+from dphypo.accounting.second_opinion import epsilon_from_below
 from dphypo.accounting.second_search import attack
 from dphypo.audit import WorstCase
 from dphypo.band import Band

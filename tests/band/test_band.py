@@ -10,7 +10,8 @@ import pytest
 from support.band_reference import BANDS, RULES, assert_in_band, priors, zoo
 
 import dphypo
-from dphypo.band import L2, Band, Greedy, NoWeightError, Problem
+from dphypo.band import L2, Band, Greedy, Problem
+from dphypo.errors.faults import NoWeightError
 
 
 def test_band_is_a_value():

@@ -9,7 +9,9 @@ import pytest
 from typer.testing import CliRunner
 
 import dphypo
-from dphypo.accounting import account, guarantee_of, round_up
+from dphypo.accounting import account
+from dphypo.accounting.solve import round_up
+from dphypo.accounting.verification import guarantee_of
 from dphypo.cli.app import app
 from dphypo.laws import Geometric
 

@@ -14,9 +14,12 @@ import pytest
 from support.study_world import facts, make
 
 from dphypo.band import Band
-from dphypo.errors import ExecutorError, UnreachableStudyError
-from dphypo.executors import Dask, InProcess, Pool, Ray, Submitit, executors, hire
+from dphypo.errors import ExecutorError
+from dphypo.errors.faults import UnreachableStudyError
+from dphypo.executors import Dask, Pool, Ray, Submitit, executors
 from dphypo.executors.claims import Claims, claim
+from dphypo.executors.executor import hire
+from dphypo.executors.in_process import InProcess
 from dphypo.testing import check_executor
 
 

@@ -16,8 +16,9 @@ from support.executor_world import sleeps, waits_for_file
 from support.study_world import facts, make, train
 
 from dphypo.band import Band
-from dphypo.executors import Dask, hire
-from dphypo.journal import Trial
+from dphypo.executors import Dask
+from dphypo.executors.executor import hire
+from dphypo.journal.records import Trial
 from dphypo.mechanisms import Outcome
 from dphypo.testing import check_executor
 

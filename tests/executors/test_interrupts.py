@@ -24,9 +24,10 @@ from support.study_world import RELATION, SPACE
 import dphypo
 from dphypo.accounting import PureDp
 from dphypo.band import Band
-from dphypo.executors import Dask, Ray, Submitit, Withdrawn, hire
+from dphypo.executors import Dask, Ray, Submitit, Withdrawn
 from dphypo.executors.claims import claim
-from dphypo.journal import Trial
+from dphypo.executors.executor import hire
+from dphypo.journal.records import Trial
 from dphypo.laws import Pmf
 from dphypo.mechanisms import Outcome
 

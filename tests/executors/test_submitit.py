@@ -13,8 +13,9 @@ from support.executor_world import sleeps, waits_for_file
 from support.study_world import facts, make
 
 from dphypo.band import Band
-from dphypo.executors import Submitit, Withdrawn, hire
-from dphypo.journal import Trial
+from dphypo.executors import Submitit, Withdrawn
+from dphypo.executors.executor import hire
+from dphypo.journal.records import Trial
 from dphypo.laws import Pmf
 from dphypo.testing import check_executor
 

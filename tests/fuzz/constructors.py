@@ -19,11 +19,15 @@ import dphypo
 from dphypo import audit, entropy, executors, journal, laws, noise, samplers, search
 from dphypo.accounting import PureDp
 from dphypo.band import KL, Band, Greedy, Mixed
+from dphypo.executors.executor import Crew, hire
 from dphypo.integrations.optuna import OptunaSurvey
 from dphypo.integrations.sklearn import Schema
 from dphypo.integrations.torch import split_by_hash
+from dphypo.journal.journal import Journal
+from dphypo.journal.store import open_store
 from dphypo.mechanisms import DpSgd, OwnTraining, SmallerBatches
 from dphypo.planning import Design, Landscape
+from dphypo.search import pick, table
 
 SPACE = dphypo.Space({"lr": loguniform(1e-3, 1.0), "depth": [1, 2, 3]})
 LAW = dphypo.Pmf({2: 0.5, 3: 0.5})
@@ -154,8 +158,8 @@ CALLS: dict[str, tuple[Callable[..., Any], dict[str, Any]]] = {
     "Survey": (dphypo.Survey, {"mechanism": train, "runs": 3, "optimiser": None, "pick": None}),
     "SurveyPlan": (dphypo.SurveyPlan, {"runs": 8, "fraction": 0.1, "optimiser": None}),
     "LastRun": (dphypo.LastRun, {"mechanism": train, "fallback": {"lr": 0.1, "depth": 1}}),
-    "open_store": (journal.open_store, {"where": None}),
-    "hire": (lambda **options: executors.hire(train, **options).__enter__(), {"workers": 1, "executor": "in_process"}),
+    "open_store": (open_store, {"where": None}),
+    "hire": (lambda **options: hire(train, **options).__enter__(), {"workers": 1, "executor": "in_process"}),
     "Seeded": (entropy.Seeded, {"seed": 3}),
     "load_release": (dphypo.load_release, {"folder": "/nowhere"}),
     "Certificate": (dphypo.Certificate.from_dict, {"document": {"format": "x"}}),
@@ -178,7 +182,7 @@ CALLS: dict[str, tuple[Callable[..., Any], dict[str, Any]]] = {
         lambda **given: dphypo.Study(SPACE, train, LAW, delta=1e-6, journal=None).run(**given),
         {"progress": False, "workers": 1, "executor": "in_process", "start_method": "spawn"},
     ),
-    "Journal": (lambda name: journal.Journal(journal.open_store(None), name), {"name": "study"}),
+    "Journal": (lambda name: Journal(open_store(None), name), {"name": "study"}),
     "open_journal": (dphypo.open_journal, {"journal": "/nowhere/x.db", "name": "study"}),
     "verify": (dphypo.verify, {"certificate": "/nowhere.json", "key": None}),
     "Certificate.load": (dphypo.Certificate.load, {"path": "/nowhere.json"}),
@@ -214,10 +218,10 @@ CALLS: dict[str, tuple[Callable[..., Any], dict[str, Any]]] = {
     ),
     "PlanFile": (search.PlanFile, {"document": {"format": "x"}}),
     "PlanFile.load": (search.PlanFile.load, {"path": "/nowhere.json"}),
-    "Row": (search.Row, {"params": {"lr": 0.1}, "score": 0.5}),
-    "Surveyed": (lambda **given: len(search.Surveyed(**given)), {"rows": (search.Row({"lr": 0.1}, 0.5),)}),
-    "Surveyed.from_dict": (search.Surveyed.from_dict, {"data": {"rows": [], "maximize": True}}),
-    "PosteriorMean": (search.PosteriorMean, {"candidates": 8, "seed": 0}),
+    "Row": (table.Row, {"params": {"lr": 0.1}, "score": 0.5}),
+    "Surveyed": (lambda **given: len(table.Surveyed(**given)), {"rows": (table.Row({"lr": 0.1}, 0.5),)}),
+    "Surveyed.from_dict": (table.Surveyed.from_dict, {"data": {"rows": [], "maximize": True}}),
+    "PosteriorMean": (pick.PosteriorMean, {"candidates": 8, "seed": 0}),
     "Release.save": (
         lambda folder, **given: search.Release(**given, certificate=CERTIFICATE).save(folder),
         {"params": {"lr": 0.1}, "model": [1.0], "score": 0.5, "folder": "/nowhere/at/all\0"},
@@ -240,7 +244,7 @@ CALLS: dict[str, tuple[Callable[..., Any], dict[str, Any]]] = {
         {"inputs": np.arange(6.0).reshape(3, 2), "targets": np.arange(3), "share": 0.2, "key": "key"},
     ),
     "Schema": (Schema, {"columns": {"age": (18, 90), "work": ["office", "outside"]}}),
-    "Crew": (executors.Crew, {"workers": 1, "start_method": "spawn", "executor": None}),
+    "Crew": (Crew, {"workers": 1, "start_method": "spawn", "executor": None}),
     "Ray": (executors.Ray, {"host": "", "num_cpus": 1}),
     "audit_observations": (
         audit.audit_observations,

@@ -18,7 +18,8 @@ from dphypo.accounting.statement import statement
 from dphypo.errors import FileError
 from dphypo.laws import Pmf
 from dphypo.report import folder as report_folder
-from dphypo.search import Release, Row, Surveyed
+from dphypo.search import Release
+from dphypo.search.table import Row, Surveyed
 
 WITHIN_S = 20
 CERTIFICATE = account(PureDp(0.5), Pmf({1: 0.5, 2: 0.5})).certificate(1e-6)

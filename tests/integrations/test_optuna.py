@@ -17,8 +17,10 @@ import pytest
 from support.plain_run import PlainRun
 
 from dphypo import Ledger, errors
-from dphypo.accounting import EVERYONE, Split, verify, watch
-from dphypo.errors import DeclaredParameter, NotThisStudy, TooManyTrials, UndeclaredReport
+from dphypo.accounting import Split, verify
+from dphypo.accounting.sides import EVERYONE
+from dphypo.accounting.solve import watch
+from dphypo.errors.refusals import DeclaredParameter, NotThisStudy, TooManyTrials, UndeclaredReport
 from dphypo.integrations.optuna import OptunaSurvey
 from dphypo.integrations.optuna_claims import Claims
 
@@ -352,7 +354,7 @@ LAST_RUN = """
 import sys, time
 import optuna
 from pathlib import Path
-from dphypo.errors import TooManyTrials
+from dphypo.errors.refusals import TooManyTrials
 from dphypo.integrations.optuna import OptunaSurvey
 from dphypo.integrations.optuna_claims import Claims
 from support.plain_run import PlainRun

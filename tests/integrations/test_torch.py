@@ -16,10 +16,15 @@ from torch import nn
 from torch.nn import functional
 from torch.utils.data import Dataset, IterableDataset, Subset, TensorDataset
 
-from dphypo.accounting import ideal
-from dphypo.integrations.torch import DPSGD, NoiseTable, PublicAccuracy, Safetensors, UnfitModelError
+from dphypo.accounting.own_events import ideal
+from dphypo.errors import UnfitModelError
+from dphypo.errors.faults import UnsupportedModelError
+from dphypo.integrations.torch import DPSGD, PublicAccuracy
 from dphypo.integrations.torch import seeds as _seeds
-from dphypo.mechanisms import Mechanism, Saver, UnsupportedModelError, attempt
+from dphypo.integrations.torch.cost import NoiseTable
+from dphypo.integrations.torch.saver import Safetensors
+from dphypo.mechanisms import Mechanism, Saver
+from dphypo.mechanisms.running import attempt
 
 RNG = np.random.default_rng(0)
 LABELS = RNG.integers(0, 2, 200)

@@ -22,7 +22,8 @@ from support.torch_steps import (
 )
 from torch import nn
 
-from dphypo.integrations.torch import Engine, UnfitModelError
+from dphypo.errors import UnfitModelError
+from dphypo.integrations.torch.training import Engine
 
 every_engine = pytest.mark.parametrize("engine", list(Engine))
 

@@ -18,7 +18,8 @@ from dp_accounting.pld import PLDAccountant
 from scipy import stats
 from torch import nn
 
-from dphypo.integrations.torch import DPSGD, Engine, clipping
+from dphypo.integrations.torch import DPSGD, clipping
+from dphypo.integrations.torch.training import Engine
 from dphypo.noise import Table
 
 DELTA = 1e-5

@@ -14,8 +14,10 @@ from opacus.validators import ModuleValidator
 from torch import nn
 from torch.nn import functional
 
-from dphypo.integrations.torch import DPSGD, Engine, UnfitModelError, check, clipping, opacus, seeds
+from dphypo.errors import UnfitModelError
+from dphypo.integrations.torch import DPSGD, check, clipping, opacus, seeds
 from dphypo.integrations.torch.loss import per_record
+from dphypo.integrations.torch.training import Engine
 
 CPU = torch.device("cpu")
 CLASSES = (torch.empty(1, 8), torch.empty(1, dtype=torch.long))

@@ -15,8 +15,9 @@ from torch.nn import functional
 from torch.utils.data import Dataset
 
 import dphypo
-from dphypo.integrations.torch import Engine, PrivateAccuracy, PrivateLoss, clipping, data
+from dphypo.integrations.torch import PrivateAccuracy, PrivateLoss, clipping, data
 from dphypo.integrations.torch.domain import Domain
+from dphypo.integrations.torch.training import Engine
 
 TOKENS = np.random.default_rng(1).integers(0, 20, (60, 4))
 

@@ -13,7 +13,8 @@ from support.torch_world import INPUTS, LABELS, dpsgd
 from torch import nn
 
 import dphypo
-from dphypo.integrations.torch import Safetensors, UnfitModelError
+from dphypo.errors import UnfitModelError
+from dphypo.integrations.torch.saver import Safetensors
 
 BACKBONE = nn.Sequential(nn.Linear(5, 8), nn.ReLU())
 MADE: list[nn.Module] = []

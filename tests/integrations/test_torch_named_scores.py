@@ -15,8 +15,8 @@ from torch.utils.data import TensorDataset
 import dphypo
 from dphypo.accounting import verify
 from dphypo.integrations.torch import DPSGD, PrivateConfusion, PrivateLoss, split_by_hash
-from dphypo.search import SurveyPlan, plan_tuning
-from dphypo.search.survey_plan import Tuning
+from dphypo.search import SurveyPlan
+from dphypo.search.survey_plan import Tuning, plan_tuning
 
 GENERATOR = np.random.default_rng(7)
 X = GENERATOR.normal(size=(500, 4)).astype(np.float32)

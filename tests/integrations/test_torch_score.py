@@ -12,15 +12,10 @@ from scipy import stats
 from torch import nn
 
 import dphypo
-from dphypo.accounting import Sides, ideal
-from dphypo.integrations.torch import (
-    DPSGD,
-    PrivateAccuracy,
-    PrivateLoss,
-    PublicAccuracy,
-    UnfitModelError,
-    split_by_hash,
-)
+from dphypo.accounting.own_events import ideal
+from dphypo.accounting.sides import Sides
+from dphypo.errors import UnfitModelError
+from dphypo.integrations.torch import DPSGD, PrivateAccuracy, PrivateLoss, PublicAccuracy, split_by_hash
 from dphypo.integrations.torch.data import as_records
 from dphypo.integrations.torch.loss import per_record
 from dphypo.integrations.torch.score import values

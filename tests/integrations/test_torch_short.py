@@ -11,11 +11,12 @@ import torch
 from torch import nn
 
 import dphypo
-from dphypo.accounting import ideal
-from dphypo.integrations.torch import DPSGD, NoiseTable, PrivateAccuracy, check
+from dphypo.accounting.own_events import ideal
+from dphypo.integrations.torch import DPSGD, PrivateAccuracy, check
+from dphypo.integrations.torch.cost import NoiseTable
 from dphypo.integrations.torch.optimiser import walk
 from dphypo.mechanisms import DpSgd, NoiseRehearsal, OwnTraining, SmallerBatches
-from dphypo.search import plan_tuning
+from dphypo.search.survey_plan import plan_tuning
 
 RNG = np.random.default_rng(0)
 LABELS = RNG.integers(0, 2, 200)

@@ -21,7 +21,8 @@ import torch
 from torch import nn
 
 import dphypo
-from dphypo.integrations.torch import DPSGD, UnfitModelError, state
+from dphypo.errors import UnfitModelError
+from dphypo.integrations.torch import DPSGD, state
 from dphypo.laws import Pmf
 
 INPUTS, LABELS = torch.randn(40, 8), torch.randint(3, (40,))

@@ -15,10 +15,15 @@ from scipy.stats import loguniform
 from torch import nn
 
 import dphypo
-from dphypo.accounting import UnreachableError, assumptions, ideal, verify
+from dphypo.accounting import verify
+from dphypo.accounting.own_events import ideal
+from dphypo.accounting.premises import assumptions
 from dphypo.dpsgd import slack as slack_of_run
 from dphypo.entropy import Seeded
-from dphypo.integrations.torch import DPSGD, NoiseTable, PrivateAccuracy, PublicAccuracy, Safetensors, split_by_hash
+from dphypo.errors import UnreachableError
+from dphypo.integrations.torch import DPSGD, PrivateAccuracy, PublicAccuracy, split_by_hash
+from dphypo.integrations.torch.cost import NoiseTable
+from dphypo.integrations.torch.saver import Safetensors
 from dphypo.mechanisms import over_space
 from dphypo.testing import check_mechanism
 

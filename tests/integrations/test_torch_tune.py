@@ -9,9 +9,12 @@ from scipy.stats import loguniform
 from torch import nn
 
 import dphypo
-from dphypo.accounting import Composition, Part, Split, Term, account_published, verify
+from dphypo.accounting import Composition, Split, Term, verify
+from dphypo.accounting.published import account_published
+from dphypo.accounting.sides import Part
 from dphypo.integrations.torch import DPSGD, PrivateAccuracy
-from dphypo.search import plan_tuning, stages_of
+from dphypo.search.survey_plan import plan_tuning
+from dphypo.search.tune import stages_of
 
 RNG = np.random.default_rng(0)
 INPUTS = RNG.normal(size=(300, 4)).astype(np.float32)

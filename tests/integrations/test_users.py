@@ -21,7 +21,8 @@ from torch.utils.data import TensorDataset, random_split
 
 import dphypo
 from dphypo.integrations.sklearn import DPSGDClassifier, PrivateSearch, Schema
-from dphypo.integrations.torch import DPSGD, PrivateAccuracy, Safetensors, split_by_hash
+from dphypo.integrations.torch import DPSGD, PrivateAccuracy, split_by_hash
+from dphypo.integrations.torch.saver import Safetensors
 from dphypo.laws import Pmf
 
 RNG = np.random.default_rng(0)

@@ -14,8 +14,12 @@ from pathlib import Path
 import pytest
 from sqlalchemy import make_url, update
 
-from dphypo.errors import JournalInUseError, JournalMovedError, JournalTakenError
-from dphypo.journal import Journal, PostgreSQL, Store, Trial, chain, open_store
+from dphypo.errors import JournalInUseError
+from dphypo.errors.faults import JournalMovedError, JournalTakenError
+from dphypo.journal import PostgreSQL, chain
+from dphypo.journal.journal import Journal
+from dphypo.journal.records import Trial
+from dphypo.journal.store import Store, open_store
 from dphypo.mechanisms import Outcome
 
 NAMES = (f"fence {number}" for number in itertools.count())
@@ -33,7 +37,8 @@ def begun(where, name: str = "study", total: int = 3) -> Journal:
 
 HOLDER = """
     import sys, threading
-    from dphypo.journal import Journal, open_store
+    from dphypo.journal.journal import Journal
+    from dphypo.journal.store import open_store
     journal = Journal(open_store(sys.argv[1]), "study")
     journal.begin({}, lambda: 3)
     for act in sys.stdin:  # what a backup thread, or a trainer that looks at its folder, may do
@@ -45,7 +50,9 @@ HOLDER = """
 
 SECOND = """
     import sys
-    from dphypo.journal import Journal, open_store, sqlite
+    from dphypo.journal import sqlite
+    from dphypo.journal.journal import Journal
+    from dphypo.journal.store import open_store
     sqlite._WAIT_S = 0.2
     journal = Journal(open_store(sys.argv[1]), "study")
     journal.begin({}, lambda: 4)
@@ -215,7 +222,8 @@ def test_threads_share_a_store(tmp_path):
 
 STARTED_TOGETHER = """
     import sys
-    from dphypo.journal import Journal, open_store
+    from dphypo.journal.journal import Journal
+    from dphypo.journal.store import open_store
     store = open_store(sys.argv[1])
     print("ready", flush=True)
     sys.stdin.readline()

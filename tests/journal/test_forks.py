@@ -18,7 +18,8 @@ import dphypo
 from dphypo import Ledger
 from dphypo.accounting import PureDp
 from dphypo.band import Band
-from dphypo.journal import Journal, open_store
+from dphypo.journal.journal import Journal
+from dphypo.journal.store import open_store
 from dphypo.laws import Pmf
 from dphypo.mechanisms import Outcome
 
@@ -83,7 +84,8 @@ def test_a_child_that_ends_as_scripts_do_leaves_the_parents_connection_alone(kin
     where = str(tmp_path / "study.db") if kind == "sqlite" else request.getfixturevalue("postgres")
     code = """
 import os, sys, gc
-from dphypo.journal import Journal, open_store
+from dphypo.journal.journal import Journal
+from dphypo.journal.store import open_store
 from dphypo.mechanisms import Outcome
 from support.journal_world import trial
 journal = Journal(open_store(sys.argv[1]), sys.argv[2])

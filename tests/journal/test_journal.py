@@ -6,12 +6,10 @@ import pytest
 from sqlalchemy import func, select
 from support.journal_world import NAMES, finished, trial
 
-from dphypo.journal import (
-    Journal,
-    JournalError,
-    chain,
-    open_store,
-)
+from dphypo.errors import JournalError
+from dphypo.journal import chain
+from dphypo.journal.journal import Journal
+from dphypo.journal.store import open_store
 from dphypo.mechanisms import Outcome
 
 

@@ -22,7 +22,9 @@ from support.study_world import make
 
 from dphypo.band import Band
 from dphypo.errors import JournalInUseError
-from dphypo.journal import Journal, open_store, postgresql
+from dphypo.journal import postgresql
+from dphypo.journal.journal import Journal
+from dphypo.journal.store import open_store
 from dphypo.laws import Pmf
 
 TESTS = str(Path(__file__).parents[1])

@@ -12,7 +12,9 @@ from support.ledger_world import make
 
 from dphypo import Ledger
 from dphypo.errors import LedgerError
-from dphypo.journal import Journal, make_reservation, open_store
+from dphypo.journal.journal import Journal
+from dphypo.journal.reservation import make_reservation
+from dphypo.journal.store import open_store
 from dphypo.mechanisms import Outcome
 
 REFUSED = "does not end where the ledger knows it to end"

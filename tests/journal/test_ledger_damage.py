@@ -19,8 +19,9 @@ from typer.testing import CliRunner
 from dphypo import Ledger, account
 from dphypo.cli.app import app
 from dphypo.errors import LedgerError
-from dphypo.journal import Store, chain
+from dphypo.journal import chain
 from dphypo.journal.sqlite import SQLite
+from dphypo.journal.store import Store
 from dphypo.laws import Pmf
 
 GAUSSIAN = account(dp.GaussianDpEvent(20.0), Pmf({1: 1.0}))

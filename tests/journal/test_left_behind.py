@@ -8,10 +8,8 @@ import stat
 from sqlalchemy import make_url
 from support.journal_world import NAMES, finished, trial
 
-from dphypo.journal import (
-    Journal,
-    open_store,
-)
+from dphypo.journal.journal import Journal
+from dphypo.journal.store import open_store
 from dphypo.mechanisms import Outcome
 
 

@@ -10,17 +10,11 @@ import pytest
 from sqlalchemy import make_url
 from support.journal_world import NAMES
 
-from dphypo.journal import (
-    Journal,
-    JournalError,
-    JournalInUseError,
-    PostgreSQL,
-    SQLite,
-    Store,
-    open_store,
-    stores,
-)
+from dphypo.errors import JournalError, JournalInUseError
+from dphypo.journal import PostgreSQL, SQLite, stores
 from dphypo.journal import params as _params
+from dphypo.journal.journal import Journal
+from dphypo.journal.store import Store, open_store
 from dphypo.testing import check_store
 
 HOLDER = """

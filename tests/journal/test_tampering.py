@@ -13,14 +13,12 @@ import pytest
 from sqlalchemy import make_url, text
 from support.study_world import facts, make
 
-from dphypo.errors import (
-    JournalError,
-    JournalMissingError,
-    JournalReadOnlyError,
-    JournalTamperedError,
-    LedgerError,
-)
-from dphypo.journal import Journal, Ledger, Trial, chain, open_store
+from dphypo.errors import JournalError, LedgerError
+from dphypo.errors.faults import JournalMissingError, JournalReadOnlyError, JournalTamperedError
+from dphypo.journal import Ledger, chain
+from dphypo.journal.journal import Journal
+from dphypo.journal.records import Trial
+from dphypo.journal.store import open_store
 from dphypo.mechanisms import Outcome
 from dphypo.search.release import read_certificate
 

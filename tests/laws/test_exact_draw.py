@@ -11,7 +11,8 @@ from flint import arb, ctx
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from dphypo.laws import Capped, Geometric, Logarithmic, NegativeBinomial, Poisson
+from dphypo.laws import Geometric, Logarithmic, NegativeBinomial, Poisson
+from dphypo.laws.capped import Capped
 
 LAWS: list[NegativeBinomial | Poisson | Capped] = [
     Geometric(gamma=0.25),

@@ -15,7 +15,8 @@ from scipy import stats
 
 import dphypo
 from dphypo.entropy import Seeded
-from dphypo.laws import Capped, Geometric, Law, Logarithmic, NegativeBinomial, Pmf, Poisson, from_dict
+from dphypo.laws import Geometric, Law, Logarithmic, NegativeBinomial, Pmf, Poisson, from_dict
+from dphypo.laws.capped import Capped
 
 LAWS = [
     Geometric(mean=100),

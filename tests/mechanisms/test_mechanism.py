@@ -12,7 +12,9 @@ import numpy as np
 import pytest
 
 import dphypo
-from dphypo.mechanisms import Declared, Outcome, Plain, UnsupportedModelError, attempt, settle
+from dphypo.errors.faults import UnsupportedModelError
+from dphypo.mechanisms import Declared, Outcome, Plain
+from dphypo.mechanisms.running import attempt, settle
 
 ADD_OR_REMOVE = dp.NeighboringRelation.ADD_OR_REMOVE_ONE
 

@@ -10,7 +10,7 @@ from scipy.stats import loguniform, norm, randint
 
 import dphypo
 from dphypo.accounting import PureDp
-from dphypo.errors import UnboundedEvent
+from dphypo.errors.refusals import UnboundedEvent
 from dphypo.mechanisms import Declared
 from dphypo.mechanisms.over_space import by_side, events
 from dphypo.space import Space

@@ -7,7 +7,8 @@ from support import stages_world
 from support.study_world import EVENT, RELATION, SPACE, make, train
 
 import dphypo
-from dphypo.errors import RehearsalError, UnsupportedModelError
+from dphypo.errors import RehearsalError
+from dphypo.errors.faults import UnsupportedModelError
 from dphypo.mechanisms import Declared
 
 

@@ -299,7 +299,8 @@ MUTANTS = (
         "runs are made after the release",
         "a released study makes no more runs",
         "search/under_way.py",
-        "            if record.released:\n                raise errors.RunsAfterRelease(stages=self._opening.stages)\n",
+        "            if record.released:\n"
+        "                raise refusals.RunsAfterRelease(stages=self._opening.stages)\n",
         "",
         ("study/test_study_refusals.py::test_a_released_study_gives_the_same_release_and_no_other",),
     ),

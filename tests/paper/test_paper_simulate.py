@@ -8,9 +8,11 @@ import numpy as np
 import pytest
 from scipy.stats import uniform
 
-from dphypo.band import KL, L2, Band, Greedy, Rule
+from dphypo.band import KL, L2, Band, Greedy
+from dphypo.band.problem import Rule
 from dphypo.laws import Geometric, NegativeBinomial
-from dphypo.samplers import GaussianProcess, History, Hyperparameters
+from dphypo.samplers import GaussianProcess, History
+from dphypo.samplers.surrogate import Hyperparameters
 from dphypo.space import Space
 from paper.experiments import paper_settings as e
 from paper.simulate.adaptive import drawn, simulated

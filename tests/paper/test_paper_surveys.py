@@ -7,9 +7,9 @@ import json
 import numpy as np
 import pytest
 
-from dphypo.accounting import Composition, Term, account_published
-from dphypo.samplers import Hyperparameters
-from dphypo.samplers.surrogate import covariance
+from dphypo.accounting import Composition, Term
+from dphypo.accounting.published import account_published
+from dphypo.samplers.surrogate import Hyperparameters, covariance
 from paper.experiments import trained_surveys
 from paper.experiments.survey_plans import DELTA, EPSILON, FILE, PAPER, RECORDS, event, full_event
 from paper.simulate.survey_costs import Steps, noise

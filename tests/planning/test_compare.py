@@ -16,6 +16,7 @@ from dphypo.mechanisms import DpSgd, OwnTraining
 from dphypo.planning import Landscape, plan
 from dphypo.planning.spend import SPACE, account_for, spend, untrained
 from dphypo.planning.ways import survey, untuned, ways
+from dphypo.search.survey_plan import plan_tuning
 
 TASK = {"records": 20_000, "batch_size": 500, "steps": 320}
 DELTA = 1e-5
@@ -48,7 +49,7 @@ def test_the_command_line_reproduces_every_epsilon_from_the_plan_files(found, tm
 
 def test_the_noise_of_a_survey_is_that_which_tune_solves_for(found):
     run = DpSgd.of(noise_multiplier=1.0, **TASK)
-    tuning = dphypo.search.plan_tuning(
+    tuning = plan_tuning(
         SPACE, OwnTraining(untrained, run), epsilon=2.0, delta=DELTA, survey=dphypo.SurveyPlan(runs=20, fraction=0.1)
     )
     row = next(row for row in found.rows if row.name == "survey, 20 runs of 0.1")

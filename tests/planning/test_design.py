@@ -9,7 +9,7 @@ import dp_accounting as dp
 import pytest
 
 import dphypo
-from dphypo.accounting import UnreachableError
+from dphypo.errors import UnreachableError
 from dphypo.mechanisms import Declared, DpSgd, OwnTraining
 from dphypo.planning import Design
 

@@ -10,7 +10,7 @@ from scipy.stats import norm
 
 from dphypo.entropy import Seeded
 from dphypo.laws import Geometric, Law, NegativeBinomial, Pmf, Poisson
-from dphypo.planning import winners
+from dphypo.planning.expected import winners
 
 FAR = np.array([0.0, 30.0, 60.0])  # no noise ever changes the order
 

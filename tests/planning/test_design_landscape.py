@@ -7,7 +7,7 @@ import pytest
 
 from dphypo import PriorAround, Space
 from dphypo.planning import Landscape
-from dphypo.search import Released
+from dphypo.search.part import Released
 
 TOY = {1.0: {1.0: [0.0, 1.0, 2.0]}}
 

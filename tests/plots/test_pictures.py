@@ -10,7 +10,8 @@ from scipy.stats import loguniform, uniform
 from support.report_world import study, table
 
 from dphypo import plots
-from dphypo.accounting import PureDp, account, round_up
+from dphypo.accounting import PureDp, account
+from dphypo.accounting.solve import round_up
 from dphypo.band import KL, Band
 from dphypo.laws import Geometric
 from dphypo.plots import canvas

@@ -18,7 +18,7 @@ from typer.testing import CliRunner
 import dphypo
 from dphypo.cli.app import app
 from dphypo.entropy import SYSTEM
-from dphypo.report import write_folder_report
+from dphypo.report.folder import write_folder_report
 from dphypo.report.html import short
 from dphypo.report.page import Kind, write
 from dphypo.report.release_report import release_page

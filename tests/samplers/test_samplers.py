@@ -10,16 +10,8 @@ import numpy as np
 import optuna
 import pytest
 
-from dphypo.samplers import (
-    GaussianProcess,
-    History,
-    Hyperparameters,
-    OptunaSampler,
-    Parzen,
-    Proposals,
-    Sampler,
-    Uniform,
-)
+from dphypo.samplers import GaussianProcess, History, OptunaSampler, Parzen, Proposals, Sampler, Uniform
+from dphypo.samplers.surrogate import Hyperparameters
 from dphypo.testing import check_sampler
 
 

@@ -14,16 +14,8 @@ from support.study_world import make
 
 from dphypo.accounting.policy import PolicyClass
 from dphypo.band import KL, L2, Greedy, Mixed
-from dphypo.samplers import (
-    GaussianProcess,
-    History,
-    OptunaSampler,
-    Parzen,
-    Proposals,
-    Uniform,
-    basis,
-    description,
-)
+from dphypo.samplers import GaussianProcess, History, OptunaSampler, Parzen, Proposals, Uniform
+from dphypo.samplers.history_only import basis, description
 
 SECRET = [7.0]
 

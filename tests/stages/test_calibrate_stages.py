@@ -13,8 +13,10 @@ import pytest
 from support.stages_world import FEW
 
 import dphypo
-from dphypo.accounting import Composition, Split, Term, UnreachableError, account, solve_noise, watch
+from dphypo.accounting import Composition, Split, Term, account, solve_noise
+from dphypo.accounting.solve import watch
 from dphypo.band import Band
+from dphypo.errors import UnreachableError
 from dphypo.laws import Geometric, NegativeBinomial
 from dphypo.mechanisms import Declared, Plain
 from dphypo.search import Stage, Stages, calibrate_stages

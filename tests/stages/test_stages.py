@@ -20,9 +20,11 @@ from dphypo import errors
 from dphypo.accounting import PureDp, account, verify
 from dphypo.band import Band
 from dphypo.entropy import SYSTEM, Seeded
+from dphypo.errors import refusals
 from dphypo.laws import Pmf, Poisson
-from dphypo.search import PriorAround, Released, Stage, Stages
+from dphypo.search import PriorAround, Stage, Stages
 from dphypo.search import progress as _progress
+from dphypo.search.part import Released
 from dphypo.search.release import Ending, read_certificate
 
 fails = mechanism(lambda params, *, seed: 1 / 0)
@@ -151,9 +153,9 @@ def test_shredding_leaves_the_certificate(tmp_path):
     release = search.run(progress=False)
     search.shred()
     search.shred()
-    with pytest.raises(errors.Shredded):
+    with pytest.raises(refusals.Shredded):
         make(path).run(progress=False)
-    with pytest.raises(errors.Shredded):
+    with pytest.raises(refusals.Shredded):
         make(path).released  # noqa: B018
     assert read_certificate(path, "stages, stage 2") == release.certificate
     assert b"weights" not in path.read_bytes()

@@ -13,10 +13,12 @@ from support.study_world import train
 from dphypo import errors
 from dphypo.band import Band
 from dphypo.entropy import SYSTEM, Seeded
+from dphypo.errors import refusals
 from dphypo.laws import Pmf, Poisson
 from dphypo.mechanisms import Outcome
-from dphypo.search import PriorAround, Stage, Stages, StageTrial
+from dphypo.search import PriorAround, Stage, Stages
 from dphypo.search.release import Ending
+from dphypo.search.stages import StageTrial
 
 FOUR = Pmf({4: 1.0})
 
@@ -174,7 +176,7 @@ def test_run_takes_over_what_ask_gave_out():
         late = search.ask()
         assert facts(search) == facts(make())
         if late is not None:
-            with pytest.raises(errors.OutcomeTwice):
+            with pytest.raises(refusals.OutcomeTwice):
                 search.tell(late, (1, 9.0))
 
 
@@ -196,10 +198,10 @@ def test_a_trial_is_told_once_also_in_the_next_stage():
     trials = asked(search)
     for trial in trials:
         search.tell(trial, outcome(trial))
-        with pytest.raises(errors.OutcomeTwice):
+        with pytest.raises(refusals.OutcomeTwice):
             search.tell(trial, outcome(trial))
     assert search.ask().stage == 2
-    with pytest.raises(errors.OutcomeTwice):
+    with pytest.raises(refusals.OutcomeTwice):
         search.tell(trials[0], outcome(trials[0]))
 
 
@@ -215,7 +217,7 @@ def test_a_trial_of_another_search_or_stage_is_refused():
         search.tell(trial, outcome(trial))
     second = search.ask()
     for wrong in (dataclasses.replace(second, stage=1), dataclasses.replace(mine, stage=2)):
-        with pytest.raises((ValueError, errors.OutcomeTwice)):
+        with pytest.raises((ValueError, refusals.OutcomeTwice)):
             search.tell(wrong, (1, 2.0))
     assert [row["done"] for row in search.curator(2).trials()] == [False]
     search.tell(second, outcome(second))
@@ -239,12 +241,12 @@ def test_there_is_one_release_and_nothing_after_it():
     release = search.release()
     with pytest.raises(errors.SecondRelease):
         search.release()
-    with pytest.raises(errors.RunsAfterRelease):
+    with pytest.raises(refusals.RunsAfterRelease):
         search.ask()
     again = search.run(progress=False)
     assert (again.params, again.certificate) == (release.params, release.certificate)
     search.shred()
-    with pytest.raises(errors.Shredded):
+    with pytest.raises(refusals.Shredded):
         search.ask()
 
 
@@ -258,9 +260,9 @@ def test_the_advice_of_a_refusal_is_for_stages():
     search.release()
     with pytest.raises(errors.SecondRelease, match=r"stages\.run\(\) shows the same release again") as second:
         search.release()
-    with pytest.raises(errors.RunsAfterRelease, match=r"stages\.run\(\) shows the release again") as after:
+    with pytest.raises(refusals.RunsAfterRelease, match=r"stages\.run\(\) shows the release again") as after:
         search.ask()
-    with pytest.raises(errors.SecretValue, match=r"stages\.curator\(stage\)") as secret:
+    with pytest.raises(refusals.SecretValue, match=r"stages\.curator\(stage\)") as secret:
         search.trials  # noqa: B018
     for caught in (unfinished, early, second, after, secret):
         assert "study." not in str(caught.value)
@@ -288,7 +290,7 @@ def test_no_refusal_and_no_repr_tells_a_secret():
             messages.add(str(caught.value))
             search.tell(trial, outcome(trial))
             assert repr(trial) == "<trial of stage 1>"
-        with pytest.raises(errors.OutcomeTwice) as caught:
+        with pytest.raises(refusals.OutcomeTwice) as caught:
             search.tell(trial, (1, 2.0))
         messages.add(str(caught.value))
     assert len(messages) == 2

@@ -11,7 +11,7 @@ import pytest
 from support.crash_server import serve
 from support.stages_world import facts, make
 
-from dphypo.errors import RunsAfterRelease
+from dphypo.errors.refusals import RunsAfterRelease
 
 KILLED = -signal.SIGKILL
 NAMES = (f"crash in stages {number}" for number in itertools.count())

@@ -16,11 +16,12 @@ from support.study_world import SPACE, train
 
 import dphypo
 from dphypo import errors
-from dphypo.accounting import Certificate, PolicyClass, PureDp, account, verify
+from dphypo.accounting import Certificate, PureDp, account, verify
 from dphypo.accounting.dp_library import directions
+from dphypo.accounting.policy import PolicyClass
 from dphypo.band import Band
 from dphypo.entropy import Seeded
-from dphypo.journal import open_store
+from dphypo.journal.store import open_store
 from dphypo.laws import Pmf, Poisson
 from dphypo.samplers import GaussianProcess, Parzen
 from dphypo.search import PriorAround, Stage, Stages

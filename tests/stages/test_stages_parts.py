@@ -10,7 +10,8 @@ from support.stages_world import FEW, make
 from support.study_world import SPACE, train
 
 from dphypo.accounting import verify
-from dphypo.search import Part, PriorAround, Released, Stage
+from dphypo.search import Part, PriorAround, Stage
+from dphypo.search.part import Released
 
 
 @dataclass(frozen=True)

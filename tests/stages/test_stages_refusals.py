@@ -14,13 +14,14 @@ import dphypo
 from dphypo import errors
 from dphypo.band import Band
 from dphypo.entropy import SYSTEM, Seeded
+from dphypo.errors import refusals
 from dphypo.search import PriorAround, Stage, Study
 from dphypo.space import Space
 
 
 def test_options_that_stop_a_search_are_refused():
-    for option in errors.OPTIONS:
-        with pytest.raises(errors.OPTIONS[option]):
+    for option in refusals.OPTIONS:
+        with pytest.raises(refusals.OPTIONS[option]):
             make().run(**{option: 1})
     with pytest.raises(TypeError, match="unexpected"):
         make().run(whatever=1)
@@ -28,8 +29,8 @@ def test_options_that_stop_a_search_are_refused():
 
 def test_secrets_are_no_attributes():
     search = make()
-    for name in errors.SECRETS:
-        with pytest.raises(errors.SecretValue):
+    for name in refusals.SECRETS:
+        with pytest.raises(refusals.SecretValue):
             getattr(search, name)
     with pytest.raises(AttributeError, match="no attribute 'best'"):
         search.best  # noqa: B018

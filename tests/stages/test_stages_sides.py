@@ -12,7 +12,8 @@ import numpy as np
 import pytest
 
 import dphypo
-from dphypo.accounting import EVERYONE, Composition, Part, PureDp, Split, verify
+from dphypo.accounting import Composition, PureDp, Split, verify
+from dphypo.accounting.sides import EVERYONE, Part
 from dphypo.laws import Pmf
 from dphypo.search import Stage, Stages, calibrate_stages
 

@@ -13,10 +13,12 @@ import pytest
 from support.survey_world import SPACE, Descent
 
 import dphypo
-from dphypo.accounting import verify, watch
+from dphypo.accounting import verify
+from dphypo.accounting.solve import watch
 from dphypo.entropy import Seeded
-from dphypo.journal import keeping
-from dphypo.search import SurveyPlan, plan_tuning
+from dphypo.journal.journal import keeping
+from dphypo.search import SurveyPlan
+from dphypo.search.survey_plan import plan_tuning
 from dphypo.search.tune import _subject
 
 BUDGET = {"epsilon": 3.0, "delta": 1e-6, "progress": False}

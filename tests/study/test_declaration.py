@@ -15,7 +15,8 @@ from dphypo.band import Band
 from dphypo.entropy import SYSTEM, Seeded
 from dphypo.laws import Pmf
 from dphypo.samplers import GaussianProcess
-from dphypo.search import Declaration, Stage, Stages, Study
+from dphypo.search import Stage, Stages, Study
+from dphypo.search.declaration import Declaration
 
 
 def counted():

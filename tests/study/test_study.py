@@ -14,9 +14,10 @@ import dphypo
 from dphypo.accounting import account
 from dphypo.band import Band
 from dphypo.entropy import SYSTEM, Seeded
-from dphypo.journal import Journal, open_store
+from dphypo.errors.faults import UnsupportedModelError
+from dphypo.journal.journal import Journal
+from dphypo.journal.store import open_store
 from dphypo.laws import Pmf
-from dphypo.mechanisms import UnsupportedModelError
 from dphypo.search.release import Ending
 from dphypo.space import Space
 from dphypo.testing import check_mechanism

@@ -11,6 +11,7 @@ from support.study_world import make, score, train
 
 from dphypo import errors
 from dphypo.entropy import SYSTEM
+from dphypo.errors import refusals
 from dphypo.mechanisms import Outcome
 
 
@@ -47,7 +48,7 @@ def test_a_trial_is_told_once():
     study = make()
     trial = study.ask()
     study.tell(trial, (1, 1.0))
-    with pytest.raises(errors.OutcomeTwice, match="one outcome"):
+    with pytest.raises(refusals.OutcomeTwice, match="one outcome"):
         study.tell(trial, (1, 2.0))
 
 
@@ -99,7 +100,7 @@ def test_run_takes_over_what_ask_gave_out():
     late = study.ask()
     study.run(progress=False)
     assert study.curator().trials() == _whole().curator().trials()
-    with pytest.raises(errors.OutcomeTwice):
+    with pytest.raises(refusals.OutcomeTwice):
         study.tell(late, (1, 9.0))
 
 

@@ -91,7 +91,7 @@ def test_a_sampler_cannot_change_the_candidates(attribute):
 
 
 def test_a_study_goes_on_after_its_sampler_is_mended():
-    from dphypo.journal import open_store
+    from dphypo.journal.store import open_store
 
     store = open_store(None)
     with pytest.raises(SamplerError):

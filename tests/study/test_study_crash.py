@@ -10,7 +10,7 @@ import pytest
 from support.crash_server import serve
 from support.study_world import deadly, facts, make, slow
 
-from dphypo.journal import open_store
+from dphypo.journal.store import open_store
 
 KILLED = -signal.SIGKILL
 NAMES = (f"crash {number}" for number in itertools.count())

@@ -15,8 +15,7 @@ from support.study_world import EVENT, RELATION, deadly, facts, make, score, slo
 
 import dphypo
 from dphypo.entropy import SYSTEM
-from dphypo.errors import Unfinished
-from dphypo.journal import JournalError
+from dphypo.errors import JournalError, Unfinished
 from dphypo.search.release import Ending
 
 
@@ -152,7 +151,7 @@ def test_a_damaged_file_is_a_clear_error(tmp_path):
 def test_a_lost_connection_is_a_clear_error_and_the_study_goes_on(postgres, uninterrupted):
     from sqlalchemy import text
 
-    from dphypo.journal import open_store
+    from dphypo.journal.store import open_store
 
     store = open_store(postgres)
     with make(store, name="lost connection") as study:

@@ -9,7 +9,7 @@ from support.study_world import LAW, RELATION, SPACE, make, train
 
 import dphypo
 from dphypo.band import Band
-from dphypo.errors import StopsOnTime, WatchesRuns
+from dphypo.errors.refusals import StopsOnTime, WatchesRuns
 
 
 @pytest.mark.parametrize(

@@ -20,9 +20,10 @@ from support.study_world import EVENT, RELATION, noise
 import dphypo
 from dphypo.band import Band, Greedy
 from dphypo.entropy import Seeded
-from dphypo.journal import open_store
+from dphypo.journal.store import open_store
 from dphypo.laws import Pmf
-from dphypo.search import Declaration, Stage, Study, policy, under_way
+from dphypo.search import Stage, Study, policy, under_way
+from dphypo.search.declaration import Declaration
 
 FALSE_ALARM = 1e-6
 STUDIES = 400

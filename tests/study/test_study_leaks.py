@@ -18,7 +18,9 @@ from support.study_world import EVENT, RELATION, SPACE, make, train
 
 import dphypo
 from dphypo.entropy import Seeded
-from dphypo.journal import Journal, JournalError, open_store
+from dphypo.errors import JournalError
+from dphypo.journal.journal import Journal
+from dphypo.journal.store import open_store
 from dphypo.laws import Geometric
 from dphypo.search import progress as _progress
 from dphypo.search.selection import Past

@@ -19,8 +19,9 @@ from dphypo import errors
 from dphypo.entropy import SYSTEM
 from dphypo.executors import Withdrawn
 from dphypo.laws import Pmf
-from dphypo.mechanisms import Declared, attempt
-from dphypo.search import Lost
+from dphypo.mechanisms import Declared
+from dphypo.mechanisms.running import attempt
+from dphypo.search.lost import Lost
 
 TESTS = str(Path(__file__).parents[1])
 KILLED = -signal.SIGKILL

@@ -9,7 +9,8 @@ from support.study_world import make
 import dphypo
 from dphypo import errors
 from dphypo.entropy import SYSTEM
-from dphypo.journal import open_store
+from dphypo.errors import faults, refusals
+from dphypo.journal.store import open_store
 from dphypo.search.release import Ending
 
 
@@ -50,7 +51,7 @@ def test_shredding_needs_no_declaration(tmp_path):
         journal.shred()
         assert journal.certificate == release.certificate
         assert journal.params is None
-        with pytest.raises(errors.Shredded):
+        with pytest.raises(refusals.Shredded):
             journal.release()
         assert journal.curator().trials() == []
     assert b"weights" not in path.read_bytes()
@@ -64,7 +65,7 @@ def test_a_search_in_stages_is_opened_as_one(tmp_path):
         assert journal.params == release.params
     with dphypo.open_journal(path, "stages") as journal:
         journal.shred()
-    with pytest.raises(errors.Shredded):
+    with pytest.raises(refusals.Shredded):
         stages_world.make(path).run(progress=False)
     with dphypo.open_journal(path, "stages, stage 1") as journal:
         assert journal.curator().trials() == []
@@ -84,7 +85,7 @@ def test_several_studies_are_told_apart_by_name(tmp_path):
 
 
 def test_what_is_no_journal_is_refused_and_left_alone(tmp_path):
-    with pytest.raises(errors.JournalMissingError):
+    with pytest.raises(faults.JournalMissingError):
         dphypo.open_journal(tmp_path / "nothing.db")
     assert not list(tmp_path.iterdir())
     for wrong in (None, 3, b"study.db"):

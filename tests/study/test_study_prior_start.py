@@ -15,10 +15,11 @@ from dphypo import errors
 from dphypo.accounting.policy import PolicyClass
 from dphypo.band import Band
 from dphypo.entropy import Seeded
-from dphypo.journal import open_store
+from dphypo.journal.store import open_store
 from dphypo.laws import NegativeBinomial, Pmf
 from dphypo.samplers import GaussianProcess, Parzen
-from dphypo.search import Cost, Declaration, Stage, Stages
+from dphypo.search import Stage, Stages
+from dphypo.search.declaration import Cost, Declaration
 
 BAND = Band(0.25, 8)
 LAW = Pmf({8: 1.0})

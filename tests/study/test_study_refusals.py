@@ -13,7 +13,9 @@ import dphypo
 from dphypo import errors
 from dphypo.band import Band
 from dphypo.entropy import SYSTEM
-from dphypo.journal import Journal, open_store
+from dphypo.errors import faults, refusals
+from dphypo.journal.journal import Journal
+from dphypo.journal.store import open_store
 from dphypo.laws import Geometric
 from dphypo.samplers import Uniform
 from dphypo.space import Space
@@ -30,7 +32,7 @@ def test_a_released_study_gives_the_same_release_and_no_other():
         )
     with pytest.raises(errors.SecondRelease, match=r"covers that output.*study\.run\(\) shows"):
         study.release()
-    with pytest.raises(errors.RunsAfterRelease, match=r"fixed before the first.*study\.run\(\) shows"):
+    with pytest.raises(refusals.RunsAfterRelease, match=r"fixed before the first.*study\.run\(\) shows"):
         study.ask()
 
 
@@ -41,9 +43,9 @@ def test_nothing_is_released_before_the_end():
         study.release()
 
 
-@pytest.mark.parametrize("option", sorted(errors.OPTIONS))
+@pytest.mark.parametrize("option", sorted(refusals.OPTIONS))
 def test_options_of_other_optimisers_are_explained(option):
-    with pytest.raises(errors.OPTIONS[option], match=option):
+    with pytest.raises(refusals.OPTIONS[option], match=option):
         make().run(**{option: 3})
 
 
@@ -89,11 +91,11 @@ def test_the_search_rule_may_change(tmp_path):
     assert release.score == max(trial["score"] for trial in trials)
 
 
-@pytest.mark.parametrize("name", sorted(errors.SECRETS))
+@pytest.mark.parametrize("name", sorted(refusals.SECRETS))
 def test_trials_are_behind_one_door(name):
     study = make()
     study.run(progress=False)
-    with pytest.raises(errors.SecretValue, match=r"study\.curator\(\)"):
+    with pytest.raises(refusals.SecretValue, match=r"study\.curator\(\)"):
         getattr(study, name)
     assert not hasattr(study, name)
 
@@ -114,9 +116,9 @@ def test_shredding_is_for_released_studies_and_ends_them(tmp_path):
     release.save(tmp_path / "out")
     study.shred()
     for act in (study.release, study.released, lambda: study.run(progress=False)):
-        with pytest.raises(errors.Shredded):
+        with pytest.raises(refusals.Shredded):
             act()
-    with pytest.raises(errors.RunsAfterRelease):
+    with pytest.raises(refusals.RunsAfterRelease):
         study.ask()
     assert study.curator().total() is None
     assert study.curator().trials() == []
@@ -173,15 +175,15 @@ def test_a_number_of_runs_that_the_law_never_gives_is_refused():
     store = open_store(None)
     study = make(store)
     Journal(store, "study", shared=True).begin(study.declaration.to_dict(), lambda: 99)
-    with pytest.raises(errors.JournalTamperedError, match="the law of T never gives"):
+    with pytest.raises(faults.JournalTamperedError, match="the law of T never gives"):
         study.ask()
 
 
 @pytest.mark.parametrize(
     "kind",
     [
-        *(errors.SecondRelease, errors.RunsAfterRelease, errors.Unfinished, errors.ChangedStudy),
-        *(errors.StopsOnScore, errors.StopsOnTime, errors.Shredded, errors.NotReleased, errors.OtherThread),
+        *(errors.SecondRelease, refusals.RunsAfterRelease, errors.Unfinished, errors.ChangedStudy),
+        *(refusals.StopsOnScore, refusals.StopsOnTime, refusals.Shredded, errors.NotReleased, refusals.OtherThread),
     ],
 )
 def test_what_a_survey_can_raise_does_not_speak_of_a_number_that_it_never_draws(kind):

@@ -21,7 +21,7 @@ import numpy as np
 import numpy.typing as npt
 from support.oracle import World, extreme_points
 
-from dphypo.accounting import Floats
+from dphypo.accounting.profiles import Floats
 from dphypo.band import Band
 
 Indices = npt.NDArray[np.intp]

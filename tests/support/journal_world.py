@@ -9,7 +9,8 @@ import sqlite3
 from contextlib import closing
 from typing import Any
 
-from dphypo.journal import Journal, Trial
+from dphypo.journal.journal import Journal
+from dphypo.journal.records import Trial
 from dphypo.mechanisms import Outcome
 
 NAMES = (f"study {number}" for number in itertools.count())

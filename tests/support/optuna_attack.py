@@ -20,7 +20,7 @@ import optuna
 from support.plain_run import PlainRun
 
 import dphypo
-from dphypo.errors import NotThisStudy, TooManyTrials
+from dphypo.errors.refusals import NotThisStudy, TooManyTrials
 from dphypo.integrations.optuna import OptunaSurvey
 
 RUNS = 4

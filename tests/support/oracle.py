@@ -20,7 +20,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from dphypo.accounting import Discrete, Floats
+from dphypo.accounting.profiles import Discrete, Floats
 from dphypo.band import Band
 
 

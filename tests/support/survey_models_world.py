@@ -9,7 +9,8 @@ from support.survey_plan_world import RUNS, train
 from support.survey_world import SPACE
 
 from dphypo.entropy import Seeded
-from dphypo.search import Following, LastRun, Stages, Survey
+from dphypo.search import LastRun, Stages, Survey
+from dphypo.search.optimiser import Following
 
 
 def folder(journal: str) -> Path:

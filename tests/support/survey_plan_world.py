@@ -9,9 +9,10 @@ from typing import Any, ClassVar
 from support.survey_world import SPACE, Descent
 
 from dphypo.entropy import Seeded
-from dphypo.journal import Store
+from dphypo.journal.store import Store
 from dphypo.mechanisms import Outcome
-from dphypo.search import Following, LastRun, Stages, Survey
+from dphypo.search import LastRun, Stages, Survey
+from dphypo.search.optimiser import Following
 
 RUNS = 4
 train = Descent(noise_multiplier=3.0, steps=20)

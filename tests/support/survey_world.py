@@ -11,7 +11,8 @@ import dp_accounting as dp
 import numpy as np
 from scipy.stats import loguniform
 
-from dphypo.accounting import Sides, Split
+from dphypo.accounting import Split
+from dphypo.accounting.sides import Sides
 from dphypo.mechanisms import Outcome, Plain
 from dphypo.space import Space
 

@@ -12,10 +12,11 @@ from support.survey_plan_world import Together, attempted, facts, make, together
 from support.survey_world import SPACE
 
 from dphypo.entropy import Seeded
-from dphypo.executors import Groups
-from dphypo.journal import Trial
+from dphypo.executors.groups import Groups
+from dphypo.journal.records import Trial
 from dphypo.laws import Pmf
-from dphypo.mechanisms import Outcome, attempt_many
+from dphypo.mechanisms import Outcome
+from dphypo.mechanisms.running import attempt_many
 from dphypo.search import LastRun, Stages, Study, Survey
 
 KILLED = -signal.SIGKILL

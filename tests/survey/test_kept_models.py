@@ -12,7 +12,7 @@ from support.journal_world import contents
 from support.survey_world import SPACE
 
 from dphypo import mechanism
-from dphypo.errors import OutcomeTwice
+from dphypo.errors.refusals import OutcomeTwice
 from dphypo.search import Stages, Survey
 from dphypo.search.kept_models import MARKER
 

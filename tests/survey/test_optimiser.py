@@ -9,9 +9,9 @@ from scipy.stats import loguniform, uniform
 
 from dphypo import samplers
 from dphypo.entropy import SYSTEM, Seeded
-from dphypo.search import Following, FromOptuna, PosteriorMean, Row
-from dphypo.search.optimiser import read, with_pending
-from dphypo.search.pick import history_of, middle, point_of
+from dphypo.search.optimiser import Following, FromOptuna, read, with_pending
+from dphypo.search.pick import PosteriorMean, history_of, middle, point_of
+from dphypo.search.table import Row
 from dphypo.space import Space
 
 SPACE = Space({"lr": loguniform(1e-3, 10), "clip": loguniform(1e-2, 100)})

@@ -8,9 +8,10 @@ from scipy.stats import loguniform, randint, uniform
 
 from dphypo.entropy import Seeded
 from dphypo.samplers import History
-from dphypo.search import Following, PosteriorMean, Row
-from dphypo.search.pick import history_of
+from dphypo.search.optimiser import Following
+from dphypo.search.pick import PosteriorMean, history_of
 from dphypo.search.scales import on_scales
+from dphypo.search.table import Row
 from dphypo.space import Space
 
 CLIP = uniform(0.3, 5.7)

@@ -13,13 +13,18 @@ from scipy.stats import loguniform, norm
 from support.survey_world import PRIVATE, SPACE, Descent
 
 from dphypo import errors
-from dphypo.accounting import Composition, Term, account_published, verify
+from dphypo.accounting import Composition, Term, verify
+from dphypo.accounting.published import account_published
 from dphypo.entropy import Seeded
+from dphypo.errors import refusals
 from dphypo.laws import Pmf, Poisson
-from dphypo.mechanisms import Outcome, Plain, attempt
+from dphypo.mechanisms import Outcome, Plain
 from dphypo.mechanisms import mechanism as declare
-from dphypo.search import Following, LastRun, PriorAround, Row, Stage, Stages, Status, Survey
+from dphypo.mechanisms.running import attempt
+from dphypo.search import LastRun, PriorAround, Stage, Stages, Survey
+from dphypo.search.optimiser import Following
 from dphypo.search.release import Ending, load_release
+from dphypo.search.table import Row, Status
 from dphypo.space import Space
 
 FULL = Descent(noise_multiplier=3.0, steps=40)
@@ -228,7 +233,7 @@ def test_runs_are_asked_for_one_at_a_time():
         assert plan.ask() is None  # until it is told
         plan.tell(first, Outcome({"weight": 0.0}, 0.5))
         assert plan.ask() is not None
-        with pytest.raises(errors.OutcomeTwice):
+        with pytest.raises(refusals.OutcomeTwice):
             plan.tell(first, Outcome({"weight": 0.0}, 0.6))
     assert told.told == [(0, 0), (1, 0)]
     assert repr(plan).startswith("<stages: a survey of 6 runs")
@@ -256,7 +261,7 @@ def test_results_are_used_as_they_arrive_where_durations_are_public():
 def test_no_more_runs_than_declared():
     plan = stages(Survey(SHORT, 2))
     plan.run(progress=False)
-    with pytest.raises(errors.RunsAfterRelease):
+    with pytest.raises(refusals.RunsAfterRelease):
         plan.ask()
 
 

@@ -9,7 +9,7 @@ import pandas
 import pytest
 from scipy.stats import loguniform, uniform
 
-from dphypo.search import Row, Status, Surveyed
+from dphypo.search.table import Row, Status, Surveyed
 from dphypo.space import Space
 
 TABLE = Surveyed((Row({"lr": 0.1, "layers": (8, 8)}, 0.9), Row({"lr": 1.0, "momentum": 0.5}, None)))

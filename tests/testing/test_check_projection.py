@@ -8,7 +8,8 @@ from dataclasses import dataclass
 import numpy as np
 import pytest
 
-from dphypo.band import KL, L2, Greedy, Mixed, Problem, Rule, rule
+from dphypo.band import KL, L2, Greedy, Mixed, Problem
+from dphypo.band.problem import Rule, rule
 from dphypo.testing import check_projection
 
 

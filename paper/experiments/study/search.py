@@ -7,9 +7,9 @@ from typing import Any
 
 from dphypo.accounting import Certificate
 from dphypo.entropy import Seeded
-from dphypo.journal import Trial
+from dphypo.journal.records import Trial
 from dphypo.mechanisms import Outcome
-from dphypo.search import StageTrial
+from dphypo.search.stages import StageTrial
 from paper.experiments.study.designs import Arm
 from paper.experiments.study.training import Training
 

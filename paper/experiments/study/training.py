@@ -6,7 +6,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, NoReturn
 
-from dphypo.mechanisms import DpSgd, Plain, matched
+from dphypo.mechanisms import DpSgd, Plain
+from dphypo.mechanisms.dp_sgd import matched
 
 if TYPE_CHECKING:
     import dp_accounting

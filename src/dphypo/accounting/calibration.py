@@ -16,7 +16,8 @@ from dphypo.accounting.guarantee import ADD_OR_REMOVE_ONE, UNIFORM, Guarantee, a
 from dphypo.accounting.noise import DECIMALS, LARGEST, SMALLEST, Calibration, solve_noise, spend
 from dphypo.accounting.policy import PolicyClass
 from dphypo.accounting.solve import Knob
-from dphypo.band import Band, BandLike
+from dphypo.band import Band
+from dphypo.band.band import BandLike
 from dphypo.laws import Law
 
 

@@ -76,7 +76,8 @@ class Composition:
     """The guarantee of all that is released. Every number is an upper bound, known before anything runs.
 
     >>> from dp_accounting import GaussianDpEvent
-    >>> from dphypo.accounting import Split, account_published
+    >>> from dphypo.accounting import Split
+    >>> from dphypo.accounting.published import account_published
     >>> survey, last = account_published(GaussianDpEvent(40.0), 20), account_published(GaussianDpEvent(4.0), 1)
     >>> scores = account_published(GaussianDpEvent(20.0), 20)
     >>> sides = Split("records whose number is a multiple of five score").sides

@@ -26,7 +26,8 @@ from dphypo.accounting.theorems.theorem3_renyi import renyi
 from dphypo.accounting.theorems.theorem4_prior_start import PriorStartProfile
 from dphypo.accounting.theorems.theorem4_profile import SearchProfile
 from dphypo.accounting.theorems.theorem_h_history_only import HistoryProfile
-from dphypo.band import Band, BandLike
+from dphypo.band import Band
+from dphypo.band.band import BandLike
 from dphypo.errors import OrderWarning as OrderWarning
 from dphypo.laws import Law
 

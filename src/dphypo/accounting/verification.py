@@ -22,7 +22,8 @@ from dphypo.accounting.second_opinion import second_opinion
 from dphypo.accounting.solve import round_epsilon
 from dphypo.accounting.statement import statement
 from dphypo.accounting.untrusted import Refused, printable
-from dphypo.errors import FileError, MissingFileError
+from dphypo.errors import FileError
+from dphypo.errors.faults import MissingFileError
 
 if TYPE_CHECKING:
     from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PublicKey

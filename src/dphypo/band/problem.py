@@ -16,7 +16,7 @@ import numpy.typing as npt
 
 from dphypo import _validate
 from dphypo._registry import Registry
-from dphypo.errors import NoWeightError as NoWeightError
+from dphypo.errors.faults import NoWeightError as NoWeightError
 
 Array: TypeAlias = npt.NDArray[np.float64]
 Mask: TypeAlias = npt.NDArray[np.bool_]

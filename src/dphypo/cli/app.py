@@ -164,7 +164,7 @@ def calibrate(
 ) -> None:
     """The noise multiplier that a total (ε, δ) asks for, and what the paper's theorem would charge for it."""
     from dphypo.accounting import calibrate as calibrate_noise
-    from dphypo.search import solving
+    from dphypo.search.progress import solving
 
     if event not in o.NOISY:
         raise typer.BadParameter(f"{event} has no noise multiplier: give one of {', '.join(o.NOISY)}")
@@ -229,7 +229,7 @@ def _summary(guarantee: Any, delta: float) -> dict[str, Any]:
 
 def _show(found: dict[str, Any], as_json: bool, title: str) -> None:
     if as_json:
-        from dphypo.accounting import plain
+        from dphypo.accounting.certificate import plain
 
         print(json.dumps(plain(found)))
         return

@@ -36,7 +36,8 @@ def what_if(
     path: Path, law: tuple[Any, Any, Any, Any, Any], band: tuple[float, float] | None, delta: float | None
 ) -> tuple[Any, float]:
     """The search of a certificate with another law or band, and δ; all that is not given stays as it is stated."""
-    from dphypo.accounting import Guarantee, account, guarantee_of, untrusted
+    from dphypo.accounting import Guarantee, account, untrusted
+    from dphypo.accounting.verification import guarantee_of
 
     document = untrusted.read(path)
     stated = guarantee_of(document)
@@ -62,7 +63,8 @@ def what_if(
 
 def compose(certificates: Certificates, delta: o.Delta = 1e-5) -> None:
     """What several searches on the same data cost together, if they were declared together."""
-    from dphypo.accounting import Composition, guarantee_of
+    from dphypo.accounting import Composition
+    from dphypo.accounting.verification import guarantee_of
 
     guarantees = [guarantee_of(path) for path in certificates]
     together = Composition.of(*guarantees)
@@ -81,7 +83,9 @@ def compose(certificates: Certificates, delta: o.Delta = 1e-5) -> None:
 
 def explain(certificate: Annotated[Path, typer.Argument(help="A certificate, or the folder of a release.")]) -> None:
     """What a certificate says in plain words, what it assumes, and what would break it."""
-    from dphypo.accounting import Certificate, assumptions, breaks, printable
+    from dphypo._files import printable
+    from dphypo.accounting import Certificate
+    from dphypo.accounting.premises import assumptions, breaks
 
     found = Certificate.load(certificate)
     print("What it says")
@@ -161,7 +165,9 @@ def reserve(
 
 def _stated(path: Path) -> tuple[Any, float | None]:
     """What a certificate or a plan file states, accounted afresh, and its δ; refused if it guarantees nothing."""
-    from dphypo.accounting import guarantee_of, printable, untrusted
+    from dphypo._files import printable
+    from dphypo.accounting import untrusted
+    from dphypo.accounting.verification import guarantee_of
 
     document = untrusted.read(path)
     guarantee, delta, public = guarantee_of(document), document.get("delta"), document.get("public")

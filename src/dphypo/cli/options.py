@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Annotated, Any, TypeVar
 import typer
 
 if TYPE_CHECKING:
-    from dphypo.accounting import Event
+    from dphypo.accounting.events import Event
     from dphypo.band import Band
     from dphypo.laws import Law
 
@@ -315,7 +315,7 @@ def shown(value: float, decimals: int = 4) -> str:
     >>> shown(0.50001), shown(float("inf"))
     ('0.5001', 'inf')
     """
-    from dphypo.accounting import round_up
+    from dphypo.accounting.solve import round_up
 
     return f"{round_up(value, decimals):.{decimals}f}" if value < math.inf else "inf"
 
@@ -330,7 +330,9 @@ def _given(value: _T | None, option: str, kind: StrEnum) -> _T:
 
 
 def _read_curve(path: Path) -> Event:
-    from dphypo.accounting import RdpCurve, printable, read_json
+    from dphypo._files import printable
+    from dphypo.accounting import RdpCurve
+    from dphypo.accounting.untrusted import read_json
 
     data = read_json(path, "RDP curve")
     try:

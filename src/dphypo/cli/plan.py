@@ -40,7 +40,7 @@ def plan(
 
     A landscape is read by fraction and noise multiplier alone, whatever your batches and hyperparameters are.
     """
-    from dphypo.accounting import plain
+    from dphypo.accounting.certificate import plain
     from dphypo.planning import plan as compare
 
     if design is not None and write is None:
@@ -95,7 +95,11 @@ def account_for_file(path: Path, delta: float | None, as_json: bool, certificate
         certificate: where to write a certificate, if anywhere.
         alone: whether no option described a search as well.
     """
-    from dphypo.accounting import Refused, guarantee_of, plain, printable, untrusted
+    from dphypo._files import printable
+    from dphypo.accounting import untrusted
+    from dphypo.accounting.certificate import plain
+    from dphypo.accounting.untrusted import Refused
+    from dphypo.accounting.verification import guarantee_of
 
     if not alone:
         raise typer.BadParameter("a file says what is run: leave out the options that describe a search")

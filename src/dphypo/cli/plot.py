@@ -33,7 +33,8 @@ def profile(
 ) -> None:
     """δ against ε of a certificate, by every bound that applies; dphypo account --certificate writes one."""
     from dphypo import plots
-    from dphypo.accounting import Certificate, guarantee_of
+    from dphypo.accounting import Certificate
+    from dphypo.accounting.verification import guarantee_of
 
     stated = Certificate.load(certificate)
     _write(plots.privacy_profile(guarantee_of(stated), delta=stated.delta, attack=attack), out)
@@ -48,7 +49,7 @@ def survey(
 ) -> None:
     """The score of every run of a survey. For more pictures, release.survey.to_optuna() in Python."""
     from dphypo import plots
-    from dphypo.report import read_tables
+    from dphypo.report.folder import read_tables
 
     tables, certificate = read_tables(release)
     if not 1 <= number <= len(tables):
@@ -87,7 +88,7 @@ def report(
     ),
 ) -> None:
     """One self-contained page about a release, for people who decide, check or cite. The release is verified first."""
-    from dphypo.report import write_folder_report
+    from dphypo.report.folder import write_folder_report
 
     require_matplotlib()
     if sys.stderr.isatty():

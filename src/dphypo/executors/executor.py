@@ -17,7 +17,7 @@ from typing import Protocol
 
 from dphypo import _validate
 from dphypo._registry import Registry
-from dphypo.journal import Trial
+from dphypo.journal.records import Trial
 from dphypo.mechanisms import Mechanism, Outcome
 
 

@@ -8,10 +8,11 @@ from concurrent.futures import Future
 from dataclasses import dataclass
 from typing import Any
 
-from dphypo.errors import ExecutorError, UnreachableStudyError, UnsupportedModelError, WorkerError
+from dphypo.errors import ExecutorError, WorkerError
+from dphypo.errors.faults import UnreachableStudyError, UnsupportedModelError
 from dphypo.executors.claims import Claims, Ended, Task, Ticket, make_once
 from dphypo.executors.executor import Withdrawn
-from dphypo.journal import Trial
+from dphypo.journal.records import Trial
 from dphypo.mechanisms import Mechanism, Outcome
 
 _PATIENCE = 3  # how often in a row all workers may die before any of them begins a run
@@ -22,7 +23,7 @@ class Futures:
     """Makes runs on an executor of ``concurrent.futures``, which stays open for its owner to close.
 
     Where one dead worker breaks the whole pool, as in ``ProcessPoolExecutor``, all runs under way are lost with it:
-    :class:`dphypo.executors.Processes` loses one.
+    :class:`dphypo.executors.processes.Processes` loses one.
 
     Args:
         mechanism: what one run is. An executor of processes must be able to pickle it.

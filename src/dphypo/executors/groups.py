@@ -5,8 +5,9 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Callable
 
-from dphypo.journal import Trial
-from dphypo.mechanisms import Mechanism, Outcome, attempt_many
+from dphypo.journal.records import Trial
+from dphypo.mechanisms import Mechanism, Outcome
+from dphypo.mechanisms.running import attempt_many
 
 
 class Groups:

@@ -11,12 +11,17 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, TypeVar, cast
 
-from dphypo.accounting import Event, Guarantee, PolicyClass, account, solve_settings
-from dphypo.band import Band, BandLike
-from dphypo.journal import Store, keeping
+from dphypo.accounting import Guarantee, account
+from dphypo.accounting.events import Event
+from dphypo.accounting.noise import solve_settings
+from dphypo.accounting.policy import PolicyClass
+from dphypo.band import Band
+from dphypo.band.band import BandLike
+from dphypo.journal.journal import keeping
+from dphypo.journal.store import Store
 from dphypo.laws import Law
 from dphypo.mechanisms import Declared, Mechanism, capabilities, over_space
-from dphypo.search import solving
+from dphypo.search.progress import solving
 from dphypo.space import Space
 
 M = TypeVar("M", bound=Mechanism)

@@ -20,20 +20,18 @@ from typing import TYPE_CHECKING, Any, Protocol, TypeVar
 import dp_accounting
 
 from dphypo import _validate, errors
-from dphypo.accounting import (
-    EVERYONE,
-    Certificate,
-    Composition,
-    Sides,
-    Term,
-    account_published,
-    read_sides,
-    solve_noise,
-)
+from dphypo.accounting import Certificate, Composition, Term, solve_noise
+from dphypo.accounting.published import account_published
+from dphypo.accounting.sides import EVERYONE, Sides, read_sides
+from dphypo.errors import refusals
 from dphypo.integrations.optuna_claims import Claims, InStudy
-from dphypo.journal import Ledger, make_reservation
-from dphypo.search import PosteriorMean, Row, Surveyed, solving
-from dphypo.space import Space, check_name
+from dphypo.journal import Ledger
+from dphypo.journal.reservation import make_reservation
+from dphypo.search.pick import PosteriorMean
+from dphypo.search.progress import solving
+from dphypo.search.table import Row, Surveyed
+from dphypo.space import Space
+from dphypo.space.parameter import check_name
 
 if TYPE_CHECKING:
     from optuna.study import Study
@@ -288,7 +286,7 @@ class _Watched:
         """An intermediate score, if it was declared or costs nothing."""
         if self._left is not None:
             if self._left == 0:
-                raise errors.UndeclaredReport
+                raise refusals.UndeclaredReport
             self._left -= 1
         self._trial.report(value, step)
 
@@ -300,7 +298,7 @@ class _UnfitName(errors.Refusal):
 def _suggest(suggest: Callable[..., Any]) -> Callable[..., Any]:
     def suggested(name: str, *arguments: Any, **options: Any) -> Any:
         if name in RESERVED:
-            raise errors.DeclaredParameter(f"({name!r}.)")
+            raise refusals.DeclaredParameter(f"({name!r}.)")
         try:
             check_name(name)
         except ValueError as error:

@@ -24,7 +24,8 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from dphypo import _validate, errors
-from dphypo.journal import Reservation
+from dphypo.errors import refusals
+from dphypo.journal.reservation import Reservation
 
 if TYPE_CHECKING:
     from optuna.study import Study
@@ -53,12 +54,12 @@ class Claims:
         made = any(trial.state.name != "WAITING" for trial in self._study.trials)  # read before the claims
         if not self._all("begin"):
             if made:
-                raise errors.NotThisStudy
+                raise refusals.NotThisStudy
             entry = {} if reservation is None else reservation.begun({})
             self._claim("begin", {"declared": dict(declared), **entry})
         first: dict[str, Any] = self._all("begin")[0]
         if first["declared"] != json.loads(json.dumps(declared)):
-            raise errors.NotThisStudy
+            raise refusals.NotThisStudy
         self.refuse_foreign()
         if reservation is not None:
             reservation.enter(first)
@@ -73,7 +74,7 @@ class Claims:
         for trial in trials:
             made = trial.state.is_finished() and (trial.params or trial.values or trial.intermediate_values)
             if made and trial.number not in claimed:
-                raise errors.NotThisStudy
+                raise refusals.NotThisStudy
 
     @property
     def closed(self) -> bool:
@@ -99,9 +100,9 @@ class Claims:
     def refuse_late(self) -> None:
         """Refuse to begin trials where none is left."""
         if self.closed:
-            raise errors.TooManyTrials(_LATE)
+            raise refusals.TooManyTrials(_LATE)
         if len(self._counted()) >= self._runs:
-            raise errors.TooManyTrials
+            raise refusals.TooManyTrials
 
     def claim_run(self, number: int) -> int | None:
         """Claim a trial that is about to be made: its place among those that count, or None if it is surplus."""
@@ -128,12 +129,12 @@ class Claims:
     def claim_last_run(self, allowed: int) -> int:
         """Claim a last run: its place; refused if ``allowed`` of them were begun before, by whatever process."""
         if len(self._all("last")) >= allowed:
-            raise errors.TooManyTrials(_AGAIN)
+            raise refusals.TooManyTrials(_AGAIN)
         mine = {"token": secrets.token_hex(16)}
         self._claim("last", mine)
         place = self._all("last").index(mine)
         if place >= allowed:  # another process was faster
-            raise errors.TooManyTrials(_AGAIN)
+            raise refusals.TooManyTrials(_AGAIN)
         self._pay(f"last run {place}")
         return place
 

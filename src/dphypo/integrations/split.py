@@ -20,7 +20,8 @@ import numpy as np
 import numpy.typing as npt
 
 from dphypo import _validate
-from dphypo.accounting import EVERYONE, Part, Side, Sides, Split
+from dphypo.accounting import Split
+from dphypo.accounting.sides import EVERYONE, Part, Side, Sides
 
 _MISSING = frozenset({"none", "nan", "nat", "<na>", ""})
 _TRUTH = {"true": 1.0, "false": 0.0}

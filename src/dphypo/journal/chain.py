@@ -37,7 +37,8 @@ from sqlalchemy import (
     update,
 )
 
-from dphypo.errors import JournalError, JournalTamperedError
+from dphypo.errors import JournalError
+from dphypo.errors.faults import JournalTamperedError
 
 FORMAT = 3
 OLD = "dphypo_study"

@@ -6,7 +6,8 @@ import sqlite3
 
 from sqlalchemy.exc import DBAPIError, IntegrityError, SQLAlchemyError
 
-from dphypo.errors import JournalError, JournalInUseError, JournalReadOnlyError
+from dphypo.errors import JournalError, JournalInUseError
+from dphypo.errors.faults import JournalReadOnlyError
 
 REFUSED = "the journal refused a change that would contradict what it holds; nothing was changed"
 _SQLITE = {

@@ -11,14 +11,9 @@ from typing import Any
 from sqlalchemy import Connection, insert, select
 
 from dphypo import _validate
-from dphypo.accounting import Keep
-from dphypo.errors import (
-    JournalError,
-    JournalForkedError,
-    JournalReadOnlyError,
-    JournalTakenError,
-    JournalTamperedError,
-)
+from dphypo.accounting.noise import Keep
+from dphypo.errors import JournalError
+from dphypo.errors.faults import JournalForkedError, JournalReadOnlyError, JournalTakenError, JournalTamperedError
 from dphypo.journal import chain
 from dphypo.journal.chain import Change
 from dphypo.journal.failures import REFUSED

@@ -29,8 +29,10 @@ import numpy as np
 from sqlalchemy import Connection, select, text, update
 
 from dphypo import _validate
-from dphypo.accounting import Composition, Guarantee, printable
-from dphypo.errors import JournalError, JournalInUseError, JournalMissingError, LedgerError
+from dphypo._files import printable
+from dphypo.accounting import Composition, Guarantee
+from dphypo.errors import JournalError, JournalInUseError, LedgerError
+from dphypo.errors.faults import JournalMissingError
 from dphypo.journal import chain, ledger_book
 from dphypo.journal.chain import place
 from dphypo.journal.ledger_book import Declared, Entry, Whole

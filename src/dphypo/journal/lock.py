@@ -14,7 +14,8 @@ import time
 import weakref
 from pathlib import Path
 
-from dphypo.errors import JournalError, JournalInUseError, JournalReadOnlyError
+from dphypo.errors import JournalError, JournalInUseError
+from dphypo.errors.faults import JournalReadOnlyError
 
 try:
     import fcntl

@@ -12,7 +12,8 @@ from typing import Any
 from sqlalchemy import Connection, create_engine, event, inspect, select
 from sqlalchemy.pool import StaticPool
 
-from dphypo.errors import JournalError, JournalMissingError, JournalMovedError, JournalReadOnlyError
+from dphypo.errors import JournalError
+from dphypo.errors.faults import JournalMissingError, JournalMovedError, JournalReadOnlyError
 from dphypo.journal import files
 from dphypo.journal.chain import book, metadata
 from dphypo.journal.database import SILENT, leak

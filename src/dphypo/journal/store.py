@@ -17,8 +17,8 @@ from sqlalchemy import Connection, inspect, make_url, select
 from sqlalchemy.exc import ArgumentError, SQLAlchemyError
 
 from dphypo import _validate
-from dphypo.errors import (
-    JournalError,
+from dphypo.errors import JournalError
+from dphypo.errors.faults import (
     JournalForkedError,
     JournalMissingError,
     JournalMovedError,

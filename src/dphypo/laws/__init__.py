@@ -4,7 +4,6 @@ T is drawn once, independently of the data. Its generating function f(x) = E[x^T
 that each law gives f and f′ in closed form, and is sampled exactly: the law accounted for is the law drawn from.
 """
 
-from dphypo.laws.capped import Capped as Capped
 from dphypo.laws.law import Law as Law
 from dphypo.laws.law import from_dict as from_dict
 from dphypo.laws.law import register as register

@@ -12,7 +12,8 @@ from dataclasses import dataclass, field
 from typing import Any, Protocol, overload, runtime_checkable
 
 from dphypo import _validate
-from dphypo.accounting import Sides, Split, read_sides
+from dphypo.accounting import Split
+from dphypo.accounting.sides import Sides, read_sides
 from dphypo.mechanisms.savers import Plain, Saver
 
 

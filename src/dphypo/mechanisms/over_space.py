@@ -14,11 +14,13 @@ from typing import Any
 import numpy as np
 
 from dphypo import _validate
-from dphypo.errors import UnboundedEvent
+from dphypo.errors.refusals import UnboundedEvent
 from dphypo.mechanisms.capabilities import SpaceCheck
 from dphypo.mechanisms.dp_sgd import COSTS
 from dphypo.mechanisms.mechanism import Mechanism, check_signature
-from dphypo.space import Finite, Space, interior
+from dphypo.space import Space
+from dphypo.space.finite import Finite
+from dphypo.space.unit import interior
 
 MOST_EVENTS = 20_000
 
@@ -96,7 +98,7 @@ def _may_allow(
 
 
 def _canonical(events: list[Any]) -> list[Any]:
-    from dphypo.accounting import canonical
+    from dphypo.accounting.events import canonical
 
     return list(dict.fromkeys(canonical(event) for event in events))
 
@@ -150,7 +152,8 @@ def _composed(train: Any, score: Any) -> Any:
     """Training and scoring, where one record can meet both."""
     import dp_accounting
 
-    from dphypo.accounting import PureDp, RoundedDp, ideal
+    from dphypo.accounting import PureDp
+    from dphypo.accounting.own_events import RoundedDp, ideal
 
     if rounded := [one for one in (train, score) if isinstance(one, RoundedDp)]:
         exact = len(rounded) == 2 and all(one.exact for one in rounded)

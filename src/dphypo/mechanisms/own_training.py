@@ -7,7 +7,7 @@ from dataclasses import dataclass, field, replace
 from typing import Any, ClassVar
 
 from dphypo import _validate
-from dphypo.accounting import Sides, read_sides
+from dphypo.accounting.sides import Sides, read_sides
 from dphypo.mechanisms import transfer
 from dphypo.mechanisms.dp_sgd import DpSgd
 from dphypo.mechanisms.mechanism import check_signature

@@ -13,7 +13,8 @@ from dataclasses import replace
 from functools import partial
 from typing import Any
 
-from dphypo.errors import Stopped, UnsupportedModelError
+from dphypo.errors import Stopped
+from dphypo.errors.faults import UnsupportedModelError
 from dphypo.mechanisms.capabilities import ManyAtOnce
 from dphypo.mechanisms.mechanism import Mechanism
 from dphypo.mechanisms.outcome import Outcome

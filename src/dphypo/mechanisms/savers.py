@@ -13,7 +13,7 @@ import numpy as np
 
 from dphypo import _npz
 from dphypo._registry import Registry
-from dphypo.errors import UnsupportedModelError
+from dphypo.errors.faults import UnsupportedModelError
 
 
 @runtime_checkable
@@ -31,7 +31,7 @@ class Saver(Protocol):
         ...
 
     def dump(self, model: Any) -> bytes:
-        """The model as bytes; ``dphypo.errors.UnsupportedModelError`` if it is not of the kind this saver knows."""
+        """The model as bytes; ``UnsupportedModelError`` if it is not of the kind this saver knows."""
         ...
 
     def load(self, data: bytes) -> Any:

@@ -15,7 +15,8 @@ from dphypo.planning.landscape import NAMES, Landscape
 from dphypo.planning.reach import expected_score
 from dphypo.planning.spend import SPACE, Spent, batches, spend, untrained
 from dphypo.planning.ways import BANDS, MOST_COMPUTE, MOST_IN_A_BAND, Way, ways
-from dphypo.search import SurveyPlan, plan_tuning, steps_of
+from dphypo.search import SurveyPlan
+from dphypo.search.survey_plan import plan_tuning, steps_of
 from dphypo.space import Space
 
 Watch = Callable[[Iterable[Way]], Iterable[Way]]
@@ -60,8 +61,8 @@ def plan(
         watch: wraps the ways while they are solved for, to show progress.
 
     Returns:
-        A :class:`dphypo.planning.Comparison`: ``str`` is a table and a recommendation, ``file()`` the plan file of what
-        is recommended, which :func:`dphypo.tune` runs.
+        A :class:`dphypo.planning.comparison.Comparison`: ``str`` is a table and a recommendation, ``file()`` the plan
+        file of what is recommended, which :func:`dphypo.tune` runs.
 
     >>> found = plan(epsilon=2, delta=1e-5, records=20_000, batch_size=500, epochs=16, compute=1.9)
     >>> found.best.name, found.file().name == found.best.name

@@ -7,11 +7,13 @@ from dataclasses import dataclass
 from typing import Any
 
 from dphypo import _validate
-from dphypo.accounting import UnreachableError, account
+from dphypo.accounting import account
+from dphypo.errors import UnreachableError
 from dphypo.laws import NegativeBinomial
 from dphypo.mechanisms import Declared, Mechanism, capabilities, over_space
 from dphypo.search import PriorAround, Stage, calibrate_stages
-from dphypo.space import Space, Spread
+from dphypo.space import Space
+from dphypo.space.around import Spread
 
 
 @dataclass(frozen=True)

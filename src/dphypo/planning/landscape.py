@@ -17,7 +17,7 @@ import numpy.typing as npt
 
 from dphypo import _npz, _validate
 from dphypo.planning.expected import Floats
-from dphypo.space import Normal
+from dphypo.space.around import Normal
 
 _WIDTH = 0.25  # of the weights that neighbouring noise multipliers get, in log σ
 BEYOND = 1.05  # how far outside the trained noise multipliers the fit is trusted

@@ -9,7 +9,9 @@ from dataclasses import dataclass, replace
 from dphypo.accounting import Composition, Guarantee, solve_noise
 from dphypo.mechanisms import DpSgd, Mechanism, OwnTraining
 from dphypo.planning.ways import Way, stages, untuned
-from dphypo.search import Cost, Planned, PlannedStudy, Stage
+from dphypo.search import Stage
+from dphypo.search.declaration import Cost
+from dphypo.search.planned import Planned, PlannedStudy
 from dphypo.space import Space
 
 _CLOSE = 5e-4  # how far below ε published runs may stay: they are quick to account for, and cost little

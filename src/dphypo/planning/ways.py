@@ -8,11 +8,12 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from dphypo.accounting import PolicyClass
+from dphypo.accounting.policy import PolicyClass
 from dphypo.band import Band
 from dphypo.laws import Geometric, Law, NegativeBinomial, Pmf, Poisson
 from dphypo.planning.design import Design
-from dphypo.search import Planned, PlannedRuns, PlannedStudy, PriorAround
+from dphypo.search import PriorAround
+from dphypo.search.planned import Planned, PlannedRuns, PlannedStudy
 
 FEWEST_STEPS = 30
 """Shorter runs say nothing about long ones: surveys of them are left out."""

@@ -15,7 +15,7 @@ from threading import Lock
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from dphypo import _files, _validate
-from dphypo.accounting import printable
+from dphypo._files import printable
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes

@@ -8,7 +8,9 @@ import numpy as np
 import numpy.typing as npt
 
 from dphypo import _validate
-from dphypo.band import L2, Band, BandLike, Rule
+from dphypo.band import L2, Band
+from dphypo.band.band import BandLike
+from dphypo.band.problem import Rule
 from dphypo.plots import canvas
 
 if TYPE_CHECKING:

@@ -12,7 +12,9 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 import numpy as np
 
 from dphypo import _validate
-from dphypo.accounting import Certificate, Composition, Guarantee, epsilon_from_below, round_up
+from dphypo.accounting import Certificate, Composition, Guarantee
+from dphypo.accounting.second_opinion import epsilon_from_below
+from dphypo.accounting.solve import round_up
 from dphypo.audit import Audit, WorstCase
 from dphypo.plots import canvas
 

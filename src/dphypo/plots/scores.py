@@ -16,7 +16,8 @@ import numpy as np
 from dphypo import _validate
 from dphypo.plots import canvas
 from dphypo.plots.columns import Column, Floats, Scales, columns
-from dphypo.search import Curator, Surveyed
+from dphypo.search.curator import Curator
+from dphypo.search.table import Surveyed
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -30,7 +31,7 @@ _STRIP, _ON_STRIP = "#b3261f", "#fefefe"  # the same in a dark page
 def survey_history(table: Surveyed, *, size: tuple[float, float] = canvas.SIZE) -> Figure:
     """The score of every run in order, the best so far, and which runs failed.
 
-    >>> from dphypo.search import Row
+    >>> from dphypo.search.table import Row
     >>> survey_history(Surveyed((Row({"lr": 0.1}, 0.9), Row({"lr": 9.0}, None)))).axes[0].get_xlabel()
     'run, in the order of the proposals'
     """

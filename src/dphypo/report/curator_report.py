@@ -10,7 +10,7 @@ from dphypo import __version__, plots
 from dphypo.report.html import Html, facts, join, lines, short, table, tag
 from dphypo.report.page import Kind, Section, page, write
 from dphypo.report.pictures import SIZE, picture
-from dphypo.search import Curator
+from dphypo.search.curator import Curator
 
 WARNING = "SECRET: for the curator alone. Nothing on this page carries a privacy guarantee."
 

@@ -10,12 +10,14 @@ import os
 from pathlib import Path
 
 from dphypo import _validate
-from dphypo._files import parsing
-from dphypo.accounting import Certificate, printable, verify
+from dphypo._files import parsing, printable
+from dphypo.accounting import Certificate, verify
 from dphypo.errors import FileError
 from dphypo.report.page import Kind, write
 from dphypo.report.release_report import release_page
-from dphypo.search import Release, Surveyed, read_description, read_surveys
+from dphypo.search import Release
+from dphypo.search.release import read_description, read_surveys
+from dphypo.search.table import Surveyed
 
 
 def write_folder_report(folder: str | os.PathLike[str], path: str | os.PathLike[str]) -> Path:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import html
 from collections.abc import Iterable, Sequence
 
-from dphypo.accounting import printable
+from dphypo._files import printable
 
 MOST_LETTERS = 2000
 _EMPTY = {"meta", "br", "hr"}

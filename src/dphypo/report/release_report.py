@@ -10,13 +10,19 @@ from pathlib import Path
 from typing import Any
 
 from dphypo import __version__, plots
-from dphypo.accounting import CITATIONS, Certificate, assumptions, breaks, epsilon_from_below, guarantee_of, round_up
+from dphypo.accounting import Certificate
+from dphypo.accounting.certificate import CITATIONS
+from dphypo.accounting.premises import assumptions, breaks
+from dphypo.accounting.second_opinion import epsilon_from_below
+from dphypo.accounting.solve import round_up
+from dphypo.accounting.verification import guarantee_of
 from dphypo.plots import profile
 from dphypo.report.html import Html, bullets, command, facts, join, lines, short, table, tag
 from dphypo.report.page import Kind, Section, page, write
 from dphypo.report.pictures import SIZE, picture
 from dphypo.report.survey_section import survey_section
-from dphypo.search import Ending, Release
+from dphypo.search import Release
+from dphypo.search.release import Ending
 
 # Where readers get this package. Whoever publishes it changes these two lines, and nothing else.
 INSTALL = f"pip install dphypo-{__version__}-py3-none-any.whl"

@@ -8,7 +8,7 @@ from typing import Any
 from dphypo import plots
 from dphypo.report.html import Html, join, short, table, tag
 from dphypo.report.pictures import SIZE, picture
-from dphypo.search import Surveyed
+from dphypo.search.table import Surveyed
 
 MOST_ROWS = 300
 _MOST_SLICES = 8

@@ -1,12 +1,8 @@
 from .gaussian_process import GaussianProcess as GaussianProcess
 from .history import History as History
-from .history_only import basis as basis
-from .history_only import description as description
 from .optuna_sampler import OptunaSampler as OptunaSampler
 from .parzen import Parzen as Parzen
 from .proposals import Proposals as Proposals
 from .sampler import Sampler as Sampler
-from .surrogate import Hyperparameters as Hyperparameters
 from .uniform import Uniform as Uniform
 from .uniform import default_sampler as default_sampler
-from .units import Units as Units

@@ -8,7 +8,7 @@ import inspect
 from typing import Any
 
 from dphypo._flags import full_name, stands_beside
-from dphypo.band import Rule
+from dphypo.band.problem import Rule
 from dphypo.samplers.known_parts import all_known, is_from
 from dphypo.samplers.optuna_sampler import OptunaSampler
 from dphypo.samplers.proposals import Proposals

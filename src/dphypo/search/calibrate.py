@@ -7,8 +7,11 @@ from dataclasses import replace
 from pathlib import Path
 
 from dphypo import _validate
-from dphypo.accounting import Composition, Keep, UnreachableError, solve_noise
-from dphypo.journal import Store, keeping
+from dphypo.accounting import Composition, solve_noise
+from dphypo.accounting.noise import Keep
+from dphypo.errors import UnreachableError
+from dphypo.journal.journal import keeping
+from dphypo.journal.store import Store
 from dphypo.mechanisms import capabilities
 from dphypo.search.progress import solving
 from dphypo.search.stage import Stage

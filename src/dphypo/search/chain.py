@@ -14,9 +14,14 @@ from typing import Any
 
 from dphypo import _validate, errors
 from dphypo.entropy import Entropy
-from dphypo.executors import Crew, Factory
-from dphypo.journal import Journal, Ledger, Store, Trial, make_reservation, open_store
-from dphypo.mechanisms import rehearse
+from dphypo.errors import refusals
+from dphypo.executors.executor import Crew, Factory
+from dphypo.journal import Ledger
+from dphypo.journal.journal import Journal
+from dphypo.journal.records import Trial
+from dphypo.journal.reservation import make_reservation
+from dphypo.journal.store import Store, open_store
+from dphypo.mechanisms.rehearsal import rehearse
 from dphypo.search import progress as _progress
 from dphypo.search.curator import Curator
 from dphypo.search.declaration import Declaration
@@ -86,7 +91,7 @@ class Chain:
         """Make the runs that are left, part by part, and return the release; one that was made before is read again."""
         if on_run is not None and not any(part.table for part in self.declaration.parts):
             options["on_run"] = on_run
-        errors.refuse_options(options)
+        refusals.refuse_options(options)
         crew = Crew(workers, start_method, executor)
         with _progress.interruptible(self.address), self.turn.long(), orderly():
             try:
@@ -177,7 +182,7 @@ class Chain:
             if not record.released:
                 break
             if record.shredded:
-                raise errors.Shredded
+                raise refusals.Shredded
             found.append(part.read(record))
         return found
 

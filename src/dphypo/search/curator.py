@@ -6,7 +6,7 @@ import importlib
 from pathlib import Path
 from typing import Any, Protocol
 
-from dphypo.journal import Record
+from dphypo.journal.records import Record
 
 
 class Source(Protocol):
@@ -79,7 +79,7 @@ class Curator:
         ``release.report`` writes that one. Needs the extra ``plots``.
         """
         # By name: reports are built on top of this module.
-        written: Path = importlib.import_module("dphypo.report").write_curator_report(self, path)
+        written: Path = importlib.import_module("dphypo.report.curator_report").write_curator_report(self, path)
         return written
 
     def __repr__(self) -> str:

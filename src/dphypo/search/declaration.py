@@ -12,7 +12,8 @@ from typing import Any
 
 from dphypo import _validate
 from dphypo.accounting import Certificate, Composition, Guarantee, Term
-from dphypo.errors import ChangedRule, ChangedStudy, LateHistoryOnly
+from dphypo.errors import ChangedStudy
+from dphypo.errors.refusals import ChangedRule, LateHistoryOnly
 from dphypo.mechanisms import Mechanism, capabilities
 from dphypo.search.part import Part
 from dphypo.search.prior_around import refuse_wider

@@ -21,7 +21,8 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from dphypo.executors import Crew, Withdrawn
+from dphypo.executors import Withdrawn
+from dphypo.executors.executor import Crew
 from dphypo.search.table import OnRun
 from dphypo.search.under_way import PartUnderWay
 

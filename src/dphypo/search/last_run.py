@@ -10,8 +10,8 @@ from typing import Any, ClassVar, Protocol, runtime_checkable
 from dphypo import _validate
 from dphypo.accounting import Term
 from dphypo.entropy import Entropy
-from dphypo.journal import Record
 from dphypo.journal import params as _params
+from dphypo.journal.records import Record
 from dphypo.mechanisms import Mechanism, capabilities
 from dphypo.samplers import History
 from dphypo.search.lost import Lost

@@ -11,7 +11,7 @@ from __future__ import annotations
 from enum import StrEnum
 
 from dphypo import _validate
-from dphypo.executors import Crew
+from dphypo.executors.executor import Crew
 from dphypo.mechanisms import Mechanism, capabilities
 
 

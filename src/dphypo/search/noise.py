@@ -20,7 +20,9 @@ from typing import Any
 import dp_accounting
 
 from dphypo import _validate
-from dphypo.accounting import Composition, Keep, equal_noise, round_up, run_alone, solve_noise
+from dphypo.accounting import Composition, solve_noise
+from dphypo.accounting.noise import Keep, equal_noise, run_alone
+from dphypo.accounting.solve import round_up
 from dphypo.mechanisms import Mechanism, capabilities, over_space
 from dphypo.search.declaration import Cost
 from dphypo.search.part import Part

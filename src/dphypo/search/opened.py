@@ -9,7 +9,10 @@ from typing import Any
 
 from dphypo import _validate, errors
 from dphypo.accounting import Certificate
-from dphypo.journal import Journal, Record, Store, open_store
+from dphypo.errors import refusals
+from dphypo.journal.journal import Journal
+from dphypo.journal.records import Record
+from dphypo.journal.store import Store, open_store
 from dphypo.mechanisms import Plain, Saver
 from dphypo.search.curator import Curator
 from dphypo.search.release import Ending, Release
@@ -61,7 +64,7 @@ class Opened:
         if certificate is None or ending is None:
             raise errors.NotReleased
         if self.record().shredded:
-            raise errors.Shredded
+            raise refusals.Shredded
         saver = Plain() if saver is None else saver
         model = saver.load(self._journal(self.name).model()) if ending is Ending.MODEL else None
         return Release(self.params, model, self.score, certificate, ending, saver, read_from=self._store.address)

@@ -14,7 +14,8 @@ import numpy as np
 
 from dphypo import _validate
 from dphypo.entropy import Entropy, Seeded
-from dphypo.samplers import GaussianProcess, History, OptunaSampler, Sampler, Units
+from dphypo.samplers import GaussianProcess, History, OptunaSampler, Sampler
+from dphypo.samplers.units import Units
 from dphypo.search.scales import on_scales
 from dphypo.space import Candidates, Space
 

@@ -16,7 +16,7 @@ from typing import Any, Protocol, runtime_checkable
 
 from dphypo.accounting import Term
 from dphypo.entropy import Entropy
-from dphypo.journal import Record, Trial
+from dphypo.journal.records import Record, Trial
 from dphypo.mechanisms import Mechanism, Outcome
 from dphypo.search.lost import Lost
 from dphypo.search.release import Ending, Release

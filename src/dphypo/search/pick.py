@@ -14,11 +14,13 @@ import numpy as np
 
 from dphypo import _validate
 from dphypo.entropy import Entropy, Seeded, uniforms
-from dphypo.samplers import GaussianProcess, History, Units
+from dphypo.samplers import GaussianProcess, History
+from dphypo.samplers.units import Units
 from dphypo.search.scales import on_scales
 from dphypo.search.table import Row
 from dphypo.search.terms import Within
-from dphypo.space import Candidates, Space, interior
+from dphypo.space import Candidates, Space
+from dphypo.space.unit import interior
 
 _TRIED = 1024
 

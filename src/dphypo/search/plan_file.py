@@ -9,7 +9,8 @@ from pathlib import Path
 from typing import Any
 
 from dphypo import _files, _validate
-from dphypo.accounting import Composition, guarantee_of, plan_document
+from dphypo.accounting import Composition, plan_document
+from dphypo.accounting.verification import guarantee_of
 from dphypo.mechanisms import Mechanism
 from dphypo.search.declaration import Declaration
 from dphypo.search.planned import Planned, from_dict

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from dphypo import _validate
-from dphypo.accounting import PolicyClass
+from dphypo.accounting.policy import PolicyClass
 from dphypo.band import Band
 from dphypo.laws import Law
 from dphypo.laws import from_dict as law_from_dict

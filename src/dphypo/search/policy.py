@@ -14,13 +14,17 @@ import numpy as np
 import numpy.typing as npt
 
 from dphypo import _validate
-from dphypo.accounting import PolicyClass
-from dphypo.band import Band, BandLike, Rule
-from dphypo.band import rule as named_rule
+from dphypo.accounting.policy import PolicyClass
+from dphypo.band import Band
+from dphypo.band.band import BandLike
+from dphypo.band.problem import Rule
+from dphypo.band.problem import rule as named_rule
 from dphypo.entropy import Entropy
 from dphypo.errors import SamplerError
-from dphypo.samplers import History, Sampler, basis, default_sampler, description
-from dphypo.space import MOST_CANDIDATES, Candidates, Grid, Space
+from dphypo.samplers import History, Sampler, default_sampler
+from dphypo.samplers.history_only import basis, description
+from dphypo.space import Candidates, Grid, Space
+from dphypo.space.space import MOST_CANDIDATES
 
 
 @dataclass(frozen=True)

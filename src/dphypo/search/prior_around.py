@@ -10,9 +10,15 @@ from typing import Any, Protocol
 
 import numpy as np
 
-from dphypo import _validate, errors
+from dphypo import _validate
+from dphypo.errors import refusals
 from dphypo.search.part import Released
-from dphypo.space import Dimension, Finite, Parameter, Space, Spread, interior, read_spread
+from dphypo.space import Space
+from dphypo.space.around import Spread, read_spread
+from dphypo.space.dimension import Dimension
+from dphypo.space.finite import Finite
+from dphypo.space.parameter import Parameter
+from dphypo.space.unit import interior
 
 Shift = float | Callable[[Any], Any]
 
@@ -113,7 +119,7 @@ def refuse_wider(prior: Space, space: Space) -> None:
     known = {parameter.name: parameter for parameter in space.parameters}
     for parameter in prior.parameters:
         if parameter.name not in known:
-            raise errors.WiderPrior(f"({parameter.name!r} is none of the declared hyperparameters.)")
+            raise refusals.WiderPrior(f"({parameter.name!r} is none of the declared hyperparameters.)")
         _refuse_values(parameter.name, parameter.dimension, known[parameter.name].dimension)
     _refuse_conditions(prior, space)
 
@@ -122,14 +128,14 @@ def _refuse_values(name: str, dimension: Dimension, declared: Dimension) -> None
     if isinstance(dimension, Finite):
         values = dimension.choices
     elif isinstance(declared, Finite):
-        raise errors.WiderPrior(f"({name!r} was declared as a list of values, and the rule made a range of it.)")
+        raise refusals.WiderPrior(f"({name!r} was declared as a list of values, and the rule made a range of it.)")
     else:
         values = tuple(dimension.values(interior(np.array([0.0, 1.0]))))
         if isinstance(_ends(declared)[0], int) and not isinstance(values[0], int):
-            raise errors.WiderPrior(f"({name!r} was declared as a range of whole numbers.)")
+            raise refusals.WiderPrior(f"({name!r} was declared as a range of whole numbers.)")
     for value in values:
         if not _has(declared, value):
-            raise errors.WiderPrior(f"({name!r} was not declared with the value {value!r}.)")
+            raise refusals.WiderPrior(f"({name!r} was not declared with the value {value!r}.)")
 
 
 def _has(declared: Dimension, value: Any) -> bool:
@@ -153,11 +159,11 @@ def _refuse_conditions(prior: Space, space: Space) -> None:
     given = {parameter.name: parameter.dimension for parameter in prior.parameters if parameter.name in parents}
     choices = {name: dimension.choices for name, dimension in given.items() if isinstance(dimension, Finite)}
     if prod(len(values) for values in choices.values()) > _MOST_CASES:
-        raise errors.WiderPrior("(It has too many conditions to be checked: shape the prior with space.around.)")
+        raise refusals.WiderPrior("(It has too many conditions to be checked: shape the prior with space.around.)")
     for values in product(*choices.values()):
         case = dict(zip(choices, values, strict=True))
         if other := sorted(_active(prior, case) ^ _active(space, case)):
-            raise errors.WiderPrior(f"({other[0]!r} is active where it was not declared, or missing where it was.)")
+            raise refusals.WiderPrior(f"({other[0]!r} is active where it was not declared, or missing where it was.)")
 
 
 def _active(space: Space, case: Mapping[str, Any]) -> set[str]:

@@ -13,13 +13,13 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from types import TracebackType
 from typing import IO, TYPE_CHECKING, cast
 
-from dphypo.accounting import watch
+from dphypo.accounting.solve import watch
 from dphypo.search.table import OnRun, Row
 from dphypo.terminal import Terminal, erased_when_stopped
 
 if TYPE_CHECKING:
     from dphypo.accounting import Certificate
-    from dphypo.journal import Record, Trial
+    from dphypo.journal.records import Record, Trial
     from dphypo.laws import Law
     from dphypo.mechanisms import Outcome
 

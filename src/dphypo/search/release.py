@@ -11,10 +11,13 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from dphypo import _files, _validate
-from dphypo.accounting import Certificate, printable, read_json
-from dphypo.errors import MissingFileError
-from dphypo.journal import Journal, open_store
+from dphypo._files import printable
+from dphypo.accounting import Certificate
+from dphypo.accounting.untrusted import read_json
+from dphypo.errors.faults import MissingFileError
 from dphypo.journal import params as _params
+from dphypo.journal.journal import Journal
+from dphypo.journal.store import open_store
 from dphypo.mechanisms import Plain, Saver, savers
 
 if TYPE_CHECKING:
@@ -95,7 +98,7 @@ class Release:
         extra ``plots``.
         """
         # By name: reports are built on top of this module.
-        written: Path = importlib.import_module("dphypo.report").write_report(self, path)
+        written: Path = importlib.import_module("dphypo.report.release_report").write_report(self, path)
         return written
 
     def __repr__(self) -> str:

@@ -13,7 +13,9 @@ from typing import Any
 import numpy as np
 from scipy.stats import loguniform
 
-from dphypo.space import Finite, Parameter, Space
+from dphypo.space import Space
+from dphypo.space.finite import Finite
+from dphypo.space.parameter import Parameter
 
 DECADE = 10.0
 _FEWEST = 5  # values of a list of numbers, for it to be taken as a scale

@@ -8,7 +8,7 @@ from typing import Any, overload
 import numpy as np
 import numpy.typing as npt
 
-from dphypo.journal import Record, Trial
+from dphypo.journal.records import Record, Trial
 from dphypo.mechanisms import Outcome
 from dphypo.samplers import History
 from dphypo.search.release import Ending

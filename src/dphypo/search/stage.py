@@ -9,11 +9,14 @@ from functools import cached_property
 from typing import Any, ClassVar
 
 from dphypo import _validate
-from dphypo.accounting import Guarantee, PolicyClass, Term
-from dphypo.band import Band, BandLike, Greedy, Rule
+from dphypo.accounting import Guarantee, Term
+from dphypo.accounting.policy import PolicyClass
+from dphypo.band import Band, Greedy
+from dphypo.band.band import BandLike
+from dphypo.band.problem import Rule
 from dphypo.entropy import Entropy
-from dphypo.journal import Record
 from dphypo.journal import params as _params
+from dphypo.journal.records import Record
 from dphypo.laws import Law
 from dphypo.mechanisms import Mechanism, capabilities
 from dphypo.samplers import Sampler

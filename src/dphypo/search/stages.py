@@ -13,11 +13,14 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from dphypo import _validate, errors
+from dphypo import _validate
 from dphypo.accounting import Certificate, Composition
 from dphypo.entropy import SYSTEM, Entropy, check_entropy
-from dphypo.executors import Factory
-from dphypo.journal import Ledger, Store, Trial
+from dphypo.errors import refusals
+from dphypo.executors.executor import Factory
+from dphypo.journal import Ledger
+from dphypo.journal.records import Trial
+from dphypo.journal.store import Store
 from dphypo.mechanisms import Mechanism
 from dphypo.search.chain import Chain
 from dphypo.search.curator import Curator
@@ -202,7 +205,7 @@ class Stages:
         """The next run to make, of the stage that is under way; None when there is none to give out now.
 
         Make it with ``trial.mechanism(trial.params, seed=trial.seed)``, or as that mechanism would, and tell the
-        outcome. A trial (:class:`dphypo.search.StageTrial`) has four fields:
+        outcome. A trial (:class:`dphypo.search.stages.StageTrial`) has four fields:
 
         - ``trial.params``: the hyperparameters to train with, a dict;
         - ``trial.seed``: the seed to train with;
@@ -284,8 +287,8 @@ class Stages:
         return f"<stages: {', then '.join(map(str, self.declaration.parts))}>"
 
     def __getattr__(self, name: str) -> Any:
-        if name in errors.SECRETS:
-            raise errors.SecretValue(f"(stages.{name})", stages=True)
+        if name in refusals.SECRETS:
+            raise refusals.SecretValue(f"(stages.{name})", stages=True)
         raise AttributeError(f"{type(self).__name__!r} object has no attribute {name!r}")
 
 

@@ -7,12 +7,18 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from dphypo import _validate, errors
-from dphypo.accounting import Certificate, Guarantee, PolicyClass
-from dphypo.band import Band, BandLike, Greedy, Rule
+from dphypo import _validate
+from dphypo.accounting import Certificate, Guarantee
+from dphypo.accounting.policy import PolicyClass
+from dphypo.band import Band, Greedy
+from dphypo.band.band import BandLike
+from dphypo.band.problem import Rule
 from dphypo.entropy import SYSTEM, Entropy, check_entropy
-from dphypo.executors import Factory
-from dphypo.journal import Ledger, Store, Trial
+from dphypo.errors import refusals
+from dphypo.executors.executor import Factory
+from dphypo.journal import Ledger
+from dphypo.journal.records import Trial
+from dphypo.journal.store import Store
 from dphypo.laws import Law
 from dphypo.mechanisms import Mechanism
 from dphypo.samplers import Sampler
@@ -229,6 +235,6 @@ class Study:
         return f"<study: {self.declaration.parts[0]}>"
 
     def __getattr__(self, name: str) -> Any:
-        if name in errors.SECRETS:
-            raise errors.SecretValue(f"(study.{name})")
+        if name in refusals.SECRETS:
+            raise refusals.SecretValue(f"(study.{name})")
         raise AttributeError(f"{type(self).__name__!r} object has no attribute {name!r}")

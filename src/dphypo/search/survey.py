@@ -15,7 +15,7 @@ from typing import Any, ClassVar, Protocol
 from dphypo import _validate
 from dphypo.accounting import Term
 from dphypo.entropy import Entropy
-from dphypo.journal import Record
+from dphypo.journal.records import Record
 from dphypo.mechanisms import Mechanism, capabilities
 from dphypo.samplers import History
 from dphypo.search import optimiser as _optimiser
@@ -46,7 +46,7 @@ class Survey:
         mechanism: what one run is: usually a short one, ``mechanism.at(fraction=0.1, match=True)``.
         runs: how many. All are paid for, also those that fail. If the first five all fail, no other is made.
         optimiser: what proposes λ: one of ``dphypo.samplers``, a sampler of Optuna, or a
-            :class:`dphypo.search.Optimiser`; by default a Gaussian process.
+            :class:`dphypo.search.optimiser.Optimiser`; by default a Gaussian process.
         pick: which λ the survey recommends to the parts after it; by default where a posterior mean is best.
         prior: how that λ shapes the prior of the next part, such as :class:`dphypo.PriorAround`; by default the prior
             stays as it is.

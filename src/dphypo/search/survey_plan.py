@@ -11,7 +11,7 @@ from typing import Any
 import dp_accounting
 
 from dphypo import _validate
-from dphypo.accounting import Keep
+from dphypo.accounting.noise import Keep
 from dphypo.errors import UnreachableError
 from dphypo.mechanisms import Mechanism, capabilities, over_space
 from dphypo.search.declaration import Cost, check_space
@@ -190,7 +190,7 @@ def plan_tuning(
             settings with which the survey and the last run could take more are excluded.
         survey: a :class:`SurveyPlan`, or the number of short runs.
         price: the largest increase of the full run's noise, as a fraction, that a planned length may cost.
-        keep: keeps numbers that take long to find: :func:`dphypo.journal.keeping` keeps them in a journal.
+        keep: keeps numbers that take long to find: :func:`dphypo.journal.journal.keeping` keeps them in a journal.
     """
     given = SurveyPlan(runs=survey) if isinstance(survey, int) else SurveyPlan() if survey is None else survey
     given_type: object = given

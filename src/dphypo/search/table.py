@@ -10,7 +10,7 @@ from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
 
 from dphypo import _validate
-from dphypo.accounting import table_hash
+from dphypo.accounting.certificate import table_hash
 from dphypo.journal import params as _params
 from dphypo.search import table_optuna
 from dphypo.space import Space
@@ -78,7 +78,7 @@ class Surveyed:
 
     def __post_init__(self) -> None:
         if not all(isinstance(row, Row) for row in _validate.sequence(rows=self.rows)):
-            raise _validate.fail("rows", self.rows, "give a tuple of dphypo.search.Row")
+            raise _validate.fail("rows", self.rows, "give a tuple of rows (dphypo.search.table.Row)")
 
     def table(self) -> Any:
         """The rows as a pandas frame, one column a parameter; a list of dicts where pandas is not installed."""

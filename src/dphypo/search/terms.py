@@ -12,7 +12,10 @@ from typing import Any
 import dp_accounting
 
 from dphypo import _validate
-from dphypo.accounting import EVERYONE, Guarantee, Term, account, account_published, event_to_dict
+from dphypo.accounting import Guarantee, Term, account
+from dphypo.accounting.events import event_to_dict
+from dphypo.accounting.published import account_published
+from dphypo.accounting.sides import EVERYONE
 from dphypo.laws import Law
 from dphypo.mechanisms import Mechanism, over_space
 from dphypo.search.policy import Policy

@@ -11,8 +11,10 @@ from typing import TypedDict, Unpack, cast
 
 from dphypo import _validate
 from dphypo.entropy import SYSTEM, Entropy, check_entropy
-from dphypo.executors import Factory
-from dphypo.journal import Ledger, Store, keeping
+from dphypo.executors.executor import Factory
+from dphypo.journal import Ledger
+from dphypo.journal.journal import keeping
+from dphypo.journal.store import Store
 from dphypo.mechanisms import Mechanism, capabilities
 from dphypo.search.declaration import Declaration
 from dphypo.search.plan_file import PlanFile

@@ -6,7 +6,7 @@ import contextlib
 import threading
 from collections.abc import Iterator
 
-from dphypo import errors
+from dphypo.errors import refusals
 
 
 class Turn:
@@ -25,7 +25,7 @@ class Turn:
         """A step that no other thread may interrupt."""
         with self._lock:
             if self._runner not in (None, threading.current_thread()):
-                raise errors.OtherThread(stages=self._stages)
+                raise refusals.OtherThread(stages=self._stages)
             yield
 
     @contextlib.contextmanager
@@ -39,7 +39,7 @@ class Turn:
         """Making all the runs: until the block ends, no other thread may take a step."""
         with self._lock:
             if self._runner is not None:
-                raise errors.OtherThread(stages=self._stages)
+                raise refusals.OtherThread(stages=self._stages)
             self._runner = threading.current_thread()
         try:
             yield

@@ -21,9 +21,16 @@ from typing import Any
 from dphypo import errors
 from dphypo.accounting import Certificate
 from dphypo.entropy import Entropy, below
-from dphypo.executors import Crew, Executor, Groups
-from dphypo.journal import MAX_ATTEMPTS, Journal, Record, Trial, machine
-from dphypo.mechanisms import Mechanism, Outcome, capabilities, settle, well_formed
+from dphypo.errors import faults, refusals
+from dphypo.executors import Executor
+from dphypo.executors.executor import Crew
+from dphypo.executors.groups import Groups
+from dphypo.journal.journal import Journal
+from dphypo.journal.records import MAX_ATTEMPTS, Record, Trial
+from dphypo.journal.store import machine
+from dphypo.mechanisms import Mechanism, Outcome, capabilities
+from dphypo.mechanisms.outcome import well_formed
+from dphypo.mechanisms.running import settle
 from dphypo.search.curator import Curator
 from dphypo.search.declaration import check
 from dphypo.search.kept_models import KeptModels
@@ -95,7 +102,7 @@ class PartUnderWay:
                 self._journal.redeclare({**declared, **kept})
             self._lag = kept[LAG] if decider.in_order else self._lag
             if record.total is not None and not decider.possible(record.total):
-                raise errors.JournalTamperedError("its number of runs is one that the law of T never gives")
+                raise faults.JournalTamperedError("its number of runs is one that the law of T never gives")
             self._past = Past(decider.space, self._opening.sign)
             if self._part.models is not None and not record.shredded:
                 self._models = KeptModels(Path(self._part.models), self.mechanism.saver.format, kept[FOLDER])
@@ -124,7 +131,7 @@ class PartUnderWay:
         with self._turn.short():
             record = self.record()
             if record.released:
-                raise errors.RunsAfterRelease(stages=self._opening.stages)
+                raise refusals.RunsAfterRelease(stages=self._opening.stages)
             while (trial := self._lost_run(record)) is not None:
                 if (died := self._died(trial)) is None:
                     trial = replace(trial, attempts=self._attempts(trial.attempts))
@@ -147,7 +154,7 @@ class PartUnderWay:
         with self._turn.short():
             trial = self.next()
             if trial is None and self._decider.in_order and self.waiting:
-                raise errors.TellFirst
+                raise refusals.TellFirst
             return trial
 
     @property
@@ -203,7 +210,7 @@ class PartUnderWay:
         with self._turn.short():
             record = self.record()
             if trial.number in record.results:
-                raise errors.OutcomeTwice
+                raise refusals.OutcomeTwice
             model = outcome.model if beats(trial, outcome, record, self._opening.sign) else None
             kept = self._models if outcome.model is not None else None
             if kept is not None:
@@ -297,7 +304,7 @@ class PartUnderWay:
         with self._turn.short():
             record, stages = self.record(), self._opening.stages
             if record.shredded:
-                raise errors.Shredded
+                raise refusals.Shredded
             if record.released:
                 raise errors.SecondRelease(stages=stages)
             if not record.complete:
@@ -311,7 +318,7 @@ class PartUnderWay:
         with self._turn.look():
             record, saver = self.record(), self.mechanism.saver
             if record.shredded or record.ending is None or record.certificate is None:
-                raise errors.Shredded
+                raise refusals.Shredded
             certificate, how = Certificate.from_dict(json.loads(record.certificate)), Ending[record.ending]
             if record.best is None:
                 return Release(None, None, None, certificate, how, saver)

@@ -14,8 +14,9 @@ import dp_accounting
 import numpy as np
 
 from dphypo.accounting import PureDp
-from dphypo.executors import Executor, Withdrawn, hire
-from dphypo.journal import Trial
+from dphypo.executors import Executor, Withdrawn
+from dphypo.executors.executor import hire
+from dphypo.journal.records import Trial
 from dphypo.mechanisms import Mechanism, Outcome, mechanism
 from dphypo.testing.ensure import ensure
 

@@ -6,10 +6,12 @@ import math
 import pickle
 
 from dphypo import _validate
-from dphypo.accounting import UnaccountableError, account
+from dphypo.accounting import account
 from dphypo.entropy import SYSTEM, Entropy, below
+from dphypo.errors import UnaccountableError
 from dphypo.laws import Pmf
-from dphypo.mechanisms import Mechanism, Outcome, attempt, over_space
+from dphypo.mechanisms import Mechanism, Outcome, over_space
+from dphypo.mechanisms.running import attempt
 from dphypo.space import Space
 from dphypo.testing.ensure import ensure
 

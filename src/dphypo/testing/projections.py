@@ -8,7 +8,8 @@ from collections.abc import Iterator
 import numpy as np
 import numpy.typing as npt
 
-from dphypo.band import Band, Rule
+from dphypo.band import Band
+from dphypo.band.problem import Rule
 from dphypo.testing.ensure import ensure
 
 Array = npt.NDArray[np.float64]

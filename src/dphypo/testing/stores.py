@@ -5,7 +5,11 @@ from __future__ import annotations
 import secrets
 from collections.abc import Callable
 
-from dphypo.journal import Database, Journal, JournalError, JournalInUseError, Store, Trial
+from dphypo.errors import JournalError, JournalInUseError
+from dphypo.journal import Database
+from dphypo.journal.journal import Journal
+from dphypo.journal.records import Trial
+from dphypo.journal.store import Store
 from dphypo.mechanisms import Outcome
 from dphypo.testing.ensure import ensure
 

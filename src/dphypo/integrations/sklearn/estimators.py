@@ -20,7 +20,7 @@ from torch import nn
 from torch.nn import functional
 
 from dphypo import _validate
-from dphypo.accounting import RoundedDp
+from dphypo.accounting.own_events import RoundedDp
 from dphypo.integrations.sklearn.network import Networks, from_unit, network, outputs_of, to_unit
 from dphypo.integrations.sklearn.table import check_labels, numbers, refuse_times, warn_of_texts
 from dphypo.integrations.split import record_bytes

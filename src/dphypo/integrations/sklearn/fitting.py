@@ -11,13 +11,15 @@ import dp_accounting
 from sklearn.base import clone
 
 from dphypo import _validate
-from dphypo.accounting import Event, Sides
+from dphypo.accounting.events import Event
+from dphypo.accounting.sides import Sides
 from dphypo.integrations import calibration
 from dphypo.integrations.sklearn import scoring
 from dphypo.integrations.sklearn.protocol import ChecksSpace, CutShort, Seen, noise_name, private_part
 from dphypo.integrations.sklearn.records import Prepared, Records
 from dphypo.integrations.sklearn.steps import Parts
-from dphypo.mechanisms import Outcome, Saver, matched
+from dphypo.mechanisms import Outcome, Saver
+from dphypo.mechanisms.dp_sgd import matched
 from dphypo.space import Space
 
 CALIBRATE = "calibrate"

@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 
-from dphypo.search import Surveyed
+from dphypo.search.table import Surveyed
 
 # What people used to scikit-learn's searches pass, and what to use here.
 ELSEWHERE = {

@@ -7,7 +7,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any, ClassVar, Protocol, runtime_checkable
 
-from dphypo.accounting import Event
+from dphypo.accounting.events import Event
 from dphypo.integrations.sklearn.steps import Parts, refuse_learning
 from dphypo.mechanisms import Saver
 from dphypo.space import Space

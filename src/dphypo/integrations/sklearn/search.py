@@ -16,7 +16,8 @@ from sklearn.utils.metaestimators import available_if
 from sklearn.utils.validation import check_is_fitted, indexable
 
 from dphypo import _validate
-from dphypo.band import Band, BandLike
+from dphypo.band import Band
+from dphypo.band.band import BandLike
 from dphypo.entropy import SYSTEM, Seeded
 from dphypo.integrations import calibration
 from dphypo.integrations.sklearn import scoring as _scoring

@@ -11,7 +11,8 @@ from dphypo import _validate, dpsgd
 from dphypo.integrations.torch import cost, defaults, hyperparameters
 from dphypo.integrations.torch.data import as_records
 from dphypo.integrations.torch.training import Engine
-from dphypo.space import Finite, Space
+from dphypo.space import Space
+from dphypo.space.finite import Finite
 
 if TYPE_CHECKING:
     from dphypo.integrations.torch.dpsgd import DPSGD

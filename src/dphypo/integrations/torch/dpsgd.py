@@ -16,8 +16,11 @@ from torch import nn
 from torch.nn.functional import cross_entropy
 
 from dphypo import _validate
-from dphypo.accounting import PolicyClass, RoundedDp, Sides
-from dphypo.band import Band, BandLike
+from dphypo.accounting.own_events import RoundedDp
+from dphypo.accounting.policy import PolicyClass
+from dphypo.accounting.sides import Sides
+from dphypo.band import Band
+from dphypo.band.band import BandLike
 from dphypo.entropy import Seeded
 from dphypo.integrations import calibration
 from dphypo.integrations.split import sides_of
@@ -27,7 +30,7 @@ from dphypo.integrations.torch.cost import Cost, NoiseTable
 from dphypo.integrations.torch.saver import Safetensors
 from dphypo.integrations.torch.score import PrivateScore, RecordScore, Score, is_private
 from dphypo.integrations.torch.training import Engine
-from dphypo.journal import Store
+from dphypo.journal.store import Store
 from dphypo.laws import Law
 from dphypo.mechanisms import DpSgd, Outcome, SmallerBatches, transfer
 from dphypo.space import Space

@@ -10,7 +10,8 @@ from typing import Any
 import torch
 
 from dphypo import _validate
-from dphypo.space import Finite, Space
+from dphypo.space import Space
+from dphypo.space.finite import Finite
 
 # Hyperparameters that DPSGD reads itself.
 OWN = (

@@ -11,8 +11,8 @@ from typing import Any, ClassVar
 import safetensors.torch
 from torch import nn
 
+from dphypo.errors.faults import UnsupportedModelError
 from dphypo.integrations.torch.factory import ARGUMENTS, build, remember
-from dphypo.mechanisms import UnsupportedModelError
 
 
 @dataclass(frozen=True)
