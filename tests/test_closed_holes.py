@@ -6,6 +6,7 @@ What it gave before is computed again where the mistake can be made again. ``pyt
 from __future__ import annotations
 
 import shutil
+import signal
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -13,6 +14,9 @@ from typing import Any
 import dp_accounting as dp
 import numpy as np
 import pytest
+from support import survey_models_world as models_world
+from support.crash_server import serve
+from support.journal_world import contents
 from support.ledger_world import make as reserving
 from support.study_world import make
 
@@ -192,10 +196,15 @@ def test_21_the_last_bits_of_a_score(row: Row) -> None:
     torch.nn.init.zeros_(model.weight)
     model.bias.data = torch.tensor([1.0, 0.0])  # classifies everything as 0
     scores = [PrivateAccuracy((np.zeros((1, 1)), [label]), 8.0, records=1000) for label in (1, 0)]
-    counts = [[1000 * one(model, seed=seed) for seed in range(2000)] for one in scores]
+    counts = [[1000 * one(model, seed=seed) for seed in range(200)] for one in scores]
     assert all(round(count) / 1000 == count / 1000 for one in counts for count in one)
     now = telling([round(count) for count in one] for one in counts)
-    row(21, "scores of 2000 that only one count gives", f"{before[0]} and {before[1]}", f"{now[0]} and {now[1]}")
+    row(
+        21,
+        "scores that only one count can give",
+        f"{before[0]} and {before[1]} of 2000",
+        f"{now[0]} and {now[1]} of 200",
+    )
     assert before[0] > 0 == before[1]
     assert now == [0, 0]
 
@@ -231,3 +240,20 @@ def test_23_noise_that_is_cut_off(row: Row) -> None:
     row(23, "noise of 24 bits, cut off at 5.77 σ", f"{before:.0%} of draws", f"{now:.0%}, as by chance")
     assert before > 0.99
     assert now < 0.3
+
+
+def test_25_a_kill_between_a_model_and_its_commit(row: Row, tmp_path: Path) -> None:
+    """The process dies just before each of some commits; the models in the published folder must all be committed."""
+    published, private = set(), set()
+    with serve("survey_models_world") as server:
+        for commit in range(4, 9):
+            journal = str(tmp_path / f"{commit}.db")
+            assert server.run(journal, mechanism="once", at={"before": commit}) == -signal.SIGKILL
+            folder = models_world.folder(journal)
+            ended = [change for change in contents(journal, "study, stage 1") if change[0] == "finish"]
+            done = {f"run-{number + 1:03d}.npz" for _, number, _, failure, *_ in ended if failure is None}
+            published |= {path.name for path in folder.iterdir() if not path.name.startswith(".")} - done
+            private |= set(folder.with_name(f".{folder.name}-uncommitted").glob("*"))
+    row(25, "models of runs that were not committed", f"{len(private)} published", f"{len(published)} published")
+    assert private
+    assert not published
