@@ -132,9 +132,11 @@ def test_a_back_door_is_seen():
     assert not behind_doors("from dphypo.band.problem import Rule", path)  # people are not shown it
 
 
-def test_few_names_are_exported():
-    """A name that the package and a room both export counts once."""
+def test_few_names_are_exported_and_each_is_shown():
+    """In the code of a page or an example. A name that the package and a room both export counts once."""
     found = names.exported()
+    names.uses(found)
+    assert [f"{one.room}.{one.name}" for one in found.values() if not one.pages] == []
     top = {name for room, name in found if room == names.TOP}
     assert len(top) <= 36
     assert len([one for one in found.values() if one.room == names.TOP or one.name not in top]) <= 180

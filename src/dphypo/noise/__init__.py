@@ -13,7 +13,6 @@ from dphypo.noise.gaussian import noisy_sum as noisy_sum
 from dphypo.noise.gaussian import rounded_gaussian as rounded_gaussian
 from dphypo.noise.gaussian import slack as slack
 from dphypo.noise.gaussian import slack_of_sum as slack_of_sum
-from dphypo.noise.table import I64 as I64
 from dphypo.noise.table import Table as Table
 from dphypo.noise.table_cache import table as table
 from dphypo.noise.words import Source as Source

@@ -258,7 +258,7 @@ class Chain:
 
     def _journal(self, number: int) -> Journal:
         if number not in self._journals:
-            # All parts share one entry in the ledger. The first reserves: whoever goes on begins with it.
+            # All parts share one entry in the ledger. The first part reserves.
             shared, called = self._shared or not self.declaration.alone, self._called(number)
             self._journals[number] = Journal(self._store, called, shared=shared, reservation=self._reservation)
         return self._journals[number]
