@@ -12,6 +12,7 @@ import dp_accounting
 
 from dphypo import _validate
 from dphypo.accounting.noise import Keep
+from dphypo.accounting.own_events import ideal
 from dphypo.errors import UnreachableError
 from dphypo.mechanisms import Mechanism, capabilities, over_space
 from dphypo.search.declaration import Cost, check_space
@@ -308,7 +309,7 @@ def steps_of(mechanism: Mechanism, space: Space) -> int | None:
         noisy = capabilities.with_score_noise(noisy, 1.0)
     if capabilities.can(mechanism, "noise_multiplier"):
         noisy = capabilities.with_noise(noisy, 1.0)
-    events, _ = over_space.by_side(noisy, space)
+    events = [ideal(event) for event in over_space.by_side(noisy, space)[0]]
     counts = [event.count for event in events if isinstance(event, dp_accounting.SelfComposedDpEvent)]
     return min(counts) if counts and len(counts) == len(events) else None
 
