@@ -69,6 +69,7 @@ class Chain:
 
     def __init__(self, links: Sequence[Link | Linear], ignored: int) -> None:
         self._links, self._ignored = links, ignored
+        self._classes: torch.Tensor | None = None
         self._first = [isinstance(link, Linear) for link in links].index(True)
 
     @classmethod
@@ -131,6 +132,7 @@ class Chain:
         turned = outputs.t().contiguous()
         turned.sub_(turned.amax(0)).exp_()
         turned.div_(turned.sum(0))
-        classes = torch.arange(len(turned), device=turned.device)[:, None]
-        turned.sub_((classes == targets).to(turned.dtype)).mul_(start * (targets != self._ignored))
+        if self._classes is None:
+            self._classes = torch.arange(len(turned), device=turned.device)[:, None]
+        turned.sub_((self._classes == targets).to(turned.dtype)).mul_(start * (targets != self._ignored))
         return turned.t().contiguous()
