@@ -189,7 +189,7 @@ def speed(show: Show, quick: bool) -> None:
 
 
 def tune(show: Show, quick: bool) -> None:
-    """A whole search, 20 runs of a tenth and then one, over one run of Opacus that is not tuned; noise solved before."""
+    """A whole search, 20 runs of a tenth and then one, over one run of Opacus that is not tuned."""
     device, task = GPU, MODELS[CNN]
     records = made_up(task, device)
     epochs = 0.2 if quick else 10
