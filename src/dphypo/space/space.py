@@ -61,11 +61,11 @@ class Space:
         >>> Space.from_optuna({"lr": FloatDistribution(1e-4, 10, log=True), "act": CategoricalDistribution(["relu"])})
         Space({'lr': loguniform(a=0.0001, b=10), 'act': ['relu']})
         """
-        from dphypo.space import from_optuna, from_optuna_study
+        from dphypo.space import from_optuna
 
         if not hasattr(distributions, "trials"):
             return cls(from_optuna.priors(distributions))
-        always, conditions = from_optuna_study.parts(distributions)
+        always, conditions = from_optuna.parts(distributions)
         space = cls(always)
         for parent, values, added in conditions:
             space = space.when(parent, values, added)
