@@ -124,6 +124,10 @@ def every_way(found: dict[str, dict[str, Any]], planned: dict[str, Any]) -> str:
             f"worst of {result['searches']}",
         ]
         parts.append(f"### {NAMES[name]}\n\n{markdown(heads, rows)}")
+        left = ", ".join(key for key in declared if key not in result["ways"])
+        parts += [f"Planned and not trained: {left}."] if left else []
+    left = ", ".join(NAMES[name] for name in planned["tasks"] if name not in found)
+    parts += [f"Planned and not trained: {left}."] if left else []
     return "\n\n".join(parts) if parts else MISSING
 
 
