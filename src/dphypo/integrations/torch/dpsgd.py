@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import dataclasses
-import traceback
 import warnings
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
+from traceback import format_exception
 from typing import Any, ClassVar, cast
 
 import dp_accounting
@@ -58,26 +58,21 @@ class DPSGD:
     event states (:func:`dphypo.dpsgd.slack`), if random words are taken as ideal and the device is deterministic.
     ``engine="opacus"`` takes floating-point numbers as real ones.
 
-    Records outside the model's domain (a value that is not finite, a label or a token that the model does not have,
-    another shape) are left out, of training and of private scores, by a rule that looks at one record alone
-    (``domain.py``), and so are those on which the model or the loss raises: no record can make a run fail.
+    No record can make a run fail: those outside the model's domain are left out (``domain.py``), and so are those on
+    which the model or the loss raises.
 
     Args:
         model: builds the untrained model: a function of the hyperparameters that it names, and of nothing private. A
-            run trains a copy of what it gives, so that a public model that is loaded once may stand in it:
-            ``model=lambda: nn.Sequential(backbone, nn.Linear(512, 10))``.
+            run trains a copy of what it gives, so that a public backbone that is loaded once may stand in it.
         data: the private records: a pair (inputs, targets) of arrays or tensors, a mapping of fields (``input_ids``,
             ``attention_mask``, ``labels``, which is the target), a ``TensorDataset``, or any data set that is read by
             index. One record is one person's contribution.
         score: what to maximise. "accuracy", "loss", "f1" or "balanced_accuracy": a hash of each record decides whether
-            it trains or scores (a fifth do, at most about 4 000), and :func:`dphypo.tune` finds the noise of the scores
-            and trains the last run on all records where that is better. A :class:`PrivateAccuracy`,
-            :class:`PrivateLoss` or :class:`PrivateConfusion` looks at private records of your own and states its cost.
-            A function of the model declares that it looks at public records alone and costs nothing.
-        noise_multiplier: standard deviation of the noise over the clipping norm; or "calibrate", and then
-            :func:`dphypo.tune` or :meth:`calibrated` solves for it.
-        epochs, batch_size: how long to train; ``batch_size`` is the expected size of a Poisson batch, by default a
-            power of two near 4·√records.
+            it trains or scores, and :func:`dphypo.tune` finds the noise of the scores. A :class:`PrivateAccuracy` or
+            the like looks at private records of your own. A function of the model looks at public records alone.
+        noise_multiplier: standard deviation of the noise over the clipping norm; "calibrate" leaves it to
+            :func:`dphypo.tune` or :meth:`calibrated`.
+        epochs, batch_size: how long to train; the expected size of a Poisson batch, by default near 4·√records.
         learning_rate, max_grad_norm, optimizer: how to train.
         fixed: further hyperparameters, for the optimiser or the factory, that are not tuned.
         loss: one of PyTorch's losses, or a function that gives one value a record.
@@ -93,19 +88,14 @@ class DPSGD:
             numbers of [0, 1) a record); the gradients of so many views are averaged before clipping.
         autocast: "bfloat16" for forward and backward passes; sums stay in double precision.
         physical_batch_size: process batches in pieces of at most this size, to save memory; the result is the same.
-        subsample: the probability with which a run may use a record at all, drawn once at its beginning: a cheap
-            fidelity. ``epochs`` counts passes over the subsample.
-        fraction: the part of its steps that a run makes, wherever they come from: another cheap fidelity.
-        matched: whether ``transfer_rule`` maps λ, the full run's hyperparameters, to those of a short run;
-            ``at(fraction=..., match=True)`` sets it.
+        subsample: the probability with which a run may use a record at all, drawn once at its beginning.
+        fraction: the part of its steps that a run makes, wherever they come from.
+        matched: whether ``transfer_rule`` maps λ to the hyperparameters of a short run; ``at(match=True)`` sets it.
         transfer_rule: that map, a function of (hyperparameters, fraction); by default a rehearsal of the optimiser on
             pure noise (:class:`dphypo.mechanisms.NoiseRehearsal`).
-        schedule: factor on the learning rate as a function of the share of the steps made so far, in [0, 1), so that it
-            shrinks with the steps: ``lambda done: 1 - done``.
-        threads: CPU threads of one run. One is fastest for small models and makes a run the same on any number of
-            cores; more pay off for large models when runs are made one at a time.
-        start: a model whose weights a run starts from, where they have the shapes of its own; it must be public, or
-            paid for as those of a survey are.
+        schedule: factor on the learning rate as a function of the share of the steps made so far, in [0, 1).
+        threads: CPU threads of one run. One is fastest for small models; more pay off for large ones.
+        start: a model whose weights a run starts from, where shapes agree; public, or paid for as a survey's are.
         whole: all records, where ``score`` is a word and some were set apart; it is filled in.
 
     >>> mechanism = DPSGD(
@@ -178,10 +168,7 @@ class DPSGD:
 
     @property
     def seeded(self) -> bool:
-        """Whether a run with the same λ and seed has the same end, so that one that was lost can be made again.
-
-        All randomness comes from the seed. On a GPU, sums depend on the order in which its threads finish, too.
-        """
+        """Whether the same λ and seed give the same end. On a GPU sums depend on the order of its threads, too."""
         return torch.device(self.device).type == "cpu"  # type: ignore[arg-type]
 
     same_alone = seeded
@@ -197,9 +184,7 @@ class DPSGD:
     def split(self) -> Sides | None:
         """The sides of the records that train and those that score; None if one record may do both."""
         score = self.score
-        if not is_private(score):
-            return None
-        return sides_of(self.data, getattr(score, "data", None), score.split)
+        return sides_of(self.data, getattr(score, "data", None), score.split) if is_private(score) else None
 
     @property
     def saver(self) -> Safetensors:
@@ -292,17 +277,9 @@ class DPSGD:
     ) -> DPSGD:
         """A copy whose noise makes a whole search over ``space`` cost ε at δ, and no more.
 
-        Where the space tunes the batch size or the epochs, each pair of them gets noise of its own, so that a search
-        over that pair alone would cost ε; the search over all of them costs what the worst would at every level of
-        privacy loss (the envelope of the profiles), and all noise is raised by one small factor to pay for it.
-
-        Args:
-            space, runs, band: as they will be given to :class:`dphypo.Study`.
-            epsilon, delta: the guarantee of the search's release.
-            policy, first_from_prior: what the search rule of the study sees, and how many first runs it leaves to the
-                prior. For a band and a rule of ours, ``policy="history", first_from_prior=1`` asks for less noise.
-            journal: where the noise is kept, so that a search that goes on finds it at once: that of the search.
-            progress: say on a terminal how far it is, if it takes longer than two seconds.
+        Each batch size and length in the space gets noise of its own (``integrations/calibration.py``). For a band and
+        a search rule of ours, ``policy="history", first_from_prior=1`` asks for less noise. ``journal`` is that of the
+        search: one that goes on finds the noise there.
         """
         _validate.warn_of_delta(delta, self.records)
         budget: dict[str, Any] = {"epsilon": epsilon, "delta": delta, "journal": journal, "progress": progress}
@@ -322,10 +299,7 @@ class DPSGD:
         for one in params:
             hyperparameters.refuse_unknown(self.model, one)
         made = torch_runs.make([self._run(one, seed) for one, seed in zip(params, seeds, strict=True)])
-        return [
-            Outcome.failed("".join(traceback.format_exception(one))) if isinstance(one, Exception) else one
-            for one in made
-        ]
+        return [one if isinstance(one, Outcome) else Outcome.failed("".join(format_exception(one))) for one in made]
 
     def rehearse(self, params: Mapping[str, Any], *, seed: int) -> Outcome:
         """A run of two steps on a few made-up records: what is wrong with the model, the loss or the score shows."""
