@@ -1,9 +1,9 @@
 """What becomes of a run whose process died.
 
-Whether the data killed a process cannot be seen from outside. Retrying such a run selects for runs that survive: another
-mechanism, unless all randomness of the run comes from its seed, with which it ends as before. Counting it as failed is
-covered if runs die independently; an outage that takes many of them would change the law of T. Proofs and a
-counterexample: docs/theory.md, section "Facts about the search".
+Whether the data killed a process cannot be seen from outside. Retrying such a run selects for runs that survive, unless
+all randomness of the run comes from its seed: then it ends as before. Counting it as failed is covered if runs die
+independently; an outage that takes many of them would change the law of T. Proofs and a counterexample: docs/theory.md,
+section "Facts about the search".
 """
 
 from __future__ import annotations
