@@ -33,7 +33,7 @@ BOUNDS = {
     "composition": "composition",
 }
 _ATTACK = "explicit attack (lower bound)"
-_CROSS: dict[str, Any] = {"color": canvas.ALARM, "marker": "x", "markersize": 6}
+_CROSS: dict[str, Any] = {"color": canvas.ALARM, "marker": "x", "markersize": 6, "zorder": 4}  # over other markers
 _ORDER = ("profile", "composition", "renyi", "paper", "history", "prior start")
 
 
@@ -76,7 +76,7 @@ def privacy_profile(
     if attack:
         some = deltas[:: max(1, points // 8)]
         achieved = [epsilon_from_below(guarantee, float(one)) for one in some]
-        axes.plot(achieved, some, linestyle="none", zorder=3, label=_ATTACK, **_CROSS)
+        axes.plot(achieved, some, linestyle="none", label=_ATTACK, **_CROSS)
     _mark_cost(axes, guarantee.epsilon(delta), delta)
     _finish(figure, axes, float(deltas[0]))
     return figure
@@ -153,7 +153,7 @@ def _mark(axes: Axes, epsilon: float, delta: float, label: str, **look: Any) -> 
         return
     if delta == 0:
         look |= {"transform": axes.get_xaxis_transform(), "clip_on": False}
-    axes.plot([epsilon], [delta], linestyle="none", zorder=3, label=label, **look)
+    axes.plot([epsilon], [delta], linestyle="none", label=label, **({"zorder": 3} | look))
 
 
 def _mark_cost(axes: Axes, epsilon: float, delta: float) -> None:
