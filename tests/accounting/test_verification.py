@@ -58,11 +58,35 @@ def test_a_deleted_warning_is_seen(tmp_path):
     assert "public.warning: is missing" in answer(seeded, tmp_path)
 
 
+def test_a_seeded_search_cannot_be_called_private(tmp_path):
+    guarantee = account(PureDp(0.5), Geometric(mean=3))
+    seeded = guarantee.certificate(DELTA, warning="no guarantee: seeded", entropy="seeded").to_dict()
+    assert verify(Certificate.from_dict(seeded)).warning == "no guarantee: seeded"
+    seeded["public"]["warning"] = None
+    seeded["statement"] = statement(seeded)
+    assert "the search was seeded, so that nothing is guaranteed" in answer(seeded, tmp_path)
+
+
+@pytest.mark.parametrize("change", [{"unit": "person"}, {"warning": "none"}, {"released": []}])
+def test_what_is_public_belongs_to_the_release(change, tmp_path):
+    """The unit, where randomness came from and the tables of surveys are hashed with the parameters."""
+    certificate = account(PureDp(0.5), Geometric(mean=3)).certificate(DELTA)
+    folder = Release({"lr": 0.1}, [1.0, 2.0], 0.9, certificate).save(tmp_path / "release")
+    assert verify(folder)
+    document = json.loads((folder / "certificate.json").read_text())
+    document["public"] |= change
+    document["statement"] = statement(document)
+    (folder / "certificate.json").write_text(json.dumps(document))
+    assert "what the certificate calls public, were changed" in str(verify(folder))
+
+
 @pytest.mark.parametrize(
     ("changes", "words"),
     [
         ({"public": []}, "public: should be an object"),
-        ({"public": {"unit": "soul", "warning": None}}, "not one of record"),
+        ({"public": {"unit": "soul", "warning": None, "entropy": "system"}}, "not one of record"),
+        ({"public": {"unit": "record", "warning": None, "entropy": "dice"}}, "not one of system, seeded"),
+        ({"public": {"unit": "record", "warning": None}}, "public.entropy: is missing"),
         ({"grid": 1e9}, "grid = "),
         ({"grid": 1e-12}, "grid = "),
         ({"grid": True}, "grid = "),
@@ -173,7 +197,7 @@ def test_a_release_folder_is_checked_against_its_certificate(tmp_path, document)
     model.write_bytes(kept)
     described = folder / "release.json"
     described.write_text(described.read_text().replace("0.1", "0.2"))
-    assert "the parameters in the folder are not those" in str(verify(folder))
+    assert "the parameters in the folder, or what" in str(verify(folder))
     certificate.save(folder / "certificate.json")
     assert "names no model" in str(verify(folder))
 

@@ -35,6 +35,24 @@ def test_compose_says_what_both_cost_together(certificates: list[Path]) -> None:
     assert "if none was chosen after a look" in done.output
 
 
+@pytest.mark.parametrize(
+    ("public", "words"),
+    [
+        ({"warning": "no guarantee: seeded"}, "guarantees nothing: no guarantee: seeded"),
+        ({"warning": "no guarantee: seeded", "entropy": "seeded"}, "guarantees nothing"),
+        ({"unit": "person"}, "different units (record, person)"),
+    ],
+)
+def test_what_guarantees_nothing_or_protects_another_unit_is_not_composed(
+    certificates: list[Path], tmp_path: Path, public: dict[str, str], words: str
+) -> None:
+    guarantee = account(dp.GaussianDpEvent(8.0), Geometric(mean=4))
+    other = guarantee.certificate(1e-5, **public).save(tmp_path / "other.json")
+    done = RUN.invoke(app, ["compose", str(certificates[0]), str(other)])
+    assert done.exit_code == 2
+    assert words in " ".join(done.output.replace("│", " ").split())
+
+
 def test_explain_says_what_is_assumed_and_what_would_break_it(certificates: list[Path]) -> None:
     done = RUN.invoke(app, ["explain", str(certificates[0])])
     assert done.exit_code == 0

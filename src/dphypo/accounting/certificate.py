@@ -30,6 +30,7 @@ from dphypo.accounting.statement import statement
 from dphypo.errors import ContradictionError
 
 FORMAT = "dphypo certificate 3"
+ENTROPIES = ("system", "seeded")  # where the randomness of the search comes from
 UNITS = ("record", "person", "user", "client", "device", "household", "document")
 CITATIONS = [
     "H. Wang, S. Gao, H. Zhang, W. J. Su, M. Shen. DP-HyPO: An Adaptive Private Hyperparameter Optimization "
@@ -114,7 +115,7 @@ class Certificate:
             model: the bytes of the released model; None if there is none.
             described: what is released beside it, as JSON values: parameters, score, how the search ended.
         """
-        return self._with(release=fingerprints(model, described))
+        return self._with(release=fingerprints(model, described, self.document["public"]))
 
     def signed(self, key: str | os.PathLike[str]) -> Certificate:
         """The certificate, signed with the Ed25519 private key in a PEM file; needs the extra ``sign``."""
@@ -137,7 +138,7 @@ def issue(guarantee: Composition, delta: float, public: Mapping[str, object]) ->
     bounds = {name: round_epsilon(epsilon) for name, epsilon in guarantee.bounds(delta).items()}
     name = min(bounds, key=lambda key: bounds[key])
     data_set, public = public.get("data_set"), {key: value for key, value in public.items() if key != "data_set"}
-    public = {"unit": "record", "warning": None, **json.loads(json.dumps(public))}
+    public = {"unit": "record", "entropy": "system", "warning": None, **json.loads(json.dumps(public))}
     if public["unit"] not in UNITS:
         raise _validate.fail("unit", public["unit"], f"it is one of {', '.join(UNITS)}")
     if data_set is not None and (not isinstance(data_set, str) or not 0 < len(data_set) <= 200):
@@ -187,11 +188,11 @@ def least_epsilon(event: Any, relation: Any, delta: float) -> float:
     return run_epsilon_from_below(event, relation, delta)
 
 
-def fingerprints(model: bytes | None, described: Mapping[str, Any]) -> dict[str, Any]:
-    """SHA-256 of the released model's bytes, and of what is released beside it as canonical JSON."""
+def fingerprints(model: bytes | None, described: Mapping[str, Any], public: Mapping[str, Any]) -> dict[str, Any]:
+    """SHA-256 of the released model's bytes, and of what is released and public beside it as canonical JSON."""
     return {
         "model_sha256": None if model is None else hashlib.sha256(model).hexdigest(),
-        "described_sha256": hashlib.sha256(canonical_json(described)).hexdigest(),
+        "described_sha256": hashlib.sha256(canonical_json({"release": described, "public": public})).hexdigest(),
     }
 
 

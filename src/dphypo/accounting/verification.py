@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 
 from dphypo import _files, _validate
 from dphypo.accounting import plan_document, signature, untrusted
-from dphypo.accounting.certificate import UNITS, Certificate, fingerprints, issue, table_hash
+from dphypo.accounting.certificate import ENTROPIES, UNITS, Certificate, fingerprints, issue, table_hash
 from dphypo.accounting.composition import Composition
 from dphypo.accounting.guarantee_json import from_json
 from dphypo.accounting.second_opinion import second_opinion
@@ -175,13 +175,17 @@ def _shape(document: Mapping[str, Any]) -> Iterator[str]:
     if not isinstance(public, Mapping):
         yield "public: should be an object"
         return
-    for name in ("unit", "warning"):
+    for name in ("unit", "warning", "entropy"):
         if name not in public:
             yield f"public.{name}: is missing"
     if public.get("unit", "record") not in UNITS:
         yield f"public.unit: {public['unit']!r} is not one of {', '.join(UNITS)}"
     if not isinstance(public.get("warning", ""), (str, type(None))):
         yield "public.warning: should be a text or null"
+    if public.get("entropy", "system") not in ENTROPIES:
+        yield f"public.entropy: {public['entropy']!r} is not one of {', '.join(ENTROPIES)}"
+    if public.get("entropy") == "seeded" and public.get("warning") is None:
+        yield "public.warning: the search was seeded, so that nothing is guaranteed, and there is no warning"
     delta = document.get("delta")
     if isinstance(delta, bool) or not isinstance(delta, (int, float)) or not 0 <= delta < 1:
         yield f"delta: {delta!r} should be a number in [0, 1)"
@@ -240,14 +244,15 @@ def _folder(document: Mapping[str, Any], folder: Path) -> Iterator[str]:
         return
     model = _files.read(models[0], "model", most=_files.MOST_MODEL_BYTES, within=folder) if models else None
     try:
-        found = fingerprints(model, described)
+        found = fingerprints(model, described, document["public"])
     except ValueError as error:
         yield f"release: {error}"
         return
     if found["model_sha256"] != named:
         yield "release.model_sha256: the model in the folder is not the one that was certified"
     if found["described_sha256"] != document["release"]["described_sha256"]:
-        yield "release.described_sha256: the parameters in the folder are not those that were certified"
+        changed = "the parameters in the folder, or what the certificate calls public, were changed"
+        yield f"release.described_sha256: {changed}"
     yield from _tables(document, folder)
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import sys
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated, Any, NamedTuple
 
 import typer
 from typer.core import TyperGroup
@@ -64,9 +64,14 @@ def what_if(
 def compose(certificates: Certificates, delta: o.Delta = 1e-5) -> None:
     """What several searches on the same data cost together, if they were declared together."""
     from dphypo.accounting import Composition
-    from dphypo.accounting.verification import guarantee_of
 
-    guarantees = [guarantee_of(path) for path in certificates]
+    found = [_stated(path) for path in certificates]
+    guarantees = [one.guarantee for one in found]
+    if len(units := dict.fromkeys(one.unit for one in found)) > 1:
+        raise typer.BadParameter(
+            f"the certificates protect different units ({', '.join(units)}): one person may have many records, so "
+            "their numbers do not add up. Account for all searches under one unit"
+        )
     together = Composition.of(*guarantees)
     if len(guarantees) == 1:
         print(f"ε = {o.shown(together.epsilon(delta))} at δ = {delta:g}")
@@ -122,7 +127,7 @@ def open_ledger(
     """
     from dphypo import Ledger
 
-    searches = {path.stem: _stated(path)[0] for path in search or []}
+    searches = {path.stem: _stated(path).guarantee for path in search or []}
     if len(searches) < len(search or []):
         raise typer.BadParameter("two certificates have the same file name, by which the ledger knows a search")
     print(Ledger.open(path, epsilon=epsilon, delta=delta, searches=searches or None))
@@ -149,8 +154,8 @@ def reserve(
     from dphypo import Ledger
 
     book = Ledger(path)
-    guarantee, delta = _stated(certificate)
-    key = book.reserve(guarantee, name=name or certificate.stem, key=key, delta=delta)
+    found = _stated(certificate)
+    key = book.reserve(found.guarantee, name=name or certificate.stem, key=key, delta=found.delta)
     try:
         print(f"{book}\nreserved under the key {key}")
         sys.stdout.flush()
@@ -163,15 +168,22 @@ def reserve(
             os.dup2(nowhere, 2)
 
 
-def _stated(path: Path) -> tuple[Any, float | None]:
-    """What a certificate or a plan file states, accounted afresh, and its δ; refused if it guarantees nothing."""
+class _Stated(NamedTuple):
+    guarantee: Any
+    delta: float | None
+    unit: str
+
+
+def _stated(path: Path) -> _Stated:
+    """What a certificate or a plan file states, accounted afresh; refused if it guarantees nothing."""
     from dphypo._files import printable
     from dphypo.accounting import untrusted
     from dphypo.accounting.verification import guarantee_of
 
     document = untrusted.read(path)
     guarantee, delta, public = guarantee_of(document), document.get("delta"), document.get("public")
-    warning = public.get("warning") if isinstance(public, dict) else None
-    if warning is not None:
-        raise typer.BadParameter(f"{path} says that it guarantees nothing: {printable(warning)}")
-    return guarantee, delta if isinstance(delta, float) else None
+    public = public if isinstance(public, dict) else {}
+    warning = public.get("warning", "it does not say where its randomness comes from" if public else None)
+    if warning is not None or public.get("entropy") == "seeded":
+        raise typer.BadParameter(f"{path} says that it guarantees nothing: {printable(str(warning))}")
+    return _Stated(guarantee, delta if isinstance(delta, float) else None, printable(str(public.get("unit", "record"))))

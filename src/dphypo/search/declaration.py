@@ -155,7 +155,7 @@ class Declaration:
         if self.data is not None:
             public["data_set"] = self.data
         if not self.private:
-            public["warning"] = SEEDED
+            public |= {"warning": SEEDED, "entropy": "seeded"}
         only = self.terms[0][0].releases
         guarantee = only if self.alone and isinstance(only, Guarantee) else self.guarantee
         return guarantee.certificate(self.delta, **public)
