@@ -171,7 +171,7 @@ MUTANTS = (
         "a score's loss may mix records",
         "one record moves a score by at most its bound",
         "integrations/torch/score.py",
-        "        check.refuse_mixed_scores(model, loss, records.example())\n",
+        "        check.refuse_mixed_scores(called(model, records.fields), loss, records.example())\n",
         "",
         ("integrations/test_torch_score.py::test_a_loss_that_mixes_records_is_refused_as_a_score",),
     ),
@@ -235,7 +235,8 @@ MUTANTS = (
         "the first record says what the others look like",
         "the domain of a record is stated by public things alone",
         "integrations/torch/data.py",
-        "    if example is not None:\n        return DatasetRecords(data, _example(example))\n    if not public:\n",
+        "    if example is not None:\n        fields = Fields.of(_one(example)) if isinstance(example, Mapping) else None\n"
+        "        return DatasetRecords(data, _example(example, fields), fields=fields)\n    if not public:\n",
         "    if len(data) == 0:\n",
         (
             "integrations/test_torch_data.py::test_the_first_record_of_a_data_set_says_nothing_about_the_others",
