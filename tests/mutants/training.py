@@ -235,7 +235,8 @@ MUTANTS = (
         "the first record says what the others look like",
         "the domain of a record is stated by public things alone",
         "integrations/torch/data.py",
-        "    if example is not None:\n        fields = Fields.of(_one(example)) if isinstance(example, Mapping) else None\n"
+        "    if example is not None:\n"
+        "        fields = Fields.of(_one(example)) if isinstance(example, Mapping) else None\n"
         "        return DatasetRecords(data, _example(example, fields), fields=fields)\n    if not public:\n",
         "    if len(data) == 0:\n",
         (
