@@ -186,3 +186,10 @@ def test_a_certificate_that_cannot_be_written_leaves_nothing_behind(certificate,
 def test_repr_is_short(certificate):
     assert repr(certificate).startswith("Certificate(epsilon=")
     assert len(repr(certificate)) < 80
+
+
+def test_a_file_of_another_format_is_named(tmp_path) -> None:
+    path = tmp_path / "other.json"
+    path.write_text('{"format": "../../etc/passwd"}')
+    with pytest.raises(dphypo.errors.FileError, match=r"other\.json: this is not a certificate"):
+        Certificate.load(path)

@@ -27,7 +27,7 @@ from dphypo.accounting.composition import Composition
 from dphypo.accounting.guarantee_json import to_json
 from dphypo.accounting.solve import round_epsilon
 from dphypo.accounting.statement import statement
-from dphypo.errors import ContradictionError
+from dphypo.errors import ContradictionError, FileError
 
 FORMAT = "dphypo certificate 3"
 ENTROPIES = ("system", "seeded")  # where the randomness of the search comes from
@@ -101,7 +101,11 @@ class Certificate:
     @classmethod
     def load(cls, path: str | os.PathLike[str]) -> Certificate:
         """Read a certificate from a file."""
-        return cls.from_dict(untrusted.read(_validate.path(path=path)))
+        found = untrusted.read(_validate.path(path=path))
+        try:
+            return cls.from_dict(found)
+        except (ValueError, TypeError) as error:
+            raise FileError(f"{untrusted.printable(path)}: {error}") from None
 
     def declared_on(self, day: str) -> Certificate:
         """The certificate with the day on which the search was declared, such as "2026-11-15"."""
