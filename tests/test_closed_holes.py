@@ -5,6 +5,7 @@ What it gave before is computed again where the mistake can be made again. ``pyt
 
 from __future__ import annotations
 
+import json
 import shutil
 import signal
 from collections.abc import Callable, Iterator
@@ -23,6 +24,8 @@ from support.study_world import make
 import dphypo
 from dphypo.accounting import Composition, Split, Term, account
 from dphypo.accounting.published import account_published
+from dphypo.accounting.statement import statement
+from dphypo.entropy import Seeded
 from dphypo.errors import LedgerError
 from dphypo.laws import Pmf
 from dphypo.mechanisms import DpSgd, OwnTraining
@@ -240,6 +243,19 @@ def test_23_noise_that_is_cut_off(row: Row) -> None:
     row(23, "noise of 24 bits, cut off at 5.77 σ", f"{before:.0%} of draws", f"{now:.0%}, as by chance")
     assert before > 0.99
     assert now < 0.3
+
+
+def test_24_a_certificate_without_a_guarantee(row: Row, tmp_path: Path) -> None:
+    """The warning of a seeded search is taken out of its folder, and the statement written anew."""
+    folder = make(None, entropy=Seeded(1)).run(progress=False).save(tmp_path / "release")
+    document = json.loads((folder / "certificate.json").read_text())
+    assert document["public"]["warning"]
+    document["public"]["warning"] = None
+    document["statement"] = statement(document)
+    (folder / "certificate.json").write_text(json.dumps(document))
+    now = bool(dphypo.accounting.verify(folder))
+    row(24, "a seeded search whose warning was deleted is", "verified", "verified" if now else "refused")
+    assert not now
 
 
 def test_25_a_kill_between_a_model_and_its_commit(row: Row, tmp_path: Path) -> None:
