@@ -71,6 +71,8 @@ def test_published_runs_that_differ_by_the_slack_cost_no_more_than_is_said(slack
     for at in (0.0, 0.5, 1.0, 1.6, 4.0):
         assert max(hockey_stick(*runs, at), hockey_stick(*runs[::-1], at)) <= said.delta(at)
     assert hockey_stick(*runs, 4.0) > 2.9 * slack
+    silent = Composition.of(account_published(RoundedDp(PureDp(0.0), slack), 3))
+    assert 2 * slack < 1 - (1 - slack) ** 3 <= silent.delta(0.0), "three runs that only tell"
 
 
 def test_epsilon_and_delta_agree() -> None:
