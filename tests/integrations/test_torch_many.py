@@ -10,7 +10,10 @@ from support.torch_world import dpsgd
 from torch import nn
 
 import dphypo
+from dphypo.entropy import Seeded
+from dphypo.integrations.torch import DPSGD
 from dphypo.mechanisms import Outcome
+from dphypo.search import Following
 
 
 def flat(outcome: Outcome) -> torch.Tensor:
@@ -98,3 +101,23 @@ def test_every_engine_makes_many(engine: str) -> None:
     mechanism = dpsgd(engine=engine)
     together = mechanism.many([{}, {"learning_rate": 0.5}], seeds=[1, 2])
     assert torch.equal(flat(together[1]), flat(mechanism({"learning_rate": 0.5}, seed=2)))
+
+
+def test_a_survey_is_made_in_groups_of_the_runs_that_are_made_alone(monkeypatch: pytest.MonkeyPatch) -> None:
+    sizes, many = [], DPSGD.many
+
+    def counted(self: DPSGD, params: Any, *, seeds: Any) -> Any:
+        sizes.append(len(params))
+        return many(self, params, seeds=seeds)
+
+    def surveyed(**options: Any) -> Any:
+        survey = dphypo.Survey(mechanism, 10, Following(start=10))
+        search = dphypo.Stages(space, [survey], delta=1e-5, journal=None, entropy=Seeded(3))
+        return search.run(progress=False, **options).survey.rows
+
+    monkeypatch.setattr(DPSGD, "many", counted)
+    space = dphypo.Space({"learning_rate": [0.1, 0.3, 1.0]})
+    mechanism = dpsgd(score=lambda model: float(next(model.parameters()).sum()))
+    rows = surveyed()
+    assert sizes == [5, 2, 2, 2]
+    assert surveyed(executor="in_process") == rows

@@ -191,6 +191,20 @@ def test_runs_side_by_side_use_results_with_a_fixed_lag():
     assert parallel.told == [(0, 0), (0, 1), (0, 2), (1, 2), (2, 2), (3, 2)]
 
 
+def test_a_run_costs_the_same_after_any_number_of_runs(monkeypatch):
+    """What optimisers see of a run is made once: of all runs together it would grow with their square."""
+    rows, to_unit = [], Space.to_unit
+
+    def counted(self, params):
+        rows.append(len(params))
+        return to_unit(self, params)
+
+    monkeypatch.setattr(Space, "to_unit", counted)
+    survey = Survey(SHORT.at(steps=4), 100, Recorded())
+    stages(survey).run(progress=False)
+    assert sum(rows) < 5 * 100
+
+
 class InOrder:
     """An executor on which, of the runs under way, the oldest ends first, or the youngest."""
 
