@@ -49,16 +49,7 @@ see results in order; and what tells the folder of models apart from those of ot
 
 
 class PartUnderWay:
-    """What a part has drawn and what has come back, as committed to its journal. Its methods are safe under threads.
-
-    Args:
-        part: what was declared.
-        decider: what decides its runs.
-        opening: what it is begun with.
-        journal: where runs are committed.
-        entropy: where randomness comes from.
-        turn: whose turn it is among the threads.
-    """
+    """What a part has drawn and what has come back, as committed to its journal. Its methods are safe under threads."""
 
     def __init__(
         self, part: Part, decider: Decider, opening: Opening, journal: Journal, entropy: Entropy, turn: Turn
@@ -168,10 +159,7 @@ class PartUnderWay:
         return self._decider.usable(number, self._lag or 0, self._groups)
 
     def _attempts(self, before: int) -> int:
-        """How many deaths a run will have had, if this process dies now.
-
-        Where a death is the run's end, a run that is made in a process of its own cannot die with this one.
-        """
+        """How many deaths a run has had if this process dies now. Where one is its end, runs elsewhere live on."""
         return before + 1 if self._here or self.lost_runs is Lost.AGAIN else before
 
     def _died(self, trial: Trial) -> str | None:
@@ -264,10 +252,9 @@ class PartUnderWay:
 
     @contextlib.contextmanager
     def made_by(self, crew: Crew) -> Iterator[Executor]:
-        """A block in which a crew makes the runs. However it ends, nothing is under way afterwards.
+        """A block in which a crew makes the runs, or a mechanism that makes many at once, in this process.
 
-        A mechanism that can makes many runs at once, in this process. In a study it must be certain that a run is the
-        same alone and among others, and that one which dies takes no outcome from the others.
+        In a study a run must be the same alone and among others. However the block ends, nothing is under way then.
         """
         self.lost_runs.check(crew)
         if crew.executor is None and isinstance(self.mechanism, capabilities.ManyAtOnce):
