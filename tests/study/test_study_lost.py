@@ -94,7 +94,7 @@ def test_a_machine_that_goes_away_is_no_outcome(tmp_path, monkeypatch):
     journal = str(tmp_path / "study.db")
     with serve() as server:
         assert server.run(journal, mechanism="fragile", at={"after": 9}) == KILLED
-    monkeypatch.setattr("dphypo.search.runs.machine", lambda: "another machine")
+    monkeypatch.setattr("dphypo.search.under_way.machine", lambda: "another machine")
     with make(journal, fragile) as study:
         (lost,) = [number for number, row in enumerate(study.curator().trials()) if not row["done"]]
         assert study.ask().number == lost, "it is made again"

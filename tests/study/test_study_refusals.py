@@ -11,6 +11,7 @@ from support.study_world import LAW, SPACE, make, mechanism, train
 
 import dphypo
 from dphypo import errors
+from dphypo.accounting import PureDp
 from dphypo.band import Band
 from dphypo.entropy import SYSTEM
 from dphypo.errors import faults, refusals
@@ -61,7 +62,7 @@ def test_an_unknown_option_is_a_plain_error():
         ("law of T", {"runs": Geometric(mean=5)}),
         ("band", {"band": Band(0.5, 4.0)}),
         ("event", {"mechanism": mechanism(train.train, event=dp.GaussianDpEvent(5.0))}),
-        ("event", {"mechanism": mechanism(train.train, score_event=dp.LaplaceDpEvent(9.0))}),
+        ("event", {"mechanism": mechanism(train.train, score_event=PureDp(9.0))}),
         ("relation", {"mechanism": mechanism(train.train, relation=dp.NeighboringRelation.REPLACE_ONE)}),
         ("direction", {"maximize": False}),
         ("entropy", {"entropy": SYSTEM}),
