@@ -39,14 +39,9 @@ def sentences(count: int, seed: int, shift: int = 0) -> dict[str, torch.Tensor]:
 
 
 def pretrained() -> nn.Module:
-    """A public model: trained without noise, on public sentences of both kinds."""
+    """A public model: trained without noise, on public sentences."""
     torch.manual_seed(0)
-    sizes: dict[str, Any] = {
-        "hidden_size": 64,
-        "num_hidden_layers": 2,
-        "num_attention_heads": 4,
-        "intermediate_size": 128,
-    }
+    sizes: dict[str, Any] = {"hidden_size": 64, "num_hidden_layers": 2, "num_attention_heads": 4}
     config = transformers.BertConfig(vocab_size=WORDS, max_position_embeddings=LENGTH, intermediate_size=128, **sizes)
     model: nn.Module = transformers.BertForSequenceClassification(config)  # type: ignore[no-untyped-call]
     optimizer = torch.optim.Adam(model.parameters(), 1e-3)
