@@ -178,3 +178,10 @@ def test_a_search_that_may_run_nothing_says_so_below_zero():
     law = Pmf({0: 0.75, 1: 0.25})
     bound = HistoryProfile(run, run, law, Band(1, 1))
     assert bound.delta_at(-1.0) >= -np.expm1(-1.0) * 0.75 + 0.25 * float(run.delta(-1.0)) - 1e-12
+
+
+def test_losses_that_lie_close_get_a_coarser_pair_and_still_an_answer():
+    """All losses of this run are below 0.1: a lattice of sums that reaches far would have ten thousands of points."""
+    run = dp_accounting.LaplaceDpEvent(10.0)
+    found = account(run, Geometric(mean=3), Band(0.5, 2), policy="history").bounds(1e-6)
+    assert found["history"] < found["profile"]

@@ -46,6 +46,7 @@ _SLACK = 1e-11  # the relative accuracy asked of P[T = k], with room to spare
 _LATE = 1e-12  # of δ: what a cell of large v may give away by "D known" for the last runs
 _FIRST_CELLS = 16
 _MOST_RUNS = 6000
+_MOST_POINTS, _FEWEST_ATOMS = 1500, 8
 _FEW = 4
 _DEEPEST = 120.0  # rounding such an s changes e^s by 1.4e-14 in proportion: ROUNDING of kills.py has room for it
 _INTERESTING = (1e-9, 1e-3)  # the δ for which cells are made narrow
@@ -106,8 +107,8 @@ class HistoryProfile:
     def exists(self) -> bool:
         """Whether the bound can be had: the run has a certified pair on a lattice, and T is not too large to follow."""
         try:
-            lattice_pair(self.forward, self.reverse, self.effort.coarse_atoms)
-            lattice_pair(self.forward, self.reverse, self.effort.atoms)
+            self._pair(self.effort.coarse_atoms)
+            self._pair(self.effort.atoms)
         except LatticeError:
             return False
         return self._last <= _MOST_RUNS
@@ -154,7 +155,7 @@ class HistoryProfile:
     def cells(self) -> Floats:
         """The ends of the cells of v, from 0 to 1: found on a coarse pair, narrow where the suprema are attained."""
         cells = _spread(self.runs, self._tau, _FIRST_CELLS)
-        pair = lattice_pair(self.forward, self.reverse, self.effort.coarse_atoms)
+        pair = self._pair(self.effort.coarse_atoms)
         while len(cells) <= self.effort.cells:
             lattice = self._lattice(pair)
             value = self._payoff(pair, lattice, cells)
@@ -194,15 +195,15 @@ class HistoryProfile:
     @property
     def _cut(self) -> bool:
         """Whether sums of losses may get further than the lattice."""
-        pair = lattice_pair(self.forward, self.reverse, self.effort.coarse_atoms)
+        pair = self._pair(self.effort.coarse_atoms)
         return self._reach(pair) > self.effort.depth
 
     @cached_property
     def _to_depth(self) -> tuple[Floats, Floats, float]:
         """ε on a lattice of this depth, and δ there, at the corners of the hull; and what no depth takes off δ."""
-        pair = lattice_pair(self.forward, self.reverse, self.effort.coarse_atoms)
+        pair = self._pair(self.effort.coarse_atoms)
         if np.count_nonzero(pair.on) > _FEW:  # a pure run has two losses, which a coarse lattice holds exactly
-            pair = lattice_pair(self.forward, self.reverse, self.effort.atoms)
+            pair = self._pair(self.effort.atoms)
         lattice = self._lattice(pair)
         value = self._payoff(pair, lattice, self.cells)
         masses = np.array([mass for _, _, mass in corners(self.band)])
@@ -214,6 +215,14 @@ class HistoryProfile:
         delta = np.minimum((gain + nothing + self._law[1]) * (1 + _SLACK), 1.0)
         left = (pair.told * best[-1] + self._law[1]) * (1 + _SLACK)
         return *_corners(epsilon, delta), float(left)
+
+    def _pair(self, atoms: int) -> LatticePair:
+        """A pair of so many losses; of fewer, where they lie so close that a lattice of sums would have many points."""
+        pair = lattice_pair(self.forward, self.reverse, atoms)
+        while (count := self._lattice(pair).count) > _MOST_POINTS and atoms > _FEWEST_ATOMS:
+            atoms = max(_FEWEST_ATOMS, math.floor(0.99 * atoms * _MOST_POINTS / count))
+            pair = lattice_pair(self.forward, self.reverse, atoms)
+        return pair
 
     def _reach(self, pair: LatticePair) -> float:
         """How far sums of losses get, but for some of small probability."""
