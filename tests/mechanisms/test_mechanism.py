@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 import pickle
 import subprocess
+import signal
 import sys
 
 import dp_accounting as dp
@@ -136,9 +137,9 @@ def test_leaving_the_process_is_an_outcome_first():
     assert result.leaving.code == 3
 
 
-def test_an_interrupt_and_a_model_of_an_unknown_kind_are_not_outcomes():
+def test_a_signal_and_a_model_of_an_unknown_kind_are_not_outcomes():
     def interrupted(params, *, seed):
-        raise KeyboardInterrupt
+        signal.raise_signal(signal.SIGINT)
 
     with pytest.raises(KeyboardInterrupt):
         attempt(Declared(interrupted, 1, 2), {}, 0)
