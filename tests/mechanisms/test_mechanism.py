@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import math
 import pickle
-import subprocess
 import signal
+import subprocess
 import sys
 
 import dp_accounting as dp
