@@ -12,10 +12,11 @@ class Refusal(RuntimeError):  # noqa: N818 - the subclasses are named after the 
     """A request that would void the guarantee. The class is the reason; ``str`` is the explanation."""
 
     why = "This would void the guarantee."
-    instead = ""  # what to do; {search} is "study" or "stages"
+    instead = ""  # what to do; {search} is "study" or "stages", {curator} its method with what it takes
 
     def __init__(self, detail: str = "", *, stages: bool = False) -> None:
         instead = self.instead.replace("{search}", "stages" if stages else "study")
+        instead = instead.replace("{curator}", "stages.curator(stage)" if stages else "study.curator()")
         super().__init__(" ".join(part for part in (self.why, instead, detail) if part))
 
 
@@ -165,7 +166,7 @@ class SecretValue(Refusal, AttributeError):  # noqa: N818
         "The trials of a study are secret: the guarantee covers the release and nothing else, so T, other runs and "
         "their scores may not be published, nor decide anything that is. The release has the best run."
     )
-    instead = "The curator, who may see the data, finds the rest behind {search}.curator(): it carries no guarantee."
+    instead = "The curator, who may see the data, finds the rest behind {curator}: it carries no guarantee."
 
 
 class UnboundedEvent(Refusal):
