@@ -150,8 +150,8 @@ def test_8_a_run_that_died_is_made_again_only_where_that_changes_nothing() -> No
         run = dphypo.mechanism(event=PureDp(0.5), relation=ADD, **declared)(lambda params, *, seed: (1, 1.0))
         return dphypo.Study(dphypo.Space({"x": [0]}), run, ONCE, delta=1e-6, journal=None)
 
-    assert study().declaration.lost is Lost.FAILED
-    assert study(seeded=True).declaration.lost is Lost.AGAIN
+    assert study().declaration.parts[0].lost_runs is Lost.FAILED
+    assert study(seeded=True).declaration.parts[0].lost_runs is Lost.AGAIN
     assert "a run whose process died counts as failed" in study().certificate.statement()
 
 

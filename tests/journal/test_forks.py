@@ -102,7 +102,10 @@ assert journal.model() == b"model"
 print("unharmed")
 """
     name = next(NAMES)
-    done = subprocess.run([sys.executable, "-c", code, where, name], capture_output=True, text=True, check=False)
+    path = os.environ | {"PYTHONPATH": os.pathsep.join(sys.path)}
+    done = subprocess.run(
+        [sys.executable, "-c", code, where, name], capture_output=True, text=True, check=False, env=path
+    )
     assert (done.returncode, done.stdout) == (0, "unharmed\n"), done.stderr
     journal = Journal(open_store(where), name)
     assert journal.record.results[0].score == 1.0

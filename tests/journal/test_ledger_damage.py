@@ -104,7 +104,7 @@ TERMS = {
     "delta": 1e-6,
     "relation": "ADD_OR_REMOVE_ONE",
     "orders": [8.0, 16.0],
-    "share": 5e-7,
+    "share": 4.9e-7,
     "id": "x",
     "searches": None,
 }
