@@ -19,7 +19,8 @@ from dphypo.testing import check_store
 
 HOLDER = """
     import sys, time
-    from dphypo.journal import *
+    from dphypo.journal.journal import Journal
+    from dphypo.journal.store import open_store
     journal = Journal(open_store(sys.argv[1]), sys.argv[2])
     journal.begin({}, lambda: 3)
     print("held", flush=True)

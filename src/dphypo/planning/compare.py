@@ -66,7 +66,7 @@ def plan(
 
     >>> found = plan(epsilon=2, delta=1e-5, records=20_000, batch_size=500, epochs=16, compute=1.9)
     >>> found.best.name, found.file().name == found.best.name
-    ('survey, 19 runs of 0.0469', True)
+    ('survey, 8 runs of 0.05', True)
     >>> found.rows[0].name, found.best.price < 0.05
     ('no tuning', True)
     """
