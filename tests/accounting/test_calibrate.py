@@ -176,6 +176,7 @@ def test_noise_for_several_kinds_of_run_costs_no_more_as_it_is_reported():
     assert all(sigma == round(sigma, 6) for sigma in noise.values())
 
 
+@pytest.mark.slow
 def test_kept_noise_is_solved_for_once_and_checked(tmp_path):
     def noise(epsilon: float) -> tuple[dict[Any, float], int]:
         tried: list[float] = []

@@ -48,6 +48,7 @@ def test_the_bound_inverts_exact_binomial_tests(hits: int, false_hits: int, coun
     assert found == pytest.approx(max(0.0, math.log(max(low - delta, 1e-300) / high)), abs=1e-6)
 
 
+@pytest.mark.slow
 def test_an_honest_search_stands_and_a_false_claim_falls() -> None:
     here = [search(1).run(progress=False) for _ in range(120)]
     there = [search(0).run(progress=False) for _ in range(120)]
@@ -89,7 +90,7 @@ def test_vectors_and_numbers_are_told_apart_by_a_discriminant() -> None:
     assert audit_observations(here, there, delta=1e-5, confidence=SURE).epsilon > 1.5
 
 
-@pytest.mark.parametrize("band", [Band(1, 1), Band(0.75, 2)])
+@pytest.mark.parametrize("band", [pytest.param(Band(1, 1), marks=pytest.mark.slow), Band(0.75, 2)])
 def test_the_worst_case_stays_below_the_claim(band: Band) -> None:
     attack = WorstCase(1.5, Geometric(mean=2), band, 1e-4, repetitions=40)
     result = attack.audit(confidence=SURE)

@@ -23,6 +23,7 @@ def planned(*options: str):
     return json.loads(result.output)
 
 
+@pytest.mark.slow
 def test_a_survey_that_is_asked_for_is_compared():
     found = planned("--runs", "9", "--fraction", "0.03")
     row = next(row for row in found["designs"] if row["design"] == "survey, 9 runs of 0.03")

@@ -51,6 +51,7 @@ def test_a_pool_of_processes_conforms():
     pools[-1].shutdown()
 
 
+@pytest.mark.slow
 def test_a_study_on_loky_is_the_study_in_this_process():
     import loky
 

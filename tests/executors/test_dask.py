@@ -162,6 +162,7 @@ def test_a_result_that_cannot_be_fetched_is_lost_and_holds_up_no_other_run(tmp_p
             assert (ended.number, outcome) == (0, None)
 
 
+@pytest.mark.slow
 def test_a_scheduler_that_starts_runs_again_is_refused():
     with warnings.catch_warnings(), dask.config.set({ALLOWED: 3}):
         warnings.simplefilter("ignore")

@@ -61,6 +61,7 @@ def test_options_that_make_a_run_twice_are_refused():
         Ray(retry_exceptions=True)
 
 
+@pytest.mark.slow
 def test_ray_must_be_started_by_its_owner():
     if not ray.is_initialized():
         with pytest.raises(ValueError, match=r"ray\.init"):

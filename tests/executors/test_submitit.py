@@ -90,6 +90,7 @@ def test_a_job_that_is_preempted_is_withdrawn_and_not_requeued(tmp_path):
     assert list((tmp_path / "jobs").iterdir()) == []
 
 
+@pytest.mark.slow
 def test_a_job_that_was_killed_holds_up_no_other(tmp_path):
     """Submitit waits 15 seconds for a result that a job may have written to a slow disk."""
     die, end, pids = tmp_path / "die", tmp_path / "end", [tmp_path / "first", tmp_path / "second"]

@@ -97,6 +97,7 @@ def test_settings_get_noise_of_their_own() -> None:
     assert 2.95 < found.certificate_.epsilon <= 3.0
 
 
+@pytest.mark.slow
 def test_pipelines_and_regressors_are_surveyed() -> None:
     frame = pd.DataFrame(X, columns=["a", "b", "c"])
     pipeline = Schema({"a": (-5, 8), "b": (-5, 8)}).pipeline(classifier(bounds=None))

@@ -101,6 +101,7 @@ def test_a_rule_may_scale_the_batch_of_short_runs() -> None:
         )
 
 
+@pytest.mark.slow
 def test_the_noise_of_a_plan_with_scaled_batches_costs_no_more_than_the_total() -> None:
     space = dphypo.Space({"batch_size": [20, 40], "learning_rate": [0.1, 0.2]})
     mechanism = dpsgd(noise_multiplier="calibrate", transfer_rule=SmallerBatches())

@@ -59,6 +59,7 @@ def calibrated() -> DPSGD:
     return dpsgd().calibrated(TUNED, RUNS, epsilon=4.0, delta=DELTA)
 
 
+@pytest.mark.slow
 def test_every_setting_gets_noise_and_the_search_costs_the_total(calibrated: DPSGD) -> None:
     mechanism, table = calibrated, calibrated.noise_multiplier
     assert isinstance(table, NoiseTable)

@@ -47,6 +47,7 @@ def tuning():
     return plan_tuning(SPACE, mechanism(), **BUDGET, survey=dphypo.SurveyPlan(runs=5, fraction=0.5))
 
 
+@pytest.mark.slow
 def test_a_model_is_tuned_over_settings_with_noise_of_their_own(tuning, tmp_path):
     release = stages_of(SPACE, tuning, delta=1e-4, journal=tmp_path / "tune.db").run(progress=False)
     assert 5.99 < release.certificate.epsilon <= 6.0

@@ -157,6 +157,7 @@ def test_without_scikit_learn_the_pip_line_is_shown() -> None:
     assert "pip install 'dphypo[sklearn,torch]'" in done.stderr
 
 
+@pytest.mark.slow
 def test_two_workers_rank_on_private_records() -> None:
     search = PrivateSearch(
         classifier(), {"learning_rate": [0.5, 1.0]}, Pmf({2: 1.0}), workers=2, score_noise_multiplier=2.0

@@ -64,6 +64,7 @@ def test_without_tuning_there_is_one_run_with_the_least_noise(found):
     assert all(row.price > 0 for row in found.rows[1:])
 
 
+@pytest.mark.slow
 def test_what_tune_would_do_is_recommended_where_nothing_is_known_of_scores():
     result = plan(epsilon=2.0, delta=DELTA, compute=1.8, **TASK)
     assert result.best.name.startswith("survey")
@@ -112,6 +113,7 @@ def test_larger_batches_are_accounted_as_runs_of_their_own(found):
         assert 1.99 <= alone.epsilon(DELTA) <= 2.0
 
 
+@pytest.mark.slow
 def test_expected_scores_are_those_of_the_quadrature_by_hand():
     """Two cells, the better one known: a survey of one run from the prior ends at either with probability one half."""
     flat = {0.1: {level: [0.0, 1.0] for level in (0.1, 50.0)}, 1.0: {level: [0.0, 1.0] for level in (0.1, 50.0)}}
@@ -141,6 +143,7 @@ def test_a_landscape_can_be_a_file(tmp_path):
         plan(epsilon=2.0, delta=DELTA, landscape="imagenet", **TASK)
 
 
+@pytest.mark.slow
 def test_a_mechanism_of_ones_own_is_planned_for():
     mechanism = OwnTraining(untrained, DpSgd(rate=0.02, steps=300, noise_multiplier=1.0))
     result = plan(mechanism, epsilon=2.0, delta=DELTA, compute=1.8)

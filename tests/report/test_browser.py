@@ -104,6 +104,7 @@ def test_a_report_can_be_printed(shown):
     assert wrong == []
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("shown", [("public", "desktop", "light")], ids="-".join, indirect=True)
 def test_drawings_take_the_colours_of_the_page(shown):
     page, _ = shown

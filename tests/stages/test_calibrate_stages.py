@@ -72,6 +72,7 @@ def test_a_split_finds_the_noise_of_the_first_stage_too():
     assert found[1].account(SPACE).epsilon(DELTA) > 1.2, "costs compose: the last stage gets more than the rest"
 
 
+@pytest.mark.slow
 def test_three_stages_are_split_by_two_shares():
     found = calibrate_stages(SPACE, [FIRST, FIRST, LAST], epsilon=2.0, delta=DELTA, split=[0.2, 0.3])
     assert [stage.account(SPACE).epsilon(DELTA) for stage in found[:2]] == pytest.approx([0.4, 0.6], abs=1e-3)
@@ -155,6 +156,7 @@ def solved_in(journal, **options):
     return [stage.mechanism.noise_multiplier for stage in found], len(tried)
 
 
+@pytest.mark.slow
 def test_noise_that_was_found_is_kept_and_not_solved_for_again(tmp_path):
     journal = tmp_path / "stages.db"
     noise, tries = solved_in(journal)
@@ -166,7 +168,7 @@ def test_noise_that_was_found_is_kept_and_not_solved_for_again(tmp_path):
     assert other[1].mechanism.noise_multiplier < noise[1], "another budget is another question"
 
 
-@pytest.mark.parametrize("factor", [0.999, 1.01])
+@pytest.mark.parametrize("factor", [0.999, pytest.param(1.01, marks=pytest.mark.slow)])
 def test_a_kept_noise_that_is_stale_or_forged_is_not_believed(tmp_path, factor):
     journal = tmp_path / "stages.db"
     noise, _ = solved_in(journal)

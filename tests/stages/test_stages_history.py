@@ -70,6 +70,7 @@ def test_a_band_inside_stages_costs_what_theorem_h_says():
         assert not verify(Certificate.from_dict(lie))
 
 
+@pytest.mark.slow
 def test_one_stage_by_theorem_h_and_one_for_any_rule():
     mixed = Stages(SPACE, [*chain(None, None)[:1], *chain(None, None, policy="anything")[1:]], delta=1e-5, journal=None)
     assert [term.releases.policy for term in mixed.guarantee.terms] == [PolicyClass.HISTORY, PolicyClass.ANYTHING]

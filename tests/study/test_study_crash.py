@@ -50,6 +50,7 @@ def commits(server, where, tmp_path) -> int:
     return int((tmp_path / "count").read_text())
 
 
+@pytest.mark.slow
 def test_a_process_killed_after_any_commit_changes_nothing(server, uninterrupted, where, tmp_path):
     _killed_at_every_commit(server, uninterrupted, where, tmp_path, "after")
 

@@ -119,6 +119,7 @@ def test_a_file_that_may_not_grow_is_a_clear_error_and_loses_nothing(tmp_path, u
     assert failed >= 2
 
 
+@pytest.mark.slow
 def test_a_torn_log_loses_only_what_was_not_committed(tmp_path, uninterrupted):
     """A copy taken in the middle, its log cut off anywhere, is an earlier state of the study, never a wrong one."""
     path = tmp_path / "study.db"
@@ -181,6 +182,7 @@ def test_workers_make_the_same_number_of_runs(workers, tmp_path, uninterrupted):
     assert release.score == max(trial["score"] for trial in trials)
 
 
+@pytest.mark.slow
 def test_workers_may_be_spawned():
     release = make(mechanism=train).run(workers=2, progress=False)
     assert release.ending is Ending.MODEL
@@ -235,6 +237,7 @@ def test_a_model_that_cannot_be_saved_stops_the_study_from_a_worker_too():
         make(mechanism=strange).run(workers=2, progress=False, start_method="fork")
 
 
+@pytest.mark.slow
 def test_a_worker_that_cannot_start_is_an_error_and_not_an_outcome(tmp_path):
     """A script without the guard: each worker would run it again."""
     script = tmp_path / "script.py"

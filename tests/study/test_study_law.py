@@ -127,7 +127,9 @@ def test_the_reference_projection_is_the_bands():
         assert masses == pytest.approx([float(density(history, BAND)[x]) for x in LAMBDAS], abs=1e-9)
 
 
-@pytest.mark.parametrize("band", [BAND, (Fraction(1), Fraction(1))], ids=["adaptive", "algorithm 1"])
+@pytest.mark.parametrize(
+    "band", [BAND, pytest.param((Fraction(1), Fraction(1)), marks=pytest.mark.slow)], ids=["adaptive", "algorithm 1"]
+)
 def test_the_release_has_the_law_of_framework_1(band):
     assert worst(observed(band, studies=1000), exact(band)) > FALSE_ALARM
 

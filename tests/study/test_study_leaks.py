@@ -68,7 +68,14 @@ def secrets(journal: str, seed: int, name: str) -> tuple[int, list[str]]:
     return total, found
 
 
-@pytest.mark.parametrize(("kind", "workers"), [("sqlite", 1), ("sqlite", 2), ("postgres", 1)])
+@pytest.mark.parametrize(
+    ("kind", "workers"),
+    [
+        ("sqlite", 1),
+        pytest.param("sqlite", 2, marks=pytest.mark.slow),
+        pytest.param("postgres", 1, marks=pytest.mark.slow),
+    ],
+)
 def test_all_that_a_study_writes_is_the_same_whatever_t_was(kind, workers, request, tmp_path):
     """Two searches with one declaration and different T: what they print, log and write differs in the release only."""
     seen = []
@@ -104,6 +111,7 @@ def test_all_that_a_study_writes_is_the_same_whatever_t_was(kind, workers, reque
     assert one == other
 
 
+@pytest.mark.slow
 def test_the_bar_is_drawn_on_a_terminal_and_erased(tmp_path):
     for seed in SEEDS[2:]:
         folder = tmp_path / str(seed)

@@ -98,6 +98,7 @@ def test_runs_side_by_side_leave_no_fewer_runs_to_the_prior():
     assert asked == [4]
 
 
+@pytest.mark.slow
 def test_a_study_claims_what_the_gaussian_process_leaves_to_the_prior():
     for start in (1, 2, 4):
         found = make(None, sampler=GaussianProcess(start=start))

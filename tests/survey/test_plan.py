@@ -179,6 +179,7 @@ def test_a_mechanism_without_at_is_refused_with_a_remedy():
         plan_tuning(SPACE, Descent(score_noise_multiplier="calibrate", split=None), **BUDGET)
 
 
+@pytest.mark.slow
 def test_settings_that_could_exceed_the_compute_are_neither_run_nor_paid_for():
     space = Space({"lr": loguniform(1e-3, 10.0), "batch": [40, 100, RECORDS]})
     small = Descent(steps=60, batch=100)
