@@ -29,9 +29,10 @@ def spoil(rng: random.Random, folder: Path) -> str:
 def _spoil_one(rng: random.Random, folder: Path) -> str:
     path = folder / rng.choice(NAMES)
     kind = rng.choice(["edit", "edit", "edit", "edit", "replace", "remove", "trap", "trap", "bytes", "bytes", "more"])
-    if kind == "edit" and path.suffix == ".json" and path.is_file() and _edited(rng, path):
+    ordinary = path.is_file() and not path.is_symlink() and path.stat().st_size < 10**7
+    if kind == "edit" and path.suffix == ".json" and ordinary and _edited(rng, path):
         return f"{path.name} edited"
-    if kind == "bytes" and path.is_file() and path.stat().st_size < 10**7:
+    if kind == "bytes" and ordinary:
         content = bytearray(path.read_bytes())
         for _ in range(rng.choice([1, 1, 5])):
             if content:
