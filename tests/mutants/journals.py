@@ -165,10 +165,7 @@ MUTANTS = (
         "mechanisms/running.py",
         "        if os.getpid() != process:\n            os._exit(1)\n",
         "        pass\n",
-        (
-            "executors/test_interrupts.py::"
-            "test_a_child_that_a_run_forks_does_not_outlive_the_run[fork and raise-in_process]",
-        ),
+        ("journal/test_forks.py::test_a_run_that_forks_and_whose_child_fails_is_made_once",),
     ),
     Mutant(
         "a run is withdrawn as often as it likes",
