@@ -1,0 +1,56 @@
+"""Which records a search of DP-SGD counts together: splits by other keys, last runs on all records, scores."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+from torch import nn
+
+from dphypo import LastRun, Space, Split, Stages, Study, Survey
+from dphypo.integrations.split import split_by_hash
+from dphypo.integrations.torch import DPSGD, PrivateAccuracy
+from dphypo.laws import Pmf
+
+RNG = np.random.default_rng(0)
+X, Y = RNG.normal(size=(400, 4)).astype(np.float32), RNG.integers(0, 2, 400)
+SPACE = Space({"learning_rate": [0.1, 1.0]})
+A, B = (split_by_hash(X, Y, share=0.3, key=key) for key in "ab")
+
+
+def trained(data: Any, held_out: Any, **stated: Any) -> DPSGD:
+    score = PrivateAccuracy(held_out, noise_multiplier=0.8, records=100, **stated)
+    return DPSGD(
+        model=lambda: nn.Linear(4, 2),
+        data=data,
+        score=score,
+        epochs=2,
+        batch_size=50,
+        noise_multiplier=3.0,
+        records=300,
+    )
+
+
+def of_plan(last: DPSGD) -> float:
+    parts = [Survey(trained(*A), 4), LastRun(last)]
+    return Stages(SPACE, parts, delta=1e-5, journal=None).guarantee.epsilon(1e-5)
+
+
+def of_study(mechanism: DPSGD) -> float:
+    return Study(SPACE, mechanism, Pmf({1: 1.0}), delta=1e-5, journal=None).guarantee.epsilon(1e-5)
+
+
+def test_a_last_run_on_other_records_meets_those_that_scored() -> None:
+    by_another_key, on_all = of_plan(trained(*B)), of_plan(trained((X, Y), A[1]))
+    assert by_another_key == on_all > of_plan(trained(*A)) + 0.05
+
+
+def test_scores_on_records_of_unknown_origin_compose_with_training() -> None:
+    unknown = of_study(trained((X[:200], Y[:200]), (X[200:], Y[200:])))
+    assert of_study(trained(A[0], A[0])) == of_study(trained((X, Y), (X, Y))) == unknown > of_study(trained(*A)) + 0.05
+
+
+def test_one_array_is_not_two_sides_whatever_is_said() -> None:
+    with pytest.raises(ValueError, match="split"):
+        of_study(trained((X, Y), (X, Y), split=Split("odd numbers score")))
