@@ -3,6 +3,7 @@
     python -m benchmarks engine                        the CPU rows, and the rows of a GPU where there is one
     python -m benchmarks.engine checks speed tune      rows of a GPU: what must hold there, times, a whole search
     python -m benchmarks.engine accuracy free          accuracies on MNIST, which lies in data/packed
+    python -m benchmarks.engine profile                where the time of a step and of a whole search goes
 
 ``--out FILE`` adds a line of JSON for every row, ``--quick`` makes every path once. The tables of exact noise are read
 from ``$DPHYPO_CACHE``, or built.
@@ -26,7 +27,8 @@ from scipy.stats import loguniform
 
 from benchmarks.engine_accuracy import accuracy, free, share
 from benchmarks.engine_models import CNN, MODELS, Opacus, Show, Task, losses, value
-from dphypo import Space, SurveyPlan
+from benchmarks.engine_profile import functions_of, kernels_of
+from dphypo import Space, Stages, SurveyPlan
 from dphypo.dpsgd import Program, Setting, Tensors, check, run
 from dphypo.dpsgd.book import Sums
 from dphypo.dpsgd.device import pinned
@@ -188,40 +190,66 @@ def speed(show: Show, quick: bool) -> None:
         show(f"{name}, 20 at once: exact over float32 sums and float noise", ratio=twenty / single, single=single)
 
 
-def tune(show: Show, quick: bool) -> None:
-    """A whole search, 20 runs of a tenth and then one, over one run of Opacus that is not tuned."""
-    device, task = GPU, MODELS[CNN]
-    records = made_up(task, device)
-    epochs = 0.2 if quick else 10
+def search(records: Tensors, quick: bool) -> Stages:
+    """20 runs of a tenth, then one, whose noise is known."""
+    task = MODELS[CNN]
     shown = (records.inputs[:5000], records.targets[:5000])
     mechanism = DPSGD(
         model=task.build,
         data=(records.inputs.cpu(), records.targets.cpu()),
         score=partial(share, inputs=shown[0], labels=shown[1]),
         noise_multiplier=1.0,
-        epochs=epochs,
+        epochs=0.2 if quick else 10,
         batch_size=task.batch,
-        device=device,
+        device=GPU,
     )
     space = Space({"learning_rate": loguniform(0.01, 1.0)})
     plan = SurveyPlan(runs=20, fraction=0.1)
     tuning = plan_tuning(space, mechanism, epsilon=3.0, delta=1e-6, survey=plan)
+    return stages_of(space, tuning, delta=1e-6, journal=None)
+
+
+def tune(show: Show, quick: bool) -> None:
+    """A whole search, 20 runs of a tenth and then one, over one run of Opacus that is not tuned."""
+    device, task, steps = GPU, MODELS[CNN], 47 if quick else STEPS
+    records = made_up(task, device)
     opacus = Opacus(task, records)
     with pinned(1):
         group_of(task, records, 2, 5).finish()  # kernels are compiled once
-    milliseconds(opacus.step, device, 20, 1)
+    milliseconds(opacus.step, device, 300, 1)
     start = now(device)
-    for _ in range(round(epochs * STEPS / 10)):
+    for _ in range(steps):
         opacus.step()
-    middle = now(device)
-    stages_of(space, tuning, delta=1e-6, journal=None).run(progress=False)
-    end = now(device)
-    show(
-        "tune over one run of Opacus", tune=end - middle, opacus=middle - start, ratio=(end - middle) / (middle - start)
-    )
+    theirs, stages = now(device) - start, search(records, quick)
+    start = now(device)
+    stages.run(progress=False)
+    spent = now(device) - start
+    show("tune over one run of Opacus", tune=spent, opacus=theirs, ratio=spent / theirs)
 
 
-ROWS = {"cpu": cpu, "checks": checks, "speed": speed, "tune": tune, "accuracy": accuracy, "free": free}
+def profile(show: Show, quick: bool) -> None:
+    """Time of the host by function, of a whole search; device time by kernel, of one run and of 20 at once."""
+    task = MODELS[CNN]
+    records = made_up(task, GPU)
+    with pinned(1):
+        group_of(task, records, 2, 5).finish()
+    stages = search(records, quick)
+    functions_of(lambda: stages.run(progress=False))
+    for runs in (1, 20):
+        with pinned(1):
+            group = group_of(task, records, runs, 100)
+            kernels_of(group.finish, GPU, 100)
+
+
+ROWS = {
+    "cpu": cpu,
+    "checks": checks,
+    "speed": speed,
+    "tune": tune,
+    "profile": profile,
+    "accuracy": accuracy,
+    "free": free,
+}
 
 
 def main(names: list[str] | None = None, out: str | None = None, quick: bool = False) -> None:

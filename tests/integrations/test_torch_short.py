@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import itertools
 import warnings
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -12,9 +14,9 @@ from torch import nn
 
 import dphypo
 from dphypo.accounting.own_events import ideal
-from dphypo.integrations.torch import DPSGD, PrivateAccuracy, check
+from dphypo.integrations.torch import DPSGD, PrivateAccuracy, check, hyperparameters
 from dphypo.integrations.torch.cost import NoiseTable
-from dphypo.integrations.torch.optimiser import walk
+from dphypo.integrations.torch.optimiser import rehearsal, walk
 from dphypo.mechanisms import DpSgd, NoiseRehearsal, OwnTraining, SmallerBatches
 from dphypo.search.survey_plan import plan_tuning
 
@@ -44,8 +46,8 @@ def weights(mechanism: DPSGD, params: Any = None) -> torch.Tensor:
 def test_a_short_run_is_the_training_with_fewer_steps_more_noise_and_its_own_learning_rate() -> None:
     short = dpsgd(optimizer="adam").at(fraction=0.25, match=True)
     assert ideal(short.event({})) == DpSgd(rate=0.2, steps=10, noise_multiplier=1.0).event
-    rule = NoiseRehearsal(walk, DpSgd(rate=0.2, steps=40, noise_multiplier=0.5), 0.5 / 40)
-    found = rule({"optimizer": "adam", "learning_rate": 0.2}, 0.25)
+    full, params = DpSgd(rate=0.2, steps=40, noise_multiplier=0.5), {"optimizer": "adam", "learning_rate": 0.2}
+    found = rehearsal(params, 0.25, run=full, deviation=0.5 / 40)
     assert found["learning_rate"] == pytest.approx(0.2 * 2, rel=0.2)  # a step ignores the size of the gradient
     by_hand = dpsgd(optimizer="adam", epochs=2, noise_multiplier=1.0, learning_rate=found["learning_rate"])
     assert torch.equal(weights(short), weights(by_hand))
@@ -128,6 +130,41 @@ def test_averaged_weights_are_rehearsed_as_they_are_released() -> None:
     assert factor(None) == 1.0
     assert factor("last half") == pytest.approx(1.0, abs=0.05)
     assert factor(0.9) > 1.05
+
+
+@pytest.mark.parametrize(
+    "options",
+    [
+        {"optimizer": "sgd", "momentum": 0.9, "nesterov": True},
+        {"optimizer": "sgd", "momentum": 0.5, "weight_decay": 0.05},
+        {"optimizer": "adam", "betas": [0.8, 0.9], "eps": 1e-3},
+        {"optimizer": "adamw"},
+        {"optimizer": "RMSprop", "momentum": 0.5, "average": 0.9},
+        {"optimizer": "adagrad", "lr_decay": 0.1},
+    ],
+    ids=str,
+)
+def test_one_rehearsal_for_all_learning_rates_finds_what_each_of_its_own_does(options: dict[str, Any]) -> None:
+    """Weight decay is not proportional to the learning rate: such optimisers are rehearsed for each."""
+    full = DpSgd(rate=0.2, steps=60, noise_multiplier=0.5)
+    for rate, schedule in itertools.product((0.003, 0.3), (None, lambda share: 1 - 0.5 * share)):
+        params = {**options, "learning_rate": rate}
+        found = rehearsal(params, 0.25, run=full, deviation=0.01, schedule=schedule)
+        own = NoiseRehearsal(partial(walk, schedule=schedule), full, 0.01)(params, 0.25)
+        assert found["learning_rate"] == pytest.approx(own["learning_rate"], rel=1e-9)
+        assert {**found, "learning_rate": rate} == params
+
+
+@pytest.mark.parametrize("options", [{}, {"momentum": 0.9}, {"optimizer": "adamw"}, {"optimizer": "nadam"}], ids=str)
+def test_a_rehearsal_walks_as_pytorch_does(options: dict[str, Any]) -> None:
+    params = {"optimizer": "sgd", "learning_rate": 0.1, **options}
+    gradients = list(np.random.default_rng(1).standard_normal((30, 5)))
+    weights = torch.nn.Parameter(torch.zeros(5, dtype=torch.float64))
+    optimizer = hyperparameters.build(params["optimizer"], [weights], 0.1, options)
+    for gradient in gradients:
+        weights.grad = torch.from_numpy(gradient)
+        optimizer.step()
+    assert walk(params, gradients, 30) == pytest.approx(weights.detach().numpy(), rel=1e-9)
 
 
 @pytest.mark.parametrize("optimizer", ["adadelta", "asgd", "nadam", "radam", "rmsprop", "rprop"])

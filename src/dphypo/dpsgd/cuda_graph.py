@@ -14,7 +14,7 @@ from dphypo import noise
 from dphypo.dpsgd import kernels
 from dphypo.dpsgd.batches import Piece, Records, Tensors, gathered
 
-_AHEAD = 16  # steps whose batches are drawn at a time
+_AHEAD, _NUMBERS = 64, 2**22  # steps whose batches are drawn at a time, and how many numbers those may be
 _WARM = 2  # steps made before the capture
 
 
@@ -51,26 +51,27 @@ class DeviceBatches:
         self._size, self.usual, self.count = size, count, count
         self._keys = kernels.keys_of(words, "batches", cursor.device)
         room = size * max(count, -(-largest // size))  # whole pieces
-        self._numbers = torch.zeros((_AHEAD, len(words), room), dtype=torch.int64, device=cursor.device)
-        self._lengths = torch.zeros((_AHEAD, len(words)), dtype=torch.int32, device=cursor.device)
+        self._ahead = max(1, min(_AHEAD, _NUMBERS // (len(words) * room)))
+        self._numbers = torch.zeros((self._ahead, len(words), room), dtype=torch.int64, device=cursor.device)
+        self._lengths = torch.zeros((self._ahead, len(words)), dtype=torch.int32, device=cursor.device)
         self._places = torch.arange(room, device=cursor.device)
         self._longest: list[int] = []
 
     def draw(self, step: int) -> None:
         """Have the batch of a step ready. The first step of a block draws the block."""
-        if step % _AHEAD == 0:
+        if step % self._ahead == 0:
             rooms = self._numbers.shape[2]
-            drawn = kernels.coins(self._keys, step, _AHEAD, self._rate, len(self._records), rooms)
+            drawn = kernels.coins(self._keys, step, self._ahead, self._rate, len(self._records), rooms)
             for into, part in zip((self._numbers, self._lengths), drawn, strict=True):
                 into.copy_(part)
             self._longest = drawn[1].max(1).values.tolist()
             if max(self._longest) > rooms:
                 raise RuntimeError("a batch is larger than twice the declared records can give")
-        self.count = max(self.usual, -(-self._longest[step % _AHEAD] // self._size))
+        self.count = max(self.usual, -(-self._longest[step % self._ahead] // self._size))
 
     def pieces(self) -> list[Piece]:
         """The pieces of the step at the cursor."""
-        at = self._cursor % _AHEAD
+        at = self._cursor % self._ahead
         numbers, lengths = (part.index_select(0, at)[0] for part in (self._numbers, self._lengths))
         valid = self._places < lengths[:, None]
         ranges = [slice(start, start + self._size) for start in range(0, self.count * self._size, self._size)]

@@ -33,15 +33,14 @@ def pinned(threads: int) -> Iterator[None]:
         backend, fill = torch.backends.cudnn, cast(Any, torch.utils.deterministic)
         before = (
             torch.get_num_threads(),
-            torch.are_deterministic_algorithms_enabled(),
-            torch.is_deterministic_algorithms_warn_only_enabled(),
+            torch.get_deterministic_debug_mode(),
             (backend.benchmark, backend.deterministic, fill.fill_uninitialized_memory),
         )
         frozen = gc.get_freeze_count() == 0  # a full collection in the middle of a short run takes longer than the run
         if frozen:
             gc.freeze()
         torch.set_num_threads(threads)
-        torch.use_deterministic_algorithms(True)
+        torch.set_deterministic_debug_mode("error")  # use_deterministic_algorithms would import a compiler
         backend.benchmark, backend.deterministic, fill.fill_uninitialized_memory = False, True, False
         try:
             yield
@@ -49,5 +48,5 @@ def pinned(threads: int) -> Iterator[None]:
             if frozen:
                 gc.unfreeze()
             torch.set_num_threads(before[0])
-            torch.use_deterministic_algorithms(before[1], warn_only=before[2])
-            backend.benchmark, backend.deterministic, fill.fill_uninitialized_memory = before[3]
+            torch.set_deterministic_debug_mode(before[1])
+            backend.benchmark, backend.deterministic, fill.fill_uninitialized_memory = before[2]

@@ -25,8 +25,8 @@ from dphypo.integrations.sklearn.network import Networks, from_unit, network, ou
 from dphypo.integrations.sklearn.table import check_labels, numbers, refuse_times, warn_of_texts
 from dphypo.integrations.split import record_bytes
 from dphypo.integrations.torch import DPSGD, cost, hyperparameters
-from dphypo.integrations.torch.optimiser import walk
-from dphypo.mechanisms import DpSgd, NoiseRehearsal, Saver
+from dphypo.integrations.torch.optimiser import rehearsal
+from dphypo.mechanisms import DpSgd, Saver
 from dphypo.space import Space
 
 _PARAMETERS = """
@@ -93,7 +93,7 @@ class _DPSGDEstimator(BaseEstimator):  # type: ignore[misc]
             given = {name: params.get(name, getattr(self, name)) for name in names}
             full = self._run(params, records)
             deviation = full.noise_multiplier * given["max_grad_norm"] / (full.rate * records)
-            cut["learning_rate"] = NoiseRehearsal(walk, full, deviation)(given, fraction)["learning_rate"]
+            cut["learning_rate"] = rehearsal(given, fraction, run=full, deviation=deviation)["learning_rate"]
         return cut
 
     def _run(self, params: Mapping[str, Any], records: int) -> DpSgd:

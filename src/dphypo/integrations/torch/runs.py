@@ -22,7 +22,7 @@ from dphypo.integrations.torch.data import Records, TensorRecords
 from dphypo.integrations.torch.domain import Batch, Domain
 from dphypo.integrations.torch.fields import called, plain
 from dphypo.integrations.torch.loss import per_record
-from dphypo.integrations.torch.optimiser import walk
+from dphypo.integrations.torch.optimiser import rehearsal
 from dphypo.integrations.torch.score import RecordScore, is_private
 from dphypo.integrations.torch.state import Snapshot
 from dphypo.integrations.torch.training import Descent, DivergedError, Engine, Training
@@ -145,14 +145,14 @@ class Run:
         )
         return descent, _validate.integer(at_least=1, views=given["views"])
 
-    def _rehearsal(self, given: Mapping[str, Any]) -> transfer.NoiseRehearsal:
+    def _rehearsal(self, given: Mapping[str, Any]) -> transfer.Rule:
         """The rule for an optimiser with these hyperparameters: it compares this run with the full one."""
         short = self.cost.run(self.params)
         noise = short.noise_multiplier * math.sqrt(self.cost.fraction)
         full = dataclasses.replace(self.cost, fraction=1.0).run_of(self.cost.setting(self.params), noise)
         batch_size = given.get("batch_size", self.cost.batch_size)
         deviation = noise * _validate.positive(max_grad_norm=given["max_grad_norm"]) / batch_size
-        return transfer.NoiseRehearsal(partial(walk, schedule=self.mechanism.schedule), full, deviation)
+        return partial(rehearsal, run=full, deviation=deviation, schedule=self.mechanism.schedule)
 
     def _alone(self, purpose: str) -> contextlib.AbstractContextManager[None]:
         """Nothing but the seed decides what happens inside, whatever other threads of the process do."""
