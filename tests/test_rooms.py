@@ -165,7 +165,7 @@ NOT_FOR_USERS = {
     "dphypo.accounting.second_pair.NoOpinion",  # an answer of verify
     "dphypo.accounting.untrusted.Refused",  # an answer of verify
     "dphypo.accounting.theorems.lattice_pair.LatticeError",  # another bound is taken
-    "dphypo.search.signals.Terminated",  # becomes the end of the process
+    "dphypo.search.turn.Terminated",  # becomes the end of the process
     "dphypo.integrations.torch.training.DivergedError",  # an outcome of a run
 }
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dphypo.executors import executors
 from dphypo.journal.records import Trial
 from dphypo.mechanisms import Mechanism, Outcome
-from dphypo.mechanisms.running import attempt
+from dphypo.mechanisms.outcome import attempt
 
 
 @executors.register("latest_first")

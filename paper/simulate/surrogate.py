@@ -15,8 +15,8 @@ from scipy.special import ndtri
 from scipy.stats import rankdata
 
 from dphypo.samplers import GaussianProcess
+from dphypo.samplers.history import Units
 from dphypo.samplers.surrogate import Hyperparameters, covariance
-from dphypo.samplers.units import Units
 from paper.data.points import Floats
 
 Cells = npt.NDArray[np.intp]

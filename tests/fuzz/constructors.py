@@ -27,7 +27,7 @@ from dphypo.journal.journal import Journal
 from dphypo.journal.store import open_store
 from dphypo.mechanisms import DpSgd, OwnTraining, SmallerBatches
 from dphypo.planning import Design, Landscape
-from dphypo.search import pick, table
+from dphypo.search import optimiser, table
 
 SPACE = dphypo.Space({"lr": loguniform(1e-3, 1.0), "depth": [1, 2, 3]})
 LAW = dphypo.Pmf({2: 0.5, 3: 0.5})
@@ -221,7 +221,7 @@ CALLS: dict[str, tuple[Callable[..., Any], dict[str, Any]]] = {
     "Row": (table.Row, {"params": {"lr": 0.1}, "score": 0.5}),
     "Surveyed": (lambda **given: len(table.Surveyed(**given)), {"rows": (table.Row({"lr": 0.1}, 0.5),)}),
     "Surveyed.from_dict": (table.Surveyed.from_dict, {"data": {"rows": [], "maximize": True}}),
-    "PosteriorMean": (pick.PosteriorMean, {"candidates": 8, "seed": 0}),
+    "PosteriorMean": (optimiser.PosteriorMean, {"candidates": 8, "seed": 0}),
     "Release.save": (
         lambda folder, **given: search.Release(**given, certificate=CERTIFICATE).save(folder),
         {"params": {"lr": 0.1}, "model": [1.0], "score": 0.5, "folder": "/nowhere/at/all\0"},

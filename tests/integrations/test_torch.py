@@ -24,7 +24,7 @@ from dphypo.integrations.torch import seeds as _seeds
 from dphypo.integrations.torch.cost import NoiseTable
 from dphypo.integrations.torch.saver import Safetensors
 from dphypo.mechanisms import Mechanism, Saver
-from dphypo.mechanisms.running import attempt
+from dphypo.mechanisms.outcome import attempt
 
 RNG = np.random.default_rng(0)
 LABELS = RNG.integers(0, 2, 200)

@@ -15,7 +15,7 @@ import pytest
 import dphypo
 from dphypo.errors.faults import UnsupportedModelError
 from dphypo.mechanisms import Declared, Outcome, Plain
-from dphypo.mechanisms.running import attempt, settle
+from dphypo.mechanisms.outcome import attempt, settle
 
 ADD_OR_REMOVE = dp.NeighboringRelation.ADD_OR_REMOVE_ONE
 

@@ -154,7 +154,7 @@ MUTANTS = (
     Mutant(
         "an interrupt that a run raises stops the search",
         "whatever a run raises is its outcome, on every executor",
-        "mechanisms/running.py",
+        "mechanisms/outcome.py",
         "        if isinstance(error, KeyboardInterrupt) and Stopped.behind(error):\n",
         "        if isinstance(error, KeyboardInterrupt):\n",
         ("executors/test_interrupts.py::test_an_interrupt_that_a_run_raises_is_its_failure[interrupt-threads]",),
@@ -162,7 +162,7 @@ MUTANTS = (
     Mutant(
         "a child that a run has forked goes on in its place",
         "a run is made by one process",
-        "mechanisms/running.py",
+        "mechanisms/outcome.py",
         "        if os.getpid() != process:\n            os._exit(1)\n",
         "        pass\n",
         ("journal/test_forks.py::test_a_run_that_forks_and_whose_child_fails_is_made_once",),

@@ -79,7 +79,7 @@ MUTANTS = (
     Mutant(
         "a failed run is retried",
         "a failure is an outcome",
-        "mechanisms/running.py",
+        "mechanisms/outcome.py",
         "        return Outcome.failed(_reason(error))\n",
         "        return settle(returned, saver)\n",
         ("mechanisms/test_mechanism.py::test_an_exception_is_an_outcome",),
@@ -167,7 +167,7 @@ MUTANTS = (
     Mutant(
         "arrays of objects are plain data",
         "a search rule of the library holds no code of others",
-        "samplers/known_parts.py",
+        "samplers/history_only.py",
         "        found = () if exact and not value.dtype.hasobject else None\n",
         "        found = () if exact else None\n",
         ("samplers/test_samplers_history_only.py::test_what_hides_code_in_a_sampler_of_optuna_is_not_the_librarys",),
@@ -175,7 +175,7 @@ MUTANTS = (
     Mutant(
         "whatever numpy has is plain data",
         "a search rule of the library holds no code of others",
-        "samplers/known_parts.py",
+        "samplers/history_only.py",
         '_PACKAGES = ("dphypo", "optuna")\n',
         '_PACKAGES = ("dphypo", "optuna", "numpy")\n',
         ("samplers/test_samplers_history_only.py::test_what_hides_code_in_a_sampler_of_optuna_is_not_the_librarys",),
@@ -357,7 +357,7 @@ MUTANTS = (
     Mutant(
         "a factor is used again after a point was repeated",
         "the weights are a function of the candidates and the history",
-        "samplers/posterior.py",
+        "samplers/surrogate.py",
         "any(axis=1) | (noise[:size] != self.noise[:size])\n",
         "any(axis=1)\n",
         (f"{_PROCESS}::test_a_posterior_that_grew_is_that_of_a_plain_solve",),
@@ -365,7 +365,7 @@ MUTANTS = (
     Mutant(
         "a factor is used again with other hyperparameters",
         "the weights are a function of the candidates and the history",
-        "samplers/posterior.py",
+        "samplers/surrogate.py",
         "        if not same or hyperparameters != self.hyperparameters or len(points)",
         "        if not same or len(points)",
         (f"{_PROCESS}::test_work_is_used_again_only_where_it_fits",),

@@ -18,10 +18,8 @@ from dphypo.entropy import Seeded
 from dphypo.samplers import GaussianProcess, History
 from dphypo.samplers import surrogate as fitting
 from dphypo.samplers.gaussian_process import checkpoint
-from dphypo.samplers.observations import collapsed
-from dphypo.samplers.posterior import posterior
-from dphypo.samplers.surrogate import Data, Hyperparameters, fit, prior_mode
-from dphypo.samplers.units import Units
+from dphypo.samplers.history import Units, collapsed
+from dphypo.samplers.surrogate import Data, Hyperparameters, fit, posterior, prior_mode
 from dphypo.space import Candidates, Grid, Space
 
 SQUARE = Space({"x": uniform(), "y": uniform()})

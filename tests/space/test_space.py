@@ -16,7 +16,7 @@ from hypothesis import strategies as hs
 import dphypo
 from dphypo.entropy import SYSTEM, Seeded
 from dphypo.space import Space
-from dphypo.space import unit as _unit
+from dphypo.space import dimension as _unit
 
 
 class _Ramp(st.rv_continuous):

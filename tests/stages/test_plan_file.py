@@ -17,7 +17,7 @@ from dphypo.laws import Geometric, Pmf
 from dphypo.mechanisms import DpSgd, OwnTraining
 from dphypo.planning.spend import account_for
 from dphypo.search import PlanFile, PriorAround
-from dphypo.search.planned import PlannedRuns, PlannedStudy
+from dphypo.search.plan_file import PlannedRuns, PlannedStudy
 
 DELTA = 1e-5
 SPACE = dphypo.Space({"lr": loguniform(1e-3, 1)})

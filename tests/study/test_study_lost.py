@@ -20,7 +20,7 @@ from dphypo.entropy import SYSTEM
 from dphypo.executors import Withdrawn
 from dphypo.laws import Pmf
 from dphypo.mechanisms import Declared
-from dphypo.mechanisms.running import attempt
+from dphypo.mechanisms.outcome import attempt
 from dphypo.search.lost import Lost
 
 TESTS = str(Path(__file__).parents[1])

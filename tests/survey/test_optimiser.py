@@ -9,8 +9,16 @@ from scipy.stats import loguniform, uniform
 
 from dphypo import samplers
 from dphypo.entropy import SYSTEM, Seeded
-from dphypo.search.optimiser import Following, FromOptuna, read, with_pending
-from dphypo.search.pick import PosteriorMean, history_of, middle, point_of
+from dphypo.search.optimiser import (
+    Following,
+    FromOptuna,
+    PosteriorMean,
+    history_of,
+    middle,
+    point_of,
+    read,
+    with_pending,
+)
 from dphypo.search.table import Row
 from dphypo.space import Space
 

@@ -8,9 +8,7 @@ from scipy.stats import loguniform, randint, uniform
 
 from dphypo.entropy import Seeded
 from dphypo.samplers import History
-from dphypo.search.optimiser import Following
-from dphypo.search.pick import PosteriorMean, history_of
-from dphypo.search.scales import on_scales
+from dphypo.search.optimiser import Following, PosteriorMean, history_of, on_scales
 from dphypo.search.table import Row
 from dphypo.space import Space
 

@@ -20,7 +20,7 @@ from dphypo.errors import refusals
 from dphypo.laws import Pmf, Poisson
 from dphypo.mechanisms import Outcome, Plain
 from dphypo.mechanisms import mechanism as declare
-from dphypo.mechanisms.running import attempt
+from dphypo.mechanisms.outcome import attempt
 from dphypo.search import LastRun, PriorAround, Stage, Stages, Survey
 from dphypo.search.optimiser import Following
 from dphypo.search.release import Ending, load_release

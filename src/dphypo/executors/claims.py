@@ -21,7 +21,7 @@ from dphypo.errors import Stopped
 from dphypo.errors.faults import UnsupportedModelError
 from dphypo.executors.executor import Withdrawn
 from dphypo.mechanisms import Mechanism, Outcome
-from dphypo.mechanisms.running import attempt
+from dphypo.mechanisms.outcome import attempt
 
 _PATIENCE_S = 60  # how long either side waits for the other's next word
 _TRIES = 3  # to connect; what was asked is never asked again

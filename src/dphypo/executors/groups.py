@@ -7,7 +7,7 @@ from collections.abc import Callable
 
 from dphypo.journal.records import Trial
 from dphypo.mechanisms import Mechanism, Outcome
-from dphypo.mechanisms.running import attempt_many
+from dphypo.mechanisms.outcome import attempt_many
 
 
 class Groups:

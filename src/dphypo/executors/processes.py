@@ -22,7 +22,7 @@ from dphypo.errors.faults import UnsupportedModelError
 from dphypo.executors.executor import executors
 from dphypo.journal.records import Trial
 from dphypo.mechanisms import Mechanism, Outcome
-from dphypo.mechanisms.running import attempt
+from dphypo.mechanisms.outcome import attempt
 
 _PATIENCE = 3  # how many workers in a row may die before they begin a run
 _LOOK_S = 0.5  # how often to look whether a worker lives, where the system cannot tell

@@ -27,7 +27,7 @@ from dphypo.errors import refusals
 from dphypo.integrations.optuna_claims import Claims, InStudy
 from dphypo.journal import Ledger
 from dphypo.journal.reservation import make_reservation
-from dphypo.search.pick import PosteriorMean
+from dphypo.search.optimiser import PosteriorMean
 from dphypo.search.progress import solving
 from dphypo.search.table import Row, Surveyed
 from dphypo.space import Space

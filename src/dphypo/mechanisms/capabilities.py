@@ -10,12 +10,14 @@ from __future__ import annotations
 import inspect
 from collections.abc import Hashable, Mapping, Sequence
 from numbers import Integral
-from typing import Any, Protocol, runtime_checkable
+from typing import TYPE_CHECKING, Any, Protocol, runtime_checkable
 
 from dphypo import _validate
 from dphypo.mechanisms.mechanism import Mechanism
-from dphypo.mechanisms.outcome import Outcome
 from dphypo.space import Space
+
+if TYPE_CHECKING:
+    from dphypo.mechanisms.outcome import Outcome
 
 Noise = float | Mapping[Hashable, float]
 """One noise multiplier, or one for each kind of run by its key."""

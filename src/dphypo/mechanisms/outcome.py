@@ -1,10 +1,26 @@
-"""How a run ended: the one type for it, from the training function to the journal."""
+"""Making one run, or a dry run of it: whatever happens inside is its outcome, the one type for how a run ended."""
 
 from __future__ import annotations
 
+import contextlib
+import copy
 import math
-from dataclasses import dataclass, field
-from typing import Any
+import os
+import signal
+import threading
+import traceback
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from functools import partial
+from typing import Any, Protocol, runtime_checkable
+
+from dphypo.entropy import Seeded
+from dphypo.errors import RehearsalError, Stopped
+from dphypo.errors.faults import UnsupportedModelError
+from dphypo.mechanisms.capabilities import ManyAtOnce
+from dphypo.mechanisms.mechanism import Mechanism, check_signature
+from dphypo.mechanisms.savers import Saver
+from dphypo.space import Space
 
 _LONGEST_REASON = 4000
 _TELL_AGAIN = (
@@ -110,3 +126,124 @@ def _number(score: Any) -> float:
     if isinstance(score, (str, bytes, bytearray)) or kind not in "biuf":
         raise TypeError("not a number")
     return float(score)
+
+
+def attempt(mechanism: Mechanism, params: Mapping[str, Any], seed: int) -> Outcome:
+    """Train once; the outcome's model is in bytes.
+
+    An exception is an outcome with the lowest score, and so is running out of memory. Two things pass through: an
+    interrupt that a signal caused, and a model of a kind that cannot be saved, which is an error in the declaration. A
+    child that the run has forked ends where it would return.
+    """
+    with _interruptible():
+        return settle(lambda: mechanism(copy.deepcopy(dict(params)), seed=seed), mechanism.saver)
+
+
+@contextlib.contextmanager
+def _interruptible() -> Iterator[None]:
+    """A block in which an interrupt from the keyboard can be told from one that a run raises by itself.
+
+    A child that is forked in it ends with it.
+    """
+    process, before = os.getpid(), signal.getsignal(signal.SIGINT)
+    # In other threads there are no signals, and somebody may have seen to them.
+    ours = threading.current_thread() is threading.main_thread() and before is signal.default_int_handler
+
+    def stop(number: int, frame: object) -> None:
+        raise Stopped
+
+    if ours:
+        signal.signal(signal.SIGINT, stop)
+    try:
+        yield
+    finally:
+        if os.getpid() != process:
+            os._exit(1)
+        if ours:
+            signal.signal(signal.SIGINT, before)
+
+
+def attempt_many(
+    mechanism: Mechanism, params: Sequence[Mapping[str, Any]], seeds: Sequence[int], size: int
+) -> list[Outcome]:
+    """Make several runs at once, as :func:`attempt` makes one.
+
+    The group is padded to ``size`` by the last run, whose further outcomes are thrown away. If the group as a whole
+    fails, the runs are made one by one with their seeds: a failure of one must not be an outcome of the others.
+    """
+    assert isinstance(mechanism, ManyAtOnce)
+    more = size - len(params)
+    try:
+        with _interruptible():
+            together = copy.deepcopy([*map(dict, params), *[dict(params[-1])] * more])
+            made = mechanism.many(together, seeds=[*seeds, *[seeds[-1]] * more])
+        if len(made) != size:
+            raise ValueError(f"many() returned {len(made)} outcomes for {size} runs")
+    except BaseException as error:
+        if isinstance(error, UnsupportedModelError) or (isinstance(error, KeyboardInterrupt) and Stopped.behind(error)):
+            raise
+        return [attempt(mechanism, one, seed) for one, seed in zip(params, seeds, strict=True)]
+    return [settle(partial(Outcome.of, one), mechanism.saver) for one in made[: len(params)]]
+
+
+def settle(returned: Callable[[], Any], saver: Saver) -> Outcome:
+    """What a run returned, checked, its model in bytes."""
+    try:
+        outcome = Outcome.of(returned())
+        return replace(outcome, model=bytes(saver.dump(outcome.model))) if outcome.ok else outcome
+    except UnsupportedModelError:
+        raise
+    except SystemExit as error:
+        return Outcome.failed("the run ended its process", error)
+    except BaseException as error:
+        if isinstance(error, KeyboardInterrupt) and Stopped.behind(error):
+            raise
+        return Outcome.failed(_reason(error))
+
+
+def _reason(error: BaseException) -> str:
+    """For the curator, through the journal. Formatting may fail when memory has run out."""
+    try:
+        return "".join(traceback.format_exception(error))
+    except Exception:
+        return type(error).__name__
+
+
+@runtime_checkable
+class DryRun(Protocol):
+    """A mechanism that can make a run on made-up records."""
+
+    def rehearse(self, params: Mapping[str, Any], *, seed: int) -> Any:
+        """What a run returns, made on records that are made up: no private record may be touched.
+
+        None if there is nothing to show; what is raised is shown to the user in full.
+        """
+        ...
+
+
+def rehearse(mechanism: Mechanism, space: Space) -> None:
+    """Refuse a mechanism that cannot be called, or whose dry run fails, if it offers one.
+
+    No private record is touched, so errors are shown as they are.
+
+    >>> import dp_accounting as dp
+    >>> import dphypo
+    >>> class Training(dphypo.mechanisms.Declared):
+    ...     def rehearse(self, params, *, seed):
+    ...         return "a model", "no number"
+    >>> train = Training(lambda params, *, seed: None, dp.GaussianDpEvent(9.0), "add or remove")
+    >>> rehearse(train, dphypo.Space({"learning_rate": [0.1]}))
+    Traceback (most recent call last):
+    dphypo.errors.faults.RehearsalError: a dry run of <mechanism ...
+    """
+    check_signature(mechanism, "seed")
+    if not isinstance(mechanism, DryRun):
+        return
+    params = space.sample(Seeded(0))  # any λ will do, and this one is public
+    returned = mechanism.rehearse(params, seed=0)
+    if returned is None:
+        return
+    outcome = Outcome.of(returned)
+    if not outcome.ok:
+        raise RehearsalError(f"a dry run of {mechanism!r} on made-up records failed at {params!r}: {outcome.failure}")
+    mechanism.saver.load(bytes(mechanism.saver.dump(outcome.model)))

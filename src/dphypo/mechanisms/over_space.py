@@ -19,8 +19,8 @@ from dphypo.mechanisms.capabilities import SpaceCheck
 from dphypo.mechanisms.dp_sgd import COSTS
 from dphypo.mechanisms.mechanism import Mechanism, check_signature
 from dphypo.space import Space
+from dphypo.space.dimension import interior
 from dphypo.space.finite import Finite
-from dphypo.space.unit import interior
 
 MOST_EVENTS = 20_000
 

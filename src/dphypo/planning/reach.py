@@ -11,7 +11,7 @@ from dphypo.planning.expected import Floats, winners
 from dphypo.planning.landscape import Landscape
 from dphypo.planning.spend import Spent
 from dphypo.planning.ways import fixed
-from dphypo.search.planned import PlannedRuns, PlannedStudy
+from dphypo.search.plan_file import PlannedRuns, PlannedStudy
 
 
 def expected_score(spent: Spent, landscape: Landscape) -> float | None:

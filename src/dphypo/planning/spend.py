@@ -11,7 +11,7 @@ from dphypo.mechanisms import DpSgd, Mechanism, OwnTraining
 from dphypo.planning.ways import Way, stages, untuned
 from dphypo.search import Stage
 from dphypo.search.declaration import Cost
-from dphypo.search.planned import Planned, PlannedStudy
+from dphypo.search.plan_file import Planned, PlannedStudy
 from dphypo.space import Space
 
 _CLOSE = 5e-4  # how far below ε published runs may stay: they are quick to account for, and cost little

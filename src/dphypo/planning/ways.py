@@ -13,7 +13,7 @@ from dphypo.band import Band
 from dphypo.laws import Geometric, Law, NegativeBinomial, Pmf, Poisson
 from dphypo.planning.design import Design
 from dphypo.search import PriorAround
-from dphypo.search.planned import Planned, PlannedRuns, PlannedStudy
+from dphypo.search.plan_file import Planned, PlannedRuns, PlannedStudy
 
 FEWEST_STEPS = 30
 """Shorter runs say nothing about long ones: surveys of them are left out."""

@@ -9,12 +9,8 @@ from typing import TYPE_CHECKING, ClassVar
 import numpy as np
 
 from dphypo import _validate
-from dphypo.samplers.history import Array, History
-from dphypo.samplers.memo import Memo
-from dphypo.samplers.observations import collapsed, distinct
-from dphypo.samplers.posterior import Posterior, posterior
-from dphypo.samplers.surrogate import Data, Hyperparameters, fit, prior_mode
-from dphypo.samplers.units import Units, seen, softmax
+from dphypo.samplers.history import Array, History, Memo, Units, collapsed, distinct, seen, softmax
+from dphypo.samplers.surrogate import Data, Hyperparameters, Posterior, fit, posterior, prior_mode
 from dphypo.space import Grid
 
 if TYPE_CHECKING:

@@ -1,13 +1,21 @@
-"""What a search rule is allowed to know: the finished runs, and nothing else."""
+"""What a search rule is allowed to know, the finished runs and nothing else; and how a surrogate sees them.
+
+Scores are put into units on their way into a surrogate and out of it, as weights. Repeats of a point are one row.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from enum import Enum
+from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
 import numpy as np
 import numpy.typing as npt
+from scipy.special import ndtri
+
+if TYPE_CHECKING:
+    from dphypo.space import Space
 
 Array = npt.NDArray[np.float64]
 
@@ -64,3 +72,189 @@ class History:
 
     def __repr__(self) -> str:
         return "History(secret)"
+
+
+Indices = npt.NDArray[np.intp]
+
+
+@dataclass(frozen=True)
+class Rows:
+    """Distinct points of a history: where each stands first, and which row each observation belongs to.
+
+    Observations left out by the limit belong to row −1.
+    """
+
+    first: Indices
+    row: Indices
+
+    @property
+    def counts(self) -> Array:
+        """How many observations each row stands for."""
+        return np.bincount(self.row[self.row >= 0], minlength=len(self.first)).astype(np.float64)
+
+    def means(self, scores: Array) -> Array:
+        """The mean score of each row."""
+        kept = self.row >= 0
+        total = np.bincount(self.row[kept], weights=scores[kept], minlength=len(self.first))
+        return total / self.counts
+
+    def scatter(self, scores: Array) -> float:
+        """Σ (score − mean of its row)² over the observations kept."""
+        kept = self.row >= 0
+        residual = scores[kept] - self.means(scores)[self.row[kept]]
+        return float(residual @ residual)
+
+    def only(self, kept: Indices) -> Rows:
+        """These rows, in this order; the observations of others are left out."""
+        renamed = np.full(len(self.first), -1, dtype=np.intp)
+        renamed[kept] = np.arange(len(kept))
+        return Rows(self.first[kept], np.where(self.row >= 0, renamed[self.row], -1))
+
+
+def distinct(features: Array) -> Rows:
+    """Repeats of a point made one row, in the order of the features."""
+    order = np.lexsort(features.T[::-1])
+    new = np.ones(len(order), dtype=np.bool_)
+    new[1:] = (features[order[1:]] != features[order[:-1]]).any(axis=1)
+    row = np.empty(len(order), dtype=np.intp)
+    row[order] = np.cumsum(new) - 1
+    return Rows(order[new], row)  # the sort is stable: the first of each group is the earliest
+
+
+def collapsed(features: Array, scores: Array, limit: int) -> Rows:
+    """Repeats of a point made one row; of more than ``limit`` rows, the best half and a fair sample of the rest.
+
+    The fair sample is every m-th row in the order of the scores, so it spans their whole range. The rule does not
+    depend on the order of the history.
+    """
+    rows = distinct(features)
+    if len(rows.first) <= limit:
+        return rows
+    ranked = np.argsort(-rows.means(scores), kind="stable")
+    best, rest = ranked[: limit // 2], ranked[limit // 2 :]
+    spaced = np.linspace(0, len(rest) - 1, limit - len(best)).round().astype(np.intp)
+    return rows.only(np.sort(np.concatenate([best, rest[spaced]])))
+
+
+# Exponents stop here, so that no weight becomes zero or subnormal and the order of the scores is kept above it.
+_LEAST = -600.0
+# Scores closer than this, in their own units, are the same: what is left below it is rounding, which depends on how a
+# posterior was computed and must not decide between candidates.
+_DIGITS = 9
+
+
+class Units(Enum):
+    """In what units the scores enter the softmax exp(β s)."""
+
+    RAW = "the scores' own units, as Algorithm 2 is written"
+    STANDARD = "standard deviations of the scores seen so far"
+    RANKS = "normal quantiles of the scores' ranks: any increasing function of the score gives the same search"
+
+
+@dataclass(frozen=True, repr=False)
+class Values:
+    """Scores as ``centre + deviation · values``, the values with mean 0 and deviation 1 (or all 0 when equal)."""
+
+    values: Array
+    centre: float
+    deviation: float
+
+
+def filled(history: History) -> Array:
+    """The scores, a failed run counted as the worst score seen (0 when every run failed)."""
+    if history.failed.all():
+        return np.zeros(len(history))
+    return np.where(history.failed, history.scores[~history.failed].min(), history.scores)
+
+
+def lowest(history: History) -> Array:
+    """The scores, a failed run below them all: for rules that look at their order alone."""
+    return np.where(history.failed, -np.inf, history.scores)
+
+
+def standardised(scores: Array) -> Values:
+    """Scores less their mean, over their deviation."""
+    # Scores may be as large as floats go (a diverged loss): squares are taken of scaled numbers only.
+    scale = float(np.abs(scores).max(initial=0.0)) or 1.0
+    relative = scores / scale
+    centre, deviation = float(relative.mean()), float(relative.std())
+    if not deviation > 1e-12:
+        return Values(np.zeros(len(scores)), centre * scale, 1.0)
+    return Values((relative - centre) / deviation, centre * scale, deviation * scale)
+
+
+def seen(history: History, units: Units) -> Values:
+    """What a surrogate is fitted to."""
+    if units is Units.RANKS:
+        return standardised(ndtri(_middles(lowest(history))))
+    return standardised(filled(history))
+
+
+def _middles(scores: Array) -> Array:
+    """Of each score, the share of scores below it and half of those equal: a plateau stays one."""
+    order = np.sort(scores)
+    below = np.searchsorted(order, scores, side="left") + np.searchsorted(order, scores, side="right")
+    middles: Array = below / (2 * len(scores))
+    return middles
+
+
+def softmax(scores: Array, beta: float, masses: Array) -> Array:
+    """Algorithm 2's π ∝ exp(β s), as relative masses: times the prior masses, and with the largest exponent 0."""
+    exponent = beta * np.round(scores - scores.max(), _DIGITS)
+    weights: Array = masses * np.exp(np.maximum(exponent, _LEAST))
+    return weights
+
+
+def scales(space: Space) -> Array:
+    """What each feature column is multiplied by, so that a parameter adds 2 to the mean squared distance of two draws.
+
+    A number is uniform on (0, 1) as a feature: its squared distance has mean 1/6. A category of k equally likely
+    choices is k columns, one of them 1: two draws differ with probability 1 − 1/k, and then by 2.
+    """
+    columns: list[float] = []
+    for parameter in space.parameters:
+        width = parameter.dimension.width
+        if parameter.dimension.ordered:
+            columns += [np.sqrt(12.0)] * width
+        else:
+            columns += [1.0 / np.sqrt(max(1.0 - 1.0 / width, 0.5))] * width
+    return np.array(columns)
+
+
+Work = TypeVar("Work")
+
+
+class Memo(Generic[Work]):
+    """At most one piece of work, handed out to one caller at a time.
+
+    A sampler is a value: what it returns depends on its fields and arguments alone. A memo only saves time, so
+    whoever takes work from it must check that it belongs to the arguments at hand. What it holds is derived from a
+    secret history: it is never printed, and a copied or pickled memo is empty.
+
+    >>> import pickle
+    >>> memo = Memo()
+    >>> memo.put("work")
+    >>> memo, pickle.loads(pickle.dumps(memo)).take()
+    (Memo(), None)
+    >>> memo.take(), memo.take()
+    ('work', None)
+    """
+
+    def __init__(self) -> None:
+        self._work: list[Work] = []
+
+    def take(self) -> Work | None:
+        """The work, which leaves the memo: two threads never share it."""
+        try:
+            return self._work.pop()
+        except IndexError:
+            return None
+
+    def put(self, work: Work) -> None:
+        self._work[:] = [work]
+
+    def __repr__(self) -> str:
+        return "Memo()"
+
+    def __reduce__(self) -> tuple[type[Memo[Work]], tuple[()]]:
+        return type(self), ()

@@ -12,8 +12,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from dphypo import _validate
-from dphypo.samplers.history import Array, History
-from dphypo.samplers.memo import Memo
+from dphypo.samplers.history import Array, History, Memo
 from dphypo.samplers.proposals import near
 
 if TYPE_CHECKING:

@@ -9,9 +9,7 @@ import numpy as np
 from scipy.spatial.distance import cdist
 
 from dphypo import _validate
-from dphypo.samplers.history import Array, History
-from dphypo.samplers.observations import collapsed
-from dphypo.samplers.units import lowest, scales
+from dphypo.samplers.history import Array, History, collapsed, lowest, scales
 
 if TYPE_CHECKING:
     from dphypo.space import Candidates, Grid

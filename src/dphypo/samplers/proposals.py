@@ -10,8 +10,7 @@ import numpy as np
 from scipy.spatial.distance import cdist
 
 from dphypo import _validate
-from dphypo.samplers.history import Array, History
-from dphypo.samplers.units import scales
+from dphypo.samplers.history import Array, History, scales
 
 if TYPE_CHECKING:
     from dphypo.space import Candidates, Grid

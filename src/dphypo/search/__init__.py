@@ -1,7 +1,7 @@
 """Searching: studies, surveys, last runs, and chains of them; what is declared, run, and released."""
 
-from dphypo.search.calibrate import calibrate_stages as calibrate_stages
 from dphypo.search.last_run import LastRun as LastRun
+from dphypo.search.noise import calibrate_stages as calibrate_stages
 from dphypo.search.opened import open_journal as open_journal
 from dphypo.search.part import Part as Part
 from dphypo.search.plan_file import PlanFile as PlanFile

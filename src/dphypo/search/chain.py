@@ -21,7 +21,7 @@ from dphypo.journal.journal import Journal
 from dphypo.journal.records import Trial
 from dphypo.journal.reservation import make_reservation
 from dphypo.journal.store import Store, open_store
-from dphypo.mechanisms.rehearsal import rehearse
+from dphypo.mechanisms.outcome import rehearse
 from dphypo.search import progress as _progress
 from dphypo.search.curator import Curator
 from dphypo.search.declaration import Declaration
@@ -29,9 +29,8 @@ from dphypo.search.framework1 import dp_hypo
 from dphypo.search.kept_models import check_folder
 from dphypo.search.part import Opening, Setting
 from dphypo.search.release import Release
-from dphypo.search.signals import orderly
 from dphypo.search.table import OnRun, Surveyed
-from dphypo.search.turn import Turn
+from dphypo.search.turn import Turn, orderly
 from dphypo.search.under_way import DAY, PartUnderWay
 
 log = logging.getLogger("dphypo")

@@ -15,8 +15,8 @@ from dphypo.journal.records import Record
 from dphypo.mechanisms import Mechanism, capabilities
 from dphypo.samplers import History
 from dphypo.search.lost import Lost
+from dphypo.search.optimiser import Pick, PosteriorMean, middle, point_of
 from dphypo.search.part import Decider, Released, Setting
-from dphypo.search.pick import Pick, PosteriorMean, middle, point_of
 from dphypo.search.release import Ending, Release
 from dphypo.search.survey import DeclaredRuns
 from dphypo.search.table import Surveyed, done

@@ -15,10 +15,9 @@ from dphypo.errors import refusals
 from dphypo.search.part import Released
 from dphypo.space import Space
 from dphypo.space.around import Spread, read_spread
-from dphypo.space.dimension import Dimension
+from dphypo.space.dimension import Dimension, interior
 from dphypo.space.finite import Finite
 from dphypo.space.parameter import Parameter
-from dphypo.space.unit import interior
 
 Shift = float | Callable[[Any], Any]
 

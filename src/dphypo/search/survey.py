@@ -21,8 +21,8 @@ from dphypo.samplers import History
 from dphypo.search import optimiser as _optimiser
 from dphypo.search import progress
 from dphypo.search.lost import Lost
+from dphypo.search.optimiser import Pick, PosteriorMean, nearest, point_of
 from dphypo.search.part import Decider, GroupSizes, Released, Setting, Watch
-from dphypo.search.pick import Pick, PosteriorMean, nearest, point_of
 from dphypo.search.prior_around import PriorAround, PriorRule, describe
 from dphypo.search.release import Ending, Release
 from dphypo.search.selection import Past

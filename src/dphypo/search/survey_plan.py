@@ -18,9 +18,9 @@ from dphypo.mechanisms import Mechanism, capabilities, over_space
 from dphypo.search.declaration import Cost, check_space
 from dphypo.search.last_run import LastRun
 from dphypo.search.noise import NoiseProblem
+from dphypo.search.optimiser import Pick
 from dphypo.search.optimiser import read as read_optimiser
 from dphypo.search.part import Part
-from dphypo.search.pick import Pick
 from dphypo.search.survey import Survey
 from dphypo.search.terms import Within
 from dphypo.space import Space

@@ -1,12 +1,15 @@
-"""Whose turn it is among the threads of this process."""
+"""Whose turn it is among the threads of this process, and an orderly stop when the process is told to end."""
 
 from __future__ import annotations
 
 import contextlib
+import os
+import signal
 import threading
 from collections.abc import Iterator
+from typing import Any
 
-from dphypo.errors import refusals
+from dphypo.errors import Stopped, refusals
 
 
 class Turn:
@@ -45,3 +48,64 @@ class Turn:
             yield
         finally:
             self._runner = None
+
+
+_ENDS = [number for name in ("SIGINT", "SIGTERM", "SIGHUP") if (number := getattr(signal, name, None)) is not None]
+
+
+class Terminated(Stopped):
+    """The process was told to end while runs were made."""
+
+    def __init__(self, number: int, raised: BaseException | None) -> None:
+        super().__init__()
+        self.number = number
+        self.raised = raised
+
+
+@contextlib.contextmanager
+def orderly() -> Iterator[None]:
+    """A block that is left, as by an interrupt, when a signal tells the process to end; then the process ends.
+
+    The handler that was there before is asked first: it may decide to go on, and what it raises is raised when the
+    block has been left, so that no run takes it for its own. Signals reach the main thread only; elsewhere, and for
+    signals that are ignored, nothing changes.
+    """
+    if threading.current_thread() is not threading.main_thread():
+        yield
+        return
+    owner = os.getpid()
+    before = {number: signal.getsignal(number) for number in _ENDS}
+    before = {number: handler for number, handler in before.items() if handler not in (None, signal.SIG_IGN)}
+
+    def stop(number: int, frame: Any) -> None:
+        handler = before[number]
+        if os.getpid() != owner:  # a process that a run has forked
+            signal.signal(number, signal.SIG_DFL)
+            os.kill(os.getpid(), number)
+            return
+        if callable(handler):
+            try:
+                handler(number, frame)
+            except BaseException as raised:
+                raise Terminated(number, raised) from None
+            return
+        raise Terminated(number, None)
+
+    for number in before:
+        signal.signal(number, stop)
+    try:
+        yield
+    except Terminated as ended:
+        _restore(before, stop)
+        if ended.raised is not None:
+            raise ended.raised from None
+        os.kill(owner, ended.number)  # as if nobody had caught it
+        raise
+    finally:
+        _restore(before, stop)
+
+
+def _restore(before: dict[Any, Any], ours: Any) -> None:
+    for number, handler in before.items():
+        if signal.getsignal(number) is ours:
+            signal.signal(number, handler)

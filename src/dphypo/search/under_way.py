@@ -29,8 +29,7 @@ from dphypo.journal.journal import Journal
 from dphypo.journal.records import MAX_ATTEMPTS, Record, Trial
 from dphypo.journal.store import machine
 from dphypo.mechanisms import Mechanism, Outcome, capabilities
-from dphypo.mechanisms.outcome import well_formed
-from dphypo.mechanisms.running import settle
+from dphypo.mechanisms.outcome import settle, well_formed
 from dphypo.search.curator import Curator
 from dphypo.search.declaration import check
 from dphypo.search.kept_models import KeptModels

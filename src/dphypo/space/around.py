@@ -11,10 +11,8 @@ import numpy as np
 
 from dphypo import _validate
 from dphypo.space import layout
-from dphypo.space import unit as _unit
+from dphypo.space.dimension import Array, describe, interior, plain
 from dphypo.space.finite import Finite
-from dphypo.space.unit import Array
-from dphypo.space.values import describe, plain
 
 
 class Kernel(Protocol):
@@ -113,7 +111,7 @@ class Around:
         unit = points[:, 1:].copy()
         for column, kernel in enumerate(self.kernels):
             unit[near, column] = kernel.quantile(unit[near, column])
-        return _unit.interior(unit)
+        return interior(unit)
 
     def within(self, low: Array, high: Array, plain: float, point: Array) -> Array:
         """A draw from the mixture given that it lies in a box, of whose mass the share ``plain`` is π₀'s."""

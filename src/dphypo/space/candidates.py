@@ -1,7 +1,8 @@
-"""Candidate sets: fresh Sobol points with an independent scramble, drawn from the prior."""
+"""Where a search rule may put mass: fresh Sobol points from the prior, each set with its own scramble; or all cells."""
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cached_property, lru_cache
 from typing import TYPE_CHECKING, Any
@@ -9,13 +10,16 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import numpy.typing as npt
 
+from dphypo import _validate
 from dphypo.entropy import Entropy, words
-from dphypo.space import unit
-from dphypo.space.unit import Array, read_only
+from dphypo.space import layout
+from dphypo.space.around import Around, Kernel
+from dphypo.space.dimension import MIDDLE, Array, from_words, read_only
+from dphypo.space.finite import Finite
+from dphypo.space.parameter import Parameter
 
 if TYPE_CHECKING:
     from dphypo.space.space import Space
-
 
 Words = npt.NDArray[np.uint64]
 
@@ -35,7 +39,7 @@ def directions(dimension: int, levels: int) -> Words:
     return found
 
 
-def candidate_points(count: int, dimension: int, entropy: Entropy) -> unit.Array:
+def candidate_points(count: int, dimension: int, entropy: Entropy) -> Array:
     """The first ``count`` points of a Sobol set under a random linear matrix scramble and a random digital shift.
 
     The shift alone, exclusive-or with 64 uniform bits per coordinate, makes every single point exactly uniform on the
@@ -57,7 +61,7 @@ def candidate_points(count: int, dimension: int, entropy: Entropy) -> unit.Array
     for level in range(levels):
         half = 1 << level
         result[half : 2 * half] = result[:half] ^ scrambled[:, level]
-    return unit.from_words(result[:count])
+    return from_words(result[:count])
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -98,3 +102,130 @@ class Candidates:
 
     def __repr__(self) -> str:
         return f"Candidates({len(self)} points of {self.unit.shape[1]} parameters)"
+
+
+MOST_CELLS = 1_000_000
+
+
+@dataclass(frozen=True, eq=False, repr=False)
+class Grid:
+    """A finite prior fixed before the search: every cell with its mass.
+
+    A cell of a finite parameter is one value; a cell of a continuous one is an interval, from which
+    :meth:`draw_within` draws by the prior. ``unit``, ``features`` and :meth:`params` are those of the cells' middles.
+
+    >>> from scipy.stats import uniform
+    >>> from dphypo.entropy import Seeded
+    >>> from dphypo.space import Space
+    >>> grid = Space({"clip": uniform(0, 8), "optimizer": (["sgd", "adam"], [0.25, 0.75])}).grid(clip=2)
+    >>> [(grid.params(i)["optimizer"], mass) for i, mass in enumerate(grid.masses.tolist())]
+    [('sgd', 0.125), ('adam', 0.375), ('sgd', 0.125), ('adam', 0.375)]
+    >>> 4 < grid.draw_within(3, Seeded(1))["clip"] < 8
+    True
+    """
+
+    space: Space
+    unit: Array
+    masses: Array
+    spread: Array  # the length of a cell along each coordinate; 0 where a cell is one value
+    around: Around | None = None  # how the prior is shaped
+    plain: Array | None = None  # if it is, the share of each cell's mass that is the unshaped prior's
+
+    def __len__(self) -> int:
+        return len(self.unit)
+
+    @cached_property
+    def features(self) -> Array:
+        """One row per cell for a surrogate model."""
+        return read_only(self.space.features(self.unit))
+
+    def params(self, index: int) -> dict[str, Any]:
+        """The parameters in the middle of one cell."""
+        return self.space.from_unit(self.unit[[index]])[0]
+
+    def draw_within(self, index: int, entropy: Entropy) -> dict[str, Any]:
+        """A draw from the prior within one cell: a cell of single values is returned as it is."""
+        if self.around is None or self.plain is None:
+            offset = from_words(words(len(self.spread), entropy)) - 0.5
+            return self.space.from_unit(self.unit[[index]] + offset * self.spread)[0]
+        low, high = self.unit[index] - self.spread / 2, self.unit[index] + self.spread / 2
+        point = from_words(words(len(self.spread) + 1, entropy))
+        return self.space.from_unit(self.around.within(low, high, self.plain[index], point)[None])[0]
+
+    def __repr__(self) -> str:
+        return f"Grid({len(self)} cells of {self.unit.shape[1]} parameters)"
+
+
+def build_grid(space: Space, parameters: layout.Parameters, cells: Mapping[str, int], around: Around | None) -> Grid:
+    """Every combination of the cells of all parameters; an inactive parameter does not multiply them."""
+    cuts = [_cut(parameter, parameters, cells.get(parameter.name)) for parameter in parameters]
+    spread = read_only(np.array([length for _, _, length in cuts]))
+    unit, masses = _combine(parameters, [(centres, shares) for centres, shares, _ in cuts])
+    if around is None:
+        return Grid(space, read_only(unit), read_only(masses), spread)
+    kernels = zip(parameters, cuts, around.kernels, strict=True)
+    near = [(cut[0], _shares(parameter, cut, kernel)) for parameter, cut, kernel in kernels]
+    plain = around.floor * masses
+    mixed = plain + (1 - around.floor) * _combine(parameters, near)[1]
+    return Grid(space, read_only(unit), read_only(mixed / mixed.sum()), spread, around, read_only(plain / mixed))
+
+
+def _shares(parameter: Parameter, cut: tuple[Array, Array, float], kernel: Kernel) -> Array:
+    """The masses of the cells of one parameter under a kernel."""
+    centres, _, length = cut
+    low, high = centres - length / 2, centres + length / 2
+    if length == 0:
+        assert isinstance(parameter.dimension, Finite)
+        low, high = parameter.dimension.pieces
+    return kernel.cdf(high) - kernel.cdf(low)
+
+
+def _combine(parameters: layout.Parameters, cuts: list[tuple[Array, Array]]) -> tuple[Array, Array]:
+    """The middles and the masses of all combinations of cells."""
+    unit = np.full((1, len(parameters)), MIDDLE)
+    masses = np.ones(1)
+    for column, (parameter, (centres, shares)) in enumerate(zip(parameters, cuts, strict=True)):
+        active = layout.is_active(parameter, parameters, unit)
+        counts = np.where(active, len(centres), 1)
+        if counts.sum() > MOST_CELLS:
+            raise ValueError(
+                f"the grid would have more than {MOST_CELLS:,} cells: cut {parameter.name!r} into fewer, "
+                "or search by space.candidates"
+            )
+        rows = np.repeat(np.arange(len(unit)), counts)
+        within = np.arange(len(rows)) - np.repeat(np.cumsum(counts) - counts, counts)
+        unit, masses = unit[rows], masses[rows]
+        unit[active[rows], column] = centres[within[active[rows]]]
+        masses[active[rows]] *= shares[within[active[rows]]]
+    return unit, masses
+
+
+def check_cells(parameters: layout.Parameters, cells: Mapping[str, int]) -> None:
+    """Which parameters must be cut, which can be."""
+    names = {parameter.name for parameter in parameters}
+    if unknown := [name for name in cells if name not in names]:
+        raise ValueError(f"space.grid({unknown[0]}=...): the parameters are {', '.join(sorted(names))}")
+    if missing := [p.name for p in parameters if p.dimension.size is None and cells.get(p.name) is None]:
+        remedy = ", ".join(f"{name}=16" for name in missing)
+        raise ValueError(
+            f"{', '.join(map(repr, missing))} cannot be listed: say into how many cells of equal prior mass to cut it, "
+            f"for example space.grid({remedy})"
+        )
+
+
+def _cut(parameter: Parameter, parameters: layout.Parameters, count: int | None) -> tuple[Array, Array, float]:
+    """Middles, masses and length of the cells of one parameter."""
+    dimension, name = parameter.dimension, f"the number of cells of {parameter.name!r}"
+    if count is None:
+        assert isinstance(dimension, Finite)
+        return dimension.centres, dimension.masses, 0.0
+    count = _validate.integer(at_least=1, **{name: count})
+    if count > MOST_CELLS:
+        raise _validate.fail(name, count, f"give at most {MOST_CELLS:,}")
+    if not dimension.ordered:
+        raise _validate.fail(name, count, "categories are not cut into cells: leave it out")
+    if dimension.size is not None and count >= dimension.size:
+        raise _validate.fail(name, count, f"it has only {dimension.size} values: leave it out to have a cell for each")
+    if any(child.parent is not None and parameters[child.parent] is parameter for child in parameters):
+        raise _validate.fail(name, count, "other parameters depend on its value: leave it out")
+    return (np.arange(count) + 0.5) / count, np.full(count, 1 / count), 1 / count

@@ -11,10 +11,8 @@ from typing import Any, Protocol
 import numpy as np
 
 from dphypo import _validate
-from dphypo.space.dimension import Dimension
+from dphypo.space.dimension import CELLS, MIDDLE, SHORTEST, Array, Dimension, Value, plain
 from dphypo.space.finite import Finite
-from dphypo.space.unit import CELLS, MIDDLE, SHORTEST, Array
-from dphypo.space.values import Value, plain
 
 
 class Prior(Protocol):

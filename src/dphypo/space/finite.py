@@ -12,9 +12,8 @@ import numpy as np
 import numpy.typing as npt
 
 from dphypo import _validate
-from dphypo.space.unit import CELLS, Array
-from dphypo.space.values import Value, is_number, key, plain, texts
-from dphypo.space.values import describe as describe_value
+from dphypo.space.dimension import CELLS, Array, Value, is_number, key, plain, texts
+from dphypo.space.dimension import describe as describe_value
 
 
 @dataclass(frozen=True, eq=False)

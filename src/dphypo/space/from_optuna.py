@@ -10,8 +10,8 @@ import numpy as np
 from scipy.stats import rv_discrete
 
 from dphypo import _validate
+from dphypo.space.dimension import Array
 from dphypo.space.distribution import MOST_LISTED
-from dphypo.space.unit import Array
 
 
 class _LogRandInt(rv_discrete):  # type: ignore[misc]

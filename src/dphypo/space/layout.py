@@ -14,9 +14,9 @@ import numpy as np
 import numpy.typing as npt
 
 from dphypo import _validate
+from dphypo.space.dimension import MIDDLE, Array, interior
 from dphypo.space.finite import Finite
 from dphypo.space.parameter import Parameter
-from dphypo.space.unit import MIDDLE, Array, interior
 
 Parameters: TypeAlias = tuple[Parameter, ...]
 Params: TypeAlias = dict[str, Any]

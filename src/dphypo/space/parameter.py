@@ -12,9 +12,8 @@ import numpy as np
 from dphypo import _validate
 from dphypo.space import distribution
 from dphypo.space import finite as _choices
-from dphypo.space.dimension import Dimension
+from dphypo.space.dimension import Dimension, describe
 from dphypo.space.finite import Finite
-from dphypo.space.values import describe
 
 PRIORS = "give a frozen distribution of scipy.stats, a list of choices, or a tuple (choices, probabilities)"
 

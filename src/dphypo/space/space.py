@@ -12,14 +12,11 @@ import numpy.typing as npt
 
 from dphypo import _validate
 from dphypo.entropy import Entropy, check_entropy, words
-from dphypo.space import grid as _grid
 from dphypo.space import layout
-from dphypo.space import unit as _unit
 from dphypo.space.around import Around, Spread, around
-from dphypo.space.candidates import Candidates, candidate_points
-from dphypo.space.grid import Grid
+from dphypo.space.candidates import Candidates, Grid, build_grid, candidate_points, check_cells
+from dphypo.space.dimension import Array, from_words, interior, read_only
 from dphypo.space.parameter import Parameter, conditional, read_all, text, with_priors
-from dphypo.space.unit import Array, read_only
 
 MOST_CANDIDATES = 2**26
 
@@ -153,7 +150,7 @@ class Space:
 
     def sample(self, entropy: Entropy) -> dict[str, Any]:
         """One draw from the prior."""
-        return self.from_unit(self._warp(_unit.from_words(words(self._coordinates, entropy))[None]))[0]
+        return self.from_unit(self._warp(from_words(words(self._coordinates, entropy))[None]))[0]
 
     @property
     def _coordinates(self) -> int:
@@ -168,8 +165,8 @@ class Space:
 
         A continuous parameter must be named; a long list of numbers may be.
         """
-        _grid.check(self._parameters, cells)
-        return _grid.build(self, self._parameters, cells, self._around)
+        check_cells(self._parameters, cells)
+        return build_grid(self, self._parameters, cells, self._around)
 
     def encode(self, params: Iterable[Mapping[str, Any]]) -> Array:
         """One row of features for each dict of parameters, for a surrogate model.
@@ -195,7 +192,7 @@ class Space:
         points = _finite_rows(unit=unit)
         if points.shape[1] != len(self._parameters):
             raise ValueError(f"unit has {points.shape[1]} columns: give {len(self._parameters)}, one per parameter")
-        return layout.params(self._parameters, _unit.interior(points))
+        return layout.params(self._parameters, interior(points))
 
     def to_unit(self, params: Iterable[Mapping[str, Any]]) -> Array:
         """For each dict of parameters the point of the unit cube that stands for it.

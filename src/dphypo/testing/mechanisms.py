@@ -11,7 +11,7 @@ from dphypo.entropy import SYSTEM, Entropy, below
 from dphypo.errors import UnaccountableError
 from dphypo.laws import Pmf
 from dphypo.mechanisms import Mechanism, Outcome, over_space
-from dphypo.mechanisms.running import attempt
+from dphypo.mechanisms.outcome import attempt
 from dphypo.space import Space
 from dphypo.testing.ensure import ensure
 
