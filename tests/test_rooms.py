@@ -166,7 +166,7 @@ NOT_FOR_USERS = {
     "dphypo.accounting.untrusted.Refused",  # an answer of verify
     "dphypo.accounting.theorems.lattice_pair.LatticeError",  # another bound is taken
     "dphypo.search.turn.Terminated",  # becomes the end of the process
-    "dphypo.integrations.torch.training.DivergedError",  # an outcome of a run
+    "dphypo.integrations.training.DivergedError",  # an outcome of a run
 }
 
 

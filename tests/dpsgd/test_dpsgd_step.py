@@ -116,7 +116,7 @@ def test_the_dither_keeps_many_small_moves_together():
 def test_dither_and_noise_have_their_laws():
     """False-alarm rate 1e-6 each."""
     draws = Draws([noise.Words(b"some key of the two"), noise.Words(b"another key, of a run")], 1500, 2.0**14, BITS)
-    drawn = torch.stack([draws.draw() for _ in range(40)]).numpy()  # [steps, runs, width]
+    drawn = np.stack([draws.draw() for _ in range(40)])  # [steps, runs, width]
     gaussian = np.floor(drawn / 2.0**BITS) / 2.0**14
     dither = drawn % 2.0**BITS / 2.0**BITS
     count = drawn.size

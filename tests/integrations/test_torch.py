@@ -19,9 +19,9 @@ from torch.utils.data import Dataset, IterableDataset, Subset, TensorDataset
 from dphypo.accounting.own_events import ideal
 from dphypo.errors import UnfitModelError
 from dphypo.errors.faults import UnsupportedModelError
+from dphypo.integrations.cost import NoiseTable
 from dphypo.integrations.torch import DPSGD, PublicAccuracy
 from dphypo.integrations.torch import seeds as _seeds
-from dphypo.integrations.torch.cost import NoiseTable
 from dphypo.integrations.torch.saver import Safetensors
 from dphypo.mechanisms import Mechanism, Saver
 from dphypo.mechanisms.outcome import attempt

@@ -14,8 +14,8 @@ from torch import nn
 
 import dphypo
 from dphypo.accounting.own_events import ideal
+from dphypo.integrations.cost import NoiseTable
 from dphypo.integrations.torch import DPSGD, PrivateAccuracy, check, hyperparameters
-from dphypo.integrations.torch.cost import NoiseTable
 from dphypo.integrations.torch.optimiser import rehearsal, walk
 from dphypo.mechanisms import DpSgd, NoiseRehearsal, OwnTraining, SmallerBatches
 from dphypo.search.survey_plan import plan_tuning

@@ -21,8 +21,8 @@ from dphypo.accounting.premises import assumptions
 from dphypo.dpsgd import slack as slack_of_run
 from dphypo.entropy import Seeded
 from dphypo.errors import UnreachableError
+from dphypo.integrations.cost import NoiseTable
 from dphypo.integrations.torch import DPSGD, PrivateAccuracy, PublicAccuracy, split_by_hash
-from dphypo.integrations.torch.cost import NoiseTable
 from dphypo.integrations.torch.saver import Safetensors
 from dphypo.mechanisms import over_space
 from dphypo.testing import check_mechanism

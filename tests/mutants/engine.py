@@ -60,10 +60,10 @@ MUTANTS = (
     Mutant(
         "a batch that is too large is cut off",
         "every record of a batch counts",
-        "dpsgd/batches.py",
-        "        shape = (steps, len(drawn), max(self._count, -(-longest // self._size)), self._size)\n",
-        "        shape = (steps, len(drawn), self._count, self._size)\n"
-        "        drawn = [tuple(part[some[1] < self._count * self._size] for part in some) for some in drawn]\n",
+        "dpsgd/sampling.py",
+        "    shape = (steps, max(count, -(-longest // size)), len(drawn), size)\n",
+        "    shape = (steps, count, len(drawn), size)\n"
+        "    drawn = [tuple(part[some[1] < count * size] for part in some) for some in drawn]\n",
         (f"{_BITS}::test_a_larger_batch_than_expected_makes_more_pieces",),
     ),
     Mutant(

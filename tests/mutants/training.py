@@ -14,9 +14,9 @@ MUTANTS = (
     Mutant(
         "a last run on all records counts for one side",
         "records that score are trained on, too",
-        "integrations/torch/dpsgd.py",
-        "data=whole.data, records=whole.records",
-        "data=dataclasses.replace(whole.data, origin=self.data.origin), records=whole.records",
+        "integrations/training.py",
+        '"data": whole.data, "records"',
+        '"data": dataclasses.replace(whole.data, origin=self.data.origin), "records"',
         (
             "integrations/test_torch_named_scores.py::test_a_last_run_on_all_records_counts_for_both_sides_in_any_search",
         ),
@@ -114,7 +114,7 @@ MUTANTS = (
     Mutant(
         "a score on the training records is amplified",
         "a subsampled run whose score reads all records is charged in full",
-        "integrations/torch/dpsgd.py",
+        "integrations/training.py",
         "        event = run.on_the_subsample if same else run.event\n",
         "        event = run.event\n",
         ("integrations/test_torch_subsample.py::test_a_score_on_the_same_records_forgoes_the_amplification",),

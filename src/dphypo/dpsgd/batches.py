@@ -6,16 +6,13 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import NamedTuple, Protocol
 
-import numpy as np
-import numpy.typing as npt
 import torch
 
-from dphypo import noise
+from dphypo.dpsgd.sampling import Sampler, draw
 
 Batch = tuple[torch.Tensor, torch.Tensor]
 Loss = Callable[[torch.Tensor, torch.Tensor], torch.Tensor]
 """A function of outputs and targets that gives one value a record."""
-Indices = npt.NDArray[np.int64]
 _WORDS, _BYTES = 2**16, 2**19  # drawn and read at a time, about
 
 
@@ -68,29 +65,6 @@ class Piece(NamedTuple):
     valid: torch.Tensor
 
 
-class Sampler:
-    """The Poisson batches of one run: each record independently with the rate, in every step.
-
-    Args:
-        words: the run's; the batches and the subsample have streams of their own.
-        size: how many records there are, which is private.
-        rate: the probability with which a step takes a record.
-        subsample: the probability with which the run may use a record at all.
-    """
-
-    def __init__(self, words: noise.Words, size: int, rate: float, subsample: float = 1.0) -> None:
-        self._words, self._rate = words.stream("batches"), rate
-        self._kept = noise.chosen(subsample, words.stream("subsample"), size)
-
-    def batches(self, steps: int) -> tuple[Indices, Indices, Indices]:
-        """The batches of the next steps: for each record taken its step, its place in the batch, and its number."""
-        size = len(self._kept)
-        taken = noise.chosen(self._rate, self._words, steps * size)
-        step, number = np.divmod(taken, max(1, size))
-        starts = np.searchsorted(step, np.arange(steps))
-        return step, np.arange(len(taken)) - starts[step], self._kept[number]
-
-
 class Batches:
     """The rows of the runs' steps, in pieces of ``size`` records a run; drawn and read some steps ahead.
 
@@ -120,14 +94,8 @@ class Batches:
         """Numbers of records, and which are some, for the next steps."""
         steps = max(1, min(self._draw_ahead, self._left))
         self._left -= steps
-        drawn = [sampler.batches(steps) for sampler in self._samplers]
-        longest = max((int(place.max()) + 1 for _, place, _ in drawn if len(place)), default=0)
-        shape = (steps, len(drawn), max(self._count, -(-longest // self._size)), self._size)
-        numbers, valid = np.zeros(shape, dtype=np.int64), np.zeros(shape, dtype=np.bool_)
-        for run, (step, place, number) in enumerate(drawn):
-            where = (step, run, *np.divmod(place, self._size))
-            numbers[where], valid[where] = number, True
-        parts = [torch.from_numpy(part).transpose(1, 2).to(self._device).unbind() for part in (numbers, valid)]
+        drawn = draw(self._samplers, steps, self._size, self._count)
+        parts = [torch.from_numpy(part).to(self._device).unbind() for part in drawn]
         return list(zip(*parts, strict=True))
 
     def _read(self, steps: Sequence[tuple[torch.Tensor, torch.Tensor]]) -> list[list[Piece]]:

@@ -8,12 +8,15 @@ whole and below 2⁵³, and 2^−bits is a power of two.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import TYPE_CHECKING
 
 import numpy as np
 import numpy.typing as npt
-import torch
 
 from dphypo import noise
+
+if TYPE_CHECKING:
+    import torch
 
 _AHEAD = 2**16  # numbers of a run that are drawn at a time, about: the table then stays in the processor's cache
 
@@ -32,16 +35,18 @@ class Draws:
         self._streams = [(one.stream("dither"), one.stream("noise")) for one in words]
         self._table, self._width, self._bits = noise.table(deviation), width, bits
         self._ahead = max(1, min(32, _AHEAD // width))
-        self._waiting: list[torch.Tensor] = []
+        self._waiting: list[npt.NDArray[np.float64]] = []
 
     def release(self, sums: torch.Tensor) -> torch.Tensor:
         """Round sums, [runs, width] in units of h·2^−bits, to the grid with dither, and add noise; in place."""
-        return sums.round_().add_(self.draw().to(sums.device)).mul_(2.0**-self._bits).floor_()
+        import torch
 
-    def draw(self) -> torch.Tensor:
-        """V + 2^bits·Z of the next step."""
+        return sums.round_().add_(torch.from_numpy(self.draw()).to(sums.device)).mul_(2.0**-self._bits).floor_()
+
+    def draw(self) -> npt.NDArray[np.float64]:
+        """V + 2^bits·Z of the next step, [runs, width]."""
         if not self._waiting:
-            self._waiting = list(torch.from_numpy(self._block()).unbind(1))
+            self._waiting = list(self._block().swapaxes(0, 1))
         return self._waiting.pop(0)
 
     def _block(self) -> npt.NDArray[np.float64]:

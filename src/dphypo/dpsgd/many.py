@@ -16,7 +16,8 @@ from dphypo.dpsgd import check
 from dphypo.dpsgd.batches import Records
 from dphypo.dpsgd.device import pinned
 from dphypo.dpsgd.program import Program
-from dphypo.dpsgd.run import Group, Run, Setting, with_code
+from dphypo.dpsgd.run import Group, with_code
+from dphypo.dpsgd.setting import Run, Setting
 from dphypo.dpsgd.shapes import Shape, piece_and_count
 
 

@@ -8,7 +8,9 @@ from typing import TYPE_CHECKING, Any
 import torch
 
 from dphypo import _validate, dpsgd
-from dphypo.integrations.torch import cost, defaults, hyperparameters
+from dphypo.integrations import cost
+from dphypo.integrations.defaults import batch_size
+from dphypo.integrations.torch import defaults, hyperparameters
 from dphypo.integrations.torch.data import as_records
 from dphypo.integrations.torch.training import Engine
 from dphypo.space import Space
@@ -42,8 +44,7 @@ def read(given: DPSGD) -> dict[str, Any]:
         refuse_what_opacus_lacks(name for name, default in _OURS.items() if getattr(given, name) != default)
     if own := sorted(set(hyperparameters.OWN) & set(given.fixed)):
         raise ValueError(f"fixed holds {own[0]!r}, which is an argument of its own: write {own[0]}=...")
-    size = _validate.integer(at_least=1, records=len(records) if given.records is None else given.records)
-    batch_size = defaults.batch_size(size) if given.batch_size is None else given.batch_size
+    size = declared = _validate.integer(at_least=1, records=len(records) if given.records is None else given.records)
     score, whole = given.score, given.whole
     if isinstance(score, str):
         whole = defaults.Whole(records, size)
@@ -54,7 +55,7 @@ def read(given: DPSGD) -> dict[str, Any]:
     return {
         "data": records,
         "records": size,
-        "batch_size": batch_size,
+        "batch_size": batch_size(declared) if given.batch_size is None else given.batch_size,
         "score": score,
         "whole": whole,
         "fixed": dict(given.fixed),

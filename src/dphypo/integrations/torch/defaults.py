@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
-from scipy.stats import loguniform
-
 from dphypo import _validate
+from dphypo.integrations.defaults import learning_rates, scoring_share
 from dphypo.integrations.split import split_by_hash
 from dphypo.integrations.torch import hyperparameters
 from dphypo.integrations.torch.data import Records, TensorRecords, as_records
@@ -21,18 +19,12 @@ if TYPE_CHECKING:
     from dphypo.integrations.torch.dpsgd import DPSGD
     from dphypo.integrations.torch.runs import Fit
 
-_SHARE, _ENOUGH = 0.2, 4000
-"""Of so many records a share scores; no more than this many do, which rank well."""
-
 _SCORES: Mapping[str, Callable[..., RecordScore]] = {
     "accuracy": PrivateAccuracy,
     "loss": PrivateLoss,
     "f1": PrivateConfusion,
     "balanced_accuracy": PrivateConfusion,
 }
-
-_RATES = {"sgd": (0.1, 30.0), "adagrad": (3e-3, 1.0), "rmsprop": (1e-4, 0.03)}
-_RATES_LIKE_ADAM = (3e-4, 0.1)
 
 
 @dataclass(frozen=True)
@@ -59,8 +51,7 @@ def set_apart(given: DPSGD, whole: Whole) -> tuple[Records, int, RecordScore]:
         )
     pair = getattr(given.data, "tensors", given.data)  # of a TensorDataset
     pair = pair if isinstance(pair, tuple | list) else (whole.data.inputs, whole.data.targets)
-    share = round(min(_SHARE, _ENOUGH / whole.records), 4)
-    scoring = max(1, round(share * whole.records))
+    share, scoring = scoring_share(whole.records)
     training, held_out = split_by_hash(*pair, share=share)
     example = given.example if whole.data.fields is None else None
     options: dict[str, Any] = {"records": scoring, "example": example}
@@ -71,15 +62,6 @@ def set_apart(given: DPSGD, whole: Whole) -> tuple[Records, int, RecordScore]:
     score = _SCORES[name](held_out, "calibrate", **options)
     train = replace(as_records(training, example), fields=whole.data.fields)
     return train, max(1, whole.records - scoring), score
-
-
-def batch_size(records: int) -> int:
-    """The power of two next to 4·√records: 128 of a thousand records, 1 024 of sixty thousand.
-
-    >>> batch_size(1200), batch_size(60_000)
-    (128, 1024)
-    """
-    return max(1, min(int(2 ** round(math.log2(4 * math.sqrt(records)))), records // 2))
 
 
 def space(given: DPSGD) -> Space:
@@ -96,10 +78,5 @@ def space(given: DPSGD) -> Space:
             'the model takes hyperparameters: give a space that has them, such as Space({"learning_rate": '
             'loguniform(0.1, 30), "width": [32, 64]}), or fix them, fixed={"width": 64}',
         )
-    name = given.optimizer.lower()
-    low, high = _RATES.get(name, _RATES_LIKE_ADAM)
-    if name == "sgd":
-        scale = (1 - given.fixed.get("momentum", 0.0)) / given.max_grad_norm
-        low, high = low * scale, high * scale
-    searched: dict[str, Any] = {"learning_rate": loguniform(low, high)}
+    searched = {"learning_rate": learning_rates(given.optimizer.lower(), given.fixed, given.max_grad_norm)}
     return Space(searched if given.engine is Engine.OPACUS else {**searched, "clipping": ["normalise"]})

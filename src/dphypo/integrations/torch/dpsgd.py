@@ -2,45 +2,29 @@
 
 from __future__ import annotations
 
-import dataclasses
-import warnings
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from pathlib import Path
-from traceback import format_exception
-from typing import Any, ClassVar, cast
+from typing import Any, ClassVar
 
-import dp_accounting
 import torch
 from torch import nn
 from torch.nn.functional import cross_entropy
 
-from dphypo import _validate
-from dphypo.accounting.own_events import RoundedDp
-from dphypo.accounting.policy import PolicyClass
-from dphypo.accounting.sides import Sides
-from dphypo.band import Band
-from dphypo.band.band import BandLike
 from dphypo.entropy import Seeded
-from dphypo.integrations import calibration
-from dphypo.integrations.split import sides_of
-from dphypo.integrations.torch import arguments, cost, defaults, hyperparameters
+from dphypo.integrations import cost
+from dphypo.integrations.cost import NoiseTable
+from dphypo.integrations.torch import arguments, defaults, hyperparameters
 from dphypo.integrations.torch import runs as torch_runs
-from dphypo.integrations.torch.cost import Cost, NoiseTable
 from dphypo.integrations.torch.saver import Safetensors
-from dphypo.integrations.torch.score import PrivateScore, RecordScore, Score, is_private
+from dphypo.integrations.torch.score import PrivateScore, Score, is_private
 from dphypo.integrations.torch.training import Engine
-from dphypo.journal.store import Store
-from dphypo.laws import Law
-from dphypo.mechanisms import DpSgd, Outcome, SmallerBatches, transfer
+from dphypo.integrations.training import DpSgdMechanism
+from dphypo.mechanisms import Outcome, transfer
 from dphypo.space import Space
-
-# What a fit depends on.
-_SAME_FITS = frozenset({"model", "data", "example", "loss", "device", "engine", "autocast", "augment"})
 
 
 @dataclass(frozen=True, eq=False, kw_only=True, repr=False)
-class DPSGD:
+class DPSGD(DpSgdMechanism):
     """Training with DP-SGD: a mechanism for :class:`dphypo.Study` and :func:`dphypo.tune`.
 
     A search may tune any of ``batch_size``, ``epochs`` or ``steps``, ``learning_rate``, ``max_grad_norm`` (the clipping
@@ -104,6 +88,7 @@ class DPSGD:
     ...     score=lambda model: 0.5,
     ...     noise_multiplier=1.0, epochs=2, batch_size=25, device="cpu",
     ... )
+    >>> import dp_accounting
     >>> mechanism.event({"width": 8, "batch_size": 50}).event == dp_accounting.SelfComposedDpEvent(
     ...     dp_accounting.PoissonSampledDpEvent(0.5, dp_accounting.GaussianDpEvent(1.0)), 4)
     True
@@ -142,8 +127,9 @@ class DPSGD:
     whole: defaults.Whole | None = None
     _fits: dict[str, torch_runs.Fit] = field(default_factory=dict)  # by architecture; copies of the mechanism share it
 
-    relation: ClassVar[dp_accounting.NeighboringRelation] = dp_accounting.NeighboringRelation.ADD_OR_REMOVE_ONE
-    monotone: ClassVar[frozenset[str]] = frozenset()
+    same_fits: ClassVar[frozenset[str]] = frozenset(
+        {"model", "data", "example", "loss", "device", "engine", "autocast", "augment"}
+    )
 
     def __post_init__(self) -> None:
         for name, value in arguments.read(self).items():
@@ -152,19 +138,22 @@ class DPSGD:
         if not self._fits and hyperparameters.complete(self.model, self.fixed):
             self._run({}).prepare()  # refuses a model that is unfit before anything runs
 
-    def event(self, params: Mapping[str, Any]) -> dp_accounting.DpEvent | RoundedDp:
-        """The event of training with the given hyperparameters. It reads the batch size and the epochs alone."""
-        hyperparameters.refuse_unknown(self.model, params)
+    def refuse_unknown(self, names: Iterable[str]) -> None:
+        """Refuse hyperparameters that nobody takes."""
+        names = list(names)
+        hyperparameters.refuse_unknown(self.model, names)
         if self.engine is Engine.OPACUS:
-            arguments.refuse_what_opacus_lacks(params)
-        return self._event(self._cost.run(params))
+            arguments.refuse_what_opacus_lacks(names)
 
-    def _event(self, run: DpSgd) -> dp_accounting.DpEvent | RoundedDp:
-        # On the same records the score composes with training, which a subsampled run does not: it is charged as if
-        # every record were in the subsample, which dominates.
-        same = self.score_event is not None and self.split is None
-        event = run.on_the_subsample if same else run.event
-        return event if self.engine is Engine.OPACUS else cost.exact(run, event)
+    @property
+    def exact(self) -> bool:  # type: ignore[override]
+        """Whether steps are Gaussian mechanisms to the last bit."""
+        return self.engine is not Engine.OPACUS
+
+    @property
+    def private_score(self) -> PrivateScore | None:
+        """The score, if it looks at private records; else None."""
+        return self.score if is_private(self.score) else None
 
     @property
     def seeded(self) -> bool:
@@ -174,132 +163,21 @@ class DPSGD:
     same_alone = seeded
 
     @property
-    def score_event(self) -> Any:
-        """The event of the score, where it looks at private records; a function that raises if it is not known yet."""
-        if self.score_noise_multiplier == cost.CALIBRATE:
-            return lambda params: cast(PrivateScore, self.score).event
-        return self.score.event if is_private(self.score) else None
-
-    @property
-    def split(self) -> Sides | None:
-        """The sides of the records that train and those that score; None if one record may do both."""
-        score = self.score
-        return sides_of(self.data, getattr(score, "data", None), score.split) if is_private(score) else None
-
-    @property
     def saver(self) -> Safetensors:
         """Models are saved with safetensors."""
         return Safetensors(self.model)
-
-    @property
-    def score_noise_multiplier(self) -> float | str | None:
-        """The noise of the score, where it looks at private records; "calibrate" if it is yet to be found."""
-        return getattr(self.score, "noise_multiplier", None) if is_private(self.score) else None
-
-    @property
-    def score_records(self) -> int | None:
-        """The declared number of records that the score looks at, where they are private."""
-        return self.score.records if isinstance(self.score, RecordScore) else None
-
-    @property
-    def transfer(self) -> dict[str, Any] | None:
-        """How the hyperparameters of a full run become those of this short one, in plain values; None if they stay."""
-        rule = self.transfer_rule or transfer.NoiseRehearsal
-        return transfer.stated(rule, self.fraction) if self.matched and self.fraction < 1 else None
-
-    def at(self, *, match: bool = False, score_noise_multiplier: float | None = None, **changes: Any) -> DPSGD:
-        """A copy with other fields, such as a cheaper run: ``mechanism.at(fraction=0.1, match=True)``.
-
-        Args:
-            match: make the short run one that ranks λ as the full run does. λ stays the full run's: the noise is the
-                full run's over √fraction, and ``transfer_rule`` maps the hyperparameters.
-            score_noise_multiplier: the noise of a score on private records.
-            changes: fields of the mechanism.
-        """
-        if score_noise_multiplier is not None:
-            if self.score_noise_multiplier is None:
-                remedy = "the score looks at public records: it has no noise"
-                raise _validate.fail("score_noise_multiplier", score_noise_multiplier, remedy)
-            score: Any = self.score
-            with warnings.catch_warnings():
-                warnings.simplefilter("ignore")  # a plan tries out noise that it does not keep
-                changes["score"] = dataclasses.replace(score, noise_multiplier=score_noise_multiplier)
-        if match:
-            exponent = transfer.batch_exponent(changes.get("transfer_rule", self.transfer_rule))
-            steps = (changes.get("fraction", self.fraction) / self.fraction) ** (1 - exponent)
-            full = cost.read(changes.get("noise_multiplier", self.noise_multiplier))
-            changes |= {"matched": True, "noise_multiplier": cost.matched(full, steps)}
-        if not _SAME_FITS.isdisjoint(changes):
-            changes["_fits"] = {}
-        if "data" in changes:
-            changes["whole"] = None
-        made = dataclasses.replace(self, **changes)
-        if match and isinstance(made.transfer_rule, SmallerBatches):
-            made.transfer_rule({"learning_rate": 1.0, "optimizer": made.optimizer, **made.fixed}, 1.0)  # it may warn
-        return made
 
     def default_space(self) -> Space:
         """What is searched where no space is given: the learning rate, on the scale of the optimiser."""
         return defaults.space(self)
 
-    def on_all_records(self) -> DPSGD | None:
-        """The same training on the records that score, too, where ``score`` was a word; else None."""
-        if (whole := self.whole) is None:
-            return None
-        return dataclasses.replace(self, data=whole.data, records=whole.records, whole=None, _fits=whole.fits)
-
     def check_space(self, space: Space) -> None:
         """Refuse choices that no run can take, such as the wrong name of an optimiser."""
         arguments.refuse_values(space)
 
-    def kinds(self, space: Space) -> list[calibration.Kind]:
-        """Runs of a space that cost the same but for their noise: one for each batch size and length in it."""
-        self.check_space(space)
-        return calibration.kinds(space, self._kind)
-
-    def compute(self, params: Mapping[str, Any]) -> float:
-        """Examples that a run with these hyperparameters processes, on average."""
-        run = self._cost.run_of(self._cost.setting(params), 1.0)
-        return float(run.steps * self._cost.batch(self._cost.setting(params)[0]))
-
-    def calibrated(
-        self,
-        space: Space,
-        runs: Law,
-        band: BandLike = Band(1, 1),  # noqa: B008 - a frozen value
-        *,
-        epsilon: float,
-        delta: float,
-        policy: PolicyClass | str = PolicyClass.ANYTHING,
-        first_from_prior: int = 0,
-        journal: str | Path | Store | None = None,
-        progress: bool = True,
-    ) -> DPSGD:
-        """A copy whose noise makes a whole search over ``space`` cost ε at δ, and no more.
-
-        Each batch size and length in the space gets noise of its own (``integrations/calibration.py``). For a band and
-        a search rule of ours, ``policy="history", first_from_prior=1`` asks for less noise. ``journal`` is that of the
-        search: one that goes on finds the noise there.
-        """
-        _validate.warn_of_delta(delta, self.records)
-        budget: dict[str, Any] = {"epsilon": epsilon, "delta": delta, "journal": journal, "progress": progress}
-        rule: dict[str, Any] = {"policy": policy, "first_from_prior": first_from_prior}
-        return calibration.calibrated(self, space, runs, band, **budget, **rule)
-
-    def __call__(self, params: Mapping[str, Any], *, seed: int) -> Outcome:
-        """One run: ``M_λ(D)`` of the paper."""
-        hyperparameters.refuse_unknown(self.model, params)
-        (made,) = torch_runs.make([self._run(params, seed)])
-        if isinstance(made, Exception):
-            raise made
-        return made
-
-    def many(self, params: Sequence[Mapping[str, Any]], *, seeds: Sequence[int]) -> list[Outcome]:
-        """Several runs at once; one that fails is an outcome."""
-        for one in params:
-            hyperparameters.refuse_unknown(self.model, one)
-        made = torch_runs.make([self._run(one, seed) for one, seed in zip(params, seeds, strict=True)])
-        return [one if isinstance(one, Outcome) else Outcome.failed("".join(format_exception(one))) for one in made]
+    def make(self, params: Sequence[Mapping[str, Any]], seeds: Sequence[int]) -> list[Outcome | Exception]:
+        """Make runs, at once where the engine can; what a run raises takes the place of its outcome."""
+        return torch_runs.make([self._run(one, seed) for one, seed in zip(params, seeds, strict=True)])
 
     def rehearse(self, params: Mapping[str, Any], *, seed: int) -> Outcome:
         """A run of two steps on a few made-up records: what is wrong with the model, the loss or the score shows."""
@@ -311,25 +189,6 @@ class DPSGD:
 
     def __repr__(self) -> str:
         return f"<mechanism DPSGD of {getattr(self.model, '__qualname__', 'a model')}>"
-
-    @property
-    def _cost(self) -> Cost:
-        assert self.records is not None
-        assert self.batch_size is not None
-        return Cost(
-            records=self.records,
-            batch_size=self.batch_size,
-            epochs=self.epochs,
-            noise_multiplier=cost.read(self.noise_multiplier),
-            fraction=self.fraction,
-            subsample=self.subsample,
-            batch_exponent=transfer.batch_exponent(self.transfer_rule) if self.matched else 0.0,
-        )
-
-    def _kind(self, params: Mapping[str, Any]) -> calibration.Kind:
-        cost = self._cost
-        setting = cost.setting(params)
-        return calibration.Kind(setting, lambda noise_multiplier: self._event(cost.run_of(setting, noise_multiplier)))
 
     def _run(self, params: Mapping[str, Any], seed: int = 0) -> torch_runs.Run:
         return torch_runs.Run(self, params, seed, self._cost, self._fits)

@@ -16,8 +16,8 @@ from torch import nn
 
 from dphypo import _validate, dpsgd
 from dphypo.errors import UnfitModelError
+from dphypo.integrations.cost import Cost
 from dphypo.integrations.torch import check, exact, factory, hyperparameters, opacus, seeds
-from dphypo.integrations.torch.cost import Cost
 from dphypo.integrations.torch.data import Records, TensorRecords
 from dphypo.integrations.torch.domain import Batch, Domain
 from dphypo.integrations.torch.fields import called, plain
@@ -25,7 +25,8 @@ from dphypo.integrations.torch.loss import per_record
 from dphypo.integrations.torch.optimiser import rehearsal
 from dphypo.integrations.torch.score import RecordScore, is_private
 from dphypo.integrations.torch.state import Snapshot
-from dphypo.integrations.torch.training import Descent, DivergedError, Engine, Training
+from dphypo.integrations.torch.training import Descent, Engine, Training
+from dphypo.integrations.training import DivergedError
 from dphypo.mechanisms import DpSgd, Outcome, transfer
 
 if TYPE_CHECKING:
@@ -128,7 +129,9 @@ class Run:
         names = ("learning_rate", "max_grad_norm", "optimizer", "clipping", "average", "views")
         given = {**{name: getattr(made, name) for name in names}, **made.fixed, **self.params}
         if made.matched and made.fraction < 1:
-            given = transfer.apply(made.transfer_rule or self._rehearsal(given), given, made.fraction)
+            full, deviation = self.cost.full_run(self.params, given)
+            own = partial(rehearsal, run=full, deviation=deviation, schedule=made.schedule)
+            given = transfer.apply(made.transfer_rule or own, given, made.fraction)
         descent = Descent(
             batch_size=self.cost.batch(given.get("batch_size", self.cost.batch_size)),
             max_grad_norm=_validate.positive(max_grad_norm=given["max_grad_norm"]),
@@ -144,15 +147,6 @@ class Run:
             ),
         )
         return descent, _validate.integer(at_least=1, views=given["views"])
-
-    def _rehearsal(self, given: Mapping[str, Any]) -> transfer.Rule:
-        """The rule for an optimiser with these hyperparameters: it compares this run with the full one."""
-        short = self.cost.run(self.params)
-        noise = short.noise_multiplier * math.sqrt(self.cost.fraction)
-        full = dataclasses.replace(self.cost, fraction=1.0).run_of(self.cost.setting(self.params), noise)
-        batch_size = given.get("batch_size", self.cost.batch_size)
-        deviation = noise * _validate.positive(max_grad_norm=given["max_grad_norm"]) / batch_size
-        return partial(rehearsal, run=full, deviation=deviation, schedule=self.mechanism.schedule)
 
     def _alone(self, purpose: str) -> contextlib.AbstractContextManager[None]:
         """Nothing but the seed decides what happens inside, whatever other threads of the process do."""

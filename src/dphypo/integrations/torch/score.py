@@ -32,7 +32,8 @@ from dphypo import _validate, noise
 from dphypo.accounting.own_events import RoundedDp
 from dphypo.accounting.sides import Sides, read_sides
 from dphypo.errors import UnfitModelError
-from dphypo.integrations.torch import check, cost, seeds
+from dphypo.integrations import cost
+from dphypo.integrations.torch import check, seeds
 from dphypo.integrations.torch.data import Records, as_records
 from dphypo.integrations.torch.domain import FATAL, Batch, Domain
 from dphypo.integrations.torch.fields import called

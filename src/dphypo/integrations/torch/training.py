@@ -23,10 +23,6 @@ class Engine(StrEnum):
     """Opacus, whose floating-point numbers are taken as real ones. One run at a time."""
 
 
-class DivergedError(ArithmeticError):
-    """The weights are no longer finite. They are already private, so stopping here reveals nothing more."""
-
-
 @dataclass(frozen=True, kw_only=True)
 class Descent:
     """How the noisy gradients are used: none of this changes what a run costs."""

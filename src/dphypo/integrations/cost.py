@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, SupportsFloat
 
 import dp_accounting
@@ -156,6 +156,13 @@ class Cost:
             fraction=fraction,
             subsample=self.subsample,
         )
+
+    def full_run(self, params: Mapping[str, Any], given: Mapping[str, Any]) -> tuple[DpSgd, float]:
+        """The full run of a matched short one, and the deviation of the noise on a weight's mean gradient in it."""
+        noise = self.run(params).noise_multiplier * math.sqrt(self.fraction)
+        full = replace(self, fraction=1.0).run_of(self.setting(params), noise)
+        norm = _validate.positive(max_grad_norm=given["max_grad_norm"])
+        return full, noise * norm / given.get("batch_size", self.batch_size)
 
     def batch(self, batch_size: int) -> int:
         """The batch of a run whose full run has the given one."""

@@ -1,0 +1,224 @@
+"""What every DP-SGD mechanism declares, whatever library trains: events, short runs, noise, calibration."""
+
+from __future__ import annotations
+
+import dataclasses
+import warnings
+from collections.abc import Iterable, Mapping, Sequence
+from pathlib import Path
+from traceback import format_exception
+from typing import Any, ClassVar, Self, cast
+
+import dp_accounting
+
+from dphypo import _validate
+from dphypo.accounting.own_events import RoundedDp
+from dphypo.accounting.policy import PolicyClass
+from dphypo.accounting.sides import Sides
+from dphypo.band import Band
+from dphypo.band.band import BandLike
+from dphypo.integrations import calibration, cost
+from dphypo.integrations.cost import Cost, NoiseTable
+from dphypo.integrations.split import sides_of
+from dphypo.journal.store import Store
+from dphypo.laws import Law
+from dphypo.mechanisms import DpSgd, Outcome, SmallerBatches, transfer
+from dphypo.space import Space
+
+
+class DivergedError(ArithmeticError):
+    """The weights are no longer finite. They are already private, so stopping here reveals nothing more."""
+
+
+class DpSgdMechanism:
+    """The part of a mechanism that does not depend on the library that trains. Its subclasses are frozen dataclasses.
+
+    A subclass has the fields below, says which hyperparameters it takes (``refuse_unknown``), which score looks at
+    private records (``private_score``), and how runs are made (``make``).
+    """
+
+    data: Any
+    score: Any
+    noise_multiplier: float | str | NoiseTable
+    epochs: float
+    batch_size: int | None
+    optimizer: Any
+    fixed: Mapping[str, Any]
+    records: int | None
+    subsample: float
+    fraction: float
+    matched: bool
+    transfer_rule: transfer.Rule | None
+    whole: Any
+
+    relation: ClassVar[dp_accounting.NeighboringRelation] = dp_accounting.NeighboringRelation.ADD_OR_REMOVE_ONE
+    monotone: ClassVar[frozenset[str]] = frozenset()
+    same_fits: ClassVar[frozenset[str]]
+    """Fields that what was found for an architecture depends on."""
+    exact = True
+    """Whether steps are Gaussian mechanisms to the last bit, up to the slack that the event then states."""
+
+    def refuse_unknown(self, names: Iterable[str]) -> None:
+        """Raise a ValueError for a hyperparameter that nobody takes."""
+        raise NotImplementedError
+
+    def make(self, params: Sequence[Mapping[str, Any]], seeds: Sequence[int]) -> Sequence[Outcome | Exception]:
+        """Make runs; what a run raises takes the place of its outcome."""
+        raise NotImplementedError
+
+    def check_space(self, space: Space) -> None:
+        """Refuse choices that no run can take, such as the wrong name of an optimiser."""
+        raise NotImplementedError
+
+    @property
+    def private_score(self) -> Any:
+        """The score, if it looks at private records; else None."""
+        raise NotImplementedError
+
+    def event(self, params: Mapping[str, Any]) -> dp_accounting.DpEvent | RoundedDp:
+        """The event of training with the given hyperparameters. It reads the batch size and the epochs alone."""
+        self.refuse_unknown(params)
+        return self._event(self._cost.run(params))
+
+    def _event(self, run: DpSgd) -> dp_accounting.DpEvent | RoundedDp:
+        # On the same records the score composes with training, which a subsampled run does not: it is charged as if
+        # every record were in the subsample, which dominates.
+        same = self.score_event is not None and self.split is None
+        event = run.on_the_subsample if same else run.event
+        return cost.exact(run, event) if self.exact else event
+
+    @property
+    def score_event(self) -> Any:
+        """The event of the score, where it looks at private records; a function that raises if it is not known yet."""
+        score = self.private_score
+        if self.score_noise_multiplier == cost.CALIBRATE:
+            return lambda params: score.event
+        return None if score is None else score.event
+
+    @property
+    def split(self) -> Sides | None:
+        """The sides of the records that train and those that score; None if one record may do both."""
+        score = self.private_score
+        return None if score is None else sides_of(self.data, getattr(score, "data", None), score.split)
+
+    @property
+    def score_noise_multiplier(self) -> float | str | None:
+        """The noise of the score, where it looks at private records; "calibrate" if it is yet to be found."""
+        return getattr(self.private_score, "noise_multiplier", None)
+
+    @property
+    def score_records(self) -> int | None:
+        """The declared number of records that the score looks at, where they are private."""
+        return getattr(self.private_score, "records", None)
+
+    @property
+    def transfer(self) -> dict[str, Any] | None:
+        """How the hyperparameters of a full run become those of this short one, in plain values; None if they stay."""
+        rule = self.transfer_rule or transfer.NoiseRehearsal
+        return transfer.stated(rule, self.fraction) if self.matched and self.fraction < 1 else None
+
+    def at(self, *, match: bool = False, score_noise_multiplier: float | None = None, **changes: Any) -> Self:
+        """A copy with other fields, such as a cheaper run: ``mechanism.at(fraction=0.1, match=True)``.
+
+        Args:
+            match: make the short run one that ranks λ as the full run does. λ stays the full run's: the noise is the
+                full run's over √fraction, and ``transfer_rule`` maps the hyperparameters.
+            score_noise_multiplier: the noise of a score on private records.
+            changes: fields of the mechanism.
+        """
+        if score_noise_multiplier is not None:
+            if self.score_noise_multiplier is None:
+                remedy = "the score looks at public records: it has no noise"
+                raise _validate.fail("score_noise_multiplier", score_noise_multiplier, remedy)
+            with warnings.catch_warnings():
+                warnings.simplefilter("ignore")  # a plan tries out noise that it does not keep
+                changes["score"] = dataclasses.replace(self.score, noise_multiplier=score_noise_multiplier)
+        if match:
+            exponent = transfer.batch_exponent(changes.get("transfer_rule", self.transfer_rule))
+            steps = (changes.get("fraction", self.fraction) / self.fraction) ** (1 - exponent)
+            full = cost.read(changes.get("noise_multiplier", self.noise_multiplier))
+            changes |= {"matched": True, "noise_multiplier": cost.matched(full, steps)}
+        if not self.same_fits.isdisjoint(changes):
+            changes["_fits"] = {}
+        if "data" in changes:
+            changes["whole"] = None
+        made = cast(Self, dataclasses.replace(cast(Any, self), **changes))
+        if match and isinstance(made.transfer_rule, SmallerBatches):
+            made.transfer_rule({"learning_rate": 1.0, "optimizer": made.optimizer, **made.fixed}, 1.0)  # it may warn
+        return made
+
+    def on_all_records(self) -> Self | None:
+        """The same training on the records that score, too, where ``score`` was a word; else None."""
+        if (whole := self.whole) is None:
+            return None
+        changes = {"data": whole.data, "records": whole.records, "whole": None, "_fits": whole.fits}
+        return cast(Self, dataclasses.replace(cast(Any, self), **changes))
+
+    def kinds(self, space: Space) -> list[calibration.Kind]:
+        """Runs of a space that cost the same but for their noise: one for each batch size and length in it."""
+        self.check_space(space)
+        return calibration.kinds(space, self._kind)
+
+    def compute(self, params: Mapping[str, Any]) -> float:
+        """Examples that a run with these hyperparameters processes, on average."""
+        run = self._cost.run_of(self._cost.setting(params), 1.0)
+        return float(run.steps * self._cost.batch(self._cost.setting(params)[0]))
+
+    def calibrated(
+        self,
+        space: Space,
+        runs: Law,
+        band: BandLike = Band(1, 1),  # noqa: B008 - a frozen value
+        *,
+        epsilon: float,
+        delta: float,
+        policy: PolicyClass | str = PolicyClass.ANYTHING,
+        first_from_prior: int = 0,
+        journal: str | Path | Store | None = None,
+        progress: bool = True,
+    ) -> Self:
+        """A copy whose noise makes a whole search over ``space`` cost ε at δ, and no more.
+
+        Each batch size and length in the space gets noise of its own (``integrations/calibration.py``). For a band and
+        a search rule of ours, ``policy="history", first_from_prior=1`` asks for less noise. ``journal`` is that of the
+        search: one that goes on finds the noise there.
+        """
+        _validate.warn_of_delta(delta, self.records)
+        budget: dict[str, Any] = {"epsilon": epsilon, "delta": delta, "journal": journal, "progress": progress}
+        rule: dict[str, Any] = {"policy": policy, "first_from_prior": first_from_prior}
+        made = calibration.calibrated(cast(Any, self), space, runs, band, **budget, **rule)
+        return cast(Self, made)
+
+    def __call__(self, params: Mapping[str, Any], *, seed: int) -> Outcome:
+        """One run: ``M_λ(D)`` of the paper."""
+        self.refuse_unknown(params)
+        (made,) = self.make([params], [seed])
+        if isinstance(made, Exception):
+            raise made
+        return made
+
+    def many(self, params: Sequence[Mapping[str, Any]], *, seeds: Sequence[int]) -> list[Outcome]:
+        """Several runs at once; one that fails is an outcome."""
+        for one in params:
+            self.refuse_unknown(one)
+        made = self.make(params, seeds)
+        return [one if isinstance(one, Outcome) else Outcome.failed("".join(format_exception(one))) for one in made]
+
+    @property
+    def _cost(self) -> Cost:
+        assert self.records is not None
+        assert self.batch_size is not None
+        return Cost(
+            records=self.records,
+            batch_size=self.batch_size,
+            epochs=self.epochs,
+            noise_multiplier=cost.read(self.noise_multiplier),
+            fraction=self.fraction,
+            subsample=self.subsample,
+            batch_exponent=transfer.batch_exponent(self.transfer_rule) if self.matched else 0.0,
+        )
+
+    def _kind(self, params: Mapping[str, Any]) -> calibration.Kind:
+        cost = self._cost
+        setting = cost.setting(params)
+        return calibration.Kind(setting, lambda noise_multiplier: self._event(cost.run_of(setting, noise_multiplier)))
