@@ -22,6 +22,7 @@ import torch
 from dphypo.laws import Geometric, Law, Poisson
 from dphypo.mechanisms import DpSgd, NoiseRehearsal
 from paper.anchors.charges import DELTA, EPSILON, Part, cost, solve
+from paper.anchors.normalise import recipe
 from paper.anchors.structure import NETWORK, STRUCTURES, Structure
 from paper.anchors.tasks import TASKS, Task
 from paper.anchors.trainer import Floats
@@ -57,7 +58,8 @@ class Plans:
     """The ways to tune one task with all records in every step."""
 
     def __init__(self, task: Task) -> None:
-        self.extra = [] if task.statistics is None else [Part(task.statistics, "both", count=2)]
+        sums = recipe(task.recipe).sums
+        self.extra = [Part(task.statistics, "both", count=sums)] if sums else []
         self.alone = self.solved(lambda noise: [Part(noise, "both")])
 
     def solved(self, parts: Callable[[float], list[Part]], start: float = 1.4) -> float:

@@ -9,7 +9,7 @@ product. On a GPU the factors of products are bfloat16: this measures utility.
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 
 import torch
@@ -17,14 +17,14 @@ from torch import Tensor
 from torch.nn import functional as F  # noqa: N812
 
 from paper.anchors import tasks
-from paper.anchors.linear import Linear
+from paper.anchors.normalise import Normaliser, recipe
 from paper.anchors.tasks import Task
 from paper.anchors.trainer import Floats, Records, Runs
-from paper.data.sets import Images
+from paper.data.sets import Bytes, Images
 from paper.train.descent import Average, Descent
 
 WIDTH = 64
-PIECE = 2048  # records at once
+PIECE = 4096  # records at once
 
 
 def patches(pictures: Tensor) -> Tensor:
@@ -49,7 +49,10 @@ def forward(inputs: Tensor, weights: list[Tensor]) -> list[tuple[Tensor, Tensor]
 
 @dataclass(frozen=True, eq=False)
 class Network:
-    """Features (n, channels, side, side) of the private records and of the test, and which private ones score."""
+    """Features (views, n, channels, side, side) of the private records and of the test, and which private ones score.
+
+    A view is the picture, or its mirror image. A step takes one view of each record, at random; logits are their mean.
+    """
 
     features: Tensor
     labels: Tensor
@@ -63,17 +66,19 @@ class Network:
 
     @cached_property
     def inputs(self) -> Tensor:
-        """Of all records."""
-        return torch.cat([self.rows(part) for part in torch.split(self.features, PIECE)])
+        """Of all records: (views, n, positions, columns)."""
+        parts = [self.rows(part) for view in self.features for part in torch.split(view, PIECE)]
+        return torch.cat(parts).unflatten(0, self.features.shape[:2])
 
     @cached_property
     def products(self) -> Tensor:
-        """Of each record's rows of inputs with each other: (n, positions, positions)."""
-        return torch.cat([part @ part.mT for part in (one.float() for one in torch.split(self.inputs, PIECE))])
+        """Of each record's rows of inputs with each other: (views, n, positions, positions)."""
+        parts = [one.float() for one in torch.split(self.inputs.flatten(0, 1), PIECE)]
+        return torch.cat([part @ part.mT for part in parts]).unflatten(0, self.features.shape[:2])
 
     def initial(self, generator: torch.Generator) -> list[Tensor]:
         """PyTorch's uniform law of each layer, biases among the weights."""
-        channels, side = self.features.shape[1:3]
+        channels, side = self.features.shape[2:4]
         shapes = ((9 * channels + 1, WIDTH), (9 * WIDTH + 1, WIDTH), (WIDTH * side * side // 4 + 1, 10))
         draws = [torch.rand(shape, generator=generator, device=self.features.device) for shape in shapes]
         return [(2 * unit - 1) / (len(unit) - 1) ** 0.5 for unit in draws]
@@ -90,7 +95,10 @@ class Network:
         for step in range(runs.steps):
             unit = torch.rand(len(used), generator=generator, device=used.device)
             drawn = (used & (unit < runs.rate)).nonzero()[:, 0]
-            sums = self.clipped_sum(weights, drawn, clip)
+            view = torch.zeros_like(drawn)
+            if len(self.features) > 1:
+                view = torch.randint(len(self.features), drawn.shape, generator=generator, device=drawn.device)
+            sums = self.clipped_sum(weights, drawn, view, clip)
             for total in sums:
                 total += noise * clip * torch.randn(total.shape, generator=generator, device=total.device)
             for value, direction in zip(weights, descent.directions([one / runs.batch for one in sums]), strict=True):
@@ -98,16 +106,16 @@ class Network:
             average.add(weights)
         return average.values
 
-    def clipped_sum(self, weights: list[Tensor], drawn: Tensor, clip: float) -> list[Tensor]:
-        """Sum of the drawn records' gradients, each clipped as a whole."""
+    def clipped_sum(self, weights: list[Tensor], drawn: Tensor, view: Tensor, clip: float) -> list[Tensor]:
+        """Sum of the gradients of one view of each drawn record, each clipped as a whole."""
         total = [torch.zeros_like(one) for one in weights]
-        for piece in torch.split(drawn, PIECE):
+        for piece, seen in zip(torch.split(drawn, PIECE), torch.split(view, PIECE), strict=True):
             values = [one.detach().requires_grad_() for one in weights]
-            layers = forward(self.inputs[piece], values)
+            layers = forward(self.inputs[seen, piece], values)
             loss = F.cross_entropy(layers[-1][1][:, 0], self.labels[piece], reduction="sum")
             back = torch.autograd.grad(loss, [output for _, output in layers])
             with torch.no_grad():
-                known = [self.products[piece], *(inputs.float() @ inputs.float().mT for inputs, _ in layers[1:])]
+                known = [self.products[seen, piece], *(inputs.float() @ inputs.float().mT for inputs, _ in layers[1:])]
                 squares = [(one * (grad @ grad.mT)).sum(dim=(1, 2)) for one, grad in zip(known, back, strict=True)]
                 scale = (clip / torch.stack(squares).sum(dim=0).sqrt().clamp_min(1e-12)).clamp_max(1.0)[:, None, None]
                 for layer, (inputs, _), grad in zip(total, layers, back, strict=True):
@@ -117,19 +125,25 @@ class Network:
     @torch.no_grad()
     def correct(self, models: list[Tensor], *, test: bool) -> Floats:
         """How many records of the test, or of the scoring side, the model gets right, as an array of one."""
-        rows, labels = (self.test, self.test_labels) if test else (self.features[self.scores], self.labels[self.scores])
-        right = torch.zeros(1, device=rows.device)
-        for part, wanted in zip(torch.split(rows, 2048), torch.split(labels, 2048), strict=True):
-            right += (forward(self.rows(part), models)[-1][1][:, 0].argmax(1) == wanted).sum()
+        views, labels = self.test, self.test_labels
+        if not test:
+            views, labels = self.features[:, self.scores], self.labels[self.scores]
+        right = torch.zeros(1, device=views.device)
+        for part, wanted in zip(torch.split(views, PIECE, dim=1), torch.split(labels, PIECE), strict=True):
+            logits = torch.stack([forward(self.rows(view), models)[-1][1][:, 0] for view in part]).mean(dim=0)
+            right += (logits.argmax(1) == wanted).sum()
         return right.double().cpu().numpy()  # type: ignore[no-any-return,unused-ignore]
 
 
 def network(task: Task, images: Images, share: float, device: str, seed: int) -> Network:
-    """The trainer of networks on a task's features: those of the linear model, in their places."""
-    flat: Linear = tasks.linear(task, images, share, device, seed)
-    side = images.train.shape[-1] // 4
+    """The trainer of networks on a task's features; where the recipe is mirrored, both views have features."""
+    how = recipe(task.recipe)
+    found = Normaliser(replace(how, mirrored=False), task.statistics, device, seed).fitted(images.train)
 
-    def pictures(rows: Tensor) -> Tensor:
-        return rows[:, :-1].reshape(len(rows), -1, side, side)
+    def views(pictures: Bytes) -> Tensor:
+        both = (pictures, pictures[..., ::-1].copy()) if how.mirrored else (pictures,)
+        return torch.stack([found.of(one) for one in both])
 
-    return Network(pictures(flat.features), flat.labels, flat.scores, pictures(flat.test), flat.test_labels)
+    labels, test_labels = (torch.tensor(one, device=device).long() for one in (images.train_labels, images.test_labels))
+    scores = torch.as_tensor(tasks.sides(len(labels), share), device=device)
+    return Network(views(images.train), labels, scores, views(images.test), test_labels)

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 import torch
 
-from paper.anchors import curve_plans, judge, pilot, plans, tasks, ways
+from paper.anchors import curve_plans, judge, normalise, pilot, plans, recipe_pilot, ways
 from paper.anchors.charges import DELTA, EPSILON, Part, guarantee
 from paper.anchors.linear import Linear
 from paper.anchors.probes import probes
@@ -77,7 +77,7 @@ def test_half_precision_changes_sums_little_and_never_overflows():
 def test_the_clipped_sum_of_the_network_is_autograds():
     generator = torch.Generator().manual_seed(0)
     pictures, labels = torch.randn((5, 3, 8, 8), generator=generator), torch.tensor([0, 3, 9, 1, 1])
-    trainer = Network(pictures, labels, torch.zeros(5, dtype=torch.bool), pictures, labels)
+    trainer = Network(pictures[None], labels, torch.zeros(5, dtype=torch.bool), pictures[None], labels)
     weights = trainer.initial(generator)
     assert sum(one.numel() for one in weights) == 28 * 64 + 577 * 64 + 1025 * 10
     total = [torch.zeros_like(one) for one in weights]
@@ -91,7 +91,9 @@ def test_the_clipped_sum_of_the_network_is_autograds():
         for sum_, one in zip(total, gradients, strict=True):
             sum_ += one * min(1.0, 8.6 / norm)
     assert min(norms) < 8.6 < max(norms)
-    for found, exact in zip(trainer.clipped_sum(weights, torch.arange(5), 8.6), total, strict=True):
+    for found, exact in zip(
+        trainer.clipped_sum(weights, torch.arange(5), torch.zeros(5).long(), 8.6), total, strict=True
+    ):
         assert torch.allclose(found, exact, atol=1e-4)
 
 
@@ -99,7 +101,9 @@ def test_the_network_is_pytorchs():
     """The same layers from torch.nn give the same logits."""
     generator = torch.Generator().manual_seed(0)
     pictures = torch.randn((4, 3, 8, 8), generator=generator)
-    trainer = Network(pictures, torch.zeros(4).long(), torch.zeros(4).bool(), pictures, torch.zeros(4).long())
+    trainer = Network(
+        pictures[None], torch.zeros(4).long(), torch.zeros(4).bool(), pictures[None], torch.zeros(4).long()
+    )
     weights = trainer.initial(generator)
     layers = torch.nn.Sequential(
         torch.nn.Conv2d(3, 64, 3, padding=1), torch.nn.Tanh(), torch.nn.MaxPool2d(2),
@@ -145,11 +149,11 @@ def test_a_subset_is_drawn_once_for_each_run():
 TINY = Task("made up", 400, 0.9)
 
 
-def bench(structure=Structure(30, average=True), seed=7):  # noqa: B008 - a frozen value
+def bench(structure=Structure(30, average=0.125), seed=7):  # noqa: B008 - a frozen value
     return ways.Bench(TINY, structure, made_up(), 0.2, seed, tests=200)
 
 
-@pytest.mark.parametrize("structure", [Structure(30, average=True), Structure(30, second=0.999, decay=True)])
+@pytest.mark.parametrize("structure", [Structure(30, average=0.125), Structure(30, second=0.999, decay=True)])
 @pytest.mark.parametrize("kind", ["survey", "one run", "geometric", "subset", "scaling", "probes"])
 def test_every_way_to_tune_runs(kind, structure):
     way = dict(next(way for _, way in WAYS if way["kind"] == kind))
@@ -202,23 +206,23 @@ def test_the_pilot_never_sees_the_test():
 def test_private_statistics_are_those_of_the_features_but_for_noise():
     generator = torch.Generator().manual_seed(0)
     features = torch.randn((500, 12, 4, 4), generator=generator) * 0.5 + torch.arange(12).view(1, -1, 1, 1) / 12
-    mean, spread = tasks.private_statistics(features, 1e-9, 0)
+    mean, spread = normalise.private_statistics(features, 1e-9, 0)
     assert torch.allclose(mean, features.mean(dim=(0, 2, 3)), atol=0.02)
     assert torch.allclose(spread, features.transpose(0, 1).flatten(1).std(dim=1), atol=0.05)
     far = torch.cat([features, 1e6 * torch.ones(1, 12, 4, 4)])  # it moves the sum of means by 2 √12 and no more
-    assert 500 * (tasks.private_statistics(far, 1e-9, 0)[0] * 501 / 500 - mean).norm() == pytest.approx(
+    assert 500 * (normalise.private_statistics(far, 1e-9, 0)[0] * 501 / 500 - mean).norm() == pytest.approx(
         2 * 12**0.5, rel=1e-3
     )
 
 
 def test_noise_on_private_statistics_has_the_declared_multiplier():
     features = torch.zeros(100, 2000, 1, 1)
-    mean, _ = tasks.private_statistics(features, 7.0, 1)
+    mean, _ = normalise.private_statistics(features, 7.0, 1)
     assert float(100 * mean.std()) == pytest.approx(7.0 * 2 * 2000**0.5, rel=0.1)
 
 
 def test_pink_statistics_put_channels_on_one_scale():
-    mean, spread = tasks.pink_statistics(28)
+    mean, spread = normalise.pink_statistics(28)
     assert mean.shape == spread.shape == (81,)
     assert spread.min() > 0
     assert 0.4 < float(mean[0]) < 0.6
@@ -274,3 +278,32 @@ def test_the_frozen_curves_are_of_the_librarys_rule():
     """If the rule changes, what was judged is another one."""
     number = list(curve_plans.WHAT).index("digits")
     assert curve_plans.plan("digits", number) == json.loads(curve_plans.FILE.read_text())["digits"]
+
+
+def test_the_private_centre_is_the_mean_but_for_noise_and_a_record_moves_it_by_its_bound():
+    generator = torch.Generator().manual_seed(0)
+    features = torch.randn((500, 3, 4, 4), generator=generator) * 0.5 + torch.arange(48).view(1, 3, 4, 4) / 48
+    centre = normalise.private_centre(features, 1e-9, 0)
+    assert torch.allclose(centre, features.mean(dim=0), atol=0.01)
+    far = torch.cat([features, 1e6 * torch.ones(1, 3, 4, 4)])
+    moved = normalise.private_centre(far, 1e-9, 0) * 501 / 500 - centre
+    assert 500 * moved.norm() == pytest.approx(1.5 * 48**0.5, rel=1e-3)
+    noise = normalise.private_centre(torch.zeros(100, 2000, 1, 1), 7.0, 1)
+    assert float(100 * noise.std()) == pytest.approx(7.0 * 1.5 * 2000**0.5, rel=0.1)
+
+
+def test_a_mirrored_recipe_gives_a_picture_and_its_mirror_image_the_same_features():
+    pictures = np.random.default_rng(0).integers(0, 255, (3, 1, 28, 28)).astype(np.uint8)
+    mirrored = pictures[..., ::-1].copy()
+    for words in ("groups, mirrored", "channels, mirrored"):
+        found = [normalise.transformed(normalise.recipe(words), one, "cpu") for one in (pictures, mirrored)]
+        assert torch.allclose(*found, atol=1e-4)
+    plain = [normalise.transformed(normalise.recipe("groups"), one, "cpu") for one in (pictures, mirrored)]
+    assert not torch.allclose(*plain, atol=0.1)
+    with pytest.raises(ValueError, match="recipe"):
+        normalise.recipe("groups, whitened")
+
+
+def test_the_factors_of_the_second_pilot_are_those_of_the_librarys_rule():
+    structure, _, fraction, factor = recipe_pilot.SURVEYS["momentum, 8 of 0.05"]
+    assert factor == plans.factor(structure, fraction)
