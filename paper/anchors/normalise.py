@@ -144,4 +144,5 @@ def private_centre(features: Tensor, noise: float, seed: int) -> Tensor:
         norms = part.flatten(1).norm(dim=1).clamp_min(1e-12)
         total += torch.einsum("n...,n->...", part, (most / norms).clamp_max(1.0))
     generator = torch.Generator(features.device).manual_seed(seed)
-    return (total + noise * most * torch.randn(shape, generator=generator, device=total.device)) / len(features)
+    total += noise * most * torch.randn(shape, generator=generator, device=total.device)
+    return total / len(features)

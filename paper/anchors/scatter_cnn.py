@@ -68,13 +68,13 @@ class Network:
     def inputs(self) -> Tensor:
         """Of all records: (views, n, positions, columns)."""
         parts = [self.rows(part) for view in self.features for part in torch.split(view, PIECE)]
-        return torch.cat(parts).unflatten(0, self.features.shape[:2])
+        return torch.stack(torch.cat(parts).chunk(len(self.features)))
 
     @cached_property
     def products(self) -> Tensor:
         """Of each record's rows of inputs with each other: (views, n, positions, positions)."""
-        parts = [one.float() for one in torch.split(self.inputs.flatten(0, 1), PIECE)]
-        return torch.cat([part @ part.mT for part in parts]).unflatten(0, self.features.shape[:2])
+        parts = (one.float() for one in torch.split(self.inputs.flatten(0, 1), PIECE))
+        return torch.stack(torch.cat([part @ part.mT for part in parts]).chunk(len(self.features)))
 
     def initial(self, generator: torch.Generator) -> list[Tensor]:
         """PyTorch's uniform law of each layer, biases among the weights."""
