@@ -39,6 +39,12 @@ def test_a_patch_whose_text_is_gone_is_an_error():
         MUTANTS[0].apply(SOURCES)
 
 
+def test_a_text_that_no_name_contains_is_an_error(capsys):
+    with pytest.raises(SystemExit):
+        run.main(["no mutant has this name"])
+    assert "no mutant's name contains 'no mutant has this name'" in capsys.readouterr().err
+
+
 @pytest.mark.slow
 def test_every_mutant_is_caught(capsys):
     assert run.main([]) == 0, capsys.readouterr().out
