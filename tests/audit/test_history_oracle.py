@@ -12,7 +12,7 @@ from support.history_oracle import exact_history_delta
 from support.history_worlds import EPSILONS, Case, climb, deep_case, random_case
 from support.oracle import World, exact_delta, extreme_points
 
-from dphypo.accounting.theorems import kills, theorem_h_history_only
+from dphypo.accounting.theorems import kills, theorem_h_history_only, theorem_h_recursions
 from dphypo.accounting.theorems.kills import Lattice, Payoff, Survivors, payoff
 from dphypo.accounting.theorems.lattice_pair import lattice_pair
 from dphypo.accounting.theorems.theorem_h_history_only import HistoryProfile
@@ -276,7 +276,7 @@ def hull_holds() -> bool:
     for _ in range(20):
         x = rng.normal(size=(6, 1, 9))
         value = Payoff(np.maximum(x, 0.0), np.maximum(-x, 0.0)[..., :-1])
-        upper, lower = theorem_h_history_only._hull(value)
+        upper, lower = theorem_h_recursions._hull(value)
         bounds = (upper >= value.plus[:, 0]).all() and (lower <= value.minus[:, 0]).all()
         if not bounds or (np.diff(upper, axis=0) > 0).any() or (np.diff(lower, axis=0) > 0).any():
             return False

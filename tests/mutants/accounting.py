@@ -172,17 +172,17 @@ MUTANTS = (
     Mutant(
         "kills before the winner count twice on D′ if T is known",
         "Theorem H-K takes off what D′ has, once",
-        "accounting/theorems/theorem_h_history_only.py",
-        "            total_down += pmf[k] * (1 - _SLACK) * (down[:, 1:] + value.minus[:, :1])\n",
-        "            total_down += pmf[k] * (1 - _SLACK) * (2.0 * down[:, 1:] + value.minus[:, :1])\n",
+        "accounting/theorems/theorem_h_recursions.py",
+        "            total_down += pmf[k] * (1 - SLACK) * (down[:, 1:] + value.minus[:, :1])\n",
+        "            total_down += pmf[k] * (1 - SLACK) * (2.0 * down[:, 1:] + value.minus[:, :1])\n",
         ("accounting/test_history_only.py::test_a_policy_that_knows_t_costs_what_the_statement_says",),
     ),
     Mutant(
         "a policy that knows T is accounted as one that does not",
         "T visible to the policy costs more",
         "accounting/theorems/theorem_h_history_only.py",
-        "        recursion = _known if self.knows_runs else _unknown\n",
-        "        recursion = _unknown\n",
+        "        recursion = known if self.knows_runs else unknown\n",
+        "        recursion = unknown\n",
         (f"{_HISTORY}::test_the_oracle_catches_a_visible_number_of_runs",),
     ),
     Mutant(

@@ -6,11 +6,12 @@ import numpy as np
 
 from dphypo.accounting.theorems import kills, lattice_pair, lemma2
 from dphypo.accounting.theorems import theorem_h_history_only as theorem_h
+from dphypo.accounting.theorems import theorem_h_recursions as recursions
 from dphypo.band import Band
 
 _corners, _hull, _payoff, _left, _pair = (
     theorem_h.corners,
-    theorem_h._hull,
+    recursions._hull,
     kills.payoff,
     kills._left,
     lattice_pair.lattice_pair,
@@ -117,9 +118,9 @@ MUTANTS: dict[str, object] = {
     "τ from the wrong direction": _TauFromForward,
     "winner without the band": (theorem_h, "corners", lambda band: [(1.0, 1.0, 1.0)]),
     "only the middle corner": (theorem_h, "corners", lambda band: [(*_corners(band)[len(_corners(band)) // 2][:2], 1)]),
-    "positive part of the hull reversed": (theorem_h, "_hull", _plus_reversed),
-    "negative part of the hull reversed": (theorem_h, "_hull", _minus_reversed),
-    "edges clipped instead of absorbed": (theorem_h, "payoff", _clipped),
+    "positive part of the hull reversed": (recursions, "_hull", _plus_reversed),
+    "negative part of the hull reversed": (recursions, "_hull", _minus_reversed),
+    "edges clipped instead of absorbed": (recursions, "payoff", _clipped),
     "infinite loss dropped": (theorem_h, "lattice_pair", _no_infinite_loss),
     "directions exchanged": _Swapped,
     "largest T forgotten": _LargestForgotten,
@@ -127,4 +128,4 @@ MUTANTS: dict[str, object] = {
     "first run not from the prior": _OneMoreFromPrior,
     "T visible": _CallsTUnknown,
 }
-NO_HULL = (theorem_h, "_hull", _no_hull)
+NO_HULL = (recursions, "_hull", _no_hull)

@@ -21,8 +21,8 @@ family R_v: F⁺_v = sup over v′ ≥ v of (R_v′)₊, F⁻_v = inf over v′ 
 **H-K** (T known). R⁰ = 1 − e^(−s), R^r = 𝒮_v R^{r−1}; Q⁰ = 0, Q^r = w F^{r−1,+} − w′ F^{r−1,−} + 𝒮_v Q^{r−1}; with
 Q̄^r = Q^r, or R^{r−1} + 𝒮_v Q^{r−1} if n₀ = 1, the same holds with Σ_k p_k Q̄^k in place of Q¹.
 
-Symbols in the code: ``lattice.sums`` are the s, ``Payoff`` is one X = R or Q on all cells of v, ``_hull`` makes F⁺ and
-F⁻, ``corners`` are the (w_j, w′_j, m_j). docs/theory.md has the proof.
+Symbols in the code: ``lattice.sums`` are the s, ``Payoff`` is one X = R or Q on all cells of v, ``corners`` are the
+(w_j, w′_j, m_j); ``theorem_h_recursions.py`` makes R, Q, F⁺ and F⁻. docs/theory.md has the proof.
 """
 
 from __future__ import annotations
@@ -36,14 +36,13 @@ import numpy.typing as npt
 
 from dphypo.accounting.hull import lower_hull
 from dphypo.accounting.profiles import Floats, Profile
-from dphypo.accounting.theorems.kills import Lattice, Payoff, Survivors, payoff
+from dphypo.accounting.theorems.kills import Lattice, Survivors
 from dphypo.accounting.theorems.lattice_pair import LatticeError, LatticePair, lattice_pair
-from dphypo.accounting.theorems.lemma2 import Corner, Tau, corners
+from dphypo.accounting.theorems.lemma2 import Tau, corners
+from dphypo.accounting.theorems.theorem_h_recursions import SLACK, known, unknown
 from dphypo.band import Band
 from dphypo.laws import Law
 
-_SLACK = 1e-11  # the relative accuracy asked of P[T = k], with room to spare
-_LATE = 1e-12  # of δ: what a cell of large v may give away by "D known" for the last runs
 _FIRST_CELLS = 16
 _MOST_RUNS = 6000
 _MOST_POINTS, _FEWEST_ATOMS = 1500, 8
@@ -131,7 +130,7 @@ class HistoryProfile:
         share = np.clip(np.expm1(np.minimum(eps - at[right], 0.0)) / np.where(right > 0, width, -1.0), 0.0, 1.0)
         start = np.where(right > 0, values[left], 1.0)
         chord = values[right] + share * np.maximum(start - values[right], 0.0)
-        return np.asarray(np.minimum(chord * (1 + _SLACK), 1.0))
+        return np.asarray(np.minimum(chord * (1 + SLACK), 1.0))
 
     def delta_at(self, epsilon: float) -> float:
         """δ at one ε."""
@@ -212,8 +211,8 @@ class HistoryProfile:
         gain = best[at] @ pair.on + pair.told * best[-1]
         epsilon = np.asarray(index * pair.step, dtype=np.float64)
         nothing = float(self.runs.pgf(0.0)) * -np.expm1(np.minimum(epsilon, 0.0))
-        delta = np.minimum((gain + nothing + self._law[1]) * (1 + _SLACK), 1.0)
-        left = (pair.told * best[-1] + self._law[1]) * (1 + _SLACK)
+        delta = np.minimum((gain + nothing + self._law[1]) * (1 + SLACK), 1.0)
+        left = (pair.told * best[-1] + self._law[1]) * (1 + SLACK)
         return *_corners(epsilon, delta), float(left)
 
     def _pair(self, atoms: int) -> LatticePair:
@@ -240,7 +239,7 @@ class HistoryProfile:
         """(Q_v(s))₊ for every cell, corner and s."""
         low, high = cells[:-1], cells[1:]
         survivors = Survivors(pair, lattice, low, high, self._tau(high))
-        recursion = _known if self.knows_runs else _unknown
+        recursion = known if self.knows_runs else unknown
         return recursion(self._law[0], lattice, survivors, corners(self.band), self.first_from_prior)
 
     def _weights(self, pair: LatticePair, lattice: Lattice, value: Floats) -> Floats:
@@ -278,88 +277,6 @@ def _split(cells: Floats, weights: Floats, most: int) -> Floats:
         for low, high, count in zip(cells[:-1], cells[1:], pieces, strict=True)
     ]
     return np.append(np.concatenate(parts), 1.0)
-
-
-def _hull(value: Payoff, beyond: Floats | None = None) -> tuple[Floats, Floats]:
-    """F⁺ and e^s F⁻ of R: the largest X₊ among this cell and those of larger v, the smallest Y among smaller v."""
-    plus, minus = value.plus[:, 0], value.minus[:, 0]
-    if beyond is not None:
-        plus = np.concatenate([plus, np.broadcast_to(beyond, (1, plus.shape[1]))])
-    upper = np.maximum.accumulate(plus[::-1], axis=0)[::-1][: len(minus)]
-    return upper, np.minimum.accumulate(minus, axis=0)
-
-
-def _unknown(pmf: Floats, lattice: Lattice, survivors: Survivors, corners: list[Corner], from_prior: int) -> Floats:
-    """(Q¹_v)₊ for each cell and corner: Theorem H-U.
-
-    A cell of large v outlives few runs, so that it joins late: until then it is bounded by its value at s = ∞.
-    """
-    cells, count = len(survivors.certain), lattice.count
-    w, w_back = np.array([corner[0] for corner in corners]), np.array([corner[1] for corner in corners])
-    certain = np.zeros((cells, 1 + len(corners)))  # R and the Q at s = ∞, for all cells
-    value = Payoff(np.zeros((0, certain.shape[1], count + 1)), np.zeros((0, certain.shape[1], count)))
-    for i in range(len(pmf) - 1, 0, -1):
-        certain, before = _certain(certain, pmf[i] * (1 + _SLACK), survivors, w if i > from_prior else 1.0), certain
-        weight = np.max(certain[:, 1:], axis=1) * survivors.certain ** (i - 1)
-        active = max(len(value.plus), int(np.count_nonzero(weight > _LATE)), 1)
-        value = _join(value, before, active, count)
-        up, down = survivors(value)
-        up[:, 0] += pmf[i] * (1 + _SLACK)
-        down[:, 0] += pmf[i] * (1 - _SLACK)
-        one = payoff(lattice, up[:, :1], down[:, :1])
-        if i > from_prior:
-            upper, lower = _hull(one, certain[active, 0] if active < cells else None)
-            up[:, 1:] += w[None, :, None] * upper[:, None, :]
-            down[:, 1:] += w_back[None, :, None] * lower[:, None, :]
-        else:
-            up[:, 1:] += one.plus
-            down[:, 1:] += one.minus
-        rest = payoff(lattice, up[:, 1:], down[:, 1:])
-        value = Payoff(np.concatenate([one.plus, rest.plus], axis=1), np.concatenate([one.minus, rest.minus], axis=1))
-    return _join(value, certain, cells, count).plus[:, 1:]
-
-
-def _certain(certain: Floats, mass: float, survivors: Survivors, w: Floats | float) -> Floats:
-    """One step back at s = ∞, where D is known: R ← p_i + (1 − v) R, Q ← w F⁺ + (1 − v) Q."""
-    left = survivors.certain[:, None] * certain
-    r = left[:, 0] + mass
-    upper = np.maximum.accumulate(r[::-1])[::-1]
-    return np.column_stack([r, left[:, 1:] + w * upper[:, None]]) * (1 + _SLACK * 1e-2)
-
-
-def _join(value: Payoff, certain: Floats, active: int, count: int) -> Payoff:
-    """Add cells that start from their value at s = ∞."""
-    new = certain[len(value.plus) : active, :, None]
-    if len(new) == 0:
-        return value
-    plus = np.broadcast_to(new, (*new.shape[:2], count + 1))
-    minus = np.zeros((*new.shape[:2], count))
-    return replace(value, plus=np.concatenate([value.plus, plus]), minus=np.concatenate([value.minus, minus]))
-
-
-def _known(pmf: Floats, lattice: Lattice, survivors: Survivors, corners: list[Corner], from_prior: int) -> Floats:
-    """(Σ_k p_k Q̄^k_v)₊ for each cell and corner: Theorem H-K."""
-    cells, count = len(survivors.certain), lattice.count
-    w, w_back = np.array([corner[0] for corner in corners]), np.array([corner[1] for corner in corners])
-    ones = np.zeros((cells, 1 + len(corners), count + 1))
-    ones[:, 0] = 1.0
-    value = payoff(lattice, ones, ones[..., :-1])
-    total_up, total_down = np.zeros((cells, len(corners), count + 1)), np.zeros((cells, len(corners), count))
-    for k in range(1, len(pmf)):
-        up, down = survivors(value)
-        upper, lower = _hull(value)
-        q_up = up[:, 1:] + w[None, :, None] * upper[:, None, :]
-        q_down = down[:, 1:] + w_back[None, :, None] * lower[:, None, :]
-        if from_prior:
-            total_up += pmf[k] * (1 + _SLACK) * (up[:, 1:] + value.plus[:, :1])
-            total_down += pmf[k] * (1 - _SLACK) * (down[:, 1:] + value.minus[:, :1])
-        else:
-            total_up += pmf[k] * (1 + _SLACK) * q_up
-            total_down += pmf[k] * (1 - _SLACK) * q_down
-        value = payoff(
-            lattice, np.concatenate([up[:, :1], q_up], axis=1), np.concatenate([down[:, :1], q_down], axis=1)
-        )
-    return payoff(lattice, total_up * (1 + _SLACK), total_down * (1 - _SLACK)).plus
 
 
 def _corners(epsilon: Floats, delta: Floats) -> tuple[Floats, Floats]:
