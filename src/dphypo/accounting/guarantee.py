@@ -7,7 +7,7 @@ import warnings
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property, lru_cache
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, cast
 
 import dp_accounting
 import numpy as np
@@ -81,8 +81,7 @@ def account(
     if not isinstance(law, Law):
         remedy = _validate.lacks(Law, law, "check_law") or "give, for example, dphypo.Geometric(mean=10)"
         raise TypeError(f"runs = {runs!r} is not a law of T: {remedy}")
-    held: object = band
-    if not isinstance(held, (Band, tuple, list)):
+    if not isinstance(cast(object, band), (Band, tuple, list)):
         raise TypeError(f"band = {band!r} is not a band: give, for example, dphypo.Band(0.75, 2), or (0.75, 2)")
     events = tuple(canonical(one) for one in (event if isinstance(event, (list, tuple)) else [event]))
     check(events, relation)
@@ -136,8 +135,7 @@ class Guarantee:
 
     def _bounds(self, delta: float) -> dict[str, float]:
         found = {}
-        by_paper = theorem1_2_paper.epsilon(self.run, self.runs, self.band, delta)
-        if by_paper is not None:
+        if (by_paper := theorem1_2_paper.epsilon(self.run, self.runs, self.band, delta)) is not None:
             found["paper"] = by_paper
         if self._renyi is not None:
             found["renyi"] = self._renyi.epsilon(delta)[0]
@@ -193,10 +191,10 @@ class Guarantee:
 
     def to_pld(self, grid: float | None = None) -> PrivacyLossDistribution:
         """A dp_accounting privacy loss distribution that dominates this search without its :attr:`slack`."""
-        from dphypo.accounting.dominating_pair import to_pld
-
         if grid is None:
             return self._pld
+        from dphypo.accounting.dominating_pair import to_pld
+
         return to_pld(self.searches, _validate.positive(grid=grid), list(self.sharper.values()))
 
     def compose(self, *others: Releases | Composition) -> Composition:
@@ -212,9 +210,7 @@ class Guarantee:
     @cached_property
     def _pld(self) -> PrivacyLossDistribution:
         """Kept: calibration composes the same earlier stages again and again."""
-        from dphypo.accounting.dominating_pair import to_pld
-
-        return to_pld(self.searches, self.grid, list(self.sharper.values()))
+        return self.to_pld(self.grid)
 
     @cached_property
     def searches(self) -> tuple[SearchProfile, ...]:
@@ -248,7 +244,9 @@ class Guarantee:
 
     @property
     def _directions(self) -> list[tuple[Profile, Profile]]:
-        remove, add = self.run.profiles
+        return self._both_ways(*self.run.profiles)
+
+    def _both_ways(self, remove: Profile, add: Profile) -> list[tuple[Profile, Profile]]:
         return [(remove, add)] if self.run.symmetric else [(remove, add), (add, remove)]
 
     def profile_epsilon(self, delta: float) -> float:
@@ -279,9 +277,8 @@ class Guarantee:
     def _searches_by_both(self) -> tuple[SearchProfile, ...]:
         assert self.run.curve is not None
         by_curve = self.run.curve.profile()
-        remove, add = (infimum((profile, by_curve)) for profile in self.run.profiles)
-        pairs = [(remove, add)] if self.run.symmetric else [(remove, add), (add, remove)]
-        return tuple(SearchProfile(forward, reverse, self.runs, self.band) for forward, reverse in pairs)
+        ways = self._both_ways(*(infimum((profile, by_curve)) for profile in self.run.profiles))
+        return tuple(SearchProfile(forward, reverse, self.runs, self.band) for forward, reverse in ways)
 
     @property
     def _pure_epsilon(self) -> float:
@@ -319,18 +316,7 @@ class Guarantee:
             )
 
 
-@lru_cache(maxsize=32)
-def _remembered(
-    events: tuple[Event, ...],
-    runs: Law,
-    band: Band,
-    relation: dp_accounting.NeighboringRelation,
-    grid: float,
-    policy: PolicyClass,
-    first_from_prior: int,
-) -> Guarantee:
-    """One object for equal values, so that what is computed from them is computed once."""
-    return Guarantee(events, runs, band, relation, grid, policy, first_from_prior)
+_remembered = lru_cache(maxsize=32)(Guarantee)  # what is computed from equal values is computed once
 
 
 def _epsilon(searches: Sequence[Bounding], delta: float) -> float:

@@ -91,9 +91,4 @@ def account_published(
     return _remembered(events, count, relation, _validate.positive(grid=grid))
 
 
-@lru_cache(maxsize=32)
-def _remembered(
-    events: tuple[Event, ...], count: int, relation: dp_accounting.NeighboringRelation, grid: float
-) -> PublishedRuns:
-    """One object for equal values, so that what is computed from them is computed once."""
-    return PublishedRuns(events, count, relation, grid)
+_remembered = lru_cache(maxsize=32)(PublishedRuns)  # what is computed from equal values is computed once

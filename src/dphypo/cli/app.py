@@ -13,7 +13,7 @@ from typing import Annotated, Any
 
 import typer
 
-from dphypo.cli import officer
+from dphypo.cli import officer, values
 from dphypo.cli import options as o
 from dphypo.cli.audit import audit
 from dphypo.cli.plan import account_for_file, plan
@@ -134,9 +134,9 @@ def account(
         guarantee, delta = officer.what_if(from_certificate, (runs, shape, mean, gamma, cap), band, delta)
     else:
         delta = 1e-5 if delta is None else delta
-        rate, made = o.length_of(event, sampling_rate, steps, records, batch_size, epochs)
-        stated = o.event_of(event, noise_multiplier, rate, made, rho, run_epsilon, rdp_file)
-        guarantee = account_for(stated, o.runs_of(runs, shape, mean, gamma, cap), o.band_of(band))
+        rate, made = values.length_of(event, sampling_rate, steps, records, batch_size, epochs)
+        stated = values.event_of(event, noise_multiplier, rate, made, rho, run_epsilon, rdp_file)
+        guarantee = account_for(stated, values.runs_of(runs, shape, mean, gamma, cap), values.band_of(band))
     found = _summary(guarantee, delta)
     if certificate is not None:
         guarantee.certificate(delta).save(certificate)
@@ -166,16 +166,16 @@ def calibrate(
     from dphypo.accounting import calibrate as calibrate_noise
     from dphypo.search.progress import solving
 
-    if event not in o.NOISY:
-        raise typer.BadParameter(f"{event} has no noise multiplier: give one of {', '.join(o.NOISY)}")
-    rate, made = o.length_of(event, sampling_rate, steps, records, batch_size, epochs)
-    o.refuse_unused(event, sampling_rate=rate)
+    if event not in values.NOISY:
+        raise typer.BadParameter(f"{event} has no noise multiplier: give one of {', '.join(values.NOISY)}")
+    rate, made = values.length_of(event, sampling_rate, steps, records, batch_size, epochs)
+    values.refuse_unused(event, sampling_rate=rate)
     if event is o.EventKind.DP_SGD and rate is None:
         raise typer.BadParameter("dp-sgd needs --sampling-rate, or --records and --batch-size")
-    make_event = o.noisy_event(event, 1.0 if rate is None else rate, made or 1)
-    law = o.runs_of(runs, shape, mean, gamma, cap)
+    make_event = values.noisy_event(event, 1.0 if rate is None else rate, made or 1)
+    law = values.runs_of(runs, shape, mean, gamma, cap)
     with solving():
-        found = calibrate_noise(make_event, law, o.band_of(band), epsilon=epsilon, delta=delta)
+        found = calibrate_noise(make_event, law, values.band_of(band), epsilon=epsilon, delta=delta)
     if certificate is not None:
         found.guarantee.certificate(delta).save(certificate)
     summary = {"noise_multiplier": found.noise_multiplier, **_summary(found.guarantee, delta)}
@@ -238,15 +238,15 @@ def _show(found: dict[str, Any], as_json: bool, title: str) -> None:
 
     table = Table(title=title, title_justify="left", show_header=False, box=None, pad_edge=False)
     if "noise_multiplier" in found:
-        table.add_row("noise multiplier", o.shown(found["noise_multiplier"], 6))
-    table.add_row("ε of the search", o.shown(found["epsilon"]), f"by the {found['bound']} bound")
+        table.add_row("noise multiplier", values.shown(found["noise_multiplier"], 6))
+    table.add_row("ε of the search", values.shown(found["epsilon"]), f"by the {found['bound']} bound")
     for name, value in found["bounds"].items():
         if name != found["bound"]:
             table.add_row(
-                f"  by the {name} bound", o.shown(value), "what the paper's theorem gives" * (name == "paper")
+                f"  by the {name} bound", values.shown(value), "what the paper's theorem gives" * (name == "paper")
             )
     for name, value in found["one_run"].items():
-        table.add_row(f"ε of one run alone ({name})", o.shown(value), "does not cover the search")
+        table.add_row(f"ε of one run alone ({name})", values.shown(value), "does not cover the search")
     quantiles = found["runs"]["quantiles"]
     table.add_row("runs T", f"mean {found['runs']['mean']:.4g}", ", ".join(f"{q}: {k}" for q, k in quantiles.items()))
     Console().print(table)

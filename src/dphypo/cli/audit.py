@@ -9,6 +9,7 @@ from typing import Annotated
 import typer
 
 from dphypo.cli import options as o
+from dphypo.cli import values
 from dphypo.cli.plot import require_matplotlib
 
 _MOST_RUNS = 1000.0  # on average: they are made
@@ -42,12 +43,12 @@ def audit(
 
     if plot is not None:
         require_matplotlib()
-    law = o.runs_of(runs, shape, mean, gamma, cap)
+    law = values.runs_of(runs, shape, mean, gamma, cap)
     if law.mean > _MOST_RUNS:
         raise typer.BadParameter(
             f"--mean {law.mean:g} is out of range: the runs are made, so give at most {_MOST_RUNS:g}"
         )
-    worst = WorstCase(run_epsilon, law, o.band_of(band), delta, repetitions)
+    worst = WorstCase(run_epsilon, law, values.band_of(band), delta, repetitions)
     guarantee = account(PureDp(run_epsilon), law, worst.band)
     claimed, exact, result = guarantee.epsilon(delta), worst.attack_epsilon(), worst.audit(confidence)
     stands = result.passed and exact <= claimed
@@ -55,10 +56,10 @@ def audit(
         found = {"claimed": claimed, "claimed_by_the_study": result.claimed, "attack": exact, "proven": result.epsilon}
         print(json.dumps(found | {"delta": delta, "confidence": confidence, "repetitions": repetitions}))
     else:
-        print(f"claimed  ε = {o.shown(claimed)} at δ = {delta:g}: no policy in the band costs more")
+        print(f"claimed  ε = {values.shown(claimed)} at δ = {delta:g}: no policy in the band costs more")
         print(f"attack   ε = {exact:.4f}: this policy costs at least that")
         how = f"confidence {confidence:g}, {repetitions} searches on each side"
-        study = o.shown(result.claimed or 0.0)
+        study = values.shown(result.claimed or 0.0)
         print(f"proven   ε ≥ {result.epsilon:.4f} by experiment ({how}), where the study claims {study}")
         print("the claims stand" if stands else "A CLAIM IS FALSE: please report it")
     if plot is not None:

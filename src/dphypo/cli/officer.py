@@ -11,6 +11,7 @@ import typer
 from typer.core import TyperGroup
 
 from dphypo.cli import options as o
+from dphypo.cli import values
 
 
 class _ShownByDefault(TyperGroup):
@@ -51,8 +52,8 @@ def what_if(
         raise typer.BadParameter(f"{path} states no δ in [0, 1): give --delta")
     changed = account(
         list(found.events),
-        o.law_like(found.runs, *law),
-        found.band if band is None else o.band_of(band),
+        values.law_like(found.runs, *law),
+        found.band if band is None else values.band_of(band),
         relation=found.relation,
         grid=found.grid,
         policy=found.policy,
@@ -74,11 +75,11 @@ def compose(certificates: Certificates, delta: o.Delta = 1e-5) -> None:
         )
     together = Composition.of(*guarantees)
     if len(guarantees) == 1:
-        print(f"ε = {o.shown(together.epsilon(delta))} at δ = {delta:g}")
+        print(f"ε = {values.shown(together.epsilon(delta))} at δ = {delta:g}")
         return
-    print(f"ε = {o.shown(together.epsilon(delta))} at δ = {delta:g} for {len(certificates)} certificates together")
+    print(f"ε = {values.shown(together.epsilon(delta))} at δ = {delta:g} for {len(certificates)} certificates together")
     for path, guarantee in zip(certificates, guarantees, strict=True):
-        print(f"  {o.shown(guarantee.epsilon(delta))} alone  {path}")
+        print(f"  {values.shown(guarantee.epsilon(delta))} alone  {path}")
     print(
         "This holds if none was chosen after a look at the results of another. If all are fixed now, make a ledger for "
         "their list: dphypo ledger open --search. If the next may depend on the results before it, a ledger holds the "

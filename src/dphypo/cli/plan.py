@@ -11,6 +11,7 @@ from typing import Annotated, Any
 import typer
 
 from dphypo.cli import options as o
+from dphypo.cli import values
 
 
 def plan(
@@ -60,7 +61,7 @@ def plan(
             watch=_shown,
         )
     except ValueError as error:
-        raise ValueError(o.in_options(str(error))) from None
+        raise ValueError(values.in_options(str(error))) from None
     if write is not None:
         found.file(design).save(write)
     print(json.dumps(plain(found.to_dict()), indent=2) if as_json else found)
@@ -124,8 +125,8 @@ def account_for_file(path: Path, delta: float | None, as_json: bool, certificate
         print(json.dumps(plain(numbers)))
         return
     name = printable(document.get("name", path.name), 200)
-    print(f"{name}: ε = {o.shown(numbers['epsilon'])} at δ = {at:g}, by the {numbers['bound']} bound")
+    print(f"{name}: ε = {values.shown(numbers['epsilon'])} at δ = {at:g}, by the {numbers['bound']} bound")
     for one, epsilon in numbers["one_run"].items():
-        print(f"one full run alone ({one}): ε = {o.shown(epsilon)}, which does not cover the search")
+        print(f"one full run alone ({one}): ε = {values.shown(epsilon)}, which does not cover the search")
     if numbers["stated"] is not None:
         print(f"the file states ε = {printable(numbers['stated'], 30)}")
