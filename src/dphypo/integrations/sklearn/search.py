@@ -233,13 +233,9 @@ class PrivateSearch(MetaEstimatorMixin, BaseEstimator):  # type: ignore[misc]
         if self.score_noise_multiplier is not None:
             noise = _validate.positive(score_noise_multiplier=self.score_noise_multiplier)
             _validate.warn_of_score_noise(noise / to_score, stacklevel=4)
-        score = _scoring.private(
-            self.estimator,
-            given.only(apart),
-            noise_multiplier=noise,
-            records=to_score,
-            error_bound=self.error_bound,
-        )
+        bound = self.error_bound
+        private = given.only(apart)
+        score = _scoring.private(self.estimator, private, noise_multiplier=noise, records=to_score, error_bound=bound)
         split = hash_split(given.X, share=self.score_share).sides
         return make(train=given.only(~apart), score=score, records=max(1, records - to_score), split=split)
 
