@@ -64,11 +64,12 @@ def test_of_many_records_a_few_thousand_score():
     assert (mechanism.records, mechanism.score_records, mechanism.batch_size) == (36_000, 4_000, 1024)
 
 
-def test_data_sets_of_tensors_are_split_and_others_refused():
+def test_data_sets_are_split_as_arrays_are():
     assert len(named(data=TensorDataset(torch.from_numpy(X), torch.from_numpy(Y))).data) == len(named().data)
     rows = list(zip(torch.from_numpy(X), torch.from_numpy(Y), strict=True))
-    with pytest.raises(TypeError, match="takes arrays"):
-        named(data=_ByIndex(rows), example=(torch.zeros(4), 0))
+    read = named(data=_ByIndex(rows), example=(torch.zeros(4), 0))
+    assert len(read.data) == len(named().data)
+    assert read.split is not None
     with pytest.raises(ValueError, match="score = 'acuracy' is not valid: give one of accuracy, loss, f1"):
         named("acuracy")
 

@@ -15,7 +15,7 @@ from torch.utils.data import Dataset
 import dphypo
 from dphypo import dpsgd as engine
 from dphypo.integrations.torch import DPSGD, PrivateAccuracy, PublicAccuracy
-from dphypo.integrations.torch.fields import Fields, called
+from dphypo.integrations.torch.fields import called
 
 transformers = pytest.importorskip("transformers")
 peft = pytest.importorskip("peft")
@@ -204,17 +204,3 @@ def test_a_linear_probe_of_a_network_with_batch_normalisation() -> None:
     data = torch.randn(60, 1, 8, 8), torch.randint(0, 2, (60,))
     trained = dpsgd(lambda: nn.Sequential(backbone, nn.Linear(4, 2)), data=data, batch_size=20)({}, seed=1).model
     assert all(torch.equal(value, backbone.state_dict()[key]) for key, value in trained[0].state_dict().items())
-
-
-@pytest.mark.parametrize(
-    ("given", "message"),
-    [
-        ({"input_ids": torch.zeros(4, 2).long()}, "'labels', the target"),
-        ({"ids": torch.zeros(4, 2).long(), "ages": torch.zeros(4), "labels": torch.zeros(4)}, "one kind"),
-    ],
-)
-def test_wrong_fields_are_named(given: Any, message: str) -> None:
-    with pytest.raises((ValueError, TypeError), match=message):
-        dpsgd(bert, data=given)
-    with pytest.raises(ValueError, match="no field 'ids'"):
-        Fields({"ids": (2,)}).pack({"labels": torch.zeros(1)})

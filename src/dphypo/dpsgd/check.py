@@ -89,15 +89,17 @@ def in_training(model: nn.Module) -> nn.Module:
 def made_up(example: Batch, count: int) -> Batch:
     """Random records with the shape and type of an example: numbers for numbers, 0 and 1 for tokens and classes.
 
-    Targets that are numbers lie in [0, 1), where every loss takes them.
+    Targets that are numbers lie in [0, 1), where every loss takes them. NaN in an example marks a whole number.
     """
     generator = torch.Generator().manual_seed(count)
 
     def like(part: torch.Tensor, draw: Callable[..., torch.Tensor]) -> torch.Tensor:
         shape = (count, *part.shape[1:])
-        if part.dtype.is_floating_point:
-            return draw(shape, generator=generator, dtype=part.dtype).to(part.device)
-        return torch.randint(0, 2, shape, generator=generator).to(part.device, part.dtype)
+        drawn = draw(shape, generator=generator, dtype=part.dtype) if part.dtype.is_floating_point else None
+        if drawn is not None and not bool(part.isnan().any()):
+            return drawn.to(part.device)
+        whole = torch.randint(0, 2, shape, generator=generator).to(part.device, part.dtype)
+        return whole if drawn is None else torch.where(part.isnan(), whole, drawn.to(part.device))
 
     return like(example[0], torch.randn), like(example[1], torch.rand)
 

@@ -1,20 +1,17 @@
 """Setting records apart for scoring, in a way that costs no more than either part.
 
-A record's part is a function of that record alone. It must not depend on the other records even through the array that
-holds them: one fractional number turns a column of integers into floats, one long string widens the others' type, one
-missing value turns numbers into objects. So every value is read as a number or a text of its own, whatever holds it.
+A record's part is a function of that record alone (``record_hash.py``).
 """
 
 from __future__ import annotations
 
-import datetime
 import hashlib
 import itertools
-import math
 import weakref
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, overload
 
 import numpy as np
 import numpy.typing as npt
@@ -22,9 +19,7 @@ import numpy.typing as npt
 from dphypo import _validate
 from dphypo.accounting import Split
 from dphypo.accounting.sides import EVERYONE, Part, Side, Sides
-
-_MISSING = frozenset({"none", "nan", "nat", "<na>", ""})
-_TRUTH = {"true": 1.0, "false": 0.0}
+from dphypo.integrations.record_hash import record_bytes, structure_bytes
 
 
 class SideRecords(tuple[Any, Any]):
@@ -57,8 +52,47 @@ class SideRecords(tuple[Any, Any]):
         return SideRecords(inputs, self[1] if targets is None else targets, self.split, self.part)
 
 
-def split_by_hash(inputs: Any, targets: Any, *, share: float = 0.2, key: str = "") -> tuple[SideRecords, SideRecords]:
+class SideDataset:
+    """Records of a data set that are on one side of a split: a data set like any other, which knows its side."""
+
+    def __init__(self, dataset: Any, indices: Sequence[int], split: Sides, part: Part) -> None:
+        self.dataset, self.indices, self.split, self.part = dataset, indices, split, part
+
+    def __len__(self) -> int:
+        return len(self.indices)
+
+    def __getitem__(self, index: int) -> Any:
+        return self.dataset[self.indices[index]]
+
+    @property
+    def side(self) -> Side:
+        """The side that these records are on."""
+        return self.split.training if self.part is Part.TRAINING else self.split.scoring
+
+    @property
+    def origin(self) -> Origin:
+        """What is known of these records."""
+        return Origin(self.side)
+
+
+@overload
+def split_by_hash(
+    inputs: Any, targets: None = None, *, share: float = 0.2, key: str = "", workers: int = 0
+) -> tuple[SideDataset, SideDataset]: ...
+
+
+@overload
+def split_by_hash(
+    inputs: Any, targets: Any, *, share: float = 0.2, key: str = "", workers: int = 0
+) -> tuple[SideRecords, SideRecords]: ...
+
+
+def split_by_hash(
+    inputs: Any, targets: Any = None, *, share: float = 0.2, key: str = "", workers: int = 0
+) -> tuple[SideRecords, SideRecords] | tuple[SideDataset, SideDataset]:
     """Set records apart for scoring by a hash of each record: ``(train, held_out)``, two pairs (inputs, targets).
+
+    Of a data set that is read by index the parts are data sets; its records may have any structure, and all are read.
 
     Where a record goes depends on the values of that record and on the key alone: not on its position, not on the other
     records, not on the type of the array. Adding or removing a record moves no other. That is what lets training and
@@ -70,10 +104,11 @@ def split_by_hash(inputs: Any, targets: Any, *, share: float = 0.2, key: str = "
     are taken in the order of their names.
 
     Args:
-        inputs, targets: arrays, tensors, frames or lists, one row a record. Split the records as they come: a scaled
-            copy of a record has another hash.
+        inputs, targets: arrays, tensors, frames or lists, one row a record; or a data set alone. Split the records as
+            they come: a scaled copy of a record has another hash.
         share: about how much to set apart.
         key: another key gives another split.
+        workers: how many threads read a data set.
 
     >>> train, held_out = split_by_hash(np.arange(1000.0).reshape(-1, 1), np.zeros(1000), share=0.2)
     >>> len(train[0]), len(held_out[0])
@@ -81,28 +116,55 @@ def split_by_hash(inputs: Any, targets: Any, *, share: float = 0.2, key: str = "
     >>> train.side.apart_from(held_out.side), side_of((train[0], train[1])) == train.side
     (True, True)
     """
-    apart, split = hashed_apart(inputs, targets, share=share, key=key), hash_split(inputs, share=share, key=key)
-    whole = side_of((inputs, targets))
+    if targets is None:
+        records = _records(inputs, workers)
+        apart, split = _chosen(records, share, key), _split(_name(inputs), share, key)
+    else:
+        apart, split = hashed_apart(inputs, targets, share=share, key=key), hash_split(inputs, share=share, key=key)
+    whole = side_of(inputs if targets is None else (inputs, targets))
     sides = Sides(whole.inside(split, Part.TRAINING), whole.inside(split, Part.SCORING))
 
     def part(chosen: npt.NDArray[np.bool_], part: Part) -> SideRecords:
         return SideRecords(_rows(inputs, chosen), _rows(targets, chosen), sides, part)
 
+    if targets is None:
+        train, held_out = (np.flatnonzero(chosen).tolist() for chosen in (~apart, apart))
+        return SideDataset(inputs, train, sides, Part.TRAINING), SideDataset(inputs, held_out, sides, Part.SCORING)
     return part(~apart, Part.TRAINING), part(apart, Part.SCORING)
+
+
+def _records(dataset: Any, workers: int) -> list[bytes]:
+    """The bytes of each record of a data set; of one that cannot be read, none."""
+    if isinstance(dataset, Mapping) or not (hasattr(dataset, "__getitem__") and hasattr(dataset, "__len__")):
+        raise _validate.fail("inputs", type(dataset).__name__, "give inputs and targets, or a data set read by index")
+
+    def read(index: int) -> bytes:
+        try:
+            return structure_bytes(dataset[index])
+        except MemoryError:
+            raise
+        except Exception:
+            return b""
+
+    with ThreadPoolExecutor(max(1, workers)) as pool:
+        return list(pool.map(read, range(len(dataset))))
 
 
 def hashed_apart(inputs: Any, targets: Any, *, share: float, key: str = "") -> npt.NDArray[np.bool_]:
     """Which records :func:`split_by_hash` sets apart."""
+    if (rows := _count("inputs", inputs)) != (others := _count("targets", targets)):
+        raise ValueError(f"there are {rows} inputs and {others} targets: give as many of each")
+    pairs = zip(record_bytes(inputs), record_bytes(targets), strict=True)
+    return _chosen([record + b"|" + target for record, target in pairs], share, key)
+
+
+def _chosen(records: Sequence[bytes], share: float, key: str) -> npt.NDArray[np.bool_]:
+    """Which records a hash of each one sets apart."""
     share = _validate.within(0.0, 1.0, share=share)
     if not isinstance(key, str):
         raise _validate.fail("key", key, "give a text")
-    if (rows := _count("inputs", inputs)) != (others := _count("targets", targets)):
-        raise ValueError(f"there are {rows} inputs and {others} targets: give as many of each")
     salt = hashlib.sha256(key.encode()).digest()
-    values = [
-        int.from_bytes(hashlib.sha256(salt + record + b"|" + target).digest()[:8], "big")
-        for record, target in zip(record_bytes(inputs), record_bytes(targets), strict=True)
-    ]
+    values = [int.from_bytes(hashlib.sha256(salt + record).digest()[:8], "big") for record in records]
     return np.array(values, dtype=np.uint64) < np.uint64(share * 2.0**64)
 
 
@@ -118,7 +180,17 @@ def hash_split(inputs: Any, *, share: float, key: str = "") -> Split:
     """What :func:`split_by_hash` states of a split: public values alone."""
     shape = getattr(inputs, "shape", ())[1:]
     hashed = f"{' x '.join(map(str, shape))} inputs and the target" if shape else "inputs and target"
+    return _split(hashed, share, key)
+
+
+def _split(hashed: str, share: float, key: str) -> Split:
     return Split(_RULE, hashed, share, hashlib.sha256(key.encode()).hexdigest())
+
+
+def _name(dataset: Any) -> str:
+    """A data set as a split states it: its class and, where it declares some, its columns."""
+    columns = getattr(dataset, "column_names", None)
+    return f"records of {type(dataset).__name__}" + (f" with {', '.join(columns)}" if columns else "")
 
 
 @dataclass(frozen=True)
@@ -202,119 +274,6 @@ def _memory(values: Any) -> Any:
         return values.detach().numpy() if hasattr(values, "detach") else values
     except (TypeError, RuntimeError):  # on a device, or of a type that numpy has not
         return values
-
-
-def record_bytes(values: Any) -> list[bytes]:
-    """Each record as canonical bytes: its numbers in single precision, then its texts with their positions.
-
-    >>> record_bytes(np.array([[1, 2]])) == record_bytes([[1.0, "2"]]) == record_bytes(np.array([["1", "2"]]))
-    True
-    """
-    if hasattr(values, "columns") and hasattr(values, "iloc"):
-        # A frame: its columns by name, in whatever order they come.
-        order = sorted(range(len(values.columns)), key=lambda place: str(values.columns[place]))
-        values = values.iloc[:, order]
-        if not all(getattr(kind, "kind", "O") in "biuf" and isinstance(kind, np.dtype) for kind in values.dtypes):
-            columns = [_column(values.iloc[:, place]) for place in range(len(order))]
-            return [_record(row) for row in zip(*columns, strict=True)]
-        values = values.to_numpy(dtype=np.float64)
-    rows = _array(values)
-    if rows.dtype.kind in "biuf":
-        return [row.tobytes() for row in _single(rows.reshape(len(rows), -1 if rows.size else 0))]
-    return [_record(_value(value) for value in _flat(row)) for row in rows]
-
-
-def _record(values: Iterable[float | str]) -> bytes:
-    read = list(values)
-    numbers = _single(np.array([value if isinstance(value, float) else math.nan for value in read]))
-    texts = ((place, value.encode("utf-8", "surrogatepass")) for place, value in enumerate(read) if type(value) is str)
-    return numbers.tobytes() + b"".join(f"{place}:{len(text)}:".encode() + text for place, text in texts)
-
-
-def _column(values: Any) -> list[float | str]:
-    return [_value(value) for value in values.to_numpy(dtype=object)]
-
-
-def _array(values: Any) -> npt.NDArray[Any]:
-    """One row a record. A list becomes numbers, or objects: numpy would make texts of all where one is a text."""
-    if hasattr(values, "detach"):
-        values = values.detach().cpu()
-        # numpy has no bfloat16.
-        values = (values.float() if values.is_floating_point() and values.element_size() < 4 else values).numpy()
-    elif hasattr(values, "iloc"):
-        values = values.to_numpy(dtype=object)
-    if isinstance(values, np.ndarray):
-        return values
-    values = list(values)
-    try:
-        numbers = np.asarray(values)
-    except (TypeError, ValueError, OverflowError):
-        numbers = np.empty(0, dtype=object)
-    if numbers.dtype.kind in "biuf":
-        return numbers
-    rows = np.empty(len(values), dtype=object)
-    for place, row in enumerate(values):
-        rows[place] = row
-    return rows
-
-
-def _flat(row: Any) -> Iterable[Any]:
-    if isinstance(row, str | bytes) or getattr(row, "shape", None) == () or not hasattr(row, "__len__"):
-        yield row
-        return
-    for value in (row[name] for name in sorted(row, key=str)) if isinstance(row, dict) else row:
-        yield from _flat(value)
-
-
-def _single(numbers: npt.NDArray[Any]) -> npt.NDArray[np.float32]:
-    """Little-endian single precision, rounded once from double precision, with one zero and one NaN."""
-    exact = numbers.dtype.itemsize <= (4 if numbers.dtype.kind == "f" else 2)
-    with np.errstate(over="ignore"):
-        single = (numbers if exact else numbers.astype(np.float64)).astype("<f4") + np.float32(0.0)
-    single[np.isnan(single)] = np.nan
-    return single
-
-
-def _value(value: Any) -> float | str:
-    """One value as a number if it can be read as one, else as a text; NaN if it is missing."""
-    if isinstance(value, bytes):
-        value = value.decode("utf-8", "surrogateescape")
-    if isinstance(value, datetime.date | datetime.timedelta | np.datetime64 | np.timedelta64):
-        value = _instant(value)
-    elif isinstance(value, str):
-        value = value.rstrip("\0")
-    elif value is None or type(value).__name__ == "NAType":
-        return math.nan
-    else:
-        try:
-            return float(value)
-        except OverflowError:
-            return math.inf if value > 0 else -math.inf
-        except Exception:
-            # Its text, unless that holds an address in memory.
-            kind: Any = type(value)
-            silent = kind.__str__ is object.__str__ and kind.__repr__ is object.__repr__
-            value = kind.__name__ if silent else str(value)
-    text = str(value)
-    plain = text.strip().lower()
-    if plain in _MISSING:
-        return math.nan
-    if plain in _TRUTH:
-        return _TRUTH[plain]
-    try:
-        return float(text)
-    except ValueError:
-        return text
-
-
-def _instant(value: Any) -> str:
-    """A date, a time or a duration as a text that does not depend on its unit or its library."""
-    value = getattr(value, "asm8", value)  # pandas
-    if isinstance(value, datetime.datetime) and value.tzinfo is not None:
-        value = value.astimezone(datetime.UTC).replace(tzinfo=None)
-    duration = isinstance(value, datetime.timedelta | np.timedelta64)
-    found = np.timedelta64(value, "ns") if duration else np.datetime64(value, "ns")
-    return "NaT" if np.isnat(found) else f"{'lasts' if duration else 'at'} {found.astype(np.int64)} ns"
 
 
 def _rows(values: Any, chosen: npt.NDArray[np.bool_]) -> Any:

@@ -22,9 +22,9 @@ from torch.nn import functional
 from dphypo import _validate
 from dphypo.accounting.own_events import RoundedDp
 from dphypo.integrations import cost
+from dphypo.integrations.record_hash import record_bytes
 from dphypo.integrations.sklearn.network import Networks, from_unit, network, outputs_of, to_unit
 from dphypo.integrations.sklearn.table import check_labels, numbers, refuse_times, warn_of_texts
-from dphypo.integrations.split import record_bytes
 from dphypo.integrations.torch import DPSGD, hyperparameters
 from dphypo.integrations.torch.optimiser import rehearsal
 from dphypo.mechanisms import DpSgd, Saver

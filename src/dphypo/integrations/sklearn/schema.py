@@ -11,8 +11,8 @@ from sklearn.base import BaseEstimator, TransformerMixin
 from sklearn.pipeline import Pipeline
 
 from dphypo import _validate
+from dphypo.integrations.record_hash import record_bytes
 from dphypo.integrations.sklearn.table import Holds, holds, numbers
-from dphypo.integrations.split import record_bytes
 
 
 class Schema(TransformerMixin, BaseEstimator):  # type: ignore[misc]

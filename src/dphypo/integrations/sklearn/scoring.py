@@ -14,9 +14,9 @@ from sklearn.metrics import check_scoring
 
 from dphypo import _validate, noise
 from dphypo.accounting.own_events import RoundedDp
+from dphypo.integrations.record_hash import record_bytes
 from dphypo.integrations.sklearn.records import Prepared, Records
 from dphypo.integrations.sklearn.table import numbers
-from dphypo.integrations.split import record_bytes
 
 
 class Score(Protocol):

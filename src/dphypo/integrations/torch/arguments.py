@@ -25,7 +25,8 @@ _OURS = {"clipping": "clip", "average": None, "augment": None, "views": 1, "auto
 def read(given: DPSGD) -> dict[str, Any]:
     """The values of the fields that are not kept as they were given; an error names what is not valid."""
     hyperparameters.refuse_model(given.model)
-    records = as_records(given.data, given.example)
+    reading: dict[str, Any] = {"target": given.target, "collate": given.collate, "workers": given.workers}
+    records = as_records(given.data, given.example, **reading)
     hyperparameters.refuse_optimizer(given.optimizer)
     engine = _validate.choice(Engine, engine=given.engine)
     _validate.positive(learning_rate=given.learning_rate)

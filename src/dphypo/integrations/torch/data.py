@@ -7,23 +7,25 @@ that is read by index, no record says what the others look like: it is private w
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Mapping, Sequence, Sized
+from collections.abc import Callable, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
-from typing import Any, cast
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 import torch
 from torch.utils.data import Dataset, IterableDataset, Subset, TensorDataset, default_collate
 
+from dphypo import _validate
 from dphypo.integrations.split import Origin
 from dphypo.integrations.torch.domain import Batch, Domain
-from dphypo.integrations.torch.fields import TARGET, Fields
+from dphypo.integrations.torch.fields import Fields, by_name
 
 Indices = npt.NDArray[np.int64]
 _PAIR = (
     "give a pair (inputs, targets) of arrays or tensors, a mapping of fields with 'labels' among them, a "
-    "TensorDataset, or a data set that is read by index"
+    "TensorDataset, or a data set that is read by index, with an example"
 )
 
 
@@ -56,25 +58,32 @@ class TensorRecords:
         """The shape and type of one record, not its values."""
         if self.like is not None:
             return self.like
-        return self.inputs.new_empty((1, *self.inputs.shape[1:])), self.targets.new_empty((1, *self.targets.shape[1:]))
+        inputs = self.inputs.new_zeros((1, *self.inputs.shape[1:])) if self.fields is None else self.fields.example()
+        return inputs, self.targets.new_zeros((1, *self.targets.shape[1:]))
+
+    def counts(self, domain: Domain) -> int:
+        """How many of the records are in a domain. **Secret.**"""
+        return len(self.within(domain))
 
 
 @dataclass(frozen=True, repr=False)
 class DatasetRecords:
-    """A data set that gives one (input, target) pair, or one mapping of fields, for an index.
+    """A data set that gives one record for an index: an (input, target) pair, or several fields.
 
     With a domain, a batch leaves out the records that are not in it, and those that cannot be read. ``like`` is a batch
-    of one made-up record.
+    of one made-up record. The others are as for :func:`as_records`.
     """
 
-    dataset: Dataset[Any]
+    dataset: Any
     like: Batch
     domain: Domain | None = None
     origin: Origin = Origin()  # noqa: RUF009 - a frozen value
     fields: Fields | None = None
+    collate: Collate | None = None
+    workers: int = 0
 
     def __len__(self) -> int:
-        return len(cast(Sized, self.dataset))
+        return len(self.dataset)
 
     def to(self, device: torch.device) -> DatasetRecords:
         return self
@@ -83,6 +92,10 @@ class DatasetRecords:
         """The records, of which every batch gives those that are in the domain."""
         return replace(self, domain=domain)
 
+    def counts(self, domain: Domain) -> int:
+        """How many of the records are in a domain. **Secret.** All of them are read."""
+        return sum(record is not None for record in self.within(domain)._each(range(len(self))))
+
     def batch(self, indices: Indices, device: torch.device) -> Batch:
         numbers = torch.from_numpy(indices)
         inputs, targets, usable = self.rows(numbers, torch.ones_like(numbers, dtype=torch.bool))
@@ -90,13 +103,20 @@ class DatasetRecords:
 
     def rows(self, numbers: torch.Tensor, valid: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
         """One row for each number, and which of them count: what :class:`dphypo.dpsgd.Records` asks for."""
-        pairs = zip(numbers.tolist(), valid.tolist(), strict=True)
-        found = [self._record(number) if counts else None for number, counts in pairs]
+        read = iter(self._each(numbers[valid].tolist()))
+        found = [next(read) if counts else None for counts in valid.tolist()]
         blank = tuple(torch.zeros_like(part) for part in self.like)
         filled = [blank if record is None else record for record in found]
         inputs, targets = (torch.cat([pair[part] for pair in filled] or [blank[part][:0]]) for part in (0, 1))
         usable = torch.tensor([record is not None for record in found], dtype=torch.bool)
         return inputs.to(numbers.device), targets.to(numbers.device), usable.to(numbers.device)
+
+    def _each(self, indices: Sequence[int]) -> list[Batch | None]:
+        """The records of some indices, read in threads where that was asked for."""
+        if self.workers < 1:
+            return [self._record(index) for index in indices]
+        with ThreadPoolExecutor(self.workers) as pool:
+            return list(pool.map(self._record, indices))
 
     def _record(self, index: int) -> Batch | None:
         if self.domain is None:
@@ -113,14 +133,24 @@ class DatasetRecords:
         return self.domain.typed(inputs, targets)
 
     def _read(self, index: int) -> Batch:
-        record = self.dataset[index]
-        if self.fields is None:
-            return _pair(default_collate([record]))
-        return self.fields.pack(_one({name: record[name] for name in (*self.fields.shapes, TARGET)}))
+        inputs, targets = _batch(self.dataset[index], self.collate, self.fields)
+        if self.fields is not None and (inputs.shape[0], targets.shape[0]) != (1, 1):
+            raise ValueError("a record is not one record")
+        return inputs, targets
 
     def example(self) -> Batch:
         """The shape and type of one record, as the user stated them."""
         return self.like
+
+
+Collate = Callable[[list[Any]], Any]
+
+
+def _batch(record: Any, collate: Collate | None, fields: Fields | None) -> Batch:
+    """One record as a batch of one."""
+    if fields is None:
+        return _pair((collate or default_collate)([record]))
+    return fields.pack(_one(record, collate, fields))
 
 
 def _pair(collated: Any) -> Batch:
@@ -133,13 +163,25 @@ def _pair(collated: Any) -> Batch:
 Records = TensorRecords | DatasetRecords
 
 
-def as_records(data: Any, example: Any = None, *, public: bool = False) -> Records:
-    """Records from a pair of arrays or tensors, a mapping of fields, a ``TensorDataset`` of two, or any data set.
+def as_records(
+    data: Any,
+    example: Any = None,
+    *,
+    target: str | None = None,
+    collate: Collate | None = None,
+    workers: int = 0,
+    public: bool = False,
+) -> Records:
+    """Records that :class:`DPSGD` and every score take as ``data``, whatever they come as.
 
     Args:
-        data: the records.
-        example: one made-up record (input, target) that shows the shape and the type of all. Arrays have a shape and a
-            type of their own; a data set that is read by index needs an example.
+        data: a pair of arrays or tensors; several fields (a mapping, a dataclass, a tuple of three and more); a
+            ``TensorDataset``; or a data set that gives one record for an index: an (input, target) pair, or fields.
+        example: one made-up record that shows the shape and the type of all. Arrays have a shape and a type of their
+            own; a data set that is read by index needs an example.
+        target: which field is the target: "labels", or the last one of a tuple, unless it is named.
+        collate: makes a batch of a list of one record, such as a collator that pads to a public length.
+        workers: how many threads read records. What is read must be a function of the record alone.
         public: whether the records are nobody's secret: then the first of them is the example.
 
     >>> records = as_records((np.zeros((5, 3), dtype=np.float32), np.arange(5)))
@@ -156,19 +198,23 @@ def as_records(data: Any, example: Any = None, *, public: bool = False) -> Recor
             "data is an IterableDataset: Poisson sampling decides for each record by itself whether it is in a batch, "
             "which needs a data set that can be read by index"
         )
-    data, fields = _unwrapped(data), None
-    if isinstance(data, Mapping):
-        given = {name: _tensor(part) for name, part in data.items()}
-        fields = Fields.of(given)
-        data = fields.pack(given)
-    if isinstance(data, Dataset) or not isinstance(data, Sequence):
-        return replace(_indexed(data, example, public), origin=origin)
+    data = _unwrapped(data)
+    arrays = not isinstance(data, list) or len(data) == 2  # else it is a list of records
+    given = by_name(data, target) if arrays and not isinstance(data, Dataset) else None
+    fields = None
+    if given is not None and collate is None:
+        tensors = {name: _tensor(part) for name, part in given.items()}
+        fields = Fields.of(tensors if example is None else _one(example), target)
+        data = fields.pack(tensors)
+    if isinstance(data, Dataset) or not isinstance(data, Sequence) or not arrays or collate is not None:
+        read = _indexed(data, example, target, collate, public)
+        return replace(read, origin=origin, workers=_validate.integer(at_least=0, workers=workers))
     if len(data) != 2:
         raise ValueError(f"data holds {len(data)} parts: {_PAIR}")
-    inputs, targets = (_tensor(part) for part in data)
+    inputs, targets = data if fields is not None else (_tensor(part) for part in data)
     if inputs.dim() == 0 or targets.dim() == 0 or len(inputs) != len(targets):
         raise ValueError("data holds inputs and targets of different lengths: give one target for every input")
-    like = None if example is None else _example(example, fields)
+    like = None if example is None else _example(example, None, fields)
     for name, part, shown in zip(("inputs", "targets"), (inputs, targets), like or (), strict=False):
         if part.shape[1:] != shown.shape[1:] or part.is_complex() != shown.is_complex():
             kinds = [f"{tuple(one.shape[1:])} of {one.dtype}" for one in (part, shown)]
@@ -183,37 +229,42 @@ def _unwrapped(data: Any) -> Any:
     if type(data) is not Subset:
         return data
     whole = _unwrapped(data.dataset)
-    return [part[list(data.indices)] for part in whole] if isinstance(whole, list | tuple) else data
+    return tuple(part[list(data.indices)] for part in whole) if isinstance(whole, list | tuple) else data
 
 
-def _indexed(data: Any, example: Any, public: bool) -> DatasetRecords:
-    indexed = hasattr(data, "__getitem__") and hasattr(data, "__len__")
-    if not indexed or isinstance(data, torch.Tensor | np.ndarray | str) or hasattr(data, "iloc"):
+def _is_array(part: Any) -> bool:
+    return isinstance(part, torch.Tensor | np.ndarray) or hasattr(part, "iloc")
+
+
+def _indexed(data: Any, example: Any, target: str | None, collate: Collate | None, public: bool) -> DatasetRecords:
+    indexed = hasattr(data, "__getitem__") and hasattr(data, "__len__") and not isinstance(data, Mapping)
+    if not indexed or isinstance(data, str) or _is_array(data):
         raise TypeError(f"data is a {type(data).__name__}: {_PAIR}, for example data=(X, y)")
-    if example is not None:
-        fields = Fields.of(_one(example)) if isinstance(example, Mapping) else None
-        return DatasetRecords(data, _example(example, fields), fields=fields)
-    if not public:
+    if example is None and not public:
         raise ValueError(
             f"data is a {type(data).__name__}, which is read by index, and nothing public says what its records look "
             f"like: what the first one looks like is private. Give one made-up record, for example "
             f"example=(torch.zeros(3, 32, 32), 0); records of another shape or type are left out"
         )
-    fields = Fields.of(_one(data[0])) if isinstance(data[0], Mapping) else None
-    return DatasetRecords(data, _example(data[0], fields), fields=fields)
+    shown = data[0] if example is None else example
+    several = by_name(shown if collate is None else collate([shown]), target) is not None
+    fields = Fields.of(_one(shown, collate), target) if several else None
+    return DatasetRecords(data, _example(shown, collate, fields), fields=fields, collate=collate)
 
 
-def _one(record: Mapping[str, Any]) -> dict[str, torch.Tensor]:
-    """One record of several fields as a batch of one."""
-    return {name: _single_precision(torch.as_tensor(value)).unsqueeze(0) for name, value in record.items()}
+def _one(record: Any, collate: Collate | None = None, fields: Fields | None = None) -> dict[str, torch.Tensor]:
+    """One record of several fields as a batch of one; of fields that are known, those alone are read."""
+    given = by_name(record if collate is None else collate([record]), "" if fields is None else fields.target) or {}
+    names = given if fields is None else fields.names
+    read = {name: _single_precision(torch.as_tensor(given[name])) for name in names}
+    return read if collate is not None else {name: value.unsqueeze(0) for name, value in read.items()}
 
 
-def _example(example: Any, fields: Fields | None) -> Batch:
-    """One made-up record as a batch of one."""
-    with contextlib.suppress(TypeError, ValueError, RuntimeError):
-        if fields is not None:
-            return fields.pack(_one(example))
-        return _pair(default_collate([example]))
+def _example(example: Any, collate: Collate | None, fields: Fields | None) -> Batch:
+    """The shape and type of one made-up record, as a batch of one."""
+    with contextlib.suppress(TypeError, ValueError, RuntimeError, KeyError):
+        inputs, targets = _batch(example, collate, fields)
+        return torch.zeros_like(inputs) if fields is None else fields.example(), torch.zeros_like(targets)
     raise TypeError(
         f"example is a {type(example).__name__} that is not a record: give a pair (input, target) of tensors, arrays "
         f"or numbers with made-up values, for example example=(torch.zeros(3, 32, 32), 0)"

@@ -8,9 +8,9 @@ from typing import TYPE_CHECKING, Any
 
 from dphypo import _validate
 from dphypo.integrations.defaults import learning_rates, scoring_share
-from dphypo.integrations.split import split_by_hash
+from dphypo.integrations.split import Origin, split_by_hash
 from dphypo.integrations.torch import hyperparameters
-from dphypo.integrations.torch.data import Records, TensorRecords, as_records
+from dphypo.integrations.torch.data import DatasetRecords, Records, as_records
 from dphypo.integrations.torch.score import PrivateAccuracy, PrivateConfusion, PrivateLoss, RecordScore
 from dphypo.integrations.torch.training import Engine
 from dphypo.space import Space
@@ -44,24 +44,29 @@ def set_apart(given: DPSGD, whole: Whole) -> tuple[Records, int, RecordScore]:
     name = str(given.score)
     if name not in _SCORES:
         raise _validate.fail("score", name, f"give one of {', '.join(_SCORES)}, or a function of the model")
-    if not isinstance(whole.data, TensorRecords):
-        raise TypeError(
-            f"score = {name!r} sets records apart by a hash, which takes arrays: give data=(inputs, targets), "
-            "or other records to score on, score=PrivateAccuracy(...)"
-        )
-    pair = getattr(given.data, "tensors", given.data)  # of a TensorDataset
-    pair = pair if isinstance(pair, tuple | list) else (whole.data.inputs, whole.data.targets)
     share, scoring = scoring_share(whole.records)
-    training, held_out = split_by_hash(*pair, share=share)
-    example = given.example if whole.data.fields is None else None
+    records, example = whole.data, given.example
+    training: Records
+    held_out: Any
+    if isinstance(records, DatasetRecords):
+        parts = split_by_hash(records.dataset, share=share, workers=records.workers)
+        training, held_out = (replace(records, dataset=part, origin=part.origin) for part in parts)
+    elif records.fields is not None:
+        pairs = split_by_hash(records.inputs, records.targets, share=share)
+        training, held_out = (replace(records, inputs=x, targets=y, origin=Origin.of((x, y))) for x, y in pairs)
+    else:
+        pair = getattr(given.data, "tensors", given.data)  # of a TensorDataset
+        pair = pair if isinstance(pair, tuple | list) else (records.inputs, records.targets)
+        trains, held_out = split_by_hash(*pair, share=share)
+        training = as_records(trains, example)
+    example = example if isinstance(held_out, tuple) else None
     options: dict[str, Any] = {"records": scoring, "example": example}
     if _SCORES[name] is PrivateConfusion:
         options["measure"] = name
     elif name == "loss":
         options["loss"] = given.loss
     score = _SCORES[name](held_out, "calibrate", **options)
-    train = replace(as_records(training, example), fields=whole.data.fields)
-    return train, max(1, whole.records - scoring), score
+    return training, max(1, whole.records - scoring), score
 
 
 def space(given: DPSGD) -> Space:

@@ -22,7 +22,7 @@ from dphypo.errors import UnfitModelError
 from dphypo.integrations.torch.fields import Called
 
 Batch = tuple[torch.Tensor, torch.Tensor]
-_ANY = 2**62  # of a field that takes any number
+_NUMBER, _ANY = 0, 2**62  # in place of a size: any number; any whole number
 
 FATAL = (UnfitModelError, MemoryError, torch.OutOfMemoryError)
 """Errors that are not a record's: the model is unfit, memory is short."""
@@ -40,8 +40,7 @@ class Domain:
         input_type, target_type: of one record, where they are known. Of records that are read one by one, numbers of
             another precision are converted; a fraction in place of a label or a token is outside the domain.
         classes: how many labels the loss knows, None if the targets are not labels.
-        vocabulary: how many tokens the model knows, where fields differ one number a column; None if the inputs are
-            not tokens.
+        vocabulary: how many tokens the model knows, of fields one number a column; None if the inputs are not tokens.
 
     >>> domain = Domain(input_shape=(2,), target_shape=(), classes=3)
     >>> domain.contains(torch.tensor([[0.0, 1.0], [0.0, torch.nan], [0.0, 1.0]]), torch.tensor([2, 2, 3])).tolist()
@@ -59,7 +58,8 @@ class Domain:
     def of(cls, model: nn.Module, example: Batch, loss: Callable[..., Any] | None = None) -> Domain:
         """The domain of records that look like ``example``, found by trying made-up ones on a copy of the model."""
         input_shape, target_shape = (tuple(part.shape[1:]) for part in example)
-        tokens = not example[0].dtype.is_floating_point
+        fields = isinstance(model, Called) and model.fields is not None
+        tokens = fields or not example[0].dtype.is_floating_point
         labels = loss is not None and not example[1].dtype.is_floating_point
         vocabulary = classes = None
         if tokens or labels:
@@ -104,7 +104,8 @@ def _sizes(
     inputs, targets = (torch.zeros((2, *part.shape[1:]), dtype=part.dtype) for part in example)
     vocabulary: int | torch.Tensor | None = None
     classes = None
-    if not inputs.dtype.is_floating_point:
+    fields = model.fields if isinstance(model, Called) else None
+    if fields is not None or not inputs.dtype.is_floating_point:
         tables = (layer for layer in model.modules() if isinstance(layer, nn.Embedding | nn.EmbeddingBag))
         sizes = {layer.num_embeddings for layer in tables}
 
@@ -116,10 +117,11 @@ def _sizes(
 
             return _first_refused(sizes, use)
 
-        if isinstance(model, Called) and model.fields is not None:
-            vocabulary = torch.full((inputs.shape[1],), _ANY)
-            for _, place in model.fields.places():
-                vocabulary[place] = tokens(place) or _ANY
+        if fields is not None:
+            vocabulary = torch.full((inputs.shape[1],), _NUMBER)
+            for name, place in fields.places():
+                if not fields.kinds[name].is_floating_point:
+                    vocabulary[place] = tokens(place) or _ANY
         else:
             vocabulary = tokens(slice(None))
     if loss is not None:
@@ -157,8 +159,12 @@ def _flat(values: torch.Tensor) -> torch.Tensor:
 
 def _within(values: torch.Tensor, size: int | torch.Tensor | None) -> torch.Tensor:
     flat = _flat(values)
+    if isinstance(size, torch.Tensor):  # of fields, one a column
+        sizes = size.to(flat.device)
+        whole = (flat == flat.round()) & ((sizes == _ANY) | ((flat >= 0) & (flat < sizes)))
+        return (flat.isfinite() & ((sizes == _NUMBER) | whole)).all(1)
     if flat.dtype.is_floating_point or flat.dtype.is_complex:
         return flat.isfinite().all(1)
     if size is None:
         return torch.ones(len(flat), dtype=torch.bool, device=flat.device)
-    return ((flat >= 0) & (flat < (size.to(flat.device) if isinstance(size, torch.Tensor) else size))).all(1)
+    return ((flat >= 0) & (flat < size)).all(1)

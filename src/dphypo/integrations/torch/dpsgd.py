@@ -50,7 +50,7 @@ class DPSGD(DpSgdMechanism):
             run trains a copy of what it gives, so that a public backbone that is loaded once may stand in it.
         data: the private records: a pair (inputs, targets) of arrays or tensors, a mapping of fields (``input_ids``,
             ``attention_mask``, ``labels``, which is the target), a ``TensorDataset``, or any data set that is read by
-            index. One record is one person's contribution.
+            index; :func:`as_records` has the whole list. One record is one person's contribution.
         score: what to maximise. "accuracy", "loss", "f1" or "balanced_accuracy": a hash of each record decides whether
             it trains or scores, and :func:`dphypo.tune` finds the noise of the scores. A :class:`PrivateAccuracy` or
             the like looks at private records of your own. A function of the model looks at public records alone.
@@ -62,8 +62,8 @@ class DPSGD(DpSgdMechanism):
         loss: one of PyTorch's losses, or a function that gives one value a record.
         records: the number of records, as a public constant. By default the length of ``data``, which declares that
             length public; if it is not, give a round number near it.
-        example: one made-up record (input, target) that shows the shape and type of all, which are public; arrays show
-            their own. A data set that is read by index needs it, since what its records look like is private.
+        example, target, collate, workers: how records are read, as for :func:`as_records`. A data set that is read by
+            index needs an example: what its records look like is private.
         device: where to train; a GPU if there is one.
         engine: "dphypo", our own, exact and many runs at once; or "opacus".
         clipping: "clip", or "normalise": every record counts with its direction, and ``max_grad_norm`` matters little.
@@ -109,6 +109,9 @@ class DPSGD(DpSgdMechanism):
     loss: Callable[..., Any] = cross_entropy
     records: int | None = None
     example: Any = None
+    target: str | None = None
+    collate: Callable[[list[Any]], Any] | None = None
+    workers: int = 0
     device: str | torch.device | None = None
     engine: Engine = Engine.DPHYPO
     clipping: str = "clip"
@@ -128,7 +131,7 @@ class DPSGD(DpSgdMechanism):
     _fits: dict[str, torch_runs.Fit] = field(default_factory=dict)  # by architecture; copies of the mechanism share it
 
     same_fits: ClassVar[frozenset[str]] = frozenset(
-        {"model", "data", "example", "loss", "device", "engine", "autocast", "augment"}
+        {"model", "data", "example", "target", "collate", "loss", "device", "engine", "autocast", "augment"}
     )
 
     def __post_init__(self) -> None:

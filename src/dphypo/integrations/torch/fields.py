@@ -1,12 +1,13 @@
 """Records of several fields, and models that take them by name: what ``transformers`` and ``peft`` work with.
 
 A record such as ``{"input_ids": ..., "attention_mask": ..., "labels": ...}`` is kept as one row of numbers. The model
-gets the row back as arguments by name. The field ``labels`` is the target. Where a model gives an object with
-``logits``, these are its output; it never sees the labels, so that it computes no loss of its own.
+gets the row back as arguments by name; of a tuple, by position. One field is the target. Where a model gives an object
+with ``logits``, these are its output; it never sees the labels, so that it computes no loss of its own.
 """
 
 from __future__ import annotations
 
+import dataclasses
 import math
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
@@ -15,47 +16,85 @@ from typing import Any
 import torch
 from torch import nn
 
+from dphypo import _validate
+from dphypo.errors import UnfitModelError
+
 TARGET = "labels"
+
+
+def by_name(record: Any, target: str | None = None) -> dict[str, Any] | None:
+    """The fields of a mapping, a dataclass, or a tuple of three and more; None of an (input, target) pair.
+
+    >>> by_name((1, 2, 3)), by_name((1, 2))
+    ({'0': 1, '1': 2, '2': 3}, None)
+    """
+    if isinstance(record, Mapping):
+        return dict(record)
+    if dataclasses.is_dataclass(record) and not isinstance(record, type):
+        return {part.name: getattr(record, part.name) for part in dataclasses.fields(record)}
+    if isinstance(record, tuple | list) and (len(record) > 2 or target is not None):
+        names = getattr(record, "_fields", map(str, range(len(record))))
+        return dict(zip(names, record, strict=True))
+    return None
 
 
 @dataclass(frozen=True)
 class Fields:
     """Where the fields of a record lie in its row.
 
-    >>> given = {"ids": torch.tensor([[5, 6]]), "mask": torch.tensor([[1, 0]]), "labels": torch.tensor([1])}
+    A row of whole numbers and fractions is in double precision, which holds both.
+
+    >>> given = {"ids": torch.tensor([[5, 6]]), "age": torch.tensor([0.5]), "labels": torch.tensor([1])}
     >>> fields = Fields.of(given)
     >>> fields.pack(given)
-    (tensor([[5, 6, 1, 0]]), tensor([1]))
-    >>> fields.unpack(torch.tensor([[5, 6, 1, 0]]))
-    {'ids': tensor([[5, 6]]), 'mask': tensor([[1, 0]])}
+    (tensor([[5.0000, 6.0000, 0.5000]], dtype=torch.float64), tensor([1]))
+    >>> fields.unpack(fields.pack(given)[0])
+    {'ids': tensor([[5, 6]]), 'age': tensor([0.5000])}
     """
 
     shapes: Mapping[str, tuple[int, ...]]
+    kinds: Mapping[str, torch.dtype]
+    target: str = TARGET
 
     @classmethod
-    def of(cls, records: Mapping[str, torch.Tensor]) -> Fields:
-        """The fields of records that are given as one tensor a field."""
-        names = [name for name in records if name != TARGET]
-        if TARGET not in records or not names:
-            raise ValueError(f"records have the fields {', '.join(records)}: give one named {TARGET!r}, the target")
-        if len({records[name].is_floating_point() for name in names}) > 1:
-            raise TypeError("records have fields of whole numbers and fields of fractions: give all as one kind")
-        return cls({name: tuple(records[name].shape[1:]) for name in names})
+    def of(cls, records: Mapping[str, torch.Tensor], target: str | None = None) -> Fields:
+        """The fields of records that are given as one tensor a field; of a tuple, the last one is the target."""
+        last = list(records)[-1]
+        target = target or (last if last.isdigit() else TARGET)
+        names = [name for name in records if name != target]
+        if target not in records or not names:
+            known = ", ".join(records)
+            raise _validate.fail("target", target, f"records have the fields {known}: name the one that is the target")
+        kinds = {name: _kind(records[name].dtype) for name in names}
+        return cls({name: tuple(records[name].shape[1:]) for name in names}, kinds, target)
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        """All fields that are read, the target last."""
+        return (*self.shapes, self.target)
 
     def pack(self, records: Mapping[str, torch.Tensor]) -> tuple[torch.Tensor, torch.Tensor]:
         """Rows and targets; an error if a field is missing or has another shape. Further fields are left out."""
-        if missing := [name for name in (*self.shapes, TARGET) if name not in records]:
+        if missing := [name for name in self.names if name not in records]:
             raise ValueError(f"a record has no field {missing[0]!r}")
         for name, shape in self.shapes.items():
             if tuple(records[name].shape[1:]) != shape:
                 raise ValueError(f"the field {name!r} of a record has shape {tuple(records[name].shape[1:])}")
-        rows = [records[name].reshape(-1, math.prod(shape)) for name, shape in self.shapes.items()]
-        kind = rows[0].dtype if rows[0].is_floating_point() else torch.int64
-        return torch.cat([row.to(kind) for row in rows], 1), records[TARGET]
+        parts = ((name, records[name]) for name in self.shapes)
+        read = ((part.to(kind) if (kind := self.kinds[name]).is_floating_point else part) for name, part in parts)
+        rows = [part.reshape(-1, math.prod(part.shape[1:])) for part in read]
+        kind = _common([row.dtype for row in rows])
+        return torch.cat([row.to(kind) for row in rows], 1), records[self.target]
 
     def unpack(self, rows: torch.Tensor) -> dict[str, torch.Tensor]:
         """The arguments of the model."""
-        return {name: rows[:, place].reshape(len(rows), *self.shapes[name]) for name, place in self.places()}
+        parts = ((name, rows[:, place].to(self.kinds[name])) for name, place in self.places())
+        return {name: part.reshape(len(rows), *self.shapes[name]) for name, part in parts}
+
+    def call(self, model: nn.Module, rows: torch.Tensor) -> Any:
+        """What the model gives: arguments by name, or by position where records are tuples."""
+        given = self.unpack(rows)
+        return model(*given.values()) if next(iter(given)).isdigit() else model(**given)
 
     def places(self) -> Iterator[tuple[str, slice]]:
         """Which numbers of a row each field is."""
@@ -64,6 +103,27 @@ class Fields:
             stop = start + math.prod(shape)
             yield name, slice(start, stop)
             start = stop
+
+    def example(self) -> torch.Tensor:
+        """A row of zeros; whole numbers among fractions are marked by NaN, so that made-up records have whole ones."""
+        width = sum(math.prod(shape) for shape in self.shapes.values())
+        row = torch.zeros(1, width, dtype=_common(list(self.kinds.values())))
+        for name, place in self.places():
+            if row.is_floating_point() and not self.kinds[name].is_floating_point:
+                row[:, place] = torch.nan
+        return row
+
+
+def _kind(given: torch.dtype) -> torch.dtype:
+    """The type in which a model gets a field: whole numbers have 64 bits."""
+    return given if given.is_floating_point or given is torch.bool else torch.int64
+
+
+def _common(kinds: list[torch.dtype]) -> torch.dtype:
+    """The type of a row that holds all of these exactly."""
+    if not any(kind.is_floating_point for kind in kinds):
+        return torch.int64
+    return kinds[0] if len(set(kinds)) == 1 else torch.float64
 
 
 class Called(nn.Module):
@@ -74,8 +134,15 @@ class Called(nn.Module):
         self.module, self.fields, self.training = module, fields, module.training
 
     def forward(self, inputs: torch.Tensor) -> torch.Tensor:
-        given: Any = self.module(inputs) if self.fields is None else self.module(**self.fields.unpack(inputs))
-        return given if isinstance(given, torch.Tensor) else given.logits
+        given: Any = self.module(inputs) if self.fields is None else self.fields.call(self.module, inputs)
+        if isinstance(given, torch.Tensor):
+            return given
+        if not isinstance(logits := getattr(given, "logits", None), torch.Tensor):
+            raise UnfitModelError(
+                f"the model gives a {type(given).__name__} without logits, of which the loss is computed: use a model "
+                f"with a head, such as AutoModelForSequenceClassification, or return a tensor"
+            )
+        return logits
 
 
 def called(model: nn.Module, fields: Fields | None) -> nn.Module:

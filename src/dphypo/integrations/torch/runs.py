@@ -94,7 +94,7 @@ class Run:
     def rehearse(self) -> Outcome:
         """Make two steps on made-up records, and score on them."""
         begun = self.begin(DpSgd(rate=1.0, steps=2, noise_multiplier=1.0))
-        records = TensorRecords(*dpsgd.made_up(self._example(), 8))
+        records = TensorRecords(*dpsgd.made_up(self._example(), 8), self._example())
         descent = dataclasses.replace(begun.training.descent, batch_size=8, learning_rate=1e-6)
         training = dataclasses.replace(begun.training, descent=descent, records=8)
         (model,) = self.trained(Fit(begun.fit.way, records), [training])
