@@ -105,7 +105,8 @@ def _obey(world: Any, order: dict[str, Any]) -> None:
     _die_at_commit(**order.get("at", {}))
     mechanism = getattr(world, order.get("mechanism", "train"))
     study = world.make(order["journal"], mechanism, name=order.get("name", "study"), **order.get("settings", {}))
-    study.run(progress=False, workers=order.get("workers", 1), start_method="fork")
+    _die_at_checkpoint(**order.get("at_checkpoint", {}))
+    study.run(progress=False, workers=order.get("workers", 1), start_method="fork", **order.get("run", {}))
     if "log" in order:
         Path(order["log"]).write_text(str(_commits[0]))
 
@@ -128,6 +129,25 @@ def _die_at_commit(before: int = 0, after: int = 0) -> None:
             os.kill(os.getpid(), signal.SIGKILL)
 
     DefaultDialect.do_commit = do_commit  # type: ignore[method-assign]
+
+
+def _die_at_checkpoint(before: int = 0, within: int = 0, after: int = 0) -> None:
+    """Count the checkpoints of this process, and die just before, within or just after one of them."""
+    from dphypo.search.checkpoint import CheckpointFile
+
+    original, count = CheckpointFile.write, [0]
+
+    def write(self: Any, state: bytes) -> None:
+        count[0] += 1
+        if count[0] == before:
+            os.kill(os.getpid(), signal.SIGKILL)
+        if count[0] == within:
+            os.replace = lambda *_: os.kill(os.getpid(), signal.SIGKILL)  # type: ignore[assignment]
+        original(self, state)
+        if count[0] == after:
+            os.kill(os.getpid(), signal.SIGKILL)
+
+    CheckpointFile.write = write  # type: ignore[method-assign]
 
 
 if __name__ == "__main__":

@@ -82,6 +82,14 @@ class Batches:
         self._drawn: list[tuple[torch.Tensor, torch.Tensor]] = []  # [pieces, runs, size] for some steps
         self._pieces: list[list[Piece]] = []
 
+    def __len__(self) -> int:
+        return len(self._records)
+
+    def skip(self, steps: int) -> None:
+        """Pass over the next steps."""
+        for _ in range(steps):
+            self._drawn = (self._drawn or self._draw())[1:]
+
     def pieces(self) -> list[Piece]:
         """The pieces of the next step."""
         if not self._pieces:

@@ -57,6 +57,13 @@ class DeviceBatches:
         self._places = torch.arange(room, device=cursor.device)
         self._longest: list[int] = []
 
+    def __len__(self) -> int:
+        return len(self._records)
+
+    def skip(self, steps: int) -> None:
+        """Have the block drawn to which the step after so many belongs."""
+        self.draw(steps - steps % _AHEAD)
+
     def draw(self, step: int) -> None:
         """Have the batch of a step ready. The first step of a block draws the block."""
         if step % self._ahead == 0:
@@ -88,24 +95,37 @@ class DeviceDraws:
         """As of :meth:`dphypo.dpsgd.draws.Draws.release`."""
         return self._releases.of(sums, self._cursor)
 
+    def skip(self, steps: int) -> None:
+        """Nothing is drawn ahead."""
 
-def replay(batches: DeviceBatches, step: Callable[[], None], steps: int, *, capture: bool) -> None:
+
+def replay(
+    batches: DeviceBatches,
+    step: Callable[[], None],
+    steps: range,
+    *,
+    capture: bool,
+    told: Callable[[int], None] | None = None,
+) -> None:
     """Make the steps of a group: the first ones as they are, the others by replaying one captured step.
 
-    Steps with more pieces than usual are made as they are; so are all if they cannot be captured.
+    Steps with more pieces than usual are made as they are; so are all if they cannot be captured. ``told`` is called
+    after each with how many are made.
     """
     stream, graph = torch.cuda.Stream(), torch.cuda.CUDAGraph()  # type: ignore[no-untyped-call]
     captured = False
     stream.wait_stream(torch.cuda.current_stream())
     with torch.cuda.stream(stream):
-        for number in range(steps):
+        for number in steps:
             batches.draw(number)
-            if not capture or number < _WARM or batches.count > batches.usual:
+            if not capture or number < steps.start + _WARM or batches.count > batches.usual:
                 step()
-                continue
-            if not captured:
-                captured = True
-                with torch.cuda.graph(graph, stream=stream):
-                    step()
-            graph.replay()
+            else:
+                if not captured:
+                    captured = True
+                    with torch.cuda.graph(graph, stream=stream):
+                        step()
+                graph.replay()
+            if told is not None:
+                told(number + 1)
     torch.cuda.current_stream().wait_stream(stream)

@@ -43,6 +43,11 @@ class Draws:
 
         return sums.round_().add_(torch.from_numpy(self.draw()).to(sums.device)).mul_(2.0**-self._bits).floor_()
 
+    def skip(self, steps: int) -> None:
+        """Pass over the next steps."""
+        for _ in range(steps):
+            self.draw()
+
     def draw(self) -> npt.NDArray[np.float64]:
         """V + 2^bits·Z of the next step, [runs, width]."""
         if not self._waiting:

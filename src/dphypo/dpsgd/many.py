@@ -19,6 +19,7 @@ from dphypo.dpsgd.program import Program
 from dphypo.dpsgd.run import Group, with_code
 from dphypo.dpsgd.setting import Run, Setting
 from dphypo.dpsgd.shapes import Shape, piece_and_count
+from dphypo.mechanisms.steps import Follower
 
 
 def train(
@@ -30,6 +31,7 @@ def train(
     *,
     memory: float | None = None,
     watch: Callable[[nn.Module], AbstractContextManager[object]] = nullcontext,
+    follower: Follower | None = None,
 ) -> list[nn.Module]:
     """Train one model for each run, and give them back in the order of the runs: new modules, in evaluation mode.
 
@@ -48,6 +50,7 @@ def train(
         memory: bytes that one group may use; by default half of what is free.
         watch: gives a context in which a group is trained, from the module whose forward pass it uses: to notice one
             that writes to anything.
+        follower: is told of every step, and may keep the state of a run to go on with.
 
     >>> from dphypo.dpsgd import Tensors
     >>> loss = lambda outputs, targets: nn.functional.cross_entropy(outputs, targets, reduction="none")
@@ -70,7 +73,7 @@ def train(
                 waiting = [[at] for at in members] + waiting
                 continue
             with watch(group.program.model):
-                rows = group.finish()
+                rows = group.finish(follower)
             for row, at in zip(rows, members, strict=True):
                 trained[at] = _finished(program, models[at], row)
     return [trained[at] for at in range(len(runs))]

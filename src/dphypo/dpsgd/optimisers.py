@@ -155,18 +155,34 @@ class Foreign:
             for run in range(len(rows))
         ]
         self._layout = layout
-        self._made = [
+        self.made = [
             kind(values, lr=1.0, **{key: value for key, value in one.items() if key in takes})
             for values, one in zip(self._values, options, strict=True)
         ]
 
     def step(self, rows: torch.Tensor, gradient: torch.Tensor, rates: torch.Tensor) -> None:
-        for run, (values, one) in enumerate(zip(self._values, self._made, strict=True)):
+        for run, (values, one) in enumerate(zip(self._values, self.made, strict=True)):
             for group in one.param_groups:
                 group["lr"] = float(rates[run])
             for place, value in enumerate(values):
                 value.grad = self._layout.values(gradient[run : run + 1], place)[0]
             one.step()
+
+
+def state(optimiser: Optimiser) -> dict[str, Any]:
+    """What an optimiser remembers."""
+    if isinstance(optimiser, Foreign):
+        return {"made": [one.state_dict() for one in optimiser.made]}
+    return {name: value for name, value in vars(optimiser).items() if not isinstance(value, _Gradients)}
+
+
+def restore(optimiser: Optimiser, remembered: Mapping[str, Any]) -> None:
+    """Let an optimiser remember what another one of its kind did."""
+    if isinstance(optimiser, Foreign):
+        for one, kept in zip(optimiser.made, remembered["made"], strict=True):
+            one.load_state_dict(kept)
+    else:
+        vars(optimiser).update(remembered)
 
 
 # They need the loss more than once a step, or gradients of another kind.

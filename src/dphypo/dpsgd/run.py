@@ -9,11 +9,13 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Sequence
+from functools import cached_property, partial
+from typing import Any
 
 import torch
 
 from dphypo import noise
-from dphypo.dpsgd import optimisers
+from dphypo.dpsgd import checkpoint, optimisers
 from dphypo.dpsgd.batches import Batches, Piece, Records, Tensors
 from dphypo.dpsgd.book import Part, Sums
 from dphypo.dpsgd.cuda_graph import DeviceBatches, DeviceDraws, on_device, replay
@@ -25,6 +27,7 @@ from dphypo.dpsgd.setting import Clipping, Run, Setting
 from dphypo.dpsgd.shapes import Shape, largest_batch, piece_and_count
 from dphypo.dpsgd.step import Weights, add_clipped
 from dphypo.errors import UnfitModelError
+from dphypo.mechanisms.steps import Follower
 
 
 class Group:
@@ -41,7 +44,7 @@ class Group:
     def __init__(
         self, program: Program, rows: torch.Tensor, records: Records, runs: Sequence[Run], setting: Setting
     ) -> None:
-        self.program, self.rows, self._steps = program, rows, runs[0].steps
+        self.program, self.rows, self._steps, self._runs = program, rows, runs[0].steps, runs
         first, device, layout = runs[0], rows.device, program.layout
         size, count = piece_and_count(first.records, first.rate, setting.physical_batch_size)
         self.shape = Shape(len(runs), size, program.views)
@@ -78,16 +81,50 @@ class Group:
         self._shares = None if setting.average is None else torch.tensor(shares, dtype=rows.dtype, device=device)
         self._mean = rows if setting.average is None else rows.clone()
         self._sums = Sums(rows)
+        self._setting = setting
 
-    def finish(self) -> torch.Tensor:
-        """Make all steps; the trained parameters, [runs, width]."""
+    def finish(self, follower: Follower | None = None) -> torch.Tensor:
+        """Make all steps, or those that are left; the trained parameters, [runs, width]."""
+        start, told = 0, None
+        if follower is not None:
+            start = checkpoint.load(self, follower.begin([run.pace for run in self._runs]), self.rows.device)
+            told = partial(self._tell, follower)
         if isinstance(self._batches, DeviceBatches):
             capture = self.program.axes is not None and not isinstance(self._optimiser, optimisers.Foreign)
-            replay(self._batches, self.step, self._steps, capture=capture)
+            replay(self._batches, self.step, range(start, self._steps), capture=capture, told=told)
         else:
-            for step in range(self._steps):
+            for step in range(start, self._steps):
                 self.step(step)
+                if told is not None:
+                    told(step + 1)
         return self._mean
+
+    def _tell(self, follower: Follower, made: int) -> None:
+        follower.step(made, partial(checkpoint.dump, self, made))
+
+    @cached_property
+    def identity(self) -> bytes:
+        """Of the runs and their initial parameters: it is first asked for before a step is made."""
+        values = [{**vars(run), "schedule": None, "options": sorted(run.options.items())} for run in self._runs]
+        program = self.program
+        return checkpoint.identity(
+            values, self._setting, program.autocast, program.views, len(self._batches), self._rates, self.rows
+        )
+
+    def state(self) -> dict[str, Any]:
+        """What steps change."""
+        mean = None if self._mean is self.rows else self._mean
+        return {"rows": self.rows, "mean": mean, "optimiser": optimisers.state(self._optimiser)}
+
+    def restore(self, state: dict[str, Any], step: int) -> None:
+        """Go on after so many steps: what was drawn for them is drawn again, and thrown away."""
+        self.rows.copy_(state["rows"])
+        if self._mean is not self.rows:
+            self._mean.copy_(state["mean"])
+        optimisers.restore(self._optimiser, state["optimiser"])
+        self._cursor.fill_(step)
+        self._batches.skip(step)
+        self._draws.skip(step)
 
     def step(self, number: int | None = None) -> None:
         """One step of every run; its number is read from the cursor, on the device, if it is not given."""

@@ -10,6 +10,7 @@ from typing import Any
 from dphypo import _validate
 from dphypo.dpsgd.shapes import largest_batch
 from dphypo.dpsgd.sum_on_grid import Grid
+from dphypo.mechanisms.steps import Pace
 
 
 class Clipping(StrEnum):
@@ -65,6 +66,11 @@ class Run:
         for name in ("batch_size", "noise_multiplier", "max_grad_norm", "learning_rate"):
             _validate.positive(**{name: getattr(self, name)})
         _validate.within(0.0, 1.0, closed="right", subsample=self.subsample)
+
+    @property
+    def pace(self) -> Pace:
+        """What is public of it, for whoever follows its steps."""
+        return Pace(self.noise_multiplier, self.rate, self.steps, self.batch_size)
 
     def rate_at(self, step: int) -> float:
         """The learning rate of a step."""

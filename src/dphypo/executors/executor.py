@@ -10,9 +10,10 @@ from __future__ import annotations
 import concurrent.futures
 import contextlib
 import inspect
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
+from datetime import timedelta
 from typing import Protocol
 
 from dphypo import _validate
@@ -118,16 +119,41 @@ def _takes_a_mechanism(factory: Factory) -> bool:
     return True
 
 
+Every = timedelta | int | None
+"""How often a checkpoint is written: after so much time, or so many steps; None for never."""
+FIVE_MINUTES = timedelta(minutes=5)
+
+
 @dataclass(frozen=True)
 class Crew:
-    """Those who make the runs, before they are hired. The arguments are those of :func:`dphypo.executors.hire`."""
+    """Those who make the runs, before they are hired.
+
+    Args:
+        workers, start_method, executor: as for :func:`dphypo.executors.hire`.
+        devices: of this machine, such as ["cuda:0", "cuda:1"], or "all"; every worker and every group has its own.
+        checkpoint_every: how often a last run keeps its state.
+    """
 
     workers: int = 1
     start_method: str = "spawn"
     executor: str | Factory | concurrent.futures.Executor | None = None
+    devices: Sequence[str] | str | None = None
+    checkpoint_every: Every = FIVE_MINUTES
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "workers", _validate.integer(at_least=1, workers=self.workers))
+        every, devices = self.checkpoint_every, self.devices
+        number = every.total_seconds() if isinstance(every, timedelta) else every
+        if number is not None and (isinstance(every, bool | float | str) or number <= 0):
+            remedy = "give a datetime.timedelta, a number of steps, or None for no checkpoints"
+            raise _validate.fail("checkpoint_every", every, remedy)
+        if devices is not None and self.executor is not None:
+            raise _validate.fail("devices", devices, "executor= says where runs are made: leave one of the two out")
+
+    @property
+    def local(self) -> bool:
+        """Whether runs are made on this machine by processes of ours, which see its files and its terminal."""
+        return self.executor is None or self.executor in ("in_process", "processes")
 
     @property
     def threads(self) -> bool:

@@ -7,12 +7,14 @@ of them can be ended with it: when it dies, when the study ends, and when the st
 from __future__ import annotations
 
 import contextlib
+import itertools
 import multiprocessing
 import os
 import pickle
 import select
 import signal
 import threading
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from multiprocessing import connection as pipes
 from typing import Any
@@ -32,6 +34,7 @@ _LOOK_S = 0.5  # how often to look whether a worker lives, where the system cann
 class _Worker:
     process: Any
     pipe: Any  # our end
+    place: int  # which of the workers it is
     watch: int | None  # a descriptor that is readable when the process has ended, whoever holds its pipes
     ready: bool = False  # it has said that it is there
     begun: bool = False  # it has said that it begins the run it was given
@@ -41,8 +44,10 @@ class _Worker:
 class Processes:
     """Makes runs in other processes, each of which may die without taking anything else with it."""
 
-    def __init__(self, mechanism: Mechanism, *, workers: int, start_method: str = "spawn") -> None:
-        self._mechanism = mechanism
+    def __init__(
+        self, mechanism: Mechanism, *, workers: int, start_method: str = "spawn", each: Sequence[Mechanism] = ()
+    ) -> None:
+        self._each = each or [mechanism]  # the workers take them in turn: the same training on different devices
         self._context: Any = multiprocessing.get_context(start_method)
         self._count = workers
         self._early_deaths = 0
@@ -122,7 +127,10 @@ class Processes:
 
     def _hire(self) -> _Worker:
         ours, theirs = self._context.Pipe()
-        process = self._context.Process(target=_serve, args=(theirs, self._mechanism), name="dphypo", daemon=False)
+        taken = {worker.place for worker in (*self._waiting, *self._working)}
+        place = next(place for place in itertools.count() if place not in taken)
+        mechanism = self._each[place % len(self._each)]
+        process = self._context.Process(target=_serve, args=(theirs, mechanism), name="dphypo", daemon=False)
         # An interrupt from the keyboard while the worker imports what it needs is for the study alone.
         before = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
         try:
@@ -135,7 +143,7 @@ class Processes:
         finally:
             signal.pthread_sigmask(signal.SIG_SETMASK, before)
         theirs.close()
-        return _Worker(process, ours, _watch(process.pid))
+        return _Worker(process, ours, place, _watch(process.pid))
 
     def close(self) -> None:
         """End all workers and their children. A run under way is lost: it will be made again as it was."""

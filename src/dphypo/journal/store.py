@@ -72,6 +72,11 @@ class Store:
         """Where it is, in words that may be printed; None if it is in memory."""
         return self._database.address
 
+    def beside(self, ending: str) -> Path | None:
+        """A file beside it, for what is as secret as it is; None if it is not a file."""
+        path = self._database.path if isinstance(self._database, SQLite) else None
+        return None if path is None else path.with_name(path.name + ending)
+
     @contextlib.contextmanager
     def turn(self) -> Iterator[None]:
         """A block in which no other thread uses the store. Refused in a process that was forked off."""

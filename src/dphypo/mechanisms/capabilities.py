@@ -124,6 +124,17 @@ class ManyAtOnce(Protocol):
 
 
 @runtime_checkable
+class OnDevices(Protocol):
+    """Training that can be moved: ``at(device=...)`` gives the same training on another device."""
+
+    def devices(self) -> Sequence[str]:
+        """The devices of this machine."""
+        ...
+
+    def at(self, **changes: Any) -> Any: ...
+
+
+@runtime_checkable
 class KnownData(Protocol):
     """Training on a declared number of records, below one over which δ is expected to be."""
 
@@ -226,6 +237,17 @@ def score_deviation(mechanism: Mechanism) -> float | None:
         return None
     noise = mechanism.score_noise_multiplier
     return noise / mechanism.score_records if isinstance(noise, float) else None
+
+
+def devices_of(mechanism: Mechanism, devices: Sequence[str] | str) -> Sequence[str]:
+    """The devices that are meant, "all" being all of this machine; refused if training cannot be moved."""
+    if not isinstance(mechanism, OnDevices):
+        remedy = "the mechanism has no devices() and at(device=...): choose the device in your training"
+        raise _validate.fail("devices", devices, remedy)
+    names = mechanism.devices() if devices == "all" else devices
+    if isinstance(names, str) or not names or not all(isinstance(name, str) for name in names):
+        raise _validate.fail("devices", devices, 'give "all", or a list such as ["cuda:0", "cuda:1"]')
+    return names
 
 
 def kinds_of(mechanism: Mechanism, space: Space) -> Sequence[Kind]:

@@ -2,25 +2,26 @@
 
 from __future__ import annotations
 
-import concurrent.futures
 import contextlib
 import logging
 import sys
 from collections.abc import Iterator
 from dataclasses import replace
 from functools import partial
+from hashlib import sha256
 from pathlib import Path
 from typing import Any
 
 from dphypo import _validate, errors
 from dphypo.entropy import Entropy
 from dphypo.errors import refusals
-from dphypo.executors.executor import Crew, Factory
+from dphypo.executors.executor import Crew
 from dphypo.journal import Ledger
 from dphypo.journal.journal import Journal
 from dphypo.journal.records import Trial
 from dphypo.journal.reservation import make_reservation
 from dphypo.journal.store import Store, open_store
+from dphypo.mechanisms import capabilities
 from dphypo.mechanisms.outcome import rehearse
 from dphypo.search import progress as _progress
 from dphypo.search.curator import Curator
@@ -29,6 +30,7 @@ from dphypo.search.framework1 import dp_hypo
 from dphypo.search.kept_models import check_folder
 from dphypo.search.part import Opening, Setting
 from dphypo.search.release import Release
+from dphypo.search.stage import Stage
 from dphypo.search.table import OnRun, Surveyed
 from dphypo.search.turn import Turn, orderly
 from dphypo.search.under_way import DAY, PartUnderWay
@@ -79,9 +81,7 @@ class Chain:
 
     def run(
         self,
-        workers: int,
-        start_method: str,
-        executor: str | Factory | concurrent.futures.Executor | None,
+        crew: Crew,
         *,
         progress: bool,
         on_run: OnRun | None = None,
@@ -91,7 +91,9 @@ class Chain:
         if on_run is not None and not any(part.table for part in self.declaration.parts):
             options["on_run"] = on_run
         refusals.refuse_options(options)
-        crew = Crew(workers, start_method, executor)
+        if crew.devices is not None:
+            devices = capabilities.devices_of(self.declaration.parts[0].mechanism, crew.devices)
+            crew = replace(crew, devices=devices, workers=max(crew.workers, len(devices)))
         with _progress.interruptible(self.address), self.turn.long(), orderly():
             try:
                 self._workers = crew.workers
@@ -159,6 +161,8 @@ class Chain:
             sign=1.0 if self.declaration.maximize else -1.0,
             stages=self._stages,
             rehearse=partial(_rehearse, self.declaration) if number == 0 else lambda: None,
+            timed=not any(isinstance(one, Stage) for one in self.declaration.parts),
+            checkpoint=self._store.beside(f"-checkpoint-{sha256(self._called(number).encode()).hexdigest()[:8]}"),
         )
         entropy = self._entropy if self.declaration.alone else self._entropy.child(f"stage {number + 1}")
         return PartUnderWay(part, part.begin(setting), opening, self._journal(number), entropy, self.turn)

@@ -36,7 +36,7 @@ def dp_hypo(
     """
     part.record()  # T is drawn and committed
     watch = part.watch(show=progress, ticking=crew.threads, on_run=on_run)
-    with part.made_by(crew) as workers, watch as one_more:
+    with part.made_by(crew, show=progress) as workers, watch as one_more:
         while True:
             part.check_hope()
             while workers.idle and (trial := part.next()) is not None:  # density, band, λ

@@ -70,6 +70,8 @@ class Opening:
         sign: scores times this: larger is better.
         stages: whether it is a part of a longer search, which refusals then name.
         rehearse: raises if runs cannot be made; called before anything is drawn.
+        timed: whether a log may show when the part is under way: not in a search with a study, whose time is secret.
+        checkpoint: the file in which a last run keeps its state; None if the journal is not a file.
     """
 
     declared: Mapping[str, Any]
@@ -77,6 +79,8 @@ class Opening:
     sign: float = 1.0
     stages: bool = False
     rehearse: Callable[[], None] = field(default=lambda: None, repr=False)
+    timed: bool = True
+    checkpoint: Path | None = None
 
 
 @dataclass(frozen=True)

@@ -17,7 +17,7 @@ from dphypo import _validate
 from dphypo.accounting import Certificate, Composition
 from dphypo.entropy import SYSTEM, Entropy, check_entropy
 from dphypo.errors import refusals
-from dphypo.executors.executor import Factory
+from dphypo.executors.executor import FIVE_MINUTES, Crew, Every, Factory
 from dphypo.journal import Ledger
 from dphypo.journal.records import Trial
 from dphypo.journal.store import Store
@@ -185,6 +185,8 @@ class Stages:
         start_method: str = "spawn",
         *,
         executor: str | Factory | concurrent.futures.Executor | None = None,
+        devices: Sequence[str] | str | None = None,
+        checkpoint_every: Every = FIVE_MINUTES,
         on_run: OnRun | None = None,
         **options: object,
     ) -> Release:
@@ -195,11 +197,15 @@ class Stages:
         not to the logger: with times it would show how long the stage before it took, which is secret. When the last
         stage has released, the same release is returned, and all that is printed is where it was read.
 
+        A last run that was killed goes on where it was: its state is kept beside the journal, secret as that is, every
+        ``checkpoint_every``, a ``datetime.timedelta`` or a number of steps; None keeps nothing.
+
         ``on_run`` is called on the curator's side with every published run of a survey, a row with ``params``,
         ``score`` and ``status``: at once if the survey has ``durations="public"``, and if not when it has ended.
         """
         _validate.flag(progress=progress)
-        return self._chain.run(workers, start_method, executor, progress=progress, on_run=on_run, options=options)
+        crew = Crew(workers, start_method, executor, devices, checkpoint_every)
+        return self._chain.run(crew, progress=progress, on_run=on_run, options=options)
 
     def ask(self) -> StageTrial | None:
         """The next run to make, of the stage that is under way; None when there is none to give out now.

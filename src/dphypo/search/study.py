@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import concurrent.futures
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -15,7 +15,7 @@ from dphypo.band.band import BandLike
 from dphypo.band.problem import Rule
 from dphypo.entropy import SYSTEM, Entropy, check_entropy
 from dphypo.errors import refusals
-from dphypo.executors.executor import Factory
+from dphypo.executors.executor import Crew, Factory
 from dphypo.journal import Ledger
 from dphypo.journal.records import Trial
 from dphypo.journal.store import Store
@@ -164,6 +164,7 @@ class Study:
         start_method: str = "spawn",
         *,
         executor: str | Factory | concurrent.futures.Executor | None = None,
+        devices: Sequence[str] | str | None = None,
         **options: object,
     ) -> Release:
         """Framework 1: make T runs and release the best. A study that was interrupted goes on where it was.
@@ -180,9 +181,10 @@ class Study:
                 importable, from the top of a module; "fork" takes any function but not threads.
             executor: who makes the runs: the name of one of ``dphypo.executors``, or an executor of
                 ``concurrent.futures``; by default this process, or ``workers`` processes of its own.
+            devices: devices of this machine, such as ["cuda:0", "cuda:1"], or "all"; each has a worker of its own.
         """
         _validate.flag(progress=progress)
-        return self._chain.run(workers, start_method, executor, progress=progress, options=options)
+        return self._chain.run(Crew(workers, start_method, executor, devices), progress=progress, options=options)
 
     def ask(self) -> Trial | None:
         """The next run to make, with its ``params`` and ``seed``; None when there is none to give out.

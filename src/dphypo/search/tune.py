@@ -11,7 +11,7 @@ from typing import TypedDict, Unpack, cast
 
 from dphypo import _validate
 from dphypo.entropy import SYSTEM, Entropy, check_entropy
-from dphypo.executors.executor import Factory
+from dphypo.executors.executor import FIVE_MINUTES, Every, Factory
 from dphypo.journal import Ledger
 from dphypo.journal.journal import keeping
 from dphypo.journal.store import Store
@@ -49,6 +49,8 @@ def tune(
     progress: bool = True,
     start_method: str = "spawn",
     executor: str | Factory | concurrent.futures.Executor | None = None,
+    devices: Sequence[str] | str | None = None,
+    checkpoint_every: Every = FIVE_MINUTES,
     on_run: OnRun | None = None,
     journal: str | Path | Store | None = "tune.db",
     name: str = "tune",
@@ -88,7 +90,8 @@ def tune(
             a survey. What would cost anything but what it states is refused.
         workers: how many runs to make at a time.
         progress: print what tuning costs, and every run of the survey.
-        start_method, executor: how and where runs are made: as for :meth:`dphypo.Study.run`.
+        start_method, executor, devices: how and where runs are made: as for :meth:`dphypo.Study.run`.
+        checkpoint_every: how often the last run keeps its state: as for :meth:`dphypo.Stages.run`.
         on_run: told of every published run, such as a logger: as for :meth:`dphypo.Stages.run`.
         journal, name, entropy, data_name, ledger: as for :class:`dphypo.Stages`. A call that was interrupted goes on.
         maximize: whether larger scores are better.
@@ -115,7 +118,14 @@ def tune(
     """
     space, mechanism = _subject(searched, space, mechanism)
     run = partial(
-        Stages.run, workers=workers, progress=progress, start_method=start_method, executor=executor, on_run=on_run
+        Stages.run,
+        workers=workers,
+        progress=progress,
+        start_method=start_method,
+        executor=executor,
+        devices=devices,
+        checkpoint_every=checkpoint_every,
+        on_run=on_run,
     )
     kept: Kept = {"journal": journal, "name": name, "entropy": entropy, "ledger": ledger}
     if plan is not None:

@@ -24,12 +24,13 @@ from dphypo.entropy import Entropy, below
 from dphypo.errors import faults, refusals
 from dphypo.executors import Executor
 from dphypo.executors.executor import Crew
-from dphypo.executors.groups import Groups
 from dphypo.journal.journal import Journal
 from dphypo.journal.records import MAX_ATTEMPTS, Record, Trial
 from dphypo.journal.store import machine
 from dphypo.mechanisms import Mechanism, Outcome, capabilities
 from dphypo.mechanisms.outcome import settle, well_formed
+from dphypo.search import hired
+from dphypo.search.checkpoint import erase
 from dphypo.search.curator import Curator
 from dphypo.search.declaration import check
 from dphypo.search.kept_models import KeptModels
@@ -59,6 +60,7 @@ class PartUnderWay:
         self._part, self._decider, self._opening = part, decider, opening
         self._journal, self._entropy, self._turn = journal, entropy, turn
         self._lag = decider.lag
+        self._last_run = decider.published and not part.table  # one run, which keeps checkpoints
         self._open = False
         self._here = True  # runs are made in this process, as far as one can know
         self._at_exit = False  # whether the end of the process closes the part
@@ -94,6 +96,8 @@ class PartUnderWay:
             if record.total is not None and not decider.possible(record.total):
                 raise faults.JournalTamperedError("its number of runs is one that the law of T never gives")
             self._past = Past(decider.space, self._opening.sign)
+            if self._last_run and record.results:
+                erase(self._opening.checkpoint)  # its process died when it had committed
             if self._part.models is not None and not record.shredded:
                 self._models = KeptModels(Path(self._part.models), self.mechanism.saver.format, kept[FOLDER])
                 self._models.settle(record.results)
@@ -209,6 +213,8 @@ class PartUnderWay:
                     with contextlib.suppress(errors.JournalError):  # another process has the journal, and the models
                         kept.settle_one(trial.number, committed=trial.number in self._journal.record.results)
             self._handed.pop(trial.number, None)
+            if self._last_run:
+                erase(self._opening.checkpoint)
         if outcome.leaving is not None:
             raise outcome.leaving
 
@@ -250,23 +256,26 @@ class PartUnderWay:
         self._journal.attempted(replace(trial, attempts=max(before, 0)))
 
     @contextlib.contextmanager
-    def made_by(self, crew: Crew) -> Iterator[Executor]:
-        """A block in which a crew makes the runs, or a mechanism that makes many at once, in this process.
+    def made_by(self, crew: Crew, *, show: bool = False) -> Iterator[Executor]:
+        """A block in which a crew makes the runs, or a mechanism that makes many at once.
 
-        In a study a run must be the same alone and among others. However the block ends, nothing is under way then.
+        With ``show`` people see how far published runs are. In a study a run must be the same alone and among others.
+        However the block ends, nothing is under way then.
         """
         self.lost_runs.check(crew)
+        if self._last_run and crew.devices is not None:
+            crew = replace(crew, workers=1)
         if crew.executor is None and isinstance(self.mechanism, capabilities.ManyAtOnce):
             same = self.mechanism.same_alone and self.lost_runs is Lost.AGAIN
             self._groups = self._decider.groups(crew.workers) if same or self._decider.published else None
         try:
-            self._here = crew.here or self._groups is not None
+            each = hired.on_each_device(crew, self.mechanism, one=self._last_run)
+            self._here = len(each) == 1 and (crew.here or self._groups is not None)
             self.withdraw()
-            if self._groups is not None:
-                yield Groups(self.mechanism, self._groups.of, alone=not self._decider.published)
-            else:
-                with crew.hire(self.mechanism) as workers:
-                    yield workers
+            if self._decider.published:
+                each = hired.followed(crew, each, self._opening, last=self._last_run, show=show)
+            with hired.hired(crew, each, self._groups, alone=not self._decider.published) as workers:
+                yield workers
         except BaseException:
             with contextlib.suppress(Exception):  # a journal that cannot be written must not hide what went wrong
                 self.withdraw()

@@ -170,6 +170,10 @@ class DPSGD(DpSgdMechanism):
         """Models are saved with safetensors."""
         return Safetensors(self.model)
 
+    def devices(self) -> list[str]:
+        """The GPUs of this machine; the CPU if there is none."""
+        return [f"cuda:{number}" for number in range(torch.cuda.device_count())] or ["cpu"]
+
     def default_space(self) -> Space:
         """What is searched where no space is given: the learning rate, on the scale of the optimiser."""
         return defaults.space(self)

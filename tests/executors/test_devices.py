@@ -1,0 +1,142 @@
+"""Several devices of one machine: every worker and every group has its own. CPU devices by number stand for GPUs."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+import dp_accounting as dp
+import pytest
+import torch
+from scipy.stats import loguniform
+from support.torch_world import dpsgd
+
+import dphypo
+from dphypo.entropy import Seeded
+from dphypo.executors.devices import DeviceGroups
+from dphypo.executors.executor import Crew
+from dphypo.journal.records import Trial
+from dphypo.mechanisms import Outcome, capabilities
+from dphypo.search import LastRun, Stages, Survey
+from dphypo.search.hired import on_each_device
+
+SPACE = dphypo.Space({"learning_rate": loguniform(0.1, 1)})
+TWO = ["cpu:0", "cpu:1"]
+
+
+class Placed(dphypo.mechanisms.Declared):
+    """Writes down where its runs are made."""
+
+    device = "cpu"
+    log = ""
+
+    def at(self, device):
+        made = Placed(_nothing, self.event, self.relation, seeded=True)
+        object.__setattr__(made, "device", device)
+        object.__setattr__(made, "log", self.log)
+        return made
+
+    def devices(self):
+        return TWO
+
+    def __call__(self, params, *, seed):
+        with Path(self.log).open("a") as file:
+            file.write(f"{self.device}\n")
+        return {"lr": params["learning_rate"]}, 0.5
+
+    def __reduce__(self):
+        return _placed, (self.device, self.log)
+
+
+def _nothing(params, *, seed):
+    raise AssertionError
+
+
+def _placed(device, log):
+    made = Placed(_nothing, dp.GaussianDpEvent(5.0), dp.NeighboringRelation.ADD_OR_REMOVE_ONE, seeded=True)
+    object.__setattr__(made, "device", device)
+    object.__setattr__(made, "log", log)
+    return made
+
+
+def search(mechanism, *, journal=None):
+    parts = [Survey(mechanism, 6), LastRun(mechanism)]
+    return Stages(SPACE, parts, delta=1e-3, journal=journal, entropy=Seeded(1))
+
+
+@pytest.mark.parametrize("devices", ["all", TWO])
+def test_every_worker_has_a_device_of_its_own(tmp_path, devices):
+    mechanism = _placed("cpu", str(tmp_path / "log"))
+    search(mechanism).run(progress=False, devices=devices, start_method="fork")
+    *surveyed, last = (tmp_path / "log").read_text().split()
+    assert len(surveyed) == 6
+    assert set(surveyed) == set(TWO)
+    assert last == "cpu:0", "a last run takes one"
+
+
+def test_groups_are_shared_out_and_end_in_the_same_bits():
+    mechanism = dpsgd(score=_norm)
+    here = search(mechanism).run(progress=False)
+    there = search(mechanism).run(progress=False, devices=TWO, start_method="fork")
+    assert there.survey.rows == here.survey.rows
+    states = [one.model.state_dict().values() for one in (here, there)]
+    assert all(torch.equal(*pair) for pair in zip(*states, strict=True))
+
+
+def _norm(model):
+    return float(sum(value.square().sum() for value in model.state_dict().values()))
+
+
+def test_a_share_of_a_group_whose_process_dies_is_lost_alone():
+    made = DeviceGroups([_Dying(0), _Dying(1)], "fork")
+    try:
+        outcomes = made.make([Trial({}, seed, seed, b"") for seed in range(4)], 4)
+    finally:
+        made.close()
+    assert [outcome is None for outcome in outcomes] == [False, False, True, True]
+
+
+class _Dying:
+    """The second process dies in its first share."""
+
+    event = relation = score_event = split = None
+    monotone = frozenset()
+    saver = dphypo.mechanisms.Plain()
+    same_alone = True
+
+    def __init__(self, number):
+        self.number = number
+
+    def __call__(self, params, *, seed):
+        raise AssertionError
+
+    def many(self, params, *, seeds):
+        if 2 in seeds:
+            os._exit(3)
+        return [Outcome({"seed": seed}, 0.5) for seed in seeds]
+
+
+def test_dp_sgd_knows_the_devices_of_the_machine():
+    mechanism = dpsgd()
+    expected = [f"cuda:{number}" for number in range(torch.cuda.device_count())] or ["cpu"]
+    assert mechanism.devices() == expected
+    assert capabilities.devices_of(mechanism, "all") == expected
+    each = on_each_device(Crew(devices=TWO), mechanism, one=False)
+    assert [str(one.device) for one in each] == TWO
+
+
+@pytest.mark.parametrize("devices", ["cuda", [], [0]])
+def test_wrong_devices_are_refused(devices):
+    with pytest.raises(ValueError, match="devices = "):
+        search(dpsgd()).run(progress=False, devices=devices)
+
+
+def test_a_mechanism_that_cannot_be_moved_and_another_executor_are_refused():
+    @dphypo.mechanism(event=dp.GaussianDpEvent(5.0), relation=dp.NeighboringRelation.ADD_OR_REMOVE_ONE)
+    def train(params, *, seed):
+        return {}, 0.5
+
+    with pytest.raises(ValueError, match="choose the device in your training"):
+        search(train).run(progress=False, devices="all")
+    with pytest.raises(ValueError, match="leave one of the two out"):
+        search(dpsgd()).run(progress=False, devices=TWO, executor="processes")

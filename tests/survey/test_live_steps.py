@@ -1,0 +1,108 @@
+"""What people see of runs in progress: what they are, how fast, how long still; and nothing of a study."""
+
+from __future__ import annotations
+
+import io
+import re
+
+import pytest
+from scipy.stats import loguniform
+from support.torch_world import dpsgd
+
+import dphypo
+from dphypo.entropy import Seeded
+from dphypo.mechanisms.steps import Pace
+from dphypo.search import LastRun, Stage, Stages, Survey, live_steps
+from dphypo.search.live_steps import LiveSteps
+
+SPACE = dphypo.Space({"learning_rate": loguniform(0.1, 1)})
+TRAIN = dpsgd(epochs=6)
+PACE = Pace(1.25, 0.5, 100, 30)
+
+
+class Screen(io.StringIO):
+    def isatty(self):
+        return True
+
+
+@pytest.fixture
+def at_once(monkeypatch):
+    """No patience."""
+    monkeypatch.setattr(live_steps, "LOG_S", 0.0)
+    monkeypatch.setattr(live_steps, "SCREEN_S", 0.0)
+
+
+def search(*parts):
+    return Stages(SPACE, parts, delta=1e-3, journal=None, entropy=Seeded(1))
+
+
+def test_a_log_has_a_line_for_what_runs_are_and_lines_for_how_far_they_are(at_once, capsys):
+    search(Survey(TRAIN.at(fraction=0.5), 4), LastRun(TRAIN)).run()
+    shown = capsys.readouterr().err
+    assert shown.count("survey: σ = 1, sampling rate 0.5, 6 steps, expected batch 30\n") == 1
+    assert shown.count("last run: σ = 1, sampling rate 0.5, 12 steps, expected batch 30\n") == 1
+    assert re.search(r"^survey, 2 runs at once: step [1-5] of 6, \S+ steps/s, 0:00:00 left", shown, re.M)
+    assert re.search(r"^last run: step [1-9] of 12, \S+ steps/s, 0:00:00 left", shown, re.M)
+    assert shown.count("(times are for the curator: no guarantee covers them)") == 2, "once for each part"
+    assert "\x1b" not in shown
+
+
+def test_a_terminal_has_one_line_that_is_erased(at_once, monkeypatch):
+    screen = Screen()
+    monkeypatch.setattr("sys.stderr", screen)
+    search(LastRun(TRAIN)).run()
+    written = screen.getvalue()
+    assert re.search(r"\r\x1b\[2Klast run: step [1-9] of 12, \S+ steps/s, 0:00:00 left", written)
+    assert written.endswith("\r\x1b[2K")
+
+
+def test_a_search_with_a_study_writes_no_line_to_a_log(at_once, capsys):
+    """When the last run begins tells how long the study took."""
+    search(Stage(TRAIN, dphypo.Geometric(mean=2)), LastRun(TRAIN)).run()
+    assert "steps" not in capsys.readouterr().err
+
+
+def test_runs_of_a_study_are_not_shown_on_a_terminal(at_once, monkeypatch):
+    screen = Screen()
+    monkeypatch.setattr("sys.stderr", screen)
+    dphypo.Study(SPACE, TRAIN, dphypo.Geometric(mean=2), delta=1e-3, journal=None, entropy=Seeded(1)).run()
+    assert "steps/s" not in screen.getvalue()
+
+
+def test_nothing_is_shown_without_progress(at_once, capsys):
+    search(LastRun(TRAIN)).run(progress=False)
+    assert capsys.readouterr().err == ""
+
+
+def test_speed_and_time_left_are_those_of_the_steps_made_here(at_once, monkeypatch, capsys):
+    now = [100.0]
+    monkeypatch.setattr("dphypo.search.live_steps.time.monotonic", lambda: now[0])
+    shown = LiveSteps("last run", log=True)
+    shown.begin([PACE])
+    for made in (41, 42, 43, 44):  # it goes on after 40
+        now[0] += 2.0
+        shown.step(made)
+    assert capsys.readouterr().err.splitlines()[-1] == "last run: step 44 of 100, 0.5 steps/s, 0:01:52 left"
+
+
+def test_a_log_of_a_day_has_a_few_hundred_lines(monkeypatch, capsys):
+    now = [0.0]
+    monkeypatch.setattr("dphypo.search.live_steps.time.monotonic", lambda: now[0])
+    shown = LiveSteps("last run", log=True)
+    shown.begin([Pace(1.0, 0.1, 86_400, 10)])
+    for made in range(1, 86_400):
+        now[0] += 1.0
+        shown.step(made)
+    assert 20 < len(capsys.readouterr().err.splitlines()) < 300
+
+
+def test_a_closed_pipe_is_not_the_outcome_of_a_run(monkeypatch):
+    class Closed(io.StringIO):
+        def write(self, text):
+            raise BrokenPipeError
+
+    monkeypatch.setattr("sys.stderr", Closed())
+    shown = LiveSteps("last run", log=True)
+    shown.begin([PACE])
+    shown.step(1)
+    shown.end()
