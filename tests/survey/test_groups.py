@@ -174,7 +174,7 @@ def test_a_lost_run_of_a_study_is_made_again_alone():
         assert not made.idle
         assert made.wait()[0] == trial
     assert Together.sizes == [1, 1]
-    published = Groups(SHORT, lambda number: 4)
+    published = Groups(in_process(SHORT), lambda number: 4)
     for trial in trials:
         published.start(trial)
     assert published.idle
