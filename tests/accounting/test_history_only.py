@@ -6,6 +6,7 @@ import dp_accounting
 import numpy as np
 import pytest
 from support import history_direct
+from support.slow import mostly_slow
 
 from dphypo.accounting import account
 from dphypo.accounting.one_run import describe
@@ -70,7 +71,8 @@ def test_more_published_figures(profiles, law, band, first, published, attack):
 
 
 @pytest.mark.parametrize(
-    ("law", "band", "found_once"), [(Poisson(30), Band(0.1, 20), 16.69), (Poisson(100), Band(0.75, 2), 22.44)]
+    ("law", "band", "found_once"),
+    mostly_slow([(Poisson(30), Band(0.1, 20), 16.69), (Poisson(100), Band(0.75, 2), 22.44)]),
 )
 def test_the_lattice_is_as_deep_as_many_runs_need(profiles, law, band, found_once):
     """At the first depth δ stays above 1e-4: there was no bound at δ = 1e-5."""
@@ -180,6 +182,7 @@ def test_a_search_that_may_run_nothing_says_so_below_zero():
     assert bound.delta_at(-1.0) >= -np.expm1(-1.0) * 0.75 + 0.25 * float(run.delta(-1.0)) - 1e-12
 
 
+@pytest.mark.slow
 def test_losses_that_lie_close_get_a_coarser_pair_and_still_an_answer():
     """All losses of this run are below 0.1: a lattice of sums that reaches far would have ten thousands of points."""
     run = dp_accounting.LaplaceDpEvent(10.0)

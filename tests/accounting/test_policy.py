@@ -74,6 +74,7 @@ def test_a_certificate_that_misstates_its_policy_is_refused(history, name, value
     assert any(complaint in problem for problem in found.problems)
 
 
+@pytest.mark.slow
 def test_calibration_spends_what_the_sharper_bound_saves():
     law, band = Pmf({3: 1.0}), Band(0.8, 1.5)
     free = calibrate(dp_accounting.GaussianDpEvent, law, band, epsilon=4.0, delta=1e-6)

@@ -8,6 +8,7 @@ import dp_accounting
 import numpy as np
 import pytest
 from scipy.special import ndtr
+from support.slow import mostly_slow
 
 from dphypo.accounting import ApproximateDp, PureDp, RdpCurve, account, dp_library, guarantee, one_run, verify
 from dphypo.accounting.composition import Composition, Term
@@ -105,9 +106,10 @@ def test_what_has_no_loss_distribution_is_bounded_from_below_by_a_gaussian_that_
         second_run(curve, ADD, above=True, grid=1e-3)
 
 
-def test_random_searches_never_contradict_the_accountant():
-    rng = np.random.default_rng(5)
-    for _ in range(12):
+@pytest.mark.parametrize(("seed", "count"), mostly_slow([(5, 4), (6, 40)]))
+def test_random_searches_never_contradict_the_accountant(seed, count):
+    rng = np.random.default_rng(seed)
+    for _ in range(count):
         event = [Gaussian(float(rng.uniform(1, 10))), sgd(float(rng.uniform(0.8, 3)), int(rng.integers(1, 60)), 0.05)][
             int(rng.integers(2))
         ]

@@ -90,6 +90,7 @@ def test_vectors_and_numbers_are_told_apart_by_a_discriminant() -> None:
     assert audit_observations(here, there, delta=1e-5, confidence=SURE).epsilon > 1.5
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("band", [pytest.param(Band(1, 1), marks=pytest.mark.slow), Band(0.75, 2)])
 def test_the_worst_case_stays_below_the_claim(band: Band) -> None:
     attack = WorstCase(1.5, Geometric(mean=2), band, 1e-4, repetitions=40)
@@ -115,6 +116,7 @@ def test_a_gradient_canary_shows_training_with_less_noise_than_it_says() -> None
     assert result.epsilon > false
 
 
+@pytest.mark.slow
 def test_an_input_canary_shows_training_without_the_noise_it_claims() -> None:
     """One record with a wrong label among usual ones; the attacker sees the loss on it. False alarms: 1e-6."""
     torch = pytest.importorskip("torch")

@@ -11,6 +11,7 @@ from support.history_mutants import MUTANTS, NO_HULL
 from support.history_oracle import exact_history_delta
 from support.history_worlds import EPSILONS, Case, climb, deep_case, random_case
 from support.oracle import World, exact_delta, extreme_points
+from support.slow import mostly_slow
 
 from dphypo.accounting.theorems import kills, theorem_h_history_only, theorem_h_recursions
 from dphypo.accounting.theorems.kills import Lattice, Payoff, Survivors, payoff
@@ -32,7 +33,7 @@ def check_many(seed: int, count: int, **options) -> None:
 
 
 def test_the_bound_holds_on_small_worlds():
-    check_many(seed=1, count=50)
+    check_many(seed=1, count=25)
 
 
 def test_the_bound_holds_with_up_to_eight_runs():
@@ -105,7 +106,7 @@ def apply(monkeypatch, mutant) -> type[HistoryProfile]:
     return mutant
 
 
-@pytest.mark.parametrize("name", ON_RANDOM_WORLDS)
+@pytest.mark.parametrize("name", mostly_slow(ON_RANDOM_WORLDS, 3))
 def test_the_oracle_catches(name, monkeypatch):
     kind = apply(monkeypatch, MUTANTS[name])
     assert any(case.shortfall(kind=kind) > 1e-3 for case in cases(5, 150))
@@ -239,7 +240,9 @@ def test_no_kill_beats_the_closed_form():
     assert kill_shortfall(1) <= 1e-9
 
 
-@pytest.mark.parametrize("name", ["kills without τ", "kills only where forced", "kills from the upper tail"])
+@pytest.mark.parametrize(
+    "name", mostly_slow(["kills without τ", "kills only where forced", "kills from the upper tail"])
+)
 def test_linear_programming_catches(name, monkeypatch):
     monkeypatch.setattr(*MUTANTS[name])
     assert kill_shortfall(1) > 1e-3

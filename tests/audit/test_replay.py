@@ -12,6 +12,7 @@ import dp_accounting as dp
 import numpy as np
 import pytest
 from scipy.stats import loguniform
+from support.slow import mostly_slow
 
 import dphypo
 from dphypo.audit import replay
@@ -55,7 +56,7 @@ def survey(records: np.ndarray, wrap: Any, entropy: Entropy, folder: Path) -> dp
     return dphypo.Stages(SPACE, parts, delta=1e-5, journal=folder / "survey.db", entropy=entropy)
 
 
-@pytest.mark.parametrize("make", [study, stages, survey])
+@pytest.mark.parametrize("make", mostly_slow([stages, study, survey]))
 @pytest.mark.parametrize("seed", [0, pytest.param(1, marks=pytest.mark.slow)])
 def test_an_honest_search_shows_nothing(make: Callable[..., Any], seed: int) -> None:
     assert replay(make, HERE, THERE, seed=seed) == []

@@ -8,6 +8,7 @@ import re
 import numpy as np
 import pytest
 from support.band_reference import BANDS, RULES, assert_in_band, priors, zoo
+from support.slow import mostly_slow
 
 import dphypo
 from dphypo.band import L2, Band, Greedy, Problem
@@ -53,7 +54,7 @@ def test_a_band_that_is_none_says_why(c, C, message):
 
 
 @pytest.mark.parametrize("rule", RULES, ids=repr)
-@pytest.mark.parametrize("size", [1, 2, 30])
+@pytest.mark.parametrize("size", mostly_slow([30, 2, 1]))
 def test_every_weight_prior_and_base_gives_masses_in_the_band(rule, size):
     for c, C in [*BANDS, (1e-300, 1e300), (0.9, 1e12), (1 - 1e-13, 1 + 1e-13), (1, 1)]:
         for prior in priors(size).values():
@@ -188,6 +189,7 @@ def test_a_rule_cannot_break_the_band(ratios):
     assert Band(0.5, 2).project([1, 2, 3], rule=Careless(np.ones(3))) == pytest.approx([1 / 3] * 3)
 
 
+@pytest.mark.slow
 def test_ten_million_candidates():
     size = 10**7
     weights = np.random.default_rng(0).random(size)

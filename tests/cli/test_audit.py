@@ -6,6 +6,7 @@ import json
 from pathlib import Path
 
 import pytest
+from support.slow import mostly_slow
 from typer.testing import CliRunner
 
 from dphypo.accounting import PureDp, account
@@ -16,7 +17,7 @@ RUN = CliRunner()
 FEW = ["audit", "--run-epsilon", "2", "--mean", "2", "--repetitions", "20", "--confidence", "0.999999"]
 
 
-@pytest.mark.parametrize("band", [[], ["--band", "0.75", "2"]], ids=["uniform", "band"])
+@pytest.mark.parametrize("band", mostly_slow([[], ["--band", "0.75", "2"]]), ids=["uniform", "band"])
 def test_the_three_numbers_are_in_order(band: list[str]) -> None:
     """False alarms: 1e-6."""
     done = RUN.invoke(app, [*FEW, *band, "--json"])
@@ -28,6 +29,7 @@ def test_the_three_numbers_are_in_order(band: list[str]) -> None:
         assert found["claimed"] == pytest.approx(account(PureDp(2.0), Geometric(mean=2)).epsilon(1e-3))
 
 
+@pytest.mark.slow
 def test_it_says_what_came_of_it_and_draws_it(tmp_path: Path) -> None:
     pytest.importorskip("matplotlib")
     done = RUN.invoke(app, [*FEW, "--plot", str(tmp_path / "audit.png")])

@@ -36,6 +36,7 @@ def client():
             yield client
 
 
+@pytest.mark.slow
 def test_dask_conforms(client):
     check_executor(lambda: Dask(client), megabytes=2)
 

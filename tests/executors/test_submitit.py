@@ -64,6 +64,7 @@ def test_a_batch_system_that_answers_slowly_holds_up_no_study(tmp_path):
     assert facts(there) == facts(here)
 
 
+@pytest.mark.slow
 def test_a_study_of_jobs_is_the_study_in_this_process_and_leaves_no_file(tmp_path):
     options = {"sampler": None, "band": Band(1.0, 1.0), "runs": Pmf({2: 1.0})}
     here, there = make(**options), make(**options)

@@ -30,6 +30,7 @@ from sklearn.preprocessing import (
     StandardScaler,
     scale,
 )
+from support.slow import mostly_slow
 
 from dphypo.integrations.sklearn import DPSGDClassifier, DPSGDRegressor, PrivateSearch, per_record
 from dphypo.integrations.sklearn.records import Prepared
@@ -251,7 +252,7 @@ WORSE: dict[str, tuple[Any, Any]] = {
 
 @pytest.mark.filterwarnings("ignore:y is of no type of numbers")
 @pytest.mark.parametrize(("row", "label"), WORSE.values(), ids=WORSE.keys())
-@pytest.mark.parametrize("private", [True, False])
+@pytest.mark.parametrize("private", mostly_slow([True, False]))
 def test_one_record_outside_the_domain_cannot_fail_a_search(row: Any, label: Any, private: bool) -> None:
     more = np.vstack([X.astype(object), np.array(row, dtype=object)]), np.append(Y.astype(object), label)
     if all(isinstance(value, int | float) for value in more[0].ravel()):

@@ -93,6 +93,7 @@ def test_the_certificate_of_a_study_charges_the_rounding_of_all_its_runs() -> No
     assert opacus.certificate(DELTA).document["slack"] == 0
 
 
+@pytest.mark.slow
 def test_one_common_profile_bounds_every_setting(calibrated: DPSGD) -> None:
     """At every ε, by dp_accounting itself: no setting is above the profile that the study is charged for."""
     events = over_space.events(calibrated, TUNED)

@@ -61,6 +61,7 @@ def test_a_model_is_tuned_over_settings_with_noise_of_their_own(tuning, tmp_path
     assert saved.survey.rows == release.survey.rows
 
 
+@pytest.mark.slow
 def test_every_pair_of_settings_keeps_to_the_budget(tuning):
     found = tuning
     costs = found.cost.guarantee.costs(1e-4)

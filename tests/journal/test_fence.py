@@ -231,6 +231,7 @@ STARTED_TOGETHER = """
 """
 
 
+@pytest.mark.slow
 def test_studies_started_together_on_an_empty_database_all_begin(postgres):
     """CREATE TABLE IF NOT EXISTS of PostgreSQL fails if two processes run it at once."""
     from sqlalchemy import create_engine, text

@@ -12,6 +12,7 @@ from pathlib import Path
 import pytest
 from support.journal_world import trial
 from support.ledger_world import make as make_paying
+from support.slow import mostly_slow
 from support.study_world import RELATION, SPACE, facts, make
 
 import dphypo
@@ -74,7 +75,7 @@ def test_a_forked_child_commits_nothing(where, tmp_path):
     journal._store.close()
 
 
-@pytest.mark.parametrize("kind", ["sqlite", "postgres"])
+@pytest.mark.parametrize("kind", mostly_slow(["postgres", "sqlite"]))
 def test_a_child_that_ends_as_scripts_do_leaves_the_parents_connection_alone(kind, request, tmp_path):
     """Interpreters that end collect what is left, and a collected connection says goodbye to its server."""
     import gc

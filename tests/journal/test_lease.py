@@ -18,6 +18,7 @@ from pathlib import Path
 
 import pytest
 from support.executor_world import paced
+from support.slow import mostly_slow
 from support.study_world import make
 
 from dphypo.band import Band
@@ -100,7 +101,7 @@ def check(journal: str, name: str) -> None:
     study.close()
 
 
-@pytest.mark.parametrize("kind", ["sqlite", "postgres"])
+@pytest.mark.parametrize("kind", mostly_slow(["sqlite", "postgres"]))
 def test_a_second_coordinator_is_refused_while_the_first_lives_and_goes_on_after_it_is_killed(
     kind, request, tmp_path, monkeypatch, quick
 ):
