@@ -68,6 +68,10 @@ class Side:
 
     conditions: frozenset[tuple[Split, Part]] = frozenset()
 
+    def __str__(self) -> str:
+        parts = sorted(f"{part.value} of {split.rule!r}" for split, part in self.conditions)
+        return " and ".join(parts) or "all records"
+
     def inside(self, split: Split, part: Part) -> Side:
         """Of these records, those on one part of a split."""
         return Side(self.conditions | {(split, Part(part))})
@@ -105,7 +109,9 @@ class Sides:
 
     def __post_init__(self) -> None:
         if not self.training.apart_from(self.scoring):
-            raise _validate.fail("scoring", self.scoring, "a record may train and score: these are not two sides")
+            raise ValueError(
+                f"training = {self.training} and scoring = {self.scoring} are not two sides: a record may be on both"
+            )
 
 
 def read_sides(split: Sides | Split | str | None) -> Sides | None:

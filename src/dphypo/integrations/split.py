@@ -242,11 +242,13 @@ def sides_of(train: Any, held_out: Any, split: Sides | None = None) -> Sides | N
     training, scoring = Origin.of(train), Origin.of(held_out)
     if split is None and not training.side.apart_from(scoring.side):
         return None
+    sides = Sides(training.side, scoring.side) if split is None else split
     if training.shares_memory(scoring):
-        raise _validate.fail(
-            "split", split, "the same array trains and scores: the two parts of a split have no record in common"
+        raise ValueError(
+            f"the same array trains and scores, and is declared as two sides ({sides.training}; {sides.scoring}): give "
+            'arrays that have no record in common, or say split="same"'
         )
-    return Sides(training.side, scoring.side) if split is None else split
+    return sides
 
 
 _RULE = "dphypo hash 1"
