@@ -95,7 +95,8 @@ def rounded_without_noise(self: Table, high: np.ndarray, words: Any) -> np.ndarr
     return np.zeros(len(high), dtype=np.int64)
 
 
-@pytest.mark.parametrize("engine", [Engine.DPHYPO, pytest.param(Engine.OPACUS, marks=pytest.mark.slow)])
+@pytest.mark.slow
+@pytest.mark.parametrize("engine", Engine)
 def test_the_audit_stays_below_the_claim_with_noise_and_exceeds_it_without(
     engine: Engine, monkeypatch: pytest.MonkeyPatch
 ) -> None:

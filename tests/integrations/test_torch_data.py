@@ -9,6 +9,7 @@ import pandas as pd
 import pytest
 import torch
 from scipy.stats import uniform
+from support.slow import mostly_slow
 from support.torch_world import EXAMPLE, INPUTS, LABELS, dpsgd, net, weights
 from torch import nn
 from torch.nn import functional
@@ -59,7 +60,7 @@ BAD: list[tuple[str, dict[str, Any], Any, Any]] = [
 
 
 @pytest.mark.parametrize(("changes", "row", "label"), [case[1:] for case in BAD], ids=[case[0] for case in BAD])
-@pytest.mark.parametrize("score", ["public", "accuracy", "loss"])
+@pytest.mark.parametrize("score", mostly_slow(["accuracy", "public", "loss"]))
 def test_one_record_outside_the_domain_changes_nothing(
     changes: dict[str, Any], row: Any, label: Any, score: str
 ) -> None:

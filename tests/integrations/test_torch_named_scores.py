@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 import torch
 from sklearn.metrics import balanced_accuracy_score, f1_score
+from support.slow import mostly_slow
 from torch import nn
 from torch.utils.data import TensorDataset
 
@@ -166,7 +167,7 @@ def planned(records: int) -> Tuning:
     return plan_tuning(mechanism.default_space(), mechanism, **BUDGET, survey=SurveyPlan(runs=4, fraction=0.5))
 
 
-@pytest.mark.parametrize(("records", "everywhere"), [(20_000, True), (400, False)])
+@pytest.mark.parametrize(("records", "everywhere"), mostly_slow([(20_000, True), (400, False)]))
 def test_the_plan_costs_what_the_worse_side_meets_and_no_less(records, everywhere):
     """Sides enumerated: each record's own events, composed by dp_accounting itself."""
     tuning = planned(records)

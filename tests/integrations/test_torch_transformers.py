@@ -176,6 +176,7 @@ def test_scores_take_fields_too() -> None:
     assert np.isfinite(named({}, seed=1).score)
 
 
+@pytest.mark.slow
 def test_the_rank_of_an_adapter_is_tuned_and_the_adapter_saved(tmp_path: Any) -> None:
     mechanism = dpsgd(lora, score=PublicAccuracy(texts()))
     space = dphypo.Space({"rank": [2, 4], "learning_rate": [0.1, 0.5]})

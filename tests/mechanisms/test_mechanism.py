@@ -11,6 +11,7 @@ import sys
 import dp_accounting as dp
 import numpy as np
 import pytest
+from support.slow import mostly_slow
 
 import dphypo
 from dphypo.errors.faults import UnsupportedModelError
@@ -28,13 +29,15 @@ def declared(params, *, seed):
 
 @pytest.mark.parametrize(
     "first",
-    [
-        "import dphypo; use = dphypo.mechanism",
-        "import dphypo, dphypo.mechanisms; use = dphypo.mechanism",
-        "import dphypo; from dphypo.mechanisms import Outcome; use = dphypo.mechanisms.mechanism",
-        "from dphypo import mechanism as use; import dphypo",
-        "from dphypo.mechanisms import mechanism as use; import dphypo",
-    ],
+    mostly_slow(
+        [
+            "import dphypo; use = dphypo.mechanism",
+            "import dphypo, dphypo.mechanisms; use = dphypo.mechanism",
+            "import dphypo; from dphypo.mechanisms import Outcome; use = dphypo.mechanisms.mechanism",
+            "from dphypo import mechanism as use; import dphypo",
+            "from dphypo.mechanisms import mechanism as use; import dphypo",
+        ]
+    ),
 )
 def test_the_decorator_is_reached_by_every_path(first):
     declared = "use(event=1, relation=2)(lambda params, *, seed: None)"
