@@ -22,7 +22,7 @@ $(DEMO): pyproject.toml constraints.txt
 
 $(STAMP): $(DEMO)
 	@echo "Installing Optuna, the executors, the documentation and the test tools: about 120 packages more."
-	$(PIP) --editable '.[torch,transformers,sklearn,optuna,postgres,sign,plots,dask,ray,submitit,docs,dev]'
+	$(PIP) --editable '.[torch,jax,transformers,sklearn,optuna,postgres,sign,plots,dask,ray,submitit,docs,dev]'
 	@touch $@
 
 demo: $(DEMO)  ## tune a private model on the handwritten digits; half a minute once installed

@@ -33,6 +33,7 @@ from dphypo.accounting.own_events import RoundedDp
 from dphypo.accounting.sides import Sides, read_sides
 from dphypo.errors import UnfitModelError
 from dphypo.integrations import cost
+from dphypo.integrations.measures import MEASURES
 from dphypo.integrations.torch import check, seeds
 from dphypo.integrations.torch.data import Records, as_records
 from dphypo.integrations.torch.domain import FATAL, Batch, Domain
@@ -191,8 +192,8 @@ class PrivateConfusion:
     example: Any = None
 
     def __post_init__(self) -> None:
-        if not callable(self.measure) and self.measure not in _MEASURES:
-            raise _validate.fail("measure", self.measure, f"give one of {', '.join(_MEASURES)}, or a function")
+        if not callable(self.measure) and self.measure not in MEASURES:
+            raise _validate.fail("measure", self.measure, f"give one of {', '.join(MEASURES)}, or a function")
         _declare(self)
 
     @property
@@ -212,22 +213,10 @@ class PrivateConfusion:
         cells = values(model, records, cell, self.records).astype(np.int64)
         counts = np.bincount(cells[cells >= 0], minlength=classes**2)
         noisy = counts + noise.rounded_gaussian(_noise(self), seeds.words(seed, "score"), classes**2)
-        measure = self.measure if callable(self.measure) else _MEASURES[self.measure]
+        measure = self.measure if callable(self.measure) else MEASURES[self.measure]
         return float(measure(np.maximum(noisy, 0).reshape(classes, classes).astype(np.float64)))
 
 
-def _recall(matrix: Floats) -> Floats:
-    return np.asarray(np.diag(matrix) / np.maximum(matrix.sum(1), 1))
-
-
-def _f1(matrix: Floats) -> Floats:
-    return np.asarray(2 * np.diag(matrix) / np.maximum(matrix.sum(0) + matrix.sum(1), 1))
-
-
-_MEASURES: dict[str, Callable[[Floats], float]] = {
-    "f1": lambda matrix: float(_f1(matrix).mean()),
-    "balanced_accuracy": lambda matrix: float(_recall(matrix).mean()),
-}
 _ENTROPIES = (cross_entropy, binary_cross_entropy_with_logits)
 
 RecordScore = PrivateAccuracy | PrivateLoss | PrivateConfusion

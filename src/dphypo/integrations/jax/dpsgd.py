@@ -1,0 +1,255 @@
+"""DP-SGD in JAX as a mechanism that a study can search over."""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, ClassVar
+
+from dphypo import _validate, dpsgd
+from dphypo.entropy import Seeded
+from dphypo.integrations import cost
+from dphypo.integrations.cost import Cost, NoiseTable
+from dphypo.integrations.defaults import batch_size, learning_rates, scoring_share
+from dphypo.integrations.jax import optimisers, runs
+from dphypo.integrations.jax.program import Program, named
+from dphypo.integrations.jax.records import Records, as_records
+from dphypo.integrations.jax.saver import Trees
+from dphypo.integrations.jax.score import Private, PrivateAccuracy, PrivateConfusion, PrivateLoss
+from dphypo.integrations.split import split_by_hash
+from dphypo.integrations.training import DpSgdMechanism
+from dphypo.mechanisms import Outcome, transfer
+from dphypo.space import Space
+from dphypo.space.finite import Finite
+
+_FIELDS = ("learning_rate", "max_grad_norm", "optimizer", "clipping", "average")
+OWN = frozenset({*_FIELDS, "batch_size", "epochs", "steps"})
+"""Hyperparameters that DPSGD reads itself."""
+
+_SCORES: dict[str, Callable[..., Private]] = {
+    "accuracy": PrivateAccuracy,
+    "loss": PrivateLoss,
+    "f1": PrivateConfusion,
+    "balanced_accuracy": PrivateConfusion,
+}
+
+
+@dataclass(frozen=True)
+class Whole:
+    """All records, before some were set apart for scoring, and their declared number."""
+
+    data: Records
+    records: int
+    fits: dict[str, Program] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, eq=False, kw_only=True, repr=False)
+class DPSGD(DpSgdMechanism):
+    """Training in JAX with DP-SGD: a mechanism for :class:`dphypo.Study` and :func:`dphypo.tune`.
+
+    A search may tune ``batch_size``, ``epochs`` or ``steps``, ``learning_rate``, ``max_grad_norm``, ``optimizer``,
+    ``clipping`` and ``average``; what an optimiser of optax takes; and what ``init``, ``loss`` and ``predict`` name.
+
+    Formal guarantee: that of :class:`dphypo.integrations.torch.DPSGD` with our own engine. Steps are Gaussian
+    mechanisms to the last bit, up to the slack that the event states, if random words are taken as ideal. A record
+    whose loss or gradient is not finite adds nothing. Runs are made on the CPU. In a group, a run may end in other last
+    bits than alone: studies make one at a time, and surveys many at once.
+
+    Args:
+        init: ``init(key) -> params``, the untrained parameters: a tree of arrays, such as ``net.init(key, x)`` of
+            flax; or a module of equinox, whose arrays are trained.
+        loss: ``loss(params, record) -> scalar``, of one record. With a third argument ``key`` it gets a key of its own
+            for each run, step and record, for dropout and augmentation. By default the cross entropy of ``predict``,
+            where a record is (input, label).
+        predict: ``predict(params, input) -> outputs``, of one record, for our scores; such as ``net.apply`` of flax.
+        data: the private records: arrays with one row a record, in tuples, lists or dicts.
+        score: what to maximise. "accuracy", "loss", "f1" or "balanced_accuracy" of records that a hash sets apart; a
+            :class:`PrivateAccuracy` or the like on records of your own; or a function of the trained parameters, which
+            looks at public records alone.
+        optimizer: the name of an optimiser of optax, or a function of ``learning_rate`` that returns one.
+        start: parameters that runs start from, public or paid for.
+        noise_multiplier, epochs, batch_size, learning_rate, max_grad_norm, fixed, records, clipping, average,
+            physical_batch_size, subsample, fraction, matched, transfer_rule, schedule, whole: as of
+            :class:`dphypo.integrations.torch.DPSGD`.
+
+    >>> import numpy as np
+    >>> mechanism = DPSGD(
+    ...     init=lambda key: {"weights": 0.1 * jax.random.normal(key, (2, 3))},
+    ...     predict=lambda params, inputs: inputs @ params["weights"],
+    ...     data=(np.random.default_rng(0).normal(size=(100, 2)), np.arange(100) % 3),
+    ...     score=lambda params: 0.5, noise_multiplier=1.0, epochs=1, batch_size=25,
+    ... )
+    >>> mechanism({"learning_rate": 0.5}, seed=1).model["weights"].shape
+    (2, 3)
+    """
+
+    init: Callable[..., Any]
+    data: Any
+    score: Any
+    loss: Callable[..., Any] | None = None
+    predict: Callable[..., Any] | None = None
+    noise_multiplier: float | str | NoiseTable = cost.CALIBRATE
+    epochs: float = 10
+    batch_size: int | None = None
+    learning_rate: float = 0.1
+    max_grad_norm: float = 1.0
+    optimizer: optimisers.Optimizer = "sgd"
+    fixed: Mapping[str, Any] = field(default_factory=dict)
+    records: int | None = None
+    clipping: str = "clip"
+    average: str | float | None = None
+    physical_batch_size: int | None = None
+    subsample: float = 1.0
+    fraction: float = 1.0
+    matched: bool = False
+    transfer_rule: transfer.Rule | None = None
+    schedule: Callable[[float], float] | None = None
+    start: Any = None
+    whole: Whole | None = None
+    _fits: dict[str, Program] = field(default_factory=dict)  # by architecture; copies of the mechanism share it
+
+    same_fits: ClassVar[frozenset[str]] = frozenset({"init", "data", "loss", "predict"})
+    seeded: ClassVar[bool] = True
+    same_alone: ClassVar[bool] = False
+
+    def __post_init__(self) -> None:
+        for name in ("init", *(("loss",) if self.predict is None else ())):
+            if not callable(getattr(self, name)):
+                raise _validate.fail(name, getattr(self, name), f"give a function, such as {_EXAMPLES[name]}")
+        if own := sorted(OWN & set(self.fixed)):
+            raise ValueError(f"fixed holds {own[0]!r}, which is an argument of its own: write {own[0]}=...")
+        optimisers.read(self.optimizer)
+        _validate.positive(learning_rate=self.learning_rate)
+        _validate.positive(max_grad_norm=self.max_grad_norm)
+        _validate.within(0.0, 1.0, closed="right", fraction=self.fraction)
+        given = {"clipping": self.clipping, "average": self.average, "physical_batch_size": self.physical_batch_size}
+        dpsgd.Setting(**given)  # type: ignore[arg-type]
+        data = as_records(self.data)
+        size = declared = _validate.integer(at_least=1, records=len(data) if self.records is None else self.records)
+        changes: dict[str, Any] = {"noise_multiplier": cost.read(self.noise_multiplier), "fixed": dict(self.fixed)}
+        if isinstance(self.score, str):
+            changes["whole"] = Whole(data, size)
+            data, size, changes["score"] = self._set_apart(data, size)
+        elif not callable(self.score):
+            raise _validate.fail("score", self.score, 'give a function of the parameters, or "accuracy"')
+        default = batch_size(declared) if self.batch_size is None else self.batch_size
+        for name, value in {**changes, "data": data, "records": size, "batch_size": default}.items():
+            object.__setattr__(self, name, value)
+        self.refuse_unknown(self.fixed)
+        _ = self.cost_of_runs
+        if not self._fits and self._complete(self.fixed):
+            self.program(self.values({}))
+
+    def _set_apart(self, data: Records, size: int) -> tuple[Records, int, Private]:
+        """The records that train, how many they are taken to be, and the named score on the others."""
+        name = str(self.score)
+        if name not in _SCORES:
+            raise _validate.fail("score", name, f"give one of {', '.join(_SCORES)}, or a function of the parameters")
+        if not isinstance(data.tree, tuple) or len(data.tree) != 2:
+            raise TypeError(f"score = {name!r} sets records apart by a hash, which takes pairs: data=(inputs, targets)")
+        share, scoring = scoring_share(size)
+        pair = self.data.tree if isinstance(self.data, Records) else self.data
+        training, held_out = split_by_hash(*pair, share=share)
+        options = {"measure": name} if _SCORES[name] is PrivateConfusion else {}
+        score = _SCORES[name](held_out, cost.CALIBRATE, records=scoring, **options)
+        return as_records(training), max(1, size - scoring), score
+
+    @property
+    def saver(self) -> Trees:
+        """Models are saved as their arrays."""
+        return Trees()
+
+    @property
+    def private_score(self) -> Private | None:
+        """The score, if it looks at private records; else None."""
+        return self.score if isinstance(self.score, Private) else None
+
+    @property
+    def cost_of_runs(self) -> Cost:
+        """What runs cost, and how large their batches are."""
+        return self._cost
+
+    def refuse_unknown(self, names: Iterable[str]) -> None:
+        """Refuse hyperparameters that nobody takes."""
+        taken = self._named() | OWN | self._options()
+        for name in names:
+            if name not in taken:
+                raise ValueError(
+                    f"hyperparameter {name!r} is taken neither by DPSGD ({', '.join(sorted(OWN))}), nor by the "
+                    f"optimiser, nor by init, loss or predict ({', '.join(sorted(self._named())) or 'they name none'})"
+                )
+
+    def check_space(self, space: Space) -> None:
+        """Refuse choices that no run can take, such as the wrong name of an optimiser."""
+        for parameter in space.parameters:
+            choices: tuple[Any, ...] = parameter.dimension.choices if isinstance(parameter.dimension, Finite) else ()
+            for value in choices:
+                if parameter.name == "optimizer":
+                    optimisers.read(value, "space['optimizer']")
+                elif parameter.name in ("clipping", "average"):
+                    dpsgd.Setting(**{parameter.name: value})
+
+    def default_space(self) -> Space:
+        """What is searched where no space is given: the learning rate, with normalised gradients."""
+        if not self._complete(self.fixed):
+            raise _validate.fail(
+                "space", None, "init takes hyperparameters: give a space that has them, or fix them with fixed="
+            )
+        name = self.optimizer if isinstance(self.optimizer, str) else "adam"
+        rates = learning_rates(name, self.fixed, self.max_grad_norm)
+        return Space({"learning_rate": rates, "clipping": ["normalise"]})
+
+    def make(self, params: Sequence[Mapping[str, Any]], seeds: Sequence[int]) -> list[Outcome | Exception]:
+        """Make runs, those of one shape at once; what a run raises takes the place of its outcome."""
+        return runs.make(self, params, seeds)
+
+    def values(self, params: Mapping[str, Any]) -> dict[str, Any]:
+        """All hyperparameters of a run: λ, and what the fields say where λ does not."""
+        return {**{name: getattr(self, name) for name in _FIELDS}, **self.fixed, **params}
+
+    def program(self, given: Mapping[str, Any]) -> Program:
+        """The program of an architecture, found once."""
+        arguments = {name: given[name] for name in self._named() & given.keys()}
+        key = repr(sorted(arguments.items()))
+        if key not in self._fits:
+            with runs.quiet():
+                self._fits[key] = Program(self.init, self.loss, self.predict, arguments, self.data)
+        return self._fits[key]
+
+    def rehearse(self, params: Mapping[str, Any], *, seed: int) -> Outcome:
+        """Build and score a model without training it: what is wrong with it shows before anything is drawn."""
+        return runs.rehearse(self, params, seed)
+
+    def architecture(self, space: Space) -> str:
+        """The arrays of a model of the space; a search goes on only with the same ones."""
+        return self.program(self.values(space.sample(Seeded(0)))).description
+
+    def __repr__(self) -> str:
+        return f"<mechanism DPSGD of {getattr(self.init, '__qualname__', 'a model')}>"
+
+    def _named(self) -> set[str]:
+        """Hyperparameters that the model and its loss name."""
+        functions = ((self.init, 1), (self.loss, 2), (self.predict, 2))
+        return {name for one, leading in functions if one is not None for name in named(one, leading)}
+
+    def _options(self) -> frozenset[str]:
+        own = () if isinstance(self.optimizer, str) else optimisers.names_of(self.optimizer)
+        return optimisers.option_names() | frozenset(own) - {"learning_rate"}
+
+    def _complete(self, given: Mapping[str, Any]) -> bool:
+        """Whether everything that init, loss and predict need is given."""
+        functions = ((self.init, 1), (self.loss, 2), (self.predict, 2))
+        return all(needed(one, leading) <= given.keys() for one, leading in functions if one is not None)
+
+
+def needed(function: Callable[..., Any], leading: int) -> set[str]:
+    """The hyperparameters that a function cannot be called without."""
+    parameters = inspect.signature(function).parameters
+    return {name for name in named(function, leading) if parameters[name].default is inspect.Parameter.empty}
+
+
+_EXAMPLES = {
+    "init": "init=lambda key: net.init(key, x)",
+    "loss": "loss(params, record) -> scalar, or predict(params, input) -> outputs",
+}

@@ -1,0 +1,231 @@
+"""A model as JAX sees it: a row of trained numbers, the gradients of single records, and an optimiser's step."""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Callable, Mapping
+from functools import cached_property, partial
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import numpy.typing as npt
+import optax
+
+from dphypo.errors import UnfitModelError
+from dphypo.integrations.jax import optimisers
+from dphypo.integrations.jax.records import Records, Tree
+
+Rows = jax.Array
+
+
+def named(function: Callable[..., Any], leading: int) -> set[str]:
+    """The hyperparameters that a function names after its first arguments; ``key`` is none of them."""
+    names = [one.name for one in inspect.signature(function).parameters.values() if one.kind is not one.VAR_KEYWORD]
+    return set(names[leading:]) - {"key"}
+
+
+class Program:
+    """One architecture: ``init``, ``loss`` and ``predict`` with their hyperparameters.
+
+    Numbers of single or double precision in what ``init`` returns are trained; everything else in it stays.
+
+    Args:
+        init, loss, predict: as of :class:`DPSGD`.
+        arguments: hyperparameters that they name.
+        records: what records look like.
+    """
+
+    def __init__(
+        self,
+        init: Callable[..., Tree],
+        loss: Callable[..., Any] | None,
+        predict: Callable[..., Any] | None,
+        arguments: Mapping[str, Any],
+        records: Records,
+    ) -> None:
+        def bound(function: Callable[..., Any], leading: int) -> Callable[..., Any]:
+            return partial(function, **{name: arguments[name] for name in named(function, leading) & arguments.keys()})
+
+        self._init, self._predict = bound(init, 1), None if predict is None else bound(predict, 2)
+        self._loss = self._cross_entropy if loss is None else bound(loss, 2)
+        self._takes_key = loss is not None and "key" in optimisers.names_of(loss)
+        leaves, self._structure = jax.tree.flatten(self._init(jax.random.key(0)))
+        self._kept = [None if _is_trained(leaf) else leaf for leaf in leaves]
+        shown = [leaf for leaf in leaves if _is_trained(leaf)]
+        if not shown:
+            raise UnfitModelError("init returns nothing to train: give a tree of arrays of single precision")
+        if len(kinds := {str(leaf.dtype) for leaf in shown}) > 1 or not kinds <= {"float32", "float64"}:
+            raise UnfitModelError(f"the parameters are {', '.join(sorted(kinds))}: use one type, float32 or float64")
+        self._shapes, self.dtype = [leaf.shape for leaf in shown], shown[0].dtype
+        self.size = sum(leaf.size for leaf in shown)
+        self.records = records
+        self._try_out()
+        self.records = records.within(self.classes)
+        self._alone: dict[tuple[int, ...], bool] = {}
+        self._steppers: dict[Any, Stepper] = {}
+        self._mapped: dict[Any, Callable[..., Any]] = {}
+        self.description = repr([(leaf.shape, str(leaf.dtype)) for leaf in shown] + [str(self._structure)])
+
+    def _try_out(self) -> None:
+        """Refuse a loss that gives no number, or that can show records to anyone else."""
+        record = jax.tree.map(lambda leaf: leaf[0], self.records.made_up(1))
+        row = jnp.zeros(self.size, self.dtype)
+        code = jax.make_jaxpr(self.loss)(row, record, jax.random.key(0))
+        if [(value.shape, value.dtype.kind) for value in code.out_avals] != [((), "f")]:
+            raise UnfitModelError("the loss of one record must be one real number: loss(params, record) -> scalar")
+        if code.effects or "callback" in str(code):
+            raise UnfitModelError(
+                "the loss calls back into Python (jax.debug.print, pure_callback or the like): what it sees there of "
+                "single records gets no noise. Leave the callback out"
+            )
+
+    def key(self, words: npt.NDArray[np.uint64]) -> jax.Array:
+        """A key of JAX's generator from one word."""
+        return jax.random.wrap_key_data(words.view(np.uint32), impl="threefry2x32")
+
+    def start(self, key: jax.Array) -> npt.NDArray[Any]:
+        """Initial parameters, as a row."""
+        return self.row(self._init(key))
+
+    def row(self, tree: Tree) -> npt.NDArray[Any]:
+        """The trained numbers of a tree."""
+        leaves = [np.asarray(leaf) for leaf in jax.tree.leaves(tree) if _is_trained(leaf)]
+        if [leaf.shape for leaf in leaves] != self._shapes:
+            raise UnfitModelError("init returns arrays of other shapes than before: build the model from its arguments")
+        return np.concatenate([leaf.reshape(-1) for leaf in leaves]).astype(self.dtype)
+
+    def leaves(self, row: Any) -> list[Any]:
+        """The trained arrays of a row."""
+        ends = np.cumsum([int(np.prod(shape)) for shape in self._shapes])
+        return [part.reshape(shape) for part, shape in zip(_cut(row, ends), self._shapes, strict=True)]
+
+    def tree(self, leaves: list[Any], *, kept: bool = True) -> Tree:
+        """What ``init`` returned, with other trained arrays; without what stays, for optimisers."""
+        some = iter(leaves)
+        whole = [next(some) if leaf is None else leaf if kept else None for leaf in self._kept]
+        return jax.tree.unflatten(self._structure, whole)
+
+    def loss(self, row: Any, record: Tree, key: jax.Array) -> Any:
+        """The loss of one record."""
+        return self._of_leaves(self.leaves(row), record, key)
+
+    def _of_leaves(self, leaves: list[Any], record: Tree, key: jax.Array) -> Any:
+        return self._loss(self.tree(leaves), record, **({"key": key} if self._takes_key else {}))
+
+    def _cross_entropy(self, params: Tree, record: Tree) -> Any:
+        assert self._predict is not None
+        return optax.softmax_cross_entropy_with_integer_labels(self._predict(params, record[0]), record[1])
+
+    def predict(self, row: Any, inputs: Any) -> Any:
+        """What the model says of the input of one record."""
+        if self._predict is None:
+            raise ValueError("predict = None: a score of accuracy needs predict(params, inputs) -> outputs")
+        return self._predict(self.tree(self.leaves(row)), inputs)
+
+    @cached_property
+    def classes(self) -> int | None:
+        """How many classes outputs tell apart, found on made-up inputs; None if nothing predicts them."""
+        tree = self.records.tree
+        if self._predict is None or not isinstance(tree, tuple):
+            return None
+        record = jax.tree.map(lambda leaf: leaf[0], self.records.made_up(1))
+        shape = jax.eval_shape(self.predict, jnp.zeros(self.size, self.dtype), record[0]).shape
+        return max(2, shape[-1]) if shape else 2
+
+    def gradients(
+        self, rows: Any, numbers: npt.NDArray[np.int64], keys: jax.Array, step: int
+    ) -> tuple[jax.Array, jax.Array]:
+        """Gradients of the records of these numbers, [runs, records, size], and which of their losses are finite."""
+        alone = self._alone.get(numbers.shape)
+        if alone is None:
+            alone = self._alone[numbers.shape] = not self._same_everywhere(rows, numbers.shape, keys)
+        return self._gradients(alone, rows, self.records.rows(numbers), numbers.astype(np.int32), keys, np.int32(step))
+
+    @cached_property
+    def _gradients(self) -> Callable[..., tuple[jax.Array, jax.Array]]:
+        def of_record(leaves: list[Any], key: Any, step: Any, record: Tree, number: Any) -> Any:
+            own = jax.random.fold_in(jax.random.fold_in(key, step), number) if self._takes_key else key
+            loss, found = jax.value_and_grad(self._of_leaves)(leaves, record, own)
+            return jnp.concatenate([part.reshape(-1) for part in found]), jnp.isfinite(loss)
+
+        def of_run(alone: bool, row: Any, some: Tree, numbers: Any, key: Any, step: Any) -> Any:
+            single = partial(of_record, self.leaves(row), key, step)
+            if alone:
+                return jax.lax.map(lambda one: single(*one), (some, numbers))
+            return jax.vmap(single)(some, numbers)
+
+        def of_runs(alone: bool, rows: Rows, some: Tree, numbers: Any, keys: Any, step: Any) -> Any:
+            return jax.vmap(partial(of_run, alone), (0, 0, 0, 0, None))(rows, some, numbers, keys, step)
+
+        return jax.jit(of_runs, static_argnums=0)
+
+    def _same_everywhere(self, rows: Rows, shape: tuple[int, ...], keys: jax.Array) -> bool:
+        """Whether a gradient has the same bits in other places and beside other records, on made-up ones.
+
+        Where it has not, records are differentiated one after the other.
+        """
+        size = shape[-1]
+        plain, turned = np.broadcast_to(np.arange(size), shape), np.broadcast_to(np.roll(np.arange(size), 1), shape)
+        data, watched = self.records.made_up(size), np.arange(size) % 3 == 1
+
+        def found(order: npt.NDArray[np.int64], *, spoilt: bool = False) -> npt.NDArray[np.uint8]:
+            def rows_of(leaf: npt.NDArray[Any]) -> npt.NDArray[Any]:
+                some = leaf[order]
+                if spoilt and leaf.dtype.kind == "f":
+                    some[:, ~watched] = np.nan
+                return some
+
+            given = (jax.tree.map(rows_of, data), order.astype(np.int32), keys, np.int32(0))
+            return np.asarray(self._gradients(False, rows, *given)[0]).view(np.uint8)
+
+        moved = np.roll(found(plain), 1, 1)
+        return bool((moved == found(turned)).all() and (moved == found(turned, spoilt=True))[:, watched].all())
+
+    def stepper(self, optimizer: optimisers.Optimizer, static: Mapping[str, Any]) -> Stepper:
+        """An optimiser for the rows of several runs, compiled once."""
+        key = (optimizer, repr(sorted(static.items())))
+        if key not in self._steppers:
+            self._steppers[key] = Stepper(self, optimisers.read(optimizer), static)
+        return self._steppers[key]
+
+    def each(self, value: Callable[[Program, Any, Tree], Any], row: Any, records: Records) -> npt.NDArray[np.float64]:
+        """A value for each record in the domain.
+
+        Records go one by one: in a batch a record's place can change the last bits of an output, and so its value.
+        """
+        inside = records.within(self.classes)
+        if value not in self._mapped:
+            self._mapped[value] = jax.jit(lambda row, tree: jax.lax.map(lambda record: value(self, row, record), tree))
+        found = self._mapped[value](row, inside.tree) if len(inside) else []
+        return np.asarray(found, dtype=np.float64)
+
+
+class Stepper:
+    """One of optax's optimisers on rows, one run each; learning rates and numeric options are the runs' own."""
+
+    def __init__(self, program: Program, factory: Callable[..., Any], static: Mapping[str, Any]) -> None:
+        def tree(row: Any) -> Tree:
+            return program.tree(program.leaves(row), kept=False)
+
+        def start(row: Any, numbers: Mapping[str, Any]) -> Any:
+            return factory(learning_rate=0.0, **static, **numbers).init(tree(row))
+
+        def step(row: Any, state: Any, mean: Any, gradient: Any, rate: Any, numbers: Any, share: Any) -> Any:
+            transform = factory(learning_rate=rate, **static, **numbers)
+            updates, state = transform.update(tree(gradient.astype(row.dtype)), state, tree(row))
+            moved = jax.tree.leaves(optax.apply_updates(tree(row), updates))
+            row = jnp.concatenate([leaf.reshape(-1) for leaf in moved])
+            return row, state, mean + (row - mean) * share
+
+        self.start = jax.jit(jax.vmap(start))
+        self.step = jax.jit(jax.vmap(step, (0, 0, 0, 0, 0, 0, None)))
+
+
+def _is_trained(leaf: Any) -> bool:
+    return isinstance(leaf, (jax.Array, np.ndarray)) and jnp.issubdtype(leaf.dtype, jnp.inexact)
+
+
+def _cut(row: Any, ends: npt.NDArray[np.int64]) -> list[Any]:
+    return [row[start:end] for start, end in zip([0, *ends[:-1]], ends, strict=True)]

@@ -1,0 +1,89 @@
+"""Private records as trees of arrays, one row a record."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+import jax
+import numpy as np
+import numpy.typing as npt
+
+from dphypo.integrations.split import Origin
+
+Tree = Any
+"""Nested tuples, lists and dicts of arrays."""
+
+
+@dataclass(frozen=True, eq=False, repr=False)
+class Records:
+    """Arrays with one row a record, in the types that JAX computes with; and on which side of a split they are."""
+
+    tree: Tree
+    origin: Origin = field(default_factory=Origin)
+
+    def __len__(self) -> int:
+        return len(jax.tree.leaves(self.tree)[0])
+
+    def within(self, classes: int | None) -> Records:
+        """Without the records that are outside the domain: numbers that are not finite, a label that is no class.
+
+        Whether a record is in depends on that record alone, so that leaving it out costs nothing.
+        """
+        inside = np.ones(len(self), dtype=np.bool_)
+        for leaf in jax.tree.leaves(self.tree):
+            if leaf.dtype.kind == "f":
+                inside &= np.isfinite(leaf.reshape(len(leaf), -1 if leaf.size else 0)).all(1)
+        if classes is not None and (labels := self.labels) is not None:
+            inside &= (labels >= 0) & (labels < classes)
+        return self if inside.all() else replace(self, tree=jax.tree.map(lambda leaf: leaf[inside], self.tree))
+
+    @property
+    def labels(self) -> npt.NDArray[Any] | None:
+        """The targets of pairs (input, target), where they are whole numbers."""
+        if not isinstance(self.tree, tuple) or len(self.tree) != 2 or not isinstance(self.tree[1], np.ndarray):
+            return None
+        return self.tree[1] if self.tree[1].ndim == 1 and self.tree[1].dtype.kind in "iu" else None
+
+    def rows(self, numbers: npt.NDArray[np.int64]) -> Tree:
+        """The records of some numbers. Where there is none at all, rows of zeros, which never count."""
+        tree = self.tree if len(self) else self.made_up(1, zeros=True)
+        return jax.tree.map(lambda leaf: leaf[numbers], tree)
+
+    def made_up(self, count: int, *, zeros: bool = False, seed: int = 0) -> Tree:
+        """Records of the same shapes and types, from a generator: normal numbers, or 0 and 1 for whole ones."""
+        random = np.random.default_rng(seed)
+
+        def like(leaf: npt.NDArray[Any]) -> npt.NDArray[Any]:
+            shape = (count, *leaf.shape[1:])
+            drawn = random.normal(size=shape) if leaf.dtype.kind == "f" else random.integers(0, 2, shape)
+            return (0 * drawn if zeros else drawn).astype(leaf.dtype)
+
+        return jax.tree.map(like, self.tree)
+
+
+def as_records(data: Any) -> Records:
+    """Records as they were given: arrays, or tuples, lists and dicts of them."""
+    if isinstance(data, Records):
+        return data
+    # JAX takes a subclass of tuple, such as a part of split_by_hash, for one leaf.
+    plain = tuple(data) if isinstance(data, tuple) and not hasattr(data, "_fields") else data
+    if not isinstance(plain, (tuple, list, Mapping)) and not hasattr(plain, "shape"):
+        raise TypeError(f"data is a {type(data).__name__}: give arrays with one row a record, such as data=(X, y)")
+    tree = jax.tree.map(_array, plain)
+    sizes = [leaf.shape[0] if leaf.ndim else None for leaf in jax.tree.leaves(tree)]
+    if not sizes or None in sizes or len(set(sizes)) > 1:
+        raise ValueError("the arrays of data have different numbers of rows: give one row a record in each")
+    return Records(tree, Origin.of(data))
+
+
+def _array(values: Any) -> npt.NDArray[Any]:
+    found = np.asarray(values)
+    if found.dtype.kind not in "biuf":
+        raise TypeError(f"data holds {found.dtype} values: encode everything as numbers first")
+    wanted = jax.dtypes.canonicalize_dtype(found.dtype)
+    if found.dtype.kind in "iu" and wanted != found.dtype:
+        found = np.clip(found, np.iinfo(wanted).min, np.iinfo(wanted).max)  # a cast would make another label of it
+    with np.errstate(over="ignore"):
+        return found.astype(wanted)

@@ -1,0 +1,191 @@
+"""Runs of :class:`DPSGD` in JAX: those of one shape are one program, each with its own keys, batches and noise."""
+
+from __future__ import annotations
+
+import contextlib
+import dataclasses
+import math
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from functools import partial
+from typing import TYPE_CHECKING, Any, TypeVar
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import numpy.typing as npt
+
+from dphypo import _validate, dpsgd, noise
+from dphypo.dpsgd.draws import Draws
+from dphypo.dpsgd.sampling import Sampler, draw
+from dphypo.dpsgd.shapes import largest_batch, piece_and_count
+from dphypo.errors import UnfitModelError
+from dphypo.integrations.jax import optimisers, step
+from dphypo.integrations.jax.program import Program
+from dphypo.integrations.jax.records import Records
+from dphypo.integrations.jax.score import OURS, Private, Trained
+from dphypo.integrations.training import DivergedError
+from dphypo.mechanisms import NoiseRehearsal, Outcome, transfer
+
+if TYPE_CHECKING:
+    from dphypo.integrations.jax.dpsgd import DPSGD
+
+T = TypeVar("T")
+_AHEAD = 2**16  # words of a run that are drawn at a time, about
+
+
+@dataclass(frozen=True, eq=False, repr=False)
+class Begun:
+    """A run with its program and its initial parameters."""
+
+    program: Program
+    run: dpsgd.Run
+    setting: dpsgd.Setting
+    optimizer: optimisers.Optimizer
+    row: npt.NDArray[Any]
+    shape: tuple[int, int]
+    grid: dpsgd.Grid
+
+    @property
+    def kind(self) -> str:
+        """What runs that are made at once have in common."""
+        static, numbers = optimisers.split(self.run.options)
+        grid = (self.grid.deviation, self.grid.bits)
+        same = (id(self.program), self.shape, self.run.steps, grid, self.setting, repr(self.optimizer))
+        return repr((same, sorted(static.items()), sorted(numbers)))
+
+
+def begin(made: DPSGD, params: Mapping[str, Any], seed: int) -> Begun:
+    """Everything that a run is told, from λ."""
+    cost, given = made.cost_of_runs, made.values(params)
+    program = made.program(given)
+    if made.matched and made.fraction < 1:
+        full, deviation = cost.full_run(params, given)
+        own = NoiseRehearsal(partial(optimisers.walk, schedule=made.schedule), full, deviation)
+        given = transfer.apply(made.transfer_rule or own, given, made.fraction)
+    told = cost.run(params)
+    setting = dpsgd.Setting(
+        physical_batch_size=made.physical_batch_size, clipping=given["clipping"], average=given["average"]
+    )
+    run = dpsgd.Run(
+        seed=seed,
+        records=math.ceil(cost.records * told.subsample),
+        rate=told.rate,
+        steps=told.steps,
+        batch_size=cost.batch(given.get("batch_size", cost.batch_size)),
+        noise_multiplier=told.noise_multiplier,
+        max_grad_norm=_validate.positive(max_grad_norm=given["max_grad_norm"]),
+        learning_rate=_validate.positive(learning_rate=given["learning_rate"]),
+        options=optimisers.options(given["optimizer"], given),
+        schedule=made.schedule,
+        subsample=told.subsample,
+    )
+    shape = piece_and_count(run.records, run.rate, setting.physical_batch_size)
+    grid = dpsgd.Grid.of(
+        noise_multiplier=run.noise_multiplier,
+        max_grad_norm=run.max_grad_norm,
+        size=program.size,
+        terms=step.terms(program.size, *shape),
+        largest_batch=largest_batch(run.records, run.rate),
+    )
+    key = program.key(noise.Words.of_seed(seed).stream("weights").draw(1))
+    row = program.start(key) if made.start is None else program.row(made.start)
+    return Begun(program, run, setting, given["optimizer"], row, shape, grid)
+
+
+def train(group: Sequence[Begun]) -> jax.Array:
+    """The trained parameters of runs that are made at once, [runs, size]."""
+    first, runs, grids = group[0], [one.run for one in group], [one.grid for one in group]
+    program, setting, (size, count) = first.program, first.setting, first.shape
+    words = [noise.Words.of_seed(run.seed) for run in runs]
+    data = program.records
+    samplers = [Sampler(one, len(data), run.rate, run.subsample) for one, run in zip(words, runs, strict=True)]
+    draws = Draws(words, program.size, grids[0].deviation, grids[0].bits)
+    keys = jnp.stack([program.key(one.stream("masks").draw(1)) for one in words])
+    scale = np.array([grid.scale for grid in grids])
+    most = np.array([grid.radius * grid.scale * (1 - 2.0**-50) for grid in grids])
+    units = np.array([[grid.unit / run.batch_size] for grid, run in zip(grids, runs, strict=True)])
+    shrink, zeros = np.float64(2.0 ** -grids[0].bits), np.zeros((len(runs), program.size))
+    normalise = setting.clipping is dpsgd.Clipping.NORMALISE
+    static, names = optimisers.split(first.run.options)
+    numbers = {name: np.array([run.options[name] for run in runs], dtype=program.dtype) for name in names}
+    stepper = program.stepper(first.optimizer, static)
+    rows = mean = jnp.asarray(np.stack([one.row for one in group]))
+    state = stepper.start(rows, numbers)
+    ahead = max(1, min(32, _AHEAD // max(1, len(data))))
+    for start in range(0, first.run.steps, ahead):
+        block = draw(samplers, min(ahead, first.run.steps - start), size, count)
+        for number, (chosen, valid) in enumerate(zip(*block, strict=True), start):
+            sums: Any = zeros
+            for piece, counts in zip(chosen, valid, strict=True):
+                gradients, finite = program.gradients(rows, piece, keys, number)
+                with step.exactly():
+                    sums = step.add_clipped(sums, gradients, counts & finite, most, scale, normalise=normalise)
+            with step.exactly():
+                gradient = step.release(sums, draws.draw(), shrink, units).astype(program.dtype)
+            with np.errstate(over="ignore"):
+                rates = np.array([run.rate_at(number) for run in runs]).astype(program.dtype)
+            share = program.dtype.type(1.0 if setting.average is None else setting.share(number, first.run.steps))
+            rows, state, mean = stepper.step(rows, state, mean, gradient, rates, numbers, share)
+    return mean
+
+
+def make(made: DPSGD, params: Sequence[Mapping[str, Any]], seeds: Sequence[int]) -> list[Outcome | Exception]:
+    """Make runs, those of one shape at once; what a run raises takes the place of its outcome."""
+    with quiet():
+        begun = [_tried(partial(begin, made, one, seed)) for one, seed in zip(params, seeds, strict=True)]
+        groups: dict[str, list[int]] = {}
+        for at, one in enumerate(begun):
+            if isinstance(one, Begun):
+                groups.setdefault(one.kind, []).append(at)
+        found: dict[int, Outcome | Exception] = {at: one for at, one in enumerate(begun) if isinstance(one, Exception)}
+        for places in groups.values():
+            members = [one for at in places if isinstance(one := begun[at], Begun)]
+            for at, one, row in zip(places, members, _trained(members), strict=True):
+                ended = partial(finish, made.score, one.program, row, seeds[at])
+                found[at] = row if isinstance(row, Exception) else _tried(ended)
+        return [found[at] for at in range(len(params))]
+
+
+def _trained(group: Sequence[Begun]) -> list[npt.NDArray[Any] | Exception]:
+    """The trained parameters of a group. If it fails as a whole, its runs are made one by one."""
+    rows = _tried(lambda: np.asarray(train(group)))
+    if not isinstance(rows, Exception):
+        return list(rows)
+    return [rows] if len(group) == 1 else [row for one in group for row in _trained([one])]
+
+
+def finish(score: Any, program: Program, row: npt.NDArray[Any], seed: int) -> Outcome:
+    """Score a trained model."""
+    if not np.isfinite(row).all():
+        raise DivergedError("the weights are not finite: training diverged")
+    model = program.tree([np.asarray(leaf) for leaf in program.leaves(row)])
+    value = score(Trained(program, row), seed=seed) if isinstance(score, OURS) else score(model)
+    return Outcome(model, float(value))
+
+
+def rehearse(made: DPSGD, params: Mapping[str, Any], seed: int) -> Outcome:
+    """Score an untrained model, on made-up records where the score looks at private ones."""
+    with quiet():
+        begun, score = begin(made, params, seed), made.score
+        if isinstance(score, Private):
+            records = Records(score.data.made_up(8))
+            score = dataclasses.replace(score, data=records, records=10**6, noise_multiplier=1.0)
+        return finish(score, begun.program, begun.row, seed)
+
+
+@contextlib.contextmanager
+def quiet() -> Iterator[None]:
+    """On the CPU, where sums in double precision are what they say; and no record may raise by not being a number."""
+    cpu = jax.devices("cpu")[0]
+    with jax.default_device(cpu), jax.debug_nans(False), jax.debug_infs(False), jax.disable_jit(False):
+        yield
+
+
+def _tried(call: Callable[[], T]) -> T | Exception:
+    try:
+        return call()
+    except UnfitModelError:
+        raise
+    except Exception as error:
+        return error

@@ -1,0 +1,240 @@
+"""DP-SGD in JAX as a mechanism: what it costs, how it trains, scores, short runs, many at once."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+
+import dp_accounting
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from scipy.stats import loguniform
+from sklearn.datasets import load_digits
+
+import dphypo
+import dphypo.dpsgd
+from dphypo.accounting.own_events import ideal
+from dphypo.integrations.jax import DPSGD, PrivateAccuracy, PrivateConfusion, PrivateLoss, PublicAccuracy, split_by_hash
+from dphypo.mechanisms.capabilities import ManyAtOnce, OwnSpace, OwnSplit, PrivateScores, Settings
+from dphypo.testing import check_mechanism
+
+PIXELS, LABELS = load_digits(return_X_y=True)
+PIXELS = PIXELS / 16
+PUBLIC = PublicAccuracy((PIXELS[1400:], LABELS[1400:]))
+
+
+def init(key, width=8):
+    first, second = jax.random.split(key)
+    return {
+        "in": jax.random.normal(first, (64, width)) / 8,
+        "out": [jax.random.normal(second, (width, 10)) / 4, jnp.zeros(10)],
+    }
+
+
+def predict(params, inputs):
+    return jax.nn.relu(inputs @ params["in"]) @ params["out"][0] + params["out"][1]
+
+
+def training(**changes):
+    given = {
+        "init": init,
+        "predict": predict,
+        "data": (PIXELS[:1400], LABELS[:1400]),
+        "score": PUBLIC,
+        "noise_multiplier": 1.0,
+        "epochs": 1,
+        "batch_size": 140,
+    }
+    return DPSGD(**{**given, **changes})
+
+
+MECHANISM = training()
+
+
+def test_the_event_is_that_of_the_declared_run():
+    step = dp_accounting.PoissonSampledDpEvent(0.1, dp_accounting.GaussianDpEvent(1.0))
+    assert ideal(MECHANISM.event({})) == dp_accounting.SelfComposedDpEvent(step, 10)
+    short = MECHANISM.at(fraction=0.5, match=True).event({"epochs": 2})
+    step = dp_accounting.PoissonSampledDpEvent(0.1, dp_accounting.GaussianDpEvent(1 / 0.5**0.5))
+    assert ideal(short) == dp_accounting.SelfComposedDpEvent(step, 10)
+    assert MECHANISM.event({}).slack == dphypo.dpsgd.slack(steps=10, rate=0.1)
+    assert training(records=1400, data=(PIXELS[:900], LABELS[:900])).event({}) == MECHANISM.event({})
+
+
+def test_it_conforms():
+    space = dphypo.Space({"learning_rate": loguniform(0.1, 10), "clipping": ["clip", "normalise"]})
+    check_mechanism(MECHANISM, space, points=1)
+
+
+def test_it_has_the_capabilities_of_training():
+    assert isinstance(MECHANISM, ManyAtOnce)
+    assert isinstance(MECHANISM, PrivateScores)
+    assert isinstance(MECHANISM, OwnSpace)
+    assert isinstance(MECHANISM, OwnSplit)
+    assert isinstance(MECHANISM, Settings)
+
+
+def test_it_learns_and_runs_at_once_are_those_made_alone_but_for_rounding():
+    mechanism = training(epochs=5, batch_size=70)
+    params = [{"learning_rate": rate, "clipping": "normalise"} for rate in (0.5, 1.0, 2.0)]
+    together = mechanism.many(params, seeds=[1, 2, 3])
+    alone = [mechanism(one, seed=seed) for one, seed in zip(params, (1, 2, 3), strict=True)]
+    for one, other in zip(together, alone, strict=True):
+        assert one.score > 0.6
+        for this, that in zip(*map(jax.tree.leaves, (one.model, other.model)), strict=True):
+            np.testing.assert_allclose(this, that, rtol=1e-2, atol=1e-2)
+    assert len({one.model["in"].tobytes() for one in together}) == 3
+
+
+def test_a_run_that_fails_leaves_the_others_alone():
+    good, bad = MECHANISM.many([{"learning_rate": 1.0}, {"learning_rate": 1e300}], seeds=[1, 2])
+    assert good.ok
+    assert not bad.ok
+    assert "diverged" in bad.failure
+
+
+@pytest.mark.parametrize(
+    "optimizer", ["adam", *(pytest.param(one, marks=pytest.mark.slow) for one in ("rmsprop", "adagrad", "lion"))]
+)
+def test_the_optimisers_of_optax_train(optimizer):
+    mechanism = training(optimizer=optimizer, batch_size=280)
+    assert mechanism({"learning_rate": 0.01}, seed=1).ok
+
+
+def test_numeric_options_of_runs_differ_within_a_group():
+    params = [{"momentum": 0.0, "learning_rate": 0.5}, {"momentum": 0.9, "learning_rate": 0.5}]
+    one, two = MECHANISM.many(params, seeds=[7, 7])
+    assert abs(one.model["in"] - two.model["in"]).max() > 1e-3
+    alone = MECHANISM({"momentum": 0.9, "learning_rate": 0.5}, seed=7)
+    np.testing.assert_allclose(two.model["in"], alone.model["in"], rtol=1e-2, atol=1e-2)
+
+
+@pytest.mark.slow
+def test_a_short_run_of_an_adaptive_optimiser_has_another_learning_rate():
+    short = training(optimizer="adam", fraction=1.0).at(fraction=0.2, match=True)
+    assert short({"learning_rate": 0.01}, seed=1).ok
+    assert short.transfer["rule"].startswith("noise alone")
+
+
+@pytest.mark.slow
+def test_averages_and_schedules():
+    last, mean = (training(average=one)({"learning_rate": 1.0}, seed=1).model for one in (None, "last half"))
+    assert not np.array_equal(last["in"], mean["in"])
+    still = training(schedule=lambda share: 0.0)({"learning_rate": 1.0}, seed=1).model
+    start = training(schedule=lambda share: 0.0)({"learning_rate": 5.0}, seed=1).model
+    np.testing.assert_array_equal(still["in"], start["in"])
+
+
+@pytest.mark.parametrize(
+    "word", ["accuracy", *(pytest.param(one, marks=pytest.mark.slow) for one in ("loss", "f1", "balanced_accuracy"))]
+)
+def test_a_word_sets_records_apart_by_a_hash(word):
+    mechanism = training(score=word)
+    assert mechanism.score_noise_multiplier == "calibrate"
+    assert mechanism.split is not None
+    assert mechanism.split.training.apart_from(mechanism.split.scoring)
+    scored = mechanism.at(score_noise_multiplier=3.0)({"learning_rate": 1.0}, seed=1)
+    assert scored.ok
+    assert mechanism.on_all_records().records == 1400
+
+
+def test_a_private_score_is_a_whole_number_over_the_declared_records():
+    train, held_out = split_by_hash(PIXELS, LABELS)
+    score = PrivateAccuracy(held_out, 4.0, records=300)
+    outcome = training(data=train, score=score)({"learning_rate": 1.0}, seed=3)
+    assert outcome.score * 300 == pytest.approx(round(outcome.score * 300), abs=1e-9)
+    assert training(data=train, score=score).split is not None
+    assert training(data=(PIXELS, LABELS), score=PrivateAccuracy((PIXELS, LABELS), 4.0)).split is None
+
+
+@pytest.mark.parametrize("kind", [PrivateAccuracy, PrivateLoss, PrivateConfusion])
+def test_the_event_of_a_score_is_that_of_its_noise(kind):
+    score = kind((PIXELS, LABELS), 5.0)
+    assert ideal(score.event) == dp_accounting.GaussianDpEvent(5.0)
+    assert 0 < score.event.slack < 1e-20
+
+
+def test_the_confusion_matrix_counts_each_record_once():
+    matrices = []
+    score = PrivateConfusion((PIXELS[:50], LABELS[:50]), 1e-3, measure=lambda matrix: matrices.append(matrix) or 0.0)
+    training(score=score)({"learning_rate": 1.0}, seed=1)
+    assert matrices[0].sum() == 50
+
+
+@pytest.mark.slow
+def test_tune_searches_without_a_space(tmp_path):
+    mechanism = training(score="accuracy", noise_multiplier="calibrate", epochs=2)
+    release = dphypo.tune(mechanism=mechanism, epsilon=8, delta=1e-5, survey=3, progress=False)
+    assert set(release.params) == {"learning_rate", "clipping"}
+    loaded = dphypo.load_release(release.save(tmp_path / "release"))
+    np.testing.assert_array_equal(loaded.model["in"], release.model["in"])
+    assert dphypo.verify(loaded.certificate)
+
+
+def test_equinox_like_modules_and_dropout_train():
+    class Linear:
+        def __init__(self, weights, name):
+            self.weights, self.name = weights, name
+
+    jax.tree_util.register_pytree_with_keys(
+        Linear,
+        lambda one: ([(jax.tree_util.GetAttrKey("weights"), one.weights)], one.name),
+        lambda name, leaves: Linear(leaves[0], name),
+    )
+
+    def loss(model, record, key):
+        kept = jax.random.bernoulli(key, 0.8, record[0].shape)
+        return -jax.nn.log_softmax(jnp.where(kept, record[0], 0) @ model.weights)[record[1]]
+
+    mechanism = training(
+        init=lambda key: Linear(jnp.zeros((64, 10)), "a"),
+        loss=loss,
+        predict=lambda model, inputs: inputs @ model.weights,
+    )
+    outcome = mechanism({"learning_rate": 1.0}, seed=1)
+    assert isinstance(outcome.model, Linear)
+    saved = mechanism.saver.load(mechanism.saver.dump(outcome.model))
+    np.testing.assert_array_equal(saved[".weights"], outcome.model.weights)
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        ({"init": 3}, "init = 3"),
+        ({"predict": None}, "loss = None"),
+        ({"optimizer": "sdg"}, "optimizer = 'sdg'"),
+        ({"fixed": {"depth": 3}}, "'depth' is taken neither"),
+        ({"fixed": {"epochs": 3}}, "write epochs="),
+        ({"score": "acuracy"}, "score = 'acuracy'"),
+        ({"data": (PIXELS, LABELS[:3])}, "different numbers of rows"),
+        ({"data": "records"}, "data is a str"),
+        ({"data": (np.array([["a"]]), np.zeros(1))}, "encode everything as numbers"),
+        ({"loss": lambda params, record: params["in"]}, "must be one real number"),
+        ({"loss": lambda params, record: jax.debug.print("{}", record[1]) or 0.0 * params["in"].sum()}, "callback"),
+        ({"init": lambda key: {"in": jnp.zeros(3, jnp.int32)}}, "nothing to train"),
+        ({"init": lambda key: [jnp.zeros(3, jnp.bfloat16)]}, "bfloat16"),
+        ({"clipping": "cut"}, "clipping = 'cut'"),
+    ],
+)
+def test_what_is_wrong_is_named_before_anything_runs(changes, message):
+    with pytest.raises((ValueError, TypeError, dphypo.errors.UnfitModelError), match=message):
+        training(**changes)
+
+
+def test_it_needs_no_pytorch():
+    code = (
+        "import sys\n"
+        "class Absent:\n"
+        "    def find_spec(self, name, *more):\n"
+        "        if name.split('.')[0] in ('torch', 'opacus'): raise ModuleNotFoundError(name)\n"
+        "sys.meta_path.insert(0, Absent())\n"
+        "import numpy as np, dphypo\n"
+        "from dphypo.integrations.jax import DPSGD\n"
+        "mechanism = DPSGD(init=lambda key: [np.zeros((2, 2), np.float32)], predict=lambda params, x: x @ params[0],\n"
+        "    data=(np.ones((50, 2)), np.arange(50) % 2), score=lambda params: 0.5, noise_multiplier=1.0, epochs=1)\n"
+        "print(mechanism({}, seed=1).ok, mechanism.event({}).slack > 0)\n"
+    )
+    made = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
+    assert made.stdout.split() == ["True", "True"], made.stderr
