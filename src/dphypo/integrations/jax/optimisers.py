@@ -39,7 +39,8 @@ def names_of(function: Callable[..., Any]) -> list[str]:
 def read(optimizer: Any, argument: str = "optimizer") -> Callable[..., optax.GradientTransformation]:
     """The function that builds an optimiser from its learning rate and options; an error names what is not one."""
     if callable(optimizer) and "learning_rate" in names_of(optimizer):
-        return optimizer
+        found: Callable[..., optax.GradientTransformation] = optimizer
+        return found
     if isinstance(optimizer, str) and optimizer in known():
         return known()[optimizer]
     remedy = f"give one of {', '.join(sorted(known()))}, or a function of learning_rate that returns an optax optimiser"

@@ -7,12 +7,12 @@ from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any
 
 import dp_accounting
-import jax
 import numpy as np
 
 from dphypo import noise
 from dphypo.accounting.sides import Sides
 from dphypo.integrations.jax.saver import Trees
+from dphypo.integrations.jax.step import key_of
 from dphypo.mechanisms import DpSgd, OwnTraining, transfer
 
 if TYPE_CHECKING:
@@ -72,7 +72,7 @@ def from_execution_plan(
     def made(params: Mapping[str, Any], *, seed: int, run: DpSgd) -> Any:
         changes = {"epsilon": None, "delta": None, "noise_multiplier": run.noise_multiplier}
         steps = min(config.iterations, run.steps * bands)
-        own = dataclasses.replace(config, **changes, iterations=steps)  # type: ignore[arg-type]
+        own = dataclasses.replace(config, **changes, iterations=steps)
         return train(params, seed=seed, plan=_keyed(own, seed))
 
     return OwnTraining(made, run, score_event=score_event, split=split, transfer_rule=transfer_rule, saver=Trees())
@@ -96,14 +96,12 @@ def _keyed(config: BandMFExecutionPlanConfig, seed: int) -> Any:
     from jax_privacy.matrix_factorization import toeplitz
 
     plan = config.plan
-    word = noise.Words.of_seed(seed).stream("noise").draw(1)
-    key = jax.random.wrap_key_data(word.view(np.uint32), impl="threefry2x32")
     sensitivity = plan.clipped_grad(lambda: None).sensitivity(config.accountant.neighboring_relation)
     norm = float(np.linalg.norm(np.asarray(config.strategy)))
     transform = noise_addition.matrix_factorization_privatizer(
         toeplitz.inverse_as_streaming_matrix(config.strategy, None),
         stddev=float(config.noise_multiplier or 0.0) * float(sensitivity) * norm,
-        prng_key=key,
+        prng_key=key_of(noise.Words.of_seed(seed).stream("noise")),
         dtype=config.dtype,
     )
     return dataclasses.replace(plan, noise_addition_transform=transform)

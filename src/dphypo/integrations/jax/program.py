@@ -81,10 +81,6 @@ class Program:
                 "single records gets no noise. Leave the callback out"
             )
 
-    def key(self, words: npt.NDArray[np.uint64]) -> jax.Array:
-        """A key of JAX's generator from one word."""
-        return jax.random.wrap_key_data(words.view(np.uint32), impl="threefry2x32")
-
     def start(self, key: jax.Array) -> npt.NDArray[Any]:
         """Initial parameters, as a row."""
         return self.row(self._init(key))

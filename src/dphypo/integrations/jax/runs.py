@@ -88,7 +88,7 @@ def begin(made: DPSGD, params: Mapping[str, Any], seed: int) -> Begun:
         terms=step.terms(program.size, *shape),
         largest_batch=largest_batch(run.records, run.rate),
     )
-    key = program.key(noise.Words.of_seed(seed).stream("weights").draw(1))
+    key = step.key_of(noise.Words.of_seed(seed).stream("weights"))
     row = program.start(key) if made.start is None else program.row(made.start)
     return Begun(program, run, setting, given["optimizer"], row, shape, grid)
 
@@ -101,7 +101,7 @@ def train(group: Sequence[Begun]) -> jax.Array:
     data = program.records
     samplers = [Sampler(one, len(data), run.rate, run.subsample) for one, run in zip(words, runs, strict=True)]
     draws = Draws(words, program.size, grids[0].deviation, grids[0].bits)
-    keys = jnp.stack([program.key(one.stream("masks").draw(1)) for one in words])
+    keys = jnp.stack([step.key_of(one.stream("masks")) for one in words])
     scale = np.array([grid.scale for grid in grids])
     most = np.array([grid.radius * grid.scale * (1 - 2.0**-50) for grid in grids])
     units = np.array([[grid.unit / run.batch_size] for grid, run in zip(grids, runs, strict=True)])
@@ -142,8 +142,10 @@ def make(made: DPSGD, params: Sequence[Mapping[str, Any]], seeds: Sequence[int])
         for places in groups.values():
             members = [one for at in places if isinstance(one := begun[at], Begun)]
             for at, one, row in zip(places, members, _trained(members), strict=True):
-                ended = partial(finish, made.score, one.program, row, seeds[at])
-                found[at] = row if isinstance(row, Exception) else _tried(ended)
+                if isinstance(row, Exception):
+                    found[at] = row
+                else:
+                    found[at] = _tried(partial(finish, made.score, one.program, row, seeds[at]))
         return [found[at] for at in range(len(params))]
 
 

@@ -7,7 +7,8 @@ from typing import Any, ClassVar
 import jax
 import numpy as np
 
-from dphypo.mechanisms.savers import Plain, UnsupportedModelError
+from dphypo.errors.faults import UnsupportedModelError
+from dphypo.mechanisms import Plain
 
 
 class Trees:

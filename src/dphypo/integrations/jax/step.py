@@ -16,6 +16,8 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 
+from dphypo import noise
+
 UNIT = 2.0**-53
 NORMALISED = 0.01
 """r of ``clipping="normalise"``: w = C₀/(n̄ + r), as in :mod:`dphypo.dpsgd`."""
@@ -42,7 +44,7 @@ def add_clipped(
     """
     margin = 1 + (gradients.shape[-1] + 16) * UNIT
 
-    def of_run(run: Any) -> jax.Array:
+    def of_run(run: Any) -> Any:
         total, found, counting, limit, whole = run
 
         def add(total: jax.Array, record: Any) -> tuple[jax.Array, None]:
@@ -55,13 +57,19 @@ def add_clipped(
         return jax.lax.scan(add, total, (found, counting))[0]
 
     # One run and one record after the other: what is added stays in the processor's cache.
-    return jax.lax.map(of_run, (sums, gradients, counts, most, scale))
+    made: jax.Array = jax.lax.map(of_run, (sums, gradients, counts, most, scale))
+    return made
 
 
 @jax.jit
 def release(sums: jax.Array, drawn: jax.Array, shrink: jax.Array, units: jax.Array) -> jax.Array:
     """Round sums to the grid with dither, and add noise: ⌊(S + V + 2^bits·Z)/2^bits⌋·h/batch size."""
     return jnp.floor((jnp.round(sums) + drawn) * shrink) * units
+
+
+def key_of(words: noise.Words) -> Any:
+    """A key of JAX's generator, 64 bits, from the next word."""
+    return jax.random.wrap_key_data(jnp.asarray(words.draw(1).view("uint32")), impl="threefry2x32")
 
 
 def exactly() -> Any:
