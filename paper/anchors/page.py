@@ -19,9 +19,6 @@ NAMES = {
     "fashion": "Fashion-MNIST, scattering + linear",
     "cifar10": "CIFAR-10, scattering + linear",
     "cifar10-cnn": "CIFAR-10, scattering + CNN",
-    "mnist-momentum": "MNIST, scattering + linear, momentum",
-    "fashion-momentum": "Fashion-MNIST, scattering + linear, momentum",
-    "cifar10-momentum": "CIFAR-10, scattering + linear, momentum",
 }
 MISSING = "*Not trained yet.*"
 
@@ -61,13 +58,22 @@ def structures(folder: Path = FOLDER) -> str:
     return markdown(["structure", "held-out accuracy", "at the learning rate"], rows)
 
 
-def first_plan(folder: Path = FOLDER) -> str:
-    """What the first plan reached."""
-    found = json.loads((folder / "first-plan.json").read_text())
-    heads = ["way to tune", *(f"{NAMES[name]}{more}" for name in found for more in ("", ", worst"))]
-    cells = [[part for one in found.values() for part in (accuracy(one[way]), f"{one[way]['worst']:.4f}")]
-             for way in found["mnist"]]  # fmt: skip
-    return markdown(heads, [[way, *row] for way, row in zip(found["mnist"], cells, strict=True)])
+def recipes(folder: Path = FOLDER) -> str:
+    """What the second pilot found."""
+    if not (path := folder / "recipes.json").exists():
+        return MISSING
+    found = {name: one for name, one in json.loads(path.read_text()).items() if name != "provenance"}
+    rows = [[*name.split(" | ", 1), f"{one['best']:.4f}", f"{one['at']:.2g}"] for name, one in found.items()]
+    return markdown(["task", "what was tried", "held-out accuracy", "at the learning rate"], rows)
+
+
+def earlier(plan: str, folder: Path = FOLDER) -> str:
+    """What an earlier plan reached."""
+    found = json.loads((folder / f"{plan}-plan.json").read_text())
+    names = list(dict.fromkeys(way for one in found.values() for way in one))
+    rows = [[way, *(f"{accuracy(one[way])}, {one[way]['worst']:.4f}" if way in one else "" for one in found.values())]
+            for way in names]  # fmt: skip
+    return markdown(["way to tune: mean, worst", *(NAMES[name] for name in found)], rows)
 
 
 def picture(found: dict[str, dict[str, Any]], planned: dict[str, Any], folder: Path = FOLDER) -> str:
@@ -113,16 +119,17 @@ def every_way(found: dict[str, dict[str, Any]], planned: dict[str, Any]) -> str:
     for name, result in found.items():
         declared = {way["name"]: way for way in planned["tasks"][name]["ways"]}
         rows = [
-            [key, f"{declared[key]['noise']:.3f}", f"{row['compute']:.2f}", accuracy(row), f"{row['worst']:.4f}"]
+            [
+                key,
+                f"{declared[key]['noise']:.3f}",
+                f"{row['compute']:.2f}",
+                accuracy(row),
+                f"{row['worst']:.4f}",
+                len(row["released"]),
+            ]
             for key, row in result["ways"].items()
         ]
-        heads = [
-            "way to tune",
-            "ν of the full run",
-            "compute",
-            "accuracy",
-            f"worst of {result['searches']}",
-        ]
+        heads = ["way to tune", "ν of the full run", "compute", "accuracy", "worst", "searches"]
         parts.append(f"### {NAMES[name]}\n\n{markdown(heads, rows)}")
         left = ", ".join(key for key in declared if key not in result["ways"])
         parts += [f"Planned and not trained: {left}."] if left else []
@@ -167,7 +174,8 @@ def write() -> None:
     planned, found = json.loads(plans.FILE.read_text()), results()
     sections = {
         "summary": summary(found, planned), "ways": every_way(found, planned), "transfer": transfer(),
-        "one dimension": one_dimension_less(), "structures": structures(), "first": first_plan(),
+        "one dimension": one_dimension_less(), "structures": structures(), "recipes": recipes(),
+        "first": earlier("first"), "second": earlier("second"),
         "picture": picture(found, planned), "provenance": provenance(found.values()),
     }  # fmt: skip
     text = TEXT.read_text(encoding="utf-8")

@@ -4,7 +4,7 @@
 ways spend a total of ε = 3 at δ = 1e-5, everything charged: short runs, private scores, selection, statistics that
 normalise features, and the last run. All take at most the compute of three full runs (a random number of runs: on
 average). Noise is that of a run as one Gaussian mechanism (:mod:`paper.anchors.structure`), so that the plan holds for
-every structure that the pilot may choose.
+every structure with all records in a step.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from __future__ import annotations
 import json
 import math
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any
 
@@ -23,18 +23,18 @@ from dphypo.laws import Geometric, Law, Poisson
 from dphypo.mechanisms import DpSgd, NoiseRehearsal
 from paper.anchors.charges import DELTA, EPSILON, Part, cost, solve
 from paper.anchors.normalise import recipe
-from paper.anchors.structure import NETWORK, STRUCTURES, Structure
+from paper.anchors.structure import ADAM_1600, STRUCTURES, Structure
 from paper.anchors.tasks import TASKS, Task
 from paper.anchors.trainer import Floats
 from paper.train.descent import Average, Descent
 
 FILE = Path(__file__).with_name("plans.json")
-SEED = 283_000
-RUNS = 8
-FRACTION = 0.05  # of a full run: eight such runs cost one per cent more noise
+SEED = 285_000
+SURVEYS = {"linear": (5, 0.063), "cnn": (6, 0.05)}  # short runs, and how long: at most one per cent more noise
 SHARE = 1 / 6  # of the records score, where the last run trains on all of them
 RIVAL_SHARE = 1 / 12  # where what is released never sees those that score
-REPETITIONS = 4  # of each learning rate in the pilot
+CORRECTION = 0.7  # of the learning rate of short runs of linear models, by the second pilot
+RIVAL_SEARCHES = 4  # of networks, which take longer
 
 
 def factor(structure: Structure, fraction: float, deviation: float = 5e-4) -> float:
@@ -55,16 +55,30 @@ def factor(structure: Structure, fraction: float, deviation: float = 5e-4) -> fl
 
 
 class Plans:
-    """The ways to tune one task with all records in every step."""
+    """The ways to tune one task, all with the structure of the task's full runs."""
 
-    def __init__(self, task: Task) -> None:
+    def __init__(self, task: Task, structure: Structure) -> None:
         sums = recipe(task.recipe).sums
+        self.task, self.structure = task, structure
         self.extra = [Part(task.statistics, "both", count=sums)] if sums else []
-        self.alone = self.solved(lambda noise: [Part(noise, "both")])
+        self.alone = self.solved(lambda noise: [self.run(noise)])
 
-    def solved(self, parts: Callable[[float], list[Part]], start: float = 1.4) -> float:
+    def run(self, noise: float, share: float = 0.0, fraction: float = 1.0, count: int = 1, **more: Any) -> Part:
+        """Runs of a fraction of the steps, on all records or without the share that scores.
+
+        All steps together have ``noise`` as one mechanism on all their records; batches make it cheaper.
+        """
+        side, batch = "training" if share else "both", self.structure.batch
+        if batch is None:
+            return Part(noise, side, count, **more)
+        steps, used = round(fraction * self.structure.steps), self.task.records - round(self.task.records * share)
+        return Part(noise * math.sqrt(steps), side, count, rate=batch / used, steps=steps, **more)
+
+    def solved(self, parts: Callable[[float], list[Part]], start: float | None = None) -> float:
         """The smallest noise at which these parts, and the statistics of the features, cost ε."""
-        return solve(lambda noise: [*self.extra, *parts(noise)], start)
+        return solve(
+            lambda noise: [*self.extra, *parts(noise)], start or (1.4 if self.structure.batch is None else 0.3)
+        )
 
     def way(self, name: str, kind: str, parts: list[Part], noise: float, compute: float, **more: Any) -> dict[str, Any]:
         """As the plan states it."""
@@ -73,30 +87,31 @@ class Plans:
 
     def one(self, name: str, **settings: Any) -> dict[str, Any]:
         """One run on all records at the noise of a run alone."""
-        return self.way(name, "one run", [Part(self.alone, "both")], self.alone, 1.0, **settings)
+        return self.way(name, "one run", [self.run(self.alone)], self.alone, 1.0, **settings)
 
-    def ours(self) -> dict[str, Any]:
+    def ours(self, count: int, fraction: float) -> dict[str, Any]:
         """Short runs on one side, scores on the other, the last run on all: as ``dphypo.tune`` charges it.
 
         A run of the fraction f has noise σ/√f, which is ν/f as one mechanism.
         """
 
         def parts(noise: float) -> list[Part]:
-            return [Part(noise / FRACTION, "training", RUNS), Part(noise, "both")]
+            return [self.run(noise / fraction, SHARE, fraction, count), self.run(noise)]
 
         noise = self.solved(parts)
-        scores = self.solved(lambda one: [Part(noise, "both"), Part(one, "scoring", RUNS)], 20.0)
+        scores = self.solved(lambda one: [self.run(noise), Part(one, "scoring", count)], 20.0)
         return self.way(
-            "ours", "survey", [*parts(noise), Part(scores, "scoring", RUNS)], noise, 1 + RUNS * FRACTION, share=SHARE,
-            count=RUNS, fraction=FRACTION, price=round(noise / self.alone - 1, 5), **{"score noise": scores},
+            "ours", "survey", [*parts(noise), Part(scores, "scoring", count)], noise, 1 + count * fraction, share=SHARE,
+            count=count, fraction=fraction, factor=factor(self.structure, fraction),
+            price=round(noise / self.alone - 1, 5), **{"score noise": scores},
         )  # fmt: skip
 
     def geometric(self, mean: float = 3.0) -> dict[str, Any]:
         """Liu and Talwar (2019), Papernot and Steinke (2022): a geometric number of full runs, the best released."""
         law = Geometric(mean=mean)
-        noise = self.solved(lambda one: [Part(one, "training", law=law.to_dict())], 2.0)
+        noise = self.solved(lambda one: [self.run(one, RIVAL_SHARE, law=law.to_dict())])
         scores = self.solved(lambda one: [Part(one, "scoring", law=law.to_dict())], 2.0)
-        parts = [Part(noise, "training", law=law.to_dict()), Part(scores, "scoring", law=law.to_dict())]
+        parts = [self.run(noise, RIVAL_SHARE, law=law.to_dict()), Part(scores, "scoring", law=law.to_dict())]
         return self.way("geometric search", "geometric", parts, noise, mean, share=RIVAL_SHARE,
                         lengths=drawn(law, 1), **{"score noise": scores})  # fmt: skip
 
@@ -108,12 +123,12 @@ class Plans:
         law = Poisson(mean)
 
         def parts(noise: float) -> list[Part]:
-            search = Part(noise, "training", rate=1.0, steps=1, subset=subset, law=law.to_dict())
-            return [search, Part(noise, "both")]
+            search = replace(self.run(noise, RIVAL_SHARE), subset=subset, law=law.to_dict())
+            return [replace(search, rate=search.rate or 1.0, steps=search.steps or 1), self.run(noise)]
 
         noise = self.solved(parts)
         scored = Part(
-            self.solved(lambda one: [Part(noise, "both"), Part(one, "scoring", law=law.to_dict())], 20.0),
+            self.solved(lambda one: [self.run(noise), Part(one, "scoring", law=law.to_dict())], 20.0),
             "scoring", law=law.to_dict(),
         )  # fmt: skip
         return self.way("on a subset", "subset", [*parts(noise), scored], noise, 1 + mean * subset, subset=subset,
@@ -122,54 +137,49 @@ class Plans:
     def scaling(self, trials: int = 6) -> dict[str, Any]:
         """Panda and others (2024): the best η·steps at two small ε, a line through both to the last run's ε."""
         fractions, spent = [0.1, 0.2], [EPSILON / 20, EPSILON / 10]
-        noises = [solve(lambda noise: [Part(noise, "training")], 20.0, epsilon) for epsilon in spent]
-        shorts = [Part(noise, "training", trials) for noise in noises]
-        noise = self.solved(lambda one: [*shorts, Part(one, "both")])
-        scores = self.solved(lambda one: [Part(noise, "both"), Part(one, "scoring", 2 * trials)], 20.0)
-        parts = [*shorts, Part(noise, "both"), Part(scores, "scoring", 2 * trials)]
+
+        def short(fraction: float, epsilon: float) -> float:
+            return solve(lambda one: [self.run(one, RIVAL_SHARE, fraction)], 20.0, epsilon)
+
+        noises = [short(*level) for level in zip(fractions, spent, strict=True)]
+        shorts = [self.run(noise, RIVAL_SHARE, at, trials) for at, noise in zip(fractions, noises, strict=True)]
+        noise = self.solved(lambda one: [*shorts, self.run(one)])
+        scores = self.solved(lambda one: [self.run(noise), Part(one, "scoring", 2 * trials)], 20.0)
+        parts = [*shorts, self.run(noise), Part(scores, "scoring", 2 * trials)]
         return self.way(
             "linear scaling", "scaling", parts, noise, 1 + trials * sum(fractions), share=RIVAL_SHARE, trials=trials,
-            fractions=fractions, spent=spent, last=cost([Part(noise, "both")]),
+            fractions=fractions, spent=spent, last=cost([self.run(noise)]),
             **{"short noise": noises, "score noise": scores},
         )  # fmt: skip
 
     def probes(self, every: int = 5, raised: float = 1.01) -> dict[str, Any]:
         """HyFreeDP, Liu and Bu (2025): step sizes from three private losses, for one per cent more noise.
 
-        The losses of all probes together are one Gaussian mechanism as well: its noise is "loss noise".
+        The losses of all probes together are one Gaussian mechanism as well: its noise is "loss noise". With batches
+        it is that of three losses on one batch.
         """
-        noise = raised * self.alone
-        losses = self.solved(lambda one: [Part(noise, "both"), Part(one, "both")], 10.0)
-        return self.way("HyFreeDP", "probes", [Part(noise, "both"), Part(losses, "both")], noise, 1 + 1 / every,
-                        every=every, **{"loss noise": losses})  # fmt: skip
+        noise, batch = raised * self.alone, self.structure.batch
+
+        def losses(level: float) -> Part:
+            if batch is None:
+                return Part(level, "both")
+            return Part(level, "both", rate=batch / self.task.records, steps=math.ceil(self.structure.steps / every))
+
+        level = self.solved(lambda one: [self.run(noise), losses(one)], 10.0)
+        return self.way("HyFreeDP", "probes", [self.run(noise), losses(level)], noise, 1 + 1 / every,
+                        every=every, **{"loss noise": level})  # fmt: skip
 
     def every_way(self) -> list[dict[str, Any]]:
         """Ours, what it is compared with, and what can be reached in hindsight; what takes longest comes last."""
-        return [self.ours(), self.one("untuned"), self.one("best in hindsight, not charged", hindsight=True),
+        ours, untuned = self.ours(*SURVEYS[self.task.model]), self.one("untuned")
+        if self.task.model == "cnn":
+            rivals = [untuned, self.probes(), self.scaling(), self.geometric(), self.subset()]
+            return [ours, *({**one, "searches": RIVAL_SEARCHES} for one in rivals)]
+        factor = round(CORRECTION * ours["factor"], 5)
+        return [ours, {**ours, "name": f"ours, short runs × {CORRECTION:g}", "factor": factor}, untuned,
+                {**self.one("untuned, Adam", structure=ADAM_1600.to_dict()), "compute": 2.0},
+                self.one("best in hindsight, not charged", hindsight=True),
                 self.probes(), self.scaling(), self.geometric(), self.subset()]  # fmt: skip
-
-
-def sampled(task: Task, structure: Structure, fraction: float = 0.04) -> list[dict[str, Any]]:
-    """Ours and untuned with Poisson batches, for the network."""
-    plans, batch = Plans(task), structure.batch or task.records
-    trained, short = round(task.records * (1 - SHARE)), round(fraction * structure.steps)
-
-    def full(noise: float) -> Part:
-        return Part(noise, "both", rate=batch / task.records, steps=structure.steps)
-
-    def parts(noise: float) -> list[Part]:
-        return [Part(noise / math.sqrt(fraction), "training", RUNS, rate=batch / trained, steps=short), full(noise)]
-
-    alone, root = plans.solved(lambda noise: [full(noise)], 5.0), math.sqrt(structure.steps)
-    noise = plans.solved(parts, alone)
-    scores = plans.solved(lambda one: [full(noise), Part(one, "scoring", RUNS)], 20.0)
-    return [
-        plans.way(
-            "ours", "survey", [*parts(noise), Part(scores, "scoring", RUNS)], noise / root, 1 + RUNS * fraction,
-            share=SHARE, count=RUNS, fraction=fraction, price=round(noise / alone - 1, 5), **{"score noise": scores},
-        ),
-        plans.way("untuned", "one run", [full(alone)], alone / root, 1.0),
-    ]  # fmt: skip
 
 
 def drawn(law: Law, stream: int) -> list[int]:
@@ -181,25 +191,11 @@ def drawn(law: Law, stream: int) -> list[int]:
 
 
 def write(path: Path = FILE) -> None:
-    """The pilot, and all tasks."""
-    pilot: dict[str, Any] = {
-        "noise": Plans(TASKS["fashion"]).alone,
-        "held out": 10_000,
-        "repetitions": REPETITIONS,
-        "structures": {
-            name: {**one.to_dict(), "factor": factor(one, FRACTION)} for name, one in STRUCTURES.items()
-        },
-    }  # fmt: skip
-    known: dict[str, Any] = {"epsilon": EPSILON, "delta": DELTA, "seed": SEED, "pilot": pilot, "tasks": {}}
+    """All tasks."""
+    known: dict[str, Any] = {"epsilon": EPSILON, "delta": DELTA, "seed": SEED, "tasks": {}}
     for name, task in TASKS.items():
-        stated: dict[str, Any] = {"task": asdict(task), "ways": Plans(task).every_way()}
-        if task.model == "cnn":
-            stated["structure"] = {**NETWORK.to_dict(), "factor": factor(NETWORK, 0.04)}
-            stated["ways"] = sampled(task, NETWORK)
-        elif task.structure is not None:
-            stated["structure"] = pilot["structures"][task.structure]
-            stated["ways"] = stated["ways"][:3]
-        known["tasks"][name] = stated
-        for way in stated["ways"]:
+        ways = Plans(task, STRUCTURES[task.model]).every_way()
+        known["tasks"][name] = {"task": asdict(task), "structure": STRUCTURES[task.model].to_dict(), "ways": ways}
+        for way in ways:
             print(name, way["name"], round(way["noise"], 4), way.get("price"), way["compute"], flush=True)
     path.write_text(json.dumps(known, indent=1) + "\n")

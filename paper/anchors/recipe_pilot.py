@@ -20,9 +20,9 @@ import numpy as np
 import torch
 
 from paper.anchors import tasks
-from paper.anchors.pilot import without_test
 from paper.anchors.scatter_cnn import network
-from paper.anchors.structure import ADAM, EIGHTH, NETWORK, Structure
+from paper.anchors.structure import ADAM_1600 as LONG
+from paper.anchors.structure import EIGHTH, Structure
 from paper.anchors.tasks import Task
 from paper.anchors.ways import Bench, smooth, survey
 from paper.data.sets import Images, load
@@ -31,7 +31,7 @@ from paper.train.landscape import provenance
 SEED, HELD_OUT, NOISE, SHARE = 284_000, 10_000, 1.4, 1 / 6
 SCORE_NOISE = 10.0  # of one score on its count; n scores have √n times as much
 BASE = Structure(800, average=EIGHTH)
-LONG = Structure(1600, second=ADAM, average=EIGHTH)
+NETWORK = Structure(400, average=EIGHTH, batch=8192)
 RECIPES = {
     "fashion": ("groups", "channels", "groups, centred", "channels, centred"),
     "mnist": ("groups", "channels", "groups, centred", "channels, centred"),
@@ -61,6 +61,13 @@ NETWORKS = {
     "mirrored, 800 steps": ("channels, mirrored", replace(NETWORK, steps=800), (0.2, 0.28)),
 }
 NETWORK_NOISE = 0.235
+
+
+def without_test(images: Images, held_out: int, seed: int) -> Images:
+    """Training pictures alone; some of them, at random, stand for the test."""
+    order = np.random.default_rng(seed).permutation(len(images.train))
+    judge, rest = order[:held_out], order[held_out:]
+    return Images(images.train[rest], images.train_labels[rest], images.train[judge], images.train_labels[judge])
 
 
 def curve(bench: Bench, rates: Any, noise: float, times: int) -> dict[str, Any]:

@@ -1,8 +1,7 @@
 """Run the frozen plan on one device: ``python -m paper.anchors.run --data data --out results --device cuda``.
 
-The pilot comes first, unless the folder of results holds its outcome. It needs PyTorch, numpy and scipy, and neither
-the library nor an accountant. The file of a task is written after every way to tune, so that what is done is kept if
-time runs out, and what is in it is not made again.
+It needs PyTorch, numpy and scipy, and neither the library nor an accountant. The file of a task is written after every
+way to tune, so that what is done is kept if time runs out, and what is in it is not made again.
 """
 
 from __future__ import annotations
@@ -17,8 +16,8 @@ from typing import Any
 import torch
 
 from paper.anchors import tasks
-from paper.anchors.pilot import pilot, structure_of
 from paper.anchors.probes import probes
+from paper.anchors.structure import Structure
 from paper.anchors.tasks import Task
 from paper.anchors.trainer import Trainer
 from paper.anchors.ways import KINDS, Bench
@@ -48,40 +47,33 @@ class Trainers:
         return made
 
 
-def run(
-    name: str, plans: dict[str, Any], shape: dict[str, Any], folder: Path, out: Path, device: str, until: float
-) -> None:
-    """Every way to tune one task."""
-    declared, seed = plans["tasks"][name], plans["seed"]
-    task, structure = Task(**declared["task"]), structure_of(shape)
-    began = time.time()
-    trainers = Trainers(task, folder, device, seed)
-    result: dict[str, Any] = {"task": name, "searches": task.searches, "structure": shape, "ways": {}}
-    if (path := out / f"anchors-{name}.json").exists():
-        result["ways"] = json.loads(path.read_text())["ways"]
-    print(name, "features", round(time.time() - began, 1), "s", flush=True)
-    for number, way in enumerate(declared["ways"]):
-        if way["name"] in result["ways"]:
-            continue
-        if time.time() > until:
-            print("no time for", name, way["name"], flush=True)
-            break
-        began, share = time.time(), way.get("share", 0.0)
-        bench = Bench(task, structure, trainers.at(share), share, seed + 1000 * (number + 1), shape["factor"])
-        bench.most = 96 if task.model == "linear" else 1
-        found = (probes if way["kind"] == "probes" else KINDS[way["kind"]])(bench, way, task.searches)
-        released = found.pop("released")
-        found["picked"] = found["picked"].round(6).tolist()
-        row = {
-            "mean": round(float(released.mean()), 5), "worst": round(float(released.min()), 4),
-            "half": round(1.96 * float(released.std(ddof=1)) / len(released) ** 0.5, 5),
-            "compute": round(bench.examples / task.searches / structure.steps / (structure.batch or task.records), 3),
-            "seconds": round(time.time() - began, 1),
-        }  # fmt: skip
-        print(name, way["name"], row, flush=True)
-        result["ways"][way["name"]] = {**row, "released": released.round(4).tolist(), **found}
-        result["provenance"] = json.loads(provenance(seed=seed))
-        path.write_text(json.dumps(result) + "\n")
+def run(name: str, number: int, way: dict[str, Any], plans: dict[str, Any], trainers: Trainers, path: Path) -> None:
+    """One way to tune a task; what it reached is added to the file."""
+    declared = plans["tasks"][name]
+    task, full = Task(**declared["task"]), Structure(**declared["structure"])
+    structure = Structure(**way["structure"]) if "structure" in way else full
+    result: dict[str, Any] = {"task": name, "ways": {}}
+    if path.exists():
+        result = json.loads(path.read_text())
+    if way["name"] in result["ways"]:
+        return
+    began, share, searches = time.time(), way.get("share", 0.0), way.get("searches", task.searches)
+    seed = plans["seed"] + 1000 * (number + 1)
+    bench = Bench(task, structure, trainers.at(share), share, seed, way.get("factor", 1.0))
+    bench.most = 96 if task.model == "linear" else 1
+    found = (probes if way["kind"] == "probes" else KINDS[way["kind"]])(bench, way, searches)
+    released = found.pop("released")
+    found["picked"] = found["picked"].round(6).tolist()
+    row = {
+        "mean": round(float(released.mean()), 5), "worst": round(float(released.min()), 4),
+        "half": round(1.96 * float(released.std(ddof=1)) / len(released) ** 0.5, 5),
+        "compute": round(bench.examples / searches / full.steps / (full.batch or task.records), 3),
+        "seconds": round(time.time() - began, 1),
+    }  # fmt: skip
+    print(name, way["name"], row, flush=True)
+    result["ways"][way["name"]] = {**row, "released": released.round(4).tolist(), **found}
+    result["provenance"] = json.loads(provenance(seed=plans["seed"]))
+    path.write_text(json.dumps(result) + "\n")
 
 
 def main() -> None:
@@ -97,12 +89,12 @@ def main() -> None:
     torch.backends.cuda.matmul.allow_tf32 = True
     until = time.time() + options.seconds
     options.out.mkdir(parents=True, exist_ok=True)
-    if not (first := options.out / "pilot.json").exists():
-        first.write_text(json.dumps(pilot(plans["pilot"], options.data, options.device, plans["seed"])) + "\n")
-    shape = plans["pilot"]["structures"][json.loads(first.read_text())["chosen"]]
-    for name in options.tasks or plans["tasks"]:
-        stated = plans["tasks"][name].get("structure", shape)
-        run(name, plans, stated, options.data, options.out, options.device, until)
+    names = options.tasks or list(plans["tasks"])
+    for name in names:
+        trainers = Trainers(Task(**plans["tasks"][name]["task"]), options.data, options.device, plans["seed"])
+        for number, way in enumerate(plans["tasks"][name]["ways"]):
+            if time.time() < until:
+                run(name, number, way, plans, trainers, options.out / f"anchors-{name}.json")
 
 
 if __name__ == "__main__":

@@ -85,26 +85,46 @@ class Network:
 
     def train(self, runs: Runs) -> list[Tensor]:
         """The weights of one run."""
-        if len(runs) != 1 or runs.subset != 1:
-            raise ValueError("a network is trained one run at a time, on all records of its side")
+        if len(runs) != 1:
+            raise ValueError(f"runs: a network is trained one run at a time, not {len(runs)}")
         generator = torch.Generator(self.features.device).manual_seed(runs.seed)
         weights = self.initial(generator)
         descent, average = Descent(runs.memories), Average(runs.average)
         used = torch.ones_like(self.scores) if runs.records is Records.ALL else ~self.scores
+        if runs.subset < 1:
+            used &= torch.rand(len(used), generator=generator, device=used.device) < runs.subset
         rate, clip, noise = (float(one[0]) for one in (runs.learning_rate, runs.clip, runs.noise))
         for step in range(runs.steps):
-            unit = torch.rand(len(used), generator=generator, device=used.device)
-            drawn = (used & (unit < runs.rate)).nonzero()[:, 0]
-            view = torch.zeros_like(drawn)
-            if len(self.features) > 1:
-                view = torch.randint(len(self.features), drawn.shape, generator=generator, device=drawn.device)
-            sums = self.clipped_sum(weights, drawn, view, clip)
-            for total in sums:
-                total += noise * clip * torch.randn(total.shape, generator=generator, device=total.device)
+            drawn, view = self.drawn(used, runs.rate, generator)
+            sums = self.noisy_sum(weights, drawn, view, clip, noise, generator)
             for value, direction in zip(weights, descent.directions([one / runs.batch for one in sums]), strict=True):
                 value.sub_(runs.factor(step) * rate * direction)
             average.add(weights)
         return average.values
+
+    def drawn(self, used: Tensor, rate: float, generator: torch.Generator) -> tuple[Tensor, Tensor]:
+        """A Poisson batch, and which view of each of its records."""
+        unit = torch.rand(len(used), generator=generator, device=used.device)
+        drawn = (used & (unit < rate)).nonzero()[:, 0]
+        return drawn, torch.randint(len(self.features), drawn.shape, generator=generator, device=drawn.device)
+
+    def noisy_sum(
+        self, weights: list[Tensor], drawn: Tensor, view: Tensor, clip: float, noise: float, generator: torch.Generator
+    ) -> list[Tensor]:
+        """The clipped sum with Gaussian noise."""
+        sums = self.clipped_sum(weights, drawn, view, clip)
+        for total in sums:
+            total += noise * clip * torch.randn(total.shape, generator=generator, device=total.device)
+        return sums
+
+    @torch.no_grad()
+    def losses(self, weights: list[Tensor], drawn: Tensor, view: Tensor, bound: Tensor) -> Tensor:
+        """Sum of the drawn records' losses, each cut off at the bound."""
+        total = torch.zeros_like(bound)
+        for piece, seen in zip(torch.split(drawn, PIECE), torch.split(view, PIECE), strict=True):
+            logits = forward(self.inputs[seen, piece], weights)[-1][1][:, 0]
+            total += F.cross_entropy(logits, self.labels[piece], reduction="none").minimum(bound).sum()
+        return total
 
     def clipped_sum(self, weights: list[Tensor], drawn: Tensor, view: Tensor, clip: float) -> list[Tensor]:
         """Sum of the gradients of one view of each drawn record, each clipped as a whole."""

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 import torch
 
-from paper.anchors import curve_plans, judge, normalise, pilot, plans, recipe_pilot, ways
+from paper.anchors import curve_plans, judge, normalise, plans, recipe_pilot, ways
 from paper.anchors.charges import DELTA, EPSILON, Part, guarantee
 from paper.anchors.linear import Linear
 from paper.anchors.probes import probes
@@ -197,7 +197,7 @@ def test_the_pilot_never_sees_the_test():
     random = np.random.default_rng(0)
     images = Images(np.arange(50, dtype=np.uint8).reshape(-1, 1, 1, 1), random.integers(0, 10, 50).astype(np.uint8),
                     np.full((5, 1, 1, 1), 99, np.uint8), np.full(5, 99, np.uint8))  # fmt: skip
-    found = pilot.without_test(images, 10, 3)
+    found = recipe_pilot.without_test(images, 10, 3)
     assert len(found.test) == 10
     assert sorted([*found.train.ravel(), *found.test.ravel()]) == list(range(50))
     assert set(found.test_labels) <= set(images.train_labels)
@@ -254,16 +254,19 @@ def test_the_noise_that_a_run_is_made_with_is_the_noise_that_is_charged():
         if way["kind"] == "survey" and not longest.steps:
             assert Part(way["noise"] / way["fraction"], "training", way["count"]) in parts
         if way["kind"] == "scaling":
-            assert [part.noise for part in parts if part.side == "training"] == way["short noise"]
+            shorts = [part.noise / max(part.steps, 1) ** 0.5 for part in parts if part.side == "training"]
+            assert shorts == pytest.approx(way["short noise"])
         for noise in (way[name] for name in ("score noise", "loss noise") if name in way):
             assert noise in [part.noise for part in parts]
 
 
 def test_the_frozen_factors_are_those_of_the_librarys_rule():
-    name, structure = "Adam, 400 steps, averaged", STRUCTURES["Adam, 400 steps, averaged"]
-    stated = PLAN["pilot"]["structures"][name]
-    assert stated == {**structure.to_dict(), "factor": plans.factor(structure, plans.FRACTION)}
-    assert {name: pilot.structure_of(one) for name, one in PLAN["pilot"]["structures"].items()} == STRUCTURES
+    for name in ("mnist", "cifar10-cnn"):
+        declared = PLAN["tasks"][name]
+        ours = declared["ways"][0]
+        structure = Structure(**declared["structure"])
+        assert structure == STRUCTURES[declared["task"]["model"]]
+        assert ours["factor"] == plans.factor(structure, ours["fraction"])
 
 
 def test_a_rule_whose_short_runs_are_best_elsewhere_loses():
@@ -307,3 +310,34 @@ def test_a_mirrored_recipe_gives_a_picture_and_its_mirror_image_the_same_feature
 def test_the_factors_of_the_second_pilot_are_those_of_the_librarys_rule():
     structure, _, fraction, factor = recipe_pilot.SURVEYS["momentum, 8 of 0.05"]
     assert factor == plans.factor(structure, fraction)
+
+
+def tiny_network(views=2):
+    """Ten classes of brightness; the second view is the mirror image."""
+    random = torch.Generator().manual_seed(0)
+    labels = torch.arange(200) % 10
+    pictures = torch.randn((200, 2, 8, 8), generator=random) * 0.3 + (labels.view(-1, 1, 1, 1) - 4.5) / 3
+    both = torch.stack([pictures, pictures.flip(-1)][:views])
+    return Network(both, labels, torch.arange(200) % 5 == 0, both, labels)
+
+
+def test_a_network_on_two_views_learns_and_knows_its_subset():
+    trainer, task = tiny_network(), replace(TINY, records=200, model="cnn")
+    where = ways.Bench(task, Structure(24, batch=100), trainer, 0.2, 7, most=1, tests=200)
+    assert where.accuracies(where.runs(np.full(1, 0.5), 0.001))[0] > 0.2
+    short = where.runs(np.full(1, 0.1), 0.001, 0.1)
+    whole, part = (trainer.train(replace(short, subset=one)) for one in (1.0, 0.3))
+    assert not torch.equal(whole[0], part[0])
+    told = probes(replace(where, structure=Structure(4, batch=100)), {"every": 2, "noise": 0.01, "loss noise": 0.1}, 2)
+    assert len(told["released"]) == 2
+    assert (told["picked"] > 0).all()
+
+
+def test_losses_of_the_network_are_cut_off():
+    trainer = tiny_network()
+    weights = trainer.initial(torch.Generator().manual_seed(1))
+    drawn, view = torch.arange(50), torch.zeros(50).long()
+    logits = forward(trainer.inputs[0, :50], weights)[-1][1][:, 0]
+    exact = torch.nn.functional.cross_entropy(logits, trainer.labels[:50], reduction="none")
+    assert trainer.losses(weights, drawn, view, torch.tensor([1e3]))[0] == pytest.approx(float(exact.sum()), rel=1e-4)
+    assert trainer.losses(weights, drawn, view, torch.tensor([0.01]))[0] == pytest.approx(0.5, rel=1e-4)
