@@ -38,7 +38,6 @@ from dphypo.dpsgd.shapes import Shape
 from dphypo.dpsgd.step import Weights
 from dphypo.integrations.torch import DPSGD
 from dphypo.search.survey_plan import plan_tuning
-from dphypo.search.tune import stages_of
 
 GPU = torch.device("cuda")
 DIGITS = ("digits, batch 64, width 64", "digits, batch 256, width 128")
@@ -206,7 +205,7 @@ def search(records: Tensors, quick: bool) -> Stages:
     space = Space({"learning_rate": loguniform(0.01, 1.0)})
     plan = SurveyPlan(runs=20, fraction=0.1)
     tuning = plan_tuning(space, mechanism, epsilon=3.0, delta=1e-6, survey=plan)
-    return stages_of(space, tuning, delta=1e-6, journal=None)
+    return Stages.of(tuning.declare(space, 1e-6), journal=None)
 
 
 def tune(show: Show, quick: bool) -> None:

@@ -19,8 +19,8 @@ from torch import nn
 
 from dphypo.entropy import Seeded
 from dphypo.integrations.torch import DPSGD, PublicAccuracy
+from dphypo.search import Stages
 from dphypo.search.survey_plan import plan_tuning
-from dphypo.search.tune import stages_of
 
 SEARCHES, RECORDS, EPSILON, DELTA = 20, 1200, 4.0, 1e-5
 SPLITS, SEED, FOLDER = (1, 2), 500, Path("data")
@@ -69,7 +69,7 @@ def searched(x: np.ndarray, y: np.ndarray, optimizer: str) -> str:
     tuning = plan_tuning(space, train, epsilon=EPSILON, delta=DELTA)
     found = []
     for seed in range(SEARCHES):
-        search = stages_of(space, tuning, delta=DELTA, journal=None, entropy=Seeded(SEED + seed))
+        search = Stages.of(tuning.declare(space, DELTA, private=False), journal=None, entropy=Seeded(SEED + seed))
         found.append(judge(search.run(progress=False).model))
     return f"mean {np.mean(found):.4f}, worst {min(found):.4f}, {time.perf_counter() - began:.0f} s; {tuning.summary}"
 

@@ -18,8 +18,8 @@ from torch import nn
 import dphypo
 from dphypo.integrations.torch import DPSGD, PrivateAccuracy, PublicAccuracy, split_by_hash
 from dphypo.mechanisms import transfer
+from dphypo.search import Stages
 from dphypo.search.survey_plan import plan_tuning
-from dphypo.search.tune import stages_of
 
 
 def network() -> nn.Module:
@@ -48,7 +48,7 @@ def accuracies(optimizer: str, rule: transfer.Rule | None, repetitions: int) -> 
     tuning = plan_tuning(space, mechanism, epsilon=8.0, delta=1e-5, survey=plan)
     judge, found = PublicAccuracy(held_out), []
     for _ in range(repetitions):
-        release = stages_of(space, tuning, delta=1e-5, journal=None).run(progress=False)
+        release = Stages.of(tuning.declare(space, 1e-5), journal=None).run(progress=False)
         found.append(judge(release.model))
     return found
 

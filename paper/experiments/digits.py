@@ -14,8 +14,8 @@ from torch import nn
 import dphypo
 from dphypo.entropy import Seeded
 from dphypo.integrations.torch import DPSGD, PrivateAccuracy, PublicAccuracy, split_by_hash
+from dphypo.search import Stages
 from dphypo.search.survey_plan import plan_tuning
-from dphypo.search.tune import stages_of
 
 DELTA, REPETITIONS = 1e-5, 20
 SPACES = {
@@ -52,7 +52,7 @@ def tuned(optimiser: str, epsilon: float, repetitions: int = REPETITIONS) -> dic
         tuning = plan_tuning(space, mechanism, epsilon=epsilon, delta=DELTA)
         found = []
         for seed in range(repetitions):
-            stages = stages_of(space, tuning, delta=DELTA, journal=None, entropy=Seeded(seed))
+            stages = Stages.of(tuning.declare(space, DELTA, private=False), journal=None, entropy=Seeded(seed))
             found.append(float(held_out(stages.run(progress=False).model)))
             print(optimiser, epsilon, seed, round(found[-1], 4), flush=True)
     plan = tuning.survey

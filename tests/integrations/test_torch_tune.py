@@ -13,8 +13,8 @@ from dphypo.accounting import Composition, Split, Term, verify
 from dphypo.accounting.published import account_published
 from dphypo.accounting.sides import Part
 from dphypo.integrations.torch import DPSGD, PrivateAccuracy
+from dphypo.search import Stages
 from dphypo.search.survey_plan import plan_tuning
-from dphypo.search.tune import stages_of
 
 RNG = np.random.default_rng(0)
 INPUTS = RNG.normal(size=(300, 4)).astype(np.float32)
@@ -49,7 +49,7 @@ def tuning():
 
 @pytest.mark.slow
 def test_a_model_is_tuned_over_settings_with_noise_of_their_own(tuning, tmp_path):
-    release = stages_of(SPACE, tuning, delta=1e-4, journal=tmp_path / "tune.db").run(progress=False)
+    release = Stages.of(tuning.declare(SPACE, 1e-4), journal=tmp_path / "tune.db").run(progress=False)
     assert 5.99 < release.certificate.epsilon <= 6.0
     assert verify(release.certificate)
     assert isinstance(release.model, nn.Linear)

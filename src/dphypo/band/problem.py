@@ -89,7 +89,6 @@ class Rule(Protocol):
 
     def ratios(self, problem: Problem) -> Array:
         """u_i = f_i / p_i in [low, high] with Σ p_i u_i = 1."""
-        ...
 
 
 _RULES: Registry[Callable[..., Rule]] = Registry("dphypo.band")

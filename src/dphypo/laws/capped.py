@@ -24,23 +24,18 @@ class Sums(Protocol):
 
     def log_pmf(self, k: Array) -> Array:
         """log P[T = k]."""
-        ...
 
     def log_partial_pgf(self, limit: int, log_x: Array, v: Array) -> Array:
         """log Σ_{k ≤ limit} P[T = k] x^k at x = 1 − v."""
-        ...
 
     def log_partial_derivative(self, limit: int, log_x: Array, v: Array) -> Array:
         """log Σ_{k ≤ limit} k P[T = k] x^(k−1) at x = 1 − v."""
-        ...
 
     def log_head(self, k: int) -> float:
         """log P[T ≤ k]."""
-        ...
 
     def log_tail(self, k: int) -> float:
         """log P[T > k]."""
-        ...
 
 
 class Cuttable(Protocol):

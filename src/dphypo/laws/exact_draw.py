@@ -30,11 +30,9 @@ class Drawable(Protocol):
     @property
     def first(self) -> int:
         """The smallest value of T."""
-        ...
 
     def survival(self, k: int) -> arb:
         """P[T > k] for k ≥ ``first``, as a ball at the working precision."""
-        ...
 
     def pmf(self, k: npt.ArrayLike) -> npt.NDArray[np.float64]: ...
 

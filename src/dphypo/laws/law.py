@@ -27,43 +27,33 @@ class Law(Protocol):
     @property
     def mean(self) -> float:
         """m = E[T]."""
-        ...
 
     def pmf(self, k: npt.ArrayLike) -> Array:
         """P[T = k]."""
-        ...
 
     def pgf(self, x: npt.ArrayLike) -> Array:
         """f(x) for x in [0, 1]; f(0) = P[T = 0]."""
-        ...
 
     def pgf_derivative(self, x: npt.ArrayLike) -> Array:
         """f′(x) for x in [0, 1]."""
-        ...
 
     def log_pgf_derivative(self, x: npt.ArrayLike) -> Array:
         """log f′(x) for x in [0, 1]."""
-        ...
 
     def log_g(self, v: npt.ArrayLike) -> Array:
         """log f′(1 − v) for v in [0, 1], without the rounding of 1 − v: it tells v = 1e-300 from 0."""
-        ...
 
     def quantile(self, q: float) -> int:
         """The smallest value k of T with P[T ≤ k] ≥ q."""
-        ...
 
     def sample(self, entropy: Entropy) -> int:
         """One T, drawn exactly."""
-        ...
 
     def capped(self, limit: int) -> Law:
         """The law given T ≤ ``limit``: another law, with its own generating function."""
-        ...
 
     def to_dict(self) -> dict[str, Any]:
         """A public description, fit for JSON, from which the law can be made again; ``"law"`` is its name."""
-        ...
 
 
 _LAWS: Registry[Callable[[Mapping[str, Any]], Law]] = Registry("dphypo.laws")

@@ -39,7 +39,6 @@ class Adjustable(Protocol):
           hyperparameters are changed so that a short run ranks λ as the full run does.
         - ``score_noise_multiplier``: another noise of a score on private records.
         """
-        ...
 
 
 @runtime_checkable
@@ -49,12 +48,10 @@ class PrivateScores(Protocol):
     @property
     def score_noise_multiplier(self) -> float | str | None:
         """The noise of a score; "calibrate" if it is to be solved for; None where scores look at public records."""
-        ...
 
     @property
     def score_records(self) -> int | None:
         """The declared number of records that a score looks at."""
-        ...
 
 
 @runtime_checkable
@@ -63,7 +60,6 @@ class OwnSplit(Protocol):
 
     def on_all_records(self) -> Mechanism | None:
         """The same training on all records, those that score included; None if it did not set any apart."""
-        ...
 
 
 @runtime_checkable
@@ -89,7 +85,6 @@ class Settings(Protocol):
 
     def kinds(self, space: Space) -> Sequence[Kind]:
         """The kinds of run in a space. With several, ``at(noise_multiplier={key: noise})`` sets the noise of each."""
-        ...
 
 
 @runtime_checkable
@@ -98,7 +93,6 @@ class Compute(Protocol):
 
     def compute(self, params: Mapping[str, Any]) -> float:
         """What a run with these hyperparameters takes, in any unit; without any, the mechanism's own setting."""
-        ...
 
 
 @runtime_checkable
@@ -116,11 +110,9 @@ class ManyAtOnce(Protocol):
     @property
     def same_alone(self) -> bool:
         """Whether a run ends in the same bits alone and among others. A study makes many at once only then."""
-        ...
 
     def many(self, params: Sequence[Mapping[str, Any]], *, seeds: Sequence[int]) -> Sequence[Outcome]:
         """One outcome for each λ and seed, in order. A run that fails is an outcome and leaves the others alone."""
-        ...
 
 
 @runtime_checkable
@@ -148,7 +140,6 @@ class KnownModel(Protocol):
 
     def architecture(self, space: Space) -> str:
         """A text that is the same for the same model; a search goes on with the same one only."""
-        ...
 
 
 @runtime_checkable
@@ -158,7 +149,6 @@ class Transfer(Protocol):
     @property
     def transfer(self) -> dict[str, Any] | None:
         """How, in values that a certificate can hold; None if they stay as they are."""
-        ...
 
 
 @runtime_checkable
@@ -167,7 +157,6 @@ class SpaceCheck(Protocol):
 
     def check_space(self, space: Space) -> None:
         """Raise a ValueError that names the hyperparameter and its wrong value."""
-        ...
 
 
 def check_is_mechanism(mechanism: object) -> None:

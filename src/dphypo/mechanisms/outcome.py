@@ -218,7 +218,6 @@ class DryRun(Protocol):
 
         None if there is nothing to show; what is raised is shown to the user in full.
         """
-        ...
 
 
 def rehearse(mechanism: Mechanism, space: Space) -> None:

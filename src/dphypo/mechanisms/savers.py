@@ -28,15 +28,12 @@ class Saver(Protocol):
     @property
     def format(self) -> str:
         """A short name of letters and digits, for example "npz" or "safetensors"."""
-        ...
 
     def dump(self, model: Any) -> bytes:
         """The model as bytes; ``UnsupportedModelError`` if it is not of the kind this saver knows."""
-        ...
 
     def load(self, data: bytes) -> Any:
         """The model again. Must not run code found in the bytes."""
-        ...
 
 
 savers: Registry[Callable[[], Saver]] = Registry("dphypo.mechanisms")

@@ -32,4 +32,3 @@ class Sampler(Protocol):
 
         They are relative masses, not densities: the prior itself is ``candidates.masses``.
         """
-        ...

@@ -48,7 +48,6 @@ class Optimiser(Protocol):
             pending: the hyperparameters of runs that were proposed and whose results may not be used yet.
             entropy: where randomness comes from.
         """
-        ...
 
 
 @dataclass(frozen=True)

@@ -114,46 +114,36 @@ class Decider(Protocol):
     @property
     def space(self) -> Space:
         """Where runs are placed for :meth:`draw`."""
-        ...
 
     @property
     def lag(self) -> int | None:
         """How many of the latest runs λ of the next one may not depend on; None: as many as are under way."""
-        ...
 
     @property
     def in_order(self) -> bool:
         """Whether the guarantee counts on it that λ depends on earlier results in the order of the runs alone."""
-        ...
 
     @property
     def published(self) -> bool:
         """Whether results are published. The seed of a run is then erased when it has ended."""
-        ...
 
     def draw_total(self, entropy: Entropy) -> int:
         """How many runs there are."""
-        ...
 
     def possible(self, total: int) -> bool:
         """Whether there may be so many: a journal that says otherwise was tampered with."""
-        ...
 
     def groups(self, workers: int) -> GroupSizes | None:
         """How many runs to make at once, if the mechanism can; None for one at a time."""
-        ...
 
     def usable(self, number: int, lag: int, groups: GroupSizes | None) -> int | None:
         """On how many of the first runs λ of this one depends; None if on all that have ended."""
-        ...
 
     def draw(self, past: Past, record: Record, usable: int | None, entropy: Entropy) -> dict[str, Any]:
         """λ of the next run."""
-        ...
 
     def watch(self, record: Callable[[], Record], *, show: bool, ticking: bool, on_run: OnRun | None) -> Watch:
         """What people see while runs are made, and their own function for published runs."""
-        ...
 
 
 @runtime_checkable
@@ -163,22 +153,18 @@ class Part(Protocol):
     @property
     def mechanism(self) -> Mechanism:
         """What one run is."""
-        ...
 
     @property
     def lost_runs(self) -> Lost:
         """What becomes of a run whose process died."""
-        ...
 
     @property
     def models(self) -> str | Path | None:
         """A folder in which the models of all runs are published; None if they are not."""
-        ...
 
     @property
     def table(self) -> bool:
         """Whether the results of all runs are published."""
-        ...
 
     def terms(self, space: Space, *, last: bool, alone: bool) -> tuple[Term, ...]:
         """Refuse what does not fit the space, then account for the part over all of it.
@@ -188,40 +174,30 @@ class Part(Protocol):
             last: whether nothing follows.
             alone: whether nothing comes before, either.
         """
-        ...
 
     def describe(self, terms: tuple[Term, ...]) -> dict[str, Any]:
         """What determines the guarantee, as JSON: it may not change once the first part has begun."""
-        ...
 
     def hands_on(self, *, last: bool) -> dict[str, Any]:
         """What the part publishes and what becomes of it, as JSON, for the declaration and the certificate."""
-        ...
 
     def search_rule(self) -> dict[str, Any] | None:
         """The search rule on which the guarantee relies, for the certificate; None if it relies on none."""
-        ...
 
     def compute(self) -> str:
         """What the part costs in compute, in a sentence that depends on public values alone."""
-        ...
 
     def read(self, record: Record) -> Any:
         """What a part that is over has published. Nothing else of its record is looked at."""
-        ...
 
     def state(self, published: Any) -> dict[str, Any]:
         """What was published, as JSON, for the certificate."""
-        ...
 
     def next_prior(self, published: Any, space: Space) -> Space | None:
         """The prior of the next part, from what was published; None to leave the prior as it is."""
-        ...
 
     def begin(self, setting: Setting) -> Decider:
         """What decides the runs."""
-        ...
 
     def release(self, best: Release, record: Record, setting: Setting) -> Release:
         """The release of a search that ends with this part, from the best of its runs."""
-        ...

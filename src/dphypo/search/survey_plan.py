@@ -15,7 +15,7 @@ from dphypo.accounting.noise import Keep
 from dphypo.accounting.own_events import ideal
 from dphypo.errors import UnreachableError
 from dphypo.mechanisms import Mechanism, capabilities, over_space
-from dphypo.search.declaration import Cost, check_space
+from dphypo.search.declaration import Cost, Declaration, check_space
 from dphypo.search.last_run import LastRun
 from dphypo.search.noise import NoiseProblem
 from dphypo.search.optimiser import Pick
@@ -140,6 +140,13 @@ class Tuning:
     def compute(self) -> float:
         """The most compute that the survey and the last run can take together, in full runs."""
         return self.survey.compute * self.largest
+
+    def declare(
+        self, space: Space, delta: float, *, maximize: bool = True, private: bool = True, data_name: str | None = None
+    ) -> Declaration:
+        """The search that :func:`dphypo.tune` runs; ``Stages.of`` asks and tells, or shows the guarantee first."""
+        public: dict[str, Any] = {"maximize": maximize, "private": private, "data_name": data_name}
+        return Declaration.of(space, self.parts, delta=delta, cost=self.cost, **public)
 
     @property
     def summary(self) -> str:

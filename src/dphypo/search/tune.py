@@ -7,7 +7,7 @@ import sys
 from collections.abc import Sequence
 from functools import partial
 from pathlib import Path
-from typing import TypedDict, Unpack, cast
+from typing import cast
 
 from dphypo import _validate
 from dphypo.entropy import SYSTEM, Entropy, check_entropy
@@ -16,23 +16,13 @@ from dphypo.journal import Ledger
 from dphypo.journal.journal import keeping
 from dphypo.journal.store import Store
 from dphypo.mechanisms import Mechanism, capabilities
-from dphypo.search.declaration import Declaration
-from dphypo.search.plan_file import PlanFile
+from dphypo.search.plan_file import PlanFile, read_plan
 from dphypo.search.progress import solving
 from dphypo.search.release import Release
 from dphypo.search.stages import Stages
-from dphypo.search.survey_plan import PRICE, SurveyPlan, Tuning, plan_tuning
+from dphypo.search.survey_plan import PRICE, SurveyPlan, plan_tuning
 from dphypo.search.table import OnRun
 from dphypo.space import Space
-
-
-class Kept(TypedDict, total=False):
-    """Where and how a search is kept, as :meth:`dphypo.Stages.of` takes it."""
-
-    journal: str | Path | Store | None
-    name: str
-    entropy: Entropy
-    ledger: Ledger | str | Path | None
 
 
 def tune(
@@ -117,35 +107,32 @@ def tune(
     True
     """
     space, mechanism = _subject(searched, space, mechanism)
-    run = partial(
-        Stages.run,
-        workers=workers,
-        progress=progress,
-        start_method=start_method,
+    check_entropy(entropy)
+    if plan is not None:
+        given = {"epsilon": epsilon, "delta": delta, "compute": compute, "survey": survey}
+        if twice := [argument for argument, value in given.items() if value is not None]:
+            raise _validate.fail(twice[0], given[twice[0]], "the plan says it: leave it out")
+        declare, summary = partial(read_plan(plan).declare, space, mechanism), ""
+    else:
+        if epsilon is None or delta is None:
+            missing = "epsilon" if epsilon is None else "delta"
+            raise _validate.fail(missing, None, "give epsilon and delta, what everything may cost together; or a plan")
+        with keeping(journal, name) as keep, solving(show=progress):
+            tuning = plan_tuning(
+                space, mechanism, epsilon=epsilon, delta=delta, compute=compute, survey=survey, price=price, keep=keep
+            )
+        declare, summary = partial(tuning.declare, space, delta=delta), tuning.summary
+    declared = declare(maximize=maximize, private=entropy.private, data_name=data_name)
+    stages = Stages.of(declared, journal=journal, name=name, entropy=entropy, ledger=ledger)
+    if progress and summary:
+        print(summary, file=sys.stderr)
+    return stages.run(
+        *(workers, progress, start_method),
         executor=executor,
         devices=devices,
         checkpoint_every=checkpoint_every,
         on_run=on_run,
     )
-    kept: Kept = {"journal": journal, "name": name, "entropy": entropy, "ledger": ledger}
-    if plan is not None:
-        given = {"epsilon": epsilon, "delta": delta, "compute": compute, "survey": survey}
-        if twice := [argument for argument, value in given.items() if value is not None]:
-            raise _validate.fail(twice[0], given[twice[0]], "the plan says it: leave it out")
-        stages = Stages.from_plan(plan, space, mechanism, maximize=maximize, data_name=data_name, **kept)
-        return run(stages)
-    if epsilon is None or delta is None:
-        missing = "epsilon" if epsilon is None else "delta"
-        raise _validate.fail(missing, None, "give epsilon and delta, what everything may cost together; or a plan")
-    check_entropy(entropy)
-    with keeping(journal, name) as keep, solving(show=progress):
-        tuning = plan_tuning(
-            space, mechanism, epsilon=epsilon, delta=delta, compute=compute, survey=survey, price=price, keep=keep
-        )
-    stages = stages_of(space, tuning, delta=delta, maximize=maximize, data_name=data_name, **kept)
-    if progress:
-        print(tuning.summary, file=sys.stderr)
-    return run(stages)
 
 
 def _subject(
@@ -162,30 +149,3 @@ def _subject(
     if places:
         raise TypeError("tune takes a space and a mechanism: tune(space, mechanism, ...) or tune(mechanism, ...)")
     return capabilities.default_space(mechanism) if space is None else space, mechanism
-
-
-def stages_of(
-    space: Space,
-    tuning: Tuning,
-    *,
-    delta: float,
-    maximize: bool = True,
-    data_name: str | None = None,
-    **kept: Unpack[Kept],
-) -> Stages:
-    """The search that :func:`tune` runs: for those who want to ask and tell, or to look at the guarantee first.
-
-    Further arguments are those of :func:`tune`, with the same defaults.
-    """
-    private = kept.get("entropy", SYSTEM).private
-    declared = Declaration.of(
-        space,
-        tuning.parts,
-        delta=delta,
-        maximize=maximize,
-        private=private,
-        data_name=data_name,
-        cost=tuning.cost,
-    )
-    defaults: Kept = {"journal": "tune.db", "name": "tune"}
-    return Stages.of(declared, **(defaults | kept))

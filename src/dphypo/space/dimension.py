@@ -22,33 +22,26 @@ class Dimension(Protocol):
     @property
     def size(self) -> int | None:
         """The number of values, or None where they are too many to list."""
-        ...
 
     @property
     def ordered(self) -> bool:
         """Whether nearby coordinates mean nearby values, so that an interval of them is a meaningful cell."""
-        ...
 
     @property
     def width(self) -> int:
         """The number of feature columns."""
-        ...
 
     def values(self, unit: Array) -> list[Value]:
         """The prior's quantiles at these coordinates."""
-        ...
 
     def unit(self, values: Sequence[object]) -> Array:
         """For each value a coordinate with that value; an error names what is not a value of the parameter."""
-        ...
 
     def features(self, unit: Array) -> Array:
         """The (n, width) features of the values at these coordinates."""
-        ...
 
     def coordinates(self, features: Array) -> Array:
         """Coordinates whose features are, as nearly as possible, these."""
-        ...
 
 
 Value: TypeAlias = "bool | int | float | str | tuple[Value, ...] | None"
