@@ -12,7 +12,7 @@ import pytest
 from support import laws_reference as reference
 
 from dphypo.laws import Geometric, Logarithmic, NegativeBinomial, Pmf, Poisson
-from dphypo.laws.poisson_sums import log_lower, log_upper
+from dphypo.laws.poisson import log_lower, log_upper
 from dphypo.laws.special import log_gamma_ratio, log_poisson_pmf
 
 V = (0.0, 1e-300, 1e-12, 1e-5, 0.01, 0.5, 0.999)

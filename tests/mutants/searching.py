@@ -209,8 +209,8 @@ MUTANTS = (
         "more runs from the prior are claimed than drawn",
         "a declaration is refused whose guarantee counts on more runs from the prior than are drawn from it",
         "search/declaration.py",
-        "        if cost is not None and _events(parts, cost) != _events(parts, own):\n",
-        "        if cost is not None and not _events(parts, cost):\n",
+        "        if cost is not None and cost.describe() != own.describe():\n",
+        "        if cost is not None and not cost.describe():\n",
         ("study/test_study_prior_start.py::test_a_guarantee_for_more_runs_from_the_prior_than_are_drawn_is_refused",),
     ),
     Mutant(

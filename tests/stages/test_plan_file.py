@@ -72,7 +72,7 @@ def test_tune_runs_any_plan_and_certifies_what_it_states(name, tmp_path):
 
 
 def test_stages_are_made_of_a_plan():
-    search = dphypo.Stages.from_plan(file_of("survey"), SPACE, FULL, journal=None)
+    search = dphypo.Stages.of(file_of("survey").declare(SPACE, FULL), journal=None)
     assert search.guarantee.epsilon(DELTA) <= file_of("survey").epsilon
     assert len(search.declaration.parts) == 2
 
@@ -83,7 +83,7 @@ def test_less_noise_in_the_parts_than_in_what_is_stated_is_refused(name):
     last = document["parts"][-1]
     last["noise_multiplier"] *= 0.9
     with pytest.raises(ValueError, match=r"it costs epsilon = .* and not the"):
-        dphypo.Stages.from_plan(PlanFile(document), SPACE, FULL, journal=None)
+        dphypo.Stages.of(PlanFile(document).declare(SPACE, FULL), journal=None)
 
 
 def test_more_noise_than_is_stated_is_another_plan():
@@ -91,19 +91,19 @@ def test_more_noise_than_is_stated_is_another_plan():
     document = json.loads(json.dumps(file_of("survey").document))
     document["parts"][-1]["noise_multiplier"] *= 1.1
     with pytest.raises(ValueError, match=r"terms differ"):
-        dphypo.Stages.from_plan(PlanFile(document), SPACE, FULL, journal=None)
+        dphypo.Stages.of(PlanFile(document).declare(SPACE, FULL), journal=None)
 
 
 def test_a_mechanism_that_costs_something_else_is_refused():
     other = replace(FULL, run=replace(FULL.run, steps=400))
     with pytest.raises(ValueError, match="Make a plan for the records, batch size and steps of the mechanism"):
-        dphypo.Stages.from_plan(file_of("survey"), SPACE, other, journal=None)
+        dphypo.Stages.of(file_of("survey").declare(SPACE, other), journal=None)
 
 
 def test_an_epsilon_that_is_too_small_is_refused():
     document = {**file_of("survey").document, "epsilon": file_of("survey").epsilon * 0.9}
     with pytest.raises(ValueError, match="not the"):
-        dphypo.Stages.from_plan(PlanFile(document), SPACE, FULL, journal=None)
+        dphypo.Stages.of(PlanFile(document).declare(SPACE, FULL), journal=None)
 
 
 @pytest.mark.parametrize("name", ["survey", "band", "stages"])

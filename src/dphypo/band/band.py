@@ -11,7 +11,7 @@ import numpy.typing as npt
 from dphypo import _validate
 from dphypo.band import draw as _draw
 from dphypo.band import problem as _problem
-from dphypo.band.l2 import L2
+from dphypo.band.clipped import L2
 from dphypo.band.problem import TINY, Array, Rule
 from dphypo.entropy import Entropy
 

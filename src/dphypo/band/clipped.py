@@ -1,10 +1,12 @@
-"""The density of the band of the form u = clip(a + x b, low, high): what ℓ2 and KL both come to."""
+"""The paper's ℓ2 projection and the one by Kullback–Leibler divergence: both come to u = clip(a + x b, low, high)."""
 
 from __future__ import annotations
 
+from dataclasses import dataclass
+
 import numpy as np
 
-from dphypo.band.problem import Array, Problem, mass_of
+from dphypo.band.problem import Array, Problem, mass_of, register
 from dphypo.band.root import crossing
 
 ROUNDING = 2.0**-48
@@ -42,3 +44,52 @@ def clipped(
 
     move(crossing(evaluate, start, *bracket, tolerance=ROUNDING))
     return kept
+
+
+# What a weight of zero counts as, relative to the prior: below any ratio that could matter, above what would overflow.
+TRACE = 2.0**-500
+
+
+@register("kl")
+@dataclass(frozen=True)
+class KL:
+    """Minimise KL(π, f), or KL(f, π), over the band: both give f_i = clip(s π_i, c p_i, C p_i).
+
+    The s is the one for which the masses sum to one. Where π_i = 0 a trace of the prior stands in for it, so that an s
+    exists even when all other cells are at C p_i: the cells without weight then share what is left in proportion to
+    their prior masses. Neither divergence depends on the base measure.
+
+    >>> from dphypo.band import Band
+    >>> Band(0.5, 2).project([6, 2, 1], rule=KL()).round(4)
+    array([0.625 , 0.2083, 0.1667])
+    >>> Band(0.5, 2).project([1, 0, 0, 0], rule=KL()).round(4)
+    array([0.5   , 0.1667, 0.1667, 0.1667])
+    """
+
+    def ratios(self, problem: Problem) -> Array:
+        """u_i = clip(s r_i, low, high)."""
+        slope = np.maximum(problem.target, TRACE)
+        bracket = (problem.low / float(slope.max()), problem.high / float(slope.min()))
+        return clipped(problem, 0.0, slope, start=1.0, bracket=bracket)
+
+
+@register("l2")
+@dataclass(frozen=True)
+class L2:
+    """Minimise ‖f − π‖₂ over the band: the functional projection of the paper.
+
+    On cells of base measure μ_i the norm is ‖f − π‖₂² = Σ (f_i − π_i)² / μ_i, the integral of the squared difference
+    of the densities. Setting the derivative of the Lagrangian to zero and clipping gives
+    f_i = clip(π_i + ν μ_i, c p_i, C p_i), with the ν for which the masses sum to one.
+
+    >>> from dphypo.band import Band
+    >>> Band(0.5, 2).project([6, 1, 1], rule=L2()).round(4)
+    array([0.6667, 0.1667, 0.1667])
+    """
+
+    def ratios(self, problem: Problem) -> Array:
+        """u_i = clip(r_i + ν m_i, low, high)."""
+        target, base = problem.target, problem.base
+        least = float(np.min(base))
+        bracket = ((problem.low - float(target.max())) / least, (problem.high - float(target.min())) / least)
+        return clipped(problem, target, base, start=0.0, bracket=bracket)

@@ -16,7 +16,7 @@ from dphypo import _validate
 from dphypo.entropy import Entropy
 from dphypo.laws import exact_draw
 from dphypo.laws.law import Array, Law, at_v, at_x, from_dict, like, register
-from dphypo.laws.quantile import quantile
+from dphypo.laws.special import quantile
 
 
 class Sums(Protocol):

@@ -19,7 +19,7 @@ from dphypo.laws.capped import Capped
 from dphypo.laws.law import Array, at_x, like, register
 from dphypo.laws.negative_binomial_mean import SMALLEST_GAMMA, gamma_of, mean_of
 from dphypo.laws.negative_binomial_sums import NegativeBinomialSums
-from dphypo.laws.quantile import quantile
+from dphypo.laws.special import quantile
 
 LARGEST_SHAPE = 1e6
 

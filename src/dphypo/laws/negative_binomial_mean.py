@@ -56,16 +56,12 @@ def mean_of(shape: float, gamma: float) -> float:
     while not mean_reaches(shape, gamma, math.nextafter(guess, 0.0)):
         guess = math.nextafter(guess, 0.0)
     below = math.nextafter(guess, 0.0)
-    return below if _is_mean(shape, gamma, below) else guess
+    return below if _compare(shape, gamma, below) == 0 else guess
 
 
 def mean_reaches(shape: float, gamma: float, mean: float) -> bool:
     """Whether the mean of the law is ``mean`` or more."""
     return _compare(shape, gamma, mean) >= 0
-
-
-def _is_mean(shape: float, gamma: float, mean: float) -> bool:
-    return _compare(shape, gamma, mean) == 0
 
 
 def _compare(shape: float, gamma: float, mean: float) -> int:

@@ -134,7 +134,7 @@ def check_signature(train: Callable[..., Any], *named: str) -> None:
     problems += [f"it also needs {name}" for name in needed if name not in (*first, *named)]
     if not problems and places and places[0].name in named:
         problems.append(f"its first argument is {places[0].name}, and params comes first")
-    name, called = _name(train), ", ".join(f"{name}=..." for name in named)
+    name, called = getattr(train, "__qualname__", type(train).__qualname__), ", ".join(f"{name}=..." for name in named)
     if problems:
         raise TypeError(
             f"{name}{signature} cannot be called as train(params, {called}): "
@@ -150,10 +150,6 @@ def check_signature(train: Callable[..., Any], *named: str) -> None:
 
 _VARIADIC = (inspect.Parameter.VAR_POSITIONAL, inspect.Parameter.VAR_KEYWORD)
 _NO_PAIR = (None, "None", *(kind for one in (float, int, bool, str) for kind in (one, one.__name__)))
-
-
-def _name(train: Callable[..., Any]) -> str:
-    return str(getattr(train, "__qualname__", type(train).__qualname__))
 
 
 def _names(monotone: Any) -> frozenset[str]:

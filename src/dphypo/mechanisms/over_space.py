@@ -11,15 +11,13 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
-import numpy as np
-
 from dphypo import _validate
 from dphypo.errors.refusals import UnboundedEvent
 from dphypo.mechanisms.capabilities import SpaceCheck
 from dphypo.mechanisms.dp_sgd import COSTS
 from dphypo.mechanisms.mechanism import Mechanism, check_signature
 from dphypo.space import Space
-from dphypo.space.dimension import interior
+from dphypo.space.dimension import ends
 from dphypo.space.finite import Finite
 
 MOST_EVENTS = 20_000
@@ -127,20 +125,16 @@ def everywhere(
 
 def _run(mechanism: Mechanism, params: Mapping[str, Any]) -> list[Any]:
     """The events of one run at given parameters: training, and the score where it has an event of its own."""
+    import dp_accounting
+
     trains = _at(mechanism.event, params)
     if mechanism.score_event is None:
         return trains
     scores = _at(mechanism.score_event, params)
-    if mechanism.split is not None and not _replaces(mechanism):
+    replaces = mechanism.relation is dp_accounting.NeighboringRelation.REPLACE_ONE
+    if mechanism.split is not None and not replaces:  # a replaced record can leave training and enter the others
         return trains + scores
     return [_composed(train, score) for train in trains for score in scores]
-
-
-def _replaces(mechanism: Mechanism) -> bool:
-    """Whether neighbours differ in the values of a record: it can leave the training records and enter the others."""
-    import dp_accounting
-
-    return mechanism.relation is dp_accounting.NeighboringRelation.REPLACE_ONE
 
 
 def _at(event: Any, params: Mapping[str, Any]) -> list[Any]:
@@ -238,7 +232,7 @@ def _values(space: Space, name: str, monotone: frozenset[str]) -> list[Any]:
     """Every value of a finite parameter; the two ends of one in which the event is monotone."""
     (dimension,) = (parameter.dimension for parameter in space.parameters if parameter.name == name)
     if name in monotone and dimension.ordered:
-        return dimension.values(interior(np.array([0.0, 1.0])))
+        return list(ends(dimension))
     if isinstance(dimension, Finite):
         return list(dimension.choices)
     raise UnboundedEvent(

@@ -17,6 +17,7 @@ import numpy as np
 import numpy.typing as npt
 
 from dphypo import _validate
+from dphypo._flags import full_name
 from dphypo.mechanisms.dp_sgd import COSTS, DpSgd
 
 Floats = npt.NDArray[np.float64]
@@ -196,4 +197,4 @@ def describe(rule: Rule | Describes) -> dict[str, Any]:
     """A rule in values that a certificate can hold; one of the user's by its name."""
     if isinstance(rule, Describes):
         return dict(rule.describe())
-    return {"rule": f"{getattr(rule, '__module__', '')}.{getattr(rule, '__qualname__', type(rule).__name__)}"}
+    return {"rule": full_name(rule)}

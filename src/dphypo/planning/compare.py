@@ -11,8 +11,8 @@ from dphypo.band import Band
 from dphypo.errors import UnreachableError
 from dphypo.mechanisms import DpSgd, Mechanism, OwnTraining, capabilities
 from dphypo.planning.comparison import Compared, Comparison
+from dphypo.planning.expected import expected_score
 from dphypo.planning.landscape import NAMES, Landscape
-from dphypo.planning.reach import expected_score
 from dphypo.planning.spend import SPACE, Spent, batches, spend, untrained
 from dphypo.planning.ways import BANDS, MOST_COMPUTE, MOST_IN_A_BAND, Way, ways
 from dphypo.search import SurveyPlan

@@ -19,13 +19,8 @@ SHARES = (0.01, 0.05, 0.10)
 
 @dataclass(frozen=True)
 class Compared:
-    """One way to spend the total.
-
-    Args:
-        spent: the way, its noise and its guarantee.
-        price: by how much its full runs have more noise than a run without tuning, as a fraction.
-        score: the expected score on the landscape, where there is one.
-    """
+    """One way to spend the total, by how much its full runs have more noise than a run without tuning, and the expected
+    score on the landscape, where there is one."""
 
     spent: Spent
     price: float
@@ -135,7 +130,7 @@ class Comparison:
         title = f"Each design costs ε = {self.epsilon:g} at δ = {self.delta:g}, all that it releases together."
         notes = [line for note in self._notes() for line in textwrap.wrap(note, _WIDTH)]
         words = [line for word in self._words() for line in textwrap.wrap(word, _WIDTH)]
-        return "\n".join([title, "", *lines, "", *notes, *self._batch_lines(), "", *words, self._run_it])
+        return "\n".join([title, "", *lines, "", *notes, *self._batch_lines(), "", *words, f"Run it: {self.code}"])
 
     def _cells(self, number: int, row: Compared) -> list[str]:
         way = row.spent.way
@@ -184,14 +179,13 @@ class Comparison:
     def _words(self) -> list[str]:
         way = self.best.spent.way
         runs = "run" if way.compute == 1 else "runs"
-        said = [f"Recommended: {self.best.name} (*){': ' if self.why else ''}{self.why}."]
+        words = [f"Recommended: {self.best.name} (*){': ' if self.why else ''}{self.why}."]
         if way.kind == "none":
-            return [*said, "Train once."]
-        said.append(
+            return [*words, "Train once."]
+        words.append(
             f"Its full runs have {100 * max(self.best.price, 0.0):.2g} % more noise than one run without tuning, and "
             f"it takes the compute of {way.compute:.3g} full {runs}."
         )
-        words = said
         if way.kind == "survey":
             words.append("All short runs are published: any optimiser, plot or dashboard may use them.")
             if self.batches and self.compute > way.compute:
@@ -201,10 +195,6 @@ class Comparison:
         else:
             words.append("Only the best run is released; the number of runs and the others are secret.")
         return words
-
-    @property
-    def _run_it(self) -> str:
-        return f"Run it: {self.code}"
 
 
 def _per_cent(low: float, high: float) -> str:

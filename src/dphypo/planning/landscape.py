@@ -16,8 +16,9 @@ import numpy as np
 import numpy.typing as npt
 
 from dphypo import _npz, _validate
-from dphypo.planning.expected import Floats
 from dphypo.space.around import Normal
+
+Floats = npt.NDArray[np.float64]
 
 _WIDTH = 0.25  # of the weights that neighbouring noise multipliers get, in log σ
 BEYOND = 1.05  # how far outside the trained noise multipliers the fit is trusted

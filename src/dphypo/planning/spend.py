@@ -20,14 +20,7 @@ _NEAR = 1e-3  # of ε: how far below it a way with a study may stay
 
 @dataclass(frozen=True)
 class Spent:
-    """A way, with the noise at which it costs the total and no more.
-
-    Args:
-        way: the way.
-        noise_multiplier: of its full runs.
-        parts: its parts with their noise.
-        guarantee: what all that it releases reveals together.
-    """
+    """A way, with the noise of its full runs at which all that it releases costs the total and no more."""
 
     way: Way
     noise_multiplier: float
@@ -45,12 +38,7 @@ def spend(
 ) -> Spent:
     """The least noise with which a way costs ε at δ, to within a thousandth of ε and never more.
 
-    Args:
-        way: the way.
-        mechanism: a full run.
-        space: what is tuned.
-        epsilon, delta: the total.
-        start: a guess at the noise.
+    ``start`` is a guess at the noise.
     """
     if way.design is not None:
         way = _with_first_stage(way, mechanism, space, epsilon=epsilon, delta=delta)
@@ -83,11 +71,7 @@ def _with_first_stage(way: Way, mechanism: Mechanism, space: Space, *, epsilon: 
 class Batch:
     """One full run with another batch size, at the same (ε, δ).
 
-    Args:
-        batch_size, steps: of the run.
-        compute: in runs of the batch size that was asked about.
-        noise_multiplier: with which this run alone costs ε.
-        gradient_noise: the noise of a step's mean gradient, over that with the batch size that was asked about.
+    ``compute`` and ``gradient_noise``, that of a step's mean gradient, are relative to the batch size asked about.
     """
 
     batch_size: int
@@ -100,12 +84,7 @@ class Batch:
 def batches(run: DpSgd, records: int, *, epsilon: float, delta: float, compute: float, alone: float) -> Iterator[Batch]:
     """What larger batches buy: with as many examples processed, and with as many steps where there is compute for it.
 
-    Args:
-        run: the full run.
-        records: the number of records.
-        epsilon, delta: the total of a run without tuning.
-        compute: the most, in full runs.
-        alone: the noise multiplier of ``run`` without tuning.
+    ``alone`` is the noise multiplier of ``run`` without tuning.
     """
     size = round(run.rate * records)
     for factor in (4, 8):

@@ -28,25 +28,15 @@ _ALL = 1 - 1e-6  # of a law, as far as quantiles look
 
 @dataclass(frozen=True)
 class Way:
-    """One way to spend a budget.
-
-    Args:
-        name: what people call it.
-        kind: "none", "survey", "uniform", "band", "stages" or "composition".
-        parts: its parts, given the noise multiplier of its full runs.
-        tried: how many runs search, as a law: published ones and those of a law of T alike.
-        then: how many runs follow them, as a law; None if none do.
-        band: the smallest and the largest factor on the prior's density that its runs may have.
-        design: of stages; its ``split`` is the share of ε that the first may cost by itself.
-    """
+    """One way to spend a budget. Numbers of runs are laws, also those that are public."""
 
     name: str
-    kind: str
-    parts: Callable[[float], tuple[Planned, ...]]
-    tried: Law
-    then: Law | None = None
+    kind: str  # "none", "survey", "uniform", "band", "stages" or "composition"
+    parts: Callable[[float], tuple[Planned, ...]]  # given the noise multiplier of its full runs
+    tried: Law  # how many runs search
+    then: Law | None = None  # how many runs follow them
     band: Band = Band(1, 1)  # noqa: RUF009 - a frozen value
-    design: Design | None = None
+    design: Design | None = None  # of stages; its split is the share of ε that the first may cost by itself
 
     @property
     def compute(self) -> float:
@@ -85,14 +75,8 @@ def fixed(runs: int) -> Law:
 def ways(
     compute: float, steps: int | None, more: tuple[tuple[int, float], ...] = (), bands: Sequence[Band] = BANDS
 ) -> Iterator[Way]:
-    """Ways whose expected compute is at most ``compute`` full runs.
-
-    Args:
-        compute: in full runs.
-        steps: of a full run, where it has steps.
-        more: further surveys, as (runs, fraction).
-        bands: of adaptive studies, where there are at least two runs to adapt.
-    """
+    """Ways whose expected compute is at most ``compute`` full runs of ``steps`` steps; ``more`` surveys by (runs,
+    fraction), and adaptive studies in ``bands`` where there are at least two runs to adapt."""
     yield untuned()
     for runs, fraction in dict.fromkeys((*SURVEYS, *more)):
         long_enough = steps is None or math.ceil(fraction * steps) >= FEWEST_STEPS or (runs, fraction) in more
@@ -124,10 +108,7 @@ def survey(runs: int, fraction: float) -> Way:
     """Short runs, all published, then one full run."""
 
     def parts(noise: float) -> tuple[Planned, ...]:
-        return (
-            PlannedRuns(noise_multiplier=noise, runs=runs, fraction=fraction),
-            PlannedRuns(noise_multiplier=noise),
-        )
+        return PlannedRuns(noise_multiplier=noise, runs=runs, fraction=fraction), PlannedRuns(noise_multiplier=noise)
 
     return Way(f"survey, {runs} runs of {fraction:.3g}", "survey", parts, fixed(runs), fixed(1))
 
@@ -168,9 +149,6 @@ def _survey_then_study(compute: float) -> Way:
 
 def _composition(whole: int) -> Way:
     def parts(noise: float) -> tuple[Planned, ...]:
-        return (
-            PlannedRuns(noise_multiplier=noise, runs=whole - 1),
-            PlannedRuns(noise_multiplier=noise),
-        )
+        return PlannedRuns(noise_multiplier=noise, runs=whole - 1), PlannedRuns(noise_multiplier=noise)
 
     return Way(f"composition of {whole} full runs", "composition", parts, fixed(whole - 1), fixed(1))

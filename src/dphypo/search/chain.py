@@ -39,15 +39,10 @@ log = logging.getLogger("dphypo")
 
 
 class Chain:
-    """The secret side of a declaration. Parts are numbered from 0.
+    """The secret side of a declaration. Parts are numbered from 0; ``stages`` chooses the words of refusals.
 
-    Args:
-        declaration: what was declared.
-        journal: where the parts commit; an open store stays open when they are closed.
-        name: of a study; part k of a longer search is the study "name, stage k + 1" in the journal.
-        entropy: where randomness comes from.
-        ledger: where the cost of the whole is reserved when the first part begins.
-        stages: whether refusals speak of stages.
+    Part k of a longer search is the study "name, stage k + 1" in the journal. An open store stays open when the parts
+    are closed. The cost of the whole is reserved in the ledger when the first part begins.
     """
 
     def __init__(

@@ -29,6 +29,7 @@ _LONGEST_NAME = 200
 class Cost:
     """What parts cost: the terms of each, and the guarantee of all of them together."""
 
+    parts: tuple[Part, ...]
     terms: tuple[tuple[Term, ...], ...]
     guarantee: Composition
 
@@ -37,7 +38,11 @@ class Cost:
         """Account for parts over the whole of a space."""
         last, alone = len(parts), len(parts) == 1
         terms = tuple(part.terms(space, last=number == last, alone=alone) for number, part in enumerate(parts, 1))
-        return cls(terms, Composition(tuple(term for one in terms for term in one)))
+        return cls(tuple(parts), terms, Composition(tuple(term for one in terms for term in one)))
+
+    def describe(self) -> list[dict[str, Any]]:
+        """What determines the guarantee of each part, as JSON."""
+        return [part.describe(terms) for part, terms in zip(self.parts, self.terms, strict=True)]
 
 
 @dataclass(frozen=True, eq=False)
@@ -100,7 +105,7 @@ class Declaration:
         _validate.warn_of_delta(delta, capabilities.records_of(*mechanisms))
         _refuse_shared_folders(parts)
         own = Cost.of(space, parts)  # what takes long is computed when it is first asked for
-        if cost is not None and _events(parts, cost) != _events(parts, own):
+        if cost is not None and cost.describe() != own.describe():
             raise _validate.fail("cost", cost, "it is not that of these parts: leave it out")
         cost = own if cost is None else cost
         data, model = _data(data_name), _fingerprint(mechanisms, space)
@@ -176,10 +181,6 @@ class Declaration:
     def _hands_on(self) -> list[dict[str, Any]]:
         last = len(self.parts)
         return [part.hands_on(last=number == last) for number, part in enumerate(self.parts, 1)]
-
-
-def _events(parts: Sequence[Part], cost: Cost) -> list[dict[str, Any]]:
-    return [part.describe(terms) for part, terms in zip(parts, cost.terms, strict=True)]
 
 
 def check(found: Mapping[str, Any], declared: Mapping[str, Any]) -> None:

@@ -100,10 +100,11 @@ class KeptModels:
 
 def check_folder(folder: Path, mark: bytes = b"") -> None:
     """Make a folder for models. One of another search, or with anything else in it, is refused."""
+    marker = folder / MARKER
     try:
         if folder.exists() and not folder.is_dir():
             problem = "it is a file: give the name of a folder"
-        elif folder.exists() and any(folder.iterdir()) and _read(folder / MARKER) != mark:
+        elif folder.exists() and any(folder.iterdir()) and (not marker.is_file() or marker.read_bytes()[:200] != mark):
             problem = "it belongs to another search, or holds other files: give a new folder for the models of this one"
         else:
             folder.mkdir(parents=True, exist_ok=True)
@@ -111,7 +112,3 @@ def check_folder(folder: Path, mark: bytes = b"") -> None:
     except OSError as error:
         problem = f"it cannot be used ({error.strerror}): give a folder that can be written"
     raise _validate.fail("models", str(folder), problem)
-
-
-def _read(marker: Path) -> bytes | None:
-    return marker.read_bytes()[:200] if marker.is_file() else None

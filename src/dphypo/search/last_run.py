@@ -3,17 +3,15 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import Any, ClassVar, Protocol, runtime_checkable
 
 from dphypo import _validate
 from dphypo.accounting import Term
-from dphypo.entropy import Entropy
 from dphypo.journal import params as _params
 from dphypo.journal.records import Record
 from dphypo.mechanisms import Mechanism, capabilities
-from dphypo.samplers import History
 from dphypo.search.lost import Lost
 from dphypo.search.optimiser import Pick, PosteriorMean, middle, point_of
 from dphypo.search.part import Decider, Released, Setting
@@ -126,11 +124,8 @@ class LastRun:
 
     def begin(self, setting: Setting) -> Decider:
         """One run, at the λ that was picked."""
-
-        def propose(history: History, pending: Sequence[Mapping[str, Any]], entropy: Entropy) -> dict[str, Any]:
-            return self._choose(setting)
-
-        return DeclaredRuns(1, setting.prior, setting.prior, propose, 0, within=self.within, table=False)
+        prior = setting.prior
+        return DeclaredRuns(1, prior, prior, lambda *_: self._choose(setting), 0, within=self.within, table=False)
 
     def release(self, best: Release, record: Record, setting: Setting) -> Release:
         """The score stays on the curator's side unless it was declared."""

@@ -43,24 +43,11 @@ Parts = Callable[[Mechanism], Sequence[Part]]
 
 
 @dataclass(frozen=True)
-class Solved:
-    """Parts with their noise, and what they cost."""
-
-    parts: tuple[Part, ...]
-    cost: Cost
-
-
-@dataclass(frozen=True)
 class NoiseProblem:
     """The smallest noise with which published runs of one training, short and full, cost ε at δ.
 
-    Args:
-        space: what is tuned; every run may be at any λ of it.
-        mechanism: the full run; ``at(noise_multiplier=...)`` returns it with that noise.
-        parts: the parts, given the full run; the last one is the full run itself.
-        runs: about how many scores are published.
-        epsilon, delta: what all that is released may cost together.
-        keep: where numbers that take long are kept, so that a search that goes on has the very same noise at once.
+    ``parts`` makes the parts of the full run, of which the last is the full run itself; about ``runs`` scores are
+    published. ``keep`` keeps numbers that take long, so that a search that goes on has the very same noise at once.
     """
 
     space: Space
@@ -70,7 +57,7 @@ class NoiseProblem:
     epsilon: float
     delta: float
     keep: Keep | None = field(default=None, repr=False)
-    _tried: dict[tuple[bool, Hashable], Solved] = field(default_factory=dict, init=False, repr=False, compare=False)
+    _tried: dict[tuple[bool, Hashable], Cost] = field(default_factory=dict, init=False, repr=False, compare=False)
 
     def __post_init__(self) -> None:
         _validate.positive(epsilon=self.epsilon)
@@ -89,13 +76,13 @@ class NoiseProblem:
         """By how much the full run's noise exceeds that of one run without any tuning, as a fraction."""
         return self._factor / self._alone - 1
 
-    def solve(self) -> Solved:
+    def solve(self) -> Cost:
         """The parts with their noise, accounted for."""
         sides = self.mechanism.split
         if not self._calibrates_scores or sides is None:
             return self._at(self._factor)
         noise = solve_noise(
-            lambda noise: self._scored(noise).cost.guarantee,
+            lambda noise: self._scored(noise).guarantee,
             epsilon=self.epsilon,
             delta=self.delta,
             side=sides.scoring,
@@ -117,23 +104,23 @@ class NoiseProblem:
 
     def _solved(self, start: float, *, tuned: bool) -> float:
         def guarantee_at(factor: float) -> Composition:
-            return self._at(factor, tuned=tuned).cost.guarantee
+            return self._at(factor, tuned=tuned).guarantee
 
         budget: dict[str, Any] = {"epsilon": self.epsilon, "delta": self.delta, "keep": self.keep}
         return solve_noise(guarantee_at, start=start, decimals=None, **budget).value
 
-    def _at(self, factor: float, *, tuned: bool = True) -> Solved:
+    def _at(self, factor: float, *, tuned: bool = True) -> Cost:
         return self._made((tuned, factor), self._full(factor), tuned=tuned)
 
-    def _scored(self, noise: float) -> Solved:
+    def _scored(self, noise: float) -> Cost:
         """The parts with the noise that was found for training, and this noise on their scores."""
         full = capabilities.with_score_noise(self._full(self._factor), noise)
         return self._made((True, ("scores", noise)), full)
 
-    def _made(self, key: tuple[bool, Hashable], full: Mechanism, *, tuned: bool = True) -> Solved:
+    def _made(self, key: tuple[bool, Hashable], full: Mechanism, *, tuned: bool = True) -> Cost:
         if key not in self._tried:
             parts = tuple(self.parts(full)) if tuned else tuple(self.parts(full))[-1:]
-            self._tried[key] = Solved(parts, Cost.of(self.space, parts))
+            self._tried[key] = Cost.of(self.space, parts)
         return self._tried[key]
 
     def _full(self, factor: float) -> Mechanism:

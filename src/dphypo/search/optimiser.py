@@ -25,7 +25,7 @@ from dphypo.samplers.history import Units
 from dphypo.search.table import Row
 from dphypo.search.terms import Within
 from dphypo.space import Candidates, Space
-from dphypo.space.dimension import interior
+from dphypo.space.dimension import ends
 from dphypo.space.finite import Finite
 from dphypo.space.parameter import Parameter
 
@@ -252,9 +252,9 @@ def point_of(space: Space, params: Mapping[str, Any]) -> dict[str, Any]:
     space.to_unit([params])
     given = dict(params)
     for parameter in space.parameters:
-        dimension: Any = parameter.dimension
+        dimension = parameter.dimension
         if parameter.name in given and dimension.ordered and dimension.size is None:
-            first, last = sorted(dimension.values(interior(np.array([0.0, 1.0]))))
+            first, last = sorted(ends(dimension))  # type: ignore[type-var]
             given[parameter.name] = min(max(given[parameter.name], first), last)
     return given
 

@@ -29,10 +29,7 @@ from dphypo.space import Space
 class Released:
     """What an intermediate stage has published: all that a rule for the next prior is given.
 
-    Args:
-        params: the hyperparameters of the stage's best run; None if the stage has none (no run, or all failed).
-        score: its score, if the stage was declared to release it; else None.
-        ending: whether there is a best run, and why not.
+    ``params`` is None if the stage has no best run, ``score`` is None unless the stage was declared to release it.
     """
 
     params: Mapping[str, Any] | None
@@ -46,13 +43,7 @@ class Released:
 
 @dataclass(frozen=True)
 class Setting:
-    """What a part is given when it begins. All of it is public.
-
-    Args:
-        prior: the space, with the prior that the parts before have made of it.
-        published: what the parts before have published, in order.
-        maximize: whether larger scores are better.
-    """
+    """What a part is given when it begins: the prior that the parts before have made, and what they have published."""
 
     prior: Space
     published: tuple[Any, ...] = ()
@@ -61,26 +52,15 @@ class Setting:
 
 @dataclass(frozen=True)
 class Opening:
-    """What a part is begun with.
+    """What a part is begun with. Only the first part is dated: the day of a later one would tell how long runs took."""
 
-    Args:
-        declared: what may not change once it has begun, as JSON.
-        dated: whether the journal keeps the day. Only the first part is dated: a later one begins when the part before
-            it has ended, and its day would tell how long that took.
-        sign: scores times this: larger is better.
-        stages: whether it is a part of a longer search, which refusals then name.
-        rehearse: raises if runs cannot be made; called before anything is drawn.
-        timed: whether a log may show when the part is under way: not in a search with a study, whose time is secret.
-        checkpoint: the file in which a last run keeps its state; None if the journal is not a file.
-    """
-
-    declared: Mapping[str, Any]
-    dated: bool = True
-    sign: float = 1.0
-    stages: bool = False
-    rehearse: Callable[[], None] = field(default=lambda: None, repr=False)
-    timed: bool = True
-    checkpoint: Path | None = None
+    declared: Mapping[str, Any]  # what may not change once it has begun, as JSON
+    dated: bool = True  # whether the journal keeps the day
+    sign: float = 1.0  # scores times this: larger is better
+    stages: bool = False  # whether it is a part of a longer search, which refusals then name
+    rehearse: Callable[[], None] = field(default=lambda: None, repr=False)  # raises if runs cannot be made
+    timed: bool = True  # whether a log may show when runs are made: not in a search with a study, whose time is secret
+    checkpoint: Path | None = None  # the file in which a last run keeps its state, if the journal is a file
 
 
 @dataclass(frozen=True)
@@ -167,12 +147,9 @@ class Part(Protocol):
         """Whether the results of all runs are published."""
 
     def terms(self, space: Space, *, last: bool, alone: bool) -> tuple[Term, ...]:
-        """Refuse what does not fit the space, then account for the part over all of it.
+        """Refuse what does not fit the space, then account for the part at every λ of it.
 
-        Args:
-            space: every λ of it may be run.
-            last: whether nothing follows.
-            alone: whether nothing comes before, either.
+        ``last`` says that nothing follows, ``alone`` that nothing comes before, either.
         """
 
     def describe(self, terms: tuple[Term, ...]) -> dict[str, Any]:

@@ -196,16 +196,7 @@ class PlannedRuns:
 
 @dataclass(frozen=True, kw_only=True)
 class PlannedStudy:
-    """A study: the best of T runs.
-
-    Args:
-        noise_multiplier: of its runs.
-        runs: the law of T.
-        fraction: the part of a full run's steps that each makes.
-        band: how far the sampling density may move from the prior.
-        policy: what the search rule may look at; it matters inside a band.
-        around: how its release shapes the prior of the next part; None for the last.
-    """
+    """A study: the best of T runs, each with a ``fraction`` of a full run's steps; the last part has no ``around``."""
 
     noise_multiplier: float
     runs: Law
@@ -259,8 +250,8 @@ def from_dict(stated: Mapping[str, Any]) -> Planned:
     try:
         if kind == "last run":
             return PlannedRuns(noise_multiplier=stated["noise_multiplier"])
-        around = _read_rule(stated.get("next prior"))
-        fraction = stated["fraction"]
+        rule, fraction = stated.get("next prior"), stated["fraction"]
+        around = None if rule is None else PriorAround(spread=rule["spread"], floor=rule["floor"])
         if kind == "survey":
             noise, runs = stated["matched_to"], stated["runs"]
             return PlannedRuns(noise_multiplier=noise, runs=runs, fraction=fraction, around=around)
@@ -287,7 +278,3 @@ _FIELDS = {
 
 def _rule(around: PriorAround | None) -> dict[str, Any]:
     return {} if around is None else {"next prior": {"spread": around.spread, "floor": around.floor}}
-
-
-def _read_rule(stated: Any) -> PriorAround | None:
-    return None if stated is None else PriorAround(spread=stated["spread"], floor=stated["floor"])

@@ -31,14 +31,8 @@ from dphypo.space.space import MOST_CANDIDATES
 class Policy:
     """A search rule held to the band, and what the guarantee counts on about it. :meth:`of` makes one.
 
-    Args:
-        band: how far the sampling density may move from the prior.
-        sampler: the search rule.
-        rule: how its weights are projected into the band.
-        candidates: how many fresh candidates are drawn for every run.
-        cells: into how many cells continuous parameters are cut, if they are.
-        policy: what the guarantee lets the search rule look at.
-        first: n₀, how many of the first runs are drawn from the prior, whatever the search rule says.
+    ``cells`` is the ``grid`` of a study; ``first`` is n₀, how many of the first runs are drawn from the prior, whatever
+    the search rule says.
     """
 
     band: Band
@@ -60,11 +54,7 @@ class Policy:
         policy: PolicyClass | str | None,
         first_from_prior: int | None,
     ) -> Policy:
-        """Check the arguments of a study, and fill in what was left out.
-
-        The study draws at least the first run from the prior, which has no history. Search rules of ours that leave
-        more runs to the prior say so (``start``).
-        """
+        """Check the arguments of a study, and fill in what was left out. Rules of ours say how they ``start``."""
         held = Band.of(band)
         _check_sampler(sampler)
         follows = default_sampler(held) if sampler is None else sampler
@@ -97,12 +87,8 @@ class Policy:
     def describe(self) -> dict[str, Any]:
         """The search rule with its settings, as JSON: a history-only study may not change it on the way."""
         cells = None if self.cells is None else dict(self.cells)
-        return {
-            **description(self.sampler),
-            "projection": repr(self.rule),
-            "candidates": self.candidates,
-            "grid": cells,
-        }
+        settings = {"projection": repr(self.rule), "candidates": self.candidates, "grid": cells}
+        return {**description(self.sampler), **settings}
 
     def certified(self) -> dict[str, Any] | None:
         """The search rule as a certificate states it, with whose word it is that it sees only the history."""

@@ -8,14 +8,13 @@ from itertools import product
 from math import prod
 from typing import Any, Protocol
 
-import numpy as np
-
 from dphypo import _validate
+from dphypo._flags import full_name
 from dphypo.errors import refusals
 from dphypo.search.part import Released
 from dphypo.space import Space
 from dphypo.space.around import Spread, read_spread
-from dphypo.space.dimension import Dimension, interior
+from dphypo.space.dimension import Dimension, ends
 from dphypo.space.finite import Finite
 from dphypo.space.parameter import Parameter
 
@@ -79,18 +78,13 @@ class PriorAround:
     def to_dict(self) -> dict[str, Any]:
         """The rule as JSON: public."""
         spread = dict(self.spread) if isinstance(self.spread, Mapping) else self.spread
-        shift = {name: _name(shift) if callable(shift) else shift for name, shift in self.shift.items()}
+        shift = {name: full_name(shift) if callable(shift) else shift for name, shift in self.shift.items()}
         return {"rule": "PriorAround", "spread": spread, "floor": self.floor, "shift": shift}
 
 
 def describe(rule: PriorRule) -> dict[str, Any]:
     """A rule in the declaration and the certificate: PriorAround in full, a function of the user's by its name."""
-    return rule.to_dict() if isinstance(rule, PriorAround) else {"rule": _name(rule)}
-
-
-def _name(function: Callable[..., Any]) -> str:
-    kind = function if hasattr(function, "__qualname__") else type(function)
-    return f"{kind.__module__}.{kind.__qualname__}"
+    return rule.to_dict() if isinstance(rule, PriorAround) else {"rule": full_name(rule)}
 
 
 def _shifted(name: str, dimension: Dimension, value: Any, shift: Shift) -> Any:
@@ -101,7 +95,7 @@ def _shifted(name: str, dimension: Dimension, value: Any, shift: Shift) -> Any:
     wanted = _validate.number(**{f"the shifted {name!r}": moved})
     if isinstance(dimension, Finite):
         return min(dimension.choices, key=lambda level: abs(level - wanted))  # type: ignore[operator]
-    low, high = dimension.values(interior(np.array([0.0, 1.0])))
+    low, high = ends(dimension)
     within = min(max(wanted, low), high)  # type: ignore[type-var]
     return round(within) if isinstance(low, int) else within  # type: ignore[arg-type]
 
@@ -129,8 +123,8 @@ def _refuse_values(name: str, dimension: Dimension, declared: Dimension) -> None
     elif isinstance(declared, Finite):
         raise refusals.WiderPrior(f"({name!r} was declared as a list of values, and the rule made a range of it.)")
     else:
-        values = tuple(dimension.values(interior(np.array([0.0, 1.0]))))
-        if isinstance(_ends(declared)[0], int) and not isinstance(values[0], int):
+        values = tuple(ends(dimension))
+        if isinstance(ends(declared)[0], int) and not isinstance(values[0], int):
             raise refusals.WiderPrior(f"({name!r} was declared as a range of whole numbers.)")
     for value in values:
         if not _has(declared, value):
@@ -144,12 +138,8 @@ def _has(declared: Dimension, value: Any) -> bool:
         return False
     if isinstance(declared, Finite):
         return True
-    low, high = _ends(declared)  # the event was taken at what can be drawn, which is less than the support
+    low, high = ends(declared)  # the event was taken at what can be drawn, which is less than the support
     return bool(low <= value <= high)
-
-
-def _ends(declared: Dimension) -> list[Any]:
-    return list(declared.values(interior(np.array([0.0, 1.0]))))
 
 
 def _refuse_conditions(prior: Space, space: Space) -> None:

@@ -46,11 +46,9 @@ def ending(record: Record) -> Ending:
 
 
 class Past:
-    """The runs of a part as arrays. Each is converted once: a draw costs the same after any number of runs.
+    """The runs of a part as arrays in the unit cube of a space; scores times ``sign`` are better the larger they are.
 
-    Args:
-        space: the hyperparameters, in whose unit cube the runs are placed.
-        sign: scores times this: larger is better.
+    Each run is converted once: a draw costs the same after any number of runs.
     """
 
     def __init__(self, space: Space, sign: float) -> None:

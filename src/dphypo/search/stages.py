@@ -26,7 +26,6 @@ from dphypo.search.chain import Chain
 from dphypo.search.curator import Curator
 from dphypo.search.declaration import Declaration
 from dphypo.search.part import Part
-from dphypo.search.plan_file import PlanFile, read_plan
 from dphypo.search.release import Release
 from dphypo.search.stage import Stage
 from dphypo.search.table import OnRun
@@ -133,34 +132,6 @@ class Stages:
         search = cls.__new__(cls)
         search._chain = Chain(declaration, journal, name, entropy, ledger, stages=True)
         return search
-
-    @classmethod
-    def from_plan(
-        cls,
-        plan: PlanFile | str | Path,
-        space: Space,
-        mechanism: Mechanism,
-        *,
-        journal: str | Path | Store | None = "stages.db",
-        name: str = "stages",
-        maximize: bool = True,
-        entropy: Entropy = SYSTEM,
-        data_name: str | None = None,
-        ledger: Ledger | str | Path | None = None,
-    ) -> Stages:
-        """The search that a plan file states, with runs of this mechanism. One that would cost anything else is
-        refused before it begins.
-
-        Args:
-            plan: a :class:`dphypo.search.PlanFile`, or the path of a file that ``dphypo plan --write`` wrote.
-            space, journal, name, maximize, entropy, data_name, ledger: as for :class:`dphypo.Stages`.
-            mechanism: the full run; it offers ``at(noise_multiplier=...)`` and ``at(fraction=...)``.
-        """
-        check_entropy(entropy)
-        declared = read_plan(plan).declare(
-            space, mechanism, maximize=maximize, private=entropy.private, data_name=data_name
-        )
-        return cls.of(declared, journal=journal, name=name, entropy=entropy, ledger=ledger)
 
     @property
     def declaration(self) -> Declaration:

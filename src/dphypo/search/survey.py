@@ -9,8 +9,9 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
-from typing import Any, ClassVar, Protocol
+from typing import Any, ClassVar
 
 from dphypo import _validate
 from dphypo.accounting import Term
@@ -161,11 +162,7 @@ class Survey:
         """As many runs as were declared, λ by the optimiser."""
         optimiser = _optimiser.read(self.optimiser, self.runs)
         space = _optimiser.space_for(optimiser, setting.prior)
-
-        def propose(history: History, pending: Sequence[Mapping[str, Any]], entropy: Entropy) -> dict[str, Any]:
-            return optimiser.propose(space, history, pending, entropy)
-
-        lag = None if self.lag is None else self.lag - 1
+        propose, lag = partial(optimiser.propose, space), None if self.lag is None else self.lag - 1
         return DeclaredRuns(self.runs, space, setting.prior, propose, lag, self.durations == "public", self.within)
 
     def release(self, best: Release, record: Record, setting: Setting) -> Release:
@@ -176,35 +173,22 @@ class Survey:
         return Release(params, None, None, best.certificate, ending, best.saver, (table,))
 
 
-class Propose(Protocol):
-    """λ of the next run, from published results and the λ of runs that are under way."""
-
-    def __call__(self, history: History, pending: Sequence[Mapping[str, Any]], entropy: Entropy) -> dict[str, Any]: ...
+Propose = Callable[[History, Sequence[Mapping[str, Any]], Entropy], dict[str, Any]]
+"""λ of the next run, from published results and the λ of runs that are under way."""
 
 
 @dataclass(frozen=True)
 class DeclaredRuns:
-    """What decides published runs.
-
-    Args:
-        runs: how many there are.
-        space: where the optimiser sees them.
-        prior: the space with its prior; what is proposed must lie in it.
-        propose: proposes λ.
-        lag: as for :class:`dphypo.search.part.Decider`.
-        arriving: whether results are used as they arrive.
-        within: which λ may be run.
-        table: whether rows are shown as runs end.
-    """
+    """What decides published runs."""
 
     runs: int
-    space: Space
-    prior: Space
+    space: Space  # where the optimiser sees them
+    prior: Space  # what is proposed must lie in it
     propose: Propose
     lag: int | None = None
-    arriving: bool = False
+    arriving: bool = False  # whether results are used as they arrive
     within: Within | None = None
-    table: bool = True
+    table: bool = True  # whether rows are shown as runs end
 
     in_order: ClassVar[bool] = False
     published: ClassVar[bool] = True

@@ -110,8 +110,7 @@ class Tuning:
 
     Args:
         survey: what was declared, with nothing left out.
-        parts: the survey and the last run.
-        cost: what they cost together.
+        cost: the survey and the last run, and what they cost together.
         price: by how much the full run's noise exceeds that of one run without any tuning, as a fraction.
         accepted: the price that was accepted.
         largest: the compute of the longest full run that is allowed, in those of the mechanism's own setting.
@@ -119,12 +118,16 @@ class Tuning:
     """
 
     survey: SurveyPlan
-    parts: tuple[Part, ...]
     cost: Cost
     price: float
     accepted: float = PRICE
     largest: float = 1.0
     records: str = ""
+
+    @property
+    def parts(self) -> tuple[Part, ...]:
+        """The survey and the last run."""
+        return self.cost.parts
 
     @property
     def short(self) -> Mechanism:
@@ -190,15 +193,8 @@ def plan_tuning(
     Where the mechanism set records apart for its scores by itself, the last run trains on all records if the noise of a
     score stays below 0.01. It then counts for both sides, and the scores may cost only what the short runs cost.
 
-    Args:
-        space: what is tuned.
-        mechanism: the full run, which offers ``at(noise_multiplier=...)`` and ``at(fraction=..., match=True)``.
-        epsilon, delta: what all that is released may cost together.
-        compute: the most compute, in full runs at the mechanism's own setting. If batch size or steps are tuned,
-            settings with which the survey and the last run could take more are excluded.
-        survey: a :class:`SurveyPlan`, or the number of short runs.
-        price: the largest increase of the full run's noise, as a fraction, that a planned length may cost.
-        keep: keeps numbers that take long to find: :func:`dphypo.journal.journal.keeping` keeps them in a journal.
+    The arguments are those of :func:`dphypo.tune`; :func:`dphypo.journal.journal.keeping` makes ``keep``, which keeps
+    numbers that take long to find.
     """
     given = SurveyPlan(runs=survey) if isinstance(survey, int) else SurveyPlan() if survey is None else survey
     given_type: object = given
@@ -230,8 +226,7 @@ def plan_tuning(
             else:
                 break
             found = problem(plan)
-        solved = found.solve()
-        return Tuning(plan, solved.parts, solved.cost, found.price, price, largest)
+        return Tuning(plan, found.solve(), found.price, price, largest)
 
     if given.last is None and capabilities.on_all_records(mechanism) is not None:
         whole = planned(replace(given, last=_on_all_records))  # which states no split: it counts for everyone

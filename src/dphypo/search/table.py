@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import math
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import StrEnum
 from statistics import median
@@ -184,7 +184,10 @@ def to_study(
     from optuna import create_study
     from optuna.trial import TrialState, create_trial
 
-    params = [{name: _value(value) for name, value in chosen.items()} for chosen, _ in rows]
+    params = [  # Optuna keeps no tuples: their text stands for them
+        {name: repr(value) if isinstance(value, tuple) else value for name, value in chosen.items()}
+        for chosen, _ in rows
+    ]
     spans = _distributions(params, space)
     trials = [
         create_trial(
@@ -200,11 +203,6 @@ def to_study(
     return study
 
 
-def _value(value: Any) -> Any:
-    """A value as Optuna can keep it: of a tuple, its text."""
-    return repr(value) if isinstance(value, tuple) else value
-
-
 def _distributions(params: Sequence[dict[str, Any]], space: Space | None) -> dict[str, BaseDistribution]:
     """For each parameter the distribution that spans its values."""
     names = dict.fromkeys(name for chosen in params for name in chosen)
@@ -217,7 +215,8 @@ def _span(values: list[Any], log: bool | None) -> BaseDistribution:
     from optuna.distributions import CategoricalDistribution, FloatDistribution, IntDistribution
 
     if not all(type(value) in (int, float) and math.isfinite(value) for value in values):
-        return CategoricalDistribution(_distinct(values))
+        distinct = {(type(value), value): value for value in values}  # True, 1 and 1.0 are three
+        return CategoricalDistribution(list(distinct.values()))
     low, high = min(values), max(values)
     log = low > 0 and (_spans_decades(values, low, high) if log is None else log)
     if all(isinstance(value, int) for value in values):
@@ -232,8 +231,3 @@ def _spans_decades(values: list[float], low: float, high: float) -> bool:
     middle = median(values)
     plain, by_log = (middle - low) / (high - low), math.log(middle / low) / math.log(high / low)
     return abs(by_log - 0.5) < abs(plain - 0.5)
-
-
-def _distinct(values: Iterable[Any]) -> list[Any]:
-    """The values without repeats; True, 1 and 1.0 are three."""
-    return list({(type(value), value): value for value in values}.values())

@@ -45,21 +45,11 @@ def terms_of_study(mechanism: Mechanism, space: Space, runs: Law, policy: Policy
 
 
 def terms_of_runs(
-    mechanism: Mechanism,
-    space: Space,
-    count: int,
-    *,
-    scored: bool = True,
-    within: Within | None = None,
+    mechanism: Mechanism, space: Space, count: int, *, scored: bool = True, within: Within | None = None
 ) -> tuple[Term, ...]:
-    """``count`` published runs of a mechanism, each at any λ of the space.
+    """``count`` published runs of a mechanism, each at any λ of the space for which ``within`` is true.
 
-    Args:
-        mechanism: what one run is. If it states no split it may train on any record.
-        space: every λ of it is accounted for.
-        count: how many runs.
-        scored: whether the scores are published; a score that is thrown away costs nothing.
-        within: hyperparameters for which it is false are never run.
+    A mechanism that states no split may train on any record. A score that is not published (``scored``) costs nothing.
     """
     trains, scores = over_space.by_side(mechanism, space, within, scored=scored)
     if not trains:

@@ -10,9 +10,9 @@ from typing import Any, Protocol
 import numpy as np
 
 from dphypo import _validate
-from dphypo.space import layout
 from dphypo.space.dimension import Array, describe, interior, plain
 from dphypo.space.finite import Finite
+from dphypo.space.parameter import Parameters, unit_of
 
 
 class Kernel(Protocol):
@@ -129,9 +129,9 @@ class Around:
         return f".around({self.description['params']!r}, spread={self.description['spread']!r}, floor={self.floor:g})"
 
 
-def around(parameters: layout.Parameters, params: Mapping[str, Any], spread: Spread, floor: float) -> Around:
+def around(parameters: Parameters, params: Mapping[str, Any], spread: Spread, floor: float) -> Around:
     """The mixture about ``params``, which must be a point of the space."""
-    (centre,) = layout.unit(parameters, [params])
+    (centre,) = unit_of(parameters, [params])
     spreads = read_spread(parameters, spread)
     kernels = tuple(
         _kernel(parameter.dimension, params[parameter.name], float(coordinate), spreads[parameter.name])
@@ -150,7 +150,7 @@ def _kernel(dimension: Any, value: object, coordinate: float, spread: float) -> 
     return Flat() if dimension.size == 1 else Pieces.keeping(dimension, dimension.position(value), spread)
 
 
-def read_spread(parameters: layout.Parameters, spread: Spread) -> dict[str, float]:
+def read_spread(parameters: Parameters, spread: Spread) -> dict[str, float]:
     """The spread of each parameter that has one, checked."""
     dimensions = {parameter.name: parameter.dimension for parameter in parameters}
     named = dict(spread) if isinstance(spread, Mapping) else dict.fromkeys(dimensions, spread)

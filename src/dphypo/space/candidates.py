@@ -12,11 +12,10 @@ import numpy.typing as npt
 
 from dphypo import _validate
 from dphypo.entropy import Entropy, words
-from dphypo.space import layout
 from dphypo.space.around import Around, Kernel
 from dphypo.space.dimension import MIDDLE, Array, from_words, read_only
 from dphypo.space.finite import Finite
-from dphypo.space.parameter import Parameter
+from dphypo.space.parameter import Parameter, Parameters, is_active
 
 if TYPE_CHECKING:
     from dphypo.space.space import Space
@@ -156,7 +155,7 @@ class Grid:
         return f"Grid({len(self)} cells of {self.unit.shape[1]} parameters)"
 
 
-def build_grid(space: Space, parameters: layout.Parameters, cells: Mapping[str, int], around: Around | None) -> Grid:
+def build_grid(space: Space, parameters: Parameters, cells: Mapping[str, int], around: Around | None) -> Grid:
     """Every combination of the cells of all parameters; an inactive parameter does not multiply them."""
     cuts = [_cut(parameter, parameters, cells.get(parameter.name)) for parameter in parameters]
     spread = read_only(np.array([length for _, _, length in cuts]))
@@ -180,12 +179,12 @@ def _shares(parameter: Parameter, cut: tuple[Array, Array, float], kernel: Kerne
     return kernel.cdf(high) - kernel.cdf(low)
 
 
-def _combine(parameters: layout.Parameters, cuts: list[tuple[Array, Array]]) -> tuple[Array, Array]:
+def _combine(parameters: Parameters, cuts: list[tuple[Array, Array]]) -> tuple[Array, Array]:
     """The middles and the masses of all combinations of cells."""
     unit = np.full((1, len(parameters)), MIDDLE)
     masses = np.ones(1)
     for column, (parameter, (centres, shares)) in enumerate(zip(parameters, cuts, strict=True)):
-        active = layout.is_active(parameter, parameters, unit)
+        active = is_active(parameter, parameters, unit)
         counts = np.where(active, len(centres), 1)
         if counts.sum() > MOST_CELLS:
             raise ValueError(
@@ -200,7 +199,7 @@ def _combine(parameters: layout.Parameters, cuts: list[tuple[Array, Array]]) -> 
     return unit, masses
 
 
-def check_cells(parameters: layout.Parameters, cells: Mapping[str, int]) -> None:
+def check_cells(parameters: Parameters, cells: Mapping[str, int]) -> None:
     """Which parameters must be cut, which can be."""
     names = {parameter.name for parameter in parameters}
     if unknown := [name for name in cells if name not in names]:
@@ -213,7 +212,7 @@ def check_cells(parameters: layout.Parameters, cells: Mapping[str, int]) -> None
         )
 
 
-def _cut(parameter: Parameter, parameters: layout.Parameters, count: int | None) -> tuple[Array, Array, float]:
+def _cut(parameter: Parameter, parameters: Parameters, count: int | None) -> tuple[Array, Array, float]:
     """Middles, masses and length of the cells of one parameter."""
     dimension, name = parameter.dimension, f"the number of cells of {parameter.name!r}"
     if count is None:

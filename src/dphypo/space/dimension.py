@@ -102,6 +102,11 @@ CELLS = 2**32
 SHORTEST = 0.5 / CELLS
 
 
+def ends(dimension: Dimension) -> list[Value]:
+    """The first and the last value that the prior draws: of an unbounded one, less than its support."""
+    return dimension.values(interior(np.array([0.0, 1.0])))
+
+
 def from_words(words: npt.NDArray[np.uint64]) -> Array:
     """The coordinate (2k + 1)/2⁵³ for k the upper 52 bits of a word: exact, and uniform if the word is."""
     return ((words >> np.uint64(11)) | np.uint64(1)).astype(np.float64) * 2.0**-53

@@ -1,21 +1,30 @@
-"""Parameters with their priors, and those that exist only while another has certain values."""
+"""Parameters with their priors, and those that exist only while another has certain values.
+
+Rows of the unit cube, of parameters and of features belong together. Parents stand before their children. The cube has
+a coordinate for every parameter; that of an inactive one is ignored, and its features rest at a neutral constant: the
+parent's features say that it is inactive.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
-from itertools import groupby
-from typing import Any
+from itertools import groupby, pairwise
+from typing import Any, TypeAlias
 
 import numpy as np
+import numpy.typing as npt
 
 from dphypo import _validate
 from dphypo.space import distribution
 from dphypo.space import finite as _choices
-from dphypo.space.dimension import Dimension, describe
+from dphypo.space.dimension import MIDDLE, Array, Dimension, describe, interior
 from dphypo.space.finite import Finite
 
 PRIORS = "give a frozen distribution of scipy.stats, a list of choices, or a tuple (choices, probabilities)"
+
+Parameters: TypeAlias = "tuple[Parameter, ...]"
+Params: TypeAlias = dict[str, Any]
 
 COLUMNS = ("score", "status")
 """What a table has besides the parameters."""
@@ -89,16 +98,14 @@ def _listed(where: str, given: Any) -> list[Any]:
     return list(given)
 
 
-def read_all(given: Mapping[str, Any]) -> tuple[Parameter, ...]:
+def read_all(given: Mapping[str, Any]) -> Parameters:
     """The parameters of a space from the dict people write."""
     if not isinstance(given, Mapping) or not given:
         raise _validate.fail("parameters", given, 'give a dict of name to prior, such as {"lr": loguniform(1e-4, 10)}')
     return tuple(read(name, prior) for name, prior in given.items())
 
 
-def conditional(
-    parameters: tuple[Parameter, ...], parent: str, values: Any, given: Mapping[str, Any]
-) -> tuple[Parameter, ...]:
+def conditional(parameters: Parameters, parent: str, values: Any, given: Mapping[str, Any]) -> Parameters:
     """The parameters with those given added, active while ``parent`` has one of ``values``."""
     names = [parameter.name for parameter in parameters]
     if parent not in names:
@@ -120,7 +127,7 @@ def conditional(
     )
 
 
-def with_priors(parameters: tuple[Parameter, ...], priors: Mapping[str, Any]) -> tuple[Parameter, ...]:
+def with_priors(parameters: Parameters, priors: Mapping[str, Any]) -> Parameters:
     """The parameters, those named with other priors. A list that others depend on keeps its order."""
     if unknown := sorted(set(priors) - {parameter.name for parameter in parameters}):
         raise _validate.fail("priors", unknown[0], "it is none of the parameters")
@@ -132,7 +139,7 @@ def with_priors(parameters: tuple[Parameter, ...], priors: Mapping[str, Any]) ->
     return tuple(found)
 
 
-def text(parameters: tuple[Parameter, ...]) -> str:
+def text(parameters: Parameters) -> str:
     """The Python that makes the space, more or less."""
     result = ""
     for (parent, cases), group in groupby(parameters, key=lambda parameter: (parameter.parent, parameter.cases)):
@@ -145,3 +152,75 @@ def text(parameters: tuple[Parameter, ...]) -> str:
             values = [dimension.choices[case] for case in cases]
             result += f".when({parameters[parent].name!r}, {values!r}, {entries})"
     return result
+
+
+def is_active(parameter: Parameter, parameters: Parameters, unit: Array) -> npt.NDArray[np.bool_]:
+    """In which rows of the cube a parameter has a value; only the coordinates of its ancestors are looked at."""
+    if parameter.parent is None:
+        return np.ones(len(unit), dtype=np.bool_)
+    parent = parameters[parameter.parent]
+    assert isinstance(parent.dimension, Finite)
+    case = np.isin(parent.dimension.positions(unit[:, parameter.parent]), parameter.cases)
+    return case & is_active(parent, parameters, unit)
+
+
+def params_at(parameters: Parameters, unit: Array) -> list[Params]:
+    """The parameters at each row of the cube, the active ones only."""
+    rows: list[Params] = [{} for _ in range(len(unit))]
+    for column, parameter in enumerate(parameters):
+        where = np.flatnonzero(is_active(parameter, parameters, unit))
+        for row, value in zip(where, parameter.dimension.values(unit[where, column]), strict=True):
+            rows[row][parameter.name] = value
+    return rows
+
+
+def unit_of(parameters: Parameters, rows: Sequence[Mapping[str, Any]]) -> Array:
+    """For each row of parameters a point of the cube that gives it; an error names what does not fit."""
+    result = np.full((len(rows), len(parameters)), MIDDLE)
+    known = {parameter.name for parameter in parameters}
+    for number, row in enumerate(rows):
+        _validate.mapping(**{f"params[{number}]": row})
+        if unknown := [name for name in row if name not in known]:
+            raise ValueError(f"params[{number}] has {unknown[0]!r}, which is none of {sorted(known)}")
+    for column, parameter in enumerate(parameters):
+        active = is_active(parameter, parameters, result)
+        for number, row in enumerate(rows):
+            if active[number] and parameter.name not in row:
+                raise ValueError(f"params[{number}] = {dict(row)!r} lacks {parameter.name!r}")
+            if not active[number] and parameter.name in row:
+                assert parameter.parent is not None
+                parent = parameters[parameter.parent].name
+                state = f"{parent} = {row[parent]!r}" if parent in row else f"{parent} is inactive"
+                raise ValueError(f"params[{number}] has {parameter.name!r}, which has no meaning when {state}")
+        where = np.flatnonzero(active).tolist()
+        result[where, column] = parameter.dimension.unit([rows[row][parameter.name] for row in where])
+    return result
+
+
+def _columns(parameters: Parameters) -> list[slice]:
+    ends = np.cumsum([0, *(parameter.dimension.width for parameter in parameters)]).tolist()
+    return [slice(start, end) for start, end in pairwise(ends)]
+
+
+def features_at(parameters: Parameters, unit: Array) -> Array:
+    """The features of each row of the cube."""
+    columns = _columns(parameters)
+    result = np.empty((len(unit), columns[-1].stop))
+    for column, (parameter, block) in enumerate(zip(parameters, columns, strict=True)):
+        dimension = parameter.dimension
+        result[:, block] = dimension.features(unit[:, column])
+        if parameter.parent is not None:
+            neutral = MIDDLE if dimension.ordered else 1 / dimension.width
+            result[~is_active(parameter, parameters, unit), block] = neutral
+    return result
+
+
+def coordinates_of(parameters: Parameters, features: Array) -> Array:
+    """Points of the cube with these features, as nearly as possible."""
+    columns = _columns(parameters)
+    if features.ndim != 2 or features.shape[1] != columns[-1].stop:
+        raise ValueError(f"features has shape {features.shape}: give rows of {columns[-1].stop} columns")
+    blocks = zip(parameters, columns, strict=True)
+    return interior(
+        np.column_stack([parameter.dimension.coordinates(features[:, block]) for parameter, block in blocks])
+    )

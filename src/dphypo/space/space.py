@@ -12,11 +12,20 @@ import numpy.typing as npt
 
 from dphypo import _validate
 from dphypo.entropy import Entropy, check_entropy, words
-from dphypo.space import layout
 from dphypo.space.around import Around, Spread, around
 from dphypo.space.candidates import Candidates, Grid, build_grid, candidate_points, check_cells
 from dphypo.space.dimension import Array, from_words, interior, read_only
-from dphypo.space.parameter import Parameter, conditional, read_all, text, with_priors
+from dphypo.space.parameter import (
+    Parameter,
+    conditional,
+    coordinates_of,
+    features_at,
+    params_at,
+    read_all,
+    text,
+    unit_of,
+    with_priors,
+)
 
 MOST_CANDIDATES = 2**26
 
@@ -181,18 +190,18 @@ class Space:
 
         Any finite features decode: numbers go to the nearest value, categories to the largest column.
         """
-        return self.from_unit(layout.coordinates(self._parameters, _finite_rows(features=features)))
+        return self.from_unit(coordinates_of(self._parameters, _finite_rows(features=features)))
 
     def features(self, unit: Array) -> Array:
         """The features of points of the unit cube."""
-        return layout.features(self._parameters, unit)
+        return features_at(self._parameters, unit)
 
     def from_unit(self, unit: npt.ArrayLike) -> list[dict[str, Any]]:
         """The parameters at points of the unit cube: the prior's quantiles."""
         points = _finite_rows(unit=unit)
         if points.shape[1] != len(self._parameters):
             raise ValueError(f"unit has {points.shape[1]} columns: give {len(self._parameters)}, one per parameter")
-        return layout.params(self._parameters, interior(points))
+        return params_at(self._parameters, interior(points))
 
     def to_unit(self, params: Iterable[Mapping[str, Any]]) -> Array:
         """For each dict of parameters the point of the unit cube that stands for it.
@@ -202,7 +211,7 @@ class Space:
         """
         if isinstance(params, Mapping):
             raise _validate.fail("params", params, "give a list of dicts")
-        return layout.unit(self._parameters, list(params))
+        return unit_of(self._parameters, list(params))
 
     def to_dict(self) -> dict[str, Any]:
         """The space in JSON: public, and the same in every process.
