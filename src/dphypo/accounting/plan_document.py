@@ -1,7 +1,7 @@
 """The document of a plan file: what is to be run, in the form in which certificates state guarantees.
 
 It holds ``name``, ``epsilon`` and ``delta``; what the guarantee is computed from, as :mod:`guarantee_json` writes it;
-``parts``, from which :meth:`dphypo.Stages.from_plan` makes the parts of a search; and ``settings``, public numbers for
+``parts``, from which :meth:`dphypo.search.PlanFile.declare` makes the parts of a search; and ``settings``, public numbers for
 people to read.
 """
 
