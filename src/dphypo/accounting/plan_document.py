@@ -1,8 +1,8 @@
 """The document of a plan file: what is to be run, in the form in which certificates state guarantees.
 
 It holds ``name``, ``epsilon`` and ``delta``; what the guarantee is computed from, as :mod:`guarantee_json` writes it;
-``parts``, from which :meth:`dphypo.search.PlanFile.declare` makes the parts of a search; and ``settings``, public numbers for
-people to read.
+``parts``, from which :meth:`dphypo.search.PlanFile.declare` makes the parts of a search; and ``settings``, public
+numbers for people to read.
 """
 
 from __future__ import annotations
