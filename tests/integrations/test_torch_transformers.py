@@ -14,6 +14,8 @@ from torch.utils.data import Dataset
 
 import dphypo
 from dphypo import dpsgd as engine
+from dphypo.accounting.premises import assumptions
+from dphypo.errors import UnfitModelError
 from dphypo.integrations.torch import DPSGD, PrivateAccuracy, PublicAccuracy
 from dphypo.integrations.torch.fields import called
 
@@ -60,6 +62,27 @@ def lora(rank: int = 4) -> nn.Module:
     return peft.get_peft_model(bert(), config)  # type: ignore[no-any-return]
 
 
+class ByHand(nn.Module):
+    """A frozen layer with a trainable product of two small matrices beside it."""
+
+    def __init__(self, layer: nn.Linear, rank: int = 2) -> None:
+        super().__init__()
+        self.layer = layer.requires_grad_(False)
+        self.down = nn.Parameter(torch.randn(rank, layer.in_features) / 4)
+        self.up = nn.Parameter(torch.randn(layer.out_features, rank) / 4)
+
+    def forward(self, inputs: torch.Tensor) -> torch.Tensor:
+        added = nn.functional.linear(nn.functional.linear(inputs, self.down), self.up)
+        return self.layer(inputs) + added  # type: ignore[no-any-return]
+
+
+def lora_by_hand() -> nn.Module:
+    model: Any = probe()
+    for layer in model.bert.encoder.layer:
+        layer.attention.self.query = ByHand(layer.attention.self.query)
+    return model  # type: ignore[no-any-return]
+
+
 def each_token(logits: torch.Tensor, tokens: torch.Tensor) -> torch.Tensor:
     """One value a record: the mean over its tokens."""
     return cross_entropy(logits[:, :-1].mT, tokens[:, 1:], reduction="none").mean(1)
@@ -89,8 +112,11 @@ CASES: dict[str, tuple[Any, dict[str, Any]]] = {
     "GPT-2": (gpt2, {}),
     "a language model": (language_model, {"data": (texts()["input_ids"],) * 2, "loss": each_token}),
     "LoRA": (lora, {}),
+    "LoRA by hand": (lora_by_hand, {}),
 }
-EACH = [pytest.param(name, marks=[pytest.mark.slow] * (name in ("DistilBERT", "a frozen BERT"))) for name in CASES]
+EACH = [
+    pytest.param(name, marks=[pytest.mark.slow] * (name in ("DistilBERT", "a frozen BERT", "LoRA"))) for name in CASES
+]
 
 
 @pytest.mark.parametrize("name", EACH)
@@ -205,3 +231,25 @@ def test_a_linear_probe_of_a_network_with_batch_normalisation() -> None:
     data = torch.randn(60, 1, 8, 8), torch.randint(0, 2, (60,))
     trained = dpsgd(lambda: nn.Sequential(backbone, nn.Linear(4, 2)), data=data, batch_size=20)({}, seed=1).model
     assert all(torch.equal(value, backbone.state_dict()[key]) for key, value in trained[0].state_dict().items())
+
+
+def test_what_mixes_records_or_hides_passes_is_refused_by_name() -> None:
+    def checkpointed() -> nn.Module:
+        model: Any = bert()
+        model.gradient_checkpointing_enable()
+        return model  # type: ignore[no-any-return]
+
+    with pytest.raises(UnfitModelError, match=r"gradient_checkpointing_disable\(\)"):
+        dpsgd(checkpointed)
+    with pytest.raises(UnfitModelError, match=r"the model's own \.loss, which averages"):
+        dpsgd(probe, loss=lambda outputs, targets: outputs.loss)
+    config: Any = bert().config
+    with pytest.raises(UnfitModelError, match="without logits"):
+        dpsgd(lambda: transformers.BertModel(config))
+
+
+def test_the_certificate_says_that_pretrained_weights_are_public() -> None:
+    study = dphypo.Study(
+        dphypo.Space({"learning_rate": [0.1]}), dpsgd(probe), dphypo.Pmf({1: 1.0}), delta=1e-5, journal=None
+    )
+    assert any("pretrained weights among it, is public" in line for line in assumptions(study.certificate.document))

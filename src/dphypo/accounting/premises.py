@@ -18,6 +18,7 @@ def assumptions(document: Mapping[str, Any]) -> list[str]:
         "one run satisfies the stated event for every value of the hyperparameters, its score included",
         "given its hyperparameters and its seed, a run depends on no other run",
         "the space, the laws and the noise were fixed before anybody looked at the data",
+        "what training starts from, pretrained weights among it, is public, or made by an earlier part and paid for",
     ]
     parts = _parts(document)
     if any("runs" in part for part in parts):

@@ -39,9 +39,9 @@ class UnsupportedModelError(TypeError):
 
 
 class UnfitModelError(UnsupportedModelError):
-    """The model or its loss cannot be trained privately as it is; the message says what to change.
+    """The model, its loss or its loop cannot be trained privately as it is; the message says what to change.
 
-    It is an error in the declaration, found on made-up records: a study raises it and does not count it as an outcome.
+    It is an error in the declaration: a study raises it and does not count it as an outcome.
     """
 
 

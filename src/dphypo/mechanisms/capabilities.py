@@ -143,6 +143,15 @@ class KnownModel(Protocol):
 
 
 @runtime_checkable
+class CountsRecords(Protocol):
+    """Training that leaves out records which do not look as declared, and can tell the curator how many."""
+
+    def fitting_records(self, space: Space) -> tuple[int, int]:
+        """How many of the given records are used, and how many were given. **Secret.**"""
+        ...
+
+
+@runtime_checkable
 class Transfer(Protocol):
     """Short runs whose hyperparameters are made from those of the full run."""
 

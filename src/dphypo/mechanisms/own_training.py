@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import importlib
 from collections.abc import Callable, Mapping
+from contextlib import AbstractContextManager
 from dataclasses import dataclass, field, replace
 from typing import Any, ClassVar
 
@@ -14,6 +16,35 @@ from dphypo.mechanisms.mechanism import check_signature
 from dphypo.mechanisms.savers import Plain, Saver
 
 
+@dataclass(frozen=True, kw_only=True)
+class OwnRun(DpSgd):
+    """The run that ``train`` is to make: what it costs, and a loop of Opacus that costs just that."""
+
+    seed: int = field(repr=False, compare=False)
+
+    def make_private(
+        self, model: Any, optimizer: Any, loader: Any, *, max_grad_norm: float, mode: str = "hooks"
+    ) -> AbstractContextManager[Any]:
+        """In place of Opacus's ``PrivacyEngine().make_private``: ``with ... as (model, optimizer, loader)``.
+
+        The loader gives ``steps`` Poisson batches at ``rate``, and ``BatchMemoryManager`` may cut them. Noise and
+        batches are drawn from the seed. At the end of the block what Opacus's accountant has seen is compared with the
+        declared event; a difference is an error of the caller's, and no outcome of the run.
+
+        Args:
+            model, optimizer: an ordinary model, and an ordinary optimiser of its parameters.
+            loader: a ``DataLoader`` of the private records. Gradients are divided by its ``batch_size``.
+            max_grad_norm: the clipping norm.
+            mode: how Opacus computes the gradients: "hooks" or "functorch".
+        """
+        # By name: this room knows no library that trains.
+        loop = importlib.import_module("dphypo.integrations.torch.own_loop")
+        made: AbstractContextManager[Any] = loop.make_private(
+            self, self.seed, model, optimizer, loader, max_grad_norm=max_grad_norm, mode=mode
+        )
+        return made
+
+
 @dataclass(frozen=True, repr=False)
 class OwnTraining:
     """A training loop of your own, with Opacus or any other library, that :func:`dphypo.tune` can cut short.
@@ -23,14 +54,16 @@ class OwnTraining:
     clipping norm on their sum, looks at the private records in no other way, and draws all noise from ``seed``.
 
     Args:
-        train: ``train(params, *, seed, run) -> (model, score)``.
+        train: ``train(params, *, seed, run) -> (model, score)``; ``run`` is an :class:`OwnRun`, whose ``make_private``
+            keeps a loop of Opacus to what is declared.
         run: the full run as its privacy sees it: ``DpSgd.of(records=..., batch_size=..., epochs=..., ...)``.
         score_event: the event of one score, if it looks at private records.
         split: the rule that sets records that score apart from those that train: ``train.split`` of a part of
             ``split_by_hash``, or a :class:`dphypo.Split`. Without one, a record may train and score: the two compose.
         transfer_rule: how the hyperparameters of the full run become those of a short one; by default they stay, which
             is right for SGD. For another optimiser give a :class:`dphypo.mechanisms.NoiseRehearsal` of it.
-        saver: how the model becomes bytes; by default arrays and plain values.
+        saver: how the model becomes bytes; by default arrays and plain values. For a model of PyTorch give
+            ``Safetensors(model)`` of ``dphypo.integrations.torch``.
 
     >>> def train(params, *, seed, run):
     ...     return {"lr": params["lr"], "steps": run.steps}, 0.5  # a stand-in for run.steps steps
@@ -93,7 +126,7 @@ class OwnTraining:
         given = dict(params)
         if self.transfer_rule is not None and self.fraction < 1:
             given = transfer.apply(self.transfer_rule, given, self.fraction)
-        return self.train(given, seed=seed, run=self.run)
+        return self.train(given, seed=seed, run=OwnRun(**vars(self.run), seed=seed))
 
     def __repr__(self) -> str:
         return f"<mechanism {getattr(self.train, '__qualname__', 'train')}>"

@@ -96,7 +96,8 @@ def _to_tree(value: Any, arrays: list[np.ndarray[Any, Any]]) -> Any:
         return ["dict", *([key, _to_tree(item, arrays)] for key, item in value.items())]
     raise UnsupportedModelError(
         f"a model of type {type(value).__name__!r} cannot be saved by {Plain.__name__}(): return numpy arrays, plain "
-        f"values, and lists, tuples or dicts of them, or declare how to save it with @dphypo.mechanism(saver=...)"
+        f"values, and lists, tuples or dicts of them, or declare how to save it with @dphypo.mechanism(saver=...); a "
+        f"model of PyTorch with OwnTraining(saver=Safetensors(net)), of dphypo.integrations.torch"
     )
 
 

@@ -100,6 +100,7 @@ class Chain:
                 if progress:
                     computes = [part.compute() for part in self.declaration.parts]
                     print(_progress.cost(self.declaration.certificate, computes), file=sys.stderr)
+                    _progress.tell_fit(self.declaration.parts[-1].mechanism, self.declaration.space)
                 log.info("the search starts, or goes on where it was")
                 for number in range(self._first(), self.last + 1):
                     if progress and self.last:

@@ -14,6 +14,7 @@ from types import TracebackType
 from typing import IO, TYPE_CHECKING, cast
 
 from dphypo.accounting.solve import watch
+from dphypo.mechanisms import capabilities
 from dphypo.search.table import OnRun, Row
 from dphypo.terminal import Terminal, erased_when_stopped
 
@@ -21,7 +22,8 @@ if TYPE_CHECKING:
     from dphypo.accounting import Certificate
     from dphypo.journal.records import Record, Trial
     from dphypo.laws import Law
-    from dphypo.mechanisms import Outcome
+    from dphypo.mechanisms import Mechanism, Outcome
+    from dphypo.space import Space
 
 _QUANTILES = (0.5, 0.9, 0.99)
 
@@ -57,6 +59,22 @@ def announce(number: int, count: int) -> None:
     """Say on a terminal, and nowhere else, that a part begins."""
     if sys.stderr.isatty():
         print(_stage(number, count), file=sys.stderr)
+
+
+def tell_fit(mechanism: Mechanism, space: Space) -> None:
+    """Say on a terminal, and nowhere else, how many records fit: **secret**, and before anything is spent.
+
+    Nothing else may depend on it: neither a number nor an error leaves this function.
+    """
+    if not (isinstance(mechanism, capabilities.CountsRecords) and sys.stderr.isatty()):
+        return
+    with contextlib.suppress(Exception):
+        fit, given = mechanism.fitting_records(space)
+        print(
+            f"SECRET, for the curator alone: {fit} of the {given} records given look as declared. The others are left "
+            f"out.",
+            file=sys.stderr,
+        )
 
 
 def _stage(number: int, count: int) -> str:

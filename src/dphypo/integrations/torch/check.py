@@ -35,6 +35,12 @@ _ROUNDING_ELSEWHERE = 1e-3
 def try_out(model: nn.Module, loss: Loss, example: Batch) -> None:
     """:class:`UnfitModelError` for a model that cannot be trained privately, with what to do instead."""
     dpsgd.refuse_layers(model)
+    if any(getattr(layer, "gradient_checkpointing", False) for layer in model.modules()):
+        raise UnfitModelError(
+            "the model has gradient checkpointing, which runs forward passes a second time and hides them from the "
+            "formulas of per-record gradients: call model.gradient_checkpointing_disable(), and save memory with "
+            "physical_batch_size="
+        )
     probe = dpsgd.in_training(copy.deepcopy(model))
     device = example[0].device
     with seeds.everything_else(0, device, torch.get_num_threads()), warnings.catch_warnings():
@@ -45,6 +51,12 @@ def try_out(model: nn.Module, loss: Loss, example: Batch) -> None:
         except UnfitModelError:
             raise
         except Exception as error:
+            if isinstance(error, AttributeError) and error.name == "loss":
+                raise UnfitModelError(
+                    "the loss asks for the model's own .loss, which averages over all tokens of a batch and so mixes "
+                    "records: it is never computed. Compute one value a record from the logits, which the loss gets: "
+                    "loss=lambda logits, targets: ..."
+                ) from None
             raise UnfitModelError(
                 f"the model cannot be tried on made-up records with the shape and type of the data "
                 f"({type(error).__name__}: {error}): check that model(inputs) and loss(model(inputs), targets) work "

@@ -65,7 +65,7 @@ def gaussian(std: float, like: torch.Tensor, generator: torch.Generator) -> torc
     return torch.normal(0.0, std, like.shape, dtype=torch.float64, device=like.device, generator=generator)
 
 
-class _Optimizer(DPOptimizer):  # type: ignore[misc]
+class Optimizer(DPOptimizer):  # type: ignore[misc]
     """Opacus's optimiser, except for the noise, and that records whose gradients are not finite count zero."""
 
     def clip_and_accumulate(self) -> None:
@@ -92,7 +92,7 @@ class Steps:
 
     def __init__(self, model: nn.Module, optimizer: torch.optim.Optimizer, loss: Loss, noise: Noise, mode: str) -> None:
         self._model, self._loss, self._mode = model, loss, mode
-        self._optimizer = _Optimizer(
+        self._optimizer = Optimizer(
             optimizer,
             noise_multiplier=noise.multiplier,
             max_grad_norm=noise.max_grad_norm,

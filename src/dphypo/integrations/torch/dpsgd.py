@@ -194,6 +194,13 @@ class DPSGD(DpSgdMechanism):
         """The layers and weights of a model of the space; a search goes on only with the same ones."""
         return self._run(space.sample(Seeded(0))).architecture()
 
+    def fitting_records(self, space: Space | None = None) -> tuple[int, int]:
+        """How many of the records that train fit the example and the model, and how many were given.
+
+        **Secret**: for the eyes of the curator alone, and nothing may be done by it. A search shows it on a terminal.
+        """
+        return self._run({} if space is None else space.sample(Seeded(0))).fitting()
+
     def __repr__(self) -> str:
         return f"<mechanism DPSGD of {getattr(self.model, '__qualname__', 'a model')}>"
 

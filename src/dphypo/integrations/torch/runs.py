@@ -17,7 +17,7 @@ from torch import nn
 from dphypo import _validate, dpsgd
 from dphypo.errors import UnfitModelError
 from dphypo.integrations.cost import Cost
-from dphypo.integrations.torch import check, exact, factory, hyperparameters, opacus, seeds
+from dphypo.integrations.torch import check, exact, factory, hyperparameters, lost_records, opacus, seeds
 from dphypo.integrations.torch.data import Records, TensorRecords
 from dphypo.integrations.torch.domain import Batch, Domain
 from dphypo.integrations.torch.fields import called, plain
@@ -78,7 +78,15 @@ class Run:
 
     def prepare(self) -> None:
         """Refuse a model that is unfit, and remember how to train one that is fit."""
-        self._fit(called(self._built().to(self._device), self.mechanism.data.fields), self.mechanism.views)
+        built = called(self._built().to(self._device), self.mechanism.data.fields)
+        self._fit(built, self.mechanism.views)
+        lost_records.warn(built, self.mechanism.data)
+
+    def fitting(self) -> tuple[int, int]:
+        """How many records the run can use, and how many were given. **Secret.**"""
+        data = self.mechanism.data
+        model = called(self._built(), data.fields)
+        return data.counts(Domain.of(model, data.example(), per_record(self.mechanism.loss))), len(data)
 
     def finish(self, begun: Begun, model: nn.Module) -> Outcome:
         """Score a trained model, and check that the run left nothing behind."""

@@ -1,0 +1,107 @@
+"""A loop of one's own with Opacus, held to what was declared: ``run.make_private`` of :class:`OwnTraining`.
+
+The batches are Poisson samples at the declared rate, as many as there are declared steps; gradients are clipped and the
+noise is drawn as by ``engine="opacus"`` (``clipping.py``), both from the seed of the run. What Opacus's accountant has
+seen at the end must be the declared event.
+"""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import torch
+from opacus.accountants import RDPAccountant
+from opacus.grad_sample import AbstractGradSampleModule, prepare_module
+from opacus.optimizers import DPOptimizer
+from torch import nn
+from torch.utils._pytree import tree_map
+from torch.utils.data import DataLoader, Sampler
+
+from dphypo import _validate, dpsgd, noise
+from dphypo.errors import UnfitModelError
+from dphypo.integrations.torch import clipping, seeds
+from dphypo.integrations.torch.opacus import poisson_batches
+from dphypo.mechanisms import DpSgd
+
+Parts = tuple[AbstractGradSampleModule, DPOptimizer, DataLoader[Any]]
+
+
+@contextlib.contextmanager
+def make_private(
+    run: DpSgd,
+    seed: int,
+    model: nn.Module,
+    optimizer: torch.optim.Optimizer,
+    loader: DataLoader[Any],
+    *,
+    max_grad_norm: float,
+    mode: str = "hooks",
+) -> Iterator[Parts]:
+    """The model, the optimiser and exactly ``run.steps`` batches for a loop that makes one step with each."""
+    if loader.batch_size is None:
+        raise _validate.fail("loader", loader, "give a loader with a batch_size, which gradients are divided by")
+    dpsgd.refuse_layers(model)
+    module = prepare_module(model, mode, loss_reduction="mean", strict=False)
+    private = clipping.Optimizer(
+        optimizer,
+        noise_multiplier=run.noise_multiplier,
+        max_grad_norm=_validate.positive(max_grad_norm=max_grad_norm),
+        expected_batch_size=loader.batch_size,
+        generator=seeds.noise(seed, next(model.parameters()).device),
+    )
+    accountant = RDPAccountant()
+    private.attach_step_hook(accountant.get_optimizer_hook_fn(sample_rate=run.rate))
+    batches: DataLoader[Any] = DataLoader(
+        loader.dataset,
+        batch_sampler=_Poisson(run, seed, len(loader.dataset)),  # type: ignore[arg-type]
+        collate_fn=_Collate(loader.dataset, loader.collate_fn),
+        num_workers=loader.num_workers,
+        pin_memory=loader.pin_memory,
+        worker_init_fn=loader.worker_init_fn,
+    )
+    try:
+        yield module, private, batches
+    finally:
+        clipping.detach(module)
+        for parameter in private.params:
+            parameter.grad = None
+            parameter.__dict__.pop("summed_grad", None)
+    if accountant.history != [(run.noise_multiplier, run.rate, run.steps)]:
+        raise UnfitModelError(
+            f"the loop did not train as declared: {run.steps} steps at rate {run.rate:g} with noise multiplier "
+            f"{run.noise_multiplier:g}. Make one optimizer.step() with each batch of the loader, to its end, and leave "
+            f"the optimiser's noise alone; a run that stops early, or makes further steps, has another event"
+        )
+
+
+class _Poisson(Sampler[list[int]]):
+    """The batches of a run, once: a second pass over them is empty."""
+
+    def __init__(self, run: DpSgd, seed: int, size: int) -> None:
+        self._run, self._left = run, self._batches(run, seed, size)
+
+    @staticmethod
+    def _batches(run: DpSgd, seed: int, size: int) -> Iterator[list[int]]:
+        kept = noise.chosen(run.subsample, seeds.words(seed, "subsample"), size)
+        for batch in poisson_batches(len(kept), run, seeds.words(seed, "sampling")):
+            yield kept[batch].tolist()
+
+    def __iter__(self) -> Iterator[list[int]]:
+        return self._left
+
+    def __len__(self) -> int:
+        return self._run.steps
+
+
+class _Collate:
+    """The loader's own, and for a batch without records one of the same structure."""
+
+    def __init__(self, dataset: Any, collate: Callable[[list[Any]], Any]) -> None:
+        self._dataset, self._collate = dataset, collate
+
+    def __call__(self, records: list[Any]) -> Any:
+        if records:
+            return self._collate(records)
+        return tree_map(lambda part: part[:0], self._collate([self._dataset[0]]))

@@ -1,0 +1,124 @@
+"""Records that are left out: the curator is told on a terminal, and nothing else depends on how many they are."""
+
+from __future__ import annotations
+
+import io
+import sys
+import warnings
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from torch import nn
+from torch.utils.data import Dataset
+
+import dphypo
+from dphypo.entropy import Seeded
+from dphypo.integrations.torch import DPSGD, as_records
+
+COUNT = 40
+
+
+class Photos(Dataset[Any]):
+    """Pictures of one size, or none of them of that size."""
+
+    def __init__(self, size: int) -> None:
+        self.size = size
+
+    def __len__(self) -> int:
+        return COUNT
+
+    def __getitem__(self, index: int) -> Any:
+        return torch.full((1, self.size, self.size), index / COUNT), index % 2
+
+
+def linear() -> nn.Module:
+    return nn.Sequential(nn.Flatten(), nn.Linear(16, 2))
+
+
+def convolutional() -> nn.Module:
+    return nn.Sequential(nn.Conv2d(1, 2, 3), nn.AdaptiveAvgPool2d(1), nn.Flatten(), nn.Linear(2, 2))
+
+
+def dpsgd(size: int = 4, model: Any = linear, **changes: Any) -> DPSGD:
+    made: dict[str, Any] = {"data": Photos(size), "example": (torch.zeros(1, 4, 4), 0), "score": lambda model: 0.5}
+    more = {"noise_multiplier": 1.0, "epochs": 1, "batch_size": 10, "device": "cpu"}
+    return DPSGD(model=model, **{**made, **more, **changes})
+
+
+class Terminal(io.StringIO):
+    def isatty(self) -> bool:
+        return True
+
+
+def searched(
+    size: int, screen: io.StringIO, folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> tuple[str, list[str], Any]:
+    monkeypatch.setattr(sys, "stderr", screen)
+    space, once = dphypo.Space({"learning_rate": [0.1]}), dphypo.Pmf({1: 1.0})
+    study = dphypo.Study(space, dpsgd(size), once, delta=1e-5, journal=folder / "journal.db", entropy=Seeded(1))
+    release = study.run()
+    files = sorted(path.name for path in folder.iterdir())
+    return screen.getvalue(), files, release.certificate.document
+
+
+def test_only_the_screen_of_the_curator_tells_how_many_records_fit(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    found = {}
+    for size in (4, 5):
+        for screen in (Terminal(), io.StringIO()):
+            folder = tmp_path / f"{size}-{screen.isatty()}"
+            folder.mkdir()
+            found[size, screen.isatty()] = searched(size, screen, folder, monkeypatch)
+    monkeypatch.undo()
+    for size, fit in ((4, COUNT), (5, 0)):
+        line = f"SECRET, for the curator alone: {fit} of the {COUNT} records given look as declared"
+        assert line in found[size, True][0]
+        assert "SECRET" not in found[size, False][0]  # a log, a pipe, a notebook
+    assert len({str(rest[1:]) for rest in found.values()}) == 1  # the same files and the same certificate
+    assert found[4, False][0] == found[5, False][0]
+
+
+def test_a_count_that_fails_changes_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def broken(self: DPSGD, space: Any) -> tuple[int, int]:
+        raise RuntimeError("a record")
+
+    monkeypatch.setattr(DPSGD, "fitting_records", broken)
+    assert "a record" not in searched(4, Terminal(), tmp_path, monkeypatch)[0]
+
+
+OTHER = {"example": (torch.zeros(1, 5, 5), 0)}
+
+
+@pytest.mark.parametrize(("changes", "fit"), [({}, COUNT), ({"size": 5}, 0), (OTHER, 0)])
+def test_the_curator_can_ask_before_a_search(changes: Any, fit: int) -> None:
+    model = nn.Linear(25, 2) if "example" in changes else nn.Linear(16, 2)
+    assert dpsgd(**{"model": lambda: nn.Sequential(nn.Flatten(), model), **changes}).fitting_records() == (fit, COUNT)
+
+
+def test_a_model_that_takes_any_size_beside_an_example_of_one_size_is_warned_of() -> None:
+    with pytest.warns(UserWarning, match="takes inputs of any size, and records of another size than the example"):
+        dpsgd(model=convolutional)
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        dpsgd()
+        tensors = torch.zeros(COUNT, 1, 4, 4), torch.zeros(COUNT).long()
+        dpsgd(model=convolutional, data=tensors, example=None)  # arrays have one size
+        dpsgd(model=convolutional, collate=torch.utils.data.default_collate)
+
+
+def test_lengths_that_vary_by_declaration_are_warned_of() -> None:
+    datasets = pytest.importorskip("datasets")
+    texts = datasets.Dataset.from_dict({"input": [[0.0, 1.0]] * 8, "labels": [0, 1] * 4})
+    example = {"input": [0.0, 0.0], "labels": 0}
+    changes: dict[str, Any] = {"model": lambda: nn.Linear(2, 2), "example": example, "batch_size": 4}
+    with pytest.warns(UserWarning, match="declares that lengths of 'input' vary"):
+        dpsgd(data=texts, **changes)
+    numbers = datasets.List(datasets.Value("float32"), length=2)
+    fixed = datasets.Features({"input": numbers, "labels": datasets.Value("int64")})
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        dpsgd(data=texts.cast(fixed), **changes)
+    assert as_records(texts, example).fields is not None
