@@ -76,6 +76,14 @@ def test_releases_have_their_law():
 
 
 @pytest.mark.parametrize("stride", [(2, 1), (1, 3)])
+def test_patches_are_pytorchs(stride):
+    pictures, kernel = torch.randn(3, 5, 9, 12, device=DEVICE), (3, 2)
+    places = [(n - k) // s + 1 for n, k, s in zip((9, 12), kernel, stride, strict=True)]
+    wanted = torch.nn.functional.unfold(pictures, kernel, 1, 0, stride).transpose(1, 2)
+    assert torch.equal(layer_kernels.unfold(pictures, places, kernel, stride), wanted)
+
+
+@pytest.mark.parametrize("stride", [(2, 1), (1, 3)])
 def test_folded_patches_are_pytorchs(stride):
     """Whole numbers, so that every order of adding up gives the same."""
     rows, channels, size, kernel = 3, 5, (9, 12), (3, 2)
@@ -103,7 +111,7 @@ def test_windows_are_pytorchs(kernel, stride):
         assert torch.equal(one.nan_to_num(7.0), other.nan_to_num(7.0))
 
 
-@pytest.mark.parametrize("size", [3, 1000, 20_000])
+@pytest.mark.parametrize("size", [3, 1000, 40_000])
 def test_sums_over_records_are_those_in_double_precision(size):
     values = torch.randn(2, 33, size, device=DEVICE)
     assert torch.allclose(layer_kernels.squares(values), values.double().square().sum(-1), rtol=1e-13)

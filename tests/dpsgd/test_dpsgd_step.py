@@ -180,6 +180,16 @@ def worst_cases(inputs: torch.Tensor) -> list[torch.Tensor]:
 
 @pytest.mark.parametrize("name", KINDS)
 def test_one_record_moves_a_step_by_at_most_the_clipping_norm(name):
+    see_moves(name, "cpu")
+
+
+@pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a GPU")
+@pytest.mark.parametrize("name", KINDS)
+def test_one_record_moves_a_step_on_a_gpu_by_at_most_the_clipping_norm(name):
+    see_moves(name, "cuda")
+
+
+def see_moves(name: str, device: str) -> None:
     """The record stands first, so that all others change their places; batches, dither and noise are the same.
 
     Where there is dropout it stands last: masks belong to a record's number.
@@ -191,8 +201,8 @@ def test_one_record_moves_a_step_by_at_most_the_clipping_norm(name):
 
     torch.manual_seed(2)
     kind = KINDS[name]
-    model = kind.build().double()
-    inputs, targets = kind.records(6, 4, torch.float64)
+    model = kind.build().double().to(device)
+    inputs, targets = (part.to(device) for part in kind.records(6, 4, torch.float64))
     program = Program.of(model, cross_entropy, (inputs[:1], targets[:1]))
     without = released(name, model, program, inputs, targets)
     assert torch.equal(without, without.round()) or bool((without - without.round()).abs().max() < 1e-3)

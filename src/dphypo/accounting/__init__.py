@@ -13,5 +13,6 @@ from dphypo.accounting.noise import solve_noise as solve_noise
 from dphypo.accounting.own_events import ApproximateDp as ApproximateDp
 from dphypo.accounting.own_events import PureDp as PureDp
 from dphypo.accounting.own_events import RdpCurve as RdpCurve
+from dphypo.accounting.own_events import RoundedDp as RoundedDp
 from dphypo.accounting.sides import Split as Split
 from dphypo.accounting.verification import verify as verify

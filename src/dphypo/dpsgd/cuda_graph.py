@@ -123,8 +123,11 @@ def replay(
             else:
                 if not captured:
                     captured = True
-                    with torch.cuda.graph(graph, stream=stream):
+                    graph.capture_begin()  # torch.cuda.graph would give memory back before
+                    try:
                         step()
+                    finally:
+                        graph.capture_end()
                 graph.replay()
             if told is not None:
                 told(number + 1)

@@ -23,6 +23,15 @@ def one_run() -> threading.RLock:
     return _ONE_RUN
 
 
+def seed_everywhere(seed: int) -> None:
+    """Seed PyTorch's generators. ``torch.manual_seed`` would queue a traceback for every device that is not there."""
+    torch.default_generator.manual_seed(seed)
+    if torch.cuda.is_available():
+        torch.cuda.manual_seed_all(seed)
+    if torch.backends.mps.is_available():
+        torch.mps.manual_seed(seed)
+
+
 @contextlib.contextmanager
 def pinned(threads: int) -> Iterator[None]:
     """Make results repeatable: they depend neither on the order of threads nor on a choice of algorithms.

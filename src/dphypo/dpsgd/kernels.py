@@ -23,14 +23,15 @@ except ImportError:  # PyTorch for CPUs alone comes without it
 
 AVAILABLE = triton is not None
 _BLOCK = 1024
+_FEW = 128  # numbers of one program that searches: the others of a program wait for its slowest
 _CELLS = 17  # bits of a cell of the guide into the thresholds
 
 
 def jit(kernel: Callable[..., Any]) -> Any:
     """A kernel whose whole numbers are arguments, not constants: they change from run to run."""
-    names = ["first", "bound", "always", "size", "room", "runs", "last", "width", "bits", "count", "records"]
-    taken = [name for name in kernel.__code__.co_varnames[: kernel.__code__.co_argcount] if name in names]
-    return kernel if triton is None else triton.jit(kernel, do_not_specialize=taken)
+    names = {"first", "bound", "always", "size", "room", "runs", "last", "width", "bits", "records"}
+    taken = names.intersection(kernel.__code__.co_varnames[: kernel.__code__.co_argcount])
+    return kernel if triton is None else triton.jit(kernel, do_not_specialize=sorted(taken))
 
 
 @jit
@@ -48,7 +49,9 @@ def _philox(c0, c1, k0, k1):  # type: ignore[no-untyped-def]
 
 
 @jit
-def _coins(keys, first, bound, always, size, room, numbers, lengths, runs, BLOCK: tl.constexpr):  # type: ignore[no-untyped-def]
+def _coins(  # type: ignore[no-untyped-def]
+    keys, first, bound, always, size, room, numbers, lengths, runs, BLOCK: tl.constexpr
+):
     """One program for each step and run: the numbers of the records whose word is below the bound, in order."""
     at = tl.program_id(0)
     run, step = at % runs, first + at // runs
@@ -135,8 +138,8 @@ class Releases:
         """Whole numbers, [runs, width]; ``step`` is the number of the step, on the device."""
         runs, width = sums.shape
         made = torch.empty_like(sums)
-        grid = (triton.cdiv(width, _BLOCK), runs)
+        grid = (triton.cdiv(width, _FEW), runs)
         last = len(self._high) - 1
         held = (self._keys, step, self._high, self._low, self._guide, last, width, self._bits)
-        _release[grid](sums.round(), made, *held, CELL=63 - _CELLS, BLOCK=_BLOCK)
+        _release[grid](sums.round(), made, *held, CELL=63 - _CELLS, BLOCK=_FEW)
         return made

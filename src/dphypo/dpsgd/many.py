@@ -14,7 +14,7 @@ from torch import nn
 from dphypo import noise
 from dphypo.dpsgd import check
 from dphypo.dpsgd.batches import Records
-from dphypo.dpsgd.device import pinned
+from dphypo.dpsgd.device import pinned, seed_everywhere
 from dphypo.dpsgd.program import Program
 from dphypo.dpsgd.run import Group, with_code
 from dphypo.dpsgd.setting import Run, Setting
@@ -83,7 +83,7 @@ def _built(build: Callable[[], nn.Module], run: Run) -> nn.Module:
     """A new model, whose initial weights come from the run's seed."""
     seed = int(noise.Words.of_seed(run.seed).stream("weights").draw(1)[0]) >> 1
     with torch.random.fork_rng():
-        torch.manual_seed(seed)
+        seed_everywhere(seed)
         return build()
 
 

@@ -10,7 +10,7 @@ from typing import Any, SupportsFloat
 import dp_accounting
 
 from dphypo import _validate, dpsgd
-from dphypo.accounting.own_events import RoundedDp
+from dphypo.accounting import RoundedDp
 from dphypo.mechanisms import DpSgd, dp_sgd
 
 CALIBRATE = "calibrate"

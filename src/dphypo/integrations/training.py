@@ -12,7 +12,7 @@ from typing import Any, ClassVar, Self, cast
 import dp_accounting
 
 from dphypo import _validate
-from dphypo.accounting.own_events import RoundedDp
+from dphypo.accounting import RoundedDp
 from dphypo.accounting.policy import PolicyClass
 from dphypo.accounting.sides import Sides
 from dphypo.band import Band

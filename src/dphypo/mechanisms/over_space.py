@@ -146,8 +146,8 @@ def _composed(train: Any, score: Any) -> Any:
     """Training and scoring, where one record can meet both."""
     import dp_accounting
 
-    from dphypo.accounting import PureDp
-    from dphypo.accounting.own_events import RoundedDp, ideal
+    from dphypo.accounting import PureDp, RoundedDp
+    from dphypo.accounting.own_events import ideal
 
     if rounded := [one for one in (train, score) if isinstance(one, RoundedDp)]:
         exact = len(rounded) == 2 and all(one.exact for one in rounded)

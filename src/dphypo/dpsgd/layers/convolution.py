@@ -80,6 +80,11 @@ class Convolution:
             parts += outer(layout.slot(self.weight, group, self.groups), bias, inputs, gradients)
         return parts
 
+    @property
+    def _plain(self) -> bool:
+        """Whether there are kernels for it."""
+        return kernels.AVAILABLE and self.groups == 1 and self.dilation == (1, 1)
+
     def _weight(self, book: Book) -> torch.Tensor:
         weight = book.slots[self.weight]
         return weight if weight.dim() == 5 else weight.unsqueeze(3)
@@ -92,6 +97,10 @@ class Convolution:
 
     def _patches(self, inputs: torch.Tensor, kernel: Sequence[int]) -> tuple[list[torch.Tensor], int]:
         """[rows, places, channels × kernel] for each group, and how many places are below each other."""
+        if inputs.is_cuda and self._plain:
+            sides = zip(inputs.shape[2:], kernel, self.stride, strict=True)
+            places = [(whole - size) // step + 1 for whole, size, step in sides]
+            return [kernels.unfold(inputs, places, kernel, self.stride)], places[0]
         found = inputs
         for dim, (size, step, gap) in enumerate(zip(kernel, self.stride, self.dilation, strict=True)):
             found = found.unfold(2 + dim, (size - 1) * gap + 1, step)[..., ::gap]
@@ -104,7 +113,7 @@ class Convolution:
     def _folded(self, book: Book, inputs: torch.Tensor, gradient: torch.Tensor, weight: torch.Tensor) -> torch.Tensor:
         """The gradient of the inputs from those of the patches."""
         runs, rows, kernel = book.shape.runs, book.shape.rows, tuple(weight.shape[-2:])
-        if kernels.AVAILABLE and self.groups == 1 and self.dilation == (1, 1):
+        if self._plain:
             given = gradient.flatten(2).transpose(1, 2).reshape(runs, -1, gradient.shape[1])
             matrix = weight.permute(0, 1, 3, 4, 2).flatten(2)  # channels last
             sizes = (rows, *inputs.shape[1:])

@@ -1,7 +1,7 @@
 """Kernels in Triton for layers on a GPU: patches, windows and sums that read every number once.
 
-Pictures have HEIGHT × WIDTH pixels, and a kernel of KH × KW that moves by SH and SW has HIGH × WIDE places. What is
-made of a record depends on no other, and on its place in nothing but addresses.
+Pictures have C channels of H × W pixels, and a kernel of KH × KW that moves by SH and SW has HIGH × WIDE places. What
+is made of a record depends on no other, and on its place in nothing but addresses.
 """
 
 from __future__ import annotations
@@ -18,17 +18,41 @@ if AVAILABLE:
     import triton
     import triton.language as tl
 
-_BLOCK = 1024
+_BLOCK, _MANY = 1024, 2**16
 WIDE = torch.float64  # of norms and sums
+
+
+@jit
+def _unfold(  # type: ignore[no-untyped-def]
+    pictures,
+    columns,
+    C: tl.constexpr,
+    H: tl.constexpr,
+    W: tl.constexpr,
+    HIGH: tl.constexpr,
+    WIDE: tl.constexpr,
+    KH: tl.constexpr,
+    KW: tl.constexpr,
+    SH: tl.constexpr,
+    SW: tl.constexpr,
+    BLOCK: tl.constexpr,
+):
+    """The patches of a row, [places, channels, kernel]."""
+    row = tl.program_id(0).to(tl.int64)
+    at = tl.program_id(1) * BLOCK + tl.arange(0, BLOCK)
+    place, channel, ky, kx = at // (C * KH * KW), (at // (KH * KW)) % C, (at // KW) % KH, at % KW
+    y, x, inside = (place // WIDE) * SH + ky, (place % WIDE) * SW + kx, place < HIGH * WIDE
+    value = tl.load(pictures + row * (C * H * W) + (channel * H + y) * W + x, mask=inside, other=0.0)
+    tl.store(columns + row * (HIGH * WIDE * C * KH * KW) + at, value, mask=inside)
 
 
 @jit
 def _fold(  # type: ignore[no-untyped-def]
     columns,
     pictures,
-    CHANNELS: tl.constexpr,
-    HEIGHT: tl.constexpr,
-    WIDTH: tl.constexpr,
+    C: tl.constexpr,
+    H: tl.constexpr,
+    W: tl.constexpr,
     HIGH: tl.constexpr,
     WIDE: tl.constexpr,
     KH: tl.constexpr,
@@ -40,17 +64,16 @@ def _fold(  # type: ignore[no-untyped-def]
     """Add up the patches, [places, kernel, channels], that cover a pixel of a row; pixels are [channels, ...]."""
     row = tl.program_id(0).to(tl.int64)
     at = tl.program_id(1) * BLOCK + tl.arange(0, BLOCK)
-    channel, x, y = at % CHANNELS, (at // CHANNELS) % WIDTH, at // (CHANNELS * WIDTH)
-    patches = columns + row * (HIGH * WIDE * KH * KW * CHANNELS)
+    channel, x, y = at % C, (at // C) % W, at // (C * W)
+    patches = columns + row * (HIGH * WIDE * KH * KW * C)
     found = tl.zeros([BLOCK], dtype=columns.dtype.element_ty)
     for i in tl.static_range((KH + SH - 1) // SH):
         for j in tl.static_range((KW + SW - 1) // SW):
             ky, kx, down, right = y % SH + i * SH, x % SW + j * SW, y // SH - i, x // SW - j
-            inside = (ky < KH) & (kx < KW) & (down >= 0) & (down < HIGH) & (right >= 0) & (right < WIDE) & (y < HEIGHT)
-            offset = (((down * WIDE + right) * KH + ky) * KW + kx) * CHANNELS + channel
+            inside = (ky < KH) & (kx < KW) & (down >= 0) & (down < HIGH) & (right >= 0) & (right < WIDE) & (y < H)
+            offset = (((down * WIDE + right) * KH + ky) * KW + kx) * C + channel
             found += tl.load(patches + offset, mask=inside, other=0.0)
-    into = pictures + row * (CHANNELS * HEIGHT * WIDTH) + (channel * HEIGHT + y) * WIDTH + x
-    tl.store(into, found, mask=y < HEIGHT)
+    tl.store(pictures + row * (C * H * W) + (channel * H + y) * W + x, found, mask=y < H)
 
 
 @jit
@@ -58,8 +81,8 @@ def _pool(  # type: ignore[no-untyped-def]
     pictures,
     made,
     taken,
-    HEIGHT: tl.constexpr,
-    WIDTH: tl.constexpr,
+    H: tl.constexpr,
+    W: tl.constexpr,
     HIGH: tl.constexpr,
     WIDE: tl.constexpr,
     KH: tl.constexpr,
@@ -71,12 +94,12 @@ def _pool(  # type: ignore[no-untyped-def]
     """The largest number of each window of a plane, and which it is; NaN is larger than all."""
     plane = tl.program_id(0).to(tl.int64)
     at = tl.program_id(1) * BLOCK + tl.arange(0, BLOCK)
-    inside, corner = at < HIGH * WIDE, (at // WIDE) * SH * WIDTH + (at % WIDE) * SW
-    best = tl.load(pictures + plane * (HEIGHT * WIDTH) + corner, mask=inside, other=0.0)
+    inside, corner = at < HIGH * WIDE, (at // WIDE) * SH * W + (at % WIDE) * SW
+    best = tl.load(pictures + plane * (H * W) + corner, mask=inside, other=0.0)
     which = at * 0
     for k in tl.static_range(1, KH * KW):
-        offset = corner + (k // KW) * WIDTH + k % KW
-        value = tl.load(pictures + plane * (HEIGHT * WIDTH) + offset, mask=inside, other=0.0)
+        offset = corner + (k // KW) * W + k % KW
+        value = tl.load(pictures + plane * (H * W) + offset, mask=inside, other=0.0)
         better = (value > best) | (value != value)
         best, which = tl.where(better, value, best), tl.where(better, k, which)
     tl.store(made + plane * (HIGH * WIDE) + at, best, mask=inside)
@@ -88,8 +111,8 @@ def _unpool(  # type: ignore[no-untyped-def]
     gradient,
     taken,
     made,
-    HEIGHT: tl.constexpr,
-    WIDTH: tl.constexpr,
+    H: tl.constexpr,
+    W: tl.constexpr,
     HIGH: tl.constexpr,
     WIDE: tl.constexpr,
     KH: tl.constexpr,
@@ -101,7 +124,7 @@ def _unpool(  # type: ignore[no-untyped-def]
     """The gradient of the pixels of a plane: of every window whose largest number they are."""
     plane = tl.program_id(0).to(tl.int64)
     at = tl.program_id(1) * BLOCK + tl.arange(0, BLOCK)
-    y, x = at // WIDTH, at % WIDTH
+    y, x = at // W, at % W
     found = tl.zeros([BLOCK], dtype=made.dtype.element_ty)
     for i in tl.static_range((KH + SH - 1) // SH):
         for j in tl.static_range((KW + SW - 1) // SW):
@@ -110,7 +133,7 @@ def _unpool(  # type: ignore[no-untyped-def]
             window = plane * (HIGH * WIDE) + down * WIDE + right
             which = tl.load(taken + window, mask=inside, other=-1).to(tl.int32)
             found += tl.load(gradient + window, mask=inside & (which == ky * KW + kx), other=0.0)
-    tl.store(made + plane * (HEIGHT * WIDTH) + at, found, mask=y < HEIGHT)
+    tl.store(made + plane * (H * W) + at, found, mask=y < H)
 
 
 @jit
@@ -126,7 +149,9 @@ def _squares(values, made, size, EACH: tl.constexpr, BLOCK: tl.constexpr):  # ty
 
 
 @jit
-def _weighted(values, weights, sums, size, records, width, BLOCK: tl.constexpr, RECORDS: tl.constexpr):  # type: ignore[no-untyped-def]
+def _weighted(  # type: ignore[no-untyped-def]
+    values, weights, sums, size, records, width, BLOCK: tl.constexpr, RECORDS: tl.constexpr
+):
     """Add the weighted sum over a run's records; a record of weight zero adds zero, NaN or not."""
     run = tl.program_id(1).to(tl.int64)
     place = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)
@@ -140,6 +165,15 @@ def _weighted(values, weights, sums, size, records, width, BLOCK: tl.constexpr, 
         found += tl.sum(weight[:, None] * value, 0)
     into = sums + run * width + place
     tl.store(into, tl.load(into, mask=place < size, other=0.0) + found, mask=place < size)
+
+
+def unfold(pictures: torch.Tensor, places: Sequence[int], kernel: Sequence[int], stride: Any) -> torch.Tensor:
+    """The patches of pictures, [rows, places, channels × kernel]."""
+    rows, channels = pictures.shape[:2]
+    columns = pictures.new_empty((rows, places[0] * places[1], channels * kernel[0] * kernel[1]))
+    grid = (rows, triton.cdiv(columns[0].numel(), _BLOCK))
+    _unfold[grid](pictures.contiguous(), columns, *pictures.shape[1:], *places, *kernel, *stride, BLOCK=_BLOCK)
+    return columns
 
 
 def fold(columns: torch.Tensor, sizes: Sequence[int], places: Sequence[int], kernel: Any, stride: Any) -> torch.Tensor:
@@ -186,12 +220,12 @@ def squares(values: torch.Tensor) -> torch.Tensor:
     splits = triton.cdiv(size, each * _BLOCK)
     made = torch.empty((splits, runs, records), dtype=WIDE, device=values.device)
     _squares[(runs * records, splits)](values.contiguous(), made, size, EACH=each, BLOCK=_BLOCK)
-    return made.sum(0)
+    return made[0] if splits == 1 else made.sum(0)
 
 
 def add_weighted(sums: torch.Tensor, values: torch.Tensor, weights: torch.Tensor) -> None:
     """Add Σ weights · values over the records to some columns of sums: [runs, size] in rows of a larger tensor."""
     runs, records, size = values.shape
-    grid = (triton.cdiv(size, 64), runs)
+    block = 16 if runs * size < _MANY else 64  # few programs would leave most of the device idle
     given = (values.contiguous(), weights.contiguous(), sums, size, records, sums.stride(0))
-    _weighted[grid](*given, BLOCK=64, RECORDS=32)
+    _weighted[triton.cdiv(size, block), runs](*given, BLOCK=block, RECORDS=2048 // block)

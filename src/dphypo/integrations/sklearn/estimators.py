@@ -20,7 +20,7 @@ from torch import nn
 from torch.nn import functional
 
 from dphypo import _validate
-from dphypo.accounting.own_events import RoundedDp
+from dphypo.accounting import RoundedDp
 from dphypo.integrations import cost
 from dphypo.integrations.record_hash import record_bytes
 from dphypo.integrations.sklearn.network import Networks, from_unit, network, outputs_of, to_unit

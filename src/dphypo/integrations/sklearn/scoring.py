@@ -13,7 +13,7 @@ from sklearn.base import is_classifier
 from sklearn.metrics import check_scoring
 
 from dphypo import _validate, noise
-from dphypo.accounting.own_events import RoundedDp
+from dphypo.accounting import RoundedDp
 from dphypo.integrations.record_hash import record_bytes
 from dphypo.integrations.sklearn.records import Prepared, Records
 from dphypo.integrations.sklearn.table import numbers

@@ -160,7 +160,10 @@ class DPSGD(DpSgdMechanism):
 
     @property
     def seeded(self) -> bool:
-        """Whether the same λ and seed give the same end. On a GPU sums depend on the order of its threads, too."""
+        """Whether the same λ and seed give the same end, whichever runs are made at once: not on a GPU.
+
+        There the sizes of products decide how they are computed. A group that is made again ends in the same bits.
+        """
         return torch.device(self.device).type == "cpu"  # type: ignore[arg-type]
 
     same_alone = seeded

@@ -29,7 +29,7 @@ from torch.nn.functional import binary_cross_entropy_with_logits, cross_entropy
 from torch.utils.data import Subset
 
 from dphypo import _validate, noise
-from dphypo.accounting.own_events import RoundedDp
+from dphypo.accounting import RoundedDp
 from dphypo.accounting.sides import Sides, read_sides
 from dphypo.errors import UnfitModelError
 from dphypo.integrations import cost

@@ -18,7 +18,7 @@ from collections.abc import Iterator
 import numpy as np
 import torch
 
-from dphypo.dpsgd.device import one_run
+from dphypo.dpsgd.device import one_run, seed_everywhere
 from dphypo.noise import Words
 
 # Layout of a CPU generator's state: seed, (left, seeded), next, the twister's 624 words, then cached normals.
@@ -64,7 +64,7 @@ def noise(seed: int, device: torch.device) -> torch.Generator:
 def seed_global(seed: int, purpose: str = "everything else") -> None:
     """Seed the global generators of PyTorch, numpy and Python."""
     source = words(seed, purpose)
-    torch.manual_seed(int(source.draw(1)[0]) >> 1)
+    seed_everywhere(int(source.draw(1)[0]) >> 1)
     np.random.seed(source.draw(4).view(np.uint32))  # noqa: NPY002
     random.seed(source.draw(4).tobytes())
 
