@@ -5,6 +5,7 @@ from __future__ import annotations
 import cProfile
 import pstats
 from collections.abc import Callable
+from typing import Any
 from unittest import mock
 
 import torch
@@ -32,13 +33,13 @@ def functions_of(call: Callable[[], object]) -> None:
     """Print the time of each function of ours and of what it waits for; a group waits for its device."""
     finish, made = run.Group.finish, many._group
 
-    def finished(self: run.Group) -> torch.Tensor:
-        rows = finish(self)
+    def finished(self: run.Group, *given: Any) -> torch.Tensor:
+        rows = finish(self, *given)
         torch.cuda.synchronize()
         return rows
 
-    def grouped(*given: object) -> object:
-        group = made(*given)  # type: ignore[arg-type]
+    def grouped(*given: Any) -> object:
+        group = made(*given)
         torch.cuda.synchronize()
         return group
 

@@ -125,6 +125,27 @@ def test_sums_over_records_are_those_in_double_precision(size):
     assert (sums[:, 4 + size :] == 1).all()
 
 
+@pytest.mark.parametrize("ahead", [64, 4])
+def test_a_run_that_goes_on_has_the_batches_of_its_steps(ahead, monkeypatch):
+    """However many steps are drawn at a time."""
+    monkeypatch.setattr(cuda_graph, "_NUMBERS", ahead * 64)
+
+    def numbers(first: int, last: int) -> list[list[int]]:
+        cursor = torch.tensor([first], device=DEVICE)
+        options = {"rate": 0.3, "size": 64, "count": 1, "largest": 60, "cursor": cursor}
+        batches = cuda_graph.DeviceBatches(Tensors(*_records(SIZE)), WORDS[:1], **options)
+        batches.skip(first)
+        found = []
+        for step in range(first, last):
+            batches.draw(step)
+            (piece,) = batches.pieces()
+            found.append(piece.numbers[piece.valid].tolist())
+            cursor += 1
+        return found
+
+    assert numbers(0, 9)[6:] == numbers(6, 9)
+
+
 def test_batches_and_noise_of_the_device_train(monkeypatch):
     """The steps of a group as they are captured, with a batch that makes a second piece, in the interpreter too."""
     monkeypatch.setattr(run, "on_device", lambda *_: True)
@@ -138,8 +159,8 @@ def test_batches_and_noise_of_the_device_train(monkeypatch):
     assert all(bool(value.isfinite().all()) for end in ends for value in end.parameters())
 
 
-def _in_turn(batches, step, steps, *, capture):
-    for number in range(steps):
+def _in_turn(batches, step, steps, *, capture, told):
+    for number in steps:
         batches.draw(number)
         step()
 
@@ -177,6 +198,6 @@ def test_a_graph_makes_the_steps_that_it_captured_with_fresh_noise(name, monkeyp
         return torch.cat([value.detach().flatten() for value in models[0].parameters()])
 
     replayed = end()
-    monkeypatch.setattr(run, "replay", lambda *given, capture: cuda_graph.replay(*given, capture=False))
+    monkeypatch.setattr(run, "replay", lambda *given, capture, told: cuda_graph.replay(*given, capture=False))
     assert torch.equal(replayed, end())
     assert not torch.equal(replayed, end(seed=8))

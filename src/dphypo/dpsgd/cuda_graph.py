@@ -62,7 +62,7 @@ class DeviceBatches:
 
     def skip(self, steps: int) -> None:
         """Have the block drawn to which the step after so many belongs."""
-        self.draw(steps - steps % _AHEAD)
+        self.draw(steps - steps % self._ahead)
 
     def draw(self, step: int) -> None:
         """Have the batch of a step ready. The first step of a block draws the block."""
