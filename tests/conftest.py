@@ -7,7 +7,8 @@ import signal
 import sys
 import tempfile
 import warnings
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from types import ModuleType
 
 import pytest
 
@@ -19,15 +20,45 @@ for _signal in (signal.SIGQUIT, signal.SIGHUP, signal.SIGTSTP):
         signal.signal(_signal, signal.SIG_DFL)
 
 
-@pytest.fixture(autouse=True)
-def _nothing_remembered(request: pytest.FixtureRequest) -> Iterator[None]:
-    """Guarantees are remembered by value in a process: not those of code that a test has patched."""
-    if "monkeypatch" not in request.fixturenames:
-        yield
-        return
-    _forget()
-    yield
-    _forget()
+# Guarantees are remembered by value in a process. What is computed by code in these modules is forgotten when a test
+# patches it, and again when the patch is taken back.
+_COMPUTES = (
+    *("dphypo.accounting", "dphypo.band", "dphypo.laws", "dphypo.noise", "dphypo._", "dphypo.errors", "support"),
+    *("dp_accounting", "flint", "math", "numpy", "scipy"),
+)
+
+
+@pytest.fixture
+def monkeypatch() -> Iterator[pytest.MonkeyPatch]:
+    """Pytest's own, which forgets guarantees where a patch may change them."""
+    patch, touched = pytest.MonkeyPatch(), []
+
+    def forgetting(original: Callable[..., None]) -> Callable[..., None]:
+        def apply(target: object, *arguments: object, **options: object) -> None:
+            original(target, *arguments, **options)
+            if _module_of(target).startswith(_COMPUTES):
+                touched.append(target)
+                _forget()
+
+        return apply
+
+    for name in ("setattr", "delattr", "setitem", "delitem"):
+        setattr(patch, name, forgetting(getattr(patch, name)))
+    yield patch
+    patch.undo()
+    if touched:
+        _forget()
+
+
+def _module_of(target: object) -> str:
+    """Where a target is defined: given by its dotted name, a module, a module's own names, a class, or an object."""
+    if isinstance(target, str):
+        return target
+    if isinstance(target, dict):
+        return str(target.get("__name__", ""))
+    if isinstance(target, ModuleType):
+        return target.__name__
+    return str(getattr(target, "__module__", type(target).__module__))
 
 
 def _forget() -> None:
