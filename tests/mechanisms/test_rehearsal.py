@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 from support import stages_world
+from support.slow import mostly_slow
 from support.study_world import EVENT, RELATION, SPACE, make, train
 
 import dphypo
@@ -46,7 +47,7 @@ def fails(params, seed):
         (lambda params, seed: (object(), 0.5), UnsupportedModelError, "saver"),
     ],
 )
-@pytest.mark.parametrize("world", ["study", "stages"])
+@pytest.mark.parametrize("world", mostly_slow(["study", "stages"]))
 def test_what_is_wrong_is_shown_in_full_before_anything_is_drawn(rehearsing, tmp_path, world, answer, error, match):
     mechanism, set_answer = rehearsing
     set_answer(answer)

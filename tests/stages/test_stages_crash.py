@@ -9,6 +9,7 @@ from contextlib import suppress
 
 import pytest
 from support.crash_server import serve
+from support.slow import mostly_slow
 from support.stages_world import facts, make
 
 from dphypo.errors.refusals import RunsAfterRelease
@@ -43,7 +44,7 @@ def places(tmp_path):
     return ((str(tmp_path / f"{number}.db"), "study") for number in itertools.count())
 
 
-@pytest.mark.parametrize("moment", ["before", "after"])
+@pytest.mark.parametrize("moment", mostly_slow(["before", "after"]))
 def test_a_process_killed_at_any_commit_changes_nothing(server, uninterrupted, tmp_path, moment):
     where = places(tmp_path)
     journal, name = next(where)
@@ -57,6 +58,7 @@ def test_a_process_killed_at_any_commit_changes_nothing(server, uninterrupted, t
         assert resumed(journal, name) == uninterrupted, f"killed {moment} commit {commit} of {count}"
 
 
+@pytest.mark.slow
 def test_a_process_that_asks_and_tells_and_is_killed_changes_nothing(asking, uninterrupted, tmp_path):
     where = places(tmp_path)
     journal, name = next(where)

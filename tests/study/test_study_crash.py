@@ -8,6 +8,7 @@ import signal
 
 import pytest
 from support.crash_server import serve
+from support.slow import mostly_slow
 from support.study_world import deadly, facts, make, slow
 
 from dphypo.journal.store import open_store
@@ -29,7 +30,7 @@ def uninterrupted():
     return facts(study)
 
 
-@pytest.fixture(params=["sqlite", "postgres"])
+@pytest.fixture(params=mostly_slow(["sqlite", "postgres"]))
 def where(request, tmp_path):
     if request.param == "postgres":
         return lambda: (request.getfixturevalue("postgres"), next(NAMES))

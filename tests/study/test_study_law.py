@@ -15,6 +15,7 @@ from typing import Any
 import numpy as np
 import pytest
 from scipy.stats import binomtest
+from support.slow import mostly_slow
 from support.study_world import EVENT, RELATION, noise
 
 import dphypo
@@ -127,11 +128,16 @@ def test_the_reference_projection_is_the_bands():
         assert masses == pytest.approx([float(density(history, BAND)[x]) for x in LAMBDAS], abs=1e-9)
 
 
+UNIFORM = (Fraction(1), Fraction(1))
+
+
 @pytest.mark.parametrize(
-    "band", [BAND, pytest.param((Fraction(1), Fraction(1)), marks=pytest.mark.slow)], ids=["adaptive", "algorithm 1"]
+    ("band", "studies"),
+    mostly_slow([(BAND, 300), (BAND, 1000), (UNIFORM, 1000)]),
+    ids=["adaptive", "adaptive, many", "algorithm 1"],
 )
-def test_the_release_has_the_law_of_framework_1(band):
-    assert worst(observed(band, studies=1000), exact(band)) > FALSE_ALARM
+def test_the_release_has_the_law_of_framework_1(band, studies):
+    assert worst(observed(band, studies=studies), exact(band)) > FALSE_ALARM
 
 
 def rejected(found: Counter[Any]) -> bool:
@@ -156,6 +162,7 @@ def test_ties_by_completion_time_are_caught(monkeypatch):
     assert rejected(observed(BAND, studies=1000))
 
 
+@pytest.mark.slow
 def test_retried_failures_are_caught():
     @dphypo.mechanism(event=EVENT, relation=RELATION)
     def stubborn(params, *, seed):
@@ -169,6 +176,7 @@ def test_retried_failures_are_caught():
     assert rejected(observed(BAND, mechanism=stubborn))
 
 
+@pytest.mark.slow
 def test_an_ignored_band_is_caught(monkeypatch):
     monkeypatch.setattr(
         policy.Draw, "_projected", lambda self, candidates, history: self.policy.sampler.weights(candidates, history)
@@ -183,6 +191,7 @@ def _inverse(masses, entropy) -> int:
     return int(np.searchsorted(np.cumsum(masses) / np.sum(masses), uniforms(1, entropy)[0], side="right"))
 
 
+@pytest.mark.slow
 def test_a_first_run_that_is_not_from_the_prior_is_caught(monkeypatch):
     """A rule that starts from its favourite, as if it had seen something."""
     monkeypatch.setattr(
