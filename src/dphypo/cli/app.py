@@ -18,6 +18,7 @@ from dphypo.cli import options as o
 from dphypo.cli.audit import audit
 from dphypo.cli.plan import account_for_file, plan
 from dphypo.cli.plot import plot, report
+from dphypo.cli.watch import watch
 
 app = typer.Typer(
     name="dphypo",
@@ -34,6 +35,7 @@ app.command()(officer.compose)
 app.add_typer(officer.ledger, name="ledger")
 app.add_typer(plot, name="plot")
 app.command()(report)
+app.command()(watch)
 
 
 @app.callback(invoke_without_command=True)
@@ -74,7 +76,7 @@ def main() -> None:
 
 
 _PATIENCE = (5.0, 30.0)  # seconds until the first sign of life, and between later ones
-_WITH_BARS = {"plan", "calibrate"}
+_WITH_BARS = {"plan", "calibrate", "watch"}
 
 
 def _still_at_work() -> threading.Event:

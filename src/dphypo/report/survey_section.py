@@ -32,7 +32,7 @@ def survey_section(survey: Surveyed, space: Mapping[str, Any] | None, key: str) 
     alt = "Score of every run of the survey in order, with the best so far. The same numbers are in the table below."
     caption = "The score of every run, in order."
     history = picture(plots.survey_history(survey, size=SIZE), f"{key}-history", alt, caption)
-    return join([tag("p", words), history, _slices(survey, space, key), _rows(survey)])
+    return join([tag("p", words), history, _slices(survey, space, key), table_of_runs(survey)])
 
 
 def _slices(survey: Surveyed, space: Mapping[str, Any] | None, key: str) -> Html:
@@ -54,7 +54,8 @@ def _slices(survey: Surveyed, space: Mapping[str, Any] | None, key: str) -> Html
     return tag("div", *slices, class_="pair")
 
 
-def _rows(survey: Surveyed) -> Html:
+def table_of_runs(survey: Surveyed) -> Html:
+    """A row for every run."""
     names = list(dict.fromkeys(name for row in survey.rows for name in row.params))
     rows = [
         [number, "failed" if row.score is None else short(row.score), *(short(row.params.get(name)) for name in names)]

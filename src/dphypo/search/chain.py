@@ -28,6 +28,7 @@ from dphypo.search.curator import Curator
 from dphypo.search.declaration import Declaration
 from dphypo.search.framework1 import dp_hypo
 from dphypo.search.kept_models import check_folder
+from dphypo.search.live_file import ENDING, NOWHERE, LiveFile
 from dphypo.search.part import Opening, Setting
 from dphypo.search.release import Release
 from dphypo.search.stage import Stage
@@ -66,6 +67,8 @@ class Chain:
         self._store = open_store(journal)
         self._journals: dict[int, Journal] = {}
         self._parts: dict[int, PartUnderWay] = {}
+        self._live = LiveFile(self._store.beside(ENDING))
+        self._timed = not any(isinstance(part, Stage) for part in declaration.parts)  # the time of a study is secret
         self._workers: int | None = None  # how many runs are made at a time, if that is known
         self.turn = Turn(stages=stages)
 
@@ -97,9 +100,11 @@ class Chain:
                 if self.finished():
                     _progress.say_read_again(self.address, show=progress)
                     return self.release(again=True)
+                cost = _progress.cost(self.declaration.certificate, [part.compute() for part in self.declaration.parts])
+                self._live.erase()
+                self._live.update(cost=cost)
                 if progress:
-                    computes = [part.compute() for part in self.declaration.parts]
-                    print(_progress.cost(self.declaration.certificate, computes), file=sys.stderr)
+                    print(cost, file=sys.stderr)
                     _progress.tell_fit(self.declaration.parts[-1].mechanism, self.declaration.space)
                 log.info("the search starts, or goes on where it was")
                 for number in range(self._first(), self.last + 1):
@@ -110,6 +115,7 @@ class Chain:
                 log.info("the release is made")
                 return self.release()
             finally:
+                self._live.erase()
                 self.close()
 
     def ask(self) -> tuple[int, Trial] | None:
@@ -157,7 +163,8 @@ class Chain:
             sign=1.0 if self.declaration.maximize else -1.0,
             stages=self._stages,
             rehearse=partial(_rehearse, self.declaration) if number == 0 else lambda: None,
-            timed=not any(isinstance(one, Stage) for one in self.declaration.parts),
+            timed=self._timed,
+            live=self._live if self._timed else NOWHERE,
             checkpoint=self._store.beside(f"-checkpoint-{sha256(self._called(number).encode()).hexdigest()[:8]}"),
         )
         entropy = self._entropy if self.declaration.alone else self._entropy.child(f"stage {number + 1}")

@@ -23,14 +23,15 @@ def on_each_device(crew: Crew, mechanism: Mechanism, *, one: bool) -> list[Mecha
     return [mechanism.at(device=name) for name in (crew.devices[:1] if one else crew.devices)]
 
 
-def followed(crew: Crew, each: Sequence[Mechanism], opening: Opening, *, last: bool, show: bool) -> Sequence[Mechanism]:
+def followed(crew: Crew, each: list[Mechanism], opening: Opening, *, last: bool, show: bool) -> list[Mechanism]:
     """Published runs, followed where one device of this machine makes them; a ``last`` run keeps checkpoints."""
     if not crew.local or len(each) > 1:
         return each
     path, every, file = opening.checkpoint, crew.checkpoint_every, None
     if last and path is not None and every is not None:
         file = CheckpointFile(path, every)
-    return [Followed(each[0], LiveSteps("last run" if last else "survey", show, show and opening.timed, file))]
+    shown = LiveSteps("last run" if last else "survey", show, show and opening.timed, file, opening.live)
+    return [Followed(each[0], shown)]
 
 
 @contextlib.contextmanager

@@ -17,9 +17,10 @@ from typing import Any, ClassVar
 from dphypo.mechanisms import Mechanism, Outcome, Saver, capabilities
 from dphypo.mechanisms.steps import Pace, following
 from dphypo.search.checkpoint import CheckpointFile, Clock
+from dphypo.search.live_file import NOWHERE, LiveFile
 
-SCREEN_S, LOG_S = 0.2, 10.0
-"""Seconds between two looks at a terminal, and before the first line of a log."""
+SCREEN_S, LOG_S, PAGE_S = 0.2, 10.0, 1.0
+"""Seconds between two looks at a terminal, before the first line of a log, and between two looks at a page."""
 _ERASE = "\r\x1b[2K"
 
 
@@ -32,18 +33,21 @@ class LiveSteps:
         screen: whether to show them on a terminal.
         log: whether to write lines where there is no terminal.
         file: where a run keeps its state; None if it does not.
+        live: where ``dphypo watch`` reads how far they are.
     """
 
     what: str
     screen: bool = False
     log: bool = False
     file: CheckpointFile | None = None
+    live: LiveFile = NOWHERE
     _said: set[str] = field(default_factory=set)
 
     def begin(self, runs: Sequence[Pace]) -> bytes | None:
         """Say once what the runs are; give back the state that was kept."""
         self._name = self.what if len(runs) == 1 else f"{self.what}, {len(runs)} runs at once"
         self._steps, self._began, self._shown = runs[0].steps, time.monotonic(), 0.0
+        self._written = 0.0
         self._first = -1  # the step at which the runs begin, or go on; it is not known yet
         self._wait = SCREEN_S if sys.stderr.isatty() else LOG_S
         self._clock = None if self.file is None else Clock(self.file.every, 0)
@@ -57,12 +61,17 @@ class LiveSteps:
         if self._first < 0:
             self._first = made - 1
         passed = time.monotonic() - self._began
+        speed = (made - self._first) / max(passed, 1e-9)
+        left = (self._steps - made) / speed
         if passed >= self._shown + self._wait and made < self._steps:
-            self._shown, speed = passed, (made - self._first) / passed
+            self._shown = passed
             if not sys.stderr.isatty():
                 self._wait = max(LOG_S, min(600.0, passed / 10))
-            left = timedelta(seconds=round((self._steps - made) / speed))
-            self._show(f"{self._name}: step {made} of {self._steps}, {speed:.4g} steps/s, {left} left")
+            shown = timedelta(seconds=round(left))
+            self._show(f"{self._name}: step {made} of {self._steps}, {speed:.4g} steps/s, {shown} left")
+        if passed >= self._written + PAGE_S:
+            self._written = passed
+            self.live.update(what=self._name, step=made, steps=self._steps, speed=speed, left=left)
         if state is not None and self.file is not None and self._clock is not None and self._clock.due(made):
             try:
                 self.file.write(state())

@@ -18,6 +18,7 @@ from dphypo.accounting import Term
 from dphypo.entropy import Entropy
 from dphypo.journal.records import Record, Trial
 from dphypo.mechanisms import Mechanism, Outcome
+from dphypo.search.live_file import NOWHERE, LiveFile
 from dphypo.search.lost import Lost
 from dphypo.search.release import Ending, Release
 from dphypo.search.selection import Past
@@ -61,6 +62,7 @@ class Opening:
     rehearse: Callable[[], None] = field(default=lambda: None, repr=False)  # raises if runs cannot be made
     timed: bool = True  # whether a log may show when runs are made: not in a search with a study, whose time is secret
     checkpoint: Path | None = None  # the file in which a last run keeps its state, if the journal is a file
+    live: LiveFile = NOWHERE  # where published runs are shown as they are made
 
 
 @dataclass(frozen=True)

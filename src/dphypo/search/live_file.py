@@ -1,0 +1,62 @@
+"""What ``dphypo watch`` shows: a file beside the journal while a search runs, since the journal is locked then.
+
+Of a search with a study it holds the cost alone. Of surveys and last runs it holds the table so far, the number of the
+step and the time left. Times are secret: the file has the journal's permissions and is erased when the search stops.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import time
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from dphypo import _files
+from dphypo.errors import FileError
+
+ENDING = "-watch"
+
+
+@dataclass(frozen=True)
+class LiveFile:
+    """The file; nothing happens if there is no place for one.
+
+    >>> import tempfile
+    >>> with tempfile.TemporaryDirectory() as folder:
+    ...     live = LiveFile(Path(folder) / "tune.db-watch")
+    ...     live.update(cost="Privacy: ε = 1"), live.update(step=3)
+    ...     live.read()["cost"], live.read()["step"]
+    (None, None)
+    ('Privacy: ε = 1', 3)
+    """
+
+    path: Path | None
+
+    def read(self) -> dict[str, Any] | None:
+        """What is known; None if no search runs."""
+        if self.path is None:
+            return None
+        try:
+            found = json.loads(_files.read(self.path, "file of a search", most=_files.MOST_TABLE_BYTES))
+        except (FileError, ValueError):
+            return None
+        return found if isinstance(found, dict) else None
+
+    def update(self, **known: Any) -> None:
+        """Add to what is known. A file that cannot be written must not stop a search."""
+        if self.path is not None:
+            with contextlib.suppress(OSError):
+                content = {**(self.read() or {}), **known, "written": time.time()}
+                _files.write(self.path, json.dumps(content).encode(), mode=0o600)
+
+    def erase(self) -> None:
+        """The search has stopped."""
+        if self.path is not None:
+            with contextlib.suppress(OSError):
+                self.path.unlink(missing_ok=True)
+
+
+NOWHERE = LiveFile(None)
+"""For a search that shows nothing, or whose journal is not a file."""

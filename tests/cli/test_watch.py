@@ -1,0 +1,143 @@
+"""``dphypo watch``: the page of a search while it runs, of the curator's own machine, and nothing of a study."""
+
+from __future__ import annotations
+
+import http.client
+import json
+import shutil
+import stat
+import threading
+from typing import ClassVar
+
+import pytest
+from support.survey_world import SPACE, Descent
+from typer.testing import CliRunner
+
+import dphypo
+from dphypo.cli.app import app
+from dphypo.cli.watch import server
+from dphypo.entropy import Seeded
+from dphypo.mechanisms.steps import Pace
+from dphypo.report.live_page import live_page
+from dphypo.search import LastRun, Stage, Stages, Survey, live_steps
+from dphypo.search.live_file import LiveFile
+from dphypo.search.live_steps import LiveSteps
+
+
+class Looking(Descent):
+    """Looks at the page at the beginning of every run, as somebody else could."""
+
+    seen: ClassVar[list] = []
+
+    def __call__(self, params, *, seed):
+        self.seen.append(json.loads(self.file.read_text()))
+        assert stat.S_IMODE(self.file.stat().st_mode) == 0o600
+        return super().__call__(params, seed=seed)
+
+
+@pytest.fixture
+def looking(tmp_path, monkeypatch):
+    monkeypatch.setattr(Looking, "seen", [])
+    monkeypatch.setattr(Looking, "file", tmp_path / "tune.db-watch", raising=False)
+    return Looking(noise_multiplier=3.0, steps=20)
+
+
+def test_a_survey_shows_its_table_as_it_grows(looking, tmp_path):
+    parts = [Survey(looking, 3), LastRun(looking)]
+    Stages(SPACE, parts, delta=1e-6, journal=tmp_path / "tune.db", entropy=Seeded(3)).run(progress=False)
+    tables = [len(known.get("table", {}).get("rows", [])) for known in looking.seen]
+    assert tables == [0, 1, 2, 3]
+    assert all("Compute: 3 runs, all published." in known["cost"] for known in looking.seen)
+    assert not looking.file.exists(), "it is erased when the search stops"
+
+
+def test_a_search_with_a_study_shows_its_cost_alone(looking, tmp_path):
+    parts = [Survey(looking, 2), Stage(looking, dphypo.Geometric(mean=3)), LastRun(looking)]
+    Stages(SPACE, parts, delta=1e-6, journal=tmp_path / "tune.db", entropy=Seeded(3)).run(progress=False)
+    assert len(looking.seen) >= 4
+    assert all(known.keys() == {"cost", "written"} for known in looking.seen)
+
+
+def test_steps_and_time_left_are_in_the_file(tmp_path, monkeypatch):
+    monkeypatch.setattr(live_steps, "PAGE_S", 0.0)
+    live = LiveFile(tmp_path / "tune.db-watch")
+    shown = LiveSteps("last run", live=live)
+    shown.begin([Pace(1.0, 0.1, 100, 10)])
+    shown.step(25)
+    known = live.read()
+    assert (known["what"], known["step"], known["steps"]) == ("last run", 25, 100)
+    page = live_page({**known, "cost": "Privacy: ε = 1 <b>"}, runs=True)
+    assert "step 25 of 100" in page
+    assert "time left" in page
+    assert "&lt;b&gt;" in page
+
+
+def ask(served, path="/", host=None):
+    connection = http.client.HTTPConnection("127.0.0.1", served.server_port)
+    connection.request("GET", path, headers={} if host is None else {"Host": host})
+    answer = connection.getresponse()
+    return answer.status, answer.read().decode()
+
+
+@pytest.fixture
+def served(tmp_path):
+    (tmp_path / "tune.db").write_bytes(b"")
+    with server(tmp_path / "tune.db") as made:
+        threading.Thread(target=made.serve_forever, daemon=True).start()
+        yield made
+        made.shutdown()
+
+
+def test_the_page_is_served_to_this_machine_alone(served, tmp_path):
+    assert served.server_address[0] == "127.0.0.1"
+    status, page = ask(served)
+    assert status == 200
+    assert "none runs on this journal" in page
+    assert ask(served, host="attacker.example")[0] == 403
+    assert ask(served, "/tune.db")[0] == 404
+    live = LiveFile(tmp_path / "tune.db-watch")
+    live.update(
+        cost="Privacy: ε = 2", table={"rows": [{"params": {"lr": 0.5}, "score": 0.7}], "maximize": True}, total=4
+    )
+    assert "1 of 4" in ask(served)[1]
+    live.erase()
+    status, page = ask(served)
+    assert "it has stopped" in page
+    assert "ε = 2" in page, "what was known last stays"
+
+
+def test_a_file_that_cannot_be_read_is_no_search(served, tmp_path):
+    (tmp_path / "tune.db-watch").write_bytes(b"{")
+    assert "none runs" in ask(served)[1]
+
+
+def test_a_missing_journal_is_named():
+    with pytest.raises(ValueError, match=r"there is no journal at nowhere\.db"):
+        CliRunner().invoke(app, ["watch", "nowhere.db"], catch_exceptions=False)
+
+
+def test_a_folder_that_cannot_be_written_does_not_stop_a_search(tmp_path):
+    LiveFile(tmp_path / "missing" / "tune.db-watch").update(cost="")
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("width", [390, 1280])
+def test_the_page_follows_the_search_in_a_real_browser(served, tmp_path, width):
+    playwright = pytest.importorskip("playwright.sync_api", reason="needs playwright")
+    if (chromium := shutil.which("chromium")) is None:
+        pytest.skip("there is no Chromium on this machine: apt-get install chromium")
+    live = LiveFile(tmp_path / "tune.db-watch")
+    rows = [{"params": {"lr": 0.5, "optimizer": "sgd"}, "score": 0.7}, {"params": {"lr": 0.1}, "score": None}]
+    live.update(cost="Privacy: ε = 2", table={"rows": rows[:1], "maximize": True}, total=4)
+    with playwright.sync_playwright() as driver:
+        browser = driver.chromium.launch(executable_path=chromium, args=["--no-sandbox"], headless=True)
+        page = browser.new_page(viewport={"width": width, "height": 800})
+        page.goto(f"http://127.0.0.1:{served.server_port}/")
+        assert page.get_by_text("1 of 4").is_visible()
+        live.update(table={"rows": rows, "maximize": True}, what="survey", step=7, steps=9, speed=2.5, left=61.0)
+        page.get_by_text("2 of 4").wait_for(timeout=20_000)  # it loads itself again
+        assert page.get_by_text("step 7 of 9").is_visible()
+        assert page.get_by_text("0:01:01").is_visible()
+        assert page.locator("svg[role=img]").count() == 1
+        assert page.evaluate("document.documentElement.scrollWidth") <= width
+        browser.close()
