@@ -100,7 +100,7 @@ class _Dying:
     """The second process dies in its first share."""
 
     event = relation = score_event = split = None
-    monotone = frozenset()
+    monotone: frozenset[str] = frozenset()
     saver = dphypo.mechanisms.Plain()
     same_alone = True
 
