@@ -17,8 +17,7 @@ from dphypo.errors.refusals import ChangedRule, LateHistoryOnly
 from dphypo.mechanisms import Mechanism, capabilities
 from dphypo.search.part import Part
 from dphypo.search.prior_around import refuse_wider
-from dphypo.search.stage import HISTORY_ONLY, Stage
-from dphypo.search.terms import FIRST
+from dphypo.search.stage import FIRST, HISTORY_ONLY, Stage
 from dphypo.space import Space
 
 SEEDED = "no guarantee: seeded"

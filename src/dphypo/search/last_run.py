@@ -14,11 +14,10 @@ from dphypo.journal.records import Record
 from dphypo.mechanisms import Mechanism, capabilities
 from dphypo.search.lost import Lost
 from dphypo.search.optimiser import Pick, PosteriorMean, middle, point_of
-from dphypo.search.part import Decider, Released, Setting
+from dphypo.search.part import Decider, Released, Setting, Within
 from dphypo.search.release import Ending, Release
-from dphypo.search.survey import DeclaredRuns
+from dphypo.search.survey import DeclaredRuns, describe_runs, terms_of_runs
 from dphypo.search.table import Surveyed, done
-from dphypo.search.terms import Within, describe_runs, terms_of_runs
 from dphypo.space import Space
 
 

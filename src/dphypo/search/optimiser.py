@@ -22,8 +22,8 @@ from dphypo import _validate
 from dphypo.entropy import Entropy, Seeded, uniforms
 from dphypo.samplers import GaussianProcess, History, OptunaSampler, Sampler
 from dphypo.samplers.history import Units
+from dphypo.search.part import Within
 from dphypo.search.table import Row
-from dphypo.search.terms import Within
 from dphypo.space import Candidates, Space
 from dphypo.space.dimension import ends
 from dphypo.space.finite import Finite

@@ -25,6 +25,9 @@ from dphypo.search.selection import Past
 from dphypo.search.table import OnRun
 from dphypo.space import Space
 
+Within = Callable[[Mapping[str, Any]], bool]
+"""Which hyperparameters of a space may be run."""
+
 
 @dataclass(frozen=True)
 class Released:

@@ -8,9 +8,13 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import Any, ClassVar
 
+import dp_accounting
+
 from dphypo import _validate
-from dphypo.accounting import Guarantee, Term
+from dphypo.accounting import Guarantee, Term, account
+from dphypo.accounting.events import event_to_dict
 from dphypo.accounting.policy import PolicyClass
+from dphypo.accounting.sides import EVERYONE
 from dphypo.band import Band, Greedy
 from dphypo.band.band import BandLike
 from dphypo.band.problem import Rule
@@ -18,7 +22,7 @@ from dphypo.entropy import Entropy
 from dphypo.journal import params as _params
 from dphypo.journal.records import Record
 from dphypo.laws import Law
-from dphypo.mechanisms import Mechanism, capabilities
+from dphypo.mechanisms import Mechanism, capabilities, over_space
 from dphypo.samplers import Sampler
 from dphypo.search import progress
 from dphypo.search.lost import Lost
@@ -27,11 +31,10 @@ from dphypo.search.policy import Draw, Policy
 from dphypo.search.prior_around import PriorAround, PriorRule, describe
 from dphypo.search.release import Ending, Release
 from dphypo.search.selection import Past
-from dphypo.search.terms import describe_study, guarantee_of_study, terms_of_study
 from dphypo.space import Space
 
-HISTORY_ONLY = "history only"
-"""In the journal: the search rule, if the guarantee counts on one that sees only the history."""
+FIRST, HISTORY_ONLY = "first from the prior", "history only"
+"""In the journal: n₀ above 1, and the search rule if the guarantee counts on one that sees only the history."""
 
 
 @dataclass(frozen=True)
@@ -99,19 +102,35 @@ class Stage:
 
     def account(self, space: Space) -> Guarantee:
         """The guarantee of this stage alone, over the whole of the original space, whatever its prior will be."""
-        return guarantee_of_study(self.mechanism, space, self.runs, self.search_policy)
+        return self._best_of(over_space.events(self.mechanism, space))
 
     def terms(self, space: Space, *, last: bool, alone: bool = False) -> tuple[Term, ...]:
-        """Refuse now what would otherwise fail after an earlier stage was paid for; then account."""
+        """Refuse now what would otherwise fail after an earlier stage was paid for; then account.
+
+        Where a split sets records apart and one is added or removed, there are two terms: to records that train, runs
+        are the training; to records that score, they are the scores. Else there is one, which reads all records.
+        """
         self.search_policy.on(space)
         if last and (self.prior is not None or self.release_score):
             raise ValueError("the last stage has a prior= or release_score=: they say what an earlier stage hands on")
         if isinstance(self.prior_rule, PriorAround):
             self.prior_rule.check(space)
-        return (
-            (Term(self.account(space)),)
-            if alone
-            else terms_of_study(self.mechanism, space, self.runs, self.search_policy)
+        mechanism, sides = self.mechanism, self.mechanism.split
+        if alone or sides is None or mechanism.relation is dp_accounting.NeighboringRelation.REPLACE_ONE:
+            return (Term(self.account(space)),)
+        trains, scores = over_space.by_side(mechanism, space)
+        terms = [Term(self._best_of(trains), sides.training)]
+        if scores:
+            terms.append(Term(self._best_of(scores), sides.scoring, scores=True))
+        return tuple(terms)
+
+    def _best_of(self, events: list[Any]) -> Guarantee:
+        """The guarantee of the best of T runs with these events."""
+        return account(
+            *(events, self.runs, self.search_policy.band),
+            relation=self.mechanism.relation,
+            policy=self.search_policy.policy,
+            first_from_prior=self.search_policy.counted,
         )
 
     def describe(self, terms: tuple[Term, ...]) -> dict[str, Any]:
@@ -120,8 +139,18 @@ class Stage:
         The search rule is part of it only if the guarantee counts on one that sees nothing but the history: a rule
         that is chosen on the way may have been chosen by somebody who saw the journal.
         """
-        seen = {HISTORY_ONLY: self.search_policy.describe()} if self.search_policy.history_only else {}
-        return {**describe_study(terms), "lost runs": self.lost_runs, **seen}
+        found = [term.releases for term in terms if isinstance(term.releases, Guarantee)]
+        first = found[0]
+        return {
+            "law of T": first.runs.to_dict(),
+            "band": [first.band.c, first.band.C],
+            "event": [event_to_dict(event) for guarantee in found for event in guarantee.events],
+            "relation": first.relation.name,
+            **({FIRST: first.first_from_prior} if first.first_from_prior > 1 else {}),
+            **({} if terms[0].side == EVERYONE else {"reads": [term.side.to_json() for term in terms]}),
+            "lost runs": self.lost_runs,
+            **({HISTORY_ONLY: self.search_policy.describe()} if self.search_policy.history_only else {}),
+        }
 
     def search_rule(self) -> dict[str, Any] | None:
         """The search rule, if the guarantee relies on it, with why it counts as history-only."""

@@ -14,21 +14,23 @@ from pathlib import Path
 from typing import Any, ClassVar
 
 from dphypo import _validate
-from dphypo.accounting import Term
+from dphypo.accounting import Guarantee, Term
+from dphypo.accounting.events import event_to_dict
+from dphypo.accounting.published import account_published
+from dphypo.accounting.sides import EVERYONE
 from dphypo.entropy import Entropy
 from dphypo.journal.records import Record
-from dphypo.mechanisms import Mechanism, capabilities
+from dphypo.mechanisms import Mechanism, capabilities, over_space
 from dphypo.samplers import History
 from dphypo.search import optimiser as _optimiser
 from dphypo.search import progress
 from dphypo.search.lost import Lost
 from dphypo.search.optimiser import Pick, PosteriorMean, nearest, point_of
-from dphypo.search.part import Decider, GroupSizes, Released, Setting, Watch
+from dphypo.search.part import Decider, GroupSizes, Released, Setting, Watch, Within
 from dphypo.search.prior_around import PriorAround, PriorRule, describe
 from dphypo.search.release import Ending, Release
 from dphypo.search.selection import Past
 from dphypo.search.table import OnRun, Row, Surveyed, done
-from dphypo.search.terms import Within, describe_runs, terms_of_runs
 from dphypo.space import Space
 
 DURATIONS = ("secret", "public")
@@ -221,6 +223,40 @@ class DeclaredRuns:
         """A line for every run."""
         told = on_run if self.table else None
         return progress.rows(record, self.runs, told, show=show and self.table, public=self.arriving)
+
+
+def terms_of_runs(
+    mechanism: Mechanism, space: Space, count: int, *, scored: bool = True, within: Within | None = None
+) -> tuple[Term, ...]:
+    """``count`` published runs of a mechanism, each at any λ of the space for which ``within`` is true.
+
+    A mechanism that states no split may train on any record. A score that is not published (``scored``) costs nothing.
+    """
+    trains, scores = over_space.by_side(mechanism, space, within, scored=scored)
+    if not trains:
+        raise _validate.fail("within", within, "it excludes every point of the space")
+    sides = mechanism.split
+    side = EVERYONE if sides is None else sides.training
+    terms = [Term(account_published(trains, count, relation=mechanism.relation), side)]
+    if scores and sides is not None:
+        terms.append(Term(account_published(scores, count, relation=mechanism.relation), sides.scoring, scores=True))
+    return tuple(terms)
+
+
+def describe_runs(terms: tuple[Term, ...]) -> dict[str, Any]:
+    """What determines the guarantee of published runs, as JSON."""
+    stated: list[dict[str, Any]] = []
+    for term in terms:
+        assert not isinstance(term.releases, Guarantee)
+        stated.append(
+            {
+                "published": term.releases.count,
+                "reads": term.side.to_json(),
+                "event": [event_to_dict(event) for event in term.releases.events],
+                "relation": term.releases.relation.name,
+            }
+        )
+    return {"terms": stated}
 
 
 def table_of(record: Record) -> Surveyed:

@@ -20,9 +20,8 @@ from dphypo.search.last_run import LastRun
 from dphypo.search.noise import NoiseProblem
 from dphypo.search.optimiser import Pick
 from dphypo.search.optimiser import read as read_optimiser
-from dphypo.search.part import Part
+from dphypo.search.part import Part, Within
 from dphypo.search.survey import Survey
-from dphypo.search.terms import Within
 from dphypo.space import Space
 
 RUNS, MOST_RUNS = 20, 40
