@@ -11,6 +11,7 @@ import argparse
 import json
 import time
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -50,7 +51,8 @@ def convolutional(data: str, folder: Path, device: str, batch: int, most: int) -
 
 def scattered(data: str, folder: Path, device: str, batch: int, most: int) -> Accuracies:
     """A linear model on scattering features; every run has batches of its own."""
-    trainer = tasks.linear(tasks.TASKS[data], load(data, folder), 0.0, device, 0)
+    task = replace(tasks.TASKS[data], recipe="groups" if data == "fashion" else "channels")  # of the second plan
+    trainer = tasks.linear(task, load(data, folder), 0.0, device, 0)
     rate = batch / len(trainer.features)
 
     def accuracies(rates: Floats, noise: float, steps: int, memories: Memories, seed: int) -> Floats:

@@ -63,7 +63,9 @@ def recipes(folder: Path = FOLDER) -> str:
     if not (path := folder / "recipes.json").exists():
         return MISSING
     found = {name: one for name, one in json.loads(path.read_text()).items() if name != "provenance"}
-    rows = [[*name.split(" | ", 1), f"{one['best']:.4f}", f"{one['at']:.2g}"] for name, one in found.items()]
+    words = {name: name.split(" | ") for name in found}
+    rows = [[words[name][0], "; ".join(words[name][1:]), f"{one['best']:.4f}", f"{one['at']:.2g}"]
+            for name, one in found.items()]  # fmt: skip
     return markdown(["task", "what was tried", "held-out accuracy", "at the learning rate"], rows)
 
 
@@ -90,7 +92,7 @@ def picture(found: dict[str, dict[str, Any]], planned: dict[str, Any], folder: P
         best = max(row["mean"] for _, row in rows)
         low = max(min(row["worst"] for _, row in rows), best - 0.04) - 0.002
         for place, (way, row) in enumerate(rows):
-            colour = COLOURS["ours"] if way == "ours" else "#555555"
+            colour = COLOURS["ours"] if way.startswith("ours") else "#555555"
             if row["mean"] < low:
                 axis.text(low, place, f" ← {row['mean']:.3f}", color=colour, va="center")
                 continue
@@ -176,6 +178,7 @@ def write() -> None:
         "summary": summary(found, planned), "ways": every_way(found, planned), "transfer": transfer(),
         "one dimension": one_dimension_less(), "structures": structures(), "recipes": recipes(),
         "first": earlier("first"), "second": earlier("second"),
+        "explain": (FOLDER / "explain.txt").read_text().strip(),
         "picture": picture(found, planned), "provenance": provenance(found.values()),
     }  # fmt: skip
     text = TEXT.read_text(encoding="utf-8")
