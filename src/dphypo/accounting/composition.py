@@ -166,8 +166,8 @@ class Composition:
     def profile(self, points: int = 200) -> tuple[Floats, Floats]:
         """A curve for plotting: ε from 0 to where δ has fallen to 1e-11 or falls no further, and δ at each."""
         met = list(dict.fromkeys(self._met.values()))
-        epsilons = np.linspace(0.0, max(one.last for one in met), points)
-        return epsilons, np.max([one.deltas(epsilons) for one in met], axis=0)
+        top = max(one.last for one in met)
+        return np.linspace(0.0, top, points), np.max([_curve(one, top, points) for one in met], axis=0)
 
     def compose(self, *others: Releases | Composition) -> Composition:
         """This and further releases."""
@@ -240,7 +240,13 @@ class _Met:
         def composed(rest: float) -> dict[str, float]:
             return {"": min(max(epsilon_for(profile, rest) for profile in self._profiles), self._pure)}
 
-        return slack.charge(composed, delta, self.slack)[""]
+        if delta not in self._known:
+            self._known[delta] = slack.charge(composed, delta, self.slack)[""]
+        return self._known[delta]
+
+    @cached_property
+    def _known(self) -> dict[float, float]:
+        return {}
 
     def delta(self, epsilon: float) -> float:
         if self._search is not None:
@@ -282,6 +288,12 @@ class _Met:
         ]
         total = math.fsum(math.inf if epsilon is None else epsilon for epsilon in found)
         return math.nextafter(total, math.inf) if 0 < total < math.inf else total
+
+
+@lru_cache(maxsize=16)
+def _curve(met: _Met, top: float, points: int) -> Floats:
+    """Kept: every certificate states it."""
+    return met.deltas(np.linspace(0.0, top, points))
 
 
 @lru_cache(maxsize=16)

@@ -134,6 +134,16 @@ class Guarantee:
         return slack.charge(self._bounds, _validate.delta(delta=delta), self.slack)
 
     def _bounds(self, delta: float) -> dict[str, float]:
+        if delta not in self._known:
+            self._known[delta] = self._bounds_afresh(delta)
+        self._warn_of_the_last_order(self._known[delta], delta)
+        return dict(self._known[delta])
+
+    @cached_property
+    def _known(self) -> dict[float, dict[str, float]]:
+        return {}
+
+    def _bounds_afresh(self, delta: float) -> dict[str, float]:
         found = {}
         if (by_paper := theorem1_2_paper.epsilon(self.run, self.runs, self.band, delta)) is not None:
             found["paper"] = by_paper
@@ -142,7 +152,6 @@ class Guarantee:
         found["profile"] = self._by_profile(delta)
         for name, profiles in self.sharper.items():
             found[name] = _epsilon(profiles, delta)
-        self._warn_of_the_last_order(found, delta)
         return found
 
     def delta(self, epsilon: float) -> float:
@@ -173,7 +182,7 @@ class Guarantee:
         epsilons = np.linspace(0.0, self.last, points)
         return epsilons, self.deltas(epsilons)
 
-    @property
+    @cached_property
     def last(self) -> float:
         """The ε at which a curve for plotting ends."""
         rest = max(search.delta_at(search.top) for search in self.searches)
@@ -223,24 +232,13 @@ class Guarantee:
 
         Without a band there is nothing to adapt, and Theorem 4 is the smallest.
         """
-        found: dict[str, tuple[Bounding, ...]] = {}
-        if self.band.c == self.band.C:
-            return found
-        if self.first_from_prior:
-            start = tuple(
-                PriorStartProfile(forward, reverse, self.runs, self.band, self.first_from_prior)
-                for forward, reverse in self._directions
-            )
-            if all(one.exists for one in start):
-                found["prior start"] = start
-        if self.policy is PolicyClass.HISTORY:
-            history = tuple(
-                HistoryProfile(forward, reverse, self.runs, self.band, first_from_prior=self.first_from_prior)
-                for forward, reverse in self._directions
-            )
-            if all(one.exists for one in history):
-                found["history"] = history
-        return found
+        of, first = (self.runs, self.band), self.first_from_prior
+        found: dict[str, tuple[PriorStartProfile | HistoryProfile, ...]] = {}
+        if first and self.band.c < self.band.C:
+            found["prior start"] = tuple(PriorStartProfile(*way, *of, first) for way in self._directions)
+        if self.policy is PolicyClass.HISTORY and self.band.c < self.band.C:
+            found["history"] = tuple(HistoryProfile(*way, *of, first_from_prior=first) for way in self._directions)
+        return {name: ways for name, ways in found.items() if all(one.exists for one in ways)}
 
     @property
     def _directions(self) -> list[tuple[Profile, Profile]]:
