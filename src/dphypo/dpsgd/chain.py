@@ -54,14 +54,9 @@ _SAME = {
 }
 
 
-_PLAIN: dict[str, Any] = {
-    "weight": None,
-    "size_average": None,
-    "ignore_index": -100,
-    "reduce": None,
-    "reduction": "none",
-    "label_smoothing": 0.0,
-}
+# The arguments of a cross entropy that is one.
+_PLAIN: dict[str, Any] = dict.fromkeys(("weight", "size_average", "reduce"), None)
+_PLAIN |= {"ignore_index": -100, "reduction": "none", "label_smoothing": 0.0}
 
 
 class Chain:

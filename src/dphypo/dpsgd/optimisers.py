@@ -6,6 +6,7 @@ are written out for all runs at once, with PyTorch's definitions; any other of P
 
 from __future__ import annotations
 
+import functools
 import inspect
 from collections.abc import Mapping, Sequence
 from typing import Any, Protocol
@@ -189,6 +190,7 @@ def restore(optimiser: Optimiser, remembered: Mapping[str, Any]) -> None:
 _UNSUITABLE = {"LBFGS", "SparseAdam", "Muon", "Optimizer"}
 
 
+@functools.cache
 def known() -> dict[str, Any]:
     """PyTorch's optimisers that take one noisy gradient a step, by their names in small letters."""
     return {

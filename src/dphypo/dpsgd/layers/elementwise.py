@@ -89,17 +89,7 @@ def _expand(book: Book, func: Callable[..., Any], *args: Any, **kwargs: Any) -> 
 
 
 _NAMES = ("add", "mul", "sub", "div", "true_divide", "multiply", "subtract", "maximum", "minimum")
-_OPERATORS = (
-    "__add__",
-    "__radd__",
-    "__mul__",
-    "__rmul__",
-    "__sub__",
-    "__rsub__",
-    "__truediv__",
-    "__iadd__",
-    "__imul__",
-)
+_OPERATORS = [f"__{name}__" for name in ("add", "radd", "mul", "rmul", "sub", "rsub", "truediv", "iadd", "imul")]
 
 HANDLERS: Handlers = {
     **{getattr(torch, name): _binary for name in _NAMES},

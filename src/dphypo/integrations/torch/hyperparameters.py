@@ -10,6 +10,7 @@ from typing import Any
 import torch
 
 from dphypo import _validate
+from dphypo.dpsgd.optimisers import known
 from dphypo.space import Space
 from dphypo.space.finite import Finite
 
@@ -67,17 +68,17 @@ def refuse_optimizer(name: Any, argument: str = "optimizer") -> None:
     Traceback (most recent call last):
     ValueError: optimizer = SGD is not valid: it is a class; give its name, optimizer='sgd', and what it takes in fixed=
     """
-    known = _optimizers()
-    if isinstance(name, str) and name.lower() in known:
+    names = known()
+    if isinstance(name, str) and name.lower() in names:
         return
     kind = name if inspect.isclass(name) else type(name)
     if issubclass(kind, torch.optim.Optimizer):
         sort = "a class" if inspect.isclass(name) else "an optimiser of some parameters, and every run makes a new one"
         remedy = f"give its name, optimizer={kind.__name__.lower()!r}, and what it takes in fixed="
-        if kind.__name__.lower() not in known:
-            remedy = f"give one of {', '.join(sorted(known))}"
+        if kind.__name__.lower() not in names:
+            remedy = f"give one of {', '.join(sorted(names))}"
         raise ValueError(f"optimizer = {kind.__name__} is not valid: it is {sort}; {remedy}")
-    raise _validate.fail(argument, name, f"give one of {', '.join(sorted(known))}")
+    raise _validate.fail(argument, name, f"give one of {', '.join(sorted(names))}")
 
 
 def refuse_optimizers(space: Space, name: str = "optimizer") -> None:
@@ -105,19 +106,6 @@ def _named(factory: Callable[..., Any]) -> tuple[set[str], bool]:
     return names, any(p.kind is p.VAR_KEYWORD for p in parameters)
 
 
-# They need the loss more than once a step (LBFGS) or gradients of another kind (SparseAdam, Muon's matrices).
-_UNSUITABLE = {"LBFGS", "SparseAdam", "Muon", "Optimizer"}
-
-
-@functools.cache
-def _optimizers() -> dict[str, type[torch.optim.Optimizer]]:
-    return {
-        name.lower(): value
-        for name, value in vars(torch.optim).items()
-        if inspect.isclass(value) and issubclass(value, torch.optim.Optimizer) and name not in _UNSUITABLE
-    }
-
-
 def _takes(optimizer: type[torch.optim.Optimizer]) -> set[str]:
     return set(inspect.signature(optimizer).parameters) - {"params", "lr"}
 
@@ -129,7 +117,7 @@ def option_names() -> frozenset[str]:
     >>> {"momentum", "weight_decay", "nesterov"} <= option_names()
     True
     """
-    return frozenset(name for optimizer in _optimizers().values() for name in _takes(optimizer))
+    return frozenset(name for optimizer in known().values() for name in _takes(optimizer))
 
 
 def build(
@@ -141,6 +129,6 @@ def build(
     0.1
     """
     refuse_optimizer(name)
-    optimizer: Any = _optimizers()[name.lower()]
+    optimizer: Any = known()[name.lower()]
     taken = {key: value for key, value in options.items() if key in _takes(optimizer)}
     return optimizer(list(parameters), lr=learning_rate, **taken)  # type: ignore[no-any-return]
