@@ -17,7 +17,7 @@ from torch import nn
 from dphypo import _validate, dpsgd
 from dphypo.errors import UnfitModelError
 from dphypo.integrations.cost import Cost
-from dphypo.integrations.torch import check, exact, factory, hyperparameters, lost_records, opacus, seeds
+from dphypo.integrations.torch import check, exact, factory, hyperparameters, lost_records, seeds
 from dphypo.integrations.torch.data import Records, TensorRecords
 from dphypo.integrations.torch.domain import Batch, Domain
 from dphypo.integrations.torch.fields import called, plain
@@ -122,6 +122,8 @@ class Run:
         """Train by an engine, all in one way."""
         if isinstance(fit.way, dpsgd.Program):
             return exact.train(fit.way, trainings, fit.records)
+        from dphypo.integrations.torch import opacus  # a second that our own engine need not wait
+
         for training in trainings:
             with self._alone("training"):
                 opacus.train(fit.way, training, fit.records, per_record(self.mechanism.loss))
@@ -175,6 +177,8 @@ class Run:
                 check.try_out(model, loss, example)
                 way: Way
                 if made.engine is Engine.OPACUS:
+                    from dphypo.integrations.torch import opacus
+
                     way = opacus.fit(model, loss, example)
                 else:
                     casts = None if made.autocast is None else torch.bfloat16
