@@ -6,7 +6,7 @@ import contextlib
 import dataclasses
 import functools
 import warnings
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import TYPE_CHECKING, TypeVar
 
 import torch
@@ -181,7 +181,7 @@ def same_places(program: Program, rows: torch.Tensor, shape: Shape) -> bool:
     pairs, book = [], program.book(rows, shape)
     for batch, order in ((first, records), ((second[0], second[1]), moved)):
         masks = Masks.of(run_keys, 1, order.expand(shape.runs, -1), shape.views)
-        pairs.append([bits for part in program.parts(rows, book, batch[0], batch[1], masks)[0] for bits in _bits(part)])
+        pairs.append(_bits(program.parts(rows, book, batch[0], batch[1], masks)[0]))
     return all(torch.equal(one[:, moved][:, kept], two[:, kept]) for one, two in zip(*pairs, strict=True))
 
 
@@ -193,26 +193,21 @@ def same_alone(program: Program, rows: torch.Tensor, shape: Shape) -> bool:
     keys = torch.arange(shape.runs, device=rows.device)[:, None]
     one = Shape(1, shape.records, shape.views)
     masks = Masks.of(keys, 1, numbers, shape.views)
-    among = program.parts(rows, program.book(rows, shape), *batch, masks)[0]
+    among = _bits(program.parts(rows, program.book(rows, shape), *batch, masks)[0])
     for run in range(shape.runs):
         row, rest = rows[run : run + 1], slice(run * shape.records, (run + 1) * shape.records)
         masks = Masks.of(keys[run : run + 1], 1, numbers[:1], shape.views)
-        alone = program.parts(row, program.book(row, one), batch[0][rest], batch[1][rest], masks)[0]
-        pairs = zip(among, alone, strict=True)
-        if not all(
-            torch.equal(a[run], b[0]) for this, that in pairs for a, b in zip(_bits(this), _bits(that), strict=True)
-        ):
+        alone = _bits(program.parts(row, program.book(row, one), batch[0][rest], batch[1][rest], masks)[0])
+        if not all(torch.equal(this[run], that[0]) for this, that in zip(among, alone, strict=True)):
             return False
     return True
 
 
-def _bits(part: Part) -> list[torch.Tensor]:
+def _bits(parts: Sequence[Part]) -> list[torch.Tensor]:
+    """All that contributions are made of, as whole numbers: NaN equals itself."""
     words = {torch.float64: torch.int64, torch.float32: torch.int32}
-    return [
-        value.contiguous().view(words[value.dtype]) if value.is_floating_point() else value
-        for value in (part.square, part.spread, *part.factors)
-        if value is not None
-    ]
+    values = [value for part in parts for value in (part.square, part.spread, *part.factors) if value is not None]
+    return [value.contiguous().view(words[value.dtype]) if value.is_floating_point() else value for value in values]
 
 
 def _tried(program: Program, use: Callable[[], Found]) -> Found:

@@ -29,7 +29,7 @@ _CELLS = 17  # bits of a cell of the guide into the thresholds
 
 def jit(kernel: Callable[..., Any]) -> Any:
     """A kernel whose whole numbers are arguments, not constants: they change from run to run."""
-    names = {"first", "bound", "always", "size", "room", "runs", "last", "width", "bits", "records"}
+    names = {"first", "bound", "always", "size", "room", "runs", "last", "width", "bits", "records", "planes"}
     taken = names.intersection(kernel.__code__.co_varnames[: kernel.__code__.co_argcount])
     return kernel if triton is None else triton.jit(kernel, do_not_specialize=sorted(taken))
 

@@ -59,21 +59,26 @@ def _fold(  # type: ignore[no-untyped-def]
     KW: tl.constexpr,
     SH: tl.constexpr,
     SW: tl.constexpr,
-    BLOCK: tl.constexpr,
+    PIXELS: tl.constexpr,
+    CHANNELS: tl.constexpr,
 ):
-    """Add up the patches, [places, kernel, channels], that cover a pixel of a row; pixels are [channels, ...]."""
+    """Add up the patches, [places, kernel, channels], that cover a pixel of a row; pixels are [channels, ...].
+
+    PIXELS by CHANNELS at a time: numbers are read along the channels, and written along the pixels.
+    """
     row = tl.program_id(0).to(tl.int64)
-    at = tl.program_id(1) * BLOCK + tl.arange(0, BLOCK)
-    channel, x, y = at % C, (at // C) % W, at // (C * W)
+    pixel = tl.program_id(1) * PIXELS + tl.arange(0, PIXELS)[:, None]
+    channel = tl.program_id(2) * CHANNELS + tl.arange(0, CHANNELS)[None, :]
+    x, y, within = pixel % W, pixel // W, (pixel < H * W) & (channel < C)
     patches = columns + row * (HIGH * WIDE * KH * KW * C)
-    found = tl.zeros([BLOCK], dtype=columns.dtype.element_ty)
+    found = tl.zeros([PIXELS, CHANNELS], dtype=columns.dtype.element_ty)
     for i in tl.static_range((KH + SH - 1) // SH):
         for j in tl.static_range((KW + SW - 1) // SW):
             ky, kx, down, right = y % SH + i * SH, x % SW + j * SW, y // SH - i, x // SW - j
-            inside = (ky < KH) & (kx < KW) & (down >= 0) & (down < HIGH) & (right >= 0) & (right < WIDE) & (y < H)
+            inside = (ky < KH) & (kx < KW) & (down >= 0) & (down < HIGH) & (right >= 0) & (right < WIDE) & within
             offset = (((down * WIDE + right) * KH + ky) * KW + kx) * C + channel
             found += tl.load(patches + offset, mask=inside, other=0.0)
-    tl.store(pictures + row * (C * H * W) + (channel * H + y) * W + x, found, mask=y < H)
+    tl.store(pictures + row * (C * H * W) + channel * (H * W) + pixel, found, mask=within)
 
 
 @jit
@@ -81,6 +86,7 @@ def _pool(  # type: ignore[no-untyped-def]
     pictures,
     made,
     taken,
+    planes,
     H: tl.constexpr,
     W: tl.constexpr,
     HIGH: tl.constexpr,
@@ -91,19 +97,21 @@ def _pool(  # type: ignore[no-untyped-def]
     SW: tl.constexpr,
     BLOCK: tl.constexpr,
 ):
-    """The largest number of each window of a plane, and which it is; NaN is larger than all."""
-    plane = tl.program_id(0).to(tl.int64)
-    at = tl.program_id(1) * BLOCK + tl.arange(0, BLOCK)
-    inside, corner = at < HIGH * WIDE, (at // WIDE) * SH * W + (at % WIDE) * SW
-    best = tl.load(pictures + plane * (H * W) + corner, mask=inside, other=0.0)
+    """The largest number of each window of some planes, and which it is; NaN is larger than all."""
+    start = tl.program_id(0).to(tl.int64) * BLOCK
+    first, local = start // (HIGH * WIDE), (start % (HIGH * WIDE)).to(tl.int32) + tl.arange(0, BLOCK)
+    plane, at = local // (HIGH * WIDE), local % (HIGH * WIDE)
+    corner = pictures + first * (H * W) + (plane * (H * W) + (at // WIDE) * SH * W + (at % WIDE) * SW)
+    inside = first + plane < planes
+    best = tl.load(corner, mask=inside, other=0.0)
     which = at * 0
     for k in tl.static_range(1, KH * KW):
-        offset = corner + (k // KW) * W + k % KW
-        value = tl.load(pictures + plane * (H * W) + offset, mask=inside, other=0.0)
+        value = tl.load(corner + (k // KW) * W + k % KW, mask=inside, other=0.0)
         better = (value > best) | (value != value)
         best, which = tl.where(better, value, best), tl.where(better, k, which)
-    tl.store(made + plane * (HIGH * WIDE) + at, best, mask=inside)
-    tl.store(taken + plane * (HIGH * WIDE) + at, which.to(tl.int8), mask=inside)
+    into = start + tl.arange(0, BLOCK)
+    tl.store(made + into, best, mask=inside)
+    tl.store(taken + into, which.to(tl.int8), mask=inside)
 
 
 @jit
@@ -111,6 +119,7 @@ def _unpool(  # type: ignore[no-untyped-def]
     gradient,
     taken,
     made,
+    planes,
     H: tl.constexpr,
     W: tl.constexpr,
     HIGH: tl.constexpr,
@@ -121,19 +130,20 @@ def _unpool(  # type: ignore[no-untyped-def]
     SW: tl.constexpr,
     BLOCK: tl.constexpr,
 ):
-    """The gradient of the pixels of a plane: of every window whose largest number they are."""
-    plane = tl.program_id(0).to(tl.int64)
-    at = tl.program_id(1) * BLOCK + tl.arange(0, BLOCK)
-    y, x = at // W, at % W
+    """The gradient of the pixels of some planes: of every window whose largest number they are."""
+    start = tl.program_id(0).to(tl.int64) * BLOCK
+    first, local = start // (H * W), (start % (H * W)).to(tl.int32) + tl.arange(0, BLOCK)
+    plane, y, x = local // (H * W), (local % (H * W)) // W, local % (H * W) % W
+    within = first + plane < planes
     found = tl.zeros([BLOCK], dtype=made.dtype.element_ty)
     for i in tl.static_range((KH + SH - 1) // SH):
         for j in tl.static_range((KW + SW - 1) // SW):
             ky, kx, down, right = y % SH + i * SH, x % SW + j * SW, y // SH - i, x // SW - j
-            inside = (ky < KH) & (kx < KW) & (down >= 0) & (down < HIGH) & (right >= 0) & (right < WIDE)
-            window = plane * (HIGH * WIDE) + down * WIDE + right
+            inside = (ky < KH) & (kx < KW) & (down >= 0) & (down < HIGH) & (right >= 0) & (right < WIDE) & within
+            window = first * (HIGH * WIDE) + (plane * (HIGH * WIDE) + down * WIDE + right)
             which = tl.load(taken + window, mask=inside, other=-1).to(tl.int32)
             found += tl.load(gradient + window, mask=inside & (which == ky * KW + kx), other=0.0)
-    tl.store(made + plane * (H * W) + at, found, mask=y < H)
+    tl.store(made + start + tl.arange(0, BLOCK), found, mask=within)
 
 
 @jit
@@ -179,8 +189,10 @@ def unfold(pictures: torch.Tensor, places: Sequence[int], kernel: Sequence[int],
 def fold(columns: torch.Tensor, sizes: Sequence[int], places: Sequence[int], kernel: Any, stride: Any) -> torch.Tensor:
     """Pictures of some sizes: the patches that cover a pixel, [rows × places, kernel, channels], added up."""
     made = columns.new_empty(tuple(sizes))
-    grid = (sizes[0], triton.cdiv(made[0].numel(), _BLOCK))
-    _fold[grid](columns, made, *sizes[1:], *places, *kernel, *stride, BLOCK=_BLOCK)
+    channels = min(32, triton.next_power_of_2(sizes[1]))
+    pixels = _BLOCK // channels
+    grid = (sizes[0], triton.cdiv(sizes[2] * sizes[3], pixels), triton.cdiv(sizes[1], channels))
+    _fold[grid](columns, made, *sizes[1:], *places, *kernel, *stride, PIXELS=pixels, CHANNELS=channels)
     return made
 
 
@@ -195,22 +207,21 @@ class Pool(torch.autograd.Function):
         taken = torch.empty(made.shape, dtype=torch.int8, device=made.device)
         ctx.save_for_backward(taken)
         ctx.sizes = (*sizes, *places, *kernel, *stride)
-        _by_plane(_pool, places, pictures.contiguous(), made, taken, *ctx.sizes)
+        planes = pictures.shape[0] * pictures.shape[1]
+        _pool[(triton.cdiv(made.numel(), _BLOCK),)](
+            pictures.contiguous(), made, taken, planes, *ctx.sizes, BLOCK=_BLOCK
+        )
         return made
 
     @staticmethod
     def backward(ctx: Any, gradient: torch.Tensor) -> Any:
         (taken,) = ctx.saved_tensors
         made = gradient.new_empty((*gradient.shape[:2], *ctx.sizes[:2]))
-        _by_plane(_unpool, ctx.sizes[:2], gradient.contiguous(), taken, made, *ctx.sizes)
+        planes = gradient.shape[0] * gradient.shape[1]
+        _unpool[(triton.cdiv(made.numel(), _BLOCK),)](
+            gradient.contiguous(), taken, made, planes, *ctx.sizes, BLOCK=_BLOCK
+        )
         return made, None, None
-
-
-def _by_plane(kernel: Any, sizes: Sequence[int], *given: Any) -> None:
-    """Make a kernel with one program for each plane, or a few."""
-    block = min(_BLOCK, triton.next_power_of_2(sizes[0] * sizes[1]))
-    grid = (given[0].shape[0] * given[0].shape[1], triton.cdiv(sizes[0] * sizes[1], block))
-    kernel[grid](*given, BLOCK=block)
 
 
 def squares(values: torch.Tensor) -> torch.Tensor:
