@@ -4,5 +4,5 @@ from .optuna_sampler import OptunaSampler as OptunaSampler
 from .parzen import Parzen as Parzen
 from .proposals import Proposals as Proposals
 from .sampler import Sampler as Sampler
-from .uniform import Uniform as Uniform
-from .uniform import default_sampler as default_sampler
+from .sampler import Uniform as Uniform
+from .sampler import default_sampler as default_sampler

@@ -1,8 +1,8 @@
 """Searching: studies, surveys, last runs, and chains of them; what is declared, run, and released."""
 
+from dphypo.search.curator import open_journal as open_journal
 from dphypo.search.last_run import LastRun as LastRun
 from dphypo.search.noise import calibrate_stages as calibrate_stages
-from dphypo.search.opened import open_journal as open_journal
 from dphypo.search.part import Part as Part
 from dphypo.search.plan_file import PlanFile as PlanFile
 from dphypo.search.prior_around import PriorAround as PriorAround

@@ -123,7 +123,7 @@ class Chain:
         with self.turn.short():
             number = self._first()
             while (trial := self.part(number).ask()) is None:
-                if number == self.last or not self.part(number).complete:
+                if number == self.last or not self.part(number).record().complete:
                     return None
                 self.publish(number)
                 number += 1

@@ -1,12 +1,21 @@
-"""The one door to what is secret."""
+"""The one door to what is secret, and a journal without the declaration of its study, opened without training."""
 
 from __future__ import annotations
 
 import importlib
+import json
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, Protocol
 
+from dphypo import _validate, errors
+from dphypo.accounting import Certificate
+from dphypo.errors import refusals
+from dphypo.journal.journal import Journal
 from dphypo.journal.records import Record
+from dphypo.journal.store import Store, open_store
+from dphypo.mechanisms import Plain, Saver
+from dphypo.search.release import Ending, Release
 
 
 class Source(Protocol):
@@ -84,3 +93,134 @@ class Curator:
 
     def __repr__(self) -> str:
         return "<the curator's view of a study: what it shows carries no privacy guarantee>"
+
+
+class Opened:
+    """A study, or the last part of a search in stages, as its journal has it. Made by :func:`dphypo.open_journal`.
+
+    What is public is an attribute: it is None until the study has released. The rest is behind :meth:`curator`.
+    """
+
+    def __init__(self, store: Store, names: list[str]) -> None:
+        self._store = store
+        self._names = names  # of all parts, the last one last
+        self.sampler_error: Exception | None = None
+
+    @property
+    def name(self) -> str:
+        """The name of the study."""
+        return self._names[-1]
+
+    @property
+    def certificate(self) -> Certificate | None:
+        """The guarantee of the release; it is all that is left after :meth:`shred`."""
+        text = self.record().certificate
+        return None if text is None else Certificate.from_dict(json.loads(text))
+
+    @property
+    def ending(self) -> Ending | None:
+        """How the study ended."""
+        ending = self.record().ending
+        return None if ending is None else Ending[ending]
+
+    @property
+    def params(self) -> Mapping[str, Any] | None:
+        """The hyperparameters that were released."""
+        record = self.record()
+        return dict(record.trials[record.best].params) if record.released and record.best is not None else None
+
+    @property
+    def score(self) -> float | None:
+        """The score that was released."""
+        record = self.record()
+        return record.results[record.best].score if record.released and record.best is not None else None
+
+    def release(self, saver: Saver | None = None) -> Release:
+        """The release again. A model that was saved by a saver of your own needs that saver."""
+        certificate, ending = self.certificate, self.ending
+        if certificate is None or ending is None:
+            raise errors.NotReleased
+        if self.record().shredded:
+            raise refusals.Shredded
+        saver = Plain() if saver is None else saver
+        model = saver.load(self._journal(self.name).model()) if ending is Ending.MODEL else None
+        return Release(self.params, model, self.score, certificate, ending, saver, read_from=self._store.address)
+
+    def shred(self) -> None:
+        """Reduce the journal to its certificate: the runs and the model are destroyed. Save the release first."""
+        if not self.record().released:
+            raise errors.NotReleased
+        for name in self._names:
+            self._journal(name).shred()
+
+    def curator(self) -> Curator:
+        """The runs, for the curator alone. **Nothing it shows carries a guarantee.**"""
+        return Curator(self)
+
+    def record(self) -> Record:
+        """What the journal holds. **Secret.**"""
+        return self._journal(self.name).record
+
+    def close(self) -> None:
+        """Let other processes use the journal."""
+        self._store.close()
+
+    def __enter__(self) -> Opened:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    def __repr__(self) -> str:
+        return f"<journal of {self.name!r}>"
+
+    def _journal(self, name: str) -> Journal:
+        return Journal(self._store, name, shared=True)
+
+
+def open_journal(journal: str | Path, name: str | None = None) -> Opened:
+    """Open a journal for what needs no declaration: certificate, released parameters, shredding, the curator's view.
+
+    Args:
+        journal: the file or the URL with which the study was run. It must exist.
+        name: the study's name, or that of a search in stages; needed only if the journal holds several.
+
+    >>> import pathlib, tempfile
+    >>> import dp_accounting as dp
+    >>> import dphypo
+    >>> @dphypo.mechanism(event=dp.GaussianDpEvent(9.0), relation=dp.NeighboringRelation.ADD_OR_REMOVE_ONE)
+    ... def train(params, *, seed):
+    ...     return {"width": params["width"]}, 0.5  # a stand-in for training on private records
+    >>> with tempfile.TemporaryDirectory() as folder:
+    ...     path = pathlib.Path(folder) / "study.db"
+    ...     release = dphypo.Study(
+    ...         dphypo.Space({"width": [8]}), train, dphypo.Geometric(mean=3), delta=1e-6, journal=path
+    ...     ).run(progress=False)
+    ...     with dphypo.open_journal(path) as journal:
+    ...         print(journal.params, journal.certificate == release.certificate)
+    {'width': 8} True
+    """
+    if not isinstance(journal, (str, Path)):
+        raise _validate.fail("journal", journal, "give the file name or the URL of a journal")
+    store = open_store(journal, read_only=True)
+    try:
+        names = _chosen(store.names(), name)
+    finally:
+        store.close()
+    return Opened(open_store(journal), names)
+
+
+def _chosen(names: list[str], name: str | None) -> list[str]:
+    """The parts of the study that is meant: one, or all stages of a search, in order."""
+    searches: dict[str, list[str]] = {}
+    for one in names:
+        whole, found, number = one.rpartition(", stage ")
+        searches.setdefault(whole if found and number.isdigit() else one, []).append(one)
+    if name in names:
+        return [str(name)]
+    if name is None and len(searches) == 1:
+        (name,) = searches
+    if name is None or name not in searches:
+        known = ", ".join(map(repr, searches)) or "nothing yet"
+        raise _validate.fail("name", name, f"the journal holds {known}")
+    return sorted(searches[name], key=lambda one: int(one.rpartition(" ")[2]) if one != name else 0)

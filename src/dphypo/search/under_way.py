@@ -1,7 +1,7 @@
-"""A part under way: its secret side. The number of runs, the runs that were given out, how they ended.
+"""A part under way, its secret side: the number of runs, the runs that were given out, how they ended.
 
-Commit first, then use. What is drawn is drawn by the part's :class:`Decider`, which is public, so that studies and
-surveys are made by the same code.
+Commit first, then use. What is drawn is drawn by the part's :class:`Decider`, which is public: studies and surveys are
+made by the same code.
 """
 
 from __future__ import annotations
@@ -59,9 +59,8 @@ class PartUnderWay:
         self.sampler_error: Exception | None = None
         self._part, self._decider, self._opening = part, decider, opening
         self._journal, self._entropy, self._turn = journal, entropy, turn
-        self._lag = decider.lag
+        self._lag, self._open = decider.lag, False
         self._last_run = decider.published and not part.table  # one run, which keeps checkpoints
-        self._open = False
         self._here = True  # runs are made in this process, as far as one can know
         self._at_exit = False  # whether the end of the process closes the part
         self._handed: dict[int, Trial] = {}  # given out and not finished yet
@@ -115,11 +114,6 @@ class PartUnderWay:
         """Whether the part has published."""
         return self.record().released
 
-    @property
-    def complete(self) -> bool:
-        """Whether every run has its outcome, so that the part can publish."""
-        return self.record().complete
-
     def next(self) -> Trial | None:
         """The next run to make, committed: first those that were lost, as they were, then new ones; None after T."""
         with self._turn.short():
@@ -146,8 +140,7 @@ class PartUnderWay:
     def ask(self) -> Trial | None:
         """The next run to make, for somebody who makes runs elsewhere; None where there is none to give out."""
         with self._turn.short():
-            trial = self.next()
-            if trial is None and self._decider.in_order and self.waiting:
+            if (trial := self.next()) is None and self._decider.in_order and self.waiting:
                 raise refusals.TellFirst
             return trial
 
@@ -189,9 +182,8 @@ class PartUnderWay:
         except errors.SamplerError as error:
             self.sampler_error = error.secret
             raise
-        return Trial(
-            params, below(2**63, entropy.child("seed")), number, entropy.child("tie").bytes(16), self._attempts(0)
-        )
+        seed, tie_key = below(2**63, entropy.child("seed")), entropy.child("tie").bytes(16)
+        return Trial(params, seed, number, tie_key, self._attempts(0))
 
     def finish(self, trial: Trial, outcome: Outcome) -> None:
         """Commit how a run ended; keep the model if it is the best so far, and erase the one it beats.
@@ -225,8 +217,7 @@ class PartUnderWay:
         with self._turn.short():
             record = self.record()
             ended = trial.number in record.results  # its seed may be erased; ``finish`` refuses a second outcome
-            known = record.trials
-            if trial.number >= len(known) or (not ended and known[trial.number].seed != trial.seed):
+            if trial.number >= len(record.trials) or (not ended and record.trials[trial.number].seed != trial.seed):
                 raise ValueError("this trial is not of this study: tell what study.ask() returned")
             told = well_formed(outcome)
             self.finish(trial, settle(lambda: told, self.mechanism.saver))
@@ -334,7 +325,6 @@ class PartUnderWay:
 
 def _close(part: weakref.ref[PartUnderWay], process: int) -> None:
     """A script that ends, by an interrupt too, has not died."""
-    found = part()
-    if found is not None and os.getpid() == process:
+    if (found := part()) is not None and os.getpid() == process:
         with contextlib.suppress(Exception):
             found.close()
