@@ -2,10 +2,15 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 from scipy.stats import loguniform
 
+import dphypo
+from dphypo.errors import RehearsalError
 from dphypo.mechanisms import DpSgd, OwnTraining
+from dphypo.mechanisms.outcome import rehearse
 from dphypo.space import Space
 from dphypo.testing import check_mechanism
 
@@ -42,3 +47,43 @@ def test_a_transfer_rule_maps_the_hyperparameters_of_short_runs_alone():
 def test_what_is_no_training_is_refused(arguments):
     with pytest.raises(ValueError, match=r"train|run"):
         OwnTraining(*arguments)
+
+
+def test_a_loop_of_ones_own_is_rehearsed_on_made_up_records_before_anything_is_spent(tmp_path):
+    seen = []
+
+    def made_up(params, *, seed, run):
+        seen.append(run.steps)
+        raise RuntimeError("mat1 and mat2 shapes cannot be multiplied")
+
+    space = Space({"lr": loguniform(0.1, 1)})
+    training = OwnTraining(train, RUN, rehearsal=made_up)
+    with pytest.raises(RuntimeError, match="mat1 and mat2"):
+        dphypo.tune(space, training, epsilon=4, delta=1e-4, survey=3, journal=tmp_path / "tune.db", progress=False)
+    assert seen == [2]
+    with pytest.raises(ValueError, match="the journal holds nothing yet"):
+        dphypo.open_journal(tmp_path / "tune.db")
+    with pytest.raises(TypeError, match="it takes no run"):
+        OwnTraining(train, RUN, rehearsal=lambda params, *, seed: None)
+
+
+def test_a_rehearsal_that_returns_no_pair_is_refused():
+    wrong = OwnTraining(train, RUN, rehearsal=lambda params, *, seed, run: ("a model", "no number"))
+    with pytest.raises(RehearsalError, match="failed at"):
+        rehearse(wrong, Space({"lr": loguniform(0.1, 1)}))
+    rehearse(OwnTraining(train, RUN), Space({"lr": loguniform(0.1, 1)}))
+
+
+def test_when_the_last_run_fails_the_curator_learns_why():
+    def breaks(params, *, seed, run):
+        if run.steps == RUN.steps:
+            raise RuntimeError("shapes do not fit")
+        return train(params, seed=seed, run=run)
+
+    space, training = Space({"lr": loguniform(0.1, 1)}), OwnTraining(breaks, RUN)
+    release = dphypo.tune(space, training, epsilon=4, delta=1e-4, survey=6, journal=None, progress=False)
+    assert release.ending == "no model: every run failed"
+    assert "shapes do not fit" not in repr(release)
+    assert "shapes do not fit" in release.curator().trials()[0]["failure"]
+    with pytest.raises(ValueError, match="open the journal"):
+        replace(release, door=None).curator()

@@ -81,3 +81,19 @@ def test_tensorboard_gets_every_run(tmp_path):
     logged = [EventAccumulator(str(folder)).Reload() for folder in sorted(tmp_path.iterdir()) if folder.is_dir()]
     scores = sorted(one.Scalars("score")[0].value for one in logged)
     assert scores == pytest.approx(sorted(row.score for row in release.survey.rows))
+
+
+def test_mlflow_gets_every_run(tmp_path, monkeypatch):
+    mlflow = pytest.importorskip("mlflow", reason="needs mlflow, or mlflow-skinny")
+    monkeypatch.setenv("MLFLOW_ALLOW_FILE_STORE", "true")  # newer versions ask for it
+    mlflow.set_tracking_uri(tmp_path.as_uri())
+    experiment = mlflow.set_experiment("survey").experiment_id
+
+    def log(row):
+        with mlflow.start_run(nested=True):
+            mlflow.log_params(dict(row.params))
+            mlflow.log_metric("score", row.score or 0.0)
+
+    release = survey(train, 3).run(progress=False, on_run=log)
+    logged = mlflow.MlflowClient().search_runs([experiment])
+    assert sorted(run.data.metrics["score"] for run in logged) == sorted(row.score for row in release.survey.rows)

@@ -64,6 +64,8 @@ class OwnTraining:
             is right for SGD. For another optimiser give a :class:`dphypo.mechanisms.NoiseRehearsal` of it.
         saver: how the model becomes bytes; by default arrays and plain values. For a model of PyTorch give
             ``Safetensors(model)`` of ``dphypo.integrations.torch``.
+        rehearsal: the same loop on a few records that are made up, called as ``train`` is, for two steps, before
+            anything is drawn or spent: what is wrong with the loop, the model or the score is shown in full.
 
     >>> def train(params, *, seed, run):
     ...     return {"lr": params["lr"], "steps": run.steps}, 0.5  # a stand-in for run.steps steps
@@ -80,6 +82,7 @@ class OwnTraining:
     transfer_rule: transfer.Rule | None = None
     saver: Saver = field(default_factory=Plain)
     fraction: float = 1.0
+    rehearsal: Callable[..., Any] | None = None
 
     monotone: ClassVar[frozenset[str]] = frozenset()
 
@@ -87,6 +90,8 @@ class OwnTraining:
         if not callable(self.train):
             raise _validate.fail("train", self.train, "give a function train(params, *, seed, run) -> (model, score)")
         check_signature(self.train, "seed", "run")
+        if self.rehearsal is not None:
+            check_signature(self.rehearsal, "seed", "run")
         given: object = self.run
         if not isinstance(given, DpSgd):
             raise _validate.fail(
@@ -123,10 +128,17 @@ class OwnTraining:
         return replace(self, run=run, fraction=self.fraction * fraction, **changes)
 
     def __call__(self, params: Mapping[str, Any], *, seed: int) -> Any:
-        given = dict(params)
-        if self.transfer_rule is not None and self.fraction < 1:
-            given = transfer.apply(self.transfer_rule, given, self.fraction)
-        return self.train(given, seed=seed, run=OwnRun(**vars(self.run), seed=seed))
+        return self.train(self._transferred(params), seed=seed, run=OwnRun(**vars(self.run), seed=seed))
+
+    def rehearse(self, params: Mapping[str, Any], *, seed: int) -> Any:
+        """Try the transfer rule and, if there is one, the rehearsal."""
+        given, run = self._transferred(params), replace(self.run, steps=min(2, self.run.steps))
+        return None if self.rehearsal is None else self.rehearsal(given, seed=seed, run=OwnRun(**vars(run), seed=seed))
+
+    def _transferred(self, params: Mapping[str, Any]) -> dict[str, Any]:
+        if self.transfer_rule is None or self.fraction == 1:
+            return dict(params)
+        return transfer.apply(self.transfer_rule, dict(params), self.fraction)
 
     def __repr__(self) -> str:
         return f"<mechanism {getattr(self.train, '__qualname__', 'train')}>"

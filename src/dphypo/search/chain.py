@@ -30,7 +30,7 @@ from dphypo.search.framework1 import dp_hypo
 from dphypo.search.kept_models import check_folder
 from dphypo.search.live_file import ENDING, NOWHERE, LiveFile
 from dphypo.search.part import Opening, Setting
-from dphypo.search.release import Release
+from dphypo.search.release import Ending, Release
 from dphypo.search.stage import Stage
 from dphypo.search.table import OnRun, Surveyed
 from dphypo.search.turn import Turn, orderly
@@ -207,7 +207,8 @@ class Chain:
         release = self.declaration.parts[self.last].release(part.best(), part.record(), setting)
         surveys = [value for value in setting.published if isinstance(value, Surveyed)]
         read_from = (self.address or "memory") if again else None
-        return replace(release, surveys=(*surveys, *release.surveys), read_from=read_from)
+        door = partial(self.curator, self.last) if release.ending is Ending.ALL_FAILED else None
+        return replace(release, surveys=(*surveys, *release.surveys), read_from=read_from, door=door)
 
     def finished(self) -> bool:
         """Whether the last part has published, declared as it is now. Nothing is begun to find out."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import importlib
 import json
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from enum import StrEnum
 from pathlib import Path
@@ -21,6 +21,7 @@ from dphypo.journal.store import open_store
 from dphypo.mechanisms import Plain, Saver, savers
 
 if TYPE_CHECKING:
+    from dphypo.search.curator import Curator
     from dphypo.search.table import Surveyed
 
 
@@ -34,8 +35,8 @@ class Ending(StrEnum):
 
 
 _REASONS = (
-    "The curator finds the reasons with study.curator().trials(), or stages.curator(stage).trials(); "
-    "with journal=None only while the process lives. To find what fails whatever the data are, such as a function that "
+    "The curator finds the reasons with release.curator().trials() in the process that made the search, later with "
+    "dphypo.open_journal(journal).curator().trials(). To see what fails whatever the data are, such as a function that "
     "returns no (model, score) pair, run dphypo.testing.check_mechanism(mechanism, space) on made-up records"
 )
 
@@ -53,6 +54,7 @@ class Release:
         saver: how the model is written.
         read_from: the journal from which it was read again, if it was made before; None if it was just made.
         surveys: the tables of the surveys that were made, in order: all results of all their runs.
+        door: opens :meth:`curator`; None but in the process that made the search.
     """
 
     params: Mapping[str, Any] | None
@@ -63,6 +65,7 @@ class Release:
     saver: Saver = field(default_factory=Plain)
     surveys: tuple[Surveyed, ...] = ()
     read_from: str | None = field(default=None, compare=False)
+    door: Callable[[], Curator] | None = field(default=None, compare=False)
 
     @property
     def survey(self) -> Surveyed:
@@ -70,6 +73,12 @@ class Release:
         if len(self.surveys) != 1:
             raise AttributeError(f"this release has {len(self.surveys)} surveys: see release.surveys")
         return self.surveys[0]
+
+    def curator(self) -> Curator:
+        """Why every run of the last part failed, for the curator alone. **Nothing it shows carries a guarantee.**"""
+        if self.door is None:
+            raise ValueError("this release has no curator's door: open the journal with dphypo.open_journal(journal)")
+        return self.door()
 
     def save(self, folder: str | Path) -> Path:
         """Write ``release.json``, ``certificate.json`` and the model into a new folder; no pickle.
