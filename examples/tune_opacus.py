@@ -23,7 +23,8 @@ from torch import nn
 from torch.utils.data import DataLoader, TensorDataset
 
 import dphypo
-from dphypo.mechanisms import DpSgd, OwnRun, OwnTraining
+from dphypo.mechanisms import DpSgd, OwnTraining
+from dphypo.mechanisms.own_training import OwnRun
 
 PIXELS, LABELS = (torch.tensor(part) for part in load_digits(return_X_y=True))
 PIXELS = (PIXELS / 16).float()

@@ -11,7 +11,8 @@ from torch.utils.data import DataLoader, TensorDataset
 
 import dphypo
 from dphypo.integrations.torch import Safetensors
-from dphypo.mechanisms import DpSgd, OwnRun, OwnTraining
+from dphypo.mechanisms import DpSgd, OwnTraining
+from dphypo.mechanisms.own_training import OwnRun
 
 BATCH_SIZE, EPOCHS = 64, 10
 IMAGES, LABELS = (torch.tensor(part) for part in load_digits(return_X_y=True))

@@ -19,7 +19,8 @@ from torch.utils.data import DataLoader, TensorDataset
 import dphypo
 from dphypo.errors import UnfitModelError
 from dphypo.integrations.torch import Safetensors
-from dphypo.mechanisms import DpSgd, OwnRun, OwnTraining
+from dphypo.mechanisms import DpSgd, OwnTraining
+from dphypo.mechanisms.own_training import OwnRun
 
 USERS = Path(__file__).parents[2] / "examples" / "users"
 RECORDS = TensorDataset(torch.randn(40, 3), torch.randint(0, 2, (40,)))

@@ -6,7 +6,6 @@ from dphypo.mechanisms.mechanism import Declared as Declared
 from dphypo.mechanisms.mechanism import Mechanism as Mechanism
 from dphypo.mechanisms.mechanism import mechanism as mechanism
 from dphypo.mechanisms.outcome import Outcome as Outcome
-from dphypo.mechanisms.own_training import OwnRun as OwnRun
 from dphypo.mechanisms.own_training import OwnTraining as OwnTraining
 from dphypo.mechanisms.savers import Plain as Plain
 from dphypo.mechanisms.savers import Saver as Saver

@@ -24,6 +24,8 @@ _SCORES: Mapping[str, Callable[..., RecordScore]] = {
     "loss": PrivateLoss,
     "f1": PrivateConfusion,
     "balanced_accuracy": PrivateConfusion,
+    "auc": PrivateConfusion,
+    "perplexity": PrivateLoss,
 }
 
 
@@ -61,9 +63,9 @@ def set_apart(given: DPSGD, whole: Whole) -> tuple[Records, int, RecordScore]:
         training = as_records(trains, example)
     example = example if isinstance(held_out, tuple) else None
     options: dict[str, Any] = {"records": scoring, "example": example}
-    if _SCORES[name] is PrivateConfusion:
+    if _SCORES[name] is not PrivateAccuracy:
         options["measure"] = name
-    elif name == "loss":
+    if _SCORES[name] is PrivateLoss:
         options["loss"] = given.loss
     score = _SCORES[name](held_out, "calibrate", **options)
     return training, max(1, whole.records - scoring), score

@@ -51,9 +51,10 @@ class DPSGD(DpSgdMechanism):
         data: the private records: a pair (inputs, targets) of arrays or tensors, a mapping of fields (``input_ids``,
             ``attention_mask``, ``labels``, which is the target), a ``TensorDataset``, or any data set that is read by
             index; :func:`as_records` has the whole list. One record is one person's contribution.
-        score: what to maximise. "accuracy", "loss", "f1" or "balanced_accuracy": a hash of each record decides whether
-            it trains or scores, and :func:`dphypo.tune` finds the noise of the scores. A :class:`PrivateAccuracy` or
-            the like looks at private records of your own. A function of the model looks at public records alone.
+        score: what to maximise. "accuracy", "loss", "f1", "balanced_accuracy", "auc" or "perplexity": a hash of each
+            record decides whether it trains or scores, and :func:`dphypo.tune` finds the noise of the scores. A
+            :class:`PrivateAccuracy` or the like looks at private records of your own. A function of the model looks at
+            public records alone.
         noise_multiplier: standard deviation of the noise over the clipping norm; "calibrate" leaves it to
             :func:`dphypo.tune` or :meth:`calibrated`.
         epochs, batch_size: how long to train; the expected size of a Poisson batch, by default near 4·√records.
