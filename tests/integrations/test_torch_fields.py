@@ -13,7 +13,7 @@ import torch
 from torch import nn
 from torch.utils.data import Dataset, TensorDataset
 
-from dphypo.integrations.split import SideDataset
+from dphypo.integrations.split import SideDataset, sides_of
 from dphypo.integrations.torch import DPSGD, PrivateLoss, as_records, split_by_hash
 from dphypo.integrations.torch.domain import Domain
 from dphypo.integrations.torch.fields import Fields, called
@@ -212,6 +212,38 @@ def test_a_data_set_is_split_by_its_records_whatever_their_structure() -> None:
     pairs = [(values, label) for values, label in zip(people()["facts"], people()["labels"], strict=True)]
     _, (_, labels) = split_by_hash(people()["facts"], people()["labels"])
     assert sum(sides(pairs)) == len(labels)
+
+
+class Pictures:
+    """Numbers as read through a transform."""
+
+    def __init__(self, transform: Any) -> None:
+        self.transform = transform
+
+    def __len__(self) -> int:
+        return 200
+
+    def __getitem__(self, index: int) -> Any:
+        if index >= 200:
+            raise IndexError
+        return self.transform(np.float32(index)), index % 2
+
+
+def scaled(value: Any) -> Any:
+    return (value - 0.5) / 0.5
+
+
+def test_one_person_in_two_forms_may_be_on_both_sides() -> None:
+    """A transform changes the hashes: parts of two data sets are not known to be apart."""
+    train, _ = split_by_hash(Pictures(scaled))
+    others, held_out = split_by_hash(Pictures(np.float32))
+    assert set(train.indices) & set(held_out.indices)
+    assert sides_of(train, held_out) is None
+    assert sides_of(others, held_out) is not None
+    assert not train.side.apart_from(held_out.side)
+    drawn = np.random.default_rng(0)
+    with pytest.raises(ValueError, match="reads a record otherwise each time"):
+        split_by_hash(Pictures(lambda value: value + drawn.normal()))
 
 
 def test_parts_of_a_data_set_train_and_score() -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import itertools
 import subprocess
 import warnings
@@ -22,6 +23,7 @@ from dphypo.integrations.torch import Safetensors
 from dphypo.mechanisms import DpSgd, OwnTraining
 from dphypo.mechanisms.own_training import OwnRun
 
+pytestmark = pytest.mark.filterwarnings("ignore:Full backward hook")
 USERS = Path(__file__).parents[2] / "examples" / "users"
 RECORDS = TensorDataset(torch.randn(40, 3), torch.randint(0, 2, (40,)))
 RUN = DpSgd.of(records=40, batch_size=8, steps=6, noise_multiplier=1.5)
@@ -102,6 +104,77 @@ def test_a_loop_that_trains_otherwise_is_the_callers_mistake(wrong: Any) -> None
     study = dphypo.Study(dphypo.Space({"lr": [0.1]}), training, dphypo.Pmf({1: 1.0}), delta=1e-5, journal=None)
     with pytest.raises(UnfitModelError, match="stops early"):  # not a failed run among others
         study.run(progress=False)
+
+
+def _other_loader(model: nn.Module, optimizer: Any, batches: Any) -> None:
+    for batch in itertools.chain(DataLoader(RECORDS, batch_size=8), [RECORDS[:8]]):
+        _step(model, optimizer, batch)
+
+
+def _all_records(model: nn.Module, optimizer: Any, batches: Any) -> None:
+    for _ in batches:
+        _step(model, optimizer, RECORDS[:])
+
+
+def _backward_twice(model: nn.Module, optimizer: Any, batches: Any) -> None:
+    for inputs, targets in batches:
+        functional.cross_entropy(model(inputs), targets).backward()  # type: ignore[no-untyped-call]
+        _step(model, _KeepsGradients(optimizer), (inputs, targets))
+
+
+class _KeepsGradients:
+    """Whose zero_grad was forgotten."""
+
+    def __init__(self, optimizer: Any) -> None:
+        self.step = optimizer.step
+
+    def zero_grad(self) -> None:
+        pass
+
+
+@pytest.mark.parametrize("loop", [_other_loader, _all_records, _backward_twice])
+def test_a_step_has_the_records_of_its_batch_once(loop: Any) -> None:
+    net = nn.Linear(3, 2)
+    optimizer, loader = torch.optim.SGD(net.parameters(), 0.1), DataLoader(RECORDS, batch_size=8)
+    with (
+        pytest.raises(UnfitModelError, match="does not have the records of its batch"),
+        run().make_private(net, optimizer, loader, max_grad_norm=1.0) as parts,
+    ):
+        loop(*parts)
+
+
+@pytest.mark.parametrize("cut", [False, True])
+def test_sums_are_cleared_however_the_loop_clears_gradients(cut: bool) -> None:
+    """``model.zero_grad()`` leaves Opacus's sums, so that each step would have all earlier batches too."""
+    ends = []
+    for way in ("optimizer", "model", "none"):
+        torch.manual_seed(0)
+        net = nn.Linear(3, 2)
+        optimizer, loader = torch.optim.SGD(net.parameters(), 0.1), DataLoader(RECORDS, batch_size=8)
+        with run().make_private(net, optimizer, loader, max_grad_norm=1.0) as (model, private, batches):
+            pieces = BatchMemoryManager(data_loader=batches, max_physical_batch_size=3, optimizer=private)
+            with pieces if cut else contextlib.nullcontext(batches) as given:
+                for batch in given:
+                    {"optimizer": private, "model": model}.get(way, _KeepsGradients(private)).zero_grad()
+                    functional.cross_entropy(model(batch[0]), batch[1]).backward()  # type: ignore[no-untyped-call]
+                    private.step()
+        ends.append(net.weight.detach().clone())
+    assert torch.equal(ends[0], ends[1])
+    assert torch.equal(ends[0], ends[2])
+
+
+def test_a_run_trains_once_and_all_its_parameters() -> None:
+    given = run()
+    looped(given)
+    with pytest.raises(UnfitModelError, match="called before in this run"):
+        looped(given)
+    net = nn.Sequential(nn.Linear(3, 3), nn.Linear(3, 2))
+    head = torch.optim.SGD(net[1].parameters(), 0.1)
+    with (
+        pytest.raises(ValueError, match=r"all parameters that are trained but 0\.weight, 0\.bias"),
+        run().make_private(net, head, DataLoader(RECORDS, batch_size=8), max_grad_norm=1.0),
+    ):
+        pass
 
 
 def test_models_and_loaders_that_are_unfit_are_named() -> None:

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import hashlib
 import itertools
+import re
 import weakref
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -72,7 +73,7 @@ class SideDataset:
     @property
     def origin(self) -> Origin:
         """What is known of these records."""
-        return Origin(self.side)
+        return Origin(self.side, read=self.dataset)
 
 
 @overload
@@ -105,7 +106,7 @@ def split_by_hash(
 
     Args:
         inputs, targets: arrays, tensors, frames or lists, one row a record; or a data set alone. Split the records as
-            they come: a scaled copy of a record has another hash.
+            they come: a scaled copy of a record has another hash, and so has one that a data set transforms.
         share: about how much to set apart.
         key: another key gives another split.
         workers: how many threads read a data set.
@@ -147,7 +148,12 @@ def _records(dataset: Any, workers: int) -> list[bytes]:
             return b""
 
     with ThreadPoolExecutor(max(1, workers)) as pool:
-        return list(pool.map(read, range(len(dataset))))
+        found = list(pool.map(read, range(len(dataset))))
+    if any(read(index) != found[index] for index in range(min(8, len(found)))):
+        raise _validate.fail(
+            "inputs", type(dataset).__name__, "it reads a record otherwise each time: split without it"
+        )
+    return found
 
 
 def hashed_apart(inputs: Any, targets: Any, *, share: float, key: str = "") -> npt.NDArray[np.bool_]:
@@ -188,17 +194,23 @@ def _split(hashed: str, share: float, key: str) -> Split:
 
 
 def _name(dataset: Any) -> str:
-    """A data set as a split states it: its class and, where it declares some, its columns."""
-    columns = getattr(dataset, "column_names", None)
-    return f"records of {type(dataset).__name__}" + (f" with {', '.join(columns)}" if columns else "")
+    """A data set as a split states it: its class, its columns, and a hash of what changes records as they are read."""
+    columns, ways, inner = getattr(dataset, "column_names", None), [], dataset
+    while inner is not None:
+        ways += [getattr(inner, name, None) for name in ("transform", "target_transform", "format")]
+        inner = getattr(inner, "dataset", None)
+    text = re.sub(" at 0x[0-9a-f]+", "", str([way for way in ways if way is not None]))
+    read = f" as read by {hashlib.sha256(text.encode()).hexdigest()[:16]}" if text != "[]" else ""
+    return f"records of {type(dataset).__name__}" + (f" with {', '.join(columns)}" if columns else "") + read
 
 
 @dataclass(frozen=True)
 class Origin:
-    """Where records come from: the side that they are known to be on, and the arrays that held them."""
+    """Where records come from: the side that they are known to be on, and the arrays or the data set that held them."""
 
     side: Side = EVERYONE
     arrays: tuple[weakref.ref[Any], ...] = field(default=(), compare=False, repr=False)
+    read: Any = field(default=None, compare=False, repr=False)
 
     @classmethod
     def of(cls, data: Any) -> Origin:
@@ -240,7 +252,8 @@ def sides_of(train: Any, held_out: Any, split: Sides | None = None) -> Sides | N
         split: the rule by which they were set apart, where the records do not know it.
     """
     training, scoring = Origin.of(train), Origin.of(held_out)
-    if split is None and not training.side.apart_from(scoring.side):
+    # Two data sets may give the same person in two forms, which have two hashes.
+    if split is None and (training.read is not scoring.read or not training.side.apart_from(scoring.side)):
         return None
     sides = Sides(training.side, scoring.side) if split is None else split
     if training.shares_memory(scoring):

@@ -10,6 +10,7 @@ from typing import Any, ClassVar
 
 from dphypo import _validate
 from dphypo.accounting.sides import Sides, read_sides
+from dphypo.errors import UnfitModelError
 from dphypo.mechanisms import transfer
 from dphypo.mechanisms.dp_sgd import DpSgd
 from dphypo.mechanisms.mechanism import check_signature
@@ -21,6 +22,7 @@ class OwnRun(DpSgd):
     """The run that ``train`` is to make: what it costs, and a loop of Opacus that costs just that."""
 
     seed: int = field(repr=False, compare=False)
+    _made: list[bool] = field(default_factory=list, init=False, repr=False, compare=False)
 
     def make_private(
         self, model: Any, optimizer: Any, loader: Any, *, max_grad_norm: float, mode: str = "hooks"
@@ -28,8 +30,9 @@ class OwnRun(DpSgd):
         """In place of Opacus's ``PrivacyEngine().make_private``: ``with ... as (model, optimizer, loader)``.
 
         The loader gives ``steps`` Poisson batches at ``rate``, and ``BatchMemoryManager`` may cut them. Noise and
-        batches are drawn from the seed. At the end of the block what Opacus's accountant has seen is compared with the
-        declared event; a difference is an error of the caller's, and no outcome of the run.
+        batches are drawn from the seed. Each step is compared with its batch, and at the end of the block what Opacus's
+        accountant has seen with the declared event; a difference is an error of the caller's, and no outcome of the
+        run. One block a run: a second one would cost as much again, with the same noise.
 
         Args:
             model, optimizer: an ordinary model, and an ordinary optimiser of its parameters.
@@ -39,6 +42,12 @@ class OwnRun(DpSgd):
         """
         # By name: this room knows no library that trains.
         loop = importlib.import_module("dphypo.integrations.torch.own_loop")
+        if self._made:
+            raise UnfitModelError(
+                "run.make_private was called before in this run: the run is declared to train once. To train k models, "
+                "declare k times the steps, and use one block"
+            )
+        self._made.append(True)
         made: AbstractContextManager[Any] = loop.make_private(
             self, self.seed, model, optimizer, loader, max_grad_norm=max_grad_norm, mode=mode
         )

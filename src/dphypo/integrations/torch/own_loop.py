@@ -1,13 +1,14 @@
 """A loop of one's own with Opacus, held to what was declared: ``run.make_private`` of :class:`OwnTraining`.
 
 The batches are Poisson samples at the declared rate, as many as there are declared steps; gradients are clipped and the
-noise is drawn as by ``engine="opacus"`` (``clipping.py``), both from the seed of the run. What Opacus's accountant has
-seen at the end must be the declared event.
+noise is drawn as by ``engine="opacus"`` (``clipping.py``), both from the seed of the run. Each step must have the
+records of its batch, once, and what Opacus's accountant has seen at the end must be the declared event.
 """
 
 from __future__ import annotations
 
 import contextlib
+from collections import deque
 from collections.abc import Callable, Iterator
 from typing import Any
 
@@ -43,9 +44,15 @@ def make_private(
     if loader.batch_size is None:
         raise _validate.fail("loader", loader, "give a loader with a batch_size, which gradients are divided by")
     dpsgd.refuse_layers(model)
+    held = {id(parameter) for group in optimizer.param_groups for parameter in group["params"]}
+    if left := [name for name, one in model.named_parameters() if one.requires_grad and id(one) not in held]:
+        remedy = f"it has all parameters that are trained but {', '.join(left)}: add them, or freeze them"
+        raise _validate.fail("optimizer", type(optimizer).__name__, remedy)
+    sampler = _Poisson(run, seed, len(loader.dataset))  # type: ignore[arg-type]
     module = prepare_module(model, mode, loss_reduction="mean", strict=False)
-    private = clipping.Optimizer(
+    private = _Held(
         optimizer,
+        sizes=sampler.sizes,
         noise_multiplier=run.noise_multiplier,
         max_grad_norm=_validate.positive(max_grad_norm=max_grad_norm),
         expected_batch_size=loader.batch_size,
@@ -55,7 +62,7 @@ def make_private(
     private.attach_step_hook(accountant.get_optimizer_hook_fn(sample_rate=run.rate))
     batches: DataLoader[Any] = DataLoader(
         loader.dataset,
-        batch_sampler=_Poisson(run, seed, len(loader.dataset)),  # type: ignore[arg-type]
+        batch_sampler=sampler,
         collate_fn=_Collate(loader.dataset, loader.collate_fn),
         num_workers=loader.num_workers,
         pin_memory=loader.pin_memory,
@@ -76,16 +83,47 @@ def make_private(
         )
 
 
+class _Held(clipping.Optimizer):
+    """Makes a step only with the records of the batch that the loader gave for it."""
+
+    def __init__(self, optimizer: torch.optim.Optimizer, *, sizes: deque[int], **more: Any) -> None:
+        super().__init__(optimizer, **more)
+        self._sizes, self._rows = sizes, 0
+
+    def clip_and_accumulate(self) -> None:
+        self._rows += len(self.grad_samples[0])
+        super().clip_and_accumulate()
+
+    def add_noise(self) -> None:
+        if not self._sizes or self._rows != self._sizes.popleft():
+            raise UnfitModelError(
+                "a step does not have the records of its batch. Compute the loss on each batch of the loader that "
+                "make_private gives, all of its records, once, and make one optimizer.step() with it"
+            )
+        self._rows = 0
+        super().add_noise()
+
+    def pre_step(self, closure: Callable[[], float] | None = None) -> bool | None:
+        # What a step has used is cleared here: model.zero_grad() leaves the sums.
+        ready: bool | None = super().pre_step(closure)
+        for parameter in self.params:
+            parameter.grad_sample = None
+            if ready:
+                parameter.summed_grad = None
+        return ready
+
+
 class _Poisson(Sampler[list[int]]):
-    """The batches of a run, once: a second pass over them is empty."""
+    """The batches of a run, once: a second pass over them is empty. ``sizes`` has those that are not yet used."""
 
     def __init__(self, run: DpSgd, seed: int, size: int) -> None:
         self._run, self._left = run, self._batches(run, seed, size)
+        self.sizes: deque[int] = deque()
 
-    @staticmethod
-    def _batches(run: DpSgd, seed: int, size: int) -> Iterator[list[int]]:
+    def _batches(self, run: DpSgd, seed: int, size: int) -> Iterator[list[int]]:
         kept = noise.chosen(run.subsample, seeds.words(seed, "subsample"), size)
         for batch in poisson_batches(len(kept), run, seeds.words(seed, "sampling")):
+            self.sizes.append(len(batch))
             yield kept[batch].tolist()
 
     def __iter__(self) -> Iterator[list[int]]:
