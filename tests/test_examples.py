@@ -142,6 +142,7 @@ def demo(folder: Path, *options: str) -> list[str]:
     return [sys.executable, "-W", "error", str(EXAMPLES / "digits.py"), "--folder", str(folder), *options]
 
 
+@pytest.mark.slow
 def test_the_demo_ends_with_a_certificate_that_verifies_and_repeats_its_release(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:

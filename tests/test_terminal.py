@@ -57,8 +57,8 @@ def left(shown: bytes) -> str:
 @pytest.mark.parametrize(
     "number",
     [
-        *(signal.SIGTERM, signal.SIGKILL, signal.SIGINT),
-        *(pytest.param(number, marks=pytest.mark.slow) for number in RARE_SIGNALS),
+        signal.SIGTERM,
+        *(pytest.param(one, marks=pytest.mark.slow) for one in (signal.SIGKILL, signal.SIGINT, *RARE_SIGNALS)),
     ],
 )
 def test_the_bar_does_not_outlive_the_process(number):
@@ -80,6 +80,7 @@ def test_the_bar_does_not_outlive_a_crash_in_a_run(then):
     assert "runs (T" not in left(shown)
 
 
+@pytest.mark.slow
 def test_the_bar_is_erased_while_the_process_is_stopped_and_comes_back():
     process, terminal, shown = search()
     process.send_signal(signal.SIGTSTP)

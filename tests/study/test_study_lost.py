@@ -12,6 +12,7 @@ from pathlib import Path
 
 import pytest
 from support.crash_server import serve
+from support.slow import mostly_slow
 from support.study_world import EVENT, RELATION, deadly, facts, fragile, make, slow_and_fragile, train
 
 import dphypo
@@ -136,12 +137,15 @@ LEAVES = "signal.signal(signal.SIGTERM, lambda *_: sys.exit(7))"
 
 @pytest.mark.parametrize(
     ("number", "handler", "how", "status"),
-    [
-        (signal.SIGTERM, "", RUN, -signal.SIGTERM),
-        (signal.SIGHUP, "", RUN, -signal.SIGHUP),
-        (signal.SIGINT, "", RUN, -signal.SIGINT),
-        (signal.SIGTERM, LEAVES, RUN, 7),
-    ],
+    mostly_slow(
+        [
+            (signal.SIGTERM, "", RUN, -signal.SIGTERM),
+            (signal.SIGTERM, LEAVES, RUN, 7),
+            (signal.SIGHUP, "", RUN, -signal.SIGHUP),
+            (signal.SIGINT, "", RUN, -signal.SIGINT),
+        ],
+        2,
+    ),
 )
 def test_a_signal_that_ends_the_process_is_no_outcome(tmp_path, number, handler, how, status):
     code = textwrap.dedent(ENDS).format(tests=TESTS, number=int(number), handler=handler, how=how)

@@ -7,6 +7,7 @@ import signal
 
 import pytest
 from support.crash_server import serve
+from support.slow import mostly_slow
 from support.survey_plan_world import RUNS, facts, make
 
 KILLED = -signal.SIGKILL
@@ -28,7 +29,7 @@ def resumed(journal, name="study"):
         return facts(search)
 
 
-@pytest.mark.parametrize("moment", ["before", "after"])
+@pytest.mark.parametrize("moment", mostly_slow(["before", "after"]))
 def test_a_process_killed_at_any_commit_changes_nothing(server, uninterrupted, tmp_path, moment):
     assert server.run(str(tmp_path / "whole.db"), log=str(tmp_path / "count")) == 0
     count = int((tmp_path / "count").read_text())
