@@ -61,7 +61,7 @@ class Program:
     alone: bool = False
     labels: tuple[int, int] | None = None
     chain: Chain | None = None
-    found: dict[Shape, int] = field(default_factory=dict)
+    found: dict[tuple[Shape, bool, bool], int] = field(default_factory=dict)
 
     @classmethod
     def of(
@@ -107,16 +107,17 @@ class Program:
     def on(self, rows: torch.Tensor, shape: Shape) -> Program:
         """The program in the fastest way in which, at this shape, a record's place changes no bit.
 
-        The formulas; ``vmap(grad)``; one record at a time. It is found out once for each shape, which decides how a
-        device computes.
+        The formulas; ``vmap(grad)``; one record at a time. It is found out once for each shape and precision, which
+        decide how a device computes.
         """
         ways = (self, self._slower(alone=False), self._slower(alone=True))
-        if shape in self.found:
-            return ways[self.found[shape]]
+        key = (shape, torch.backends.cuda.matmul.allow_tf32, torch.backends.cudnn.allow_tf32)
+        if key in self.found:
+            return ways[self.found[key]]
         for place, way in enumerate(ways):
             try:
                 if check.same_places(way, rows, shape):
-                    self.found[shape] = place
+                    self.found[key] = place
                     return way
             except RuntimeError:
                 if way.axes is not None or way.alone:  # only vmap refuses what the other ways can do
