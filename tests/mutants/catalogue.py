@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from mutants import accounting, engine, exact_noise, journals, searching, showing, training
+from mutants import accounting, engine, exact_noise, jax_step, journals, searching, showing, training
 from mutants.mutant import Mutant
 
 MUTANTS: tuple[Mutant, ...] = (
@@ -12,5 +12,6 @@ MUTANTS: tuple[Mutant, ...] = (
     *exact_noise.MUTANTS,
     *engine.MUTANTS,
     *training.MUTANTS,
+    *jax_step.MUTANTS,
     *showing.MUTANTS,
 )

@@ -59,7 +59,8 @@ class Program:
         if len(kinds := {str(leaf.dtype) for leaf in shown}) > 1 or not kinds <= {"float32", "float64"}:
             raise UnfitModelError(f"the parameters are {', '.join(sorted(kinds))}: use one type, float32 or float64")
         self._shapes, self.dtype = [leaf.shape for leaf in shown], shown[0].dtype
-        self.size = sum(leaf.size for leaf in shown)
+        self.sizes = [leaf.size for leaf in shown]
+        self.size = sum(self.sizes)
         self.records = records
         self._try_out()
         self.records = records.within(self.classes)
@@ -132,19 +133,19 @@ class Program:
 
     def gradients(
         self, rows: Any, numbers: npt.NDArray[np.int64], keys: jax.Array, step: int
-    ) -> tuple[jax.Array, jax.Array]:
-        """Gradients of the records of these numbers, [runs, records, size], and which of their losses are finite."""
+    ) -> tuple[list[jax.Array], jax.Array]:
+        """Gradients of the records of these numbers, [runs, records, ...] for each trained array; finite losses."""
         alone = self._alone.get(numbers.shape)
         if alone is None:
             alone = self._alone[numbers.shape] = not self._same_everywhere(rows, numbers.shape, keys)
         return self._gradients(alone, rows, self.records.rows(numbers), numbers.astype(np.int32), keys, np.int32(step))
 
     @cached_property
-    def _gradients(self) -> Callable[..., tuple[jax.Array, jax.Array]]:
+    def _gradients(self) -> Callable[..., tuple[list[jax.Array], jax.Array]]:
         def of_record(leaves: list[Any], key: Any, step: Any, record: Tree, number: Any) -> Any:
             own = jax.random.fold_in(jax.random.fold_in(key, step), number) if self._takes_key else key
             loss, found = jax.value_and_grad(self._of_leaves)(leaves, record, own)
-            return jnp.concatenate([part.reshape(-1) for part in found]), jnp.isfinite(loss)
+            return found, jnp.isfinite(loss)
 
         def of_run(alone: bool, row: Any, some: Tree, numbers: Any, key: Any, step: Any) -> Any:
             single = partial(of_record, self.leaves(row), key, step)
@@ -174,7 +175,8 @@ class Program:
                 return some
 
             given = (jax.tree.map(rows_of, data), order.astype(np.int32), keys, np.int32(0))
-            return np.asarray(self._gradients(False, rows, *given)[0]).view(np.uint8)
+            parts = [np.asarray(part) for part in self._gradients(False, rows, *given)[0]]
+            return np.concatenate([part.reshape(*shape, -1).view(np.uint8) for part in parts], 2)
 
         moved = np.roll(found(plain), 1, 1)
         return bool((moved == found(turned)).all() and (moved == found(turned, spoilt=True))[:, watched].all())

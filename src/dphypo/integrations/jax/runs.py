@@ -105,7 +105,7 @@ def train(group: Sequence[Begun]) -> jax.Array:
     scale = np.array([grid.scale for grid in grids])
     most = np.array([grid.radius * grid.scale * (1 - 2.0**-50) for grid in grids])
     units = np.array([[grid.unit / run.batch_size] for grid, run in zip(grids, runs, strict=True)])
-    shrink, zeros = np.float64(2.0 ** -grids[0].bits), np.zeros((len(runs), program.size))
+    shrink, zeros = np.float64(2.0 ** -grids[0].bits), [np.zeros((len(runs), one)) for one in program.sizes]
     normalise = setting.clipping is dpsgd.Clipping.NORMALISE
     static, names = optimisers.split(first.run.options)
     numbers = {name: np.array([run.options[name] for run in runs], dtype=program.dtype) for name in names}

@@ -18,6 +18,8 @@ import jax.numpy as jnp
 
 from dphypo import noise
 
+Arrays = list[jax.Array]
+
 UNIT = 2.0**-53
 NORMALISED = 0.01
 """r of ``clipping="normalise"``: w = C₀/(n̄ + r), as in :mod:`dphypo.dpsgd`."""
@@ -30,41 +32,41 @@ def terms(size: int, piece: int, count: int) -> int:
 
 @functools.partial(jax.jit, static_argnames=("normalise",))
 def add_clipped(
-    sums: jax.Array, gradients: jax.Array, counts: jax.Array, most: jax.Array, scale: jax.Array, *, normalise: bool
-) -> jax.Array:
+    sums: Arrays, gradients: Arrays, counts: jax.Array, most: jax.Array, scale: jax.Array, *, normalise: bool
+) -> Arrays:
     """Add the clipped gradients of a piece to the sums of each run, in units of h·2^−bits.
 
     Args:
-        sums: [runs, size], double precision.
-        gradients: [runs, records, size].
+        sums: of each trained array, [runs, numbers], double precision.
+        gradients: of each trained array, [runs, records, ...].
         counts: [runs, records]: which records count. One whose gradient is not finite does not, either.
         most: C₀·2^bits/h, rounded down, and
         scale: 2^bits/h: of each run, [runs].
         normalise: whether every gradient counts with its direction.
     """
-    margin = 1 + (gradients.shape[-1] + 16) * UNIT
+    size = sum(total.shape[1] for total in sums)
+    margin = 1 + (size + 16) * UNIT
 
     def of_run(run: Any) -> Any:
-        total, found, counting, limit, whole = run
+        totals, found, counting, limit, whole = run
+        values = [part.astype(jnp.float64).reshape(len(part), -1) for part in found]
+        squares = functools.reduce(jnp.add, [jnp.sum(part * part, 1) for part in values])
+        norms = jnp.sqrt(squares) * margin  # upper bounds
+        fine = counting & (norms < jnp.inf)  # false for NaN
+        weights = limit / (norms + NORMALISED) if normalise else jnp.minimum(whole, limit / norms)
+        weights = jnp.where(fine, weights, 0.0)
+        clean = [jnp.where(fine[:, None], part, 0.0) for part in values]  # 0 · NaN is NaN
+        return [total + weights @ part for total, part in zip(totals, clean, strict=True)]
 
-        def add(total: jax.Array, record: Any) -> tuple[jax.Array, None]:
-            values, counts = record[0].astype(jnp.float64), record[1]
-            norm = jnp.sqrt(jnp.sum(values * values)) * margin  # an upper bound
-            fine = counts & (norm < jnp.inf)  # false for NaN
-            weight = limit / (norm + NORMALISED) if normalise else jnp.minimum(whole, limit / norm)
-            return total + jnp.where(fine, weight * values, 0.0), None  # 0 · NaN is NaN
-
-        return jax.lax.scan(add, total, (found, counting))[0]
-
-    # One run and one record after the other: what is added stays in the processor's cache.
-    made: jax.Array = jax.lax.map(of_run, (sums, gradients, counts, most, scale))
+    # One run after the other: what is added stays in the processor's cache.
+    made: Arrays = jax.lax.map(of_run, (sums, gradients, counts, most, scale))
     return made
 
 
 @jax.jit
-def release(sums: jax.Array, drawn: jax.Array, shrink: jax.Array, units: jax.Array) -> jax.Array:
+def release(sums: Arrays, drawn: jax.Array, shrink: jax.Array, units: jax.Array) -> jax.Array:
     """Round sums to the grid with dither, and add noise: ⌊(S + V + 2^bits·Z)/2^bits⌋·h/batch size."""
-    return jnp.floor((jnp.round(sums) + drawn) * shrink) * units
+    return jnp.floor((jnp.round(jnp.concatenate(sums, 1)) + drawn) * shrink) * units
 
 
 def key_of(words: noise.Words) -> Any:

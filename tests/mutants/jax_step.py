@@ -1,0 +1,77 @@
+"""Training in JAX that is not what its event says."""
+
+from __future__ import annotations
+
+from mutants.mutant import Mutant
+
+_ATTACKS = "integrations/test_jax_attacks.py"
+_PLAN = "integrations/test_jax_plan.py"
+_MOVES = f"{_ATTACKS}::test_one_record_moves_the_sum_by_at_most_the_clipping_norm"
+_NOISE = f"{_ATTACKS}::test_the_noise_has_its_law_and_is_fresh_in_every_step_and_run"
+
+MUTANTS = (
+    Mutant(
+        "JAX: the norm is rounded down",
+        "norms are upper bounds in floating point",
+        "integrations/jax/step.py",
+        " * margin  # upper bounds",
+        " * (2 - margin)",
+        (f"{_ATTACKS}::test_norms_are_upper_bounds_in_exact_arithmetic",),
+    ),
+    Mutant(
+        "JAX: zero times NaN is NaN",
+        "a record that is not finite adds zero",
+        "integrations/jax/step.py",
+        "jnp.where(fine[:, None], part, 0.0)",
+        "part",
+        (f"{_MOVES}[not_a_number-False]", f"{_MOVES}[infinite-True]"),
+    ),
+    Mutant(
+        "JAX: norms in single precision",
+        "norms are upper bounds in floating point",
+        "integrations/jax/step.py",
+        "part.astype(jnp.float64)",
+        "part.astype(jnp.float32)",
+        (f"{_ATTACKS}::test_no_single_gradient_is_longer_than_the_clipping_norm_in_exact_arithmetic",),
+    ),
+    Mutant(
+        "JAX: the dither is added after rounding",
+        "rounding adds little to what one record moves",
+        "integrations/jax/step.py",
+        "jnp.floor((jnp.round(jnp.concatenate(sums, 1)) + drawn) * shrink)",
+        "(jnp.round(jnp.concatenate(sums, 1) * shrink) + jnp.floor(drawn * shrink))",
+        (f"{_ATTACKS}::test_the_dither_keeps_many_small_moves_together",),
+    ),
+    Mutant(
+        "JAX: runs of a group share a key",
+        "runs of a group are independent",
+        "integrations/jax/runs.py",
+        "[noise.Words.of_seed(run.seed) for run in runs]",
+        "[noise.Words.of_seed(runs[0].seed) for run in runs]",
+        (_NOISE,),
+    ),
+    Mutant(
+        "JAX: steps have the same noise",
+        "every step has fresh noise",
+        "integrations/jax/runs.py",
+        "draws.draw(), shrink",
+        "Draws(words, program.size, grids[0].deviation, grids[0].bits).draw(), shrink",
+        (_NOISE,),
+    ),
+    Mutant(
+        "JAX: plans share a noise key",
+        "every run has noise of its own",
+        "integrations/jax/plan.py",
+        'prng_key=key_of(noise.Words.of_seed(seed).stream("noise")),',
+        "prng_key=0,",
+        (f"{_PLAN}::test_the_noise_of_a_plan_is_the_declared_one_and_each_runs_own",),
+    ),
+    Mutant(
+        "JAX: a banded plan may split into equal groups",
+        "adding a record moves no other to another group",
+        "integrations/jax/plan.py",
+        "    if bands > 1 and config.partition_type is not PartitionType.INDEPENDENT:\n",
+        "    if bands > 9:\n",
+        (f"{_PLAN}::test_what_is_not_accounted_is_refused_by_name",),
+    ),
+)
