@@ -34,7 +34,7 @@ def clipped_sum(gradients, counts=None, grid=GRID, normalise=False):
         cut = gradients.shape[1] // 3  # two arrays, the second of two dimensions
         parts = gradients[None, :, :cut].astype(np.float32), gradients[None, :, cut:, None].astype(np.float32)
         sums = [np.zeros((1, part.shape[2])) for part in parts]
-        given = (sums, list(parts), counts[None], most, np.array([grid.scale]))
+        given = (sums, list(parts), counts[None], True, most, np.array([grid.scale]))
         return np.concatenate(step.add_clipped(*given, normalise=normalise), 1)[0]
 
 
@@ -110,7 +110,9 @@ def test_the_dither_keeps_many_small_moves_together():
         with step.exactly():
             one, two = (
                 np.asarray(
-                    step.release([np.full((1, size), (0.26 + move) * 2.0**16)], some.draw(), 2.0**-16, np.ones((1, 1)))
+                    step.release(
+                        [np.full((1, size), (0.26 + move) * 2.0**16)], some.draw(), 2.0**-16, np.ones((1, 1)), float
+                    )
                 )
                 for some, move in zip(draws, (0.0, each), strict=True)
             )

@@ -84,7 +84,14 @@ class Program:
 
     def start(self, key: jax.Array) -> npt.NDArray[Any]:
         """Initial parameters, as a row."""
-        return self.row(self._init(key))
+        try:
+            return self.row(self._compiled_init(key))
+        except jax.errors.JAXTypeError:  # it looks at the key itself
+            return self.row(self._init(key))
+
+    @cached_property
+    def _compiled_init(self) -> Callable[..., list[Any]]:
+        return jax.jit(lambda key: [leaf for leaf in jax.tree.leaves(self._init(key)) if _is_trained(leaf)])
 
     def row(self, tree: Tree) -> npt.NDArray[Any]:
         """The trained numbers of a tree."""

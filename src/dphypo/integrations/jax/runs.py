@@ -120,9 +120,9 @@ def train(group: Sequence[Begun]) -> jax.Array:
             for piece, counts in zip(chosen, valid, strict=True):
                 gradients, finite = program.gradients(rows, piece, keys, number)
                 with step.exactly():
-                    sums = step.add_clipped(sums, gradients, counts & finite, most, scale, normalise=normalise)
+                    sums = step.add_clipped(sums, gradients, counts, finite, most, scale, normalise=normalise)
             with step.exactly():
-                gradient = step.release(sums, draws.draw(), shrink, units).astype(program.dtype)
+                gradient = step.release(sums, draws.draw(), shrink, units, program.dtype)
             with np.errstate(over="ignore"):
                 rates = np.array([run.rate_at(number) for run in runs]).astype(program.dtype)
             share = program.dtype.type(1.0 if setting.average is None else setting.share(number, first.run.steps))

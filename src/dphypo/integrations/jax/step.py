@@ -32,14 +32,14 @@ def terms(size: int, piece: int, count: int) -> int:
 
 @functools.partial(jax.jit, static_argnames=("normalise",))
 def add_clipped(
-    sums: Arrays, gradients: Arrays, counts: jax.Array, most: jax.Array, scale: jax.Array, *, normalise: bool
+    sums: Arrays, gradients: Arrays, counts: Any, finite: Any, most: Any, scale: Any, *, normalise: bool
 ) -> Arrays:
     """Add the clipped gradients of a piece to the sums of each run, in units of h·2^−bits.
 
     Args:
         sums: of each trained array, [runs, numbers], double precision.
         gradients: of each trained array, [runs, records, ...].
-        counts: [runs, records]: which records count. One whose gradient is not finite does not, either.
+        counts, finite: [runs, records]: which records count. One whose gradient is not finite does not, either.
         most: C₀·2^bits/h, rounded down, and
         scale: 2^bits/h: of each run, [runs].
         normalise: whether every gradient counts with its direction.
@@ -59,14 +59,14 @@ def add_clipped(
         return [total + weights @ part for total, part in zip(totals, clean, strict=True)]
 
     # One run after the other: what is added stays in the processor's cache.
-    made: Arrays = jax.lax.map(of_run, (sums, gradients, counts, most, scale))
+    made: Arrays = jax.lax.map(of_run, (sums, gradients, counts & finite, most, scale))
     return made
 
 
-@jax.jit
-def release(sums: Arrays, drawn: jax.Array, shrink: jax.Array, units: jax.Array) -> jax.Array:
+@functools.partial(jax.jit, static_argnames=("kind",))
+def release(sums: Arrays, drawn: Any, shrink: Any, units: Any, kind: Any) -> jax.Array:
     """Round sums to the grid with dither, and add noise: ⌊(S + V + 2^bits·Z)/2^bits⌋·h/batch size."""
-    return jnp.floor((jnp.round(jnp.concatenate(sums, 1)) + drawn) * shrink) * units
+    return (jnp.floor((jnp.round(jnp.concatenate(sums, 1)) + drawn) * shrink) * units).astype(kind)
 
 
 def key_of(words: noise.Words) -> Any:
