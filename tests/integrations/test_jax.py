@@ -6,6 +6,7 @@ import subprocess
 import sys
 
 import dp_accounting
+import equinox
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -17,6 +18,7 @@ import dphypo
 import dphypo.dpsgd
 from dphypo.accounting.own_events import ideal
 from dphypo.integrations.jax import DPSGD, PrivateAccuracy, PrivateConfusion, PrivateLoss, PublicAccuracy, split_by_hash
+from dphypo.integrations.jax.saver import restored
 from dphypo.mechanisms.capabilities import ManyAtOnce, OwnSpace, OwnSplit, PrivateScores, Settings
 from dphypo.testing import check_mechanism
 
@@ -173,30 +175,20 @@ def test_tune_searches_without_a_space(tmp_path):
     assert dphypo.verify(loaded.certificate)
 
 
-def test_equinox_like_modules_and_dropout_train():
-    class Linear:
-        def __init__(self, weights, name):
-            self.weights, self.name = weights, name
-
-    jax.tree_util.register_pytree_with_keys(
-        Linear,
-        lambda one: ([(jax.tree_util.GetAttrKey("weights"), one.weights)], one.name),
-        lambda name, leaves: Linear(leaves[0], name),
-    )
-
+def test_modules_of_equinox_and_dropout_train():
     def loss(model, record, key):
         kept = jax.random.bernoulli(key, 0.8, record[0].shape)
-        return -jax.nn.log_softmax(jnp.where(kept, record[0], 0) @ model.weights)[record[1]]
+        return -jax.nn.log_softmax(model(jnp.where(kept, record[0], 0)))[record[1]]
 
-    mechanism = training(
-        init=lambda key: Linear(jnp.zeros((64, 10)), "a"),
-        loss=loss,
-        predict=lambda model, inputs: inputs @ model.weights,
-    )
+    def build(key):
+        return equinox.nn.MLP(64, 10, 8, 1, key=key)
+
+    mechanism = training(init=build, loss=loss, predict=lambda model, inputs: model(inputs))
     outcome = mechanism({"learning_rate": 1.0}, seed=1)
-    assert isinstance(outcome.model, Linear)
+    assert isinstance(outcome.model, equinox.nn.MLP)
     saved = mechanism.saver.load(mechanism.saver.dump(outcome.model))
-    np.testing.assert_array_equal(saved[".weights"], outcome.model.weights)
+    again = restored(saved, like=build(jax.random.key(5)))
+    np.testing.assert_array_equal(again(PIXELS[0]), outcome.model(PIXELS[0]))
 
 
 @pytest.mark.parametrize(
