@@ -179,6 +179,26 @@ def test_a_collator_pads_records_to_a_public_length() -> None:
     assert dpsgd(short, example=EXAMPLE, collate=padded)({}, seed=1).ok
 
 
+@pytest.mark.parametrize("rows", [0, 2])
+def test_one_record_of_other_rows_is_left_out(rows: int) -> None:
+    """Otherwise every run fails, and so tells of the record."""
+
+    class Crops:
+        def __len__(self) -> int:
+            return COUNT
+
+        def __getitem__(self, index: int) -> Any:
+            return torch.full((rows if index == 7 else 1, 3), float(index)), index % 2
+
+    def collate(records: list[Any]) -> Any:
+        return records[0][0], torch.full((len(records[0][0]),), records[0][1])
+
+    read = as_records(Crops(), (torch.zeros(1, 3), 0), collate=collate)
+    inside = read.within(Domain.of(nn.Linear(3, 2), read.example(), None))
+    inputs, targets = inside.batch(np.arange(COUNT), CPU)
+    assert (len(inputs), len(targets)) == (COUNT - 1, COUNT - 1)
+
+
 def test_records_are_read_in_threads() -> None:
     slow = Read()
     read = as_records(slow, EXAMPLE, workers=3)

@@ -177,6 +177,17 @@ def test_a_run_trains_once_and_all_its_parameters() -> None:
         pass
 
 
+def test_frozen_statistics_stay_frozen_when_the_loop_says_train() -> None:
+    frozen = nn.BatchNorm1d(3).eval().requires_grad_(False)
+    net = nn.Sequential(frozen, nn.Linear(3, 2))
+    optimizer, loader = torch.optim.SGD(net[1].parameters(), 0.1), DataLoader(RECORDS, batch_size=8)
+    with (
+        pytest.raises(UnfitModelError, match="writes to its own parameters or buffers"),
+        run().make_private(net, optimizer, loader, max_grad_norm=1.0) as (model, private, batches),
+    ):
+        _step(model.train(), private, next(iter(batches)))
+
+
 def test_models_and_loaders_that_are_unfit_are_named() -> None:
     batch_norm = nn.Sequential(nn.Linear(3, 2), nn.BatchNorm1d(2))
     optimizer = torch.optim.SGD(batch_norm.parameters(), 0.1)

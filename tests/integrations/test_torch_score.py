@@ -179,3 +179,18 @@ def test_wrong_scores_are_refused() -> None:
         PrivateLoss((INPUTS, LABELS), 1.0, bound=0.0)
     with pytest.raises(ValueError, match="apart"):
         PrivateAccuracy((INPUTS, LABELS), 1.0, split="apart")  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize("hidden", [32, 33])
+def test_a_record_counts_the_same_wherever_it_stands(hidden: int) -> None:
+    """Where products of matrices round a row by its place, a class at a tie would follow the place."""
+    torch.manual_seed(0)
+    model = nn.Sequential(nn.Linear(20, hidden), nn.Tanh(), nn.Linear(hidden, 3)).eval()
+    inputs, targets = torch.randn(300, 20), torch.zeros(300, dtype=torch.long)
+
+    def found(start: int) -> Any:
+        records = as_records((inputs[start:], targets[start:]))
+        return values(model, records, lambda outputs, _: outputs[:, 0], 300)
+
+    for start in (1, 2, 5):
+        assert np.array_equal(found(0)[start:], found(start))

@@ -35,7 +35,8 @@ class OwnRun(DpSgd):
         run. One block a run: a second one would cost as much again, with the same noise.
 
         Args:
-            model, optimizer: an ordinary model, and an ordinary optimiser of its parameters.
+            model, optimizer: an ordinary model, whose layers act on each record by itself, and an ordinary optimiser of
+                its parameters.
             loader: a ``DataLoader`` of the private records. Gradients are divided by its ``batch_size``.
             max_grad_norm: the clipping norm.
             mode: how Opacus computes the gradients: "hooks" or "functorch".

@@ -47,7 +47,8 @@ class Private:
 
     The correct records are counted. Errors are cut off at ``error_bound``, put on a grid and added up. Adding or
     removing one record changes the count by at most 1 and the sum by at most ``error_bound``: a Gaussian mechanism. A
-    whole number of units over a public number of records is published.
+    whole number of units over a public number of records is published. What an estimator predicts of a record is taken
+    as a function of that record alone: in the last bit a product of matrices may round a row by its place.
 
     Args:
         held_out: the records.

@@ -134,7 +134,7 @@ class DatasetRecords:
 
     def _read(self, index: int) -> Batch:
         inputs, targets = _batch(self.dataset[index], self.collate, self.fields)
-        if self.fields is not None and (inputs.shape[0], targets.shape[0]) != (1, 1):
+        if (inputs.shape[:1], targets.shape[:1]) != ((1,), (1,)):
             raise ValueError("a record is not one record")
         return inputs, targets
 

@@ -24,6 +24,7 @@ from dphypo import _validate, dpsgd, noise
 from dphypo.errors import UnfitModelError
 from dphypo.integrations.torch import clipping, seeds
 from dphypo.integrations.torch.opacus import poisson_batches
+from dphypo.integrations.torch.state import no_writes_in_forward
 from dphypo.mechanisms import DpSgd
 
 Parts = tuple[AbstractGradSampleModule, DPOptimizer, DataLoader[Any]]
@@ -69,7 +70,8 @@ def make_private(
         worker_init_fn=loader.worker_init_fn,
     )
     try:
-        yield module, private, batches
+        with no_writes_in_forward(model):
+            yield module, private, batches
     finally:
         clipping.detach(module)
         for parameter in private.params:
@@ -142,4 +144,6 @@ class _Collate:
     def __call__(self, records: list[Any]) -> Any:
         if records:
             return self._collate(records)
-        return tree_map(lambda part: part[:0], self._collate([self._dataset[0]]))
+        return tree_map(
+            lambda part: part[:0] if isinstance(part, torch.Tensor) else part, self._collate([self._dataset[0]])
+        )
