@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
@@ -11,12 +12,11 @@ from dphypo.band import L2, Band, Greedy
 from dphypo.laws import Geometric
 from dphypo.samplers import GaussianProcess
 from paper.data.points import Floats
+from paper.results import GAMMAS
 from paper.simulate import worlds
 from paper.simulate.adaptive import averaged
 from paper.simulate.paths import Method, paths
 from paper.simulate.worlds import World
-
-GAMMAS = (0.001, 0.002, 0.003, 0.005, 0.01, 0.02, 0.025, 0.03)
 
 # What the paper prints: Tables 1 (accuracy) and 2 (loss, of a task that is not open).
 PRINTED_1 = {
@@ -71,15 +71,15 @@ class Row:
     half: Floats
 
 
-def by_gamma(world: World, method: Method, runs: int, seed: int) -> Row:
+def by_gamma(world: World, method: Method, runs: int, seed: int, gammas: Sequence[float] = GAMMAS) -> Row:
     """Searches with geometric T; one path serves all γ."""
     uniforms = np.random.default_rng([seed, 999]).random(runs)
-    ends = np.stack([lengths(uniforms, gamma) for gamma in GAMMAS], axis=1)
-    result, parts, longest = np.empty((runs, len(GAMMAS))), [], ends.max(axis=1)
+    ends = np.stack([lengths(uniforms, gamma) for gamma in gammas], axis=1)
+    result, parts, longest = np.empty((runs, len(gammas))), [], ends.max(axis=1)
     for index, found in paths(world, method, longest, seed):
         result[index] = np.take_along_axis(found, ends[index] - 1, axis=1)
         parts.append(found)
-    whole = np.array([averaged(parts, longest, Geometric(gamma=gamma)) for gamma in GAMMAS])
+    whole = np.array([averaged(parts, longest, Geometric(gamma=gamma)) for gamma in gammas])
     return Row(result, whole[:, 0], whole[:, 1])
 
 
@@ -97,12 +97,12 @@ def interval(values: Floats) -> dict[str, list[float]]:
     return {"mean": np.round(values.mean(axis=0), 6).tolist(), "half": np.round(half, 6).tolist()}
 
 
-def mnist_row(noise_multiplier: float, method: Method, runs: int, seed: int) -> Row:
+def mnist_row(noise_multiplier: float, method: Method, runs: int, seed: int, gammas: Sequence[float] = GAMMAS) -> Row:
     """One row of Table 1."""
-    return by_gamma(worlds.mnist(noise_multiplier), method, runs, seed)
+    return by_gamma(worlds.mnist(noise_multiplier), method, runs, seed, gammas)
 
 
-def federated_row(method: Method, runs: int, seed: int) -> Row:
+def federated_row(method: Method, runs: int, seed: int, gammas: Sequence[float] = GAMMAS) -> Row:
     """One row of Table 2: losses."""
-    found = by_gamma(worlds.federated(), method, runs, seed)
+    found = by_gamma(worlds.federated(), method, runs, seed, gammas)
     return Row(-found.ends, -found.mean, found.half)

@@ -8,7 +8,7 @@ import math
 import pytest
 from rich.console import Console
 
-from paper import parallel
+from paper import parallel, results
 from paper.cli import main
 from paper.report.page import PAGE, SECTIONS
 from paper.results import MAKERS
@@ -48,3 +48,22 @@ def test_a_file_gets_no_bar():
     written = io.StringIO()
     assert parallel.each([(math.sqrt, (4.0,))], Console(file=written, force_terminal=False)) == [2.0]
     assert written.getvalue() == ""
+
+
+def test_a_row_at_a_gamma_that_is_not_in_the_tables_is_refused():
+    with pytest.raises(SystemExit, match=r"γ = 0.5 is not in the tables: give one of 0.001"):
+        main(["row", "table1", "0.5"])
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("table", ["table1", "table2"])
+def test_one_row_is_computed_again_beside_what_is_printed(table, capsys):
+    main(["row", table, "0.01", "--runs", "40"])
+    about, *rows = capsys.readouterr().out.splitlines()
+    assert about == f"{table} at γ = 0.01, 40 searches of each method: half a minute on two cores"
+    committed = results.load(table)
+    place = committed["gamma"].index(0.01)
+    for line in rows:
+        name, mean = line[:16].strip(), float(line[16:].split()[0])
+        half = float(line.split("± ")[1].split()[0])
+        assert mean == pytest.approx(committed["rows"][name]["mean"][place], abs=5 * half + 1e-3)
