@@ -190,9 +190,9 @@ def result(a: Arguments) -> None:
 
 def row(a: Arguments) -> None:
     """compute Table 1 or 2 at one γ again, with few searches, in half a minute on two cores"""
+    from paper.experiments.paper_settings import GAMMAS
     from paper.experiments.tables import at_gamma
     from paper.parallel import quiet
-    from paper.results import GAMMAS
 
     quiet()
     if a.gamma not in GAMMAS:

@@ -8,8 +8,6 @@ from importlib import import_module
 from pathlib import Path
 from typing import Any
 
-GAMMAS = (0.001, 0.002, 0.003, 0.005, 0.01, 0.02, 0.025, 0.03)
-"""Of the geometric laws of T, as in the paper."""
 FOLDER = Path(__file__).parent / "results"
 
 # Name of the result -> the module of paper.experiments and the function that make it. Modules load when used: some

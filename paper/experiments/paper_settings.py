@@ -12,11 +12,12 @@ from dphypo.band import L2, Band, Greedy
 from dphypo.laws import Geometric
 from dphypo.samplers import GaussianProcess
 from paper.data.points import Floats
-from paper.results import GAMMAS
 from paper.simulate import worlds
 from paper.simulate.adaptive import averaged
 from paper.simulate.paths import Method, paths
 from paper.simulate.worlds import World
+
+GAMMAS = (0.001, 0.002, 0.003, 0.005, 0.01, 0.02, 0.025, 0.03)
 
 # What the paper prints: Tables 1 (accuracy) and 2 (loss, of a task that is not open).
 PRINTED_1 = {

@@ -72,7 +72,7 @@ def test_steps_and_time_left_are_in_the_file(tmp_path, monkeypatch):
     assert "&lt;b&gt;" in page
 
 
-def ask(served, path="/", host=None):
+def ask(served, path="/word", host=None):
     connection = http.client.HTTPConnection("127.0.0.1", served.server_port)
     connection.request("GET", path, headers={} if host is None else {"Host": host})
     answer = connection.getresponse()
@@ -82,7 +82,7 @@ def ask(served, path="/", host=None):
 @pytest.fixture
 def served(tmp_path):
     (tmp_path / "tune.db").write_bytes(b"")
-    with server(tmp_path / "tune.db") as made:
+    with server(tmp_path / "tune.db", "word") as made:
         threading.Thread(target=made.serve_forever, daemon=True).start()
         yield made
         made.shutdown()
@@ -94,7 +94,8 @@ def test_the_page_is_served_to_this_machine_alone(served, tmp_path):
     assert status == 200
     assert "none runs on this journal" in page
     assert ask(served, host="attacker.example")[0] == 403
-    assert ask(served, "/tune.db")[0] == 404
+    for path in ("/", "/tune.db", "/words", "/word/../tune.db"):
+        assert ask(served, path)[0] == 404
     live = LiveFile(tmp_path / "tune.db-watch")
     live.update(
         cost="Privacy: ε = 2", table={"rows": [{"params": {"lr": 0.5}, "score": 0.7}], "maximize": True}, total=4
@@ -132,7 +133,7 @@ def test_the_page_follows_the_search_in_a_real_browser(served, tmp_path, width):
     with playwright.sync_playwright() as driver:
         browser = driver.chromium.launch(executable_path=chromium, args=["--no-sandbox"], headless=True)
         page = browser.new_page(viewport={"width": width, "height": 800})
-        page.goto(f"http://127.0.0.1:{served.server_port}/")
+        page.goto(f"http://127.0.0.1:{served.server_port}/word")
         assert page.get_by_text("1 of 4").is_visible()
         live.update(table={"rows": rows, "maximize": True}, what="survey", step=7, steps=9, speed=2.5, left=61.0)
         page.get_by_text("2 of 4").wait_for(timeout=20_000)  # it loads itself again
@@ -141,3 +142,10 @@ def test_the_page_follows_the_search_in_a_real_browser(served, tmp_path, width):
         assert page.locator("svg[role=img]").count() == 1
         assert page.evaluate("document.documentElement.scrollWidth") <= width
         browser.close()
+
+
+def test_a_long_table_is_written_seldom(tmp_path):
+    """A run must cost the same after ten thousand others."""
+    live = LiveFile(tmp_path / "tune.db-watch")
+    assert sum(live.due(runs) for runs in range(1, 10_001)) < 300
+    assert not LiveFile(None).due(1)

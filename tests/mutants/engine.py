@@ -10,6 +10,22 @@ _MOVES = f"{_STEP}::test_one_record_moves_a_step_by_at_most_the_clipping_norm"
 
 MUTANTS = (
     Mutant(
+        "a run that goes on uses its first noise again",
+        "a run that was killed ends in the same bits, with fresh noise at each step",
+        "dpsgd/run.py",
+        "        self._draws.skip(step)\n",
+        "",
+        ("dpsgd/test_dpsgd_checkpoint.py::test_a_run_that_goes_on_ends_in_the_same_bits[momentum]",),
+    ),
+    Mutant(
+        "state of another run is used",
+        "a run goes on from its own state alone",
+        "dpsgd/checkpoint.py",
+        '    if found["identity"] != mine:\n        return 0\n',
+        "",
+        ("dpsgd/test_dpsgd_checkpoint.py::test_state_of_another_run_is_not_used[other0]",),
+    ),
+    Mutant(
         "the dither is left out",
         "rounding adds little to what one record moves",
         "dpsgd/draws.py",

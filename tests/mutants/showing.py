@@ -8,6 +8,30 @@ _REPORTS = "report/test_reports.py"
 
 MUTANTS = (
     Mutant(
+        "a study is watched",
+        "of a search with a study a page shows the cost alone",
+        "search/chain.py",
+        "live=self._live if self._timed else NOWHERE,",
+        "live=self._live,",
+        ("cli/test_watch.py::test_a_search_with_a_study_shows_its_cost_alone",),
+    ),
+    Mutant(
+        "a log shows when a study ends",
+        "no line of a log tells how long a study took",
+        "search/chain.py",
+        "        self._timed = not any(isinstance(part, Stage) for part in declaration.parts)",
+        "        self._timed = True",
+        ("survey/test_live_steps.py::test_a_search_with_a_study_writes_no_line_to_a_log",),
+    ),
+    Mutant(
+        "a checkpoint stays",
+        "what a last run kept is erased when it has ended",
+        "search/under_way.py",
+        "            if self._last_run:\n                erase(self._opening.checkpoint)\n",
+        "            if self._last_run:\n                pass\n",
+        ("survey/test_checkpoint.py::test_a_run_killed_at_any_step_goes_on_there[after-7-8]",),
+    ),
+    Mutant(
         "published runs are told as they end",
         "how long runs take is shown only where it was declared public",
         "search/progress.py",

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import secrets
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from typing import Annotated, Any
@@ -17,16 +18,17 @@ def watch(
     port: Annotated[int, typer.Option(help="Of the page; 0 takes a free one.")] = 8765,
 ) -> None:
     """Show a search in the browser while it runs: table, cost, speed, time left. For the curator, on this machine."""
-    with server(journal, port) as serving:
-        print(f"http://127.0.0.1:{serving.server_port} shows {journal}. End with Ctrl-C.", flush=True)
+    word = secrets.token_urlsafe(12)  # other users of the machine do not know it
+    with server(journal, word, port) as serving:
+        print(f"http://127.0.0.1:{serving.server_port}/{word} shows {journal}. End with Ctrl-C.", flush=True)
         try:
             serving.serve_forever()
         except KeyboardInterrupt:
             print()
 
 
-def server(journal: Path, port: int = 0) -> ThreadingHTTPServer:
-    """The server, on the loopback address."""
+def server(journal: Path, word: str, port: int = 0) -> ThreadingHTTPServer:
+    """The server, on the loopback address; the page is at ``/word``."""
     from dphypo.errors import FileError
     from dphypo.report.live_page import live_page
     from dphypo.search.live_file import ENDING, LiveFile
@@ -43,7 +45,7 @@ def server(journal: Path, port: int = 0) -> ThreadingHTTPServer:
             host = self.headers.get("Host", "").rpartition(":")[0] or self.headers.get("Host", "")
             if host not in _LOOPBACK:  # a page elsewhere whose name leads here must not read this one
                 self.send_error(403)
-            elif self.path != "/":
+            elif not secrets.compare_digest(self.path.encode(), f"/{word}".encode()):
                 self.send_error(404)
             else:
                 found = live.read()

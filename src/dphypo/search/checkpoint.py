@@ -42,7 +42,7 @@ class CheckpointFile:
 
 
 def erase(path: Path | None) -> None:
-    """Remove a checkpoint, if there is a place for one, and what a process left that was killed while it wrote."""
+    """Remove a file, if there is a place for one, and what a process left that was killed while it wrote."""
     for one in [] if path is None else [path, *path.parent.glob(f".{path.name}.*")]:
         with contextlib.suppress(OSError):
             one.unlink(missing_ok=True)

@@ -15,8 +15,10 @@ from typing import Any
 
 from dphypo import _files
 from dphypo.errors import FileError
+from dphypo.search.checkpoint import erase
 
 ENDING = "-watch"
+_SHORT = 200  # runs
 
 
 @dataclass(frozen=True)
@@ -44,6 +46,10 @@ class LiveFile:
             return None
         return found if isinstance(found, dict) else None
 
+    def due(self, runs: int) -> bool:
+        """Whether to show a table of so many runs: a long one seldom, so that a run costs the same after any number."""
+        return self.path is not None and (runs <= _SHORT or runs % _SHORT == 0)
+
     def update(self, **known: Any) -> None:
         """Add to what is known. A file that cannot be written must not stop a search."""
         if self.path is not None:
@@ -53,9 +59,7 @@ class LiveFile:
 
     def erase(self) -> None:
         """The search has stopped."""
-        if self.path is not None:
-            with contextlib.suppress(OSError):
-                self.path.unlink(missing_ok=True)
+        erase(self.path)
 
 
 NOWHERE = LiveFile(None)

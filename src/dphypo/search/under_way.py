@@ -207,7 +207,7 @@ class PartUnderWay:
             self._handed.pop(trial.number, None)
             if self._last_run:
                 erase(self._opening.checkpoint)
-            elif self._decider.published:
+            elif self._decider.published and self._opening.live.due(len(record.results)):
                 self._opening.live.update(table=self._part.read(record).to_dict(), total=record.total)
         if outcome.leaving is not None:
             raise outcome.leaving
