@@ -18,6 +18,7 @@ from dphypo.integrations.jax import optimisers
 from dphypo.integrations.jax.records import Records, Tree
 
 Rows = jax.Array
+_LARGE = 1000  # numbers: runs of larger models go one after the other in one program, so that gradients stay in cache
 
 
 def named(function: Callable[..., Any], leading: int) -> set[str]:
@@ -161,6 +162,10 @@ class Program:
             return jax.vmap(single)(some, numbers)
 
         def of_runs(alone: bool, rows: Rows, some: Tree, numbers: Any, keys: Any, step: Any) -> Any:
+            if self.size > _LARGE:
+                return jax.lax.map(
+                    lambda run: of_run(alone, run[0], run[1], run[2], run[3], step), (rows, some, numbers, keys)
+                )
             return jax.vmap(partial(of_run, alone), (0, 0, 0, 0, None))(rows, some, numbers, keys, step)
 
         return jax.jit(of_runs, static_argnums=0)

@@ -66,7 +66,8 @@ def add_clipped(
 @functools.partial(jax.jit, static_argnames=("kind",))
 def release(sums: Arrays, drawn: Any, shrink: Any, units: Any, kind: Any) -> jax.Array:
     """Round sums to the grid with dither, and add noise: ⌊(S + V + 2^bits·Z)/2^bits⌋·h/batch size."""
-    return (jnp.floor((jnp.round(jnp.concatenate(sums, 1)) + drawn) * shrink) * units).astype(kind)
+    made: jax.Array = jnp.floor((jnp.round(jnp.concatenate(sums, 1)) + drawn) * shrink) * units
+    return made.astype(kind)
 
 
 def key_of(words: noise.Words) -> Any:
