@@ -29,7 +29,8 @@ import numpy as np
 import dphypo
 from dphypo.accounting import PureDp, account
 from dphypo.accounting.second_opinion import epsilon_from_below
-from dphypo.audit import Audit, WorstCase, audit, audit_mechanism, gradient_canary, input_canary
+from dphypo.audit import WorstCase, audit, audit_mechanism, gradient_canary, input_canary
+from dphypo.audit.empirical import Audit
 from dphypo.band import Band
 from dphypo.laws import Geometric, Law, NegativeBinomial, Pmf, Poisson
 from dphypo.search import LastRun, Survey

@@ -10,7 +10,8 @@ import torch
 from support.dpsgd_models import KINDS, Residual, cross_entropy
 from torch import nn
 
-from dphypo.dpsgd import Program, Run, Setting, Tensors, memory_of, optimisers, train
+from dphypo.dpsgd import Program, Run, Setting, Tensors, optimisers, train
+from dphypo.dpsgd.many import memory_of
 from dphypo.dpsgd.shapes import Shape
 from dphypo.dpsgd.stack import Layout
 from dphypo.errors import UnfitModelError

@@ -201,7 +201,7 @@ def test_if_every_run_fails_the_release_says_so(tmp_path):
     assert release.ending is Ending.ALL_FAILED
     assert (release.params, release.model, release.score) == (None, None, None)
     assert "every run failed" in repr(release)
-    assert re.search(r"study\.curator\(\).*stages\.curator\(stage\).*journal=None", repr(release))
+    assert re.search(r"release\.curator\(\)\.trials\(\).*open_journal\(journal\)\.curator\(\)", repr(release))
     assert "dphypo.testing.check_mechanism(mechanism, space)" in repr(release)
     assert not re.search(r"\d", repr(release))
     again = dphypo.load_release(release.save(tmp_path / "out"))

@@ -3,7 +3,6 @@ from .batches import Tensors as Tensors
 from .check import in_training as in_training
 from .check import made_up as made_up
 from .check import refuse_layers as refuse_layers
-from .many import memory_of as memory_of
 from .many import train as train
 from .program import Program as Program
 from .setting import Average as Average

@@ -15,7 +15,8 @@ from dphypo import _validate
 from dphypo.accounting import Certificate, Composition, Guarantee
 from dphypo.accounting.second_opinion import epsilon_from_below
 from dphypo.accounting.solve import round_up
-from dphypo.audit import Audit, WorstCase
+from dphypo.audit import WorstCase
+from dphypo.audit.empirical import Audit
 from dphypo.plots import canvas
 
 if TYPE_CHECKING:

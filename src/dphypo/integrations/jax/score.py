@@ -17,7 +17,7 @@ import numpy as np
 import numpy.typing as npt
 
 from dphypo import _validate, noise
-from dphypo.accounting.own_events import RoundedDp
+from dphypo.accounting import RoundedDp
 from dphypo.accounting.sides import Sides, read_sides
 from dphypo.integrations import cost
 from dphypo.integrations.jax.program import Program
