@@ -19,7 +19,7 @@ from torch.utils.data import DataLoader, TensorDataset
 
 import dphypo
 from dphypo.errors import UnfitModelError
-from dphypo.integrations.torch import Safetensors
+from dphypo.integrations.torch.saver import Safetensors
 from dphypo.mechanisms import DpSgd, OwnTraining
 from dphypo.mechanisms.own_training import OwnRun
 

@@ -15,7 +15,7 @@ def saver_for(format: str, model: Any) -> Saver | None:
         found = of_estimator(model)
         return found if found.format == format else None
     if format == "safetensors":
-        from dphypo.integrations.torch import Safetensors
+        from dphypo.integrations.torch.saver import Safetensors
 
         return Safetensors(model)
     return None

@@ -73,7 +73,7 @@ class OwnTraining:
         transfer_rule: how the hyperparameters of the full run become those of a short one; by default they stay, which
             is right for SGD. For another optimiser give a :class:`dphypo.mechanisms.NoiseRehearsal` of it.
         saver: how the model becomes bytes; by default arrays and plain values. For a model of PyTorch give
-            ``Safetensors(model)`` of ``dphypo.integrations.torch``.
+            ``Safetensors(model)`` of ``dphypo.integrations.torch.saver``.
         rehearsal: the same loop on a few records that are made up, called as ``train`` is, for two steps, before
             anything is drawn or spent: what is wrong with the loop, the model or the score is shown in full.
 

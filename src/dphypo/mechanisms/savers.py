@@ -97,7 +97,7 @@ def _to_tree(value: Any, arrays: list[np.ndarray[Any, Any]]) -> Any:
     raise UnsupportedModelError(
         f"a model of type {type(value).__name__!r} cannot be saved by {Plain.__name__}(): return numpy arrays, plain "
         f"values, and lists, tuples or dicts of them, or declare how to save it with @dphypo.mechanism(saver=...); a "
-        f"model of PyTorch with OwnTraining(saver=Safetensors(net)), of dphypo.integrations.torch"
+        f"model of PyTorch with OwnTraining(saver=Safetensors(net)), of dphypo.integrations.torch.saver"
     )
 
 

@@ -16,8 +16,8 @@ from torch import nn
 from dphypo import _validate
 from dphypo.integrations.sklearn.settings import difference, settings
 from dphypo.integrations.sklearn.steps import Parts
-from dphypo.integrations.torch import Safetensors
 from dphypo.integrations.torch.factory import remember
+from dphypo.integrations.torch.saver import Safetensors
 
 Floats = npt.NDArray[np.float32]
 
