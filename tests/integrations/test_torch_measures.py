@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import math
+from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -12,9 +14,13 @@ from sklearn.metrics import roc_auc_score
 from torch import nn
 from torch.nn.functional import cross_entropy
 
+import dphypo
 from dphypo.errors import UnfitModelError
 from dphypo.integrations.measures import GAPS, auc
-from dphypo.integrations.torch import DPSGD, PrivateConfusion, PrivateLoss
+from dphypo.integrations.torch import DPSGD, PrivateAccuracy, PrivateConfusion, PrivateLoss, split_by_hash
+from dphypo.integrations.torch.metrics import Metrics
+from dphypo.integrations.torch.score import is_private
+from dphypo.search.table import Surveyed
 
 GENERATOR = np.random.default_rng(3)
 X = GENERATOR.normal(size=(600, 3)).astype(np.float32)
@@ -122,3 +128,54 @@ def test_the_scores_have_names(name: str) -> None:
     assert scored.split is not None
     assert scored({}, seed=1).ok
     assert scored.rehearse({}, seed=1).ok
+
+
+def several(noise: Any = 1.0, **options: Any) -> DPSGD:
+    trains, scores = split_by_hash(X, Y)
+    gap = PrivateConfusion(scores, noise, measure="accuracy_gap", group=group)
+    score = {"accuracy": PrivateAccuracy(scores, noise), "gap": gap, "auc": PrivateConfusion(scores, noise, "auc")}
+    made: dict[str, Any] = {"noise_multiplier": 4.0, "epochs": 1, "batch_size": 48, "device": "cpu", **options}
+    return DPSGD(model=network, data=trains, score={**score, "constant": lambda model: 0.25}, **made)
+
+
+def test_several_metrics_compose_and_have_noise_of_their_own() -> None:
+    mechanism = several(3.0)
+    assert mechanism.score_event.event.noise_multiplier == pytest.approx(3 / math.sqrt(3))
+    assert mechanism.score_event.event.noise_multiplier < 3 / math.sqrt(3)
+    assert mechanism.score_event.slack >= 3 * PrivateAccuracy((X, Y), 3.0).event.slack
+    assert mechanism.split is not None
+    outcome = mechanism({}, seed=1)
+    assert list(outcome.metrics) == ["accuracy", "gap", "auc", "constant"]
+    assert outcome.score == outcome.metrics["accuracy"]
+    score: Any = mechanism.score
+    twice = Metrics({"one": PrivateAccuracy((X, Y), 50.0), "two": PrivateAccuracy((X, Y), 50.0)})(outcome.model, seed=1)
+    assert twice["one"] != twice["two"]  # not the same noise
+    assert score(outcome.model, seed=1) == score(outcome.model, seed=1)
+    solved = several("calibrate").at(score_noise_multiplier=2.0)
+    assert solved.score_event.event.noise_multiplier == pytest.approx(2.0, rel=1e-9)
+    assert solved.score_event.event.noise_multiplier < 2.0
+    with pytest.raises(ValueError, match="leave the noise of all private scores to tune, or of none"):
+        Metrics({"one": PrivateAccuracy((X, Y), "calibrate"), "two": PrivateAccuracy((X, Y), 5.0)})
+    assert not is_private(Metrics({"one": lambda model: 0.5}))
+
+
+def test_a_survey_publishes_several_metrics_and_one_ranks(tmp_path: Path) -> None:
+    space = dphypo.Space({"learning_rate": [0.01, 0.1, 1.0, 5.0]})
+    parts = [dphypo.Survey(several(), 4)]
+    search = dphypo.Stages(space, parts, delta=1e-5, journal=tmp_path / "journal.db")
+    release = search.run(progress=False)
+    (survey,) = release.surveys
+    assert {"accuracy", "gap", "auc", "constant"} <= set(survey.records()[0])
+    assert all(row.score == row.metrics["accuracy"] for row in survey.rows)
+    assert Surveyed.from_dict(survey.to_dict()).hash == survey.hash
+    changed = Surveyed(tuple(replace(row, metrics={**row.metrics, "auc": 1.0}) for row in survey.rows))
+    assert changed.hash != survey.hash
+    again = dphypo.Stages(space, parts, delta=1e-5, journal=tmp_path / "journal.db").run(progress=False)
+    assert again.surveys[0].to_dict() == survey.to_dict()
+    assert "'auc'" in str(release.certificate.document)
+    study = survey.to_optuna(metrics=["accuracy", "gap"])
+    wanted = [[row.metrics["accuracy"], row.metrics["gap"]] for row in survey.rows]
+    assert [trial.values for trial in study.trials] == wanted
+    assert survey.to_optuna().best_value == max(row.score or 0.0 for row in survey.rows)
+    with pytest.raises(ValueError, match="metrics = 'recall' is not valid: the survey has published accuracy, gap"):
+        survey.to_optuna(metrics=["recall"])

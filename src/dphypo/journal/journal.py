@@ -179,7 +179,9 @@ class Journal:
         if erase_seed and trial.number in record.seeds:
             erase.append(record.seeds[trial.number])
         score = None if outcome.score is None else float(outcome.score)
-        self._write(["finish", trial.number, score, outcome.failure, model is not None, erase_seed], model, erase)
+        more = [dict(outcome.metrics)] if outcome.metrics else []
+        content = ["finish", trial.number, score, outcome.failure, model is not None, erase_seed, *more]
+        self._write(content, model, erase)
         if erase:
             self._store.forget()
 

@@ -143,6 +143,16 @@ class KnownModel(Protocol):
 
 
 @runtime_checkable
+class SeveralMetrics(Protocol):
+    """Training whose outcomes have metrics beside the score."""
+
+    @property
+    def metrics(self) -> tuple[str, ...]:
+        """Their names; none if there is the score alone."""
+        ...
+
+
+@runtime_checkable
 class CountsRecords(Protocol):
     """Training that leaves out records which do not look as declared, and can tell the curator how many."""
 

@@ -40,6 +40,7 @@ class Outcome:
         model: the model as the run returned it; its bytes once it is saved.
         score: the score; None in a failed run.
         failure: why a failed run has no score. Secret: it is for the curator.
+        metrics: further numbers of the run, by name: a survey publishes them beside the score.
         leaving: set by the library if the run asked to end its process; the outcome is recorded first.
 
     >>> Outcome(model={"bias": 0.5}, score=0.9).ok
@@ -54,6 +55,7 @@ class Outcome:
     score: float | None
     failure: str | None = None
     leaving: SystemExit | None = field(default=None, compare=False)
+    metrics: Mapping[str, float] = field(default_factory=dict)
 
     @classmethod
     def failed(cls, reason: str = "failed", leaving: SystemExit | None = None) -> Outcome:
@@ -71,15 +73,16 @@ class Outcome:
         if isinstance(returned, Outcome) and returned.failure is not None:
             return cls.failed(returned.failure)
         model, score = pair
+        given = returned.metrics if isinstance(returned, Outcome) else {}
         try:
-            value = _number(score)
+            value, metrics = _number(score), {str(name): _number(one) for name, one in given.items()}
         except (TypeError, ValueError):
             return cls.failed("the score is not a number")
         except OverflowError:
-            value = math.inf
-        if not math.isfinite(value):
+            value, metrics = math.inf, {}
+        if not all(map(math.isfinite, (value, *metrics.values()))):
             return cls.failed("the score is not finite")
-        return cls(model, value)
+        return cls(model, value, metrics=metrics)
 
     @property
     def ok(self) -> bool:

@@ -152,7 +152,7 @@ def rows(
         if show and at_once:
             print(row(len(record().results), total, trial.params, outcome.score), file=sys.stderr)
         if on_run is not None and public:
-            on_run(Row(trial.params, outcome.score))
+            on_run(Row(trial.params, outcome.score, outcome.metrics))
 
     yield one_more
     results = record().results

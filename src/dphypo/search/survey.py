@@ -127,6 +127,8 @@ class Survey:
     def hands_on(self, *, last: bool) -> dict[str, Any]:
         """What the survey publishes, and what becomes of it."""
         stated: dict[str, Any] = {"part": "survey", "releases": ["params", "score", "status"]}
+        if isinstance(self.mechanism, capabilities.SeveralMetrics):
+            stated["releases"] += self.mechanism.metrics
         if self.models is not None:
             stated["releases"].append("model")
         if self.durations == "public":
@@ -263,5 +265,6 @@ def table_of(record: Record) -> Surveyed:
     """What has been published so far."""
     assert record.declaration is not None
     ended = [trial for trial in record.trials if trial.number in record.results]
-    rows = (Row(trial.params, record.results[trial.number].score) for trial in ended)
+    results = ((trial.params, record.results[trial.number]) for trial in ended)
+    rows = (Row(params, result.score, result.metrics) for params, result in results)
     return Surveyed(tuple(rows), maximize=record.declaration["direction"] == "maximize")

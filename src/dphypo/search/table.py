@@ -43,12 +43,16 @@ class Row:
 
     params: Mapping[str, Any]
     score: float | None
+    metrics: Mapping[str, float] = field(default_factory=dict, repr=False)
     status: Status = field(init=False)
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "params", MappingProxyType(dict(_validate.mapping(params=self.params))))
         if self.score is not None:
             object.__setattr__(self, "score", _validate.number(score=self.score))
+        given = _validate.mapping(metrics=self.metrics)
+        metrics = {name: _validate.number(**{f"metrics[{name!r}]": one}) for name, one in given.items()}
+        object.__setattr__(self, "metrics", MappingProxyType(metrics))
         object.__setattr__(self, "status", Status.FAILED if self.score is None else Status.DONE)
 
 
@@ -87,18 +91,25 @@ class Surveyed:
             import pandas
         except ImportError:
             return self.records()
-        return pandas.DataFrame(self.records(), columns=[*self._names(), "score", "status"])
+        return pandas.DataFrame(self.records(), columns=[*self._names(), *self._metrics(), "score", "status"])
 
     def records(self) -> list[dict[str, Any]]:
-        """The rows as dicts of plain values: every parameter, ``score`` and ``status``."""
-        names = self._names()
+        """The rows as dicts of plain values: every parameter, every metric, ``score`` and ``status``."""
+        names, metrics = self._names(), self._metrics()
         return [
-            {**{name: row.params.get(name) for name in names}, "score": row.score, "status": str(row.status)}
+            {name: row.params.get(name) for name in names}
+            | {name: row.metrics.get(name) for name in metrics}
+            | {"score": row.score, "status": str(row.status)}
             for row in self.rows
         ]
 
     def to_optuna(
-        self, space: Space | None = None, *, storage: str | BaseStorage | None = None, name: str | None = None
+        self,
+        space: Space | None = None,
+        *,
+        metrics: Sequence[str] = (),
+        storage: str | BaseStorage | None = None,
+        name: str | None = None,
     ) -> Study:
         """The table as a study of Optuna, for its plots, its analyses and its dashboard.
 
@@ -107,6 +118,8 @@ class Surveyed:
         Args:
             space: the search space. Where its prior is uniform in the logarithm, so are Optuna's axes; without one the
                 values decide.
+            metrics: the objectives, all of which are maximised, where runs have several metrics: for
+                ``optuna.visualization.plot_pareto_front``. By default the score.
             storage: as for ``optuna.create_study``: in memory by default. The dashboard needs a database.
             name: of the study.
 
@@ -114,8 +127,15 @@ class Surveyed:
         >>> study.best_params, [trial.state.name for trial in study.trials]
         ({'lr': 0.1}, ['COMPLETE', 'FAIL'])
         """
-        rows = [(row.params, row.score) for row in self.rows]
-        return to_study(rows, maximize=self.maximize, space=space, storage=storage, name=name)
+        known = self._metrics()
+        if unknown := [one for one in metrics if one not in known]:
+            raise _validate.fail("metrics", unknown[0], f"the survey has published {', '.join(known) or 'none'}")
+        rows = [
+            (row.params, None if row.score is None else [row.metrics[one] for one in metrics] or [row.score])
+            for row in self.rows
+        ]
+        directions = ["maximize"] * len(metrics) or ["maximize" if self.maximize else "minimize"]
+        return to_study(rows, directions=directions, space=space, storage=storage, name=name)
 
     @property
     def best(self) -> Row | None:
@@ -137,7 +157,11 @@ class Surveyed:
 
     def to_dict(self) -> dict[str, Any]:
         """The table in JSON values."""
-        rows = [{"params": json.loads(_params.dumps(row.params)), "score": row.score} for row in self.rows]
+        rows = [
+            {"params": json.loads(_params.dumps(row.params)), "score": row.score}
+            | ({"metrics": dict(row.metrics)} if row.metrics else {})
+            for row in self.rows
+        ]
         return {"rows": rows, "maximize": self.maximize}
 
     @classmethod
@@ -147,11 +171,17 @@ class Surveyed:
         known = isinstance(rows, list) and all(isinstance(row, Mapping) and row.keys() >= _ROW for row in rows)
         if not known or "maximize" not in data:
             raise _validate.fail("data", "a table", "give what Surveyed.to_dict has written")
-        made = (Row(_params.frozen(_validate.mapping(params=row["params"])), row["score"]) for row in data["rows"])
+        made = (
+            Row(_params.frozen(_validate.mapping(params=row["params"])), row["score"], row.get("metrics", {}))
+            for row in data["rows"]
+        )
         return cls(tuple(made), maximize=_validate.flag(maximize=data["maximize"]))
 
     def _names(self) -> list[str]:
         return list(dict.fromkeys(name for row in self.rows for name in row.params))
+
+    def _metrics(self) -> list[str]:
+        return list(dict.fromkeys(name for row in self.rows for name in row.metrics))
 
     def __len__(self) -> int:
         return len(self.rows)
@@ -173,14 +203,14 @@ _LOG = ("loguniform", "reciprocal", "lograndint")
 
 
 def to_study(
-    rows: Sequence[tuple[Mapping[str, Any], float | None]],
+    rows: Sequence[tuple[Mapping[str, Any], Sequence[float] | None]],
     *,
-    maximize: bool,
+    directions: Sequence[str],
     space: Space | None = None,
     storage: str | BaseStorage | None = None,
     name: str | None = None,
 ) -> Study:
-    """One trial for each (params, score); one without a score has failed."""
+    """One trial for each (params, values); one without values has failed."""
     from optuna import create_study
     from optuna.trial import TrialState, create_trial
 
@@ -191,14 +221,14 @@ def to_study(
     spans = _distributions(params, space)
     trials = [
         create_trial(
-            state=TrialState.FAIL if score is None else TrialState.COMPLETE,
-            value=score,
+            state=TrialState.FAIL if values is None else TrialState.COMPLETE,
+            values=values,
             params=chosen,
             distributions={name: spans[name] for name in chosen},
         )
-        for (_, score), chosen in zip(rows, params, strict=True)
+        for (_, values), chosen in zip(rows, params, strict=True)
     ]
-    study = create_study(storage=storage, study_name=name, direction="maximize" if maximize else "minimize")
+    study = create_study(storage=storage, study_name=name, directions=directions)
     study.add_trials(trials)
     return study
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from typing import TYPE_CHECKING, Any
 
 import torch
@@ -12,6 +12,7 @@ from dphypo.integrations import cost
 from dphypo.integrations.defaults import batch_size
 from dphypo.integrations.torch import defaults, hyperparameters
 from dphypo.integrations.torch.data import as_records
+from dphypo.integrations.torch.metrics import Metrics
 from dphypo.integrations.torch.training import Engine
 from dphypo.space import Space
 from dphypo.space.finite import Finite
@@ -50,6 +51,8 @@ def read(given: DPSGD) -> dict[str, Any]:
     if isinstance(score, str):
         whole = defaults.Whole(records, size)
         records, size, score = defaults.set_apart(given, whole)
+    elif isinstance(score, Mapping):
+        score = Metrics(dict(score))
     elif not callable(score):
         raise _validate.fail("score", score, 'give a function of the model, a PrivateAccuracy, or "accuracy"')
     hyperparameters.refuse_unknown(given.model, given.fixed)

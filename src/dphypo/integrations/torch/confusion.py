@@ -78,7 +78,7 @@ class PrivateConfusion:
             inside = (found >= 0) & (found < classes) & (found == found.round())
             column = _bin(outputs, len(targets)) if self.measure == "auc" else predicted(outputs, targets)
             if self.group is not None:  # of each record by itself: it must not depend on the others
-                rows = inputs.split(1)
+                rows = [inputs[place : place + 1] for place in range(len(inputs))]
                 groups = [self.group(row if fields is None else fields.unpack(row)) for row in rows]
                 group = torch.stack([torch.as_tensor(one).reshape(()) for one in groups]).to(found)
                 inside &= (group >= 0) & (group < self.groups) & (group == group.round())

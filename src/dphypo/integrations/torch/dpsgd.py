@@ -15,6 +15,7 @@ from dphypo.integrations import cost
 from dphypo.integrations.cost import NoiseTable
 from dphypo.integrations.torch import arguments, defaults, hyperparameters
 from dphypo.integrations.torch import runs as torch_runs
+from dphypo.integrations.torch.metrics import Metrics
 from dphypo.integrations.torch.saver import Safetensors
 from dphypo.integrations.torch.score import PrivateScore, Score, is_private
 from dphypo.integrations.torch.training import Engine
@@ -54,7 +55,7 @@ class DPSGD(DpSgdMechanism):
         score: what to maximise. "accuracy", "loss", "f1", "balanced_accuracy", "auc" or "perplexity": a hash of each
             record decides whether it trains or scores, and :func:`dphypo.tune` finds the noise of the scores. A
             :class:`PrivateAccuracy` or the like looks at private records of your own. A function of the model looks at
-            public records alone.
+            public records alone. A mapping of names to such scores: the first ranks, and a survey publishes all.
         noise_multiplier: standard deviation of the noise over the clipping norm; "calibrate" leaves it to
             :func:`dphypo.tune` or :meth:`calibrated`.
         epochs, batch_size: how long to train; the expected size of a Poisson batch, by default near 4·√records.
@@ -99,7 +100,7 @@ class DPSGD(DpSgdMechanism):
 
     model: Callable[..., nn.Module]
     data: Any
-    score: Score | str
+    score: Score | Mapping[str, Any] | str
     noise_multiplier: float | str | NoiseTable = cost.CALIBRATE
     epochs: float = 10
     batch_size: int | None = None
@@ -158,6 +159,11 @@ class DPSGD(DpSgdMechanism):
     def private_score(self) -> PrivateScore | None:
         """The score, if it looks at private records; else None."""
         return self.score if is_private(self.score) else None
+
+    @property
+    def metrics(self) -> tuple[str, ...]:
+        """The names of the metrics, where there are several."""
+        return tuple(self.score.scores) if isinstance(self.score, Metrics) else ()
 
     @property
     def seeded(self) -> bool:

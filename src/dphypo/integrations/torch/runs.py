@@ -22,6 +22,7 @@ from dphypo.integrations.torch.data import Records, TensorRecords
 from dphypo.integrations.torch.domain import Batch, Domain
 from dphypo.integrations.torch.fields import called, plain
 from dphypo.integrations.torch.loss import per_record
+from dphypo.integrations.torch.metrics import Metrics
 from dphypo.integrations.torch.optimiser import rehearsal
 from dphypo.integrations.torch.score import RecordScore, is_private
 from dphypo.integrations.torch.state import Snapshot
@@ -94,10 +95,10 @@ class Run:
             raise DivergedError("the weights are not finite: training diverged")
         model.eval()
         kept = Snapshot.of(model)
-        score = self._scored(self.mechanism.score, model)
+        score, metrics = self._scored(self.mechanism.score, model)
         kept.refuse_changes(model)
         factory.refuse_changes(begun.untrained, self._built())
-        return Outcome(plain(model).cpu(), score)
+        return Outcome(plain(model).cpu(), score, metrics=metrics)
 
     def rehearse(self) -> Outcome:
         """Make two steps on made-up records, and score on them."""
@@ -107,10 +108,13 @@ class Run:
         training = dataclasses.replace(begun.training, descent=descent, records=8)
         (model,) = self.trained(Fit(begun.fit.way, records), [training])
         score: Any = self.mechanism.score
-        if isinstance(score, RecordScore):
-            score = dataclasses.replace(score, data=records, example=None, records=10**6, noise_multiplier=1.0)
-        scored = self._scored(score, model.eval())  # on its device, as in a run
-        return Outcome(plain(model).cpu(), scored)
+        made_up = {"data": records, "example": None, "records": 10**6, "noise_multiplier": 1.0}
+        if isinstance(score, Metrics):
+            score = score.on_made_up(**made_up)
+        elif isinstance(score, RecordScore):
+            score = dataclasses.replace(score, **made_up)
+        scored, metrics = self._scored(score, model.eval())  # on its device, as in a run
+        return Outcome(plain(model).cpu(), scored, metrics=metrics)
 
     def architecture(self) -> str:
         """The layers of the model, and the shapes of its weights."""
@@ -129,9 +133,13 @@ class Run:
                 opacus.train(fit.way, training, fit.records, per_record(self.mechanism.loss))
         return [training.model for training in trainings]
 
-    def _scored(self, score: Any, model: nn.Module) -> float:
+    def _scored(self, score: Any, model: nn.Module) -> tuple[float, dict[str, float]]:
+        """What ranks the run, and all its metrics where it has several."""
         with self._alone("scoring"), torch.no_grad():
-            return float(score(model, seed=self.seed) if is_private(score) else score(plain(model)))
+            if isinstance(score, Metrics):
+                metrics = score(model, seed=self.seed)
+                return next(iter(metrics.values())), metrics
+            return float(score(model, seed=self.seed) if is_private(score) else score(plain(model))), {}
 
     def _descent(self) -> tuple[Descent, int]:
         """How λ uses noisy gradients, and how many views of a record are averaged."""

@@ -32,6 +32,7 @@ from dphypo.integrations.torch.confusion import PrivateConfusion
 from dphypo.integrations.torch.data import as_records
 from dphypo.integrations.torch.fields import called
 from dphypo.integrations.torch.loss import per_record
+from dphypo.integrations.torch.metrics import Metrics
 from dphypo.integrations.torch.record_values import classes_of, correct, declare, noise_of, values
 
 _LARGEST = 700.0  # e to it is a number
@@ -175,4 +176,6 @@ RecordScore = PrivateAccuracy | PrivateLoss | PrivateConfusion
 
 def is_private(score: object) -> TypeGuard[PrivateScore]:
     """Whether a score looks at private records, and states what that costs."""
+    if isinstance(score, Metrics):
+        return bool(score.private)
     return isinstance(score, (*get_args(RecordScore), PrivateScore))

@@ -1,0 +1,113 @@
+"""Several metrics of one run, ``DPSGD(score={"accuracy": ..., "gap": ...})``: the first one ranks, all are published.
+
+Each metric on private records is a Gaussian mechanism with noise of its own, and together they compose: what all of
+them cost is one Gaussian mechanism, 1/σ² = Σ 1/σᵢ². Without private records a metric costs nothing.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import inspect
+import math
+import warnings
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import dp_accounting
+from torch import nn
+
+from dphypo import _validate
+from dphypo.accounting import RoundedDp
+from dphypo.accounting.sides import Sides
+from dphypo.integrations import cost
+from dphypo.integrations.split import side_of
+from dphypo.integrations.torch import seeds
+from dphypo.integrations.torch.fields import plain
+
+_ROUNDING = 1 - 1e-12
+
+
+@dataclass(frozen=True, repr=False)
+class Metrics:
+    """Named scores, of which the first ranks.
+
+    Args:
+        scores: private scores, and functions of the model that look at public records alone.
+        noise_multiplier: of all private scores together; None if they have their own, "calibrate" if it is to be found.
+    """
+
+    scores: Mapping[str, Any]
+    noise_multiplier: float | str | None = None
+
+    def __post_init__(self) -> None:
+        for name, score in _validate.mapping(score=self.scores).items():
+            if not callable(score) or not isinstance(name, str) or name in ("score", "status"):
+                raise _validate.fail("score", name, "give names, each with a function of the model or a private score")
+        open_ = [getattr(score, "noise_multiplier", None) == cost.CALIBRATE for score in self.private]
+        if self.noise_multiplier is None and any(open_):
+            if not all(open_):
+                raise _validate.fail("score", "calibrate", "leave the noise of all private scores to tune, or of none")
+            object.__setattr__(self, "noise_multiplier", cost.CALIBRATE)
+        elif self.noise_multiplier is not None and not isinstance(self.noise_multiplier, str):
+            noise = self.noise_multiplier * math.sqrt(len(self.private))
+            object.__setattr__(self, "scores", self._replaced(noise_multiplier=noise))
+
+    @property
+    def private(self) -> list[Any]:
+        """The scores that cost something."""
+        return [score for score in self.scores.values() if is_costly(score)]
+
+    @property
+    def event(self) -> RoundedDp:
+        """One evaluation of all of them, each with noise of its own."""
+        events = [score.event for score in self.private]
+        slack = math.fsum(getattr(event, "slack", 0.0) for event in events) * (1 + 1e-12)
+        parts = [event.event if isinstance(event, RoundedDp) else event for event in events]
+        exact = all(isinstance(event, RoundedDp) and event.exact for event in events)
+        if all(isinstance(part, dp_accounting.GaussianDpEvent) for part in parts):
+            sigma = _ROUNDING / math.sqrt(math.fsum(part.noise_multiplier**-2 for part in parts))
+            return RoundedDp(dp_accounting.GaussianDpEvent(sigma), slack, exact)
+        return RoundedDp(dp_accounting.ComposedDpEvent(parts), slack, exact)
+
+    @property
+    def records(self) -> int | None:
+        """The smallest declared number of records that a private score looks at."""
+        return min((score.records for score in self.private if getattr(score, "records", None)), default=None)
+
+    @property
+    def split(self) -> Sides | None:
+        """The rule of all private scores, where it is one."""
+        rules = [score.split for score in self.private]
+        return rules[0] if all(rule == rules[0] for rule in rules) else None
+
+    @property
+    def data(self) -> Any:
+        """Records of all private scores, if they are on one side; else nothing is known of them."""
+        found = [getattr(score, "data", None) for score in self.private]
+        return found[0] if all(side_of(one) == side_of(found[0]) for one in found) else None
+
+    def on_made_up(self, **changes: Any) -> Metrics:
+        """The same metrics on other records."""
+        return Metrics(self._replaced(**changes))
+
+    def _replaced(self, **changes: Any) -> dict[str, Any]:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")  # a plan tries out noise that it does not keep
+            return {
+                name: dataclasses.replace(score, **changes) if is_costly(score) else score
+                for name, score in self.scores.items()
+            }
+
+    def __call__(self, model: nn.Module, *, seed: int) -> dict[str, float]:
+        """Every metric, each with random words of its own."""
+        found = {}
+        for name, score in self.scores.items():
+            own = int.from_bytes(seeds.words(seed, f"metric {name}").draw(2).tobytes(), "big")
+            found[name] = float(score(model, seed=own) if is_costly(score) else score(plain(model)))
+        return found
+
+
+def is_costly(score: Any) -> bool:
+    """Whether a score looks at private records: it states an event."""
+    return inspect.getattr_static(score, "event", None) is not None
