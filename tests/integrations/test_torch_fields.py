@@ -14,7 +14,8 @@ from torch import nn
 from torch.utils.data import Dataset, TensorDataset
 
 from dphypo.integrations.split import SideDataset, sides_of
-from dphypo.integrations.torch import DPSGD, PrivateLoss, as_records, split_by_hash
+from dphypo.integrations.torch import DPSGD, PrivateLoss, split_by_hash
+from dphypo.integrations.torch.data import as_records
 from dphypo.integrations.torch.domain import Domain
 from dphypo.integrations.torch.fields import Fields, called
 

@@ -15,7 +15,8 @@ from torch.utils.data import Dataset
 
 import dphypo
 from dphypo.entropy import Seeded
-from dphypo.integrations.torch import DPSGD, as_records
+from dphypo.integrations.torch import DPSGD
+from dphypo.integrations.torch.data import as_records
 
 COUNT = 40
 

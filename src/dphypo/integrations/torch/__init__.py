@@ -7,7 +7,6 @@ if missing := [name for name in ("torch", "opacus", "safetensors") if importlib.
 
 from dphypo.integrations.split import split_by_hash as split_by_hash
 from dphypo.integrations.torch.confusion import PrivateConfusion as PrivateConfusion
-from dphypo.integrations.torch.data import as_records as as_records
 from dphypo.integrations.torch.dpsgd import DPSGD as DPSGD
 from dphypo.integrations.torch.score import PrivateAccuracy as PrivateAccuracy
 from dphypo.integrations.torch.score import PrivateLoss as PrivateLoss
