@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from enum import StrEnum
 from statistics import median
 from types import MappingProxyType
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Literal
 
 from dphypo import _validate
 from dphypo.accounting.certificate import table_hash
@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     from optuna.study import Study
 
 _ROW = {"params", "score"}
+Direction = Literal["minimize", "maximize"]
 
 
 class Status(StrEnum):
@@ -134,7 +135,8 @@ class Surveyed:
             (row.params, None if row.score is None else [row.metrics[one] for one in metrics] or [row.score])
             for row in self.rows
         ]
-        directions = ["maximize"] * len(metrics) or ["maximize" if self.maximize else "minimize"]
+        one: Direction = "maximize" if self.maximize else "minimize"
+        directions: list[Direction] = ["maximize" for _ in metrics] or [one]
         return to_study(rows, directions=directions, space=space, storage=storage, name=name)
 
     @property
@@ -205,7 +207,7 @@ _LOG = ("loguniform", "reciprocal", "lograndint")
 def to_study(
     rows: Sequence[tuple[Mapping[str, Any], Sequence[float] | None]],
     *,
-    directions: Sequence[str],
+    directions: Sequence[Direction],
     space: Space | None = None,
     storage: str | BaseStorage | None = None,
     name: str | None = None,

@@ -47,7 +47,8 @@ def read(given: DPSGD) -> dict[str, Any]:
     if own := sorted(set(hyperparameters.OWN) & set(given.fixed)):
         raise ValueError(f"fixed holds {own[0]!r}, which is an argument of its own: write {own[0]}=...")
     size = declared = _validate.integer(at_least=1, records=len(records) if given.records is None else given.records)
-    score, whole = given.score, given.whole
+    score: Any = given.score
+    whole = given.whole
     if isinstance(score, str):
         whole = defaults.Whole(records, size)
         records, size, score = defaults.set_apart(given, whole)

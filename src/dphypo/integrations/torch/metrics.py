@@ -21,7 +21,7 @@ from dphypo import _validate
 from dphypo.accounting import RoundedDp
 from dphypo.accounting.sides import Sides
 from dphypo.integrations import cost
-from dphypo.integrations.split import side_of
+from dphypo.integrations.split import Origin
 from dphypo.integrations.torch import seeds
 from dphypo.integrations.torch.fields import plain
 
@@ -85,7 +85,9 @@ class Metrics:
     def data(self) -> Any:
         """Records of all private scores, if they are on one side; else nothing is known of them."""
         found = [getattr(score, "data", None) for score in self.private]
-        return found[0] if all(side_of(one) == side_of(found[0]) for one in found) else None
+        known = [Origin.of(one) for one in found]
+        same = all(one.side == known[0].side and one.read is known[0].read for one in known)
+        return found[0] if same else None
 
     def on_made_up(self, **changes: Any) -> Metrics:
         """The same metrics on other records."""

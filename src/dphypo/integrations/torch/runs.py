@@ -108,7 +108,7 @@ class Run:
         training = dataclasses.replace(begun.training, descent=descent, records=8)
         (model,) = self.trained(Fit(begun.fit.way, records), [training])
         score: Any = self.mechanism.score
-        made_up = {"data": records, "example": None, "records": 10**6, "noise_multiplier": 1.0}
+        made_up: dict[str, Any] = {"data": records, "example": None, "records": 10**6, "noise_multiplier": 1.0}
         if isinstance(score, Metrics):
             score = score.on_made_up(**made_up)
         elif isinstance(score, RecordScore):

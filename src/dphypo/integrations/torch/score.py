@@ -134,11 +134,11 @@ class PrivateLoss:
     data: Any
     noise_multiplier: float | str
     bound: float | None = None
-    measure: str = "loss"
     loss: Callable[..., Any] = cross_entropy
     split: Sides | None = None
     records: int | None = None
     example: Any = None
+    measure: str = "loss"
 
     def __post_init__(self) -> None:
         if self.measure not in ("loss", "perplexity"):
