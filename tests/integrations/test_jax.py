@@ -97,14 +97,14 @@ def test_a_run_that_fails_leaves_the_others_alone():
     assert "diverged" in bad.failure
 
 
-@pytest.mark.parametrize(
-    "optimizer", ["adam", *(pytest.param(one, marks=pytest.mark.slow) for one in ("rmsprop", "adagrad", "lion"))]
-)
+@pytest.mark.slow
+@pytest.mark.parametrize("optimizer", ["adam", "rmsprop", "adagrad", "lion"])
 def test_the_optimisers_of_optax_train(optimizer):
     mechanism = training(optimizer=optimizer, batch_size=280)
     assert mechanism({"learning_rate": 0.01}, seed=1).ok
 
 
+@pytest.mark.slow
 def test_numeric_options_of_runs_differ_within_a_group():
     params = [{"momentum": 0.0, "learning_rate": 0.5}, {"momentum": 0.9, "learning_rate": 0.5}]
     one, two = MECHANISM.many(params, seeds=[7, 7])
@@ -142,6 +142,7 @@ def test_a_word_sets_records_apart_by_a_hash(word):
     assert mechanism.on_all_records().records == 1400
 
 
+@pytest.mark.slow
 def test_a_private_score_is_a_whole_number_over_the_declared_records():
     train, held_out = split_by_hash(PIXELS, LABELS)
     score = PrivateAccuracy(held_out, 4.0, records=300)
@@ -158,6 +159,7 @@ def test_the_event_of_a_score_is_that_of_its_noise(kind):
     assert 0 < score.event.slack < 1e-20
 
 
+@pytest.mark.slow
 def test_the_confusion_matrix_counts_each_record_once():
     matrices = []
     score = PrivateConfusion((PIXELS[:50], LABELS[:50]), 1e-3, measure=lambda matrix: matrices.append(matrix) or 0.0)
@@ -175,6 +177,7 @@ def test_tune_searches_without_a_space(tmp_path):
     assert dphypo.verify(loaded.certificate)
 
 
+@pytest.mark.slow
 def test_modules_of_equinox_and_dropout_train():
     def loss(model, record, key):
         kept = jax.random.bernoulli(key, 0.8, record[0].shape)

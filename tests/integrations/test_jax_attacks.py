@@ -205,6 +205,7 @@ def test_a_gradient_has_the_same_bits_in_other_places_and_beside_other_records()
         np.testing.assert_array_equal(gradients(program, mixed)[:, kept], found[:, kept])
 
 
+@pytest.mark.slow
 def test_where_places_matter_records_are_differentiated_one_by_one():
     program, numbers = network(), np.arange(32)[None]
     together = gradients(program, numbers)
@@ -242,7 +243,20 @@ def test_no_record_makes_a_run_fail_and_none_outside_the_domain_counts():
     assert none.ok
 
 
+@pytest.mark.slow
 def test_the_default_precision_of_the_process_does_not_matter_to_the_sums():
     with jax.enable_x64(True):
         wide = noise_alone(size=50, init=lambda key: jnp.zeros(50, jnp.float32))({}, seed=1)
     np.testing.assert_array_equal(wide.model, noise_alone(size=50)({}, seed=1).model)
+
+
+def test_whole_numbers_that_are_no_labels_count():
+    mechanism = DPSGD(
+        init=lambda key: jnp.zeros(4),
+        loss=lambda params, record: (record[0] @ params - record[1]) ** 2,
+        predict=lambda params, inputs: inputs @ params,
+        data=(np.ones((30, 4)), np.arange(30)),
+        score=lambda params: 0.5,
+        noise_multiplier=1.0,
+    )
+    assert len(mechanism.program(mechanism.values({})).records) == 30

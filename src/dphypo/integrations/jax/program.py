@@ -51,6 +51,7 @@ class Program:
 
         self._init, self._predict = bound(init, 1), None if predict is None else bound(predict, 2)
         self._loss = self._cross_entropy if loss is None else bound(loss, 2)
+        self._is_cross_entropy = loss is None
         self._takes_key = loss is not None and "key" in optimisers.names_of(loss)
         leaves, self._structure = jax.tree.flatten(self._init(jax.random.key(0)))
         self._kept = [None if _is_trained(leaf) else leaf for leaf in leaves]
@@ -64,7 +65,7 @@ class Program:
         self.size = sum(self.sizes)
         self.records = records
         self._try_out()
-        self.records = records.within(self.classes)
+        self.records = self.usable(records)
         self._alone: dict[tuple[int, ...], bool] = {}
         self._steppers: dict[Any, Stepper] = {}
         self._mapped: dict[Any, Callable[..., Any]] = {}
@@ -139,6 +140,11 @@ class Program:
         shape = jax.eval_shape(self.predict, jnp.zeros(self.size, self.dtype), record[0]).shape
         return max(2, shape[-1]) if shape else 2
 
+    def usable(self, records: Records) -> Records:
+        """The records in the domain. A single output may be a number, and then any label is one."""
+        known = self.classes if self._is_cross_entropy or (self.classes or 0) > 2 else None
+        return records.within(known)
+
     def gradients(
         self, rows: Any, numbers: npt.NDArray[np.int64], keys: jax.Array, step: int
     ) -> tuple[list[jax.Array], jax.Array]:
@@ -205,7 +211,7 @@ class Program:
 
         Records go one by one: in a batch a record's place can change the last bits of an output, and so its value.
         """
-        inside = records.within(self.classes)
+        inside = self.usable(records)
         if value not in self._mapped:
             self._mapped[value] = jax.jit(lambda row, tree: jax.lax.map(lambda record: value(self, row, record), tree))
         found = self._mapped[value](row, inside.tree) if len(inside) else []
