@@ -161,7 +161,7 @@ def rows(
         if show and not at_once:
             print(row(number, total, trial.params, score), file=sys.stderr)
         if on_run is not None and not public:
-            on_run(Row(trial.params, score))
+            on_run(Row(trial.params, score, results[trial.number].metrics))
 
 
 def row(number: int, total: int, params: Mapping[str, object], score: float | None) -> str:
