@@ -7,7 +7,6 @@ file. They need the extra ``plots``: ``pip install 'dphypo[plots]'``.
 from dphypo.plots.canvas import save as save
 from dphypo.plots.cost import epsilon_against as epsilon_against
 from dphypo.plots.density import sampling_density as sampling_density
-from dphypo.plots.parallel import survey_parallel as survey_parallel
 from dphypo.plots.profile import audit_profile as audit_profile
 from dphypo.plots.profile import certificate_profile as certificate_profile
 from dphypo.plots.profile import privacy_profile as privacy_profile

@@ -9,7 +9,8 @@ from datetime import timedelta
 from functools import lru_cache
 from typing import Any
 
-from dphypo import __version__, plots
+from dphypo import __version__
+from dphypo.plots.parallel import survey_parallel
 from dphypo.report.html import Html, bullets, facts, join
 from dphypo.report.page import Section, page
 from dphypo.report.pictures import SIZE, picture
@@ -61,6 +62,6 @@ def _runs(written: str) -> Html:
     shown = [table_of_runs(table)]
     if table.best is not None:
         alt = "Parallel coordinates: a line for each run from its hyperparameters to its score, as in the table below."
-        figure = plots.survey_parallel(table, size=SIZE)
+        figure = survey_parallel(table, size=SIZE)
         shown.insert(0, picture(figure, "parallel", alt, "A line for each run; the best fifth stands out."))
     return join(shown)
