@@ -17,7 +17,7 @@ from torch.utils.data import Subset
 
 from dphypo import _validate
 from dphypo.accounting.sides import read_sides
-from dphypo.dpsgd.check import made_up
+from dphypo.dpsgd import made_up
 from dphypo.errors import UnfitModelError
 from dphypo.integrations import cost
 from dphypo.integrations.measures import Floats
