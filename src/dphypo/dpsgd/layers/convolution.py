@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-import contextlib
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -43,19 +42,17 @@ class Convolution:
             return joined(each, 0)
         columns, height = self._patches(inputs, weight.shape[-2:])
         runs, size = book.shape.runs, columns[0].shape[1]
-        with _as_precise_as_pytorch():
-            pieces = [
-                _product(one.reshape(runs, -1, one.shape[-1]), kernel.transpose(1, 2), shift)
-                for one, kernel, shift in zip(columns, self._by_group(weight), self._shifts(bias), strict=True)
-            ]
+        pieces = [
+            _product(one.reshape(runs, -1, one.shape[-1]), kernel.transpose(1, 2), shift)
+            for one, kernel, shift in zip(columns, self._by_group(weight), self._shifts(bias), strict=True)
+        ]
         made = joined(pieces, -1).reshape(book.shape.rows, height, size // height, -1)
         return made.permute(0, 3, 1, 2).clone(memory_format=torch.contiguous_format)
 
     def backward(self, book: Book, inputs: torch.Tensor, gradient: torch.Tensor, axis: Axis) -> torch.Tensor:
         weight = self._weight(book).to(gradient.dtype)
         if gradient.is_cuda:
-            with _as_precise_as_pytorch():
-                return self._folded(book, inputs, gradient, weight).to(inputs.dtype)
+            return self._folded(book, inputs, gradient, weight).to(inputs.dtype)
         pairs = zip(gradient.chunk(len(weight)), inputs.chunk(len(weight)), weight.unbind(), strict=True)
         made = [
             torch.ops.aten.convolution_backward(
@@ -80,8 +77,7 @@ class Convolution:
         for group, (some, others) in enumerate(zip(seen, found, strict=True)):
             inputs, gradients = joined(some, 2), joined(others, 2)
             bias = None if self.bias is None else layout.slot(self.bias, group, self.groups)
-            with _as_precise_as_pytorch():
-                parts += outer(layout.slot(self.weight, group, self.groups), bias, inputs, gradients)
+            parts += outer(layout.slot(self.weight, group, self.groups), bias, inputs, gradients)
         return parts
 
     @property
@@ -128,18 +124,6 @@ class Convolution:
         ]
         columns = joined(pieces, -1).transpose(1, 2)
         return functional.fold(columns, tuple(inputs.shape[2:]), kernel, self.dilation, 0, self.stride)
-
-
-@contextlib.contextmanager
-def _as_precise_as_pytorch() -> Iterator[None]:
-    """TF32 on a GPU where PyTorch's own convolutions use it: in both passes, never in norms and sums over records."""
-    products, own = torch.backends.cuda.matmul, torch.backends.cudnn
-    before = products.allow_tf32
-    products.allow_tf32 = before or (own.enabled and own.allow_tf32)
-    try:
-        yield
-    finally:
-        products.allow_tf32 = before
 
 
 def _product(left: torch.Tensor, right: torch.Tensor, bias: torch.Tensor | None = None) -> torch.Tensor:
