@@ -20,10 +20,11 @@ def run(name: str, *arguments: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     runpy.run_path(str(FOLDER / name), run_name="__main__")
 
 
-def test_there_are_five_and_each_is_short() -> None:
+def test_all_are_run_here_and_each_is_short() -> None:
     files = [path for path in FOLDER.iterdir() if path.suffix in (".py", ".sh")]
     assert sorted(path.name for path in files) == [
         "frames.py",
+        "jax_user.py",
         "officer.sh",
         "pytorch.py",
         "researcher.py",
@@ -37,6 +38,13 @@ def test_pytorch(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest
     run("pytorch.py", tmp_path, monkeypatch=monkeypatch)
     first = capsys.readouterr().out
     assert "The first picture shows a" in first
+    assert verify(tmp_path / "release")
+
+
+@pytest.mark.slow
+def test_jax(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+    run("jax_user.py", tmp_path, monkeypatch=monkeypatch)
+    assert "The first picture shows a" in capsys.readouterr().out
     assert verify(tmp_path / "release")
 
 
