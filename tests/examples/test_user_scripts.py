@@ -20,12 +20,14 @@ def run(name: str, *arguments: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     runpy.run_path(str(FOLDER / name), run_name="__main__")
 
 
-def test_all_are_run_here_and_each_is_short() -> None:
+def test_all_are_known_and_each_is_short() -> None:
     files = [path for path in FOLDER.iterdir() if path.suffix in (".py", ".sh")]
     assert sorted(path.name for path in files) == [
         "frames.py",
         "jax_user.py",
         "officer.sh",
+        "opacus_after.py",
+        "opacus_before.py",
         "pytorch.py",
         "researcher.py",
         "trials.py",
