@@ -194,6 +194,15 @@ def test_modules_of_equinox_and_dropout_train():
     np.testing.assert_array_equal(again(PIXELS[0]), outcome.model(PIXELS[0]))
 
 
+@jax.custom_vjp
+def shown(values):
+    """Shows a record in the backward pass alone."""
+    return values
+
+
+shown.defvjp(lambda values: (values, values), lambda values, up: (jax.debug.print("{}", values), (up,))[1])
+
+
 @pytest.mark.parametrize(
     ("changes", "message"),
     [
@@ -208,6 +217,7 @@ def test_modules_of_equinox_and_dropout_train():
         ({"data": (np.array([["a"]]), np.zeros(1))}, "encode everything as numbers"),
         ({"loss": lambda params, record: params["in"]}, "must be one real number"),
         ({"loss": lambda params, record: jax.debug.print("{}", record[1]) or 0.0 * params["in"].sum()}, "callback"),
+        ({"loss": lambda params, record: shown(params["in"]).sum()}, "callback"),
         ({"init": lambda key: {"in": jnp.zeros(3, jnp.int32)}}, "nothing to train"),
         ({"init": lambda key: [jnp.zeros(3, jnp.bfloat16)]}, "bfloat16"),
         ({"clipping": "cut"}, "clipping = 'cut'"),

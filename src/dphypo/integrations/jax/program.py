@@ -78,7 +78,8 @@ class Program:
         code = jax.make_jaxpr(self.loss)(row, record, jax.random.key(0))
         if [(value.shape, value.dtype.kind) for value in code.out_avals] != [((), "f")]:
             raise UnfitModelError("the loss of one record must be one real number: loss(params, record) -> scalar")
-        if code.effects or "callback" in str(code):
+        backwards = jax.make_jaxpr(jax.grad(self.loss))(row, record, jax.random.key(0))
+        if any(one.effects or "callback" in str(one) for one in (code, backwards)):
             raise UnfitModelError(
                 "the loss calls back into Python (jax.debug.print, pure_callback or the like): what it sees there of "
                 "single records gets no noise. Leave the callback out"

@@ -27,7 +27,7 @@ NORMALISED = 0.01
 
 def terms(size: int, piece: int, count: int) -> int:
     """How many roundings the sum of a batch has at most, in units of :data:`UNIT`: for :class:`dphypo.dpsgd.Grid`."""
-    return piece + count + 2 * size + 32
+    return piece * count + 2 * size + 32
 
 
 @functools.partial(jax.jit, static_argnames=("normalise",))
