@@ -16,6 +16,14 @@ MUTANTS = (
         ("cli/test_watch.py::test_a_search_with_a_study_shows_its_cost_alone",),
     ),
     Mutant(
+        "the age of a study is stored",
+        "no file tells how long a study has run",
+        "search/live_file.py",
+        '({"written": time.time()} if self.timed else {})',
+        '{"written": time.time()}',
+        ("cli/test_watch.py::test_a_search_with_a_study_shows_its_cost_alone",),
+    ),
+    Mutant(
         "a log shows when a study ends",
         "no line of a log tells how long a study took",
         "search/chain.py",

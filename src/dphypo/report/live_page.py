@@ -41,6 +41,8 @@ def _now(known: Mapping[str, Any], *, runs: bool) -> Html:
     rows: list[tuple[object, object]] = []
     if not known:
         rows.append(("search", "none runs on this journal"))
+    elif "written" not in known:  # the same when it has stopped: the page never tells how long a study took
+        rows.append(("search", "begun; how long a study takes is secret"))
     elif not runs:
         rows.append(("search", "it has stopped: released, or to be gone on with"))
     else:

@@ -67,8 +67,8 @@ class Chain:
         self._store = open_store(journal)
         self._journals: dict[int, Journal] = {}
         self._parts: dict[int, PartUnderWay] = {}
-        self._live = LiveFile(self._store.beside(ENDING))
         self._timed = not any(isinstance(part, Stage) for part in declaration.parts)  # the time of a study is secret
+        self._live = LiveFile(self._store.beside(ENDING), timed=self._timed)
         self._workers: int | None = None  # how many runs are made at a time, if that is known
         self.turn = Turn(stages=stages)
 
@@ -143,6 +143,7 @@ class Chain:
             if number < self.last:
                 raise errors.Unfinished(stages=self._stages)
             self.publish(number)
+            self._live.erase()  # left by a run() that was killed
             log.info("the release is made")
             return self.release()
 
@@ -224,6 +225,7 @@ class Chain:
             self._parts.clear()
             for number in reversed(range(self.last + 1)):  # the last one first: then the others may be shredded later
                 self._journal(number).shred()
+            self._live.erase()
         self.close()
 
     def curator(self, number: int) -> Curator:

@@ -15,6 +15,7 @@ from dphypo.journal.journal import Journal
 from dphypo.journal.records import Record
 from dphypo.journal.store import Store, open_store
 from dphypo.mechanisms import Plain, Saver
+from dphypo.search.live_file import ENDING, LiveFile
 from dphypo.search.release import Ending, Release
 
 
@@ -152,6 +153,7 @@ class Opened:
             raise errors.NotReleased
         for name in self._names:
             self._journal(name).shred()
+        LiveFile(self._store.beside(ENDING)).erase()
 
     def curator(self) -> Curator:
         """The runs, for the curator alone. **Nothing it shows carries a guarantee.**"""
