@@ -1,7 +1,8 @@
 """Runs of surveys and last runs are followed: how far they are is shown, and a last run keeps checkpoints.
 
 Runs of a study are not followed: how many there are and how long they take is secret. What is shown of the others has
-times in it, which the guarantee does not cover: it is for the curator, and says so.
+times in it, which the guarantee does not cover: it is for the curator, and says so before the first line of a log.
+Results are there to be passed on, so they are not written among times (``progress.rows``).
 """
 
 from __future__ import annotations
@@ -21,6 +22,7 @@ from dphypo.search.live_file import NOWHERE, LiveFile
 
 SCREEN_S, LOG_S, PAGE_S = 0.2, 10.0, 1.0
 """Seconds between two looks at a terminal, before the first line of a log, and between two looks at a page."""
+NOTE = "lines that tell how long runs take follow. No guarantee covers that: this log is for the curator alone"
 _ERASE = "\r\x1b[2K"
 
 
@@ -89,9 +91,9 @@ class LiveSteps:
             if self.screen:
                 self._print(f"{_ERASE}{text}" + ("\n" if stays else ""))
         elif self.log:
-            note = "" if stays or "note" in self._said else " (times are for the curator: no guarantee covers them)"
-            self._said |= set() if stays else {"note"}
-            self._print(f"{text}{note}\n")
+            note = "" if NOTE in self._said else f"{self.what}: {NOTE}\n"
+            self._said.add(NOTE)
+            self._print(f"{note}{text}\n")
 
     def _print(self, text: str) -> None:
         with contextlib.suppress(OSError, ValueError):  # a closed pipe must not be the outcome of the run

@@ -144,7 +144,8 @@ def rows(
 
     How many runs there are and their scores are public, how long they take is so only if that was declared. If not,
     lines are printed as runs end on a terminal only: in a log with times they would show how long each run took.
-    Elsewhere they come at the end, and so does what ``on_run`` is told.
+    Elsewhere they come at the end, and so does what ``on_run`` is told: results are passed on. Lines about steps, which
+    tell times, go to a log at once and say that it is the curator's (``live_steps``).
     """
     at_once = public or sys.stderr.isatty()
 
