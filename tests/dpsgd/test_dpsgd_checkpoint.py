@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+import io
+
 import pytest
 import torch
 from torch import nn
 
+import dphypo
 from dphypo.dpsgd import Program, Run, Setting, Tensors, train
+from dphypo.dpsgd import run as engine
 
 STEPS = 40  # more than are drawn ahead
 KEPT = (1, 19, 33, STEPS - 1)
@@ -98,10 +102,31 @@ def test_state_of_another_run_is_not_used(other):
     assert torch.equal(result, trained(None, **other))
 
 
-def test_state_that_cannot_be_read_is_not_used():
-    again = Kept(b"no state")
+def saved(value):
+    buffer = io.BytesIO()
+    torch.save(value, buffer)
+    return buffer.getvalue()
+
+
+@pytest.mark.parametrize("foreign", [b"no state", saved({"x": 1}), saved([1, 2]), saved(torch.zeros(3))])
+def test_state_that_cannot_be_read_is_not_used(foreign):
+    again = Kept(foreign)
     assert torch.equal(trained(again), trained(None))
     assert len(again.made) == STEPS
+
+
+@pytest.mark.parametrize("what", ["version", "draws"])
+def test_state_of_another_version_or_other_draws_is_not_used(monkeypatch, what):
+    """A GPU draws other batches and other noise from the same seed."""
+    kept = Kept()
+    expected = trained(kept)
+    if what == "version":
+        monkeypatch.setattr(dphypo, "__version__", "0.0")
+    else:
+        monkeypatch.setattr(engine, "Draws", type("OtherDraws", (engine.Draws,), {}))
+    again = Kept(kept.states[19])
+    assert torch.equal(trained(again), expected)
+    assert again.made == list(range(1, STEPS + 1))
 
 
 def test_what_is_public_of_a_run_is_told_first():

@@ -132,8 +132,9 @@ def test_two_searches_in_one_journal_have_files_of_their_own(tmp_path):
     assert all(path.parent == tmp_path for path in names)
 
 
-def test_erasing_takes_what_a_killed_write_has_left(tmp_path):
-    for name in ("tune.db", ".tune.db-checkpoint-1.abc", "tune.db-checkpoint-1"):
+@pytest.mark.parametrize("journal", ["tune.db", "a[1].db"])
+def test_erasing_takes_what_a_killed_write_has_left(tmp_path, journal):
+    for name in (journal, f".{journal}-checkpoint-1.abc", f"{journal}-checkpoint-1"):
         (tmp_path / name).write_bytes(b"")
-    erase(tmp_path / "tune.db-checkpoint-1")
-    assert [path.name for path in tmp_path.iterdir()] == ["tune.db"]
+    erase(tmp_path / f"{journal}-checkpoint-1")
+    assert [path.name for path in tmp_path.iterdir()] == [journal]

@@ -13,6 +13,8 @@ from typing import Any, Protocol
 
 import torch
 
+import dphypo
+
 
 class Stateful(Protocol):
     """A group of runs."""
@@ -45,17 +47,18 @@ def load(group: Stateful, kept: bytes | None, device: torch.device) -> int:
         return 0
     try:
         found = torch.load(io.BytesIO(kept), map_location=device, weights_only=True)
-    except Exception:  # written by another version of PyTorch
+        if found["identity"] != mine:
+            return 0
+        state, step = dict(found["state"]), int(found["step"])
+    except Exception:  # written by another version of PyTorch, or of this library
         return 0
-    if found["identity"] != mine:
-        return 0
-    group.restore(found["state"], found["step"])
-    return int(found["step"])
+    group.restore(state, step)
+    return step
 
 
 def identity(*parts: object) -> bytes:
-    """A hash of values and tensors."""
-    digest = hashlib.sha256(torch.__version__.encode())
+    """A hash of values and tensors, and of the versions that made them."""
+    digest = hashlib.sha256(f"{torch.__version__} {dphypo.__version__}".encode())
     for part in parts:
         text = part.detach().cpu().contiguous().numpy().tobytes() if isinstance(part, torch.Tensor) else repr(part)
         digest.update(hashlib.sha256(text if isinstance(text, bytes) else text.encode()).digest())

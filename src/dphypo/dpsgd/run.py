@@ -106,9 +106,9 @@ class Group:
     def identity(self) -> bytes:
         """Of the runs and their initial parameters: it is first asked for before a step is made."""
         values = [{**vars(run), "schedule": None, "options": sorted(run.options.items())} for run in self._runs]
-        program = self.program
+        program, draws = self.program, (self.rows.device.type, type(self._batches).__name__, type(self._draws).__name__)
         return checkpoint.identity(
-            values, self._setting, program.autocast, program.views, len(self._batches), self._rates, self.rows
+            values, draws, self._setting, program.autocast, program.views, len(self._batches), self._rates, self.rows
         )
 
     def state(self) -> dict[str, Any]:

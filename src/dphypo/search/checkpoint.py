@@ -8,6 +8,7 @@ It is replaced as the run goes on, and erased when the outcome of the run is com
 from __future__ import annotations
 
 import contextlib
+import glob
 import hashlib
 import time
 from dataclasses import dataclass
@@ -43,7 +44,7 @@ class CheckpointFile:
 
 def erase(path: Path | None) -> None:
     """Remove a file, if there is a place for one, and what a process left that was killed while it wrote."""
-    for one in [] if path is None else [path, *path.parent.glob(f".{path.name}.*")]:
+    for one in [] if path is None else [path, *path.parent.glob(f".{glob.escape(path.name)}.*")]:
         with contextlib.suppress(OSError):
             one.unlink(missing_ok=True)
 
