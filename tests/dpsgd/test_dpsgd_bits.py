@@ -58,6 +58,24 @@ def test_a_model_whose_records_touch_in_the_last_bits_is_not_trained_together():
     assert made.on(rows, Shape(1, 32)).axes is None
 
 
+class Alternating(nn.Module):
+    """Adds a trace to every other place."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.last = nn.Linear(6, 3)
+
+    def forward(self, inputs: torch.Tensor) -> torch.Tensor:
+        places = torch.arange(len(inputs), device=inputs.device)[:, None] % 2
+        return self.last(inputs + 1e-6 * places)  # type: ignore[no-any-return]
+
+
+def test_places_are_moved_by_an_odd_number_too():
+    made = Program.of(Alternating(), cross_entropy, KINDS["linear"].records(1))
+    rows = made.layout.stacked([Alternating()], torch.device("cpu"))
+    assert not check.same_places(made, rows, Shape(1, 64))
+
+
 class Counting(nn.Module):
     """Knows how often it was called."""
 

@@ -167,22 +167,27 @@ def same_places(program: Program, rows: torch.Tensor, shape: Shape) -> bool:
     """Whether records contribute the same, bit by bit, in other places and beside other records, NaN among them."""
     device = rows.device
     records = torch.arange(shape.records, device=device)
-    moved = records.roll(shape.records // 3 + 1)
     first = made_up(program.example, shape.runs * shape.records)
     other = made_up(program.example, shape.runs * shape.records + 1)
-    kept = (records % 2 == 0)[moved]
-    second = []
-    for part, strange in zip(first, other, strict=True):
-        turned = part.reshape(shape.runs, -1, *part.shape[1:])[:, moved].clone()
-        beside = strange[:-1].reshape(turned.shape)
-        turned[:, ~kept] = (beside * torch.nan if beside.is_floating_point() else beside)[:, ~kept]
-        second.append(turned.flatten(0, 1))
-    run_keys = torch.arange(shape.runs, device=device)[:, None]
-    pairs, book = [], program.book(rows, shape)
-    for batch, order in ((first, records), ((second[0], second[1]), moved)):
+    run_keys, book = torch.arange(shape.runs, device=device)[:, None], program.book(rows, shape)
+
+    def found(batch: Sequence[torch.Tensor], order: torch.Tensor) -> list[torch.Tensor]:
         masks = Masks.of(run_keys, 1, order.expand(shape.runs, -1), shape.views)
-        pairs.append(_bits(program.parts(rows, book, batch[0], batch[1], masks)[0]))
-    return all(torch.equal(one[:, moved][:, kept], two[:, kept]) for one, two in zip(*pairs, strict=True))
+        return _bits(program.parts(rows, book, batch[0], batch[1], masks)[0])
+
+    wanted = found(first, records)
+    for distance in {shape.records // 3 + 1, 1}:  # far, and by an odd number
+        moved = records.roll(distance)
+        kept, second = (records % 2 == 0)[moved], []
+        for part, strange in zip(first, other, strict=True):
+            turned = part.reshape(shape.runs, -1, *part.shape[1:])[:, moved].clone()
+            beside = strange[:-1].reshape(turned.shape)
+            turned[:, ~kept] = (beside * torch.nan if beside.is_floating_point() else beside)[:, ~kept]
+            second.append(turned.flatten(0, 1))
+        pairs = zip(wanted, found(second, moved), strict=True)
+        if not all(torch.equal(one[:, moved][:, kept], two[:, kept]) for one, two in pairs):
+            return False
+    return True
 
 
 @torch.no_grad()
