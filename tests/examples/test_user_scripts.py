@@ -32,7 +32,7 @@ def test_all_are_known_and_each_is_short() -> None:
         "researcher.py",
         "trials.py",
     ]
-    assert all(len(path.read_text(encoding="utf-8").splitlines()) < 60 for path in files)
+    assert all(len(path.read_text(encoding="utf-8").splitlines()) < 70 for path in files)
 
 
 @pytest.mark.slow

@@ -185,7 +185,7 @@ class Stream(IterableDataset[Any]):
     ("changes", "message"),
     [
         ({"data": (INPUTS, LABELS[:-1])}, "different lengths"),
-        ({"data": (INPUTS, LABELS, LABELS)}, "3 parts"),
+        ({"data": (INPUTS, LABELS, LABELS)}, "takes 2 positional arguments but 3 were given"),
         ({"data": Stream()}, "IterableDataset"),
         ({"data": 3}, "give a pair"),
         ({"noise_multiplier": 0.0}, "noise_multiplier"),

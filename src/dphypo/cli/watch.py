@@ -9,13 +9,15 @@ from typing import Annotated, Any
 
 import typer
 
+from dphypo.cli.options import number
+
 _AGAIN_S = 3
 _LOOPBACK = ("127.0.0.1", "localhost", "[::1]")
 
 
 def watch(
     journal: Annotated[Path, typer.Argument(help="The journal of the search, such as tune.db.")],
-    port: Annotated[int, typer.Option(help="Of the page; 0 takes a free one.")] = 8765,
+    port: Annotated[int, number("Of the page; 0 takes a free one.", 1, 65535, zero=True, whole=True)] = 8765,
 ) -> None:
     """Show a search in the browser while it runs: table, cost, speed, time left. For the curator, on this machine."""
     word = secrets.token_urlsafe(12)  # other users of the machine do not know it

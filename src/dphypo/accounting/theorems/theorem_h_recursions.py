@@ -1,6 +1,6 @@
 """The recursions of Theorem H over the runs of a search: version U, where the policy does not know T, and version K.
 
-Statement and symbols: ``theorem_h_history_only.py``. The operator 𝒮_v: ``kills.py``.
+Statement and symbols: ``theorem_h_history_only.py``. Proof: docs/theory.md. The operator 𝒮_v: ``kills.py``.
 """
 
 from __future__ import annotations

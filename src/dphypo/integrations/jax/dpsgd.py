@@ -73,7 +73,7 @@ class DPSGD(DpSgdMechanism):
             physical_batch_size, subsample, fraction, matched, transfer_rule, schedule, whole: as of
             :class:`dphypo.integrations.torch.DPSGD`.
 
-    >>> import numpy as np
+    >>> import jax, numpy as np
     >>> mechanism = DPSGD(
     ...     init=lambda key: {"weights": 0.1 * jax.random.normal(key, (2, 3))},
     ...     predict=lambda params, inputs: inputs @ params["weights"],
