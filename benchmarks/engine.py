@@ -285,7 +285,7 @@ def _device() -> str:
 
 if __name__ == "__main__":
     parser = argparse.ArgumentParser(prog="python -m benchmarks.engine")
-    parser.add_argument("names", nargs="*", choices=ROWS)
+    parser.add_argument("names", nargs="*", choices=[*ROWS, []])
     parser.add_argument("--out")
     parser.add_argument("--quick", action="store_true")
     given = parser.parse_args()

@@ -155,6 +155,12 @@ def test_a_missing_journal_is_named():
         CliRunner().invoke(app, ["watch", "nowhere.db"], catch_exceptions=False)
 
 
+def test_a_file_that_is_no_journal_is_refused(tmp_path):
+    (tmp_path / "plan.json").write_text("{}")
+    with pytest.raises(ValueError, match=r"plan\.json is not a journal"):
+        CliRunner().invoke(app, ["watch", str(tmp_path / "plan.json")], catch_exceptions=False)
+
+
 def test_a_folder_that_cannot_be_written_does_not_stop_a_search(tmp_path):
     LiveFile(tmp_path / "missing" / "tune.db-watch").update(cost="")
 

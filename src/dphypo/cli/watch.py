@@ -37,6 +37,9 @@ def server(journal: Path, word: str, port: int = 0) -> ThreadingHTTPServer:
 
     if not journal.is_file():
         raise FileError(f"there is no journal at {journal}: give the file with which the search was started")
+    with journal.open("rb") as file:
+        if file.read(16) not in (b"", b"SQLite format 3\0"):
+            raise FileError(f"{journal} is not a journal: give the file with which the search was started")
     live = LiveFile(Path(f"{journal.resolve()}{ENDING}"))
     last: dict[str, Any] = {}
 
