@@ -90,8 +90,9 @@ def test_batches_in_pieces_get_one_noise() -> None:
     assert observe(mechanism(physical_batch_size=32, batch_size=40, epochs=100), {}, seed=3)
 
 
-def test_rate_steps_and_divisor_come_from_the_declared_size_not_the_real_one() -> None:
-    declared = mechanism(records=240, batch_size=24)
+@pytest.mark.parametrize("engine", Engine)
+def test_rate_steps_and_divisor_come_from_the_declared_size_not_the_real_one(engine: Engine) -> None:
+    declared = mechanism(records=240, batch_size=24, engine=engine)
     assert charged(declared.event({})) == (0.1, 1.1, 500)
     assert observe(declared, {}, seed=4)
 
