@@ -187,8 +187,17 @@ MUTANTS = (
         "whatever a path names is opened",
         "only regular files are read",
         "_files.py",
-        "        if not stat.S_ISREG(os.stat(found).st_mode):",
-        "        if stat.S_ISDIR(os.stat(found).st_mode):",
+        "        if not stat.S_ISREG(os.stat(found).st_mode):"
+        "  # before it is opened: that may wait, or start a device\n"
+        '            raise FileError(f"{shown}: the {what} is not a regular file")\n'
+        "        descriptor = os.open(found, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)\n"
+        '        with open(descriptor, "rb") as file:\n'
+        "            opened = os.fstat(descriptor)\n"
+        "            if not stat.S_ISREG(opened.st_mode):\n"
+        '                raise FileError(f"{shown}: the {what} is not a regular file")\n',
+        "        descriptor = os.open(found, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)\n"
+        '        with open(descriptor, "rb") as file:\n'
+        "            opened = os.fstat(descriptor)\n",
         ("test_files_of_strangers.py::test_only_regular_files_of_bounded_size_are_read",),
     ),
     # Certificates.
