@@ -149,7 +149,11 @@ def test_an_interrupt_while_runs_are_made_in_this_process_is_no_outcome():
 class Preempting(concurrent.futures.ThreadPoolExecutor):
     """Takes every worker back after its run has begun."""
 
+    starts = 0
+
     def submit(self, make, task, mechanism):
+        self.starts += 1
+        assert self.starts < 1000, "a run is made again without end"
         return super().submit(lambda: Withdrawn() if claim(task.ticket) else None)
 
 
