@@ -250,6 +250,16 @@ class Pictures:
         return self.transform(np.float32(index)), index % 2
 
 
+class Hidden(Pictures):
+    """The transform is called otherwise."""
+
+    def __init__(self, way: Any) -> None:
+        self.way = way
+
+    def __getitem__(self, index: int) -> Any:
+        return self.way(np.float32(index)), index % 2
+
+
 def scaled(value: Any) -> Any:
     return (value - 0.5) / 0.5
 
@@ -262,6 +272,9 @@ def test_one_person_in_two_forms_may_be_on_both_sides() -> None:
     assert sides_of(train, held_out) is None
     assert sides_of(others, held_out) is not None
     assert not train.side.apart_from(held_out.side)
+    train, held_out = split_by_hash(Hidden(scaled))[0], split_by_hash(Hidden(np.float32))[1]
+    assert train.side.apart_from(held_out.side), "nobody can see what changes records there"
+    assert sides_of(train, held_out) is None
     drawn = np.random.default_rng(0)
     with pytest.raises(ValueError, match="reads a record otherwise each time"):
         split_by_hash(Pictures(lambda value: value + drawn.normal()))

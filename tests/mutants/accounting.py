@@ -264,7 +264,7 @@ MUTANTS = (
         "integrations/split.py",
         "    return Split(_RULE, hashed, share, hashlib.sha256(key.encode()).hexdigest())\n",
         "    return Split(_RULE, hashed, share)\n",
-        (f"{_SIDES}::test_records_that_were_really_split_pay_for_what_they_meet",),
+        (f"{_SIDES}::test_parts_know_their_side_however_they_are_passed_on",),
     ),
     Mutant(
         "the share of a split is forgotten",
