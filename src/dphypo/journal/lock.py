@@ -49,7 +49,7 @@ class FileLock:
         except OSError as error:
             if error.errno in _READ_ONLY:
                 raise JournalReadOnlyError from None
-            raise JournalError(f"the journal cannot be created in {self._path.parent}: {error.strerror}") from None
+            raise JournalError(f"the journal cannot be created: {error.strerror}; its folder must exist") from None
         try:
             fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError:
