@@ -13,7 +13,6 @@ import pytest
 from support.slow import mostly_slow
 
 from dphypo.accounting import account, calibrate
-from dphypo.accounting.calibration import calibrate_band, calibrate_mean
 from dphypo.accounting.solve import watch
 from dphypo.band import Band
 from dphypo.errors import UnreachableError
@@ -47,38 +46,10 @@ def test_a_list_of_events_can_be_calibrated_together():
     assert 2.0 - 1e-3 <= found.guarantee.epsilon(DELTA) <= 2.0
 
 
-def test_the_widest_band_at_a_budget():
-    law = Geometric(mean=10)
-    event = dp_sgd(1.5)
-    symmetric = calibrate_band(event, law, epsilon=4.0, delta=DELTA)
-    band = symmetric.guarantee.band
-    assert band.c == pytest.approx(1 / band.C)
-    assert 4.0 - 1e-3 <= symmetric.guarantee.epsilon(DELTA) <= 4.0
-    skewed = calibrate_band(event, law, epsilon=4.0, delta=DELTA, p=0.2)
-    assert skewed.guarantee.band.p == pytest.approx(0.2, abs=1e-9)
-    assert skewed.value == pytest.approx(skewed.guarantee.band.C / skewed.guarantee.band.c)
-    assert 4.0 - 1e-3 <= skewed.guarantee.epsilon(DELTA) <= 4.0
-
-
-def test_the_largest_mean_at_a_budget():
-    found = calibrate_mean(dp_sgd(1.5), lambda mean: Geometric(mean=mean), epsilon=2.5, delta=DELTA)
-    assert found.value > 2
-    assert 2.5 - 1e-3 <= found.guarantee.epsilon(DELTA) <= 2.5
-
-
-def test_a_budget_beyond_the_end_of_the_knob_takes_the_end():
-    found = calibrate_mean(dp_sgd(30.0), Poisson, epsilon=50.0, delta=DELTA, smallest=1.0, largest=20.0)
-    assert found.value == 20.0
-
-
 def test_an_unreachable_target_says_what_is_possible_and_which_knob_to_turn():
     law = Geometric(mean=10)
     with pytest.raises(UnreachableError, match=r"smallest possible here is .*narrower band"):
         calibrate(dp_sgd, law, Band(0.5, 2), epsilon=0.5, delta=DELTA)
-    with pytest.raises(UnreachableError, match="add noise"):
-        calibrate_band(dp_sgd(0.8), law, epsilon=0.5, delta=DELTA)
-    with pytest.raises(UnreachableError, match="even a single run"):
-        calibrate_mean(dp_sgd(0.8), lambda mean: Geometric(mean=mean), epsilon=0.5, delta=DELTA)
 
 
 @pytest.mark.parametrize("bad", [{"epsilon": 0.0, "delta": DELTA}, {"epsilon": 1.0, "delta": 0.0}])

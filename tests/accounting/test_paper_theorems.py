@@ -11,7 +11,7 @@ import pytest
 from dp_accounting.rdp import RdpAccountant
 
 from dphypo.accounting import PureDp, account, dp_library
-from dphypo.accounting.rdp_curve import Curve
+from dphypo.accounting.profiles import Curve
 from dphypo.accounting.theorems import theorem1_2_paper
 from dphypo.band import Band
 from dphypo.laws import Geometric, NegativeBinomial, Poisson

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from dphypo.accounting import Split
-from dphypo.accounting.premises import assumptions, breaks
+from dphypo.accounting.statement import assumptions, breaks
 
 
 @pytest.mark.parametrize(

@@ -12,8 +12,8 @@ from support.slow import mostly_slow
 
 from dphypo.accounting import ApproximateDp, PureDp, RdpCurve, account, dp_library, guarantee, one_run, verify
 from dphypo.accounting.composition import Composition, Term
+from dphypo.accounting.profiles import Curve
 from dphypo.accounting.published import account_published
-from dphypo.accounting.rdp_curve import Curve
 from dphypo.accounting.second_opinion import run_epsilon_from_below, second_opinion
 from dphypo.accounting.second_pair import NoOpinion
 from dphypo.accounting.second_pair import one_run as second_run

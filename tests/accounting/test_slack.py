@@ -15,11 +15,10 @@ from dphypo import Geometric, Ledger, account, calibrate, verify
 from dphypo.accounting import Certificate, Composition, PureDp, Split, Term
 from dphypo.accounting.events import canonical, event_to_dict, from_dict
 from dphypo.accounting.own_events import RoundedDp, ideal
-from dphypo.accounting.premises import assumptions
 from dphypo.accounting.published import account_published
 from dphypo.accounting.second_opinion import second_opinion
 from dphypo.accounting.slack import charge
-from dphypo.accounting.statement import statement
+from dphypo.accounting.statement import assumptions, statement
 from dphypo.accounting.verification import guarantee_of
 from dphypo.errors import LedgerError
 from dphypo.laws import Pmf

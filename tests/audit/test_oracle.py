@@ -10,8 +10,7 @@ from scipy.special import logsumexp
 from support.oracle import World, exact_delta, extreme_points
 from support.worlds import BANDS, attacked_world, pmf_of, random_law, random_world
 
-from dphypo.accounting.profiles import supremum
-from dphypo.accounting.rdp_curve import Curve
+from dphypo.accounting.profiles import Curve, supremum
 from dphypo.accounting.theorems import lemma2, phi, theorem4_profile
 from dphypo.accounting.theorems.theorem3_renyi import renyi
 from dphypo.accounting.theorems.theorem4_profile import SearchProfile

@@ -14,7 +14,7 @@ from torch.utils.data import Dataset
 
 import dphypo
 from dphypo import dpsgd as engine
-from dphypo.accounting.premises import assumptions
+from dphypo.accounting.statement import assumptions
 from dphypo.errors import UnfitModelError
 from dphypo.integrations.torch import DPSGD, PrivateAccuracy, PublicAccuracy
 from dphypo.integrations.torch.fields import called

@@ -22,7 +22,6 @@ import numpy as np
 
 from dphypo import _files, _validate
 from dphypo.accounting import untrusted
-from dphypo.accounting.canonical_json import canonical_json
 from dphypo.accounting.composition import Composition
 from dphypo.accounting.guarantee_json import to_json
 from dphypo.accounting.solve import round_epsilon
@@ -198,6 +197,15 @@ def fingerprints(model: bytes | None, described: Mapping[str, Any], public: Mapp
         "model_sha256": None if model is None else hashlib.sha256(model).hexdigest(),
         "described_sha256": hashlib.sha256(canonical_json({"release": described, "public": public})).hexdigest(),
     }
+
+
+def canonical_json(value: Any) -> bytes:
+    """One spelling for equal JSON values, which are hashed and signed: sorted names, no spaces, ASCII.
+
+    >>> canonical_json({"b": 1.0, "a": [True, None]})
+    b'{"a":[true,null],"b":1.0}'
+    """
+    return json.dumps(value, sort_keys=True, separators=(",", ":"), ensure_ascii=True, allow_nan=False).encode("ascii")
 
 
 def table_hash(table: Any) -> str:

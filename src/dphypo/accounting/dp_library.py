@@ -23,8 +23,7 @@ from dp_accounting.pld import PLDAccountant
 from dp_accounting.pld.privacy_loss_distribution import PrivacyLossDistribution
 from dp_accounting.rdp import RdpAccountant
 
-from dphypo.accounting.profiles import Discrete, Floats
-from dphypo.accounting.rdp_curve import Curve
+from dphypo.accounting.profiles import Curve, Discrete, Floats
 from dphypo.errors import UnaccountableError
 
 DEFAULT_GRID = 1e-3

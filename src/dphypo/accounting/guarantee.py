@@ -18,8 +18,7 @@ from dphypo.accounting import dp_library, slack
 from dphypo.accounting.events import Event, canonical
 from dphypo.accounting.one_run import Run, check, describe
 from dphypo.accounting.policy import PolicyClass
-from dphypo.accounting.profiles import Bounding, Floats, Profile, infimum
-from dphypo.accounting.rdp_curve import Curve, largest
+from dphypo.accounting.profiles import Bounding, Curve, Floats, Profile, infimum, largest
 from dphypo.accounting.solve import smallest
 from dphypo.accounting.theorems import theorem1_2_paper
 from dphypo.accounting.theorems.theorem3_renyi import renyi

@@ -10,7 +10,7 @@ user had given it, and solved for again unless it costs what was asked for.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Hashable, Mapping
+from collections.abc import Callable, Hashable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import lru_cache
 from typing import Any, Generic, Protocol, TypeVar
@@ -22,16 +22,17 @@ from dphypo import _validate
 from dphypo.accounting import dp_library
 from dphypo.accounting.composition import Composition
 from dphypo.accounting.events import Event
-from dphypo.accounting.guarantee import Guarantee
+from dphypo.accounting.guarantee import ADD_OR_REMOVE_ONE, UNIFORM, Guarantee, account
 from dphypo.accounting.guarantee_json import to_json
-from dphypo.accounting.one_run import ADD_OR_REMOVE_ONE
 from dphypo.accounting.own_events import ideal
-from dphypo.accounting.profiles import Floats
+from dphypo.accounting.policy import PolicyClass
+from dphypo.accounting.profiles import Curve, Floats
 from dphypo.accounting.published import PublishedRuns, account_published
-from dphypo.accounting.rdp_curve import Curve
 from dphypo.accounting.sides import Side
 from dphypo.accounting.solve import CLOSE, Found, Knob, round_epsilon, round_up
+from dphypo.band.band import BandLike
 from dphypo.errors import UnreachableError
+from dphypo.laws import Law
 
 Key = TypeVar("Key", bound=Hashable)
 Made = TypeVar("Made", bound=Guarantee | Composition)
@@ -65,6 +66,49 @@ class Calibration(Generic[Made]):
     def noise_multiplier(self) -> float:
         """The value found, by the name it usually has."""
         return self.value
+
+
+def calibrate(
+    make_event: Callable[[float], Event | Sequence[Event]],
+    runs: Law,
+    band: BandLike = UNIFORM,
+    *,
+    epsilon: float,
+    delta: float,
+    relation: dp_accounting.NeighboringRelation = ADD_OR_REMOVE_ONE,
+    policy: PolicyClass | str = PolicyClass.ANYTHING,
+    first_from_prior: int = 0,
+    smallest: float = SMALLEST,
+    largest: float = LARGEST,
+    decimals: int = DECIMALS,
+) -> Calibration[Guarantee]:
+    """The smallest noise multiplier with which a whole search is (``epsilon``, ``delta``)-DP.
+
+    Args:
+        make_event: the event of one run as a function of its noise multiplier; more noise must not cost more.
+        runs, band, relation, policy, first_from_prior: of the search, as in :func:`account`.
+        epsilon, delta: the total of the search.
+        smallest, largest: the range of noise multipliers that is tried.
+        decimals: the noise multiplier has at most so many: written down and read again, it costs no more.
+
+    >>> from dphypo.laws import Geometric
+    >>> found = calibrate(dp_accounting.GaussianDpEvent, Geometric(mean=10), epsilon=2.0, delta=1e-6)
+    >>> round(found.noise_multiplier, 2), 1.999 <= found.guarantee.epsilon(1e-6) <= 2.0
+    (3.16, True)
+    """
+    _validate.function(make_event=make_event)
+
+    return solve_noise(
+        lambda noise: account(
+            make_event(noise), runs, band, relation=relation, policy=policy, first_from_prior=first_from_prior
+        ),
+        epsilon=epsilon,
+        delta=delta,
+        smallest=_validate.positive(smallest=smallest),
+        largest=_validate.positive(largest=largest),
+        decimals=decimals,
+        remedy="run fewer times (a smaller mean of T), use a narrower band, sample less or take fewer steps",
+    )
 
 
 def solve_noise(
@@ -109,64 +153,42 @@ def solve_noise(
     _validate.positive(close=close)
     _validate.within(0.0, 1.0, delta=delta)
 
-    def at(value: float) -> Found[Made]:
-        made = guarantee_at(value)
-        return Found(value, made, _cost(made, delta, side))
+    def cost(made: Made) -> float:
+        return made.epsilon(delta) if side is None else Composition.of(made).cost(side, delta)
 
     def solve() -> Found[Made]:
         first = start if start is not None else _guess(guarantee_at, epsilon, delta)
-        knob = Knob(
-            guarantee_at,
-            lambda made: _cost(made, delta, side),
-            start=min(max(first, smallest), largest),
-            safe=largest,
-            daring=smallest,
-            decimals=decimals,
-            close=close,
-        )
-        return spend(knob, epsilon, delta, remedy)
+        first = min(max(first, smallest), largest)
+        return _spend(Knob(guarantee_at, cost, first, largest, smallest, decimals, close), epsilon, delta, remedy)
 
-    if keep is None:
-        found = solve()
-    else:
+    def checked(keep: Keep) -> Found[Made]:
+        """The answer that is kept if it costs what was asked for, as it is accounted for now; else it is solved for."""
+        solved: list[Found[Made]] = []
+
+        def anew() -> float:
+            solved.append(solve())
+            return solved[0].value
+
         question = {
             "noise for": [epsilon, delta, None if side is None else side.to_json()],
             "at 1": to_json(guarantee_at(1.0)),
             "searched": [start, smallest, largest, decimals, close],
         }
-        found = _checked(keep, question, solve, at, epsilon, smallest, close)
+        value = keep(question, anew)
+        if not solved and math.isfinite(value) and value >= smallest:
+            made = guarantee_at(value)
+            kept = Found(value, made, cost(made))
+            # A search is solved for by its profile alone, which may leave as much again.
+            exact = epsilon - kept.epsilon <= 2 * close or value == smallest
+            if exact and round_epsilon(kept.epsilon) <= epsilon:
+                return kept
+        return solved[0] if solved else solve()
+
+    found = solve() if keep is None else checked(keep)
     return Calibration(found.value, found.made, found.epsilon, delta)
 
 
-def _checked(
-    keep: Keep,
-    question: Mapping[str, Any],
-    solve: Callable[[], Found[Made]],
-    at: Callable[[float], Found[Made]],
-    epsilon: float,
-    smallest: float,
-    close: float,
-) -> Found[Made]:
-    """The answer that is kept if it costs what was asked for, as it is accounted for now; else it is solved for."""
-    solved: list[Found[Made]] = []
-
-    def anew() -> float:
-        solved.append(solve())
-        return solved[0].value
-
-    value = keep(question, anew)
-    if solved:
-        return solved[0]
-    if math.isfinite(value) and value >= smallest:
-        kept = at(value)
-        # A search is solved for by its profile alone, which may leave as much again.
-        exact = epsilon - kept.epsilon <= 2 * close or value == smallest
-        if exact and round_epsilon(kept.epsilon) <= epsilon:
-            return kept
-    return solve()
-
-
-def spend(knob: Knob[Made], epsilon: float, delta: float, remedy: str) -> Found[Made]:
+def _spend(knob: Knob[Made], epsilon: float, delta: float, remedy: str) -> Found[Made]:
     """Turn a knob until ε is spent; ``remedy`` says what to do if even its safe end costs more."""
 
     def unreachable(least: float) -> str:
@@ -213,26 +235,17 @@ def solve_settings(
     Returns:
         the noise multipliers, and the factor with the guarantee that they give.
     """
+    total: dict[str, Any] = {"epsilon": epsilon, "delta": delta, "keep": keep, "remedy": remedy}
     if len(alone) == 1:
         (key,) = alone
-        found = solve_noise(
-            lambda noise: guarantee_at({key: noise}), epsilon=epsilon, delta=delta, keep=keep, remedy=remedy
-        )
+        found = solve_noise(lambda noise: guarantee_at({key: noise}), **total)
         return {key: found.value}, found
-    ratios = equal_noise(alone, epsilon=epsilon, delta=delta, keep=keep, remedy=remedy)
+    ratios = equal_noise(alone, **total)
 
     def noise(factor: float) -> dict[Key, float]:
         return {key: round_up(factor * ratio, DECIMALS) for key, ratio in ratios.items()}
 
-    found = solve_noise(
-        lambda factor: guarantee_at(noise(factor)),
-        epsilon=epsilon,
-        delta=delta,
-        start=1.0,
-        decimals=None,
-        keep=keep,
-        remedy=remedy,
-    )
+    found = solve_noise(lambda factor: guarantee_at(noise(factor)), start=1.0, decimals=None, **total)
     return noise(found.value), found
 
 
@@ -244,10 +257,7 @@ def equal_noise(
     keep: Keep | None = None,
     remedy: str = REMEDY,
 ) -> dict[Key, float]:
-    """The noise of each setting with which it costs about ``epsilon`` alone: ratios to start from, not to train with.
-
-    Arguments as for :func:`solve_settings`.
-    """
+    """The noise of each setting with which it costs about ``epsilon`` alone: ratios, not noise to train with."""
     return {
         key: solve_noise(at, epsilon=epsilon, delta=delta, decimals=None, close=_RATIOS, keep=keep, remedy=remedy).value
         for key, at in alone.items()
@@ -259,10 +269,6 @@ def run_alone(
 ) -> Callable[[float], Composition]:
     """The guarantee of one published run as a function of its noise."""
     return lambda noise: Composition.of(account_published(event(noise), 1, relation=relation))
-
-
-def _cost(made: Guarantee | Composition, delta: float, side: Side | None) -> float:
-    return made.epsilon(delta) if side is None else Composition.of(made).cost(side, delta)
 
 
 def _guess(guarantee_at: Callable[[float], Guarantee | Composition], epsilon: float, delta: float) -> float:

@@ -13,8 +13,16 @@ import numpy as np
 from dphypo.accounting import dp_library, subsampling
 from dphypo.accounting.events import Event, canonical
 from dphypo.accounting.own_events import DEFAULT_ORDERS, ApproximateDp, PureDp, RdpCurve, ideal
-from dphypo.accounting.profiles import FromRdp, Profile, epsilon_for, infimum, randomised_response, supremum
-from dphypo.accounting.rdp_curve import Curve, largest
+from dphypo.accounting.profiles import (
+    Curve,
+    FromRdp,
+    Profile,
+    epsilon_for,
+    infimum,
+    largest,
+    randomised_response,
+    supremum,
+)
 from dphypo.errors import UnaccountableError
 
 ADD_OR_REMOVE_ONE = dp_accounting.NeighboringRelation.ADD_OR_REMOVE_ONE

@@ -2,17 +2,18 @@
 
 A profile is an upper bound on the hockey-stick divergence H_{e^ε}(M(D)‖M(D′)), for **every real ε**, negative ones
 included. Each class rounds up: values between grid points, truncated tails and floating-point error all end on the
-larger side. The theorems only ever evaluate profiles, so anything that has one can be accounted.
+larger side. The theorems only ever evaluate profiles, so anything that has one can be accounted. An RDP curve has one.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Protocol
 
+import dp_accounting
 import numpy as np
 import numpy.typing as npt
 from scipy.signal import lfilter
@@ -24,6 +25,7 @@ Floats = npt.NDArray[np.float64]
 
 # A sum of n masses is off by at most n · 2⁻⁵³ of its value, a discounted one, with two products a step, by 3n · 2⁻⁵³.
 _SUMMATION = 4 * 2.0**-53
+_FINER = 25  # orders between the neighbours of one
 
 
 class Profile(Protocol):
@@ -200,3 +202,54 @@ def epsilon_for(profile: Profile, delta: float) -> float:
     1.0
     """
     return smallest(lambda eps: float(profile.delta(eps)), delta, top=profile.top)
+
+
+@dataclass(frozen=True, eq=False)
+class Curve:
+    """ε(α) at increasing orders α, infinite where nothing is known; ``at`` gives it at further orders, where it can."""
+
+    orders: Floats
+    epsilons: Floats
+    at: Callable[[Floats], Floats] | None = None
+
+    def epsilon(self, delta: float) -> tuple[float, float]:
+        """ε at δ, by dp_accounting's conversion, and the order that attains it."""
+        usable = np.isfinite(self.epsilons)
+        if not usable.any():
+            return math.inf, math.nan
+        found, order = dp_accounting.rdp.compute_epsilon(self.orders[usable], self.epsilons[usable], delta)
+        return float(found), float(order)
+
+    def profile(self) -> FromRdp:
+        """The privacy profile that the curve implies."""
+        usable = np.isfinite(self.epsilons)
+        return FromRdp(self.orders[usable], self.epsilons[usable])
+
+    def rounded_up(self, orders: Floats) -> Floats:
+        """ε at other orders: the value at the next known order, which is no smaller, and infinity beyond the last."""
+        return np.append(self.epsilons, np.inf)[np.searchsorted(self.orders, orders, side="left")]
+
+    def around(self, *orders: float) -> Curve:
+        """The curve with more orders between the neighbours of each given one; itself, if it cannot tell more."""
+        if self.at is None:
+            return self
+        at, last = np.searchsorted(self.orders, orders), len(self.orders) - 1
+        low, high = self.orders[np.maximum(at - 1, 0)], self.orders[np.minimum(at + 1, last)]
+        extra = np.setdiff1d(np.linspace(low, high, _FINER), self.orders)
+        alphas, values = np.append(self.orders, extra), np.append(self.epsilons, self.at(extra))
+        rank = np.argsort(alphas)
+        return Curve(alphas[rank], values[rank], self.at)
+
+
+def not_decreasing(orders: Floats, bounds: Floats) -> Floats:
+    """Bounds on Rényi divergences, with a smaller one at a larger order carried down: D_α does not decrease in α."""
+    result = bounds.copy()
+    rank = np.argsort(orders)
+    result[rank] = np.minimum.accumulate(bounds[rank][::-1])[::-1]
+    return result
+
+
+def largest(curves: Sequence[Curve]) -> Curve:
+    """A curve that is at least as large as each of several, at every order of any of them."""
+    orders = np.unique(np.concatenate([curve.orders for curve in curves]))
+    return Curve(orders, np.max([curve.rounded_up(orders) for curve in curves], axis=0))

@@ -13,13 +13,11 @@ from typing import TYPE_CHECKING, Any
 
 from dphypo import _files
 from dphypo._files import printable
-from dphypo.accounting.canonical_json import canonical_json
+from dphypo.accounting.certificate import Certificate, canonical_json
 from dphypo.errors import FileError
 
 if TYPE_CHECKING:
     from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PublicKey
-
-    from dphypo.accounting.certificate import Certificate
 
 _ALGORITHM = "Ed25519"
 

@@ -1,11 +1,11 @@
-"""The privacy statement of a certificate, in plain words."""
+"""A certificate in plain words: its privacy statement, what it takes for granted, and what would break it."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from dphypo.accounting.premises import arithmetic
+from dphypo.accounting.untrusted import printable
 
 Term = Mapping[str, Any]
 
@@ -27,14 +27,7 @@ def statement(document: Mapping[str, Any]) -> str:
         first = f"WARNING: {warning}. With private randomness the same search would have {guarantee}."
     else:
         first = f"The release is differentially private with {guarantee}."
-    lines = [first, f"Who is protected: every {unit} of the private data; {relation}."]
-    lines += _lines(document["terms"], public, document)
-    if lost := public.get("lost runs"):
-        lines.append(f"Runs that were lost: {lost}.")
-    return "\n".join(lines)
-
-
-def _lines(terms: Sequence[Term], public: Mapping[str, Any], document: Mapping[str, Any]) -> list[str]:
+    terms: list[Term] = document["terms"]
     trained = [term for term in terms if not term.get("scores")]
     searches = [term for term in trained if "published" not in term]
     runs = sum(term["published"] for term in trained if "published" in term)
@@ -43,13 +36,23 @@ def _lines(terms: Sequence[Term], public: Mapping[str, Any], document: Mapping[s
     parts = [part for part in public.get("releases", []) if isinstance(part, Mapping)]
     last = any(part.get("part") == "last run" for part in parts)
     durations = any(part.get("durations") == "public" for part in parts)
-    return [
-        f"What was released: {_released(runs, len(searches), last=last)}{_warm(parts)}",
+    warm = " The last run may have started from a published model, which is paid for."
+    started = warm if any("starts from" in part for part in parts) else ""
+    lines = [
+        first,
+        f"Who is protected: every {unit} of the private data; {relation}.",
+        f"What was released: {_released(runs, len(searches), last=last)}{started}",
         f"What the number covers: {_covered(runs, searches, _sides(both) if scored else '')}{_alone(document)}",
         _conditions(runs, searches, scored=scored, durations=durations),
-        *_policies(searches),
-        *(f"{line[0].upper()}{line[1:]}." for line in arithmetic(document)),
     ]
+    for number, search in enumerate(searches, 1):
+        where = f"of search {number} " if len(searches) > 1 else ""
+        if conditions := search["policy"]["conditions"]:
+            lines.append(f"The number {where}also relies on this: {' '.join(conditions)}")
+    lines += [f"{line[0].upper()}{line[1:]}." for line in arithmetic(document)]
+    if lost := public.get("lost runs"):
+        lines.append(f"Runs that were lost: {lost}.")
+    return "\n".join(lines)
 
 
 def _released(runs: int, searches: int, *, last: bool) -> str:
@@ -72,12 +75,6 @@ def _released(runs: int, searches: int, *, last: bool) -> str:
     return f"{_count(runs)} were made; all their results are public."
 
 
-def _warm(parts: Sequence[Mapping[str, Any]]) -> str:
-    if any("starts from" in part for part in parts):
-        return " The last run may have started from a published model, which is paid for."
-    return ""
-
-
 def _count(runs: int) -> str:
     return "1 run" if runs == 1 else f"{runs} runs"
 
@@ -91,20 +88,13 @@ def _sides(both: int) -> str:
 
 def _covered(runs: int, searches: Sequence[Term], sides: str) -> str:
     parts = [f"{_count(runs)} by composition, each at any hyperparameters of the space"] if runs else []
-    parts += [
-        f"a search with {search['runs']['mean']:g} runs on average, {_how(search['band'])}" for search in searches
-    ]
+    for search in searches:
+        c, C = search["band"]["c"], search["band"]["C"]
+        chosen = f"chosen adaptively, with a density between {c:g} and {C:g} times the prior's"
+        how = f"whose hyperparameters were {'drawn from the prior' if c == C else chosen}"
+        parts.append(f"a search with {search['runs']['mean']:g} runs on average, {how}")
     paid = "; choosing among the runs of a search is paid for" if searches else ""
     return f"all of it together: {'; '.join(parts)}{paid}{sides}."
-
-
-def _how(band: Mapping[str, float]) -> str:
-    if band["c"] == band["C"]:
-        return "whose hyperparameters were drawn from the prior"
-    return (
-        f"whose hyperparameters were chosen adaptively, with a density between {band['c']:g} and {band['C']:g} times "
-        "the prior's"
-    )
 
 
 def _alone(document: Mapping[str, Any]) -> str:
@@ -128,11 +118,82 @@ def _conditions(runs: int, searches: Sequence[Term], *, scored: bool, durations:
     return f"It holds if {', and if '.join([', if '.join(needs[:-1]), needs[-1]] if len(needs) > 1 else needs)}."
 
 
-def _policies(searches: Sequence[Term]) -> list[str]:
-    """What the number takes for granted about the rule of each search."""
-    lines = []
-    for number, search in enumerate(searches, 1):
-        where = f"of search {number} " if len(searches) > 1 else ""
-        if conditions := search["policy"]["conditions"]:
-            lines.append(f"The number {where}also relies on this: {' '.join(conditions)}")
+def assumptions(document: Mapping[str, Any]) -> list[str]:
+    """What must be true for the guarantee of this certificate to hold, one sentence a line.
+
+    >>> assumptions({"data_set": "digits", "terms": [{"runs": {}}]})[-1]
+    'noise that is drawn in floating point is taken as real numbers'
+    """
+    lines = [
+        "one run satisfies the stated event for every value of the hyperparameters, its score included",
+        "given its hyperparameters and its seed, a run depends on no other run",
+        "the space, the laws and the noise were fixed before anybody looked at the data",
+        "what training starts from, pretrained weights among it, is public, or made by an earlier part and paid for",
+    ]
+    parts = _parts(document)
+    if any("runs" in part for part in parts):
+        lines.append("the number of runs was drawn once, from the stated law, and is secret")
+    if any(_mapping(part.get("policy")).get("class") == "history" for part in parts):
+        lines.append("the search rule saw the earlier hyperparameters and scores, and nothing else of the data")
+    for split in _splits(parts):
+        lines.append(f"each record was put on one side by a rule that looks at that record alone: {split}")
+    lines += arithmetic(document)
+    if document.get("data_set") is None:
+        lines.append("the reader knows which data set is meant: the certificate does not name it")
     return lines
+
+
+def arithmetic(document: Mapping[str, Any]) -> list[str]:
+    """What is taken for granted about the numbers that runs compute with."""
+    events = [event for part in _parts(document) for event in _list(part.get("events"))] or [None]
+    exact = [_mapping(event).get("exact") is True for event in events]
+    lines = []
+    if any(exact):
+        slack = document.get("slack")
+        size = f"{slack:.2g}" if isinstance(slack, (int, float)) else "an unknown size"
+        added = f"what rounding adds, a total variation of {size} at most, is in delta"
+        lines.append(
+            f"noise is drawn exactly: {added}, random words are taken as ideal, and a device computes the same twice"
+        )
+    if not all(exact):
+        lines.append("noise that is drawn in floating point is taken as real numbers")
+    return lines
+
+
+def breaks(document: Mapping[str, Any]) -> list[str]:
+    """What would make the guarantee of this certificate false, one case a line."""
+    lines = [
+        "training that differs from its event: other noise, shuffled batches, clipping of batches, a warm start",
+        "a preprocessing step that was fitted to the private records and not paid for",
+        "another search on the same data: its cost comes on top (dphypo compose, dphypo ledger)",
+    ]
+    parts = _parts(document)
+    if any("runs" in part for part in parts):
+        lines.append("anything published but the release: the number of runs, a losing run, the journal, a log")
+    if any("published" in part for part in parts):
+        lines.append("more runs than the survey declared, or a run that was made again with other randomness")
+    return lines
+
+
+def _parts(document: Mapping[str, Any]) -> list[Mapping[str, Any]]:
+    """The terms; whatever else a file of unknown origin holds is left out."""
+    return [_mapping(part) for part in _list(document.get("terms"))]
+
+
+def _splits(parts: list[Mapping[str, Any]]) -> list[str]:
+    """The rules by which records are set apart, in words, each once."""
+    found = []
+    for part in parts:
+        for condition in _list(part.get("reads")):
+            split = _mapping(_mapping(condition).get("split"))
+            more = [f"{name} {split[name]}" for name in ("hashed", "share", "key", "data") if name in split]
+            found.append(printable(", ".join([str(split.get("rule")), *more]), 500))
+    return list(dict.fromkeys(found))
+
+
+def _list(value: object) -> list[Any]:
+    return value if isinstance(value, list) else []
+
+
+def _mapping(value: object) -> Mapping[str, Any]:
+    return value if isinstance(value, Mapping) else {}

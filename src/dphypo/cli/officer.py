@@ -91,7 +91,7 @@ def explain(certificate: Annotated[Path, typer.Argument(help="A certificate, or 
     """What a certificate says in plain words, what it assumes, and what would break it."""
     from dphypo._files import printable
     from dphypo.accounting import Certificate
-    from dphypo.accounting.premises import assumptions, breaks
+    from dphypo.accounting.statement import assumptions, breaks
 
     found = Certificate.load(certificate)
     print("What it says")

@@ -12,9 +12,9 @@ from typing import Any
 from dphypo import __version__, plots
 from dphypo.accounting import Certificate
 from dphypo.accounting.certificate import CITATIONS
-from dphypo.accounting.premises import assumptions, breaks
 from dphypo.accounting.second_opinion import epsilon_from_below
 from dphypo.accounting.solve import round_up
+from dphypo.accounting.statement import assumptions, breaks
 from dphypo.accounting.verification import guarantee_of
 from dphypo.plots import profile
 from dphypo.report.html import Html, bullets, command, facts, join, lines, short, table, tag

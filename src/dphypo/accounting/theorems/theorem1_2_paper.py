@@ -10,8 +10,7 @@ import math
 import numpy as np
 
 from dphypo.accounting.one_run import Run
-from dphypo.accounting.profiles import Floats
-from dphypo.accounting.rdp_curve import Curve, not_decreasing
+from dphypo.accounting.profiles import Curve, Floats, not_decreasing
 from dphypo.band import Band
 from dphypo.laws import Law, NegativeBinomial
 

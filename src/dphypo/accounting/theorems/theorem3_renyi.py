@@ -20,8 +20,7 @@ from __future__ import annotations
 import numpy as np
 from scipy.special import logsumexp
 
-from dphypo.accounting.profiles import Floats
-from dphypo.accounting.rdp_curve import Curve, not_decreasing
+from dphypo.accounting.profiles import Curve, Floats, not_decreasing
 from dphypo.accounting.theorems.lemma2 import transform
 from dphypo.accounting.theorems.phi import Phi
 from dphypo.band import Band
