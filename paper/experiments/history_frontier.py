@@ -16,7 +16,7 @@ import numpy as np
 
 from dphypo import account
 from dphypo.accounting import Guarantee
-from dphypo.accounting.solve import smallest
+from dphypo.accounting.profiles import epsilon_for
 from dphypo.accounting.theorems.theorem_h_history_only import Effort, HistoryProfile
 from dphypo.band import Band
 from dphypo.laws import Geometric, Law, NegativeBinomial, Poisson
@@ -70,7 +70,7 @@ def cost(guarantee: Guarantee, first_from_prior: int) -> float:
         one = HistoryProfile(
             forward, reverse, guarantee.runs, guarantee.band, first_from_prior=first_from_prior, effort=EFFORT
         )
-        found = max(found, smallest(one.delta_at, DELTA, top=one.top))
+        found = max(found, epsilon_for(one, DELTA))
     return found
 
 

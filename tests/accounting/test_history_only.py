@@ -10,8 +10,7 @@ from support.slow import mostly_slow
 
 from dphypo.accounting import account
 from dphypo.accounting.one_run import describe
-from dphypo.accounting.profiles import randomised_response
-from dphypo.accounting.solve import smallest
+from dphypo.accounting.profiles import epsilon_for, randomised_response
 from dphypo.accounting.theorems.lattice_pair import lattice_pair
 from dphypo.accounting.theorems.lemma2 import corners
 from dphypo.accounting.theorems.theorem4_profile import SearchProfile
@@ -34,7 +33,7 @@ def epsilon(profiles, law, band, first=1, *, direction=0, **conditions):
     bound = HistoryProfile(
         profiles[direction], profiles[1 - direction], law, band, first_from_prior=first, **conditions
     )
-    return smallest(bound.delta_at, DELTA, top=bound.top)
+    return epsilon_for(bound, DELTA)
 
 
 @pytest.mark.parametrize(
@@ -79,12 +78,12 @@ def test_the_lattice_is_as_deep_as_many_runs_need(profiles, law, band, found_onc
     found = epsilon(profiles, law, band)
     assert found == pytest.approx(found_once, abs=0.03)
     assert found < account_of(profiles, law, band)
-    assert found > smallest(SearchProfile(*profiles, law, Band(1, 1)).delta_at, DELTA, top=300.0)
+    assert found > epsilon_for(SearchProfile(*profiles, law, Band(1, 1)), DELTA)
 
 
 def account_of(profiles, law, band):
     """ε by Theorem 4, for a policy that knows the data."""
-    return smallest(SearchProfile(*profiles, law, band).delta_at, DELTA, top=300.0)
+    return epsilon_for(SearchProfile(*profiles, law, band), DELTA)
 
 
 def test_a_lattice_that_begins_too_shallow_ends_near_the_same(profiles):
@@ -168,7 +167,7 @@ def test_it_is_a_profile(profiles):
     found = bound.delta(epsilons)
     assert ((found >= 0) & (found <= 1)).all()
     assert (np.diff(found) <= 1e-12).all()
-    assert bound.delta_at(-40.0) == pytest.approx(1.0, abs=1e-9)
+    assert bound.delta(-40.0) == pytest.approx(1.0, abs=1e-9)
     x = np.exp(epsilons)
     middle = bound.delta(np.log((x[:-1] + x[1:]) / 2))
     assert (middle <= (found[:-1] + found[1:]) / 2 + 1e-9).all()
@@ -179,7 +178,7 @@ def test_a_search_that_may_run_nothing_says_so_below_zero():
     run = randomised_response(0.5)
     law = Pmf({0: 0.75, 1: 0.25})
     bound = HistoryProfile(run, run, law, Band(1, 1))
-    assert bound.delta_at(-1.0) >= -np.expm1(-1.0) * 0.75 + 0.25 * float(run.delta(-1.0)) - 1e-12
+    assert bound.delta(-1.0) >= -np.expm1(-1.0) * 0.75 + 0.25 * float(run.delta(-1.0)) - 1e-12
 
 
 @pytest.mark.slow

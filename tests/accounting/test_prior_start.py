@@ -10,8 +10,7 @@ from support.worlds import BANDS, attacked_world, pmf_of, random_law, random_wor
 
 from dphypo.accounting import account
 from dphypo.accounting.one_run import describe
-from dphypo.accounting.profiles import supremum
-from dphypo.accounting.solve import smallest
+from dphypo.accounting.profiles import epsilon_for, supremum
 from dphypo.accounting.theorems.theorem4_prior_start import PriorStartProfile
 from dphypo.accounting.theorems.theorem4_profile import SearchProfile
 from dphypo.band import Band
@@ -73,7 +72,7 @@ def test_published_figures(band, published):
         [dp_accounting.SelfComposedDpEvent(step, 2344)], dp_accounting.NeighboringRelation.ADD_OR_REMOVE_ONE
     ).profiles
     bound = PriorStartProfile(*profiles, NegativeBinomial(8, mean=10), band, 1)
-    assert published - 0.03 <= smallest(bound.delta_at, 1e-5, top=bound.top) <= published
+    assert published - 0.03 <= epsilon_for(bound, 1e-5) <= published
 
 
 def test_a_law_with_too_many_runs_to_sum_over_is_left_to_theorem_4():

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import subprocess
 import sys
 import textwrap
@@ -12,8 +13,8 @@ from support.journal_world import NAMES
 
 from dphypo.errors import JournalError, JournalInUseError
 from dphypo.journal import PostgreSQL, SQLite, stores
-from dphypo.journal import params as _params
 from dphypo.journal.journal import Journal
+from dphypo.journal.records import frozen
 from dphypo.journal.store import Store, open_store
 from dphypo.testing import check_store
 
@@ -131,4 +132,4 @@ def test_a_file_that_is_no_journal_is_a_clear_error(tmp_path):
 
 def test_params_are_read_back_as_they_were():
     params = {"a": (1, (2.5, None)), "b": True, "c": float("inf"), "d": "x"}
-    assert _params.loads(_params.dumps(params)) == params
+    assert frozen(json.loads(json.dumps(params))) == params

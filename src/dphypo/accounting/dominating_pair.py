@@ -7,7 +7,7 @@ convex in e^ε, so straight lines in e^ε lie above it (Doroshenko et al. 2022).
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 
 import numpy as np
 import numpy.typing as npt
@@ -36,7 +36,7 @@ def to_pld(
         grid: spacing of the losses; dp_accounting composes distributions of equal spacing only.
         sharper: further bounds on the same search, each in the same directions; the smallest counts at every ε.
     """
-    count = math.ceil(max(_end(search.delta_at, search.top) for search in searches) / grid)
+    count = math.ceil(max(map(_end, searches)) / grid)
     deltas = [_on_grid(search, grid, count) for search in searches]
     epsilon = np.arange(-count, count + 1) * grid
     for bound in sharper:
@@ -54,8 +54,7 @@ def run_to_pld(profiles: Sequence[Profile], grid: float) -> PrivacyLossDistribut
         profiles: from D to D′, and from D′ to D unless they are equal; each may be a supremum over settings.
         grid: spacing of the losses.
     """
-    ends = [_end(lambda eps, one=profile: float(one.delta(eps)), profile.top) for profile in profiles]  # type: ignore[misc]
-    count = max(1, math.ceil(max(ends) / grid))
+    count = max(1, math.ceil(max(map(_end, profiles)) / grid))
     epsilon = np.arange(-count, count + 1) * grid
     return connected([np.asarray(profile.delta(epsilon)) for profile in profiles], grid)
 
@@ -68,11 +67,11 @@ def connected(deltas: Sequence[Floats], grid: float) -> PrivacyLossDistribution:
     return PrivacyLossDistribution(pmfs[0], pmfs[1] if len(pmfs) > 1 else None)
 
 
-def _end(delta_at: Callable[[float], float], top: float) -> float:
+def _end(profile: Profile) -> float:
     """The upper end of the loss grid. What is left of δ there becomes infinite loss, so any end is valid."""
-    top = min(top, LARGEST_LOG)
-    end = smallest(delta_at, max(_TAIL, delta_at(top) * (1 + 1e-6)), top=top)
-    return end if math.isfinite(end) else top
+    top = min(profile.top, LARGEST_LOG)
+    rest = max(_TAIL, float(profile.delta(top)) * (1 + 1e-6))
+    return min(smallest(lambda eps: float(profile.delta(eps)), rest, top=top), top)
 
 
 def _on_grid(search: SearchProfile | PriorStartProfile, grid: float, count: int) -> Floats:

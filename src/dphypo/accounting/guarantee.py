@@ -18,8 +18,7 @@ from dphypo.accounting import dp_library, slack
 from dphypo.accounting.events import Event, canonical
 from dphypo.accounting.one_run import Run, check, describe
 from dphypo.accounting.policy import PolicyClass
-from dphypo.accounting.profiles import Bounding, Curve, Floats, Profile, infimum, largest
-from dphypo.accounting.solve import smallest
+from dphypo.accounting.profiles import Curve, Floats, Profile, epsilon_for, infimum, largest
 from dphypo.accounting.theorems import theorem1_2_paper
 from dphypo.accounting.theorems.theorem3_renyi import renyi
 from dphypo.accounting.theorems.theorem4_prior_start import PriorStartProfile
@@ -156,7 +155,8 @@ class Guarantee:
     def delta(self, epsilon: float) -> float:
         """The smallest δ that any of the bounds proves at this ε ≥ 0."""
         epsilon = _validate.non_negative(epsilon=epsilon)
-        found = [max(search.delta_at(epsilon) for search in one) for one in (self.searches, *self.sharper.values())]
+        bounds = (self.searches, *self.sharper.values())
+        found = [max(float(search.delta(epsilon)) for search in one) for one in bounds]
         found += [float(curve.profile().delta(epsilon)) for curve in self._curves]
         pure = theorem1_2_paper.pure_epsilon(self.run, self.runs, self.band)
         if pure is not None and epsilon >= pure:
@@ -184,8 +184,12 @@ class Guarantee:
     @cached_property
     def last(self) -> float:
         """The ε at which a curve for plotting ends."""
-        rest = max(search.delta_at(search.top) for search in self.searches)
-        return self._by_profile(max(1e-12, 1.01 * rest))
+        return self._by_profile(max(1e-12, 1.01 * self._rest))
+
+    @property
+    def _rest(self) -> float:
+        """The δ that is left by Theorem 4 at any ε."""
+        return max(float(search.delta(search.top)) for search in self.searches)
 
     def deltas(self, epsilons: Floats) -> Floats:
         """δ at increasing ε, by Theorem 4 or a sharper one."""
@@ -226,7 +230,7 @@ class Guarantee:
         return tuple(SearchProfile(forward, reverse, self.runs, self.band) for forward, reverse in self._directions)
 
     @cached_property
-    def sharper(self) -> dict[str, tuple[Bounding, ...]]:
+    def sharper(self) -> dict[str, tuple[Profile, ...]]:
         """The bounds that only some policies have, by name, each in the directions of :attr:`searches`.
 
         Without a band there is nothing to adapt, and Theorem 4 is the smallest.
@@ -257,8 +261,7 @@ class Guarantee:
         the run's profile is taken as the smaller of that distribution's and its RDP curve's, which has no such trace.
         """
         epsilon = min(_epsilon(self.searches, delta), self._pure_epsilon)
-        rest = max(search.delta_at(search.top) for search in self.searches)
-        if rest > 0.1 * delta and self.run.has_losses and self.run.curve is not None:
+        if self._rest > 0.1 * delta and self.run.has_losses and self.run.curve is not None:
             epsilon = min(epsilon, _epsilon(self._searches_by_both, delta))
         return epsilon
 
@@ -316,12 +319,12 @@ class Guarantee:
 _remembered = lru_cache(maxsize=32)(Guarantee)  # what is computed from equal values is computed once
 
 
-def _epsilon(searches: Sequence[Bounding], delta: float) -> float:
+def _epsilon(searches: Sequence[Profile], delta: float) -> float:
     """ε at δ by one bound: the larger of both directions."""
     epsilon = 0.0
     for search in searches:
-        if not search.delta_at(epsilon) <= delta:
-            epsilon = max(epsilon, smallest(search.delta_at, delta, top=search.top))
+        if not float(search.delta(epsilon)) <= delta:
+            epsilon = max(epsilon, epsilon_for(search, delta))
             if math.isinf(epsilon):
                 break
     return epsilon

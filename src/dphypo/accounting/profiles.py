@@ -46,14 +46,6 @@ class Profile(Protocol):
         ...
 
 
-class Bounding(Profile, Protocol):
-    """A profile of a whole search."""
-
-    def delta_at(self, epsilon: float) -> float:
-        """δ at one ε."""
-        ...
-
-
 @dataclass(frozen=True, eq=False)
 class Discrete:
     """The profile of a discrete privacy loss: P[ℓ = ``losses[i]``] = ``masses[i]``, P[ℓ = ∞] = ``infinity``.

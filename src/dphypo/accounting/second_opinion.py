@@ -8,9 +8,10 @@ is the largest of theirs, and the upper bound that of their composition.
 
 from __future__ import annotations
 
+import contextlib
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any
 
 from dphypo.accounting import slack as slack_of_runs
@@ -18,7 +19,7 @@ from dphypo.accounting.composition import Composition, Releases
 from dphypo.accounting.guarantee import Guarantee
 from dphypo.accounting.policy import PolicyClass
 from dphypo.accounting.published import PublishedRuns
-from dphypo.accounting.second_pair import NoOpinion, Pair, compose, one_run
+from dphypo.accounting.second_pair import NoOpinion, compose, one_run
 from dphypo.accounting.second_search import (
     FINE_GRID,
     GRID,
@@ -31,7 +32,6 @@ from dphypo.accounting.second_search import (
     smallest,
 )
 from dphypo.band import Band
-from dphypo.laws import Law
 
 
 @dataclass(frozen=True)
@@ -64,18 +64,41 @@ def second_opinion(guarantee: Releases | Composition, delta: float) -> Opinion:
 
 def _of_releases(releases: Sequence[Releases], delta: float) -> Opinion:
     """Slack is in the upper bound alone: a run may be as private as its event says."""
-    opinion, slack = _without_slack(releases, delta), math.fsum(one.slack for one in releases)
-    if slack and math.isfinite(opinion.upper):
-        charged = slack_of_runs.charge(lambda rest: {"": _without_slack(releases, rest).upper}, delta, slack)
-        return replace(opinion, upper=charged[""])
-    return opinion
+    lower, slack = max(_attacked(one, delta) for one in releases), math.fsum(one.slack for one in releases)
+    try:
+        charged = slack_of_runs.charge(lambda rest: {"": _bounded(releases, rest)}, delta, slack)
+    except NoOpinion as unknown:
+        return Opinion(lower, math.inf, f"not known here: {unknown}")
+    return Opinion(lower, charged[""])
 
 
-def _without_slack(releases: Sequence[Releases], delta: float) -> Opinion:
+def _attacked(one: Releases, delta: float) -> float:
+    """An ε that one release has: by an attack on a search, or by the composition of runs that are all published."""
+    found = [0.0]
+    for event in one.events:
+        with contextlib.suppress(NoOpinion):
+            for pair in one_run(event, one.relation, above=False, grid=FINE_GRID):
+                if isinstance(one, PublishedRuns):
+                    found.append(from_below(compose([(pair, one.count)], above=False), delta))
+                else:
+                    found.append(attack(pair, one.runs, _attack_band(one), delta))
+    return max(found)
+
+
+def _bounded(releases: Sequence[Releases], delta: float) -> float:
+    """ε of all of them together, from above: Theorem 4 of a single search, or their composition."""
+    if any(len(one.events) > 1 for one in releases):
+        raise NoOpinion("the privacy of a run depends on its hyperparameters")
+    runs = [one_run(one.events[0], one.relation, above=True, grid=GRID) for one in releases]
     only = releases[0]
-    if len(releases) > 1 or not isinstance(only, Guarantee):
-        return _together(releases, delta)
-    return search_opinion(only.events, only.relation, only.runs, only.band, delta, attack_band=_attack_band(only))
+    if len(releases) == 1 and isinstance(only, Guarantee):
+        ways = (search_delta(forward, reverse, only.runs, only.band) for forward, reverse in both(runs[0]))
+        return max(smallest(way, delta) for way in ways)
+    parts = [
+        (run, one.count) if isinstance(one, PublishedRuns) else (search_pairs(run, one.runs, one.band), 1)
+        for run, one in zip(runs, releases, strict=True)
+    ]
+    return composed_upper(parts, delta)
 
 
 def epsilon_from_below(guarantee: Releases | Composition, delta: float) -> float:
@@ -93,73 +116,6 @@ def run_epsilon_from_below(event: Any, relation: Any, delta: float) -> float:
     except NoOpinion:
         return 0.0
     return max((from_below(pair, delta) for pair in pairs), default=0.0)
-
-
-def search_opinion(
-    events: Sequence[Any],
-    relation: Any,
-    runs: Law,
-    band: Band,
-    delta: float,
-    *,
-    attack_band: Band | None = None,
-    above: bool = True,
-) -> Opinion:
-    """The opinion on one search; ``attack_band`` is what the attacker's policy may use, if less than the band."""
-    lower, upper, why = 0.0, 0.0, ""
-    for event in events:
-        try:
-            for pair in one_run(event, relation, above=False, grid=FINE_GRID):
-                lower = max(lower, attack(pair, runs, attack_band or band, delta))
-        except NoOpinion:
-            pass
-    if len(events) > 1 or not above:
-        return Opinion(lower, math.inf, "the privacy of a run depends on its hyperparameters")
-    try:
-        for forward, reverse in both(one_run(events[0], relation, above=True, grid=GRID)):
-            upper = max(upper, smallest(search_delta(forward, reverse, runs, band), delta))
-    except NoOpinion as unknown:
-        upper, why = math.inf, f"not known here: {unknown}"
-    return Opinion(lower, upper, why)
-
-
-def _parts(releases: Releases, delta: float) -> tuple[float, tuple[Sequence[Pair], int] | None, str]:
-    """Of a search or of published runs: ε from below, pairs from above to be composed, or why there are none."""
-    if isinstance(releases, PublishedRuns):
-        try:
-            lows = [one_run(event, releases.relation, above=False, grid=FINE_GRID) for event in releases.events]
-            repeated = [compose([(pair, releases.count)], above=False) for pairs in lows for pair in pairs]
-            lower = max((from_below(pair, delta) for pair in repeated), default=0.0)
-        except NoOpinion:
-            lower = 0.0
-        try:
-            if len(releases.events) > 1:
-                raise NoOpinion("the privacy of a run depends on its hyperparameters")
-            pairs = one_run(releases.events[0], releases.relation, above=True, grid=GRID)
-        except NoOpinion as unknown:
-            return lower, None, f"not known here: {unknown}"
-        return lower, (pairs, releases.count), ""
-    band, attacked = releases.band, _attack_band(releases)
-    lower = search_opinion(
-        releases.events, releases.relation, releases.runs, band, delta, attack_band=attacked, above=False
-    ).lower
-    try:
-        return lower, (search_pairs(releases.events, releases.relation, releases.runs, releases.band), 1), ""
-    except NoOpinion as unknown:
-        return lower, None, f"not known here: {unknown}"
-
-
-def _together(releases: Sequence[Releases], delta: float) -> Opinion:
-    """Several releases: no less than the worst of them, and no more than their composition."""
-    found = [_parts(one, delta) for one in releases]
-    lower = max(low for low, _, _ in found)
-    reasons = [why for _, _, why in found if why]
-    if reasons:
-        return Opinion(lower, math.inf, reasons[0])
-    try:
-        return Opinion(lower, composed_upper([part for _, part, _ in found if part is not None], delta))
-    except NoOpinion as unknown:
-        return Opinion(lower, math.inf, f"not known here: {unknown}")
 
 
 def _attack_band(guarantee: Guarantee) -> Band:

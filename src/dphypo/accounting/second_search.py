@@ -13,12 +13,11 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Sequence
-from typing import Any
 
 import numpy as np
 from scipy.signal import fftconvolve
 
-from dphypo.accounting.second_pair import Floats, NoOpinion, Pair, compose, one_run
+from dphypo.accounting.second_pair import Floats, Pair, compose
 from dphypo.band import Band
 from dphypo.laws import Law
 
@@ -147,13 +146,11 @@ def both(pairs: Sequence[Pair]) -> list[tuple[Pair, Pair]]:
     return [(pairs[0], pairs[-1])] if len(pairs) == 1 else [(pairs[0], pairs[1]), (pairs[1], pairs[0])]
 
 
-def search_pairs(events: Sequence[Any], relation: Any, runs: Law, band: Band) -> list[Pair]:
+def search_pairs(run: Sequence[Pair], runs: Law, band: Band) -> list[Pair]:
     """Pairs that dominate a search in both directions, to be composed."""
-    if len(events) > 1:
-        raise NoOpinion("the privacy of a run depends on its hyperparameters")
     found = []
     epsilon = np.arange(-_REACH, _REACH + 1) * GRID
-    for forward, reverse in both(one_run(events[0], relation, above=True, grid=GRID)):
+    for forward, reverse in both(run):
         phi, size = _phi(runs, band, reverse), len(forward.masses)
         # F(ih) = Σ_j p_j φ(e^((i − first − j)h)) for |i| ≤ REACH: one convolution, whose rounding is added.
         powers = np.arange(-_REACH - forward.first - size + 1, _REACH - forward.first + 1) * GRID

@@ -15,13 +15,13 @@ The classes keep the ``repr`` of plain objects, which shows no field: tracebacks
 from __future__ import annotations
 
 import math
+from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
-from dphypo.journal import params as _params
 from dphypo.journal.chain import Change, Place
 from dphypo.mechanisms import Outcome
 
@@ -45,6 +45,19 @@ class Trial:
     number: int
     tie_key: bytes
     attempts: int = 1
+
+
+def frozen(params: Mapping[str, Any]) -> dict[str, Any]:
+    """Parameters as JSON gives them, with tuples in the place of lists: no parameter is a list.
+
+    >>> frozen({"lr": 0.1, "layers": [64, 64], "decay": None})
+    {'lr': 0.1, 'layers': (64, 64), 'decay': None}
+    """
+
+    def inside(value: Any) -> Any:
+        return tuple(map(inside, value)) if isinstance(value, list) else value
+
+    return {name: inside(value) for name, value in params.items()}
 
 
 class _ImpossibleError(Exception):
@@ -126,7 +139,7 @@ class Record:
                 _require(0 <= attempts <= MAX_ATTEMPTS, "a run was begun too often")
                 seed = ERASED if change.secret is None else int.from_bytes(change.secret, "big")
                 self.seeds[one] = number
-                self.trials.append(Trial(_params.frozen(params), seed, one, bytes.fromhex(tie_key), attempts))
+                self.trials.append(Trial(frozen(params), seed, one, bytes.fromhex(tie_key), attempts))
             case ["attempt", int() as one, int() as attempts]:
                 self._require_open()
                 _require(0 <= attempts <= MAX_ATTEMPTS and 0 <= one < len(self.trials), "a run was begun too often")

@@ -9,7 +9,6 @@ from typing import Any, ClassVar, Protocol, runtime_checkable
 
 from dphypo import _validate
 from dphypo.accounting import Term
-from dphypo.journal import params as _params
 from dphypo.journal.records import Record
 from dphypo.mechanisms import Mechanism, capabilities
 from dphypo.search.lost import Lost
@@ -116,7 +115,7 @@ class LastRun:
 
     def state(self, published: Released) -> dict[str, Any]:
         """The λ of the run, as JSON."""
-        return {"params": json.loads(_params.dumps(published.params or {}))}
+        return {"params": json.loads(json.dumps(dict(published.params or {})))}
 
     def next_prior(self, published: Released, space: Space) -> None:
         """Nothing follows."""

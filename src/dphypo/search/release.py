@@ -15,8 +15,8 @@ from dphypo._files import printable
 from dphypo.accounting import Certificate
 from dphypo.accounting.untrusted import read_json
 from dphypo.errors.faults import MissingFileError
-from dphypo.journal import params as _params
 from dphypo.journal.journal import Journal
+from dphypo.journal.records import frozen
 from dphypo.journal.store import open_store
 from dphypo.mechanisms import Plain, Saver, savers
 
@@ -213,7 +213,7 @@ def read_description(source: Path) -> dict[str, Any]:
         params, score, format = found["params"], found["score"], found["format"]
         return {
             "ending": Ending[found["ending"]],
-            "params": None if params is None else _params.frozen(params),
+            "params": None if params is None else frozen(params),
             "score": None if score is None else _validate.number(score=score),
             "format": _model_name(format) and format,
         }
@@ -221,7 +221,7 @@ def read_description(source: Path) -> dict[str, Any]:
 
 def _plain(params: Mapping[str, Any]) -> dict[str, Any]:
     try:
-        found: dict[str, Any] = json.loads(_params.dumps(_validate.mapping(params=params)))
+        found: dict[str, Any] = json.loads(json.dumps(dict(_validate.mapping(params=params))))
         return found
     except TypeError:
         pass

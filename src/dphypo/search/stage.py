@@ -19,7 +19,6 @@ from dphypo.band import Band, Greedy
 from dphypo.band.band import BandLike
 from dphypo.band.problem import Rule
 from dphypo.entropy import Entropy
-from dphypo.journal import params as _params
 from dphypo.journal.records import Record
 from dphypo.laws import Law
 from dphypo.mechanisms import Mechanism, capabilities, over_space
@@ -177,7 +176,7 @@ class Stage:
 
     def state(self, published: Released) -> dict[str, Any]:
         """What the stage has released, as JSON."""
-        params = None if published.params is None else json.loads(_params.dumps(published.params))
+        params = None if published.params is None else json.loads(json.dumps(dict(published.params)))
         return {"params": params, "score": published.score, "ending": str(published.ending)}
 
     def next_prior(self, published: Released, space: Space) -> Space | None:

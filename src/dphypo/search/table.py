@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, Literal
 
 from dphypo import _validate
 from dphypo.accounting.certificate import table_hash
-from dphypo.journal import params as _params
+from dphypo.journal.records import frozen
 from dphypo.space import Space
 
 if TYPE_CHECKING:
@@ -160,7 +160,7 @@ class Surveyed:
     def to_dict(self) -> dict[str, Any]:
         """The table in JSON values."""
         rows = [
-            {"params": json.loads(_params.dumps(row.params)), "score": row.score}
+            {"params": json.loads(json.dumps(dict(row.params))), "score": row.score}
             | ({"metrics": dict(row.metrics)} if row.metrics else {})
             for row in self.rows
         ]
@@ -174,7 +174,7 @@ class Surveyed:
         if not known or "maximize" not in data:
             raise _validate.fail("data", "a table", "give what Surveyed.to_dict has written")
         made = (
-            Row(_params.frozen(_validate.mapping(params=row["params"])), row["score"], row.get("metrics", {}))
+            Row(frozen(_validate.mapping(params=row["params"])), row["score"], row.get("metrics", {}))
             for row in data["rows"]
         )
         return cls(tuple(made), maximize=_validate.flag(maximize=data["maximize"]))

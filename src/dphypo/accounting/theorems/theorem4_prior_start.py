@@ -83,10 +83,6 @@ class PriorStartProfile:
     def delta(self, epsilon: npt.ArrayLike) -> Floats:
         return mixed(self.mixture, self.forward, float(self.runs.pgf(0.0)), epsilon)
 
-    def delta_at(self, epsilon: float) -> float:
-        """δ at one ε."""
-        return float(self.delta(epsilon))
-
 
 class _Polynomial:
     """Σ_k coefficient_k (1−v)^(k−1), k = 1, 2, …, by Horner's rule; all coefficients are non-negative."""

@@ -64,10 +64,6 @@ class SearchProfile:
     def delta(self, epsilon: npt.ArrayLike) -> Floats:
         return mixed(self.mixture, self.forward, float(self.runs.pgf(0.0)), epsilon)
 
-    def delta_at(self, epsilon: float) -> float:
-        """δ at one ε."""
-        return float(self.delta(epsilon))
-
 
 def mixed(mixture: tuple[Floats, Floats], forward: Profile, none: float, epsilon: npt.ArrayLike) -> Floats:
     """Σ weight · δ₀(ε − shift), plus P[T = 0] (1 − e^ε)₊ for the outcome ⊥, where ``none`` is P[T = 0]."""

@@ -132,10 +132,6 @@ class HistoryProfile:
         chord = values[right] + share * np.maximum(start - values[right], 0.0)
         return np.asarray(np.minimum(chord * (1 + SLACK), 1.0))
 
-    def delta_at(self, epsilon: float) -> float:
-        """δ at one ε."""
-        return float(self.delta(epsilon))
-
     @cached_property
     def _law(self) -> tuple[Floats, float]:
         """P[T = k] for k ≤ K, and an upper bound on P[T > K]."""
