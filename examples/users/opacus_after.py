@@ -48,11 +48,11 @@ def test(model: nn.Module) -> float:
         return sum(int((model(data).argmax(1) == target).sum()) for data, target in TEST) / 297
 
 
-def one_run(params: dict[str, float], *, seed: int, run: OwnRun) -> tuple[nn.Module, float]:
+def one_run(args: dict[str, float], *, seed: int, run: OwnRun) -> tuple[nn.Module, float]:
     torch.manual_seed(seed)
     net = ConvNet()
-    optimizer = optim.SGD(net.parameters(), lr=params["lr"])
-    with run.make_private(net, optimizer, TRAIN, max_grad_norm=params["clip"]) as (model, optimizer, loader):
+    optimizer = optim.SGD(net.parameters(), lr=args["lr"])
+    with run.make_private(net, optimizer, TRAIN, max_grad_norm=args["clip"]) as (model, optimizer, loader):
         train(model, loader, optimizer)
     return net, test(net)
 

@@ -43,11 +43,11 @@ def test(model: nn.Module) -> float:
         return sum(int((model(data).argmax(1) == target).sum()) for data, target in TEST) / 297
 
 
-def one_run() -> tuple[nn.Module, float]:
+def one_run(args: dict[str, float]) -> tuple[nn.Module, float]:
     net = ConvNet()
-    optimizer = optim.SGD(net.parameters(), lr=0.1)
+    optimizer = optim.SGD(net.parameters(), lr=args["lr"])
     model, optimizer, loader = PrivacyEngine().make_private(
-        module=net, optimizer=optimizer, data_loader=TRAIN, noise_multiplier=1.0, max_grad_norm=1.0
+        module=net, optimizer=optimizer, data_loader=TRAIN, noise_multiplier=1.0, max_grad_norm=args["clip"]
     )
     for _ in range(EPOCHS):
         train(model, loader, optimizer)
@@ -55,7 +55,7 @@ def one_run() -> tuple[nn.Module, float]:
 
 
 def main() -> None:
-    _, accuracy = one_run()
+    _, accuracy = one_run({"lr": 0.1, "clip": 1.0})
     print(f"accuracy: {accuracy:.3f}")
 
 

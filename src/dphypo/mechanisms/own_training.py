@@ -25,7 +25,7 @@ class OwnRun(DpSgd):
     _made: list[bool] = field(default_factory=list, init=False, repr=False, compare=False)
 
     def make_private(
-        self, model: Any, optimizer: Any, loader: Any, *, max_grad_norm: float, mode: str = "hooks"
+        self, module: Any, optimizer: Any, data_loader: Any, *, max_grad_norm: float, grad_sample_mode: str = "hooks"
     ) -> AbstractContextManager[Any]:
         """In place of Opacus's ``PrivacyEngine().make_private``: ``with ... as (model, optimizer, loader)``.
 
@@ -35,11 +35,11 @@ class OwnRun(DpSgd):
         run. One block a run: a second one would cost as much again, with the same noise.
 
         Args:
-            model, optimizer: an ordinary model, whose layers act on each record by itself, and an ordinary optimiser of
-                its parameters.
-            loader: a ``DataLoader`` of the private records. Gradients are divided by its ``batch_size``.
+            module, optimizer: an ordinary model, whose layers act on each record by itself, and an ordinary optimiser
+                of its parameters.
+            data_loader: a ``DataLoader`` of the private records. Gradients are divided by its ``batch_size``.
             max_grad_norm: the clipping norm.
-            mode: how Opacus computes the gradients: "hooks" or "functorch".
+            grad_sample_mode: how Opacus computes the gradients: "hooks" or "functorch".
         """
         # By name: this room knows no library that trains.
         loop = importlib.import_module("dphypo.integrations.torch.own_loop")
@@ -50,7 +50,13 @@ class OwnRun(DpSgd):
             )
         self._made.append(True)
         made: AbstractContextManager[Any] = loop.make_private(
-            self, self.seed, model, optimizer, loader, max_grad_norm=max_grad_norm, mode=mode
+            self,
+            self.seed,
+            module,
+            optimizer,
+            data_loader,
+            max_grad_norm=max_grad_norm,
+            grad_sample_mode=grad_sample_mode,
         )
         return made
 

@@ -39,18 +39,18 @@ def make_private(
     loader: DataLoader[Any],
     *,
     max_grad_norm: float,
-    mode: str = "hooks",
+    grad_sample_mode: str = "hooks",
 ) -> Iterator[Parts]:
     """The model, the optimiser and exactly ``run.steps`` batches for a loop that makes one step with each."""
     if loader.batch_size is None:
-        raise _validate.fail("loader", loader, "give a loader with a batch_size, which gradients are divided by")
+        raise _validate.fail("data_loader", loader, "give a loader with a batch_size, which gradients are divided by")
     dpsgd.refuse_layers(model)
     held = {id(parameter) for group in optimizer.param_groups for parameter in group["params"]}
     if left := [name for name, one in model.named_parameters() if one.requires_grad and id(one) not in held]:
         remedy = f"it has all parameters that are trained but {', '.join(left)}: add them, or freeze them"
         raise _validate.fail("optimizer", type(optimizer).__name__, remedy)
     sampler = _Poisson(run, seed, len(loader.dataset))  # type: ignore[arg-type]
-    module = prepare_module(model, mode, loss_reduction="mean", strict=False)
+    module = prepare_module(model, grad_sample_mode, loss_reduction="mean", strict=False)
     private = _Held(
         optimizer,
         sizes=sampler.sizes,
