@@ -78,7 +78,9 @@ def test_gaps_are_those_of_the_groups() -> None:
     assert by_groups("f1")(network(), seed=1) == PrivateConfusion((X, Y), 1e-6)(network(), seed=1)
     same = np.stack([np.eye(2), np.eye(2)])
     assert all(gap(same) == 0 for gap in GAPS.values())
-    with pytest.raises(ValueError, match="measure = 'recall_gap' is not valid: give one of f1, balanced_accuracy, auc"):
+    with pytest.raises(
+        ValueError, match="measure = 'recall_gap' is not valid: give one of accuracy, f1, balanced_accuracy, auc"
+    ):
         PrivateConfusion((X, Y), 1e-6, measure="recall_gap")
 
 
@@ -167,6 +169,29 @@ def test_several_metrics_compose_and_have_noise_of_their_own() -> None:
     with pytest.raises(ValueError, match="leave the noise of all private scores to tune, or of none"):
         Metrics({"one": PrivateAccuracy((X, Y), "calibrate"), "two": PrivateAccuracy((X, Y), 5.0)})
     assert not is_private(Metrics({"one": lambda model: 0.5}))
+
+
+def test_measures_of_one_matrix_are_paid_for_once() -> None:
+    words = ("f1", "balanced_accuracy", "accuracy")
+    made: dict[str, Any] = {"noise_multiplier": 4.0, "epochs": 1, "batch_size": 48, "device": "cpu"}
+    named = DPSGD(model=network, data=(X, Y), score=words, **made).at(score_noise_multiplier=3.0)
+    assert named.score_event.event.noise_multiplier == pytest.approx(3.0)
+    assert list(named({}, seed=1).metrics) == list(words)
+    total = PrivateConfusion((X, Y), 50.0, lambda matrix: float(matrix.sum()))
+    model = network()
+    one = Metrics({"one": total, "two": replace(total, measure=total.measure)})
+    assert one.event.event.noise_multiplier == pytest.approx(50.0)
+    found = one(model, seed=1)
+    assert found["one"] == found["two"]  # the same noise
+    assert found != one(model, seed=2)
+    apart = [replace(total, **change) for change in ({"data": (X, Y)}, {"noise_multiplier": 50.5}, {"group": group})]
+    counts = PrivateAccuracy((X, Y), 50.0)
+    for other, sigma in [(score, 50.0) for score in apart] + [(counts, 50.0)]:
+        both = Metrics({"one": total, "two": other})
+        assert both.event.event.noise_multiplier == pytest.approx(sigma / math.sqrt(2), rel=0.01)
+        assert len(set(both(model, seed=1).values())) == 2
+    same = Metrics({"one": counts, "two": counts})  # one object, evaluated twice
+    assert same.event.event.noise_multiplier == pytest.approx(50 / math.sqrt(2))
 
 
 def test_a_survey_publishes_several_metrics_and_one_ranks(tmp_path: Path) -> None:

@@ -30,6 +30,22 @@ MUTANTS = (
         ("integrations/test_torch_named_scores.py::test_a_record_is_in_one_cell_of_the_confusion_matrix",),
     ),
     Mutant(
+        "measures of one matrix are drawn one by one",
+        "what is paid for once is drawn once",
+        "integrations/torch/metrics.py",
+        "                if (key := score.matrix_key) not in matrices:\n",
+        "                if key := score.matrix_key:\n",
+        ("integrations/test_torch_measures.py::test_measures_of_one_matrix_are_paid_for_once",),
+    ),
+    Mutant(
+        "one score under two names is paid for once",
+        "what is drawn twice is paid for twice",
+        "integrations/torch/metrics.py",
+        "else name for name, score in",
+        "else id(score) for name, score in",
+        ("integrations/test_torch_measures.py::test_measures_of_one_matrix_are_paid_for_once",),
+    ),
+    Mutant(
         "a loop of one's own is not compared with its event",
         "a run costs what was declared",
         "integrations/torch/own_loop.py",

@@ -19,6 +19,7 @@ def _f1(matrix: Floats) -> Floats:
 
 
 MEASURES: dict[str, Callable[[Floats], float]] = {
+    "accuracy": lambda matrix: float(np.trace(matrix) / max(matrix.sum(), 1)),
     "f1": lambda matrix: float(_f1(matrix).mean()),
     "balanced_accuracy": lambda matrix: float(_recall(matrix).mean()),
 }

@@ -49,9 +49,10 @@ def read(given: DPSGD) -> dict[str, Any]:
     size = declared = _validate.integer(at_least=1, records=len(records) if given.records is None else given.records)
     score: Any = given.score
     whole = given.whole
-    if isinstance(score, str):
+    if isinstance(score, str | tuple | list):
         whole = defaults.Whole(records, size)
-        records, size, score = defaults.set_apart(given, whole)
+        words = [score] if isinstance(score, str) else list(score)
+        records, size, score = defaults.set_apart(given, words, whole)
     elif isinstance(score, Mapping):
         score = Metrics(dict(score))
     elif not callable(score):

@@ -34,11 +34,11 @@ class PrivateConfusion:
 
     Args:
         data, noise_multiplier, split, records, example: as for :class:`PrivateAccuracy`.
-        measure: "f1" (the mean over classes), "balanced_accuracy" (the mean recall), or a function of the matrix, whose
-            rows are true classes and whose columns are predicted ones. Counts below 0 were set to 0. "auc", of two
-            classes, comes from a histogram of the model's probabilities in 64 bins, the columns. With ``group``, minus
-            a gap between groups: "accuracy_gap", "recall_gap" (the largest over classes) or "rate_gap" (of how often
-            a class is predicted).
+        measure: "f1" (the mean over classes), "balanced_accuracy" (the mean recall), "accuracy", or a function of the
+            matrix, whose rows are true classes and whose columns are predicted ones. Counts below 0 were set to 0.
+            "auc", of two classes, comes from a histogram of the model's probabilities in 64 bins, the columns. With
+            ``group``, minus a gap between groups: "accuracy_gap", "recall_gap" (the largest over classes) or "rate_gap"
+            (of how often a class is predicted).
         group: ``group(inputs)``, of the arguments of the model for one record, gives the number of its group. Matrices
             are then [group, true class, predicted class].
         groups: how many groups there are; a record of no group is in no cell.
@@ -64,7 +64,17 @@ class PrivateConfusion:
     def event(self) -> RoundedDp:
         return RoundedDp(dp_accounting.GaussianDpEvent(noise_of(self)), noise.slack(_MOST_CELLS, noise_of(self)))
 
+    @property
+    def matrix_key(self) -> tuple[Any, ...]:
+        """Equal for scores that are measures of one noisy matrix."""
+        cells = (id(self.group), self.groups, self.measure == "auc")
+        return id(self.data), id(self.example), self.noise_multiplier, self.split, self.records, *cells
+
     def __call__(self, model: nn.Module, *, seed: int) -> float:
+        return self.measured(self.matrix(model, seed=seed))
+
+    def matrix(self, model: nn.Module, *, seed: int) -> Floats:
+        """The noisy counts, 0 or greater."""
         assert self.records is not None
         records = as_records(self.data, self.example)
         classes = classes_of(model, records)
@@ -89,9 +99,10 @@ class PrivateConfusion:
         shape = (*([] if self.group is None else [self.groups]), classes, columns)
         counts = np.bincount(cells[cells >= 0], minlength=int(np.prod(shape)))
         noisy = counts + noise.rounded_gaussian(noise_of(self), seeds.words(seed, "score"), len(counts))
-        return self._measured(np.maximum(noisy, 0).reshape(shape).astype(np.float64))
+        return np.asarray(np.maximum(noisy, 0).reshape(shape), dtype=np.float64)
 
-    def _measured(self, matrix: Floats) -> float:
+    def measured(self, matrix: Floats) -> float:
+        """The measure of such a matrix."""
         if callable(self.measure):
             return float(self.measure(matrix))
         if self.measure in GAPS:

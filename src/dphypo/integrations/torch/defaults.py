@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
@@ -12,6 +12,7 @@ from dphypo.integrations.split import Origin, split_by_hash
 from dphypo.integrations.torch import hyperparameters
 from dphypo.integrations.torch.confusion import PrivateConfusion
 from dphypo.integrations.torch.data import DatasetRecords, Records, as_records
+from dphypo.integrations.torch.metrics import Metrics
 from dphypo.integrations.torch.score import PrivateAccuracy, PrivateLoss, RecordScore
 from dphypo.integrations.torch.training import Engine
 from dphypo.space import Space
@@ -39,14 +40,14 @@ class Whole:
     fits: dict[str, Fit] = field(default_factory=dict)
 
 
-def set_apart(given: DPSGD, whole: Whole) -> tuple[Records, int, RecordScore]:
-    """The records that train, how many they are taken to be, and the named score on the others.
+def set_apart(given: DPSGD, words: Sequence[str], whole: Whole) -> tuple[Records, int, RecordScore | Metrics]:
+    """The records that train, how many they are taken to be, and the named scores on the others.
 
     A hash of each record decides. The declared sizes are shares of the declared number of all records.
     """
-    name = str(given.score)
-    if name not in _SCORES:
-        raise _validate.fail("score", name, f"give one of {', '.join(_SCORES)}, or a function of the model")
+    for name in words or [""]:
+        if name not in _SCORES:
+            raise _validate.fail("score", name, f"give one of {', '.join(_SCORES)}, or a function of the model")
     share, scoring = scoring_share(whole.records)
     records, example = whole.data, given.example
     training: Records
@@ -63,13 +64,25 @@ def set_apart(given: DPSGD, whole: Whole) -> tuple[Records, int, RecordScore]:
         trains, held_out = split_by_hash(*pair, share=share)
         training = as_records(trains, example)
     example = example if isinstance(held_out, tuple) else None
-    options: dict[str, Any] = {"records": scoring, "example": example}
-    if _SCORES[name] is not PrivateAccuracy:
-        options["measure"] = name
-    if _SCORES[name] is PrivateLoss:
-        options["loss"] = given.loss
-    score = _SCORES[name](held_out, "calibrate", **options)
+    options: dict[str, Any] = {
+        "data": held_out,
+        "noise_multiplier": "calibrate",
+        "records": scoring,
+        "example": example,
+    }
+    kinds = dict(_SCORES)
+    if not {"f1", "balanced_accuracy"}.isdisjoint(words):
+        kinds["accuracy"] = PrivateConfusion  # of the same matrix
+    scores = {name: _named(name, kinds[name], given, options) for name in words}
+    score = scores[words[0]] if isinstance(given.score, str) else Metrics(scores)
     return training, max(1, whole.records - scoring), score
+
+
+def _named(name: str, kind: Callable[..., RecordScore], given: DPSGD, options: Mapping[str, Any]) -> RecordScore:
+    """The score that a word means."""
+    measure = {} if kind is PrivateAccuracy else {"measure": name}
+    loss = {"loss": given.loss} if kind is PrivateLoss else {}
+    return kind(**options, **measure, **loss)
 
 
 def space(given: DPSGD) -> Space:

@@ -55,7 +55,8 @@ class DPSGD(DpSgdMechanism):
         score: what to maximise. "accuracy", "loss", "f1", "balanced_accuracy", "auc" or "perplexity": a hash of each
             record decides whether it trains or scores, and :func:`dphypo.tune` finds the noise of the scores. A
             :class:`PrivateAccuracy` or the like looks at private records of your own. A function of the model looks at
-            public records alone. A mapping of names to such scores: the first ranks, and a survey publishes all.
+            public records alone. Several words, or a mapping of names to such scores: the first ranks, and a survey
+            publishes all.
         noise_multiplier: standard deviation of the noise over the clipping norm; "calibrate" leaves it to
             :func:`dphypo.tune` or :meth:`calibrated`.
         epochs, batch_size: how long to train; the expected size of a Poisson batch, by default near 4·√records.
@@ -100,7 +101,7 @@ class DPSGD(DpSgdMechanism):
 
     model: Callable[..., nn.Module]
     data: Any
-    score: Score | Mapping[str, Any] | str
+    score: Score | Mapping[str, Any] | str | Sequence[str]
     noise_multiplier: float | str | NoiseTable = cost.CALIBRATE
     epochs: float = 10
     batch_size: int | None = None

@@ -1,7 +1,8 @@
 """Several metrics of one run, ``DPSGD(score={"accuracy": ..., "gap": ...})``: the first one ranks, all are published.
 
 Each metric on private records is a Gaussian mechanism with noise of its own, and together they compose: what all of
-them cost is one Gaussian mechanism, 1/σ² = Σ 1/σᵢ². Without private records a metric costs nothing.
+them cost is one Gaussian mechanism, 1/σ² = Σ 1/σᵢ². Measures of one confusion matrix are functions of the same noisy
+matrix, which is drawn and paid for once. Without private records a metric costs nothing.
 """
 
 from __future__ import annotations
@@ -23,6 +24,7 @@ from dphypo.accounting.sides import Sides
 from dphypo.integrations import cost
 from dphypo.integrations.split import Origin
 from dphypo.integrations.torch import seeds
+from dphypo.integrations.torch.confusion import PrivateConfusion
 from dphypo.integrations.torch.fields import plain
 
 _ROUNDING = 1 - 1e-12
@@ -55,8 +57,10 @@ class Metrics:
 
     @property
     def private(self) -> list[Any]:
-        """The scores that cost something."""
-        return [score for score in self.scores.values() if is_costly(score)]
+        """The scores that cost something, one of each matrix."""
+        costly = {name: score for name, score in self.scores.items() if is_costly(score)}
+        keys = (score.matrix_key if isinstance(score, PrivateConfusion) else name for name, score in costly.items())
+        return list(dict(zip(keys, costly.values(), strict=True)).values())
 
     @property
     def event(self) -> RoundedDp:
@@ -102,11 +106,16 @@ class Metrics:
             }
 
     def __call__(self, model: nn.Module, *, seed: int) -> dict[str, float]:
-        """Every metric, each with random words of its own."""
-        found = {}
+        """Every metric, each with random words of its own but for the measures of one matrix."""
+        found, matrices = {}, {}
         for name, score in self.scores.items():
             own = int.from_bytes(seeds.words(seed, f"metric {name}").draw(2).tobytes(), "big")
-            found[name] = float(score(model, seed=own) if is_costly(score) else score(plain(model)))
+            if isinstance(score, PrivateConfusion):
+                if (key := score.matrix_key) not in matrices:
+                    matrices[key] = score.matrix(model, seed=own)
+                found[name] = score.measured(matrices[key])
+            else:
+                found[name] = float(score(model, seed=own) if is_costly(score) else score(plain(model)))
         return found
 
 
