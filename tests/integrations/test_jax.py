@@ -19,6 +19,7 @@ import dphypo.dpsgd
 from dphypo.accounting.own_events import ideal
 from dphypo.integrations.jax import DPSGD, PrivateAccuracy, PrivateConfusion, PrivateLoss, PublicAccuracy, split_by_hash
 from dphypo.integrations.jax.saver import restored
+from dphypo.mechanisms import steps
 from dphypo.mechanisms.capabilities import ManyAtOnce, OwnSpace, OwnSplit, PrivateScores, Settings
 from dphypo.testing import check_mechanism
 
@@ -88,6 +89,24 @@ def test_it_learns_and_runs_at_once_are_those_made_alone_but_for_rounding():
         for this, that in zip(*map(jax.tree.leaves, (one.model, other.model)), strict=True):
             np.testing.assert_allclose(this, that, rtol=1e-2, atol=1e-2)
     assert len({one.model["in"].tobytes() for one in together}) == 3
+
+
+def test_steps_are_followed():
+    told = []
+
+    class Noting:
+        def begin(self, runs):
+            told.append(runs)
+
+        def step(self, made, state=None):
+            told.append(made)
+
+        def end(self):
+            told.append("end")
+
+    with steps.following(Noting()):
+        MECHANISM({"learning_rate": 1.0}, seed=1)
+    assert told == [[steps.Pace(1.0, 0.1, 10, 140)], *range(1, 11), "end"]
 
 
 def test_a_run_that_fails_leaves_the_others_alone():

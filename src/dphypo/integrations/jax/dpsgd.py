@@ -69,9 +69,7 @@ class DPSGD(DpSgdMechanism):
             looks at public records alone.
         optimizer: the name of an optimiser of optax, or a function of ``learning_rate`` that returns one.
         start: parameters that runs start from, public or paid for.
-        noise_multiplier, epochs, batch_size, learning_rate, max_grad_norm, fixed, records, clipping, average,
-            physical_batch_size, subsample, fraction, matched, transfer_rule, schedule, whole: as of
-            :class:`dphypo.integrations.torch.DPSGD`.
+        noise_multiplier: this and all that follow are as of :class:`dphypo.integrations.torch.DPSGD`.
 
     >>> import jax, numpy as np
     >>> mechanism = DPSGD(

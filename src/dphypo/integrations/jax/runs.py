@@ -25,7 +25,7 @@ from dphypo.integrations.jax.program import Program
 from dphypo.integrations.jax.records import Records
 from dphypo.integrations.jax.score import OURS, Private, Trained
 from dphypo.integrations.training import DivergedError
-from dphypo.mechanisms import NoiseRehearsal, Outcome, transfer
+from dphypo.mechanisms import NoiseRehearsal, Outcome, steps, transfer
 
 if TYPE_CHECKING:
     from dphypo.integrations.jax.dpsgd import DPSGD
@@ -113,6 +113,8 @@ def train(group: Sequence[Begun]) -> jax.Array:
     rows = mean = jnp.asarray(np.stack([one.row for one in group]))
     state = stepper.start(rows, numbers)
     ahead = max(1, min(32, _AHEAD // max(1, len(data))))
+    if (follower := steps.follower()) is not None:
+        follower.begin([run.pace for run in runs])
     for start in range(0, first.run.steps, ahead):
         block = draw(samplers, min(ahead, first.run.steps - start), size, count)
         for number, (chosen, valid) in enumerate(zip(*block, strict=True), start):
@@ -127,6 +129,8 @@ def train(group: Sequence[Begun]) -> jax.Array:
                 rates = np.array([run.rate_at(number) for run in runs]).astype(program.dtype)
             share = program.dtype.type(1.0 if setting.average is None else setting.share(number, first.run.steps))
             rows, state, mean = stepper.step(rows, state, mean, gradient, rates, numbers, share)
+            if follower is not None:
+                follower.step(number + 1)
     return mean
 
 
