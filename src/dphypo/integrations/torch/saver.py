@@ -11,8 +11,11 @@ from typing import Any, ClassVar
 import safetensors.torch
 from torch import nn
 
-from dphypo.errors.faults import UnsupportedModelError
+from dphypo._files import printable
+from dphypo.errors.faults import FileError, UnsupportedModelError
 from dphypo.integrations.torch.factory import ARGUMENTS, build, remember
+
+_MOST_LINES = 12  # of what PyTorch says about a model that does not fit
 
 
 @dataclass(frozen=True)
@@ -51,9 +54,10 @@ class Safetensors:
             model = copy.deepcopy(shown) if isinstance(shown, nn.Module) else build(shown, arguments)
             model.load_state_dict(state)
         except (TypeError, RuntimeError) as error:
-            raise ValueError(
-                f"model = {name} does not build the model that was saved, with the arguments {arguments}: give the "
-                f"class or the function that the search was declared with ({error})"
+            differs = [f"  {printable(line.strip())}" for line in str(error).splitlines()[:_MOST_LINES]]
+            raise FileError(
+                f"model = {name} does not build the model that was saved, with the arguments {printable(arguments)}: "
+                "give the class or the function that the search was declared with\n" + "\n".join(differs)
             ) from None
         remember(model, arguments)
         return model.eval()
