@@ -6,21 +6,26 @@ assignment are one line.
 
 from __future__ import annotations
 
+import difflib
 import enum
+import functools
+import inspect
 import math
 import operator
 import os
 import sys
 import warnings
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from numbers import Integral
 from pathlib import Path
-from typing import Any, SupportsFloat, SupportsIndex, TypeVar
+from typing import Any, ParamSpec, SupportsFloat, SupportsIndex, TypeVar
 
 import numpy as np
 import numpy.typing as npt
 
 Kind = TypeVar("Kind", bound=enum.Enum)
+P = ParamSpec("P")
+R = TypeVar("R")
 
 
 def _only(named: dict[str, Any]) -> tuple[str, Any]:
@@ -31,6 +36,32 @@ def _only(named: dict[str, Any]) -> tuple[str, Any]:
 def fail(name: str, value: object, remedy: str) -> ValueError:
     """The error all helpers raise: which argument, what it was, what it should be."""
     return ValueError(f"{name} = {value!r} is not valid: {remedy}")
+
+
+def spelled(called: str, given: Iterable[str], names: Collection[str]) -> None:
+    """Refuse an argument that does not exist, and name the nearest one that does.
+
+    >>> spelled("DPSGD", ["epoch"], ["epochs", "batch_size"])
+    Traceback (most recent call last):
+    TypeError: DPSGD() got an unexpected keyword argument 'epoch'. Did you mean 'epochs'?
+    """
+    for name in given:
+        if name not in names:
+            close = difflib.get_close_matches(name, names, 1)
+            meant = f". Did you mean {close[0]!r}?" if close else ""
+            raise TypeError(f"{called}() got an unexpected keyword argument {name!r}{meant}")
+
+
+def named_right(function: Callable[P, R]) -> Callable[P, R]:
+    """A function whose misspelt arguments are refused by :func:`spelled`."""
+    names = inspect.signature(function).parameters
+
+    @functools.wraps(function)
+    def call(*args: P.args, **named: P.kwargs) -> R:
+        spelled(function.__name__, named, names)
+        return function(*args, **named)
+
+    return call
 
 
 def lacks(protocol: type, value: object, checker: str) -> str:

@@ -76,8 +76,17 @@ def test_a_saved_model_is_loaded_elsewhere_with_the_class_that_builds_it(tmp_pat
         loaded = dphypo.load_release(tmp_path / "release", **how)  # type: ignore[arg-type]
         assert torch.equal(loaded.model(torch.tensor(INPUTS)), expected)
     for wrong in (lambda width: nn.Linear(3, width), lambda: MLP(6), MLP(7)):
-        with pytest.raises(ValueError, match="does not build the model that was saved"):
+        with pytest.raises(ValueError, match="does not build the model that was saved") as caught:
             dphypo.load_release(tmp_path / "release", model=wrong)
+        assert "\\n" not in str(caught.value), "lines are lines"
+    assert "\n  size mismatch for " in str(caught.value)
+
+
+def test_a_misspelt_argument_is_told_the_nearest() -> None:
+    with pytest.raises(TypeError, match=r"DPSGD\(\) got .* 'epoch'. Did you mean 'epochs'\?"):
+        dpsgd(epoch=1)
+    with pytest.raises(TypeError, match=r"tune\(\) got .* 'epsilons'. Did you mean 'epsilon'\?"):
+        dphypo.tune(dpsgd(), epsilons=1.0, delta=1e-5)  # type: ignore[call-arg]
 
 
 def test_a_saved_estimator_is_loaded_elsewhere_with_the_estimator(tmp_path: Path) -> None:

@@ -58,6 +58,11 @@ class DpSgdMechanism:
     exact = True
     """Whether steps are Gaussian mechanisms to the last bit, up to the slack that the event then states."""
 
+    def __new__(cls, *_: object, **given: object) -> Self:
+        """Name the nearest argument if one is misspelt."""
+        _validate.spelled(cls.__name__, given, [one.name for one in dataclasses.fields(cast(Any, cls)) if one.init])
+        return super().__new__(cls)
+
     def refuse_unknown(self, names: Iterable[str]) -> None:
         """Raise a ValueError for a hyperparameter that nobody takes."""
         raise NotImplementedError

@@ -25,6 +25,7 @@ from dphypo.search.table import OnRun
 from dphypo.space import Space
 
 
+@_validate.named_right
 def tune(
     *searched: Space | Mechanism,
     space: Space | None = None,
