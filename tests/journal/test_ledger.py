@@ -143,6 +143,8 @@ def test_a_refusal_shows_numbers_and_what_would_fit(tmp_path: Path) -> None:
         ledger.reserve(gaussian(1.0), name="second")
     said = str(caught.value)
     assert "another file" not in said
+    assert "counts more than dphypo compose" in said
+    assert "(searches=, or dphypo ledger open --search)" in said
     found = re.search(
         r"spent ε = (\S+), asked for (\S+), left (\S+) by.* fits with ε = (\S+) at most.* (\S+) times", said
     )

@@ -194,8 +194,8 @@ class Ledger:
             raise LedgerError(
                 f"{name!r} would exceed the total of ε = {self.epsilon:g} at δ = {self.delta:g}: "
                 f"{found.filter.refusal(spent, costs)}. Nothing was reserved. The filter lets every search depend on "
-                "the results before it; searches that are all fixed beforehand compose to less, in a ledger that is "
-                "made for their list (searches=)"
+                "the results before it, so it counts more than dphypo compose; searches that are all fixed beforehand "
+                "compose to less, in a ledger that is made for their list (searches=, or dphypo ledger open --search)"
             )
 
     def costs(self, guarantee: Declared) -> list[float]:
