@@ -81,6 +81,16 @@ def test_a_release_that_is_read_again_says_so_and_from_where(tmp_path, world, ca
     assert capsys.readouterr().err == ""
 
 
+@pytest.mark.parametrize("world", ["study", "stages"])
+def test_a_search_that_goes_on_says_so_and_from_where(tmp_path, world, capsys):
+    path = tmp_path / "journal.db"
+    search = make if world == "study" else stages_world.make
+    with search(path) as begun:
+        begun.ask()
+    search(path).run()
+    assert capsys.readouterr().err.startswith(f"This search was begun before. It goes on from {path}.\n")
+
+
 def test_a_release_in_memory_is_read_again_too():
     study = make()
     assert study.run(progress=False).read_from is None

@@ -2,13 +2,18 @@
 
 from __future__ import annotations
 
+import math
+
 import dp_accounting
 import pytest
 from scipy.stats import loguniform
 
 import dphypo
+from dphypo.entropy import Seeded
 from dphypo.errors import AllFailedError
 from dphypo.errors.refusals import WatchesRuns
+from dphypo.report.release_report import release_page
+from dphypo.search.table import Row, Surveyed, at_edge
 
 SPACE = dphypo.Space({"lr": loguniform(1e-3, 1)})
 declare = dphypo.mechanism(
@@ -39,6 +44,25 @@ def test_every_published_run_is_told_in_order(durations):
     release = survey(noted, 4, durations=durations).run(progress=False, on_run=seen.append)
     assert tuple(seen) == release.survey.rows
     assert made[-4:] == ([0, 1, 2, 3] if durations == "public" else [0, 0, 0, 0]), "told before each run was made"
+
+
+@pytest.mark.parametrize("best", [0.0011, 0.1])
+def test_a_survey_remarks_that_its_best_run_lies_at_the_edge_and_a_study_does_not(best, capsys):
+    @declare
+    def near(params, *, seed):
+        return None, -abs(math.log(params["lr"] / best))
+
+    release = survey(near, 12, entropy=Seeded(1)).run()
+    remark = f"The best run lies at the edge of the space: lr = {release.survey.best.params['lr']:.4g} of 0.001 to 1. "
+    assert (remark in capsys.readouterr().err) == (best < 0.1)
+    assert best == 0.1 or remark in release_page(release)
+    dphypo.Study(SPACE, near, dphypo.Geometric(mean=12), delta=1e-6, journal=None, entropy=Seeded(1)).run()
+    assert "edge" not in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("space", [{}, {"parameters": 3}, {"parameters": [3, {"name": "lr"}, {"name": "x"}]}])
+def test_what_a_stranger_says_of_a_space_is_no_edge(space):
+    assert at_edge(Surveyed((Row({"lr": 1.0}, 1.0),)), space) == ""
 
 
 def test_a_study_refuses_it_with_the_reason():
@@ -84,8 +108,10 @@ def test_tensorboard_gets_every_run(tmp_path):
 
 
 def test_mlflow_gets_every_run(tmp_path, monkeypatch):
-    mlflow = pytest.importorskip("mlflow", reason="needs mlflow, or mlflow-skinny")
-    monkeypatch.setenv("MLFLOW_ALLOW_FILE_STORE", "true")  # newer versions ask for it
+    monkeypatch.setenv("MLFLOW_ALLOW_FILE_STORE", "true")  # the plain form of a store, without a database
+    monkeypatch.setenv("MLFLOW_DISABLE_TELEMETRY", "true")  # tests call nobody
+    import mlflow
+
     mlflow.set_tracking_uri(tmp_path.as_uri())
     experiment = mlflow.set_experiment("survey").experiment_id
 

@@ -283,7 +283,11 @@ def test_a_plan_that_was_declared_differently_is_refused(tmp_path):
     journal = tmp_path / "plan.db"
     with stages(Survey(SHORT, 3), LastRun(FULL), journal=journal) as plan:
         assert plan.ask() is not None
-    with stages(Survey(SHORT, 4), LastRun(FULL), journal=journal) as plan, pytest.raises(errors.ChangedStudy):
+    costs = r"It was begun with ε = \S+ at δ = 1e-06, and would cost ε = \S+ at δ = 1e-06 now"
+    with (
+        stages(Survey(SHORT, 4), LastRun(FULL), journal=journal) as plan,
+        pytest.raises(errors.ChangedStudy, match=costs),
+    ):
         plan.ask()
     other = stages(Survey(SHORT, 3, Following(start=1)), LastRun(FULL), journal=journal)
     assert len(other.run(progress=False).survey) == 3  # any optimiser is allowed

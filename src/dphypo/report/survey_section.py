@@ -8,7 +8,7 @@ from typing import Any
 from dphypo import plots
 from dphypo.report.html import Html, join, short, table, tag
 from dphypo.report.pictures import SIZE, picture
-from dphypo.search.table import Surveyed
+from dphypo.search.table import Surveyed, at_edge
 
 MOST_ROWS = 300
 _MOST_SLICES = 8
@@ -27,8 +27,9 @@ def survey_section(survey: Surveyed, space: Mapping[str, Any] | None, key: str) 
     words = f"{len(survey)} runs were made, and all their results are published. "
     words += f"{failed} of them failed. " if failed else "None of them failed. "
     words += (
-        "" if best is None else f"The best score is {best.score:.5g}. Scores are noisy: the best may be a lucky one."
+        "" if best is None else f"The best score is {best.score:.5g}. Scores are noisy: the best may be a lucky one. "
     )
+    words += at_edge(survey, space or {})
     alt = "Score of every run of the survey in order, with the best so far. The same numbers are in the table below."
     caption = "The score of every run, in order."
     history = picture(plots.survey_history(survey, size=SIZE), f"{key}-history", alt, caption)

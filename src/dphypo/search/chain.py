@@ -98,12 +98,14 @@ class Chain:
                 for part in self._parts.values():
                     part.side_by_side(crew.workers)
                 if self.finished():
-                    _progress.say_read_again(self.address, show=progress)
+                    _progress.say_made_before(self.address if progress else None, released=True)
                     return self.release(again=True)
                 cost = _progress.cost(self.declaration.certificate, [part.compute() for part in self.declaration.parts])
                 self._live.erase()
                 self._live.update(cost=cost)
                 if progress:
+                    if self._journal(0).record.exists:
+                        _progress.say_made_before(self.address, released=False)
                     print(cost, file=sys.stderr)
                     _progress.tell_fit(self.declaration.parts[-1].mechanism, self.declaration.space)
                 log.info("the search starts, or goes on where it was")
@@ -160,6 +162,7 @@ class Chain:
         setting, part = self._setting(number), self.declaration.parts[number]
         opening = Opening(
             self.declaration.to_dict(number, setting.prior),
+            self.declaration.total,
             dated=number == 0,
             sign=1.0 if self.declaration.maximize else -1.0,
             stages=self._stages,

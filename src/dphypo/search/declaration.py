@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
@@ -144,6 +144,10 @@ class Declaration:
         result: dict[str, Any] = json.loads(json.dumps(declared))  # as it will be read back
         return result
 
+    def total(self) -> str:
+        """What the whole search costs, in words."""
+        return f"ε = {self.certificate.epsilon:.4g} at δ = {self.delta:g}"
+
     @cached_property
     def certificate(self) -> Certificate:
         """The guarantee as a document, as it is known before anything runs."""
@@ -182,8 +186,11 @@ class Declaration:
         return [part.hands_on(last=number == last) for number, part in enumerate(self.parts, 1)]
 
 
-def check(found: Mapping[str, Any], declared: Mapping[str, Any]) -> None:
-    """Refuse to go on with a search that was declared differently; the message names what differs."""
+def check(found: Mapping[str, Any], declared: Mapping[str, Any], total: str | None, now: Callable[[], str]) -> None:
+    """Refuse to go on with a search that was declared differently; the message names what differs.
+
+    The totals are named too where they differ: noise is solved for, so that another ε changes every event.
+    """
     if "model" not in found:  # a journal that does not know its model belongs to whoever has it
         declared = {name: value for name, value in declared.items() if name != "model"}
     changed = [name for name in {**declared, **found} if found.get(name) != declared.get(name)]
@@ -191,7 +198,8 @@ def check(found: Mapping[str, Any], declared: Mapping[str, Any]) -> None:
         raise ChangedRule if HISTORY_ONLY in found else LateHistoryOnly
     if changed and changed != [HISTORY_ONLY]:  # with any search rule at all, it costs more: that may be declared later
         remedy = f" Give first_from_prior={found.get(FIRST, 1)}, as it was." if FIRST in changed else ""
-        raise ChangedStudy(f"(Different: {', '.join(changed)}.{remedy})")
+        costs = "" if total in (None, now()) else f" It was begun with {total}, and would cost {now()} now."
+        raise ChangedStudy(f"(Different: {', '.join(changed)}.{costs}{remedy})")
 
 
 def check_space(space: object) -> None:

@@ -59,6 +59,7 @@ class Opening:
     """What a part is begun with. Only the first part is dated: the day of a later one would tell how long runs took."""
 
     declared: Mapping[str, Any]  # what may not change once it has begun, as JSON
+    total: Callable[[], str] = field(repr=False)  # ε and δ of the whole search, in words
     dated: bool = True  # whether the journal keeps the day
     sign: float = 1.0  # scores times this: larger is better
     stages: bool = False  # whether it is a part of a longer search, which refusals then name

@@ -49,10 +49,11 @@ def cost(certificate: Certificate, computes: Sequence[str]) -> str:
     return "\n".join([_privacy(certificate), *parts])
 
 
-def say_read_again(journal: str | None, *, show: bool) -> None:
-    """Say that a release was made before, and where it comes from; without times."""
-    if show and journal is not None:
-        print(f"This search was released before. The same release is read again from {journal}.", file=sys.stderr)
+def say_made_before(journal: str | None, *, released: bool) -> None:
+    """Say that a search was released or begun before, and where; without times or counts."""
+    if journal is not None:
+        said = "released before. The same release is read again" if released else "begun before. It goes on"
+        print(f"This search was {said} from {journal}.", file=sys.stderr)
 
 
 def announce(number: int, count: int) -> None:

@@ -7,7 +7,9 @@ runs 0 to j − w, whichever ended first.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+import contextlib
+import sys
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
@@ -19,18 +21,18 @@ from dphypo.accounting.events import event_to_dict
 from dphypo.accounting.published import account_published
 from dphypo.accounting.sides import EVERYONE
 from dphypo.entropy import Entropy
-from dphypo.journal.records import Record
-from dphypo.mechanisms import Mechanism, capabilities, over_space
+from dphypo.journal.records import Record, Trial
+from dphypo.mechanisms import Mechanism, Outcome, capabilities, over_space
 from dphypo.samplers import History
 from dphypo.search import optimiser as _optimiser
 from dphypo.search import progress
 from dphypo.search.lost import Lost
 from dphypo.search.optimiser import Pick, PosteriorMean, nearest, point_of
-from dphypo.search.part import Decider, GroupSizes, Released, Setting, Watch, Within
+from dphypo.search.part import Decider, GroupSizes, Released, Setting, Within
 from dphypo.search.prior_around import PriorAround, PriorRule, describe
 from dphypo.search.release import Ending, Release
 from dphypo.search.selection import Past
-from dphypo.search.table import OnRun, Row, Surveyed, done
+from dphypo.search.table import OnRun, Row, Surveyed, at_edge, done
 from dphypo.space import Space
 
 DURATIONS = ("secret", "public")
@@ -221,10 +223,16 @@ class DeclaredRuns:
         point = point_of(self.prior, proposed)
         return point if self.within is None else nearest(self.prior, point, self.within, entropy)
 
-    def watch(self, record: Callable[[], Record], *, show: bool, ticking: bool, on_run: OnRun | None) -> Watch:
-        """A line for every run."""
-        told = on_run if self.table else None
-        return progress.rows(record, self.runs, told, show=show and self.table, public=self.arriving)
+    @contextlib.contextmanager
+    def watch(
+        self, record: Callable[[], Record], *, show: bool, ticking: bool, on_run: OnRun | None
+    ) -> Iterator[Callable[[Trial, Outcome], object]]:
+        """A line for every run, and a remark if the best lies at the edge of the space."""
+        told, show = on_run if self.table else None, show and self.table
+        with progress.rows(record, self.runs, told, show=show, public=self.arriving) as one_more:
+            yield one_more
+        if show and (remark := at_edge(table_of(record()), self.prior.to_dict())):
+            print(remark, file=sys.stderr)
 
 
 def terms_of_runs(

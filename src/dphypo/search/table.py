@@ -12,6 +12,7 @@ from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, Literal
 
 from dphypo import _validate
+from dphypo._files import printable
 from dphypo.accounting.certificate import table_hash
 from dphypo.journal.records import frozen
 from dphypo.space import Space
@@ -193,6 +194,44 @@ class Surveyed:
         best = self.best
         ending = "" if best is None else f", best score {best.score:g}"
         return f"<survey: {len(self)} runs, {failed} failed{ending}>"
+
+
+_EDGE = 0.05  # of a range
+
+
+def at_edge(survey: Surveyed, space: Mapping[str, Any]) -> str:
+    """Remark that the best run lies at an end of its range; "" if it does not. All of it is public.
+
+    Args:
+        survey: what was published.
+        space: what :meth:`dphypo.Space.to_dict` or a certificate says of the space; its words may be a stranger's.
+
+    >>> at_edge(Surveyed((Row({"lr": 9.5}, 0.9),)), {"parameters": [
+    ...     {"name": "lr", "distribution": "loguniform", "arguments": {"a": 0.1, "b": 10}}]})
+    'The best run lies at the edge of the space: lr = 9.5 of 0.1 to 10. A better one may lie beyond it.'
+    """
+    best, entries = survey.best, space.get("parameters")
+    near = [] if best is None or not isinstance(entries, list) else [_near(best.params, one) for one in entries]
+    shown = ", ".join(filter(None, near))
+    return f"The best run lies at the edge of the space: {shown}. A better one may lie beyond it." if shown else ""
+
+
+def _near(params: Mapping[str, Any], entry: Any) -> str | None:
+    """The value of a hyperparameter with its range, if it lies at one of the ends."""
+    try:
+        value, given = params[entry["name"]], entry["arguments"]
+        if entry["distribution"] == "loguniform" and given.keys() == {"a", "b"}:
+            low, high = given["a"], given["b"]
+            place = math.log(value / low) / math.log(high / low)
+        elif entry["distribution"] == "uniform":
+            low, width = given.get("loc", 0.0), given.get("scale", 1.0)
+            high, place = low + width, (value - low) / width
+        else:
+            return None
+        near = not _EDGE <= place <= 1 - _EDGE
+        return f"{printable(entry['name'], 50)} = {value:.4g} of {low:g} to {high:g}" if near else None
+    except (TypeError, LookupError, AttributeError, ValueError, ArithmeticError):
+        return None
 
 
 def done(rows: Sequence[Row]) -> list[Row]:

@@ -27,7 +27,7 @@ from dphypo.executors.executor import Crew
 from dphypo.journal.journal import Journal
 from dphypo.journal.records import MAX_ATTEMPTS, Record, Trial
 from dphypo.journal.store import machine
-from dphypo.mechanisms import Mechanism, Outcome, capabilities
+from dphypo.mechanisms import Outcome, capabilities
 from dphypo.mechanisms.outcome import settle, well_formed
 from dphypo.search import hired
 from dphypo.search.checkpoint import erase
@@ -43,9 +43,9 @@ from dphypo.search.turn import Turn
 
 HOPELESS = 5
 """A survey ends if so many runs at its beginning have all failed."""
-DAY, LAG, FOLDER = "declared on", "lag", "models of"
-"""In the journal, beside the declaration: the day of it, the only time that a certificate states; the lag of rules that
-see results in order; and what tells the folder of models apart from those of other searches."""
+DAY, TOTAL, LAG, FOLDER = "declared on", "total", "lag", "models of"
+"""In the journal, beside the declaration: its day, the only time that a certificate states; ε and δ in words; the lag
+of rules that see results in order; what tells the folder of models apart from those of other searches."""
 
 
 class PartUnderWay:
@@ -54,8 +54,7 @@ class PartUnderWay:
     def __init__(
         self, part: Part, decider: Decider, opening: Opening, journal: Journal, entropy: Entropy, turn: Turn
     ) -> None:
-        self.mechanism: Mechanism = part.mechanism
-        self.lost_runs: Lost = part.lost_runs
+        self.mechanism, self.lost_runs = part.mechanism, part.lost_runs
         self.sampler_error: Exception | None = None
         self._part, self._decider, self._opening = part, decider, opening
         self._journal, self._entropy, self._turn = journal, entropy, turn
@@ -77,16 +76,17 @@ class PartUnderWay:
 
     def _begin(self) -> None:
         declared, decider = self._opening.declared, self._decider
+        notes: dict[str, Any] = {DAY: date.today().isoformat()} if self._opening.dated else {}
         if not self._journal.record.exists:
             self._opening.rehearse()
-        notes: dict[str, Any] = {DAY: date.today().isoformat()} if self._opening.dated else {}
+            notes[TOTAL] = self._opening.total()
         notes |= {LAG: self._lag or 0} if decider.in_order else {}
         notes |= {FOLDER: secrets.token_hex(16)} if self._part.models is not None else {}
         found = dict(self._journal.begin({**declared, **notes}, lambda: decider.draw_total(self._entropy)))
         self._open = True
         try:
-            kept = {name: found.pop(name) for name in (DAY, LAG, FOLDER) if name in found}
-            check(found, declared)
+            kept = {name: found.pop(name) for name in (DAY, TOTAL, LAG, FOLDER) if name in found}
+            check(found, declared, kept.pop(TOTAL, None), self._opening.total)
             record = self._journal.record
             if LAG in kept and not decider.in_order and not record.released:
                 del kept[LAG]
