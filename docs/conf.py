@@ -3,12 +3,10 @@
 from __future__ import annotations
 
 import html
-import inspect
 import os
 import re
 import sys
 import tomllib
-from enum import Enum
 from pathlib import Path
 from typing import Any
 
@@ -131,10 +129,11 @@ def _skip(app: Any, what: str, name: str, obj: Any, skip: bool, options: Any) ->
     return True if name.startswith("set_") and name.endswith("_request") else None
 
 
-def _enum(app: Any, what: str, name: str, obj: Any, options: Any, lines: list[str]) -> None:
-    """List the members of an enumeration with their values: what a value means is often its text."""
-    if inspect.isclass(obj) and issubclass(obj, Enum) and obj.__module__.startswith("dphypo"):
-        lines += ["", *(f"- ``{member.name}`` = ``{member.value!r}``" for member in obj), ""]
+def _no_type(app: Any, what: str, name: str, obj: Any, options: Any, lines: list[str]) -> None:
+    """Put an attribute's "this: that" together again, of which napoleon makes a type and a description."""
+    for place, line in enumerate(lines):
+        if what in ("attribute", "data", "property") and line.startswith(":type: "):
+            lines[0], lines[place] = f"{line.removeprefix(':type: ')}: {lines[0]}", ""
 
 
 def _formula(writer: Any, node: Any) -> None:
@@ -148,4 +147,4 @@ def setup(app: Any) -> None:
     app.add_html_math_renderer("as written", (_formula, None), (_formula, None))
     app.connect("source-read", _read)
     app.connect("autodoc-skip-member", _skip)
-    app.connect("autodoc-process-docstring", _enum)
+    app.connect("autodoc-process-docstring", _no_type, priority=900)  # after napoleon

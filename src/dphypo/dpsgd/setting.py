@@ -27,6 +27,7 @@ class Average(StrEnum):
     """Which iterates the released weights are the mean of: post-processing, which costs nothing."""
 
     LAST_HALF = "last half"
+    """Those of the second half of the steps."""
 
 
 @dataclass(frozen=True, kw_only=True)
