@@ -13,6 +13,7 @@ import pytest
 from support.crash_server import serve
 from support.journal_world import contents
 from support.ledger_world import attempt, cheaper, dear, make
+from support.slow import mostly_slow
 
 import dphypo
 from dphypo import Ledger
@@ -36,9 +37,11 @@ def server():
         yield server
 
 
-@pytest.mark.parametrize("kind", ["study", pytest.param("stages", marks=pytest.mark.slow)])
+@pytest.mark.parametrize("kind", mostly_slow(["study", "stages"]))
+@pytest.mark.parametrize("last", mostly_slow([False, True]))
 @pytest.mark.parametrize("moment", ["before", "after"])
-def test_a_search_that_is_killed_at_any_commit_pays_once_and_before_its_first_run(server, tmp_path, kind, moment):
+def test_a_search_that_is_killed_at_any_commit_pays_once_and_before_its_first_run(server, tmp_path, kind, moment, last):
+    """At any commit until the first run is drawn, and up to the last commit where `last` says so."""
     states = set()
     for commit in itertools.count(1):
         path, journal = tmp_path / f"ledger {commit}.db", tmp_path / f"{commit}.db"
@@ -51,7 +54,7 @@ def test_a_search_that_is_killed_at_any_commit_pays_once_and_before_its_first_ru
         states.add((begun > 0, reserved > 0, drawn > 0))
         assert server.run(str(journal), settings=settings) == 0
         assert len(ledger.entries) == 1, "a search that goes on pays once"
-        if status == 0:
+        if status == 0 or (drawn and not last):
             break
         assert status == -signal.SIGKILL
     assert {(False, False, False), (True, True, True)} <= states

@@ -8,7 +8,7 @@ import signal
 from contextlib import suppress
 
 import pytest
-from support.crash_server import serve
+from support.crash_server import KILLS, serve
 from support.slow import mostly_slow
 from support.stages_world import facts, make
 
@@ -44,15 +44,15 @@ def places(tmp_path):
     return ((str(tmp_path / f"{number}.db"), "study") for number in itertools.count())
 
 
-@pytest.mark.parametrize("moment", mostly_slow(["before", "after"]))
-def test_a_process_killed_at_any_commit_changes_nothing(server, uninterrupted, tmp_path, moment):
+@pytest.mark.parametrize(("moment", "step"), mostly_slow(KILLS))
+def test_a_process_killed_at_any_commit_changes_nothing(server, uninterrupted, tmp_path, moment, step):
     where = places(tmp_path)
     journal, name = next(where)
     assert server.run(journal, name=name, log=str(tmp_path / "count")) == 0
     count = int((tmp_path / "count").read_text())
     runs = sum(total for total, _ in uninterrupted[0])
     assert count >= 2 * 2 + 2 * runs, "T, every λ, every outcome and the releases are commits of their own"
-    for commit in range(1, count + 1):
+    for commit in range(1, count + 1, step):
         journal, name = next(where)
         assert server.run(journal, name=name, at={moment: commit}) == KILLED
         assert resumed(journal, name) == uninterrupted, f"killed {moment} commit {commit} of {count}"

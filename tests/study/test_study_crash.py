@@ -7,7 +7,7 @@ import random
 import signal
 
 import pytest
-from support.crash_server import serve
+from support.crash_server import KILLS, serve
 from support.slow import mostly_slow
 from support.study_world import deadly, facts, make, slow
 
@@ -51,19 +51,11 @@ def commits(server, where, tmp_path) -> int:
     return int((tmp_path / "count").read_text())
 
 
-@pytest.mark.slow
-def test_a_process_killed_after_any_commit_changes_nothing(server, uninterrupted, where, tmp_path):
-    _killed_at_every_commit(server, uninterrupted, where, tmp_path, "after")
-
-
-def test_a_process_killed_before_any_commit_changes_nothing(server, uninterrupted, where, tmp_path):
-    _killed_at_every_commit(server, uninterrupted, where, tmp_path, "before")
-
-
-def _killed_at_every_commit(server, uninterrupted, where, tmp_path, moment):
+@pytest.mark.parametrize(("moment", "step"), mostly_slow(KILLS))
+def test_a_process_killed_at_any_commit_changes_nothing(server, uninterrupted, where, tmp_path, moment, step):
     count = commits(server, where, tmp_path)
     assert count >= 2 + 2 * uninterrupted[0], "T, every λ, every outcome and the release are commits of their own"
-    for commit in range(1, count + 1):
+    for commit in range(1, count + 1, step):
         journal, name = where()
         assert server.run(journal, name=name, at={moment: commit}) == KILLED
         assert resumed(journal, name) == uninterrupted, f"killed {moment} commit {commit} of {count}"

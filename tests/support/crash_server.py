@@ -1,6 +1,6 @@
-"""Runs the shared search in processes that are killed, thousands of times faster than by starting Python each time.
+"""Runs the searches of the tests in processes that are killed, much faster than by starting Python each time.
 
-A server imports everything once and forks for each order; it has no threads, so that is safe. Run as a program it
+One server imports everything once and forks for each order; it has no threads, so that is safe. Run as a program it
 reads orders, one JSON a line, and answers with how each process ended.
 """
 
@@ -23,39 +23,43 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
+KILLS = [("before", 4), ("before", 1), ("after", 1)]
+"""The moments at which tests kill a process, and how many commits lie between two of them."""
+
 
 class Server:
     """The side of the tests."""
 
-    def __init__(self, process: subprocess.Popen[str]) -> None:
+    def __init__(self, process: subprocess.Popen[str], world: str) -> None:
         self._process = process
+        self._world = world
 
     def run(self, journal: str, **order: Any) -> int:
-        """Run the shared search on a journal; the exit status of its process, negative if a signal ended it."""
+        """Run the search of the world on a journal; the exit status of its process, negative if a signal ended it."""
         assert self._process.stdin is not None
         assert self._process.stdout is not None
-        self._process.stdin.write(json.dumps({"journal": journal, **order}) + "\n")
+        self._process.stdin.write(json.dumps({"world": self._world, "journal": journal, **order}) + "\n")
         self._process.stdin.flush()
         return int(self._process.stdout.readline())
 
 
 @contextmanager
 def serve(world: str = "study_world") -> Iterator[Server]:
-    """The server that runs the search of a module of the tests: one for all tests of a process, ended with it."""
-    yield _started(world)
+    """The server, for the search of a module of the tests: one for all tests of a process, ended with it."""
+    yield Server(_started(), world)
 
 
 @cache
-def _started(world: str) -> Server:
+def _started() -> subprocess.Popen[str]:
     process = subprocess.Popen(
-        [sys.executable, "-W", "error", "-m", "support.crash_server", f"support.{world}"],
+        [sys.executable, "-W", "error", "-m", "support.crash_server"],
         stdin=subprocess.PIPE,
         stdout=subprocess.PIPE,
         text=True,
         cwd=Path(__file__).parents[1],
     )
     atexit.register(_end, process)
-    return Server(process)
+    return process
 
 
 def _end(process: subprocess.Popen[str]) -> None:
@@ -68,10 +72,9 @@ def _end(process: subprocess.Popen[str]) -> None:
 
 
 def main() -> None:
-    world = importlib.import_module(sys.argv[1])
-    world.make().run(progress=False)  # what can be computed once is computed before the first fork
     for line in sys.stdin:
         order = json.loads(line)
+        world = _prepared(order["world"])
         child = os.fork()
         if child == 0:
             try:
@@ -90,6 +93,14 @@ def main() -> None:
             _kill_a_worker(child)
         _, status = os.waitpid(child, 0)
         print(os.waitstatus_to_exitcode(status), flush=True)
+
+
+@cache
+def _prepared(name: str) -> Any:
+    """The module of a world. What can be computed once is computed before the first fork."""
+    world = importlib.import_module(f"support.{name}")
+    world.make().run(progress=False)
+    return world
 
 
 def _kill_a_worker(parent: int) -> None:

@@ -7,7 +7,8 @@ import signal
 
 import pytest
 from support import study_world
-from support.crash_server import serve
+from support.crash_server import KILLS, serve
+from support.slow import mostly_slow
 from support.survey_plan_world import Together, attempted, facts, make, together
 from support.survey_world import SPACE
 
@@ -124,12 +125,12 @@ def test_an_interrupted_group_is_made_again_and_the_attempt_is_not_counted(sizes
     assert sizes[:5] == [5, 0, 2, 2, 2]
 
 
-@pytest.mark.parametrize("moment", [pytest.param("before", marks=pytest.mark.slow), "after"])
-def test_a_process_killed_at_any_commit_of_a_group_changes_nothing(tmp_path, moment):
+@pytest.mark.parametrize(("moment", "step"), mostly_slow(KILLS))
+def test_a_process_killed_at_any_commit_of_a_group_changes_nothing(tmp_path, moment, step):
     whole = facts(make(mechanism=together))
     with serve("survey_plan_world") as server:
         assert server.run(str(tmp_path / "whole.db"), mechanism="together", log=str(tmp_path / "count")) == 0
-        for commit in range(2, int((tmp_path / "count").read_text()) + 1):
+        for commit in range(2, int((tmp_path / "count").read_text()) + 1, step):
             journal = str(tmp_path / f"{commit}.db")
             assert server.run(journal, mechanism="together", at={moment: commit}) == KILLED
             with make(journal, together) as search:

@@ -7,8 +7,9 @@ import signal
 
 import pytest
 from support import survey_models_world as world
-from support.crash_server import serve
+from support.crash_server import KILLS, serve
 from support.journal_world import contents
+from support.slow import mostly_slow
 from support.survey_world import SPACE
 
 from dphypo import mechanism
@@ -42,13 +43,13 @@ def committed(journal):
     return {f"run-{number + 1:03d}.npz" for _, number, _, failure, *_ in ended if failure is None}
 
 
-@pytest.mark.parametrize("moment", ["before", "after"])
-def test_a_process_killed_at_any_commit_leaves_no_model_of_a_run_that_was_not_committed(server, tmp_path, moment):
+@pytest.mark.parametrize(("moment", "step"), mostly_slow(KILLS))
+def test_a_process_killed_at_any_commit_leaves_no_model_of_a_run_that_was_not_committed(server, tmp_path, moment, step):
     whole = str(tmp_path / "whole.db")
     assert server.run(whole, log=str(tmp_path / "count")) == 0
     models = named(whole)
     assert set(models) == committed(whole) == {f"run-{number + 1:03d}.npz" for number in range(world.RUNS)}
-    for commit in range(1, int((tmp_path / "count").read_text()) + 1):
+    for commit in range(1, int((tmp_path / "count").read_text()) + 1, step):
         journal = str(tmp_path / f"{commit}.db")
         assert server.run(journal, at={moment: commit}) == KILLED
         assert named(journal).keys() <= committed(journal)
