@@ -5,6 +5,7 @@ BIN := $(VENV)/bin
 DEMO := $(VENV)/.installed-demo
 STAMP := $(VENV)/.installed
 PIP := $(BIN)/python -m pip install --quiet --progress-bar on --constraint constraints.txt
+export PYTHONDONTWRITEBYTECODE :=  # tests start many processes: each would compile everything again
 .DEFAULT_GOAL := help
 .PHONY: help demo test test-long lint wheel audit mutants bench docs paper clean
 

@@ -8,6 +8,8 @@ import sys
 from pathlib import Path
 from typing import Any
 
+import pytest
+
 import dphypo
 from dphypo import laws
 from dphypo.accounting import PureDp, account
@@ -19,6 +21,7 @@ FOLDER = Path(__file__).parents[1] / "examples" / "extensions"
 FILES = sorted(FOLDER.glob("*.py"))
 
 
+@pytest.mark.slow
 def test_each_of_the_six_passes_its_conformance_suite() -> None:
     """In a process of their own, one after the other: each registers itself."""
     code = "import runpy, sys\nfor file in sys.argv[1:]: runpy.run_path(file, run_name='__main__')"

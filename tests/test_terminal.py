@@ -13,6 +13,7 @@ from pathlib import Path
 
 import pytest
 from support.screen import read_all, screen
+from support.slow import mostly_slow
 
 TESTS = str(Path(__file__).parent)
 SEARCH = """
@@ -71,7 +72,8 @@ def test_the_bar_does_not_outlive_the_process(number):
     assert shown.rindex(b"\x1b[?25h") > shown.rindex(b"runs (T"), "the cursor is shown again"
 
 
-@pytest.mark.parametrize("then", [pytest.param("os.abort()", marks=pytest.mark.slow), "os._exit(3)"])
+@pytest.mark.slow
+@pytest.mark.parametrize("then", ["os.abort()", "os._exit(3)"])
 def test_the_bar_does_not_outlive_a_crash_in_a_run(then):
     """No handler of Python's runs then."""
     process, terminal, shown = search(then)
@@ -102,16 +104,17 @@ def test_the_bar_is_erased_while_the_process_is_stopped_and_comes_back():
     assert "runs (T" not in left(shown + again)
 
 
-def test_an_interrupt_ends_in_two_lines(tmp_path):
+@pytest.mark.parametrize("kept", mostly_slow([True, False]))
+def test_an_interrupt_ends_in_two_lines(kept, tmp_path):
     """What was interrupted, and how to go on; no traceback. The process still ends as interrupted ones do."""
-    for journal in (None, str(tmp_path / "study.db")):
-        process, terminal, shown = search(journal=journal)
-        process.send_signal(signal.SIGINT)
-        shown += read_all(terminal).encode()
-        assert process.wait() == -signal.SIGINT
-        said = [line for line in left(shown).splitlines() if line.strip()][2:]  # after the cost
-        assert len(said) == 2, said
-        assert said[0].startswith("The search was interrupted: nothing is released")
-        assert said[1].startswith("To go on, ")
-        assert (journal is None) == ("in memory" in said[0])
-        assert journal is None or journal in said[0]
+    journal = str(tmp_path / "study.db") if kept else None
+    process, terminal, shown = search(journal=journal)
+    process.send_signal(signal.SIGINT)
+    shown += read_all(terminal).encode()
+    assert process.wait() == -signal.SIGINT
+    said = [line for line in left(shown).splitlines() if line.strip()][2:]  # after the cost
+    assert len(said) == 2, said
+    assert said[0].startswith("The search was interrupted: nothing is released")
+    assert said[1].startswith("To go on, ")
+    assert (journal is None) == ("in memory" in said[0])
+    assert journal is None or journal in said[0]

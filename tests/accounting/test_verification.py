@@ -4,17 +4,17 @@ from __future__ import annotations
 
 import copy
 import json
-import subprocess
-import sys
 
 import pytest
 from cryptography.hazmat.primitives import serialization
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
+from typer.testing import CliRunner
 
 from dphypo.accounting import Certificate, PureDp, account, verify
 from dphypo.accounting.statement import statement
+from dphypo.cli.app import app
 from dphypo.laws import Geometric
 from dphypo.search.release import Release
 
@@ -228,9 +228,8 @@ def test_a_signature_is_of_this_certificate_by_this_key(document, keys):
 
 def test_the_command_answers_with_its_exit_status(document, keys, tmp_path):
     def run(*arguments: object) -> tuple[int, str]:
-        command = [sys.executable, "-m", "dphypo", *map(str, arguments)]
-        done = subprocess.run(command, capture_output=True, text=True, check=False)
-        return done.returncode, done.stdout + done.stderr
+        done = CliRunner().invoke(app, list(map(str, arguments)))
+        return done.exit_code, done.output
 
     path = Certificate.from_dict(document).save(tmp_path / "c.json")
     assert run("sign", path, "--key", keys / "mine.key") == (0, f"signed: {path}\n")

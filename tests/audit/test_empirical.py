@@ -104,6 +104,7 @@ def test_the_policy_at_the_edge_of_the_band_is_in_the_band() -> None:
     assert release.params["group"] in {"here", "there", "rest"}
 
 
+@pytest.mark.slow
 def test_a_gradient_canary_shows_training_with_less_noise_than_it_says() -> None:
     pytest.importorskip("opacus")
     make, data, neighbour, observe = gradient_canary(noise_multiplier=0.2, batch_size=64, steps=1)

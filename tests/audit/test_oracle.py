@@ -47,7 +47,7 @@ def check_many(seed: int, count: int) -> None:
 
 
 def test_the_profile_bound_holds_on_small_worlds():
-    check_many(seed=1, count=25)
+    check_many(seed=1, count=10)
 
 
 @pytest.mark.slow

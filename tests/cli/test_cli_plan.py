@@ -48,6 +48,7 @@ def test_it_ends_with_a_recommendation_and_the_line_that_runs_it(tmp_path):
     assert verified.exit_code == 0, verified.output
 
 
+@pytest.mark.slow
 def test_any_design_can_be_written(tmp_path):
     path = tmp_path / "plan.json"
     assert invoke(*TASK, "--write", str(path), "--design", "1").exit_code == 0
@@ -58,9 +59,13 @@ def test_any_design_can_be_written(tmp_path):
     ("options", "words"),
     [
         (["--design", "2"], "give both"),
-        (["--write", "x.json", "--design", "none such"], "give the number or the name of one of these"),
         (["--landscape", "imagenet"], "give one of mnist"),
         (["--epochs", "3"], "give one of epochs and steps"),
+        pytest.param(
+            ["--write", "x.json", "--design", "none such"],
+            "give the number or the name of one of these",
+            marks=pytest.mark.slow,
+        ),
     ],
 )
 def test_bad_options_are_named(options, words, tmp_path, monkeypatch):

@@ -47,6 +47,7 @@ def test_a_model_of_200_megabytes_comes_back(client):
     check_executor(lambda: Dask(client), megabytes=200)
 
 
+@pytest.mark.slow
 def test_a_study_on_dask_is_the_study_in_this_process(client):
     uniform = {"sampler": None, "band": Band(1.0, 1.0)}
     here, there = make(**uniform), make(**uniform)
@@ -59,6 +60,7 @@ def trial(number: int, **params) -> Trial:
     return Trial(params, 10**17 + number, number, b"key%d" % number)
 
 
+@pytest.mark.slow
 def test_the_scheduler_is_told_nothing_of_the_study(client):
     """Keys are random; the state that the scheduler keeps holds neither seeds nor numbers nor λ."""
 

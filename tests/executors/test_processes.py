@@ -123,6 +123,7 @@ def test_no_orphan_survives_the_study(tmp_path, start, number):
         assert study.curator().total() is not None
 
 
+@pytest.mark.slow
 def test_children_of_a_killed_worker_do_not_survive_it(tmp_path):
     process, pids = started(tmp_path, "fork")
     first = [int(pid) for pid in next(iter(tmp_path.glob("*.pids"))).read_text().split()]
@@ -135,7 +136,8 @@ def test_children_of_a_killed_worker_do_not_survive_it(tmp_path):
     process.stderr.close()
 
 
-@pytest.mark.parametrize("start", ["fork", pytest.param("spawn", marks=pytest.mark.slow)])
+@pytest.mark.slow
+@pytest.mark.parametrize("start", ["fork", "spawn"])
 def test_an_interrupt_from_the_keyboard_shows_nothing_of_the_workers(tmp_path, start):
     """A terminal interrupts the whole group: the study and whatever else is in it."""
     process, pids = started(tmp_path, start, start_new_session=True)

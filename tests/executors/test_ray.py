@@ -46,6 +46,7 @@ def test_a_model_of_200_megabytes_comes_back(started):
     check_executor(lambda: Ray(), megabytes=200)
 
 
+@pytest.mark.slow
 def test_a_study_on_ray_is_the_study_in_this_process(started):
     uniform = {"sampler": None, "band": Band(1.0, 1.0)}
     here, there = make(**uniform), make(**uniform)

@@ -8,13 +8,14 @@ import random
 import pytest
 from support import stages_world, study_world
 from support.crash_server import serve
+from support.slow import mostly_slow
 from support.study_world import score
 
 NAMES = (f"kills {number}" for number in itertools.count())
 WORLDS = {"study": ("study_world", study_world), "stages": ("stages_world", stages_world)}
 
 
-@pytest.fixture(params=["sqlite", "postgres"])
+@pytest.fixture(params=mostly_slow(["sqlite", "postgres"]))
 def where(request, tmp_path):
     if request.param == "postgres":
         return lambda: (request.getfixturevalue("postgres"), next(NAMES))

@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 from support.optuna_attack import Attack
+from support.slow import mostly_slow
 
 
 @pytest.fixture
@@ -28,7 +29,7 @@ def url(kind: str, folder: Path, request: pytest.FixtureRequest) -> str:
     return str(request.getfixturevalue("postgres")).replace("postgresql://", "postgresql+psycopg://")
 
 
-@pytest.mark.parametrize("kind", ["sqlite", "postgresql"])
+@pytest.mark.parametrize("kind", mostly_slow(["sqlite", "postgresql"]))
 def test_of_several_processes_none_makes_a_run_that_is_not_paid_for(
     kind: str, tmp_path: Path, request: pytest.FixtureRequest, attack: Callable[[str, int], Attack]
 ) -> None:

@@ -185,6 +185,7 @@ def test_the_name_of_the_data_is_in_the_certificate(saved: Path) -> None:
     assert certificate.to_dict()["data_set"] == "people of 2020"
 
 
+@pytest.mark.slow
 def test_the_name_of_the_data_is_in_the_certificate_of_a_survey() -> None:
     found = PrivateSearch(
         classifier(), {"learning_rate": [0.1]}, epsilon=3.0, survey=2, data_name="people of 2020", random_state=1

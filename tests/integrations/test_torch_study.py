@@ -105,6 +105,7 @@ def test_one_common_profile_bounds_every_setting(calibrated: DPSGD) -> None:
             assert accountant.get_delta(epsilon) <= common.delta(epsilon) * (1 + 1e-9) + 1e-12
 
 
+@pytest.mark.slow
 def test_a_fixed_setting_gets_one_multiplier_and_the_band_is_paid_for(caplog: pytest.LogCaptureFixture) -> None:
     space = dphypo.Space({"learning_rate": loguniform(0.1, 10)})
     with caplog.at_level(logging.WARNING):

@@ -114,6 +114,7 @@ def test_every_setting_is_charged_for_the_steps_it_trains(fraction: float, subsa
         assert (ideal(event) if subsample == 1 else ideal(event).event).count == seen.steps > 0
 
 
+@pytest.mark.slow
 def test_a_design_makes_the_first_stage_of_it() -> None:
     space = dphypo.Space({"learning_rate": [0.1, 1.0], "epochs": [4, 8]})
     full = mechanism(subsample=1.0, noise_multiplier="calibrate")

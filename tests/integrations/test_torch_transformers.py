@@ -19,8 +19,16 @@ from dphypo.errors import UnfitModelError
 from dphypo.integrations.torch import DPSGD, PrivateAccuracy, PublicAccuracy
 from dphypo.integrations.torch.fields import called
 
-transformers = pytest.importorskip("transformers")
-peft = pytest.importorskip("peft")
+transformers: Any = None
+peft: Any = None
+
+
+@pytest.fixture(autouse=True, scope="module")
+def libraries() -> None:
+    """Imported when the first test needs them: the two take seconds, in each process that only collects tests."""
+    global transformers, peft
+    transformers, peft = pytest.importorskip("transformers"), pytest.importorskip("peft")
+
 
 SMALL = {"vocab_size": 50, "num_labels": 2, "pad_token_id": 0}
 LENGTH, COUNT = 12, 96

@@ -75,6 +75,7 @@ def test_every_pair_of_settings_keeps_to_the_budget(tuning):
     assert found.largest == 2.0  # twenty epochs, in runs of ten
 
 
+@pytest.mark.slow
 def test_a_setting_that_would_exceed_the_compute_is_left_out():
     found = plan_tuning(SPACE, mechanism(), **BUDGET, survey=dphypo.SurveyPlan(runs=5, fraction=0.5), compute=4.0)
     assert found.compute == 3.5

@@ -160,6 +160,7 @@ def test_help_shows_the_arguments_of_the_search() -> None:
     assert list(inspect.signature(PrivateSearch).parameters)[:3] == ["estimator", "space", "runs"]
 
 
+@pytest.mark.slow
 def test_without_scikit_learn_the_pip_line_is_shown() -> None:
     code = "import sys; sys.modules['sklearn'] = None; import dphypo.integrations.sklearn"
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)

@@ -122,6 +122,7 @@ def test_a_second_coordinator_is_refused_while_the_first_lives_and_goes_on_after
     assert drawn.items() <= after.items(), "a run was drawn again"
 
 
+@pytest.mark.slow
 def test_a_frozen_coordinator_is_replaced_and_commits_nothing_more(postgres, quick):
     """As when its machine is cut off: its session goes on, and only its sign of life is missing."""
     first = coordinator(postgres, "frozen")

@@ -10,6 +10,7 @@ import textwrap
 import pytest
 from sqlalchemy import make_url
 from support.journal_world import NAMES
+from support.slow import mostly_slow
 
 from dphypo.errors import JournalError, JournalInUseError
 from dphypo.journal import PostgreSQL, SQLite, stores
@@ -20,8 +21,10 @@ from dphypo.testing import check_store
 
 HOLDER = """
     import sys, time
+    from dphypo.journal import postgresql
     from dphypo.journal.journal import Journal
     from dphypo.journal.store import open_store
+    postgresql._BEAT_S = 0.2
     journal = Journal(open_store(sys.argv[1]), sys.argv[2])
     journal.begin({}, lambda: 3)
     print("held", flush=True)
@@ -29,7 +32,7 @@ HOLDER = """
 """
 
 
-@pytest.mark.parametrize("kind", ["sqlite", "postgres"])
+@pytest.mark.parametrize("kind", mostly_slow(["postgres", "sqlite"]))
 def test_a_study_is_held_by_one_process_and_freed_by_its_death(kind, request, tmp_path, monkeypatch):
     monkeypatch.setattr("dphypo.journal.sqlite._WAIT_S", 0.2)
     monkeypatch.setattr("dphypo.journal.postgresql._WAIT_S", 0.2)
@@ -55,6 +58,7 @@ def test_a_study_is_held_by_one_process_and_freed_by_its_death(kind, request, tm
 def impatient(monkeypatch):
     monkeypatch.setattr("dphypo.journal.sqlite._WAIT_S", 0.2)
     monkeypatch.setattr("dphypo.journal.postgresql._WAIT_S", 0.2)
+    monkeypatch.setattr("dphypo.journal.postgresql._BEAT_S", 0.2)
 
 
 @pytest.mark.usefixtures("impatient")

@@ -17,7 +17,9 @@ MUTANTS = (
         "journal/reservation.py",
         "self._ledger.reserve(self._guarantee, name=self._name, key=key, delta=self._delta)\n",
         "self._ledger.reserve(self._guarantee, name=self._name, delta=self._delta)\n",
-        (f"{_LEDGER}::test_a_search_that_is_killed_at_any_commit_pays_once_and_before_its_first_run[before-False-study]",),
+        (
+            f"{_LEDGER}::test_a_search_that_is_killed_at_any_commit_pays_once_and_before_its_first_run[before-False-study]",
+        ),
     ),
     Mutant(
         "a search is reserved for before its key is committed",
@@ -25,7 +27,9 @@ MUTANTS = (
         "journal/reservation.py",
         "            self._ledger.check(self._guarantee, name=self._name)\n",
         "            self._ledger.reserve(self._guarantee, name=self._name)\n",
-        (f"{_LEDGER}::test_a_search_that_is_killed_at_any_commit_pays_once_and_before_its_first_run[before-False-study]",),
+        (
+            f"{_LEDGER}::test_a_search_that_is_killed_at_any_commit_pays_once_and_before_its_first_run[before-False-study]",
+        ),
     ),
     Mutant(
         "a search goes on without its ledger",

@@ -37,6 +37,7 @@ def test_designs_of_every_kind_cost_the_total_and_no_more(found):
         assert row.spent.way.compute <= 5 * (1 + 1e-9)
 
 
+@pytest.mark.slow
 def test_the_command_line_reproduces_every_epsilon_from_the_plan_files(found, tmp_path):
     for number, row in enumerate(found.rows, 1):
         path = found.file(number).save(tmp_path / f"{number}.json")

@@ -58,6 +58,7 @@ def test_settings_of_the_user_stay_as_they_are(figure):
     assert dict(mpl.rcParams) == before
 
 
+@pytest.mark.slow
 def test_without_matplotlib_the_error_says_what_to_install():
     code = (
         "import sys; sys.modules['matplotlib'] = None\n"

@@ -32,7 +32,9 @@ def best_so_far(history: History) -> list:
         (Proposals(best_so_far), {}),
         # Each run is asked for and told, one by one: a long history takes Optuna as long as it would have taken there.
         (OptunaSampler(optuna.samplers.TPESampler(seed=0)), {"ordered": True, "longest": 200}),
-        (OptunaSampler(optuna.samplers.RandomSampler(seed=0), proposals=3), {"longest": 200}),
+        pytest.param(
+            OptunaSampler(optuna.samplers.RandomSampler(seed=0), proposals=3), {"longest": 200}, marks=pytest.mark.slow
+        ),
     ],
     ids=lambda value: type(value).__name__ if isinstance(value, Sampler) else "",
 )

@@ -45,6 +45,7 @@ def reference(history: History, points: np.ndarray, parameters: Hyperparameters)
     return model.fit(history.features, history.scores).predict(points, return_std=True)
 
 
+@pytest.mark.slow
 def test_the_posterior_is_scikit_learns_after_each_of_300_steps_with_repeats_on_a_grid():
     grid = SQUARE.grid(x=10, y=10)  # 100 cells: from step 100 on there are more runs than cells
     history = wave(grid, 300, seed=0)

@@ -10,6 +10,7 @@ from typing import ClassVar
 import numpy as np
 import optuna
 import pytest
+from support.slow import mostly_slow
 from support.study_world import make
 
 from dphypo.accounting.policy import PolicyClass
@@ -209,7 +210,7 @@ def test_a_sampler_of_optunas_kind_gives_its_word_in_its_own_class():
     assert basis(OptunaSampler(OwnAgain())) is None
 
 
-@pytest.mark.parametrize("rule", [Uniform(), Parzen(), GaussianProcess()], ids=repr)
+@pytest.mark.parametrize("rule", mostly_slow([Parzen(), GaussianProcess(), Uniform()]), ids=repr)
 def test_our_own_rules_are_history_only(rule):
     assert (
         basis(rule) == f"{type(rule).__module__}.{type(rule).__qualname__}, which is given the history and nothing else"

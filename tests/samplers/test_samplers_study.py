@@ -7,6 +7,7 @@ import numpy as np
 import optuna
 import pytest
 from scipy.stats import loguniform, uniform
+from support.slow import mostly_slow
 
 import dphypo
 from dphypo.accounting import PureDp
@@ -53,7 +54,7 @@ def released(mechanism, sampler, maximize):
     return study.run(progress=False)
 
 
-@pytest.mark.parametrize("rule", RULES)
+@pytest.mark.parametrize("rule", mostly_slow(RULES, 2))
 def test_a_study_takes_the_rule_and_direction_makes_no_difference(rule):
     up = released(maximised, RULES[rule](), maximize=True)
     down = released(minimised, RULES[rule](), maximize=False)

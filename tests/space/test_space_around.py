@@ -95,6 +95,7 @@ def test_a_mutant_that_mixes_each_coordinate_by_itself_is_caught():
     assert st.kstest(clip[far], "uniform").pvalue < ALARM
 
 
+@pytest.mark.slow
 def test_a_grid_has_the_masses_of_the_mixture_and_draws_within_cells():
     """Masses against many draws, and the law within the cells against the law without cells."""
     cells = {"lr": 8, "clip": 3, "free": 1, "slope": 2}

@@ -65,6 +65,7 @@ def test_the_last_stage_spends_what_the_first_leaves():
     assert dearer[1].mechanism.noise_multiplier > found[1].mechanism.noise_multiplier
 
 
+@pytest.mark.slow
 def test_a_split_finds_the_noise_of_the_first_stage_too():
     found = calibrate_stages(SPACE, [FIRST, LAST], epsilon=2.0, delta=DELTA, split=0.4)
     assert 0.799 <= found[0].account(SPACE).epsilon(DELTA) <= 0.8
@@ -135,6 +136,7 @@ def test_the_remedy_for_a_mechanism_without_at_can_be_copied():
     assert 1.999 <= cost(found) <= 2.0
 
 
+@pytest.mark.slow
 def test_the_papers_training_given_a_cheap_first_stage():
     """One epoch at σ = 2 leaves the ten epochs nearly all of ε."""
 
@@ -168,7 +170,8 @@ def test_noise_that_was_found_is_kept_and_not_solved_for_again(tmp_path):
     assert other[1].mechanism.noise_multiplier < noise[1], "another budget is another question"
 
 
-@pytest.mark.parametrize("factor", [0.999, pytest.param(1.01, marks=pytest.mark.slow)])
+@pytest.mark.slow
+@pytest.mark.parametrize("factor", [0.999, 1.01])
 def test_a_kept_noise_that_is_stale_or_forged_is_not_believed(tmp_path, factor):
     journal = tmp_path / "stages.db"
     noise, _ = solved_in(journal)

@@ -144,6 +144,7 @@ def rejected(found: Counter[Any]) -> bool:
     return worst(found, exact(BAND)) < FALSE_ALARM
 
 
+@pytest.mark.slow
 def test_a_t_that_is_off_by_one_is_caught(monkeypatch):
     original = Pmf.sample
     monkeypatch.setattr(Pmf, "sample", lambda self, entropy: min(original(self, entropy) + 1, 3))

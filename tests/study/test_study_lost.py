@@ -143,8 +143,7 @@ LEAVES = "signal.signal(signal.SIGTERM, lambda *_: sys.exit(7))"
             (signal.SIGTERM, LEAVES, RUN, 7),
             (signal.SIGHUP, "", RUN, -signal.SIGHUP),
             (signal.SIGINT, "", RUN, -signal.SIGINT),
-        ],
-        2,
+        ]
     ),
 )
 def test_a_signal_that_ends_the_process_is_no_outcome(tmp_path, number, handler, how, status):

@@ -49,6 +49,7 @@ def test_a_process_with_workers_killed_changes_no_count(server, tmp_path):
         assert model["steps"] == 20
 
 
+@pytest.mark.slow
 def test_a_process_killed_in_postgres_changes_nothing(server, uninterrupted, postgres):
     names = (f"survey {number}" for number in itertools.count())
     for commit in range(3, 18, 4):

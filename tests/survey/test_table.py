@@ -79,6 +79,7 @@ def test_axes_of_optuna_are_logarithmic_where_the_prior_is_or_else_by_the_values
     assert kinds["width"].log is False  # a width of 0 was published: it has no logarithm
 
 
+@pytest.mark.slow
 def test_optunas_plots_and_storages_take_the_table(published, tmp_path):
     url = f"sqlite:///{tmp_path / 'survey.db'}"
     published.to_optuna(storage=url, name="digits")
