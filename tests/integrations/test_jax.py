@@ -109,7 +109,7 @@ def test_steps_are_followed():
             told.append("end")
 
     with steps.following(Noting()):
-        MECHANISM({"learning_rate": 1.0}, seed=1)
+        plain()({"learning_rate": 1.0}, seed=1)
     assert told == [[steps.Pace(1.0, 0.1, 10, 140)], *range(1, 11), "end"]
 
 
