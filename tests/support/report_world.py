@@ -38,10 +38,10 @@ def training(epsilon: float) -> Any:
     return train
 
 
-def surveyed_release() -> Release:
+def surveyed_release(data_name: str = "digits") -> Release:
     """A survey of twelve runs and a last run."""
     parts = [dphypo.Survey(training(0.05), 12, optimiser=dphypo.samplers.Uniform()), dphypo.LastRun(training(0.5))]
-    return dphypo.Stages(SPACE, parts, delta=1e-6, journal=None, data_name="digits").run(progress=False)
+    return dphypo.Stages(SPACE, parts, delta=1e-6, journal=None, data_name=data_name).run(progress=False)
 
 
 def study(seed: int = 1, journal: Any = None, **changes: Any) -> Study:

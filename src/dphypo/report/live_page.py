@@ -53,7 +53,8 @@ def _now(known: Mapping[str, Any], *, runs: bool) -> Html:
     if runs and known.get("step"):
         rows.append((known["what"], f"step {known['step']} of {known['steps']}"))
         rows.append(("speed", f"{known['speed']:.4g} steps/s"))
-        rows.append(("time left", str(timedelta(seconds=round(known["left"])))))
+        left = "time left of these" if " at once" in known["what"] else "time left"
+        rows.append((left, str(timedelta(seconds=round(known["left"])))))
     return facts(rows, class_="headline")
 
 
