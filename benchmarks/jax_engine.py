@@ -9,6 +9,7 @@ import argparse
 import itertools
 import os
 import time
+from collections.abc import Callable
 from typing import Any
 
 # Before JAX is loaded.
@@ -26,7 +27,7 @@ from dphypo.integrations import torch as in_torch
 
 PIXELS, LABELS = load_digits(return_X_y=True)
 SHOWN, HELD_OUT = (PIXELS[:1400] / 16, LABELS[:1400]), (PIXELS[1400:] / 16, LABELS[1400:])
-WIDTHS = (0, 16, 64)  # of the hidden layer; 0: none
+CASES = ((64, 0), (64, 16), (64, 64), (256, 128))  # batch size; width of the hidden layer, 0 for none
 
 
 def init(key: jax.Array, width: int) -> list[jax.Array]:
@@ -56,38 +57,39 @@ def given(**more: Any) -> dict[str, Any]:
 
 
 def speed(quick: bool) -> None:
-    """Seconds of the process for ten runs, one by one and at once, after both have been compiled."""
-    for width in WIDTHS:
-        mechanism = in_jax.DPSGD(
-            init=init,
-            predict=predict,
-            score=lambda params: 0.5,
-            fixed={"width": width},
-            **given(epochs=1 if quick else 8),
-        )
-        runs: list[dict[str, Any]] = [{"learning_rate": 0.2 * (1 + place)} for place in range(10)]
-        seeds = list(range(10))
+    """CPU seconds for ten runs of different settings, one by one and at once; compiled, and from the start."""
+    runs: list[dict[str, Any]] = [{"learning_rate": 0.2 * (1 + at), "max_grad_norm": 0.5 + at / 10} for at in range(10)]
+    for batch_size, width in CASES:
+        epochs = 1 if quick else 8
+        steps = 10 * round(epochs * len(SHOWN[0]) / batch_size)
 
-        def alone(runs: Any = runs, seeds: Any = seeds, mechanism: Any = mechanism) -> None:
-            for one, seed in zip(runs, seeds, strict=True):
+        def fresh(batch_size: int = batch_size, width: int = width, epochs: int = epochs) -> Any:
+            jax.clear_caches()
+            more: Any = {"fixed": {"width": width}, "score": lambda params: 0.5}
+            return in_jax.DPSGD(init=init, predict=predict, **given(batch_size=batch_size, epochs=epochs, **more))
+
+        def alone(mechanism: Any) -> None:
+            for seed, one in enumerate(runs):
                 mechanism(one, seed=seed)
 
-        def at_once(runs: Any = runs, seeds: Any = seeds, mechanism: Any = mechanism) -> None:
-            mechanism.many(runs, seeds=seeds)
+        def at_once(mechanism: Any) -> None:
+            mechanism.many(runs, seeds=list(range(10)))
 
-        ways = {"alone": alone, "at once": at_once}
-        found: dict[str, list[float]] = {name: [] for name in ways}
-        for turn in range(2 if quick else 4):
-            for name, way in ways.items():
+        def seconds(way: Callable[[Any], None]) -> tuple[float, float]:
+            """From the start; and the least of some more."""
+            found, start = [], time.process_time()
+            mechanism = fresh()
+            for _ in range(2 if quick else 4):
+                way(mechanism)
+                found.append(time.process_time() - start)
                 start = time.process_time()
-                way()
-                if turn:  # the first one compiles
-                    found[name].append(time.process_time() - start)
-        best = {name: min(times) for name, times in found.items()}
-        steps = 10 * (22 if quick else 175)
+            return found[0], min(found[1:])
+
+        (cold, one), (cold_group, group) = seconds(alone), seconds(at_once)
         print(
-            f"width {width}: {1e3 * best['alone'] / steps:.2f} ms a step alone, "
-            f"{1e3 * best['at once'] / steps:.2f} ms of ten at once, ratio {best['alone'] / best['at once']:.1f}",
+            f"batch {batch_size}, width {width}: {1e3 * one / steps:.2f} ms a step alone, {1e3 * group / steps:.2f} of "
+            f"ten at once, ratio {one / group:.1f}; with compilation {cold:.1f} s and {cold_group:.1f} s, ratio "
+            f"{cold / cold_group:.1f}",
             flush=True,
         )
 

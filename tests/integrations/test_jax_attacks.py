@@ -15,7 +15,7 @@ from dphypo import noise
 from dphypo.dpsgd import Grid
 from dphypo.dpsgd.draws import Draws
 from dphypo.dpsgd.sum_on_grid import BETA
-from dphypo.integrations.jax import DPSGD, step
+from dphypo.integrations.jax import DPSGD, factors, step
 from dphypo.integrations.jax.program import Program
 from dphypo.integrations.jax.records import as_records
 
@@ -28,13 +28,18 @@ MOST = GRID.radius * GRID.scale * (1 - 2.0**-50)
 
 def clipped_sum(gradients, counts=None, grid=GRID, normalise=False):
     """The sum of one run's gradients, [records, size], in units of h·2^−bits."""
-    counts = np.ones(len(gradients), bool) if counts is None else counts
+    cut = gradients.shape[1] // 3  # two arrays, the second of two dimensions
+    return sum_of([(gradients[:, :cut],), (gradients[:, cut:, None],)], counts, grid, normalise)
+
+
+def sum_of(parts, counts=None, grid=GRID, normalise=False):
+    """The same of arrays, and of factors of matrices."""
+    counts = np.ones(len(parts[0][0]), bool) if counts is None else counts
     most = np.array([grid.radius * grid.scale * (1 - 2.0**-50)])
     with step.exactly():
-        cut = gradients.shape[1] // 3  # two arrays, the second of two dimensions
-        parts = gradients[None, :, :cut].astype(np.float32), gradients[None, :, cut:, None].astype(np.float32)
-        sums = [np.zeros((1, part.shape[2])) for part in parts]
-        given = (sums, list(parts), counts[None], True, most, np.array([grid.scale]))
+        found = [tuple(one[None].astype(np.float32) for one in part) for part in parts]
+        sums = [np.zeros((1, math.prod(one.shape[2] for one in part))) for part in found]
+        given = (sums, found, counts[None], True, most, np.array([grid.scale]))
         return np.concatenate(step.add_clipped(*given, normalise=normalise), 1)[0]
 
 
@@ -71,6 +76,74 @@ def test_one_record_moves_the_sum_by_at_most_the_clipping_norm(attack, normalise
     assert moved <= Fraction(GRID.radius * GRID.scale * (1 + rounding)) ** 2
     if not np.isfinite(ATTACKS[attack]).all():
         np.testing.assert_array_equal(here, there)
+
+
+VECTORS = {
+    "ordinary": (RNG.normal(size=10), RNG.normal(size=4)),
+    "huge": (np.full(10, 3e38), np.full(4, -3e38)),  # no product is a number of single precision
+    "huge_and_tiny": (np.full(10, 3e38), np.full(4, 1e-38)),
+    "tiny": (np.full(10, 1e-38), np.full(4, 1e-38)),
+    "long_and_short": (1e20 * np.eye(10)[3], np.full(4, 1e-3)),
+    "infinite_times_zero": (np.where(np.arange(10) == 5, np.inf, 1.0), np.zeros(4)),
+    "not_a_number": (np.ones(10), np.where(np.arange(4) == 1, np.nan, 1.0)),
+}
+
+
+@pytest.mark.parametrize("normalise", [False, True])
+@pytest.mark.parametrize("attack", VECTORS)
+def test_one_record_moves_the_sum_of_outer_products_by_at_most_the_clipping_norm(attack, normalise):
+    inputs, outputs = (np.concatenate([RNG.normal(size=(31, len(one))), one[None]]) for one in VECTORS[attack])
+    biased = [(inputs, outputs), (outputs,)]
+    here, there = (sum_of(biased, np.arange(32) < count, normalise=normalise) for count in (32, 31))
+    assert np.isfinite(here).all()
+    moved = exact_square([Fraction(float(a)) - Fraction(float(b)) for a, b in zip(here, there, strict=True)])
+    rounding = 2 * 64 * 32 * (step.terms(SIZE, 32, 1) + 4) * 2.0**-53
+    assert moved <= Fraction(GRID.radius * GRID.scale * (1 + rounding)) ** 2
+    alone = sum_of([(inputs[31:], outputs[31:]), (outputs[31:],)], normalise=normalise)
+    assert exact_square(alone) <= Fraction(GRID.radius * GRID.scale) ** 2
+    if attack in ("infinite_times_zero", "not_a_number"):
+        np.testing.assert_array_equal(here, there)
+
+
+def test_a_sum_of_outer_products_is_that_of_the_gradients():
+    inputs, outputs = RNG.normal(size=(32, 10)).astype(np.float32), RNG.normal(size=(32, 4)).astype(np.float32)
+    whole = (inputs.astype(np.float64)[:, :, None] * outputs[:, None, :]).reshape(32, 40)
+    np.testing.assert_allclose(sum_of([(inputs, outputs)]), clipped_sum(whole), rtol=1e-6, atol=1e-6 * MOST)
+
+
+def losses():
+    """Losses of a matrix in places where its gradient is a product of two vectors, and where it is not."""
+    inner = jax.jit(lambda matrix, vector: jnp.tanh(vector @ matrix))
+    return {
+        "from the left": (lambda p, x, key: jnp.tanh(x @ p[0]).sum(), 2),
+        "from the right": (lambda p, x, key: jnp.tanh(p[0] @ x[:3]).sum(), 2),
+        "compiled": (lambda p, x, key: inner(p[0], x).sum(), 2),
+        "twice": (lambda p, x, key: (jnp.tanh(x @ p[0]) @ p[0].T).sum() ** 2, 1),
+        "compiled twice": (lambda p, x, key: (inner(p[0], x) + inner(p[0], 2 * x)).sum(), 1),
+        "turned": (lambda p, x, key: jnp.tanh(x @ jnp.roll(p[0], 1, 0)).sum(), 1),
+        "two vectors": (lambda p, x, key: jnp.tanh(jnp.stack([x, 2 * x]) @ p[0]).sum(), 1),
+        "in a loop": (lambda p, x, key: jax.lax.fori_loop(0, 2, lambda at, y: y + (x @ p[0]).sum(), 0.0) ** 2, 1),
+        "not at all": (lambda p, x, key: x.sum(), 1),
+    }
+
+
+@pytest.mark.parametrize("name", losses())
+def test_factors_give_the_gradient(name):
+    loss, count = losses()[name]
+    matrix, vector = (RNG.normal(size=size).astype(np.float32) for size in ((5, 3), 5))
+    value, (part,) = factors.gradients(loss, [matrix], vector, jax.random.key(0))
+    expected, (gradient,) = jax.value_and_grad(loss)([matrix], vector, None)
+    assert len(part) == count
+    np.testing.assert_allclose(value, expected, rtol=1e-6)
+    np.testing.assert_allclose(np.outer(*part) if count == 2 else part[0], gradient, rtol=1e-5, atol=1e-6)
+
+
+def test_matrices_of_double_precision_have_no_factors():
+    """The squares of their numbers can be zero."""
+    with jax.enable_x64(True):
+        matrix, vector = np.ones((5, 3)), np.ones(5)
+        _, (part,) = factors.gradients(lambda p, x: jnp.tanh(x @ p[0]).sum(), [matrix], vector)
+    assert len(part) == 1
 
 
 def test_norms_are_upper_bounds_in_exact_arithmetic():
@@ -189,7 +262,7 @@ def gradients(program, numbers, alone=False):
     keys = jnp.stack([jax.random.key(0)] * len(numbers))
     if alone:
         program._alone[numbers.shape] = True
-    found = program.gradients(rows, numbers, keys, 0)[0]
+    found = jax.tree.leaves(program.gradients(rows, numbers.astype(np.int32), keys, 0)[0])
     return np.concatenate([np.asarray(part).reshape(*numbers.shape, -1) for part in found], 2)
 
 

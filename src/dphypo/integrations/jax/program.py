@@ -14,11 +14,11 @@ import numpy.typing as npt
 import optax
 
 from dphypo.errors import UnfitModelError
-from dphypo.integrations.jax import optimisers
+from dphypo.integrations.jax import factors, optimisers
 from dphypo.integrations.jax.records import Records, Tree
 
 Rows = jax.Array
-_LARGE = 1000  # numbers: runs of larger models go one after the other in one program, so that gradients stay in cache
+_LARGE = 2**17  # numbers: runs with larger gradients go one after the other in one program: they stay in cache
 
 
 def named(function: Callable[..., Any], leading: int) -> set[str]:
@@ -53,9 +53,10 @@ class Program:
         self._loss = self._cross_entropy if loss is None else bound(loss, 2)
         self._is_cross_entropy = loss is None
         self._takes_key = loss is not None and "key" in optimisers.names_of(loss)
-        leaves, self._structure = jax.tree.flatten(self._init(jax.random.key(0)))
-        self._kept = [None if _is_trained(leaf) else leaf for leaf in leaves]
-        shown = [leaf for leaf in leaves if _is_trained(leaf)]
+        arrays = self._built(jax.random.key(0))
+        shown, some = [leaf for leaf in arrays if _is_trained(leaf)], iter(arrays)
+        whole = [next(some) if leaf is None else leaf for leaf in self._others]
+        self._kept = [None if _is_trained(leaf) else leaf for leaf in whole]
         if not shown:
             raise UnfitModelError("init returns nothing to train: give a tree of arrays of single precision")
         if len(kinds := {str(leaf.dtype) for leaf in shown}) > 1 or not kinds <= {"float32", "float64"}:
@@ -87,14 +88,23 @@ class Program:
 
     def start(self, key: jax.Array) -> npt.NDArray[Any]:
         """Initial parameters, as a row."""
+        return self.row(self._built(key))
+
+    def _built(self, key: jax.Array) -> list[Any]:
+        """The arrays that ``init`` returns. It is compiled, unless it looks at the key itself."""
         try:
-            return self.row(self._compiled_init(key))
-        except jax.errors.JAXTypeError:  # it looks at the key itself
-            return self.row(self._init(key))
+            return self._compiled_init(key)
+        except jax.errors.JAXTypeError:
+            return self._arrays(key)
 
     @cached_property
-    def _compiled_init(self) -> Callable[..., list[Any]]:
-        return jax.jit(lambda key: [leaf for leaf in jax.tree.leaves(self._init(key)) if _is_trained(leaf)])
+    def _compiled_init(self) -> Callable[[jax.Array], list[Any]]:
+        return jax.jit(self._arrays)
+
+    def _arrays(self, key: jax.Array) -> list[Any]:
+        leaves, self._structure = jax.tree.flatten(self._init(key))
+        self._others = [None if _is_array(leaf) else leaf for leaf in leaves]
+        return [leaf for leaf in leaves if _is_array(leaf)]
 
     def row(self, tree: Tree) -> npt.NDArray[Any]:
         """The trained numbers of a tree."""
@@ -147,33 +157,41 @@ class Program:
         return records.within(known)
 
     def gradients(
-        self, rows: Any, numbers: npt.NDArray[np.int64], keys: jax.Array, step: int
-    ) -> tuple[list[jax.Array], jax.Array]:
+        self, rows: Any, numbers: npt.NDArray[np.int32], keys: jax.Array, step: int
+    ) -> tuple[list[factors.Part], jax.Array]:
         """Gradients of the records of these numbers, [runs, records, ...] for each trained array; finite losses."""
         alone = self._alone.get(numbers.shape)
         if alone is None:
             alone = self._alone[numbers.shape] = not self._same_everywhere(rows, numbers.shape, keys)
-        return self._gradients(alone, rows, self.records.rows(numbers), numbers.astype(np.int32), keys, np.int32(step))
+        return self._gradients(alone, rows, self._data, numbers, keys, np.int32(step))
 
     @cached_property
-    def _gradients(self) -> Callable[..., tuple[list[jax.Array], jax.Array]]:
+    def _data(self) -> Tree:
+        """The records, as JAX's arrays. Where there is none at all, one of zeros, which never counts."""
+        return jax.tree.map(
+            jnp.asarray, self.records.tree if len(self.records) else self.records.made_up(1, zeros=True)
+        )
+
+    @cached_property
+    def _gradients(self) -> Callable[..., tuple[list[factors.Part], jax.Array]]:
         def of_record(leaves: list[Any], key: Any, step: Any, record: Tree, number: Any) -> Any:
             own = jax.random.fold_in(jax.random.fold_in(key, step), number) if self._takes_key else key
-            loss, found = jax.value_and_grad(self._of_leaves)(leaves, record, own)
+            loss, found = factors.gradients(self._of_leaves, leaves, record, own)
             return found, jnp.isfinite(loss)
 
-        def of_run(alone: bool, row: Any, some: Tree, numbers: Any, key: Any, step: Any) -> Any:
+        def of_run(alone: bool, data: Tree, step: Any, row: Any, numbers: Any, key: Any) -> Any:
             single = partial(of_record, self.leaves(row), key, step)
+            some = jax.tree.map(lambda leaf: leaf.at[numbers].get(mode="clip"), data)
             if alone:
                 return jax.lax.map(lambda one: single(*one), (some, numbers))
             return jax.vmap(single)(some, numbers)
 
-        def of_runs(alone: bool, rows: Rows, some: Tree, numbers: Any, keys: Any, step: Any) -> Any:
-            if self.size > _LARGE:
-                return jax.lax.map(
-                    lambda run: of_run(alone, run[0], run[1], run[2], run[3], step), (rows, some, numbers, keys)
-                )
-            return jax.vmap(partial(of_run, alone), (0, 0, 0, 0, None))(rows, some, numbers, keys, step)
+        def of_runs(alone: bool, rows: Rows, data: Tree, numbers: Any, keys: Any, step: Any) -> Any:
+            each, given = partial(of_run, alone, data, step), (rows, numbers, keys)
+            shapes = jax.eval_shape(each, *(one[0] for one in given))
+            if sum(leaf.size for leaf in jax.tree.leaves(shapes)) > _LARGE:
+                return jax.lax.map(lambda run: each(*run), given)
+            return jax.vmap(each)(*given)
 
         return jax.jit(of_runs, static_argnums=0)
 
@@ -182,23 +200,21 @@ class Program:
 
         Where it has not, records are differentiated one after the other.
         """
-        size = shape[-1]
-        plain, turned = np.broadcast_to(np.arange(size), shape), np.broadcast_to(np.roll(np.arange(size), 1), shape)
-        data, watched = self.records.made_up(size), np.arange(size) % 3 == 1
+        places, data = np.arange(shape[-1], dtype=np.int32), self.records.made_up(shape[-1])
+        watched = places % 3 == 1
 
-        def found(order: npt.NDArray[np.int64], *, spoilt: bool = False) -> npt.NDArray[np.uint8]:
-            def rows_of(leaf: npt.NDArray[Any]) -> npt.NDArray[Any]:
-                some = leaf[order]
-                if spoilt and leaf.dtype.kind == "f":
-                    some[:, ~watched] = np.nan
-                return some
-
-            given = (jax.tree.map(rows_of, data), order.astype(np.int32), keys, np.int32(0))
-            parts = [np.asarray(part) for part in self._gradients(False, rows, *given)[0]]
+        def found(order: npt.NDArray[np.int32], data: Tree) -> npt.NDArray[np.uint8]:
+            made = self._gradients(False, rows, data, np.broadcast_to(order, shape), keys, np.int32(0))[0]
+            parts = [np.asarray(part) for part in jax.tree.leaves(made)]
             return np.concatenate([part.reshape(*shape, -1).view(np.uint8) for part in parts], 2)
 
-        moved = np.roll(found(plain), 1, 1)
-        return bool((moved == found(turned)).all() and (moved == found(turned, spoilt=True))[:, watched].all())
+        def spoil(leaf: npt.NDArray[Any]) -> npt.NDArray[Any]:
+            kept = watched.reshape(-1, *[1] * (leaf.ndim - 1))
+            return np.where(kept, leaf, np.nan).astype(leaf.dtype) if leaf.dtype.kind == "f" else leaf
+
+        moved, turned = np.roll(found(places, data), 1, 1), np.roll(places, 1)
+        beside = (moved == found(turned, jax.tree.map(spoil, data)))[:, np.roll(watched, 1)]
+        return bool((moved == found(turned, data)).all() and beside.all())
 
     def stepper(self, optimizer: optimisers.Optimizer, static: Mapping[str, Any]) -> Stepper:
         """An optimiser for the rows of several runs, compiled once."""
@@ -240,8 +256,12 @@ class Stepper:
         self.step = jax.jit(jax.vmap(step, (0, 0, 0, 0, 0, 0, None)))
 
 
+def _is_array(leaf: Any) -> bool:
+    return isinstance(leaf, (jax.Array, np.ndarray))
+
+
 def _is_trained(leaf: Any) -> bool:
-    return isinstance(leaf, (jax.Array, np.ndarray)) and jnp.issubdtype(leaf.dtype, jnp.inexact)
+    return _is_array(leaf) and jnp.issubdtype(leaf.dtype, jnp.inexact)
 
 
 def _cut(row: Any, ends: npt.NDArray[np.int64]) -> list[Any]:

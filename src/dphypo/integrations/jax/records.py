@@ -46,11 +46,6 @@ class Records:
             return None
         return self.tree[1] if self.tree[1].ndim == 1 and self.tree[1].dtype.kind in "iu" else None
 
-    def rows(self, numbers: npt.NDArray[np.int64]) -> Tree:
-        """The records of some numbers. Where there is none at all, rows of zeros, which never count."""
-        tree = self.tree if len(self) else self.made_up(1, zeros=True)
-        return jax.tree.map(lambda leaf: leaf[numbers], tree)
-
     def made_up(self, count: int, *, zeros: bool = False, seed: int = 0) -> Tree:
         """Records of the same shapes and types, from a generator: normal numbers, or 0 and 1 for whole ones."""
         random = np.random.default_rng(seed)

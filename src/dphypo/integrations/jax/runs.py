@@ -102,22 +102,25 @@ def train(group: Sequence[Begun]) -> jax.Array:
     samplers = [Sampler(one, len(data), run.rate, run.subsample) for one, run in zip(words, runs, strict=True)]
     draws = Draws(words, program.size, grids[0].deviation, grids[0].bits)
     keys = jnp.stack([step.key_of(one.stream("masks")) for one in words])
-    scale = np.array([grid.scale for grid in grids])
-    most = np.array([grid.radius * grid.scale * (1 - 2.0**-50) for grid in grids])
-    units = np.array([[grid.unit / run.batch_size] for grid, run in zip(grids, runs, strict=True)])
-    shrink, zeros = np.float64(2.0 ** -grids[0].bits), [np.zeros((len(runs), one)) for one in program.sizes]
+    with step.exactly():
+        scale = jnp.asarray([grid.scale for grid in grids])
+        most = jnp.asarray([grid.radius * grid.scale * (1 - 2.0**-50) for grid in grids])
+        units = jnp.asarray([[grid.unit / run.batch_size] for grid, run in zip(grids, runs, strict=True)])
+        shrink, zeros = jnp.asarray(2.0 ** -grids[0].bits), [jnp.zeros((len(runs), one)) for one in program.sizes]
     normalise = setting.clipping is dpsgd.Clipping.NORMALISE
     static, names = optimisers.split(first.run.options)
     numbers = {name: np.array([run.options[name] for run in runs], dtype=program.dtype) for name in names}
     stepper = program.stepper(first.optimizer, static)
     rows = mean = jnp.asarray(np.stack([one.row for one in group]))
     state = stepper.start(rows, numbers)
+    with np.errstate(over="ignore"):
+        rates = np.array([[run.rate_at(at) for run in runs] for at in range(first.run.steps)]).astype(program.dtype)
     ahead = max(1, min(32, _AHEAD // max(1, len(data))))
     if (follower := steps.follower()) is not None:
         follower.begin([run.pace for run in runs])
     for start in range(0, first.run.steps, ahead):
-        block = draw(samplers, min(ahead, first.run.steps - start), size, count)
-        for number, (chosen, valid) in enumerate(zip(*block, strict=True), start):
+        block, every = draw(samplers, min(ahead, first.run.steps - start), size, count)
+        for number, (chosen, valid) in enumerate(zip(block.astype(np.int32), every, strict=True), start):
             sums: Any = zeros
             for piece, counts in zip(chosen, valid, strict=True):
                 gradients, finite = program.gradients(rows, piece, keys, number)
@@ -125,10 +128,8 @@ def train(group: Sequence[Begun]) -> jax.Array:
                     sums = step.add_clipped(sums, gradients, counts, finite, most, scale, normalise=normalise)
             with step.exactly():
                 gradient = step.release(sums, draws.draw(), shrink, units, program.dtype)
-            with np.errstate(over="ignore"):
-                rates = np.array([run.rate_at(number) for run in runs]).astype(program.dtype)
             share = program.dtype.type(1.0 if setting.average is None else setting.share(number, first.run.steps))
-            rows, state, mean = stepper.step(rows, state, mean, gradient, rates, numbers, share)
+            rows, state, mean = stepper.step(rows, state, mean, gradient, rates[number], numbers, share)
             if follower is not None:
                 follower.step(number + 1)
     return mean

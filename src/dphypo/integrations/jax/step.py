@@ -3,7 +3,8 @@
 Gradients are an argument here: they were computed by another program, and lie in memory as they are. Were they part of
 this one, XLA could compute them twice, once for the norm and once for the sum, and round differently.
 
-The contribution of a record is its gradient in memory, times a weight. The computed norm is within (d + 8)u of the real
+The contribution of a record is its gradient in memory, times a weight; that of a matrix may be the outer product of two
+vectors in memory (``factors.py``), whose norm is the product of theirs. The computed norm is within (d + 8)u of the real
 one in any order of the sum, and so is the weight. That order may depend on the place of a record. So d is among the
 terms of the sum's error (:func:`terms`), and a record's place changes nothing that is not covered.
 """
@@ -11,12 +12,14 @@ terms of the sum's error (:func:`terms`), and a record's place changes nothing t
 from __future__ import annotations
 
 import functools
+from collections.abc import Sequence
 from typing import Any
 
 import jax
 import jax.numpy as jnp
 
 from dphypo import noise
+from dphypo.integrations.jax.factors import Part
 
 Arrays = list[jax.Array]
 
@@ -32,13 +35,13 @@ def terms(size: int, piece: int, count: int) -> int:
 
 @functools.partial(jax.jit, static_argnames=("normalise",))
 def add_clipped(
-    sums: Arrays, gradients: Arrays, counts: Any, finite: Any, most: Any, scale: Any, *, normalise: bool
+    sums: Arrays, gradients: list[Part], counts: Any, finite: Any, most: Any, scale: Any, *, normalise: bool
 ) -> Arrays:
     """Add the clipped gradients of a piece to the sums of each run, in units of h·2^−bits.
 
     Args:
         sums: of each trained array, [runs, numbers], double precision.
-        gradients: of each trained array, [runs, records, ...].
+        gradients: of each trained array, [runs, records, ...], or its two factors.
         counts, finite: [runs, records]: which records count. One whose gradient is not finite does not, either.
         most: C₀·2^bits/h, rounded down, and
         scale: 2^bits/h: of each run, [runs].
@@ -49,18 +52,25 @@ def add_clipped(
 
     def of_run(run: Any) -> Any:
         totals, found, counting, limit, whole = run
-        values = [part.astype(jnp.float64).reshape(len(part), -1) for part in found]
-        squares = functools.reduce(jnp.add, [jnp.sum(part * part, 1) for part in values])
-        norms = jnp.sqrt(squares) * margin  # upper bounds
+        parts = [[one.astype(jnp.float64).reshape(len(one), -1) for one in part] for part in found]
+        squares = [functools.reduce(jnp.multiply, [jnp.sum(one * one, 1) for one in part]) for part in parts]
+        norms = jnp.sqrt(functools.reduce(jnp.add, squares)) * margin  # upper bounds
         fine = counting & (norms < jnp.inf)  # false for NaN
         weights = limit / (norms + NORMALISED) if normalise else jnp.minimum(whole, limit / norms)
         weights = jnp.where(fine, weights, 0.0)
-        clean = [jnp.where(fine[:, None], part, 0.0) for part in values]  # 0 · NaN is NaN
-        return [total + weights @ part for total, part in zip(totals, clean, strict=True)]
+        clean = [[jnp.where(fine[:, None], one, 0.0) for one in part] for part in parts]  # 0 · NaN is NaN
+        return [total + _weighted(weights, part) for total, part in zip(totals, clean, strict=True)]
 
     # One run after the other: what is added stays in the processor's cache.
     made: Arrays = jax.lax.map(of_run, (sums, gradients, counts & finite, most, scale))
     return made
+
+
+def _weighted(weights: Any, part: Sequence[Any]) -> Any:
+    """The weighted sum of gradients, or of outer products of their factors."""
+    if len(part) == 1:
+        return weights @ part[0]
+    return ((weights[:, None] * part[0]).T @ part[1]).reshape(-1)
 
 
 @functools.partial(jax.jit, static_argnames=("kind",))
