@@ -19,7 +19,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import torch
-from sklearn.datasets import load_digits
+from sklearn.datasets import load_breast_cancer, load_digits
 from torch import nn
 
 from dphypo.integrations import jax as in_jax
@@ -27,12 +27,20 @@ from dphypo.integrations import torch as in_torch
 
 PIXELS, LABELS = load_digits(return_X_y=True)
 SHOWN, HELD_OUT = (PIXELS[:1400] / 16, LABELS[:1400]), (PIXELS[1400:] / 16, LABELS[1400:])
-CASES = ((64, 0), (64, 16), (64, 64), (256, 128))  # batch size; width of the hidden layer, 0 for none
+VALUES, KINDS = load_breast_cancer(return_X_y=True)
+TABLE = (VALUES / VALUES.max(0), KINDS)
+CASES = (  # records, values, classes; batch size; width of the hidden layer, 0 for none
+    ("table", TABLE, 30, 2, 64, 0),
+    ("digits", SHOWN, 64, 10, 64, 0),
+    ("digits", SHOWN, 64, 10, 64, 16),
+    ("digits", SHOWN, 64, 10, 64, 64),
+    ("digits", SHOWN, 64, 10, 256, 128),
+)
 
 
-def init(key: jax.Array, width: int) -> list[jax.Array]:
+def init(key: jax.Array, width: int, values: int = 64, classes: int = 10) -> list[jax.Array]:
     """PyTorch's initial weights: uniform within one over the root of the inputs."""
-    sizes = [64, width, 10] if width else [64, 10]
+    sizes = [values, width, classes] if width else [values, classes]
     keys = jax.random.split(key, 2 * len(sizes))
     made = []
     for place, (ins, outs) in enumerate(itertools.pairwise(sizes)):
@@ -59,14 +67,15 @@ def given(**more: Any) -> dict[str, Any]:
 def speed(quick: bool) -> None:
     """CPU seconds for ten runs of different settings, one by one and at once; compiled, and from the start."""
     runs: list[dict[str, Any]] = [{"learning_rate": 0.2 * (1 + at), "max_grad_norm": 0.5 + at / 10} for at in range(10)]
-    for batch_size, width in CASES:
+    for name, data, values, classes, batch_size, width in CASES:
         epochs = 1 if quick else 8
-        steps = 10 * round(epochs * len(SHOWN[0]) / batch_size)
+        steps = 10 * round(epochs * len(data[0]) / batch_size)
+        fixed = {"width": width, "values": values, "classes": classes}
+        told = given(data=data, batch_size=batch_size, epochs=epochs, fixed=fixed, score=lambda params: 0.5)
 
-        def fresh(batch_size: int = batch_size, width: int = width, epochs: int = epochs) -> Any:
-            jax.clear_caches()
-            more: Any = {"fixed": {"width": width}, "score": lambda params: 0.5}
-            return in_jax.DPSGD(init=init, predict=predict, **given(batch_size=batch_size, epochs=epochs, **more))
+        def fresh(told: Any = told) -> Any:
+            jax.clear_caches()  # type: ignore[no-untyped-call]
+            return in_jax.DPSGD(init=init, predict=predict, **told)
 
         def alone(mechanism: Any) -> None:
             for seed, one in enumerate(runs):
@@ -75,7 +84,7 @@ def speed(quick: bool) -> None:
         def at_once(mechanism: Any) -> None:
             mechanism.many(runs, seeds=list(range(10)))
 
-        def seconds(way: Callable[[Any], None]) -> tuple[float, float]:
+        def seconds(way: Callable[[Any], None], fresh: Callable[[], Any] = fresh) -> tuple[float, float]:
             """From the start; and the least of some more."""
             found, start = [], time.process_time()
             mechanism = fresh()
@@ -87,9 +96,9 @@ def speed(quick: bool) -> None:
 
         (cold, one), (cold_group, group) = seconds(alone), seconds(at_once)
         print(
-            f"batch {batch_size}, width {width}: {1e3 * one / steps:.2f} ms a step alone, {1e3 * group / steps:.2f} of "
-            f"ten at once, ratio {one / group:.1f}; with compilation {cold:.1f} s and {cold_group:.1f} s, ratio "
-            f"{cold / cold_group:.1f}",
+            f"{name}, batch {batch_size}, width {width}: {1e3 * one / steps:.2f} ms a step alone, "
+            f"{1e3 * group / steps:.2f} of ten at once, ratio {one / group:.1f}; with compilation {cold:.1f} s and "
+            f"{cold_group:.1f} s, ratio {cold / cold_group:.1f}",
             flush=True,
         )
 

@@ -217,6 +217,37 @@ def test_modules_of_equinox_and_dropout_train():
     np.testing.assert_array_equal(again(PIXELS[0]), outcome.model(PIXELS[0]))
 
 
+@pytest.mark.slow
+def test_modules_of_flax_train():
+    """linen's functions of parameters, with dropout; and nnx, whose modules are split into arrays and the rest."""
+    from flax import linen, nnx
+
+    class Net(linen.Module):
+        @linen.compact
+        def __call__(self, inputs, training=False):
+            hidden = linen.LayerNorm()(jax.nn.relu(linen.Dense(8)(inputs)))
+            return linen.Dense(10)(linen.Dropout(0.2, deterministic=not training)(hidden))
+
+    net, graph = Net(), nnx.graphdef(nnx.Linear(64, 10, rngs=nnx.Rngs(0)))
+
+    def loss(params, record, key):
+        outputs = net.apply(params, record[0], training=True, rngs={"dropout": key})
+        return -jax.nn.log_softmax(outputs)[record[1]]
+
+    functional = training(init=lambda key: net.init(key, PIXELS[0]), loss=loss, predict=net.apply, epochs=3)
+    outcome = functional({"learning_rate": 2.0, "clipping": "normalise"}, seed=1)
+    assert outcome.score > 0.3
+    assert set(outcome.model["params"]) == {"Dense_0", "LayerNorm_0", "Dense_1"}
+    saved = functional.saver.load(functional.saver.dump(outcome.model))
+    np.testing.assert_array_equal(net.apply(saved, PIXELS[0]), net.apply(outcome.model, PIXELS[0]))
+    modules = training(
+        init=lambda key: nnx.state(nnx.Linear(64, 10, rngs=nnx.Rngs(key))),
+        predict=lambda state, inputs: nnx.merge(graph, state)(inputs),
+        epochs=3,
+    )
+    assert modules({"learning_rate": 2.0, "clipping": "normalise"}, seed=1).score > 0.3
+
+
 @jax.custom_vjp
 def shown(values):
     """Shows a record in the backward pass alone."""

@@ -4,9 +4,9 @@ Gradients are an argument here: they were computed by another program, and lie i
 this one, XLA could compute them twice, once for the norm and once for the sum, and round differently.
 
 The contribution of a record is its gradient in memory, times a weight; that of a matrix may be the outer product of two
-vectors in memory (``factors.py``), whose norm is the product of theirs. The computed norm is within (d + 8)u of the real
-one in any order of the sum, and so is the weight. That order may depend on the place of a record. So d is among the
-terms of the sum's error (:func:`terms`), and a record's place changes nothing that is not covered.
+vectors in memory (``factors.py``), whose norm is the product of theirs. The computed norm is within (d + 8)u of the
+real one in any order of the sum, and so is the weight. That order may depend on the place of a record. So d is among
+the terms of the sum's error (:func:`terms`), and a record's place changes nothing that is not covered.
 """
 
 from __future__ import annotations
