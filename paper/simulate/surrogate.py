@@ -15,7 +15,7 @@ from scipy.special import ndtri
 from scipy.stats import rankdata
 
 from dphypo.samplers import GaussianProcess
-from dphypo.samplers.history import Units
+from dphypo.samplers.sampler import Units
 from dphypo.samplers.surrogate import Hyperparameters, covariance
 from paper.data.points import Floats
 

@@ -6,7 +6,7 @@ import math
 
 import pytest
 
-from dphypo.band.root import crossing
+from dphypo.band.clipped import crossing
 
 
 def count(evaluate):

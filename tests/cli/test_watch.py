@@ -17,11 +17,10 @@ import dphypo
 from dphypo.cli.app import app
 from dphypo.cli.watch import server
 from dphypo.entropy import Seeded
-from dphypo.mechanisms.steps import Pace
+from dphypo.mechanisms.outcome import Pace
 from dphypo.report.live_page import live_page
-from dphypo.search import LastRun, Stage, Stages, Survey, live_steps
-from dphypo.search.live_file import LiveFile
-from dphypo.search.live_steps import LiveSteps
+from dphypo.search import LastRun, Stage, Stages, Survey
+from dphypo.search.live import LiveFile, LiveSteps
 
 
 class Looking(Descent):
@@ -97,7 +96,7 @@ def test_shredding_takes_a_file_that_was_left(tmp_path, opened):
 
 
 def test_steps_and_time_left_are_in_the_file(tmp_path, monkeypatch):
-    monkeypatch.setattr(live_steps, "PAGE_S", 0.0)
+    monkeypatch.setattr("dphypo.search.live.PAGE_S", 0.0)
     live = LiveFile(tmp_path / "tune.db-watch")
     shown = LiveSteps("last run", live=live)
     shown.begin([Pace(1.0, 0.1, 100, 10)])

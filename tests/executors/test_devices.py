@@ -18,7 +18,7 @@ from dphypo.executors.executor import Crew
 from dphypo.journal.records import Trial
 from dphypo.mechanisms import Outcome, capabilities
 from dphypo.search import LastRun, Stages, Survey
-from dphypo.search.hired import on_each_device
+from dphypo.search.framework1 import on_each_device
 
 SPACE = dphypo.Space({"learning_rate": loguniform(0.1, 1)})
 TWO = ["cpu:0", "cpu:1"]

@@ -103,7 +103,7 @@ MUTANTS = (
     Mutant(
         "a run that died is made again whatever its randomness",
         "only a run whose randomness comes from its seed is made again",
-        "search/lost.py",
+        "search/interruption.py",
         "            return cls.AGAIN if capabilities.is_seeded(mechanism) else cls.FAILED\n",
         "            return cls.AGAIN\n",
         ("study/test_study_lost.py::test_by_default_the_mechanism_decides",),
@@ -111,7 +111,7 @@ MUTANTS = (
     Mutant(
         "pools that break are accepted",
         "runs die independently of one another",
-        "search/lost.py",
+        "search/interruption.py",
         "        if self is Lost.FAILED and crew.breaks:\n",
         "        if self is Lost.AGAIN and crew.breaks:\n",
         ("study/test_study_lost.py::test_pools_whose_runs_die_together_are_refused_where_a_death_is_an_outcome",),
@@ -282,7 +282,7 @@ MUTANTS = (
     Mutant(
         "a second thread may ask and tell",
         "while one thread makes the runs, the others are refused",
-        "search/turn.py",
+        "search/interruption.py",
         "            if self._runner not in (None, threading.current_thread()):\n",
         "            if self._runner is False:\n",
         ("study/test_study_threads.py::test_one_thread_runs_and_the_others_are_told_so",),
@@ -300,7 +300,7 @@ MUTANTS = (
         "a released study makes no more runs",
         "search/under_way.py",
         "            if record.released:\n"
-        "                raise refusals.RunsAfterRelease(stages=self._opening.stages)\n",
+        "                raise refusals.RunsAfterRelease(stages=self.opening.stages)\n",
         "",
         ("study/test_study_refusals.py::test_a_released_study_gives_the_same_release_and_no_other",),
     ),
@@ -316,7 +316,7 @@ MUTANTS = (
     Mutant(
         "a survey uses results as they arrive",
         "λ of a published run does not depend on durations",
-        "search/survey.py",
+        "search/part.py",
         "        if self.arriving:\n            return None\n",
         "        if groups is None:\n            return None\n",
         ("survey/test_survey.py::test_the_table_does_not_depend_on_which_run_ends_first",),
@@ -324,9 +324,9 @@ MUTANTS = (
     Mutant(
         "a study makes groups whatever becomes of its runs in them",
         "one M_λ: a run of a study is the same alone and among others",
-        "search/under_way.py",
-        "            self._groups = self._decider.groups(crew.workers) if same or self._decider.published else None\n",
-        "            self._groups = self._decider.groups(crew.workers)\n",
+        "search/framework1.py",
+        "        groups = decider.groups(crew.workers) if same or decider.published else None\n",
+        "        groups = decider.groups(crew.workers)\n",
         ("survey/test_groups.py::test_a_study_makes_no_groups_where_a_run_may_be_another_among_others",),
     ),
     Mutant(
@@ -341,14 +341,14 @@ MUTANTS = (
         "the seeds of published runs are kept",
         "the noise of a published run cannot be drawn again",
         "search/under_way.py",
-        "erase_seed=self._decider.published",
+        "erase_seed=self.decider.published",
         "erase_seed=False",
         ("survey/test_survey.py::test_seeds_are_erased_from_the_file",),
     ),
     Mutant(
         "an optimiser may leave the space",
         "every published run is at a λ that was accounted for",
-        "search/survey.py",
+        "search/part.py",
         "        point = point_of(self.prior, proposed)\n",
         "        point = proposed\n",
         ("survey/test_survey.py::test_an_optimiser_that_leaves_the_space_is_refused",),

@@ -18,7 +18,7 @@ MUTANTS = (
     Mutant(
         "the age of a study is stored",
         "no file tells how long a study has run",
-        "search/live_file.py",
+        "search/live.py",
         '({"written": time.time()} if self.timed else {})',
         '{"written": time.time()}',
         ("cli/test_watch.py::test_a_search_with_a_study_shows_its_cost_alone",),
@@ -35,8 +35,8 @@ MUTANTS = (
         "a checkpoint stays",
         "what a last run kept is erased when it has ended",
         "search/under_way.py",
-        "            if self._last_run:\n                erase(self._opening.checkpoint)\n",
-        "            if self._last_run:\n                pass\n",
+        "            if self.last_run:\n                erase(self.opening.checkpoint)\n",
+        "            if self.last_run:\n                pass\n",
         ("survey/test_checkpoint.py::test_a_run_killed_at_any_step_goes_on_there[after-7-8]",),
     ),
     Mutant(

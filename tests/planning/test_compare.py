@@ -14,8 +14,8 @@ from dphypo.cli.app import app
 from dphypo.errors import UnreachableError
 from dphypo.mechanisms import DpSgd, OwnTraining
 from dphypo.planning import Landscape, plan
-from dphypo.planning.spend import SPACE, account_for, spend, untrained
-from dphypo.planning.ways import survey, untuned, ways
+from dphypo.planning.ways import SPACE, spend, survey, untrained, untuned, ways
+from dphypo.search.declaration import Cost
 from dphypo.search.survey_plan import plan_tuning
 
 TASK = {"records": 20_000, "batch_size": 500, "steps": 320}
@@ -31,10 +31,10 @@ def found():
 
 def test_designs_of_every_kind_cost_the_total_and_no_more(found):
     assert len(found.rows) >= 10
-    assert {row.spent.way.kind for row in found.rows} == KINDS
+    assert {row.way.kind for row in found.rows} == KINDS
     for row in found.rows:
-        assert 2.0 * (1 - 5e-3) <= row.spent.guarantee.epsilon(DELTA) <= 2.0, row.name
-        assert row.spent.way.compute <= 5 * (1 + 1e-9)
+        assert 2.0 * (1 - 5e-3) <= row.guarantee.epsilon(DELTA) <= 2.0, row.name
+        assert row.way.compute <= 5 * (1 + 1e-9)
 
 
 @pytest.mark.slow
@@ -44,7 +44,7 @@ def test_the_command_line_reproduces_every_epsilon_from_the_plan_files(found, tm
         result = CliRunner().invoke(app, ["account", str(path), "--json"])
         assert result.exit_code == 0, result.output
         numbers = json.loads(result.output)
-        assert numbers["epsilon"] == pytest.approx(row.spent.guarantee.epsilon(DELTA), abs=1e-9), row.name
+        assert numbers["epsilon"] == pytest.approx(row.guarantee.epsilon(DELTA), abs=1e-9), row.name
         assert numbers["epsilon"] <= numbers["stated"] <= 2.0
 
 
@@ -54,7 +54,7 @@ def test_the_noise_of_a_survey_is_that_which_tune_solves_for(found):
         SPACE, OwnTraining(untrained, run), epsilon=2.0, delta=DELTA, survey=dphypo.SurveyPlan(runs=20, fraction=0.1)
     )
     row = next(row for row in found.rows if row.name == "survey, 20 runs of 0.1")
-    assert row.spent.noise_multiplier == pytest.approx(tuning.full.run.noise_multiplier, rel=1e-3)
+    assert row.noise_multiplier == pytest.approx(tuning.full.run.noise_multiplier, rel=1e-3)
     assert row.price == pytest.approx(tuning.price, abs=1e-3)
 
 
@@ -71,7 +71,7 @@ def test_what_tune_would_do_is_recommended_where_nothing_is_known_of_scores():
     assert result.best.name.startswith("survey")
     assert "dphypo.tune(space, mechanism, epsilon=2, delta=1e-05" in result.code
     assert result.code in str(result)
-    least = min((row for row in result.rows if row.spent.way.kind not in ("none", "survey")), key=lambda row: row.price)
+    least = min((row for row in result.rows if row.way.kind not in ("none", "survey")), key=lambda row: row.price)
     assert f"of another kind ({least.name}) adds {100 * least.price:.2g} %" in result.why
     assert f"Recommended: {result.best.name} (*): it is the survey that dphypo.tune plans" in str(result)
 
@@ -81,7 +81,7 @@ def test_scores_decide_where_a_landscape_is_given(found):
     assert found.best.score == pytest.approx(best, abs=1e-3)
     assert f"{found.best.score:.4f}" in str(found)
     as_good = [row for row in found.rows if row.score is not None and round(row.score, 3) == round(best, 3)]
-    assert found.best is min(as_good, key=lambda row: row.spent.way.compute)
+    assert found.best is min(as_good, key=lambda row: row.way.compute)
     many = f"the least compute of the {len(as_good)} designs with "
     assert found.why == f"{many if len(as_good) > 1 else ''}the best expected score, to three decimals"
     assert found.to_dict()["why"] == found.why
@@ -110,8 +110,10 @@ def test_larger_batches_are_accounted_as_runs_of_their_own(found):
     assert [one.batch_size for one in found.batches][:2] == [2000, 2000]
     for one in found.batches:
         run = DpSgd(rate=one.batch_size / 20_000, steps=one.steps, noise_multiplier=one.noise_multiplier)
-        alone = account_for(untuned().parts(one.noise_multiplier), OwnTraining(untrained, run), SPACE)
-        assert 1.99 <= alone.epsilon(DELTA) <= 2.0
+        alone = Cost.of(
+            SPACE, [part.part(OwnTraining(untrained, run)) for part in untuned().parts(one.noise_multiplier)]
+        )
+        assert 1.99 <= alone.guarantee.epsilon(DELTA) <= 2.0
 
 
 @pytest.mark.slow

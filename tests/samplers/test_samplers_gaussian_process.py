@@ -18,7 +18,7 @@ from dphypo.entropy import Seeded
 from dphypo.samplers import GaussianProcess, History
 from dphypo.samplers import surrogate as fitting
 from dphypo.samplers.gaussian_process import checkpoint
-from dphypo.samplers.history import Units, collapsed
+from dphypo.samplers.sampler import Units, collapsed
 from dphypo.samplers.surrogate import Data, Hyperparameters, fit, posterior, prior_mode
 from dphypo.space import Candidates, Grid, Space
 

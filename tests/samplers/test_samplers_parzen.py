@@ -8,8 +8,8 @@ from scipy.stats import truncnorm, uniform
 
 from dphypo.entropy import Seeded
 from dphypo.samplers import History, Parzen
-from dphypo.samplers.history import scales
 from dphypo.samplers.parzen import _good
+from dphypo.samplers.sampler import scales
 from dphypo.space import Space
 
 LINE = Space({"x": uniform()})

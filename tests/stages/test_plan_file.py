@@ -11,12 +11,12 @@ from cryptography.hazmat.primitives.serialization import Encoding, PublicFormat
 from scipy.stats import loguniform
 
 import dphypo
-from dphypo.accounting import plan_document
+from dphypo.accounting import Composition, plan_document
 from dphypo.band import Band
 from dphypo.laws import Geometric, Pmf
 from dphypo.mechanisms import DpSgd, OwnTraining
-from dphypo.planning.spend import account_for
 from dphypo.search import PlanFile, PriorAround
+from dphypo.search.declaration import Cost
 from dphypo.search.plan_file import PlannedRuns, PlannedStudy
 
 DELTA = 1e-5
@@ -44,9 +44,12 @@ DESIGNS = {
 }
 
 
+def guarantee_of(name: str) -> Composition:
+    return Cost.of(SPACE, [part.part(FULL) for part in DESIGNS[name]]).guarantee
+
+
 def file_of(name: str) -> PlanFile:
-    parts = DESIGNS[name]
-    return PlanFile.of(name, parts, account_for(parts, FULL, SPACE), delta=DELTA, settings={"steps": 200})
+    return PlanFile.of(name, DESIGNS[name], guarantee_of(name), delta=DELTA, settings={"steps": 200})
 
 
 @pytest.mark.parametrize("name", DESIGNS)
@@ -55,7 +58,7 @@ def test_a_plan_is_read_as_it_was_written(name, tmp_path):
     read = PlanFile.load(written.save(tmp_path / "plan.json"))
     assert read.document == written.document
     assert read.parts == DESIGNS[name]
-    assert read.guarantee().epsilon(DELTA) == pytest.approx(account_for(DESIGNS[name], FULL, SPACE).epsilon(DELTA))
+    assert read.guarantee().epsilon(DELTA) == pytest.approx(guarantee_of(name).epsilon(DELTA))
 
 
 @pytest.mark.parametrize("name", DESIGNS)

@@ -12,7 +12,7 @@ import torch
 from support.checkpoint_world import STEPS, make
 from support.crash_server import serve
 
-from dphypo.search.checkpoint import _HEAD, CheckpointFile, Clock, erase
+from dphypo.search.live import _HEAD, CheckpointFile, Clock, erase
 
 KILLED = -signal.SIGKILL
 SLOW = pytest.mark.slow
@@ -117,7 +117,7 @@ def test_a_wrong_interval_is_refused_by_name(every):
 
 def test_the_interval_is_in_time_or_in_steps(monkeypatch):
     now = [0.0]
-    monkeypatch.setattr("dphypo.search.checkpoint.time.monotonic", lambda: now[0])
+    monkeypatch.setattr("dphypo.search.live.time.monotonic", lambda: now[0])
     steps = Clock(3, 0)
     assert [made for made in range(1, 10) if steps.due(made)] == [3, 6, 9]
     clock, due = Clock(datetime.timedelta(minutes=5), 0), []
@@ -127,7 +127,7 @@ def test_the_interval_is_in_time_or_in_steps(monkeypatch):
 
 
 def test_two_searches_in_one_journal_have_files_of_their_own(tmp_path):
-    names = {make(tmp_path / "tune.db", name=name)._chain.part(0)._opening.checkpoint for name in ("a", "b")}
+    names = {make(tmp_path / "tune.db", name=name)._chain.part(0).opening.checkpoint for name in ("a", "b")}
     assert len(names) == 2
     assert all(path.parent == tmp_path for path in names)
 

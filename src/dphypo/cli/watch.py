@@ -33,7 +33,7 @@ def server(journal: Path, word: str, port: int = 0) -> ThreadingHTTPServer:
     """The server, on the loopback address; the page is at ``/word``."""
     from dphypo.errors import FileError
     from dphypo.report.live_page import live_page
-    from dphypo.search.live_file import ENDING, LiveFile
+    from dphypo.search.live import ENDING, LiveFile
 
     if not journal.is_file():
         raise FileError(f"there is no journal at {journal}: give the file with which the search was started")

@@ -19,7 +19,7 @@ from dphypo.dpsgd.program import Program
 from dphypo.dpsgd.run import Group, with_code
 from dphypo.dpsgd.setting import Run, Setting
 from dphypo.dpsgd.shapes import Shape, piece_and_count
-from dphypo.mechanisms.steps import Follower
+from dphypo.mechanisms.outcome import Follower
 
 
 def train(

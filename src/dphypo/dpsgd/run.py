@@ -27,7 +27,7 @@ from dphypo.dpsgd.setting import Clipping, Run, Setting
 from dphypo.dpsgd.shapes import Shape, largest_batch, piece_and_count
 from dphypo.dpsgd.step import Weights, add_clipped
 from dphypo.errors import UnfitModelError
-from dphypo.mechanisms.steps import Follower
+from dphypo.mechanisms.outcome import Follower
 
 
 class Group:

@@ -10,7 +10,7 @@ from typing import Any
 from dphypo import _validate
 from dphypo.dpsgd.shapes import largest_batch
 from dphypo.dpsgd.sum_on_grid import Grid
-from dphypo.mechanisms.steps import Pace
+from dphypo.mechanisms.outcome import Pace
 
 
 class Clipping(StrEnum):

@@ -121,7 +121,6 @@ class OnDevices(Protocol):
 
     def devices(self) -> Sequence[str]:
         """The devices of this machine."""
-        ...
 
     def at(self, **changes: Any) -> Any: ...
 
@@ -149,7 +148,6 @@ class SeveralMetrics(Protocol):
     @property
     def metrics(self) -> tuple[str, ...]:
         """Their names; none if there is the score alone."""
-        ...
 
 
 @runtime_checkable
@@ -158,7 +156,6 @@ class CountsRecords(Protocol):
 
     def fitting_records(self, space: Space) -> tuple[int, int]:
         """How many of the given records are used, and how many were given. **Secret.**"""
-        ...
 
 
 @runtime_checkable
@@ -186,13 +183,7 @@ def check_is_mechanism(mechanism: object) -> None:
 
 
 def with_noise(mechanism: Mechanism, noise_multiplier: Noise) -> Mechanism:
-    """The same training with this noise.
-
-    >>> from dphypo.mechanisms import DpSgd, OwnTraining
-    >>> train = OwnTraining(lambda params, *, seed, run: (0, 0.5), DpSgd(rate=0.1, steps=20, noise_multiplier=1.0))
-    >>> with_noise(train, 2.0).run.noise_multiplier
-    2.0
-    """
+    """The same training with this noise."""
     return _copy(mechanism, noise_multiplier=noise_multiplier)
 
 

@@ -129,8 +129,5 @@ def matched(noise_multiplier: float, fraction: float) -> float:
     """The noise of a short run whose best learning rate and clipping norm are where the full run has them: σ/√f.
 
     The noise that accumulates in the weights is about η·R·σ·√steps / batch size; this keeps it the same.
-
-    >>> matched(0.5, 0.25)
-    1.0
     """
     return noise_multiplier / math.sqrt(fraction)

@@ -1,4 +1,8 @@
-"""Making one run, or a dry run of it: whatever happens inside is its outcome, the one type for how a run ended."""
+"""Making one run, or a dry run of it: whatever happens inside is its outcome, the one type for how a run ended.
+
+A search says with :func:`following` who follows the steps of the runs inside the block; training asks with
+:func:`follower`. Nothing that a follower does changes what a run returns.
+"""
 
 from __future__ import annotations
 
@@ -10,6 +14,7 @@ import signal
 import threading
 import traceback
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextvars import ContextVar
 from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import Any, Protocol, runtime_checkable
@@ -227,16 +232,6 @@ def rehearse(mechanism: Mechanism, space: Space) -> None:
     """Refuse a mechanism that cannot be called, or whose dry run fails, if it offers one.
 
     No private record is touched, so errors are shown as they are.
-
-    >>> import dp_accounting as dp
-    >>> import dphypo
-    >>> class Training(dphypo.mechanisms.Declared):
-    ...     def rehearse(self, params, *, seed):
-    ...         return "a model", "no number"
-    >>> train = Training(lambda params, *, seed: None, dp.GaussianDpEvent(9.0), "add or remove")
-    >>> rehearse(train, dphypo.Space({"learning_rate": [0.1]}))
-    Traceback (most recent call last):
-    dphypo.errors.faults.RehearsalError: a dry run of <mechanism ...
     """
     check_signature(mechanism, "seed")
     if not isinstance(mechanism, DryRun):
@@ -249,3 +244,45 @@ def rehearse(mechanism: Mechanism, space: Space) -> None:
     if not outcome.ok:
         raise RehearsalError(f"a dry run of {mechanism!r} on made-up records failed at {params!r}: {outcome.failure}")
     mechanism.saver.load(bytes(mechanism.saver.dump(outcome.model)))
+
+
+@dataclass(frozen=True)
+class Pace:
+    """What is public of a run's training."""
+
+    noise_multiplier: float
+    rate: float
+    steps: int
+    batch_size: float
+
+
+class Follower(Protocol):
+    """Is told of the steps of runs that are made at once."""
+
+    def begin(self, runs: Sequence[Pace]) -> bytes | None:
+        """They begin; what :meth:`step` was given of a run that was killed, or None to begin at the first step."""
+
+    def step(self, made: int, state: Callable[[], bytes] | None = None) -> None:
+        """So many steps are made; ``state`` gives all that is needed to go on after them."""
+
+    def end(self) -> None:
+        """They have ended, however they did."""
+
+
+_follower: ContextVar[Follower | None] = ContextVar("follower", default=None)
+
+
+def follower() -> Follower | None:
+    """Who follows the run that is made here."""
+    return _follower.get()
+
+
+@contextlib.contextmanager
+def following(given: Follower) -> Iterator[None]:
+    """A block whose runs are followed."""
+    token = _follower.set(given)
+    try:
+        yield
+    finally:
+        _follower.reset(token)
+        given.end()

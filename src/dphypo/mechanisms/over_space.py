@@ -17,21 +17,13 @@ from dphypo.mechanisms.capabilities import SpaceCheck
 from dphypo.mechanisms.dp_sgd import COSTS
 from dphypo.mechanisms.mechanism import Mechanism, check_signature
 from dphypo.space import Space
-from dphypo.space.dimension import ends
-from dphypo.space.finite import Finite
+from dphypo.space.dimension import Finite, ends
 
 MOST_EVENTS = 20_000
 
 
 def check_fit(mechanism: Mechanism, space: Space) -> None:
-    """Refuse a mechanism that no study could call, a space that it refuses, and costs that its event cannot depend on.
-
-    >>> from dphypo.mechanisms import DpSgd, OwnTraining
-    >>> train = OwnTraining(lambda params, *, seed, run: (0, 0.5), DpSgd(rate=0.1, steps=20, noise_multiplier=1.0))
-    >>> check_fit(train, Space({"batch_size": [64, 128]}))
-    Traceback (most recent call last):
-    ValueError: space = 'batch_size' is not valid: what a run costs depends on it, and the event of ...
-    """
+    """Refuse a mechanism that cannot be called, a space that it refuses, and costs that its event cannot depend on."""
     check_signature(mechanism, "seed")
     if isinstance(mechanism, SpaceCheck):
         mechanism.check_space(space)
@@ -73,7 +65,7 @@ def by_side(
     check_fit(mechanism, space)
 
     def over(of: Callable[[Mapping[str, Any]], list[Any]]) -> list[Any]:
-        def allowed(params: Mapping[str, Any]) -> list[Any]:
+        def allowed(params: _Watched) -> list[Any]:
             return of(params) if within is None or _may_allow(within, params, mechanism.monotone) else []
 
         return _canonical(everywhere(allowed, space, mechanism.monotone))
@@ -85,14 +77,14 @@ def by_side(
     return over(lambda params: _at(mechanism.event, params)), over(lambda params: _at(mechanism.score_event, params))
 
 
-def _may_allow(
-    within: Callable[[Mapping[str, Any]], bool], params: Mapping[str, Any], monotone: frozenset[str]
-) -> bool:
+def _may_allow(within: Callable[[Mapping[str, Any]], bool], params: _Watched, monotone: frozenset[str]) -> bool:
     """Whether ``within`` allows some λ that agrees with these parameters wherever not only the ends are looked at."""
     try:
-        return bool(within(_Hidden(params, monotone)))
-    except _ReadsAnEnd:
-        return True
+        return bool(within(params.without(monotone)))
+    except _Reads as read:
+        if read.name in monotone:
+            return True
+        raise
 
 
 def _canonical(events: list[Any]) -> list[Any]:
@@ -102,7 +94,7 @@ def _canonical(events: list[Any]) -> list[Any]:
 
 
 def everywhere(
-    function: Callable[[Mapping[str, Any]], list[Any]], space: Space, monotone: frozenset[str] = frozenset()
+    function: Callable[[_Watched], list[Any]], space: Space, monotone: frozenset[str] = frozenset()
 ) -> list[Any]:
     """All that a function of the parameters lists anywhere in the space, one of each."""
     found: dict[str, Any] = {}  # by their text: an event that holds a list cannot be hashed
@@ -178,6 +170,9 @@ class _Watched(Mapping[str, Any]):
         self._space = space
         self._parameters = {parameter.name: parameter for parameter in space.parameters}
 
+    def without(self, names: frozenset[str]) -> _Watched:
+        return _Watched(self._space, {name: value for name, value in self._known.items() if name not in names})
+
     def __getitem__(self, name: str) -> Any:
         if name not in self:
             raise KeyError(name)
@@ -201,31 +196,6 @@ class _Watched(Mapping[str, Any]):
 
     def __len__(self) -> int:
         return sum(1 for _ in self)
-
-
-class _ReadsAnEnd(BaseException):
-    """A parameter of which only the ends are known was read."""
-
-
-class _Hidden(Mapping[str, Any]):
-    """Parameters of which some must not be read."""
-
-    def __init__(self, params: Mapping[str, Any], hidden: frozenset[str]) -> None:
-        self._params, self._hidden = params, hidden
-
-    def __getitem__(self, name: str) -> Any:
-        if name in self._hidden and name in self._params:
-            raise _ReadsAnEnd
-        return self._params[name]
-
-    def __contains__(self, name: object) -> bool:
-        return name in self._params
-
-    def __iter__(self) -> Iterator[str]:
-        return iter(self._params)
-
-    def __len__(self) -> int:
-        return len(self._params)
 
 
 def _values(space: Space, name: str, monotone: frozenset[str]) -> list[Any]:

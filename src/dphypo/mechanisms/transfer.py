@@ -166,11 +166,7 @@ def batch_exponent(rule: Rule | None) -> float:
 
 
 def apply(rule: Rule, params: Mapping[str, Any], fraction: float) -> dict[str, Any]:
-    """The hyperparameters of a short run; an error if the rule changes what the run costs.
-
-    >>> apply(lambda params, fraction: {**params, "learning_rate": 0.2}, {"learning_rate": 0.1, "batch_size": 64}, 0.1)
-    {'learning_rate': 0.2, 'batch_size': 64}
-    """
+    """The hyperparameters of a short run; an error if the rule changes what the run costs."""
     mapped = dict(rule(dict(params), fraction))
     for name in COSTS & (params.keys() | mapped.keys()):
         if mapped.get(name) != params.get(name):
@@ -181,11 +177,7 @@ def apply(rule: Rule, params: Mapping[str, Any], fraction: float) -> dict[str, A
 
 
 def stated(rule: Rule | Describes | None, fraction: float) -> dict[str, Any]:
-    """How the hyperparameters of a full run become those of a short one, in values that a certificate can hold.
-
-    >>> stated(None, 0.1)
-    {'fraction': 0.1, 'noise_multiplier': 'full / sqrt(fraction)'}
-    """
+    """How the hyperparameters of a full run become those of a short one, in values that a certificate can hold."""
     return {
         "fraction": fraction,
         "noise_multiplier": "full / sqrt(fraction)",

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -10,11 +11,10 @@ from dphypo import _validate
 from dphypo.band import Band
 from dphypo.errors import UnreachableError
 from dphypo.mechanisms import DpSgd, Mechanism, OwnTraining, capabilities
-from dphypo.planning.comparison import Compared, Comparison
+from dphypo.planning.comparison import Comparison
 from dphypo.planning.expected import expected_score
 from dphypo.planning.landscape import NAMES, Landscape
-from dphypo.planning.spend import SPACE, Spent, batches, spend, untrained
-from dphypo.planning.ways import BANDS, MOST_COMPUTE, MOST_IN_A_BAND, Way, ways
+from dphypo.planning.ways import BANDS, MOST_COMPUTE, MOST_IN_A_BAND, SPACE, Spent, Way, batches, spend, untrained, ways
 from dphypo.search import SurveyPlan
 from dphypo.search.survey_plan import plan_tuning, steps_of
 from dphypo.space import Space
@@ -86,7 +86,9 @@ def plan(
         left_out.append(("bands", f"more than {MOST_IN_A_BAND} runs in a band take minutes to account for"))
     alone = found[0].noise_multiplier
     rows = tuple(
-        Compared(one, one.noise_multiplier / alone - 1, None if scores is None else expected_score(one, scores))
+        replace(
+            one, price=one.noise_multiplier / alone - 1, score=None if scores is None else expected_score(one, scores)
+        )
         for one in found
     )
     larger = (
@@ -170,7 +172,7 @@ class _Guesses:
             self._shaped = 1.02 * spent.noise_multiplier
 
 
-def _best(rows: tuple[Compared, ...], planned: tuple[tuple[int, float], ...]) -> tuple[Compared, str]:
+def _best(rows: tuple[Spent, ...], planned: tuple[tuple[int, float], ...]) -> tuple[Spent, str]:
     """By expected score where there are any, to three decimals, then by compute; else what ``tune`` would do.
 
     With it, why.
@@ -183,20 +185,20 @@ def _best(rows: tuple[Compared, ...], planned: tuple[tuple[int, float], ...]) ->
             return best, "the best expected score, to three decimals"
         return best, f"the least compute of the {len(as_good)} designs with the best expected score, to three decimals"
     for row in rows:
-        first = row.spent.parts[0]
-        if row.spent.way.kind == "survey" and (first.runs, first.fraction) in planned:
+        first = row.parts[0]
+        if row.way.kind == "survey" and (first.runs, first.fraction) in planned:
             return row, _survey(row, rows)
     return rows[0], "there is no compute for a survey, and without a landscape nothing says that another search pays"
 
 
-def _merit(row: Compared) -> tuple[float, float]:
-    return round(row.score or 0.0, 3), -row.spent.way.compute
+def _merit(row: Spent) -> tuple[float, float]:
+    return round(row.score or 0.0, 3), -row.way.compute
 
 
-def _survey(best: Compared, rows: tuple[Compared, ...]) -> str:
+def _survey(best: Spent, rows: tuple[Spent, ...]) -> str:
     """Why the survey that ``tune`` plans is recommended, beside the cheapest search of another kind."""
     said = f"it is the survey that dphypo.tune plans, and adds {100 * max(best.price, 0.0):.2g} % noise"
-    others = [row for row in rows if row.spent.way.kind not in ("none", "survey")]
+    others = [row for row in rows if row.way.kind not in ("none", "survey")]
     if others:
         least = min(others, key=lambda row: row.price)
         said += f", where the cheapest search of another kind ({least.name}) adds {100 * max(least.price, 0.0):.2g} %"

@@ -9,80 +9,33 @@ from typing import Any
 
 from dphypo import _validate
 from dphypo.planning.landscape import Landscape
-from dphypo.planning.spend import Batch, Spent
+from dphypo.planning.ways import SHARES, Batch, Spent
 from dphypo.search import PlanFile
 
 _WIDTH = 110  # of lines of prose, in letters
-SHARES = (0.01, 0.05, 0.10)
-"""The best parts of the prior whose chances are shown."""
-
-
-@dataclass(frozen=True)
-class Compared:
-    """One way to spend the total, by how much its full runs have more noise than a run without tuning, and the expected
-    score on the landscape, where there is one."""
-
-    spent: Spent
-    price: float
-    score: float | None = None
-
-    @property
-    def name(self) -> str:
-        """What the way is called."""
-        return self.spent.way.name
-
-    def to_dict(self, delta: float) -> dict[str, Any]:
-        """The row as JSON."""
-        way = self.spent.way
-        return {
-            "design": self.name,
-            "kind": way.kind,
-            "epsilon": self.spent.guarantee.epsilon(delta),
-            "bound": self.spent.guarantee.bound(delta),
-            "noise_multiplier": self.spent.noise_multiplier,
-            "price": self.price,
-            "runs": dict(zip(("0.05", "0.5", "0.95"), way.quantiles(), strict=True)),
-            "compute": way.compute,
-            "chances": {f"{share:g}": list(way.chances(share)) for share in SHARES},
-            "expected_score": self.score,
-            "parts": [part.to_dict() for part in self.spent.parts],
-        }
 
 
 @dataclass(frozen=True, repr=False)
 class Comparison:
-    """Ways to spend one total (ε, δ), beside each other. ``str`` is a table that ends with a recommendation.
+    """Ways to spend one total (ε, δ), beside each other. ``str`` is a table that ends with a recommendation."""
 
-    Args:
-        rows: the ways.
-        best: the one that is recommended.
-        epsilon, delta, compute: of all of them.
-        settings: public numbers of the training, for people to read.
-        batches: one run with larger batches, at the same total.
-        landscape: where scores were read, if anywhere.
-        left_out: ways that no noise pays for, each with why.
-        why: what the recommended way was chosen for, in a clause.
-    """
-
-    rows: tuple[Compared, ...]
-    best: Compared
+    rows: tuple[Spent, ...]
+    best: Spent  # the one that is recommended
     epsilon: float
     delta: float
     compute: float
-    settings: Mapping[str, Any] = field(default_factory=dict)
-    batches: tuple[Batch, ...] = ()
-    landscape: Landscape | None = None
-    left_out: tuple[tuple[str, str], ...] = ()
-    why: str = ""
+    settings: Mapping[str, Any] = field(default_factory=dict)  # public numbers of the training
+    batches: tuple[Batch, ...] = ()  # one run with larger batches, at the same total
+    landscape: Landscape | None = None  # where scores were read
+    left_out: tuple[tuple[str, str], ...] = ()  # ways that no noise pays for, each with why
+    why: str = ""  # what the recommended way was chosen for, in a clause
 
     def file(self, design: str | int | None = None) -> PlanFile:
         """The plan file of a design, by its name or its number, counted from 1; of the recommended one if None."""
         row = self.best if design is None else self._row(design)
-        return PlanFile.of(
-            row.name, row.spent.parts, row.spent.guarantee, delta=self.delta, settings=dict(self.settings)
-        )
+        return PlanFile.of(row.name, row.parts, row.guarantee, delta=self.delta, settings=dict(self.settings))
 
-    def _row(self, design: str | int) -> Compared:
+    def _row(self, design: str | int) -> Spent:
         for number, row in enumerate(self.rows, 1):
             if design in (number, str(number), row.name):
                 return row
@@ -108,8 +61,8 @@ class Comparison:
     @property
     def code(self) -> str:
         """The line that runs what is recommended."""
-        (first, *rest) = self.best.spent.parts
-        if self.best.spent.way.kind == "survey" and rest:
+        (first, *rest) = self.best.parts
+        if self.best.way.kind == "survey" and rest:
             planned = f"dphypo.SurveyPlan(runs={first.runs}, fraction={first.fraction:.6g})"
             return (
                 f"release = dphypo.tune(space, mechanism, epsilon={self.epsilon:g}, delta={self.delta:g}, "
@@ -123,8 +76,7 @@ class Comparison:
     def __str__(self) -> str:
         head = ["", "design", "noise", "more", "runs 5/50/95 %", "compute", "in best 1/5/10 %"]
         rows = [head + (["score"] if self.landscape is not None else [])]
-        for number, row in enumerate(self.rows, 1):
-            rows.append(self._cells(number, row))
+        rows += [self._cells(number, row) for number, row in enumerate(self.rows, 1)]
         widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
         lines = ["  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip() for row in rows]
         title = f"Each design costs ε = {self.epsilon:g} at δ = {self.delta:g}, all that it releases together."
@@ -132,20 +84,15 @@ class Comparison:
         words = [line for word in self._words() for line in textwrap.wrap(word, _WIDTH)]
         return "\n".join([title, "", *lines, "", *notes, *self._batch_lines(), "", *words, f"Run it: {self.code}"])
 
-    def _cells(self, number: int, row: Compared) -> list[str]:
-        way = row.spent.way
+    def _cells(self, number: int, row: Spent) -> list[str]:
+        way = row.way
         ranges = [way.chances(share) for share in SHARES]
         chances = " ".join(_per_cent(low, high) for low, high in ranges)
         low, middle, high = way.quantiles()
         runs = f"{middle}" if low == high else f"{low}/{middle}/{high}"
         mark = "*" if row is self.best else " "
-        cells = [
-            f"{mark}{number}",
-            row.name,
-            f"{row.spent.noise_multiplier:.4f}",
-            f"{100 * max(row.price, 0.0):+.2f} %",
-        ]
-        cells += [runs, f"{way.compute:.3g}", chances]
+        noise = [f"{row.noise_multiplier:.4f}", f"{100 * max(row.price, 0.0):+.2f} %"]
+        cells = [f"{mark}{number}", row.name, *noise, runs, f"{way.compute:.3g}", chances]
         if self.landscape is not None:
             cells.append("-" if row.score is None else f"{row.score:.4f}")
         return cells
@@ -177,7 +124,7 @@ class Comparison:
         return lines
 
     def _words(self) -> list[str]:
-        way = self.best.spent.way
+        way = self.best.way
         runs = "run" if way.compute == 1 else "runs"
         words = [f"Recommended: {self.best.name} (*){': ' if self.why else ''}{self.why}."]
         if way.kind == "none":
@@ -198,9 +145,5 @@ class Comparison:
 
 
 def _per_cent(low: float, high: float) -> str:
-    """
-    >>> _per_cent(0.1, 0.1), _per_cent(0.07, 0.183)
-    ('10', '7-18')
-    """
     first, last = f"{100 * low:.0f}", f"{100 * high:.0f}"
     return first if first == last else f"{first}-{last}"

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any
+
+from dp_accounting import DpEvent
 
 from dphypo import _validate
 from dphypo.accounting import account
@@ -121,7 +122,8 @@ class Design:
 
 def refuse_uncut(full: Mechanism, cheap: Mechanism, fraction: float) -> None:
     """A run that was to be cheaper and is a full one would spend far more compute than the design says."""
-    if fraction == 1.0 or not _same_event(full.event, cheap.event):
+    events = (full.event, cheap.event)
+    if fraction == 1.0 or not all(isinstance(event, DpEvent) for event in events) or events[0] != events[1]:
         return
     raise _validate.fail(
         "mechanism",
@@ -129,12 +131,6 @@ def refuse_uncut(full: Mechanism, cheap: Mechanism, fraction: float) -> None:
         f"at(fraction={fraction:g}) has the same event as a full run: either at() ignores the fraction, or a run has "
         "too few steps to be cut. Let at() cut them; or, where a cheaper run does cost the same, give it as cheap=",
     )
-
-
-def _same_event(one: Any, other: Any) -> bool:
-    import dp_accounting
-
-    return isinstance(one, dp_accounting.DpEvent) and isinstance(other, dp_accounting.DpEvent) and one == other
 
 
 def score_alone(stage: Stage, space: Space, delta: float) -> float:

@@ -12,12 +12,11 @@ import math
 
 import numpy as np
 import numpy.typing as npt
+from scipy.special import ndtr
 
-from dphypo import _validate
 from dphypo.laws import Law
 from dphypo.planning.landscape import Floats, Landscape
-from dphypo.planning.spend import Spent
-from dphypo.planning.ways import fixed
+from dphypo.planning.ways import Spent, fixed
 from dphypo.search.plan_file import PlannedRuns, PlannedStudy
 
 _REACH = 9.0  # standard deviations beyond the means: less than 1e-18 lies outside
@@ -26,58 +25,25 @@ _PIECE = 1_000_000  # of cells times scores held at once
 
 
 def winners(priors: npt.ArrayLike, means: npt.ArrayLike, noise: float | Floats, law: Law) -> Floats:
-    """The probability of each cell to win a uniform search, for each of several priors.
+    """The probability of each of n cells to win a uniform search, for each row of an (m, n) array of ``priors``.
 
-    A search with T = 0 has no winner: what is returned is given that T ≥ 1.
-
-    Args:
-        priors: (m, n), the masses of n cells under each of m priors.
-        means: the mean score of each cell; larger is better.
-        noise: the standard deviation of the normal noise on one shown score; one for all cells, or one for each.
-        law: the law of T.
+    ``means`` are the mean scores of the cells, larger being better; ``noise`` is the standard deviation of one shown
+    score, for all cells or for each. A search with T = 0 has no winner: what is returned is given that T ≥ 1.
 
     >>> from dphypo.laws import Pmf
     >>> winners([[0.5, 0.5]], [0.0, 9.0], 1.0, Pmf({2: 1.0})).round(6).tolist()  # the worse cell twice: 1/4
     [[0.25, 0.75]]
     """
-    masses, mean = _read(priors, means)
-    if not isinstance(law, Law):
-        raise _validate.fail("law", law, "give a law of T, for example dphypo.Geometric(mean=10)")
-    spread = _spread(noise, len(mean))
+    masses, mean = np.asarray(priors, dtype=np.float64), np.asarray(means, dtype=np.float64)
+    spread = np.broadcast_to(np.asarray(noise, dtype=np.float64), mean.shape)
     low, high = (mean - _REACH * spread).min(), (mean + _REACH * spread).max()
     scores = np.linspace(low, high, 1 + int(np.ceil((high - low) / (_STEP * spread.min()))))
     found = np.zeros_like(masses)
     for part in np.array_split(scores, 1 + len(scores) * max(masses.shape) // _PIECE):
-        above, density = _normal((part - mean[:, None]) / spread[:, None])
-        factor = np.exp(law.log_g(np.clip(masses @ above, 0.0, 1.0)))
-        found += masses * (factor @ density.T) / spread
+        z = (part - mean[:, None]) / spread[:, None]
+        factor = np.exp(law.log_g(np.clip(masses @ ndtr(-z), 0.0, 1.0)))
+        found += masses * (factor @ np.exp(-0.5 * z**2).T) / spread
     return np.asarray(found / found.sum(axis=1, keepdims=True))
-
-
-def _spread(noise: float | Floats, cells: int) -> Floats:
-    """The noise of each cell."""
-    if isinstance(noise, (int, float)):
-        return np.full(cells, _validate.positive(noise=noise))
-    spread = _validate.vector(length=cells, noise=noise)
-    if not (spread > 0).all():
-        raise ValueError(f"noise has a value of {spread.min():g}: give standard deviations above 0")
-    return spread
-
-
-def _normal(z: Floats) -> tuple[Floats, Floats]:
-    """P[normal > z], and a multiple of the density at z."""
-    from scipy.special import ndtr
-
-    return np.asarray(ndtr(-z)), np.exp(-0.5 * z**2)
-
-
-def _read(priors: npt.ArrayLike, means: npt.ArrayLike) -> tuple[Floats, Floats]:
-    masses, mean = np.asarray(priors, dtype=np.float64), _validate.vector(means=means)
-    if masses.ndim != 2 or masses.shape[1] != len(mean):
-        raise ValueError(f"priors has shape {masses.shape}: give a row for each prior, {len(mean)} masses in each")
-    if not (masses >= 0).all() or not np.allclose(masses.sum(axis=1), 1.0, atol=1e-6):
-        raise ValueError("priors has a row that is not a probability distribution: give masses that sum to 1")
-    return masses, mean
 
 
 def expected_score(spent: Spent, landscape: Landscape) -> float | None:

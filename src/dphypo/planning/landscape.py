@@ -112,15 +112,11 @@ class Landscape:
     def load(cls, name: str) -> Landscape:
         """A landscape that comes with the library, of real trainings of a small convolutional network with DP-SGD.
 
-        "mnist" and "cifar10" are accuracies on public test images after batches of 256 and 10 epochs, over the learning
-        rate (logarithmic) and the clipping norm; "federated" is minus the test loss on Fashion-MNIST after 100 rounds
-        of federated training with user-level privacy, over the server's and the clients' learning rates.
-
         >>> Landscape.load("mnist")
         <landscape mnist: 16 x 20 cells, fractions 0.01, 0.03, 0.1, 0.3, 1>
         >>> Landscape.load("mnist").about
         'accuracy on MNIST of DP-SGD with batches of 256 of 60 000 records and 2 344 steps, over the learning rate and \
-the clipping norm'
+        the clipping norm'
         """
         if name not in NAMES:
             raise _validate.fail("name", name, f"give one of {', '.join(NAMES)}, or make a Landscape of your own")
@@ -189,7 +185,9 @@ the clipping norm'
         floor = _validate.within(0.0, 1.0, closed="right", floor=floor)
         near: npt.NDArray[np.floating[Any]] = np.ones((1, 1))
         for cells in self.shape:
-            near = np.kron(near, _kernels(cells, spread))
+            ends = np.arange(cells + 1) / cells
+            kernels = [Normal(float(centre), spread) for centre in (ends[1:] + ends[:-1]) / 2]
+            near = np.kron(near, np.stack([np.diff(kernel.cdf(ends)) for kernel in kernels]))
         return np.asarray(floor / len(self) + (1.0 - floor) * near)
 
     def __repr__(self) -> str:
@@ -217,22 +215,10 @@ def _column(content: Mapping[str, npt.NDArray[Any]], name: str) -> npt.NDArray[A
 
 
 def local_quadratic(levels: Floats, values: Floats, counts: Sequence[int], noise_multiplier: float) -> Floats:
-    """The mean of each cell at a noise multiplier, from means (levels, cells), each of ``counts`` trainings: see
-    :meth:`Landscape.mean`.
-
-    >>> levels = np.array([1.0, 2.0, 4.0])
-    >>> local_quadratic(levels, np.log(levels)[:, None] ** 2, [1, 1, 1], 2.0).round(6).tolist()
-    [0.480453]
-    """
+    """The mean of each cell at a noise multiplier, from means (levels, cells), each of ``counts`` trainings."""
     distance = np.log(levels / noise_multiplier)
     degree = min(2, len(levels) - 1)
     width = max(_WIDTH, float(np.sort(abs(distance))[degree]) / 3.0)  # the levels that a quadratic needs must count
     weight = np.sqrt(np.asarray(counts)) * np.exp(-0.25 * (distance / width) ** 2)
     design = distance[:, None] ** np.arange(degree + 1) * weight[:, None]
     return np.asarray(np.linalg.lstsq(design, values * weight[:, None], rcond=None)[0][0])
-
-
-def _kernels(cells: int, spread: float) -> Floats:
-    """Row i: the masses of the cells of one coordinate under the kernel about the middle of cell i."""
-    ends = np.arange(cells + 1) / cells
-    return np.stack([np.diff(Normal(float(centre), spread).cdf(ends)) for centre in (ends[1:] + ends[:-1]) / 2])

@@ -1,19 +1,24 @@
-"""The honest ways to spend a total (ε, δ): each a list of parts, as a function of the noise of its full runs."""
+"""The honest ways to spend a total (ε, δ): the parts of each, and the noise with which they cost it."""
 
 from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from typing import Any
 
 import numpy as np
 
+from dphypo.accounting import Composition, Guarantee, solve_noise
 from dphypo.accounting.policy import PolicyClass
 from dphypo.band import Band
 from dphypo.laws import Geometric, Law, NegativeBinomial, Pmf, Poisson
+from dphypo.mechanisms import DpSgd, Mechanism, OwnTraining
 from dphypo.planning.design import Design
-from dphypo.search import PriorAround
+from dphypo.search import PriorAround, Stage
+from dphypo.search.declaration import Cost
 from dphypo.search.plan_file import Planned, PlannedRuns, PlannedStudy
+from dphypo.space import Space
 
 FEWEST_STEPS = 30
 """Shorter runs say nothing about long ones: surveys of them are left out."""
@@ -44,11 +49,7 @@ class Way:
         return math.fsum(part.compute for part in self.parts(1.0))
 
     def quantiles(self) -> tuple[int, int, int]:
-        """The 5 %, 50 % and 95 % quantiles of the number of all runs.
-
-        >>> survey(20, 0.1).quantiles()
-        (21, 21, 21)
-        """
+        """The 5 %, 50 % and 95 % quantiles of the number of all runs."""
         laws = [self.tried] if self.then is None else [self.tried, self.then]
         masses = np.ones(1)
         for law in laws:
@@ -152,3 +153,121 @@ def _composition(whole: int) -> Way:
         return PlannedRuns(noise_multiplier=noise, runs=whole - 1), PlannedRuns(noise_multiplier=noise)
 
     return Way(f"composition of {whole} full runs", "composition", parts, fixed(whole - 1), fixed(1))
+
+
+_CLOSE = 5e-4  # how far below ε published runs may stay: they are quick to account for, and cost little
+SHARES = (0.01, 0.05, 0.10)
+"""The best parts of the prior whose chances are shown."""
+_NEAR = 1e-3  # of ε: how far below it a way with a study may stay
+
+
+@dataclass(frozen=True)
+class Spent:
+    """A way, with the noise of its full runs at which all that it releases costs the total and no more.
+
+    ``price`` is by how much that is more noise than a run without tuning has; ``score`` is expected on a landscape.
+    """
+
+    way: Way
+    noise_multiplier: float
+    parts: tuple[Planned, ...]
+    guarantee: Composition
+    price: float = 0.0
+    score: float | None = None
+
+    @property
+    def name(self) -> str:
+        """What the way is called."""
+        return self.way.name
+
+    def to_dict(self, delta: float) -> dict[str, Any]:
+        """The design as JSON."""
+        return {
+            "design": self.name,
+            "kind": self.way.kind,
+            "epsilon": self.guarantee.epsilon(delta),
+            "bound": self.guarantee.bound(delta),
+            "noise_multiplier": self.noise_multiplier,
+            "price": self.price,
+            "runs": dict(zip(("0.05", "0.5", "0.95"), self.way.quantiles(), strict=True)),
+            "compute": self.way.compute,
+            "chances": {f"{share:g}": list(self.way.chances(share)) for share in SHARES},
+            "expected_score": self.score,
+            "parts": [part.to_dict() for part in self.parts],
+        }
+
+
+def spend(
+    way: Way, mechanism: Mechanism, space: Space, *, epsilon: float, delta: float, start: float | None = None
+) -> Spent:
+    """The least noise with which a way costs ε at δ, to within a thousandth of ε and never more.
+
+    ``start`` is a guess at the noise.
+    """
+    if way.design is not None:
+        way = _with_first_stage(way, mechanism, space, epsilon=epsilon, delta=delta)
+
+    def at(noise: float) -> Composition:  # as the search that runs these parts declares it
+        return Cost.of(space, [part.part(mechanism) for part in way.parts(noise)]).guarantee
+
+    close = _CLOSE if way.kind in ("none", "survey", "composition") else _NEAR * epsilon
+    found = solve_noise(at, epsilon=epsilon, delta=delta, start=start, close=close)
+    return Spent(way, found.value, way.parts(found.value), found.guarantee)
+
+
+def _with_first_stage(way: Way, mechanism: Mechanism, space: Space, *, epsilon: float, delta: float) -> Way:
+    """The stages whose first one costs its share of ε by itself."""
+    design = way.design
+    assert design is not None
+    (first, _) = way.parts(1.0)
+    assert isinstance(first, PlannedStudy)
+
+    def at(noise: float) -> Guarantee:
+        stage = replace(first, noise_multiplier=noise).part(mechanism)
+        assert isinstance(stage, Stage)
+        return stage.account(space)
+
+    found = solve_noise(at, epsilon=design.split * epsilon, delta=delta, close=_NEAR * epsilon)
+    return stages(design, way.compute, found.value)
+
+
+@dataclass(frozen=True)
+class Batch:
+    """One full run with another batch size, at the same (ε, δ).
+
+    ``compute`` and ``gradient_noise``, that of a step's mean gradient, are relative to the batch size asked about.
+    """
+
+    batch_size: int
+    steps: int
+    compute: float
+    noise_multiplier: float
+    gradient_noise: float
+
+
+def batches(run: DpSgd, records: int, *, epsilon: float, delta: float, compute: float, alone: float) -> Iterator[Batch]:
+    """What larger batches buy: with as many examples processed, and with as many steps where there is compute for it.
+
+    ``alone`` is the noise multiplier of ``run`` without tuning.
+    """
+    size = round(run.rate * records)
+    for factor in (4, 8):
+        if factor * size > records:
+            return
+        for steps, cost in ((math.ceil(run.steps / factor), 1.0), (run.steps, float(factor))):
+            if cost > compute or steps < 1:
+                continue
+            larger = DpSgd(rate=factor * size / records, steps=steps, noise_multiplier=1.0)
+            guess = alone * math.sqrt(factor)
+            found = spend(untuned(), OwnTraining(untrained, larger), SPACE, epsilon=epsilon, delta=delta, start=guess)
+            noise = found.noise_multiplier
+            yield Batch(factor * size, steps, cost, noise, noise / factor / alone)
+
+
+def untrained(params: object, *, seed: int, run: object) -> object:
+    """A plan is not run: its mechanism only states what a run costs."""
+    raise TypeError("this mechanism states what a run costs: there is nothing to train")
+
+
+SPACE = Space({"any": [0.0, 1.0]})
+"""What a run of DP-SGD costs does not depend on what is tuned."""

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, ClassVar
 import numpy as np
 
 from dphypo import _validate
-from dphypo.samplers.history import Array, History, Memo, Units, collapsed, distinct, seen, softmax
+from dphypo.samplers.sampler import Array, History, Memo, Units, collapsed, distinct, seen, softmax
 from dphypo.samplers.surrogate import Data, Hyperparameters, Posterior, fit, posterior, prior_mode
 from dphypo.space import Grid
 

@@ -18,8 +18,7 @@ import numpy as np
 
 from dphypo._flags import full_name, stands_beside
 from dphypo.band.problem import Rule
-from dphypo.samplers.optuna_sampler import OptunaSampler
-from dphypo.samplers.proposals import Proposals
+from dphypo.samplers.proposals import OptunaSampler, Proposals
 from dphypo.samplers.sampler import Sampler
 
 FLAG = "history_only"
@@ -33,12 +32,6 @@ def basis(sampler: Sampler, projection: Rule | None = None) -> str | None:
     author's word that the weights are a function of the candidates, the history and independent randomness: not of the
     data, the clock, the number of runs, memory, or state that the history does not determine. A subclass does not
     inherit it. A function that proposes gives its word in an attribute of its own.
-
-    >>> from dphypo.samplers import Parzen, Proposals
-    >>> basis(Parzen())
-    'dphypo.samplers.parzen.Parzen, which is given the history and nothing else'
-    >>> basis(Proposals(lambda history: [])) is None
-    True
     """
     found = _of_sampler(sampler)
     if found is None or projection is None or (is_from(type(projection), "dphypo") and all_known(projection)):

@@ -9,7 +9,7 @@ import numpy as np
 from scipy.spatial.distance import cdist
 
 from dphypo import _validate
-from dphypo.samplers.history import Array, History, collapsed, lowest, scales
+from dphypo.samplers.sampler import Array, History, collapsed, lowest, scales
 
 if TYPE_CHECKING:
     from dphypo.space import Candidates, Grid

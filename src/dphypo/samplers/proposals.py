@@ -1,19 +1,26 @@
-"""Anything that proposes points, as a search rule."""
+"""Anything that proposes points, such as a sampler of Optuna, as a search rule."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+import warnings
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from copy import deepcopy
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, TypeAlias
 
 import numpy as np
 from scipy.spatial.distance import cdist
 
 from dphypo import _validate
-from dphypo.samplers.history import Array, History, scales
+from dphypo.samplers.sampler import Array, History, Memo, scales
 
 if TYPE_CHECKING:
-    from dphypo.space import Candidates, Grid
+    from optuna.samplers import BaseSampler
+    from optuna.study import Study
+    from optuna.trial import Trial
+
+    from dphypo.space import Candidates, Grid, Space
 
 Params: TypeAlias = Mapping[str, Any]
 
@@ -70,3 +77,162 @@ def near(points: Sequence[Params], candidates: Candidates | Grid, fraction: floa
     nearer = before[np.searchsorted(distances[order], distances, side="left")]
     weights: Array = masses * np.exp(-np.minimum(nearer / fraction, 600.0))
     return weights
+
+
+_STRIDE = 1024  # random numbers set aside for the proposals of one run
+
+
+@dataclass
+class _Told:
+    """A study of Optuna that was told the runs of a history."""
+
+    space: Space
+    unit: Array
+    scores: Array
+    study: Study
+
+    def extends_to(self, space: Space, history: History) -> bool:
+        size = len(self.scores)
+        return (
+            size <= len(history)
+            and self.space == space
+            and np.array_equal(self.unit, history.unit[:size])
+            and np.array_equal(self.scores, history.scores[:size], equal_nan=True)
+        )
+
+
+@dataclass(frozen=True)
+class OptunaSampler:
+    """What a sampler of Optuna proposes, as weights that fall with the distance to it (see :class:`Proposals`).
+
+    The sampler works in an in-memory study over the unit cube, where every prior is uniform: numbers are floats in
+    (0, 1), categories are categories, and a conditional parameter is suggested only while it is active. Each run of
+    the history is asked for and told in turn, with the parameters that were in fact drawn, so samplers that keep a
+    state from ask to tell (CMA-ES, genetic algorithms) work too. A failed run is told as failed. Nothing is printed:
+    Optuna's log lines would show scores.
+
+    Give the sampler a seed, and a resumed study repeats itself; without one only the privacy is the same. It is copied
+    before use. A history is told again from the start when it does not extend the last one, which takes as long as
+    Optuna takes for that many runs.
+
+    Args:
+        sampler: from ``optuna.samplers`` (``pip install dphypo[optuna]``).
+        proposals: how many proposals to ask for at each step.
+        fraction: the prior mass about the proposals over which the weight falls by a factor e.
+
+    >>> import optuna
+    >>> OptunaSampler(optuna.samplers.TPESampler(seed=0)).proposals
+    1
+    """
+
+    sampler: BaseSampler
+    proposals: int = 1
+    fraction: float = 0.2
+    _memo: Memo[_Told] = field(default_factory=Memo, init=False, repr=False, compare=False)
+
+    def __post_init__(self) -> None:
+        _validate.integer(at_least=1, proposals=self.proposals)
+        _validate.positive(fraction=self.fraction)
+
+    def weights(self, candidates: Candidates | Grid, history: History) -> Array:
+        """The prior mass times exp(−u/fraction), u the prior mass nearer to what Optuna proposes."""
+        return near(self.proposed(candidates.space, history), candidates, self.fraction)
+
+    def proposed(self, space: Space, history: History) -> list[dict[str, Any]]:
+        """The hyperparameters that Optuna proposes after this history."""
+        with _silence():
+            told = self._told(space, history)
+            asked = deepcopy(told.study)  # asking changes the sampler's state: the study told stays as it was
+            _advance(asked.sampler, len(history))
+            points = np.array([_suggested(asked.ask(), space) for _ in range(self.proposals)])
+        self._memo.put(told)
+        return space.from_unit(points)
+
+    def _told(self, space: Space, history: History) -> _Told:
+        told = self._memo.take()
+        if told is None or not told.extends_to(space, history):
+            from optuna import create_study
+
+            study = create_study(direction="maximize", sampler=deepcopy(self.sampler))
+            told = _Told(space, history.unit[:0], history.scores[:0], study)
+        for index in range(len(told.scores), len(history)):
+            _tell(told.study, space, history, index)
+        told.unit, told.scores = history.unit.copy(), history.scores.copy()
+        return told
+
+
+def _tell(study: Study, space: Space, history: History, index: int) -> None:
+    """One run of the history, with its own parameters in place of those the sampler would have chosen."""
+    from optuna.samplers import GPSampler, RandomSampler, TPESampler
+    from optuna.trial import TrialState
+
+    fixed: dict[str, Any] = {}
+    for parameter, coordinate in zip(space.parameters, history.unit[index], strict=True):
+        if parameter.name in history.params[index]:
+            fixed[parameter.name] = _value(parameter.dimension, float(coordinate))
+    study.enqueue_trial(fixed)
+    trial = study.ask()
+    if not isinstance(study.sampler, (TPESampler, GPSampler, RandomSampler)):
+        # Sampling may leave on the trial what the sampler will look for there later. These three look at parameters
+        # and values alone, and need not sample for a run that is past.
+        _ = trial.relative_params
+    _suggested(trial, space)
+    if history.failed[index]:
+        study.tell(trial, state=TrialState.FAIL)
+    else:
+        study.tell(trial, float(history.scores[index]))
+
+
+def _advance(sampler: BaseSampler, runs: int) -> None:
+    """Move the random states of a sampler, and of those it holds, to a stretch of their own for every run.
+
+    A run of the past is told without drawing anything: without this, every run would start from the same state.
+    """
+    from optuna.samplers import BaseSampler
+
+    for held in vars(sampler).values():
+        if isinstance(held, BaseSampler):
+            _advance(held, runs)
+        elif isinstance(state := getattr(held, "rng", None), np.random.RandomState):
+            state.random_sample(_STRIDE * runs)
+
+
+def _value(dimension: Any, coordinate: float) -> float | int:
+    """A coordinate of the unit cube as Optuna sees it: itself, or the position of the category."""
+    if dimension.ordered:
+        return coordinate
+    return int(dimension.positions(np.array([coordinate]))[0])
+
+
+def _suggested(trial: Trial, space: Space) -> list[float]:
+    """The point of the unit cube that a trial suggests; inactive parameters rest in the middle."""
+    point: list[float] = []
+    positions: dict[int, int] = {}  # of the active parents, by their place among the parameters
+    for place, parameter in enumerate(space.parameters):
+        dimension: Any = parameter.dimension
+        coordinate = 0.5
+        if parameter.parent is None or positions.get(parameter.parent) in parameter.cases:
+            if dimension.ordered:
+                coordinate = trial.suggest_float(parameter.name, 0.0, 1.0)
+            else:
+                choice = trial.suggest_categorical(parameter.name, range(dimension.size))
+                coordinate = float(dimension.centres[choice])
+            if dimension.size is not None:
+                positions[place] = int(dimension.positions(np.array([coordinate]))[0])
+        point.append(coordinate)
+    return point
+
+
+@contextmanager
+def _silence() -> Iterator[None]:
+    """Optuna without its log and warnings, which would show scores."""
+    from optuna import logging
+
+    verbosity = logging.get_verbosity()
+    logging.set_verbosity(logging.CRITICAL)
+    try:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            yield
+    finally:
+        logging.set_verbosity(verbosity)

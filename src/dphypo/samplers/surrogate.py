@@ -24,7 +24,7 @@ from scipy.optimize import minimize
 from scipy.spatial.distance import cdist
 
 from dphypo import _validate
-from dphypo.samplers.history import Array
+from dphypo.samplers.sampler import Array
 
 _ROOT_5 = np.sqrt(5.0)
 

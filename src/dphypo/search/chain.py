@@ -27,20 +27,20 @@ from dphypo.search import progress as _progress
 from dphypo.search.curator import Curator
 from dphypo.search.declaration import Declaration
 from dphypo.search.framework1 import dp_hypo
+from dphypo.search.interruption import Turn, orderly
 from dphypo.search.kept_models import check_folder
-from dphypo.search.live_file import ENDING, NOWHERE, LiveFile
+from dphypo.search.live import ENDING, NOWHERE, LiveFile
 from dphypo.search.part import Opening, Setting
 from dphypo.search.release import Ending, Release
 from dphypo.search.stage import Stage
 from dphypo.search.table import OnRun, Surveyed
-from dphypo.search.turn import Turn, orderly
 from dphypo.search.under_way import DAY, PartUnderWay
 
 log = logging.getLogger("dphypo")
 
 
 class Chain:
-    """The secret side of a declaration. Parts are numbered from 0; ``stages`` chooses the words of refusals.
+    """The secret side of a declaration. Parts are numbered from 0.
 
     Part k of a longer search is the study "name, stage k + 1" in the journal. An open store stays open when the parts
     are closed. The cost of the whole is reserved in the ledger when the first part begins.
@@ -53,8 +53,6 @@ class Chain:
         name: str,
         entropy: Entropy,
         ledger: Ledger | str | Path | None = None,
-        *,
-        stages: bool,
     ) -> None:
         if entropy.private != declaration.private:
             raise _validate.fail("entropy", entropy, "a search is declared private, or seeded, as its entropy is")
@@ -62,7 +60,7 @@ class Chain:
         self._reservation = make_reservation(
             ledger, declaration.guarantee, name, private=declaration.private, delta=declaration.delta
         )
-        self._name, self._entropy, self._stages = name, entropy, stages
+        self._name, self._entropy, self._stages = name, entropy, not declaration.alone  # as refusals name it
         self._shared = isinstance(journal, Store)
         self._store = open_store(journal)
         self._journals: dict[int, Journal] = {}
@@ -70,7 +68,7 @@ class Chain:
         self._timed = not any(isinstance(part, Stage) for part in declaration.parts)  # the time of a study is secret
         self._live = LiveFile(self._store.beside(ENDING), timed=self._timed)
         self._workers: int | None = None  # how many runs are made at a time, if that is known
-        self.turn = Turn(stages=stages)
+        self.turn = Turn(stages=self._stages)
 
     @property
     def address(self) -> str | None:
@@ -88,7 +86,8 @@ class Chain:
         """Make the runs that are left, part by part, and return the release; one that was made before is read again."""
         if on_run is not None and not any(part.table for part in self.declaration.parts):
             options["on_run"] = on_run
-        refusals.refuse_options(options)
+        if options:
+            refusals.refuse_options(options)
         if crew.devices is not None:
             devices = capabilities.devices_of(self.declaration.parts[0].mechanism, crew.devices)
             crew = replace(crew, devices=devices, workers=max(crew.workers, len(devices)))
@@ -280,7 +279,7 @@ class Chain:
 
 
 def _rehearse(declaration: Declaration) -> None:
-    """Try the mechanisms and folders of all parts, before the first run is drawn."""
+    """Try the mechanisms and folders of all parts, before the first run is drawn; it holds no journal."""
     for part in declaration.parts:
         if part.models is not None:
             check_folder(Path(part.models))

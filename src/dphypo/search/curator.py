@@ -15,7 +15,7 @@ from dphypo.journal.journal import Journal
 from dphypo.journal.records import Record
 from dphypo.journal.store import Store, open_store
 from dphypo.mechanisms import Plain, Saver
-from dphypo.search.live_file import ENDING, LiveFile
+from dphypo.search.live import ENDING, LiveFile
 from dphypo.search.release import Ending, Release
 
 

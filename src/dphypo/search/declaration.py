@@ -14,7 +14,7 @@ from dphypo import _validate
 from dphypo.accounting import Certificate, Composition, Guarantee, Term
 from dphypo.errors import ChangedStudy
 from dphypo.errors.refusals import ChangedRule, LateHistoryOnly
-from dphypo.mechanisms import Mechanism, capabilities
+from dphypo.mechanisms import capabilities
 from dphypo.search.part import Part
 from dphypo.search.prior_around import refuse_wider
 from dphypo.search.stage import FIRST, HISTORY_ONLY, Stage
@@ -49,38 +49,17 @@ class Declaration:
     """All that is public about a search before it runs. :meth:`of` checks it and accounts for it; nothing else does.
 
     A study is a declaration with one part, a :class:`dphypo.Stage`. Many searches may share a declaration.
-
-    Args:
-        space: the hyperparameters and their original prior.
-        parts: in order; the release of the last one is the release of the search.
-        terms: what each part costs.
-        guarantee: what all that is published reveals together.
-        delta: the δ of the certificate.
-        maximize: whether larger scores are better.
-        private: whether randomness comes from the operating system; there is no guarantee without.
-        data: the name that the user gives to the data set. It is public.
-        model: the SHA-256 of a text that describes the models, where mechanisms have one.
-
-    >>> import dp_accounting as dp
-    >>> import dphypo
-    >>> @dphypo.mechanism(event=dp.GaussianDpEvent(4.0), relation=dp.NeighboringRelation.ADD_OR_REMOVE_ONE)
-    ... def train(params, *, seed):
-    ...     return {"width": params["width"]}, 0.5  # a stand-in for training on private records
-    >>> study = dphypo.Stage(train, dphypo.Geometric(mean=10))
-    >>> declared = Declaration.of(dphypo.Space({"width": [8, 16]}), [study], delta=1e-6)
-    >>> round(declared.guarantee.epsilon(1e-6), 1)
-    1.6
     """
 
-    space: Space
-    parts: tuple[Part, ...]
-    terms: tuple[tuple[Term, ...], ...]
-    guarantee: Composition
+    space: Space  # with the original prior
+    parts: tuple[Part, ...]  # the release of the last one is the release of the search
+    terms: tuple[tuple[Term, ...], ...]  # what each part costs
+    guarantee: Composition  # of all that is published together
     delta: float
     maximize: bool = True
-    private: bool = True
-    data: str | None = None
-    model: str | None = None
+    private: bool = True  # whether randomness comes from the operating system; there is no guarantee without
+    data: str | None = None  # the name that the user gives to the data set: public
+    model: str | None = None  # the SHA-256 of a text that describes the models, where mechanisms have one
 
     @classmethod
     def of(
@@ -102,13 +81,16 @@ class Declaration:
         delta, maximize = _validate.delta(delta=delta), _validate.flag(maximize=maximize)
         mechanisms = [part.mechanism for part in parts]
         _validate.warn_of_delta(delta, capabilities.records_of(*mechanisms))
-        _refuse_shared_folders(parts)
+        folders = [Path(part.models).absolute() for part in parts if part.models is not None]
+        if shared := [folder for folder in folders if folders.count(folder) > 1]:
+            raise _validate.fail("models", str(shared[0]), "two parts would write there: give each a folder of its own")
         own = Cost.of(space, parts)  # what takes long is computed when it is first asked for
         if cost is not None and cost.describe() != own.describe():
             raise _validate.fail("cost", cost, "it is not that of these parts: leave it out")
         cost = own if cost is None else cost
-        data, model = _data(data_name), _fingerprint(mechanisms, space)
-        return cls(space, tuple(parts), cost.terms, cost.guarantee, delta, maximize, private, data, model)
+        texts = [str(one.architecture(space)) for one in mechanisms if isinstance(one, capabilities.KnownModel)]
+        model = hashlib.sha256("\n".join(texts).encode()).hexdigest() if texts else None
+        return cls(space, tuple(parts), cost.terms, cost.guarantee, delta, maximize, private, _data(data_name), model)
 
     @property
     def alone(self) -> bool:
@@ -208,21 +190,9 @@ def check_space(space: object) -> None:
         raise _validate.fail("space", space, 'give a dphypo.Space, such as dphypo.Space({"lr": loguniform(1e-4, 10)})')
 
 
-def _refuse_shared_folders(parts: Sequence[Part]) -> None:
-    folders = [Path(part.models).absolute() for part in parts if part.models is not None]
-    for folder in folders:
-        if folders.count(folder) > 1:
-            raise _validate.fail("models", str(folder), "two parts would write there: give each a folder of its own")
-
-
 def _data(data_name: object) -> str | None:
     if data_name is None:
         return None
     if not isinstance(data_name, str) or not data_name.isprintable() or not 0 < len(data_name) <= _LONGEST_NAME:
         raise _validate.fail("data_name", data_name, f"give a name of at most {_LONGEST_NAME} printable characters")
     return data_name
-
-
-def _fingerprint(mechanisms: Sequence[Mechanism], space: Space) -> str | None:
-    texts = [str(one.architecture(space)) for one in mechanisms if isinstance(one, capabilities.KnownModel)]
-    return hashlib.sha256("\n".join(texts).encode()).hexdigest() if texts else None

@@ -19,10 +19,19 @@ A survey is made by the same loop: T is declared, an optimiser takes the place o
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import contextlib
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import replace
 
-from dphypo.executors import Withdrawn
+from dphypo.executors import Executor, Withdrawn
+from dphypo.executors.devices import DeviceGroups
 from dphypo.executors.executor import Crew
+from dphypo.executors.groups import Groups, in_process
+from dphypo.executors.processes import Processes
+from dphypo.mechanisms import Mechanism, capabilities
+from dphypo.search.interruption import Lost
+from dphypo.search.live import CheckpointFile, Followed, LiveSteps
+from dphypo.search.part import GroupSizes
 from dphypo.search.table import OnRun
 from dphypo.search.under_way import PartUnderWay
 
@@ -36,7 +45,7 @@ def dp_hypo(
     """
     part.record()  # T is drawn and committed
     watch = part.watch(show=progress, ticking=crew.threads, on_run=on_run)
-    with part.made_by(crew, show=progress) as workers, watch as one_more:
+    with _made_by(crew, part, show=progress) as workers, watch as one_more:
         while True:
             part.check_hope()
             while workers.idle and (trial := part.next()) is not None:  # density, band, λ
@@ -52,3 +61,56 @@ def dp_hypo(
                 part.finish(trial, outcome)
                 one_more(trial, outcome)
     publish()
+
+
+@contextlib.contextmanager
+def _made_by(crew: Crew, part: PartUnderWay, *, show: bool) -> Iterator[Executor]:
+    """A block in which a crew makes the runs, or a mechanism that makes many at once; ``show`` shows published runs."""
+    mechanism, decider = part.mechanism, part.decider
+    part.lost_runs.check(crew)
+    if part.last_run and crew.devices is not None:
+        crew = replace(crew, workers=1)
+    groups = None
+    if crew.executor is None and isinstance(mechanism, capabilities.ManyAtOnce):
+        same = mechanism.same_alone and part.lost_runs is Lost.AGAIN  # in a study a run is the same among others
+        groups = decider.groups(crew.workers) if same or decider.published else None
+    each = on_each_device(crew, mechanism, one=part.last_run)
+    with part.making(groups, here=len(each) == 1 and (crew.here or groups is not None)):
+        if decider.published and crew.local and len(each) == 1:
+            each = [Followed(each[0], _follower(crew, part, show=show))]
+        with _hired(crew, each, groups, alone=not decider.published) as workers:
+            yield workers
+
+
+def on_each_device(crew: Crew, mechanism: Mechanism, *, one: bool) -> list[Mechanism]:
+    """The same training on each of the crew's devices; on the first of them if there is ``one`` run."""
+    if crew.devices is None or not isinstance(mechanism, capabilities.OnDevices):
+        return [mechanism]
+    return [mechanism.at(device=name) for name in (crew.devices[:1] if one else crew.devices)]
+
+
+def _follower(crew: Crew, part: PartUnderWay, *, show: bool) -> LiveSteps:
+    """Follows published runs that one device of this machine makes; a last run keeps checkpoints."""
+    opening, every = part.opening, crew.checkpoint_every
+    file = None
+    if part.last_run and opening.checkpoint is not None and every is not None:
+        file = CheckpointFile(opening.checkpoint, every)
+    return LiveSteps("last run" if part.last_run else "survey", show, show and opening.timed, file, opening.live)
+
+
+@contextlib.contextmanager
+def _hired(crew: Crew, each: Sequence[Mechanism], groups: GroupSizes | None, *, alone: bool) -> Iterator[Executor]:
+    """An executor for the mechanism, which is given once for each device; ``alone`` makes lost runs again alone."""
+    if groups is not None:
+        with contextlib.ExitStack() as stack:
+            make = in_process(each[0])
+            if len(each) > 1:
+                make = stack.enter_context(contextlib.closing(DeviceGroups(each, crew.start_method))).make
+            yield Groups(make, groups.of, alone=alone)
+    elif len(each) > 1:
+        workers = Processes(each[0], workers=crew.workers, start_method=crew.start_method, each=each)
+        with contextlib.closing(workers):
+            yield workers
+    else:
+        with crew.hire(each[0]) as found:
+            yield found

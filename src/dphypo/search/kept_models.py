@@ -21,22 +21,9 @@ MARKER = ".search.json"
 
 
 class KeptModels:
-    """A folder of models.
+    """A folder of models, made if it is not there; ``format`` ends the names of its files.
 
-    Args:
-        folder: where models are published; made if it is not there.
-        format: the ending of the files.
-        owner: tells this search apart from all others. A folder of another one, or with anything else in it, is
-            refused.
-
-    >>> import tempfile
-    >>> with tempfile.TemporaryDirectory() as place:
-    ...     kept = KeptModels(Path(place) / "models", "bin", "this search")
-    ...     kept.write(0, b"weights")
-    ...     kept.write(1, b"other weights")
-    ...     kept.settle(committed={0})  # the process that made run 1 died before the commit
-    ...     [path.name for path in (Path(place) / "models").glob("run*")], len(list(Path(place).iterdir()))
-    (['run-001.bin'], 1)
+    ``owner`` tells this search apart from all others: a folder of another one, or with anything else in it, is refused.
     """
 
     def __init__(self, folder: Path, format: str, owner: str) -> None:

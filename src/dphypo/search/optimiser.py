@@ -11,7 +11,7 @@ this takes a third off the regret of a survey (``python -m benchmarks.scales``).
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Protocol, runtime_checkable
 
@@ -21,18 +21,18 @@ from scipy.stats import loguniform
 from dphypo import _validate
 from dphypo.entropy import Entropy, Seeded, uniforms
 from dphypo.samplers import GaussianProcess, History, OptunaSampler, Sampler
-from dphypo.samplers.history import Units
-from dphypo.search.part import Within
+from dphypo.samplers.sampler import Array, Units
 from dphypo.search.table import Row
 from dphypo.space import Candidates, Space
-from dphypo.space.dimension import ends
-from dphypo.space.finite import Finite
+from dphypo.space.dimension import Finite, ends
 from dphypo.space.parameter import Parameter
 
 if TYPE_CHECKING:
     from optuna.samplers import BaseSampler
 
 Params = Mapping[str, Any]
+Within = Callable[[Params], bool]
+"""Which hyperparameters of a space may be run."""
 
 
 @runtime_checkable
@@ -55,9 +55,8 @@ class Following:
     """Follows one of ``dphypo.samplers`` without a band: the candidate with the largest weight is proposed.
 
     With the default rule, a Gaussian process on standardised scores, that is the largest μ + 2σ: the upper confidence
-    bound. A pending run counts as one that gave the posterior mean, so that runs made side by side spread out. A
-    positive number that spans a decade or more is searched by its logarithm. The defaults are
-    those that lost least in simulated surveys of twenty runs (``paper/RESULTS.md``).
+    bound. A pending run counts as one that gave the posterior mean, so that runs made side by side spread out. The
+    defaults are those that lost least in simulated surveys of twenty runs (``paper/RESULTS.md``).
 
     Args:
         sampler: the search rule; by default a Gaussian process.
@@ -65,13 +64,6 @@ class Following:
             optimiser is not given takes half of its runs.
         candidates: how many candidates are drawn from the prior for each proposal.
         seed: of the scramble. It is public, as is all that an optimiser does.
-
-    >>> from scipy.stats import uniform
-    >>> from dphypo.entropy import Seeded
-    >>> space = Space({"x": uniform()})
-    >>> proposed = Following().propose(space, History.empty(features=1, unit=1), [], Seeded(0))
-    >>> list(proposed)
-    ['x']
     """
 
     sampler: Sampler = field(default_factory=lambda: GaussianProcess(tau=2.0, units=Units.STANDARD))
@@ -105,13 +97,6 @@ class FromOptuna:
 
     The sampler works over the unit cube in which every prior is uniform; see :class:`dphypo.samplers.OptunaSampler`.
     Give it a seed, and a resumed survey proposes the same again.
-
-    >>> import optuna
-    >>> from dphypo.entropy import Seeded
-    >>> space = Space({"width": [8, 16, 32]})
-    >>> chosen = FromOptuna(optuna.samplers.TPESampler(seed=0))
-    >>> chosen.propose(space, History.empty(features=1, unit=1), [], Seeded(0))["width"] in (8, 16, 32)
-    True
     """
 
     sampler: BaseSampler
@@ -143,11 +128,6 @@ def read(optimiser: object, runs: int = 20) -> Optimiser:
     )
 
 
-def space_for(optimiser: Optimiser, space: Space) -> Space:
-    """The space in which an optimiser sees the runs: our own searches a number over decades by its logarithm."""
-    return on_scales(space) if isinstance(optimiser, Following) else space
-
-
 def with_pending(space: Space, history: History, pending: Sequence[Params]) -> History:
     """The history with each pending run as one that gave what the finished ones lead to expect."""
     if not pending or history.failed.all():
@@ -165,6 +145,7 @@ def with_pending(space: Space, history: History, pending: Sequence[Params]) -> H
 
 
 _TRIED = 1024
+_NEAR = 256  # perturbations of a point
 
 
 class Pick(Protocol):
@@ -177,19 +158,8 @@ class Pick(Protocol):
 class PosteriorMean:
     """λ with the best posterior mean under a Gaussian process on all published scores.
 
-    It is sought among candidates from the prior and the published λ, then among perturbations of the best of those. A
-    positive number that spans a decade or more is seen on a logarithmic scale.
-
-    Args:
-        sampler: the Gaussian process.
-        candidates: how many candidates are drawn from the prior.
-        seed: of those draws. It is public: the same table gives the same λ to anybody.
-
-    >>> from scipy.stats import uniform
-    >>> rows = [Row({"x": x}, -((x - 0.6) ** 2)) for x in (0.05, 0.3, 0.5, 0.7, 0.95)]
-    >>> chosen = PosteriorMean()(Space({"x": uniform()}), rows, maximize=True)
-    >>> 0.5 <= chosen["x"] <= 0.7
-    True
+    It is sought among candidates from the prior and the published λ, then among perturbations of the best of those.
+    ``seed`` is of those draws. It is public: the same table gives the same λ to anybody.
     """
 
     sampler: GaussianProcess = field(default_factory=lambda: GaussianProcess(units=Units.STANDARD))
@@ -205,20 +175,16 @@ class PosteriorMean:
         if history.failed.all():
             raise _validate.fail("rows", len(rows), "no published run has a score: use the fallback")
         unit = np.vstack([space.candidates(self.candidates, entropy.child("pick")).unit, history.unit])
+
+        def best() -> Array:
+            mean, _ = self.sampler.posterior(Candidates(space, unit), history)
+            return np.asarray(unit[np.argmax(mean)])
+
         for spread in (0.05, 0.02):
-            unit = np.vstack([unit, perturbed(unit[_best(self.sampler, space, unit, history)], spread, entropy)])
-        return space.from_unit(unit[_best(self.sampler, space, unit, history)][None])[0]
-
-
-def _best(sampler: GaussianProcess, space: Space, unit: np.ndarray[Any, Any], history: History) -> int:
-    mean, _ = sampler.posterior(Candidates(space, unit), history)
-    return int(np.argmax(mean))
-
-
-def perturbed(point: np.ndarray[Any, Any], spread: float, entropy: Entropy, count: int = 256) -> np.ndarray[Any, Any]:
-    """Points near a point of the unit cube."""
-    steps = spread * (2 * uniforms(count * len(point), entropy.child(f"near {spread}")) - 1)
-    return np.clip(point + steps.reshape(count, len(point)), 1e-9, 1 - 1e-9)
+            steps = spread * (2 * uniforms(_NEAR * unit.shape[1], entropy.child(f"near {spread}")) - 1)
+            near = np.clip(best() + steps.reshape(_NEAR, -1), 1e-9, 1 - 1e-9)
+            unit = np.vstack([unit, near])
+        return space.from_unit(best()[None])[0]
 
 
 def history_of(space: Space, rows: Sequence[Row], *, maximize: bool) -> History:
@@ -231,11 +197,7 @@ def history_of(space: Space, rows: Sequence[Row], *, maximize: bool) -> History:
 
 
 def middle(space: Space) -> dict[str, Any]:
-    """The middle of the prior: the median of every parameter.
-
-    >>> middle(Space({"layers": [1, 2, 3]}))
-    {'layers': 2}
-    """
+    """The middle of the prior: the median of every parameter."""
     return space.from_unit(np.full((1, len(space.parameters)), 0.5))[0]
 
 
@@ -244,10 +206,6 @@ def point_of(space: Space, params: Mapping[str, Any]) -> dict[str, Any]:
 
     A prior such as the normal one allows every number and draws none beyond some: runs are accounted for as far as it
     draws, so what is proposed beyond is moved there.
-
-    >>> from scipy.stats import norm
-    >>> round(point_of(Space({"x": norm()}), {"x": 50.0})["x"], 1)
-    6.3
     """
     space.to_unit([params])
     given = dict(params)

@@ -7,26 +7,28 @@ runs, :class:`dphypo.LastRun` makes one.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+import contextlib
+import sys
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
 from pathlib import Path
 from types import MappingProxyType
-from typing import Any, Protocol, runtime_checkable
+from typing import Any, ClassVar, Protocol, runtime_checkable
 
 from dphypo.accounting import Term
 from dphypo.entropy import Entropy
 from dphypo.journal.records import Record, Trial
 from dphypo.mechanisms import Mechanism, Outcome
-from dphypo.search.live_file import NOWHERE, LiveFile
-from dphypo.search.lost import Lost
+from dphypo.samplers import History
+from dphypo.search import progress
+from dphypo.search.interruption import Lost
+from dphypo.search.live import NOWHERE, LiveFile
+from dphypo.search.optimiser import Within, nearest, point_of
 from dphypo.search.release import Ending, Release
 from dphypo.search.selection import Past
-from dphypo.search.table import OnRun
+from dphypo.search.table import OnRun, at_edge, table_of
 from dphypo.space import Space
-
-Within = Callable[[Mapping[str, Any]], bool]
-"""Which hyperparameters of a space may be run."""
 
 
 @dataclass(frozen=True)
@@ -71,18 +73,12 @@ class Opening:
 
 @dataclass(frozen=True)
 class GroupSizes:
-    """How many runs are made at once, by a mechanism that can: ``first`` at the beginning, then ``later`` at a time.
-
-    >>> sizes = GroupSizes(10, 4)
-    >>> [sizes.start(number) for number in (9, 10, 13, 14)], sizes.of(9), sizes.of(10)
-    ([0, 10, 10, 14], 10, 4)
-    """
+    """How many runs are made at once, by a mechanism that can: ``first`` at the beginning, then ``later`` at a time."""
 
     first: int
     later: int
 
     def of(self, number: int) -> int:
-        """The size of the group to which a run belongs."""
         return self.first if number < self.first else self.later
 
     def start(self, number: int) -> int:
@@ -130,6 +126,61 @@ class Decider(Protocol):
 
     def watch(self, record: Callable[[], Record], *, show: bool, ticking: bool, on_run: OnRun | None) -> Watch:
         """What people see while runs are made, and their own function for published runs."""
+
+
+_LARGEST_GROUP = 64
+Propose = Callable[[History, Sequence[Mapping[str, Any]], Entropy], dict[str, Any]]
+"""λ of the next run, from published results and the λ of runs that are under way."""
+
+
+@dataclass(frozen=True)
+class DeclaredRuns:
+    """What decides published runs, those of a survey or the last one."""
+
+    runs: int
+    space: Space  # where the optimiser sees them
+    prior: Space  # what is proposed must lie in it
+    propose: Propose
+    lag: int | None = None
+    arriving: bool = False  # whether results are used as they arrive
+    within: Within | None = None
+    table: bool = True  # whether rows are shown as runs end
+
+    in_order: ClassVar[bool] = False
+    published: ClassVar[bool] = True
+
+    def draw_total(self, entropy: Entropy) -> int:
+        return self.runs
+
+    def possible(self, total: int) -> bool:
+        return total == self.runs
+
+    def groups(self, workers: int) -> GroupSizes | None:
+        """Half of the runs at once, then a fifth at a time (``benchmarks/groups.py`` measures what that costs)."""
+        if self.runs < 2 or self.lag is not None:
+            return None
+        return GroupSizes(min(self.runs // 2, _LARGEST_GROUP), min(max(self.runs // 5, 1), _LARGEST_GROUP))
+
+    def usable(self, number: int, lag: int, groups: GroupSizes | None) -> int | None:
+        if self.arriving:
+            return None
+        return max(number - lag, 0) if groups is None else groups.start(number)
+
+    def draw(self, past: Past, record: Record, usable: int | None, entropy: Entropy) -> dict[str, Any]:
+        proposed = self.propose(past.history(record, usable), past.pending(record, usable), entropy)
+        point = point_of(self.prior, proposed)
+        return point if self.within is None else nearest(self.prior, point, self.within, entropy)
+
+    @contextlib.contextmanager
+    def watch(
+        self, record: Callable[[], Record], *, show: bool, ticking: bool, on_run: OnRun | None
+    ) -> Iterator[Callable[[Trial, Outcome], object]]:
+        """A line for every run, and a remark if the best lies at the edge of the space."""
+        told, show = on_run if self.table else None, show and self.table
+        with progress.rows(record, self.runs, told, show=show, public=self.arriving) as one_more:
+            yield one_more
+        if show and (remark := at_edge(table_of(record()), self.prior.to_dict())):
+            print(remark, file=sys.stderr)
 
 
 @runtime_checkable

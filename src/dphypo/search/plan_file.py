@@ -17,11 +17,10 @@ from dphypo.laws import Law
 from dphypo.laws import from_dict as law_from_dict
 from dphypo.mechanisms import Mechanism, capabilities
 from dphypo.search.declaration import Declaration
-from dphypo.search.last_run import LastRun
 from dphypo.search.part import Part
 from dphypo.search.prior_around import PriorAround
 from dphypo.search.stage import Stage
-from dphypo.search.survey import Survey
+from dphypo.search.survey import LastRun, Survey
 from dphypo.space import Space
 
 
@@ -75,7 +74,6 @@ class PlanFile:
 
     @property
     def name(self) -> str:
-        """What the plan is called."""
         return str(self.document["name"])
 
     @property
@@ -90,7 +88,6 @@ class PlanFile:
 
     @property
     def parts(self) -> tuple[Planned, ...]:
-        """The parts, in order."""
         return tuple(from_dict(part) for part in self.document["parts"])
 
     def guarantee(self) -> Composition:
@@ -156,9 +153,6 @@ class PlannedRuns:
         fraction: the part of a full run's steps that each makes. λ is the full run's: a mechanism maps it by its
             transfer rule.
         around: how the λ that a survey recommends shapes the prior of a study after it.
-
-    >>> PlannedRuns(noise_multiplier=0.5, runs=20, fraction=0.1).to_dict()
-    {'part': 'survey', 'runs': 20, 'fraction': 0.1, 'matched_to': 0.5}
     """
 
     noise_multiplier: float
@@ -180,14 +174,12 @@ class PlannedRuns:
         return self.fraction * (self.runs or 1)
 
     def part(self, mechanism: Mechanism) -> Part:
-        """The part, with runs of this mechanism."""
         run = capabilities.with_noise(mechanism, self.noise_multiplier)
         if self.fraction < 1:
             run = capabilities.shorten(run, self.fraction)
         return LastRun(run) if self.runs is None else Survey(run, self.runs, prior=self.around)
 
     def to_dict(self) -> dict[str, Any]:
-        """The part as JSON."""
         if self.runs is None:
             return {"part": "last run", "noise_multiplier": self.noise_multiplier}
         stated = {"part": "survey", "runs": self.runs, "fraction": self.fraction}
@@ -215,13 +207,11 @@ class PlannedStudy:
         return self.fraction * self.runs.mean
 
     def part(self, mechanism: Mechanism) -> Part:
-        """The part, with runs of this mechanism."""
         cheap = mechanism if self.fraction == 1 else capabilities.shorten(mechanism, self.fraction, match=False)
         run = capabilities.with_noise(cheap, self.noise_multiplier)
         return Stage(run, self.runs, self.band, prior=self.around, policy=self.policy)
 
     def to_dict(self) -> dict[str, Any]:
-        """The part as JSON."""
         return {
             "part": "study",
             "law": self.runs.to_dict(),
@@ -237,11 +227,7 @@ Planned = PlannedRuns | PlannedStudy
 
 
 def from_dict(stated: Mapping[str, Any]) -> Planned:
-    """The part that ``to_dict`` wrote; a ValueError that names what is missing or not part of one.
-
-    >>> from_dict({"part": "last run", "noise_multiplier": 0.5}).compute
-    1.0
-    """
+    """The part that ``to_dict`` wrote; a ValueError that names what is missing or not part of one."""
     kind = stated.get("part")
     if kind not in _FIELDS:
         raise ValueError(f"part = {str(kind)[:40]!r} is not valid: it is one of {', '.join(map(repr, _FIELDS))}")

@@ -154,14 +154,12 @@ class Draw:
 def _check_sampler(sampler: object) -> None:
     if sampler is None or isinstance(sampler, Sampler):
         return
-    if hasattr(sampler, "sample_relative"):
-        name = type(sampler).__name__
-        remedy = f"it is a sampler of Optuna: give dphypo.samplers.OptunaSampler({name}(...))"
-        raise _validate.fail("sampler", sampler, remedy)
     remedy = (
         "give one of dphypo.samplers, such as GaussianProcess() or OptunaSampler(TPESampler()), or an object "
         "with weights(candidates, history); dphypo.testing.check_sampler tests one"
     )
+    if hasattr(sampler, "sample_relative"):
+        remedy = f"it is a sampler of Optuna: give dphypo.samplers.OptunaSampler({type(sampler).__name__}(...))"
     raise _validate.fail("sampler", sampler, remedy)
 
 

@@ -14,8 +14,7 @@ from dphypo.errors import refusals
 from dphypo.search.part import Released
 from dphypo.space import Space
 from dphypo.space.around import Spread, read_spread
-from dphypo.space.dimension import Dimension, ends
-from dphypo.space.finite import Finite
+from dphypo.space.dimension import Dimension, Finite, ends
 from dphypo.space.parameter import Parameter
 
 Shift = float | Callable[[Any], Any]

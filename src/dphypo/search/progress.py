@@ -29,20 +29,9 @@ _QUANTILES = (0.5, 0.9, 0.99)
 
 
 def cost(certificate: Certificate, computes: Sequence[str]) -> str:
-    """What a search will cost, in privacy and in compute. A function of public values: the same before and after.
+    """What a search will cost, in privacy and, a sentence for each part, in compute: the same before and after.
 
     All of it is said before the first part: when a later one begins says how long the others took.
-
-    Args:
-        certificate: of the whole.
-        computes: a sentence for each part; :func:`compute` for one that is a study.
-
-    >>> from dphypo.accounting import PureDp, account
-    >>> from dphypo.laws import Geometric
-    >>> law = Geometric(mean=10)
-    >>> print(cost(account(PureDp(0.25), law).certificate(1e-6), [compute(law)]))
-    Privacy: ε = ... at δ = 1e-06 for the whole search (profile bound), whatever happens in it.
-    Compute: 10 runs expected; half of all studies make at most 7, 9 in 10 at most 22, 99 in 100 at most 44.
     """
     count = len(computes)
     parts = [f"{_stage(number, count)} {one}" if count > 1 else one for number, one in enumerate(computes, 1)]
@@ -71,11 +60,8 @@ def tell_fit(mechanism: Mechanism, space: Space) -> None:
         return
     with contextlib.suppress(Exception):
         fit, given = mechanism.fitting_records(space)
-        print(
-            f"SECRET, for the curator alone: {fit} of the {given} records given look as declared. The others are left "
-            f"out.",
-            file=sys.stderr,
-        )
+        told = f"{fit} of the {given} records given look as declared. The others are left out."
+        print(f"SECRET, for the curator alone: {told}", file=sys.stderr)
 
 
 def _stage(number: int, count: int) -> str:
@@ -100,10 +86,6 @@ def compute(law: Law) -> str:
     )
 
 
-def _against(law: Law) -> str:
-    return ", ".join(f"{q:.0%} ≤ {law.quantile(q)}" for q in _QUANTILES)
-
-
 @contextlib.contextmanager
 def bar(law: Law, done: int, *, show: bool, ticking: bool) -> Iterator[Callable[[Trial, Outcome], object]]:
     """A bar of time and runs against the public quantiles of T; yields the function that counts one more run.
@@ -116,12 +98,13 @@ def bar(law: Law, done: int, *, show: bool, ticking: bool) -> Iterator[Callable[
     from rich.console import Console
     from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn
 
+    against = ", ".join(f"{q:.0%} ≤ {law.quantile(q)}" for q in _QUANTILES)
     terminal = Terminal(sys.stderr)
     console = Console(file=cast(IO[str], terminal), force_jupyter=False)
     columns = (
         TextColumn("searching"),
         BarColumn(),
-        TextColumn("{task.completed} runs (T: " + _against(law) + ")"),
+        TextColumn("{task.completed} runs (T: " + against + ")"),
         TimeElapsedColumn(),
     )
     with (
@@ -146,7 +129,7 @@ def rows(
     How many runs there are and their scores are public, how long they take is so only if that was declared. If not,
     lines are printed as runs end on a terminal only: in a log with times they would show how long each run took.
     Elsewhere they come at the end, and so does what ``on_run`` is told: results are passed on. Lines about steps, which
-    tell times, go to a log at once and say that it is the curator's (``live_steps``).
+    tell times, go to a log at once and say that it is the curator's (``live.py``).
     """
     at_once = public or sys.stderr.isatty()
 
@@ -225,7 +208,7 @@ WAIT = 2.0
 def solving(*, show: bool = True, wait: float = WAIT) -> Iterator[None]:
     """Show on a terminal that noise is being solved for, if that takes longer than ``wait`` seconds.
 
-    The line says for how long, how many values were tried, and the ε of the latest. It goes when the noise is found.
+    The line says how many values were tried, and the ε of the latest. It goes when the noise is found.
     """
     if not (show and sys.stderr.isatty()):
         yield

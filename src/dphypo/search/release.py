@@ -140,11 +140,15 @@ def load_release(folder: str | Path, saver: Saver | None = None, *, model: Any =
     source = _validate.path(folder=folder)
     described = read_description(source)
     saver = _saver(described["format"], saver, model, source)
+    path = source / "certificate.json"
+    found = read_json(path, "certificate", within=source)
+    with _files.parsing(path, "it is not a certificate"):
+        certificate = Certificate.from_dict(found)
     return Release(
         params=described["params"],
         model=_load_model(source, saver) if described["ending"] is Ending.MODEL else None,
         score=described["score"],
-        certificate=_read_certificate(source),
+        certificate=certificate,
         ending=described["ending"],
         saver=saver,
         surveys=read_surveys(source),
@@ -156,18 +160,10 @@ def _load_model(source: Path, saver: Saver) -> Any:
     try:
         content = _files.read(path, "model", most=_files.MOST_MODEL_BYTES, within=source)
     except MissingFileError:
-        raise MissingFileError(
-            f"{printable(source)} holds no {path.name}: the model of this release is missing"
-        ) from None
+        missing = f"{printable(source)} holds no {path.name}: the model of this release is missing"
+        raise MissingFileError(missing) from None
     with _files.parsing(path, f"it is not a model that {type(saver).__name__} can load"):
         return saver.load(content)
-
-
-def _read_certificate(source: Path) -> Certificate:
-    path = source / "certificate.json"
-    found = read_json(path, "certificate", within=source)
-    with _files.parsing(path, "it is not a certificate"):
-        return Certificate.from_dict(found)
 
 
 def _saver(format: str, saver: Saver | None, model: Any, folder: Path) -> Saver:

@@ -24,7 +24,7 @@ from dphypo.laws import Law
 from dphypo.mechanisms import Mechanism, capabilities, over_space
 from dphypo.samplers import Sampler
 from dphypo.search import progress
-from dphypo.search.lost import Lost
+from dphypo.search.interruption import Lost
 from dphypo.search.part import Decider, GroupSizes, Released, Setting, Watch
 from dphypo.search.policy import Draw, Policy
 from dphypo.search.prior_around import PriorAround, PriorRule, describe
@@ -91,12 +91,10 @@ class Stage:
 
     @property
     def lost_runs(self) -> Lost:
-        """What becomes of a run whose process died."""
         return Lost.read(self.lost, self.mechanism)
 
     @property
     def prior_rule(self) -> PriorRule:
-        """What makes the next prior."""
         return PriorAround() if self.prior is None else self.prior
 
     def account(self, space: Space) -> Guarantee:
@@ -156,18 +154,15 @@ class Stage:
         return self.search_policy.certified()
 
     def hands_on(self, *, last: bool) -> dict[str, Any]:
-        """What this stage releases, and what becomes of it."""
         if last:
             return {"releases": ["params", "model", "score"]}
         published = ["params", "score"] if self.release_score else ["params"]
         return {"releases": published, "next prior": describe(self.prior_rule)}
 
     def compute(self) -> str:
-        """How many runs the stage may take."""
         return progress.compute(self.runs)
 
     def read(self, record: Record) -> Released:
-        """What the stage has released: nothing else of its record."""
         assert record.ending is not None
         if record.best is None:
             return Released(None, None, Ending[record.ending])
@@ -175,7 +170,6 @@ class Stage:
         return Released(record.trials[record.best].params, score)
 
     def state(self, published: Released) -> dict[str, Any]:
-        """What the stage has released, as JSON."""
         params = None if published.params is None else json.loads(json.dumps(dict(published.params)))
         return {"params": params, "score": published.score, "ending": str(published.ending)}
 
@@ -184,11 +178,9 @@ class Stage:
         return None if published.params is None else self.prior_rule(published, space)
 
     def begin(self, setting: Setting) -> Decider:
-        """T and λ as Framework 1 draws them."""
         return DrawnRuns(self.runs, self.search_policy.on(setting.prior), self.lag)
 
     def release(self, best: Release, record: Record, setting: Setting) -> Release:
-        """The best of the T runs."""
         return best
 
 
@@ -211,7 +203,6 @@ class DrawnRuns:
         return self.draw_params.policy.history_only
 
     def draw_total(self, entropy: Entropy) -> int:
-        """T."""
         return self.law.sample(entropy.child("T"))
 
     def possible(self, total: int) -> bool:
@@ -224,7 +215,6 @@ class DrawnRuns:
         return max(number - lag, 0) if self.in_order else None
 
     def draw(self, past: Past, record: Record, usable: int | None, entropy: Entropy) -> dict[str, Any]:
-        """λ ∼ π⁽ʲ⁾."""
         adaptive = self.draw_params.policy.adaptive
         return self.draw_params(past.history(record, usable) if adaptive else None, entropy)
 

@@ -1,8 +1,6 @@
 """A search in several parts: each release shapes the next prior by a declared public function, and guarantees compose.
 
-A first part with cheap runs (few epochs, more noise, a subsample) publishes what it found; that is public now, and the
-prior of the next part may be any function of it. Each part has its own guarantee, whatever prior it is given, so the
-whole is their adaptive composition: dominating pairs, convolved.
+Each part has its own guarantee, whatever prior it is given, so the whole is their adaptive composition.
 """
 
 from __future__ import annotations
@@ -36,10 +34,7 @@ from dphypo.space import Space
 class StageTrial:
     """One run of a search in stages: train as ``mechanism`` does, with ``params`` and ``seed``, and tell the outcome.
 
-    Args:
-        stage: which stage it is a run of, counted from 1.
-        mechanism: what one run of that stage is.
-        trial: the run within its stage. Secret, as all of them are: the ``repr`` names the stage alone.
+    ``stage`` is counted from 1. The trial is secret, as all of them are: the ``repr`` names the stage alone.
     """
 
     stage: int
@@ -116,7 +111,7 @@ class Stages:
         declared = Declaration.of(
             space, parts, delta=delta, maximize=maximize, private=entropy.private, data_name=data_name
         )
-        self._chain = Chain(declared, journal, name, entropy, ledger, stages=True)
+        self._chain = Chain(declared, journal, name, entropy, ledger)
 
     @classmethod
     def of(
@@ -130,7 +125,7 @@ class Stages:
     ) -> Stages:
         """A search that was declared before: many searches may share a declaration, which is accounted for once."""
         search = cls.__new__(cls)
-        search._chain = Chain(declaration, journal, name, entropy, ledger, stages=True)
+        search._chain = Chain(declaration, journal, name, entropy, ledger)
         return search
 
     @property
@@ -182,12 +177,7 @@ class Stages:
         """The next run to make, of the stage that is under way; None when there is none to give out now.
 
         Make it with ``trial.mechanism(trial.params, seed=trial.seed)``, or as that mechanism would, and tell the
-        outcome. A trial (:class:`dphypo.search.stages.StageTrial`) has four fields:
-
-        - ``trial.params``: the hyperparameters to train with, a dict;
-        - ``trial.seed``: the seed to train with;
-        - ``trial.mechanism``: what a run of this stage is;
-        - ``trial.stage``: which stage it is a run of, counted from 1.
+        outcome; ``trial.stage`` is the stage it is a run of, counted from 1.
 
         Several may be asked for before the first is told: ask and tell from one thread, and make the runs anywhere.
         When every run of a stage is told, the next ``ask`` makes that stage's release and begins the next stage: None
@@ -203,8 +193,7 @@ class Stages:
         >>> search = Stages(dphypo.Space({"width": [8, 16, 32]}), [stage, stage], delta=1e-6, journal=None)
         >>> while (trial := search.ask()) is not None:
         ...     search.tell(trial, trial.mechanism(trial.params, seed=trial.seed))
-        >>> release = search.release()
-        >>> release.model == release.params
+        >>> search.release().params in ({"width": 8}, {"width": 16}, {"width": 32})
         True
         """
         found = self._chain.ask()

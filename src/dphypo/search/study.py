@@ -25,7 +25,7 @@ from dphypo.samplers import Sampler
 from dphypo.search.chain import Chain
 from dphypo.search.curator import Curator
 from dphypo.search.declaration import Declaration, check_space
-from dphypo.search.lost import Lost
+from dphypo.search.interruption import Lost
 from dphypo.search.release import Release
 from dphypo.search.stage import Stage
 from dphypo.space import Space
@@ -121,7 +121,7 @@ class Study:
         declared = Declaration.of(
             space, [only], delta=delta, maximize=maximize, private=entropy.private, data_name=data_name
         )
-        self._chain = Chain(declared, journal, name, entropy, ledger, stages=False)
+        self._chain = Chain(declared, journal, name, entropy, ledger)
 
     @classmethod
     def of(
@@ -137,7 +137,7 @@ class Study:
         if not declaration.alone:
             raise _validate.fail("declaration", declaration, "it has more parts than one stage: use dphypo.Stages.of")
         study = cls.__new__(cls)
-        study._chain = Chain(declaration, journal, name, entropy, ledger, stages=False)
+        study._chain = Chain(declaration, journal, name, entropy, ledger)
         return study
 
     @property

@@ -1,4 +1,4 @@
-"""A survey: k runs whose results are all published. And what decides published runs, those of a last run too.
+"""Published runs: a survey, whose results are all published, and the last run of a search.
 
 The runs, their number and their scores are public. Seeds are not, nor why a run failed, nor how long runs take: λ of a
 run may depend on results, and not on when they came. With w runs at a time, λ of run j is proposed from the results of
@@ -7,36 +7,30 @@ runs 0 to j − w, whichever ended first.
 
 from __future__ import annotations
 
-import contextlib
-import sys
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
 from typing import Any, ClassVar
 
 from dphypo import _validate
-from dphypo.accounting import Guarantee, Term
+from dphypo.accounting import Term
 from dphypo.accounting.events import event_to_dict
-from dphypo.accounting.published import account_published
+from dphypo.accounting.published import PublishedRuns, account_published
 from dphypo.accounting.sides import EVERYONE
-from dphypo.entropy import Entropy
-from dphypo.journal.records import Record, Trial
-from dphypo.mechanisms import Mechanism, Outcome, capabilities, over_space
-from dphypo.samplers import History
+from dphypo.journal.records import Record
+from dphypo.mechanisms import Mechanism, capabilities, over_space
 from dphypo.search import optimiser as _optimiser
-from dphypo.search import progress
-from dphypo.search.lost import Lost
-from dphypo.search.optimiser import Pick, PosteriorMean, nearest, point_of
-from dphypo.search.part import Decider, GroupSizes, Released, Setting, Within
+from dphypo.search.interruption import Lost
+from dphypo.search.optimiser import Pick, PosteriorMean, Within, middle, point_of
+from dphypo.search.part import Decider, DeclaredRuns, Released, Setting
 from dphypo.search.prior_around import PriorAround, PriorRule, describe
 from dphypo.search.release import Ending, Release
-from dphypo.search.selection import Past
-from dphypo.search.table import OnRun, Row, Surveyed, at_edge, done
+from dphypo.search.table import Surveyed, done, table_of
 from dphypo.space import Space
 
 DURATIONS = ("secret", "public")
-_LARGEST_GROUP = 64
 
 
 @dataclass(frozen=True)
@@ -108,11 +102,9 @@ class Survey:
 
     @property
     def lost_runs(self) -> Lost:
-        """What becomes of a run whose process died."""
         return Lost.read(None, self.mechanism)
 
     def terms(self, space: Space, *, last: bool, alone: bool = False) -> tuple[Term, ...]:
-        """The runs and, where they look at private records of their own, their scores."""
         if last and self.prior is not None:
             raise ValueError("the last part has a prior=: it says what an earlier part hands on")
         if isinstance(self.prior, PriorAround):
@@ -120,14 +112,12 @@ class Survey:
         return terms_of_runs(self.mechanism, space, self.runs, within=self.within)
 
     def describe(self, terms: tuple[Term, ...]) -> dict[str, Any]:
-        """What determines the guarantee."""
         return describe_runs(terms)
 
     def search_rule(self) -> None:
         """The guarantee holds for any optimiser."""
 
     def hands_on(self, *, last: bool) -> dict[str, Any]:
-        """What the survey publishes, and what becomes of it."""
         stated: dict[str, Any] = {"part": "survey", "releases": ["params", "score", "status"]}
         if isinstance(self.mechanism, capabilities.SeveralMetrics):
             stated["releases"] += self.mechanism.metrics
@@ -142,15 +132,12 @@ class Survey:
         return stated
 
     def compute(self) -> str:
-        """How many runs the survey takes."""
         return f"Compute: {self.runs} {'run' if self.runs == 1 else 'runs'}, all published."
 
     def read(self, record: Record) -> Surveyed:
-        """The published table."""
         return table_of(record)
 
     def state(self, published: Surveyed) -> dict[str, Any]:
-        """The hash of the table."""
         return published.fingerprint()
 
     def next_prior(self, published: Surveyed, space: Space) -> Space | None:
@@ -160,14 +147,13 @@ class Survey:
         return self.prior(Released(self.recommended(published, space)), space)
 
     def recommended(self, published: Surveyed, space: Space) -> dict[str, Any]:
-        """λ that the published table recommends."""
         pick = PosteriorMean() if self.pick is None else self.pick
         return pick(space, published.rows, maximize=published.maximize)
 
     def begin(self, setting: Setting) -> Decider:
-        """As many runs as were declared, λ by the optimiser."""
         optimiser = _optimiser.read(self.optimiser, self.runs)
-        space = _optimiser.space_for(optimiser, setting.prior)
+        ours = isinstance(optimiser, _optimiser.Following)  # which searches a number over decades by its logarithm
+        space = _optimiser.on_scales(setting.prior) if ours else setting.prior
         propose, lag = partial(optimiser.propose, space), None if self.lag is None else self.lag - 1
         return DeclaredRuns(self.runs, space, setting.prior, propose, lag, self.durations == "public", self.within)
 
@@ -177,62 +163,6 @@ class Survey:
         params = self.recommended(table, setting.prior) if done(table.rows) else None
         ending = Ending.ALL_FAILED if params is None else Ending.SURVEYED
         return Release(params, None, None, best.certificate, ending, best.saver, (table,))
-
-
-Propose = Callable[[History, Sequence[Mapping[str, Any]], Entropy], dict[str, Any]]
-"""λ of the next run, from published results and the λ of runs that are under way."""
-
-
-@dataclass(frozen=True)
-class DeclaredRuns:
-    """What decides published runs."""
-
-    runs: int
-    space: Space  # where the optimiser sees them
-    prior: Space  # what is proposed must lie in it
-    propose: Propose
-    lag: int | None = None
-    arriving: bool = False  # whether results are used as they arrive
-    within: Within | None = None
-    table: bool = True  # whether rows are shown as runs end
-
-    in_order: ClassVar[bool] = False
-    published: ClassVar[bool] = True
-
-    def draw_total(self, entropy: Entropy) -> int:
-        """How many runs there are: declared, not drawn."""
-        return self.runs
-
-    def possible(self, total: int) -> bool:
-        return total == self.runs
-
-    def groups(self, workers: int) -> GroupSizes | None:
-        """Half of the runs at once, then a fifth at a time (``benchmarks/groups.py`` measures what that costs)."""
-        if self.runs < 2 or self.lag is not None:
-            return None
-        return GroupSizes(min(self.runs // 2, _LARGEST_GROUP), min(max(self.runs // 5, 1), _LARGEST_GROUP))
-
-    def usable(self, number: int, lag: int, groups: GroupSizes | None) -> int | None:
-        if self.arriving:
-            return None
-        return max(number - lag, 0) if groups is None else groups.start(number)
-
-    def draw(self, past: Past, record: Record, usable: int | None, entropy: Entropy) -> dict[str, Any]:
-        """What is proposed, or the nearest λ that may be run."""
-        proposed = self.propose(past.history(record, usable), past.pending(record, usable), entropy)
-        point = point_of(self.prior, proposed)
-        return point if self.within is None else nearest(self.prior, point, self.within, entropy)
-
-    @contextlib.contextmanager
-    def watch(
-        self, record: Callable[[], Record], *, show: bool, ticking: bool, on_run: OnRun | None
-    ) -> Iterator[Callable[[Trial, Outcome], object]]:
-        """A line for every run, and a remark if the best lies at the edge of the space."""
-        told, show = on_run if self.table else None, show and self.table
-        with progress.rows(record, self.runs, told, show=show, public=self.arriving) as one_more:
-            yield one_more
-        if show and (remark := at_edge(table_of(record()), self.prior.to_dict())):
-            print(remark, file=sys.stderr)
 
 
 def terms_of_runs(
@@ -255,24 +185,118 @@ def terms_of_runs(
 
 def describe_runs(terms: tuple[Term, ...]) -> dict[str, Any]:
     """What determines the guarantee of published runs, as JSON."""
-    stated: list[dict[str, Any]] = []
-    for term in terms:
-        assert not isinstance(term.releases, Guarantee)
-        stated.append(
+    found = [(term.side, term.releases) for term in terms if isinstance(term.releases, PublishedRuns)]
+    assert len(found) == len(terms)
+    return {
+        "terms": [
             {
-                "published": term.releases.count,
-                "reads": term.side.to_json(),
-                "event": [event_to_dict(event) for event in term.releases.events],
-                "relation": term.releases.relation.name,
+                "published": runs.count,
+                "reads": side.to_json(),
+                "event": [event_to_dict(event) for event in runs.events],
+                "relation": runs.relation.name,
             }
-        )
-    return {"terms": stated}
+            for side, runs in found
+        ]
+    }
 
 
-def table_of(record: Record) -> Surveyed:
-    """What has been published so far."""
-    assert record.declaration is not None
-    ended = [trial for trial in record.trials if trial.number in record.results]
-    results = ((trial.params, record.results[trial.number]) for trial in ended)
-    rows = (Row(params, result.score, result.metrics) for params, result in results)
-    return Surveyed(tuple(rows), maximize=record.declaration["direction"] == "maximize")
+@dataclass(frozen=True)
+class LastRun:
+    """One run, at the λ that the latest published result says; its model is the release. The last part of a search.
+
+    **Guarantee.** λ is a function of what was published, so the run is one more term of the composition. A mechanism
+    that states no split may train on any record, also on those that score in the survey: it counts for every side.
+
+    Args:
+        mechanism: what the run is: usually a full one.
+        pick: λ as a public function of the table of the latest survey that has a score; by default where the posterior
+            mean of a Gaussian process is best. The best noisy score would often be a lucky one.
+        fallback: λ if nothing published has a score; by default the middle of the prior.
+        score: whether the score of this run is released. A score on private records is then paid for. Without, report
+            the model's accuracy on records that were used for nothing else.
+        within: which λ may be run, as for :class:`dphypo.Survey`.
+
+    >>> import dp_accounting as dp
+    >>> import dphypo
+    >>> from scipy.stats import loguniform
+    >>> def training(noise):
+    ...     @dphypo.mechanism(event=dp.GaussianDpEvent(noise), relation=dp.NeighboringRelation.ADD_OR_REMOVE_ONE)
+    ...     def train(params, *, seed):
+    ...         return {"lr": params["lr"]}, -abs(params["lr"] - 0.1)  # a stand-in for training on private records
+    ...     return train
+    >>> search = dphypo.Stages(
+    ...     dphypo.Space({"lr": loguniform(1e-3, 1)}),
+    ...     [dphypo.Survey(training(40.0), 10), LastRun(training(4.0))], delta=1e-6, journal=None)
+    >>> release = search.run(progress=False)
+    >>> 0.05 < release.model["lr"] < 0.2, release.score, len(release.survey.rows)
+    (True, None, 10)
+    """
+
+    mechanism: Mechanism
+    pick: Pick | None = None
+    fallback: Mapping[str, Any] | None = None
+    score: bool = False
+    within: Within | None = None
+
+    models: ClassVar[None] = None
+    table: ClassVar[bool] = False
+
+    def __post_init__(self) -> None:
+        capabilities.check_is_mechanism(self.mechanism)
+        given: object = self.pick
+        if given is not None and not callable(given):
+            raise _validate.fail("pick", given, "give a function of the space and the published rows")
+
+    def __str__(self) -> str:
+        return f"one run of {self.mechanism!r}"
+
+    @property
+    def lost_runs(self) -> Lost:
+        return Lost.read(None, self.mechanism)
+
+    def terms(self, space: Space, *, last: bool, alone: bool = False) -> tuple[Term, ...]:
+        """One run, and its score where that is released and looks at private records."""
+        if not last:
+            raise ValueError("a LastRun is followed by another part: put it at the end of the list")
+        if self.fallback is not None:
+            point_of(space, self.fallback)
+        return terms_of_runs(self.mechanism, space, 1, scored=self.score, within=self.within)
+
+    def describe(self, terms: tuple[Term, ...]) -> dict[str, Any]:
+        return describe_runs(terms)
+
+    def search_rule(self) -> None:
+        """The guarantee holds for any way to pick λ."""
+
+    def hands_on(self, *, last: bool) -> dict[str, Any]:
+        return {"part": "last run", "releases": ["params", "model", *(["score"] if self.score else [])]}
+
+    def compute(self) -> str:
+        return "Compute: 1 run."
+
+    def read(self, record: Record) -> Released:
+        assert record.ending is not None
+        return Released(record.trials[0].params, None, Ending[record.ending])
+
+    def state(self, published: Released) -> dict[str, Any]:
+        return {"params": json.loads(json.dumps(dict(published.params or {})))}
+
+    def next_prior(self, published: Released, space: Space) -> None:
+        """Nothing follows."""
+
+    def begin(self, setting: Setting) -> Decider:
+        prior = setting.prior
+        return DeclaredRuns(1, prior, prior, lambda *_: self._choose(setting), 0, within=self.within, table=False)
+
+    def release(self, best: Release, record: Record, setting: Setting) -> Release:
+        """The score stays on the curator's side unless it was declared."""
+        return replace(best, params=dict(record.trials[0].params), score=best.score if self.score else None)
+
+    def _choose(self, setting: Setting) -> dict[str, Any]:
+        pick = PosteriorMean() if self.pick is None else self.pick
+        for value in reversed(setting.published):
+            if isinstance(value, Surveyed) and done(value.rows):
+                return pick(setting.prior, value.rows, maximize=setting.maximize)
+            if isinstance(value, Released) and value.params is not None:
+                return dict(value.params)
+        return middle(setting.prior) if self.fallback is None else dict(self.fallback)

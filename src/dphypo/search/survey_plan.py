@@ -16,12 +16,11 @@ from dphypo.accounting.own_events import ideal
 from dphypo.errors import UnreachableError
 from dphypo.mechanisms import Mechanism, capabilities, over_space
 from dphypo.search.declaration import Cost, Declaration, check_space
-from dphypo.search.last_run import LastRun
 from dphypo.search.noise import NoiseProblem
-from dphypo.search.optimiser import Pick
+from dphypo.search.optimiser import Pick, Within
 from dphypo.search.optimiser import read as read_optimiser
-from dphypo.search.part import Part, Within
-from dphypo.search.survey import Survey
+from dphypo.search.part import Part
+from dphypo.search.survey import LastRun, Survey
 from dphypo.space import Space
 
 RUNS, MOST_RUNS = 20, 40
@@ -110,8 +109,7 @@ class Tuning:
     Args:
         survey: what was declared, with nothing left out.
         cost: the survey and the last run, and what they cost together.
-        price: by how much the full run's noise exceeds that of one run without any tuning, as a fraction.
-        accepted: the price that was accepted.
+        price, accepted: by how much the full run's noise exceeds that of one run without any tuning; what was accepted.
         largest: the compute of the longest full run that is allowed, in those of the mechanism's own setting.
         records: whom the last run trains on, in a sentence, where the mechanism set records apart itself.
     """
@@ -125,17 +123,14 @@ class Tuning:
 
     @property
     def parts(self) -> tuple[Part, ...]:
-        """The survey and the last run."""
         return self.cost.parts
 
     @property
     def short(self) -> Mechanism:
-        """What a run of the survey is."""
         return self.parts[0].mechanism
 
     @property
     def full(self) -> Mechanism:
-        """What the last run is."""
         return self.parts[-1].mechanism
 
     @property
@@ -191,9 +186,6 @@ def plan_tuning(
 
     Where the mechanism set records apart for its scores by itself, the last run trains on all records if the noise of a
     score stays below 0.01. It then counts for both sides, and the scores may cost only what the short runs cost.
-
-    The arguments are those of :func:`dphypo.tune`; :func:`dphypo.journal.journal.keeping` makes ``keep``, which keeps
-    numbers that take long to find.
     """
     given = SurveyPlan(runs=survey) if isinstance(survey, int) else SurveyPlan() if survey is None else survey
     given_type: object = given

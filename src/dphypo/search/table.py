@@ -9,12 +9,12 @@ from dataclasses import dataclass, field
 from enum import StrEnum
 from statistics import median
 from types import MappingProxyType
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Any
 
 from dphypo import _validate
 from dphypo._files import printable
 from dphypo.accounting.certificate import table_hash
-from dphypo.journal.records import frozen
+from dphypo.journal.records import Record, frozen
 from dphypo.space import Space
 
 if TYPE_CHECKING:
@@ -23,7 +23,6 @@ if TYPE_CHECKING:
     from optuna.study import Study
 
 _ROW = {"params", "score"}
-Direction = Literal["minimize", "maximize"]
 
 
 class Status(StrEnum):
@@ -132,13 +131,27 @@ class Surveyed:
         known = self._metrics()
         if unknown := [one for one in metrics if one not in known]:
             raise _validate.fail("metrics", unknown[0], f"the survey has published {', '.join(known) or 'none'}")
-        rows = [
-            (row.params, None if row.score is None else [row.metrics[one] for one in metrics] or [row.score])
+        from optuna.study import StudyDirection, create_study
+        from optuna.trial import TrialState, create_trial
+
+        params = [  # Optuna keeps no tuples: their text stands for them
+            {name: repr(value) if isinstance(value, tuple) else value for name, value in row.params.items()}
             for row in self.rows
         ]
-        one: Direction = "maximize" if self.maximize else "minimize"
-        directions: list[Direction] = ["maximize" for _ in metrics] or [one]
-        return to_study(rows, directions=directions, space=space, storage=storage, name=name)
+        spans = _distributions(params, space)
+        trials = [
+            create_trial(
+                state=TrialState.FAIL if row.score is None else TrialState.COMPLETE,
+                values=None if row.score is None else [row.metrics[one] for one in metrics] or [row.score],
+                params=chosen,
+                distributions={name: spans[name] for name in chosen},
+            )
+            for row, chosen in zip(self.rows, params, strict=True)
+        ]
+        one = StudyDirection.MAXIMIZE if self.maximize or metrics else StudyDirection.MINIMIZE
+        study = create_study(storage=storage, study_name=name, directions=[one] * max(len(metrics), 1))
+        study.add_trials(trials)
+        return study
 
     @property
     def best(self) -> Row | None:
@@ -196,6 +209,15 @@ class Surveyed:
         return f"<survey: {len(self)} runs, {failed} failed{ending}>"
 
 
+def table_of(record: Record) -> Surveyed:
+    """What has been published so far."""
+    assert record.declaration is not None
+    ended = [trial for trial in record.trials if trial.number in record.results]
+    results = ((trial.params, record.results[trial.number]) for trial in ended)
+    rows = (Row(params, result.score, result.metrics) for params, result in results)
+    return Surveyed(tuple(rows), maximize=record.declaration["direction"] == "maximize")
+
+
 _EDGE = 0.05  # of a range
 
 
@@ -241,37 +263,6 @@ def done(rows: Sequence[Row]) -> list[Row]:
 
 _WIDE = 30.0  # without a space, numbers whose largest is this many times the smallest may be on a logarithmic scale
 _LOG = ("loguniform", "reciprocal", "lograndint")
-
-
-def to_study(
-    rows: Sequence[tuple[Mapping[str, Any], Sequence[float] | None]],
-    *,
-    directions: Sequence[Direction],
-    space: Space | None = None,
-    storage: str | BaseStorage | None = None,
-    name: str | None = None,
-) -> Study:
-    """One trial for each (params, values); one without values has failed."""
-    from optuna import create_study
-    from optuna.trial import TrialState, create_trial
-
-    params = [  # Optuna keeps no tuples: their text stands for them
-        {name: repr(value) if isinstance(value, tuple) else value for name, value in chosen.items()}
-        for chosen, _ in rows
-    ]
-    spans = _distributions(params, space)
-    trials = [
-        create_trial(
-            state=TrialState.FAIL if values is None else TrialState.COMPLETE,
-            values=values,
-            params=chosen,
-            distributions={name: spans[name] for name in chosen},
-        )
-        for (_, values), chosen in zip(rows, params, strict=True)
-    ]
-    study = create_study(storage=storage, study_name=name, directions=directions)
-    study.add_trials(trials)
-    return study
 
 
 def _distributions(params: Sequence[dict[str, Any]], space: Space | None) -> dict[str, BaseDistribution]:

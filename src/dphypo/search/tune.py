@@ -11,15 +11,15 @@ from typing import cast
 
 from dphypo import _validate
 from dphypo.entropy import SYSTEM, Entropy, check_entropy
-from dphypo.executors.executor import FIVE_MINUTES, Every, Factory
+from dphypo.executors.executor import FIVE_MINUTES, Crew, Every, Factory
 from dphypo.journal import Ledger
 from dphypo.journal.journal import keeping
 from dphypo.journal.store import Store
 from dphypo.mechanisms import Mechanism, capabilities
+from dphypo.search.chain import Chain
 from dphypo.search.plan_file import PlanFile, read_plan
 from dphypo.search.progress import solving
 from dphypo.search.release import Release
-from dphypo.search.stages import Stages
 from dphypo.search.survey_plan import PRICE, SurveyPlan, plan_tuning
 from dphypo.search.table import OnRun
 from dphypo.space import Space
@@ -109,6 +109,7 @@ def tune(
     """
     space, mechanism = _subject(searched, space, mechanism)
     check_entropy(entropy)
+    crew = Crew(workers, start_method, executor, devices, checkpoint_every)
     if plan is not None:
         given = {"epsilon": epsilon, "delta": delta, "compute": compute, "survey": survey}
         if twice := [argument for argument, value in given.items() if value is not None]:
@@ -122,18 +123,12 @@ def tune(
             tuning = plan_tuning(
                 space, mechanism, epsilon=epsilon, delta=delta, compute=compute, survey=survey, price=price, keep=keep
             )
-        declare, summary = partial(tuning.declare, space, delta=delta), tuning.summary
+        declare, summary = partial(tuning.declare, space, delta), tuning.summary
     declared = declare(maximize=maximize, private=entropy.private, data_name=data_name)
-    stages = Stages.of(declared, journal=journal, name=name, entropy=entropy, ledger=ledger)
-    if progress and summary:
+    chain = Chain(declared, journal, name, entropy, ledger)
+    if _validate.flag(progress=progress) and summary:
         print(summary, file=sys.stderr)
-    return stages.run(
-        *(workers, progress, start_method),
-        executor=executor,
-        devices=devices,
-        checkpoint_every=checkpoint_every,
-        on_run=on_run,
-    )
+    return chain.run(crew, progress=progress, on_run=on_run, options={})
 
 
 def _subject(

@@ -22,24 +22,20 @@ from dphypo import errors
 from dphypo.accounting import Certificate
 from dphypo.entropy import Entropy, below
 from dphypo.errors import faults, refusals
-from dphypo.executors import Executor
-from dphypo.executors.executor import Crew
 from dphypo.journal.journal import Journal
 from dphypo.journal.records import MAX_ATTEMPTS, Record, Trial
 from dphypo.journal.store import machine
-from dphypo.mechanisms import Outcome, capabilities
+from dphypo.mechanisms import Outcome
 from dphypo.mechanisms.outcome import settle, well_formed
-from dphypo.search import hired
-from dphypo.search.checkpoint import erase
 from dphypo.search.curator import Curator
 from dphypo.search.declaration import check
+from dphypo.search.interruption import Lost, Turn
 from dphypo.search.kept_models import KeptModels
-from dphypo.search.lost import Lost
+from dphypo.search.live import erase
 from dphypo.search.part import Decider, GroupSizes, Opening, Part, Watch
 from dphypo.search.release import Ending, Release
 from dphypo.search.selection import Past, beats, best_of, ending
 from dphypo.search.table import OnRun
-from dphypo.search.turn import Turn
 
 HOPELESS = 5
 """A survey ends if so many runs at its beginning have all failed."""
@@ -56,10 +52,10 @@ class PartUnderWay:
     ) -> None:
         self.mechanism, self.lost_runs = part.mechanism, part.lost_runs
         self.sampler_error: Exception | None = None
-        self._part, self._decider, self._opening = part, decider, opening
+        self._part, self.decider, self.opening = part, decider, opening
         self._journal, self._entropy, self._turn = journal, entropy, turn
         self._lag, self._open = decider.lag, False
-        self._last_run = decider.published and not part.table  # one run, which keeps checkpoints
+        self.last_run = decider.published and not part.table  # one run, which keeps checkpoints
         self._here = True  # runs are made in this process, as far as one can know
         self._at_exit = False  # whether the end of the process closes the part
         self._handed: dict[int, Trial] = {}  # given out and not finished yet
@@ -75,18 +71,18 @@ class PartUnderWay:
             return self._journal.record
 
     def _begin(self) -> None:
-        declared, decider = self._opening.declared, self._decider
-        notes: dict[str, Any] = {DAY: date.today().isoformat()} if self._opening.dated else {}
+        declared, decider = self.opening.declared, self.decider
+        notes: dict[str, Any] = {DAY: date.today().isoformat()} if self.opening.dated else {}
         if not self._journal.record.exists:
-            self._opening.rehearse()
-            notes[TOTAL] = self._opening.total()
+            self.opening.rehearse()
+            notes[TOTAL] = self.opening.total()
         notes |= {LAG: self._lag or 0} if decider.in_order else {}
         notes |= {FOLDER: secrets.token_hex(16)} if self._part.models is not None else {}
         found = dict(self._journal.begin({**declared, **notes}, lambda: decider.draw_total(self._entropy)))
         self._open = True
         try:
             kept = {name: found.pop(name) for name in (DAY, TOTAL, LAG, FOLDER) if name in found}
-            check(found, declared, kept.pop(TOTAL, None), self._opening.total)
+            check(found, declared, kept.pop(TOTAL, None), self.opening.total)
             record = self._journal.record
             if LAG in kept and not decider.in_order and not record.released:
                 del kept[LAG]
@@ -94,9 +90,9 @@ class PartUnderWay:
             self._lag = kept[LAG] if decider.in_order else self._lag
             if record.total is not None and not decider.possible(record.total):
                 raise faults.JournalTamperedError("its number of runs is one that the law of T never gives")
-            self._past = Past(decider.space, self._opening.sign)
-            if self._last_run and record.results:
-                erase(self._opening.checkpoint)  # its process died when it had committed
+            self._past = Past(decider.space, self.opening.sign)
+            if self.last_run and record.results:
+                erase(self.opening.checkpoint)  # its process died when it had committed
             if self._part.models is not None and not record.shredded:
                 self._models = KeptModels(Path(self._part.models), self.mechanism.saver.format, kept[FOLDER])
                 self._models.settle(record.results)
@@ -106,7 +102,7 @@ class PartUnderWay:
 
     def side_by_side(self, runs: int) -> None:
         """Say how many runs are made at a time. It counts if no lag was declared, or committed with T."""
-        if self._decider.lag is None and not (self._decider.in_order and self._lag is not None):
+        if self.decider.lag is None and not (self.decider.in_order and self._lag is not None):
             self._lag = runs - 1
 
     @property
@@ -119,7 +115,7 @@ class PartUnderWay:
         with self._turn.short():
             record = self.record()
             if record.released:
-                raise refusals.RunsAfterRelease(stages=self._opening.stages)
+                raise refusals.RunsAfterRelease(stages=self.opening.stages)
             while (trial := self._lost_run(record)) is not None:
                 if (died := self._died(trial)) is None:
                     trial = replace(trial, attempts=self._attempts(trial.attempts))
@@ -140,7 +136,7 @@ class PartUnderWay:
     def ask(self) -> Trial | None:
         """The next run to make, for somebody who makes runs elsewhere; None where there is none to give out."""
         with self._turn.short():
-            if (trial := self.next()) is None and self._decider.in_order and self.waiting:
+            if (trial := self.next()) is None and self.decider.in_order and self.waiting:
                 raise refusals.TellFirst
             return trial
 
@@ -152,7 +148,7 @@ class PartUnderWay:
         return len(record.trials) != record.total and usable is not None and self._past.ended(record) < usable
 
     def _usable(self, number: int) -> int | None:
-        return self._decider.usable(number, self._lag or 0, self._groups)
+        return self.decider.usable(number, self._lag or 0, self._groups)
 
     def _attempts(self, before: int) -> int:
         """How many deaths a run has had if this process dies now. Where one is its end, runs elsewhere live on."""
@@ -178,7 +174,7 @@ class PartUnderWay:
         number = len(record.trials)
         entropy = self._entropy.child(f"trial {number}")
         try:
-            params = self._decider.draw(self._past, record, self._usable(number), entropy)
+            params = self.decider.draw(self._past, record, self._usable(number), entropy)
         except errors.SamplerError as error:
             self.sampler_error = error.secret
             raise
@@ -194,21 +190,21 @@ class PartUnderWay:
             record = self.record()
             if trial.number in record.results:
                 raise refusals.OutcomeTwice
-            model = outcome.model if beats(trial, outcome, record, self._opening.sign) else None
+            model = outcome.model if beats(trial, outcome, record, self.opening.sign) else None
             kept = self._models if outcome.model is not None else None
             if kept is not None:
                 kept.write(trial.number, outcome.model)
             try:
-                self._journal.finish(trial, outcome, model, erase_seed=self._decider.published)
+                self._journal.finish(trial, outcome, model, erase_seed=self.decider.published)
             finally:
                 if kept is not None:
                     with contextlib.suppress(errors.JournalError):  # another process has the journal, and the models
                         kept.settle_one(trial.number, committed=trial.number in self._journal.record.results)
             self._handed.pop(trial.number, None)
-            if self._last_run:
-                erase(self._opening.checkpoint)
-            elif self._decider.published and self._opening.live.due(len(record.results)):
-                self._opening.live.update(table=self._part.read(record).to_dict(), total=record.total)
+            if self.last_run:
+                erase(self.opening.checkpoint)
+            elif self.decider.published and self.opening.live.due(len(record.results)):
+                self.opening.live.update(table=self._part.read(record).to_dict(), total=record.total)
         if outcome.leaving is not None:
             raise outcome.leaving
 
@@ -249,26 +245,12 @@ class PartUnderWay:
         self._journal.attempted(replace(trial, attempts=max(before, 0)))
 
     @contextlib.contextmanager
-    def made_by(self, crew: Crew, *, show: bool = False) -> Iterator[Executor]:
-        """A block in which a crew makes the runs, or a mechanism that makes many at once.
-
-        With ``show`` people see how far published runs are. In a study a run must be the same alone and among others.
-        However the block ends, nothing is under way then.
-        """
-        self.lost_runs.check(crew)
-        if self._last_run and crew.devices is not None:
-            crew = replace(crew, workers=1)
-        if crew.executor is None and isinstance(self.mechanism, capabilities.ManyAtOnce):
-            same = self.mechanism.same_alone and self.lost_runs is Lost.AGAIN
-            self._groups = self._decider.groups(crew.workers) if same or self._decider.published else None
+    def making(self, groups: GroupSizes | None, *, here: bool) -> Iterator[None]:
+        """A block in which runs are made, ``here`` if in this process. However it ends, nothing is under way then."""
+        self._groups, self._here = groups, here
         try:
-            each = hired.on_each_device(crew, self.mechanism, one=self._last_run)
-            self._here = len(each) == 1 and (crew.here or self._groups is not None)
             self.withdraw()
-            if self._decider.published:
-                each = hired.followed(crew, each, self._opening, last=self._last_run, show=show)
-            with hired.hired(crew, each, self._groups, alone=not self._decider.published) as workers:
-                yield workers
+            yield
         except BaseException:
             with contextlib.suppress(Exception):  # a journal that cannot be written must not hide what went wrong
                 self.withdraw()
@@ -278,7 +260,7 @@ class PartUnderWay:
 
     def watch(self, *, show: bool, ticking: bool, on_run: OnRun | None) -> Watch:
         """What people see while runs are made."""
-        return self._decider.watch(self.record, show=show, ticking=ticking, on_run=on_run)
+        return self.decider.watch(self.record, show=show, ticking=ticking, on_run=on_run)
 
     def check_hope(self) -> None:
         """Stop a survey whose first runs have all failed. All of them are published: this looks at nothing else."""
@@ -290,14 +272,14 @@ class PartUnderWay:
     def publish(self, certificate: Certificate) -> None:
         """Commit that the part has published. Refused a second time, and before every outcome is in."""
         with self._turn.short():
-            record, stages = self.record(), self._opening.stages
+            record, stages = self.record(), self.opening.stages
             if record.shredded:
                 raise refusals.Shredded
             if record.released:
                 raise errors.SecondRelease(stages=stages)
             if not record.complete:
                 raise errors.Unfinished(stages=stages)
-            if record.best != best_of(record, self._opening.sign):
+            if record.best != best_of(record, self.opening.sign):
                 raise RuntimeError("the journal contradicts itself about which run is best: nothing was released")
             self._journal.release(ending(record).name, json.dumps(certificate.to_dict()))
 

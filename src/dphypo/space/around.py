@@ -10,8 +10,7 @@ from typing import Any, Protocol
 import numpy as np
 
 from dphypo import _validate
-from dphypo.space.dimension import Array, describe, interior, plain
-from dphypo.space.finite import Finite
+from dphypo.space.dimension import Array, Finite, describe, interior, plain
 from dphypo.space.parameter import Parameters, unit_of
 
 
@@ -36,11 +35,7 @@ class Flat:
 
 @dataclass(frozen=True)
 class Normal:
-    """A normal distribution about ``centre`` with standard deviation ``spread``, given that it lies in [0, 1].
-
-    >>> Normal(0.5, 0.1).quantile(np.array([0.16, 0.5, 0.84])).round(2).tolist()
-    [0.4, 0.5, 0.6]
-    """
+    """A normal distribution about ``centre`` with standard deviation ``spread``, given that it lies in [0, 1]."""
 
     centre: float
     spread: float

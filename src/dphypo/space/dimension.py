@@ -1,13 +1,11 @@
-"""What every kind of parameter can do: maps between values, the unit interval and features.
-
-Values are plain Python ones that every process and every journal spells the same way. Coordinates of the unit cube are
-odd multiples of 2⁻⁵³, so that none is 0 or 1, where a quantile may be infinite.
-"""
+"""Plain values, coordinates of the unit interval, and parameters with finitely many values."""
 
 from __future__ import annotations
 
 import math
 from collections.abc import Hashable, Iterator, Sequence
+from dataclasses import dataclass
+from functools import cached_property
 from typing import Any, Protocol, TypeAlias
 
 import numpy as np
@@ -121,3 +119,125 @@ def read_only(array: Array) -> Array:
     """The same array, protected from being written to."""
     array.flags.writeable = False
     return array
+
+
+@dataclass(frozen=True, eq=False)
+class Finite:
+    """Values with prior masses, kept in the order given.
+
+    The unit interval is cut into one piece per value, as long as its mass: in increasing order of the values where
+    they are ``ordered`` (numbers), else as listed. The feature of a level is the middle of its piece; a category has
+    one column per value.
+    """
+
+    name: str
+    choices: tuple[Value, ...]
+    masses: Array
+    ordered: bool
+
+    @property
+    def size(self) -> int:
+        return len(self.choices)
+
+    @property
+    def width(self) -> int:
+        return 1 if self.ordered else self.size
+
+    @cached_property
+    def _order(self) -> npt.NDArray[np.intp]:
+        """Positions in the list, in the order of the pieces of the unit interval."""
+        listed: list[Any] = list(self.choices)
+        positions = sorted(range(self.size), key=listed.__getitem__) if self.ordered else range(self.size)
+        return np.array(positions, dtype=np.intp)
+
+    @cached_property
+    def _cuts(self) -> Array:
+        return np.cumsum(self.masses[self._order])[:-1]
+
+    @cached_property
+    def pieces(self) -> tuple[Array, Array]:
+        """Where each value's piece begins and ends, in the order of the list."""
+        ends = np.concatenate([[0.0], self._cuts, [1.0]])
+        low, high = np.empty(self.size), np.empty(self.size)
+        low[self._order], high[self._order] = ends[:-1], ends[1:]
+        return low, high
+
+    @cached_property
+    def centres(self) -> Array:
+        """The middle of each value's piece, in the order of the list."""
+        low, high = self.pieces
+        return (low + high) / 2
+
+    @cached_property
+    def _positions(self) -> dict[Hashable, int]:
+        return {self._key(value): position for position, value in enumerate(self.choices)}
+
+    def _key(self, value: Value) -> Hashable:
+        """Levels are compared as numbers, 64.0 being 64; categories by type and value."""
+        return value if self.ordered and is_number(value) else key(value)
+
+    def position(self, value: object) -> int:
+        """Where in the list a value stands."""
+        found = self._positions.get(self._key(plain(self.name, value)))
+        if found is None:
+            shown = ", ".join(map(repr, self.choices[:10])) + (", …" if self.size > 10 else "")
+            raise _validate.fail(self.name, value, f"it is one of {shown}")
+        return found
+
+    def positions(self, unit: Array) -> npt.NDArray[np.intp]:
+        """Where in the list the values at these coordinates stand."""
+        return self._order[np.searchsorted(self._cuts, unit, side="right")]
+
+    def values(self, unit: Array) -> list[Value]:
+        return [self.choices[position] for position in self.positions(unit)]
+
+    def unit(self, values: Sequence[object]) -> Array:
+        return self.centres[np.array([self.position(value) for value in values], dtype=np.intp)]
+
+    def features(self, unit: Array) -> Array:
+        positions = self.positions(unit)
+        if self.ordered:
+            return self.centres[positions, None]
+        return np.asarray(positions[:, None] == np.arange(self.size), dtype=np.float64)
+
+    def coordinates(self, features: Array) -> Array:
+        return features[:, 0] if self.ordered else self.centres[np.argmax(features, axis=1)]
+
+
+def finite(where: str, choices: Sequence[object], probabilities: object = None) -> Finite:
+    """The parameter that takes these choices, with these probabilities."""
+    values = tuple(plain(where, value) for value in choices)
+    for value in values:
+        if not all(text.isprintable() for text in texts(value)):
+            raise _validate.fail(where, value, "a choice that is a text has printable characters only")
+    if not values:
+        raise _validate.fail(where, choices, "give at least one choice")
+    ordered = all(is_number(value) for value in values)
+    seen: set[Hashable] = set()
+    for value in values:
+        identity: Hashable = value if ordered else key(value)
+        if identity in seen:
+            raise _validate.fail(where, choices, f"{value!r} is listed twice; weigh it by (choices, probabilities)")
+        seen.add(identity)
+    return Finite(where, values, _masses(where, len(values), probabilities), ordered)
+
+
+def _masses(where: str, count: int, probabilities: Any) -> Array:
+    if probabilities is None:
+        return np.full(count, 1 / count)
+    masses = _validate.vector(length=count, **{f"the probabilities of {where}": probabilities})
+    if (masses < 1 / CELLS).any():
+        remedy = "leave out a choice whose probability is 0; the smallest allowed is 2**-32"
+        raise _validate.fail(f"the probabilities of {where}", probabilities, remedy)
+    total = math.fsum(masses)
+    if abs(total - 1) > 1e-9:
+        raise _validate.fail(f"the probabilities of {where}", probabilities, f"they must sum to 1, not {total:.12g}")
+    return masses / total
+
+
+def describe_choices(dimension: Finite) -> dict[str, Any]:
+    """The choices with their types, and their probabilities where they differ."""
+    description: dict[str, Any] = {"choices": [describe(value) for value in dimension.choices]}
+    if np.ptp(dimension.masses) > 0:
+        description["probabilities"] = dimension.masses.tolist()
+    return description

@@ -11,8 +11,7 @@ from typing import Any, Protocol
 import numpy as np
 
 from dphypo import _validate
-from dphypo.space.dimension import CELLS, MIDDLE, SHORTEST, Array, Dimension, Value, plain
-from dphypo.space.finite import Finite
+from dphypo.space.dimension import CELLS, MIDDLE, SHORTEST, Array, Dimension, Finite, Value, plain
 
 
 class Prior(Protocol):

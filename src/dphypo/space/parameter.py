@@ -17,9 +17,7 @@ import numpy.typing as npt
 
 from dphypo import _validate
 from dphypo.space import distribution
-from dphypo.space import finite as _choices
-from dphypo.space.dimension import MIDDLE, Array, Dimension, describe, interior
-from dphypo.space.finite import Finite
+from dphypo.space.dimension import MIDDLE, Array, Dimension, Finite, describe, describe_choices, finite, interior
 
 PRIORS = "give a frozen distribution of scipy.stats, a list of choices, or a tuple (choices, probabilities)"
 
@@ -70,15 +68,15 @@ def read(name: object, given: Any) -> Parameter:
     name = check_name(name)
     where = f"parameter {name!r}"
     if isinstance(given, (list, range, np.ndarray)):
-        finite = _choices.finite(where, _listed(where, given))
-        return Parameter(name, finite, _choices.describe_choices(finite))
+        listed = finite(where, _listed(where, given))
+        return Parameter(name, listed, describe_choices(listed))
     if isinstance(given, tuple):
         if len(given) != 2 or not all(isinstance(part, (list, range, np.ndarray, tuple)) for part in given):
             raise _validate.fail(
                 where, given, "a tuple is (choices, probabilities), two lists; write choices as a list"
             )
-        finite = _choices.finite(where, _listed(where, given[0]), given[1])
-        return Parameter(name, finite, _choices.describe_choices(finite))
+        listed = finite(where, _listed(where, given[0]), given[1])
+        return Parameter(name, listed, describe_choices(listed))
     if hasattr(given, "ppf") and hasattr(given, "dist"):
         dimension = distribution.dimension(where, given)
         return Parameter(name, dimension, distribution.describe(given, dimension))

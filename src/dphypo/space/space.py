@@ -37,9 +37,8 @@ class Space:
     list of anything else (categories), or ``(choices, probabilities)``. A list of one value fixes a parameter.
 
     Every parameter is mapped through its prior's CDF, so that the prior is uniform on the unit cube (unless it was
-    shaped by :meth:`around`). A continuous
-    parameter takes 2³² equally likely values, the quantiles at (k + ½)/2³²; an integer with prior mass below 2⁻³² is
-    left out.
+    shaped by :meth:`around`). A continuous parameter takes 2³² equally likely values, the quantiles at (k + ½)/2³²; an
+    integer with prior mass below 2⁻³² is left out.
 
     >>> from scipy.stats import loguniform, randint
     >>> from dphypo.entropy import Seeded

@@ -21,7 +21,7 @@ from dphypo.integrations.split import split_by_hash
 from dphypo.integrations.training import DpSgdMechanism
 from dphypo.mechanisms import Outcome, transfer
 from dphypo.space import Space
-from dphypo.space.finite import Finite
+from dphypo.space.dimension import Finite
 
 _FIELDS = ("learning_rate", "max_grad_norm", "optimizer", "clipping", "average")
 OWN = frozenset({*_FIELDS, "batch_size", "epochs", "steps"})

@@ -15,7 +15,7 @@ from dphypo.integrations.torch.data import as_records
 from dphypo.integrations.torch.metrics import Metrics
 from dphypo.integrations.torch.training import Engine
 from dphypo.space import Space
-from dphypo.space.finite import Finite
+from dphypo.space.dimension import Finite
 
 if TYPE_CHECKING:
     from dphypo.integrations.torch.dpsgd import DPSGD

@@ -10,7 +10,7 @@ from dphypo import dpsgd
 from dphypo.integrations.torch.data import Records, TensorRecords
 from dphypo.integrations.torch.state import unchanged
 from dphypo.integrations.torch.training import Training
-from dphypo.mechanisms import steps
+from dphypo.mechanisms.outcome import follower
 
 
 def train(program: dpsgd.Program, trainings: Sequence[Training], records: Records) -> list[nn.Module]:
@@ -28,7 +28,7 @@ def train(program: dpsgd.Program, trainings: Sequence[Training], records: Record
             [_run(trainings[place]) for place in places],
             setting,
             watch=lambda module: unchanged(module, program.loss),
-            follower=steps.follower(),
+            follower=follower(),
         )
         trained |= zip(places, made, strict=True)
     return [trained[place] for place in range(len(trainings))]

@@ -12,7 +12,7 @@ import torch
 from dphypo import _validate
 from dphypo.dpsgd.optimisers import known
 from dphypo.space import Space
-from dphypo.space.finite import Finite
+from dphypo.space.dimension import Finite
 
 # Hyperparameters that DPSGD reads itself.
 OWN = (

@@ -1,24 +1,128 @@
-"""Runs of surveys and last runs are followed: how far they are is shown, and a last run keeps checkpoints.
+"""Runs that are under way: the checkpoint of a last run, what ``dphypo watch`` reads, and lines about steps.
 
-Runs of a study are not followed: how many there are and how long they take is secret. What is shown of the others has
-times in it, which the guarantee does not cover: it is for the curator, and says so before the first line of a log.
-Results are there to be passed on, so they are not written among times (``progress.rows``).
-"""
+Runs of a study are not followed: how many there are and how long they take is secret. What is shown of surveys and last
+runs has times in it, which the guarantee does not cover: it is for the curator, and says so before the first line of a
+log. Results are there to be passed on, so they are not written among times (``progress.rows``).
+
+Two files stand beside the journal, with its permissions. The **checkpoint** holds a last run between two steps: weights
+that are not published, and what the optimiser remembers. The run that goes on from it has the same seed, so that it is
+the same run, made once: nothing more is released or paid. It is erased when the outcome is committed. The **live file**
+is for ``dphypo watch``, since the journal is locked. Of a search with a study it holds the cost alone, and no time: its
+age would be the duration of the study. It is erased when the search stops; only ``run`` begins one."""
 
 from __future__ import annotations
 
 import contextlib
+import glob
+import hashlib
+import json
+import os
 import sys
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import timedelta
+from pathlib import Path
 from typing import Any, ClassVar
 
+from dphypo import _files
+from dphypo.errors import FileError
+from dphypo.executors.executor import Every
 from dphypo.mechanisms import Mechanism, Outcome, Saver, capabilities
-from dphypo.mechanisms.steps import Pace, following
-from dphypo.search.checkpoint import CheckpointFile, Clock
-from dphypo.search.live_file import NOWHERE, LiveFile
+from dphypo.mechanisms.outcome import Pace, following
+
+_HEAD = b"dphypo checkpoint 1\n"
+
+
+@dataclass(frozen=True)
+class CheckpointFile:
+    """The file of one run; ``every`` says how often it is written."""
+
+    path: Path
+    every: Every
+
+    def read(self) -> bytes | None:
+        """What was written last; None if there is nothing, or it is damaged: the run then begins anew."""
+        try:
+            content = _files.read(self.path, "checkpoint", most=_files.MOST_MODEL_BYTES)
+        except FileError:
+            return None
+        head, state = content[: len(_HEAD) + 32], content[len(_HEAD) + 32 :]
+        return state if head == _HEAD + hashlib.sha256(state).digest() else None
+
+    def write(self, state: bytes) -> None:
+        """Replace it as a whole."""
+        _files.write(self.path, _HEAD + hashlib.sha256(state).digest() + state, mode=0o600)
+
+
+def erase(path: Path | None) -> None:
+    """Remove a file, if there is a place for one, and what a process left that was killed while it wrote."""
+    for one in [] if path is None else [path, *path.parent.glob(f".{glob.escape(path.name)}.*")]:
+        with contextlib.suppress(OSError):
+            one.unlink(missing_ok=True)
+
+
+class Clock:
+    """Says when the next checkpoint is due."""
+
+    def __init__(self, every: Every, made: int) -> None:
+        self._every, self._made, self._time = every, made, time.monotonic()
+
+    def due(self, made: int) -> bool:
+        """Whether one is due after so many steps; if so, it counts as written."""
+        if self._every is None:
+            return False
+        if isinstance(self._every, int):
+            due = made - self._made >= self._every
+        else:
+            due = time.monotonic() - self._time >= self._every.total_seconds()
+        if due:
+            self._made, self._time = made, time.monotonic()
+        return due
+
+
+ENDING = "-watch"
+_SHORT = 200  # runs
+
+
+@dataclass(frozen=True)
+class LiveFile:
+    """The file for ``dphypo watch``, if there is a place for one. It tells when it was written if it is ``timed``."""
+
+    path: Path | None
+    timed: bool = True
+
+    def read(self) -> dict[str, Any] | None:
+        """What is known; None if no search runs."""
+        if self.path is None:
+            return None
+        try:
+            found = json.loads(_files.read(self.path, "file of a search", most=_files.MOST_TABLE_BYTES))
+        except (FileError, ValueError):
+            return None
+        return found if isinstance(found, dict) else None
+
+    def due(self, runs: int) -> bool:
+        """Whether to show a table of so many runs: a long one seldom, so that a run costs the same after any number."""
+        return self.path is not None and (runs <= _SHORT or runs % _SHORT == 0) and self.path.exists()
+
+    def update(self, **known: Any) -> None:
+        """Add to what is known. A file that cannot be written must not stop a search."""
+        if self.path is not None:
+            with contextlib.suppress(OSError):
+                content = {**(self.read() or {}), **known} | ({"written": time.time()} if self.timed else {})
+                _files.write(self.path, json.dumps(content).encode(), mode=0o600)
+                if not self.timed:
+                    os.utime(self.path, (0, 0))
+
+    def erase(self) -> None:
+        """The search has stopped."""
+        erase(self.path)
+
+
+NOWHERE = LiveFile(None)
+"""For a search that shows nothing, or whose journal is not a file."""
+
 
 SCREEN_S, LOG_S, PAGE_S = 0.2, 10.0, 1.0
 """Seconds between two looks at a terminal, before the first line of a log, and between two looks at a page."""
@@ -28,21 +132,13 @@ _ERASE = "\r\x1b[2K"
 
 @dataclass
 class LiveSteps:
-    """Follows the runs of a part.
+    """Follows the runs of a part."""
 
-    Args:
-        what: "survey" or "last run".
-        screen: whether to show them on a terminal.
-        log: whether to write lines where there is no terminal.
-        file: where a run keeps its state; None if it does not.
-        live: where ``dphypo watch`` reads how far they are.
-    """
-
-    what: str
-    screen: bool = False
-    log: bool = False
-    file: CheckpointFile | None = None
-    live: LiveFile = NOWHERE
+    what: str  # "survey" or "last run"
+    screen: bool = False  # whether to show them on a terminal
+    log: bool = False  # whether to write lines where there is no terminal
+    file: CheckpointFile | None = None  # where a run keeps its state
+    live: LiveFile = NOWHERE  # where ``dphypo watch`` reads how far they are
     _said: set[str] = field(default_factory=set)
 
     def begin(self, runs: Sequence[Pace]) -> bytes | None:
@@ -102,11 +198,7 @@ class LiveSteps:
 
 
 def describe(runs: Sequence[Pace]) -> str:
-    """What is public of the training, in one line.
-
-    >>> describe([Pace(0.63, 256 / 60000, 2344, 256.0), Pace(0.63, 512 / 60000, 1172, 512.0)])
-    'σ = 0.63, sampling rate 0.004267 to 0.008533, 1172 to 2344 steps, expected batch 256 to 512'
-    """
+    """What is public of the training, in one line."""
 
     def between(values: Sequence[float]) -> str:
         low, high = f"{min(values):.4g}", f"{max(values):.4g}"
