@@ -20,8 +20,8 @@ import dphypo.dpsgd
 from dphypo.accounting.own_events import ideal
 from dphypo.integrations.jax import DPSGD, PrivateAccuracy, PrivateConfusion, PrivateLoss, PublicAccuracy, split_by_hash
 from dphypo.integrations.jax.saver import restored
-from dphypo.mechanisms import steps
 from dphypo.mechanisms.capabilities import ManyAtOnce, OwnSpace, OwnSplit, PrivateScores, Settings
+from dphypo.mechanisms.outcome import Pace, following
 from dphypo.testing import check_mechanism
 
 PIXELS, LABELS = load_digits(return_X_y=True)
@@ -108,9 +108,9 @@ def test_steps_are_followed():
         def end(self):
             told.append("end")
 
-    with steps.following(Noting()):
+    with following(Noting()):
         plain()({"learning_rate": 1.0}, seed=1)
-    assert told == [[steps.Pace(1.0, 0.1, 10, 140)], *range(1, 11), "end"]
+    assert told == [[Pace(1.0, 0.1, 10, 140)], *range(1, 11), "end"]
 
 
 def test_a_run_that_fails_leaves_the_others_alone():

@@ -25,7 +25,8 @@ from dphypo.integrations.jax.program import Program
 from dphypo.integrations.jax.records import Records
 from dphypo.integrations.jax.score import OURS, Private, Trained
 from dphypo.integrations.training import DivergedError
-from dphypo.mechanisms import NoiseRehearsal, Outcome, steps, transfer
+from dphypo.mechanisms import NoiseRehearsal, Outcome, transfer
+from dphypo.mechanisms.outcome import follower as current_follower
 
 if TYPE_CHECKING:
     from dphypo.integrations.jax.dpsgd import DPSGD
@@ -116,7 +117,7 @@ def train(group: Sequence[Begun]) -> jax.Array:
     with np.errstate(over="ignore"):
         rates = np.array([[run.rate_at(at) for run in runs] for at in range(first.run.steps)]).astype(program.dtype)
     ahead = max(1, min(32, _AHEAD // max(1, len(data))))
-    if (follower := steps.follower()) is not None:
+    if (follower := current_follower()) is not None:
         follower.begin([run.pace for run in runs])
     for start in range(0, first.run.steps, ahead):
         block, every = draw(samplers, min(ahead, first.run.steps - start), size, count)
