@@ -92,7 +92,7 @@ def test_searches_at_once_are_admitted_as_far_as_they_fit(ledger, tmp_path):
     fits = len(alone.entries)
     for number in range(fits - 1):
         ledger.reserve(make().guarantee, name=f"before {number}")
-    with multiprocessing.get_context("spawn").Pool(2) as pool:
+    with multiprocessing.get_context("fork").Pool(2) as pool:
         admitted = pool.map(partial(attempt, str(tmp_path)), range(4), chunksize=1)
     assert sum(admitted) == 1
     assert len(ledger.entries) == fits

@@ -14,7 +14,6 @@ from pathlib import Path
 
 import pytest
 from support.screen import read_all, screen
-from support.slow import mostly_slow
 from support.study_world import EVENT, RELATION, SPACE, make, train
 
 import dphypo
@@ -151,15 +150,14 @@ TERMINATED = """
 """
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("handler", "workers", "status", "said"),
-    mostly_slow(
-        [
-            ("", 2, -signal.SIGTERM, ""),
-            ("", 1, -signal.SIGTERM, ""),
-            ("signal.signal(signal.SIGTERM, leave)", 1, 5, "leaving"),
-        ]
-    ),
+    [
+        ("", 2, -signal.SIGTERM, ""),
+        ("", 1, -signal.SIGTERM, ""),
+        ("signal.signal(signal.SIGTERM, leave)", 1, 5, "leaving"),
+    ],
 )
 def test_the_bar_is_erased_when_the_process_is_terminated(handler, workers, status, said):
     ours, theirs = pty.openpty()
