@@ -31,7 +31,8 @@ def dp_sgd(noise_multiplier: float) -> dp_accounting.DpEvent:
 
 # The band (0.75, 2) alone costs more than 0.5 here, whatever the noise.
 @pytest.mark.parametrize(
-    ("epsilon", "band"), [(0.5, Band(1, 1)), (5.0, Band(1, 1)), (5.0, Band(0.75, 2)), (20.0, Band(0.75, 2))]
+    ("epsilon", "band"),
+    mostly_slow([(0.5, Band(1, 1)), (5.0, Band(0.75, 2)), (5.0, Band(1, 1)), (20.0, Band(0.75, 2))], 2),
 )
 def test_the_noise_spends_the_budget_and_no_more(epsilon, band):
     law = NegativeBinomial(8, mean=10)

@@ -38,13 +38,16 @@ def epsilon(profiles, law, band, first=1, *, direction=0, **conditions):
 
 @pytest.mark.parametrize(
     ("law", "band", "first", "published", "finer", "attack"),
-    [
-        (SHAPE_8, Band(0.75, 2), 1, 4.689, 4.675, 4.39),
-        (SHAPE_8, Band(0.5, 4), 1, 5.388, 5.369, 0.0),
-        (SHAPE_8, Band(0.25, 8), 1, 6.158, 6.141, 5.80),
-        (Geometric(mean=10), Band(0.75, 2), 1, 4.340, 0.0, 0.0),
-        (SHAPE_8, Band(0.75, 2), 0, 4.707, 0.0, 0.0),
-    ],
+    mostly_slow(
+        [
+            (SHAPE_8, Band(0.75, 2), 1, 4.689, 4.675, 4.39),
+            (SHAPE_8, Band(0.25, 8), 1, 6.158, 6.141, 5.80),
+            (SHAPE_8, Band(0.75, 2), 0, 4.707, 0.0, 0.0),
+            (SHAPE_8, Band(0.5, 4), 1, 5.388, 5.369, 0.0),
+            (Geometric(mean=10), Band(0.75, 2), 1, 4.340, 0.0, 0.0),
+        ],
+        3,
+    ),
 )
 def test_the_published_figures(profiles, law, band, first, published, finer, attack):
     found = epsilon(profiles, law, band, first)

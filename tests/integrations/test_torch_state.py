@@ -18,6 +18,7 @@ from typing import Any, ClassVar
 import numpy as np
 import pytest
 import torch
+from support.slow import mostly_slow
 from torch import nn
 
 import dphypo
@@ -384,7 +385,7 @@ def test_passes_are_compared_to_the_bit(model: Any, message: str) -> None:
         dpsgd(model)
 
 
-@pytest.mark.parametrize("where", sorted(WRITES.keys() - {"a buffer", "the weights"}))
+@pytest.mark.parametrize("where", mostly_slow(sorted(WRITES.keys() - {"a buffer", "the weights"}), 8))
 def test_a_comparison_of_buffers_alone_would_miss_the_others(where: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """The mutant is the check as it was."""
 

@@ -9,6 +9,7 @@ import pytest
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 from cryptography.hazmat.primitives.serialization import Encoding, PublicFormat
 from scipy.stats import loguniform
+from support.slow import mostly_slow
 
 import dphypo
 from dphypo.accounting import Composition, plan_document
@@ -61,7 +62,7 @@ def test_a_plan_is_read_as_it_was_written(name, tmp_path):
     assert read.guarantee().epsilon(DELTA) == pytest.approx(guarantee_of(name).epsilon(DELTA))
 
 
-@pytest.mark.parametrize("name", DESIGNS)
+@pytest.mark.parametrize("name", mostly_slow(DESIGNS, 4))
 def test_tune_runs_any_plan_and_certifies_what_it_states(name, tmp_path):
     plan = file_of(name)
     release = dphypo.tune(SPACE, FULL, plan=plan.save(tmp_path / "plan.json"), journal=None, progress=False)
