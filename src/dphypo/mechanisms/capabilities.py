@@ -183,17 +183,14 @@ def check_is_mechanism(mechanism: object) -> None:
 
 
 def with_noise(mechanism: Mechanism, noise_multiplier: Noise) -> Mechanism:
-    """The same training with this noise."""
     return _copy(mechanism, noise_multiplier=noise_multiplier)
 
 
 def shorten(mechanism: Mechanism, fraction: float, *, match: bool = True) -> Mechanism:
-    """The same training with this part of its steps."""
     return _copy(mechanism, fraction=fraction, **({"match": True} if match else {}))
 
 
 def with_score_noise(mechanism: Mechanism, noise_multiplier: float) -> Mechanism:
-    """The same training with this noise on its score."""
     return _copy(mechanism, score_noise_multiplier=noise_multiplier)
 
 
@@ -260,10 +257,7 @@ def is_seeded(mechanism: Mechanism) -> bool:
 
 
 def records_of(*mechanisms: Mechanism) -> int | None:
-    """The largest declared number of records; None if none declares one.
-
-    A mechanism of the user's may keep its data under this name: only a number counts.
-    """
+    """The largest declared number of records, or None. A user may keep data under this name: only a number counts."""
     found = [one.records for one in mechanisms if isinstance(one, KnownData)]
     return max((int(count) for count in found if isinstance(count, Integral)), default=None)
 

@@ -99,10 +99,7 @@ class Outcome:
 
 
 def well_formed(outcome: Any) -> Any:
-    """Return what somebody tells of a run. Raise TypeError unless it is an Outcome, or a pair with a number in it.
-
-    The errors are constants: what was told is secret.
-    """
+    """Return what somebody tells of a run, or raise a TypeError whose words are constants: what was told is secret."""
     pair = _pair(outcome)
     if pair is None:
         raise TypeError(f"what was told is neither an Outcome nor a (model, score) pair. {_TELL_AGAIN}")
@@ -149,10 +146,7 @@ def attempt(mechanism: Mechanism, params: Mapping[str, Any], seed: int) -> Outco
 
 @contextlib.contextmanager
 def _interruptible() -> Iterator[None]:
-    """A block in which an interrupt from the keyboard can be told from one that a run raises by itself.
-
-    A child that is forked in it ends with it.
-    """
+    """Tell an interrupt from the keyboard from one that a run raises. A child that is forked here ends here."""
     process, before = os.getpid(), signal.getsignal(signal.SIGINT)
     # In other threads there are no signals, and somebody may have seen to them.
     ours = threading.current_thread() is threading.main_thread() and before is signal.default_int_handler
@@ -273,13 +267,11 @@ _follower: ContextVar[Follower | None] = ContextVar("follower", default=None)
 
 
 def follower() -> Follower | None:
-    """Who follows the run that is made here."""
     return _follower.get()
 
 
 @contextlib.contextmanager
 def following(given: Follower) -> Iterator[None]:
-    """A block whose runs are followed."""
     token = _follower.set(given)
     try:
         yield

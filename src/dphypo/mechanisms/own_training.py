@@ -121,14 +121,12 @@ class OwnTraining:
 
     @property
     def relation(self) -> Any:
-        """One record is added or removed."""
         import dp_accounting
 
         return dp_accounting.NeighboringRelation.ADD_OR_REMOVE_ONE
 
     @property
     def event(self) -> Any:
-        """The event of one run."""
         return self.run.event
 
     @property

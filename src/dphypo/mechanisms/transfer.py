@@ -138,10 +138,7 @@ class NoiseRehearsal:
         return {"rule": "noise alone takes the weights as far as in the full run"}
 
     def _drift(self, params: Mapping[str, Any], run: DpSgd) -> float:
-        """How far noise takes the weights: their root mean square, beside that of the noise's own sum, which is known.
-
-        Both move together, so that few weights suffice, and for plain SGD one.
-        """
+        """How far noise takes the weights, beside the noise's own sum, which is known: so that few weights suffice."""
         noise = self.deviation * run.noise_multiplier / self.run.noise_multiplier
         total = np.zeros(_WEIGHTS)
 

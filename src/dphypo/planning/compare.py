@@ -165,7 +165,6 @@ class _Guesses:
         return self._alone * {"stages": 1.09, "composition": 1.37}.get(way.kind, 1.002)
 
     def learn(self, spent: Spent) -> None:
-        """A noise that was found."""
         if spent.way.kind == "none":
             self._alone = spent.noise_multiplier
         elif spent.way.kind == "uniform" and self._shaped is None:
@@ -173,10 +172,7 @@ class _Guesses:
 
 
 def _best(rows: tuple[Spent, ...], planned: tuple[tuple[int, float], ...]) -> tuple[Spent, str]:
-    """By expected score where there are any, to three decimals, then by compute; else what ``tune`` would do.
-
-    With it, why.
-    """
+    """The recommended way, and why: by expected score, then by compute; without a landscape what ``tune`` would do."""
     scored = [row for row in rows if row.score is not None]
     if scored:
         best = max(scored, key=_merit)

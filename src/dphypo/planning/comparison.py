@@ -43,7 +43,6 @@ class Comparison:
         raise _validate.fail("design", design, f"give the number or the name of one of these: {known}")
 
     def to_dict(self) -> dict[str, Any]:
-        """The comparison as JSON."""
         return {
             "epsilon": self.epsilon,
             "delta": self.delta,

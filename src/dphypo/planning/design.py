@@ -105,10 +105,13 @@ class Design:
         rule.check(space)
         if cheap is None:
             cheap = capabilities.shorten(mechanism, self.fraction, match=False)
-            refuse_uncut(mechanism, cheap, self.fraction)
+            _refuse_uncut(mechanism, cheap, self.fraction)
         first = Stage(cheap, laws[0], prior=rule)
-        share = self.split * _validate.positive(epsilon=epsilon)
-        if (score := score_alone(first, space, delta)) >= share:
+        share, score = self.split * _validate.positive(epsilon=epsilon), 0.0
+        if cheap.score_event is not None:  # ε of the stage if training cost nothing
+            scoring = Declared(cheap, cheap.score_event, cheap.relation, monotone=cheap.monotone)
+            score = account(over_space.events(scoring, space), laws[0], relation=cheap.relation).epsilon(delta)
+        if score >= share:
             raise UnreachableError(
                 f"the first stage may cost split · epsilon = {share:.4g}, and its score alone costs {score:.4g}: the "
                 "score looks at private records, with the same noise in many cheap runs. Give the cheap run yourself, "
@@ -120,7 +123,7 @@ class Design:
         )
 
 
-def refuse_uncut(full: Mechanism, cheap: Mechanism, fraction: float) -> None:
+def _refuse_uncut(full: Mechanism, cheap: Mechanism, fraction: float) -> None:
     """A run that was to be cheaper and is a full one would spend far more compute than the design says."""
     events = (full.event, cheap.event)
     if fraction == 1.0 or not all(isinstance(event, DpEvent) for event in events) or events[0] != events[1]:
@@ -131,12 +134,3 @@ def refuse_uncut(full: Mechanism, cheap: Mechanism, fraction: float) -> None:
         f"at(fraction={fraction:g}) has the same event as a full run: either at() ignores the fraction, or a run has "
         "too few steps to be cut. Let at() cut them; or, where a cheaper run does cost the same, give it as cheap=",
     )
-
-
-def score_alone(stage: Stage, space: Space, delta: float) -> float:
-    """ε of the stage if training cost nothing; zero where the score looks at public records only."""
-    event = stage.mechanism.score_event
-    if event is None:
-        return 0.0
-    scoring = Declared(stage.mechanism, event, stage.mechanism.relation, monotone=stage.mechanism.monotone)
-    return account(over_space.events(scoring, space), stage.runs, relation=scoring.relation).epsilon(delta)

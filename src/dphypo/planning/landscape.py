@@ -154,7 +154,6 @@ class Landscape:
         return cls(shape, scores, float(found["score_noise"]), repetitions, (low, high), name, about)
 
     def __len__(self) -> int:
-        """The number of cells."""
         return math.prod(self.shape)
 
     @property

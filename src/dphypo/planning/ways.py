@@ -45,7 +45,6 @@ class Way:
 
     @property
     def compute(self) -> float:
-        """Expected, in full runs."""
         return math.fsum(part.compute for part in self.parts(1.0))
 
     def quantiles(self) -> tuple[int, int, int]:
@@ -177,11 +176,9 @@ class Spent:
 
     @property
     def name(self) -> str:
-        """What the way is called."""
         return self.way.name
 
     def to_dict(self, delta: float) -> dict[str, Any]:
-        """The design as JSON."""
         return {
             "design": self.name,
             "kind": self.way.kind,
@@ -200,10 +197,7 @@ class Spent:
 def spend(
     way: Way, mechanism: Mechanism, space: Space, *, epsilon: float, delta: float, start: float | None = None
 ) -> Spent:
-    """The least noise with which a way costs ε at δ, to within a thousandth of ε and never more.
-
-    ``start`` is a guess at the noise.
-    """
+    """The least noise with which a way costs ε at δ, never more and at most a thousandth of ε less."""
     if way.design is not None:
         way = _with_first_stage(way, mechanism, space, epsilon=epsilon, delta=delta)
 
@@ -233,23 +227,17 @@ def _with_first_stage(way: Way, mechanism: Mechanism, space: Space, *, epsilon: 
 
 @dataclass(frozen=True)
 class Batch:
-    """One full run with another batch size, at the same (ε, δ).
-
-    ``compute`` and ``gradient_noise``, that of a step's mean gradient, are relative to the batch size asked about.
-    """
+    """One full run with another batch size, at the same (ε, δ)."""
 
     batch_size: int
     steps: int
-    compute: float
+    compute: float  # relative to the batch size asked about
     noise_multiplier: float
-    gradient_noise: float
+    gradient_noise: float  # that of a step's mean gradient, relative likewise
 
 
 def batches(run: DpSgd, records: int, *, epsilon: float, delta: float, compute: float, alone: float) -> Iterator[Batch]:
-    """What larger batches buy: with as many examples processed, and with as many steps where there is compute for it.
-
-    ``alone`` is the noise multiplier of ``run`` without tuning.
-    """
+    """What larger batches buy beside ``alone``: with as many examples, or as many steps where there is compute."""
     size = round(run.rate * records)
     for factor in (4, 8):
         if factor * size > records:

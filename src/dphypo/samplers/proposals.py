@@ -186,7 +186,7 @@ def _tell(study: Study, space: Space, history: History, index: int) -> None:
 def _advance(sampler: BaseSampler, runs: int) -> None:
     """Move the random states of a sampler, and of those it holds, to a stretch of their own for every run.
 
-    A run of the past is told without drawing anything: without this, every run would start from the same state.
+    A run of the past is told without drawing: else every run would start from the same state.
     """
     from optuna.samplers import BaseSampler
 

@@ -129,10 +129,7 @@ Indices = npt.NDArray[np.intp]
 
 @dataclass(frozen=True)
 class Rows:
-    """Distinct points of a history: where each stands first, and which row each observation belongs to.
-
-    Observations left out by the limit belong to row −1.
-    """
+    """Distinct points of a history: where each stands first, and the row of each observation, −1 if it was left out."""
 
     first: Indices
     row: Indices
@@ -174,8 +171,7 @@ def distinct(features: Array) -> Rows:
 def collapsed(features: Array, scores: Array, limit: int) -> Rows:
     """Repeats of a point made one row; of more than ``limit`` rows, the best half and a fair sample of the rest.
 
-    The fair sample is every m-th row in the order of the scores, so it spans their whole range. The rule does not
-    depend on the order of the history.
+    The sample is every m-th row by score. The rule does not depend on the order of the history.
     """
     rows = distinct(features)
     if len(rows.first) <= limit:

@@ -179,10 +179,7 @@ _ROOM = 32  # rows that can be added before everything is computed anew
 
 @dataclass(eq=False, repr=False)
 class Posterior:
-    """Mean and variance of the function at some candidates, and what they were computed from.
-
-    All of it is derived from a secret history.
-    """
+    """Mean and variance of the function at some candidates, and what they were computed from: a secret history."""
 
     hyperparameters: Hyperparameters
     candidates: Array

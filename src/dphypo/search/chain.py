@@ -131,7 +131,6 @@ class Chain:
             return number, trial
 
     def tell(self, number: int, trial: Trial, outcome: Any) -> None:
-        """How a run of a part ended."""
         with self.turn.short():
             if number > self._first():
                 raise ValueError("this trial is not of these stages: tell what stages.ask() returned")
@@ -219,7 +218,6 @@ class Chain:
             return self._journal(self.last).record.exists and self.part(self.last).finished
 
     def shred(self) -> None:
-        """Reduce the journals of all parts to their certificates."""
         with self.turn.short(), self.looking():
             last = self._journal(self.last).record
             if not (last.exists and last.shredded) and not self.finished():
@@ -231,7 +229,6 @@ class Chain:
         self.close()
 
     def curator(self, number: int) -> Curator:
-        """The runs of a part, for the curator alone."""
         with self.turn.look():
             return Curator(self.part(number))
 

@@ -109,7 +109,6 @@ class Opened:
 
     @property
     def name(self) -> str:
-        """The name of the study."""
         return self._names[-1]
 
     @property
@@ -120,19 +119,16 @@ class Opened:
 
     @property
     def ending(self) -> Ending | None:
-        """How the study ended."""
         ending = self.record().ending
         return None if ending is None else Ending[ending]
 
     @property
     def params(self) -> Mapping[str, Any] | None:
-        """The hyperparameters that were released."""
         record = self.record()
         return dict(record.trials[record.best].params) if record.released and record.best is not None else None
 
     @property
     def score(self) -> float | None:
-        """The score that was released."""
         record = self.record()
         return record.results[record.best].score if record.released and record.best is not None else None
 

@@ -34,13 +34,11 @@ class Cost:
 
     @classmethod
     def of(cls, space: Space, parts: Sequence[Part]) -> Cost:
-        """Account for parts over the whole of a space."""
         last, alone = len(parts), len(parts) == 1
         terms = tuple(part.terms(space, last=number == last, alone=alone) for number, part in enumerate(parts, 1))
         return cls(tuple(parts), terms, Composition(tuple(term for one in terms for term in one)))
 
     def describe(self) -> list[dict[str, Any]]:
-        """What determines the guarantee of each part, as JSON."""
         return [part.describe(terms) for part, terms in zip(self.parts, self.terms, strict=True)]
 
 

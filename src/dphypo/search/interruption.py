@@ -68,8 +68,7 @@ def orderly() -> Iterator[None]:
     """A block that is left, as by an interrupt, when a signal tells the process to end; then the process ends.
 
     The handler that was there before is asked first: it may decide to go on, and what it raises is raised when the
-    block has been left, so that no run takes it for its own. Signals reach the main thread only; elsewhere, and for
-    signals that are ignored, nothing changes.
+    block has been left, so that no run takes it for its own. Signals reach the main thread only.
     """
     if threading.current_thread() is not threading.main_thread():
         yield

@@ -51,7 +51,6 @@ class CheckpointFile:
         return state if head == _HEAD + hashlib.sha256(state).digest() else None
 
     def write(self, state: bytes) -> None:
-        """Replace it as a whole."""
         _files.write(self.path, _HEAD + hashlib.sha256(state).digest() + state, mode=0o600)
 
 
@@ -116,7 +115,6 @@ class LiveFile:
                     os.utime(self.path, (0, 0))
 
     def erase(self) -> None:
-        """The search has stopped."""
         erase(self.path)
 
 
@@ -132,8 +130,6 @@ _ERASE = "\r\x1b[2K"
 
 @dataclass
 class LiveSteps:
-    """Follows the runs of a part."""
-
     what: str  # "survey" or "last run"
     screen: bool = False  # whether to show them on a terminal
     log: bool = False  # whether to write lines where there is no terminal
@@ -178,7 +174,6 @@ class LiveSteps:
                 self._show(f"no checkpoint can be written ({error.strerror}): the run goes on without", stays=True)
 
     def end(self) -> None:
-        """Clear the line."""
         if self.screen and sys.stderr.isatty():
             self._print(_ERASE)
 

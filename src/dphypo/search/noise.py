@@ -77,7 +77,6 @@ class NoiseProblem:
         return self._factor / self._alone - 1
 
     def solve(self) -> Cost:
-        """The parts with their noise, accounted for."""
         sides = self.mechanism.split
         if not self._calibrates_scores or sides is None:
             return self._at(self._factor)
@@ -94,7 +93,6 @@ class NoiseProblem:
 
     @cached_property
     def _alone(self) -> float:
-        """The factor of one run without any tuning."""
         return self._solved(1.0, tuned=False)
 
     @cached_property

@@ -35,7 +35,7 @@ from dphypo.space import Space
 class Released:
     """What an intermediate stage has published: all that a rule for the next prior is given.
 
-    ``params`` is None if the stage has no best run, ``score`` is None unless the stage was declared to release it.
+    ``params`` is None if there is no best run, ``score`` unless the stage was declared to release it.
     """
 
     params: Mapping[str, Any] | None

@@ -58,7 +58,6 @@ class PlanFile:
 
     @classmethod
     def load(cls, path: str | os.PathLike[str]) -> PlanFile:
-        """Read a plan from a file."""
         return cls(plan_document.read(_validate.path(path=path)))
 
     def save(self, path: str | os.PathLike[str]) -> Path:
@@ -83,7 +82,6 @@ class PlanFile:
 
     @property
     def delta(self) -> float:
-        """The δ at which ε is stated."""
         return float(self.document["delta"])
 
     @property
@@ -170,7 +168,6 @@ class PlannedRuns:
 
     @property
     def compute(self) -> float:
-        """In full runs."""
         return self.fraction * (self.runs or 1)
 
     def part(self, mechanism: Mechanism) -> Part:
@@ -203,7 +200,6 @@ class PlannedStudy:
 
     @property
     def compute(self) -> float:
-        """Expected, in full runs."""
         return self.fraction * self.runs.mean
 
     def part(self, mechanism: Mechanism) -> Part:

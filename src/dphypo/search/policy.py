@@ -29,10 +29,9 @@ from dphypo.space.space import MOST_CANDIDATES
 
 @dataclass(frozen=True)
 class Policy:
-    """A search rule held to the band, and what the guarantee counts on about it. :meth:`of` makes one.
+    """A search rule held to the band, and what the guarantee counts on about it.
 
-    ``cells`` is the ``grid`` of a study; ``first`` is n₀, how many of the first runs are drawn from the prior, whatever
-    the search rule says.
+    ``cells`` is the ``grid`` of a study; ``first`` is n₀, how many of the first runs are drawn from the prior.
     """
 
     band: Band

@@ -75,7 +75,6 @@ class PriorAround:
                 raise _validate.fail(f"the shift of {name!r}", shift, "categories have no factor: give a function")
 
     def to_dict(self) -> dict[str, Any]:
-        """The rule as JSON: public."""
         spread = dict(self.spread) if isinstance(self.spread, Mapping) else self.spread
         shift = {name: full_name(shift) if callable(shift) else shift for name, shift in self.shift.items()}
         return {"rule": "PriorAround", "spread": spread, "floor": self.floor, "shift": shift}

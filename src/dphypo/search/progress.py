@@ -88,10 +88,7 @@ def compute(law: Law) -> str:
 
 @contextlib.contextmanager
 def bar(law: Law, done: int, *, show: bool, ticking: bool) -> Iterator[Callable[[Trial, Outcome], object]]:
-    """A bar of time and runs against the public quantiles of T; yields the function that counts one more run.
-
-    ``ticking`` lets the clock run between runs, which takes a thread.
-    """
+    """A bar of time and runs against the public quantiles of T. ``ticking`` lets the clock run, in a thread."""
     if not (show and sys.stderr.isatty()):
         yield lambda trial, outcome: None
         return
@@ -173,10 +170,7 @@ class TwoLines(str):
 
 @contextlib.contextmanager
 def interruptible(journal: str | None) -> Iterator[None]:
-    """Let an interrupt from the keyboard end in two lines instead of a traceback.
-
-    ``journal`` is where the journal is, in words that may be printed; None if it is in memory.
-    """
+    """Let an interrupt from the keyboard end in two lines, which say where the journal is, instead of a traceback."""
     interrupted = False
     try:
         yield

@@ -39,7 +39,6 @@ def best_of(record: Record, sign: float) -> int | None:
 
 
 def ending(record: Record) -> Ending:
-    """What a complete search has found."""
     if record.best is not None:
         return Ending.MODEL
     return Ending.ALL_FAILED if record.trials else Ending.NO_RUN

@@ -122,7 +122,6 @@ class Stage:
         return tuple(terms)
 
     def _best_of(self, events: list[Any]) -> Guarantee:
-        """The guarantee of the best of T runs with these events."""
         return account(
             *(events, self.runs, self.search_policy.band),
             relation=self.mechanism.relation,

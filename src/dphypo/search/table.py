@@ -172,7 +172,6 @@ class Surveyed:
         return {"survey": len(self), "failed": failed, "sha256": self.hash}
 
     def to_dict(self) -> dict[str, Any]:
-        """The table in JSON values."""
         rows = [
             {"params": json.loads(json.dumps(dict(row.params))), "score": row.score}
             | ({"metrics": dict(row.metrics)} if row.metrics else {})
@@ -182,7 +181,6 @@ class Surveyed:
 
     @classmethod
     def from_dict(cls, data: Mapping[str, Any]) -> Surveyed:
-        """The table that :meth:`to_dict` wrote."""
         rows = _validate.mapping(data=data).get("rows")
         known = isinstance(rows, list) and all(isinstance(row, Mapping) and row.keys() >= _ROW for row in rows)
         if not known or "maximize" not in data:
@@ -266,7 +264,6 @@ _LOG = ("loguniform", "reciprocal", "lograndint")
 
 
 def _distributions(params: Sequence[dict[str, Any]], space: Space | None) -> dict[str, BaseDistribution]:
-    """For each parameter the distribution that spans its values."""
     names = dict.fromkeys(name for chosen in params for name in chosen)
     priors = {} if space is None else {one.name: one.description.get("distribution") for one in space.parameters}
     logs = {name: prior in _LOG for name, prior in priors.items()}

@@ -107,7 +107,6 @@ class PartUnderWay:
 
     @property
     def finished(self) -> bool:
-        """Whether the part has published."""
         return self.record().released
 
     def next(self) -> Trial | None:
@@ -259,7 +258,6 @@ class PartUnderWay:
             self._here, self._groups = True, None
 
     def watch(self, *, show: bool, ticking: bool, on_run: OnRun | None) -> Watch:
-        """What people see while runs are made."""
         return self.decider.watch(self.record, show=show, ticking=ticking, on_run=on_run)
 
     def check_hope(self) -> None:

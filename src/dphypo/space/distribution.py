@@ -81,8 +81,7 @@ class Quantiles:
     def _search(self, wanted: Array, otherwise: Array) -> Array:
         """The first cell with the wanted value, by bisection of the quantile function; ``otherwise`` if none has it.
 
-        Needed where the CDF is less accurate than a cell is wide, and for values that no cell has (a user's 0.1):
-        those keep the cell they fall in.
+        Needed where the CDF is less accurate than a cell is wide. A value that no cell has keeps the cell it falls in.
         """
         low, high = np.zeros_like(wanted), np.full_like(wanted, CELLS - 1)
         while (low < high).any():

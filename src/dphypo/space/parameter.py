@@ -49,10 +49,7 @@ class Parameter:
 
 
 def check_name(name: object) -> str:
-    """The name of a parameter; refused if a table, a file or a page could not show it as it is.
-
-    Control characters, those that turn the direction of a text, and lone surrogates are not printable.
-    """
+    """The name of a parameter, refused unless it is printable: a table, a file or a page must show it as it is."""
     if not isinstance(name, str) or not name or not name.isprintable():
         raise ValueError(f"parameter name {name!r} is not valid: names are non-empty strings of printable characters")
     if name in COLUMNS:
