@@ -72,7 +72,7 @@ class Read(Dataset[Any]):
 
 def dpsgd(data: Any, **changes: Any) -> DPSGD:
     made: dict[str, Any] = {"noise_multiplier": 1.0, "epochs": 1, "batch_size": 20, "score": lambda model: 0.5}
-    return DPSGD(model=Both, data=data, device="cpu", **{**made, **changes})
+    return DPSGD(**{"model": Both, "data": data, "device": "cpu", **made, **changes})
 
 
 def weights(mechanism: DPSGD) -> torch.Tensor:
@@ -105,6 +105,29 @@ def usual() -> torch.Tensor:
 def test_the_same_records_in_any_form_train_the_same_model(form: str, usual: torch.Tensor) -> None:
     data, example = FORMS[form]
     assert torch.equal(weights(dpsgd(data, example=example)), usual)
+
+
+class Nested(Both):
+    """The same model, whose arguments have parts."""
+
+    def forward(self, text: Any, facts: Any) -> torch.Tensor:  # type: ignore[override]
+        left, right = facts["sides"]
+        return super().forward(text["ids"], torch.stack([left[:, 0], right[:, 0]], 1))
+
+
+def nested(ids: Any, facts: Any, labels: Any) -> Any:
+    facts = torch.as_tensor(facts)
+    return {"text": {"ids": ids}, "facts": {"sides": (facts[..., :1], facts[..., 1:])}}, labels
+
+
+@pytest.mark.parametrize(("data", "example"), [(nested(**people()), None), (Read(nested), nested(**EXAMPLE))])
+def test_fields_may_have_fields(data: Any, example: Any, usual: torch.Tensor) -> None:
+    assert torch.equal(weights(dpsgd(data, model=Nested, example=example)), usual)
+    short = [nested(**{name: values[place] for name, values in people().items()}) for place in range(COUNT)]
+    short[3][0]["facts"] = {"sides": (torch.zeros(1),)}  # one side is missing: it is left out
+    made = dpsgd(short, model=Nested, example=nested(**EXAMPLE))
+    assert made.fitting_records() == {"train": (COUNT - 1, COUNT)}
+    assert made({}, seed=1).ok
 
 
 def test_gradients_of_mixed_fields_are_those_of_one_record_at_a_time() -> None:
@@ -208,6 +231,9 @@ def test_records_are_read_in_threads() -> None:
     alone = as_records(Read(), EXAMPLE).batch(np.arange(COUNT), CPU)
     assert torch.equal(inputs, alone[0])
     assert torch.equal(targets, alone[1])
+    together = threading.Barrier(3, timeout=30)  # nobody passes unless three records are read at once
+    waits = Read(lambda **record: (together.wait(), record)[1])
+    assert len(as_records(waits, EXAMPLE, workers=3).batch(np.arange(12), CPU)[0]) == 12
     with pytest.raises(ValueError, match="workers = -1"):
         as_records(slow, EXAMPLE, workers=-1)
 

@@ -1,8 +1,9 @@
 """Records of several fields, and models that take them by name: what ``transformers`` and ``peft`` work with.
 
 A record such as ``{"input_ids": ..., "attention_mask": ..., "labels": ...}`` is kept as one row of numbers. The model
-gets the row back as arguments by name; of a tuple, by position. One field is the target. Where a model gives an object
-with ``logits``, these are its output; it never sees the labels, so that it computes no loss of its own.
+gets the row back as arguments by name; of a tuple, by position. A field that is a mapping or a tuple itself has fields
+of its own, ``image.left``, and the model gets it back as a dict or a tuple. One field is the target. Where a model
+gives an object with ``logits``, these are its output; it never sees the labels, so that it computes no loss of its own.
 """
 
 from __future__ import annotations
@@ -25,17 +26,57 @@ TARGET = "labels"
 def by_name(record: Any, target: str | None = None) -> dict[str, Any] | None:
     """The fields of a mapping, a dataclass, or a tuple of three and more; None of an (input, target) pair.
 
+    Of a pair whose input has fields, these and the target.
+
     >>> by_name((1, 2, 3)), by_name((1, 2))
     ({'0': 1, '1': 2, '2': 3}, None)
+    >>> by_name(({"left": 1, "right": {"up": 2}}, 3))
+    {'left': 1, 'right.up': 2, 'labels': 3}
     """
+    found = _parts(record)
+    if isinstance(record, tuple | list) and len(record) == 2 and (named := _parts(record[0])) is not None:
+        found = {**named, target or TARGET: record[1]}
+    elif found is None and isinstance(record, tuple | list) and (len(record) > 2 or target is not None):
+        found = dict(zip(getattr(record, "_fields", map(str, range(len(record)))), record, strict=True))
+    return None if found is None else dict(_flat(found))
+
+
+def _parts(record: Any) -> dict[str, Any] | None:
+    """The fields of a mapping or a dataclass."""
     if isinstance(record, Mapping):
         return dict(record)
     if dataclasses.is_dataclass(record) and not isinstance(record, type):
         return {part.name: getattr(record, part.name) for part in dataclasses.fields(record)}
-    if isinstance(record, tuple | list) and (len(record) > 2 or target is not None):
-        names = getattr(record, "_fields", map(str, range(len(record))))
-        return dict(zip(names, record, strict=True))
     return None
+
+
+def _flat(fields: Mapping[str, Any], above: str = "") -> Iterator[tuple[str, Any]]:
+    """Fields in fields, by their paths. A tuple of numbers is one field."""
+    for name, value in fields.items():
+        inner = _parts(value)
+        if isinstance(value, tuple) and any(getattr(part, "shape", ()) or _parts(part) for part in value):
+            inner = {str(place): part for place, part in enumerate(value)}
+        if inner is None:
+            yield f"{above}{name}", value
+        else:
+            yield from _flat(inner, f"{above}{name}.")
+
+
+def _nested(fields: Mapping[str, Any]) -> dict[str, Any]:
+    """Fields by their paths as fields in fields.
+
+    >>> _nested({"ids": 1, "image.0": 2, "image.1.left": 3})
+    {'ids': 1, 'image': (2, {'left': 3})}
+    """
+    found: dict[str, Any] = {}
+    for path, value in fields.items():
+        name, _, rest = path.partition(".")
+        found.setdefault(name, {})[rest] = value
+    read = {name: inner[""] if list(inner) == [""] else _nested(inner) for name, inner in found.items()}
+    return {
+        name: tuple(part.values()) if isinstance(part, dict) and all(map(str.isdigit, part)) else part
+        for name, part in read.items()
+    }
 
 
 @dataclass(frozen=True)
@@ -93,7 +134,7 @@ class Fields:
 
     def call(self, model: nn.Module, rows: torch.Tensor) -> Any:
         """What the model gives: arguments by name, or by position where records are tuples."""
-        given = self.unpack(rows)
+        given = _nested(self.unpack(rows))
         return model(*given.values()) if next(iter(given)).isdigit() else model(**given)
 
     def places(self) -> Iterator[tuple[str, slice]]:
