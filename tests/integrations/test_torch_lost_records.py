@@ -2,7 +2,12 @@
 
 from __future__ import annotations
 
+import contextlib
 import io
+import os
+import pty
+import re
+import subprocess
 import sys
 import warnings
 from pathlib import Path
@@ -75,15 +80,77 @@ def test_only_the_screen_of_the_curator_tells_how_many_records_fit(
             found[size, screen.isatty()] = searched(size, screen, folder, monkeypatch)
     monkeypatch.undo()
     for size, fit in ((4, COUNT), (5, 0)):
-        line = f"SECRET, for the curator alone: {fit} of the {COUNT} records given look as declared"
+        line = f"SECRET, for the curator alone: {fit} of the {COUNT} records given to train look as declared"
         assert line in found[size, True][0]
         assert "SECRET" not in found[size, False][0]  # a log, a pipe, a notebook
     assert len({str(rest[1:]) for rest in found.values()}) == 1  # the same files and the same certificate
     assert found[4, False][0] == found[5, False][0]
 
 
+PROGRAM = """
+import sys
+from pathlib import Path
+
+import dphypo
+from dphypo.entropy import Seeded
+from integrations.test_torch_lost_records import dpsgd
+
+
+def broken(model):
+    raise ValueError("a mistake in the score")
+
+
+size, kind = int(sys.argv[1]), sys.argv[2]
+train = dpsgd(size, **({"score": broken} if kind == "broken" else {}))
+if kind == "private":
+    train = dpsgd(size, score="accuracy").at(score_noise_multiplier=1e6)
+space, once = dphypo.Space({"learning_rate": [0.1]}), dphypo.Pmf({1: 1.0})
+release = dphypo.Study(space, train, once, delta=1e-5, journal="journal.db", entropy=Seeded(1)).run()
+release.save("release")
+Path("certificate.txt").write_text(release.certificate.statement())
+print(release.params, release.ending, release.certificate.statement())
+"""
+
+
+def programmed(size: int, kind: str, folder: Path, *, terminal: bool) -> dict[str, Any]:
+    """What anybody can see of a program but the model and its noisy score, which are released with a guarantee."""
+    folder.mkdir()
+    shown, screen = pty.openpty() if terminal else os.pipe()
+    command = [sys.executable, "-W", "ignore", "-c", PROGRAM, str(size), kind]
+    place = {**os.environ, "PYTHONPATH": os.pathsep.join(sys.path), "COLUMNS": "200"}
+    with subprocess.Popen(command, cwd=folder, env=place, stdout=subprocess.PIPE, stderr=screen, text=True) as running:
+        os.close(screen)
+        said = b""
+        with contextlib.suppress(OSError):  # a terminal that is closed
+            while part := os.read(shown, 2**16):
+                said += part
+        printed = running.communicate()[0]
+    os.close(shown)
+    plain = re.sub(r"\x1b\[[0-9;?]*[A-Za-z]|\d+:\d\d:\d\d", "", said.decode())  # colours, and the time of a bar
+    lines = sorted({line.strip() for line in plain.splitlines()})  # a bar is drawn again and again
+    files = {str(path.relative_to(folder)) for path in folder.rglob("*")}
+    texts = {path.name: path.read_text() for path in folder.rglob("*") if path.suffix in (".txt", ".json")}
+    hidden = re.compile(r'"(model_sha256|described_sha256|score)": [^,\n]*')
+    texts = {name: hidden.sub("", text) for name, text in texts.items()}
+    return {"code": running.returncode, "printed": printed, "lines": lines, "files": files, "texts": texts}
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(("kind", "terminal"), [("", False), ("", True), ("private", True), ("broken", False)])
+def test_a_program_ends_alike_whether_all_records_fit_or_none(kind: str, terminal: bool, tmp_path: Path) -> None:
+    all_, none = (programmed(size, kind, tmp_path / str(size), terminal=terminal) for size in (4, 5))
+    secret = [[line for line in one["lines"] if "SECRET" in line] for one in (all_, none)]
+    assert [len(lines) for lines in secret] == [int(terminal)] * 2
+    assert (secret[0] != secret[1]) == terminal
+    for one in (all_, none):
+        one["lines"] = [line for line in one["lines"] if "SECRET" not in line]
+    assert all_ == none
+    assert all_["code"] == (1 if kind == "broken" else 0)
+    assert len(all_["lines"]) > 0
+
+
 def test_a_count_that_fails_changes_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    def broken(self: DPSGD, space: Any) -> tuple[int, int]:
+    def broken(self: DPSGD, space: Any) -> Any:
         raise RuntimeError("a record")
 
     monkeypatch.setattr(DPSGD, "fitting_records", broken)
@@ -96,7 +163,12 @@ OTHER = {"example": (torch.zeros(1, 5, 5), 0)}
 @pytest.mark.parametrize(("changes", "fit"), [({}, COUNT), ({"size": 5}, 0), (OTHER, 0)])
 def test_the_curator_can_ask_before_a_search(changes: Any, fit: int) -> None:
     model = nn.Linear(25, 2) if "example" in changes else nn.Linear(16, 2)
-    assert dpsgd(**{"model": lambda: nn.Sequential(nn.Flatten(), model), **changes}).fitting_records() == (fit, COUNT)
+    made = dpsgd(**{"model": lambda: nn.Sequential(nn.Flatten(), model), **changes})
+    assert made.fitting_records() == {"train": (fit, COUNT)}
+    scored = dpsgd(score="accuracy", **{"model": lambda: nn.Sequential(nn.Flatten(), model), **changes})
+    (trains, trained), (scores, given) = scored.fitting_records().values()
+    assert (trains + scores, trained + given) == (fit, COUNT)
+    assert given > 0
 
 
 def test_a_model_that_takes_any_size_beside_an_example_of_one_size_is_warned_of() -> None:

@@ -154,8 +154,8 @@ class SeveralMetrics(Protocol):
 class CountsRecords(Protocol):
     """Training that leaves out records which do not look as declared, and can tell the curator how many."""
 
-    def fitting_records(self, space: Space) -> tuple[int, int]:
-        """How many of the given records are used, and how many were given. **Secret.**"""
+    def fitting_records(self, space: Space) -> Mapping[str, tuple[int, int]]:
+        """For each use of records, how many of them fit, and how many were given. **Secret.**"""
 
 
 @runtime_checkable

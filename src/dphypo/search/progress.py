@@ -59,9 +59,9 @@ def tell_fit(mechanism: Mechanism, space: Space) -> None:
     if not (isinstance(mechanism, capabilities.CountsRecords) and sys.stderr.isatty()):
         return
     with contextlib.suppress(Exception):
-        fit, given = mechanism.fitting_records(space)
-        told = f"{fit} of the {given} records given look as declared. The others are left out."
-        print(f"SECRET, for the curator alone: {told}", file=sys.stderr)
+        counts = mechanism.fitting_records(space).items()
+        found = ", ".join(f"{fit} of the {given} records given to {use}" for use, (fit, given) in counts)
+        print(f"SECRET, for the curator alone: {found} look as declared. The others are left out.", file=sys.stderr)
 
 
 def _stage(number: int, count: int) -> str:

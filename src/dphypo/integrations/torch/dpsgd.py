@@ -205,8 +205,8 @@ class DPSGD(DpSgdMechanism):
         """The layers and weights of a model of the space; a search goes on only with the same ones."""
         return self._run(space.sample(Seeded(0))).architecture()
 
-    def fitting_records(self, space: Space | None = None) -> tuple[int, int]:
-        """How many of the records that train fit the example and the model, and how many were given.
+    def fitting_records(self, space: Space | None = None) -> dict[str, tuple[int, int]]:
+        """How many records fit the example and the model, and how many were given: to train, and to score.
 
         **Secret**: for the eyes of the curator alone, and nothing may be done by it. A search shows it on a terminal.
         """

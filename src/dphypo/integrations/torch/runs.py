@@ -18,13 +18,13 @@ from dphypo import _validate, dpsgd
 from dphypo.errors import UnfitModelError
 from dphypo.integrations.cost import Cost
 from dphypo.integrations.torch import check, exact, factory, hyperparameters, lost_records, seeds
-from dphypo.integrations.torch.data import Records, TensorRecords
+from dphypo.integrations.torch.data import Records, TensorRecords, as_records
 from dphypo.integrations.torch.domain import Batch, Domain
 from dphypo.integrations.torch.fields import called, plain
 from dphypo.integrations.torch.loss import per_record
 from dphypo.integrations.torch.metrics import Metrics
 from dphypo.integrations.torch.optimiser import rehearsal
-from dphypo.integrations.torch.score import RecordScore, is_private
+from dphypo.integrations.torch.score import PrivateLoss, RecordScore, is_private
 from dphypo.integrations.torch.state import Snapshot
 from dphypo.integrations.torch.training import Descent, Engine, Training
 from dphypo.integrations.training import DivergedError
@@ -83,11 +83,17 @@ class Run:
         self._fit(built, self.mechanism.views)
         lost_records.warn(built, self.mechanism.data)
 
-    def fitting(self) -> tuple[int, int]:
-        """How many records the run can use, and how many were given. **Secret.**"""
-        data = self.mechanism.data
-        model = called(self._built(), data.fields)
-        return data.counts(Domain.of(model, data.example(), per_record(self.mechanism.loss))), len(data)
+    def fitting(self) -> dict[str, tuple[int, int]]:
+        """How many records the run can use, and how many were given: to train, and for each score. **Secret.**"""
+        score = self.mechanism.score
+        several = isinstance(score, Metrics)
+        scores = {f"score by {name}": one for name, one in score.scores.items()} if several else {"score": score}
+        used: dict[str, tuple[Records, Any]] = {"train": (self.mechanism.data, self.mechanism.loss)}
+        for name, one in scores.items():
+            if isinstance(one, RecordScore):
+                used[name] = as_records(one.data, one.example), one.loss if isinstance(one, PrivateLoss) else None
+        model = self._built()
+        return {name: (_count(model, *how), len(how[0])) for name, how in used.items()}
 
     def finish(self, begun: Begun, model: nn.Module) -> Outcome:
         """Score a trained model, and check that the run left nothing behind."""
@@ -213,6 +219,12 @@ class Begun:
     fit: Fit
     training: Training
     untrained: bytes
+
+
+def _count(model: nn.Module, records: Records, loss: Any) -> int:
+    """How many of the records are in the domain of the model and the loss. **Secret.**"""
+    values = None if loss is None else per_record(loss)
+    return records.counts(Domain.of(called(model, records.fields), records.example(), values))
 
 
 def make(runs: Sequence[Run]) -> list[Outcome | Exception]:
