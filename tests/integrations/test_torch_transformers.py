@@ -91,6 +91,14 @@ def lora_by_hand() -> nn.Module:
     return model  # type: ignore[no-any-return]
 
 
+def batch_norm() -> nn.Module:
+    """A new head on a frozen network whose batch normalisation has public statistics."""
+    torch.manual_seed(0)
+    backbone = nn.Sequential(nn.Conv2d(1, 4, 3), nn.BatchNorm2d(4), nn.ReLU(), nn.AdaptiveAvgPool2d(1), nn.Flatten())
+    backbone(torch.randn(64, 1, 8, 8))
+    return nn.Sequential(backbone.requires_grad_(False).eval(), nn.Linear(4, 2))
+
+
 def each_token(logits: torch.Tensor, tokens: torch.Tensor) -> torch.Tensor:
     """One value a record: the mean over its tokens."""
     return cross_entropy(logits[:, :-1].mT, tokens[:, 1:], reduction="none").mean(1)
@@ -121,6 +129,7 @@ CASES: dict[str, tuple[Any, dict[str, Any]]] = {
     "a language model": (language_model, {"data": (texts()["input_ids"],) * 2, "loss": each_token}),
     "LoRA": (lora, {}),
     "LoRA by hand": (lora_by_hand, {}),
+    "a frozen BatchNorm": (batch_norm, {"data": (torch.randn(COUNT, 1, 8, 8), torch.randint(0, 2, (COUNT,)))}),
 }
 EACH = [
     pytest.param(name, marks=[pytest.mark.slow] * (name in ("DistilBERT", "a frozen BERT", "LoRA"))) for name in CASES
@@ -142,6 +151,10 @@ def test_models_are_trained_as_they_come(name: str) -> None:
     assert moved == {key for key, value in given.named_parameters() if value.requires_grad}
 
 
+def in_double(inputs: torch.Tensor, targets: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+    return inputs.double() if inputs.is_floating_point() else inputs, targets
+
+
 @pytest.mark.parametrize("name", EACH)
 def test_gradients_are_those_of_one_record_at_a_time(name: str) -> None:
     factory, changes = CASES[name]
@@ -151,8 +164,8 @@ def test_gradients_are_those_of_one_record_at_a_time(name: str) -> None:
     model = called(factory(), records.fields).double()
     for part in model.modules():
         part.p = 0.0 if isinstance(part, nn.Dropout) else getattr(part, "p", None)  # type: ignore[assignment]
-    program = engine.Program.of(model, loss, records.example())
-    inputs, targets = records.batch(np.arange(3), torch.device("cpu"))
+    program = engine.Program.of(model, loss, in_double(*records.example()))
+    inputs, targets = in_double(*records.batch(np.arange(3), torch.device("cpu")))
     found, norms, _ = gradients(program, model, inputs, targets)
     trained = [value for value in model.parameters() if value.requires_grad]
     for record in range(3):
@@ -233,12 +246,11 @@ def test_a_shared_backbone_stays_as_it_was() -> None:
 
 
 def test_a_linear_probe_of_a_network_with_batch_normalisation() -> None:
-    backbone = nn.Sequential(nn.Conv2d(1, 4, 3), nn.BatchNorm2d(4), nn.ReLU(), nn.AdaptiveAvgPool2d(1), nn.Flatten())
-    backbone(torch.randn(64, 1, 8, 8))  # public statistics
-    backbone.requires_grad_(False).eval()
-    data = torch.randn(60, 1, 8, 8), torch.randint(0, 2, (60,))
-    trained = dpsgd(lambda: nn.Sequential(backbone, nn.Linear(4, 2)), data=data, batch_size=20)({}, seed=1).model
+    whole: Any = batch_norm()
+    backbone, data = whole[0], CASES["a frozen BatchNorm"][1]["data"]
+    trained = dpsgd(lambda: nn.Sequential(backbone, nn.Linear(4, 2)), data=data)({}, seed=1).model
     assert all(torch.equal(value, backbone.state_dict()[key]) for key, value in trained[0].state_dict().items())
+    assert not torch.equal(trained[1].weight, whole[1].weight)
 
 
 def test_what_mixes_records_or_hides_passes_is_refused_by_name() -> None:
