@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import dataclasses
 
 import pytest
 import torch
@@ -10,7 +11,23 @@ from opacus import GradSampleModule
 from support.dpsgd_models import KINDS, cross_entropy, gradients
 from torch import nn
 
+from dphypo.dpsgd import Run, Setting, Tensors
 from dphypo.dpsgd.program import Program
+from dphypo.dpsgd.run import Group
+
+
+class Unchecked:
+    """Records whose labels are looked at in each step."""
+
+    def __init__(self, inputs: torch.Tensor, targets: torch.Tensor) -> None:
+        self._held = Tensors(inputs, targets)
+
+    def __len__(self) -> int:
+        return len(self._held)
+
+    def rows(self, numbers: torch.Tensor, valid: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
+        return self._held.rows(numbers, valid)
+
 
 COUNT = 5
 
@@ -80,3 +97,40 @@ def _by_autograd(model: nn.Module, inputs: torch.Tensor, targets: torch.Tensor) 
     return [
         torch.cat([part.flatten() for part in torch.autograd.grad(loss, trained, retain_graph=True)]) for loss in losses
     ]
+
+
+@pytest.mark.parametrize("ignored", [-100, 2, 7])
+@pytest.mark.parametrize("activation", [nn.ReLU, nn.Tanh, nn.Sigmoid])
+def test_a_chain_sums_what_the_formulas_sum(activation, ignored):
+    """Labels that are ignored, and labels without a class, add nothing: whether a chain leaves them out or the loss."""
+    torch.manual_seed(0)
+    model = nn.Sequential(nn.Flatten(), nn.Linear(6, 5, bias=False), activation(), nn.Linear(5, 3))
+    inputs, targets = torch.randn(32, 2, 3), torch.arange(32) % 3
+    targets[3], targets[4], targets[5] = ignored, 50, -1
+
+    def loss(outputs: torch.Tensor, labels: torch.Tensor) -> torch.Tensor:
+        return nn.functional.cross_entropy(outputs, labels, reduction="none", ignore_index=ignored)
+
+    made = Program.of(model, loss, (inputs[:1], targets[:1]))
+    assert (made.chain is None) == (ignored == 2)  # a class that is ignored is left to the loss
+    found = []
+    for way in (made, dataclasses.replace(made, chain=None)):
+        run = Run(
+            seed=1,
+            records=32,
+            rate=1.0,
+            steps=1,
+            batch_size=32,
+            noise_multiplier=1.0,
+            max_grad_norm=1.0,
+            learning_rate=1.0,
+        )
+        for records in (Tensors(inputs, targets), Unchecked(inputs, targets)):
+            rows = way.layout.stacked([model], inputs.device)
+            found.append(Group(way, rows, records, [run], Setting()).finish())
+    assert all((one - found[0]).norm() <= 1e-6 * found[0].norm() for one in found)
+
+
+def test_a_weight_that_is_used_twice_is_no_chain():
+    layer, example = nn.Linear(3, 3), (torch.zeros(1, 3), torch.zeros(1, dtype=torch.int64))
+    assert Program.of(nn.Sequential(layer, nn.ReLU(), layer), cross_entropy, example).chain is None

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
-from typing import Any, NamedTuple, Protocol
+from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 
 import torch
 from torch import nn
@@ -19,6 +19,9 @@ from torch.overrides import TorchFunctionMode
 from dphypo.dpsgd.masks import Masks
 from dphypo.dpsgd.shapes import Shape
 from dphypo.dpsgd.stack import Layout, Slot
+
+if TYPE_CHECKING:
+    from dphypo.dpsgd.chain import Pass
 
 
 class UnknownUse(Exception):  # noqa: N818 - not an error: the model is differentiated in another way
@@ -155,6 +158,7 @@ class Book(TorchFunctionMode):
         self.slots = [layout.values(rows, place) for place in range(len(layout.names))]
         self.matrices: dict[tuple[int, bool], list[torch.Tensor]] = {}
         self.in_attention = False
+        self.chained: Pass | None = None  # where a chain is computed
         self.clean = False  # whether labels outside the domain have been left out before
         self.start = torch.full((shape.rows,), 1 / shape.views, dtype=rows.dtype, device=rows.device)
         self._anchor = torch.zeros((), device=rows.device, requires_grad=True)

@@ -1,24 +1,24 @@
 """Chains: linear layers, activations and the cross entropy, one after the other, without automatic differentiation.
 
 Small networks spend most of a step in Python and in the bookkeeping of gradients. A model whose forward pass was seen
-to be a chain of the functions below, and nothing else, is computed by these lines instead of its module's.
+to be a chain of the functions below, and nothing else, is computed by these lines instead of its module's, on a CPU.
+The records of a run are the columns of its matrices, so that their places change no bit.
 """
 
 from __future__ import annotations
 
+import functools
+import itertools
 from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
 import torch
 from torch.nn import functional
 
-from dphypo.dpsgd.book import Axis, Book, Note
-from dphypo.dpsgd.layers.linear import Linear
+from dphypo.dpsgd.book import Book, Part, Sums
+from dphypo.dpsgd.layers.products import UNIT, finite_, squared
 
 _aten = torch.ops.aten
-_ROWS = Axis(0)
-
-Backward = Callable[[torch.Tensor, torch.Tensor, torch.Tensor], torch.Tensor]
 
 
 class Seen(NamedTuple):
@@ -30,104 +30,164 @@ class Seen(NamedTuple):
     result: Any
 
 
-class Link(NamedTuple):
-    """One function: y = forward(x), and the gradient of x from that of y, by backward(gradient, x, y)."""
+class Activation(NamedTuple):
+    """y = forward(x) in place, and the gradient of x from y and the gradient of y, backward(gradient, y), in place."""
 
     forward: Callable[[torch.Tensor], torch.Tensor]
-    backward: Backward
+    backward: Callable[[torch.Tensor, torch.Tensor], torch.Tensor]
 
 
-_ACTIVATIONS: dict[Callable[..., Any], Link] = {
-    functional.relu: Link(torch.relu, lambda gradient, x, y: _aten.threshold_backward(gradient, y, 0)),
-    torch.tanh: Link(torch.tanh, lambda gradient, x, y: _aten.tanh_backward(gradient, y)),
-    torch.sigmoid: Link(torch.sigmoid, lambda gradient, x, y: _aten.sigmoid_backward(gradient, y)),
-    torch.Tensor.flatten: Link(lambda x: x.flatten(1), lambda gradient, x, y: gradient.view(x.shape)),
-}
-_SAME = {
-    torch.relu: functional.relu,
-    torch.Tensor.relu: functional.relu,
-    torch.Tensor.tanh: torch.tanh,
-    functional.tanh: torch.tanh,
-    torch.Tensor.sigmoid: torch.sigmoid,
-    functional.sigmoid: torch.sigmoid,
-    torch.flatten: torch.Tensor.flatten,
+_RELU = Activation(
+    torch.relu_, lambda gradient, y: _aten.threshold_backward.grad_input(gradient, y, 0, grad_input=gradient)
+)
+_TANH = Activation(torch.tanh_, lambda gradient, y: _aten.tanh_backward.grad_input(gradient, y, grad_input=gradient))
+_SIGMOID = Activation(
+    torch.sigmoid_, lambda gradient, y: _aten.sigmoid_backward.grad_input(gradient, y, grad_input=gradient)
+)
+_ACTIVATIONS: dict[Callable[..., Any], Activation] = {
+    **dict.fromkeys((functional.relu, torch.relu, torch.Tensor.relu), _RELU),
+    **dict.fromkeys((functional.tanh, torch.tanh, torch.Tensor.tanh), _TANH),
+    **dict.fromkeys((functional.sigmoid, torch.sigmoid, torch.Tensor.sigmoid), _SIGMOID),
 }
 
 
-# The arguments of a cross entropy that is one.
-_PLAIN: dict[str, Any] = dict.fromkeys(("weight", "size_average", "reduce"), None)
-_PLAIN |= {"ignore_index": -100, "reduction": "none", "label_smoothing": 0.0}
+class Layer(NamedTuple):
+    """The places of W and b in Wx + b, and what is applied to it."""
+
+    weight: int
+    bias: int | None
+    activation: Activation | None = None
 
 
-class Chain:
-    """The links of a model, in their order; a linear layer is the call itself."""
+class Chain(NamedTuple):
+    """The layers of a model, in their order, and how many classes the last one tells apart."""
 
-    def __init__(self, links: Sequence[Link | Linear], ignored: int) -> None:
-        self._links, self._ignored = links, ignored
-        self._classes: torch.Tensor | None = None
-        self._first = [isinstance(link, Linear) for link in links].index(True)
+    layers: tuple[Layer, ...]
+    classes: int
 
     @classmethod
     def of(cls, tape: Sequence[Seen], book: Book, inputs: torch.Tensor, losses: torch.Tensor) -> Chain | None:
         """The chain of a forward pass from its inputs to the losses; None if it is something else."""
-        links: list[Link | Linear] = []
+        layers: list[Layer] = []
         value: Any = inputs
         for func, args, kwargs, result in tape:
             if not isinstance(result, torch.Tensor):
                 continue  # a shape or a type was asked for
             if not args or args[0] is not value:
                 return None
-            same = _SAME.get(func, func)
             if func is functional.cross_entropy:
-                ignored = kwargs.get("ignore_index", -100)
-                plain = _PLAIN | kwargs == _PLAIN | {"ignore_index": ignored} and len(args) == 2 and value.dim() == 2
-                whole = (
-                    any(isinstance(link, Linear) for link in links)
-                    and args[1].dim() == 1
-                    and args[1] is book.targets
-                    and result is losses
-                )
-                return cls(links, ignored) if plain and whole else None
+                whole = len(args) == 2 and args[1] is book.targets and result is losses and len(layers) > 0
+                labels = whole and value.dim() == 2 and len(args[1].shape) == 1
+                return cls(tuple(layers), value.shape[1]) if labels and _plain(kwargs, value.shape[1]) else None
             if func is functional.linear and value.dim() == 2 and not kwargs:
+                taken = [layer.weight for layer in layers]
                 weight, bias = (book.place(given) for given in (*args[1:], None)[:2])
-                if weight is None or (len(args) > 2 and args[2] is not None and bias is None):
+                if weight is None or weight in taken or (len(args) > 2 and args[2] is not None and bias is None):
                     return None
-                links.append(Linear(weight, bias))
-            elif same in _ACTIVATIONS and (same is not torch.Tensor.flatten or args[1:] in ((1,), (1, -1))):
-                links.append(_ACTIVATIONS[same])
-            else:
+                layers.append(Layer(weight, bias))
+            elif func in _ACTIVATIONS and layers and layers[-1].activation is None:
+                layers[-1] = layers[-1]._replace(activation=_ACTIVATIONS[func])
+            elif func not in (torch.flatten, torch.Tensor.flatten) or layers or args[1:] not in ((1,), (1, -1)):
                 return None
             value = result
         return None
 
-    def note(self, book: Book, inputs: torch.Tensor, targets: torch.Tensor) -> None:
-        """Note the inputs and the output gradients of all linear layers, of the losses averaged over views.
 
-        Labels without a class are left out, as in ``layers/labels.py``.
-        """
-        values = [inputs]
+def _plain(options: dict[str, Any], classes: int) -> bool:
+    """Whether a cross entropy has no options, but for a label to ignore that is no class."""
+    usual: dict[str, Any] = dict.fromkeys(("weight", "size_average", "reduce"), None)
+    usual |= {"ignore_index": options.get("ignore_index", -100), "reduction": "none", "label_smoothing": 0.0}
+    return usual | options == usual and usual["ignore_index"] not in range(classes)
+
+
+class _Link:
+    """A layer of all runs: parameters, outputs and gradients of these run by run, a run's as [width, records].
+
+    Args:
+        layer: which.
+        book: of the runs.
+        values: the outputs and their gradients, [2, runs, width, records].
+        wide, squares: the same in double precision, and the squares of these.
+    """
+
+    def __init__(
+        self, layer: Layer, book: Book, values: torch.Tensor, wide: torch.Tensor, squares: torch.Tensor
+    ) -> None:
+        weights = book.slots[layer.weight]
+        self.activation, self.sizes = layer.activation, tuple(weights.shape[1:])
+        self.slots = [book.layout.slot(place) for place in layer[:2] if place is not None]
+        biases = weights.new_zeros((len(weights), 1)) if layer.bias is None else book.slots[layer.bias]
+        self.biases, self.weights, self.turned = (
+            part.unbind() for part in (biases[..., None], weights, weights.transpose(1, 2))
+        )
+        (self.outputs, self.gradients), (self.seen, self.given) = values.unbind(), squares.unbind()
+        self.each_output, self.each_gradient = self.outputs.unbind(), self.gradients.unbind()
+        self.rows, self.columns = wide[0].transpose(1, 2).unbind(), wide[1].unbind()
+
+
+class Pass:
+    """Passes of one shape through a chain, all runs at once. What one gives holds until the next."""
+
+    def __init__(self, chain: Chain, book: Book) -> None:
+        runs, records = book.shape.runs, book.shape.records
+        ends = list(itertools.accumulate(book.layout.shapes[layer.weight][0] for layer in chain.layers))
+        self._values = book.slots[0].new_empty((2, runs, ends[-1], records))
+        self._wide, self._squares = (torch.empty_like(self._values, dtype=torch.float64) for _ in range(2))
+        buffers = (self._values, self._wide, self._squares)
+        self._parts = [slice(start, end) for start, end in zip([0, *ends], ends, strict=False)]
+        self._links = [
+            _Link(layer, book, *(buffer[:, :, part] for buffer in buffers))
+            for layer, part in zip(chain.layers, self._parts, strict=True)
+        ]
+        self._inputs = self._wide.new_empty((runs, records, self._links[0].sizes[1]))
+        self._book, self._classes = book, torch.arange(chain.classes)[:, None]
+        both = [part for link in self._links for part in (link.gradients, link.outputs)][:-1]
+        self._factors = (self._inputs, *(part.transpose(1, 2) for part in both))
+        self._slots = tuple(slot for link in self._links for slot in link.slots)
+        longest = max(sum(link.sizes) for link in self._links)
+        self._margin = 1 + 2 * (longest + 4 * len(ends) + 16) * UNIT
+
+    def part(self, inputs: torch.Tensor, targets: torch.Tensor) -> Part:
+        """The gradients of all parameters; labels without a class are left out, as in ``layers/labels.py``."""
+        if not self._book.clean:
+            self._book.leave_out((targets < 0) | (targets >= len(self._classes)))
+        seen = inputs.reshape(self._inputs.shape)
+        each: Sequence[torch.Tensor] = seen.transpose(1, 2).unbind()
         for link in self._links:
-            values.append(
-                link.forward(book, values[-1], _ROWS) if isinstance(link, Linear) else link.forward(values[-1])
-            )
-        if not book.clean:
-            book.leave_out((targets.clamp(0, values[-1].shape[1] - 1) != targets) & (targets != self._ignored))
-        gradient = self._entropy_gradient(values[-1], targets, book.start)
-        for at in range(len(self._links) - 1, self._first - 1, -1):
-            link, x = self._links[at], values[at]
-            if isinstance(link, Linear):
-                book.note(link, Note(x, gradient, _ROWS))
-                if at > self._first:
-                    gradient = link.backward(book, x, gradient, _ROWS)
-            else:
-                gradient = link.backward(gradient, x, values[at + 1])
+            for bias, weight, x, into in zip(link.biases, link.weights, each, link.each_output, strict=True):
+                torch.addmm(bias, weight, x, out=into)
+            if link.activation is not None:
+                link.activation.forward(link.outputs)
+            each = link.each_output
+        hit = self._classes == targets.view(len(seen), 1, -1)
+        torch.add(link.outputs.softmax(1), hit, alpha=-1, out=link.gradients)
+        for link, before in zip(self._links[::-1], [*self._links[-2::-1], None], strict=True):
+            if link.activation is not None:
+                link.activation.backward(link.gradients, link.outputs)
+            if before is not None:
+                for weight, given, into in zip(link.turned, link.each_gradient, before.each_gradient, strict=True):
+                    torch.mm(weight, given, out=into)
+        self._inputs.copy_(seen)
+        self._wide.copy_(self._values)
+        return Part(self._slots, 1, self._square(), None, self._factors, self._add)
 
-    def _entropy_gradient(self, outputs: torch.Tensor, targets: torch.Tensor, start: torch.Tensor) -> torch.Tensor:
-        """softmax(outputs) − one-hot(targets), times the weight of each row; rows last, where it is quicker."""
-        turned = outputs.t().contiguous()
-        turned.sub_(turned.amax(0)).exp_()
-        turned.div_(turned.sum(0))
-        if self._classes is None:
-            self._classes = torch.arange(len(turned), device=turned.device)[:, None]
-        turned.sub_((self._classes == targets).to(turned.dtype)).mul_(start * (targets != self._ignored))
-        return turned.t().contiguous()
+    def _square(self) -> torch.Tensor:
+        """‖a‖²‖g‖² of every layer or, with a bias, (‖a‖² + 1)‖g‖², added up: nothing cancels."""
+        torch.mul(self._wide, self._wide, out=self._squares)
+        seen, squares = squared(self._inputs), []
+        for link in self._links:
+            given = link.given.sum(1)
+            squares.append(given * seen if len(link.slots) == 1 else torch.addcmul(given, given, seen))
+            seen = link.seen.sum(1)
+        return functools.reduce(torch.Tensor.add_, squares).mul_(self._margin)
+
+    def _add(self, weights: torch.Tensor, sums: Sums) -> None:
+        gradients = self._wide[1].mul_(weights[:, None])
+        finite_(self._wide)
+        biases, rows = gradients.sum(2), finite_(self._inputs).unbind()
+        for link, part in zip(self._links, self._parts, strict=True):
+            for into, given, seen in zip(sums.each(link.slots[0], *link.sizes), link.columns, rows, strict=True):
+                into.addmm_(given, seen)
+            for slot in link.slots[1:]:
+                sums.at(slot, slot.size).add_(biases[:, part])
+            rows = link.rows

@@ -211,8 +211,9 @@ def same_alone(program: Program, rows: torch.Tensor, shape: Shape) -> bool:
 def _bits(parts: Sequence[Part]) -> list[torch.Tensor]:
     """All that contributions are made of, as whole numbers: NaN equals itself."""
     words = {torch.float64: torch.int64, torch.float32: torch.int32}
-    values = [value for part in parts for value in (part.square, part.spread, *part.factors) if value is not None]
-    return [value.contiguous().view(words[value.dtype]) if value.is_floating_point() else value for value in values]
+    found = [value for part in parts for value in (part.square, part.spread, *part.factors) if value is not None]
+    values = [value.clone(memory_format=torch.contiguous_format) for value in found]  # a pass may use buffers again
+    return [value.view(words[value.dtype]) if value.is_floating_point() else value for value in values]
 
 
 def _tried(program: Program, use: Callable[[], Found]) -> Found:

@@ -15,7 +15,7 @@ from torch import nn
 from dphypo.dpsgd import check, generic
 from dphypo.dpsgd.batches import Batch, Loss
 from dphypo.dpsgd.book import COMMON, Axis, Book, Part, UnknownUse
-from dphypo.dpsgd.chain import Chain, Seen
+from dphypo.dpsgd.chain import Chain, Pass, Seen
 from dphypo.dpsgd.layers import HANDLERS
 from dphypo.dpsgd.masks import Masks
 from dphypo.dpsgd.shapes import Shape
@@ -110,7 +110,8 @@ class Program:
         The formulas; ``vmap(grad)``; one record at a time. It is found out once for each shape and precision, which
         decide how a device computes.
         """
-        ways = (self, self._slower(alone=False), self._slower(alone=True))
+        without = dataclasses.replace(self, chain=None)
+        ways = (self, without, self._slower(alone=False), self._slower(alone=True))
         key = (shape, torch.backends.cuda.matmul.allow_tf32, torch.backends.cudnn.allow_tf32)
         if key in self.found:
             return ways[self.found[key]]
@@ -155,6 +156,7 @@ class Program:
             raise UnknownUse("a parameter is used as a whole and in groups")
         if len({plain.layout.place_of(slot) for slot in slots}) < len(plain.layout.names):
             raise UnknownUse("a parameter without a gradient")
+        chain = books[0][2] if plain.autocast is None and plain.views == 1 and not inputs.is_cuda else None
         numbers = sum(factor[0, 0].numel() for part in parts for factor in part.factors)
         return dataclasses.replace(
             plain,
@@ -162,8 +164,8 @@ class Program:
             terms=max(part.terms for part in parts),
             elements=numbers + sum(part.terms**2 for part in parts),
             random=books[0][0].masks.used or plain.augment is not None,
-            labels=books[0][0].labels,
-            chain=books[0][2] if plain.autocast is None else None,
+            labels=books[0][0].labels if chain is None else (chain.classes, 0),  # what a chain ignores has no class
+            chain=chain,
         )
 
     def book(self, rows: torch.Tensor, shape: Shape) -> Book:
@@ -195,8 +197,8 @@ class Program:
         else:
             book.begin(masks, targets)
             if self.chain is not None:
-                self.chain.note(book, inputs, targets)
-                found = book.parts()
+                book.chained = book.chained or Pass(self.chain, book)
+                found = [book.chained.part(inputs, targets)]
             else:
                 found = book.differentiate(self._losses(book, inputs, targets))
             outside = book.outside

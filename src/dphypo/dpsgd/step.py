@@ -31,7 +31,7 @@ class Weights:
 
         self.scale = column([grid.scale for grid in grids])
         self.most = column([grid.radius * grid.scale * (1 - 2.0**-50) for grid in grids])
-        self.normalise = normalise
+        self.normalise, self.zero = normalise, torch.zeros((), dtype=torch.float64, device=device)
 
     def of(self, norms: torch.Tensor, spreads: torch.Tensor | None) -> torch.Tensor:
         """w·2^bits/h for each record."""
@@ -76,6 +76,6 @@ def add_clipped(parts: Sequence[Part], valid: torch.Tensor, weights: Weights, su
     fine = valid & (norms < torch.inf)  # false for NaN
     if spreads is not None:
         fine = fine & (spreads < torch.inf)
-    factors = torch.where(fine, weights.of(norms, spreads), 0.0)
+    factors = torch.where(fine, weights.of(norms, spreads), weights.zero)
     for part in parts:
         part.add(factors, sums)
