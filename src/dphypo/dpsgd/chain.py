@@ -86,7 +86,7 @@ class Chain(NamedTuple):
                     return None
                 layers.append(Layer(weight, bias))
             elif func in _ACTIVATIONS and layers and layers[-1].activation is None:
-                layers[-1] = layers[-1]._replace(activation=_ACTIVATIONS[func])
+                layers[-1] = Layer(*layers[-1][:2], activation=_ACTIVATIONS[func])
             elif func not in (torch.flatten, torch.Tensor.flatten) or layers or args[1:] not in ((1,), (1, -1)):
                 return None
             value = result
