@@ -22,6 +22,18 @@ LINK = re.compile(r"(?<!\\)\[(?:[^\[\]]|\[[^\[\]]*\])*\]\(\s*<?([^)\s>]+)>?(?:\s
 HEADING = re.compile(r"^#{1,6}\s+(.*?)\s*#*$", re.MULTILINE)
 
 
+def test_the_paper_and_the_library_are_cited_alike():
+    """CITATION.cff names what the BibTeX of the start page does."""
+    cited = (ROOT / "CITATION.cff").read_text(encoding="utf-8")
+    start = (ROOT / "docs" / "start.md").read_text(encoding="utf-8").replace("{DP-HyPO}", "DP-HyPO")
+    titles = re.findall(r'title: "(.*)"', cited)
+    assert len(titles) == 3, "ours, the paper's and its proceedings'"
+    authors = [", ".join(pair) for pair in re.findall(r"family-names: (.*), given-names: (.*)}", cited)]
+    assert len(authors) == 5
+    for one in (*titles, " and ".join(authors), *re.findall(r"year: (\d+)", cited)):
+        assert f"{{{one}}}" in start, one
+
+
 def prose(text: str) -> str:
     """A page without what is shown as code."""
     return re.sub(r"`[^`\n]*`", "code", FENCE.sub("", text))

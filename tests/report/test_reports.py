@@ -70,6 +70,8 @@ def test_the_page_says_what_a_reader_needs(release, page):
     assert sum(re.search(r"<tr><th scope=\"row\">\d+</th>", row) is not None for row in rows) == 12
     assert "pip install dphypo-" in read
     assert ".whl" in read
+    assert "changes the probability of anything that can be seen by a factor of e^ε at most, plus δ." in read
+    assert "likely" not in read, "δ is no probability of a loss above ε"
 
 
 def test_no_number_on_the_page_is_smaller_than_the_certificate_says(release, page):
