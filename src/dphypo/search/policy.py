@@ -8,7 +8,7 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any, cast
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -57,7 +57,9 @@ class Policy:
         held = Band.of(band)
         _check_sampler(sampler)
         follows = default_sampler(held) if sampler is None else sampler
-        projection = _projection(rule)
+        projection: object = named_rule(rule) if isinstance(rule, str) else rule
+        if not isinstance(projection, Rule):
+            raise _validate.fail("rule", rule, "give a projection, such as dphypo.band.Greedy(), or its name")
         candidates = _validate.integer(at_least=1, candidates=candidates)
         if candidates > MOST_CANDIDATES:
             raise _validate.fail("candidates", candidates, f"give at most {MOST_CANDIDATES}")
@@ -177,13 +179,6 @@ def _claim(policy: PolicyClass | str | None, sampler: Sampler, projection: Rule)
             "if what they give depends on the candidates, the history and independent randomness alone",
         )
     return found
-
-
-def _projection(given: Rule | str) -> Rule:
-    rule: Any = named_rule(given) if isinstance(given, str) else given
-    if not callable(getattr(rule, "ratios", None)):
-        raise _validate.fail("rule", given, "give a projection, such as dphypo.band.Greedy(), or its name")
-    return cast(Rule, rule)
 
 
 def _cells(given: Mapping[str, int] | None) -> Mapping[str, int] | None:

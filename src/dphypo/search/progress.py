@@ -161,12 +161,6 @@ def row(number: int, total: int, params: Mapping[str, object], score: float | No
 class TwoLines(str):
     """What an interrupted search says: what was interrupted, and how to go on."""
 
-    @classmethod
-    def of(cls, journal: str | None) -> TwoLines:
-        where = "its journal is in memory" if journal is None else f"everything committed is in {journal}"
-        again = "call run() again in this process" if journal is None else "run the same program, or call run(), again"
-        return cls(f"The search was interrupted: nothing is released, and {where}.\nTo go on, {again}.")
-
 
 @contextlib.contextmanager
 def interruptible(journal: str | None) -> Iterator[None]:
@@ -180,7 +174,10 @@ def interruptible(journal: str | None) -> Iterator[None]:
         if sys.excepthook is not _say_in_two_lines:
             _Before.hook = staticmethod(sys.excepthook)
             sys.excepthook = _say_in_two_lines
-        raise KeyboardInterrupt(TwoLines.of(journal))  # not a subclass: Python ends as interrupted for this one only
+        where = "its journal is in memory" if journal is None else f"everything committed is in {journal}"
+        again = "call run() again in this process" if journal is None else "run the same program, or call run(), again"
+        said = TwoLines(f"The search was interrupted: nothing is released, and {where}.\nTo go on, {again}.")
+        raise KeyboardInterrupt(said)  # not a subclass: Python ends as interrupted for this one only
 
 
 class _Before:

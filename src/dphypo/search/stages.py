@@ -183,18 +183,6 @@ class Stages:
         When every run of a stage is told, the next ``ask`` makes that stage's release and begins the next stage: None
         is the end only when nothing is left to be told. That there is nothing is **secret**, as in
         :meth:`dphypo.Study.ask`.
-
-        >>> import dp_accounting as dp
-        >>> import dphypo
-        >>> @dphypo.mechanism(event=dp.GaussianDpEvent(9.0), relation=dp.NeighboringRelation.ADD_OR_REMOVE_ONE)
-        ... def train(params, *, seed):
-        ...     return {"width": params["width"]}, float(params["width"])  # a stand-in for training
-        >>> stage = Stage(train, dphypo.Geometric(mean=4))
-        >>> search = Stages(dphypo.Space({"width": [8, 16, 32]}), [stage, stage], delta=1e-6, journal=None)
-        >>> while (trial := search.ask()) is not None:
-        ...     search.tell(trial, trial.mechanism(trial.params, seed=trial.seed))
-        >>> search.release().params in ({"width": 8}, {"width": 16}, {"width": 32})
-        True
         """
         found = self._chain.ask()
         if found is None:

@@ -63,14 +63,14 @@ class Survey:
     >>> from scipy.stats import loguniform
     >>> @dphypo.mechanism(event=dp.GaussianDpEvent(40.0), relation=dp.NeighboringRelation.ADD_OR_REMOVE_ONE)
     ... def train(params, *, seed):
-    ...     return {"lr": params["lr"]}, -abs(params["lr"] - 0.1)  # a stand-in for a short training run
-    >>> search = dphypo.Stages(
-    ...     dphypo.Space({"lr": loguniform(1e-3, 1)}), [Survey(train, 10)], delta=1e-6, journal=None)
+    ...     return {"lr": params["lr"]}, -abs(params["lr"] - 0.1)  # a stand-in for a training run
+    >>> space, parts = dphypo.Space({"lr": loguniform(1e-3, 1)}), [Survey(train, 10), dphypo.LastRun(train)]
+    >>> search = dphypo.Stages(space, parts, delta=1e-6, journal=None)
     >>> round(search.guarantee.epsilon(1e-6), 2)
-    0.31
+    0.32
     >>> release = search.run(progress=False)
-    >>> len(release.survey.rows), 0.05 < release.params["lr"] < 0.2
-    (10, True)
+    >>> len(release.survey.rows), 0.05 < release.model["lr"] < 0.2, release.score
+    (10, True, None)
     """
 
     mechanism: Mechanism
@@ -215,21 +215,6 @@ class LastRun:
         score: whether the score of this run is released. A score on private records is then paid for. Without, report
             the model's accuracy on records that were used for nothing else.
         within: which λ may be run, as for :class:`dphypo.Survey`.
-
-    >>> import dp_accounting as dp
-    >>> import dphypo
-    >>> from scipy.stats import loguniform
-    >>> def training(noise):
-    ...     @dphypo.mechanism(event=dp.GaussianDpEvent(noise), relation=dp.NeighboringRelation.ADD_OR_REMOVE_ONE)
-    ...     def train(params, *, seed):
-    ...         return {"lr": params["lr"]}, -abs(params["lr"] - 0.1)  # a stand-in for training on private records
-    ...     return train
-    >>> search = dphypo.Stages(
-    ...     dphypo.Space({"lr": loguniform(1e-3, 1)}),
-    ...     [dphypo.Survey(training(40.0), 10), LastRun(training(4.0))], delta=1e-6, journal=None)
-    >>> release = search.run(progress=False)
-    >>> 0.05 < release.model["lr"] < 0.2, release.score, len(release.survey.rows)
-    (True, None, 10)
     """
 
     mechanism: Mechanism
