@@ -85,9 +85,10 @@ class Run:
 
     def fitting(self) -> dict[str, tuple[int, int]]:
         """How many records the run can use, and how many were given: to train, and for each score. **Secret.**"""
-        score = self.mechanism.score
-        several = isinstance(score, Metrics)
-        scores = {f"score by {name}": one for name, one in score.scores.items()} if several else {"score": score}
+        score: Any = self.mechanism.score
+        scores: dict[str, Any] = {"score": score}
+        if isinstance(score, Metrics):
+            scores = {f"score by {name}": one for name, one in score.scores.items()}
         used: dict[str, tuple[Records, Any]] = {"train": (self.mechanism.data, self.mechanism.loss)}
         for name, one in scores.items():
             if isinstance(one, RecordScore):
