@@ -61,7 +61,7 @@ def cost(task: Task, noise_multiplier: float, runs: Law, band: Band, bound: str 
 def epsilon(guarantee: Guarantee, bound: str) -> float:
     """ε by one of the two bounds alone."""
     if bound == SHARPEST:
-        return guarantee.profile_epsilon(DELTA)
+        return guarantee.bounds(DELTA)["profile"]
     found = theorems.epsilon(guarantee.run, guarantee.runs, guarantee.band, DELTA)
     assert found is not None
     return found

@@ -63,7 +63,7 @@ def searches() -> list[Search]:
 def cost(guarantee: Guarantee, first_from_prior: int) -> float:
     """ε by Theorem 4, or by Theorem H if there is a band: the larger of both directions."""
     if guarantee.band.C == 1:
-        return guarantee.profile_epsilon(DELTA)
+        return guarantee.bounds(DELTA)["profile"]
     remove, add = guarantee.run.profiles
     found = 0.0
     for forward, reverse in ((remove, add), (add, remove)):

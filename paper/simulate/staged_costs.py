@@ -49,7 +49,7 @@ class Costs:
         """ε of one search, by its profile, which is the sharpest of the bounds here."""
         key = (steps, noise, f"{runs!r} {band!r}")
         if key not in self._epsilons:
-            self._epsilons[key] = self.search(noise, runs, steps, band).profile_epsilon(DELTA)
+            self._epsilons[key] = self.search(noise, runs, steps, band).bounds(DELTA)["profile"]
         return self._epsilons[key]
 
     def noise(self, epsilon: float, runs: Law, steps: int, band: Band = UNIFORM) -> float | None:

@@ -13,6 +13,7 @@ from dp_accounting.pld import privacy_loss_distribution as pld
 from support.slow import mostly_slow
 
 from dphypo.accounting import ApproximateDp, PureDp, RdpCurve, account
+from dphypo.accounting.dominating_pair import to_pld
 from dphypo.accounting.second_opinion import epsilon_from_below
 from dphypo.accounting.solve import smallest
 from dphypo.band import Band
@@ -174,7 +175,7 @@ def test_the_exported_search_is_kept_and_stays_what_it_was():
     kept.compose(kept).compose(account(dp_sgd(2.0, 30), Poisson(5.0)).to_pld())
     guarantee.compose(guarantee).epsilon(DELTA)
     assert guarantee.to_pld() is kept
-    assert [guarantee.to_pld(guarantee.grid).get_delta_for_epsilon(epsilon) for epsilon in epsilons] == before
+    assert [to_pld(guarantee.searches, guarantee.grid).get_delta_for_epsilon(epsilon) for epsilon in epsilons] == before
     assert [kept.get_delta_for_epsilon(epsilon) for epsilon in epsilons] == before
     more = dataclasses.replace(guarantee, runs=Geometric(mean=100))
     assert more.to_pld().get_epsilon_for_delta(DELTA) == pytest.approx(more.bounds(DELTA)["profile"], abs=3e-3)

@@ -115,8 +115,8 @@ MUTANTS = (
         "ε is the larger of both directions",
         "accounting/guarantee.py",
         "        return [(remove, add)] if self.run.symmetric else [(remove, add), (add, remove)]\n\n"
-        "    def profile_epsilon",
-        "        return [(add, remove)]\n\n    def profile_epsilon",
+        "    def _by_profile",
+        "        return [(add, remove)]\n\n    def _by_profile",
         (f"{_GUARANTEE}::test_the_numbers_to_hit",),
     ),
     Mutant(

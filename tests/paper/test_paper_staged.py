@@ -56,7 +56,7 @@ def test_the_noise_is_that_of_the_library_and_spends_what_it_should() -> None:
     assert plan is not None
     searches = [costs.search(*stage) for stage in zip(plan.noises, plan.laws, plan.steps, strict=True)]
     assert Composition.of(*searches).epsilon(DELTA) == pytest.approx(4.0, abs=5e-3)
-    assert searches[0].profile_epsilon(DELTA) == pytest.approx(design.split * 4.0, rel=0.01)
+    assert searches[0].bounds(DELTA)["profile"] == pytest.approx(design.split * 4.0, rel=0.01)
     space, train = Space({"rate": [0.1, 1.0]}), Training(records=60_000, batch_size=256, epochs=10)
     stages = design.stages(space, train, compute=10, epsilon=4.0, delta=DELTA)
     for noise, stage in zip(plan.noises, stages, strict=True):

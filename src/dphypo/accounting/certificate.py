@@ -13,7 +13,6 @@ import platform
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from datetime import date
-from functools import lru_cache
 from importlib import metadata
 from pathlib import Path
 from typing import Any
@@ -24,6 +23,7 @@ from dphypo import _files, _validate
 from dphypo.accounting import untrusted
 from dphypo.accounting.composition import Composition
 from dphypo.accounting.guarantee_json import to_json
+from dphypo.accounting.second_opinion import run_epsilon_from_below
 from dphypo.accounting.solve import round_epsilon
 from dphypo.accounting.statement import statement
 from dphypo.errors import ContradictionError, FileError
@@ -112,12 +112,7 @@ class Certificate:
         return self._with(declared=day)
 
     def for_release(self, model: bytes | None, described: Mapping[str, Any]) -> Certificate:
-        """The certificate tied to a release.
-
-        Args:
-            model: the bytes of the released model; None if there is none.
-            described: what is released beside it, as JSON values: parameters, score, how the search ended.
-        """
+        """The certificate tied to the bytes of a model, if there is one, and to what is released beside it, as JSON."""
         return self._with(release=fingerprints(model, described, self.document["public"]))
 
     def signed(self, key: str | os.PathLike[str]) -> Certificate:
@@ -173,7 +168,8 @@ def issue(guarantee: Composition, delta: float, public: Mapping[str, object]) ->
 def _refuse_contradictions(guarantee: Composition, delta: float) -> None:
     """Refuse to certify if an accountant's ε of one run is below a proven lower bound."""
     for one in (term.releases for term in guarantee.terms):
-        least = max(least_epsilon(event, one.relation, delta) for event in one.events[:_MOST_COMPARED])
+        compared = one.events[:_MOST_COMPARED]
+        least = max(run_epsilon_from_below(event, one.relation, delta) for event in compared)
         for name, epsilon in one.run.epsilons(delta).items():
             if epsilon < least - 1e-6:
                 raise ContradictionError(
@@ -181,14 +177,6 @@ def _refuse_contradictions(guarantee: Composition, delta: float) -> None:
                     f"an explicit test of the same event achieves {least:.6g}: nothing is certified. This is a fault "
                     f"of dp_accounting or of dphypo; please report the event {one.events[0]!r}"
                 )
-
-
-@lru_cache(maxsize=256)
-def least_epsilon(event: Any, relation: Any, delta: float) -> float:
-    """An ε that one run with this event has at δ, whatever an accountant says."""
-    from dphypo.accounting.second_opinion import run_epsilon_from_below
-
-    return run_epsilon_from_below(event, relation, delta)
 
 
 def fingerprints(model: bytes | None, described: Mapping[str, Any], public: Mapping[str, Any]) -> dict[str, Any]:

@@ -58,17 +58,11 @@ Releases: TypeAlias = Guarantee | PublishedRuns
 
 @dataclass(frozen=True, eq=False)
 class Term:
-    """A mechanism, and the side whose records it reads.
-
-    Args:
-        releases: the mechanism.
-        side: the records that it reads; all of them, unless it is said.
-        scores: whether it is what the scores of another term's runs cost.
-    """
+    """A mechanism, and the side whose records it reads: all of them, unless it is said."""
 
     releases: Releases
     side: Side = EVERYONE
-    scores: bool = False
+    scores: bool = False  # whether it is what the scores of another term's runs cost
 
 
 @dataclass(frozen=True, eq=False)
@@ -296,7 +290,4 @@ def _curve(met: _Met, top: float, points: int) -> Floats:
     return met.deltas(np.linspace(0.0, top, points))
 
 
-@lru_cache(maxsize=16)
-def _together(releases: tuple[Releases, ...]) -> _Met:
-    """One object for the same releases, so that they are composed once."""
-    return _Met(releases)
+_together = lru_cache(maxsize=16)(_Met)  # one object for the same releases, so that they are composed once

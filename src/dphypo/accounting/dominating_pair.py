@@ -29,12 +29,9 @@ _PIECE = 8192
 def to_pld(
     searches: Sequence[SearchProfile], grid: float, sharper: Sequence[Sequence[Profile]] = ()
 ) -> PrivacyLossDistribution:
-    """The privacy loss distribution, both directions, that dominates a search.
+    """The privacy loss distribution that dominates a search, from D to D′ and, unless it is symmetric, from D′ to D.
 
-    Args:
-        searches: the search from D to D′, and from D′ to D unless it is symmetric.
-        grid: spacing of the losses; dp_accounting composes distributions of equal spacing only.
-        sharper: further bounds on the same search, each in the same directions; the smallest counts at every ε.
+    ``sharper`` are further bounds on the same search, each in the same directions; the smallest counts at every ε.
     """
     count = math.ceil(max(map(_end, searches)) / grid)
     deltas = [_on_grid(search, grid, count) for search in searches]
@@ -48,12 +45,7 @@ def to_pld(
 
 
 def run_to_pld(profiles: Sequence[Profile], grid: float) -> PrivacyLossDistribution:
-    """The privacy loss distribution, both directions, that dominates one run.
-
-    Args:
-        profiles: from D to D′, and from D′ to D unless they are equal; each may be a supremum over settings.
-        grid: spacing of the losses.
-    """
+    """The distribution that dominates one run, from D to D′ and, unless they are equal, from D′ to D."""
     count = max(1, math.ceil(max(map(_end, profiles)) / grid))
     epsilon = np.arange(-count, count + 1) * grid
     return connected([np.asarray(profile.delta(epsilon)) for profile in profiles], grid)

@@ -53,12 +53,7 @@ def losses(event: dp_accounting.DpEvent, relation: Relation, grid: float = DEFAU
 
 
 def directions(distribution: PrivacyLossDistribution, convolutions: int = 1) -> tuple[Discrete, Discrete]:
-    """Both directions of a privacy loss distribution, remove and add; the same object twice if they are equal.
-
-    Args:
-        distribution: the distribution, composed by fast Fourier transforms.
-        convolutions: how many distributions were composed.
-    """
+    """Both directions of a distribution that was composed by so many convolutions; one object if they are equal."""
     remove = _clean(distribution._pmf_remove, convolutions)
     return remove, remove if distribution._symmetric else _clean(distribution._pmf_add, convolutions)
 
@@ -78,7 +73,7 @@ def compose(distributions: Iterable[PrivacyLossDistribution]) -> PrivacyLossDist
     return reduce(both, distributions)
 
 
-def _clean(pmf: object, convolutions: int = 1) -> Discrete:
+def _clean(pmf: object, convolutions: int) -> Discrete:
     """A loss distribution with the rounding error of the Fourier transform moved into the infinite-loss mass.
 
     The transform of one step is off by about 2⁻⁵³ at every frequency, its n-th power by n times that, and so is every

@@ -153,9 +153,7 @@ def _each(check: _Check) -> _Check:
 
 
 def _flag(gate: _Gate, name: str, value: object) -> bool:
-    if not isinstance(value, bool):
-        raise _validate.fail(name, value, "give True or False")
-    return value
+    return _validate.flag(**{name: value})
 
 
 def _as_it_is(gate: _Gate, name: str, value: object) -> object:

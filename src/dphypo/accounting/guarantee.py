@@ -15,6 +15,7 @@ import numpy.typing as npt
 
 from dphypo import _validate
 from dphypo.accounting import dp_library, slack
+from dphypo.accounting.dominating_pair import to_pld
 from dphypo.accounting.events import Event, canonical
 from dphypo.accounting.one_run import Run, check, describe
 from dphypo.accounting.policy import PolicyClass
@@ -133,24 +134,21 @@ class Guarantee:
 
     def _bounds(self, delta: float) -> dict[str, float]:
         if delta not in self._known:
-            self._known[delta] = self._bounds_afresh(delta)
+            found = {}
+            if (by_paper := theorem1_2_paper.epsilon(self.run, self.runs, self.band, delta)) is not None:
+                found["paper"] = by_paper
+            if self._renyi is not None:
+                found["renyi"] = self._renyi.epsilon(delta)[0]
+            found["profile"] = self._by_profile(delta)
+            for name, profiles in self.sharper.items():
+                found[name] = _epsilon(profiles, delta)
+            self._known[delta] = found
         self._warn_of_the_last_order(self._known[delta], delta)
         return dict(self._known[delta])
 
     @cached_property
     def _known(self) -> dict[float, dict[str, float]]:
         return {}
-
-    def _bounds_afresh(self, delta: float) -> dict[str, float]:
-        found = {}
-        if (by_paper := theorem1_2_paper.epsilon(self.run, self.runs, self.band, delta)) is not None:
-            found["paper"] = by_paper
-        if self._renyi is not None:
-            found["renyi"] = self._renyi.epsilon(delta)[0]
-        found["profile"] = self._by_profile(delta)
-        for name, profiles in self.sharper.items():
-            found[name] = _epsilon(profiles, delta)
-        return found
 
     def delta(self, epsilon: float) -> float:
         """The smallest δ that any of the bounds proves at this ε ≥ 0."""
@@ -201,13 +199,9 @@ class Guarantee:
         """ε of one run alone, by its RDP curve and by its privacy loss distribution: what is usually reported."""
         return slack.charge(self.run.epsilons, _validate.delta(delta=delta), slack.largest(self.events))
 
-    def to_pld(self, grid: float | None = None) -> PrivacyLossDistribution:
+    def to_pld(self) -> PrivacyLossDistribution:
         """A dp_accounting privacy loss distribution that dominates this search without its :attr:`slack`."""
-        if grid is None:
-            return self._pld
-        from dphypo.accounting.dominating_pair import to_pld
-
-        return to_pld(self.searches, _validate.positive(grid=grid), list(self.sharper.values()))
+        return self._pld
 
     def compose(self, *others: Releases | Composition) -> Composition:
         """The joint guarantee of this and further releases from the same data; each may look at earlier ones."""
@@ -222,7 +216,7 @@ class Guarantee:
     @cached_property
     def _pld(self) -> PrivacyLossDistribution:
         """Kept: calibration composes the same earlier stages again and again."""
-        return self.to_pld(self.grid)
+        return to_pld(self.searches, self.grid, list(self.sharper.values()))
 
     @cached_property
     def searches(self) -> tuple[SearchProfile, ...]:
@@ -249,10 +243,6 @@ class Guarantee:
 
     def _both_ways(self, remove: Profile, add: Profile) -> list[tuple[Profile, Profile]]:
         return [(remove, add)] if self.run.symmetric else [(remove, add), (add, remove)]
-
-    def profile_epsilon(self, delta: float) -> float:
-        """ε at δ by Theorem 4 alone: the larger of both directions."""
-        return slack.charge(lambda rest: {"": self._by_profile(rest)}, delta, self.slack)[""]
 
     def _by_profile(self, delta: float) -> float:
         """Theorem 4 without slack.

@@ -36,7 +36,10 @@ def to_json(guarantee: Guarantee | Composition) -> dict[str, Any]:
     True
     """
     whole = Composition.of(guarantee)
-    terms = [{"reads": term.side.to_json(), **_scores(term), **_term(term.releases)} for term in whole.terms]
+    terms = [
+        {"reads": term.side.to_json(), **({"scores": True} if term.scores else {}), **_term(term.releases)}
+        for term in whole.terms
+    ]
     return {"relation": whole.relation.name, "grid": whole.terms[0].releases.grid, "terms": terms}
 
 
@@ -49,10 +52,6 @@ def from_json(document: Mapping[str, Any]) -> Composition:
             for term in document["terms"]
         )
     )
-
-
-def _scores(term: Term) -> dict[str, Any]:
-    return {"scores": True} if term.scores else {}
 
 
 def _term(releases: Releases) -> dict[str, Any]:

@@ -33,15 +33,7 @@ def write(
     parts: Sequence[Mapping[str, Any]],
     settings: Mapping[str, Any],
 ) -> dict[str, Any]:
-    """The document of a plan.
-
-    Args:
-        guarantee: what all that the plan releases reveals together.
-        delta: the δ at which ε is stated.
-        name: what the plan is called.
-        parts: the parts in order, each as JSON.
-        settings: public numbers for people to read, such as the number of records.
-    """
+    """The document of a plan whose parts, each as JSON, have this guarantee together."""
     document: dict[str, Any] = plain(
         {
             "format": FORMAT,

@@ -12,6 +12,7 @@ import contextlib
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import lru_cache
 from typing import Any
 
 from dphypo.accounting import slack as slack_of_runs
@@ -109,6 +110,7 @@ def epsilon_from_below(guarantee: Releases | Composition, delta: float) -> float
     return second_opinion(guarantee, delta).lower
 
 
+@lru_cache(maxsize=256)
 def run_epsilon_from_below(event: Any, relation: Any, delta: float) -> float:
     """An ε that one run really has at δ: no valid accountant says less. Zero where the event is not known here."""
     try:

@@ -8,7 +8,7 @@ all records.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from enum import StrEnum
 from typing import Any
 
@@ -87,7 +87,10 @@ class Side:
 
     def to_json(self) -> list[dict[str, Any]]:
         """The conditions; an empty list is all records."""
-        found = [{"part": part.value, "split": _split_json(split)} for split, part in self.conditions]
+        found = []
+        for split, part in self.conditions:
+            stated = {name: value for name, value in asdict(split).items() if value not in ("", None)}
+            found.append({"part": part.value, "split": stated})
         return sorted(found, key=repr)
 
     @classmethod
@@ -133,8 +136,3 @@ def read_sides(split: Sides | Split | str | None) -> Sides | None:
         "say by which rule records are set apart: parts of split_by_hash know it, and dphypo.Split(rule) states a rule "
         'of your own that looks at each record alone. If one record may train and score, say "same"',
     )
-
-
-def _split_json(split: Split) -> dict[str, Any]:
-    stated = {"rule": split.rule, "hashed": split.hashed, "share": split.share, "key": split.key, "data": split.data}
-    return {name: value for name, value in stated.items() if value not in ("", None)}

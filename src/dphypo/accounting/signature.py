@@ -7,7 +7,8 @@ from __future__ import annotations
 
 import base64
 import binascii
-from collections.abc import Callable, Iterator, Mapping
+import contextlib
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -24,11 +25,7 @@ _ALGORITHM = "Ed25519"
 
 def sign(certificate: Certificate, key: Path) -> Certificate:
     """The certificate, signed with the Ed25519 private key in a PEM file without a passphrase."""
-    _require_cryptography()
-    from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
-    from cryptography.hazmat.primitives.serialization import load_pem_private_key
-
-    private = _key(key, "private", lambda pem: load_pem_private_key(pem, None), Ed25519PrivateKey)
+    private = _key(key, "private")
     document = certificate.to_dict()
     document.pop("signature", None)
     value = base64.b64encode(private.sign(_signed(document))).decode("ascii")
@@ -37,11 +34,7 @@ def sign(certificate: Certificate, key: Path) -> Certificate:
 
 def read_public(key: Path) -> Ed25519PublicKey:
     """The Ed25519 public key in a PEM file."""
-    _require_cryptography()
-    from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PublicKey
-    from cryptography.hazmat.primitives.serialization import load_pem_public_key
-
-    found: Ed25519PublicKey = _key(key, "public", load_pem_public_key, Ed25519PublicKey)
+    found: Ed25519PublicKey = _key(key, "public")
     return found
 
 
@@ -59,31 +52,27 @@ def problems(document: Mapping[str, Any], public: Ed25519PublicKey) -> Iterator[
         yield "signature: it is not the signature of this certificate by this key"
 
 
-def _require_cryptography() -> None:
-    try:
-        import cryptography  # noqa: F401
-    except ImportError:
-        raise ImportError("signatures need the package cryptography: pip install 'dphypo[sign]'") from None
-
-
 _MAKE = {
     "private": "openssl genpkey -algorithm ed25519 -out private.pem",
     "public": "openssl pkey -in private.pem -pubout -out public.pem",
 }
 
 
-def _key(path: Path, which: str, load: Callable[[bytes], object], kind: Any) -> Any:
+def _key(path: Path, which: str) -> Any:
     """The key in a PEM file."""
-    make = f"`{_MAKE[which]}` makes one"
+    try:
+        from cryptography.hazmat.primitives.asymmetric import ed25519
+        from cryptography.hazmat.primitives.serialization import load_pem_private_key, load_pem_public_key
+    except ImportError:
+        raise ImportError("signatures need the package cryptography: pip install 'dphypo[sign]'") from None
+    make, found = f"`{_MAKE[which]}` makes one", None
     try:
         content = _files.read(path, f"{which} key", most=2**16)
     except FileError as error:
         raise type(error)(f"{error}: {make}") from None
-    try:
-        found = load(content)
-    except (ValueError, TypeError):  # TypeError: it asks for a passphrase
-        found = None
-    if not isinstance(found, kind):
+    with contextlib.suppress(ValueError, TypeError):  # TypeError: it asks for a passphrase
+        found = load_pem_public_key(content) if which == "public" else load_pem_private_key(content, None)
+    if not isinstance(found, ed25519.Ed25519PublicKey if which == "public" else ed25519.Ed25519PrivateKey):
         raise FileError(f"{printable(path)} holds no Ed25519 {which} key without a passphrase: {make}")
     return found
 

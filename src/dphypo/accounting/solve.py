@@ -102,25 +102,15 @@ class Found(Generic[Costly]):
 
 @dataclass(frozen=True)
 class Knob(Generic[Costly]):
-    """One public quantity that decides what is spent, such as the noise multiplier.
+    """One public quantity that decides what is spent, such as the noise multiplier."""
 
-    Args:
-        make: what a value of the knob makes, such as a guarantee.
-        cost: the ε of what was made, as it will be reported.
-        start: the first value that is tried; far ends can be slow to account.
-        safe: the end at which least is spent.
-        daring: the end at which most is spent.
-        decimals: values are rounded up to so many decimals before they are tried: what is found can be written down.
-        close: how far below the target the answer may lie.
-    """
-
-    make: Callable[[float], Costly]
-    cost: Callable[[Costly], float]
-    start: float
-    safe: float
-    daring: float
-    decimals: int | None = None
-    close: float = CLOSE
+    make: Callable[[float], Costly]  # what a value of the knob makes, such as a guarantee
+    cost: Callable[[Costly], float]  # the ε of what was made, as it will be reported
+    start: float  # the first value that is tried; far ends can be slow to account
+    safe: float  # the end at which least is spent
+    daring: float  # the end at which most is spent
+    decimals: int | None = None  # values are rounded up before they are tried: what is found can be written down
+    close: float = CLOSE  # how far below the target the answer may lie
 
     def spend(self, epsilon: float, *, unreachable: Callable[[float], str]) -> Found[Costly]:
         """Move the knob from the safe side towards the daring end, as far as ``epsilon`` allows.

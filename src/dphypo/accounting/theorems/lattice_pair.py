@@ -62,15 +62,9 @@ class LatticePair:
 
 
 def lattice_pair(forward: Profile, reverse: Profile, atoms: int = 256) -> LatticePair:
-    """A pair on about ``atoms`` equally spaced losses that dominates a run with these profiles.
+    """A pair on about ``atoms`` equally spaced losses that dominates a run; more of them come closer to the run.
 
-    Args:
-        forward: the profile of one run from D to D′.
-        reverse: from D′ to D.
-        atoms: the number of losses; more of them give a pair that is closer to the run.
-
-    Raises:
-        LatticeError: the run separates D from D′ so well that floats cannot certify a pair.
+    A ``LatticeError`` says that the run separates D from D′ so well that floats cannot certify a pair.
 
     >>> from dphypo.accounting.profiles import randomised_response
     >>> run = randomised_response(1.0)
@@ -97,11 +91,8 @@ def lattice_pair(forward: Profile, reverse: Profile, atoms: int = 256) -> Lattic
 def dominates(pair: LatticePair, y: Floats, r: Floats, kept: Sequence[int]) -> bool:
     """Whether the profile of a pair lies above the points ``kept``, rounding included.
 
-    Args:
-        pair: the pair, whose losses are the lattice of ``y`` and ``r``.
-        y: upper bounds on δ at ε = ℓ, for ε ≥ 0.
-        r: upper bounds on the exchanged pair's δ at −ε, for ε ≤ 0.
-        kept: where the points are compared; the pair must have no losses elsewhere, so that both are straight between.
+    On the lattice of the pair, ``y`` bounds δ at ε = ℓ ≥ 0, and ``r`` the exchanged pair's δ at −ε, for ε ≤ 0. The pair
+    must have no losses elsewhere than at ``kept``, so that both are straight between.
     """
     elsewhere = np.ones(len(pair.on), dtype=bool)
     elsewhere[list(kept)] = False

@@ -31,15 +31,7 @@ _LARGEST_EPSILON = 5000.0
 
 
 class PriorStartProfile:
-    """δ_A(ε) in one direction, D to D′, if the first n₀ runs come from the prior.
-
-    Args:
-        forward: profile of one run from D to D′, valid for every λ.
-        reverse: profile of one run from D′ to D.
-        runs: the law of T.
-        band: the band (c, C).
-        first_from_prior: n₀, at least 0.
-    """
+    """δ_A(ε) in one direction, if the first n₀ = ``first_from_prior`` runs come from the prior; else as Theorem 4."""
 
     def __init__(self, forward: Profile, reverse: Profile, runs: Law, band: Band, first_from_prior: int) -> None:
         self.forward, self.reverse, self.runs, self.band = forward, reverse, runs, band

@@ -53,38 +53,20 @@ _INTERESTING = (1e-9, 1e-3)  # the δ for which cells are made narrow
 
 @dataclass(frozen=True)
 class Effort:
-    """How much work the bound is worth: more of anything only tightens it.
+    """How much work the bound is worth: more of anything only tightens it."""
 
-    Args:
-        atoms: the number of losses of the dominating pair.
-        coarse_atoms: the same while cells are looked for.
-        cells: the number of cells of v.
-        depth: the lattice of sums reaches from −depth to depth, or as far as sums can get; to twice as much, and so
-            on, where δ would stay above 1e-9.
-        tail: P[T > K] that is given up, and added to δ.
-    """
-
-    atoms: int = 320
-    coarse_atoms: int = 96
-    cells: int = 48
-    depth: float = 14.0
-    tail: float = 1e-10
+    atoms: int = 320  # losses of the dominating pair
+    coarse_atoms: int = 96  # the same while cells are looked for
+    cells: int = 48  # of v
+    depth: float = 14.0  # sums reach from −depth to depth; to twice as much, and so on, where δ would stay above 1e-9
+    tail: float = 1e-10  # P[T > K] that is given up, and added to δ
 
 
 class HistoryProfile:
     """δ_A(ε) of a search with a history-only policy, in one direction, D to D′: a profile, so that it composes.
 
-    Args:
-        forward: profile of one run from D to D′, valid for every λ.
-        reverse: profile of one run from D′ to D.
-        runs: the law of T.
-        band: the band (c, C).
-        first_from_prior: n₀, the number of first runs that are drawn from the prior exactly.
-        knows_runs: whether the policy may know T (version K, where n₀ counts as at most 1).
-        effort: how fine to compute.
-
-    Raises:
-        LatticeError: floats cannot certify a dominating pair for this run.
+    The first four arguments are those of Theorem 4, ``first_from_prior`` is n₀. If the policy ``knows_runs``, it may
+    know T: version K, where n₀ counts as at most 1. Where floats cannot certify a pair there is a ``LatticeError``.
     """
 
     def __init__(
@@ -177,15 +159,11 @@ class HistoryProfile:
     @property
     def _deeper(self) -> HistoryProfile:
         """The same with twice the depth."""
-        effort = replace(
-            self.effort, depth=2 * self.effort.depth, atoms=math.ceil(self.effort.atoms / math.sqrt(2))
-        )  # fmt: skip
-        return HistoryProfile(
-            *(self.forward, self.reverse, self.runs, self.band),
-            first_from_prior=self.first_from_prior,
-            knows_runs=self.knows_runs,
-            effort=effort,
-        )
+        atoms = math.ceil(self.effort.atoms / math.sqrt(2))
+        effort = replace(self.effort, depth=2 * self.effort.depth, atoms=atoms)
+        of = (self.forward, self.reverse, self.runs, self.band)
+        first, knows = self.first_from_prior, self.knows_runs
+        return HistoryProfile(*of, first_from_prior=first, knows_runs=knows, effort=effort)
 
     @property
     def _cut(self) -> bool:
