@@ -41,7 +41,7 @@ def main() -> None:
     bands = _table(f"mean {MEAN} runs, {title}", "law", "band", "ε", "hits", "ε of C times the uniform runs")
     for name, law_of in LAWS.items():
         law = law_of(MEAN)
-        bands.add_row(name, "uniform", f"{account(event, law).bounds(DELTA)['profile']:.3f}", _hits(law, REGION), "")
+        bands.add_row(name, "uniform", f"{account(event, law).sharpest_epsilon(DELTA):.3f}", _hits(law, REGION), "")
         for band in BANDS:
             found = account(event, law, band, policy="history", first_from_prior=1).sharpest_epsilon(DELTA)
             rate = min(band.C * REGION, 1.0 - band.c * (1.0 - REGION))
@@ -50,7 +50,7 @@ def main() -> None:
     uniform = _table("uniform, geometric T", "mean", "ε", "hits")
     for mean in MEANS:
         law = Geometric(mean=mean)
-        uniform.add_row(f"{mean}", f"{account(event, law).bounds(DELTA)['profile']:.3f}", _hits(law, REGION))
+        uniform.add_row(f"{mean}", f"{account(event, law).sharpest_epsilon(DELTA):.3f}", _hits(law, REGION))
     for table in (bands, uniform):
         Console(width=110).print(table)
 
