@@ -70,55 +70,46 @@ class ExecutorError(RuntimeError):
 
 
 class JournalError(RuntimeError):
-    """The journal could not be read or written. What was committed before is not lost.
+    """The journal could not be read or written. What was committed before is not lost."""
 
-    Args:
-        message: what happened, and what to do.
-        reason: what happened, in few words.
-    """
+    message = ""  # what happened, and what to do
+    reason = ""  # what happened, in few words
 
-    reason = ""
-
-    def __init__(self, message: str, reason: str = "") -> None:
-        super().__init__(message)
-        self.reason = reason or self.reason or message
+    def __init__(self, message: str = "", reason: str = "") -> None:
+        super().__init__(message or self.message)
+        self.reason = reason or self.reason or message or self.message
 
 
 class JournalInUseError(JournalError):
     """Another process, or another open study in this one, holds the journal."""
 
     reason = "another process uses it"
-
-    def __init__(self) -> None:
-        super().__init__(
-            "the journal is in use by another process, or by another open study in this one: only one runs a study at "
-            "a time (it may have many workers), because a run made twice would let the faster of two outcomes count. "
-            "Wait for it, or stop or close it and try again"
-        )
+    message = (
+        "the journal is in use by another process, or by another open study in this one: only one runs a study at "
+        "a time (it may have many workers), because a run made twice would let the faster of two outcomes count. "
+        "Wait for it, or stop or close it and try again"
+    )
 
 
 class JournalTakenError(JournalError):
     """Another process has taken the study over. This one can commit nothing more."""
 
-    def __init__(self) -> None:
-        super().__init__(
-            "another process has taken this study over since this one opened it, so nothing more is committed here: "
-            "two processes that run one study could release two models. Let the other one finish; its release can be "
-            "read from the journal"
-        )
+    message = (
+        "another process has taken this study over since this one opened it, so nothing more is committed here: "
+        "two processes that run one study could release two models. Let the other one finish; its release can be "
+        "read from the journal"
+    )
 
 
 class JournalForkedError(JournalError):
     """The journal was opened by another process than this one, which was forked off."""
 
     reason = "another process has opened it"
-
-    def __init__(self) -> None:
-        super().__init__(
-            "this process was forked off the one that has the journal open, and must not use it: what both commit "
-            "would damage it, or be lost. Ask and tell in the process that opened it; end a child that a run forks by "
-            "os._exit(), also when it fails"
-        )
+    message = (
+        "this process was forked off the one that has the journal open, and must not use it: what both commit "
+        "would damage it, or be lost. Ask and tell in the process that opened it; end a child that a run forks by "
+        "os._exit(), also when it fails"
+    )
 
 
 class JournalMovedError(JournalError):
@@ -156,12 +147,10 @@ class JournalReadOnlyError(JournalError):
     """The journal can be read but not written."""
 
     reason = "it cannot be written"
-
-    def __init__(self) -> None:
-        super().__init__(
-            "the journal cannot be written: its file, its folder or its file system is read-only. A release that it "
-            "holds can be read; to go on with a study, copy the file to a folder that can be written"
-        )
+    message = (
+        "the journal cannot be written: its file, its folder or its file system is read-only. A release that it "
+        "holds can be read; to go on with a study, copy the file to a folder that can be written"
+    )
 
 
 class FileError(ValueError):

@@ -18,24 +18,8 @@ from collections.abc import Iterable
 from dataclasses import dataclass, replace
 from typing import Any
 
-from sqlalchemy import (
-    Boolean,
-    Column,
-    Connection,
-    Double,
-    Integer,
-    LargeBinary,
-    MetaData,
-    Table,
-    Text,
-    bindparam,
-    delete,
-    func,
-    insert,
-    or_,
-    select,
-    update,
-)
+import sqlalchemy as sql
+from sqlalchemy import Column, Connection, Integer, Table, Text, bindparam, delete, insert, select, update
 
 from dphypo.errors import JournalError
 from dphypo.errors.faults import JournalTamperedError
@@ -47,7 +31,7 @@ UNREADABLE = "which this version does not read"
 _SALT = 16
 _SHORT = 64  # bytes of a secret that is read with its book: a seed; models are longer and read when they are asked for
 
-metadata = MetaData()
+metadata = sql.MetaData()
 
 book = Table(
     "dphypo_book",
@@ -75,7 +59,7 @@ secret = Table(
     Column("kind", Text, primary_key=True),
     Column("name", Text, primary_key=True),
     Column("number", Integer, primary_key=True, autoincrement=False),
-    Column("content", LargeBinary, nullable=False),
+    Column("content", sql.LargeBinary, nullable=False),
 )
 
 # Of a ledger: where the journals of an entry are. A row is replaced at each of their commits.
@@ -86,7 +70,7 @@ place = Table(
     Column("entry", Text, primary_key=True),
     Column("part", Text, primary_key=True),
     Column("head", Text, nullable=False),
-    Column("closed", Boolean, nullable=False),
+    Column("closed", sql.Boolean, nullable=False),
 )
 
 # Public numbers that took long to find, such as the noise that a budget asks for.
@@ -95,7 +79,7 @@ solved = Table(
     metadata,
     Column("study", Text, primary_key=True),
     Column("question", Text, primary_key=True),
-    Column("answer", Double, nullable=False),
+    Column("answer", sql.Double, nullable=False),
 )
 
 # A sign of life of the process that runs a study, where the database cannot see whether it lives: a random word that it
@@ -114,7 +98,7 @@ _MOVE = (
     .where(
         book.c.kind == bindparam("its_kind"),
         book.c.name == bindparam("its_name"),
-        or_(book.c.owner == bindparam("token"), book.c.owner == ""),
+        sql.or_(book.c.owner == bindparam("token"), book.c.owner == ""),
         book.c.head == bindparam("old"),
     )
     .values(head=bindparam("new"))
@@ -160,7 +144,7 @@ def read(connection: Connection, kind: str, name: str) -> tuple[Place, str, list
         raise JournalError(f"it was written by another version of dphypo (format {found.format!r:.20}): use that one")
     mine = _where(secret, its)
     kept: dict[int, bytes | None] = dict.fromkeys(connection.scalars(select(secret.c.number).where(*mine)))
-    short = select(secret.c.number, secret.c.content).where(*mine, func.length(secret.c.content) <= _SHORT)
+    short = select(secret.c.number, secret.c.content).where(*mine, sql.func.length(secret.c.content) <= _SHORT)
     kept |= {number: bytes(content) for number, content in connection.execute(short)}
     place, changes, wrong = its, [], None
     for row in connection.execute(select(change).where(*_where(change, its)).order_by(change.c.number)):
@@ -182,12 +166,17 @@ def read(connection: Connection, kind: str, name: str) -> tuple[Place, str, list
 
 def create(connection: Connection, kind: str, name: str, owner: str, content: Any) -> Place:
     """Begin a book with its first change; the database refuses a second one of the same name."""
-    text = json.dumps(content)
-    place = Place(kind, name)._next(text, None)
-    row = {"kind": kind, "name": name}
-    connection.execute(insert(book), {**row, "format": FORMAT, "owner": owner, "head": place.head})
-    connection.execute(_ADD, {**row, "number": 0, "content": text, "sealed": None})
+    text, first = json.dumps(content), Place(kind, name)
+    place = first._next(text, None)
+    connection.execute(insert(book), {"kind": kind, "name": name, "format": FORMAT, "owner": owner, "head": place.head})
+    connection.execute(_ADD, {**first._row, "content": text, "sealed": None})
     return place
+
+
+def _move(connection: Connection, place: Place, after: Place, owner: str) -> bool:
+    """Whether the head could be moved from one place to another: only by the owner of a book that ends there."""
+    moved = {"its_kind": place.kind, "its_name": place.name, "token": owner, "old": place.head, "new": after.head}
+    return connection.execute(_MOVE, moved).rowcount == 1
 
 
 def append(
@@ -207,8 +196,7 @@ def append(
     salted = None if kept is None else secrets.token_bytes(_SALT) + kept
     sealed = None if salted is None else _digest(salted)
     after = place._next(text, sealed)
-    moved = {"its_kind": place.kind, "its_name": place.name, "token": owner, "old": place.head, "new": after.head}
-    if connection.execute(_MOVE, moved).rowcount != 1:
+    if not _move(connection, place, after, owner):
         return None
     connection.execute(_ADD, {**place._row, "content": text, "sealed": sealed})
     if salted is not None:
@@ -220,14 +208,12 @@ def append(
 
 def rewrite(connection: Connection, place: Place, content: Any, *, owner: str) -> bool:
     """Replace a whole book by one change, with nothing random in it; False if it ends elsewhere."""
-    fresh = Place(place.kind, place.name)._next(json.dumps(content), None)
-    moved = {"its_kind": place.kind, "its_name": place.name, "token": owner, "old": place.head, "new": fresh.head}
-    if connection.execute(_MOVE, moved).rowcount != 1:
+    text, first = json.dumps(content), Place(place.kind, place.name)
+    if not _move(connection, place, first._next(text, None), owner):
         return False
     for table in (secret, change):
         connection.execute(delete(table).where(*_where(table, place)))
-    first = replace(fresh, length=0)
-    connection.execute(_ADD, {**first._row, "content": json.dumps(content), "sealed": None})
+    connection.execute(_ADD, {**first._row, "content": text, "sealed": None})
     connection.execute(update(book).where(*_where(book, place)).values(owner=""))
     return True
 

@@ -1,16 +1,20 @@
-"""What a database must do to hold journals and ledgers, and how one is found by the scheme of its URL."""
+"""What a database must do to hold journals and ledgers, how one is found by its URL, and what it says when it fails."""
 
 from __future__ import annotations
 
 import ctypes
 import logging
+import sqlite3
 from collections.abc import Iterable
 from contextlib import AbstractContextManager
 from typing import Any, Protocol, runtime_checkable
 
 from sqlalchemy import URL, Connection
+from sqlalchemy.exc import DBAPIError, IntegrityError, SQLAlchemyError
 
 from dphypo._registry import Registry
+from dphypo.errors import JournalError, JournalInUseError
+from dphypo.errors.faults import JournalReadOnlyError
 
 SILENT: dict[str, Any] = {"hide_parameters": True, "logging_name": "dphypo", "pool_logging_name": "dphypo"}
 """How to make an SQLAlchemy engine that logs nothing: its log would show rows, and their number shows T."""
@@ -100,3 +104,42 @@ stores: Registry[FromUrl] = Registry("dphypo.journal")
 def leak(connection: Connection) -> None:
     """Keep a connection from ever being closed: the file or the session is another process's to write to."""
     ctypes.pythonapi.Py_IncRef(ctypes.py_object(connection))
+
+
+REFUSED = "the journal refused a change that would contradict what it holds; nothing was changed"
+_SQLITE = {
+    sqlite3.SQLITE_FULL: "the disk is full",
+    sqlite3.SQLITE_IOERR: "the disk could not be read or written",
+    sqlite3.SQLITE_CORRUPT: "the file is damaged",
+    sqlite3.SQLITE_NOTADB: "the file is no database",
+    sqlite3.SQLITE_CANTOPEN: "the file or its folder cannot be opened",
+    sqlite3.SQLITE_TOOBIG: "the model is larger than the database can hold in one piece",
+}
+
+
+def translate(error: SQLAlchemyError | sqlite3.Error) -> JournalError:
+    """The same failure in words that hold nothing of the rows: driver messages quote them."""
+    cause = getattr(error, "orig", error)
+    code = getattr(cause, "sqlite_errorcode", None)
+    state = getattr(cause, "sqlstate", None)
+    if code is not None and code & 0xFF in (sqlite3.SQLITE_BUSY, sqlite3.SQLITE_LOCKED):
+        return JournalInUseError()
+    if (code is not None and code & 0xFF == sqlite3.SQLITE_READONLY) or state == "25006":
+        return JournalReadOnlyError()
+    if isinstance(error, IntegrityError):
+        return JournalError(REFUSED)
+    if code is not None:
+        reason = _SQLITE.get(code & 0xFF, getattr(cause, "sqlite_errorname", "an SQLite error"))
+    elif isinstance(error, DBAPIError) and error.connection_invalidated:
+        reason = "the connection to the database was lost"
+    elif state is not None:
+        reason = f"PostgreSQL error {state}"
+    elif type(cause).__name__ == "OperationalError":
+        reason = "the database cannot be reached, or refuses the user or the password"
+    else:
+        reason = type(cause).__name__
+    return JournalError(
+        f"the journal could not be used: {reason}. Everything committed before is safe: put it right and run the same "
+        "study again; it goes on where it was",
+        reason,
+    )

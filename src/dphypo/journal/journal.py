@@ -16,7 +16,7 @@ from dphypo.errors import JournalError
 from dphypo.errors.faults import JournalForkedError, JournalReadOnlyError, JournalTakenError, JournalTamperedError
 from dphypo.journal import chain
 from dphypo.journal.chain import Change
-from dphypo.journal.failures import REFUSED
+from dphypo.journal.database import REFUSED
 from dphypo.journal.records import Record, Trial
 from dphypo.journal.reservation import LEDGER, Reservation, refuse_without
 from dphypo.journal.store import Store, machine_of, open_store

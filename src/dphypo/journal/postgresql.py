@@ -96,20 +96,17 @@ class PostgreSQL:
             if known is None and now > began + _WAIT_S:
                 raise JournalInUseError  # it gave no sign of life yet
             if known is not None and now > since + _LEASE_S:
-                self._end_session(connection, key)
+                try:
+                    connection.execute(_HOLDER, key)
+                    connection.commit()
+                except DBAPIError:  # the session is of another user
+                    connection.rollback()
+                    raise JournalInUseError from None
                 since = now
             time.sleep(0.05)
         connection.execute(delete(lease).where(lease.c.study == name))
         connection.execute(insert(lease), {"study": name, "beat": secrets.token_hex(8)})
         connection.commit()
-
-    def _end_session(self, connection: Connection, key: dict[str, int]) -> None:
-        try:
-            connection.execute(_HOLDER, key)
-            connection.commit()
-        except DBAPIError:  # the session is of another user
-            connection.rollback()
-            raise JournalInUseError from None
 
     @property
     def beat_s(self) -> float:

@@ -145,8 +145,7 @@ class Record:
                 _require(0 <= attempts <= MAX_ATTEMPTS and 0 <= one < len(self.trials), "a run was begun too often")
                 self.trials[one] = replace(self.trials[one], attempts=attempts)
             case ["finish", int() as one, score, failure, bool() as best, bool() as erased, *more]:
-                self._finish(one, score, failure, best, erased)
-                self._measure(one, more)
+                self._finish(one, score, failure, best, erased, more)
                 self.model = number if best else self.model
             case ["release", str() as ending, str() as certificate]:
                 self._require_open()
@@ -155,15 +154,7 @@ class Record:
             case _:
                 raise _ImpossibleError("a change is of no known kind")
 
-    def _measure(self, one: int, more: list[Any]) -> None:
-        """Take up the metrics of a run that has a score."""
-        if more:
-            metrics = dict(more[0])
-            numbers = all(type(value) is float and math.isfinite(value) for value in metrics.values())
-            _require(len(more) == 1 and numbers and self.results[one].ok, "a metric of a run is not a finite number")
-            self.results[one] = replace(self.results[one], metrics=metrics)
-
-    def _finish(self, one: int, score: object, failure: object, best: bool, erased: bool) -> None:
+    def _finish(self, one: int, score: object, failure: object, best: bool, erased: bool, more: list[Any]) -> None:
         self._require_open()
         _require(0 <= one < len(self.trials) and one not in self.results, "an outcome has no run")
         scored = isinstance(score, (int, float)) and not isinstance(score, bool) and math.isfinite(score)
@@ -177,6 +168,11 @@ class Record:
         if erased:
             self.trials[one] = replace(self.trials[one], seed=ERASED)
             self.seeds.pop(one, None)
+        if more:  # the metrics of a run that has a score
+            metrics = dict(more[0])
+            numbers = all(type(value) is float and math.isfinite(value) for value in metrics.values())
+            _require(len(more) == 1 and numbers and scored, "a metric of a run is not a finite number")
+            self.results[one] = replace(self.results[one], metrics=metrics)
 
     def _require_open(self) -> None:
         _require(self.exists and not self.released, "something was committed before the study, or after its release")

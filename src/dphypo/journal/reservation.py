@@ -28,14 +28,7 @@ LEDGER = "ledger"
 
 
 class Reservation:
-    """The entry of a search in a ledger. All parts of a search share it; the first that begins reserves.
-
-    Args:
-        ledger: the ledger.
-        guarantee: what the search declares.
-        name: what the ledger calls it.
-        delta: the δ at which the entry states its ε.
-    """
+    """The entry of a search in a ledger, which states its ε at δ. All parts of a search share it."""
 
     def __init__(self, ledger: Ledger, guarantee: Declared, name: str, delta: float | None = None) -> None:
         self._ledger, self._guarantee, self._name, self._delta = ledger, guarantee, name, delta

@@ -112,7 +112,10 @@ class SQLite:
         if self._log is not None and _identity(Path(f"{path}-wal")) != self._log:
             raise JournalMovedError(f"the log {files.shown(path)}-wal of the journal was replaced or deleted")
         if self._lock is not None and self._lock.held and not self._lock.intact:
-            self._abandon()  # another process may be writing
+            # Another process may be writing: closing would write what this connection remembers over that.
+            if self._connection is not None:
+                leak(self._connection)
+                self._connection = None
             raise JournalMovedError(f"the lock {files.shown(path)}-lock of the journal was replaced or deleted")
 
     def forget(self, connection: Connection, *, everything: bool) -> None:
@@ -131,27 +134,19 @@ class SQLite:
             self._lock = None
         self._connection = None
 
-    def _abandon(self) -> None:
-        """Never close the connection: closing would write what it remembers over what another process has written."""
-        if self._connection is not None:
-            leak(self._connection)
-            self._connection = None
-
 
 def _identity(path: Path) -> tuple[int, int] | None:
-    try:
+    with contextlib.suppress(OSError):
         found = os.stat(path)
-    except OSError:
-        return None
-    return found.st_dev, found.st_ino
+        return found.st_dev, found.st_ino
+    return None
 
 
 def _written(path: Path) -> tuple[int, int] | None:
-    try:
+    with contextlib.suppress(OSError):
         found = os.stat(path)
-    except OSError:
-        return None
-    return found.st_size, found.st_mtime_ns
+        return found.st_size, found.st_mtime_ns
+    return None
 
 
 def _open(uri: str, *, read_only: bool) -> Connection:
@@ -163,11 +158,9 @@ def _open(uri: str, *, read_only: bool) -> Connection:
     )
     if not read_only:
         event.listen(engine, "connect", _configure)
-    event.listen(engine, "begin", lambda connection: connection.exec_driver_sql(_BEGIN[read_only]))
+    begin = "BEGIN" if read_only else "BEGIN IMMEDIATE"
+    event.listen(engine, "begin", lambda connection: connection.exec_driver_sql(begin))
     return engine.connect()
-
-
-_BEGIN = {False: "BEGIN IMMEDIATE", True: "BEGIN"}
 
 
 def _configure(connection: Any, _record: Any) -> None:

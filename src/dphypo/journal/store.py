@@ -26,8 +26,7 @@ from dphypo.errors.faults import (
     JournalTamperedError,
 )
 from dphypo.journal import chain
-from dphypo.journal.database import Beating, Database, leak, stores
-from dphypo.journal.failures import translate
+from dphypo.journal.database import Beating, Database, leak, stores, translate
 from dphypo.journal.sqlite import SQLite
 
 R = TypeVar("R")
@@ -118,14 +117,11 @@ class Store:
                 if self.writable:
                     self._use(lambda connection: self._database.hold(connection, name))
                 self._held[name] = f"{machine()} {secrets.token_hex(16)}"
-                self._begin_to_beat()
+                if isinstance(self._database, Beating) and self.writable and len(self._held) == 1:
+                    self._end = threading.Event()
+                    arguments = (weakref.ref(self), self._end, self._database.beat_s)
+                    threading.Thread(target=_keep_beating, args=arguments, name="dphypo journal", daemon=True).start()
             return self._held[name]
-
-    def _begin_to_beat(self) -> None:
-        if isinstance(self._database, Beating) and self.writable and len(self._held) == 1:
-            self._end = threading.Event()
-            arguments = (weakref.ref(self), self._end, self._database.beat_s)
-            threading.Thread(target=_keep_beating, args=arguments, name="dphypo journal", daemon=True).start()
 
     def beat(self) -> None:
         """Give a sign of life for the studies that are held."""
@@ -203,19 +199,16 @@ class Store:
                 connection, self._connection, self._process = self._connection, None, None
                 self._database.disconnect(connection)
 
-    def leave(self) -> None:
-        """In a forked child: see to it that nothing here ever writes to the parent's connection, nor closes it."""
-        if self._connection is not None:
-            leak(self._connection)
-
     def __del__(self) -> None:
         with contextlib.suppress(Exception):  # the interpreter may be shutting down
             self.close()
 
 
 def _leave_all() -> None:
+    """In a forked child: see to it that nothing ever writes to a connection of the parent's, nor closes it."""
     for store in list(_open_stores):
-        store.leave()
+        if store._connection is not None:
+            leak(store._connection)
 
 
 if hasattr(os, "register_at_fork"):
