@@ -171,7 +171,7 @@ class OptunaSurvey:
         from optuna import TrialPruned
 
         def made(trial: Trial) -> float:
-            if claims.claim_run(trial.number) is None:  # other processes have made the rest
+            if not claims.claim_run(trial.number):  # other processes have made the rest
                 trial.study.stop()
                 raise TrialPruned
             watched: Any = _Watched(trial, None if self.score_event is None else self.reports)

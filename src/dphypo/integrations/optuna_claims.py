@@ -31,18 +31,12 @@ if TYPE_CHECKING:
     from optuna.study import Study
     from optuna.trial import FrozenTrial
 
-_SOLVED = "dphypo solved"
 _LATE = "(The survey was closed for its last run: the table that it is certified with is complete.)"
 _AGAIN = "(The last run was begun before: declare last_runs=2 to allow for one that is lost.)"
 
 
 class Claims:
-    """The claims beside an Optuna study.
-
-    Args:
-        study: the study that is driven.
-        runs: how many trials were declared.
-    """
+    """The claims beside an Optuna study that is driven, with so many trials declared."""
 
     def __init__(self, study: Study, runs: int) -> None:
         self._study, self._runs = study, runs
@@ -104,14 +98,13 @@ class Claims:
         if len(self._counted()) >= self._runs:
             raise refusals.TooManyTrials
 
-    def claim_run(self, number: int) -> int | None:
-        """Claim a trial that is about to be made: its place among those that count, or None if it is surplus."""
+    def claim_run(self, number: int) -> bool:
+        """Claim a trial that is about to be made; False if it is surplus."""
         self._claim("run", {"trial": number})
         order = self._counted()
-        if number not in order:
-            return None
-        self._pay(f"trial {order.index(number)}")
-        return order.index(number)
+        if number in order:
+            self._pay(f"trial {order.index(number)}")
+        return number in order
 
     def close(self) -> None:
         """Close the survey. Trials that were begun before must have ended."""
@@ -126,8 +119,8 @@ class Claims:
                 remedy = f"trial {trial.number} is still running: wait for it, or tell it with study.tell(...)"
                 raise _validate.fail("study", self._study.study_name, remedy)
 
-    def claim_last_run(self, allowed: int) -> int:
-        """Claim a last run: its place; refused if ``allowed`` of them were begun before, by whatever process."""
+    def claim_last_run(self, allowed: int) -> None:
+        """Claim a last run; refused if ``allowed`` of them were begun before, by whatever process."""
         if len(self._all("last")) >= allowed:
             raise refusals.TooManyTrials(_AGAIN)
         mine = {"token": secrets.token_hex(16)}
@@ -136,7 +129,6 @@ class Claims:
         if place >= allowed:  # another process was faster
             raise refusals.TooManyTrials(_AGAIN)
         self._pay(f"last run {place}")
-        return place
 
     def _pay(self, part: str) -> None:
         """Take a part of the entry in the ledger: of two copies of a storage, one gets it."""
@@ -169,11 +161,6 @@ class Claims:
             return None
 
 
-def digest(declared: Mapping[str, Any]) -> str:
-    """A short name of a public declaration."""
-    return hashlib.sha256(json.dumps(declared, sort_keys=True).encode()).hexdigest()[:16]
-
-
 @dataclass(frozen=True)
 class InStudy:
     """Keeps public numbers that take long to find in an Optuna study (a ``dphypo.journal.Keep``).
@@ -184,7 +171,8 @@ class InStudy:
     study: Study
 
     def __call__(self, question: Mapping[str, Any], solve: Callable[[], float]) -> float:
-        key = f"{_SOLVED} {digest(question)}"
+        text = json.dumps(question, sort_keys=True)
+        key = f"dphypo solved {hashlib.sha256(text.encode()).hexdigest()[:16]}"
         found = self.study.user_attrs.get(key)
         if isinstance(found, (int, float)) and math.isfinite(found) and found > 0:
             return float(found)

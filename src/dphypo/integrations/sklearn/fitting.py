@@ -27,29 +27,17 @@ CALIBRATE = "calibrate"
 
 @dataclass(frozen=True, repr=False, kw_only=True)
 class Fitting:
-    """Fits of an estimator on some records, each with a score.
+    """Fits of an estimator on some records, each with a score."""
 
-    Args:
-        estimator: states its event; or a pipeline that ends in one that does.
-        train: the records to fit on.
-        score: ranks the fits.
-        records: the declared number of records to fit on.
-        saver: saves fitted copies of the estimator.
-        noise: the noise multiplier, or one for each kind of run; None leaves the estimator's own.
-        fraction: the part of a full fit's steps.
-        matched: whether the estimator maps λ, the full fit's hyperparameters, to those of a short one.
-        split: the sides of the records to fit on and of those that score, where both are private.
-    """
-
-    estimator: Any
-    train: Records
-    score: scoring.Score
-    records: int
-    saver: Saver
-    noise: float | Mapping[Hashable, float] | None = None
-    fraction: float = 1.0
-    matched: bool = False
-    split: Sides | None = None
+    estimator: Any  # states its event; or a pipeline that ends in one that does
+    train: Records  # to fit on
+    score: scoring.Score  # ranks the fits
+    records: int  # the declared number of records to fit on
+    saver: Saver  # saves fitted copies of the estimator
+    noise: float | Mapping[Hashable, float] | None = None  # the multiplier, or one for each kind; None: the estimator's
+    fraction: float = 1.0  # of a full fit's steps
+    matched: bool = False  # whether the estimator maps λ, the full fit's hyperparameters, to those of a short one
+    split: Sides | None = None  # of the records to fit on and of those that score, where both are private
 
     relation: ClassVar[dp_accounting.NeighboringRelation] = dp_accounting.NeighboringRelation.ADD_OR_REMOVE_ONE
     monotone: ClassVar[frozenset[str]] = frozenset()

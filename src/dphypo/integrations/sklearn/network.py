@@ -1,11 +1,14 @@
-"""The network of the estimators: its layers, public scaling of what goes in and comes out, and its bytes."""
+"""The network of the estimators: its layers, public scaling of what goes in and comes out, and its bytes.
+
+The public settings of an estimator and of the steps before it are saved with it, and compared when it is loaded.
+"""
 
 from __future__ import annotations
 
 import copy
 import itertools
 import json
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, ClassVar
 
@@ -14,7 +17,7 @@ import numpy.typing as npt
 from torch import nn
 
 from dphypo import _validate
-from dphypo.integrations.sklearn.settings import difference, settings
+from dphypo._flags import full_name
 from dphypo.integrations.sklearn.steps import Parts
 from dphypo.integrations.torch.factory import remember
 from dphypo.integrations.torch.saver import Safetensors
@@ -84,29 +87,18 @@ def outputs_of(model: nn.Module, inputs: Floats) -> npt.NDArray[np.float64]:
     return values
 
 
+_PUBLIC = ("bounds", "target_bounds", "classes")
+
 # Plain values that may differ from run to run; everything else is as in the search's own estimator.
-_TUNED = (
-    "hidden",
-    "learning_rate",
-    "optimizer",
-    "momentum",
-    "weight_decay",
-    "epochs",
-    "batch_size",
-    "max_grad_norm",
-    "noise_multiplier",
-)
+_OPTIMISER = ("learning_rate", "optimizer", "momentum", "weight_decay")
+_TUNED = ("hidden", *_OPTIMISER, "epochs", "batch_size", "max_grad_norm", "noise_multiplier")
 
 
 @dataclass(frozen=True)
 class Networks:
-    """A fitted ``DPSGDClassifier`` or ``DPSGDRegressor``, or a pipeline that ends in one; loading runs no code.
+    """A fitted ``DPSGDClassifier`` or ``DPSGDRegressor``, or a pipeline that ends in one; loading runs no code."""
 
-    Args:
-        estimator: the estimator of the search, unfitted but for the steps before it, which learn nothing.
-    """
-
-    estimator: Any
+    estimator: Any  # of the search, unfitted but for the steps before it, which learn nothing
     format: ClassVar[str] = "safetensors"
 
     def dump(self, model: Any) -> bytes:
@@ -145,3 +137,44 @@ class Networks:
 def _rebuild(notes: str) -> nn.Module:
     read = json.loads(notes)
     return network(read["features"], read["params"]["hidden"], 1 if read["classes"] is None else len(read["classes"]))
+
+
+def settings(estimator: Any) -> Any:
+    """The steps before the private part with all their parameters, and the bounds and classes of that part, as JSON."""
+    parts = Parts.of(estimator)
+    steps = {name: _described(step) for name, step in parts.steps}
+    public = {name: _described(getattr(parts.last, name)) for name in _PUBLIC if hasattr(parts.last, name)}
+    return json.loads(json.dumps({**steps, **public}))
+
+
+def _described(value: Any) -> Any:
+    if value is None or isinstance(value, bool | int | float | str):
+        return value
+    if isinstance(value, np.ndarray | np.generic):
+        return _described(value.tolist())
+    if isinstance(value, Mapping):
+        return {str(name): _described(one) for name, one in value.items()}
+    if isinstance(value, list | tuple | set | range):
+        return [_described(one) for one in value]
+    if not hasattr(value, "get_params") or isinstance(value, type):
+        return full_name(getattr(value, "function", value))  # of a per_record its function
+    held = value.get_params(deep=False)
+    if full_name(value).endswith("FrozenEstimator"):  # what it was fitted to is part of it
+        held |= vars(value.estimator)
+    return {"class": full_name(value), **{name: _described(one) for name, one in held.items()}}
+
+
+def difference(saved: Any, given: Any, where: str = "") -> tuple[str, str, str] | None:
+    """The first place where two descriptions differ, with both values.
+
+    >>> difference({"schema": {"columns": {"age": [18, 90]}}}, {"schema": {"columns": {"age": [0, 50]}}})
+    ("schema['columns']['age']", '[18, 90]', '[0, 50]')
+    """
+    if isinstance(saved, Mapping) and isinstance(given, Mapping):
+        for name in {**saved, **given}:
+            place = f"{where}[{name!r}]" if where else str(name)
+            if found := difference(saved.get(name), given.get(name), place):
+                return found
+        return None
+    texts = json.dumps(saved), json.dumps(given)
+    return None if texts[0] == texts[1] else (where, *texts)

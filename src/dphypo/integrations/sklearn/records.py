@@ -28,21 +28,13 @@ _MADE = 24  # made-up rows
 
 @dataclass(frozen=True, eq=False, repr=False)
 class Prepared:
-    """An estimator, or a pipeline that ends in one, whose steps were fitted on made-up rows.
-
-    Args:
-        whole: all of it.
-        steps: the steps before the private part, as one pipeline; None if there are none.
-        last: the private part.
-        rows: the made-up rows that the steps take.
-        key: the tuned parameters of the steps: equal keys mean equal steps.
-    """
+    """An estimator, or a pipeline that ends in one, whose steps were fitted on made-up rows."""
 
     whole: Any
-    steps: Pipeline | None
-    last: Any
-    rows: Any = None
-    key: Hashable = None
+    steps: Pipeline | None  # before the private part, as one pipeline
+    last: Any  # the private part
+    rows: Any = None  # the made-up rows that the steps take
+    key: Hashable = None  # the tuned parameters of the steps: equal keys mean equal steps
 
     @classmethod
     def of(cls, whole: Any, X: Any, key: Hashable = None) -> Prepared:

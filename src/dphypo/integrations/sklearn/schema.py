@@ -76,17 +76,13 @@ class Schema(TransformerMixin, BaseEstimator):  # type: ignore[misc]
         """A name for each column that comes out."""
         names = []
         for name, given in self.columns.items():
-            names += [name] if _is_range(given) else [f"{name}={value}" for value in given]
+            names += [name] if isinstance(given, tuple) else [f"{name}={value}" for value in given]
         return np.asarray(names, dtype=object)
-
-
-def _is_range(given: Any) -> bool:
-    return isinstance(given, tuple)
 
 
 def _check(name: str, given: Any) -> None:
     where = f"columns[{name!r}]"
-    if _is_range(given):
+    if isinstance(given, tuple):
         if len(given) != 2 or not _validate.number(low=given[0]) < _validate.number(high=given[1]):
             raise _validate.fail(where, given, "give (low, high), low below high, or a list of categories")
         return
@@ -105,14 +101,14 @@ def _check_type(name: str, given: Any, kind: Holds) -> None:
     """Refuse what the type of a column contradicts: all its values would count as missing."""
     if kind is Holds.TIMES:
         raise TypeError(f"column {name!r} holds times: give a number in its place, such as the days since a date")
-    if kind is Holds.NUMBERS and not _is_range(given):
+    if kind is Holds.NUMBERS and not isinstance(given, tuple):
         words = [value for value in given if not np.isfinite(float(numbers([value])[0]))]
         if len(words) == len(given):
             raise ValueError(f"column {name!r} holds numbers, and its categories {list(given)!r} are none")
 
 
 def _encoded(values: Any, given: Any) -> npt.NDArray[np.float64]:
-    if _is_range(given):
+    if isinstance(given, tuple):
         low, high = given
         found = np.asarray(numbers(values), dtype=np.float64)
         return np.asarray(np.nan_to_num(2 * (np.clip(found, low, high) - low) / (high - low) - 1))[:, None]

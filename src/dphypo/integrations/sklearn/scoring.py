@@ -10,7 +10,6 @@ from typing import Any, Protocol
 import dp_accounting
 import numpy as np
 from sklearn.base import is_classifier
-from sklearn.metrics import check_scoring
 
 from dphypo import _validate, noise
 from dphypo.accounting import RoundedDp
@@ -49,18 +48,12 @@ class Private:
     removing one record changes the count by at most 1 and the sum by at most ``error_bound``: a Gaussian mechanism. A
     whole number of units over a public number of records is published. What an estimator predicts of a record is taken
     as a function of that record alone: in the last bit a product of matrices may round a row by its place.
-
-    Args:
-        held_out: the records.
-        noise_multiplier: standard deviation of the noise on the count, or on the sum in units of ``error_bound``.
-        records: the declared number of records.
-        error_bound: of a regressor, the largest absolute error that counts; None for a classifier.
     """
 
     held_out: Records
-    noise_multiplier: float | str
-    records: int
-    error_bound: float | None = None
+    noise_multiplier: float | str  # standard deviation on the count, or on the sum in units of ``error_bound``
+    records: int  # their declared number
+    error_bound: float | None = None  # of a regressor, the largest absolute error that counts
 
     @property
     def event(self) -> RoundedDp:
@@ -93,10 +86,6 @@ def known(noise_multiplier: float | str) -> float:
             f"epsilon=... and no runs"
         )
     return noise_multiplier
-
-
-def public(estimator: Any, scoring: Any, X: Any, y: Any) -> Public:
-    return Public(X, y, check_scoring(estimator, scoring=scoring))
 
 
 def private(

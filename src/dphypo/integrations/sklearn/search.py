@@ -11,6 +11,7 @@ from typing import Any
 
 import numpy as np
 from sklearn.base import BaseEstimator, MetaEstimatorMixin, clone
+from sklearn.metrics import check_scoring
 from sklearn.utils import _safe_indexing, get_tags
 from sklearn.utils.metaestimators import available_if
 from sklearn.utils.validation import check_is_fitted, indexable
@@ -220,7 +221,7 @@ class PrivateSearch(MetaEstimatorMixin, BaseEstimator):  # type: ignore[misc]
         if holdout is not None:
             if prepared.steps is not None:
                 prepared.steps.transform(holdout[0])  # public records may fail here, and not in every run
-            score: _scoring.Score = _scoring.public(self.estimator, self.scoring, *holdout)
+            score: _scoring.Score = _scoring.Public(*holdout, check_scoring(self.estimator, scoring=self.scoring))
             return make(train=given, score=score, records=records)
         if self.scoring is not None:
             raise ValueError(

@@ -95,7 +95,8 @@ def numbers(values: Any) -> Any:
            [nan, nan]])
     """
     if hasattr(values, "iloc"):
-        if all(isinstance(kind, np.dtype) and kind.kind in "biufc" for kind in _types(values)):
+        types = values.dtypes if hasattr(values, "columns") else [values.dtype]
+        if all(isinstance(kind, np.dtype) and kind.kind in "biufc" for kind in types):
             return values
         found = _each(values.to_numpy(dtype=object), _float, np.float64)
         return type(values)(found, index=values.index, **_named(values))
@@ -115,10 +116,6 @@ def plain_values(values: Any) -> Any:
         found = _each(values.to_numpy(dtype=object), _plain, object)
         return type(values)(found, index=values.index, dtype=object, **_named(values))
     return _each(np.asarray(values, dtype=object), _plain, object)
-
-
-def _types(frame: Any) -> Any:
-    return frame.dtypes if hasattr(frame, "columns") else [frame.dtype]
 
 
 def _named(frame: Any) -> dict[str, Any]:
