@@ -195,6 +195,14 @@ def path(**named: object) -> Path:
     return Path(value)
 
 
+def line(**named: object) -> str:
+    """A line of text of at most 500 characters that a terminal shows and does not obey."""
+    name, value = _only(named)
+    if not isinstance(value, str) or not 0 < len(value) <= 500 or not value.isprintable():
+        raise fail(name, value, "give a line of text of at most 500 characters")
+    return value
+
+
 def probability(**named: SupportsFloat) -> float:
     """A number in [0, 1]."""
     name, value = _only(named)

@@ -29,15 +29,12 @@ class Entropy(Protocol):
     @property
     def private(self) -> bool:
         """Whether draws from this source may carry a privacy guarantee."""
-        ...
 
     def bytes(self, count: int) -> bytes:
         """``count`` fresh, independent, uniform bytes."""
-        ...
 
     def child(self, label: str) -> Entropy:
         """An independent source for one purpose; a seeded source gives the same child for the same label."""
-        ...
 
 
 class System:

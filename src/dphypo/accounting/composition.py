@@ -117,18 +117,18 @@ class Composition:
     def delta(self, epsilon: float) -> float:
         """δ of all that is released together at this ε ≥ 0."""
         epsilon = _validate.non_negative(epsilon=epsilon)
-        return max(met.delta(epsilon) for met in self._met.values())
+        return max(_together(met).delta(epsilon) for met in self._met.values())
 
     def costs(self, delta: float) -> dict[str, float]:
         """ε at δ for a record on each combination of parts that meets most, by its name."""
         delta = _validate.delta(delta=delta)
-        return {name: met.epsilon(delta) for name, met in self._met.items()}
+        return {name: _together(met).epsilon(delta) for name, met in self._met.items()}
 
     def cost(self, side: Side, delta: float) -> float:
         """ε at δ for records of a side: the largest, over the combinations of parts that they may be on."""
         delta = _validate.delta(delta=delta)
         found = [met for parts, met in self._combinations.items() if not side.apart_from(Side(frozenset(parts)))]
-        return max((met.epsilon(delta) for met in found), default=0.0)
+        return max((_together(met).epsilon(delta) for met in found), default=0.0)
 
     def bound(self, delta: float) -> str:
         """The name of the bound that :meth:`epsilon` reports."""
@@ -145,7 +145,7 @@ class Composition:
     @property
     def slack(self) -> float:
         """How far all that a record meets is from the stated events, in total variation: the largest."""
-        return max(met.slack for met in self._met.values())
+        return max(slack.total(1, math.fsum(one.slack for one in met)) for met in self._met.values())
 
     def one_run(self, delta: float) -> dict[str, float]:
         """ε of one run of the last part alone: what is usually reported."""
@@ -154,12 +154,12 @@ class Composition:
 
     def rdp(self, alpha: npt.ArrayLike) -> Floats:
         """ε(α) without slack: the largest, over the combinations of parts, of the sum of what a record meets."""
-        sums = [np.sum([one.rdp(alpha) for one in met.releases], axis=0) for met in self._met.values()]
+        sums = [np.sum([one.rdp(alpha) for one in met], axis=0) for met in self._met.values()]
         return np.asarray(np.max(sums, axis=0))
 
     def profile(self, points: int = 200) -> tuple[Floats, Floats]:
         """A curve for plotting: ε from 0 to where δ has fallen to 1e-11 or falls no further, and δ at each."""
-        met = list(dict.fromkeys(self._met.values()))
+        met = [_together(one) for one in self._met.values()]
         top = max(one.last for one in met)
         return np.linspace(0.0, top, points), np.max([_curve(one, top, points) for one in met], axis=0)
 
@@ -176,32 +176,31 @@ class Composition:
     @property
     def met(self) -> list[tuple[Releases, ...]]:
         """What a record meets, for every combination of parts on which it meets most."""
-        return [met.releases for met in self._met.values()]
+        return list(self._met.values())
 
     @cached_property
-    def _met(self) -> dict[str, _Met]:
+    def _met(self) -> dict[str, tuple[Releases, ...]]:
         """By name, the combinations on which a record meets most; of two that meet the same, the first."""
-        found: dict[_Met, set[tuple[Split, Part]]] = {}
+        found: dict[tuple[Releases, ...], set[tuple[Split, Part]]] = {}
         for parts, met in self._combinations.items():
-            meets = Counter(met.releases)
-            if met not in found and not any(meets < Counter(other.releases) for other in self._combinations.values()):
+            meets = Counter(met)
+            if met not in found and not any(meets < Counter(other) for other in self._combinations.values()):
                 found[met] = set(parts)
         shared = set.intersection(*found.values()) if len(found) > 1 else set()
         splits = list(dict.fromkeys(split for parts in found.values() for split, _ in _in_order(parts - shared)))
         return {_name(parts - shared, splits): met for met, parts in found.items()}
 
     @cached_property
-    def _combinations(self) -> dict[tuple[tuple[Split, Part], ...], _Met]:
+    def _combinations(self) -> dict[tuple[tuple[Split, Part], ...], tuple[Releases, ...]]:
         """For every combination of parts of the splits, what a record on all of them meets, if anything."""
         splits = list(dict.fromkeys(split for term in self.terms for split, _ in _in_order(term.side.conditions)))
         if self.relation is REPLACE_ONE or len(splits) > _MOST_SPLITS:
-            return {(): _together(tuple(term.releases for term in self.terms))}
+            return {(): tuple(term.releases for term in self.terms)}
         found = {}
         for parts in itertools.product(Part, repeat=len(splits)):
             chosen = tuple(zip(splits, parts, strict=True))
-            met = tuple(term.releases for term in self.terms if term.side.conditions <= set(chosen))
-            if met:
-                found[chosen] = _together(met)
+            if met := tuple(term.releases for term in self.terms if term.side.conditions <= set(chosen)):
+                found[chosen] = met
         return found
 
 
@@ -217,20 +216,12 @@ def _name(parts: set[tuple[Split, Part]], splits: Sequence[Split]) -> str:
 
 
 @dataclass(frozen=True, eq=False)
-class _Met:
-    """Releases that one record meets: their composition, or the search if there is one and nothing else."""
+class _Composed:
+    """Several releases that one record meets, or published runs: their composition."""
 
     releases: tuple[Releases, ...]
 
-    @property
-    def _search(self) -> Guarantee | None:
-        only = self.releases[0]
-        return only if len(self.releases) == 1 and isinstance(only, Guarantee) else None
-
     def epsilon(self, delta: float) -> float:
-        if self._search is not None:
-            return self._search.epsilon(delta)
-
         def composed(rest: float) -> dict[str, float]:
             return {"": min(max(epsilon_for(profile, rest) for profile in self._profiles), self._pure)}
 
@@ -243,20 +234,14 @@ class _Met:
         return {}
 
     def delta(self, epsilon: float) -> float:
-        if self._search is not None:
-            return self._search.delta(epsilon)
         return float(self.deltas(np.array([epsilon]))[0])
 
     @property
     def last(self) -> float:
         """Where a curve for plotting ends."""
-        if self._search is not None:
-            return self._search.last
         return max(min(epsilon_for(profile, 1e-11), profile.top) for profile in self._profiles)
 
     def deltas(self, epsilons: Floats) -> Floats:
-        if self._search is not None:
-            return self._search.deltas(epsilons)
         found = np.max([profile.delta(epsilons) for profile in self._profiles], axis=0)
         return slack.add(epsilons, np.where(epsilons >= self._pure, 0.0, found), self.slack)
 
@@ -285,9 +270,13 @@ class _Met:
 
 
 @lru_cache(maxsize=16)
-def _curve(met: _Met, top: float, points: int) -> Floats:
+def _curve(met: Guarantee | _Composed, top: float, points: int) -> Floats:
     """Kept: every certificate states it."""
     return met.deltas(np.linspace(0.0, top, points))
 
 
-_together = lru_cache(maxsize=16)(_Met)  # one object for the same releases, so that they are composed once
+@lru_cache(maxsize=16)
+def _together(releases: tuple[Releases, ...]) -> Guarantee | _Composed:
+    """One object for the same releases, so that they are composed once; of a single search, its guarantee."""
+    only = releases[0]
+    return only if len(releases) == 1 and isinstance(only, Guarantee) else _Composed(releases)

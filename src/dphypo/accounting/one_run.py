@@ -72,8 +72,6 @@ def describe(
     grid: float = dp_library.DEFAULT_GRID,
 ) -> Run:
     """What is known of a run whose event is one of several: one for each λ, or one for all; without any slack."""
-    if not events:
-        raise ValueError("event = [] is not valid: give at least one event")
     return _worst([_describe_one(ideal(canonical(event)), relation, grid) for event in events])
 
 

@@ -34,16 +34,13 @@ class Profile(Protocol):
     @property
     def bottom(self) -> float:
         """A finite ε below which the profile holds nothing worth resolving."""
-        ...
 
     @property
     def top(self) -> float:
         """A finite ε from which on the profile is constant, or as good as constant."""
-        ...
 
     def delta(self, epsilon: npt.ArrayLike) -> Floats:
         """δ at every ε of an array: in [0, 1], not increasing."""
-        ...
 
 
 @dataclass(frozen=True, eq=False)

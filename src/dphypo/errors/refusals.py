@@ -218,21 +218,11 @@ class UndeclaredReport(Refusal):
 
 # What people used to other optimisers try to pass to ``study.run``, and why it is refused.
 OPTIONS: dict[str, type[Refusal]] = {
-    "timeout": StopsOnTime,
-    "deadline": StopsOnTime,
-    "max_time": StopsOnTime,
-    "n_trials": FixesRuns,
-    "n_runs": FixesRuns,
-    "max_runs": FixesRuns,
-    "target": StopsOnScore,
-    "stop": StopsOnScore,
-    "stop_score": StopsOnScore,
-    "patience": StopsOnScore,
-    "callbacks": WatchesRuns,
-    "on_run": WatchesRuns,
-    "early_stopping": StopsOnScore,
-    "pruner": PrunesRuns,
-    "scheduler": PrunesRuns,
+    **dict.fromkeys(("timeout", "deadline", "max_time"), StopsOnTime),
+    **dict.fromkeys(("n_trials", "n_runs", "max_runs"), FixesRuns),
+    **dict.fromkeys(("target", "stop", "stop_score", "patience", "early_stopping"), StopsOnScore),
+    **dict.fromkeys(("callbacks", "on_run"), WatchesRuns),
+    **dict.fromkeys(("pruner", "scheduler"), PrunesRuns),
 }
 
 # Options of other optimisers that have another name here.

@@ -29,12 +29,10 @@ class Database(Protocol):
     @property
     def durable(self) -> bool:
         """Whether what is committed outlives the connection."""
-        ...
 
     @property
     def address(self) -> str | None:
         """Where it is, in words that may be printed (no password); None if it is in memory."""
-        ...
 
     def connect(self, *, read_only: bool = False) -> Connection:
         """One connection on which a commit that has returned survives the loss of power.
@@ -42,36 +40,30 @@ class Database(Protocol):
         With ``read_only`` nothing is created, converted or changed. Without, ``JournalReadOnlyError`` if it cannot be
         written.
         """
-        ...
 
     def prepare(self, connection: Connection, kind: str) -> None:
         """Create the tables that are missing, safely when several processes do so at once.
 
         ``kind`` is "journal" or "ledger"; a database for one user may refuse to hold both.
         """
-        ...
 
     def hold(self, connection: Connection, name: str) -> None:
         """Take the study for this process until the connection ends, however it ends.
 
         ``JournalInUseError`` if another process has it.
         """
-        ...
 
     def guard(self, connection: Connection) -> AbstractContextManager[None]:
         """Wraps every transaction: ``JournalMovedError`` if what is open is no longer what others find there."""
-        ...
 
     def forget(self, connection: Connection, *, everything: bool) -> None:
         """Called outside a transaction after rows were deleted: leave none of their bytes behind.
 
         With ``everything``, rewrite the storage: a study was reduced to its certificate.
         """
-        ...
 
     def disconnect(self, connection: Connection) -> None:
         """End a connection and what it holds."""
-        ...
 
 
 @runtime_checkable
@@ -84,11 +76,9 @@ class Beating(Protocol):
     @property
     def beat_s(self) -> float:
         """How often, in seconds."""
-        ...
 
     def beat(self, connection: Connection, names: Iterable[str]) -> None:
         """Give a sign of life for studies that are held."""
-        ...
 
 
 class FromUrl(Protocol):

@@ -23,7 +23,6 @@ from dphypo.journal.store import Store, machine_of, open_store
 from dphypo.mechanisms import Outcome
 
 KIND = "journal"
-_LONGEST_NAME = 500
 
 
 class Journal:
@@ -37,12 +36,9 @@ class Journal:
     def __init__(
         self, store: Store, name: str, *, shared: bool = False, reservation: Reservation | None = None
     ) -> None:
-        given: object = name
-        if not isinstance(given, str) or not 0 < len(given) <= _LONGEST_NAME or not given.isprintable():
-            raise _validate.fail("name", given, f"give a line of text of at most {_LONGEST_NAME} characters")
         self._store = store
         self._shared = shared  # somebody else closes the store
-        self._name = name
+        self._name = _validate.line(name=name)
         self._reservation = reservation
         self._record: Record | None = None
         self._token: str | None = None  # under which the study was taken

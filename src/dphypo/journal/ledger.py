@@ -79,7 +79,7 @@ class Ledger:
     """
 
     def __init__(self, path: str | Path, *, name: str = "ledger") -> None:
-        self.path, self._name = path, _line(name=name)
+        self.path, self._name = path, _validate.line(name=name)
         self._store = open_store(path, kind=ledger_book.KIND)
         found = self._read()
         self.id = found.id
@@ -111,7 +111,7 @@ class Ledger:
                 composition, which is tighter than a filter, and nothing else is admitted.
             name: its name, where a database holds several.
         """
-        epsilon, delta, _ = _validate.positive(epsilon=epsilon), _validate.delta(delta=delta), _line(name=name)
+        epsilon, delta, _ = _validate.positive(epsilon=epsilon), _validate.delta(delta=delta), _validate.line(name=name)
         if not delta > 0:
             raise _validate.fail("delta", delta, "a Rényi filter needs a δ above 0")
         listed = _validate.sequence(orders=orders)
@@ -157,7 +157,7 @@ class Ledger:
             The key.
         """
         key = secrets.token_hex(16) if key is None else key
-        name, key = _line(name=name), _line(key=key)
+        name, key = _validate.line(name=name), _validate.line(key=key)
         delta = self.delta if delta is None else _validate.delta(delta=delta)
         costs, epsilon = self.costs(guarantee), float(guarantee.epsilon(delta))
 
@@ -300,11 +300,3 @@ class Ledger:
     @property
     def _address(self) -> str:
         return printable(self._store.address)
-
-
-def _line(**named: str) -> str:
-    """A line of text that a terminal shows and does not obey."""
-    ((name, given),) = named.items()
-    if not isinstance(given, str) or not 0 < len(given) <= 500 or not given.isprintable():
-        raise _validate.fail(name, given, "give a line of text of at most 500 characters")
-    return given

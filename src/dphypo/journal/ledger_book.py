@@ -99,7 +99,7 @@ def _terms(place: chain.Place, content: Any) -> Whole:
     _require(searches is None or all(isinstance(one, str) for pair in searches.items() for one in pair))
     relation = dp_accounting.NeighboringRelation[terms["relation"]]
     found = Filter(_validate.positive(epsilon=terms["epsilon"]), delta, orders, share)
-    return Whole(place, _text(terms["id"]), relation, found, searches)
+    return Whole(place, _validate.line(text=terms["id"]), relation, found, searches)
 
 
 def _apply(whole: Whole, content: Any) -> None:
@@ -109,18 +109,14 @@ def _apply(whole: Whole, content: Any) -> None:
             paid = tuple(_validate.non_negative(cost=cost) for cost in costs)
             stated = float(epsilon), _validate.delta(delta=delta)
             _require(stated[0] >= 0)
-            whole.entries[_text(key)] = Entry(_text(name), key, paid, *stated, date.fromisoformat(day).isoformat())
+            named = _validate.line(name=name), _validate.line(key=key)
+            whole.entries[key] = Entry(*named, paid, *stated, date.fromisoformat(day).isoformat())
         case ["release", key, part, _]:
             entry = whole.entries[key]
             _require(part not in entry.released)
-            whole.entries[key] = replace(entry, released=(*entry.released, _text(part)))
+            whole.entries[key] = replace(entry, released=(*entry.released, _validate.line(text=part)))
         case _:
             raise ValueError
-
-
-def _text(value: object) -> str:
-    _require(isinstance(value, str) and 0 < len(value) <= 500 and value.isprintable())
-    return str(value)
 
 
 def _require(holds: bool) -> None:
@@ -133,15 +129,15 @@ def fixed_list(searches: Mapping[str, Declared], epsilon: float, delta: float) -
     given = _validate.mapping(searches=searches)
     if not given or not all(isinstance(one, (Guarantee, Composition)) for one in given.values()):
         raise _validate.fail("searches", searches, "give the guarantee of each search under its name")
-    if not all(isinstance(name, str) and 0 < len(name) <= 500 and name.isprintable() for name in given):
-        raise _validate.fail("searches", list(given), "names are lines of text of at most 500 characters")
+    for name in given:
+        _validate.line(searches=name)
     cost = Composition.of(*searches.values()).epsilon(delta)
     if not cost <= epsilon:
         raise LedgerError(
             f"the searches cost ε = {cost:.4g} at δ = {delta:g} together, and the total is {epsilon:g}: there is no "
             "ledger for that"
         )
-    return {_text(name): statement(guarantee) for name, guarantee in searches.items()}
+    return {name: statement(guarantee) for name, guarantee in searches.items()}
 
 
 def statement(guarantee: Declared) -> str:

@@ -56,11 +56,9 @@ class Decreasing(Protocol):
 
     def log_g(self, v: npt.ArrayLike) -> Floats:
         """log g(v), accurate for small v."""
-        ...
 
     def log_pgf_derivative(self, x: npt.ArrayLike) -> Floats:
         """log g(1 − x), accurate for small x."""
-        ...
 
 
 def phi(runs: Law, tau: Tau) -> Phi:

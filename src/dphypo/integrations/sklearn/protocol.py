@@ -29,7 +29,6 @@ class PrivateEstimator(Protocol):
         It bounds ``fit`` under adding or removing one record. It should read only those parameters that it depends
         on, with ``params.get(name, self.name)``: a search takes the supremum over all values of what it reads.
         """
-        ...
 
     def fit(self, X: Any, y: Any) -> Any: ...
 
@@ -46,7 +45,6 @@ class CutShort(Protocol):
         With ``transfer`` also those that only make it comparable (a learning rate); without, those alone that its
         event depends on.
         """
-        ...
 
 
 @runtime_checkable
@@ -55,7 +53,6 @@ class ChecksData(Protocol):
 
     def check_data(self, X: Any, y: Any) -> Any:
         """Raise an error for such data, by their types alone."""
-        ...
 
 
 @runtime_checkable
@@ -64,7 +61,6 @@ class ChecksSpace(Protocol):
 
     def check_space(self, space: Space, prefix: str) -> None:
         """Raise an error for such a space, in which the names of its parameters begin with a prefix."""
-        ...
 
 
 @runtime_checkable
@@ -73,7 +69,6 @@ class Saved(Protocol):
 
     def saver(self, whole: Any) -> Saver:
         """Saves fitted copies of ``whole``, which is this estimator or a pipeline that ends in it."""
-        ...
 
 
 def private_part(estimator: Any) -> tuple[str, PrivateEstimator]:
