@@ -13,16 +13,10 @@ combinations of parts, of the composition of the terms that read such a record**
 by all. If the record is replaced by another, it may leave a side and enter another: every term may change, and **all
 compose**.
 
-Published runs that train on one side and score on the other are two terms. To a record that trains, the score is
-post-processing of the model and of records that do not change; to a record that scores, the model is given. Where a
-record is added, removed or blanked, a search is two terms as well: Theorem 4 is about one ordered pair of neighbours,
-and for a pair that differs on side s one run is dominated by the profile of its part on that side alone. Where a record
-is **replaced**, a search is **one** term, whose event composes training and scoring: two searches, one for each part,
-can cost less than the search that has both (tests/docs/test_counterexamples.py). That a score of one side selects a
-model of the other is covered: the theorem is about whole outcomes, model and score together.
-
-Proofs: docs/theory.md, section "Surveys". Under replacement they need of every event that it also holds when a record
-enters or leaves the side that it reads.
+Runs that train on one side and score on the other are two terms: to a record that trains, the score is post-processing
+of the model; to one that scores, the model is given. Where a record is **replaced**, a search is **one** term, whose
+event composes both: two searches, one for each part, can cost less (tests/docs/test_counterexamples.py). Proofs, and
+what they need of events under replacement: docs/theory.md, section "Surveys".
 """
 
 from __future__ import annotations

@@ -11,9 +11,9 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Hashable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import lru_cache
-from typing import Any, Generic, Protocol, TypeVar
+from typing import Any, Protocol, TypeVar
 
 import dp_accounting
 import numpy as np
@@ -29,7 +29,7 @@ from dphypo.accounting.policy import PolicyClass
 from dphypo.accounting.profiles import Curve, Floats
 from dphypo.accounting.published import PublishedRuns, account_published
 from dphypo.accounting.sides import Side
-from dphypo.accounting.solve import CLOSE, Found, Knob, round_epsilon, round_up
+from dphypo.accounting.solve import CLOSE, Calibration, Knob, round_epsilon, round_up
 from dphypo.band.band import BandLike
 from dphypo.errors import UnreachableError
 from dphypo.laws import Law
@@ -51,21 +51,6 @@ class Keep(Protocol):
     """
 
     def __call__(self, question: Mapping[str, Any], solve: Callable[[], float]) -> float: ...
-
-
-@dataclass(frozen=True)
-class Calibration(Generic[Made]):
-    """The value found, and the guarantee that it gives."""
-
-    value: float
-    guarantee: Made
-    epsilon: float
-    delta: float
-
-    @property
-    def noise_multiplier(self) -> float:
-        """The value found, by the name it usually has."""
-        return self.value
 
 
 def calibrate(
@@ -156,14 +141,14 @@ def solve_noise(
     def cost(made: Made) -> float:
         return made.epsilon(delta) if side is None else Composition.of(made).cost(side, delta)
 
-    def solve() -> Found[Made]:
+    def solve() -> Calibration[Made]:
         first = start if start is not None else _guess(guarantee_at, epsilon, delta)
         first = min(max(first, smallest), largest)
         return _spend(Knob(guarantee_at, cost, first, largest, smallest, decimals, close), epsilon, delta, remedy)
 
-    def checked(keep: Keep) -> Found[Made]:
+    def checked(keep: Keep) -> Calibration[Made]:
         """The answer that is kept if it costs what was asked for, as it is accounted for now; else it is solved for."""
-        solved: list[Found[Made]] = []
+        solved: list[Calibration[Made]] = []
 
         def anew() -> float:
             solved.append(solve())
@@ -177,18 +162,17 @@ def solve_noise(
         value = keep(question, anew)
         if not solved and math.isfinite(value) and value >= smallest:
             made = guarantee_at(value)
-            kept = Found(value, made, cost(made))
+            kept = Calibration(value, made, cost(made))
             # A search is solved for by its profile alone, which may leave as much again.
             exact = epsilon - kept.epsilon <= 2 * close or value == smallest
             if exact and round_epsilon(kept.epsilon) <= epsilon:
                 return kept
         return solved[0] if solved else solve()
 
-    found = solve() if keep is None else checked(keep)
-    return Calibration(found.value, found.made, found.epsilon, delta)
+    return solve() if keep is None else checked(keep)
 
 
-def _spend(knob: Knob[Made], epsilon: float, delta: float, remedy: str) -> Found[Made]:
+def _spend(knob: Knob[Made], epsilon: float, delta: float, remedy: str) -> Calibration[Made]:
     """Turn a knob until ε is spent; ``remedy`` says what to do if even its safe end costs more."""
 
     def unreachable(least: float) -> str:
@@ -206,7 +190,7 @@ def _spend(knob: Knob[Made], epsilon: float, delta: float, remedy: str) -> Found
         except UnreachableError:
             pass
         else:
-            exact = knob.cost(found.made)
+            exact = knob.cost(found.guarantee)
             if 0 <= found.epsilon - exact <= knob.close:
                 return replace(found, epsilon=exact)
     return knob.spend(epsilon, unreachable=unreachable)

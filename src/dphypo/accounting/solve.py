@@ -92,12 +92,17 @@ def round_epsilon(epsilon: float) -> float:
 
 
 @dataclass(frozen=True)
-class Found(Generic[Costly]):
-    """A value of the knob, what it makes, and the ε that this costs."""
+class Calibration(Generic[Costly]):
+    """A value that was tried, the guarantee that it gives, and the ε that this costs."""
 
     value: float
-    made: Costly
+    guarantee: Costly
     epsilon: float
+
+    @property
+    def noise_multiplier(self) -> float:
+        """The value, by the name it usually has."""
+        return self.value
 
 
 @dataclass(frozen=True)
@@ -112,7 +117,7 @@ class Knob(Generic[Costly]):
     decimals: int | None = None  # values are rounded up before they are tried: what is found can be written down
     close: float = CLOSE  # how far below the target the answer may lie
 
-    def spend(self, epsilon: float, *, unreachable: Callable[[float], str]) -> Found[Costly]:
+    def spend(self, epsilon: float, *, unreachable: Callable[[float], str]) -> Calibration[Costly]:
         """Move the knob from the safe side towards the daring end, as far as ``epsilon`` allows.
 
         ε is monotone in the knob up to rounding. What is returned has been evaluated, so what will be reported of it
@@ -133,7 +138,7 @@ class Knob(Generic[Costly]):
             found, beyond = (middle, beyond) if round_epsilon(middle.epsilon) <= epsilon else (found, middle)
         return found
 
-    def _bracket(self, epsilon: float) -> tuple[Found[Costly] | None, Found[Costly]]:
+    def _bracket(self, epsilon: float) -> tuple[Calibration[Costly] | None, Calibration[Costly]]:
         """The last value that meets the target and the first that does not, by growing steps from the start.
 
         ``None`` if not even the safe end meets it; the same value twice if the daring end does.
@@ -158,16 +163,18 @@ class Knob(Generic[Costly]):
     def _tried(self, value: float) -> float:
         return value if self.decimals is None else round_up(value, self.decimals)
 
-    def _at(self, value: float) -> Found[Costly]:
+    def _at(self, value: float) -> Calibration[Costly]:
         value = self._tried(value)
         made = self.make(value)
-        found = Found(value, made, self.cost(made))
+        found = Calibration(value, made, self.cost(made))
         watcher = _watcher.get()
         if watcher is not None:
             watcher(found.epsilon)
         return found
 
-    def _between(self, found: Found[Costly], beyond: Found[Costly], epsilon: float, *, bisect: bool) -> float:
+    def _between(
+        self, found: Calibration[Costly], beyond: Calibration[Costly], epsilon: float, *, bisect: bool
+    ) -> float:
         """The next value to try: false position on log ε against the knob's logarithm, now and then the middle."""
         low, high = math.log(found.value), math.log(beyond.value)
         share = 0.5

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import math
 import os
 import re
-import string
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from datetime import date
@@ -82,6 +82,17 @@ def verify(
         return Verification((f"it cannot be recomputed within bounds ({type(error).__name__})",))
 
 
+@contextlib.contextmanager
+def _recomputing() -> Iterator[None]:
+    """Whatever a stranger's file makes the accountant raise is the answer no."""
+    try:
+        yield
+    except FileError:
+        raise
+    except Exception as error:
+        raise Refused(f"it cannot be recomputed: {type(error).__name__}: {error}") from None
+
+
 def _verify(certificate: Certificate | str | os.PathLike[str], key: Ed25519PublicKey | None) -> Verification:
     folder = None
     if not isinstance(certificate, Certificate):
@@ -99,33 +110,22 @@ def _verify(certificate: Certificate | str | os.PathLike[str], key: Ed25519Publi
     if problems:
         return Verification(tuple(problems))
     untrusted.check(document)
-    try:
+    with _recomputing():
         guarantee = from_json(document)
-        expected = {
-            **issue(guarantee, document["delta"], document["public"]).to_dict(),
-            "statement": statement(document),
-        }
+        expected = issue(guarantee, document["delta"], document["public"]).to_dict()
+        expected["statement"] = statement(document)
         least = _least(guarantee, document["delta"])
-    except Refused:
-        raise
-    except Exception as error:  # whatever a stranger's file makes the accountant raise is the answer no
-        return Verification((f"it cannot be recomputed: {type(error).__name__}: {error}",))
     problems += _shortened(list(_differences(document, expected, least, "")))
     if folder is not None:
         problems += release_folder.problems(document, folder)
     if key is not None:
         problems += signature.problems(document, key)
-    opinion = second_opinion(guarantee, document["delta"])
-    stated = document["epsilon"]
+    opinion, stated, remarks = second_opinion(guarantee, document["delta"]), document["epsilon"], ()
     if isinstance(stated, (int, float)):
         if stated < opinion.lower:
-            problems.append(
-                f"epsilon: the certificate says {stated!r}, but an explicit attack on the same search achieves "
-                f"{opinion.lower:.6g}"
-            )
+            attack = f"an explicit attack on the same search achieves {opinion.lower:.6g}"
+            problems.append(f"epsilon: the certificate says {stated!r}, but {attack}")
         remarks = tuple(_remarks(stated, opinion.upper, opinion.why))
-    else:
-        remarks = ()
     return Verification(tuple(problems), certificate.warning, remarks)
 
 
@@ -142,14 +142,10 @@ def _shortened(problems: list[str]) -> list[str]:
 def _verify_plan(document: Mapping[str, Any], *, signed: bool) -> Verification:
     """The ε of a plan file, recomputed from its events, laws, bands and sides, and compared with a second opinion."""
     plan_document.check(document)
-    try:
+    with _recomputing():
         guarantee = from_json(document)
         least = guarantee.epsilon(document["delta"])
         opinion = second_opinion(guarantee, document["delta"])
-    except Refused:
-        raise
-    except Exception as error:  # whatever a stranger's file makes the accountant raise is the answer no
-        return Verification((f"it cannot be recomputed: {type(error).__name__}: {error}",))
     stated, problems = document["epsilon"], []
     if signed:
         problems.append("a plan carries no signature: sign the certificate of what was run")
@@ -204,7 +200,7 @@ def _is_day(value: object) -> bool:
 
 
 def _is_digest(value: object) -> bool:
-    return isinstance(value, str) and len(value) == 64 and set(value) <= set(string.hexdigits.lower())
+    return isinstance(value, str) and re.fullmatch(r"[0-9a-f]{64}", value) is not None
 
 
 def _is_release(value: object) -> bool:
