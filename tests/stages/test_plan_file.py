@@ -12,7 +12,8 @@ from scipy.stats import loguniform
 from support.slow import mostly_slow
 
 import dphypo
-from dphypo.accounting import Composition, plan_document
+from dphypo.accounting import Composition
+from dphypo.accounting.guarantee_json import check_plan
 from dphypo.band import Band
 from dphypo.laws import Geometric, Pmf
 from dphypo.mechanisms import DpSgd, OwnTraining
@@ -172,7 +173,7 @@ def test_an_event_that_would_take_too_long_is_refused():
     document = json.loads(json.dumps(file_of("survey").document))
     document["grid"] = 1e-9
     with pytest.raises(ValueError, match="grid"):
-        plan_document.check(document)
+        check_plan(document)
 
 
 def test_a_plan_replaces_a_plan_and_nothing_else(tmp_path):

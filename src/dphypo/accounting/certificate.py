@@ -17,12 +17,10 @@ from importlib import metadata
 from pathlib import Path
 from typing import Any
 
-import numpy as np
-
 from dphypo import _files, _validate
 from dphypo.accounting import untrusted
 from dphypo.accounting.composition import Composition
-from dphypo.accounting.guarantee_json import to_json
+from dphypo.accounting.guarantee_json import plain, to_json
 from dphypo.accounting.second_opinion import run_epsilon_from_below
 from dphypo.accounting.solve import round_epsilon
 from dphypo.accounting.statement import statement
@@ -199,14 +197,3 @@ def canonical_json(value: Any) -> bytes:
 def table_hash(table: Any) -> str:
     """SHA-256 of the published table of a survey, in JSON values, as the certificate has it."""
     return hashlib.sha256(json.dumps(table, sort_keys=True).encode()).hexdigest()
-
-
-def plain(value: Any) -> Any:
-    """Plain JSON values: no numpy scalars, infinities as text."""
-    if isinstance(value, Mapping):
-        return {str(key): plain(item) for key, item in value.items()}
-    if isinstance(value, (list, tuple)):
-        return [plain(item) for item in value]
-    if isinstance(value, (float, np.floating)):
-        return float(value) if np.isfinite(value) else str(float(value))
-    return value

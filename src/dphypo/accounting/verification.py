@@ -14,10 +14,10 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from dphypo import _validate
-from dphypo.accounting import plan_document, release_folder, signature, untrusted
+from dphypo.accounting import release_folder, signature, untrusted
 from dphypo.accounting.certificate import ENTROPIES, UNITS, Certificate, issue
 from dphypo.accounting.composition import Composition
-from dphypo.accounting.guarantee_json import from_json
+from dphypo.accounting.guarantee_json import PLAN, check_plan, from_json
 from dphypo.accounting.second_opinion import second_opinion
 from dphypo.accounting.solve import round_epsilon
 from dphypo.accounting.statement import statement
@@ -100,7 +100,7 @@ def _verify(certificate: Certificate | str | os.PathLike[str], key: Ed25519Publi
         folder = path if path.is_dir() else None
         try:
             found = untrusted.read(path)
-            if found.get("format") == plan_document.FORMAT:
+            if found.get("format") == PLAN:
                 return _verify_plan(found, signed=key is not None)
             certificate = Certificate.from_dict(found)
         except (OSError, ValueError) as error:
@@ -141,7 +141,7 @@ def _shortened(problems: list[str]) -> list[str]:
 
 def _verify_plan(document: Mapping[str, Any], *, signed: bool) -> Verification:
     """The ε of a plan file, recomputed from its events, laws, bands and sides, and compared with a second opinion."""
-    plan_document.check(document)
+    check_plan(document)
     with _recomputing():
         guarantee = from_json(document)
         least = guarantee.epsilon(document["delta"])
@@ -234,7 +234,7 @@ def guarantee_of(certificate: Certificate | Mapping[str, Any] | str | os.PathLik
         document = certificate
     else:
         document = certificate.document if isinstance(certificate, Certificate) else untrusted.read(Path(certificate))
-    if document.get("format") != plan_document.FORMAT:
+    if document.get("format") != PLAN:
         Certificate.from_dict(document)
     untrusted.check(document)
     try:

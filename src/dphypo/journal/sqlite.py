@@ -17,7 +17,6 @@ from dphypo.errors.faults import JournalMissingError, JournalMovedError, Journal
 from dphypo.journal import files
 from dphypo.journal.chain import book, metadata
 from dphypo.journal.database import SILENT, leak
-from dphypo.journal.lock import FileLock
 
 _WAIT_S = 2.0
 
@@ -35,7 +34,7 @@ class SQLite:
         self.path = None if path is None else Path(os.path.realpath(path))
         self._create = create  # whether to make a file that is missing
         self.durable = path is not None
-        self._lock: FileLock | None = None
+        self._lock: files.FileLock | None = None
         self._connection: Connection | None = None
         self._identity: tuple[int, int] | None = None  # of the file, for as long as this object lives
         self._log: tuple[int, int] | None = None  # of the write-ahead log
@@ -51,7 +50,7 @@ class SQLite:
         files.refuse_other_kinds(self.path)
         if (read_only or not self._create) and not self.path.exists():
             raise JournalMissingError(files.shown(self.path))
-        lock = FileLock(Path(f"{self.path}-lock"))
+        lock = files.FileLock(Path(f"{self.path}-lock"))
         try:
             lock.acquire(_WAIT_S)
         except JournalReadOnlyError:

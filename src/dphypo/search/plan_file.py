@@ -9,7 +9,8 @@ from pathlib import Path
 from typing import Any
 
 from dphypo import _files, _validate
-from dphypo.accounting import Composition, plan_document
+from dphypo.accounting import Composition, untrusted
+from dphypo.accounting.guarantee_json import check_plan, write_plan
 from dphypo.accounting.policy import PolicyClass
 from dphypo.accounting.verification import guarantee_of
 from dphypo.band import Band
@@ -38,7 +39,7 @@ class PlanFile:
     document: Mapping[str, Any] = field(repr=False)
 
     def __post_init__(self) -> None:
-        plan_document.check(_validate.mapping(document=self.document))
+        check_plan(_validate.mapping(document=self.document))
         object.__setattr__(self, "document", dict(self.document))
         _ = self.parts
 
@@ -54,11 +55,11 @@ class PlanFile:
     ) -> PlanFile:
         """The plan with these parts, whose guarantee was accounted for."""
         listed = [part.to_dict() for part in parts]
-        return cls(plan_document.write(guarantee, delta, name=name, parts=listed, settings=settings or {}))
+        return cls(write_plan(guarantee, delta, name=name, parts=listed, settings=settings or {}))
 
     @classmethod
     def load(cls, path: str | os.PathLike[str]) -> PlanFile:
-        return cls(plan_document.read(_validate.path(path=path)))
+        return cls(untrusted.read(_validate.path(path=path), "plan file"))
 
     def save(self, path: str | os.PathLike[str]) -> Path:
         """Write the plan to a file, whole or not at all. An earlier plan is replaced.
@@ -67,7 +68,7 @@ class PlanFile:
             FileExistsError: there is a file that is no plan.
         """
         target = Path(path)
-        if target.exists() and not plan_document.is_plan(target):
+        if target.exists() and not (target.is_file() and b'"dphypo plan ' in target.read_bytes()[:200]):
             raise FileExistsError(f"{str(target)!r} exists and is not a plan: give a new name")
         return _files.write_json(target, self.document)
 
@@ -110,7 +111,7 @@ class PlanFile:
         declared = Declaration.of(
             space, made, delta=self.delta, maximize=maximize, private=private, data_name=data_name
         )
-        costs = plan_document.write(declared.guarantee, self.delta, name=self.name, parts=[{}], settings={})
+        costs = write_plan(declared.guarantee, self.delta, name=self.name, parts=[{}], settings={})
         ours = {name: value for name, value in self.document.items() if name not in _OF_THE_FILE}
         differs = sorted(name for name in costs if name not in _OF_THE_FILE and costs[name] != ours.get(name))
         if differs or set(ours) - set(costs) or costs["epsilon"] > self.epsilon + _ROUNDED:
