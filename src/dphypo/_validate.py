@@ -262,13 +262,17 @@ def warn_of_score_noise(noise: float, stacklevel: int = 2) -> None:
         )
 
 
-def vector(*, length: int | None = None, **named: npt.ArrayLike) -> npt.NDArray[np.float64]:
-    """A one-dimensional array of finite numbers."""
+def _array(named: dict[str, npt.ArrayLike], remedy: str) -> tuple[str, npt.NDArray[np.float64]]:
     name, value = _only(named)
     try:
-        result = np.asarray(value, dtype=np.float64)
-    except (TypeError, ValueError):
-        raise fail(name, value, "give a one-dimensional array of numbers") from None
+        return name, np.asarray(value, dtype=np.float64)
+    except (TypeError, ValueError, OverflowError):
+        raise fail(name, value, remedy) from None
+
+
+def vector(*, length: int | None = None, **named: npt.ArrayLike) -> npt.NDArray[np.float64]:
+    """A one-dimensional array of finite numbers."""
+    name, result = _array(named, "give a one-dimensional array of numbers")
     if result.ndim != 1:
         raise ValueError(f"{name} has shape {result.shape}: give a one-dimensional array")
     if length is not None and len(result) != length:
@@ -281,11 +285,7 @@ def vector(*, length: int | None = None, **named: npt.ArrayLike) -> npt.NDArray[
 
 def fractions(**named: npt.ArrayLike) -> npt.NDArray[np.float64]:
     """Numbers in [0, 1], in an array of any shape (a single number too)."""
-    name, value = _only(named)
-    try:
-        result = np.asarray(value, dtype=np.float64)
-    except (TypeError, ValueError):
-        raise fail(name, value, "give numbers in [0, 1]") from None
+    name, result = _array(named, "give numbers in [0, 1]")
     wrong = ~((result >= 0) & (result <= 1))
     if wrong.any():
         raise fail(name, float(result[wrong][0]), "every number must lie in [0, 1]")
@@ -294,11 +294,7 @@ def fractions(**named: npt.ArrayLike) -> npt.NDArray[np.float64]:
 
 def counts(**named: npt.ArrayLike) -> npt.NDArray[np.float64]:
     """Whole numbers in an array of any shape (a single number too), as floats."""
-    name, value = _only(named)
-    try:
-        result = np.asarray(value, dtype=np.float64)
-    except (TypeError, ValueError, OverflowError):
-        raise fail(name, value, "give whole numbers") from None
+    name, result = _array(named, "give whole numbers")
     wrong = ~np.isfinite(result) | (result != np.floor(result))
     if wrong.any():
         raise fail(name, float(result[wrong][0]), "give whole numbers")

@@ -68,7 +68,7 @@ def test_bins_of_negative_mass_are_rounded_up():
         def to_dense_pmf(self):
             return self
 
-    clean = dp_library._clean(Pmf())
+    clean = dp_library._clean(Pmf(), 1)
     assert (clean.masses >= 0).all()
     assert clean.infinity == pytest.approx(2e-6 + 1e-9)
     np.testing.assert_allclose(clean.losses, [-0.5, 0.0, 0.5])

@@ -93,8 +93,8 @@ MUTANTS = (
         "the owner token is not compared",
         "a process that was replaced commits nothing",
         "journal/chain.py",
-        '        or_(book.c.owner == bindparam("token"), book.c.owner == ""),\n',
-        '        or_(book.c.owner == bindparam("token"), book.c.owner != ""),\n',
+        '        sql.or_(book.c.owner == bindparam("token"), book.c.owner == ""),\n',
+        '        sql.or_(book.c.owner == bindparam("token"), book.c.owner != ""),\n',
         (f"{_FENCE}::test_a_second_coordinator_fences_the_first[sqlite]",),
     ),
     Mutant(
@@ -300,8 +300,8 @@ MUTANTS = (
         "surplus trials are made",
         "no more trials are made than were declared",
         "integrations/optuna_claims.py",
-        "        if number not in order:\n            return None\n",
-        "        if number not in order:\n            return 0\n",
+        "        return number in order\n",
+        "        return True\n",
         ("integrations/test_optuna.py::test_trials_beyond_the_declared_number_are_not_made_and_are_no_rows",),
     ),
     Mutant(

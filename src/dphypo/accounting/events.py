@@ -160,6 +160,7 @@ def _as_it_is(gate: _Gate, name: str, value: object) -> object:
     return value  # an RdpCurve validates what it is made of
 
 
+_SAMPLE = (("source_dataset_size", _count), ("sample_size", _count), ("event", _Gate.event))
 _KINDS: dict[type, tuple[tuple[str, _Check], ...]] = {
     PureDp: (("epsilon", _not_negative),),
     ApproximateDp: (("epsilon", _not_negative), ("delta", _not_negative)),
@@ -186,16 +187,8 @@ _KINDS: dict[type, tuple[tuple[str, _Check], ...]] = {
     dp_event.SelfComposedDpEvent: (("event", _Gate.event), ("count", _count)),
     dp_event.ComposedDpEvent: (("events", _each(_Gate.event)),),
     dp_event.PoissonSampledDpEvent: (("sampling_probability", _rate), ("event", _Gate.event)),
-    dp_event.SampledWithReplacementDpEvent: (
-        ("source_dataset_size", _count),
-        ("sample_size", _count),
-        ("event", _Gate.event),
-    ),
-    dp_event.SampledWithoutReplacementDpEvent: (
-        ("source_dataset_size", _count),
-        ("sample_size", _count),
-        ("event", _Gate.event),
-    ),
+    dp_event.SampledWithReplacementDpEvent: _SAMPLE,
+    dp_event.SampledWithoutReplacementDpEvent: _SAMPLE,
     dp_event.RepeatAndSelectDpEvent: (("event", _Gate.event), ("mean", _mean), ("shape", _shape)),
 }
 _NAMES = {kind.__name__: kind for kind in _KINDS}

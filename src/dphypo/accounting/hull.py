@@ -49,10 +49,7 @@ def _lowest(x: npt.NDArray[np.float64], y: npt.NDArray[np.float64]) -> npt.NDArr
 
 
 def _below(
-    x: npt.NDArray[np.float64],
-    y: npt.NDArray[np.float64],
-    kept: npt.NDArray[np.intp],
-    corners: npt.NDArray[np.intp],
+    x: npt.NDArray[np.float64], y: npt.NDArray[np.float64], kept: npt.NDArray[np.intp], corners: npt.NDArray[np.intp]
 ) -> npt.NDArray[np.intp]:
     """The corners, and those of the points kept that are below the line through the corners on either side."""
     after = np.searchsorted(corners, kept)

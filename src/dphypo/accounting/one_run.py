@@ -67,9 +67,7 @@ class Run:
 
 
 def describe(
-    events: Sequence[Event],
-    relation: dp_accounting.NeighboringRelation,
-    grid: float = dp_library.DEFAULT_GRID,
+    events: Sequence[Event], relation: dp_accounting.NeighboringRelation, grid: float = dp_library.DEFAULT_GRID
 ) -> Run:
     """What is known of a run whose event is one of several: one for each λ, or one for all; without any slack."""
     return _worst([_describe_one(ideal(canonical(event)), relation, grid) for event in events])

@@ -13,14 +13,7 @@ import numpy.typing as npt
 from dphypo import _validate
 
 # The orders of dp_accounting's RDP accountant reach from just above 1 to 1024; these do too.
-DEFAULT_ORDERS: tuple[float, ...] = (
-    *(1 + x / 10.0 for x in range(1, 100)),
-    *range(11, 64),
-    128,
-    256,
-    512,
-    1024,
-)
+DEFAULT_ORDERS: tuple[float, ...] = (*(1 + x / 10.0 for x in range(1, 100)), *range(11, 64), 128, 256, 512, 1024)
 
 
 def real(name: str, value: object) -> float:

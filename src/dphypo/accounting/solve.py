@@ -51,8 +51,12 @@ def smallest(delta_at: Callable[[float], float], delta: float, *, top: float) ->
     high = max(top, _PRECISION)
     if not delta_at(high) <= delta:
         return math.inf
-    if delta == 0.0:
-        return _bisect(delta_at, high)
+    if delta == 0.0:  # it has no logarithm: the end of the support, from above
+        low = 0.0
+        while high - low > _PRECISION:
+            middle = (low + high) / 2
+            low, high = (low, middle) if delta_at(middle) <= 0 else (middle, high)
+        return high
     least = math.ulp(0.0)  # δ can be zero, its logarithm cannot
     root = toms748(lambda eps: math.log(max(delta_at(eps), least)) - math.log(delta), 0.0, high, xtol=_PRECISION / 4)
     step = _PRECISION / 2
@@ -61,15 +65,6 @@ def smallest(delta_at: Callable[[float], float], delta: float, *, top: float) ->
         step *= 2
         epsilon = min(epsilon + step, high)
     return epsilon
-
-
-def _bisect(delta_at: Callable[[float], float], high: float) -> float:
-    """The end of the support, from above: δ = 0 has no logarithm."""
-    low = 0.0
-    while high - low > _PRECISION:
-        middle = (low + high) / 2
-        low, high = (low, middle) if delta_at(middle) <= 0 else (middle, high)
-    return high
 
 
 def round_up(value: float, decimals: int) -> float:

@@ -280,7 +280,17 @@ class _Watched:
 
     def __getattr__(self, name: str) -> Any:
         found = getattr(self._trial, name)
-        return _suggest(found) if name.startswith("suggest_") else found
+
+        def suggest(parameter: str, *arguments: Any, **options: Any) -> Any:
+            if parameter in RESERVED:
+                raise refusals.DeclaredParameter(f"({parameter!r}.)")
+            try:
+                check_name(parameter)
+            except ValueError as error:
+                raise _UnfitName(str(error)) from None
+            return found(parameter, *arguments, **options)
+
+        return suggest if name.startswith("suggest_") else found
 
     def report(self, value: float, step: int) -> None:
         """An intermediate score, if it was declared or costs nothing."""
@@ -293,19 +303,6 @@ class _Watched:
 
 class _UnfitName(errors.Refusal):
     why = "The objective suggests a parameter that the published table cannot show."
-
-
-def _suggest(suggest: Callable[..., Any]) -> Callable[..., Any]:
-    def suggested(name: str, *arguments: Any, **options: Any) -> Any:
-        if name in RESERVED:
-            raise refusals.DeclaredParameter(f"({name!r}.)")
-        try:
-            check_name(name)
-        except ValueError as error:
-            raise _UnfitName(str(error)) from None
-        return suggest(name, *arguments, **options)
-
-    return suggested
 
 
 def _score(trial: FrozenTrial) -> float | None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import ctypes
 import logging
 import sqlite3
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from contextlib import AbstractContextManager
 from typing import Any, Protocol, runtime_checkable
 
@@ -81,13 +81,7 @@ class Beating(Protocol):
         """Give a sign of life for studies that are held."""
 
 
-class FromUrl(Protocol):
-    """What makes a database of a URL: a class with one argument, or a function."""
-
-    def __call__(self, url: URL, /) -> Database: ...
-
-
-stores: Registry[FromUrl] = Registry("dphypo.journal")
+stores: Registry[Callable[[URL], Database]] = Registry("dphypo.journal")
 """Databases by the scheme of their URL. ``@stores.register("mysql")`` on a class of your own adds one."""
 
 

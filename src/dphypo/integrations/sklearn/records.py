@@ -139,12 +139,8 @@ class Records:
         Left out is a record on which the steps raise, one without a target, and one with a value that is not finite
         where the private part says that it takes none (scikit-learn's tag ``allow_nan``).
         """
-        if prepared.key not in self._kept:
-            self._kept.clear()
-            self._kept[prepared.key] = self._met_by(prepared)
-        return self._kept[prepared.key]
-
-    def _met_by(self, prepared: Prepared) -> tuple[Any, Any]:
+        if prepared.key in self._kept:
+            return self._kept[prepared.key]
         picky = not get_tags(prepared.last).input_tags.allow_nan
         inside = ~_missing(self.y)
         if prepared.steps is None:
@@ -154,10 +150,13 @@ class Records:
             inside &= taken
         if picky:
             inside &= np.isfinite(np.asarray(table, dtype=np.float64).reshape(len(inside), -1)).all(1)
-        if inside.all():
-            return table, self.y
-        places = np.flatnonzero(inside)
-        return _safe_indexing(table, places), _safe_indexing(self.y, places)
+        met = table, self.y
+        if not inside.all():
+            places = np.flatnonzero(inside)
+            met = _safe_indexing(table, places), _safe_indexing(self.y, places)
+        self._kept.clear()
+        self._kept[prepared.key] = met
+        return met
 
     def __getstate__(self) -> dict[str, Any]:
         return {"X": self.X, "y": self.y, "_kept": {}}
