@@ -10,11 +10,13 @@ import tempfile
 import unicodedata
 from collections.abc import Iterator, Mapping
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeAlias
 
 from dphypo.errors import FileError
 from dphypo.errors.faults import MissingFileError
 
+Json: TypeAlias = Mapping[str, Any]
+"""An object as a document holds it."""
 MOST_BYTES = 4_000_000
 """Of a document."""
 MOST_MODEL_BYTES = 2**34

@@ -18,6 +18,7 @@ from pathlib import Path
 from typing import Any
 
 from dphypo import _files, _validate
+from dphypo._files import Json
 from dphypo.accounting import untrusted
 from dphypo.accounting.composition import Composition
 from dphypo.accounting.guarantee_json import plain, to_json
@@ -58,7 +59,7 @@ class Certificate:
     unless it says in ``warning`` why not.
     """
 
-    document: Mapping[str, Any] = field(repr=False)
+    document: Json = field(repr=False)
 
     @property
     def epsilon(self) -> float:
@@ -85,7 +86,7 @@ class Certificate:
         return dict(self.document)
 
     @classmethod
-    def from_dict(cls, document: Mapping[str, Any]) -> Certificate:
+    def from_dict(cls, document: Json) -> Certificate:
         """The certificate of a document; its format is checked here, its numbers by :func:`dphypo.verify`."""
         if not isinstance(document, Mapping) or document.get("format") != FORMAT:
             raise ValueError(_not_a_certificate(document))
@@ -109,7 +110,7 @@ class Certificate:
         date.fromisoformat(day)
         return self._with(declared=day)
 
-    def for_release(self, model: bytes | None, described: Mapping[str, Any]) -> Certificate:
+    def for_release(self, model: bytes | None, described: Json) -> Certificate:
         """The certificate tied to the bytes of a model, if there is one, and to what is released beside it, as JSON."""
         return self._with(release=fingerprints(model, described, self.document["public"]))
 
@@ -177,7 +178,7 @@ def _refuse_contradictions(guarantee: Composition, delta: float) -> None:
                 )
 
 
-def fingerprints(model: bytes | None, described: Mapping[str, Any], public: Mapping[str, Any]) -> dict[str, Any]:
+def fingerprints(model: bytes | None, described: Json, public: Json) -> dict[str, Any]:
     """SHA-256 of the released model's bytes, and of what is released and public beside it as canonical JSON."""
     return {
         "model_sha256": None if model is None else hashlib.sha256(model).hexdigest(),

@@ -14,6 +14,7 @@ import dp_accounting
 import numpy as np
 
 from dphypo import laws
+from dphypo._files import Json
 from dphypo.accounting import events, untrusted
 from dphypo.accounting.composition import Composition, Releases, Term
 from dphypo.accounting.guarantee import Guarantee, account
@@ -48,7 +49,7 @@ def to_json(guarantee: Guarantee | Composition) -> dict[str, Any]:
     return {"relation": whole.relation.name, "grid": whole.terms[0].releases.grid, "terms": terms}
 
 
-def from_json(document: Mapping[str, Any]) -> Composition:
+def from_json(document: Json) -> Composition:
     """The guarantee that a document states, accounted afresh. Its events are held to the limits of strangers' files."""
     relation, grid = dp_accounting.NeighboringRelation[document["relation"]], document["grid"]
     return Composition(
@@ -72,7 +73,7 @@ def _term(releases: Releases) -> dict[str, Any]:
     return {**found, "runs": law, "band": {"c": releases.band.c, "C": releases.band.C}, "policy": policy}
 
 
-def _releases(term: Mapping[str, Any], relation: dp_accounting.NeighboringRelation, grid: float) -> Releases:
+def _releases(term: Json, relation: dp_accounting.NeighboringRelation, grid: float) -> Releases:
     found = [events.from_dict(event) for event in term["events"]]
     for event in found:
         untrusted.check_event(event, grid)
@@ -96,8 +97,8 @@ def write_plan(
     delta: float,
     *,
     name: str,
-    parts: Sequence[Mapping[str, Any]],
-    settings: Mapping[str, Any],
+    parts: Sequence[Json],
+    settings: Json,
 ) -> dict[str, Any]:
     """The document of a plan whose parts, each as JSON, have this guarantee together."""
     stated = {"name": name, "epsilon": round_epsilon(guarantee.epsilon(delta)), "delta": float(delta)}
@@ -106,7 +107,7 @@ def write_plan(
     return document
 
 
-def check_plan(document: Mapping[str, Any]) -> None:
+def check_plan(document: Json) -> None:
     """Refuse a document that is no plan, that says more than a plan, or that would take too long to account for."""
     if document.get("format") != PLAN:
         shown = untrusted.printable(repr(document.get("format")), 60)

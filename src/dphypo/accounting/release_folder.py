@@ -2,17 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
 
 from dphypo import _files
+from dphypo._files import Json
 from dphypo.accounting import untrusted
 from dphypo.accounting.certificate import fingerprints, table_hash
 from dphypo.errors.faults import MissingFileError
 
 
-def problems(document: Mapping[str, Any], folder: Path) -> Iterator[str]:
+def problems(document: Json, folder: Path) -> Iterator[str]:
     """Whether the model and the parameters in a folder are those that the certificate names."""
     if document["release"] is None:
         yield "release: the certificate names no model, so that it says nothing of the one in this folder"
@@ -44,7 +44,7 @@ def problems(document: Mapping[str, Any], folder: Path) -> Iterator[str]:
     yield from _tables(document, folder)
 
 
-def _tables(document: Mapping[str, Any], folder: Path) -> Iterator[str]:
+def _tables(document: Json, folder: Path) -> Iterator[str]:
     """Whether the tables of surveys in a folder are those that the certificate names, in their order."""
     path = folder / "surveys.json"
     with _files.parsing(folder / "certificate.json", "what it says of tables is damaged"):

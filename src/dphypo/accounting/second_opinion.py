@@ -13,10 +13,12 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import lru_cache
-from typing import Any
+
+from dp_accounting import NeighboringRelation
 
 from dphypo.accounting import slack as slack_of_runs
 from dphypo.accounting.composition import Composition, Releases
+from dphypo.accounting.events import Event
 from dphypo.accounting.guarantee import Guarantee
 from dphypo.accounting.policy import PolicyClass
 from dphypo.accounting.published import PublishedRuns
@@ -111,7 +113,7 @@ def epsilon_from_below(guarantee: Releases | Composition, delta: float) -> float
 
 
 @lru_cache(maxsize=256)
-def run_epsilon_from_below(event: Any, relation: Any, delta: float) -> float:
+def run_epsilon_from_below(event: Event, relation: NeighboringRelation, delta: float) -> float:
     """An ε that one run really has at δ: no valid accountant says less. Zero where the event is not known here."""
     try:
         pairs = one_run(event, relation, above=False, grid=GRID)

@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from dphypo import _files
-from dphypo._files import printable
+from dphypo._files import Json, printable
 from dphypo.accounting.certificate import Certificate, canonical_json
 from dphypo.errors import FileError
 
@@ -38,7 +38,7 @@ def read_public(key: Path) -> Ed25519PublicKey:
     return found
 
 
-def problems(document: Mapping[str, Any], public: Ed25519PublicKey) -> Iterator[str]:
+def problems(document: Json, public: Ed25519PublicKey) -> Iterator[str]:
     """Why a document is not signed by the owner of a key; nothing if it is."""
     from cryptography.exceptions import InvalidSignature
 
@@ -77,5 +77,5 @@ def _key(path: Path, which: str) -> Any:
     return found
 
 
-def _signed(document: Mapping[str, Any]) -> bytes:
+def _signed(document: Json) -> bytes:
     return canonical_json({name: value for name, value in document.items() if name != "signature"})

@@ -5,9 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from dphypo._files import Json
 from dphypo.accounting.untrusted import printable
-
-Term = Mapping[str, Any]
 
 _RELATIONS = {
     "ADD_OR_REMOVE_ONE": "two data sets are neighbours if one has one {unit} more than the other",
@@ -17,7 +16,7 @@ _RELATIONS = {
 _SECRET = "Nothing else about a search may be published: not the number of its runs, not its other runs."
 
 
-def statement(document: Mapping[str, Any]) -> str:
+def statement(document: Json) -> str:
     """Who is protected, under which relation, what was released, what the number covers, and on what it rests."""
     public = document["public"]
     unit = str(public.get("unit", "record"))
@@ -27,7 +26,7 @@ def statement(document: Mapping[str, Any]) -> str:
         first = f"WARNING: {warning}. With private randomness the same search would have {guarantee}."
     else:
         first = f"The release is differentially private with {guarantee}."
-    terms: list[Term] = document["terms"]
+    terms: list[Json] = document["terms"]
     trained = [term for term in terms if not term.get("scores")]
     searches = [term for term in trained if "published" not in term]
     runs = sum(term["published"] for term in trained if "published" in term)
@@ -86,7 +85,7 @@ def _sides(both: int) -> str:
     return f"{apart}; {'one run trains' if both == 1 else f'{both} runs train'} on both, which is paid for"
 
 
-def _covered(runs: int, searches: Sequence[Term], sides: str) -> str:
+def _covered(runs: int, searches: Sequence[Json], sides: str) -> str:
     parts = [f"{_count(runs)} by composition, each at any hyperparameters of the space"] if runs else []
     for search in searches:
         c, C = search["band"]["c"], search["band"]["C"]
@@ -97,12 +96,12 @@ def _covered(runs: int, searches: Sequence[Term], sides: str) -> str:
     return f"all of it together: {'; '.join(parts)}{paid}{sides}."
 
 
-def _alone(document: Mapping[str, Any]) -> str:
+def _alone(document: Json) -> str:
     one_run = [float(value) for value in document["one_run"].values()]
     return f" One run alone would have been reported as epsilon = {min(one_run):.3f}." if one_run else ""
 
 
-def _conditions(runs: int, searches: Sequence[Term], *, scored: bool, durations: bool) -> str:
+def _conditions(runs: int, searches: Sequence[Json], *, scored: bool, durations: bool) -> str:
     needs = ["every run satisfies the stated event for all hyperparameters of the space"]
     if scored:
         needs.append("which side a record is on depends on that record alone, by the rule that is stated")
@@ -118,7 +117,7 @@ def _conditions(runs: int, searches: Sequence[Term], *, scored: bool, durations:
     return f"It holds if {', and if '.join([', if '.join(needs[:-1]), needs[-1]] if len(needs) > 1 else needs)}."
 
 
-def assumptions(document: Mapping[str, Any]) -> list[str]:
+def assumptions(document: Json) -> list[str]:
     """What must be true for the guarantee of this certificate to hold, one sentence a line.
 
     >>> assumptions({"data_set": "digits", "terms": [{"runs": {}}]})[-1]
@@ -143,7 +142,7 @@ def assumptions(document: Mapping[str, Any]) -> list[str]:
     return lines
 
 
-def arithmetic(document: Mapping[str, Any]) -> list[str]:
+def arithmetic(document: Json) -> list[str]:
     """What is taken for granted about the numbers that runs compute with."""
     events = [event for part in _parts(document) for event in _list(part.get("events"))] or [None]
     exact = [_mapping(event).get("exact") is True for event in events]
@@ -160,7 +159,7 @@ def arithmetic(document: Mapping[str, Any]) -> list[str]:
     return lines
 
 
-def breaks(document: Mapping[str, Any]) -> list[str]:
+def breaks(document: Json) -> list[str]:
     """What would make the guarantee of this certificate false, one case a line."""
     lines = [
         "training that differs from its event: other noise, shuffled batches, clipping of batches, a warm start",
@@ -175,12 +174,12 @@ def breaks(document: Mapping[str, Any]) -> list[str]:
     return lines
 
 
-def _parts(document: Mapping[str, Any]) -> list[Mapping[str, Any]]:
+def _parts(document: Json) -> list[Json]:
     """The terms; whatever else a file of unknown origin holds is left out."""
     return [_mapping(part) for part in _list(document.get("terms"))]
 
 
-def _splits(parts: list[Mapping[str, Any]]) -> list[str]:
+def _splits(parts: list[Json]) -> list[str]:
     """The rules by which records are set apart, in words, each once."""
     found = []
     for part in parts:
@@ -195,5 +194,5 @@ def _list(value: object) -> list[Any]:
     return value if isinstance(value, list) else []
 
 
-def _mapping(value: object) -> Mapping[str, Any]:
+def _mapping(value: object) -> Json:
     return value if isinstance(value, Mapping) else {}

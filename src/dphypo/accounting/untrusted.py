@@ -15,7 +15,7 @@ import dp_accounting
 from dp_accounting import dp_event
 
 from dphypo import _files
-from dphypo._files import MOST_BYTES
+from dphypo._files import MOST_BYTES, Json
 from dphypo._files import printable as printable
 from dphypo.accounting import dp_library
 from dphypo.accounting.own_events import RdpCurve, ideal
@@ -84,7 +84,7 @@ def _constant(text: str) -> float:
     raise Refused(f"{text} is not JSON")
 
 
-def check(document: Mapping[str, Any]) -> None:
+def check(document: Json) -> None:
     """Refuse what has too many values, is nested too deeply, or would take too long to account for."""
     _count(document)
     terms, grid = document.get("terms"), document.get("grid")
@@ -100,7 +100,7 @@ def check(document: Mapping[str, Any]) -> None:
         check_law(term.get("runs"))
 
 
-def _count(document: Mapping[str, Any]) -> None:
+def _count(document: Json) -> None:
     values = 0
     level: list[Any] = [document]
     for _ in range(MOST_DEPTH):

@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from dphypo import _validate
+from dphypo._files import Json
 from dphypo.accounting import release_folder, signature, untrusted
 from dphypo.accounting.certificate import ENTROPIES, UNITS, Certificate, issue
 from dphypo.accounting.composition import Composition
@@ -139,7 +140,7 @@ def _shortened(problems: list[str]) -> list[str]:
     return [*wrong, *others, f"{left} other numbers that follow from the runs it states are wrong, too"]
 
 
-def _verify_plan(document: Mapping[str, Any], *, signed: bool) -> Verification:
+def _verify_plan(document: Json, *, signed: bool) -> Verification:
     """The ε of a plan file, recomputed from its events, laws, bands and sides, and compared with a second opinion."""
     check_plan(document)
     with _recomputing():
@@ -164,7 +165,7 @@ def _remarks(stated: float, upper: float, why: str) -> Iterator[str]:
         yield f"the second computation's own bound, {upper:.5g}, is more than {_FAR:.0%} from the epsilon stated"
 
 
-def _shape(document: Mapping[str, Any]) -> Iterator[str]:
+def _shape(document: Json) -> Iterator[str]:
     """What has to be there, and of which kind, before anything is computed."""
     public = document.get("public")
     if not isinstance(public, Mapping):
@@ -219,7 +220,7 @@ _TIES = {
 }
 
 
-def guarantee_of(certificate: Certificate | Mapping[str, Any] | str | os.PathLike[str]) -> Composition:
+def guarantee_of(certificate: Certificate | Json | str | os.PathLike[str]) -> Composition:
     """The guarantee that a certificate or a plan file states, accounted afresh: to compose or reserve it.
 
     It is what the document *says*; whether its numbers are right is for :func:`verify`.
