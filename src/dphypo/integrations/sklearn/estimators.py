@@ -16,7 +16,6 @@ from sklearn.base import BaseEstimator, ClassifierMixin, RegressorMixin
 from sklearn.utils import check_consistent_length, check_random_state, column_or_1d
 from sklearn.utils.multiclass import check_classification_targets, unique_labels
 from sklearn.utils.validation import check_is_fitted, validate_data
-from torch import nn
 from torch.nn import functional
 
 from dphypo import _validate
@@ -132,7 +131,7 @@ class _DPSGDEstimator(BaseEstimator):  # type: ignore[misc]
         mechanism = DPSGD(
             model=functools.partial(network, X.shape[1], tuple(self.hidden), outputs),
             data=(to_unit(X, self.bounds)[inside], targets[inside]),
-            score=_no_score,
+            score=lambda model: 0.0,
             noise_multiplier=self.noise_multiplier,
             epochs=self.epochs,
             batch_size=min(self.batch_size, records),
@@ -260,10 +259,6 @@ def _column(y: Any) -> Any:
     if y is None:
         raise ValueError("requires y to be passed, but the target y is None")
     return column_or_1d(y, warn=True)
-
-
-def _no_score(model: nn.Module) -> float:
-    return 0.0
 
 
 def _seed(random_state: Any) -> int:

@@ -38,10 +38,7 @@ _STUDY_SCORE_NOISE = 10.0
 
 
 def _has(name: str) -> Any:
-    def check(search: PrivateSearch) -> bool:
-        return hasattr(search.best_estimator_ if hasattr(search, "best_estimator_") else search.estimator, name)
-
-    return available_if(check)
+    return available_if(lambda search: hasattr(getattr(search, "best_estimator_", search.estimator), name))
 
 
 @dataclass(eq=False, repr=False)
@@ -152,13 +149,8 @@ class PrivateSearch(MetaEstimatorMixin, BaseEstimator):  # type: ignore[misc]
             raise ValueError(f"the space has {unknown[0]!r}, which is not a parameter of {kind}")
         mechanism = self._fitting(Records(X, y), records, holdout, prepared)
         entropy = SYSTEM if self.random_state is None else Seeded(self.random_state)
-        journal: dict[str, Any] = {
-            "delta": self.delta,
-            "journal": self.journal,
-            "entropy": entropy,
-            "data_name": self.data_name,
-            "ledger": self.ledger,
-        }
+        journal: dict[str, Any] = {"delta": self.delta, "journal": self.journal, "entropy": entropy}
+        journal |= {"data_name": self.data_name, "ledger": self.ledger}
         if self._surveys(mechanism, space):
             release = tune(
                 space,
