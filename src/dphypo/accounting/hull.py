@@ -10,9 +10,7 @@ from __future__ import annotations
 import numpy as np
 import numpy.typing as npt
 
-_STRIDE = 16  # one point in so many makes the rough hull
-_ENOUGH = 256  # points for which a rough hull pays
-_ROUNDS = 24
+_ROUNDS = 24  # of dropping points at once, before those that are left are scanned
 
 
 def lower_hull(x: npt.NDArray[np.float64], y: npt.NDArray[np.float64]) -> npt.NDArray[np.intp]:
@@ -25,9 +23,6 @@ def lower_hull(x: npt.NDArray[np.float64], y: npt.NDArray[np.float64]) -> npt.ND
     array([0, 1, 3])
     """
     kept = _lowest(x, y)
-    if len(kept) > _ENOUGH:
-        few = np.append(kept[:-1:_STRIDE], kept[-1])
-        kept = _below(x, y, kept, few[lower_hull(x[few], y[few])])
     for _ in range(_ROUNDS):  # a point that is not below the line through its neighbours is not on the hull
         with np.errstate(all="ignore"):
             slopes = np.diff(y[kept]) / np.diff(x[kept])
@@ -46,18 +41,6 @@ def _lowest(x: npt.NDArray[np.float64], y: npt.NDArray[np.float64]) -> npt.NDArr
         return np.arange(len(x))
     order = np.lexsort((-np.arange(len(x)), y, x))
     return np.asarray(order[np.append(True, later)])  # equal x stay together: the first of each group
-
-
-def _below(
-    x: npt.NDArray[np.float64], y: npt.NDArray[np.float64], kept: npt.NDArray[np.intp], corners: npt.NDArray[np.intp]
-) -> npt.NDArray[np.intp]:
-    """The corners, and those of the points kept that are below the line through the corners on either side."""
-    after = np.searchsorted(corners, kept)
-    inner = corners[after] != kept
-    points, left, right = kept[inner], corners[after[inner] - 1], corners[after[inner]]
-    with np.errstate(all="ignore"):
-        rising = (y[points] - y[left]) / (x[points] - x[left]) < (y[right] - y[points]) / (x[right] - x[points])
-    return np.sort(np.concatenate([corners, points[rising]]))
 
 
 def _scanned(xs: list[float], ys: list[float]) -> list[int]:
