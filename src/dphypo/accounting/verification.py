@@ -121,7 +121,8 @@ def _verify(certificate: Certificate | str | os.PathLike[str], key: Ed25519Publi
         problems += release_folder.problems(document, folder)
     if key is not None:
         problems += signature.problems(document, key)
-    opinion, stated, remarks = second_opinion(guarantee, document["delta"]), document["epsilon"], ()
+    opinion, stated = second_opinion(guarantee, document["delta"]), document["epsilon"]
+    remarks: tuple[str, ...] = ()
     if isinstance(stated, (int, float)):
         if stated < opinion.lower:
             attack = f"an explicit attack on the same search achieves {opinion.lower:.6g}"

@@ -231,7 +231,7 @@ def _summary(guarantee: Any, delta: float) -> dict[str, Any]:
 
 def _show(found: dict[str, Any], as_json: bool, title: str) -> None:
     if as_json:
-        from dphypo.accounting.certificate import plain
+        from dphypo.accounting.guarantee_json import plain
 
         print(json.dumps(plain(found)))
         return

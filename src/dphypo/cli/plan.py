@@ -41,7 +41,7 @@ def plan(
 
     A landscape is read by fraction and noise multiplier alone, whatever your batches and hyperparameters are.
     """
-    from dphypo.accounting.certificate import plain
+    from dphypo.accounting.guarantee_json import plain
     from dphypo.planning import plan as compare
 
     if design is not None and write is None:
@@ -98,7 +98,7 @@ def account_for_file(path: Path, delta: float | None, as_json: bool, certificate
     """
     from dphypo._files import printable
     from dphypo.accounting import untrusted
-    from dphypo.accounting.certificate import plain
+    from dphypo.accounting.guarantee_json import plain
     from dphypo.accounting.untrusted import Refused
     from dphypo.accounting.verification import guarantee_of
 

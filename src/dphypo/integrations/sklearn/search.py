@@ -213,7 +213,8 @@ class PrivateSearch(MetaEstimatorMixin, BaseEstimator):  # type: ignore[misc]
         if holdout is not None:
             if prepared.steps is not None:
                 prepared.steps.transform(holdout[0])  # public records may fail here, and not in every run
-            score: _scoring.Score = _scoring.Public(*holdout, check_scoring(self.estimator, scoring=self.scoring))
+            scorer = check_scoring(self.estimator, scoring=self.scoring)
+            score: _scoring.Score = _scoring.Public(holdout[0], holdout[1], scorer)
             return make(train=given, score=score, records=records)
         if self.scoring is not None:
             raise ValueError(
