@@ -41,13 +41,9 @@ def printable(value: object, most: int = 300) -> str:
 def read(
     path: str | os.PathLike[str], what: str = "file", *, most: int = MOST_BYTES, within: Path | None = None
 ) -> bytes:
-    """The bytes of a regular file, opened once; a ``FileError`` that names it if it is anything else.
+    """The bytes of a regular file, opened once; a ``FileError`` that names it, and ``what`` it should be, otherwise.
 
-    Args:
-        path: the file. A link is followed, to another regular file.
-        what: what it should be, for the error.
-        most: how many bytes it may have.
-        within: a folder that links must not lead out of.
+    It has at most ``most`` bytes. A link is followed to another regular file, but not out of the folder ``within``.
     """
     shown, found = printable(path), Path(path)
     try:

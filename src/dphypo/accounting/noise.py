@@ -208,16 +208,8 @@ def solve_settings(
     """The noise of every setting of a run (batch size, length) with which all that is released costs ε at δ.
 
     Each run may be at any setting, so that the parts cost the composition of the suprema over settings: more than if
-    all were at one of them. Ratios between the settings come first, then one factor for all.
-
-    Args:
-        alone: for each setting, what would cost ε if there were no other, as a function of its noise multiplier: the
-            whole search, or :func:`run_alone`. It gives the ratios.
-        guarantee_at: the guarantee of all parts, given the noise of every setting.
-        epsilon, delta, keep, remedy: as for :func:`solve_noise`.
-
-    Returns:
-        the noise multipliers, and the factor with the guarantee that they give.
+    all were at one of them. Ratios come first: what each setting in ``alone`` needs if there were no other. One factor
+    for all follows, by ``guarantee_at`` of the noise of every setting; it is returned with the noise multipliers.
     """
     total: dict[str, Any] = {"epsilon": epsilon, "delta": delta, "keep": keep, "remedy": remedy}
     if len(alone) == 1:

@@ -74,13 +74,9 @@ def account_published(
     relation: dp_accounting.NeighboringRelation = ADD_OR_REMOVE_ONE,
     grid: float = dp_library.DEFAULT_GRID,
 ) -> PublishedRuns:
-    """``count`` runs whose results are all published, to be composed with others.
+    """``count`` runs whose results are all published, to be composed with others; all that are declared are paid for.
 
-    Args:
-        event: what is known of one run; or a list, if the privacy of a run depends on λ (the pointwise worst counts).
-        count: how many runs are declared; whether all of them are made or not, all are paid.
-        relation: which data sets are neighbours.
-        grid: spacing of the privacy-loss grid.
+    ``event`` is what is known of one run; or a list, if the privacy of a run depends on λ (the pointwise worst counts).
 
     >>> account_published(dp_accounting.GaussianDpEvent(20.0), 20).count
     20

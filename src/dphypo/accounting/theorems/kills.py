@@ -73,12 +73,7 @@ def payoff(lattice: Lattice, up: Floats, down: Floats) -> Payoff:
 class Survivors:
     """𝒮_v for every cell: P's mass that is left after k_lo, and Q's after k_hi.
 
-    Args:
-        pair: the dominating pair.
-        lattice: where payoffs are held, with the pair's step.
-        low: the lower ends of the cells, increasing.
-        high: their upper ends.
-        tau_high: τ at the upper ends.
+    ``low`` and ``high`` are the ends of the cells, increasing, and ``tau_high`` is τ at the upper ones.
     """
 
     def __init__(self, pair: LatticePair, lattice: Lattice, low: Floats, high: Floats, tau_high: Floats) -> None:

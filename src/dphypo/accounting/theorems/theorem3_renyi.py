@@ -29,14 +29,7 @@ _SLACK = 1e-9
 
 
 def renyi(curve: Curve, phi: Phi, band: Band, zero: float) -> Curve:
-    """The smaller of Theorems 3 and 3b at every order α > 1 of a run's curve; infinite at α ≤ 1.
-
-    Args:
-        curve: ε(α) of one run.
-        phi: φ of this direction.
-        band: the band (c, C).
-        zero: f(0) = P[T = 0].
-    """
+    """The smaller of Theorems 3 and 3b at every order α > 1 of a run's curve, ∞ at α ≤ 1. ``zero`` is P[T = 0]."""
     bound = np.full(len(curve.orders), np.inf)
     usable = (curve.orders > 1) & np.isfinite(curve.epsilons)
     alpha = curve.orders[usable]
