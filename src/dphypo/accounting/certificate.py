@@ -116,7 +116,7 @@ class Certificate:
 
     def signed(self, key: str | os.PathLike[str]) -> Certificate:
         """The certificate, signed with the Ed25519 private key in a PEM file; needs the extra ``sign``."""
-        from dphypo.accounting.signature import sign
+        from dphypo.accounting.ties import sign
 
         return sign(self, Path(key))
 

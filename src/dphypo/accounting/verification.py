@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 
 from dphypo import _validate
 from dphypo._files import Json
-from dphypo.accounting import release_folder, signature, untrusted
+from dphypo.accounting import ties, untrusted
 from dphypo.accounting.certificate import ENTROPIES, UNITS, Certificate, issue
 from dphypo.accounting.composition import Composition
 from dphypo.accounting.guarantee_json import PLAN, check_plan, from_json
@@ -74,7 +74,7 @@ def verify(
         certificate: the certificate, its file, or a folder that holds ``certificate.json``.
         key: a file with an Ed25519 public key; then the certificate must be signed by it.
     """
-    public = None if key is None else signature.read_public(_validate.path(key=key))
+    public = None if key is None else ties.read_public(_validate.path(key=key))
     try:
         return _verify(certificate, public)
     except FileError as refused:
@@ -118,9 +118,9 @@ def _verify(certificate: Certificate | str | os.PathLike[str], key: Ed25519Publi
         least = _least(guarantee, document["delta"])
     problems += _shortened(list(_differences(document, expected, least, "")))
     if folder is not None:
-        problems += release_folder.problems(document, folder)
+        problems += ties.folder_problems(document, folder)
     if key is not None:
-        problems += signature.problems(document, key)
+        problems += ties.signature_problems(document, key)
     opinion, stated = second_opinion(guarantee, document["delta"]), document["epsilon"]
     remarks: tuple[str, ...] = ()
     if isinstance(stated, (int, float)):
