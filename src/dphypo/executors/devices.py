@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import pickle
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, ClassVar
@@ -11,18 +10,7 @@ from dphypo.executors.groups import in_process
 from dphypo.executors.processes import Processes
 from dphypo.journal.records import Trial
 from dphypo.mechanisms import Mechanism, Outcome
-
-
-class _Outcomes:
-    """Outcomes as bytes, between processes of ours."""
-
-    format: ClassVar[str] = "pickle"
-
-    def dump(self, model: Any) -> bytes:
-        return pickle.dumps(model)
-
-    def load(self, data: bytes) -> Any:
-        return pickle.loads(data)
+from dphypo.mechanisms.savers import Pickled
 
 
 @dataclass(frozen=True)
@@ -36,7 +24,7 @@ class _Share:
     score_event: ClassVar[None] = None
     split: ClassVar[None] = None
     monotone: ClassVar[frozenset[str]] = frozenset()
-    saver: ClassVar[_Outcomes] = _Outcomes()
+    saver: ClassVar[Pickled] = Pickled()  # between processes of ours
 
     def __call__(self, params: Mapping[str, Any], *, seed: int) -> Outcome:
         return Outcome(in_process(self.mechanism)(params["group"], params["size"]), 0.0)
@@ -66,7 +54,7 @@ class DeviceGroups:
             task, outcome = self._workers.wait()
             runs = task.params["group"]
             if outcome is None or outcome.ok:
-                found = [None] * len(runs) if outcome is None else _Outcomes().load(outcome.model)
+                found = [None] * len(runs) if outcome is None else Pickled().load(outcome.model)
             else:
                 found = [outcome] * len(runs)
             made |= {trial.number: one for trial, one in zip(runs, found, strict=True)}

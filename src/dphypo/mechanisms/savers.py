@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 import json
+import pickle
 import zipfile
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -81,6 +82,19 @@ class Plain:
         except Exception as error:  # the archive's modules raise many kinds on damaged bytes
             reason = f"{type(error).__name__}: {error}"
         raise ValueError(f"the model cannot be read: it is damaged, or was not saved by Plain() ({reason:.200})")
+
+
+@dataclass(frozen=True)
+class Pickled:
+    """Any estimator, by pickle. Loading runs code from the bytes: open only journals and releases of your own."""
+
+    format: ClassVar[str] = "pickle"
+
+    def dump(self, model: Any) -> bytes:
+        return pickle.dumps(model)
+
+    def load(self, data: bytes) -> Any:
+        return pickle.loads(data)
 
 
 def _to_tree(value: Any, arrays: list[np.ndarray[Any, Any]]) -> Any:

@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import pickle
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
-from typing import Any, ClassVar, Protocol, runtime_checkable
+from typing import Any, Protocol, runtime_checkable
 
 from dphypo.accounting.events import Event
 from dphypo.integrations.sklearn.steps import Parts, refuse_learning
 from dphypo.mechanisms import Saver
+from dphypo.mechanisms.savers import Pickled as Pickled
 from dphypo.space import Space
 
 
@@ -94,19 +93,6 @@ def saver_for(estimator: Any) -> Saver:
     """How the fitted copies of an estimator, or of a pipeline that ends in one, are saved."""
     _, last = private_part(estimator)
     return last.saver(estimator) if isinstance(last, Saved) else Pickled()
-
-
-@dataclass(frozen=True)
-class Pickled:
-    """Any estimator, by pickle. Loading runs code from the bytes: open only journals and releases of your own."""
-
-    format: ClassVar[str] = "pickle"
-
-    def dump(self, model: Any) -> bytes:
-        return pickle.dumps(model)
-
-    def load(self, data: bytes) -> Any:
-        return pickle.loads(data)
 
 
 class Seen(Mapping[str, Any]):
