@@ -2,6 +2,7 @@
 
     python -m benchmarks engine                        the CPU rows, and the rows of a GPU where there is one
     python -m benchmarks.engine checks speed tune      rows of a GPU: what must hold there, times, a whole search
+    python -m benchmarks.engine tf32                   checks and times again, where passes round to TF32
     python -m benchmarks.engine accuracy free          accuracies on MNIST, which lies in data/packed
     python -m benchmarks.engine profile                where the time of a step and of a whole search goes
 
@@ -42,6 +43,15 @@ from dphypo.search.survey_plan import plan_tuning
 GPU = torch.device("cuda")
 DIGITS = ("digits, batch 64, width 64", "digits, batch 256, width 128")
 STEPS = 2344  # ten epochs of MNIST
+AIMS = {
+    **dict.fromkeys((f"one CPU thread, {name}" for name in DIGITS), "times_one ≥ 3, times_of_ten ≥ 6"),
+    f"{CNN}, one run": "times ≥ 10",
+    f"{CNN}, 20 at once, a run": "times ≥ 40, memory_gib ≤ 1.2",
+    f"{CNN}, 20 at once: exact over float32 sums and float noise": "ratio ≤ 1.5",
+    "transformer, one run": "times ≥ 1",
+    "WRN-16-4, one run": "times ≥ 1",
+    "tune over one run of Opacus": "ratio ≤ 0.25",
+}
 
 
 def now(device: torch.device) -> float:
@@ -80,13 +90,9 @@ def in_turns(theirs: Callable[[], float], ours: Callable[[], float], rounds: int
 
 
 def ours(task: Task, records: Tensors, runs: int, repeats: int, rounds: int = 3) -> float:
-    """Milliseconds of a step of so many runs at once; on a GPU of whole groups, as graphs, with all they draw."""
-    device = records.inputs.device
+    """Milliseconds of a step of so many runs at once on a GPU: of whole groups, as graphs, with all they draw."""
+    device, times = records.inputs.device, []
     with pinned(1):
-        if device.type == "cpu":
-            group = group_of(task, records, runs, 10**5)
-            return milliseconds(lambda: group.step(0), device, repeats)
-        times = []
         for _ in range(rounds):
             group = group_of(task, records, runs, repeats)
             start = now(device)
@@ -144,10 +150,16 @@ def cpu(show: Show, quick: bool) -> None:
     for name in DIGITS[: 1 if quick else 2]:
         task, repeats = MODELS[name], 4 if quick else 40
         records = made_up(task, device)
-        theirs = milliseconds(Opacus(task, records).step, device, repeats)
-        one, ten = ours(task, records, 1, 2 * repeats), ours(task, records, 10, repeats) / 10
-        figures = {"opacus": theirs, "one": one, "of_ten": ten}
-        show(f"one CPU thread, {name}", **figures, times_one=theirs / one, times_of_ten=theirs / ten)
+        opacus, groups = Opacus(task, records), [group_of(task, records, runs, 10**5) for runs in (1, 10)]
+        wait = partial(milliseconds, opacus.step, device, repeats, 1)
+        (theirs, one), (others, ten) = (in_turns(wait, partial(_stepping, group, repeats), 7) for group in groups)
+        figures = {"opacus": theirs, "one": one, "of_ten": ten / 10}
+        show(f"one CPU thread, {name}", **figures, times_one=theirs / one, times_of_ten=10 * others / ten)
+
+
+def _stepping(group: Group, repeats: int) -> float:
+    with pinned(1):
+        return milliseconds(lambda: group.step(0), group.rows.device, 2 * repeats, 1)
 
 
 def checks(show: Show, quick: bool) -> None:
@@ -167,6 +179,17 @@ def checks(show: Show, quick: bool) -> None:
         ends = [group_of(task, records, 3, steps).finish().clone() for steps in (50, 50, 51)]
     again, moved = torch.equal(ends[0], ends[1]), float((ends[2] - ends[0]).norm())
     show("made again", same=again, last_step_moves=moved, runs_differ=float((ends[0][0] - ends[0][1]).norm()))
+
+
+def tf32(show: Show, quick: bool) -> None:
+    """Checks and times where products and convolutions of passes round to TF32; norms and sums never do."""
+    kept = torch.backends.cuda.matmul.allow_tf32
+    torch.backends.cuda.matmul.allow_tf32 = True
+    try:
+        for make in (checks, speed):
+            make(lambda row, **figures: show(row, tf32=True, **figures), quick)
+    finally:
+        torch.backends.cuda.matmul.allow_tf32 = kept
 
 
 def speed(show: Show, quick: bool) -> None:
@@ -250,6 +273,7 @@ ROWS = {
     "cpu": cpu,
     "checks": checks,
     "speed": speed,
+    "tf32": tf32,
     "tune": tune,
     "profile": profile,
     "accuracy": accuracy,
@@ -262,7 +286,10 @@ def main(names: list[str] | None = None, out: str | None = None, quick: bool = F
     warnings.simplefilter("ignore")
 
     def show(row: str, **figures: Any) -> None:
-        print(f"  {row}: " + ", ".join(f"{name} {_short(figure)}" for name, figure in figures.items()), flush=True)
+        aim = f" (aim: {AIMS[row]})" if row in AIMS else ""
+        print(
+            f"  {row}: " + ", ".join(f"{name} {_short(figure)}" for name, figure in figures.items()) + aim, flush=True
+        )
         if out is not None:
             with Path(out).open("a") as file:
                 file.write(json.dumps({"row": row, **figures}) + "\n")
