@@ -143,7 +143,7 @@ def test_the_help_of_ask_names_what_a_trial_has():
     trial = make(stages=plain()).ask()
     for name in ("params", "seed", "mechanism", "stage"):
         assert hasattr(trial, name)
-        assert f"``trial.{name}``" in Stages.ask.__doc__
+        assert f"trial.{name}" in Stages.ask.__doc__
 
 
 # Interrupted
