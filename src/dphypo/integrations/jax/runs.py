@@ -5,10 +5,10 @@ from __future__ import annotations
 import contextlib
 import dataclasses
 import math
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, Any
 
 import jax
 import jax.numpy as jnp
@@ -19,7 +19,7 @@ from dphypo import _validate, dpsgd, noise
 from dphypo.dpsgd.draws import Draws
 from dphypo.dpsgd.sampling import Sampler, draw
 from dphypo.dpsgd.shapes import largest_batch, piece_and_count
-from dphypo.errors import UnfitModelError
+from dphypo.integrations import groups
 from dphypo.integrations.jax import optimisers, step
 from dphypo.integrations.jax.program import Program
 from dphypo.integrations.jax.records import Records
@@ -31,7 +31,6 @@ from dphypo.mechanisms.outcome import follower as current_follower
 if TYPE_CHECKING:
     from dphypo.integrations.jax.dpsgd import DPSGD
 
-T = TypeVar("T")
 _AHEAD = 2**16  # words of a run that are drawn at a time, about
 
 
@@ -103,11 +102,12 @@ def train(group: Sequence[Begun]) -> jax.Array:
     samplers = [Sampler(one, len(data), run.rate, run.subsample) for one, run in zip(words, runs, strict=True)]
     draws = Draws(words, program.size, grids[0].deviation, grids[0].bits)
     keys = jnp.stack([step.key_of(one.stream("masks")) for one in words])
+    limits = [grid.radius * grid.scale * (1 - 2.0**-50) for grid in grids]
+    units = [[grid.unit / run.batch_size] for grid, run in zip(grids, runs, strict=True)]
+    public = [np.array(some) for some in (limits, [grid.scale for grid in grids], units, 2.0 ** -grids[0].bits)]
     with step.exactly():
-        scale = jnp.asarray([grid.scale for grid in grids])
-        most = jnp.asarray([grid.radius * grid.scale * (1 - 2.0**-50) for grid in grids])
-        units = jnp.asarray([[grid.unit / run.batch_size] for grid, run in zip(grids, runs, strict=True)])
-        shrink, zeros = jnp.asarray(2.0 ** -grids[0].bits), [jnp.zeros((len(runs), one)) for one in program.sizes]
+        most, scale, unit, shrink = jax.device_put(public)
+        zeros = jax.device_put([np.zeros((len(runs), one)) for one in program.sizes])
     normalise = setting.clipping is dpsgd.Clipping.NORMALISE
     static, names = optimisers.split(first.run.options)
     numbers = {name: np.array([run.options[name] for run in runs], dtype=program.dtype) for name in names}
@@ -128,7 +128,7 @@ def train(group: Sequence[Begun]) -> jax.Array:
                 with step.exactly():
                     sums = step.add_clipped(sums, gradients, counts, finite, most, scale, normalise=normalise)
             with step.exactly():
-                gradient = step.release(sums, draws.draw(), shrink, units, program.dtype)
+                gradient = step.release(sums, draws.draw(), shrink, unit, program.dtype)
             share = program.dtype.type(1.0 if setting.average is None else setting.share(number, first.run.steps))
             rows, state, mean = stepper.step(rows, state, mean, gradient, rates[number], numbers, share)
             if follower is not None:
@@ -138,29 +138,13 @@ def train(group: Sequence[Begun]) -> jax.Array:
 
 def make(made: DPSGD, params: Sequence[Mapping[str, Any]], seeds: Sequence[int]) -> list[Outcome | Exception]:
     """Make runs, those of one shape at once; what a run raises takes the place of its outcome."""
+
+    def finished(at: int, one: Begun, row: npt.NDArray[Any]) -> Outcome:
+        return finish(made.score, one.program, row, seeds[at])
+
     with quiet():
-        begun = [_tried(partial(begin, made, one, seed)) for one, seed in zip(params, seeds, strict=True)]
-        groups: dict[str, list[int]] = {}
-        for at, one in enumerate(begun):
-            if isinstance(one, Begun):
-                groups.setdefault(one.kind, []).append(at)
-        found: dict[int, Outcome | Exception] = {at: one for at, one in enumerate(begun) if isinstance(one, Exception)}
-        for places in groups.values():
-            members = [one for at in places if isinstance(one := begun[at], Begun)]
-            for at, one, row in zip(places, members, _trained(members), strict=True):
-                if isinstance(row, Exception):
-                    found[at] = row
-                else:
-                    found[at] = _tried(partial(finish, made.score, one.program, row, seeds[at]))
-        return [found[at] for at in range(len(params))]
-
-
-def _trained(group: Sequence[Begun]) -> list[npt.NDArray[Any] | Exception]:
-    """The trained parameters of a group. If it fails as a whole, its runs are made one by one."""
-    rows = _tried(lambda: np.asarray(train(group)))
-    if not isinstance(rows, Exception):
-        return list(rows)
-    return [rows] if len(group) == 1 else [row for one in group for row in _trained([one])]
+        begun = [partial(begin, made, one, seed) for one, seed in zip(params, seeds, strict=True)]
+        return groups.make(begun, lambda at, one: one.kind, lambda group: list(np.asarray(train(group))), finished)
 
 
 def finish(score: Any, program: Program, row: npt.NDArray[Any], seed: int) -> Outcome:
@@ -188,12 +172,3 @@ def quiet() -> Iterator[None]:
     cpu = jax.devices("cpu")[0]
     with jax.default_device(cpu), jax.debug_nans(False), jax.debug_infs(False), jax.disable_jit(False):
         yield
-
-
-def _tried(call: Callable[[], T]) -> T | Exception:
-    try:
-        return call()
-    except UnfitModelError:
-        raise
-    except Exception as error:
-        return error

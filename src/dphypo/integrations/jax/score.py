@@ -119,9 +119,6 @@ class Private:
         assert self.records is not None
         return self.records
 
-    def __call__(self, model: Trained, *, seed: int) -> float:
-        raise NotImplementedError
-
     def words(self, seed: int) -> noise.Words:
         """The words of the score's noise."""
         return noise.Words.of_seed(seed).stream("score")

@@ -6,16 +6,16 @@ import contextlib
 import dataclasses
 import math
 import warnings
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
-from typing import TYPE_CHECKING, Any, TypeVar, cast
+from typing import TYPE_CHECKING, Any, cast
 
 import torch
 from torch import nn
 
 from dphypo import _validate, dpsgd
-from dphypo.errors import UnfitModelError
+from dphypo.integrations import groups
 from dphypo.integrations.cost import Cost
 from dphypo.integrations.torch import check, exact, factory, hyperparameters, lost_records, seeds
 from dphypo.integrations.torch.data import Records, TensorRecords, as_records
@@ -32,8 +32,6 @@ from dphypo.mechanisms import DpSgd, Outcome, transfer
 
 if TYPE_CHECKING:
     from dphypo.integrations.torch.dpsgd import DPSGD
-
-T = TypeVar("T")
 
 Way = dpsgd.Program | str
 """How our engine trains an architecture; or the mode in which Opacus computes its gradients."""
@@ -229,39 +227,12 @@ def _count(model: nn.Module, records: Records, loss: Any) -> int:
 
 
 def make(runs: Sequence[Run]) -> list[Outcome | Exception]:
-    """Make runs, at once where the engine can; what a run raises takes the place of its outcome.
+    """Make runs, at once where the engine can; what a run raises takes the place of its outcome."""
 
-    A model that is unfit is an error of the declaration, and is raised.
-    """
-    begun = [_tried(run.begin) for run in runs]
-    found: dict[int, Outcome | Exception] = {at: one for at, one in enumerate(begun) if isinstance(one, Exception)}
-    groups: dict[int, dict[int, Begun]] = {}
-    for at, one in enumerate(begun):
-        if isinstance(one, Begun):
-            alone = isinstance(one.fit.way, str)  # Opacus trains one run at a time, in place
-            groups.setdefault(-at if alone else id(one.fit), {})[at] = one
-    for group in groups.values():
-        for at, model in _trained(group).items():
-            done = model if isinstance(model, Exception) else _tried(partial(runs[at].finish, group[at], model))
-            found[at] = done
-    return [found[at] for at in range(len(runs))]
+    def kind(at: int, one: Begun) -> int:
+        return -at if isinstance(one.fit.way, str) else id(one.fit)  # Opacus trains one run at a time, in place
 
+    def train(group: Sequence[Begun]) -> list[nn.Module]:
+        return group[0].run.trained(group[0].fit, [one.training for one in group])
 
-def _trained(group: Mapping[int, Begun]) -> dict[int, nn.Module | Exception]:
-    """The trained models of a group. If it fails as a whole, its runs are made one by one."""
-    first = next(iter(group.values()))
-    models = _tried(lambda: first.run.trained(first.fit, [one.training for one in group.values()]))
-    if not isinstance(models, Exception):
-        return dict(zip(group, models, strict=True))
-    if len(group) == 1:
-        return dict.fromkeys(group, models)
-    return {at: model for at, one in group.items() for model in _trained({at: one}).values()}
-
-
-def _tried(call: Callable[[], T]) -> T | Exception:
-    try:
-        return call()
-    except UnfitModelError:
-        raise
-    except Exception as error:
-        return error
+    return groups.make([run.begin for run in runs], kind, train, lambda at, one, model: runs[at].finish(one, model))
