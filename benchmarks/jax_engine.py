@@ -92,7 +92,7 @@ def peer(data: Any, batch_size: int, fixed: dict[str, int], steps: int) -> float
             taken = np.flatnonzero(random.random(len(inputs)) < share)[:size]
             numbers = np.pad(taken, (0, size - len(taken)))
             params, state = step(params, state, (inputs[numbers], labels[numbers]), np.arange(size) >= len(taken))
-        jax.block_until_ready(params)
+        params[0].block_until_ready()
         found.append(time.process_time() - start)
     return min(found[1:])
 

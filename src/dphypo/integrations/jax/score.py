@@ -182,5 +182,5 @@ class PrivateConfusion(Private):
         return float(measure(np.maximum(noisy, 0).reshape(classes, classes).astype(np.float64)))
 
 
-OURS = (PublicAccuracy, Private)
+OURS = (PublicAccuracy, PrivateAccuracy, PrivateLoss, PrivateConfusion)
 """Scores that are given a :class:`Trained` model; any other is a function of the trained parameters."""
