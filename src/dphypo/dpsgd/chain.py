@@ -101,14 +101,7 @@ def _plain(options: dict[str, Any], classes: int) -> bool:
 
 
 class _Link:
-    """A layer of all runs: parameters, outputs and gradients of these run by run, a run's as [width, records].
-
-    Args:
-        layer: which.
-        book: of the runs.
-        values: the outputs and their gradients, [2, runs, width, records].
-        wide, squares: the same in double precision, and the squares of these.
-    """
+    """A layer of all runs, and run by run; ``values`` are outputs and their gradients, [2, runs, width, records]."""
 
     def __init__(
         self, layer: Layer, book: Book, values: torch.Tensor, wide: torch.Tensor, squares: torch.Tensor

@@ -9,38 +9,24 @@ from __future__ import annotations
 
 import hashlib
 import io
-from typing import Any, Protocol
+from typing import TYPE_CHECKING
 
 import torch
 
 import dphypo
 
-
-class Stateful(Protocol):
-    """A group of runs."""
-
-    @property
-    def identity(self) -> bytes:
-        """The same for the same runs, from the same initial parameters."""
-        ...
-
-    def state(self) -> dict[str, Any]:
-        """What steps change."""
-        ...
-
-    def restore(self, state: dict[str, Any], step: int) -> None:
-        """Go on after so many steps."""
-        ...
+if TYPE_CHECKING:
+    from dphypo.dpsgd.run import Group
 
 
-def dump(group: Stateful, step: int) -> bytes:
+def dump(group: Group, step: int) -> bytes:
     """The state after so many steps."""
     buffer = io.BytesIO()
     torch.save({"identity": group.identity, "step": step, "state": group.state()}, buffer)
     return buffer.getvalue()
 
 
-def load(group: Stateful, kept: bytes | None, device: torch.device) -> int:
+def load(group: Group, kept: bytes | None, device: torch.device) -> int:
     """Give a group its state; how many steps it has made, 0 if this is not its state."""
     mine = group.identity  # of the initial parameters
     if kept is None:

@@ -57,10 +57,6 @@ class Linear:
 
     def parts(self, book: Book, notes: Sequence[Note]) -> list[Part]:
         weight, bias = book.layout.slot(self.weight), None if self.bias is None else book.layout.slot(self.bias)
-        if len(notes) == 1 and notes[0].inputs.dim() == 2 and book.shape.views == notes[0].axis.each == 1:
-            sizes = (book.shape.runs, book.shape.records, -1)
-            seen, given = (wide(part.view(sizes)) for part in notes[0][:2])
-            return [_single(weight, bias, seen, given, self.turned)]
         inputs = joined([by_record(note.inputs, note.axis, book.shape) for note in notes], 2)
         gradients = joined([by_record(note.gradient, note.axis, book.shape) for note in notes], 2)
         return outer(weight, bias, inputs, gradients, turned=self.turned)

@@ -46,15 +46,11 @@ def product(
         return axis.back(made.view(*axis.first(values).shape[:-1], -1)).clone()
     matrices = _matrices(book, weight, turned)
     shifts = [None] * len(matrices) if bias is None else _matrices(book, bias, True)
-    if len(matrices) == 1 and values.dim() == 2 and axis.dim == 0 and not axis.last:
-        made = values.new_empty((len(values), matrices[0].shape[1]))
-        _multiply(values, matrices[0], shifts[0], made)
-    else:
-        made = values.new_empty((*axis.first(values).shape[:-1], matrices[0].shape[1]))
-        left = by_run(values, axis, book.shape)
-        into = made.view(*left.shape[:2], -1)
-        for run in zip(left.unbind(), matrices, shifts, into.unbind(), strict=True):
-            _multiply(*run)
+    made = values.new_empty((*axis.first(values).shape[:-1], matrices[0].shape[1]))
+    left = by_run(values, axis, book.shape)
+    into = made.view(*left.shape[:2], -1)
+    for run in zip(left.unbind(), matrices, shifts, into.unbind(), strict=True):
+        _multiply(*run)
     return made if axis.dim == 0 and not axis.last else axis.back(made).clone()
 
 
