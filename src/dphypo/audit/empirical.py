@@ -185,14 +185,13 @@ def _released(release: Any) -> Hashable:
 
 def _values(here: Sequence[Any], there: Sequence[Any]) -> tuple[Floats, Floats]:
     """Observations as rows of numbers; few different ones as one column of categories."""
-    both = [*here, *there]
+    both = [value if isinstance(value, Hashable) else tuple(np.ravel(value)) for value in (*here, *there)]
     try:
-        different = {value if isinstance(value, Hashable) else tuple(np.ravel(value)) for value in both}
-    except TypeError:
-        different = set(range(_CATEGORIES + 1))
-    if len(different) <= _CATEGORIES:
-        code = {value: float(index) for index, value in enumerate(sorted(different, key=repr))}
-        rows = np.array([[code[value if isinstance(value, Hashable) else tuple(np.ravel(value))]] for value in both])
+        code = {value: float(index) for index, value in enumerate(sorted(set(both), key=repr))}
+    except TypeError:  # an observation holds something that cannot be hashed
+        code = {}
+    if 0 < len(code) <= _CATEGORIES:
+        rows = np.array([[code[value]] for value in both])
     else:
         rows = np.array([np.ravel(np.asarray(value, dtype=np.float64)) for value in both])
     return rows[: len(here)], rows[len(here) :]

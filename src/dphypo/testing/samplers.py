@@ -11,7 +11,7 @@ import numpy.typing as npt
 from scipy.stats import loguniform, uniform
 
 from dphypo import _validate
-from dphypo.entropy import Seeded, below, uniforms
+from dphypo.entropy import Seeded, uniforms
 from dphypo.samplers import History, Sampler
 from dphypo.space import Candidates, Grid, Space
 from dphypo.testing.ensure import ensure
@@ -19,13 +19,7 @@ from dphypo.testing.ensure import ensure
 Array = npt.NDArray[np.float64]
 
 
-def check_sampler(
-    sampler: Sampler,
-    *,
-    ordered: bool = False,
-    longest: int = 10_000,
-    pickled: bool = True,
-) -> None:
+def check_sampler(sampler: Sampler, *, ordered: bool = False, longest: int = 10_000, pickled: bool = True) -> None:
     """Raise an ``AssertionError`` that says what is wrong with a search rule, if anything is.
 
     No rule can break privacy: the band is enforced after it. What is checked here is that a study can rely on it. On
@@ -123,7 +117,7 @@ def _check_weights(sampler: Sampler, candidates: Candidates | Grid, history: His
 def _check_candidate_order(
     sampler: Sampler, candidates: Candidates | Grid, history: History, weights: Array, when: str
 ) -> None:
-    order = _shuffled(len(candidates))
+    order = np.random.default_rng(3).permutation(len(candidates))
     if isinstance(candidates, Grid):
         turned: Candidates | Grid = Grid(
             candidates.space, candidates.unit[order], candidates.masses[order], candidates.spread
@@ -153,7 +147,7 @@ def _check_repeats(sampler: Sampler, sets: Sequence[Candidates | Grid], history:
 
 
 def _check_history_order(sampler: Sampler, candidates: Candidates | Grid, history: History) -> None:
-    turned = _rows(history, _shuffled(len(history)))
+    turned = _rows(history, np.random.default_rng(3).permutation(len(history)))
     ensure(
         _alike(sampler.weights(candidates, turned), sampler.weights(candidates, history)),
         "the order of the runs changes a weight: pass ordered=True if the rule has a notion of time",
@@ -163,15 +157,6 @@ def _check_history_order(sampler: Sampler, candidates: Candidates | Grid, histor
 def _rows(history: History, rows: npt.NDArray[np.intp]) -> History:
     params = tuple(history.params[row] for row in rows)
     return History(history.features[rows], history.unit[rows], history.scores[rows], history.failed[rows], params)
-
-
-def _shuffled(size: int) -> npt.NDArray[np.intp]:
-    entropy = Seeded(3)
-    order = np.arange(size)
-    for last in range(size - 1, 0, -1):
-        other = below(last + 1, entropy)
-        order[[last, other]] = order[[other, last]]
-    return order
 
 
 def _alike(left: Array, right: Array) -> bool:
