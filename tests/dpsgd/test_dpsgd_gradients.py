@@ -131,6 +131,11 @@ def test_a_chain_sums_what_the_formulas_sum(activation, ignored):
     assert all((one - found[0]).norm() <= 1e-6 * found[0].norm() for one in found)
 
 
-def test_a_weight_that_is_used_twice_is_no_chain():
-    layer, example = nn.Linear(3, 3), (torch.zeros(1, 3), torch.zeros(1, dtype=torch.int64))
-    assert Program.of(nn.Sequential(layer, nn.ReLU(), layer), cross_entropy, example).chain is None
+@pytest.mark.parametrize("shared", ["weight", "bias"])
+def test_a_parameter_that_is_used_twice_is_no_chain(shared):
+    """The norms of its two gradients add up; in a chain their squares would."""
+    model = nn.Sequential(nn.Linear(3, 3), nn.ReLU(), nn.Linear(3, 3))
+    example = torch.zeros(1, 3), torch.zeros(1, dtype=torch.int64)
+    assert Program.of(model, cross_entropy, example).chain is not None
+    setattr(model[2], shared, getattr(model[0], shared))
+    assert Program.of(model, cross_entropy, example).chain is None

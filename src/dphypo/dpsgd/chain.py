@@ -80,10 +80,11 @@ class Chain(NamedTuple):
                 labels = whole and value.dim() == 2 and len(args[1].shape) == 1
                 return cls(tuple(layers), value.shape[1]) if labels and _plain(kwargs, value.shape[1]) else None
             if func is functional.linear and value.dim() == 2 and not kwargs:
-                taken = [layer.weight for layer in layers]
                 weight, bias = (book.place(given) for given in (*args[1:], None)[:2])
-                if weight is None or weight in taken or (len(args) > 2 and args[2] is not None and bias is None):
+                if weight is None or (len(args) > 2 and args[2] is not None and bias is None):
                     return None
+                if {weight, bias} & {place for layer in layers for place in layer[:2] if place is not None}:
+                    return None  # norms of a parameter that is used twice add up, not their squares
                 layers.append(Layer(weight, bias))
             elif func in _ACTIVATIONS and layers and layers[-1].activation is None:
                 layers[-1] = Layer(*layers[-1][:2], activation=_ACTIVATIONS[func])
