@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import warnings
+from abc import ABC, abstractmethod
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from traceback import format_exception
@@ -30,7 +31,7 @@ class DivergedError(ArithmeticError):
     """The weights are no longer finite. They are already private, so stopping here reveals nothing more."""
 
 
-class DpSgdMechanism:
+class DpSgdMechanism(ABC):
     """The part of a mechanism that does not depend on the library that trains. Its subclasses are frozen dataclasses.
 
     A subclass has the fields below, says which hyperparameters it takes (``refuse_unknown``), which score looks at
@@ -63,22 +64,22 @@ class DpSgdMechanism:
         _validate.spelled(cls.__name__, given, [one.name for one in dataclasses.fields(cast(Any, cls)) if one.init])
         return super().__new__(cls)
 
+    @abstractmethod
     def refuse_unknown(self, names: Iterable[str]) -> None:
         """Raise a ValueError for a hyperparameter that nobody takes."""
-        raise NotImplementedError
 
+    @abstractmethod
     def make(self, params: Sequence[Mapping[str, Any]], seeds: Sequence[int]) -> Sequence[Outcome | Exception]:
         """Make runs; what a run raises takes the place of its outcome."""
-        raise NotImplementedError
 
+    @abstractmethod
     def check_space(self, space: Space) -> None:
         """Refuse choices that no run can take, such as the wrong name of an optimiser."""
-        raise NotImplementedError
 
     @property
+    @abstractmethod
     def private_score(self) -> Any:
         """The score, if it looks at private records; else None."""
-        raise NotImplementedError
 
     def event(self, params: Mapping[str, Any]) -> dp_accounting.DpEvent | RoundedDp:
         """The event of training with the given hyperparameters. It reads the batch size and the epochs alone."""
