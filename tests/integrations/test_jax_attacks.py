@@ -32,12 +32,12 @@ def clipped_sum(gradients, counts=None, grid=GRID, normalise=False):
     return sum_of([(gradients[:, :cut],), (gradients[:, cut:, None],)], counts, grid, normalise)
 
 
-def sum_of(parts, counts=None, grid=GRID, normalise=False):
+def sum_of(parts, counts=None, grid=GRID, normalise=False, kind=np.float32):
     """The same of arrays, and of factors of matrices."""
     counts = np.ones(len(parts[0][0]), bool) if counts is None else counts
     most = np.array([grid.radius * grid.scale * (1 - 2.0**-50)])
     with step.exactly():
-        found = [tuple(one[None].astype(np.float32) for one in part) for part in parts]
+        found = [tuple(one[None].astype(kind) for one in part) for part in parts]
         sums = [np.zeros((1, math.prod(one.shape[2] for one in part))) for part in found]
         given = (sums, found, counts[None], True, most, np.array([grid.scale]))
         return np.concatenate(step.add_clipped(*given, normalise=normalise), 1)[0]
@@ -103,6 +103,21 @@ def test_one_record_moves_the_sum_of_outer_products_by_at_most_the_clipping_norm
     assert exact_square(alone) <= Fraction(GRID.radius * GRID.scale) ** 2
     if attack in ("infinite_times_zero", "not_a_number"):
         np.testing.assert_array_equal(here, there)
+
+
+def test_double_precision_is_kept_where_the_process_asks_for_less():
+    factors = [(RNG.normal(size=(32, 10)), RNG.normal(size=(32, 4))), (RNG.normal(size=(32, 4)),)]
+    whole = sum_of(factors)
+    jax.clear_caches()
+    with jax.default_matmul_precision("BF16_BF16_F32"):
+        np.testing.assert_array_equal(sum_of(factors), whole)
+    jax.clear_caches()
+
+
+def test_a_factor_whose_square_is_no_number_counts():
+    grid = Grid.of(noise_multiplier=1.0, max_grad_norm=1e-12, size=40, terms=step.terms(40, 1, 1), largest_batch=1)
+    alone = sum_of([(np.full((1, 10), 1e-163), np.full((1, 4), 1e153))], grid=grid, kind=np.float64)
+    assert exact_square(alone) <= Fraction(grid.radius * grid.scale) ** 2
 
 
 def test_a_sum_of_outer_products_is_that_of_the_gradients():

@@ -38,7 +38,7 @@ MUTANTS = (
         "JAX: the norm of an outer product is that of one factor",
         "norms are upper bounds in floating point",
         "integrations/jax/step.py",
-        "functools.reduce(jnp.multiply, [jnp.sum(one * one, 1) for one in part])",
+        "functools.reduce(jnp.multiply, [jnp.sum(one * one, 1) + TINY for one in part])",
         "jnp.sum(part[0] * part[0], 1)",
         (f"{_MOVES.replace('sum_by', 'sum_of_outer_products_by')}[ordinary-False]",),
     ),

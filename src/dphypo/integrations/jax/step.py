@@ -24,6 +24,8 @@ from dphypo.integrations.jax.factors import Part
 Arrays = list[jax.Array]
 
 UNIT = 2.0**-53
+TINY = 2.0**-960
+"""More than what squares lose that are too small to be numbers; a factor's square may be, where their product is not."""
 NORMALISED = 0.01
 """r of ``clipping="normalise"``: w = C₀/(n̄ + r), as in :mod:`dphypo.dpsgd`."""
 
@@ -53,7 +55,7 @@ def add_clipped(
     def of_run(run: Any) -> Any:
         totals, found, counting, limit, whole = run
         parts = [[one.astype(jnp.float64).reshape(len(one), -1) for one in part] for part in found]
-        squares = [functools.reduce(jnp.multiply, [jnp.sum(one * one, 1) for one in part]) for part in parts]
+        squares = [functools.reduce(jnp.multiply, [jnp.sum(one * one, 1) + TINY for one in part]) for part in parts]
         norms = jnp.sqrt(functools.reduce(jnp.add, squares)) * margin  # upper bounds
         fine = counting & (norms < jnp.inf)  # false for NaN
         weights = limit / (norms + NORMALISED) if normalise else jnp.minimum(whole, limit / norms)
@@ -67,10 +69,13 @@ def add_clipped(
 
 
 def _weighted(weights: Any, part: Sequence[Any]) -> Any:
-    """The weighted sum of gradients, or of outer products of their factors."""
+    """The weighted sum of gradients, or of outer products of their factors, in double precision.
+
+    The process may ask for less by ``jax_default_matmul_precision``; it does not get it here.
+    """
     if len(part) == 1:
-        return weights @ part[0]
-    return ((weights[:, None] * part[0]).T @ part[1]).reshape(-1)
+        return jnp.matmul(weights, part[0], precision="highest")
+    return jnp.matmul((weights[:, None] * part[0]).T, part[1], precision="highest").reshape(-1)
 
 
 @functools.partial(jax.jit, static_argnames=("kind",))

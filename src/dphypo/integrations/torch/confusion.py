@@ -68,7 +68,7 @@ class PrivateConfusion:
     def matrix_key(self) -> tuple[Any, ...]:
         """Equal for scores that are measures of one noisy matrix."""
         cells = (id(self.group), self.groups, self.measure == "auc")
-        return id(self.data), id(self.example), self.noise_multiplier, self.split, self.records, *cells
+        return type(self), id(self.data), id(self.example), self.noise_multiplier, self.split, self.records, *cells
 
     def __call__(self, model: nn.Module, *, seed: int) -> float:
         return self.measured(self.matrix(model, seed=seed))
