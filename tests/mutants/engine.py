@@ -66,14 +66,6 @@ MUTANTS = (
         (f"{_STEP}::test_norms_are_upper_bounds_in_exact_arithmetic[linear]",),
     ),
     Mutant(
-        "a chain takes a parameter that is used twice",
-        "norms are upper bounds where a parameter is shared",
-        "dpsgd/chain.py",
-        "                    return None  # norms of a parameter",
-        "                    pass  # norms of a parameter",
-        ("dpsgd/test_dpsgd_gradients.py::test_a_parameter_that_is_used_twice_is_no_chain[bias]",),
-    ),
-    Mutant(
         "the norm of a held gradient is rounded to the nearest",
         "norms are upper bounds in floating point",
         "dpsgd/layers/materialised.py",
