@@ -163,7 +163,8 @@ class Program:
         alone = self._alone.get(numbers.shape)
         if alone is None:
             alone = self._alone[numbers.shape] = not self._same_everywhere(rows, numbers.shape, keys)
-        return self._gradients(alone, rows, self._data, numbers, keys, np.int32(step))
+        some = _rows(self._data, numbers)
+        return self._gradients(alone, rows, some, numbers, keys, np.int32(step))
 
     @cached_property
     def _data(self) -> Tree:
@@ -179,16 +180,15 @@ class Program:
             loss, found = factors.gradients(self._of_leaves, leaves, record, own)
             return found, jnp.isfinite(loss)
 
-        def of_run(alone: bool, data: Tree, step: Any, row: Any, numbers: Any, key: Any) -> Any:
+        def of_run(alone: bool, step: Any, row: Any, some: Tree, numbers: Any, key: Any) -> Any:
             single = partial(of_record, self.leaves(row), key, step)
-            some = jax.tree.map(lambda leaf: leaf.at[numbers].get(mode="clip"), data)
             if alone:
                 return jax.lax.map(lambda one: single(*one), (some, numbers))
             return jax.vmap(single)(some, numbers)
 
-        def of_runs(alone: bool, rows: Rows, data: Tree, numbers: Any, keys: Any, step: Any) -> Any:
-            each, given = partial(of_run, alone, data, step), (rows, numbers, keys)
-            shapes = jax.eval_shape(each, *(one[0] for one in given))
+        def of_runs(alone: bool, rows: Rows, some: Tree, numbers: Any, keys: Any, step: Any) -> Any:
+            each, given = partial(of_run, alone, step), (rows, some, numbers, keys)
+            shapes = jax.eval_shape(each, *jax.tree.map(lambda leaf: leaf[0], given))
             if sum(leaf.size for leaf in jax.tree.leaves(shapes)) > _LARGE:
                 return jax.lax.map(lambda run: each(*run), given)
             return jax.vmap(each)(*given)
@@ -204,7 +204,8 @@ class Program:
         watched = places % 3 == 1
 
         def found(order: npt.NDArray[np.int32], data: Tree) -> npt.NDArray[np.uint8]:
-            made = self._gradients(False, rows, data, np.broadcast_to(order, shape), keys, np.int32(0))[0]
+            numbers = np.broadcast_to(order, shape)
+            made = self._gradients(False, rows, _rows(data, numbers), numbers, keys, np.int32(0))[0]
             parts = [np.asarray(part) for part in jax.tree.leaves(made)]
             return np.concatenate([part.reshape(*shape, -1).view(np.uint8) for part in parts], 2)
 
@@ -254,6 +255,13 @@ class Stepper:
 
         self.start = jax.jit(jax.vmap(start))
         self.step = jax.jit(jax.vmap(step, (0, 0, 0, 0, 0, 0, None)))
+
+
+@jax.jit
+def _rows(data: Tree, numbers: Any) -> Tree:
+    """The records of some numbers. A program of its own, which rounds nothing: how many records there are is private,
+    and the program of the gradients does not depend on it."""
+    return jax.tree.map(lambda leaf: leaf.at[numbers].get(mode="clip"), data)
 
 
 def _is_array(leaf: Any) -> bool:
