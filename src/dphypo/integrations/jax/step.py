@@ -25,7 +25,7 @@ Arrays = list[jax.Array]
 
 UNIT = 2.0**-53
 TINY = 2.0**-960
-"""More than what squares lose that are too small to be numbers; a factor's square may be, where their product is not."""
+"""More than squares lose that are too small to be numbers; a factor's may be, where the product of two is not."""
 NORMALISED = 0.01
 """r of ``clipping="normalise"``: w = C₀/(n̄ + r), as in :mod:`dphypo.dpsgd`."""
 
