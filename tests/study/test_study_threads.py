@@ -40,6 +40,12 @@ class CountedLaw:
     def __getattr__(self, name):
         return getattr(LAW, name)
 
+    def __eq__(self, other):  # equal ones share what was accounted for
+        return isinstance(other, CountedLaw)
+
+    def __hash__(self):
+        return hash(LAW)
+
     def sample(self, entropy):
         self.drawn.append(1)
         return LAW.sample(entropy)
