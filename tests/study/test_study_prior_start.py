@@ -8,6 +8,7 @@ from typing import ClassVar
 import dp_accounting as dp
 import numpy as np
 import pytest
+from support.slow import mostly_slow
 from support.study_world import SPACE, make, mechanism, train
 
 import dphypo
@@ -52,7 +53,7 @@ def in_order(search):
         search.tell(trial, ({}, 0.5))
 
 
-@pytest.mark.parametrize("first", [1, 2, 3, 7])
+@pytest.mark.parametrize("first", mostly_slow([1, 3, 2, 7], 2))
 def test_the_rule_is_not_asked_before_the_first_runs_have_ended(first):
     asked: list = []
     in_order(study(asked, first_from_prior=first))
