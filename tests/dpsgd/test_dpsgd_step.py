@@ -18,9 +18,12 @@ from torch import nn
 
 from dphypo import noise
 from dphypo.dpsgd import Grid, Program, Run, Setting, Tensors, slack, train
+from dphypo.dpsgd.book import Sums
 from dphypo.dpsgd.draws import Draws
+from dphypo.dpsgd.layers import linear
 from dphypo.dpsgd.masks import Masks
 from dphypo.dpsgd.shapes import Shape
+from dphypo.dpsgd.stack import Slot
 from dphypo.dpsgd.step import Weights
 from dphypo.dpsgd.sum_on_grid import BETA, clipped_to
 
@@ -220,6 +223,17 @@ def see_moves(name: str, device: str) -> None:
         assert moved[-3:] == [0.0, 0.0, 0.0]  # one that is not finite adds zero
     else:
         assert moved[1:] == [0.0, 0.0]  # nor do tokens without a row
+
+
+@pytest.mark.parametrize("positions", [1, 2])
+def test_factors_whose_squares_are_no_numbers_add_what_their_norm_says(positions):
+    """1e-163 squared is zero in double precision; its product with 1e153 is not, and a clipping norm may be less."""
+    size = (1, 3, positions, 40)
+    inputs, gradients = (torch.full(size, value, dtype=torch.float64) for value in (1e-163, 1e153))
+    (part,) = linear.outer(Slot(0, 1600), None, inputs, gradients)
+    sums = Sums(torch.zeros(1, 1600))
+    part.add(torch.tensor([[1.0, 0.0, 0.0]], dtype=torch.float64), sums)
+    assert sums.rows.norm() <= part.square[0, 0].sqrt()
 
 
 def exact(values: torch.Tensor) -> list[list[Fraction]]:

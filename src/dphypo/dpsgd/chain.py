@@ -16,7 +16,7 @@ import torch
 from torch.nn import functional
 
 from dphypo.dpsgd.book import Book, Part, Sums
-from dphypo.dpsgd.layers.products import UNIT, finite_, squared
+from dphypo.dpsgd.layers.products import UNIT, finite_, squared, without_tiny_
 
 _aten = torch.ops.aten
 
@@ -163,6 +163,8 @@ class Pass:
                     torch.mm(weight, given, out=into)
         self._inputs.copy_(seen)
         self._wide.copy_(self._values)
+        if self._values.dtype == torch.float64:
+            without_tiny_(self._inputs), without_tiny_(self._wide)
         return Part(self._slots, 1, self._square(), None, self._factors, self._add)
 
     def _square(self) -> torch.Tensor:

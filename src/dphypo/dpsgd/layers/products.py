@@ -16,6 +16,7 @@ from dphypo.dpsgd.shapes import Shape
 from dphypo.dpsgd.stack import Slot
 
 UNIT = 2.0**-53  # relative error of one rounding in double precision
+_TINY = 2.0**-300
 _TILE = 16
 
 
@@ -152,7 +153,13 @@ def add_product(sums: Sums, slot: Slot, left: torch.Tensor, right: torch.Tensor)
 
 def wide(values: torch.Tensor) -> torch.Tensor:
     """A copy in double precision, which may be written to: norms and sums are made in it."""
-    return values.to(torch.float64, copy=True)
+    copied = values.to(torch.float64, copy=True)
+    return without_tiny_(copied) if values.dtype == torch.float64 else copied
+
+
+def without_tiny_(values: torch.Tensor) -> torch.Tensor:
+    """Zero factors in place whose squares may be no numbers, where the product of two factors is one."""
+    return values.masked_fill_(values.abs() < _TINY, 0.0)
 
 
 def finite_(values: torch.Tensor) -> torch.Tensor:

@@ -58,9 +58,11 @@ class Metrics:
     @property
     def private(self) -> list[Any]:
         """The scores that cost something, one of each matrix."""
-        costly = {name: score for name, score in self.scores.items() if is_costly(score)}
-        keys = (score.matrix_key if isinstance(score, PrivateConfusion) else name for name, score in costly.items())
-        return list(dict(zip(keys, costly.values(), strict=True)).values())
+        found: dict[Any, Any] = {}
+        for name, score in self.scores.items():
+            if is_costly(score):  # the first of a matrix, which is the one that draws it
+                found.setdefault(score.matrix_key if isinstance(score, PrivateConfusion) else name, score)
+        return list(found.values())
 
     @property
     def event(self) -> RoundedDp:
