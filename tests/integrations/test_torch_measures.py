@@ -7,9 +7,12 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+import matplotlib as mpl
 import numpy as np
 import pytest
 import torch
+from matplotlib import pyplot
+from optuna.visualization.matplotlib import plot_pareto_front
 from sklearn.metrics import roc_auc_score
 from torch import nn
 from torch.nn.functional import cross_entropy
@@ -194,18 +197,26 @@ def test_measures_of_one_matrix_are_paid_for_once() -> None:
     assert same.event.event.noise_multiplier == pytest.approx(50 / math.sqrt(2))
 
 
-def test_a_survey_publishes_several_metrics_and_one_ranks(tmp_path: Path) -> None:
+def search(folder: Path) -> dphypo.Stages:
     space = dphypo.Space({"learning_rate": [0.01, 0.1, 1.0, 5.0]})
-    parts = [dphypo.Survey(several(), 4)]
-    search = dphypo.Stages(space, parts, delta=1e-5, journal=tmp_path / "journal.db")
-    release = search.run(progress=False)
+    return dphypo.Stages(space, [dphypo.Survey(several(), 4)], delta=1e-5, journal=folder / "journal.db")
+
+
+@pytest.fixture(scope="module")
+def made(tmp_path_factory: pytest.TempPathFactory) -> tuple[Any, Path]:
+    folder = tmp_path_factory.mktemp("survey")
+    return search(folder).run(progress=False), folder
+
+
+def test_a_survey_publishes_several_metrics_and_one_ranks(made: tuple[Any, Path]) -> None:
+    release, folder = made
     (survey,) = release.surveys
     assert {"accuracy", "gap", "auc", "constant"} <= set(survey.records()[0])
     assert all(row.score == row.metrics["accuracy"] for row in survey.rows)
     assert Surveyed.from_dict(survey.to_dict()).hash == survey.hash
     changed = Surveyed(tuple(replace(row, metrics={**row.metrics, "auc": 1.0}) for row in survey.rows))
     assert changed.hash != survey.hash
-    again = dphypo.Stages(space, parts, delta=1e-5, journal=tmp_path / "journal.db").run(progress=False)
+    again = search(folder).run(progress=False)
     assert again.surveys[0].to_dict() == survey.to_dict()
     assert "'auc'" in str(release.certificate.document)
     study = survey.to_optuna(metrics=["accuracy", "gap"])
@@ -214,3 +225,22 @@ def test_a_survey_publishes_several_metrics_and_one_ranks(tmp_path: Path) -> Non
     assert survey.to_optuna().best_value == max(row.score or 0.0 for row in survey.rows)
     with pytest.raises(ValueError, match="metrics = 'recall' is not valid: the survey has published accuracy, gap"):
         survey.to_optuna(metrics=["recall"])
+
+
+@pytest.mark.filterwarnings("ignore::optuna.exceptions.ExperimentalWarning")
+def test_optuna_draws_the_front_of_two_metrics(made: tuple[Any, Path], tmp_path: Path) -> None:
+    (survey,) = made[0].surveys
+    points = [(row.metrics["accuracy"], row.metrics["gap"]) for row in survey.rows]
+    front = [one for one in points if not any(a >= one[0] and b >= one[1] and (a, b) != one for a, b in points)]
+    study = survey.to_optuna(metrics=["accuracy", "gap"])
+    assert sorted(tuple(trial.values) for trial in study.best_trials) == sorted(front)
+    with mpl.rc_context():  # Optuna sets a style
+        pyplot.switch_backend("agg")
+        axes = plot_pareto_front(study, target_names=["accuracy", "gap"])
+        axes.figure.savefig(tmp_path / "front.png")
+        pyplot.close(axes.figure)
+    drawn = {part.get_label(): [tuple(point) for point in part.get_offsets().tolist()] for part in axes.collections}
+    assert sorted(drawn["Best Trial"]) == sorted(front)
+    assert sorted(point for part in drawn.values() for point in part) == sorted(points)  # a point for every run
+    assert (axes.get_xlabel(), axes.get_ylabel()) == ("accuracy", "gap")
+    assert np.ptp(pyplot.imread(tmp_path / "front.png")) > 0.5  # not an empty picture
