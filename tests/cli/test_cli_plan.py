@@ -20,7 +20,7 @@ def invoke(*arguments: str):
 def planned(*options: str):
     result = invoke(*TASK, "--json", *options)
     assert result.exit_code == 0, result.output
-    return json.loads(result.output)
+    return json.loads(result.stdout)
 
 
 @pytest.mark.slow

@@ -41,8 +41,8 @@ MUTANTS = (
         "one score under two names is paid for once",
         "what is drawn twice is paid for twice",
         "integrations/torch/metrics.py",
-        "else name for name, score in",
-        "else id(score) for name, score in",
+        "else name, score)",
+        "else id(score), score)",
         ("integrations/test_torch_measures.py::test_measures_of_one_matrix_are_paid_for_once",),
     ),
     Mutant(

@@ -193,8 +193,8 @@ def test_the_command_of_the_readme_compares_ten_designs_and_each_is_reproduced(t
         "10",
     ]
     result = CliRunner().invoke(app, ["plan", *options, "--json"])
-    assert result.exit_code == 0, result.output
-    rows = json.loads(result.output)["designs"]
+    assert result.exit_code == 0, result.stdout
+    rows = json.loads(result.stdout)["designs"]
     assert len(rows) >= 10
     assert {row["kind"] for row in rows} == KINDS | {"band"}
     full = plan(epsilon=8, delta=DELTA, records=60_000, batch_size=256, epochs=10, compute=10)

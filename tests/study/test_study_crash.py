@@ -7,7 +7,7 @@ import random
 import signal
 
 import pytest
-from support.crash_server import KILLS, serve
+from support.crash_server import KILLS_AFTER, serve
 from support.slow import mostly_slow
 from support.study_world import deadly, facts, make, slow
 
@@ -51,7 +51,7 @@ def commits(server, where, tmp_path) -> int:
     return int((tmp_path / "count").read_text())
 
 
-@pytest.mark.parametrize(("moment", "step"), mostly_slow(KILLS))
+@pytest.mark.parametrize(("moment", "step"), mostly_slow(KILLS_AFTER))
 def test_a_process_killed_at_any_commit_changes_nothing(server, uninterrupted, where, tmp_path, moment, step):
     count = commits(server, where, tmp_path)
     assert count >= 2 + 2 * uninterrupted[0], "T, every λ, every outcome and the release are commits of their own"

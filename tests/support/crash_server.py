@@ -25,6 +25,8 @@ from typing import Any
 
 KILLS = [("before", 4), ("before", 1), ("after", 1)]
 """The moments at which tests kill a process, and how many commits lie between two of them."""
+KILLS_AFTER = [("after", 4), ("after", 1), ("before", 1)]
+"""The same, beginning with commits that were made and not heard of."""
 
 
 class Server:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import sys
+import time
 from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Annotated, Any
@@ -70,9 +71,14 @@ def plan(
 
 
 def _shown(ways: Iterable[Any]) -> Iterator[Any]:
-    """The ways, with a bar on a terminal while their noise is solved for."""
+    """The ways, with a bar on a terminal while their noise is solved for; elsewhere a line every few seconds."""
     if not sys.stderr.isatty():
-        yield from ways
+        said = time.monotonic()
+        for way in ways:
+            if time.monotonic() > said + 3:
+                said = time.monotonic()
+                print(f"solving for the noise: {way.name}", file=sys.stderr, flush=True)
+            yield way
         return
     from rich.console import Console
     from rich.progress import Progress

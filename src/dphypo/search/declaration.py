@@ -126,7 +126,12 @@ class Declaration:
 
     def total(self) -> str:
         """What the whole search costs, in words."""
-        return f"ε = {self.certificate.epsilon:.4g} at δ = {self.delta:g}"
+        return f"ε = {self._releases.epsilon(self.delta):.4g} at δ = {self.delta:g}"
+
+    @property
+    def _releases(self) -> Guarantee | Composition:
+        only = self.terms[0][0].releases
+        return only if self.alone and isinstance(only, Guarantee) else self.guarantee
 
     @cached_property
     def certificate(self) -> Certificate:
@@ -144,9 +149,7 @@ class Declaration:
             public["data_set"] = self.data
         if not self.private:
             public |= {"warning": SEEDED, "entropy": "seeded"}
-        only = self.terms[0][0].releases
-        guarantee = only if self.alone and isinstance(only, Guarantee) else self.guarantee
-        return guarantee.certificate(self.delta, **public)
+        return self._releases.certificate(self.delta, **public)
 
     def certify(self, published: Sequence[Any]) -> Certificate:
         """The certificate, with what the parts have published."""
