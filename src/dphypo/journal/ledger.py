@@ -285,9 +285,7 @@ class Ledger:
                     return made
                 reason = "other processes keep changing it" if time.monotonic() > patience else ""
             except JournalMissingError:
-                raise LedgerError(
-                    f"there is no ledger at {self._address}: make one with dphypo.Ledger.open(...)"
-                ) from None
+                raise LedgerError(f"there is no ledger at {self._address}: make one (dphypo ledger open)") from None
             except JournalInUseError as error:
                 reason = error.reason if time.monotonic() > patience else ""
             except JournalError as error:

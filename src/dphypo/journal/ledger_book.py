@@ -68,10 +68,10 @@ class Whole:
 def read(connection: Connection, name: str, address: str) -> Whole:
     """A ledger, checked as a whole."""
     if not inspect(connection).has_table(chain.book.name):
-        raise LedgerError(f"{address} holds no ledger: make one with dphypo.Ledger.open(...)")
+        raise LedgerError(f"{address} holds no ledger: make one (dphypo ledger open)")
     found = chain.read(connection, KIND, name)
     if found is None:
-        raise LedgerError(f"{address} holds no ledger {printable(name)!r}: make one with dphypo.Ledger.open(...)")
+        raise LedgerError(f"{address} holds no ledger {printable(name)!r}: make one (dphypo ledger open)")
     place, _, changes = found
     try:
         whole = _terms(place, changes[0].content)

@@ -76,7 +76,8 @@ def plan(
         raise _validate.fail("compute", compute, f"one full run takes 1: give 1 to {MOST_COMPUTE}")
     given = {"records": records, "batch_size": batch_size, "epochs": epochs, "steps": steps}
     run, mechanism = _training(mechanism, given)
-    over = SPACE if space is None else space
+    over = mechanism.default_space() if space is None and isinstance(mechanism, capabilities.OwnSpace) else space
+    over = SPACE if over is None else over
     scores = None if landscape is None else _landscape(landscape)
     planned = _planned(mechanism, over, epsilon, delta, compute)
     asked = () if runs is None and fraction is None else ((runs or 20, fraction or 0.1),)
@@ -107,6 +108,7 @@ def _training(mechanism: Mechanism | None, given: dict[str, Any]) -> tuple[DpSgd
         if named:
             raise _validate.fail(named[0], given[named[0]], "the mechanism says it: leave it out")
         capabilities.check_is_mechanism(mechanism)
+        capabilities.check_scores_are_known(mechanism)
         return None, capabilities.with_noise(mechanism, 1.0)
     for name in ("records", "batch_size"):
         if given[name] is None:
