@@ -33,6 +33,7 @@ def test_a_survey_that_is_asked_for_is_compared():
     assert row["parts"][0]["matched_to"] == row["parts"][1]["noise_multiplier"] == row["noise_multiplier"]
 
 
+@pytest.mark.slow
 def test_it_ends_with_a_recommendation_and_the_line_that_runs_it(tmp_path):
     path = tmp_path / "plan.json"
     result = invoke(*TASK, "--write", str(path))

@@ -74,6 +74,7 @@ def killed(kind: str, where, count: int, seed: int, workers: bool) -> None:
             check(kind, journal, name)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("workers", [False, True])
 def test_some_kills_lose_nothing(where, workers):
     killed("study", where, 2, 1, workers)

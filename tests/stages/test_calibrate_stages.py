@@ -57,6 +57,7 @@ def cost(stages: list[Stage]) -> float:
     return Stages(SPACE, stages, delta=DELTA, journal=None).guarantee.epsilon(DELTA)
 
 
+@pytest.mark.slow
 def test_the_last_stage_spends_what_the_first_leaves():
     found = calibrate_stages(SPACE, [FIRST, LAST], epsilon=2.0, delta=DELTA)
     assert found[0] == FIRST

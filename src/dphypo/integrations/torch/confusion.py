@@ -18,6 +18,7 @@ from dphypo.errors import UnfitModelError
 from dphypo.integrations.measures import GAPS, MEASURES, Floats, auc
 from dphypo.integrations.torch import seeds
 from dphypo.integrations.torch.data import as_records
+from dphypo.integrations.torch.domain import FATAL
 from dphypo.integrations.torch.fields import Called
 from dphypo.integrations.torch.record_values import classes_of, declare, noise_of, predicted, values
 
@@ -83,14 +84,21 @@ class PrivateConfusion:
             raise UnfitModelError(f"'auc' is of two classes, and the model tells {classes} apart")
         fields = model.fields if isinstance(model, Called) else records.fields
 
+        def group_of(row: torch.Tensor) -> torch.Tensor:
+            assert self.group is not None
+            try:
+                return torch.as_tensor(self.group(row if fields is None else fields.unpack(row))).reshape(()).double()
+            except FATAL:
+                raise
+            except Exception:
+                return torch.tensor(-1.0, dtype=torch.float64)
+
         def cell(outputs: torch.Tensor, targets: torch.Tensor, inputs: torch.Tensor) -> torch.Tensor:
             found = targets.reshape(len(targets)).double()
             inside = (found >= 0) & (found < classes) & (found == found.round())
             column = _bin(outputs, len(targets)) if self.measure == "auc" else predicted(outputs, targets)
             if self.group is not None:  # of each record by itself: it must not depend on the others
-                rows = [inputs[place : place + 1] for place in range(len(inputs))]
-                groups = [self.group(row if fields is None else fields.unpack(row)) for row in rows]
-                group = torch.stack([torch.as_tensor(one).reshape(()) for one in groups]).to(found)
+                group = torch.stack([group_of(inputs[place : place + 1]) for place in range(len(inputs))]).to(found)
                 inside &= (group >= 0) & (group < self.groups) & (group == group.round())
                 found = group * classes + found
             return torch.where(inside, found * columns + column, -1.0)
