@@ -24,7 +24,7 @@ from torch.utils.data import DataLoader, TensorDataset
 
 import dphypo
 from dphypo.mechanisms import DpSgd, OwnTraining
-from dphypo.mechanisms.own_training import OwnRun
+from dphypo.mechanisms.dp_sgd import OwnRun
 
 PIXELS, LABELS = (torch.tensor(part) for part in load_digits(return_X_y=True))
 PIXELS = (PIXELS / 16).float()

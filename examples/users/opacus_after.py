@@ -12,7 +12,7 @@ from torch.utils.data import DataLoader, TensorDataset
 import dphypo
 from dphypo.integrations.torch.saver import Safetensors
 from dphypo.mechanisms import DpSgd, OwnTraining
-from dphypo.mechanisms.own_training import OwnRun
+from dphypo.mechanisms.dp_sgd import OwnRun
 
 BATCH_SIZE, EPOCHS = 64, 10
 IMAGES, LABELS = (torch.tensor(part) for part in load_digits(return_X_y=True))

@@ -23,7 +23,7 @@ import dphypo
 from dphypo.errors import UnfitModelError
 from dphypo.integrations.torch.saver import Safetensors
 from dphypo.mechanisms import DpSgd, OwnTraining
-from dphypo.mechanisms.own_training import OwnRun
+from dphypo.mechanisms.dp_sgd import OwnRun
 
 pytestmark = pytest.mark.filterwarnings("ignore:Full backward hook")
 USERS = Path(__file__).parents[2] / "examples" / "users"

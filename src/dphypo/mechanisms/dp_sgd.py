@@ -1,24 +1,26 @@
-"""DP-SGD as its privacy sees it: so many Poisson-sampled Gaussian mechanisms. The one place that builds the event."""
+"""DP-SGD as its privacy sees it: so many Poisson-sampled Gaussian mechanisms. The one place that builds the event.
+
+:class:`OwnTraining` makes a mechanism of a training loop of one's own that is declared so.
+"""
 
 from __future__ import annotations
 
+import importlib
 import math
-from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING
+from collections.abc import Callable, Mapping
+from contextlib import AbstractContextManager
+from dataclasses import dataclass, field, replace
+from typing import TYPE_CHECKING, Any, ClassVar
 
 from dphypo import _validate
+from dphypo.accounting.sides import Sides, read_sides
+from dphypo.errors import UnfitModelError
+from dphypo.mechanisms import transfer
+from dphypo.mechanisms.mechanism import check_signature
+from dphypo.mechanisms.savers import Plain, Saver
 
 if TYPE_CHECKING:
     import dp_accounting
-
-COSTS = frozenset(
-    {
-        *("batch_size", "lot_size", "sampling_rate", "sample_rate", "subsample"),
-        *("epochs", "num_epochs", "steps", "num_steps", "iterations", "fraction"),
-        "noise_multiplier",
-    }
-)
-"""Hyperparameters that what a run costs depends on, by the names that people give them."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -131,3 +133,139 @@ def matched(noise_multiplier: float, fraction: float) -> float:
     The noise that accumulates in the weights is about η·R·σ·√steps / batch size; this keeps it the same.
     """
     return noise_multiplier / math.sqrt(fraction)
+
+
+@dataclass(frozen=True, kw_only=True)
+class OwnRun(DpSgd):
+    """The run that ``train`` is to make: what it costs, and a loop of Opacus that costs just that."""
+
+    seed: int = field(repr=False, compare=False)
+    _made: list[bool] = field(default_factory=list, init=False, repr=False, compare=False)
+
+    def make_private(
+        self, module: Any, optimizer: Any, data_loader: Any, *, max_grad_norm: float, grad_sample_mode: str = "hooks"
+    ) -> AbstractContextManager[Any]:
+        """In place of Opacus's ``PrivacyEngine().make_private``: ``with ... as (model, optimizer, loader)``.
+
+        The loader gives ``steps`` Poisson batches at ``rate``, and ``BatchMemoryManager`` may cut them. Noise and
+        batches are drawn from the seed. Each step is compared with its batch, and at the end of the block what Opacus's
+        accountant has seen with the declared event; a difference is an error of the caller's, and no outcome of the
+        run. One block a run: a second one would cost as much again, with the same noise.
+
+        Args:
+            module, optimizer: an ordinary model, whose layers act on each record by itself, and an ordinary optimiser
+                of its parameters.
+            data_loader: a ``DataLoader`` of the private records. Gradients are divided by its ``batch_size``.
+            max_grad_norm: the clipping norm.
+            grad_sample_mode: how Opacus computes the gradients: "hooks" or "functorch".
+        """
+        # By name: this room knows no library that trains.
+        loop = importlib.import_module("dphypo.integrations.torch.own_loop")
+        if self._made:
+            raise UnfitModelError(
+                "run.make_private was called before in this run: the run is declared to train once. To train k models, "
+                "declare k times the steps, and use one block"
+            )
+        self._made.append(True)
+        options = {"max_grad_norm": max_grad_norm, "grad_sample_mode": grad_sample_mode}
+        made: AbstractContextManager[Any] = loop.make_private(
+            self, self.seed, module, optimizer, data_loader, **options
+        )
+        return made
+
+
+@dataclass(frozen=True, repr=False)
+class OwnTraining:
+    """A training loop of your own, with Opacus or any other library, that :func:`dphypo.tune` can cut short.
+
+    **Guarantee.** One run costs ``run.event``, if ``train`` makes ``run.steps`` steps, each on a Poisson sample at
+    ``run.rate``, with gradients clipped for each record and Gaussian noise of ``run.noise_multiplier`` times the
+    clipping norm on their sum, looks at the private records in no other way, and draws all noise from ``seed``.
+
+    Args:
+        train: ``train(params, *, seed, run) -> (model, score)``; ``run`` is an :class:`OwnRun`, whose ``make_private``
+            keeps a loop of Opacus to what is declared.
+        run: the full run as its privacy sees it: ``DpSgd.of(records=..., batch_size=..., epochs=..., ...)``.
+        score_event: the event of one score, if it looks at private records.
+        split: the rule that sets records that score apart from those that train: ``train.split`` of a part of
+            ``split_by_hash``, or a :class:`dphypo.Split`. Without one, a record may train and score: the two compose.
+        transfer_rule: how the hyperparameters of the full run become those of a short one; by default they stay, which
+            is right for SGD. For another optimiser give a :class:`dphypo.mechanisms.NoiseRehearsal` of it.
+        saver: how the model becomes bytes; by default arrays and plain values. For a model of PyTorch give
+            ``Safetensors(model)`` of ``dphypo.integrations.torch.saver``.
+        rehearsal: the same loop on a few records that are made up, called as ``train`` is, for two steps, before
+            anything is drawn or spent: what is wrong with the loop, the model or the score is shown in full.
+
+    >>> def train(params, *, seed, run):
+    ...     return {"lr": params["lr"], "steps": run.steps}, 0.5  # a stand-in for run.steps steps
+    >>> full = OwnTraining(train, DpSgd.of(records=60_000, batch_size=256, epochs=10, noise_multiplier=0.63))
+    >>> short = full.at(fraction=0.1, match=True)
+    >>> short({"lr": 0.1}, seed=1)[0], round(short.run.noise_multiplier, 2)
+    ({'lr': 0.1, 'steps': 235}, 1.99)
+    """
+
+    train: Callable[..., Any]
+    run: DpSgd
+    score_event: Any = None
+    split: Sides | None = None
+    transfer_rule: transfer.Rule | None = None
+    saver: Saver = field(default_factory=Plain)
+    fraction: float = 1.0
+    rehearsal: Callable[..., Any] | None = None
+
+    monotone: ClassVar[frozenset[str]] = frozenset()
+
+    def __post_init__(self) -> None:
+        if not callable(self.train):
+            raise _validate.fail("train", self.train, "give a function train(params, *, seed, run) -> (model, score)")
+        check_signature(self.train, "seed", "run")
+        if self.rehearsal is not None:
+            check_signature(self.rehearsal, "seed", "run")
+        given: object = self.run
+        if not isinstance(given, DpSgd):
+            raise _validate.fail(
+                "run", given, "give a DpSgd, such as DpSgd.of(records=..., batch_size=..., epochs=...)"
+            )
+        object.__setattr__(self, "split", read_sides(self.split))
+        if self.transfer_rule is not None and transfer.batch_exponent(self.transfer_rule):
+            raise _validate.fail(
+                "transfer_rule", self.transfer_rule, "the batch of own training stays: leave the rule out"
+            )
+
+    @property
+    def relation(self) -> Any:
+        import dp_accounting
+
+        return dp_accounting.NeighboringRelation.ADD_OR_REMOVE_ONE
+
+    @property
+    def event(self) -> Any:
+        return self.run.event
+
+    @property
+    def transfer(self) -> dict[str, Any] | None:
+        """How the hyperparameters of a full run become those of this short one, in plain values; None if they stay."""
+        return None if self.fraction == 1 else transfer.stated(self.transfer_rule, self.fraction)
+
+    def at(
+        self, *, noise_multiplier: float | None = None, fraction: float = 1.0, match: bool = False, **changes: Any
+    ) -> OwnTraining:
+        """The same training with other noise, or cut short; ``match`` divides the noise by the root of the fraction."""
+        run = self.run.at(noise_multiplier=noise_multiplier, fraction=fraction, match=match)
+        return replace(self, run=run, fraction=self.fraction * fraction, **changes)
+
+    def __call__(self, params: Mapping[str, Any], *, seed: int) -> Any:
+        return self.train(self._transferred(params), seed=seed, run=OwnRun(**vars(self.run), seed=seed))
+
+    def rehearse(self, params: Mapping[str, Any], *, seed: int) -> Any:
+        """Try the transfer rule and, if there is one, the rehearsal."""
+        given, run = self._transferred(params), replace(self.run, steps=min(2, self.run.steps))
+        return None if self.rehearsal is None else self.rehearsal(given, seed=seed, run=OwnRun(**vars(run), seed=seed))
+
+    def _transferred(self, params: Mapping[str, Any]) -> dict[str, Any]:
+        if self.transfer_rule is None or self.fraction == 1:
+            return dict(params)
+        return transfer.apply(self.transfer_rule, dict(params), self.fraction)
+
+    def __repr__(self) -> str:
+        return f"<mechanism {getattr(self.train, '__qualname__', 'train')}>"

@@ -9,7 +9,7 @@ import importlib
 import inspect
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
-from typing import Any, Protocol, overload, runtime_checkable
+from typing import Any, Protocol, Required, TypedDict, Unpack, overload, runtime_checkable
 
 from dphypo import _validate
 from dphypo.accounting import Split
@@ -115,20 +115,18 @@ def check_signature(train: Callable[..., Any], *named: str) -> None:
         signature = inspect.signature(train)
     except (TypeError, ValueError):
         return  # written in C: the rehearsal will tell
-    every = list(signature.parameters.values())
-    kinds = inspect.Parameter
-    problems = []
-    places = [one for one in every if one.kind in (kinds.POSITIONAL_ONLY, kinds.POSITIONAL_OR_KEYWORD)]
-    if not any(one.kind is kinds.VAR_POSITIONAL for one in every) and not [p for p in places if p.name not in named]:
-        problems.append("it takes no params")
+    every, kinds = signature.parameters.values(), inspect.Parameter
+    variadic = {one.kind for one in every} & {kinds.VAR_POSITIONAL, kinds.VAR_KEYWORD}
+    places = [one.name for one in every if one.kind in (kinds.POSITIONAL_ONLY, kinds.POSITIONAL_OR_KEYWORD)]
     taken = {one.name for one in every if one.kind in (kinds.POSITIONAL_OR_KEYWORD, kinds.KEYWORD_ONLY)}
-    if not any(one.kind is kinds.VAR_KEYWORD for one in every):
+    needed = [one.name for one in every if one.default is kinds.empty and one.kind not in variadic]
+    first = [name for name in places if name not in named][:1]
+    problems = [] if first or kinds.VAR_POSITIONAL in variadic else ["it takes no params"]
+    if kinds.VAR_KEYWORD not in variadic:
         problems += [f"it takes no {name}" for name in named if name not in taken]
-    needed = [one.name for one in every if one.default is kinds.empty and one.kind not in _VARIADIC]
-    first = [one.name for one in places if one.name not in named][:1]
     problems += [f"it also needs {name}" for name in needed if name not in (*first, *named)]
-    if not problems and places and places[0].name in named:
-        problems.append(f"its first argument is {places[0].name}, and params comes first")
+    if not problems and places and places[0] in named:
+        problems.append(f"its first argument is {places[0]}, and params comes first")
     name, called = getattr(train, "__qualname__", type(train).__qualname__), ", ".join(f"{name}=..." for name in named)
     if problems:
         raise TypeError(
@@ -143,7 +141,6 @@ def check_signature(train: Callable[..., Any], *named: str) -> None:
         )
 
 
-_VARIADIC = (inspect.Parameter.VAR_POSITIONAL, inspect.Parameter.VAR_KEYWORD)
 _NO_PAIR = (None, "None", *(kind for one in (float, int, bool, str) for kind in (one, one.__name__)))
 
 
@@ -162,34 +159,20 @@ def _find(module: str | None, name: str) -> Any:
     return found
 
 
-@overload
-def mechanism(
-    train: Callable[..., Any],
-    /,
-    *,
-    event: Any,
-    relation: Any,
-    score_event: Any = None,
-    split: Sides | Split | str | None = None,
-    monotone: Iterable[str] = (),
-    saver: Saver | None = None,
-    seeded: bool = False,
-) -> Declared: ...
+class _Options(TypedDict, total=False):
+    event: Required[Any]
+    relation: Required[Any]
+    score_event: Any
+    split: Sides | Split | str | None
+    monotone: Iterable[str]
+    saver: Saver | None
+    seeded: bool
 
 
 @overload
-def mechanism(
-    *,
-    event: Any,
-    relation: Any,
-    score_event: Any = None,
-    split: Sides | Split | str | None = None,
-    monotone: Iterable[str] = (),
-    saver: Saver | None = None,
-    seeded: bool = False,
-) -> Callable[[Callable[..., Any]], Declared]: ...
-
-
+def mechanism(train: Callable[..., Any], /, **options: Unpack[_Options]) -> Declared: ...
+@overload
+def mechanism(**options: Unpack[_Options]) -> Callable[[Callable[..., Any]], Declared]: ...
 def mechanism(
     train: Callable[..., Any] | None = None,
     /,
@@ -235,11 +218,8 @@ def mechanism(
         )
 
     def declare(train: Callable[..., Any]) -> Declared:
-        return Declared(
-            *(train, event, relation, score_event, read_sides(split), _names(monotone)),
-            saver=Plain() if saver is None else saver,
-            seeded=seeded,
-        )
+        how = Plain() if saver is None else saver
+        return Declared(train, event, relation, score_event, read_sides(split), _names(monotone), how, seeded)
 
     return declare if train is None else declare(train)
 

@@ -14,8 +14,8 @@ from typing import Any
 from dphypo import _validate
 from dphypo.errors.refusals import UnboundedEvent
 from dphypo.mechanisms.capabilities import SpaceCheck
-from dphypo.mechanisms.dp_sgd import COSTS
 from dphypo.mechanisms.mechanism import Mechanism, check_signature
+from dphypo.mechanisms.transfer import COSTS
 from dphypo.space import Space
 from dphypo.space.dimension import Finite, ends
 

@@ -11,16 +11,27 @@ import math
 import warnings
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
-from typing import Any, Protocol, runtime_checkable
+from typing import TYPE_CHECKING, Any, Protocol, runtime_checkable
 
 import numpy as np
 import numpy.typing as npt
 
 from dphypo import _validate
 from dphypo._flags import full_name
-from dphypo.mechanisms.dp_sgd import COSTS, DpSgd
+
+if TYPE_CHECKING:
+    from dphypo.mechanisms.dp_sgd import DpSgd
 
 Floats = npt.NDArray[np.float64]
+
+COSTS = frozenset(
+    {
+        *("batch_size", "lot_size", "sampling_rate", "sample_rate", "subsample"),
+        *("epochs", "num_epochs", "steps", "num_steps", "iterations", "fraction"),
+        "noise_multiplier",
+    }
+)
+"""Hyperparameters that what a run costs depends on, by the names that people give them."""
 
 Rule = Callable[[Mapping[str, Any], float], Mapping[str, Any]]
 """A rule of one's own: hyperparameters of the full run and the fraction, to those of the short run."""
@@ -97,6 +108,7 @@ class NoiseRehearsal:
         deviation: of the noise on a weight's mean gradient in the full run, σ·C/batch size. Optimisers do not depend
             on it but for the small number that they add to a root.
 
+    >>> from dphypo.mechanisms import DpSgd
     >>> def momentum(params, gradients, steps):
     ...     weights = velocity = 0.0
     ...     for gradient in gradients:
