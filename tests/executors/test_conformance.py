@@ -18,8 +18,7 @@ from dphypo.errors import ExecutorError
 from dphypo.errors.faults import UnreachableStudyError
 from dphypo.executors import Dask, Pool, Ray, Submitit, executors
 from dphypo.executors.claims import Claims, claim
-from dphypo.executors.executor import hire
-from dphypo.executors.in_process import InProcess
+from dphypo.executors.executor import InProcess, hire
 from dphypo.testing import check_executor
 
 

@@ -13,8 +13,8 @@ from support.torch_world import dpsgd
 
 import dphypo
 from dphypo.entropy import Seeded
-from dphypo.executors.devices import DeviceGroups
 from dphypo.executors.executor import Crew
+from dphypo.executors.groups import DeviceGroups
 from dphypo.journal.records import Trial
 from dphypo.mechanisms import Outcome, capabilities
 from dphypo.search import LastRun, Stages, Survey

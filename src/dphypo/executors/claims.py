@@ -13,15 +13,14 @@ import socket
 import struct
 import threading
 import time
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from multiprocessing import connection
 from typing import Any
 
 from dphypo.errors import Stopped
 from dphypo.errors.faults import UnsupportedModelError
-from dphypo.executors.executor import Withdrawn
+from dphypo.executors.executor import Withdrawn, attempt_elsewhere
 from dphypo.mechanisms import Mechanism, Outcome
-from dphypo.mechanisms.outcome import attempt
 
 _PATIENCE_S = 60  # how long either side waits for the other's next word
 _TRIES = 3  # to connect; what was asked is never asked again
@@ -110,26 +109,23 @@ class Claims:
 
 def claim(ticket: Ticket) -> bool:
     """Whether this is the one start of the run. False too if the study is gone: nobody waits for the run then."""
+    asked = False
     for tried in range(_TRIES):
         try:
             with connection.Client(ticket.address) as study:
                 _limit(study)
                 connection.answer_challenge(study, ticket.key)
                 connection.deliver_challenge(study, ticket.key)
-                return _ask(study, ticket)
+                asked = True
+                study.send_bytes(ticket.start.encode())
+                return bool(study.recv_bytes(2) == b"go")
         except ConnectionRefusedError:
             return False
-        except (OSError, EOFError):  # the network: nothing was asked yet
+        except (OSError, EOFError):  # the network
+            if asked:  # it may have been granted: nobody may ask again
+                return False
             time.sleep(tried)
     return False
-
-
-def _ask(study: Any, ticket: Ticket) -> bool:
-    try:
-        study.send_bytes(ticket.start.encode())
-        return bool(study.recv_bytes(2) == b"go")
-    except (OSError, EOFError):  # it may have been granted: nobody may ask again
-        return False
 
 
 def _limit(end: Any) -> None:
@@ -164,16 +160,8 @@ Ended = Outcome | Withdrawn | UnsupportedModelError | None
 
 
 def make_once(task: Task, mechanism: Mechanism) -> Ended:
-    """Make a run if nobody else has begun it; None if somebody has.
-
-    An error that the study must see is returned: a cluster would log what is raised. A worker that a signal stops has
-    withdrawn the run.
-    """
+    """Make a run if nobody else has begun it; None if somebody has. A worker that a signal stops has withdrawn it."""
     try:
-        if not claim(task.ticket):
-            return None
-        return replace(attempt(mechanism, task.params, task.seed), leaving=None)
-    except UnsupportedModelError as error:
-        return UnsupportedModelError(*error.args)
+        return attempt_elsewhere(mechanism, task.params, task.seed) if claim(task.ticket) else None
     except Stopped:
         return Withdrawn()

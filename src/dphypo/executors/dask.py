@@ -19,8 +19,7 @@ from typing import Any
 from dphypo import _validate
 from dphypo.executors.claims import facing
 from dphypo.executors.executor import Executor, executors
-from dphypo.executors.futures import Futures
-from dphypo.executors.packages import package, sendable
+from dphypo.executors.futures import Futures, package, sendable
 from dphypo.mechanisms import Mechanism
 
 _REMEDY = (

@@ -10,16 +10,18 @@ from __future__ import annotations
 import concurrent.futures
 import contextlib
 import inspect
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import timedelta
-from typing import Protocol
+from typing import Any, Protocol
 
 from dphypo import _validate
 from dphypo._registry import Registry
+from dphypo.errors.faults import UnsupportedModelError
 from dphypo.journal.records import Trial
 from dphypo.mechanisms import Mechanism, Outcome
+from dphypo.mechanisms.outcome import attempt
 
 
 class Withdrawn:
@@ -68,6 +70,42 @@ class Factory(Protocol):
 
 executors: Registry[Factory] = Registry("dphypo.executors")
 """Executors by name. ``@executors.register("my_cluster")`` on a factory of your own adds one."""
+
+
+@executors.register("in_process")
+class InProcess:
+    """Makes each run when it is waited for. A run that kills the process kills the study, which can be resumed."""
+
+    def __init__(self, mechanism: Mechanism, *, workers: int = 1, start_method: str = "") -> None:
+        self._mechanism = mechanism
+        self._trial: Trial | None = None
+
+    @property
+    def idle(self) -> bool:
+        return self._trial is None
+
+    @property
+    def busy(self) -> bool:
+        return self._trial is not None
+
+    def start(self, trial: Trial) -> None:
+        self._trial = trial
+
+    def wait(self) -> tuple[Trial, Outcome | None]:
+        trial, self._trial = self._trial, None
+        assert trial is not None
+        return trial, attempt(self._mechanism, trial.params, trial.seed)
+
+    def close(self) -> None:
+        self._trial = None
+
+
+def attempt_elsewhere(mechanism: Mechanism, params: Mapping[str, Any], seed: int) -> Outcome | UnsupportedModelError:
+    """A run in a worker, which stays. An error that the study must see is returned: a cluster logs what is raised."""
+    try:
+        return replace(attempt(mechanism, params, seed), leaving=None)
+    except UnsupportedModelError as error:
+        return UnsupportedModelError(*error.args)
 
 
 @contextlib.contextmanager

@@ -1,11 +1,15 @@
-"""Runs on any executor of ``concurrent.futures``: pools of processes or threads, loky, MPI, and those of clusters."""
+"""Runs on any executor of ``concurrent.futures``: pools of processes or threads, loky, MPI, and those of clusters.
+
+Packages of clusters are installed on their own, and imported when they are first used.
+"""
 
 from __future__ import annotations
 
 import concurrent.futures
+import importlib
 from collections import Counter
 from concurrent.futures import Future
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from dphypo.errors import ExecutorError, WorkerError
@@ -13,7 +17,7 @@ from dphypo.errors.faults import UnreachableStudyError, UnsupportedModelError
 from dphypo.executors.claims import Claims, Ended, Task, Ticket, make_once
 from dphypo.executors.executor import Withdrawn
 from dphypo.journal.records import Trial
-from dphypo.mechanisms import Mechanism, Outcome
+from dphypo.mechanisms import Declared, Mechanism, Outcome
 
 _PATIENCE = 3  # how often in a row all workers may die before any of them begins a run
 _MOST_WITHDRAWALS = 10  # of one run, after it was begun
@@ -140,3 +144,25 @@ class Pool:
 
     def __call__(self, mechanism: Mechanism, /, *, workers: int, start_method: str) -> Futures:
         return Futures(mechanism, self.pool, workers=workers, host=self.host)
+
+
+def package(module: str, extra: str) -> Any:
+    """Import the package of a cluster, or say how to install it.
+
+    >>> package("no_such_package", "dask")
+    Traceback (most recent call last):
+    ModuleNotFoundError: this executor needs the package no_such_package: pip install 'dphypo[dask]'
+    """
+    try:
+        return importlib.import_module(module)
+    except ModuleNotFoundError as error:
+        if error.name != module.partition(".")[0]:
+            raise
+    raise ModuleNotFoundError(f"this executor needs the package {module}: pip install 'dphypo[{extra}]'", name=module)
+
+
+def sendable(mechanism: Mechanism) -> Mechanism:
+    """The mechanism as clusters can send it: one of the script itself by value, since workers run another script."""
+    if isinstance(mechanism, Declared) and getattr(mechanism, "__module__", None) == "__main__":
+        return replace(mechanism)  # a copy is not found under its name, and so it is not sent by name
+    return mechanism

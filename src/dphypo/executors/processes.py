@@ -15,16 +15,15 @@ import select
 import signal
 import threading
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from multiprocessing import connection as pipes
 from typing import Any
 
 from dphypo.errors import WorkerError
 from dphypo.errors.faults import UnsupportedModelError
-from dphypo.executors.executor import executors
+from dphypo.executors.executor import attempt_elsewhere, executors
 from dphypo.journal.records import Trial
 from dphypo.mechanisms import Mechanism, Outcome
-from dphypo.mechanisms.outcome import attempt
 
 _PATIENCE = 3  # how many workers in a row may die before they begin a run
 _LOOK_S = 0.5  # how often to look whether a worker lives, where the system cannot tell
@@ -195,12 +194,7 @@ def _serve(theirs: Any, mechanism: Mechanism) -> None:
         except EOFError:
             return
         theirs.send("begun")
-        answer: Outcome | UnsupportedModelError
-        try:
-            answer = replace(attempt(mechanism, params, seed), leaving=None)  # the worker itself stays
-        except UnsupportedModelError as error:
-            answer = UnsupportedModelError(*error.args)
-        theirs.send(answer)
+        theirs.send(attempt_elsewhere(mechanism, params, seed))
 
 
 def _only_for_children(worker: int) -> Any:

@@ -14,8 +14,7 @@ from typing import Any
 
 from dphypo import _validate
 from dphypo.executors.executor import Executor, executors
-from dphypo.executors.futures import Futures
-from dphypo.executors.packages import package, sendable
+from dphypo.executors.futures import Futures, package, sendable
 from dphypo.mechanisms import Mechanism
 
 _FIXED: dict[str, Any] = {"max_retries": 0, "retry_exceptions": False, "num_returns": 1}
@@ -76,7 +75,4 @@ class _Tasks(concurrent.futures.Executor):
         self._sent = None
 
 
-@executors.register("ray")
-def with_defaults(mechanism: Mechanism, /, *, workers: int, start_method: str) -> Executor:
-    """``executor="ray"``: one processor a run."""
-    return Ray()(mechanism, workers=workers, start_method=start_method)
+executors.register("ray")(Ray())

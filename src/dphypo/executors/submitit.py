@@ -25,8 +25,7 @@ from dphypo import _validate
 from dphypo.errors import Stopped
 from dphypo.executors.claims import Ended, Task
 from dphypo.executors.executor import Executor, Withdrawn, executors
-from dphypo.executors.futures import Futures
-from dphypo.executors.packages import package, sendable
+from dphypo.executors.futures import Futures, package, sendable
 from dphypo.mechanisms import Mechanism
 
 _LOOK_S = 0.1  # how often to look for results; the batch system itself is asked far less often, by submitit

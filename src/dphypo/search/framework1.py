@@ -24,9 +24,8 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 
 from dphypo.executors import Executor, Withdrawn
-from dphypo.executors.devices import DeviceGroups
 from dphypo.executors.executor import Crew
-from dphypo.executors.groups import Groups, in_process
+from dphypo.executors.groups import DeviceGroups, Groups, in_process
 from dphypo.executors.processes import Processes
 from dphypo.mechanisms import Mechanism, capabilities
 from dphypo.search.interruption import Lost
