@@ -253,7 +253,7 @@ def _logarithmic(parameter: Parameter) -> Any:
     stated, dimension = parameter.description, parameter.dimension
     if isinstance(dimension, Finite):
         return None if "probabilities" in stated or "distribution" in stated else _weighed(dimension)
-    low, high = (float(end) for end in dimension.prior.support())  # type: ignore[attr-defined]
+    low, high = (float(end) for end in dimension.prior.support())
     wide = stated.get("distribution") == "uniform" and 0 < DECADE * low <= high
     return loguniform(low, high) if wide else None
 

@@ -5,26 +5,21 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from functools import cached_property
-from typing import Any, Protocol
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from dphypo import _validate
-from dphypo.space.dimension import Array, Finite, describe, interior, plain
-from dphypo.space.parameter import Parameters, unit_of
+from dphypo.space.dimension import Array, Dimension, Finite, describe, interior, plain
+from dphypo.space.parameter import Parameters
 
-
-class Kernel(Protocol):
-    """A distribution on [0, 1]."""
-
-    def cdf(self, unit: Array) -> Array: ...
-
-    def quantile(self, share: Array) -> Array: ...
+if TYPE_CHECKING:
+    from dphypo.space.space import Space
 
 
 @dataclass(frozen=True)
 class Flat:
-    """The uniform distribution: the coordinate keeps its prior."""
+    """The uniform distribution on [0, 1]: the coordinate keeps its prior."""
 
     def cdf(self, unit: Array) -> Array:
         return unit
@@ -89,6 +84,7 @@ class Pieces:
         return np.asarray(np.interp(share, self.masses, self.ends))
 
 
+Kernel = Flat | Normal | Pieces
 Spread = float | Mapping[str, float]
 
 
@@ -124,22 +120,22 @@ class Around:
         return f".around({self.description['params']!r}, spread={self.description['spread']!r}, floor={self.floor:g})"
 
 
-def around(parameters: Parameters, params: Mapping[str, Any], spread: Spread, floor: float) -> Around:
+def around(space: Space, params: Mapping[str, Any], spread: Spread, floor: float) -> Around:
     """The mixture about ``params``, which must be a point of the space."""
-    (centre,) = unit_of(parameters, [params])
-    spreads = read_spread(parameters, spread)
+    (centre,) = space.to_unit([params])
+    spreads = read_spread(space.parameters, spread)
     kernels = tuple(
         _kernel(parameter.dimension, params[parameter.name], float(coordinate), spreads[parameter.name])
         if parameter.name in params and parameter.name in spreads
         else Flat()
-        for parameter, coordinate in zip(parameters, centre, strict=True)
+        for parameter, coordinate in zip(space.parameters, centre, strict=True)
     )
     floor = _validate.within(0.0, 1.0, closed="right", floor=floor)
     given = {name: describe(plain(name, value)) for name, value in params.items()}
     return Around(kernels, floor, {"params": given, "spread": spreads, "floor": floor})
 
 
-def _kernel(dimension: Any, value: object, coordinate: float, spread: float) -> Kernel:
+def _kernel(dimension: Dimension, value: object, coordinate: float, spread: float) -> Kernel:
     if not isinstance(dimension, Finite) or dimension.ordered:
         return Normal(coordinate, spread)
     return Flat() if dimension.size == 1 else Pieces.keeping(dimension, dimension.position(value), spread)

@@ -12,7 +12,7 @@ import numpy.typing as npt
 
 from dphypo import _validate
 from dphypo.entropy import Entropy, words
-from dphypo.space.around import Around, Kernel
+from dphypo.space.around import Around
 from dphypo.space.dimension import MIDDLE, Array, Finite, from_words, read_only
 from dphypo.space.parameter import Parameter, Parameters, is_active
 
@@ -151,28 +151,27 @@ class Grid:
         return f"Grid({len(self)} cells of {self.unit.shape[1]} parameters)"
 
 
-def build_grid(space: Space, parameters: Parameters, cells: Mapping[str, int], around: Around | None) -> Grid:
+def build_grid(space: Space, cells: Mapping[str, int], around: Around | None) -> Grid:
     """Every combination of the cells of all parameters; an inactive parameter does not multiply them."""
+    parameters = space.parameters
+    if unknown := [name for name in cells if name not in space.names]:
+        raise ValueError(f"space.grid({unknown[0]}=...): the parameters are {', '.join(sorted(space.names))}")
+    if missing := [p.name for p in parameters if p.dimension.size is None and cells.get(p.name) is None]:
+        remedy = ", ".join(f"{name}=16" for name in missing)
+        raise ValueError(
+            f"{', '.join(map(repr, missing))} cannot be listed: say into how many cells of equal prior mass to cut it, "
+            f"for example space.grid({remedy})"
+        )
     cuts = [_cut(parameter, parameters, cells.get(parameter.name)) for parameter in parameters]
-    spread = read_only(np.array([length for _, _, length in cuts]))
-    unit, masses = _combine(parameters, [(centres, shares) for centres, shares, _ in cuts])
+    spread = read_only(np.array([length for *_, length in cuts]))
+    unit, masses = _combine(parameters, [(centres, shares) for centres, shares, *_ in cuts])
     if around is None:
         return Grid(space, read_only(unit), read_only(masses), spread)
-    kernels = zip(parameters, cuts, around.kernels, strict=True)
-    near = [(cut[0], _shares(parameter, cut, kernel)) for parameter, cut, kernel in kernels]
+    kernels = zip(cuts, around.kernels, strict=True)
+    near = [(centres, kernel.cdf(high) - kernel.cdf(low)) for (centres, _, low, high, _), kernel in kernels]
     plain = around.floor * masses
     mixed = plain + (1 - around.floor) * _combine(parameters, near)[1]
     return Grid(space, read_only(unit), read_only(mixed / mixed.sum()), spread, around, read_only(plain / mixed))
-
-
-def _shares(parameter: Parameter, cut: tuple[Array, Array, float], kernel: Kernel) -> Array:
-    """The masses of the cells of one parameter under a kernel."""
-    centres, _, length = cut
-    low, high = centres - length / 2, centres + length / 2
-    if length == 0:
-        assert isinstance(parameter.dimension, Finite)
-        low, high = parameter.dimension.pieces
-    return kernel.cdf(high) - kernel.cdf(low)
 
 
 def _combine(parameters: Parameters, cuts: list[tuple[Array, Array]]) -> tuple[Array, Array]:
@@ -195,25 +194,12 @@ def _combine(parameters: Parameters, cuts: list[tuple[Array, Array]]) -> tuple[A
     return unit, masses
 
 
-def check_cells(parameters: Parameters, cells: Mapping[str, int]) -> None:
-    """Which parameters must be cut, which can be."""
-    names = {parameter.name for parameter in parameters}
-    if unknown := [name for name in cells if name not in names]:
-        raise ValueError(f"space.grid({unknown[0]}=...): the parameters are {', '.join(sorted(names))}")
-    if missing := [p.name for p in parameters if p.dimension.size is None and cells.get(p.name) is None]:
-        remedy = ", ".join(f"{name}=16" for name in missing)
-        raise ValueError(
-            f"{', '.join(map(repr, missing))} cannot be listed: say into how many cells of equal prior mass to cut it, "
-            f"for example space.grid({remedy})"
-        )
-
-
-def _cut(parameter: Parameter, parameters: Parameters, count: int | None) -> tuple[Array, Array, float]:
-    """Middles, masses and length of the cells of one parameter."""
+def _cut(parameter: Parameter, parameters: Parameters, count: int | None) -> tuple[Array, Array, Array, Array, float]:
+    """Middles, masses, beginnings, ends and length of the cells of one parameter; a single value has length 0."""
     dimension, name = parameter.dimension, f"the number of cells of {parameter.name!r}"
     if count is None:
         assert isinstance(dimension, Finite)
-        return dimension.centres, dimension.masses, 0.0
+        return dimension.centres, dimension.masses, *dimension.pieces, 0.0
     count = _validate.integer(at_least=1, **{name: count})
     if count > MOST_CELLS:
         raise _validate.fail(name, count, f"give at most {MOST_CELLS:,}")
@@ -223,4 +209,5 @@ def _cut(parameter: Parameter, parameters: Parameters, count: int | None) -> tup
         raise _validate.fail(name, count, f"it has only {dimension.size} values: leave it out to have a cell for each")
     if any(child.parent is not None and parameters[child.parent] is parameter for child in parameters):
         raise _validate.fail(name, count, "other parameters depend on its value: leave it out")
-    return (np.arange(count) + 0.5) / count, np.full(count, 1 / count), 1 / count
+    centres, length = (np.arange(count) + 0.5) / count, 1 / count
+    return centres, np.full(count, length), centres - length / 2, centres + length / 2, length

@@ -1,46 +1,17 @@
-"""Plain values, coordinates of the unit interval, and parameters with finitely many values."""
+"""One parameter as a coordinate of the unit interval: listed values, or the quantiles of a distribution."""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Hashable, Iterator, Sequence
+from collections.abc import Hashable, Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Any, Protocol, TypeAlias
+from typing import Any, TypeAlias
 
 import numpy as np
 import numpy.typing as npt
 
 from dphypo import _validate
-
-
-class Dimension(Protocol):
-    """One parameter. Its prior is uniform in ``unit``; every other map goes through that coordinate."""
-
-    @property
-    def size(self) -> int | None:
-        """The number of values, or None where they are too many to list."""
-
-    @property
-    def ordered(self) -> bool:
-        """Whether nearby coordinates mean nearby values, so that an interval of them is a meaningful cell."""
-
-    @property
-    def width(self) -> int:
-        """The number of feature columns."""
-
-    def values(self, unit: Array) -> list[Value]:
-        """The prior's quantiles at these coordinates."""
-
-    def unit(self, values: Sequence[object]) -> Array:
-        """For each value a coordinate with that value; an error names what is not a value of the parameter."""
-
-    def features(self, unit: Array) -> Array:
-        """The (n, width) features of the values at these coordinates."""
-
-    def coordinates(self, features: Array) -> Array:
-        """Coordinates whose features are, as nearly as possible, these."""
-
 
 Value: TypeAlias = "bool | int | float | str | tuple[Value, ...] | None"
 
@@ -55,9 +26,8 @@ def plain(where: str, value: object) -> Value:
         raise _validate.fail(where, value, "NaN equals nothing, itself included; use None for a missing value")
     if value is None or type(value) in (bool, int, float, str):
         return value  # type: ignore[return-value]
-    raise _validate.fail(
-        where, value, "values are None, bool, int, float, str or tuples of these; give it a name and look that up"
-    )
+    remedy = "values are None, bool, int, float, str or tuples of these; give it a name and look that up"
+    raise _validate.fail(where, value, remedy)
 
 
 def is_number(value: object) -> bool:
@@ -70,13 +40,9 @@ def key(value: Value) -> Hashable:
     return tuple(key(part) for part in value) if isinstance(value, tuple) else (type(value), value)
 
 
-def texts(value: Value) -> Iterator[str]:
-    """The texts in a value."""
-    if isinstance(value, tuple):
-        for part in value:
-            yield from texts(part)
-    elif isinstance(value, str):
-        yield value
+def is_printable(value: Value) -> bool:
+    """Whether every text in a value is printable."""
+    return all(map(is_printable, value)) if isinstance(value, tuple) else str(value).isprintable()
 
 
 def describe(value: Value) -> Any:
@@ -97,12 +63,6 @@ MIDDLE = 0.5
 # is then 2³² equally likely values. So few that the CDF, with its rounding errors, still tells neighbours apart: that
 # is what makes encoding and decoding exact inverses, which they cannot be on all floats.
 CELLS = 2**32
-SHORTEST = 0.5 / CELLS
-
-
-def ends(dimension: Dimension) -> list[Value]:
-    """The first and the last value that the prior draws: of an unbounded one, less than its support."""
-    return dimension.values(interior(np.array([0.0, 1.0])))
 
 
 def from_words(words: npt.NDArray[np.uint64]) -> Array:
@@ -189,30 +149,37 @@ class Finite:
         return self._order[np.searchsorted(self._cuts, unit, side="right")]
 
     def values(self, unit: Array) -> list[Value]:
+        """The prior's quantiles at these coordinates."""
         return [self.choices[position] for position in self.positions(unit)]
 
     def unit(self, values: Sequence[object]) -> Array:
+        """For each value a coordinate with that value; an error names what is not a value of the parameter."""
         return self.centres[np.array([self.position(value) for value in values], dtype=np.intp)]
 
     def features(self, unit: Array) -> Array:
+        """The (n, width) features of the values at these coordinates."""
         positions = self.positions(unit)
         if self.ordered:
             return self.centres[positions, None]
         return np.asarray(positions[:, None] == np.arange(self.size), dtype=np.float64)
 
     def coordinates(self, features: Array) -> Array:
+        """Coordinates whose features are, as nearly as possible, these."""
         return features[:, 0] if self.ordered else self.centres[np.argmax(features, axis=1)]
 
 
-def finite(where: str, choices: Sequence[object], probabilities: object = None) -> Finite:
+def finite(where: str, choices: Any, probabilities: object = None) -> Finite:
     """The parameter that takes these choices, with these probabilities."""
+    if isinstance(choices, np.ndarray) and choices.ndim != 1:
+        raise ValueError(f"{where} has choices of shape {choices.shape}: give a one-dimensional list")
+    choices = list(choices)
     values = tuple(plain(where, value) for value in choices)
     for value in values:
-        if not all(text.isprintable() for text in texts(value)):
+        if not is_printable(value):
             raise _validate.fail(where, value, "a choice that is a text has printable characters only")
     if not values:
         raise _validate.fail(where, choices, "give at least one choice")
-    ordered = all(is_number(value) for value in values)
+    ordered = all(map(is_number, values))
     seen: set[Hashable] = set()
     for value in values:
         identity: Hashable = value if ordered else key(value)
@@ -225,19 +192,95 @@ def finite(where: str, choices: Sequence[object], probabilities: object = None) 
 def _masses(where: str, count: int, probabilities: Any) -> Array:
     if probabilities is None:
         return np.full(count, 1 / count)
-    masses = _validate.vector(length=count, **{f"the probabilities of {where}": probabilities})
+    name = f"the probabilities of {where}"
+    masses = _validate.vector(length=count, **{name: probabilities})
     if (masses < 1 / CELLS).any():
         remedy = "leave out a choice whose probability is 0; the smallest allowed is 2**-32"
-        raise _validate.fail(f"the probabilities of {where}", probabilities, remedy)
+        raise _validate.fail(name, probabilities, remedy)
     total = math.fsum(masses)
     if abs(total - 1) > 1e-9:
-        raise _validate.fail(f"the probabilities of {where}", probabilities, f"they must sum to 1, not {total:.12g}")
+        raise _validate.fail(name, probabilities, f"they must sum to 1, not {total:.12g}")
     return masses / total
 
 
-def describe_choices(dimension: Finite) -> dict[str, Any]:
-    """The choices with their types, and their probabilities where they differ."""
-    description: dict[str, Any] = {"choices": [describe(value) for value in dimension.choices]}
-    if np.ptp(dimension.masses) > 0:
-        description["probabilities"] = dimension.masses.tolist()
-    return description
+def _middle(cells: Array) -> Array:
+    return (cells + 0.5) / CELLS
+
+
+def _cell(unit: Array) -> Array:
+    return np.clip(np.floor(unit * CELLS), 0, CELLS - 1)
+
+
+@dataclass(frozen=True, eq=False)
+class Quantiles:
+    """A continuous distribution, or one of very many integers (``whole``)."""
+
+    name: str
+    prior: Any  # a frozen distribution of scipy.stats
+    whole: bool
+
+    size = None
+    ordered = True
+    width = 1
+
+    @cached_property
+    def _support(self) -> tuple[float, float]:
+        low, high = self.prior.support()
+        return float(low), float(high)
+
+    def _quantile(self, cells: Array) -> Array:
+        """The value of each cell; rounding in the quantile function may not leave the support."""
+        return np.clip(np.asarray(self.prior.ppf(_middle(cells)), dtype=np.float64), *self._support)
+
+    def values(self, unit: Array) -> list[Value]:
+        quantiles = self._quantile(_cell(unit))
+        return [int(q) for q in quantiles] if self.whole else quantiles.tolist()
+
+    def _checked(self, value: object) -> float:
+        low, high = self._support
+        value = plain(self.name, value)
+        if isinstance(value, (int, float)) and not isinstance(value, bool) and low <= value <= high:
+            number = _validate.number(**{self.name: value})
+            if not self.whole or number.is_integer():
+                return number
+        wanted = "a whole number" if self.whole else "a number"
+        raise _validate.fail(self.name, value, f"its prior gives {wanted} between {low:g} and {high:g}")
+
+    def unit(self, values: Sequence[object]) -> Array:
+        wanted = np.array([self._checked(value) for value in values], dtype=np.float64)
+        below = self.prior.cdf(wanted - 1) if self.whole else self.prior.cdf(wanted)
+        cells = _cell((below + self.prior.cdf(wanted)) / 2)
+        off = self._quantile(cells) != wanted
+        if off.any():  # the CDF is less accurate here than a cell is wide
+            cells[off] = self._search(wanted[off], cells[off])
+        return _middle(cells)
+
+    def _search(self, wanted: Array, otherwise: Array) -> Array:
+        """The first cell with the wanted value, by bisection; ``otherwise``, the cell it falls in, if none has it."""
+        low, high = np.zeros_like(wanted), np.full_like(wanted, CELLS - 1)
+        while (low < high).any():
+            middle = np.floor((low + high) / 2)
+            reached = self._quantile(middle) >= wanted
+            low, high = np.where(reached, low, middle + 1), np.where(reached, middle, high)
+        return np.where(self._quantile(low) == wanted, low, otherwise)
+
+    def features(self, unit: Array) -> Array:
+        if self.whole:  # all coordinates of one integer share one feature
+            distinct, inverse = np.unique(self._quantile(_cell(unit)), return_inverse=True)
+            return self.unit([int(value) for value in distinct])[inverse, None]
+        return _middle(_cell(unit))[:, None]
+
+    def coordinates(self, features: Array) -> Array:
+        return features[:, 0]
+
+
+Dimension: TypeAlias = Finite | Quantiles
+"""One parameter. Its prior is uniform in ``unit``; every other map goes through that coordinate.
+
+``size`` is None where the values are too many to list. If ``ordered``, an interval of coordinates is a meaningful cell.
+"""
+
+
+def ends(dimension: Dimension) -> list[Value]:
+    """The first and the last value that the prior draws: of an unbounded one, less than its support."""
+    return dimension.values(interior(np.array([0.0, 1.0])))

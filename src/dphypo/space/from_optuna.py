@@ -11,7 +11,7 @@ from scipy.stats import rv_discrete
 
 from dphypo import _validate
 from dphypo.space.dimension import Array
-from dphypo.space.distribution import MOST_LISTED
+from dphypo.space.parameter import MOST_LISTED
 
 
 class _LogRandInt(rv_discrete):  # type: ignore[misc]

@@ -1,31 +1,31 @@
-"""Parameters with their priors, and those that exist only while another has certain values.
+"""Parameters, read from the priors that people write, and those that exist only while another has certain values.
 
-Rows of the unit cube, of parameters and of features belong together. Parents stand before their children. The cube has
-a coordinate for every parameter; that of an inactive one is ignored, and its features rest at a neutral constant: the
-parent's features say that it is inactive.
+Parents stand before their children.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+import math
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
-from itertools import groupby, pairwise
+from itertools import groupby
 from typing import Any, TypeAlias
 
 import numpy as np
 import numpy.typing as npt
 
 from dphypo import _validate
-from dphypo.space import distribution
-from dphypo.space.dimension import MIDDLE, Array, Dimension, Finite, describe, describe_choices, finite, interior
+from dphypo.space.dimension import CELLS, MIDDLE, Array, Dimension, Finite, Quantiles, describe, finite
 
 PRIORS = "give a frozen distribution of scipy.stats, a list of choices, or a tuple (choices, probabilities)"
 
 Parameters: TypeAlias = "tuple[Parameter, ...]"
-Params: TypeAlias = dict[str, Any]
 
 COLUMNS = ("score", "status")
 """What a table has besides the parameters."""
+
+MOST_LISTED = 2**16
+"""Integers up to this many are listed, with their masses; more are read off the quantile function."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -64,19 +64,20 @@ def read(name: object, given: Any) -> Parameter:
     """One parameter from its name and prior."""
     name = check_name(name)
     where = f"parameter {name!r}"
-    if isinstance(given, (list, range, np.ndarray)):
-        listed = finite(where, _listed(where, given))
-        return Parameter(name, listed, describe_choices(listed))
-    if isinstance(given, tuple):
-        if len(given) != 2 or not all(isinstance(part, (list, range, np.ndarray, tuple)) for part in given):
-            raise _validate.fail(
-                where, given, "a tuple is (choices, probabilities), two lists; write choices as a list"
-            )
-        listed = finite(where, _listed(where, given[0]), given[1])
-        return Parameter(name, listed, describe_choices(listed))
+    listed = isinstance(given, (list, range, np.ndarray))
+    if listed or isinstance(given, tuple):
+        parts = (given, []) if listed else given
+        if len(parts) != 2 or not all(isinstance(part, (list, range, np.ndarray, tuple)) for part in parts):
+            remedy = "a tuple is (choices, probabilities), two lists; write choices as a list"
+            raise _validate.fail(where, given, remedy)
+        choices = finite(where, parts[0], None if listed else parts[1])
+        description: dict[str, Any] = {"choices": [describe(value) for value in choices.choices]}
+        if np.ptp(choices.masses) > 0:
+            description["probabilities"] = choices.masses.tolist()
+        return Parameter(name, choices, description)
     if hasattr(given, "ppf") and hasattr(given, "dist"):
-        dimension = distribution.dimension(where, given)
-        return Parameter(name, dimension, distribution.describe(given, dimension))
+        dimension = _dimension(where, given)
+        return Parameter(name, dimension, _described(given, dimension))
     if hasattr(given, "ppf"):
         called = getattr(given, "name", "distribution")
         raise ValueError(f"{where} has a distribution without its arguments: call it, as in {called}(...)")
@@ -87,10 +88,58 @@ def read(name: object, given: Any) -> Parameter:
     raise _validate.fail(where, given, PRIORS)
 
 
-def _listed(where: str, given: Any) -> list[Any]:
-    if isinstance(given, np.ndarray) and given.ndim != 1:
-        raise ValueError(f"{where} has choices of shape {given.shape}: give a one-dimensional list")
-    return list(given)
+def _dimension(where: str, prior: Any) -> Dimension:
+    """The parameter with this distribution: a list of levels if it is discrete and short enough."""
+    if any(np.ndim(argument) for argument in (*prior.args, *prior.kwds.values())):
+        raise ValueError(f"{where} has a distribution with an array as argument: give each parameter its own prior")
+    whole = hasattr(prior, "pmf")
+    with np.errstate(all="ignore"):
+        # Scipy walks along the tail of a discrete distribution to find a quantile: refuse a walk without end.
+        if whole and np.isinf(prior.support()).any() and not math.isfinite(prior.std()):
+            raise ValueError(f"{where} has a prior without a finite variance: cut it, or list (choices, probabilities)")
+        low, middle, high = np.asarray(prior.ppf([0.5 / CELLS, MIDDLE, 1 - 0.5 / CELLS]), dtype=np.float64)
+    if not (np.isfinite([low, high]).all() and low <= middle <= high):
+        quantiles = f"its lowest, middle and highest quantiles are {low:g}, {middle:g} and {high:g}"
+        raise ValueError(f"{where} has no usable prior: {quantiles}; check the distribution's arguments")
+    if not whole or int(high) - int(low) >= MOST_LISTED:
+        return Quantiles(where, prior, whole)
+    integers = np.arange(int(low), int(high) + 1)
+    masses = np.asarray(prior.pmf(integers), dtype=np.float64)
+    kept = masses >= 1 / CELLS  # rarer ones do not happen in a search
+    total = math.fsum(masses[kept])
+    if total < 0.999:
+        raise ValueError(f"{where} has a prior on values that are not integers: list (choices, probabilities)")
+    return Finite(where, tuple(integers[kept].tolist()), masses[kept] / total, ordered=True)
+
+
+def _described(prior: Any, dimension: Dimension) -> dict[str, Any]:
+    """Name and arguments, however they were passed; for a distribution that is not scipy's, its content as well."""
+    import scipy.stats
+
+    family = prior.dist
+    discrete = hasattr(prior, "pmf")
+    names = [*(family.shapes or "").replace(" ", "").split(","), "loc", *([] if discrete else ["scale"])]
+    named = dict(zip([name for name in names if name], prior.args, strict=False)) | prior.kwds
+    arguments = {name: _argument(named[name]) for name in names if name in named}
+    arguments = {name: value for name, value in arguments.items() if (name, value) not in (("loc", 0), ("scale", 1))}
+    description: dict[str, Any] = {"distribution": family.name, "arguments": arguments}
+    ours = type(family).__module__.startswith("dphypo.")
+    if ours or type(family) is type(getattr(scipy.stats, family.name, None)):
+        return description
+    description["distribution"] = f"{type(family).__module__}.{type(family).__qualname__}"
+    if isinstance(dimension, Finite):
+        content = {"choices": list(dimension.choices), "probabilities": dimension.masses.tolist()}
+    else:
+        content = {"quantiles": np.asarray(prior.ppf(np.arange(1, 64) / 64), dtype=np.float64).tolist()}
+    return description | content
+
+
+def _argument(value: Any) -> float | int | str:
+    """One spelling per number: 10 and 10.0 describe the same prior. JSON has no infinity, so that is a word."""
+    number = float(value)
+    if math.isinf(number):
+        return repr(number)
+    return int(number) if number.is_integer() and abs(number) < 2**53 else number
 
 
 def read_all(given: Mapping[str, Any]) -> Parameters:
@@ -157,65 +206,3 @@ def is_active(parameter: Parameter, parameters: Parameters, unit: Array) -> npt.
     assert isinstance(parent.dimension, Finite)
     case = np.isin(parent.dimension.positions(unit[:, parameter.parent]), parameter.cases)
     return case & is_active(parent, parameters, unit)
-
-
-def params_at(parameters: Parameters, unit: Array) -> list[Params]:
-    """The parameters at each row of the cube, the active ones only."""
-    rows: list[Params] = [{} for _ in range(len(unit))]
-    for column, parameter in enumerate(parameters):
-        where = np.flatnonzero(is_active(parameter, parameters, unit))
-        for row, value in zip(where, parameter.dimension.values(unit[where, column]), strict=True):
-            rows[row][parameter.name] = value
-    return rows
-
-
-def unit_of(parameters: Parameters, rows: Sequence[Mapping[str, Any]]) -> Array:
-    """For each row of parameters a point of the cube that gives it; an error names what does not fit."""
-    result = np.full((len(rows), len(parameters)), MIDDLE)
-    known = {parameter.name for parameter in parameters}
-    for number, row in enumerate(rows):
-        _validate.mapping(**{f"params[{number}]": row})
-        if unknown := [name for name in row if name not in known]:
-            raise ValueError(f"params[{number}] has {unknown[0]!r}, which is none of {sorted(known)}")
-    for column, parameter in enumerate(parameters):
-        active = is_active(parameter, parameters, result)
-        for number, row in enumerate(rows):
-            if active[number] and parameter.name not in row:
-                raise ValueError(f"params[{number}] = {dict(row)!r} lacks {parameter.name!r}")
-            if not active[number] and parameter.name in row:
-                assert parameter.parent is not None
-                parent = parameters[parameter.parent].name
-                state = f"{parent} = {row[parent]!r}" if parent in row else f"{parent} is inactive"
-                raise ValueError(f"params[{number}] has {parameter.name!r}, which has no meaning when {state}")
-        where = np.flatnonzero(active).tolist()
-        result[where, column] = parameter.dimension.unit([rows[row][parameter.name] for row in where])
-    return result
-
-
-def _columns(parameters: Parameters) -> list[slice]:
-    ends = np.cumsum([0, *(parameter.dimension.width for parameter in parameters)]).tolist()
-    return [slice(start, end) for start, end in pairwise(ends)]
-
-
-def features_at(parameters: Parameters, unit: Array) -> Array:
-    """The features of each row of the cube."""
-    columns = _columns(parameters)
-    result = np.empty((len(unit), columns[-1].stop))
-    for column, (parameter, block) in enumerate(zip(parameters, columns, strict=True)):
-        dimension = parameter.dimension
-        result[:, block] = dimension.features(unit[:, column])
-        if parameter.parent is not None:
-            neutral = MIDDLE if dimension.ordered else 1 / dimension.width
-            result[~is_active(parameter, parameters, unit), block] = neutral
-    return result
-
-
-def coordinates_of(parameters: Parameters, features: Array) -> Array:
-    """Points of the cube with these features, as nearly as possible."""
-    columns = _columns(parameters)
-    if features.ndim != 2 or features.shape[1] != columns[-1].stop:
-        raise ValueError(f"features has shape {features.shape}: give rows of {columns[-1].stop} columns")
-    blocks = zip(parameters, columns, strict=True)
-    return interior(
-        np.column_stack([parameter.dimension.coordinates(features[:, block]) for parameter, block in blocks])
-    )

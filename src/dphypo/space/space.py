@@ -1,10 +1,16 @@
-"""The search space."""
+"""The search space.
+
+Rows of the unit cube, of parameters and of features belong together. The cube has a coordinate for every parameter;
+that of an inactive one is ignored, and its features rest at a neutral constant: the parent's features say that it is
+inactive.
+"""
 
 from __future__ import annotations
 
 import json
 from collections.abc import Iterable, Mapping
 from copy import deepcopy
+from itertools import pairwise
 from typing import Any
 
 import numpy as np
@@ -13,19 +19,9 @@ import numpy.typing as npt
 from dphypo import _validate
 from dphypo.entropy import Entropy, check_entropy, words
 from dphypo.space.around import Around, Spread, around
-from dphypo.space.candidates import Candidates, Grid, build_grid, candidate_points, check_cells
-from dphypo.space.dimension import Array, from_words, interior, read_only
-from dphypo.space.parameter import (
-    Parameter,
-    conditional,
-    coordinates_of,
-    features_at,
-    params_at,
-    read_all,
-    text,
-    unit_of,
-    with_priors,
-)
+from dphypo.space.candidates import Candidates, Grid, build_grid, candidate_points
+from dphypo.space.dimension import MIDDLE, Array, from_words, interior, read_only
+from dphypo.space.parameter import Parameter, Parameters, conditional, is_active, read_all, text, with_priors
 
 MOST_CANDIDATES = 2**26
 
@@ -54,6 +50,12 @@ class Space:
 
     def __init__(self, parameters: Mapping[str, Any]) -> None:
         self._parameters = read_all(parameters)
+
+    @classmethod
+    def _of(cls, parameters: Parameters, around: Around | None = None) -> Space:
+        space = cls.__new__(cls)
+        space._parameters, space._around = parameters, around
+        return space
 
     @classmethod
     def from_optuna(cls, distributions: Any) -> Space:
@@ -86,10 +88,7 @@ class Space:
         >>> space.decode(space.encode([{"optimizer": "adam"}, {"optimizer": "sgd", "momentum": 0.0}]))
         [{'optimizer': 'adam'}, {'optimizer': 'sgd', 'momentum': 1.152...e-10}]
         """
-        self._refuse_shaped("when")
-        larger = Space.__new__(Space)
-        larger._parameters = conditional(self._parameters, parent, values, parameters)
-        return larger
+        return Space._of(conditional(self._unshaped("when"), parent, values, parameters))
 
     def around(self, params: Mapping[str, Any], *, spread: Spread = 0.1, floor: float = 0.1) -> Space:
         """The same space with its prior shaped around a point: ``floor`` of the prior, the rest a kernel about it.
@@ -109,11 +108,7 @@ class Space:
         >>> space.grid().masses.round(2).tolist()
         [0.17, 0.66, 0.17]
         """
-        self._refuse_shaped("around")
-        shaped = Space.__new__(Space)
-        shaped._parameters = self._parameters
-        shaped._around = around(self._parameters, params, spread, floor)
-        return shaped
+        return Space._of(self._unshaped("around"), around(self, params, spread, floor))
 
     @property
     def shaped(self) -> bool:
@@ -127,16 +122,14 @@ class Space:
         >>> Space({"clip": uniform(1, 99), "layers": [1, 2]}).with_priors({"clip": loguniform(1, 100)})
         Space({'clip': loguniform(a=1, b=100), 'layers': [1, 2]})
         """
-        self._refuse_shaped("with_priors")
-        changed = Space.__new__(Space)
-        changed._parameters = with_priors(self._parameters, priors)
-        return changed
+        return Space._of(with_priors(self._unshaped("with_priors"), priors))
 
-    def _refuse_shaped(self, method: str) -> None:
-        if self._around is not None:
+    def _unshaped(self, method: str) -> Parameters:
+        if self.shaped:
             raise ValueError(
                 f"space.{method}() was called on a space whose prior is shaped around a point: call it first"
             )
+        return self._parameters
 
     @property
     def names(self) -> tuple[str, ...]:
@@ -163,7 +156,7 @@ class Space:
     @property
     def _coordinates(self) -> int:
         """How many uniform numbers a draw takes."""
-        return len(self._parameters) + (self._around is not None)
+        return len(self._parameters) + self.shaped
 
     def _warp(self, points: Array) -> Array:
         return points if self._around is None else self._around.warp(points)
@@ -173,8 +166,7 @@ class Space:
 
         A continuous parameter must be named; a long list of numbers may be.
         """
-        check_cells(self._parameters, cells)
-        return build_grid(self, self._parameters, cells, self._around)
+        return build_grid(self, cells, self._around)
 
     def encode(self, params: Iterable[Mapping[str, Any]]) -> Array:
         """One row of features for each dict of parameters, for a surrogate model.
@@ -189,18 +181,43 @@ class Space:
 
         Any finite features decode: numbers go to the nearest value, categories to the largest column.
         """
-        return self.from_unit(coordinates_of(self._parameters, _finite_rows(features=features)))
+        rows, columns = _finite_rows(features=features), self._columns()
+        if rows.shape[1] != columns[-1].stop:
+            raise ValueError(f"features has shape {rows.shape}: give rows of {columns[-1].stop} columns")
+        blocks = zip(self._parameters, columns, strict=True)
+        return self.from_unit(
+            np.column_stack([parameter.dimension.coordinates(rows[:, block]) for parameter, block in blocks])
+        )
 
     def features(self, unit: Array) -> Array:
         """The features of points of the unit cube."""
-        return features_at(self._parameters, unit)
+        columns = self._columns()
+        result = np.empty((len(unit), columns[-1].stop))
+        for column, (parameter, block) in enumerate(zip(self._parameters, columns, strict=True)):
+            dimension = parameter.dimension
+            result[:, block] = dimension.features(unit[:, column])
+            if parameter.parent is not None:
+                neutral = MIDDLE if dimension.ordered else 1 / dimension.width
+                result[~is_active(parameter, self._parameters, unit), block] = neutral
+        return result
+
+    def _columns(self) -> list[slice]:
+        """Which columns of the features each parameter has."""
+        ends = np.cumsum([0, *(parameter.dimension.width for parameter in self._parameters)]).tolist()
+        return [slice(start, end) for start, end in pairwise(ends)]
 
     def from_unit(self, unit: npt.ArrayLike) -> list[dict[str, Any]]:
         """The parameters at points of the unit cube: the prior's quantiles."""
         points = _finite_rows(unit=unit)
         if points.shape[1] != len(self._parameters):
             raise ValueError(f"unit has {points.shape[1]} columns: give {len(self._parameters)}, one per parameter")
-        return params_at(self._parameters, interior(points))
+        points = interior(points)
+        rows: list[dict[str, Any]] = [{} for _ in points]
+        for column, parameter in enumerate(self._parameters):
+            where = np.flatnonzero(is_active(parameter, self._parameters, points))
+            for row, value in zip(where, parameter.dimension.values(points[where, column]), strict=True):
+                rows[row][parameter.name] = value
+        return rows
 
     def to_unit(self, params: Iterable[Mapping[str, Any]]) -> Array:
         """For each dict of parameters the point of the unit cube that stands for it.
@@ -210,7 +227,28 @@ class Space:
         """
         if isinstance(params, Mapping):
             raise _validate.fail("params", params, "give a list of dicts")
-        return unit_of(self._parameters, list(params))
+        rows, names = list(params), set(self.names)
+        for number, row in enumerate(rows):
+            _validate.mapping(**{f"params[{number}]": row})
+            if unknown := [name for name in row if name not in names]:
+                raise ValueError(f"params[{number}] has {unknown[0]!r}, which is none of {sorted(names)}")
+        result = np.full((len(rows), len(self._parameters)), MIDDLE)
+        for column, parameter in enumerate(self._parameters):
+            active = is_active(parameter, self._parameters, result)
+            for number, row in enumerate(rows):
+                if active[number] != (parameter.name in row):
+                    raise self._unfit(parameter, number, row)
+            where = np.flatnonzero(active).tolist()
+            result[where, column] = parameter.dimension.unit([rows[row][parameter.name] for row in where])
+        return result
+
+    def _unfit(self, parameter: Parameter, number: int, row: Mapping[str, Any]) -> ValueError:
+        """The error for a parameter that a row lacks, or has while it is inactive."""
+        if parameter.name not in row or parameter.parent is None:
+            return ValueError(f"params[{number}] = {dict(row)!r} lacks {parameter.name!r}")
+        parent = self._parameters[parameter.parent].name
+        state = f"{parent} = {row[parent]!r}" if parent in row else f"{parent} is inactive"
+        return ValueError(f"params[{number}] has {parameter.name!r}, which has no meaning when {state}")
 
     def to_dict(self) -> dict[str, Any]:
         """The space in JSON: public, and the same in every process.
