@@ -17,7 +17,7 @@ from dphypo.accounting import PureDp, account
 from dphypo.accounting.statement import statement
 from dphypo.errors import FileError
 from dphypo.laws import Pmf
-from dphypo.report import folder as report_folder
+from dphypo.report import release_report as report_folder
 from dphypo.search import Release
 from dphypo.search.table import Row, Surveyed
 

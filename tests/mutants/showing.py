@@ -82,7 +82,7 @@ MUTANTS = (
     Mutant(
         "a table is shown whatever its hash",
         "a page of a folder shows what was certified, or is not written",
-        "report/folder.py",
+        "report/release_report.py",
         "if survey.hash not in known:",
         "if not known:",
         (f"{_REPORTS}::test_tables_that_were_changed_are_not_read",),
@@ -90,7 +90,7 @@ MUTANTS = (
     Mutant(
         "a secret page replaces a public one",
         "a report replaces reports of its own kind only",
-        "report/page.py",
+        "report/html.py",
         "        return kind.value.encode() in file.read(200)",
         '        return b"dphypo: " in file.read(200)',
         (f"{_REPORTS}::test_the_curators_report_is_marked_and_shows_what_is_secret",),

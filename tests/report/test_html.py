@@ -6,7 +6,7 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 from support.markup import tags
 
-from dphypo.report.html import bullets, command, facts, join, lines, table, tag, text, trusted
+from dphypo.report.html import block, bullets, facts, table, tag, text, trusted
 
 
 @settings(deadline=None, max_examples=50)
@@ -17,7 +17,8 @@ from dphypo.report.html import bullets, command, facts, join, lines, table, tag,
 def test_no_text_makes_an_element_or_leaves_its_attribute(words):
     page = tag("p", words, title=words)
     assert tags(page) == ["p"]
-    assert tags(join([text(words), lines(words)])) == []
+    assert tags(text(words)) == []
+    assert tags(block(words)) == ["pre", "code"]
     assert set(tags(table(words, [words, "b"], [[words, words]]))) == {
         *("div", "table", "caption", "thead", "tbody", "tr", "th", "td")
     }
@@ -37,4 +38,4 @@ def test_long_text_is_cut():
 def test_small_pieces():
     assert facts([("a", "<")]) == "<dl><div><dt>a</dt><dd>&lt;</dd></div></dl>"
     assert bullets(["a", "b"]) == "<ul><li>a</li><li>b</li></ul>"
-    assert command("a", "b") == '<pre tabindex="0"><code>a\nb</code></pre>'
+    assert block("a\nb") == '<pre tabindex="0"><code>a\nb</code></pre>'

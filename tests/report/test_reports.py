@@ -18,10 +18,8 @@ from typer.testing import CliRunner
 import dphypo
 from dphypo.cli.app import app
 from dphypo.entropy import SYSTEM
-from dphypo.report.folder import read_tables, write_folder_report
-from dphypo.report.html import short
-from dphypo.report.page import Kind, write
-from dphypo.report.release_report import release_page
+from dphypo.report.html import Kind, short, write
+from dphypo.report.release_report import read_tables, release_page, write_folder_report
 from dphypo.search.release import Ending
 from dphypo.search.table import Row, Surveyed
 

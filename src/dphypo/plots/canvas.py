@@ -7,15 +7,11 @@ from __future__ import annotations
 
 import io
 import os
-from collections.abc import Iterator
-from contextlib import contextmanager
-from itertools import cycle
 from pathlib import Path
 from threading import Lock
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from dphypo import _files, _validate
-from dphypo._files import printable
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -25,11 +21,10 @@ INK, QUIET, GRID, PAPER = "#1f2328", "#59636e", "#d9dee3", "#ffffff"
 ALARM = "#b3261e"
 # Okabe and Ito's palette, the pale ones darkened until a line of them has a contrast of 3 to 1 on white.
 BLUE, ORANGE, GREEN, PURPLE, OCHRE = "#0072b2", "#d55e00", "#007f5c", "#a64d7f", "#8f6a00"
-COLOURS = {
+COLOURS = {  # by their names in a page, which has another shade of each for the dark
     "ink": INK, "quiet": QUIET, "grid": GRID, "paper": PAPER, "alarm": ALARM,
     "blue": BLUE, "orange": ORANGE, "green": GREEN, "purple": PURPLE, "ochre": OCHRE,
 }  # fmt: skip
-"""By their names in a page, which has another shade of each for the dark."""
 SIZE = (6.4, 4.0)
 FORMATS = ("png", "svg", "pdf")
 _LOCK = Lock()
@@ -52,11 +47,6 @@ STYLES = (
 )
 
 
-def styles() -> Iterator[Style]:
-    """The styles of lines, one after the other, from the first again after the last."""
-    return cycle(STYLES)
-
-
 def require_matplotlib() -> None:
     """Say what to install where matplotlib is missing."""
     try:
@@ -66,11 +56,7 @@ def require_matplotlib() -> None:
 
 
 def new_figure(size: tuple[float, float] = SIZE) -> Figure:
-    """An empty figure.
-
-    Raises:
-        ImportError: matplotlib is not installed.
-    """
+    """An empty figure; an ``ImportError`` where matplotlib is missing."""
     require_matplotlib()
     from matplotlib.figure import Figure
 
@@ -99,7 +85,7 @@ def plain(text: str) -> str:
     >>> plain("cost in $")
     'cost in \\\\$'
     """
-    return printable(text).replace("$", r"\$")
+    return _files.printable(text).replace("$", r"\$")
 
 
 def plain_log_ticks(axis: Any, decades: float) -> None:
@@ -134,18 +120,11 @@ def to_svg(figure: Figure) -> str:
 
 
 def _drawn(figure: Figure, kind: str) -> bytes:
-    drawn = io.BytesIO()
-    with _svg_settings():
-        metadata = {"svg": {"Date": None}, "pdf": {"CreationDate": None}}.get(kind, {})
-        figure.savefig(drawn, format=kind, dpi=160, metadata=metadata)
-    return drawn.getvalue()
-
-
-@contextmanager
-def _svg_settings() -> Iterator[None]:
-    """Letters as text, and names that do not change from one drawing to the next: matplotlib reads both from its
-    settings, which are put back at once."""
     import matplotlib as mpl
 
+    drawn = io.BytesIO()
+    metadata = {"svg": {"Date": None}, "pdf": {"CreationDate": None}}.get(kind, {})
+    # Letters as text, and names that do not change from one drawing to the next: settings of matplotlib.
     with _LOCK, mpl.rc_context({"svg.fonttype": "none", "svg.hashsalt": "dphypo"}):
-        yield
+        figure.savefig(drawn, format=kind, dpi=160, metadata=metadata)
+    return drawn.getvalue()

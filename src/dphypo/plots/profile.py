@@ -1,15 +1,18 @@
-"""The privacy profile: δ against ε, by every bound, with what an explicit attack achieves.
+"""What a search costs and what it draws from: privacy profiles, ε against a number, and densities in the band.
 
-Each point (ε, δ) of a curve is a guarantee: with one record more or less, no event is more likely than e^ε times what
+Each point (ε, δ) of a profile is a guarantee: with one record more or less, no event is more likely than e^ε times what
 it was, plus δ.
 """
 
 from __future__ import annotations
 
 import math
-from typing import TYPE_CHECKING, Any, TypeAlias
+from collections.abc import Mapping, Sequence
+from itertools import cycle
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
+import numpy.typing as npt
 
 from dphypo import _validate
 from dphypo.accounting import Certificate, Composition, Guarantee
@@ -17,13 +20,14 @@ from dphypo.accounting.second_opinion import epsilon_from_below
 from dphypo.accounting.solve import round_up
 from dphypo.audit import WorstCase
 from dphypo.audit.empirical import Audit
+from dphypo.band import L2, Band
+from dphypo.band.band import BandLike
+from dphypo.band.problem import Rule
 from dphypo.plots import canvas
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
-
-Accounted: TypeAlias = Guarantee | Composition
 
 BOUNDS = {
     "paper": "DP-HyPO, Theorems 1 and 2",
@@ -35,11 +39,12 @@ BOUNDS = {
 }
 _ATTACK = "explicit attack (lower bound)"
 _CROSS: dict[str, Any] = {"color": canvas.ALARM, "marker": "x", "markersize": 6, "zorder": 4}  # over other markers
+_PAPER = L2()
 _ORDER = ("profile", "composition", "renyi", "paper", "history", "prior start")
 
 
 def privacy_profile(
-    guarantee: Accounted,
+    guarantee: Guarantee | Composition,
     *,
     delta: float = 1e-5,
     attack: bool = True,
@@ -70,9 +75,8 @@ def privacy_profile(
             curves.setdefault(name, []).append(epsilon)
     figure = canvas.new_figure(size)
     axes = _axes(figure)
-    looks = canvas.styles()
-    for name in sorted(curves, key=lambda name: _ORDER.index(name) if name in _ORDER else len(_ORDER)):
-        look = next(looks)
+    ranked = sorted(curves, key=lambda name: _ORDER.index(name) if name in _ORDER else len(_ORDER))
+    for look, name in zip(cycle(canvas.STYLES), ranked, strict=False):
         axes.plot(curves[name], deltas, color=look.color, linestyle=look.linestyle, label=BOUNDS.get(name, name))
     if attack:
         some = deltas[:: max(1, points // 8)]
@@ -94,7 +98,7 @@ def certificate_profile(
         size: of the picture, in inches.
     """
     document, delta = certificate.document, certificate.delta
-    epsilons, deltas = (_numbers(document["profile"][name]) for name in ("epsilon", "delta"))
+    epsilons, deltas = (np.array([float(x) for x in document["profile"][name]]) for name in ("epsilon", "delta"))
     figure = canvas.new_figure(size)
     axes = _axes(figure)
     kept = deltas > 1e-12
@@ -140,8 +144,112 @@ def audit_profile(
     return figure
 
 
-def _numbers(values: Any) -> Any:
-    return np.array([float(value) for value in values])
+def epsilon_against(
+    label: str,
+    places: Sequence[float],
+    curves: Mapping[str, Sequence[Guarantee]],
+    *,
+    delta: float = 1e-5,
+    log: bool = False,
+    size: tuple[float, float] = canvas.SIZE,
+) -> Figure:
+    """ε of searches against a number that they differ in, one line for each kind of search.
+
+    The picture has the paper's theorem for the first line, where it applies, and ε of one run alone.
+
+    Args:
+        label: what the number is.
+        places: its values.
+        curves: by the name in the legend, what the search costs at each of the values.
+        delta: the δ of all ε.
+        log: whether the axis of the number is logarithmic.
+        size: of the picture, in inches.
+
+    >>> import dphypo
+    >>> from dphypo.accounting import PureDp
+    >>> costs = [dphypo.account(PureDp(1.0), dphypo.Geometric(mean=mean)) for mean in (2, 10)]
+    >>> figure = epsilon_against("mean number of runs", [2, 10], {"geometric": costs})
+    >>> [text.get_text() for text in figure.legends[0].get_texts()]
+    ['geometric', "geometric, by the paper's theorem", 'one run alone (does not cover the search)']
+    """
+    if not curves or not len(places):
+        raise _validate.fail("curves", dict(curves), "give one curve or more, with one place or more")
+    for name, guarantees in curves.items():
+        if len(guarantees) != len(places):
+            raise _validate.fail("curves", name, f"give one guarantee for each of the {len(places)} places")
+    figure = canvas.new_figure(size)
+    axes = canvas.add_axes(figure, xlabel=label, ylabel=f"ε at δ = {delta:g}")
+    for look, (name, guarantees) in zip(cycle(canvas.STYLES), curves.items(), strict=False):
+        epsilons = [guarantee.epsilon(delta) for guarantee in guarantees]
+        axes.plot(places, epsilons, color=look.color, linestyle=look.linestyle, marker=look.marker, label=name)
+    first, guarantees = next(iter(curves.items()))
+    paper = [found["paper"] for guarantee in guarantees if "paper" in (found := guarantee.bounds(delta))]
+    if len(paper) == len(places):
+        axes.plot(places, paper, ":d", color=canvas.QUIET, markersize=4, label=f"{first}, by the paper's theorem")
+    alone = [min(guarantee.one_run(delta).values()) for guarantee in guarantees]
+    axes.plot(places, alone, color=canvas.INK, linewidth=1, label="one run alone (does not cover the search)")
+    axes.set_ylim(bottom=0.0)
+    if log:
+        axes.set_xscale("log")
+        axes.set_xticks(list(places), [f"{place:g}" for place in places])
+        axes.set_xticks([], minor=True)
+    canvas.legend(figure)
+    return figure
+
+
+def sampling_density(
+    weights: npt.ArrayLike,
+    band: BandLike,
+    *,
+    prior: npt.ArrayLike | None = None,
+    places: npt.ArrayLike | None = None,
+    rule: Rule = _PAPER,
+    label: str = "cell of the hyperparameter space",
+    size: tuple[float, float] = canvas.SIZE,
+) -> Figure:
+    """What a search rule asks for, and what is drawn from instead: between c and C times the prior everywhere.
+
+    The weights of a study come from its secret history, and so does this picture of them; those of a survey or of an
+    example are public.
+
+    Args:
+        weights: what the search rule asks for, one number a cell; any scale.
+        band: the band.
+        prior: the prior masses of the cells; by default all are equal.
+        places: where the cells lie on the axis, such as the values of a hyperparameter; by default 1, 2, 3 and so on.
+        rule: how the weights are projected.
+        label: of the axis.
+        size: of the picture, in inches.
+
+    >>> figure = sampling_density([1, 4, 9, 4, 1], Band(0.75, 2))
+    >>> [text.get_text() for text in figure.legends[0].get_texts()]
+    ['asked for by the search rule', 'drawn from, after projection', 'prior', 'between 0.75 and 2 times the prior']
+    """
+    band = Band.of(band)
+    after = band.project(weights, prior, rule)
+    before = np.asarray(weights, dtype=np.float64)
+    before = before / before.sum()
+    masses = np.full(len(before), 1 / len(before)) if prior is None else np.asarray(prior, dtype=np.float64)
+    where = np.arange(1, len(before) + 1) if places is None else np.asarray(places, dtype=np.float64)
+    if where.shape != before.shape:
+        raise _validate.fail("places", f"{where.shape}", f"give one place for each of the {len(before)} weights")
+    figure = canvas.new_figure(size)
+    axes = canvas.add_axes(figure, xlabel=label, ylabel="probability of a cell")
+    axes.plot(where, before, color=canvas.ORANGE, linestyle="--", label="asked for by the search rule")
+    axes.plot(where, after, color=canvas.BLUE, linewidth=2.2, label="drawn from, after projection")
+    axes.plot(where, masses, color=canvas.QUIET, linewidth=1, label="prior")
+    for limit in (band.c, band.C):
+        axes.plot(where, limit * masses, color=canvas.QUIET, linewidth=1, linestyle=":")
+        spot, above = (float(where[-1]), float(limit * masses[-1])), limit > 1
+        place: dict[str, Any] = {"xytext": (0, 3 if above else -3), "va": "bottom" if above else "top", "ha": "right"}
+        axes.annotate(f"{limit:g} × prior", spot, textcoords="offset points", fontsize=9, color=canvas.INK, **place)
+    between = f"between {band.c:g} and {band.C:g} times the prior"
+    axes.fill_between(where, band.c * masses, band.C * masses, color=canvas.BLUE, alpha=0.1, linewidth=0, label=between)
+    if places is not None and where.min() > 0 and where.max() / where.min() >= 30:
+        axes.set_xscale("log")
+    axes.set_ylim(bottom=0.0)
+    canvas.legend(figure)
+    return figure
 
 
 def _axes(figure: Figure) -> Axes:

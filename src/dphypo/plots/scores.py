@@ -8,24 +8,32 @@ so in the picture itself.
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, TypeAlias
 
 import numpy as np
+import numpy.typing as npt
 
 from dphypo import _validate
 from dphypo.plots import canvas
-from dphypo.plots.columns import Column, Floats, Scales, columns
 from dphypo.search.curator import Curator
 from dphypo.search.table import Surveyed
+from dphypo.space import Space
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
-SECRET = "SECRET"
+Floats = npt.NDArray[np.float64]
+Scales: TypeAlias = Space | Mapping[str, Any] | None
+"""Where scales are read from: the search space, or what a certificate says of it."""
 WARNING = "SECRET: for the curator alone. Nothing in this picture carries a privacy guarantee."
 _STRIP, _ON_STRIP = "#b3261f", "#fefefe"  # the same in a dark page
+_WIDE = 30.0  # a logarithmic scale is for numbers whose largest is that many times the smallest, or more
+_LONG = 24  # letters of a category that are shown
+_FEW = 5  # numbers that are ticks themselves
+_BEST = 0.2  # the share of the runs that stand out among parallel lines
 
 
 def survey_history(table: Surveyed, *, size: tuple[float, float] = canvas.SIZE) -> Figure:
@@ -59,6 +67,39 @@ def survey_slices(
     return _draw_slices(shown, _scores(table), width)
 
 
+def survey_parallel(table: Surveyed, *, space: Scales = None, size: tuple[float, float] = canvas.SIZE) -> Figure:
+    """Parallel coordinates: a line for every run that has a score, through its hyperparameters to the score.
+
+    The best fifth stands out. Arguments as for :func:`survey_slices`.
+
+    >>> from dphypo.search.table import Row
+    >>> rows = (Row({"lr": 0.1, "act": "relu"}, 0.9), Row({"lr": 0.3, "act": "tanh"}, 0.7))
+    >>> [label.get_text() for label in survey_parallel(Surveyed(rows)).axes[0].get_xticklabels()]
+    ['lr', 'act', 'score']
+    """
+    done = [row for row in table.rows if row.score is not None]
+    if not done:
+        raise _validate.fail("table", table, "no run of it has a score")
+    scores = np.array([float(row.score or 0.0) for row in done])
+    shown = [*columns([row.params for row in done], space), Column("score", scores)]
+    heights = np.array([column.heights for column in shown])
+    figure = canvas.new_figure(size)
+    axes = canvas.add_axes(figure)
+    best = set(np.argsort(-scores if table.maximize else scores)[: max(1, round(_BEST * len(done)))].tolist())
+    for run in sorted(range(len(done)), key=lambda run: run in best):
+        colour, alpha = (canvas.BLUE, 1.0) if run in best else (canvas.QUIET, 0.5)
+        axes.plot(range(len(shown)), heights[:, run], color=colour, alpha=alpha, linewidth=1.4)
+    for place, column in enumerate(shown):
+        axes.axvline(place, color=canvas.QUIET, linewidth=0.8)
+        for end, height in zip(column.ends, (-0.07, 1.03), strict=True):
+            axes.text(place, height, canvas.plain(end), ha="center", fontsize="small")
+    axes.set_xticks(range(len(shown)), [canvas.plain(column.name[:_LONG]) for column in shown])
+    axes.tick_params(axis="x", pad=14, length=0)
+    axes.set_yticks([])
+    axes.set_ylim(-0.02, 1.02)
+    return figure
+
+
 def curator_history(curator: Curator, *, size: tuple[float, float] = canvas.SIZE) -> Figure:
     """The score of every run of a study, in the order in which the hyperparameters were drawn. **Secret.**
 
@@ -83,10 +124,6 @@ def curator_slices(curator: Curator, *, width: float = 9.0) -> Figure:
     if not shown:
         raise _validate.fail("curator", curator, "no hyperparameter differs between the runs that have ended")
     return _mark_secret(_draw_slices(shown, scores, width))
-
-
-def _scores(table: Surveyed) -> Floats:
-    return np.array([np.nan if row.score is None else row.score for row in table.rows], dtype=np.float64)
 
 
 def _draw_history(scores: Floats, order: str, *, maximize: bool, size: tuple[float, float]) -> Figure:
@@ -126,18 +163,9 @@ def _draw_slices(shown: Sequence[Column], scores: Floats, width: float) -> Figur
 def _mark_failed(axes: Axes, places: Any) -> None:
     """Crosses at the bottom of some axes, for runs that have no score."""
     if len(places):
-        from matplotlib.transforms import blended_transform_factory
-
-        foot = blended_transform_factory(axes.transData, axes.transAxes)
-        look: dict[str, Any] = {"color": canvas.ALARM, "markersize": 6, "markeredgewidth": 1.6, "transform": foot}
-        axes.plot(places, np.full(len(places), 0.03), "x", label=f"failed ({len(places)})", **look)
-
-
-def _ended(curator: Curator) -> tuple[list[dict[str, Any]], Floats]:
-    """The hyperparameters and the scores of the runs that have ended; nan where one failed."""
-    ended = [trial for trial in curator.trials() if trial["done"]]
-    scores = [np.nan if trial["score"] is None else trial["score"] for trial in ended]
-    return [trial["params"] for trial in ended], np.array(scores, dtype=np.float64)
+        look: dict[str, Any] = {"color": canvas.ALARM, "markersize": 6, "markeredgewidth": 1.6}
+        foot = axes.get_xaxis_transform()
+        axes.plot(places, np.full(len(places), 0.03), "x", label=f"failed ({len(places)})", transform=foot, **look)
 
 
 def _mark_secret(figure: Figure) -> Figure:
@@ -147,5 +175,109 @@ def _mark_secret(figure: Figure) -> Figure:
     look: dict[str, Any] = {"color": canvas.ALARM, "alpha": 0.13, "fontweight": "bold", "rotation": 20, "zorder": 1}
     letters = 48 if len(figure.axes) == 1 else 28
     for axes in figure.axes:
-        axes.text(0.5, 0.5, SECRET, transform=axes.transAxes, ha="center", va="center", fontsize=letters, **look)
+        axes.text(0.5, 0.5, "SECRET", transform=axes.transAxes, ha="center", va="center", fontsize=letters, **look)
     return figure
+
+
+def _scores(table: Surveyed) -> Floats:
+    return np.array([row.score for row in table.rows], dtype=np.float64)
+
+
+def _ended(curator: Curator) -> tuple[list[dict[str, Any]], Floats]:
+    """The hyperparameters and the scores of the runs that have ended; nan where one failed."""
+    ended = [trial for trial in curator.trials() if trial["done"]]
+    return [trial["params"] for trial in ended], np.array([trial["score"] for trial in ended], dtype=np.float64)
+
+
+@dataclass(frozen=True, eq=False)
+class Column:
+    """One hyperparameter of several runs, as an axis.
+
+    Args:
+        name: its name.
+        places: of each run, the number, or the index of its category; nan where the run has none.
+        log: whether the axis is logarithmic.
+        categories: the names of the categories; none for numbers.
+    """
+
+    name: str
+    places: Floats
+    log: bool = False
+    categories: tuple[str, ...] = ()
+
+    @property
+    def levels(self) -> Floats:
+        """The different places of the runs."""
+        return np.unique(self.places[np.isfinite(self.places)])
+
+    @property
+    def heights(self) -> Floats:
+        """The places of the runs between 0 and 1; 0.5 where all are the same, or a run has none."""
+        places = np.log(self.places) if self.log else self.places
+        low, high = np.nanmin(places), np.nanmax(places)
+        heights: Floats = np.nan_to_num((places - low) / (high - low) if high > low else places * 0 + 0.5, nan=0.5)
+        return heights
+
+    @property
+    def ends(self) -> tuple[str, str]:
+        """What stands at the lower and the upper end of the axis."""
+        names = self.categories or [f"{level:.3g}" for level in self.levels]
+        return names[0], names[-1] if len(names) > 1 else ""
+
+    def label(self, axes: Axes) -> None:
+        """Name the horizontal axis after this hyperparameter, and give it its scale and its categories."""
+        axes.set_xlabel(canvas.plain(_cut(self.name, 2 * _LONG)) + " (log scale)" * self.log)
+        if self.log:
+            axes.set_xscale("log")
+            canvas.plain_log_ticks(axes.xaxis, np.log10(self.levels[-1] / self.levels[0]))
+        elif self.categories:
+            axes.set_xticks(range(len(self.categories)), [canvas.plain(_cut(one, _LONG)) for one in self.categories])
+            axes.set_xlim(-0.5, len(self.categories) - 0.5)
+        elif len(self.levels) <= _FEW:
+            axes.set_xticks(self.levels, [f"{level:g}" for level in self.levels])
+
+
+def columns(params: Sequence[Mapping[str, Any]], space: Scales = None) -> list[Column]:
+    """The hyperparameters of several runs, in the order in which they first appear.
+
+    An axis is logarithmic where the prior is uniform in the logarithm. Where no prior is known, it is so for positive
+    numbers that span a factor of 30 or more and whose median is nearer to the middle of such a scale than of a plain
+    one.
+
+    >>> runs = [{"lr": lr, "act": act} for lr, act in ((0.001, "relu"), (0.02, "tanh"), (1.0, "relu"))]
+    >>> [(column.name, column.log, column.categories) for column in columns(runs)]
+    [('lr', True, ()), ('act', False, ('relu', 'tanh'))]
+    """
+    described = space.to_dict() if isinstance(space, Space) else space
+    entries = described.get("parameters", []) if isinstance(described, Mapping) else []
+    priors = {  # a certificate's words may be a stranger's
+        str(entry["name"]): str(entry["distribution"])
+        for entry in (entries if isinstance(entries, list) else [])
+        if isinstance(entry, Mapping) and "name" in entry and "distribution" in entry
+    }
+    names = dict.fromkeys(name for one in params for name in one)
+    return [_column(name, [one.get(name) for one in params], priors.get(name)) for name in names]
+
+
+def _column(name: str, values: list[Any], prior: str | None) -> Column:
+    given = [value for value in values if value is not None]
+    if given and all(isinstance(value, (int, float)) and not isinstance(value, bool) for value in given):
+        places = np.array(values, dtype=np.float64)
+        return Column(name, places, _is_log(places, prior))
+    words = ["(absent)" if value is None else str(value) for value in values]
+    categories = tuple(dict.fromkeys(words))
+    return Column(name, np.array([float(categories.index(word)) for word in words]), categories=categories)
+
+
+def _is_log(places: Floats, prior: str | None) -> bool:
+    low, middle, high = np.nanmin(places), np.nanmedian(places), np.nanmax(places)
+    if prior is not None:
+        return prior in ("loguniform", "reciprocal") and bool(low > 0)
+    if not (low > 0 and high / low >= _WIDE):
+        return False
+    plain, by_log = (middle - low) / (high - low), np.log(middle / low) / np.log(high / low)
+    return bool(abs(by_log - 0.5) < abs(plain - 0.5))
+
+
+def _cut(text: str, most: int) -> str:
+    return text if len(text) <= most else text[:most] + "…"

@@ -1,31 +1,40 @@
-"""The curator's report of a study: everything that is secret, on a page that says so wherever one looks."""
+"""Pages for the curator alone, which say so wherever one looks: the report of a study, and a search while it runs."""
 
 from __future__ import annotations
 
+import json
 import os
+import time
+from collections.abc import Mapping
+from datetime import timedelta
+from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
 from dphypo import __version__, plots
-from dphypo.report.html import Html, facts, join, lines, short, table, tag
-from dphypo.report.page import Kind, Section, page, write
-from dphypo.report.pictures import SIZE, picture
+from dphypo.plots.scores import survey_parallel
+from dphypo.report.html import SIZE, Html, Kind, Section, block, bullets, facts, join, page, picture, short, table, tag
+from dphypo.report.html import write as write_page
+from dphypo.report.release_report import table_of_runs
 from dphypo.search.curator import Curator
+from dphypo.search.table import Surveyed
 
-WARNING = "SECRET: for the curator alone. Nothing on this page carries a privacy guarantee."
+_SECRET = "SECRET: for the curator alone. Nothing on this page carries a privacy guarantee."
+_TIMED = "For the curator alone: how long runs take is not covered by the guarantee."
+_SILENT_S = 60.0
 
 
 def write_curator_report(curator: Curator, path: str | os.PathLike[str]) -> Path:
     """Write the curator's report to a file that only its owner may read. ``study.curator().report`` is the same."""
-    return write(curator_page(curator), path, Kind.SECRET)
+    return write_page(curator_page(curator), path, Kind.SECRET)
 
 
 def curator_page(curator: Curator) -> str:
     """The page."""
     trials = curator.trials()
-    sections = [
-        Section("runs", "The runs", _runs(curator, trials)),
-        Section("failures", "Why runs failed", _failures(curator, trials)),
+    sections: list[Section] = [
+        ("runs", "The runs", _runs(curator, trials)),
+        ("failures", "Why runs failed", _failures(curator, trials)),
     ]
     lead = (
         "The number of runs, their scores and their failures depend on the private data. Looking at them is like "
@@ -33,7 +42,7 @@ def curator_page(curator: Curator) -> str:
     )
     foot = f"Written by dphypo {__version__}. The page to publish is that of release.report()."
     top = _summary(curator, trials)
-    return page("The curator's view of a study", lead, top, sections, foot, secret=WARNING)
+    return page("The curator's view of a study", lead, top, sections, foot, secret=_SECRET)
 
 
 def _summary(curator: Curator, trials: list[dict[str, Any]]) -> Html:
@@ -91,6 +100,55 @@ def _failures(curator: Curator, trials: list[dict[str, Any]]) -> Html:
     if not failed:
         parts.append(tag("p", "No run has failed."))
     for number, why in failed:
-        heading, body = tag("h3", f"Run {number}"), tag("pre", tag("code", lines(str(why))), tabindex="0")
-        parts.append(join([heading, body]))
+        parts += [tag("h3", f"Run {number}"), block(str(why))]
     return join(parts)
+
+
+def live_page(known: Mapping[str, Any] | None, *, runs: bool) -> str:
+    """The page of ``dphypo watch``.
+
+    Args:
+        known: what the file of the search says; None if there has been none yet.
+        runs: whether the search still runs.
+    """
+    known = known or {}
+    cost = str(known.get("cost", "Nothing is known yet."))
+    sections: list[Section] = [("cost", "What it costs", bullets(cost.splitlines()))]
+    if known.get("table"):
+        sections.insert(0, ("runs", "Runs so far", _runs_so_far(json.dumps(known["table"]))))
+    lead = "Read only. The page is loaded again every few seconds."
+    foot = f"Served by dphypo {__version__} on the loopback address."
+    return page("A search under way", lead, _now(known, runs=runs), sections, foot, secret=_TIMED)
+
+
+def _now(known: Mapping[str, Any], *, runs: bool) -> Html:
+    rows: list[tuple[object, object]] = []
+    if not known:
+        rows.append(("search", "none runs on this journal"))
+    elif "written" not in known:  # the same when it has stopped: the page never tells how long a study took
+        rows.append(("search", "begun; how long a study takes is secret"))
+    elif not runs:
+        rows.append(("search", "it has stopped: released, or to be gone on with"))
+    else:
+        silent = time.time() - float(known["written"])
+        rows.append(("search", "runs" if silent < _SILENT_S else f"no sign of life for {silent:.0f} s"))
+    if known.get("total"):
+        rows.append(("runs", f"{len((known.get('table') or {}).get('rows', []))} of {known['total']}"))
+    if runs and known.get("step"):
+        rows.append((known["what"], f"step {known['step']} of {known['steps']}"))
+        rows.append(("speed", f"{known['speed']:.4g} steps/s"))
+        left = "time left of these" if " at once" in known["what"] else "time left"
+        rows.append((left, str(timedelta(seconds=round(known["left"])))))
+    return facts(rows, class_="headline")
+
+
+@lru_cache(maxsize=1)
+def _runs_so_far(written: str) -> Html:
+    """The table and its picture, drawn once for each table."""
+    table = Surveyed.from_dict(json.loads(written))
+    shown = [table_of_runs(table)]
+    if table.best is not None:
+        alt = "Parallel coordinates: a line for each run from its hyperparameters to its score, as in the table below."
+        figure = survey_parallel(table, size=SIZE)
+        shown.insert(0, picture(figure, "parallel", alt, "A line for each run; the best fifth stands out."))
+    return join(shown)

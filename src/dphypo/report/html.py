@@ -1,20 +1,44 @@
-"""HTML that escapes by construction: text becomes HTML in one place, and nobody joins strings by hand."""
+"""Pages of HTML, each one file that needs no other, for a phone, a desk and paper, in light and in dark.
+
+Text becomes HTML in one place, where it is escaped; nobody joins strings by hand.
+"""
 
 from __future__ import annotations
 
 import html
+import os
+import re
 from collections.abc import Iterable, Sequence
+from enum import StrEnum
+from importlib import resources
+from pathlib import Path
+from typing import TYPE_CHECKING, TypeAlias
 
+from dphypo import _files, _validate
 from dphypo._files import printable
+from dphypo.plots import canvas
 
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
+
+SIZE = (4.6, 3.4)
+"""Of a figure, in inches: its letters stay readable where it is shrunk to the width of a phone."""
 MOST_LETTERS = 2000
 _EMPTY = {"meta", "br", "hr"}
+# Nothing is fetched and no script runs, whatever a value on the page may be.
+_POLICY = "default-src 'none'; style-src 'unsafe-inline'; img-src data:; base-uri 'none'; form-action 'none'"
+_SECRET_IN_PRINT = """
+@page { margin: 2.2cm 1.5cm 1.5cm; @top-center { content: "%s"; font: bold 10pt sans-serif; color: #b3261e; } }
+"""
 
 
 class Html(str):
     """Text that is HTML already. Only :func:`tag`, :func:`join` and :func:`trusted` make it."""
 
     __slots__ = ()
+
+
+Section: TypeAlias = tuple[str, str, Html]
 
 
 def trusted(markup: str) -> Html:
@@ -51,22 +75,17 @@ def tag(name: str, /, *children: object, **attributes: object) -> Html:
     return Html(f"<{name}{written}>" if name in _EMPTY else f"<{name}{written}>{inside}</{name}>")
 
 
-def lines(value: str) -> Html:
-    """Text of several lines, such as a traceback or JSON, for a ``pre`` element."""
-    return Html("\n".join(text(line) for line in value.splitlines()))
+def block(value: str) -> Html:
+    """Text of several lines as they are, such as a traceback, JSON, or what to type into a shell."""
+    return tag("pre", tag("code", Html("\n".join(text(line) for line in value.splitlines()))), tabindex="0")
 
 
 def table(caption: str, heads: Sequence[object], rows: Iterable[Sequence[object]], *, numbers: int = 0) -> Html:
     """A table that scrolls by itself where it is too wide; the first cell of a row is its header.
 
-    Args:
-        caption: what the table shows.
-        heads: of the columns.
-        rows: of cells.
-        numbers: how many of the last columns are numbers, which are set to the right.
+    The last ``numbers`` columns are set to the right.
     """
-    first = len(heads) - numbers
-    looks = [None if place < first else "number" for place in range(len(heads))]
+    looks = [None] * (len(heads) - numbers) + ["number"] * numbers
     head = tag("tr", *(tag("th", cell, scope="col", class_=look) for cell, look in zip(heads, looks, strict=True)))
     body = [
         tag(
@@ -90,11 +109,6 @@ def bullets(items: Iterable[object]) -> Html:
     return tag("ul", *(tag("li", item) for item in items))
 
 
-def command(*commands: str) -> Html:
-    """Lines to type into a shell."""
-    return tag("pre", tag("code", lines("\n".join(commands))), tabindex="0")
-
-
 def short(value: object) -> str:
     """A value of a table.
 
@@ -104,3 +118,88 @@ def short(value: object) -> str:
     if value is None:
         return "–"
     return f"{value:.5g}" if isinstance(value, float) else str(value)
+
+
+def picture(figure: Figure, key: str, alt: str, caption: str) -> Html:
+    """A figure as inline SVG, whose colours follow the page, with a caption.
+
+    Args:
+        figure: the figure.
+        key: a short name, different for every figure of a page.
+        alt: what is to be seen, for people who do not see it.
+        caption: what it means.
+    """
+    svg = canvas.to_svg(figure)
+    svg = svg[svg.index("<svg") :]
+    svg = re.sub(r"<metadata>.*?</metadata>", "", svg, flags=re.DOTALL)
+    svg = re.sub(r"<style type=\"text/css\">.*?</style>", "", svg, flags=re.DOTALL)
+    svg = re.sub(r' id="([^"]+)"', rf' id="{key}-\1"', svg)
+    svg = re.sub(r'(href="#|url\(#)', rf"\1{key}-", svg)
+    box = re.search(r'viewBox="[^"]+"', svg)
+    head = f'<svg {box[0] if box else ""} role="img" aria-label="{text(alt)}" '
+    head += 'xmlns="http://www.w3.org/2000/svg" xmlns:xlink="http://www.w3.org/1999/xlink">'
+    svg = head + svg[svg.index(">") + 1 :]
+    for name, colour in canvas.COLOURS.items():
+        svg = re.sub(rf"{colour}\b", f"var(--{name})", svg, flags=re.IGNORECASE)
+    return tag("figure", trusted(svg.strip()), tag("figcaption", caption))
+
+
+class Kind(StrEnum):
+    """What a page is. Its comment at the beginning of the file tells an earlier report from any other file."""
+
+    PUBLIC = "dphypo: public report of a release"
+    SECRET = "dphypo: SECRET report for a curator"
+
+
+def page(title: str, lead: str, top: Html, sections: Sequence[Section], foot: str, *, secret: str | None = None) -> str:
+    """The whole document: a title, the sentence below it, what stands before the sections, and the last line.
+
+    Each section is its name in links, its heading and its body. A warning ``secret`` stays in sight wherever the
+    reader scrolls, and stands on top of every printed page.
+    """
+    css = resources.files("dphypo.report").joinpath("style.css").read_text(encoding="utf-8")
+    if secret is not None:
+        css += _SECRET_IN_PRINT % secret
+    head = tag(
+        "head",
+        tag("meta", charset="utf-8"),
+        tag("meta", name="viewport", content="width=device-width, initial-scale=1"),
+        tag("meta", http_equiv="Content-Security-Policy", content=_POLICY),
+        tag("meta", name="robots", content="noindex") if secret is not None else "",
+        tag("title", title if secret is None else f"SECRET: {title}"),
+        tag("style", trusted(css)),
+    )
+    links = [tag("li", tag("a", name, href=f"#{key}")) for key, name, _ in sections]
+    parts = [tag("section", tag("h2", name, id=key), inside, aria_labelledby=key) for key, name, inside in sections]
+    body = [
+        tag("a", "Skip to the content", href="#content", class_="skip"),
+        tag("div", secret, class_="secret", role="note", aria_label="secret") if secret is not None else "",
+        tag(
+            "div",
+            tag("header", tag("h1", title), tag("p", lead, class_="lead")),
+            tag("nav", tag("ul", *links), aria_label="Contents"),
+            tag("main", top, *parts, id="content"),
+            tag("footer", tag("p", foot)),
+            class_="page",
+        ),
+    ]
+    written = tag("html", head, tag("body", *body, class_=None if secret is None else "secret-page"), lang="en")
+    return f"<!doctype html>\n<!-- {Kind.PUBLIC if secret is None else Kind.SECRET} -->\n{written}\n"
+
+
+def write(page: str, path: str | os.PathLike[str], kind: Kind) -> Path:
+    """Write a page, whole or not at all. An earlier report of the same kind is replaced.
+
+    Raises:
+        FileExistsError: there is a file that is no report of this kind.
+        FileNotFoundError: there is no such folder.
+    """
+    target = _validate.path(path=path)
+    if target.exists() and not (target.is_file() and _is_report(target, kind)):
+        raise FileExistsError(f"{str(target)!r} exists and is not a {kind.value[8:]}: give a new name")
+    return _files.write(target, page.encode(), mode=0o644 if kind is Kind.PUBLIC else 0o600)
+
+
+def _is_report(path: Path, kind: Kind) -> bool:
+    with path.open("rb") as file:
+        return kind.value.encode() in file.read(200)

@@ -1,4 +1,8 @@
-"""The report of a release: one page for whoever decides, checks or cites. It is made from public values alone."""
+"""The report of a release: one page for whoever decides, checks or cites. It is made from public values alone.
+
+A release that is read from its folder is a stranger's: it is refused unless it verifies. Its model is not loaded. What
+is on the page is what the certificate is tied to: the parameters by their hash, and the tables of surveys by theirs.
+"""
 
 from __future__ import annotations
 
@@ -9,29 +13,71 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from dphypo import __version__, plots
-from dphypo.accounting import Certificate
+from dphypo import __version__, _validate, plots
+from dphypo._files import parsing, printable
+from dphypo.accounting import Certificate, verify
 from dphypo.accounting.certificate import CITATIONS
 from dphypo.accounting.second_opinion import epsilon_from_below
 from dphypo.accounting.solve import round_up
 from dphypo.accounting.statement import assumptions, breaks
 from dphypo.accounting.verification import guarantee_of
+from dphypo.errors import FileError
 from dphypo.plots import profile
-from dphypo.report.html import Html, bullets, command, facts, join, lines, short, table, tag
-from dphypo.report.page import Kind, Section, page, write
-from dphypo.report.pictures import SIZE, picture
-from dphypo.report.survey_section import survey_section
+from dphypo.report.html import SIZE, Html, Kind, Section, block, bullets, facts, join, page, picture, short, table, tag
+from dphypo.report.html import write as write_page
 from dphypo.search import Release
-from dphypo.search.release import Ending
+from dphypo.search.release import Ending, read_description, read_surveys
+from dphypo.search.table import Surveyed, at_edge
 
 # Where readers get this package. Whoever publishes it changes these two lines, and nothing else.
 INSTALL = f"pip install dphypo-{__version__}-py3-none-any.whl"
 WHERE = "The wheel comes from whoever gave you the release, or from dphypo's repository: make wheel builds it there."
+_MOST_ROWS = 300
+_MOST_SLICES = 8
+_ACCOUNTANTS = {"rdp": "Rényi curve", "pld": "privacy loss distribution", "pure": "pure ε"}
 
 
 def write_report(release: Release, path: str | os.PathLike[str]) -> Path:
     """Write the report of a release to a file. :meth:`dphypo.Release.report` is the same."""
-    return write(release_page(release), path, Kind.PUBLIC)
+    return write_page(release_page(release), path, Kind.PUBLIC)
+
+
+def write_folder_report(folder: str | os.PathLike[str], path: str | os.PathLike[str]) -> Path:
+    """Write the report of a saved release, after its certificate was recomputed.
+
+    Raises:
+        FileNotFoundError: there is no such folder.
+        ValueError: the folder does not hold what its certificate says.
+    """
+    return write_page(release_page(read_folder(folder), verified=True), path, Kind.PUBLIC)
+
+
+def read_folder(folder: str | os.PathLike[str]) -> Release:
+    """What a folder releases, without its model."""
+    source = _validate.path(folder=folder)
+    if not source.is_dir():
+        raise FileNotFoundError(f"there is no folder {str(source)!r}: give one that Release.save has written")
+    outcome = verify(source)
+    if not outcome:
+        raise ValueError(f"the release does not verify, so that no report of it is written: {outcome}")
+    surveys, certificate = read_tables(source)
+    described = read_description(source)
+    return Release(described["params"], None, described["score"], certificate, described["ending"], surveys=surveys)
+
+
+def read_tables(folder: str | os.PathLike[str]) -> tuple[tuple[Surveyed, ...], Certificate]:
+    """The tables of the surveys of a saved release, and the certificate, which has the hash of each.
+
+    The numbers of the certificate are not recomputed.
+    """
+    source = _validate.path(folder=folder)
+    certificate, surveys, path = Certificate.load(source), read_surveys(source), source / "surveys.json"
+    with parsing(path, "the certificate of its release is damaged"):
+        known = {one.get("sha256") for one in certificate.document["public"].get("released", [])}
+    for survey in surveys:
+        if survey.hash not in known:
+            raise FileError(f"{printable(path)} holds a table that the certificate does not name: it was changed")
+    return surveys, certificate
 
 
 def release_page(release: Release, *, verified: bool = False) -> str:
@@ -43,15 +89,15 @@ def release_page(release: Release, *, verified: bool = False) -> str:
     """
     certificate = release.certificate
     document = certificate.document
-    sections = [
-        Section("released", "What was released", _released(release)),
-        Section("statement", "The privacy statement", _statement(certificate)),
-        Section("profile", "The privacy profile", _profile(certificate)),
-        Section("one-run", "What the winning run alone would have claimed", _one_run(certificate)),
+    sections: list[Section] = [
+        ("released", "What was released", _released(release)),
+        ("statement", "The privacy statement", _statement(certificate)),
+        ("profile", "The privacy profile", _profile(certificate)),
+        ("one-run", "What the winning run alone would have claimed", _one_run(certificate)),
         *_surveys(release),
-        Section("verify", "How to verify", _verify(certificate, verified=verified)),
-        Section("assumptions", "What it assumes", _assumptions(document)),
-        Section("citation", "Citation", bullets(CITATIONS)),
+        ("verify", "How to verify", _verify(certificate, verified=verified)),
+        ("assumptions", "What it assumes", _assumptions(document)),
+        ("citation", "Citation", bullets(CITATIONS)),
     ]
     data, day = document.get("data_set"), document.get("declared")
     lead = f"Data set: {data}. " if data else "The certificate names no data set. "
@@ -78,14 +124,13 @@ def _top(release: Release) -> Html:
 
 
 def _released(release: Release) -> Html:
-    words = str(release.ending)
-    parts = [tag("p", words[0].upper() + words[1:] + ".")]
+    parts = [tag("p", _capital(f"{release.ending}."))]
     if release.params is not None:
-        named = (
-            "Its hyperparameters" if release.ending is Ending.MODEL else "The hyperparameters that the table recommends"
-        )
+        whose = "Its hyperparameters"
+        if release.ending is not Ending.MODEL:
+            whose = "The hyperparameters that the table recommends"
         rows = [(name, short(value)) for name, value in release.params.items()]
-        parts.append(table(named, ["hyperparameter", "value"], rows))
+        parts.append(table(whose, ["hyperparameter", "value"], rows))
     tied = release.certificate.document.get("release")
     if isinstance(tied, Mapping) and tied.get("model_sha256"):
         parts.append(facts([("SHA-256 of the model", tag("code", tied["model_sha256"]))], class_="facts"))
@@ -96,9 +141,8 @@ def _statement(certificate: Certificate) -> Html:
     """The certificate's own words, a line each; what stands before a colon is its name."""
     first, *rest = certificate.statement().splitlines()
     named = [line.split(": ", 1) for line in rest if ": " in line[:60]]
-    plain = [line for line in rest if ": " not in line[:60]]
-    pairs = [(name, words[0].upper() + words[1:]) for name, words in named]
-    return join([tag("p", tag("strong", first)), facts(pairs, class_="facts"), *(tag("p", line) for line in plain)])
+    pairs = facts([(name, _capital(words)) for name, words in named], class_="facts")
+    return join([tag("p", tag("strong", first)), pairs, *(tag("p", line) for line in rest if ": " not in line[:60])])
 
 
 def _profile(certificate: Certificate) -> Html:
@@ -143,21 +187,57 @@ def _one_run(certificate: Certificate) -> Html:
     return join([tag("p", words), table(f"ε at δ = {certificate.delta:g}", ["what is counted", "ε"], rows, numbers=1)])
 
 
-_ACCOUNTANTS = {"rdp": "Rényi curve", "pld": "privacy loss distribution", "pure": "pure ε"}
-
-
 def _surveys(release: Release) -> list[Section]:
-    public = release.certificate.document["public"]
-    space: Any = public.get("space")
+    space: Any = release.certificate.document["public"].get("space")
+    space = space if isinstance(space, Mapping) else None
     several = len(release.surveys) > 1
     return [
-        Section(
-            f"survey-{number}",
-            f"Survey {number}" if several else "The survey",
-            survey_section(survey, space if isinstance(space, Mapping) else None, f"survey-{number}"),
-        )
+        (key := f"survey-{number}", f"Survey {number}" if several else "The survey", _survey(survey, space, key))
         for number, survey in enumerate(release.surveys, 1)
     ]
+
+
+def _survey(survey: Surveyed, space: Mapping[str, Any] | None, key: str) -> Html:
+    """One survey; ``key`` tells its pictures from those of others."""
+    failed = sum(row.score is None for row in survey.rows)
+    words = f"{len(survey)} runs were made, and all their results are published. {failed or 'None'} of them failed. "
+    if survey.best is not None:
+        words += f"The best score is {survey.best.score:.5g}. Scores are noisy: the best may be a lucky one. "
+    words += at_edge(survey, space or {})
+    alt = "Score of every run of the survey in order, with the best so far. The same numbers are in the table below."
+    caption = "The score of every run, in order."
+    history = picture(plots.survey_history(survey, size=SIZE), f"{key}-history", alt, caption)
+    return join([tag("p", words), history, _slices(survey, space, key), table_of_runs(survey)])
+
+
+def _slices(survey: Surveyed, space: Mapping[str, Any] | None, key: str) -> Html:
+    """The scores against each hyperparameter that differs between runs."""
+    values: dict[str, set[str]] = {}
+    for row in survey.rows:
+        for name, value in row.params.items():
+            values.setdefault(name, set()).add(repr(value))
+    names = [name for name, different in values.items() if len(different) > 1][:_MOST_SLICES]
+    slices = [
+        picture(
+            plots.survey_slices(survey, names=[name], space=space, width=SIZE[0]),
+            f"{key}-slice-{place}",
+            f"Scatter plot: score against {name}. The same numbers are in the table below.",
+            f"Score against {name}.",
+        )
+        for place, name in enumerate(names)
+    ]
+    return tag("div", *slices, class_="pair")
+
+
+def table_of_runs(survey: Surveyed) -> Html:
+    """A row for every run."""
+    names = list(dict.fromkeys(name for row in survey.rows for name in row.params))
+    rows = [
+        [number, "failed" if row.score is None else short(row.score), *(short(row.params.get(name)) for name in names)]
+        for number, row in enumerate(survey.rows[:_MOST_ROWS], 1)
+    ]
+    first = "All" if len(survey) <= _MOST_ROWS else f"The first {_MOST_ROWS} of"
+    return table(f"{first} {len(survey)} runs", ["run", "score", *names], rows)
 
 
 def _verify(certificate: Certificate, *, verified: bool) -> Html:
@@ -171,27 +251,22 @@ def _verify(certificate: Certificate, *, verified: bool) -> Html:
     return join(
         [
             tag("p", done),
-            command(INSTALL, "dphypo verify RELEASE_FOLDER", "dphypo explain RELEASE_FOLDER"),
+            block(f"{INSTALL}\ndphypo verify RELEASE_FOLDER\ndphypo explain RELEASE_FOLDER"),
             tag("p", WHERE),
             tag("p", "RELEASE_FOLDER is the folder with ", tag("code", "certificate.json"), ", or that file itself."),
-            tag("details", tag("summary", "The certificate"), tag("pre", tag("code", lines(document)), tabindex="0")),
+            tag("details", tag("summary", "The certificate"), block(document)),
         ]
     )
 
 
 def _assumptions(document: Mapping[str, Any]) -> Html:
-    return join(
-        [
-            tag("p", "The guarantee holds if all of this is true. No computation can check it:"),
-            bullets(_sentences(assumptions(document))),
-            tag("h3", "What would break it"),
-            bullets(_sentences(breaks(document))),
-        ]
-    )
+    held, broken = ([f"{_capital(line)}." for line in said(document)] for said in (assumptions, breaks))
+    words = "The guarantee holds if all of this is true. No computation can check it:"
+    return join([tag("p", words), bullets(held), tag("h3", "What would break it"), bullets(broken)])
 
 
-def _sentences(words: list[str]) -> list[str]:
-    return [f"{line[0].upper()}{line[1:]}." for line in words]
+def _capital(words: str) -> str:
+    return words[0].upper() + words[1:]
 
 
 def _epsilon(value: float) -> str:
