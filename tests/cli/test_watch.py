@@ -15,10 +15,10 @@ from typer.testing import CliRunner
 
 import dphypo
 from dphypo.cli.app import app
-from dphypo.cli.watch import server
+from dphypo.cli.pictures import server
 from dphypo.entropy import Seeded
 from dphypo.mechanisms.outcome import Pace
-from dphypo.report.live_page import live_page
+from dphypo.report.curator_report import live_page
 from dphypo.search import LastRun, Stage, Stages, Survey
 from dphypo.search.live import LiveFile, LiveSteps
 

@@ -1,4 +1,4 @@
-"""Commands for whoever answers for a data set: explain, compose, and the ledger."""
+"""Commands for whoever answers for a data set: verify, sign, explain, compose, and the ledger."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ import typer
 from typer.core import TyperGroup
 
 from dphypo.cli import options as o
-from dphypo.cli import values
+from dphypo.cli.costs import shown
 
 
 class _ShownByDefault(TyperGroup):
@@ -33,33 +33,27 @@ ledger = typer.Typer(
 Certificates = Annotated[list[Path], typer.Argument(help="Certificates, JSON files or folders of releases.")]
 
 
-def what_if(
-    path: Path, law: tuple[Any, Any, Any, Any, Any], band: tuple[float, float] | None, delta: float | None
-) -> tuple[Any, float]:
-    """The search of a certificate with another law or band, and δ; all that is not given stays as it is stated."""
-    from dphypo.accounting import Guarantee, account, untrusted
-    from dphypo.accounting.verification import guarantee_of
+def verify(
+    certificate: Annotated[Path, typer.Argument(help="The certificate, a JSON file, or the folder of a release.")],
+    key: Annotated[Path | None, typer.Option(help="An Ed25519 public key (PEM) that must have signed it.")] = None,
+) -> None:
+    """Recompute a certificate by two ways of computing: yes, or no and why."""
+    from dphypo.accounting import verify as verify_certificate
 
-    document = untrusted.read(path)
-    stated = guarantee_of(document)
-    found = stated.terms[0].releases
-    if len(stated.terms) > 1 or not isinstance(found, Guarantee):
-        raise typer.BadParameter(
-            f"{path} states several parts, each with a law and a band of its own: give the certificate of one search"
-        )
-    target = document.get("delta") if delta is None else delta
-    if isinstance(target, bool) or not isinstance(target, (int, float)) or not 0 <= target < 1:
-        raise typer.BadParameter(f"{path} states no δ in [0, 1): give --delta")
-    changed = account(
-        list(found.events),
-        values.law_like(found.runs, *law),
-        found.band if band is None else values.band_of(band),
-        relation=found.relation,
-        grid=found.grid,
-        policy=found.policy,
-        first_from_prior=found.first_from_prior,
-    )
-    return changed, float(target)
+    result = verify_certificate(certificate, key=key)
+    print(result)
+    raise typer.Exit(0 if result else 1)
+
+
+def sign(
+    certificate: Annotated[Path, typer.Argument(help="The certificate, or the folder of a release. It is replaced.")],
+    key: Annotated[Path, typer.Option(help="An Ed25519 private key (PEM): openssl genpkey -algorithm ed25519.")],
+) -> None:
+    """Sign a certificate, so that verify --key knows who states it."""
+    from dphypo.accounting import Certificate
+
+    signed = Certificate.load(certificate).signed(key)
+    print(f"signed: {signed.save(certificate / 'certificate.json' if certificate.is_dir() else certificate)}")
 
 
 def compose(certificates: Certificates, delta: o.Delta = 1e-5) -> None:
@@ -75,11 +69,11 @@ def compose(certificates: Certificates, delta: o.Delta = 1e-5) -> None:
         )
     together = Composition.of(*guarantees)
     if len(guarantees) == 1:
-        print(f"ε = {values.shown(together.epsilon(delta))} at δ = {delta:g}")
+        print(f"ε = {shown(together.epsilon(delta))} at δ = {delta:g}")
         return
-    print(f"ε = {values.shown(together.epsilon(delta))} at δ = {delta:g} for {len(certificates)} certificates together")
+    print(f"ε = {shown(together.epsilon(delta))} at δ = {delta:g} for {len(certificates)} certificates together")
     for path, guarantee in zip(certificates, guarantees, strict=True):
-        print(f"  {values.shown(guarantee.epsilon(delta))} alone  {path}")
+        print(f"  {shown(guarantee.epsilon(delta))} alone  {path}")
     print(
         "This holds if none was chosen after a look at the results of another. If all are fixed now, make a ledger for "
         "their list: dphypo ledger open --search. If the next may depend on the results before it, a ledger holds the "

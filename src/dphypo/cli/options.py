@@ -1,13 +1,27 @@
-"""The options that the commands share, each with its range."""
+"""The options that the commands share, each with its range, and what they describe: a run, the law of T, the band."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import contextlib
+import dataclasses
+import functools
+import inspect
+import math
+import re
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
 from enum import StrEnum
 from pathlib import Path
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any, TypeVar, get_type_hints
 
 import typer
+
+if TYPE_CHECKING:
+    from dphypo.accounting.events import Event
+    from dphypo.band import Band
+    from dphypo.laws import Law
+
+_T = TypeVar("_T")
 
 
 class EventKind(StrEnum):
@@ -30,84 +44,285 @@ class RunsKind(StrEnum):
     POISSON = "poisson"
 
 
-def _value(text: str, *, whole: bool) -> float:
-    """What a text says: a number, or a ratio such as 256/60000."""
-    try:
-        above, ratio, below = text[:100].partition("/")
-        if whole:
-            return int(text[:100])
-        return float(above) / float(below) if ratio else float(above)
-    except (ValueError, ZeroDivisionError):
-        kind = "a whole number" if whole else "a number or a ratio such as 256/60000"
-        raise typer.BadParameter(f"{text[:30]!r} is not {kind}") from None
+NOISY = (EventKind.DP_SGD, EventKind.GAUSSIAN, EventKind.LAPLACE)
+_USED = {
+    EventKind.DP_SGD: {"noise_multiplier", "sampling_rate", "steps", "records", "batch_size", "epochs"},
+    EventKind.GAUSSIAN: {"noise_multiplier", "steps"},
+    EventKind.LAPLACE: {"noise_multiplier", "steps"},
+    EventKind.ZCDP: {"rho"},
+    EventKind.PURE: {"run_epsilon"},
+    EventKind.RDP_FILE: {"rdp_file"},
+}
 
 
-def within(low: float, high: float, *, zero: bool = False, whole: bool = False) -> Callable[[Any], Any]:
-    """Read a number from ``low`` to ``high``, both included; zero too where ``zero`` is set.
+def number(help: str, low: float, high: float, *names: str, zero: bool = False, whole: bool = False) -> Any:
+    """An option that is a number from ``low`` to ``high``, both included; zero too where ``zero`` is set.
 
     What lies outside is refused before anything is computed. The ranges hold every search that anyone would pay for,
     and keep each command to seconds and to little memory: an accountant asked for ε = 10¹⁰ or for a noise of 0.001
     would run for hours.
 
-    >>> within(0, 1)("256/60000") == 256 / 60000
+    >>> number("Sampling rate.", 0, 1).parser("256/60000") == 256 / 60000
     True
     """
 
     def read(text: Any) -> Any:
-        value = _value(text, whole=whole) if isinstance(text, str) else text
+        value = text
+        if isinstance(text, str):
+            above, ratio, below = text[:100].partition("/")
+            try:
+                value = int(text[:100]) if whole else float(above) / float(below) if ratio else float(above)
+            except (ValueError, ZeroDivisionError):
+                kind = "a whole number" if whole else "a number or a ratio such as 256/60000"
+                raise typer.BadParameter(f"{text[:30]!r} is not {kind}") from None
         if not (low <= value <= high or (zero and value == 0)):
             shown = str(text)[:30]
             raise typer.BadParameter(f"{shown} is out of range: give {'0, or ' if zero else ''}{low:g} to {high:g}")
         return value
 
-    return read
-
-
-def number(help: str, low: float, high: float, *names: str, zero: bool = False, whole: bool = False) -> Any:
-    """An option that is a number in a range."""
-    kind = "WHOLE NUMBER" if whole else "NUMBER"
-    return typer.Option(*names, parser=within(low, high, zero=zero, whole=whole), metavar=kind, help=help)
+    return typer.Option(*names, parser=read, metavar="WHOLE NUMBER" if whole else "NUMBER", help=help)
 
 
 RECORDS = number("Number of private records, as a public constant.", 1, 1e12, whole=True)
 BATCH_SIZE = number("Expected size of a batch.", 1, 1e12, whole=True)
 EPOCHS = number("Epochs of one full run.", 1e-6, 1e5)
 STEPS = number("Steps of one full run (dp-sgd, gaussian, laplace).", 1, 1e7, whole=True)
-RUN_EPSILON = number("ε of one run (pure).", 1e-12, 1e3, zero=True)
-
-Kind = Annotated[EventKind, typer.Option("--event", help="What one run is.")]
-NoiseMultiplier = Annotated[
-    float | None, number("Noise of one step, in sensitivities (dp-sgd, gaussian, laplace).", 0.05, 1e6)
-]
-SamplingRate = Annotated[float | None, number("Poisson sampling rate (dp-sgd), such as 256/60000.", 1e-9, 1.0)]
-Steps = Annotated[int | None, STEPS]
-Records = Annotated[int | None, RECORDS]
-BatchSize = Annotated[int | None, BATCH_SIZE]
-Epochs = Annotated[float | None, EPOCHS]
 Epsilon = Annotated[float, number("Total ε of everything together.", 1e-4, 50.0)]
-CertificateOut = Annotated[Path | None, typer.Option("--certificate", help="Write a certificate to this file.")]
-From = Annotated[
-    Path | None,
-    typer.Option(
-        "--from", help="What if: take all that is not given here from this certificate, or the folder of a release."
-    ),
-]
-Rho = Annotated[float | None, number("ρ of zero-concentrated DP (zcdp).", 1e-12, 1e3, zero=True)]
-RunEpsilon = Annotated[float | None, RUN_EPSILON]
-RdpFile = Annotated[
-    Path | None, typer.Option(help='JSON file {"orders": [...], "epsilons": [...]} with the RDP curve of one run.')
-]
-Runs = Annotated[RunsKind | None, typer.Option(help="Law of the number of runs T; geometric if left out.")]
-Shape = Annotated[float | None, number("Shape of the negative binomial.", -0.999, 1e6)]
-Mean = Annotated[float | None, number("Mean of T.", 0.01, 1e9)]
-Gamma = Annotated[float | None, number("Parameter γ of T, instead of its mean.", 1e-9, 1 - 1e-9)]
-Cap = Annotated[int | None, number("Largest T: the law is cut there and accounted as cut.", 1, 1e9, whole=True)]
-BandOption = Annotated[
-    tuple[float, float] | None,
-    typer.Option("--band", help="The band c C; 1 1 is uniform search.", metavar="C_LOW C_HIGH"),
-]
 Delta = Annotated[float, number("δ of the guarantee.", 1e-300, 0.1, zero=True)]
-DeltaOrFile = Annotated[
-    float | None, number("δ of the guarantee; 1e-5, or that of the file.", 1e-300, 0.1, "--delta", zero=True)
-]
+CertificateOut = Annotated[Path | None, typer.Option("--certificate", help="Write a certificate to this file.")]
 AsJson = Annotated[bool, typer.Option("--json", help="Print JSON instead of a table.")]
+
+
+def grouped(command: Callable[..., None]) -> Callable[..., None]:
+    """A command for typer: a parameter whose type is a dataclass stands for the options that are its fields."""
+    hints = get_type_hints(command, include_extras=True)
+    groups = {name: kind for name, kind in hints.items() if isinstance(kind, type) and dataclasses.is_dataclass(kind)}
+    options: list[inspect.Parameter] = []
+    for one in inspect.signature(command).parameters.values():
+        inner = [one] if one.name not in groups else inspect.signature(groups[one.name]).parameters.values()
+        kinds = hints if one.name not in groups else get_type_hints(groups[one.name], include_extras=True)
+        options += [each.replace(annotation=kinds[each.name], kind=each.KEYWORD_ONLY) for each in inner]
+
+    @functools.wraps(command)
+    def call(**given: Any) -> None:
+        for name, group in groups.items():
+            given[name] = group(**{field.name: given.pop(field.name) for field in dataclasses.fields(group)})
+        command(**given)
+
+    call.__signature__ = inspect.Signature(options)  # type: ignore[attr-defined]
+    call.__annotations__ = {one.name: one.annotation for one in options}
+    return call
+
+
+@dataclass(frozen=True)
+class Run:
+    """What one run is, but for its noise."""
+
+    event: Annotated[EventKind, typer.Option(help="What one run is.")] = EventKind.DP_SGD
+    sampling_rate: Annotated[float | None, number("Poisson sampling rate (dp-sgd), such as 256/60000.", 1e-9, 1.0)] = (
+        None
+    )
+    steps: Annotated[int | None, STEPS] = None
+    records: Annotated[int | None, RECORDS] = None
+    batch_size: Annotated[int | None, BATCH_SIZE] = None
+    epochs: Annotated[float | None, EPOCHS] = None
+
+    def length(self) -> tuple[float, int]:
+        """Sampling rate and steps, given so or by records, the size of a batch and epochs (or steps).
+
+        >>> Run(records=60_000, batch_size=256, epochs=10).length()
+        (0.004266666666666667, 2344)
+        """
+        self.refuse_unused(vars(self))
+        records, batch_size, epochs, steps = self.records, self.batch_size, self.epochs, self.steps
+        if records is None and batch_size is None and epochs is None:
+            if self.event is EventKind.DP_SGD and self.sampling_rate is None:
+                raise typer.BadParameter("dp-sgd needs --sampling-rate, or --records and --batch-size")
+            return 1.0 if self.sampling_rate is None else self.sampling_rate, steps or 1
+        if self.sampling_rate is not None:
+            raise typer.BadParameter(
+                "give --sampling-rate and --steps, or --records, --batch-size and --epochs: not both"
+            )
+        if records is None or batch_size is None or (epochs is None) == (steps is None):
+            raise typer.BadParameter("--records, --batch-size and --epochs (or --steps) are given together")
+        from dphypo.mechanisms import DpSgd
+
+        with in_options():
+            run = DpSgd.of(records=records, batch_size=batch_size, epochs=epochs, steps=steps, noise_multiplier=1.0)
+        return run.rate, run.steps
+
+    def refuse_unused(self, given: dict[str, Any]) -> None:
+        """An option that this kind of event does not use would be taken to have counted."""
+        for name, value in given.items():
+            if value is not None and name not in {"event", *_USED[self.event]}:
+                raise typer.BadParameter(f"--{name.replace('_', '-')} does not apply to {self.event}: leave it out")
+
+    def noisy(self) -> Callable[[float], Event]:
+        """The event as a function of its noise multiplier."""
+        rate, steps = self.length()
+
+        def event(noise_multiplier: float) -> Event:
+            import dp_accounting
+
+            from dphypo.mechanisms import DpSgd
+
+            if self.event is EventKind.DP_SGD:
+                return DpSgd(rate=rate, steps=steps, noise_multiplier=noise_multiplier).event
+            laplace = self.event is EventKind.LAPLACE
+            mechanism = dp_accounting.LaplaceDpEvent if laplace else dp_accounting.GaussianDpEvent
+            return dp_accounting.SelfComposedDpEvent(mechanism(noise_multiplier), steps)
+
+        return event
+
+
+@dataclass(frozen=True)
+class Loss:
+    """How private one run is."""
+
+    noise_multiplier: Annotated[
+        float | None, number("Noise of one step, in sensitivities (dp-sgd, gaussian, laplace).", 0.05, 1e6)
+    ] = None
+    rho: Annotated[float | None, number("ρ of zero-concentrated DP (zcdp).", 1e-12, 1e3, zero=True)] = None
+    run_epsilon: Annotated[float | None, number("ε of one run (pure).", 1e-12, 1e3, zero=True)] = None
+    rdp_file: Annotated[
+        Path | None, typer.Option(help='JSON file {"orders": [...], "epsilons": [...]} with the RDP curve of one run.')
+    ] = None
+
+    def event(self, run: Run) -> Event:
+        """The event of a run."""
+        run.refuse_unused(vars(run) | vars(self))
+        kind = run.event
+        if kind in NOISY:
+            rate, steps = run.length()
+            noise = _given(self.noise_multiplier, "--noise-multiplier", kind)
+            _check_loss(kind, noise, rate, steps)
+            return run.noisy()(noise)
+        import dp_accounting
+
+        from dphypo._files import printable
+        from dphypo.accounting import PureDp, RdpCurve
+        from dphypo.accounting.untrusted import read_json
+
+        if kind is EventKind.ZCDP:
+            return dp_accounting.ZCDpEvent(_given(self.rho, "--rho", kind))
+        if kind is EventKind.PURE:
+            return PureDp(_given(self.run_epsilon, "--run-epsilon", kind))
+        path = _given(self.rdp_file, "--rdp-file", kind)
+        data = read_json(path, "RDP curve")
+        try:
+            return RdpCurve(data["orders"], data["epsilons"])
+        except (KeyError, TypeError):
+            wanted = '{"orders": [...], "epsilons": [...]}'
+            raise typer.BadParameter(f"{printable(path)} is not an RDP curve: write {wanted}") from None
+
+
+@dataclass(frozen=True)
+class Search:
+    """The law of T and the band."""
+
+    runs: Annotated[RunsKind | None, typer.Option(help="Law of the number of runs T; geometric if left out.")] = None
+    shape: Annotated[float | None, number("Shape of the negative binomial.", -0.999, 1e6)] = None
+    mean: Annotated[float | None, number("Mean of T.", 0.01, 1e9)] = None
+    gamma: Annotated[float | None, number("Parameter γ of T, instead of its mean.", 1e-9, 1 - 1e-9)] = None
+    cap: Annotated[int | None, number("Largest T: the law is cut there and accounted as cut.", 1, 1e9, whole=True)] = (
+        None
+    )
+    band: Annotated[
+        tuple[float, float] | None,
+        typer.Option("--band", help="The band c C; 1 1 is uniform search.", metavar="C_LOW C_HIGH"),
+    ] = None
+
+    def law(self) -> Law:
+        """The law of T."""
+        from dphypo import laws
+
+        kind = RunsKind.GEOMETRIC if self.runs is None else self.runs
+        if self.shape is not None and kind is not RunsKind.NEGATIVE_BINOMIAL:
+            raise typer.BadParameter(
+                f"--shape does not apply to {kind}: leave it out, or give --runs negative-binomial"
+            )
+        if (self.mean is None) == (self.gamma is None):
+            raise typer.BadParameter("give one of --mean and --gamma")
+        law: Law
+        if kind is RunsKind.POISSON:
+            if self.mean is None:
+                raise typer.BadParameter("a Poisson law has no γ: give --mean")
+            law = laws.Poisson(self.mean)
+        elif kind is RunsKind.NEGATIVE_BINOMIAL:
+            law = laws.NegativeBinomial(_given(self.shape, "--shape", kind), mean=self.mean, gamma=self.gamma)
+        else:
+            family = laws.Geometric if kind is RunsKind.GEOMETRIC else laws.Logarithmic
+            law = family(mean=self.mean, gamma=self.gamma)
+        return law if self.cap is None else law.capped(self.cap)
+
+    def law_like(self, found: Law) -> Law:
+        """A law of T that was found in a file, with what the options change.
+
+        >>> from dphypo.laws import NegativeBinomial
+        >>> Search(mean=20).law_like(NegativeBinomial(8, mean=6).capped(40))
+        NegativeBinomial(shape=8, mean=20).capped(40)
+        """
+        from dphypo import laws
+
+        if dataclasses.replace(self, cap=None, band=None) == Search():
+            return found if self.cap is None else found.capped(self.cap)
+        inner: Law = getattr(found, "law", found)  # of a law that was cut
+        changes: dict[str, Any] = {"cap": getattr(found, "limit", None)} if self.cap is None else {}
+        if self.runs is None:
+            if isinstance(inner, laws.NegativeBinomial):
+                changes["runs"] = RunsKind.NEGATIVE_BINOMIAL
+                changes["shape"] = inner.shape if self.shape is None else self.shape
+            elif isinstance(inner, laws.Poisson):
+                changes["runs"] = RunsKind.POISSON
+            else:
+                raise typer.BadParameter(f"the certificate's law is {type(inner).__name__}: give --runs with --mean")
+        if self.mean is None and self.gamma is None:
+            changes["mean"] = inner.mean
+        return dataclasses.replace(self, **changes).law()
+
+    def to_band(self) -> Band:
+        """The band; uniform search if it is left out."""
+        for end in self.band or ():
+            if not 1e-6 <= end <= 1e6:
+                raise typer.BadParameter(f"--band {end:g} is out of range: give 1e-06 to 1e+06")
+        from dphypo.band import Band
+
+        return Band(1, 1) if self.band is None else Band(*self.band)
+
+
+@contextlib.contextmanager
+def in_options() -> Iterator[None]:
+    """Let errors of the library name options in place of arguments.
+
+    >>> with in_options():
+    ...     raise ValueError("batch_size = 20 is not valid: it must be at most the declared 10 records")
+    Traceback (most recent call last):
+    ValueError: --batch-size 20 is not valid: it must be at most the declared 10 records
+    """
+    try:
+        yield
+    except ValueError as error:
+        names = r"\b(records|batch_size|epochs|compute|epsilon|delta) = "
+        said = re.sub(names, lambda found: f"--{found[1].replace('_', '-')} ", str(error))
+        raise ValueError(said) from None
+
+
+def _given(value: _T | None, option: str, kind: StrEnum) -> _T:
+    if value is None:
+        raise typer.BadParameter(f"{kind} needs {option}")
+    return value
+
+
+def _check_loss(kind: EventKind, noise_multiplier: float, sampling_rate: float, steps: int) -> None:
+    """Refuse runs that are so far from private that an accountant would need hours to say how far."""
+    if kind is EventKind.LAPLACE:
+        loss, most = steps / noise_multiplier, 1e3
+    else:
+        one = 0.5 / noise_multiplier**2
+        sampled = sampling_rate**2 * math.expm1(min(2 * one, 700.0)) if sampling_rate < 1 else math.inf
+        loss, most = steps * min(sampled, one), 1e6
+    if loss > most:
+        raise ValueError(
+            f"--steps {steps} at --noise-multiplier {noise_multiplier:g} is not a private run: its loss is about "
+            f"{loss:.1g}. Give more noise or fewer steps"
+        )

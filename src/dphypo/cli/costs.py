@@ -1,0 +1,314 @@
+"""The commands that compute what a search costs, or attack it: account, calibrate, plan and audit."""
+
+from __future__ import annotations
+
+import json
+import math
+import sys
+import time
+from collections.abc import Iterable, Iterator
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+
+from dphypo.cli import options as o
+from dphypo.cli.options import Loss, Run, Search
+from dphypo.cli.pictures import require_matplotlib
+
+_MOST_RUNS = 1000.0  # of an audit, on average: they are made
+
+
+@o.grouped
+def account(
+    *,
+    plan: Annotated[Path | None, typer.Argument(help="A plan file or a certificate, instead of options.")] = None,
+    run: Run,
+    loss: Loss,
+    from_certificate: Annotated[
+        Path | None,
+        typer.Option(
+            "--from", help="What if: take all that is not given here from this certificate, or the folder of a release."
+        ),
+    ] = None,
+    search: Search,
+    delta: Annotated[
+        float | None, o.number("δ of the guarantee; 1e-5, or that of the file.", 1e-300, 0.1, "--delta", zero=True)
+    ] = None,
+    as_json: o.AsJson = False,
+    certificate: o.CertificateOut = None,
+) -> None:
+    """What a whole search costs: T runs, the best released; or all that a plan file or a certificate states."""
+    from dphypo.accounting import account as account_for
+
+    no_run = (run, loss) == (Run(), Loss())
+    if plan is not None:
+        if not no_run or from_certificate is not None or search != Search():
+            raise typer.BadParameter("a file says what is run: leave out the options that describe a search")
+        _account_for_file(plan, delta, as_json, certificate)
+        return
+    if from_certificate is not None:
+        if not no_run:
+            raise typer.BadParameter("--from takes the event of a run from the certificate: leave its options out")
+        guarantee, delta = _what_if(from_certificate, search, delta)
+    else:
+        delta = 1e-5 if delta is None else delta
+        guarantee = account_for(loss.event(run), search.law(), search.to_band())
+    found = _summary(guarantee, delta, runs=_runs(guarantee))
+    if certificate is not None:
+        guarantee.certificate(delta).save(certificate)
+    _show(found, as_json, f"privacy of the whole search at δ = {delta:g}")
+
+
+@o.grouped
+def calibrate(
+    *,
+    epsilon: o.Epsilon,
+    run: Run,
+    search: Search,
+    delta: o.Delta = 1e-5,
+    as_json: o.AsJson = False,
+    certificate: o.CertificateOut = None,
+) -> None:
+    """The noise multiplier that a total (ε, δ) asks for, and what the paper's theorem would charge for it."""
+    from dphypo.accounting import calibrate as calibrate_noise
+    from dphypo.search.progress import solving
+
+    if run.event not in o.NOISY:
+        raise typer.BadParameter(f"{run.event} has no noise multiplier: give one of {', '.join(o.NOISY)}")
+    make_event, law = run.noisy(), search.law()
+    with solving():
+        found = calibrate_noise(make_event, law, search.to_band(), epsilon=epsilon, delta=delta)
+    if certificate is not None:
+        found.guarantee.certificate(delta).save(certificate)
+    summary = _summary(found.guarantee, delta, runs=_runs(found.guarantee))
+    summary = {"noise_multiplier": found.noise_multiplier, **summary}
+    _show(summary, as_json, f"noise for a total of ε = {epsilon:g} at δ = {delta:g}")
+
+
+def stated(path: Path, delta: float | None) -> tuple[dict[str, Any], Any, float]:
+    """The document of a certificate or a plan file, what it guarantees, accounted afresh, and δ: its own by default."""
+    from dphypo.accounting import untrusted
+    from dphypo.accounting.verification import guarantee_of
+
+    document = untrusted.read(path)
+    guarantee = guarantee_of(document)
+    at = document.get("delta") if delta is None else delta
+    if isinstance(at, bool) or not isinstance(at, (int, float)) or not 0 <= at < 1:
+        raise typer.BadParameter(f"{path} states no δ in [0, 1): give --delta")
+    return document, guarantee, float(at)
+
+
+def _account_for_file(path: Path, delta: float | None, as_json: bool, certificate: Path | None) -> None:
+    from dphypo._files import printable
+    from dphypo.accounting.guarantee_json import plain
+
+    document, guarantee, at = stated(path, delta)
+    claim = document.get("epsilon") if at == document.get("delta") else None
+    found = _summary(guarantee, at, stated=claim)
+    if certificate is not None:
+        guarantee.certificate(at).save(certificate)
+    if as_json:
+        print(json.dumps(plain(found)))
+        return
+    name = printable(document.get("name", path.name), 200)
+    print(f"{name}: ε = {shown(found['epsilon'])} at δ = {at:g}, by the {found['bound']} bound")
+    for one, epsilon in found["one_run"].items():
+        print(f"one full run alone ({one}): ε = {shown(epsilon)}, which does not cover the search")
+    if claim is not None:
+        print(f"the file states ε = {printable(claim, 30)}")
+
+
+def _what_if(path: Path, search: Search, delta: float | None) -> tuple[Any, float]:
+    """The search of a certificate with another law or band, and δ; all that is not given stays as it is stated."""
+    from dphypo.accounting import Guarantee, account
+
+    _, guarantee, at = stated(path, delta)
+    found = guarantee.terms[0].releases
+    if len(guarantee.terms) > 1 or not isinstance(found, Guarantee):
+        raise typer.BadParameter(
+            f"{path} states several parts, each with a law and a band of its own: give the certificate of one search"
+        )
+    changed = account(
+        list(found.events),
+        search.law_like(found.runs),
+        found.band if search.band is None else search.to_band(),
+        relation=found.relation,
+        grid=found.grid,
+        policy=found.policy,
+        first_from_prior=found.first_from_prior,
+    )
+    return changed, at
+
+
+def shown(value: float, decimals: int = 4) -> str:
+    """ε or a noise multiplier for people: never less than it is.
+
+    >>> shown(0.50001), shown(float("inf"))
+    ('0.5001', 'inf')
+    """
+    from dphypo.accounting.solve import round_up
+
+    return f"{round_up(value, decimals):.{decimals}f}" if value < math.inf else "inf"
+
+
+def _summary(guarantee: Any, delta: float, **more: Any) -> dict[str, Any]:
+    bounds = guarantee.bounds(delta)
+    name = min(bounds, key=lambda key: bounds[key])
+    found = {"epsilon": bounds[name], "delta": delta, "bound": name, "bounds": bounds}
+    return found | {"one_run": guarantee.one_run(delta)} | more
+
+
+def _runs(guarantee: Any) -> dict[str, Any]:
+    quantiles = {str(q): guarantee.runs.quantile(q) for q in (0.05, 0.5, 0.95, 0.999)}
+    return {"mean": guarantee.runs.mean, "quantiles": quantiles}
+
+
+def _show(found: dict[str, Any], as_json: bool, title: str) -> None:
+    if as_json:
+        from dphypo.accounting.guarantee_json import plain
+
+        print(json.dumps(plain(found)))
+        return
+    from rich.console import Console
+    from rich.table import Table
+
+    table = Table(title=title, title_justify="left", show_header=False, box=None, pad_edge=False)
+    if "noise_multiplier" in found:
+        table.add_row("noise multiplier", shown(found["noise_multiplier"], 6))
+    table.add_row("ε of the search", shown(found["epsilon"]), f"by the {found['bound']} bound")
+    for name, value in found["bounds"].items():
+        if name != found["bound"]:
+            note = "what the paper's theorem gives" if name == "paper" else ""
+            table.add_row(f"  by the {name} bound", shown(value), note)
+    for name, value in found["one_run"].items():
+        table.add_row(f"ε of one run alone ({name})", shown(value), "does not cover the search")
+    quantiles = found["runs"]["quantiles"]
+    table.add_row("runs T", f"mean {found['runs']['mean']:.4g}", ", ".join(f"{q}: {k}" for q, k in quantiles.items()))
+    Console().print(table)
+
+
+def plan(
+    records: Annotated[int, o.RECORDS],
+    batch_size: Annotated[int, o.BATCH_SIZE],
+    epsilon: o.Epsilon,
+    epochs: Annotated[float | None, o.EPOCHS] = None,
+    steps: Annotated[int | None, o.STEPS] = None,
+    runs: Annotated[int | None, o.number("Compare a survey of so many runs, too.", 1, 1e4, whole=True)] = None,
+    fraction: Annotated[float | None, o.number("Part of the steps of a short run of that survey.", 1e-6, 1)] = None,
+    compute: Annotated[float, o.number("Most expected compute, in full runs.", 1e-3, 1e5)] = 10.0,
+    delta: o.Delta = 1e-5,
+    landscape: Annotated[
+        str | None,
+        typer.Option(help="Expected scores: mnist, cifar10, federated (they come with the library), or an .npz file."),
+    ] = None,
+    write: Annotated[Path | None, typer.Option(help="Write the plan file of a design here.")] = None,
+    design: Annotated[
+        str | None, typer.Option(help="Which design to write: its number or name; by default the recommended one.")
+    ] = None,
+    as_json: o.AsJson = False,
+) -> None:
+    """Compare the ways to tune a DP-SGD model under a total (ε, δ), and recommend one. Takes under a minute.
+
+    Every design is solved for the noise at which all that it releases costs ε by the sharpest bound; dphypo account
+    reproduces each ε from the plan file that --write makes, and dphypo.tune(plan=...) runs it.
+
+    A landscape is read by fraction and noise multiplier alone, whatever your batches and hyperparameters are.
+    """
+    from dphypo.accounting.guarantee_json import plain
+    from dphypo.planning import plan as compare
+
+    if design is not None and write is None:
+        raise typer.BadParameter("--design says which design --write writes: give both")
+    with o.in_options():
+        found = compare(
+            epsilon=epsilon,
+            delta=delta,
+            records=records,
+            batch_size=batch_size,
+            epochs=epochs,
+            steps=steps,
+            compute=compute,
+            runs=runs,
+            fraction=fraction,
+            landscape=landscape,
+            watch=_with_bar,
+        )
+    if write is not None:
+        found.file(design).save(write)
+    print(json.dumps(plain(found.to_dict()), indent=2) if as_json else found)
+    if write is not None and not as_json:
+        print(f"Written: {write}. What it costs: dphypo account {write}")
+
+
+def _with_bar(ways: Iterable[Any]) -> Iterator[Any]:
+    """The ways, with a bar on a terminal while their noise is solved for; elsewhere a line every few seconds."""
+    if not sys.stderr.isatty():
+        said = time.monotonic()
+        for way in ways:
+            if time.monotonic() > said + 3:
+                said = time.monotonic()
+                print(f"solving for the noise: {way.name}", file=sys.stderr, flush=True)
+            yield way
+        return
+    from rich.console import Console
+    from rich.progress import Progress
+
+    wanted = list(ways)
+    with Progress(console=Console(stderr=True, force_jupyter=False), transient=True) as bar:
+        task = bar.add_task("", total=len(wanted))
+        for way in wanted:
+            bar.update(task, description=f"solving for the noise: {way.name}")
+            yield way
+            bar.advance(task)
+
+
+@o.grouped
+def audit(
+    *,
+    run_epsilon: Annotated[float, o.number("ε of one run.", 0.01, 20)] = 1.0,
+    search: Search,
+    delta: Annotated[float, o.number("δ of the guarantee.", 1e-12, 0.1)] = 1e-3,
+    repetitions: Annotated[
+        int, o.number("How often the search is run on each of two neighbours.", 4, 1e6, whole=True)
+    ] = 1000,
+    confidence: Annotated[float, o.number("Of the bound that is proven.", 0.5, 1 - 1e-9)] = 0.99,
+    plot: Annotated[Path | None, typer.Option(help="Draw the profiles into this file; needs matplotlib.")] = None,
+    as_json: o.AsJson = False,
+) -> None:
+    """Run the worst case of a search, and compare what it shows with what is claimed.
+
+    One run is randomised response, the worst run that is ε-DP; the policy knows the data and is at the edges of the
+    band. "claimed" is the accountant's upper bound for any policy. "attack" is what the explicit attack achieves,
+    computed exactly. "proven" is the lower bound that these repetitions prove, an experiment: they are run as a study,
+    which draws its first run from the prior and may claim a little less. The exit status is 1 if a claim is false.
+    """
+    from dphypo.accounting import PureDp, account
+    from dphypo.audit import WorstCase
+
+    if plot is not None:
+        require_matplotlib()
+    law = search.law()
+    if law.mean > _MOST_RUNS:
+        raise typer.BadParameter(
+            f"--mean {law.mean:g} is out of range: the runs are made, so give at most {_MOST_RUNS:g}"
+        )
+    worst = WorstCase(run_epsilon, law, search.to_band(), delta, repetitions)
+    guarantee = account(PureDp(run_epsilon), law, worst.band)
+    claimed, exact, result = guarantee.epsilon(delta), worst.attack_epsilon(), worst.audit(confidence)
+    stands = result.passed and exact <= claimed
+    if as_json:
+        found = {"claimed": claimed, "claimed_by_the_study": result.claimed, "attack": exact, "proven": result.epsilon}
+        print(json.dumps(found | {"delta": delta, "confidence": confidence, "repetitions": repetitions}))
+    else:
+        print(f"claimed  ε = {shown(claimed)} at δ = {delta:g}: no policy in the band costs more")
+        print(f"attack   ε = {exact:.4f}: this policy costs at least that")
+        how = f"confidence {confidence:g}, {repetitions} searches on each side"
+        study = shown(result.claimed or 0.0)
+        print(f"proven   ε ≥ {result.epsilon:.4f} by experiment ({how}), where the study claims {study}")
+        print("the claims stand" if stands else "A CLAIM IS FALSE: please report it")
+    if plot is not None:
+        from dphypo import plots
+
+        plots.save(plots.audit_profile(guarantee, worst, result), plot)
+    raise typer.Exit(0 if stands else 1)
