@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from functools import cache
 
 from dphypo.accounting import Composition, solve_noise
-from dphypo.accounting.published import PublishedRuns, account_published
+from dphypo.accounting.composition import PublishedRuns, account_published
 from dphypo.mechanisms import DpSgd
 
 DELTA = 1e-5

@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from scipy.spatial import ConvexHull
 
-from dphypo.accounting.hull import falling_part, lower_hull
+from dphypo.accounting.profiles import falling_part, lower_hull
 
 points = st.lists(st.tuples(st.integers(0, 20), st.integers(-20, 20)), min_size=1, max_size=12).map(sorted)
 

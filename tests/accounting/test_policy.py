@@ -7,8 +7,9 @@ import pytest
 
 from dphypo.accounting import account, calibrate, verify
 from dphypo.accounting.certificate import Certificate
-from dphypo.accounting.policy import PolicyClass, conditions
+from dphypo.accounting.guarantee import PolicyClass
 from dphypo.accounting.second_opinion import second_opinion
+from dphypo.accounting.statement import conditions
 from dphypo.band import Band
 from dphypo.laws import Geometric, NegativeBinomial, Pmf
 

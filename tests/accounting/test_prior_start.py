@@ -11,8 +11,7 @@ from support.worlds import BANDS, attacked_world, pmf_of, random_law, random_wor
 from dphypo.accounting import account
 from dphypo.accounting.one_run import describe
 from dphypo.accounting.profiles import epsilon_for, supremum
-from dphypo.accounting.theorems.theorem4_prior_start import PriorStartProfile
-from dphypo.accounting.theorems.theorem4_profile import SearchProfile
+from dphypo.accounting.theorems.theorem4_profile import PriorStartProfile, SearchProfile
 from dphypo.band import Band
 from dphypo.laws import Geometric, NegativeBinomial
 

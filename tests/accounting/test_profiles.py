@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from scipy.special import ndtr
 
-from dphypo.accounting.own_events import DEFAULT_ORDERS
+from dphypo.accounting.events import DEFAULT_ORDERS
 from dphypo.accounting.profiles import Discrete, FromRdp, epsilon_for, infimum, randomised_response, supremum
 from dphypo.accounting.solve import smallest
 

@@ -14,8 +14,7 @@ import numpy as np
 import pytest
 
 from dphypo.accounting import Certificate, PureDp, account, composition, verify
-from dphypo.accounting.composition import Composition, Term
-from dphypo.accounting.published import account_published
+from dphypo.accounting.composition import Composition, Term, account_published
 from dphypo.accounting.sides import EVERYONE, Part, Side, Sides, Split, read_sides
 from dphypo.integrations.split import side_of, sides_of, split_by_hash
 from dphypo.laws import Geometric, Pmf

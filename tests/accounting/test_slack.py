@@ -13,9 +13,8 @@ import pytest
 
 from dphypo import Geometric, Ledger, account, calibrate, verify
 from dphypo.accounting import Certificate, Composition, PureDp, Split, Term
-from dphypo.accounting.events import canonical, event_to_dict, from_dict
-from dphypo.accounting.own_events import RoundedDp, ideal
-from dphypo.accounting.published import account_published
+from dphypo.accounting.composition import account_published
+from dphypo.accounting.events import RoundedDp, canonical, event_to_dict, from_dict, ideal
 from dphypo.accounting.second_opinion import second_opinion
 from dphypo.accounting.slack import charge
 from dphypo.accounting.statement import assumptions, statement

@@ -7,9 +7,8 @@ import numpy as np
 import pytest
 
 from dphypo.accounting import PureDp, account
-from dphypo.accounting.one_run import describe
+from dphypo.accounting.one_run import Added, Removed, describe
 from dphypo.accounting.profiles import Discrete, epsilon_for
-from dphypo.accounting.subsampling import Added, Removed
 from dphypo.errors import UnaccountableError
 from dphypo.laws import Geometric, Pmf
 

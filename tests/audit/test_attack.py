@@ -12,8 +12,7 @@ from support.slow import mostly_slow
 
 from benchmarks.sharp_pair import dp_sgd_pair
 from dphypo.accounting import PureDp, account
-from dphypo.accounting.second_opinion import epsilon_from_below
-from dphypo.accounting.second_search import attack
+from dphypo.accounting.second_opinion import attack, epsilon_from_below
 from dphypo.audit import WorstCase
 from dphypo.band import Band
 from dphypo.laws import Geometric, Logarithmic, Pmf, Poisson

@@ -13,10 +13,10 @@ from support.history_worlds import EPSILONS, Case, climb, deep_case, random_case
 from support.oracle import World, exact_delta, extreme_points
 from support.slow import mostly_slow
 
-from dphypo.accounting.theorems import kills, theorem_h_history_only, theorem_h_recursions
-from dphypo.accounting.theorems.kills import Lattice, Payoff, Survivors, payoff
+from dphypo.accounting.theorems import theorem_h_history_only, theorem_h_recursions
 from dphypo.accounting.theorems.lattice_pair import lattice_pair
 from dphypo.accounting.theorems.theorem_h_history_only import HistoryProfile
+from dphypo.accounting.theorems.theorem_h_recursions import Lattice, Payoff, Survivors, payoff
 from dphypo.band import Band
 from dphypo.laws import NegativeBinomial, Pmf, Poisson
 
@@ -311,4 +311,4 @@ def test_every_mutant_is_named_by_a_test():
         "positive part of the hull reversed",
     }
     assert set(MUTANTS) == set(ON_RANDOM_WORLDS) | by_other_means
-    assert kills.ROUNDING < 1e-12
+    assert theorem_h_recursions.ROUNDING < 1e-12

@@ -17,7 +17,7 @@ from sklearn.datasets import load_digits
 
 import dphypo
 import dphypo.dpsgd
-from dphypo.accounting.own_events import ideal
+from dphypo.accounting.events import ideal
 from dphypo.integrations.jax import DPSGD, PrivateAccuracy, PrivateConfusion, PrivateLoss, PublicAccuracy, split_by_hash
 from dphypo.integrations.jax.saver import restored
 from dphypo.mechanisms.capabilities import ManyAtOnce, OwnSpace, OwnSplit, PrivateScores, Settings

@@ -17,7 +17,7 @@ from sklearn.preprocessing import FunctionTransformer
 from sklearn.utils.estimator_checks import parametrize_with_checks
 
 import dphypo
-from dphypo.accounting.own_events import ideal
+from dphypo.accounting.events import ideal
 from dphypo.integrations.calibration import MOST_KINDS
 from dphypo.integrations.sklearn import DPSGDClassifier, DPSGDRegressor, PrivateEstimator, PrivateSearch, saver_for
 from dphypo.laws import Pmf

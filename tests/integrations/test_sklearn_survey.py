@@ -12,7 +12,7 @@ from scipy.stats import loguniform
 from sklearn.base import clone
 
 import dphypo
-from dphypo.accounting.own_events import ideal
+from dphypo.accounting.events import ideal
 from dphypo.integrations.sklearn import DPSGDClassifier, DPSGDRegressor, PrivateSearch, Schema
 from dphypo.laws import Pmf
 from dphypo.mechanisms import DpSgd

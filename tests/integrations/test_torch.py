@@ -17,7 +17,7 @@ from torch import nn
 from torch.nn import functional
 from torch.utils.data import Dataset, IterableDataset, Subset, TensorDataset
 
-from dphypo.accounting.own_events import ideal
+from dphypo.accounting.events import ideal
 from dphypo.errors import UnfitModelError
 from dphypo.errors.faults import UnsupportedModelError
 from dphypo.integrations.cost import NoiseTable

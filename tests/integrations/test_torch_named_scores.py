@@ -15,7 +15,7 @@ from torch.utils.data import TensorDataset
 
 import dphypo
 from dphypo.accounting import verify
-from dphypo.accounting.own_events import ideal
+from dphypo.accounting.events import ideal
 from dphypo.integrations.torch import DPSGD, PrivateConfusion, PrivateLoss, split_by_hash
 from dphypo.search import SurveyPlan
 from dphypo.search.survey_plan import Tuning, plan_tuning, steps_of

@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 from scipy import stats
 from support.torch_witness import Net, Witness, looks_right, no_gradient, numbered, p_values, watching
 
-from dphypo.accounting.own_events import ideal
+from dphypo.accounting.events import ideal
 from dphypo.integrations.cost import NoiseTable
 from dphypo.integrations.torch import DPSGD, opacus, seeds
 from dphypo.integrations.torch.training import Engine

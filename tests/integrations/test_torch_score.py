@@ -12,7 +12,7 @@ from scipy import stats
 from torch import nn
 
 import dphypo
-from dphypo.accounting.own_events import ideal
+from dphypo.accounting.events import ideal
 from dphypo.accounting.sides import Sides
 from dphypo.errors import UnfitModelError
 from dphypo.integrations.torch import DPSGD, PrivateAccuracy, PrivateLoss, PublicAccuracy, split_by_hash

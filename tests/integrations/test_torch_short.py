@@ -13,7 +13,7 @@ import torch
 from torch import nn
 
 import dphypo
-from dphypo.accounting.own_events import ideal
+from dphypo.accounting.events import ideal
 from dphypo.integrations.cost import NoiseTable
 from dphypo.integrations.torch import DPSGD, PrivateAccuracy, check, hyperparameters
 from dphypo.integrations.torch.optimiser import rehearsal, walk

@@ -16,7 +16,7 @@ from torch import nn
 
 import dphypo
 from dphypo.accounting import verify
-from dphypo.accounting.own_events import ideal
+from dphypo.accounting.events import ideal
 from dphypo.accounting.statement import assumptions
 from dphypo.dpsgd import slack as slack_of_run
 from dphypo.entropy import Seeded

@@ -12,7 +12,7 @@ from scipy import stats
 from support.torch_witness import FALSE_ALARM, Net, no_gradient, numbered, watching
 
 import dphypo
-from dphypo.accounting.own_events import ideal
+from dphypo.accounting.events import ideal
 from dphypo.integrations.torch import DPSGD, PrivateAccuracy
 from dphypo.mechanisms import over_space
 from dphypo.planning import Design

@@ -10,7 +10,7 @@ from torch import nn
 
 import dphypo
 from dphypo.accounting import Composition, Split, Term, verify
-from dphypo.accounting.published import account_published
+from dphypo.accounting.composition import account_published
 from dphypo.accounting.sides import Part
 from dphypo.integrations.torch import DPSGD, PrivateAccuracy
 from dphypo.search import Stages

@@ -106,8 +106,8 @@ MUTANTS = (
         "the directions of τ are swapped",
         "τ speaks of the direction opposite to the one that is bounded",
         "accounting/theorems/theorem4_profile.py",
-        "Tau(self.reverse, self.band, self.forward)",
-        "Tau(self.forward, self.band, self.reverse)",
+        "phi(self.runs, Tau(self.reverse, self.band, self.forward))",
+        "phi(self.runs, Tau(self.forward, self.band, self.reverse))",
         (f"{_ORACLE}::test_tau_is_that_of_the_other_direction",),
     ),
     Mutant(
@@ -156,7 +156,7 @@ MUTANTS = (
     Mutant(
         "kills without τ",
         "a run that kills on D may kill more often on D′",
-        "accounting/theorems/kills.py",
+        "accounting/theorems/theorem_h_recursions.py",
         "    off = np.clip(off_below * (1 - _SLACK) - tau_high[:, None] * (1 + _SLACK), 0.0, pair.off)\n",
         "    off = np.clip(off_below * (1 - _SLACK) - high[:, None] * (1 + _SLACK), 0.0, pair.off)\n",
         (f"{_HISTORY}::test_no_kill_beats_the_closed_form",),
@@ -188,7 +188,7 @@ MUTANTS = (
     Mutant(
         "edges are clipped",
         "sums of losses beyond the lattice count as certain",
-        "accounting/theorems/kills.py",
+        "accounting/theorems/theorem_h_recursions.py",
         "    return Payoff(np.concatenate([plus, up[..., -1:]], axis=-1), minus)\n",
         "    return Payoff(np.concatenate([plus, plus[..., -1:]], axis=-1), minus)\n",
         (f"{_HISTORY}::test_the_oracle_catches_edges_that_are_clipped_instead_of_absorbed",),
@@ -213,7 +213,7 @@ MUTANTS = (
     Mutant(
         "a published run is left out of the composition",
         "every declared run is paid for",
-        "accounting/published.py",
+        "accounting/composition.py",
         "        return one if self.count == 1 else one.self_compose(self.count)\n",
         "        return one if self.count <= 2 else one.self_compose(self.count - 1)\n",
         (f"{_SIDES}::test_no_plan_costs_more_than_is_said",),
@@ -342,7 +342,7 @@ MUTANTS = (
     Mutant(
         "the slack of published runs is that of one",
         "every published run may differ",
-        "accounting/published.py",
+        "accounting/composition.py",
         "        return slack.total(self.count, slack.largest(self.events))\n",
         "        return slack.total(1, slack.largest(self.events))\n",
         (f"{_SLACK}::test_published_runs_that_differ_by_the_slack_cost_no_more_than_is_said",),

@@ -256,7 +256,7 @@ MUTANTS = (
     Mutant(
         "a certificate is accepted for another model",
         "a certificate names the bytes that it certifies",
-        "accounting/ties.py",
+        "accounting/certificate.py",
         '    if found["model_sha256"] != named:\n',
         '    if found["model_sha256"] is document:\n',
         (f"{_VERIFICATION}::test_a_release_folder_is_checked_against_its_certificate",),
@@ -264,7 +264,7 @@ MUTANTS = (
     Mutant(
         "a certificate is accepted for another table",
         "a certificate names the tables that it certifies",
-        "accounting/ties.py",
+        "accounting/certificate.py",
         "    elif found != named:\n",
         "    elif found is document:\n",
         ("report/test_reports.py::test_a_folder_that_was_changed_gives_no_page",),

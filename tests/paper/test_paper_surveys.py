@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from dphypo.accounting import Composition, Term
-from dphypo.accounting.published import account_published
+from dphypo.accounting.composition import account_published
 from dphypo.samplers.surrogate import Hyperparameters, covariance
 from paper.experiments import trained_surveys
 from paper.experiments.survey_plans import DELTA, EPSILON, FILE, PAPER, RECORDS, event, full_event

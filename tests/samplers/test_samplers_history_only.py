@@ -13,7 +13,7 @@ import pytest
 from support.slow import mostly_slow
 from support.study_world import make
 
-from dphypo.accounting.policy import PolicyClass
+from dphypo.accounting.guarantee import PolicyClass
 from dphypo.band import KL, L2, Greedy, Mixed
 from dphypo.samplers import GaussianProcess, History, OptunaSampler, Parzen, Proposals, Uniform
 from dphypo.samplers.history_only import basis, description

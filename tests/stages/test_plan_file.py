@@ -13,7 +13,7 @@ from support.slow import mostly_slow
 
 import dphypo
 from dphypo.accounting import Composition
-from dphypo.accounting.guarantee_json import check_plan
+from dphypo.accounting.documents import check_plan
 from dphypo.band import Band
 from dphypo.laws import Geometric, Pmf
 from dphypo.mechanisms import DpSgd, OwnTraining

@@ -18,7 +18,7 @@ import dphypo
 from dphypo import errors
 from dphypo.accounting import Certificate, PureDp, account, verify
 from dphypo.accounting.dp_library import directions
-from dphypo.accounting.policy import PolicyClass
+from dphypo.accounting.guarantee import PolicyClass
 from dphypo.band import Band
 from dphypo.entropy import Seeded
 from dphypo.journal.store import open_store

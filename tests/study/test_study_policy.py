@@ -12,7 +12,7 @@ import pytest
 from support.study_world import LAW, SPACE, make, train
 
 import dphypo
-from dphypo.accounting.policy import PolicyClass
+from dphypo.accounting.guarantee import PolicyClass
 from dphypo.band import Greedy
 from dphypo.entropy import Seeded
 from dphypo.errors import refusals

@@ -13,7 +13,7 @@ from support.study_world import SPACE, make, mechanism, train
 
 import dphypo
 from dphypo import errors
-from dphypo.accounting.policy import PolicyClass
+from dphypo.accounting.guarantee import PolicyClass
 from dphypo.band import Band
 from dphypo.entropy import Seeded
 from dphypo.journal.store import open_store

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from dphypo.accounting.theorems import kills, lattice_pair, lemma2
+from dphypo.accounting.theorems import lattice_pair, lemma2
 from dphypo.accounting.theorems import theorem_h_history_only as theorem_h
 from dphypo.accounting.theorems import theorem_h_recursions as recursions
 from dphypo.band import Band
@@ -12,8 +12,8 @@ from dphypo.band import Band
 _corners, _hull, _payoff, _left, _pair = (
     theorem_h.corners,
     recursions._hull,
-    kills.payoff,
-    kills._left,
+    recursions.payoff,
+    recursions._left,
     lattice_pair.lattice_pair,
 )
 
@@ -110,10 +110,10 @@ class _CallsTUnknown(theorem_h.HistoryProfile):
 # name: (module, attribute, replacement), or a subclass that stands in for HistoryProfile. Some show on random
 # worlds; the others need a world made for them, or an oracle for the part of the theorem that they break.
 MUTANTS: dict[str, object] = {
-    "kills without τ": (kills, "_left", _without_tau),
-    "kills only where forced": (kills, "_left", _only_where_forced),
-    "kills from the upper tail": (kills, "_left", _upper_tail),
-    "cells the wrong way round": (kills, "_left", _wrong_way_round),
+    "kills without τ": (recursions, "_left", _without_tau),
+    "kills only where forced": (recursions, "_left", _only_where_forced),
+    "kills from the upper tail": (recursions, "_left", _upper_tail),
+    "cells the wrong way round": (recursions, "_left", _wrong_way_round),
     "τ without the band": (theorem_h, "Tau", _UniformTau),
     "τ from the wrong direction": _TauFromForward,
     "winner without the band": (theorem_h, "corners", lambda band: [(1.0, 1.0, 1.0)]),

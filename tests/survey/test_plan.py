@@ -11,7 +11,7 @@ from scipy.stats import loguniform
 from support.survey_world import RECORDS, SPACE, Descent
 
 from dphypo.accounting import Composition, Term
-from dphypo.accounting.published import account_published
+from dphypo.accounting.composition import account_published
 from dphypo.errors import UnreachableError
 from dphypo.mechanisms import mechanism as declare
 from dphypo.search.survey_plan import SurveyPlan, plan_tuning

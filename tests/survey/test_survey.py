@@ -14,7 +14,7 @@ from support.survey_world import PRIVATE, SPACE, Descent
 
 from dphypo import errors
 from dphypo.accounting import Composition, Term, verify
-from dphypo.accounting.published import account_published
+from dphypo.accounting.composition import account_published
 from dphypo.entropy import Seeded
 from dphypo.errors import refusals
 from dphypo.laws import Pmf, Poisson

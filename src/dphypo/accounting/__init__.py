@@ -6,13 +6,13 @@ Everything here is a pure function of public values. Nothing here ever sees a jo
 from dphypo.accounting.certificate import Certificate as Certificate
 from dphypo.accounting.composition import Composition as Composition
 from dphypo.accounting.composition import Term as Term
+from dphypo.accounting.events import ApproximateDp as ApproximateDp
+from dphypo.accounting.events import PureDp as PureDp
+from dphypo.accounting.events import RdpCurve as RdpCurve
+from dphypo.accounting.events import RoundedDp as RoundedDp
 from dphypo.accounting.guarantee import Guarantee as Guarantee
 from dphypo.accounting.guarantee import account as account
 from dphypo.accounting.noise import calibrate as calibrate
 from dphypo.accounting.noise import solve_noise as solve_noise
-from dphypo.accounting.own_events import ApproximateDp as ApproximateDp
-from dphypo.accounting.own_events import PureDp as PureDp
-from dphypo.accounting.own_events import RdpCurve as RdpCurve
-from dphypo.accounting.own_events import RoundedDp as RoundedDp
 from dphypo.accounting.sides import Split as Split
 from dphypo.accounting.verification import verify as verify

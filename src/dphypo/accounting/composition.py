@@ -5,6 +5,10 @@ whose records it reads. Each term has a dominating pair, whatever it was told be
 by the product of the pairs: the adaptive composition of privacy loss distributions, direction by direction (Zhu, Dong
 and Wang 2022).
 
+Runs whose results are all published have no law of T and no selection. Every run may look at all results before it, and
+may be at any setting: it is dominated by the pointwise supremum over the settings, in each direction, and k runs by the
+k-fold product of that pair. A last run at a λ chosen from a published table is one more factor.
+
 **Lemma (sides).** Let neighbours differ by one record that is added, removed, or blanked. By each split that is stated,
 that record is on one part, and every other record stays where it was. A term that does not read it has the same law on
 both data sets, given what was published before: its privacy loss is zero. So the whole is dominated by the product of
@@ -35,17 +39,86 @@ import numpy.typing as npt
 
 from dphypo import _validate
 from dphypo.accounting import dp_library, slack
+from dphypo.accounting.dominating_pair import run_to_pld
+from dphypo.accounting.events import Event, canonical
 from dphypo.accounting.guarantee import Guarantee
+from dphypo.accounting.one_run import ADD_OR_REMOVE_ONE, Run, check, describe
 from dphypo.accounting.profiles import Discrete, Floats, epsilon_for
-from dphypo.accounting.published import PublishedRuns
 from dphypo.accounting.sides import EVERYONE, Part, Side, Split
 from dphypo.accounting.theorems import theorem1_2_paper
 
 if TYPE_CHECKING:
+    from dp_accounting.pld.privacy_loss_distribution import PrivacyLossDistribution
+
     from dphypo.accounting.certificate import Certificate
 
 _MOST_SPLITS = 6  # with more, everything is composed: the number of combinations doubles with each
 REPLACE_ONE = dp_accounting.NeighboringRelation.REPLACE_ONE
+
+
+@dataclass(frozen=True, eq=False)
+class PublishedRuns:
+    """``count`` runs, each with one of ``events``, whose results are all published."""
+
+    events: tuple[Event, ...]
+    count: int
+    relation: dp_accounting.NeighboringRelation
+    grid: float
+
+    @cached_property
+    def slack(self) -> float:
+        """How far all the runs together are from their events, in total variation."""
+        return slack.total(self.count, slack.largest(self.events))
+
+    @cached_property
+    def run(self) -> Run:
+        """What is known of one of the runs."""
+        return describe(self.events, self.relation, self.grid)
+
+    def one_run(self, delta: float) -> dict[str, float]:
+        """ε of one run alone, by its RDP curve and by its privacy loss distribution."""
+        return slack.charge(self.run.epsilons, _validate.delta(delta=delta), slack.largest(self.events))
+
+    def rdp(self, alpha: npt.ArrayLike) -> Floats:
+        """ε(α) of all the runs together without their slack, at orders α > 1; infinite where none is known."""
+        wanted = np.asarray(alpha, dtype=np.float64)
+        curve = self.run.curve
+        return np.full(wanted.shape, np.inf) if curve is None else self.count * curve.rounded_up(wanted)
+
+    @cached_property
+    def _pld(self) -> PrivacyLossDistribution:
+        remove, add = self.run.profiles
+        one = run_to_pld([remove] if self.run.symmetric else [remove, add], self.grid)
+        return one if self.count == 1 else one.self_compose(self.count)
+
+    def to_pld(self) -> PrivacyLossDistribution:
+        """A dp_accounting privacy loss distribution that dominates all the runs together, without their slack."""
+        return self._pld
+
+
+def account_published(
+    event: Event | Sequence[Event],
+    count: int,
+    *,
+    relation: dp_accounting.NeighboringRelation = ADD_OR_REMOVE_ONE,
+    grid: float = dp_library.DEFAULT_GRID,
+) -> PublishedRuns:
+    """``count`` runs whose results are all published, to be composed with others; all that are declared are paid for.
+
+    ``event`` is what is known of one run; or a list, if the privacy of a run depends on λ (the pointwise worst counts).
+
+    >>> account_published(dp_accounting.GaussianDpEvent(20.0), 20).count
+    20
+    """
+    events = tuple(canonical(one) for one in (event if isinstance(event, (list, tuple)) else [event]))
+    check(events, relation)
+    count = _validate.integer(at_least=1, count=count)
+    return _published(events, count, relation, _validate.positive(grid=grid))
+
+
+_published = lru_cache(maxsize=32)(PublishedRuns)  # what is computed from equal values is computed once
+
+
 Releases: TypeAlias = Guarantee | PublishedRuns
 """What a term can be: a search that releases its best run, or runs that are all published."""
 
@@ -65,7 +138,6 @@ class Composition:
 
     >>> from dp_accounting import GaussianDpEvent
     >>> from dphypo.accounting import Split
-    >>> from dphypo.accounting.published import account_published
     >>> survey, last = account_published(GaussianDpEvent(40.0), 20), account_published(GaussianDpEvent(4.0), 1)
     >>> scores = account_published(GaussianDpEvent(20.0), 20)
     >>> sides = Split("records whose number is a multiple of five score").sides

@@ -14,12 +14,10 @@ import numpy.typing as npt
 from dp_accounting.pld import pld_pmf
 from dp_accounting.pld.privacy_loss_distribution import PrivacyLossDistribution
 
-from dphypo.accounting.hull import lower_hull
-from dphypo.accounting.profiles import Floats, Profile
+from dphypo.accounting.profiles import Floats, Profile, lower_hull
 from dphypo.accounting.solve import smallest
 from dphypo.accounting.theorems.lemma2 import LARGEST_LOG
-from dphypo.accounting.theorems.theorem4_prior_start import PriorStartProfile
-from dphypo.accounting.theorems.theorem4_profile import SearchProfile
+from dphypo.accounting.theorems.theorem4_profile import PriorStartProfile, SearchProfile
 
 _TAIL = 1e-15  # δ beyond the last grid point
 _SLACK = 1e-12

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import enum
 import math
 import warnings
 from collections.abc import Sequence
@@ -18,12 +19,10 @@ from dphypo.accounting import dp_library, slack
 from dphypo.accounting.dominating_pair import to_pld
 from dphypo.accounting.events import Event, canonical
 from dphypo.accounting.one_run import Run, check, describe
-from dphypo.accounting.policy import PolicyClass
 from dphypo.accounting.profiles import Curve, Floats, Profile, epsilon_for, infimum, largest
 from dphypo.accounting.theorems import theorem1_2_paper
 from dphypo.accounting.theorems.theorem3_renyi import renyi
-from dphypo.accounting.theorems.theorem4_prior_start import PriorStartProfile
-from dphypo.accounting.theorems.theorem4_profile import SearchProfile
+from dphypo.accounting.theorems.theorem4_profile import PriorStartProfile, SearchProfile
 from dphypo.accounting.theorems.theorem_h_history_only import HistoryProfile
 from dphypo.band import Band
 from dphypo.band.band import BandLike
@@ -38,6 +37,17 @@ if TYPE_CHECKING:
 
 ADD_OR_REMOVE_ONE = dp_accounting.NeighboringRelation.ADD_OR_REMOVE_ONE
 UNIFORM = Band(1.0, 1.0)
+
+
+class PolicyClass(enum.Enum):
+    """What the law of the next λ may depend on. The fewer things, the smaller ε.
+
+    >>> PolicyClass("history")
+    <PolicyClass.HISTORY: 'history'>
+    """
+
+    ANYTHING = "anything"
+    HISTORY = "history"
 
 
 def account(

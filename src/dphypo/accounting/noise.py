@@ -20,14 +20,11 @@ import numpy as np
 
 from dphypo import _validate
 from dphypo.accounting import dp_library
-from dphypo.accounting.composition import Composition
-from dphypo.accounting.events import Event
-from dphypo.accounting.guarantee import ADD_OR_REMOVE_ONE, UNIFORM, Guarantee, account
-from dphypo.accounting.guarantee_json import to_json
-from dphypo.accounting.own_events import ideal
-from dphypo.accounting.policy import PolicyClass
+from dphypo.accounting.composition import Composition, PublishedRuns, account_published
+from dphypo.accounting.documents import to_json
+from dphypo.accounting.events import Event, ideal
+from dphypo.accounting.guarantee import ADD_OR_REMOVE_ONE, UNIFORM, Guarantee, PolicyClass, account
 from dphypo.accounting.profiles import Curve, Floats
-from dphypo.accounting.published import PublishedRuns, account_published
 from dphypo.accounting.sides import Side
 from dphypo.accounting.solve import CLOSE, Calibration, Knob, round_epsilon, round_up
 from dphypo.band.band import BandLike

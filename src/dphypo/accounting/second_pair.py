@@ -21,8 +21,7 @@ from dp_accounting import dp_event
 from scipy.fft import irfft, next_fast_len, rfft
 from scipy.special import ndtr
 
-from dphypo.accounting.events import Event
-from dphypo.accounting.own_events import ApproximateDp, PureDp, RdpCurve, ideal
+from dphypo.accounting.events import ApproximateDp, Event, PureDp, RdpCurve, ideal
 
 Floats = npt.NDArray[np.float64]
 _DEEP = 40.0  # losses beyond this are cut off

@@ -16,8 +16,7 @@ from collections.abc import Callable, Iterable
 
 import numpy as np
 
-from dphypo.accounting.events import Event
-from dphypo.accounting.own_events import RoundedDp
+from dphypo.accounting.events import Event, RoundedDp
 from dphypo.accounting.profiles import Floats
 
 _UP = 1 + 1e-12  # for the rounding of these lines

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from dphypo._files import Json
-from dphypo.accounting.untrusted import printable
+from dphypo._files import Json, printable
+from dphypo.accounting.guarantee import PolicyClass
 
 _RELATIONS = {
     "ADD_OR_REMOVE_ONE": "two data sets are neighbours if one has one {unit} more than the other",
@@ -115,6 +115,29 @@ def _conditions(runs: int, searches: Sequence[Json], *, scored: bool, durations:
         )
         needs.append("whether a run fails depends on the data no more than its event says")
     return f"It holds if {', and if '.join([', if '.join(needs[:-1]), needs[-1]] if len(needs) > 1 else needs)}."
+
+
+def conditions(policy: PolicyClass, first_from_prior: int) -> list[str]:
+    """The conditions under which a guarantee for this class of policies holds, in words.
+
+    >>> conditions(PolicyClass.ANYTHING, 0)
+    []
+    """
+    found = []
+    if policy is PolicyClass.HISTORY:
+        found += [
+            "The search rule saw only the hyperparameters and outcomes of earlier runs, by number and not by time of "
+            "arrival, and randomness of its own. It did not see the data, the number of runs, the clock or memory, "
+            "and it stayed the same throughout the search.",
+            "The stated event covers all that the search rule saw of a run.",
+            "Every run used the same training procedure.",
+        ]
+    if first_from_prior:
+        runs = "run" if first_from_prior == 1 else f"{first_from_prior} runs"
+        found.append(f"The hyperparameters of the first {runs} were drawn from the prior.")
+    if found:
+        found.append("Runs with equal scores were ranked by a fresh random key.")
+    return found
 
 
 def assumptions(document: Json) -> list[str]:

@@ -15,14 +15,21 @@ from typing import TYPE_CHECKING, Any
 
 from dphypo import _validate
 from dphypo._files import Json
-from dphypo.accounting import ties, untrusted
-from dphypo.accounting.certificate import ENTROPIES, UNITS, Certificate, issue
+from dphypo.accounting import documents
+from dphypo.accounting.certificate import (
+    ENTROPIES,
+    UNITS,
+    Certificate,
+    folder_problems,
+    issue,
+    read_public,
+    signature_problems,
+)
 from dphypo.accounting.composition import Composition
-from dphypo.accounting.guarantee_json import PLAN, check_plan, from_json
+from dphypo.accounting.documents import PLAN, Refused, check_plan, from_json, printable
 from dphypo.accounting.second_opinion import second_opinion
 from dphypo.accounting.solve import round_epsilon
 from dphypo.accounting.statement import statement
-from dphypo.accounting.untrusted import Refused, printable
 from dphypo.errors import FileError
 
 if TYPE_CHECKING:
@@ -74,7 +81,7 @@ def verify(
         certificate: the certificate, its file, or a folder that holds ``certificate.json``.
         key: a file with an Ed25519 public key; then the certificate must be signed by it.
     """
-    public = None if key is None else ties.read_public(_validate.path(key=key))
+    public = None if key is None else read_public(_validate.path(key=key))
     try:
         return _verify(certificate, public)
     except FileError as refused:
@@ -100,7 +107,7 @@ def _verify(certificate: Certificate | str | os.PathLike[str], key: Ed25519Publi
         path = _validate.path(certificate=certificate)
         folder = path if path.is_dir() else None
         try:
-            found = untrusted.read(path)
+            found = documents.read(path)
             if found.get("format") == PLAN:
                 return _verify_plan(found, signed=key is not None)
             certificate = Certificate.from_dict(found)
@@ -110,7 +117,7 @@ def _verify(certificate: Certificate | str | os.PathLike[str], key: Ed25519Publi
     problems = list(_shape(document))
     if problems:
         return Verification(tuple(problems))
-    untrusted.check(document)
+    documents.check(document)
     with _recomputing():
         guarantee = from_json(document)
         expected = issue(guarantee, document["delta"], document["public"]).to_dict()
@@ -118,9 +125,9 @@ def _verify(certificate: Certificate | str | os.PathLike[str], key: Ed25519Publi
         least = _least(guarantee, document["delta"])
     problems += _shortened(list(_differences(document, expected, least, "")))
     if folder is not None:
-        problems += ties.folder_problems(document, folder)
+        problems += folder_problems(document, folder)
     if key is not None:
-        problems += ties.signature_problems(document, key)
+        problems += signature_problems(document, key)
     opinion, stated = second_opinion(guarantee, document["delta"]), document["epsilon"]
     remarks: tuple[str, ...] = ()
     if isinstance(stated, (int, float)):
@@ -235,10 +242,10 @@ def guarantee_of(certificate: Certificate | Json | str | os.PathLike[str]) -> Co
     if isinstance(certificate, Mapping):
         document = certificate
     else:
-        document = certificate.document if isinstance(certificate, Certificate) else untrusted.read(Path(certificate))
+        document = certificate.document if isinstance(certificate, Certificate) else documents.read(Path(certificate))
     if document.get("format") != PLAN:
         Certificate.from_dict(document)
-    untrusted.check(document)
+    documents.check(document)
     try:
         return from_json(document)
     except (KeyError, TypeError) as error:

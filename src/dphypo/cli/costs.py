@@ -88,10 +88,10 @@ def calibrate(
 
 def stated(path: Path, delta: float | None) -> tuple[dict[str, Any], Any, float]:
     """The document of a certificate or a plan file, what it guarantees, accounted afresh, and δ: its own by default."""
-    from dphypo.accounting import untrusted
+    from dphypo.accounting import documents
     from dphypo.accounting.verification import guarantee_of
 
-    document = untrusted.read(path)
+    document = documents.read(path)
     guarantee = guarantee_of(document)
     at = document.get("delta") if delta is None else delta
     if isinstance(at, bool) or not isinstance(at, (int, float)) or not 0 <= at < 1:
@@ -101,7 +101,7 @@ def stated(path: Path, delta: float | None) -> tuple[dict[str, Any], Any, float]
 
 def _account_for_file(path: Path, delta: float | None, as_json: bool, certificate: Path | None) -> None:
     from dphypo._files import printable
-    from dphypo.accounting.guarantee_json import plain
+    from dphypo.accounting.documents import plain
 
     document, guarantee, at = stated(path, delta)
     claim = document.get("epsilon") if at == document.get("delta") else None
@@ -166,7 +166,7 @@ def _runs(guarantee: Any) -> dict[str, Any]:
 
 def _show(found: dict[str, Any], as_json: bool, title: str) -> None:
     if as_json:
-        from dphypo.accounting.guarantee_json import plain
+        from dphypo.accounting.documents import plain
 
         print(json.dumps(plain(found)))
         return
@@ -215,7 +215,7 @@ def plan(
 
     A landscape is read by fraction and noise multiplier alone, whatever your batches and hyperparameters are.
     """
-    from dphypo.accounting.guarantee_json import plain
+    from dphypo.accounting.documents import plain
     from dphypo.planning import plan as compare
 
     if design is not None and write is None:

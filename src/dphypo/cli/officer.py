@@ -172,10 +172,10 @@ class _Stated(NamedTuple):
 def _stated(path: Path) -> _Stated:
     """What a certificate or a plan file states, accounted afresh; refused if it guarantees nothing."""
     from dphypo._files import printable
-    from dphypo.accounting import untrusted
+    from dphypo.accounting import documents
     from dphypo.accounting.verification import guarantee_of
 
-    document = untrusted.read(path)
+    document = documents.read(path)
     guarantee, delta, public = guarantee_of(document), document.get("delta"), document.get("public")
     public = public if isinstance(public, dict) else {}
     warning = public.get("warning", "it does not say where its randomness comes from" if public else None)

@@ -201,7 +201,7 @@ class Loss:
 
         from dphypo._files import printable
         from dphypo.accounting import PureDp, RdpCurve
-        from dphypo.accounting.untrusted import read_json
+        from dphypo.accounting.documents import read_json
 
         if kind is EventKind.ZCDP:
             return dp_accounting.ZCDpEvent(_given(self.rho, "--rho", kind))

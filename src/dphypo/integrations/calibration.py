@@ -13,8 +13,8 @@ from typing import Any, TypeVar, cast
 
 from dphypo.accounting import Guarantee, account
 from dphypo.accounting.events import Event
+from dphypo.accounting.guarantee import PolicyClass
 from dphypo.accounting.noise import solve_settings
-from dphypo.accounting.policy import PolicyClass
 from dphypo.band import Band
 from dphypo.band.band import BandLike
 from dphypo.journal.journal import keeping

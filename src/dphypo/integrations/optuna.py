@@ -21,7 +21,7 @@ import dp_accounting
 
 from dphypo import _validate, errors
 from dphypo.accounting import Certificate, Composition, Term, solve_noise
-from dphypo.accounting.published import account_published
+from dphypo.accounting.composition import account_published
 from dphypo.accounting.sides import EVERYONE, Sides, read_sides
 from dphypo.errors import refusals
 from dphypo.integrations.optuna_claims import Claims, InStudy

@@ -14,7 +14,7 @@ import dp_accounting
 
 from dphypo import _validate
 from dphypo.accounting import RoundedDp
-from dphypo.accounting.policy import PolicyClass
+from dphypo.accounting.guarantee import PolicyClass
 from dphypo.accounting.sides import Sides
 from dphypo.band import Band
 from dphypo.band.band import BandLike

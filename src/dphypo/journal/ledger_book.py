@@ -23,7 +23,7 @@ from sqlalchemy import Connection, inspect, select
 from dphypo import _validate
 from dphypo._files import printable
 from dphypo.accounting import Composition, Guarantee
-from dphypo.accounting.guarantee_json import to_json
+from dphypo.accounting.documents import to_json
 from dphypo.errors import JournalError, LedgerError
 from dphypo.journal import chain, files
 from dphypo.journal.database import Database

@@ -139,7 +139,7 @@ def _composed(train: Any, score: Any) -> Any:
     import dp_accounting
 
     from dphypo.accounting import PureDp, RoundedDp
-    from dphypo.accounting.own_events import ideal
+    from dphypo.accounting.events import ideal
 
     if rounded := [one for one in (train, score) if isinstance(one, RoundedDp)]:
         exact = len(rounded) == 2 and all(one.exact for one in rounded)

@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 
 from dphypo.accounting import Composition, Guarantee, solve_noise
-from dphypo.accounting.policy import PolicyClass
+from dphypo.accounting.guarantee import PolicyClass
 from dphypo.band import Band
 from dphypo.laws import Geometric, Law, NegativeBinomial, Pmf, Poisson
 from dphypo.mechanisms import DpSgd, Mechanism, OwnTraining

@@ -9,9 +9,9 @@ from pathlib import Path
 from typing import Any
 
 from dphypo import _files, _validate
-from dphypo.accounting import Composition, untrusted
-from dphypo.accounting.guarantee_json import check_plan, write_plan
-from dphypo.accounting.policy import PolicyClass
+from dphypo.accounting import Composition, documents
+from dphypo.accounting.documents import check_plan, write_plan
+from dphypo.accounting.guarantee import PolicyClass
 from dphypo.accounting.verification import guarantee_of
 from dphypo.band import Band
 from dphypo.laws import Law
@@ -59,7 +59,7 @@ class PlanFile:
 
     @classmethod
     def load(cls, path: str | os.PathLike[str]) -> PlanFile:
-        return cls(untrusted.read(_validate.path(path=path), "plan file"))
+        return cls(documents.read(_validate.path(path=path), "plan file"))
 
     def save(self, path: str | os.PathLike[str]) -> Path:
         """Write the plan to a file, whole or not at all. An earlier plan is replaced.

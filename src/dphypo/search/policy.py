@@ -14,7 +14,7 @@ import numpy as np
 import numpy.typing as npt
 
 from dphypo import _validate
-from dphypo.accounting.policy import PolicyClass
+from dphypo.accounting.guarantee import PolicyClass
 from dphypo.band import Band
 from dphypo.band.band import BandLike
 from dphypo.band.problem import Rule

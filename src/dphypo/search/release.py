@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 from dphypo import _files, _validate
 from dphypo._files import printable
 from dphypo.accounting import Certificate
-from dphypo.accounting.untrusted import read_json
+from dphypo.accounting.documents import read_json
 from dphypo.errors.faults import MissingFileError
 from dphypo.journal.journal import Journal
 from dphypo.journal.records import frozen

@@ -13,7 +13,7 @@ import dp_accounting
 from dphypo import _validate
 from dphypo.accounting import Guarantee, Term, account
 from dphypo.accounting.events import event_to_dict
-from dphypo.accounting.policy import PolicyClass
+from dphypo.accounting.guarantee import PolicyClass
 from dphypo.accounting.sides import EVERYONE
 from dphypo.band import Band, Greedy
 from dphypo.band.band import BandLike

@@ -9,7 +9,7 @@ from typing import Any
 
 from dphypo import _validate
 from dphypo.accounting import Certificate, Guarantee
-from dphypo.accounting.policy import PolicyClass
+from dphypo.accounting.guarantee import PolicyClass
 from dphypo.band import Band, Greedy
 from dphypo.band.band import BandLike
 from dphypo.band.problem import Rule

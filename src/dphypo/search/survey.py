@@ -16,8 +16,8 @@ from typing import Any, ClassVar
 
 from dphypo import _validate
 from dphypo.accounting import Term
+from dphypo.accounting.composition import PublishedRuns, account_published
 from dphypo.accounting.events import event_to_dict
-from dphypo.accounting.published import PublishedRuns, account_published
 from dphypo.accounting.sides import EVERYONE
 from dphypo.journal.records import Record
 from dphypo.mechanisms import Mechanism, capabilities, over_space

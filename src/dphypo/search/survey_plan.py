@@ -11,8 +11,8 @@ from typing import Any
 import dp_accounting
 
 from dphypo import _validate
+from dphypo.accounting.events import ideal
 from dphypo.accounting.noise import Keep
-from dphypo.accounting.own_events import ideal
 from dphypo.errors import UnreachableError
 from dphypo.mechanisms import Mechanism, capabilities, over_space
 from dphypo.search.declaration import Cost, Declaration, check_space

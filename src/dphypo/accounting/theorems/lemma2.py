@@ -10,8 +10,7 @@ from collections.abc import Callable
 import numpy as np
 import numpy.typing as npt
 
-from dphypo.accounting.hull import falling_part, lower_hull
-from dphypo.accounting.profiles import Floats, Profile
+from dphypo.accounting.profiles import Floats, Profile, falling_part, lower_hull
 from dphypo.band import Band
 
 _SLACK = 1e-12  # a relative allowance for the rounding of a product and a sum

@@ -14,8 +14,7 @@ from typing import Protocol
 import numpy as np
 import numpy.typing as npt
 
-from dphypo.accounting.hull import falling_part
-from dphypo.accounting.profiles import Floats
+from dphypo.accounting.profiles import Floats, falling_part
 from dphypo.accounting.theorems.lemma2 import Tau
 from dphypo.laws import Law
 

@@ -9,8 +9,8 @@ they do on D and on D′ differs only as far as the histories do. Conditions, be
 * runs are ranked by (score, key) with a fresh uniform key; the mechanism is the same at every index;
 * the first n₀ runs are drawn from the prior exactly.
 
-With (w_j, w′_j) and m_j the pairs and masses of Lemma 2, p_i = P[T = i], 𝒮_v the operator of ``kills.py``, and for a
-family R_v: F⁺_v = sup over v′ ≥ v of (R_v′)₊, F⁻_v = inf over v′ ≤ v of (−R_v′)₊.
+With (w_j, w′_j) and m_j the pairs and masses of Lemma 2, p_i = P[T = i], 𝒮_v the operator, and for a family R_v:
+F⁺_v = sup over v′ ≥ v of (R_v′)₊, F⁻_v = inf over v′ ≤ v of (−R_v′)₊.
 
 **H-U** (T unknown to the policy). R^{K+1} = Q^{K+1} = 0, and for i = K, …, 1
 
@@ -22,7 +22,7 @@ family R_v: F⁺_v = sup over v′ ≥ v of (R_v′)₊, F⁻_v = inf over v′ 
 Q̄^r = Q^r, or R^{r−1} + 𝒮_v Q^{r−1} if n₀ = 1, the same holds with Σ_k p_k Q̄^k in place of Q¹.
 
 Symbols in the code: ``lattice.sums`` are the s, ``Payoff`` is one X = R or Q on all cells of v, ``corners`` are the
-(w_j, w′_j, m_j); ``theorem_h_recursions.py`` makes R, Q, F⁺ and F⁻. docs/theory.md has the proof.
+(w_j, w′_j, m_j); ``theorem_h_recursions.py`` has 𝒮_v and makes R, Q, F⁺ and F⁻. docs/theory.md has the proof.
 """
 
 from __future__ import annotations
@@ -34,12 +34,10 @@ from functools import cached_property
 import numpy as np
 import numpy.typing as npt
 
-from dphypo.accounting.hull import lower_hull
-from dphypo.accounting.profiles import Floats, Profile
-from dphypo.accounting.theorems.kills import Lattice, Survivors
+from dphypo.accounting.profiles import Floats, Profile, lower_hull
 from dphypo.accounting.theorems.lattice_pair import LatticeError, LatticePair, lattice_pair
 from dphypo.accounting.theorems.lemma2 import Tau, corners
-from dphypo.accounting.theorems.theorem_h_recursions import SLACK, known, unknown
+from dphypo.accounting.theorems.theorem_h_recursions import SLACK, Lattice, Survivors, known, unknown
 from dphypo.band import Band
 from dphypo.laws import Law
 
@@ -47,7 +45,7 @@ _FIRST_CELLS = 16
 _MOST_RUNS = 6000
 _MOST_POINTS, _FEWEST_ATOMS = 1500, 8
 _FEW = 4
-_DEEPEST = 120.0  # rounding such an s changes e^s by 1.4e-14 in proportion: ROUNDING of kills.py has room for it
+_DEEPEST = 120.0  # rounding such an s changes e^s by 1.4e-14 in proportion: ROUNDING has room
 _INTERESTING = (1e-9, 1e-3)  # the δ for which cells are made narrow
 
 

@@ -38,7 +38,7 @@ class DPSGD(DpSgdMechanism):
     fraction) and the noise multiplier of the run's λ, then the score's own event if it has one. The rate, the number of
     steps and the divisor of the gradient are functions of the declared ``records``, never of how many there are. With a
     ``subsample`` q, ``records`` stands for q times the declared number, and the run as a whole is Poisson-sampled at
-    rate q, which amplifies its profile (``dphypo.accounting.subsampling``); where the score looks at the training
+    rate q, which amplifies its profile (``dphypo.accounting.one_run``); where the score looks at the training
     records too, no amplification is claimed. With our own engine this holds to the last bit, up to the slack that the
     event states (:func:`dphypo.dpsgd.slack`), if random words are taken as ideal and the device is deterministic.
     ``engine="opacus"`` takes floating-point numbers as real ones.
