@@ -46,8 +46,9 @@ def anchors_plans(a: Arguments) -> None:
     """fix what the anchors train: noise, lengths and seeds of every way to tune, and the curves of transfer rules"""
     from paper.anchors import curve_plans, plans
 
-    curve_plans.write()
-    plans.write()
+    if not a.names:
+        curve_plans.write()
+    plans.write(a.names)
 
 
 def anchors(a: Arguments) -> None:
@@ -267,7 +268,7 @@ def parser() -> argparse.ArgumentParser:
     made.add_argument("jobs", nargs="+")
     made.add_argument("--plain", action="store_true", help="do not compile")
     trains(command(settings)).add_argument("name", choices=["mnist", "fashion", "cifar10"])
-    command(anchors_plans, "anchors-plans")
+    command(anchors_plans, "anchors-plans").add_argument("names", nargs="*", help="tasks; by default all, and curves")
     command(anchors)
     command(survey_plans, "survey-plans").add_argument("names", nargs="*", help="experiments; by default all")
     surveys = trains(command(train_surveys, "train-surveys")), trains(command(judge_surveys, "judge-surveys"))

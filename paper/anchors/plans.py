@@ -1,7 +1,7 @@
 """The plan of the experiments: every way to tune with its noise, lengths and seeds, written down before any of it runs.
 
 ``python -m paper anchors-plans`` writes ``plans.json``; the machine with the GPU reads it and needs no accountant. All
-ways spend a total of ε = 3 at δ = 1e-5, everything charged: short runs, private scores, selection, statistics that
+ways spend the task's total ε at δ = 1e-5, everything charged: short runs, private scores, selection, statistics that
 normalise features, and the last run. All take at most the compute of three full runs (a random number of runs: on
 average). Noise is that of a run as one Gaussian mechanism (:mod:`paper.anchors.structure`), so that the plan holds for
 every structure with all records in a step.
@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import json
 import math
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any
@@ -30,7 +30,8 @@ from paper.train.descent import Average, Descent
 
 FILE = Path(__file__).with_name("plans.json")
 SEED = 285_000
-SURVEYS = {"linear": (5, 0.063), "cnn": (6, 0.05)}  # short runs, and how long: at most one per cent more noise
+# Short runs, and how long: at most one per cent more noise.
+SURVEYS = {"linear": (5, 0.063), "cnn": (6, 0.05), "wide": (5, 0.052)}
 SHARE = 1 / 6  # of the records score, where the last run trains on all of them
 RIVAL_SHARE = 1 / 12  # where what is released never sees those that score
 CORRECTION = 0.7  # of the learning rate of short runs of linear models, by the second pilot
@@ -58,7 +59,7 @@ class Plans:
     """The ways to tune one task, all with the structure of the task's full runs."""
 
     def __init__(self, task: Task, structure: Structure) -> None:
-        sums = recipe(task.recipe).sums
+        sums = recipe(task.recipe).sums if task.recipe else 0
         self.task, self.structure = task, structure
         self.extra = [Part(task.statistics, "both", count=sums)] if sums else []
         self.alone = self.solved(lambda noise: [self.run(noise)])
@@ -76,9 +77,8 @@ class Plans:
 
     def solved(self, parts: Callable[[float], list[Part]], start: float | None = None) -> float:
         """The smallest noise at which these parts, and the statistics of the features, cost ε."""
-        return solve(
-            lambda noise: [*self.extra, *parts(noise)], start or (1.4 if self.structure.batch is None else 0.3)
-        )
+        first = start or (1.4 if self.structure.batch is None else 0.3)
+        return solve(lambda noise: [*self.extra, *parts(noise)], first, self.task.epsilon)
 
     def way(self, name: str, kind: str, parts: list[Part], noise: float, compute: float, **more: Any) -> dict[str, Any]:
         """As the plan states it."""
@@ -172,6 +172,8 @@ class Plans:
     def every_way(self) -> list[dict[str, Any]]:
         """Ours, what it is compared with, and what can be reached in hindsight; what takes longest comes last."""
         ours, untuned = self.ours(*SURVEYS[self.task.model]), self.one("untuned")
+        if self.task.model == "wide":
+            return [ours, untuned]
         if self.task.model == "cnn":
             rivals = [untuned, self.probes(), self.scaling(), self.geometric(), self.subset()]
             return [ours, *({**one, "searches": RIVAL_SEARCHES} for one in rivals)]
@@ -184,17 +186,20 @@ class Plans:
 
 def drawn(law: Law, stream: int) -> list[int]:
     """The number of runs of every search, drawn beforehand."""
-    most = max(task.searches for task in TASKS.values())
+    most = max(task.searches for task in TASKS.values() if not task.ways)
     unit = np.random.default_rng([SEED, stream]).random(most)
     below = np.cumsum([law.pmf(count) for count in range(400)])
     return [int(np.searchsorted(below, one)) for one in unit]
 
 
-def write(path: Path = FILE) -> None:
-    """All tasks."""
+def write(names: Sequence[str] = (), path: Path = FILE) -> None:
+    """All tasks, or those with these names; the others stay as they are."""
     known: dict[str, Any] = {"epsilon": EPSILON, "delta": DELTA, "seed": SEED, "tasks": {}}
-    for name, task in TASKS.items():
+    if names:
+        known = json.loads(path.read_text())
+    for name, task in ((name, TASKS[name]) for name in names or TASKS):
         ways = Plans(task, STRUCTURES[task.model]).every_way()
+        ways = [way for way in ways if not task.ways or way["name"] in task.ways]
         known["tasks"][name] = {"task": asdict(task), "structure": STRUCTURES[task.model].to_dict(), "ways": ways}
         for way in ways:
             print(name, way["name"], round(way["noise"], 4), way.get("price"), way["compute"], flush=True)

@@ -37,6 +37,10 @@ class Trainers:
             from paper.anchors.scatter_cnn import network
 
             self._trainer: Any = network(task, images, 0.0, device, seed)
+        elif task.model == "wide":
+            from paper.anchors.wide import wide
+
+            self._trainer = wide(images, 0.0, device)
         else:
             self._trainer = tasks.linear(task, images, 0.0, device, seed)
 
@@ -58,7 +62,7 @@ def run(name: str, number: int, way: dict[str, Any], plans: dict[str, Any], trai
     if way["name"] in result["ways"]:
         return
     began, share, searches = time.time(), way.get("share", 0.0), way.get("searches", task.searches)
-    seed = plans["seed"] + 1000 * (number + 1)
+    seed = plans["seed"] + task.seed + 1000 * (number + 1)
     bench = Bench(task, structure, trainers.at(share), share, seed, way.get("factor", 1.0))
     bench.most = 96 if task.model == "linear" else 1
     found = (probes if way["kind"] == "probes" else KINDS[way["kind"]])(bench, way, searches)
@@ -66,7 +70,7 @@ def run(name: str, number: int, way: dict[str, Any], plans: dict[str, Any], trai
     found["picked"] = found["picked"].round(6).tolist()
     row = {
         "mean": round(float(released.mean()), 5), "worst": round(float(released.min()), 4),
-        "half": round(1.96 * float(released.std(ddof=1)) / len(released) ** 0.5, 5),
+        "half": round(1.96 * float(released.std(ddof=1)) / len(released) ** 0.5, 5) if len(released) > 1 else None,
         "compute": round(bench.examples / searches / full.steps / (full.batch or task.records), 3),
         "seconds": round(time.time() - began, 1),
     }  # fmt: skip
@@ -91,7 +95,8 @@ def main() -> None:
     options.out.mkdir(parents=True, exist_ok=True)
     names = options.tasks or list(plans["tasks"])
     for name in names:
-        trainers = Trainers(Task(**plans["tasks"][name]["task"]), options.data, options.device, plans["seed"])
+        task = Task(**plans["tasks"][name]["task"])
+        trainers = Trainers(task, options.data, options.device, plans["seed"] + task.seed)
         for number, way in enumerate(plans["tasks"][name]["ways"]):
             if time.time() < until:
                 run(name, number, way, plans, trainers, options.out / f"anchors-{name}.json")

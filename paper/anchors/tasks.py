@@ -1,10 +1,11 @@
 """The tasks: data sets, features and how they are normalised; all fixed beforehand.
 
-Features and ε are those of Tramèr and Boneh (2021) and not tuned here.
+Features and ε are those of Tramèr and Boneh (2021) and not tuned here; the wide network's are De and others' (2022).
 """
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -28,9 +29,12 @@ class Task:
         records: how many private records, a public number.
         published: what was reported without charging for the tuning.
         searches: how many are made in each way to tune.
-        recipe: how features are normalised (:mod:`paper.anchors.normalise`).
+        recipe: how features are normalised (:mod:`paper.anchors.normalise`); empty for pixels.
         statistics: noise multiplier of each sum that this takes.
-        model: "linear" or "cnn".
+        model: "linear", "cnn" or "wide".
+        epsilon: the total.
+        ways: the names of the ways to tune that are made; all if empty.
+        seed: added to the plan's.
     """
 
     data: str
@@ -40,6 +44,9 @@ class Task:
     recipe: str = "groups"
     statistics: float = 20.0
     model: str = "linear"
+    epsilon: float = 3.0
+    ways: Sequence[str] = ()
+    seed: int = 0
 
 
 # Recipes and structures come from the second pilot (recipe_pilot.py), which saw training records alone.
@@ -48,6 +55,8 @@ TASKS = {
     "fashion": Task("fashion", 60_000, 0.897, recipe="groups, centred"),
     "cifar10": Task("cifar10", 50_000, 0.670, 16, recipe="channels, centred, mirrored"),
     "cifar10-cnn": Task("cifar10", 50_000, 0.693, 12, recipe="channels, mirrored", model="cnn"),
+    "mnist-again": Task("mnist", 60_000, 0.987, 96, "groups, centred", ways=("ours", "untuned, Adam"), seed=500_000),
+    "cifar10-wide": Task("cifar10", 50_000, 0.568, 1, recipe="", model="wide", epsilon=1.0),
 }
 
 
