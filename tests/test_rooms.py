@@ -62,14 +62,7 @@ def reached(source: str) -> list[str]:
         elif isinstance(node, ast.ImportFrom) and (node.module or "").startswith("dphypo"):
             found += [f"{node.module}.{alias.name}" for alias in node.names if is_private(alias.name)]
             found += [str(node.module)] * any(is_private(part) for part in (node.module or "").split("."))
-    public = {
-        "dphypo._validate",
-        "dphypo._registry",
-        "dphypo._files",
-        "dphypo._npz",
-        "dphypo._flags",
-        "dphypo._floats",
-    }  # the helpers that all rooms share
+    public = {f"dphypo.{name}" for name in ("_validate", "_registry", "_files", "_floats")}  # all rooms share them
     return [one for one in found if one not in public]
 
 

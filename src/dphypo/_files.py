@@ -4,25 +4,26 @@ from __future__ import annotations
 
 import contextlib
 import json
+import math
 import os
 import stat
 import tempfile
 import unicodedata
+import zipfile
 from collections.abc import Iterator, Mapping
 from pathlib import Path
-from typing import Any, TypeAlias
+from typing import IO, Any, TypeAlias
+
+import numpy as np
+import numpy.typing as npt
 
 from dphypo.errors import FileError
 from dphypo.errors.faults import MissingFileError
 
 Json: TypeAlias = Mapping[str, Any]
 """An object as a document holds it."""
-MOST_BYTES = 4_000_000
-"""Of a document."""
-MOST_MODEL_BYTES = 2**34
-"""Of a saved model."""
-MOST_TABLE_BYTES = 2**28
-"""Of the tables of surveys."""
+MOST_BYTES, MOST_MODEL_BYTES, MOST_TABLE_BYTES = 4_000_000, 2**34, 2**28
+"""Of a document, of a saved model, and of the tables of surveys."""
 
 
 def printable(value: object, most: int = 300) -> str:
@@ -86,6 +87,42 @@ def parsing(path: str | os.PathLike[str], wrong: str) -> Iterator[None]:
     else:
         return
     raise FileError(f"{printable(path)}: {problem}")
+
+
+def read_array(archive: zipfile.ZipFile, name: str, *, limit: int) -> npt.NDArray[Any]:
+    """The array ``name`` of an archive, if it needs at most ``limit`` bytes; ValueError if it is not what it says.
+
+    numpy allocates what a header asks for before it reads a byte, so the header is compared with the bytes first.
+    """
+    problem = None
+    try:
+        found = archive.getinfo(f"{name}.npy")
+        if found.file_size > limit:
+            problem = f"it needs {found.file_size} bytes, and at most {limit} are allowed"
+        else:
+            with archive.open(found) as member:
+                _check_header(member, found.file_size)
+            with archive.open(found) as member:
+                return np.asarray(np.lib.format.read_array(member, allow_pickle=False))
+    except KeyError:
+        problem = "it is missing"
+    except (ValueError, TypeError, OverflowError, EOFError, OSError, zipfile.BadZipFile, NotImplementedError) as error:
+        problem = f"it cannot be read ({type(error).__name__}: {error!s:.100})"
+    except (MemoryError, RecursionError, SyntaxError, RuntimeError) as error:
+        problem = f"it is damaged ({type(error).__name__})"
+    raise ValueError(f"the array {name!r} of the archive is not valid: {problem}")
+
+
+def _check_header(member: IO[bytes], size: int) -> None:
+    version = np.lib.format.read_magic(member)
+    if version not in ((1, 0), (2, 0)):
+        raise ValueError("an unknown version")
+    header = np.lib.format.read_array_header_1_0 if version == (1, 0) else np.lib.format.read_array_header_2_0
+    shape, _, dtype = header(member)
+    if dtype.hasobject or any(length < 0 for length in shape):
+        raise ValueError("it holds objects, which are pickles, or a negative length")
+    if math.prod(shape) * dtype.itemsize != size - member.tell():
+        raise ValueError("the header does not match the bytes")
 
 
 def write(path: str | os.PathLike[str], content: bytes, mode: int = 0o644) -> Path:

@@ -1,4 +1,4 @@
-"""Things that are found by name: registered where they are written, so that adding one takes one file."""
+"""What people write themselves: how it is found by name, and what its class promises, as ``history_only = True``."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ T = TypeVar("T")
 
 
 class Registry(Generic[T]):
-    """The things of one kind, by name.
+    """The things of one kind, by name. Each is registered where it is written, so that adding one takes one file.
 
     A thing registers itself with ``@registry.register("name")``. A name is looked up in three places, in this order:
     what was registered in this process; a module of that name in the room, which registers itself when it is
@@ -59,3 +59,29 @@ class Registry(Generic[T]):
 
     def _modules(self) -> list[str]:
         return [module.name for module in pkgutil.iter_modules(importlib.import_module(self._room).__path__)]
+
+
+def stands_beside(value: object, flag: str, *methods: str) -> bool:
+    """Whether the class of a value promises ``flag`` and defines one of ``methods`` itself.
+
+    A flag is its author's word about code that the author has seen. One that is inherited says nothing about what a
+    subclass overrides, and one that is set on an instance is nobody's. A method that the instance hides makes the
+    promise void.
+
+    >>> class Base:
+    ...     safe = True
+    ...     def act(self): ...
+    >>> class Other(Base):
+    ...     def act(self): ...
+    >>> stands_beside(Base(), "safe", "act"), stands_beside(Other(), "safe", "act")
+    (True, False)
+    """
+    own, hidden = vars(type(value)), getattr(value, "__dict__", {})
+    promised = own.get(flag) is True and any(method in own for method in methods)
+    return promised and not any(name in hidden for name in (flag, *methods))
+
+
+def full_name(thing: type | object) -> str:
+    """The module and the name of a class or function, or of the class of a value."""
+    named = thing if hasattr(thing, "__qualname__") else type(thing)
+    return f"{named.__module__}.{named.__qualname__}"

@@ -12,7 +12,7 @@ from typing import Any, ClassVar, Protocol, runtime_checkable
 
 import numpy as np
 
-from dphypo import _npz
+from dphypo import _files
 from dphypo._registry import Registry
 from dphypo.errors.faults import UnsupportedModelError
 
@@ -77,7 +77,7 @@ class Plain:
                 if sum(member.file_size for member in members) > len(data):
                     raise ValueError("members that are larger than the file")
                 tree = json.loads(archive.read("tree.json"))
-                arrays = [_npz.read(archive, str(index), limit=len(data)) for index in range(len(members) - 1)]
+                arrays = [_files.read_array(archive, str(index), limit=len(data)) for index in range(len(members) - 1)]
             return _from_tree(tree, arrays)
         except Exception as error:  # the archive's modules raise many kinds on damaged bytes
             reason = f"{type(error).__name__}: {error}"

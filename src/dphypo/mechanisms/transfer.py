@@ -17,7 +17,7 @@ import numpy as np
 import numpy.typing as npt
 
 from dphypo import _validate
-from dphypo._flags import full_name
+from dphypo._registry import full_name
 
 if TYPE_CHECKING:
     from dphypo.mechanisms.dp_sgd import DpSgd

@@ -15,7 +15,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from dphypo import _npz, _validate
+from dphypo import _files, _validate
 from dphypo.space.around import Normal
 
 Floats = npt.NDArray[np.float64]
@@ -203,7 +203,7 @@ class Landscape:
 
 def _column(content: Mapping[str, npt.NDArray[Any]], name: str) -> npt.NDArray[Any]:
     if isinstance(content, np.lib.npyio.NpzFile) and content.zip is not None:
-        array = _npz.read(content.zip, name, limit=_LARGEST)
+        array = _files.read_array(content.zip, name, limit=_LARGEST)
     elif name in content:
         array = np.asarray(content[name])
     else:

@@ -16,7 +16,7 @@ from typing import Any
 
 import numpy as np
 
-from dphypo._flags import full_name, stands_beside
+from dphypo._registry import full_name, stands_beside
 from dphypo.band.problem import Rule
 from dphypo.samplers.proposals import OptunaSampler, Proposals
 from dphypo.samplers.sampler import Sampler

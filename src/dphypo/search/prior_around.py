@@ -9,7 +9,7 @@ from math import prod
 from typing import Any, Protocol
 
 from dphypo import _validate
-from dphypo._flags import full_name
+from dphypo._registry import full_name
 from dphypo.errors import refusals
 from dphypo.search.part import Released
 from dphypo.space import Space

@@ -17,7 +17,7 @@ import numpy.typing as npt
 from torch import nn
 
 from dphypo import _validate
-from dphypo._flags import full_name
+from dphypo._registry import full_name
 from dphypo.integrations.sklearn.steps import Parts
 from dphypo.integrations.torch.factory import remember
 from dphypo.integrations.torch.saver import Safetensors

@@ -32,7 +32,7 @@ from sklearn.preprocessing import (
     PolynomialFeatures,
 )
 
-from dphypo._flags import stands_beside
+from dphypo._registry import stands_beside
 
 _OF_NUMBERS = (AdditiveChi2Sampler, Binarizer, Normalizer, PolynomialFeatures)
 _OF_ROWS = (FeatureHasher, HashingVectorizer)
