@@ -8,8 +8,9 @@ the factors of products are bfloat16: this measures utility.
 from __future__ import annotations
 
 import itertools
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
+from functools import cache
 
 import torch
 from torch import Tensor
@@ -22,7 +23,7 @@ from paper.train.descent import Average, Descent
 
 GROUPS, EDGE = 16, 4  # of a normalisation; pixels by which a view is moved at most
 WIDTHS = (16, 64, 128, 256)
-PIECE = 1024  # pictures at once
+PIECE = 1076  # records at once: a quarter of a batch that is larger than nearly all
 
 
 def standardised(weight: Tensor) -> Tensor:
@@ -32,12 +33,43 @@ def standardised(weight: Tensor) -> Tensor:
     return ((rows - mean) / (spread * rows.shape[1] + 1e-8).sqrt()).view_as(weight)
 
 
-def patches(pictures: Tensor, size: int, stride: int) -> Tensor:
-    """(n, channels, h, w) to (n, positions, size · size · channels)."""
-    edge = size // 2
-    rows = F.pad(pictures.permute(0, 2, 3, 1), (0, 0, edge, edge, edge, edge))
-    rows = rows.unfold(1, size, stride).unfold(2, size, stride).permute(0, 1, 2, 4, 5, 3)
-    return rows.flatten(3).flatten(1, 2)
+def _normalised(pictures: Tensor) -> Tensor:
+    """Group normalisation and ReLU of pictures (n, h, w, channels)."""
+    groups = pictures.float().unflatten(3, (GROUPS, -1))
+    spread, mean = torch.var_mean(groups, dim=(1, 2, 4), correction=0, keepdim=True)
+    return F.relu((groups - mean) * (spread + 1e-5).rsqrt()).flatten(3).to(pictures.dtype)
+
+
+@cache
+def _compiled() -> Callable[[Tensor], Tensor]:
+    return torch.compile(_normalised, dynamic=False)
+
+
+def normalised(pictures: Tensor) -> Tensor:
+    """Group normalisation and ReLU; compiled where a GPU makes gradients, in shapes that recur."""
+    rows = pictures.permute(0, 2, 3, 1)
+    made = _compiled()(rows) if rows.is_cuda and torch.is_grad_enabled() else _normalised(rows)
+    return made.permute(0, 3, 1, 2)
+
+
+def products(records: int, inputs: Tensor, gradients: Tensor, size: int, stride: int) -> Tensor:
+    """The gradients of each record's weights, (records, outputs, size · size · inputs), summed over views.
+
+    Both are padded to one grid, in which a shift of the kernel is a shift of rows: no patches are made.
+    """
+    inputs, gradients = inputs.permute(0, 2, 3, 1), gradients.permute(0, 2, 3, 1)
+    if size == 1:
+        inputs = inputs[:, ::stride, ::stride]
+        return gradients.reshape(records, -1, gradients.shape[3]).mT @ inputs.reshape(records, -1, inputs.shape[3])
+    if stride > 1:  # every other position of the unit stride has a gradient
+        spread = gradients.new_zeros((*inputs.shape[:3], gradients.shape[3]))
+        spread[:, ::stride, ::stride] = gradients
+        gradients = spread
+    wide = inputs.shape[2] + 2
+    rows = F.pad(inputs, (0, 0, 1, 1, 1, 1)).reshape(records, -1, inputs.shape[3])
+    columns = F.pad(gradients, (0, 0, 0, 2, 0, 2)).reshape(records, -1, gradients.shape[3])[:, : -2 * wide - 2].mT
+    shifts = [down * wide + right for down in range(3) for right in range(3)]
+    return torch.cat([columns @ rows[:, shift : shift + columns.shape[2]] for shift in shifts], dim=2)
 
 
 class Pass:
@@ -60,16 +92,16 @@ class Pass:
         return output
 
     def block(self, inputs: Tensor, stride: int, *, wider: bool) -> Tensor:
-        hidden = F.relu(F.group_norm(inputs, GROUPS))
+        hidden = normalised(inputs)
         kept = self.convolve(hidden, stride) if wider else inputs
-        return kept + self.convolve(F.relu(F.group_norm(self.convolve(hidden, stride), GROUPS)))
+        return kept + self.convolve(normalised(self.convolve(hidden, stride)))
 
     def logits(self, pictures: Tensor) -> Tensor:
-        hidden = self.convolve(pictures.to(self._kind))
+        hidden = self.convolve(pictures.to(self._kind))  # in memory (n, h, w, channels) from here on
         for stage in range(3):
             hidden = self.block(hidden, 1 if stage == 0 else 2, wider=True)
             hidden = self.block(hidden, 1, wider=False)
-        top = F.relu(F.group_norm(hidden, GROUPS)).mean(dim=(2, 3))
+        top = normalised(hidden).mean(dim=(2, 3))
         top = torch.cat([top, torch.ones_like(top[:, :1])], dim=1)
         return self._noted(top, top @ next(self._weights).to(self._kind).mT, 0, 0).float()
 
@@ -145,7 +177,10 @@ class Wide:
         Without a generator the views are the pictures themselves.
         """
         total = [torch.zeros_like(one) for one in weights]
-        for piece in torch.split(drawn, max(1, PIECE // self.views)):
+        size = min(PIECE, max(1, len(drawn)))
+        for piece in torch.split(drawn, size):
+            counts = torch.arange(size, device=drawn.device) < len(piece)  # shapes recur: the rest counts zero
+            piece = F.pad(piece, (0, size - len(piece)))
             pictures = self.scaled(self.pictures[piece]).repeat_interleave(self.views, 0)
             given = pictures if generator is None else moved(pictures, generator)
             passed = Pass(weights, self.kind)
@@ -153,21 +188,24 @@ class Wide:
                                      reduction="sum") / self.views  # fmt: skip
             back = torch.autograd.grad(losses, [output for _, output, _, _ in passed.layers])
             with torch.no_grad():
-                self._add_clipped(total, weights, passed.layers, back, len(piece), clip)
+                self._add_clipped(total, weights, passed.layers, back, counts, clip)
         return [one if one.dim() == 2 else _through(weight, one) for weight, one in zip(weights, total, strict=True)]
 
+    @staticmethod
     def _add_clipped(
-        self, total: list[Tensor], weights: list[Tensor], layers: list[tuple[Tensor, Tensor, int, int]],
-        back: tuple[Tensor, ...], records: int, clip: float,
+        total: list[Tensor], weights: list[Tensor], layers: list[tuple[Tensor, Tensor, int, int]],
+        back: tuple[Tensor, ...], counts: Tensor, clip: float,
     ) -> None:  # fmt: skip
-        found, squares = [], torch.zeros(records, device=total[0].device)
+        found, squares, records = [], torch.zeros(len(counts), device=counts.device), len(counts)
         for weight, (inputs, _, size, stride), gradient in zip(weights, layers, back, strict=True):
-            rows = patches(inputs, size, stride) if size else inputs[:, None]
-            columns = gradient.permute(0, 2, 3, 1).flatten(1, 2) if size else gradient[:, None]
-            one = columns.reshape(records, -1, columns.shape[2]).mT @ rows.reshape(records, -1, rows.shape[2])
-            squares += _squares(weight, one) if size else one.float().square().sum(dim=(1, 2))
+            if size:
+                one = products(records, inputs, gradient, size, stride)
+                squares += _squares(weight, one)
+            else:
+                one = gradient.unflatten(0, (records, -1)).mT @ inputs.unflatten(0, (records, -1))
+                squares += one.float().square().sum(dim=(1, 2))
             found.append(one)
-        scale = (clip / squares.clamp_min(1e-24).sqrt()).clamp_max(1.0)
+        scale = counts * (clip / squares.clamp_min(1e-24).sqrt()).clamp_max(1.0)
         for sums, one in zip(total, found, strict=True):
             sums += (scale.to(one.dtype) @ one.flatten(1)).view_as(sums)
 
