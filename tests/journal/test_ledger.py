@@ -16,7 +16,7 @@ import pytest
 from dphypo import Geometric, Ledger, account
 from dphypo.accounting import ApproximateDp, Guarantee, PureDp, RdpCurve
 from dphypo.errors import LedgerError
-from dphypo.journal.renyi_filter import budget
+from dphypo.journal.ledger_book import budget
 from dphypo.laws import Pmf
 
 ONE = Pmf({1: 1.0})

@@ -142,10 +142,9 @@ def read(connection: Connection, kind: str, name: str) -> tuple[Place, str, list
         return None
     if found.format != FORMAT:
         raise JournalError(f"it was written by another version of dphypo (format {found.format!r:.20}): use that one")
-    mine = _where(secret, its)
-    kept: dict[int, bytes | None] = dict.fromkeys(connection.scalars(select(secret.c.number).where(*mine)))
-    short = select(secret.c.number, secret.c.content).where(*mine, sql.func.length(secret.c.content) <= _SHORT)
-    kept |= {number: bytes(content) for number, content in connection.execute(short)}
+    short = sql.case((sql.func.length(secret.c.content) <= _SHORT, secret.c.content))
+    rows = connection.execute(select(secret.c.number, short).where(*_where(secret, its)))
+    kept = {number: None if content is None else bytes(content) for number, content in rows}
     place, changes, wrong = its, [], None
     for row in connection.execute(select(change).where(*_where(change, its)).order_by(change.c.number)):
         if row.number != place.length or not isinstance(row.content, str):

@@ -6,7 +6,7 @@ import contextlib
 import json
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from pathlib import Path
-from typing import Any
+from typing import Any, NoReturn
 
 from sqlalchemy import Connection, insert, select
 
@@ -128,10 +128,7 @@ class Journal:
 
             def checked(connection: Connection) -> chain.Place:
                 after = chain.append(connection, place, content, owner=token, kept=kept, erase=erase)
-                if after is None:
-                    self._explain(connection)
-                assert after is not None
-                return after
+                return self._explain(connection) if after is None else after
 
             record.place = self._store.commit(checked)
             self._agree(record)
@@ -146,7 +143,7 @@ class Journal:
             self._reservation.agree(record)
             self._agreed = record.place
 
-    def _explain(self, connection: Connection) -> None:
+    def _explain(self, connection: Connection) -> NoReturn:
         _check_owner(connection, self._name, self._token)
         raise JournalTamperedError("it does not end where this process has left it")
 

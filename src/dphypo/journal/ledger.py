@@ -35,8 +35,7 @@ from dphypo.errors import JournalError, JournalInUseError, LedgerError
 from dphypo.errors.faults import JournalMissingError
 from dphypo.journal import chain, ledger_book
 from dphypo.journal.chain import place
-from dphypo.journal.ledger_book import Declared, Entry, Whole
-from dphypo.journal.renyi_filter import FOR_SLACK, ORDERS, budget
+from dphypo.journal.ledger_book import FOR_SLACK, ORDERS, Declared, Entry, Whole, budget
 from dphypo.journal.store import open_store
 
 R = TypeVar("R")
