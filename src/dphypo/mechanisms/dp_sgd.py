@@ -72,10 +72,9 @@ class DpSgd:
         Args:
             records: the number of records, a public constant; with a ``subsample``, that times the records count.
             batch_size: the expected size of a Poisson batch.
-            noise_multiplier: standard deviation of the noise over the clipping norm.
+            noise_multiplier, subsample: as above.
             epochs, steps: the length of the full run, in one of the two.
             fraction: the part of the full run's steps to make; a step that is begun counts.
-            subsample: the probability with which the run may use a record at all.
         """
         batch_size = _validate.integer(at_least=1, batch_size=batch_size)
         used = _validate.integer(at_least=1, records=records) * _validate.within(
