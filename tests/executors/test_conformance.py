@@ -17,8 +17,8 @@ from dphypo.band import Band
 from dphypo.errors import ExecutorError
 from dphypo.errors.faults import UnreachableStudyError
 from dphypo.executors import Dask, Pool, Ray, Submitit, executors
-from dphypo.executors.claims import Claims, claim
-from dphypo.executors.executor import InProcess, hire
+from dphypo.executors.executor import Crew, InProcess
+from dphypo.executors.futures import Claims, claim
 from dphypo.testing import check_executor
 
 
@@ -111,14 +111,14 @@ def test_an_executor_of_ones_own_is_found_by_name():
     class Mine(InProcess):
         pass
 
-    with hire(make().declaration.parts[0].mechanism, executor="my_cluster") as opened:
+    with Crew(executor="my_cluster").hire(make().declaration.parts[0].mechanism) as opened:
         assert isinstance(opened, Mine)
     check_executor(lambda: "my_cluster", workers=1, deaths=False)
 
 
 def test_an_executor_that_is_none_is_refused():
     for wrong in ("my_clutser", 3):
-        with pytest.raises(ValueError, match="executor"), hire(None, executor=wrong):
+        with pytest.raises(ValueError, match="executor"), Crew(executor=wrong).hire(None):
             pass
 
 

@@ -19,7 +19,7 @@ import dphypo
 from dphypo import audit, entropy, executors, journal, laws, noise, samplers, search
 from dphypo.accounting import PureDp
 from dphypo.band import KL, Band, Greedy, Mixed
-from dphypo.executors.executor import Crew, hire
+from dphypo.executors.executor import Crew
 from dphypo.integrations.optuna import OptunaSurvey
 from dphypo.integrations.sklearn import Schema
 from dphypo.integrations.torch import split_by_hash
@@ -159,7 +159,7 @@ CALLS: dict[str, tuple[Callable[..., Any], dict[str, Any]]] = {
     "SurveyPlan": (dphypo.SurveyPlan, {"runs": 8, "fraction": 0.1, "optimiser": None}),
     "LastRun": (dphypo.LastRun, {"mechanism": train, "fallback": {"lr": 0.1, "depth": 1}}),
     "open_store": (open_store, {"where": None}),
-    "hire": (lambda **options: hire(train, **options).__enter__(), {"workers": 1, "executor": "in_process"}),
+    "hire": (lambda **options: Crew(**options).hire(train).__enter__(), {"workers": 1, "executor": "in_process"}),
     "Seeded": (entropy.Seeded, {"seed": 3}),
     "load_release": (dphypo.load_release, {"folder": "/nowhere"}),
     "Certificate": (dphypo.Certificate.from_dict, {"document": {"format": "x"}}),

@@ -17,9 +17,8 @@ from dataclasses import dataclass
 from typing import Any
 
 from dphypo import _validate
-from dphypo.executors.claims import facing
 from dphypo.executors.executor import Executor, executors
-from dphypo.executors.futures import Futures, package, sendable
+from dphypo.executors.futures import Futures, facing, package, sendable
 from dphypo.mechanisms import Mechanism
 
 _REMEDY = (
@@ -61,7 +60,8 @@ class Dask:
         distributed = package("distributed", "dask")
         if self.client.status != "running":
             raise _validate.fail("client", "a client that is closed", "give one that is connected to its scheduler")
-        allowed = self.client.run_on_scheduler(_allowed_failures())
+        # A function that is sent by value: the scheduler need not have this package.
+        allowed = self.client.run_on_scheduler(lambda dask_scheduler: int(dask_scheduler.allowed_failures))
         if allowed != 0:
             raise _validate.fail("client", f"a scheduler with allowed-failures: {allowed}", _REMEDY)
         address = self.client.scheduler.address
@@ -144,15 +144,6 @@ class _Tasks(concurrent.futures.Executor):
         tasks, self._tasks = list(self._tasks.values()), {}
         if self._client.status == "running":
             self._client.cancel(tasks, force=True)
-
-
-def _allowed_failures() -> Callable[..., int]:
-    """A function that is sent as it is: the scheduler need not have this package."""
-
-    def allowed_failures(dask_scheduler: Any) -> int:
-        return int(dask_scheduler.allowed_failures)
-
-    return allowed_failures
 
 
 @executors.register("dask")

@@ -11,7 +11,6 @@ import concurrent.futures
 import contextlib
 import inspect
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import AbstractContextManager
 from dataclasses import dataclass, replace
 from datetime import timedelta
 from typing import Any, Protocol
@@ -38,16 +37,13 @@ class Executor(Protocol):
     @property
     def idle(self) -> bool:
         """Whether another run can be started."""
-        ...
 
     @property
     def busy(self) -> bool:
         """Whether a run is under way."""
-        ...
 
     def start(self, trial: Trial) -> None:
         """Begin a run; only while ``idle``."""
-        ...
 
     def wait(self) -> tuple[Trial, Outcome | Withdrawn | None]:
         """The next run that ended, only while ``busy``.
@@ -55,11 +51,9 @@ class Executor(Protocol):
         In place of the outcome, None if the run's process died, or may have died; :class:`Withdrawn` if it is known
         that it did not.
         """
-        ...
 
     def close(self) -> None:
         """End whatever is under way, and everything that was started for it."""
-        ...
 
 
 class Factory(Protocol):
@@ -108,47 +102,6 @@ def attempt_elsewhere(mechanism: Mechanism, params: Mapping[str, Any], seed: int
         return UnsupportedModelError(*error.args)
 
 
-@contextlib.contextmanager
-def hire(
-    mechanism: Mechanism,
-    workers: int = 1,
-    start_method: str = "spawn",
-    executor: str | Factory | concurrent.futures.Executor | None = None,
-) -> Iterator[Executor]:
-    """An executor that is gone when the block ends.
-
-    Args:
-        mechanism: what one run is.
-        workers: how many runs to make at a time.
-        start_method: how processes of our own start (see ``multiprocessing``).
-        executor: None makes runs in this process if there is one worker, and in processes of their own if there are
-            more; else the name of an executor, an executor of ``concurrent.futures``, or a :class:`Factory` such as
-            ``Dask(client)``, ``Ray(num_gpus=1)`` or ``Submitit(executor)``.
-    """
-    workers = _validate.integer(at_least=1, workers=workers)
-    if executor is None:
-        executor = "in_process" if workers == 1 else "processes"
-    if isinstance(executor, concurrent.futures.Executor):
-        if type(executor).__module__.startswith("distributed."):
-            raise _validate.fail("executor", executor, "give dphypo.executors.Dask(client): Dask may start a run twice")
-        from dphypo.executors.futures import Futures
-
-        opened: Executor = Futures(mechanism, executor, workers=workers)
-    else:
-        factory = executors.find(executor) if isinstance(executor, str) else executor
-        if not callable(factory) or not _takes_a_mechanism(factory):
-            known = '"in_process", "processes", "dask", "ray", or one that you have registered'
-            made = "Dask(client), Ray(...) or Submitit(executor) of dphypo.executors"
-            raise _validate.fail("executor", executor, f"give {known}; {made}; or an executor of concurrent.futures")
-        opened = factory(mechanism, workers=workers, start_method=start_method)
-        if not all(hasattr(opened, name) for name in ("idle", "busy", "start", "wait", "close")):
-            raise _validate.fail("executor", executor, "it must make an Executor when it is called with a mechanism")
-    try:
-        yield opened
-    finally:
-        opened.close()
-
-
 def _takes_a_mechanism(factory: Factory) -> bool:
     try:
         inspect.signature(factory).bind(None, workers=1, start_method="spawn")
@@ -167,7 +120,11 @@ class Crew:
     """Those who make the runs, before they are hired.
 
     Args:
-        workers, start_method, executor: as for :func:`dphypo.executors.hire`.
+        workers: how many runs to make at a time.
+        start_method: how processes of our own start (see ``multiprocessing``).
+        executor: None makes runs in this process if there is one worker, and in processes of their own if there are
+            more; else the name of an executor, an executor of ``concurrent.futures``, or a :class:`Factory` such as
+            ``Dask(client)``, ``Ray(num_gpus=1)`` or ``Submitit(executor)``.
         devices: of this machine, such as ["cuda:0", "cuda:1"], or "all"; every worker and every group has its own.
         checkpoint_every: how often a last run keeps its state.
     """
@@ -211,6 +168,30 @@ class Crew:
             return self.workers > 1 and not self.here
         return self.workers > 1 and bool(getattr(self.executor, "breaks", False))
 
-    def hire(self, mechanism: Mechanism) -> AbstractContextManager[Executor]:
+    @contextlib.contextmanager
+    def hire(self, mechanism: Mechanism) -> Iterator[Executor]:
         """An executor for the runs of a mechanism; it is gone when the block ends."""
-        return hire(mechanism, self.workers, self.start_method, self.executor)
+        executor = self.executor if self.executor is not None else ("in_process" if self.workers == 1 else "processes")
+        if isinstance(executor, concurrent.futures.Executor):
+            if type(executor).__module__.startswith("distributed."):
+                remedy = "give dphypo.executors.Dask(client): Dask may start a run twice"
+                raise _validate.fail("executor", executor, remedy)
+            from dphypo.executors.futures import Futures
+
+            opened: Executor = Futures(mechanism, executor, workers=self.workers)
+        else:
+            factory = executors.find(executor) if isinstance(executor, str) else executor
+            if not callable(factory) or not _takes_a_mechanism(factory):
+                known = '"in_process", "processes", "dask", "ray", or one that you have registered'
+                made = "Dask(client), Ray(...) or Submitit(executor) of dphypo.executors"
+                remedy = f"give {known}; {made}; or an executor of concurrent.futures"
+                raise _validate.fail("executor", executor, remedy)
+            opened = factory(mechanism, workers=self.workers, start_method=self.start_method)
+            if not all(hasattr(opened, name) for name in ("idle", "busy", "start", "wait", "close")):
+                raise _validate.fail(
+                    "executor", executor, "it must make an Executor when it is called with a mechanism"
+                )
+        try:
+            yield opened
+        finally:
+            opened.close()

@@ -181,7 +181,15 @@ def _serve(theirs: Any, mechanism: Mechanism) -> None:
     os.setsid()
     # An interrupt, or SIGTERM to all processes of a job, is for the study, which then ends its workers.
     signal.signal(signal.SIGINT, signal.SIG_IGN)
-    signal.signal(signal.SIGTERM, _only_for_children(os.getpid()))
+    worker = os.getpid()
+
+    def end_children(number: int, frame: Any) -> None:
+        """Ignored by the worker; a child that a run has forked ends, as it would."""
+        if os.getpid() != worker:
+            signal.signal(number, signal.SIG_DFL)
+            os.kill(os.getpid(), number)
+
+    signal.signal(signal.SIGTERM, end_children)
     signal.pthread_sigmask(signal.SIG_UNBLOCK, {signal.SIGINT})
     # Children of the run must not keep the pipe open: its end is how the study learns that this process died.
     os.set_inheritable(theirs.fileno(), False)
@@ -195,17 +203,6 @@ def _serve(theirs: Any, mechanism: Mechanism) -> None:
             return
         theirs.send("begun")
         theirs.send(attempt_elsewhere(mechanism, params, seed))
-
-
-def _only_for_children(worker: int) -> Any:
-    """A handler of SIGTERM that a worker ignores; a child that a run has forked ends, as it would."""
-
-    def handle(number: int, frame: Any) -> None:
-        if os.getpid() != worker:
-            signal.signal(number, signal.SIG_DFL)
-            os.kill(os.getpid(), number)
-
-    return handle
 
 
 def _die_with_parent() -> None:

@@ -23,9 +23,8 @@ from typing import Any
 
 from dphypo import _validate
 from dphypo.errors import Stopped
-from dphypo.executors.claims import Ended, Task
 from dphypo.executors.executor import Executor, Withdrawn, executors
-from dphypo.executors.futures import Futures, package, sendable
+from dphypo.executors.futures import Ended, Futures, Task, package, sendable
 from dphypo.mechanisms import Mechanism
 
 _LOOK_S = 0.1  # how often to look for results; the batch system itself is asked far less often, by submitit
@@ -77,11 +76,10 @@ def without_folder(mechanism: Mechanism, /, *, workers: int, start_method: str) 
 
 
 def _forbid_requeue(executor: Any, prefix: str) -> None:
-    name = f"{prefix}additional_parameters"
     given = dict(executor.parameters.get("additional_parameters", {}) or {})
     if given.pop("requeue", None):
         raise _validate.fail("additional_parameters", "requeue", "leave it out: a run is made once")
-    executor.update_parameters(**{name: {**given, "no-requeue": True}})
+    executor.update_parameters(**{f"{prefix}additional_parameters": {**given, "no-requeue": True}})
 
 
 def _own_address() -> str:
@@ -199,7 +197,8 @@ class _Preemptible:
     make: Callable[[Task, Any], Ended]
 
     def __call__(self, task: Task, mechanism: Mechanism) -> Ended:
-        warning = _warning()
+        name = str(package("submitit", "submitit").JobEnvironment.USR_SIG).removeprefix("SIG")
+        warning = signal.Signals[f"SIG{name}"]  # by which submitit has the batch system announce that a job must end
         before = signal.getsignal(warning)
         handler = getattr(before, "__self__", None)
         timed_out = False
@@ -215,9 +214,3 @@ class _Preemptible:
             return None if isinstance(ended, Withdrawn) and timed_out else ended
         finally:
             signal.signal(warning, before)
-
-
-def _warning() -> signal.Signals:
-    """The signal by which submitit has the batch system announce that a job must end."""
-    name = str(package("submitit", "submitit").JobEnvironment.USR_SIG)
-    return signal.Signals[f"SIG{name.removeprefix('SIG')}"]

@@ -15,7 +15,7 @@ import numpy as np
 
 from dphypo.accounting import PureDp
 from dphypo.executors import Executor, Withdrawn
-from dphypo.executors.executor import hire
+from dphypo.executors.executor import Crew
 from dphypo.journal.records import Trial
 from dphypo.mechanisms import Mechanism, Outcome, mechanism
 from dphypo.testing.ensure import ensure
@@ -42,7 +42,7 @@ def check_executor(
         made = _world(Path(folder))
 
         def opened() -> Any:
-            return hire(made, workers, start_method, make())
+            return Crew(workers, start_method, make()).hire(made)
 
         _check_equal_trials(opened, Path(folder), workers)
         _check_outcomes(opened, Path(folder), megabytes)
