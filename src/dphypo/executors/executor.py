@@ -13,7 +13,7 @@ import inspect
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import timedelta
-from typing import Any, Protocol
+from typing import Any, Protocol, runtime_checkable
 
 from dphypo import _validate
 from dphypo._registry import Registry
@@ -27,6 +27,7 @@ class Withdrawn:
     """In place of an outcome: a cluster took the worker back for reasons of its own, and the run did not end."""
 
 
+@runtime_checkable
 class Executor(Protocol):
     """Something that makes runs. :func:`dphypo.testing.check_executor` tests one.
 
@@ -187,7 +188,7 @@ class Crew:
                 remedy = f"give {known}; {made}; or an executor of concurrent.futures"
                 raise _validate.fail("executor", executor, remedy)
             opened = factory(mechanism, workers=self.workers, start_method=self.start_method)
-            if not all(hasattr(opened, name) for name in ("idle", "busy", "start", "wait", "close")):
+            if not isinstance(opened, Executor):
                 raise _validate.fail(
                     "executor", executor, "it must make an Executor when it is called with a mechanism"
                 )

@@ -77,10 +77,10 @@ class PostgreSQL:
             metadata.create_all(connection)
 
     def hold(self, connection: Connection, name: str) -> None:
-        """A session lock, which ends with the session. Whose coordinator is silent for long, the session is ended.
+        """Take a session lock, which ends with the session. End the session of a coordinator that is silent for long.
 
-        The server sees at once that a process was killed. If a machine was cut off, or a process is frozen, the session
-        goes on, and only its sign of life is missing. A coordinator that was replaced so commits nothing more.
+        The server sees at once that a process was killed. If a machine was cut off, or a process is frozen, its session
+        goes on, and only its sign of life is missing. A coordinator that was replaced commits nothing more.
         """
         key = {"key": _key(f"dphypo {name}")}
         began = since = time.monotonic()

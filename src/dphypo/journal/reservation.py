@@ -1,8 +1,8 @@
 """What ties a search to its entry in a ledger.
 
 The order is fixed: the journal commits a random key with T; the ledger reserves under that key; runs begin. A process
-that is killed after the first step has spent nothing, and reserves when it goes on. One that is killed after the second
-has spent, and when it goes on the ledger knows its key: nothing is paid twice.
+that is killed after the first step has reserved nothing, and reserves when it goes on. The ledger knows the key of one
+that is killed after the second: nothing is paid twice.
 
 From then on every commit is made in the journal, then compared and swapped in the ledger, then acted on. So an entry
 holds the head of the one journal that may go on. Of two copies the first that commits is that one, and the other is
