@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 from pathlib import Path
 
@@ -14,7 +15,7 @@ from support.torch_world import dpsgd
 import dphypo
 from dphypo.entropy import Seeded
 from dphypo.executors.executor import Crew
-from dphypo.executors.groups import DeviceGroups
+from dphypo.executors.groups import Groups
 from dphypo.journal.records import Trial
 from dphypo.mechanisms import Outcome, capabilities
 from dphypo.search import LastRun, Stages, Survey
@@ -88,11 +89,10 @@ def _norm(model):
 
 
 def test_a_share_of_a_group_whose_process_dies_is_lost_alone():
-    made = DeviceGroups([_Dying(0), _Dying(1)], "fork")
-    try:
-        outcomes = made.make([Trial({}, seed, seed, b"") for seed in range(4)], 4)
-    finally:
-        made.close()
+    with contextlib.closing(Groups([_Dying(0), _Dying(1)], lambda number: 4, start_method="fork")) as made:
+        for seed in range(4):
+            made.start(Trial({}, seed, seed, b""))
+        outcomes = [made.wait()[1] for _ in range(4)]
     assert [outcome is None for outcome in outcomes] == [False, False, True, True]
 
 

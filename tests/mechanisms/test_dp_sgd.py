@@ -80,8 +80,8 @@ def test_a_rule_cannot_change_what_a_run_costs() -> None:
             transfer.apply(lambda params, fraction, changed=changed: {**params, **changed}, full, 0.1)
     with pytest.raises(ValueError, match="may not change it"):
         transfer.apply(lambda params, fraction: {"learning_rate": 1.0}, full, 0.1)
-    assert transfer.describe(SmallerBatches(0.5))["batch_exponent"] == 0.5
-    assert transfer.describe(halved) == {"rule": f"{__name__}.halved"}
+    assert transfer.stated(SmallerBatches(0.5), 0.1)["batch_exponent"] == 0.5
+    assert transfer.stated(halved, 0.1)["rule"] == f"{__name__}.halved"
 
 
 def halved(params: Any, fraction: float) -> Any:

@@ -13,7 +13,7 @@ from support.survey_plan_world import Together, attempted, facts, make, together
 from support.survey_world import SPACE
 
 from dphypo.entropy import Seeded
-from dphypo.executors.groups import Groups, in_process
+from dphypo.executors.groups import Groups
 from dphypo.journal.records import Trial
 from dphypo.laws import Pmf
 from dphypo.mechanisms import Outcome
@@ -168,14 +168,14 @@ def test_a_study_makes_no_groups_where_a_run_may_be_another_among_others(sizes):
 def test_a_lost_run_of_a_study_is_made_again_alone():
     """Else one that ends its process again and again would be the end of the others."""
     trials = [Trial({"lr": 0.3}, seed, seed, b"", attempts) for seed, attempts in ((0, 2), (1, 2))]
-    made = Groups(in_process(SHORT), lambda number: 4, alone=True)
+    made = Groups([SHORT], lambda number: 4, alone=True)
     for trial in trials:
         assert made.idle
         made.start(trial)
         assert not made.idle
         assert made.wait()[0] == trial
     assert Together.sizes == [1, 1]
-    published = Groups(in_process(SHORT), lambda number: 4)
+    published = Groups([SHORT], lambda number: 4)
     for trial in trials:
         published.start(trial)
     assert published.idle

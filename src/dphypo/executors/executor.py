@@ -10,7 +10,8 @@ from __future__ import annotations
 import concurrent.futures
 import contextlib
 import inspect
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
+from contextlib import AbstractContextManager
 from dataclasses import dataclass, replace
 from datetime import timedelta
 from typing import Any, Protocol, runtime_checkable
@@ -169,8 +170,7 @@ class Crew:
             return self.workers > 1 and not self.here
         return self.workers > 1 and bool(getattr(self.executor, "breaks", False))
 
-    @contextlib.contextmanager
-    def hire(self, mechanism: Mechanism) -> Iterator[Executor]:
+    def hire(self, mechanism: Mechanism) -> AbstractContextManager[Executor]:
         """An executor for the runs of a mechanism; it is gone when the block ends."""
         executor = self.executor if self.executor is not None else ("in_process" if self.workers == 1 else "processes")
         if isinstance(executor, concurrent.futures.Executor):
@@ -179,20 +179,13 @@ class Crew:
                 raise _validate.fail("executor", executor, remedy)
             from dphypo.executors.futures import Futures
 
-            opened: Executor = Futures(mechanism, executor, workers=self.workers)
-        else:
-            factory = executors.find(executor) if isinstance(executor, str) else executor
-            if not callable(factory) or not _takes_a_mechanism(factory):
-                known = '"in_process", "processes", "dask", "ray", or one that you have registered'
-                made = "Dask(client), Ray(...) or Submitit(executor) of dphypo.executors"
-                remedy = f"give {known}; {made}; or an executor of concurrent.futures"
-                raise _validate.fail("executor", executor, remedy)
-            opened = factory(mechanism, workers=self.workers, start_method=self.start_method)
-            if not isinstance(opened, Executor):
-                raise _validate.fail(
-                    "executor", executor, "it must make an Executor when it is called with a mechanism"
-                )
-        try:
-            yield opened
-        finally:
-            opened.close()
+            return contextlib.closing(Futures(mechanism, executor, workers=self.workers))
+        factory = executors.find(executor) if isinstance(executor, str) else executor
+        if not callable(factory) or not _takes_a_mechanism(factory):
+            known = '"in_process", "processes", "dask", "ray", or one that you have registered'
+            made = "Dask(client), Ray(...) or Submitit(executor) of dphypo.executors"
+            raise _validate.fail("executor", executor, f"give {known}; {made}; or an executor of concurrent.futures")
+        opened: object = factory(mechanism, workers=self.workers, start_method=self.start_method)
+        if not isinstance(opened, Executor):
+            raise _validate.fail("executor", executor, "it must make an Executor when it is called with a mechanism")
+        return contextlib.closing(opened)

@@ -1,7 +1,4 @@
-"""Runs a group at a time, by a mechanism that makes many at once: in this process, or a share of each on every device.
-
-With several devices of one machine each has a process of its own, which makes a share of every group there.
-"""
+"""Runs a group at a time, by a mechanism that makes many at once: in this process, or a share on every device."""
 
 from __future__ import annotations
 
@@ -16,9 +13,6 @@ from dphypo.mechanisms import Mechanism, Outcome
 from dphypo.mechanisms.outcome import attempt_many
 from dphypo.mechanisms.savers import Pickled
 
-Make = Callable[[Sequence[Trial], int], Sequence[Outcome | None]]
-"""Makes runs at once, padded to a size; None for one whose process died."""
-
 
 class Groups:
     """Makes the runs that were started as one group when they are waited for.
@@ -27,16 +21,23 @@ class Groups:
     some of its runs have ended.
 
     Args:
-        make: makes many runs at once; :func:`in_process` by a mechanism that can.
+        each: the same training, once for each device. With several, each has a process of its own, which makes a share
+            of every group; with one, groups are made in this process.
         size: the size of the group to which a run belongs, by its number.
         alone: whether a run that was lost is made again alone. In a study no run may fail because another one ends the
             process again and again.
+        start_method: how the processes start.
     """
 
-    def __init__(self, make: Make, size: Callable[[int], int], *, alone: bool = False) -> None:
-        self._make, self._size, self._alone = make, size, alone
+    def __init__(
+        self, each: Sequence[Mechanism], size: Callable[[int], int], *, alone: bool = False, start_method: str = "spawn"
+    ) -> None:
+        self._shares, self._size, self._alone = [_Share(one) for one in each], size, alone
         self._started: list[Trial] = []
         self._ended: deque[tuple[Trial, Outcome | None]] = deque()
+        self._workers: Processes | None = None
+        if len(each) > 1:
+            self._workers = Processes(self._shares[0], workers=len(each), start_method=start_method, each=self._shares)
 
     @property
     def idle(self) -> bool:
@@ -56,18 +57,29 @@ class Groups:
             self._ended.extend(zip(group, self._make(group, self._places(group[0])), strict=True))
         return self._ended.popleft()
 
+    def _make(self, group: Sequence[Trial], size: int) -> Sequence[Outcome | None]:
+        """The outcomes of a group, in order; None for runs whose process died."""
+        if self._workers is None:
+            return self._shares[0].make(group, size)
+        share = -(-size // len(self._shares))
+        for start in range(0, len(group), share):
+            given = {"group": list(group[start : start + share]), "size": share}
+            self._workers.start(Trial(given, 0, start, b"", 0))
+        made: dict[int, Outcome | None] = {}
+        while self._workers.busy:
+            task, outcome = self._workers.wait()
+            runs = task.params["group"]
+            found = Pickled().load(outcome.model) if outcome is not None and outcome.ok else [outcome] * len(runs)
+            made |= {trial.number: one for trial, one in zip(runs, found, strict=True)}
+        return [made[trial.number] for trial in group]
+
     def close(self) -> None:
         self._started, self._ended = [], deque()
+        if self._workers is not None:
+            self._workers.close()
 
     def _places(self, first: Trial) -> int:
         return 1 if self._alone and first.attempts > 1 else self._size(first.number)
-
-
-def in_process(mechanism: Mechanism) -> Make:
-    """Runs at once, by a mechanism that can make many, in this process."""
-    return lambda group, size: attempt_many(
-        mechanism, [trial.params for trial in group], [trial.seed for trial in group], size
-    )
 
 
 @dataclass(frozen=True)
@@ -83,37 +95,8 @@ class _Share:
     monotone: ClassVar[frozenset[str]] = frozenset()
     saver: ClassVar[Pickled] = Pickled()  # between processes of ours
 
+    def make(self, group: Sequence[Trial], size: int) -> list[Outcome]:
+        return attempt_many(self.mechanism, [one.params for one in group], [one.seed for one in group], size)
+
     def __call__(self, params: Mapping[str, Any], *, seed: int) -> Outcome:
-        return Outcome(in_process(self.mechanism)(params["group"], params["size"]), 0.0)
-
-
-class DeviceGroups:
-    """Makes groups of runs on several devices at once.
-
-    Args:
-        mechanisms: the same training, once for each device.
-        start_method: how the processes start.
-    """
-
-    def __init__(self, mechanisms: Sequence[Mechanism], start_method: str) -> None:
-        shares = [_Share(one) for one in mechanisms]
-        self._count = len(shares)
-        self._workers = Processes(shares[0], workers=self._count, start_method=start_method, each=shares)
-
-    def make(self, group: Sequence[Trial], size: int) -> list[Outcome | None]:
-        """The outcomes of a group, in order; None for runs whose process died."""
-        share = -(-size // self._count)
-        for start in range(0, len(group), share):
-            given = {"group": list(group[start : start + share]), "size": share}
-            self._workers.start(Trial(given, 0, start, b"", 0))
-        made: dict[int, Outcome | None] = {}
-        while self._workers.busy:
-            task, outcome = self._workers.wait()
-            runs = task.params["group"]
-            found = Pickled().load(outcome.model) if outcome is not None and outcome.ok else [outcome] * len(runs)
-            made |= {trial.number: one for trial, one in zip(runs, found, strict=True)}
-        return [made[trial.number] for trial in group]
-
-    def close(self) -> None:
-        """End the processes."""
-        self._workers.close()
+        return Outcome(self.make(params["group"], params["size"]), 0.0)

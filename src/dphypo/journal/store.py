@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import TypeVar
 
 from sqlalchemy import Connection, inspect, make_url, select
-from sqlalchemy.exc import ArgumentError, SQLAlchemyError
+from sqlalchemy.exc import ArgumentError, DBAPIError, SQLAlchemyError
 
 from dphypo import _validate
 from dphypo.errors import JournalError
@@ -153,7 +153,7 @@ class Store:
                 raise
             except (SQLAlchemyError, sqlite3.Error) as error:
                 failure = translate(error)
-                if getattr(error, "connection_invalidated", False):
+                if isinstance(error, DBAPIError) and error.connection_invalidated:
                     self.close()  # the hold on the study went with the connection: it must be taken again
             except UnicodeDecodeError:
                 failure = JournalTamperedError("it holds text that is not UTF-8")

@@ -186,16 +186,9 @@ def apply(rule: Rule, params: Mapping[str, Any], fraction: float) -> dict[str, A
 
 
 def stated(rule: Rule | Describes | None, fraction: float) -> dict[str, Any]:
-    """How the hyperparameters of a full run become those of a short one, in values that a certificate can hold."""
-    return {
-        "fraction": fraction,
-        "noise_multiplier": "full / sqrt(fraction)",
-        **({} if rule is None else describe(rule)),
-    }
+    """How the hyperparameters of a full run become those of a short one, in values that a certificate can hold.
 
-
-def describe(rule: Rule | Describes) -> dict[str, Any]:
-    """A rule in values that a certificate can hold; one of the user's by its name."""
-    if isinstance(rule, Describes):
-        return dict(rule.describe())
-    return {"rule": full_name(rule)}
+    A rule of the user's is stated by its name.
+    """
+    said = {} if rule is None else rule.describe() if isinstance(rule, Describes) else {"rule": full_name(rule)}
+    return {"fraction": fraction, "noise_multiplier": "full / sqrt(fraction)", **said}

@@ -21,11 +21,12 @@ from __future__ import annotations
 
 import contextlib
 from collections.abc import Callable, Iterator, Sequence
+from contextlib import AbstractContextManager
 from dataclasses import replace
 
 from dphypo.executors import Executor, Withdrawn
 from dphypo.executors.executor import Crew
-from dphypo.executors.groups import DeviceGroups, Groups, in_process
+from dphypo.executors.groups import Groups
 from dphypo.executors.processes import Processes
 from dphypo.mechanisms import Mechanism, capabilities
 from dphypo.search.interruption import Lost
@@ -97,19 +98,13 @@ def _follower(crew: Crew, part: PartUnderWay, *, show: bool) -> LiveSteps:
     return LiveSteps("last run" if part.last_run else "survey", show, show and opening.timed, file, opening.live)
 
 
-@contextlib.contextmanager
-def _hired(crew: Crew, each: Sequence[Mechanism], groups: GroupSizes | None, *, alone: bool) -> Iterator[Executor]:
+def _hired(
+    crew: Crew, each: Sequence[Mechanism], groups: GroupSizes | None, *, alone: bool
+) -> AbstractContextManager[Executor]:
     """An executor for the mechanism, which is given once for each device; ``alone`` makes lost runs again alone."""
     if groups is not None:
-        with contextlib.ExitStack() as stack:
-            make = in_process(each[0])
-            if len(each) > 1:
-                make = stack.enter_context(contextlib.closing(DeviceGroups(each, crew.start_method))).make
-            yield Groups(make, groups.of, alone=alone)
-    elif len(each) > 1:
-        workers = Processes(each[0], workers=crew.workers, start_method=crew.start_method, each=each)
-        with contextlib.closing(workers):
-            yield workers
-    else:
-        with crew.hire(each[0]) as found:
-            yield found
+        return contextlib.closing(Groups(each, groups.of, alone=alone, start_method=crew.start_method))
+    if len(each) == 1:
+        return crew.hire(each[0])
+    workers = Processes(each[0], workers=crew.workers, start_method=crew.start_method, each=each)
+    return contextlib.closing(workers)
