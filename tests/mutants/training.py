@@ -309,7 +309,7 @@ MUTANTS = (
     Mutant(
         "any FunctionTransformer is accepted",
         "steps act on each record alone",
-        "integrations/sklearn/steps.py",
+        "integrations/sklearn/pipeline.py",
         "        if not (step.func is None or type(step.func) is per_record or _elementwise(step)):\n",
         "        if step.func is NotImplemented:\n",
         (
@@ -353,7 +353,7 @@ MUTANTS = (
     Mutant(
         "columns learn whether they are sparse",
         "steps act on each record alone",
-        "integrations/sklearn/steps.py",
+        "integrations/sklearn/pipeline.py",
         "        if step.sparse_threshold != 0:\n",
         "        if step.sparse_threshold < 0:\n",
         ("integrations/test_sklearn_steps.py::test_steps_that_learn_from_the_records_are_refused",),
@@ -369,9 +369,9 @@ MUTANTS = (
     Mutant(
         "a private accuracy has float noise",
         "a noisy count is a whole number",
-        "integrations/sklearn/scoring.py",
-        "            return noise.noisy_count(correct, sigma, words) / self.records\n",
-        "            return (correct + sigma * 0.1234) / self.records\n",
+        "integrations/sklearn/fitting.py",
+        "            return noise.noisy_count(correct, self.sigma, words) / self.records\n",
+        "            return (correct + self.sigma * 0.1234) / self.records\n",
         ("integrations/test_sklearn_records.py::test_a_private_score_is_a_whole_number_over_the_declared_size",),
     ),
     Mutant(

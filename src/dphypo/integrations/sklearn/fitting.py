@@ -1,28 +1,109 @@
-"""Fitting a private estimator as a mechanism: one run is a copy with λ, noise and seed, fitted and scored."""
+"""Fitting a private estimator as a mechanism: one run is a copy with λ, noise and seed, fitted and scored.
+
+Runs are scored on public records for nothing, or on private ones with noise.
+"""
 
 from __future__ import annotations
 
+import operator
 import warnings
-from collections.abc import Hashable, Mapping
+from collections.abc import Callable, Hashable, Iterator, Mapping
 from dataclasses import dataclass, replace
+from functools import cached_property
 from typing import Any, ClassVar
 
 import dp_accounting
-from sklearn.base import clone
+import numpy as np
+from sklearn.base import clone, is_classifier
 
-from dphypo import _validate
+from dphypo import _validate, noise
+from dphypo.accounting import RoundedDp
 from dphypo.accounting.events import Event
 from dphypo.accounting.sides import Sides
 from dphypo.integrations import calibration
-from dphypo.integrations.sklearn import scoring
-from dphypo.integrations.sklearn.protocol import ChecksSpace, CutShort, Seen, noise_name, private_part
+from dphypo.integrations.record_hash import record_bytes
+from dphypo.integrations.sklearn.pipeline import ChecksSpace, CutShort, Parts
 from dphypo.integrations.sklearn.records import Prepared, Records
-from dphypo.integrations.sklearn.steps import Parts
+from dphypo.integrations.sklearn.table import numbers
 from dphypo.mechanisms import Outcome, Saver
+from dphypo.mechanisms.capabilities import CALIBRATE
 from dphypo.mechanisms.dp_sgd import matched
 from dphypo.space import Space
 
-CALIBRATE = "calibrate"
+
+@dataclass(frozen=True, repr=False)
+class Public:
+    """Any of scikit-learn's scorers on public records."""
+
+    X: Any
+    y: Any
+    scorer: Callable[..., float]
+    event: ClassVar[None] = None
+    noise_multiplier: ClassVar[None] = None
+    records: ClassVar[None] = None
+
+    def __call__(self, fitted: Prepared, seed: int) -> float:
+        return float(self.scorer(fitted.whole, self.X, self.y))
+
+
+@dataclass(frozen=True, repr=False)
+class Private:
+    """On private records: the share that is classified correctly, or minus the mean absolute error, with exact noise.
+
+    The correct records are counted. Errors are cut off at ``error_bound``, put on a grid and added up. Adding or
+    removing one record changes the count by at most 1 and the sum by at most ``error_bound``: a Gaussian mechanism. A
+    whole number of units over a public number of records is published. What an estimator predicts of a record is taken
+    as a function of that record alone: in the last bit a product of matrices may round a row by its place.
+    """
+
+    held_out: Records
+    noise_multiplier: float | str  # standard deviation on the count, or on the sum in units of ``error_bound``
+    records: int  # their declared number
+    error_bound: float | None = None  # of a regressor, the largest absolute error that counts
+
+    @classmethod
+    def of(
+        cls, estimator: Any, held_out: Records, noise_multiplier: float | None, records: int, error_bound: float | None
+    ) -> Private:
+        """Accuracy for a classifier; for a regressor, minus the mean absolute error up to ``error_bound``."""
+        noise: float | str = CALIBRATE
+        if noise_multiplier is not None:
+            noise = _validate.positive(score_noise_multiplier=noise_multiplier)
+            _validate.warn_of_score_noise(noise / records, stacklevel=4)
+        if is_classifier(estimator):
+            return cls(held_out, noise, records)
+        if error_bound is None:
+            raise ValueError(
+                "error_bound = None: to score a regressor on private records, give the largest absolute error that "
+                "counts, from public knowledge; or pass public records, fit(X, y, holdout=(X_public, y_public))"
+            )
+        return cls(held_out, noise, records, _validate.positive(error_bound=error_bound))
+
+    @property
+    def sigma(self) -> float:
+        """The noise, which must have been found."""
+        if isinstance(self.noise_multiplier, str):
+            raise ValueError(
+                f"score_noise_multiplier = {self.noise_multiplier!r} needs a survey that solves for it: give a number, "
+                f"or epsilon=... and no runs"
+            )
+        return self.noise_multiplier
+
+    @property
+    def event(self) -> RoundedDp:
+        slack = noise.slack(1, self.sigma) if self.error_bound is None else noise.slack_of_sum(self.sigma)
+        return RoundedDp(dp_accounting.GaussianDpEvent(self.sigma), slack)
+
+    def __call__(self, fitted: Prepared, seed: int) -> float:
+        X, y = self.held_out.met_by(fitted)
+        guesses = fitted.last.predict(X) if len(y) else np.zeros(0)
+        words = noise.Words.of_seed(seed).stream("score")
+        if self.error_bound is None:
+            # By value, each record alone: one label of another type changes the type of all of them.
+            correct = sum(map(operator.eq, record_bytes(guesses), record_bytes(y)))
+            return noise.noisy_count(correct, self.sigma, words) / self.records
+        errors = np.abs(np.asarray(numbers(y), dtype=np.float64) - guesses)
+        return -noise.noisy_sum(errors, self.error_bound, self.sigma, words) / self.records
 
 
 @dataclass(frozen=True, repr=False, kw_only=True)
@@ -31,7 +112,7 @@ class Fitting:
 
     estimator: Any  # states its event; or a pipeline that ends in one that does
     train: Records  # to fit on
-    score: scoring.Score  # ranks the fits
+    score: Public | Private  # ranks the fits
     records: int  # the declared number of records to fit on
     saver: Saver  # saves fitted copies of the estimator
     noise: float | Mapping[Hashable, float] | None = None  # the multiplier, or one for each kind; None: the estimator's
@@ -51,24 +132,28 @@ class Fitting:
     @property
     def score_event(self) -> Any:
         """The event of the score; None on public records, a function that raises if its noise is not known yet."""
-        if self.score_noise_multiplier == CALIBRATE:
+        if self.score.noise_multiplier == CALIBRATE:
             return lambda params: self.score.event
         return self.score.event
 
     @property
     def score_noise_multiplier(self) -> float | str | None:
         """The noise of the score, where it looks at private records."""
-        return self.score.noise_multiplier if isinstance(self.score, scoring.Private) else None
+        return self.score.noise_multiplier
 
     @property
     def score_records(self) -> int | None:
         """The declared number of records that the score looks at, where they are private."""
-        return self.score.records if isinstance(self.score, scoring.Private) else None
+        return self.score.records
 
     @property
     def can_be_cut_short(self) -> bool:
         """Whether the estimator says what a shorter fit is."""
-        return isinstance(private_part(self.estimator)[1], CutShort)
+        return isinstance(self._parts.last, CutShort)
+
+    def has_free_noise(self, space: Space) -> bool:
+        """Whether the estimator has a parameter ``noise_multiplier`` that is not tuned."""
+        return self._has_noise and f"{self._parts.prefix}noise_multiplier" not in space.names
 
     def at(
         self,
@@ -94,17 +179,15 @@ class Fitting:
 
     def architecture(self, space: Space) -> str:
         """The kinds of steps and the number of columns: a search goes on with the same ones only."""
-        parts = Parts.of(self.estimator)
         X = self.train.X
         columns = X.shape[1] if hasattr(X, "shape") else len(X[0]) if len(X) else 0
-        kinds = [type(step).__name__ for step in (*(step for _, step in parts.steps), parts.last)]
+        kinds = [type(step).__name__ for step in (*(step for _, step in self._parts.steps), self._parts.last)]
         return " > ".join(kinds) + f" on {columns} columns"
 
     def check_space(self, space: Space) -> None:
         """Refuse a space that the estimator refuses, if it has a method ``check_space(space, prefix)``."""
-        prefix, last = private_part(self.estimator)
-        if isinstance(last, ChecksSpace):
-            last.check_space(space, prefix)
+        if isinstance(self._parts.last, ChecksSpace):
+            self._parts.last.check_space(space, self._parts.prefix)
 
     def kinds(self, space: Space) -> list[calibration.Kind]:
         """Runs of a space that cost the same but for their noise, told apart by the full fit's event at noise 1."""
@@ -117,14 +200,11 @@ class Fitting:
 
     def __call__(self, params: Mapping[str, Any], *, seed: int) -> Outcome:
         """One run: ``M_λ(D)`` of the paper."""
-        prefix, _ = private_part(self.estimator)
-        cut = {f"{prefix}{name}": value for name, value in self._cut(params, transfer=True).items()}
-        chosen: dict[str, Any] = {**params, **cut, f"{prefix}random_state": seed}
-        name, noise = noise_name(self.estimator), self._noise(params)
-        if noise is not None and name is not None:
-            chosen[name] = noise
+        prefix = self._parts.prefix
+        own = {**self._over(params, self._noise(params), transfer=True), "random_state": seed}
         if f"{prefix}records" in self.estimator.get_params():
-            chosen[f"{prefix}records"] = self.records
+            own["records"] = self.records
+        chosen = {**params, **{f"{prefix}{name}": value for name, value in own.items()}}
         key = tuple((name, repr(value)) for name, value in sorted(params.items()) if not name.startswith(prefix))
         fitted = Prepared.of(clone(self.estimator).set_params(**chosen), self.train.X, key)
         with warnings.catch_warnings():
@@ -134,20 +214,29 @@ class Fitting:
         fitted.whole.set_params(**{f"{prefix}random_state": None})  # the seed stays with the curator
         return Outcome(fitted.whole, score)
 
-    def _event(self, params: Mapping[str, Any], noise: float | None) -> Event:
-        prefix, last = private_part(self.estimator)
-        over = dict(self._cut(params, transfer=False))
-        if noise is not None and noise_name(self.estimator) is not None:
-            over["noise_multiplier"] = noise
-        return last.privacy_event(Seen(params, prefix, over), records=self.records)
+    @cached_property
+    def _parts(self) -> Parts:
+        return Parts.accepted(self.estimator)
 
-    def _cut(self, params: Mapping[str, Any], *, transfer: bool) -> dict[str, Any]:
-        """The parameters that a shorter fit has other than a full one, without their prefix."""
-        prefix, last = private_part(self.estimator)
-        if self.fraction == 1 or not isinstance(last, CutShort):
-            return {}
-        seen, transfer = Seen(params, prefix, {}), transfer and self.matched
-        return last.cut_short(seen, self.fraction, records=self.records, transfer=transfer)
+    @property
+    def _has_noise(self) -> bool:
+        return f"{self._parts.prefix}noise_multiplier" in self.estimator.get_params()
+
+    def _event(self, params: Mapping[str, Any], noise: float | None) -> Event:
+        over = self._over(params, noise, transfer=False)
+        event: Event = self._parts.last.privacy_event(_Seen(params, self._parts.prefix, over), records=self.records)
+        return event
+
+    def _over(self, params: Mapping[str, Any], noise: float | None, *, transfer: bool) -> dict[str, Any]:
+        """The parameters of a fit that are not λ's, without their prefix: those of a shorter fit, and the noise."""
+        over: dict[str, Any] = {}
+        last, prefix = self._parts.last, self._parts.prefix
+        if self.fraction < 1 and isinstance(last, CutShort):
+            seen, transfer = _Seen(params, prefix, {}), transfer and self.matched
+            over.update(last.cut_short(seen, self.fraction, records=self.records, transfer=transfer))
+        if noise is not None and self._has_noise:
+            over["noise_multiplier"] = noise
+        return over
 
     def _noise(self, params: Mapping[str, Any]) -> float | None:
         return self.noise[self._key(params)] if isinstance(self.noise, Mapping) else self.noise
@@ -155,3 +244,26 @@ class Fitting:
     def _key(self, params: Mapping[str, Any]) -> Hashable:
         """What tells kinds of runs apart: the full fit's event at noise 1."""
         return replace(self, fraction=1.0)._event(params, 1.0)
+
+
+class _Seen(Mapping[str, Any]):
+    """Parameters as a private part sees them: without their prefix, and some with other values.
+
+    It reads no more than what is asked for, so that a search knows what an event depends on.
+    """
+
+    def __init__(self, params: Mapping[str, Any], prefix: str, over: Mapping[str, Any]) -> None:
+        self._params, self._prefix, self._over = params, prefix, over
+
+    def __getitem__(self, name: str) -> Any:
+        return self._over[name] if name in self._over else self._params[self._prefix + name]
+
+    def __contains__(self, name: object) -> bool:
+        return name in self._over or f"{self._prefix}{name}" in self._params
+
+    def __iter__(self) -> Iterator[str]:
+        inner = (name.removeprefix(self._prefix) for name in self._params if name.startswith(self._prefix))
+        return iter(dict.fromkeys([*inner, *self._over]))
+
+    def __len__(self) -> int:
+        return sum(1 for _ in self)

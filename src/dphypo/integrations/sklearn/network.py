@@ -18,7 +18,8 @@ from torch import nn
 
 from dphypo import _validate
 from dphypo._registry import full_name
-from dphypo.integrations.sklearn.steps import Parts
+from dphypo.integrations.sklearn.pipeline import Parts
+from dphypo.integrations.sklearn.table import scaled
 from dphypo.integrations.torch.factory import remember
 from dphypo.integrations.torch.saver import Safetensors
 
@@ -44,10 +45,7 @@ def to_unit(values: npt.ArrayLike, bounds: Any) -> Floats:
     >>> to_unit([[0.0, 5.0, 30.0, np.nan]], (0, 20))
     array([[-1. , -0.5,  1. ,  0. ]], dtype=float32)
     """
-    given = np.asarray(values, dtype=np.float64)
-    if bounds is not None:
-        low, high = _bounds(bounds)
-        given = 2 * (np.clip(given, low, high) - low) / (high - low) - 1
+    given = np.asarray(values, dtype=np.float64) if bounds is None else scaled(values, *_bounds(bounds))
     with np.errstate(over="ignore"):
         return np.nan_to_num(given.astype(np.float32), nan=0.0, posinf=0.0, neginf=0.0)
 

@@ -1,29 +1,34 @@
 """Records meet the steps of a pipeline one by one: whether a record counts depends on that record alone.
 
 The steps are fitted on made-up rows with the names and types of the columns, never on private ones. Then the records
-are taken through them. A record on which the steps raise is left out: the batch that failed is halved until it stands
-alone. So no record can make a run fail, and none is seen beside another that does.
+are taken through them, in a form that depends on public things alone: the names and types of the columns, and what the
+steps declare. A record on which the steps raise is left out: the batch that failed is halved until it stands alone. So
+no record can make a run fail, and none is seen beside another that does.
 """
 
 from __future__ import annotations
 
 import warnings
-from collections.abc import Hashable
+from collections.abc import Hashable, Iterator
 from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 from sklearn.base import clone
+from sklearn.compose import ColumnTransformer
+from sklearn.feature_extraction import FeatureHasher
 from sklearn.pipeline import Pipeline
 from sklearn.utils import _safe_indexing, get_tags
+from sklearn.utils.validation import _num_samples
 
-from dphypo.integrations.sklearn.made_up import in_form, made_up
-from dphypo.integrations.sklearn.steps import Parts, refuse_mixing
-from dphypo.integrations.sklearn.table import is_missing, numbers
+from dphypo.integrations.sklearn.pipeline import ChecksData, Parts, Reads, parts_of, reads, refuse_mixing
+from dphypo.integrations.sklearn.table import Holds, holds, is_missing, numbers, plain_values, refuse_times
 
 Mask = npt.NDArray[np.bool_]
 _MADE = 24  # made-up rows
+_WORDS = ("one", "two three", "four", "")
+_HASHED = {"dict": {"one": 1.0}, "pair": [("one", 1.0)], "string": ["one"]}
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -44,7 +49,7 @@ class Prepared:
         if not named:
             return cls(whole, None, parts.last)
         steps = Pipeline(named)
-        rows = made_up(X, steps, _MADE)
+        rows = _made_up(X, steps, _MADE)
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")  # about made-up values
             try:
@@ -62,7 +67,7 @@ class Prepared:
     @property
     def made(self) -> Any:
         """What the steps make of the made-up rows; None if they take none."""
-        if self.steps is None or not _length(self.rows):
+        if self.steps is None or not _num_samples(self.rows):
             return None
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")
@@ -75,7 +80,7 @@ class Prepared:
         """
         if self.steps is None:
             return
-        if not _length(self.rows):
+        if not _num_samples(self.rows):
             warnings.warn(
                 "the steps before the private estimator take none of the made-up records on which they are tried: that "
                 "they treat each record by itself is your word alone",
@@ -83,6 +88,14 @@ class Prepared:
             )
         elif not _independent(self.steps, self.rows):
             raise refuse_mixing("give a record other values when other records are beside it")
+
+    def check_data(self, X: Any, y: Any) -> None:
+        """Let the private part refuse data by their types: behind steps it is shown made-up rows."""
+        shown = X if self.steps is None else self.made
+        if shown is not None and isinstance(self.last, ChecksData):
+            if self.steps is not None:
+                shown = _safe_indexing(shown, np.resize(np.arange(_num_samples(shown)), _num_samples(X)))
+            clone(self.last).check_data(shown, y)
 
 
 def _works(steps: Pipeline, rows: Any) -> bool:
@@ -98,7 +111,7 @@ def _independent(steps: Pipeline, rows: Any) -> bool:
         result = clone(steps).fit(_safe_indexing(rows, fitted_on)).transform(_safe_indexing(rows, places))
         return _dense(result).reshape(len(places), -1)
 
-    every = np.arange(_length(rows))
+    every = np.arange(_num_samples(rows))
     turned = every[::-1].copy()
     try:
         with warnings.catch_warnings():
@@ -146,7 +159,7 @@ class Records:
         if prepared.steps is None:
             table = np.asarray(numbers(self.X)) if picky else self.X
         else:
-            table, taken = _taken(prepared.steps, in_form(self.X, prepared.steps), prepared.made)
+            table, taken = _taken(prepared.steps, _in_form(self.X, prepared.steps), prepared.made)
             inside &= taken
         if picky:
             inside &= np.isfinite(np.asarray(table, dtype=np.float64).reshape(len(inside), -1)).all(1)
@@ -164,7 +177,7 @@ class Records:
 
 def _taken(steps: Pipeline, rows: Any, template: Any) -> tuple[Any, Mask]:
     """Every record after the steps, with NaN for those that they do not take, and which they take."""
-    count = _length(rows)
+    count = _num_samples(rows)
     taken, parts = np.zeros(count, dtype=np.bool_), []
     width = None if template is None else _dense(template).shape[1]
 
@@ -210,5 +223,102 @@ def _rows(table: Any, low: int, high: int) -> Any:
     return table.iloc[low:high] if hasattr(table, "iloc") else table[low:high]
 
 
-def _length(table: Any) -> int:
-    return int(table.shape[0]) if hasattr(table, "shape") else len(table)
+def _in_form(X: Any, steps: Pipeline) -> Any:
+    """The table in the form that the first step reads: every value read by itself, in a type that none decides."""
+    forms = _forms(X, steps)
+    if hasattr(X, "iloc") and hasattr(X, "columns"):
+        read = {place: _column(X.iloc[:, place], forms[place]) for place in range(len(X.columns))}
+        return _frame(X, read, X.index)
+    if Reads.VALUES in forms:
+        return plain_values(X)
+    if Reads.ROWS in forms or hasattr(X, "toarray"):
+        return X
+    table = np.asarray(numbers(X))
+    return table.astype(np.float64) if table.dtype.kind in "biuf" else table
+
+
+def _column(values: Any, form: Reads) -> Any:
+    if form is Reads.NUMBERS:
+        return numbers(values).astype(np.float64)
+    return plain_values(values) if form is Reads.VALUES else values
+
+
+def _frame(like: Any, columns: dict[int, Any], index: Any = None) -> Any:
+    frame = type(like)(columns, index=index)
+    frame.columns = like.columns
+    return frame
+
+
+def _forms(X: Any, steps: Pipeline) -> list[Reads]:
+    """The form of each column; of an array, all are in one."""
+    first = next((step for step in parts_of(steps) if reads(step) is not None), None)
+    names = list(X.columns) if hasattr(X, "columns") else list(range(X.shape[1] if np.ndim(X) == 2 else 1))
+    if first is None or type(first) is not ColumnTransformer:
+        return [reads(first) or Reads.NUMBERS] * len(names)
+    given = [(inner, _places(names, key)) for _, inner, key in first.transformers]
+    rest = set(range(len(names))) - {place for _, places in given for place in places}
+    found: dict[int, set[Reads]] = {place: set() for place in range(len(names))}
+    for inner, places in (*given, (first.remainder, rest)):
+        for place in places:
+            found[place].add(reads(inner) or Reads.NUMBERS)
+    # Numbers can be made of plain values, too.
+    return [forms.pop() if len(forms) == 1 else Reads.VALUES for forms in found.values()]
+
+
+def _places(names: list[Any], key: Any) -> list[int]:
+    """The places of the columns that a key of a ColumnTransformer names."""
+    if isinstance(key, slice) and all(isinstance(end, int | None) for end in (key.start, key.stop, key.step)):
+        return list(range(len(names)))[key]
+    if isinstance(key, slice):
+        low, high = (end if end is None else names.index(end) for end in (key.start, key.stop))
+        return list(range(len(names)))[low : None if high is None else high + 1]
+    keys = [key] if isinstance(key, str) or np.ndim(key) == 0 else list(key)
+    if keys and all(isinstance(one, bool | np.bool_) for one in keys):
+        return np.flatnonzero(keys).tolist()
+    return [names.index(one) if isinstance(one, str) else int(one) % len(names) for one in keys]
+
+
+def _made_up(X: Any, steps: Pipeline, count: int) -> Any:
+    """So many rows with the columns and types of X, in the form that the first step reads."""
+    rng = np.random.default_rng(0)
+    pool = [*_categories(steps), *_WORDS]
+    forms = _forms(X, steps)
+    hashers = [step for step in parts_of(steps) if isinstance(step, FeatureHasher)]
+    if hashers:
+        return [_HASHED[hashers[0].input_type]] * count
+    if hasattr(X, "iloc") and hasattr(X, "columns"):
+        refuse_times(X.iloc[:0, [place for place, form in enumerate(forms) if form is Reads.NUMBERS]])
+        columns = [X.iloc[:0, place] for place in range(len(X.columns))]
+        return _frame(X, {place: _made(forms[place], column, pool, count, rng) for place, column in enumerate(columns)})
+    if np.ndim(X) != 2:
+        return _made(forms[0], X, pool, count, rng)
+    if Reads.VALUES in forms:
+        return rng.choice(np.array(pool, dtype=object), (count, len(forms)))
+    return np.column_stack([_made(form, X, pool, count, rng) for form in forms])
+
+
+def _made(form: Reads, like: Any, pool: list[Any], count: int, rng: np.random.Generator) -> Any:
+    """One made-up column."""
+    drawn = rng.normal(size=count)
+    if form is Reads.NUMBERS:
+        return drawn
+    words = rng.choice(np.array(pool, dtype=object), count)
+    if form is Reads.VALUES:
+        return words
+    if holds(like) is Holds.NUMBERS:
+        return drawn if like.dtype.kind in "fc" else (drawn > 0).astype(like.dtype)
+    return np.datetime64("2000-01-01") + np.arange(count) if holds(like) is Holds.TIMES else words.astype(object)
+
+
+def _categories(step: Any) -> Iterator[Any]:
+    """The categories that encoders inside a step were given."""
+    if isinstance(step, ColumnTransformer):
+        inner = [one for _, one, _ in step.transformers] + [step.remainder]
+    elif isinstance(step, Pipeline) or hasattr(step, "transformer_list"):
+        inner = parts_of(step)
+    else:
+        lists: Any = getattr(step, "categories", None)
+        yield from (value for one in (() if lists is None or isinstance(lists, str) else lists) for value in one)
+        return
+    for one in inner:
+        yield from _categories(one)

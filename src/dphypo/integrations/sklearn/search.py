@@ -10,9 +10,10 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+from scipy.stats import rankdata
 from sklearn.base import BaseEstimator, MetaEstimatorMixin, clone
 from sklearn.metrics import check_scoring
-from sklearn.utils import _safe_indexing, get_tags
+from sklearn.utils import get_tags
 from sklearn.utils.metaestimators import available_if
 from sklearn.utils.validation import check_is_fitted, indexable
 
@@ -21,20 +22,36 @@ from dphypo.band import Band
 from dphypo.band.band import BandLike
 from dphypo.entropy import SYSTEM, Seeded
 from dphypo.integrations import calibration
-from dphypo.integrations.sklearn import scoring as _scoring
-from dphypo.integrations.sklearn.fitting import CALIBRATE, Fitting
-from dphypo.integrations.sklearn.habits import ELSEWHERE, cv_results
-from dphypo.integrations.sklearn.protocol import ChecksData, noise_name, private_part, saver_for
+from dphypo.integrations.sklearn.fitting import Fitting, Private, Public
+from dphypo.integrations.sklearn.pipeline import Parts, look_around, saver_for
 from dphypo.integrations.sklearn.records import Prepared, Records
-from dphypo.integrations.sklearn.steps import look_around
 from dphypo.integrations.split import hash_split, hashed_apart
 from dphypo.journal import Ledger
 from dphypo.laws import Law, NegativeBinomial
+from dphypo.mechanisms.capabilities import CALIBRATE
 from dphypo.samplers import Sampler
 from dphypo.search import Study, SurveyPlan, tune
+from dphypo.search.table import Surveyed
 from dphypo.space import Space
 
 _STUDY_SCORE_NOISE = 10.0
+
+# What people used to scikit-learn's searches pass, and what to use here.
+_ELSEWHERE = {
+    "cv": "folds would train several models on each record, and every one costs. Runs are ranked on records set "
+    "apart by a hash of each (score_share), or on public ones, fit(X, y, holdout=(X_public, y_public))",
+    "n_iter": "give epsilon=..., survey=20 for a survey of 20 short runs. In a study the number of runs is drawn from "
+    "a law, since the best of a chosen number costs more: runs=dphypo.NegativeBinomial(shape=8, mean=10)",
+    "n_jobs": "give workers=2 to make two runs at a time, each in a process of its own",
+    "refit": "the released estimator is the best of the runs itself: training it again would cost again. It is "
+    "best_estimator_",
+    "param_grid": "give the hyperparameters as space={'learning_rate': [0.1, 1.0]}",
+    "param_distributions": "give the hyperparameters as space={'learning_rate': loguniform(0.1, 10)}",
+    "return_train_score": "scores on training records cost privacy and are not computed",
+    "error_score": "a run that fails counts as one with the lowest score",
+    "verbose": "give progress=True; what single runs reach is secret",
+    "pre_dispatch": "give workers=2 to make two runs at a time",
+}
 
 
 def _has(name: str) -> Any:
@@ -65,7 +82,7 @@ class PrivateSearch(MetaEstimatorMixin, BaseEstimator):  # type: ignore[misc]
 
     Args:
         estimator: states its event (:class:`PrivateEstimator`), or a pipeline that ends in such an estimator and whose
-            other steps act on each record alone (``steps.py`` says which do).
+            other steps act on each record alone (``pipeline.py`` says which do).
         space: hyperparameters and their priors, as for ``RandomizedSearchCV``: a dict, or a :class:`dphypo.Space`.
         runs: of a study, the law of the number of runs; negative binomial with shape 8 and mean 10 by default.
         band, sampler: of a study, how to search, as for :class:`dphypo.Study`; uniformly by default.
@@ -125,22 +142,22 @@ class PrivateSearch(MetaEstimatorMixin, BaseEstimator):  # type: ignore[misc]
 
     def __new__(cls, *arguments: Any, **named: Any) -> PrivateSearch:
         """Explain an argument of scikit-learn's searches that cannot be one here."""
-        for name in ELSEWHERE.keys() & named.keys():
-            raise TypeError(f"PrivateSearch has no {name}: {ELSEWHERE[name]}")
+        for name in _ELSEWHERE.keys() & named.keys():
+            raise TypeError(f"PrivateSearch has no {name}: {_ELSEWHERE[name]}")
         made: PrivateSearch = super().__new__(cls)
         return made
 
     def fit(self, X: Any, y: Any, *, holdout: tuple[Any, Any] | None = None) -> PrivateSearch:
         """Search. ``holdout`` are public records to rank the runs by; see above for what happens without them."""
         self._refuse_reuse()
-        private_part(self.estimator)
+        Parts.accepted(self.estimator)
         look_around(self)
         if y is None:
             raise ValueError("PrivateSearch requires y to be passed, but the target y is None")
         X, y = indexable(X, y)
         prepared = Prepared.of(clone(self.estimator), X)
         prepared.try_out()
-        _check_data(prepared, X, y)
+        prepared.check_data(X, y)
         records = len(X) if self.records is None else _validate.integer(at_least=1, records=self.records)
         _validate.warn_of_delta(self.delta, records)
         space = self.space if isinstance(self.space, Space) else Space(self.space)
@@ -151,25 +168,17 @@ class PrivateSearch(MetaEstimatorMixin, BaseEstimator):  # type: ignore[misc]
         entropy = SYSTEM if self.random_state is None else Seeded(self.random_state)
         journal: dict[str, Any] = {"delta": self.delta, "journal": self.journal, "entropy": entropy}
         journal |= {"data_name": self.data_name, "ledger": self.ledger}
+        making: dict[str, Any] = {"workers": self.workers, "progress": self.progress}
         if self._surveys(mechanism, space):
-            release = tune(
-                space,
-                mechanism,
-                epsilon=self.epsilon,
-                survey=None if self.survey is True else self.survey,
-                compute=self.compute,
-                workers=self.workers,
-                progress=self.progress,
-                **journal,
-            )
-            self.cv_results_ = cv_results(release.survey)
+            survey = None if self.survey is True else self.survey
+            budget = {"epsilon": self.epsilon, "compute": self.compute}
+            release = tune(space, mechanism, survey=survey, **budget, **making, **journal)
+            self.cv_results_ = _cv_results(release.survey)
         else:
             runs = NegativeBinomial(shape=8, mean=10) if self.runs is None else copy.deepcopy(self.runs)
             band = Band(1, 1) if self.band is None else Band.of(self.band)
             mechanism = self._calibrated(mechanism, space, runs, band)
-            release = Study(space, mechanism, runs, band, self.sampler, **journal).run(
-                workers=self.workers, progress=self.progress
-            )
+            release = Study(space, mechanism, runs, band, self.sampler, **journal).run(**making)
         self.release_, self.certificate_ = release, release.certificate
         self.best_params_, self.best_score_ = release.params, release.score
         self.best_estimator_ = release.model
@@ -214,8 +223,7 @@ class PrivateSearch(MetaEstimatorMixin, BaseEstimator):  # type: ignore[misc]
             if prepared.steps is not None:
                 prepared.steps.transform(holdout[0])  # public records may fail here, and not in every run
             scorer = check_scoring(self.estimator, scoring=self.scoring)
-            score: _scoring.Score = _scoring.Public(holdout[0], holdout[1], scorer)
-            return make(train=given, score=score, records=records)
+            return make(train=given, score=Public(holdout[0], holdout[1], scorer), records=records)
         if self.scoring is not None:
             raise ValueError(
                 "scoring needs public records, fit(X, y, holdout=(X_public, y_public)): on private ones runs are "
@@ -223,13 +231,8 @@ class PrivateSearch(MetaEstimatorMixin, BaseEstimator):  # type: ignore[misc]
             )
         apart = hashed_apart(given.X, given.y, share=self.score_share)
         to_score = max(1, round(records * self.score_share))
-        noise: float | str = CALIBRATE
-        if self.score_noise_multiplier is not None:
-            noise = _validate.positive(score_noise_multiplier=self.score_noise_multiplier)
-            _validate.warn_of_score_noise(noise / to_score, stacklevel=4)
-        bound = self.error_bound
-        private = given.only(apart)
-        score = _scoring.private(self.estimator, private, noise_multiplier=noise, records=to_score, error_bound=bound)
+        noise, bound = self.score_noise_multiplier, self.error_bound
+        score = Private.of(self.estimator, given.only(apart), noise, to_score, bound)
         split = hash_split(given.X, share=self.score_share).sides
         return make(train=given.only(~apart), score=score, records=max(1, records - to_score), split=split)
 
@@ -240,8 +243,7 @@ class PrivateSearch(MetaEstimatorMixin, BaseEstimator):  # type: ignore[misc]
         wanted = self.survey is not None or self.compute is not None
         studies = {"runs": self.runs, "band": self.band, "sampler": self.sampler}
         given = [name for name, value in studies.items() if value is not None]
-        name = noise_name(self.estimator)
-        solved = self.epsilon is not None and name is not None and name not in space.names
+        solved = self.epsilon is not None and mechanism.has_free_noise(space)
         if wanted and (given or not solved or not mechanism.can_be_cut_short):
             why = "it needs epsilon, and an estimator with a noise_multiplier that is not tuned and a method cut_short"
             why = f"{given[0]} is given, which belongs to a study" if given else why
@@ -252,11 +254,10 @@ class PrivateSearch(MetaEstimatorMixin, BaseEstimator):  # type: ignore[misc]
         """The mechanism with the noise that a study of it may have; the estimator's own if there is no total."""
         if mechanism.score_noise_multiplier == CALIBRATE:
             mechanism = mechanism.at(score_noise_multiplier=_STUDY_SCORE_NOISE)
-            _validate.warn_of_score_noise(_STUDY_SCORE_NOISE / mechanism.score.records, stacklevel=4)  # type: ignore[attr-defined]
+            _validate.warn_of_score_noise(_STUDY_SCORE_NOISE / (mechanism.score_records or 1), stacklevel=4)
         if self.epsilon is None:
             return mechanism
-        name = noise_name(self.estimator)
-        if name is None or name in space.names:
+        if not mechanism.has_free_noise(space):
             raise ValueError(
                 f"epsilon = {self.epsilon} needs an estimator with a parameter noise_multiplier that is not tuned: "
                 f"leave epsilon out, and the certificate says what the search costs"
@@ -309,13 +310,15 @@ class PrivateSearch(MetaEstimatorMixin, BaseEstimator):  # type: ignore[misc]
 PrivateSearch.__signature__ = inspect.Signature([*inspect.signature(PrivateSearch.__init__).parameters.values()][1:])
 
 
-def _check_data(prepared: Prepared, X: Any, y: Any) -> None:
-    """Let the private part refuse data by their types: behind steps it is shown made-up rows."""
-    made = prepared.made
-    if not isinstance(prepared.last, ChecksData):
-        return
-    if prepared.steps is None:
-        clone(prepared.last).check_data(X, y)
-    elif made is not None:
-        rows = np.resize(np.arange(made.shape[0]), X.shape[0] if hasattr(X, "shape") else len(X))
-        clone(prepared.last).check_data(_safe_indexing(made, rows), y)
+def _cv_results(survey: Surveyed) -> dict[str, Any]:
+    """The table of a survey in the columns of scikit-learn's ``cv_results_``; all of it is published."""
+    rows = survey.rows
+    scores = np.array([row.score for row in rows], dtype=np.float64)
+    names = dict.fromkeys(name for row in rows for name in row.params)
+    return {
+        "params": [dict(row.params) for row in rows],
+        **{f"param_{name}": np.array([row.params.get(name) for row in rows], dtype=object) for name in names},
+        "mean_test_score": scores,
+        "rank_test_score": rankdata(-np.nan_to_num(scores, nan=-np.inf), method="ordinal"),
+        "status": np.array([str(row.status) for row in rows]),
+    }

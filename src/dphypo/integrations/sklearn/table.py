@@ -1,17 +1,23 @@
-"""Tables, read one value at a time: a value that is not a number must not affect the others.
+"""Tables, read one value at a time, and a public :class:`Schema` of one: nothing is learnt from private records.
 
-The names and the types of the columns are public. The values are not, and nothing here raises or warns because of one.
+The names and the types of the columns are public. The values are not, and nothing here raises or warns because of one:
+a value that is not a number must not affect the others.
 """
 
 from __future__ import annotations
 
 import enum
 import warnings
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
+from sklearn.base import BaseEstimator, TransformerMixin
+from sklearn.pipeline import Pipeline
+
+from dphypo import _validate
+from dphypo.integrations.record_hash import record_bytes
 
 Floats = npt.NDArray[np.float64]
 
@@ -96,10 +102,8 @@ def numbers(values: Any) -> Any:
     """
     if hasattr(values, "iloc"):
         types = values.dtypes if hasattr(values, "columns") else [values.dtype]
-        if all(isinstance(kind, np.dtype) and kind.kind in "biufc" for kind in types):
-            return values
-        found = _each(values.to_numpy(dtype=object), _float, np.float64)
-        return type(values)(found, index=values.index, **_named(values))
+        read = all(isinstance(kind, np.dtype) and kind.kind in "biufc" for kind in types)
+        return values if read else _each(values, _float, np.float64)
     array = values if hasattr(values, "dtype") or hasattr(values, "toarray") else np.asarray(values)
     if array.dtype.kind in "OSU" and not hasattr(array, "toarray"):
         return _each(np.asarray(array), _float, np.float64)
@@ -112,17 +116,14 @@ def plain_values(values: Any) -> Any:
     >>> plain_values([[np.int64(1), None]])
     array([[1, nan]], dtype=object)
     """
+    return _each(values if hasattr(values, "iloc") else np.asarray(values, dtype=object), _plain, object)
+
+
+def _each(values: Any, read: Any, kind: Any) -> Any:
     if hasattr(values, "iloc"):
-        found = _each(values.to_numpy(dtype=object), _plain, object)
-        return type(values)(found, index=values.index, dtype=object, **_named(values))
-    return _each(np.asarray(values, dtype=object), _plain, object)
-
-
-def _named(frame: Any) -> dict[str, Any]:
-    return {"columns": frame.columns} if hasattr(frame, "columns") else {"name": frame.name}
-
-
-def _each(values: npt.NDArray[Any], read: Any, kind: Any) -> npt.NDArray[Any]:
+        found = _each(values.to_numpy(dtype=object), read, kind)
+        named = {"columns": values.columns} if hasattr(values, "columns") else {"name": values.name}
+        return type(values)(found, index=values.index, dtype=kind, **named)
     found = np.empty(values.size, dtype=kind)
     for place, value in enumerate(values.ravel()):
         found[place] = read(value)
@@ -142,9 +143,109 @@ def _plain(value: Any) -> Any:
     return value.item() if isinstance(value, np.generic) else value
 
 
+def scaled(values: npt.ArrayLike, low: Any, high: Any) -> Floats:
+    """Values cut off at public bounds and mapped to [-1, 1]."""
+    return np.asarray(2 * (np.clip(np.asarray(values, dtype=np.float64), low, high) - low) / (high - low) - 1)
+
+
 def is_missing(value: Any) -> bool:
     """Whether a value is None, NaN, NaT or pandas' NA."""
     try:
         return value is None or type(value).__name__ == "NAType" or bool(value != value)
     except Exception:  # an object that cannot be compared
         return False
+
+
+class Schema(TransformerMixin, BaseEstimator):  # type: ignore[misc]
+    """Turns a frame into numbers by what is publicly known of its columns; it learns nothing from the records.
+
+    A number is cut off at its range and mapped to [-1, 1]; one that is missing becomes 0. A category becomes one column
+    of 0 and 1 for each value it may take; another value, or none, is 0 in all of them. Every value is read by itself,
+    so that no record can make the others fail. Columns that the schema does not name are left out.
+
+    Args:
+        columns: for each column its range ``(low, high)``, or the list of its categories.
+
+    >>> import pandas as pd
+    >>> schema = Schema({"age": (20, 60), "work": ["office", "outside"]})
+    >>> schema.fit_transform(pd.DataFrame({"age": [30, None], "work": ["outside", "at home"]}))
+    array([[-0.5,  0. ,  1. ],
+           [ 0. ,  0. ,  0. ]])
+    >>> schema.get_feature_names_out().tolist()
+    ['age', 'work=office', 'work=outside']
+    """
+
+    per_record = True
+
+    def __init__(self, columns: Mapping[str, tuple[float, float] | Sequence[Any]]) -> None:
+        self.columns = columns
+
+    def pipeline(self, estimator: Any) -> Pipeline:
+        """A pipeline of this schema and an estimator: its hyperparameters have the prefix ``estimator__``."""
+        return Pipeline([("schema", self), ("estimator", estimator)])
+
+    def fit(self, X: Any, y: Any = None) -> Schema:
+        """Look at the names of the columns alone."""
+        self._check(X)
+        refuse_times(X[list(self.columns)])
+        for name, given in self.columns.items():
+            words = not (isinstance(given, tuple) or np.isfinite(numbers(np.array(list(given), dtype=object))).any())
+            if words and holds(X[name]) is Holds.NUMBERS:
+                raise ValueError(f"column {name!r} holds numbers, and its categories {list(given)!r} are none")
+        self.feature_names_in_ = np.asarray(X.columns, dtype=object)
+        self.n_features_in_ = len(self.feature_names_in_)
+        return self
+
+    def __sklearn_is_fitted__(self) -> bool:
+        """A schema learns nothing: it needs no ``fit``, so that a release that was loaded can predict."""
+        return True
+
+    def _check(self, X: Any) -> None:
+        if not isinstance(self.columns, Mapping) or not self.columns:
+            raise _validate.fail("columns", self.columns, "give a dict of column names to ranges or categories")
+        for name, given in self.columns.items():
+            _check(name, given)
+        if not hasattr(X, "columns"):
+            raise TypeError(f"X is a {type(X).__name__}: a schema names columns, so give a frame (pandas.DataFrame)")
+        if missing := [name for name in self.columns if name not in X.columns]:
+            raise ValueError(f"the schema has a column {missing[0]!r} that is missing from X")
+
+    def transform(self, X: Any) -> Floats:
+        """The columns of the schema, in its order, as numbers."""
+        self._check(X)
+        return np.concatenate([_encoded(X[name], given) for name, given in self.columns.items()], axis=1)
+
+    def get_feature_names_out(self, input_features: Any = None) -> npt.NDArray[Any]:
+        """A name for each column that comes out."""
+        names = []
+        for name, given in self.columns.items():
+            names += [name] if isinstance(given, tuple) else [f"{name}={value}" for value in given]
+        return np.asarray(names, dtype=object)
+
+
+def _check(name: str, given: Any) -> None:
+    where = f"columns[{name!r}]"
+    if isinstance(given, tuple):
+        if len(given) != 2 or not _validate.number(low=given[0]) < _validate.number(high=given[1]):
+            raise _validate.fail(where, given, "give (low, high), low below high, or a list of categories")
+        return
+    if isinstance(given, str) or not hasattr(given, "__len__") or len(given) == 0:
+        raise _validate.fail(where, given, "give a range (low, high), or a list of categories")
+    values = list(given)
+    if len(set(record_bytes(values))) < len(values):
+        raise _validate.fail(where, given, "a category is listed twice")
+    if len(values) == 2 and all(isinstance(one, int | float) for one in values) and abs(values[1] - values[0]) != 1:
+        low, high = sorted(values)
+        remedy = f"a list is of categories: for a range write ({low}, {high}); for two categories ['{low}', '{high}']"
+        raise _validate.fail(where, given, remedy)
+
+
+def _encoded(values: Any, given: Any) -> Floats:
+    if isinstance(given, tuple):
+        return np.nan_to_num(scaled(numbers(values), *given))[:, None]
+    place = {label: index for index, label in enumerate(record_bytes(list(given)))}
+    table = np.zeros((len(values), len(given)))
+    for row, label in enumerate(record_bytes(values)):
+        if label in place:
+            table[row, place[label]] = 1.0
+    return table

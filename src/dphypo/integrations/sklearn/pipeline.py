@@ -1,4 +1,4 @@
-"""Steps around a private estimator: accepted if they act on each record alone.
+"""What :class:`PrivateSearch` accepts: a private estimator, alone or behind steps that act on each record alone.
 
 A step that learns from the records (a mean, a vocabulary, which columns are empty) hands on something of all of them to
 each, and no event covers that. Accepted are steps known to learn nothing, and steps that say so themselves
@@ -11,9 +11,9 @@ from __future__ import annotations
 import enum
 import sys
 import warnings
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Protocol, runtime_checkable
 
 import numpy as np
 from sklearn.base import BaseEstimator
@@ -33,15 +33,77 @@ from sklearn.preprocessing import (
 )
 
 from dphypo._registry import stands_beside
+from dphypo.accounting.events import Event
+from dphypo.mechanisms import Saver
+from dphypo.mechanisms.savers import Pickled as Pickled
+from dphypo.space import Space
 
 _OF_NUMBERS = (AdditiveChi2Sampler, Binarizer, Normalizer, PolynomialFeatures)
 _OF_ROWS = (FeatureHasher, HashingVectorizer)
 _ENCODERS = (OneHotEncoder, OrdinalEncoder)
 _REMEDY = (
-    "use steps that act on each record alone: encoders with given categories, imputers with a constant, "
-    "FunctionTransformer(per_record(function)), public bounds (bounds=), or a pipeline from a public schema "
-    "(dphypo.integrations.sklearn.Schema)"
+    "nothing makes that private: use steps that act on each record alone: encoders with given categories, imputers "
+    "with a constant, FunctionTransformer(per_record(function)), public bounds (bounds=), or a pipeline from a public "
+    "schema (dphypo.integrations.sklearn.Schema)"
 )
+
+
+@runtime_checkable
+class PrivateEstimator(Protocol):
+    """A scikit-learn estimator whose ``fit`` is differentially private.
+
+    Besides :meth:`privacy_event` it needs scikit-learn's ``get_params`` and ``set_params``, and a parameter
+    ``random_state``, an integer from which **all** randomness of ``fit`` comes: the search sets it for every run.
+
+    It may also be :class:`CutShort`, :class:`ChecksData`, :class:`ChecksSpace` or :class:`Saved`.
+    """
+
+    def privacy_event(self, params: Mapping[str, Any], *, records: int) -> Event:
+        """The event of one ``fit`` with these parameters in place of the estimator's own, on so many records.
+
+        It bounds ``fit`` under adding or removing one record. It should read only those parameters that it depends
+        on, with ``params.get(name, self.name)``: a search takes the supremum over all values of what it reads.
+        """
+
+    def fit(self, X: Any, y: Any) -> Any: ...
+
+    def predict(self, X: Any) -> Any: ...
+
+
+@runtime_checkable
+class CutShort(Protocol):
+    """An estimator that can be surveyed by short fits."""
+
+    def cut_short(self, params: Mapping[str, Any], fraction: float, *, records: int, transfer: bool) -> dict[str, Any]:
+        """The parameters that a fit with this fraction of the steps has other than a full one.
+
+        With ``transfer`` also those that only make it comparable (a learning rate); without, those alone that its
+        event depends on.
+        """
+
+
+@runtime_checkable
+class ChecksData(Protocol):
+    """An estimator that refuses data which ``fit`` cannot use: inside a run, an error is an outcome."""
+
+    def check_data(self, X: Any, y: Any) -> Any:
+        """Raise an error for such data, by their types alone."""
+
+
+@runtime_checkable
+class ChecksSpace(Protocol):
+    """An estimator that refuses spaces which it cannot be searched over."""
+
+    def check_space(self, space: Space, prefix: str) -> None:
+        """Raise an error for such a space, in which the names of its parameters begin with a prefix."""
+
+
+@runtime_checkable
+class Saved(Protocol):
+    """An estimator that says how its fitted copies are saved; others are pickled."""
+
+    def saver(self, whole: Any) -> Saver:
+        """Saves fitted copies of ``whole``, which is this estimator or a pipeline that ends in it."""
 
 
 @dataclass(frozen=True)
@@ -79,16 +141,30 @@ class Parts:
             prefix += f"{name}__"
         return cls(tuple(steps), estimator, prefix)
 
+    @classmethod
+    def accepted(cls, estimator: Any) -> Parts:
+        """The same; TypeError for a step that may learn from the records, or if the last states no event."""
+        parts = cls.of(estimator)
+        for name, step in parts.steps:
+            for reason in _reasons(step):
+                raise TypeError(f"step {name!r}, {type(step).__name__}, {reason}, and {_REMEDY}")
+        if not isinstance(parts.last, PrivateEstimator):
+            raise TypeError(
+                f"{type(parts.last).__name__} does not state its privacy event: PrivateSearch needs an estimator whose "
+                f"fit is private and that has privacy_event(params, *, records), such as DPSGDClassifier"
+            )
+        return parts
 
-def refuse_learning(step: Any, name: str) -> None:
-    """TypeError for a step that learns from the records, or that may and does not say that it does not."""
-    if (reason := next(_reasons(step), None)) is not None:
-        raise TypeError(f"step {name!r}, {type(step).__name__}, {reason}, and nothing makes that private: {_REMEDY}")
+
+def saver_for(estimator: Any) -> Saver:
+    """How the fitted copies of an estimator, or of a pipeline that ends in one, are saved."""
+    last = Parts.accepted(estimator).last
+    return last.saver(estimator) if isinstance(last, Saved) else Pickled()
 
 
 def refuse_mixing(why: str) -> TypeError:
     """The error for steps that mix records."""
-    return TypeError(f"the steps before the private estimator {why}, and nothing makes that private: {_REMEDY}")
+    return TypeError(f"the steps before the private estimator {why}, and {_REMEDY}")
 
 
 def _reasons(step: Any) -> Iterator[str]:
