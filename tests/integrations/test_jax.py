@@ -19,7 +19,7 @@ import dphypo
 import dphypo.dpsgd
 from dphypo.accounting.events import ideal
 from dphypo.integrations.jax import DPSGD, PrivateAccuracy, PrivateConfusion, PrivateLoss, PublicAccuracy, split_by_hash
-from dphypo.integrations.jax.saver import restored
+from dphypo.integrations.jax.records import restored
 from dphypo.mechanisms.capabilities import ManyAtOnce, OwnSpace, OwnSplit, PrivateScores, Settings
 from dphypo.mechanisms.outcome import Pace, following
 from dphypo.testing import check_mechanism

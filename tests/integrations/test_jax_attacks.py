@@ -15,7 +15,7 @@ from dphypo import noise
 from dphypo.dpsgd import Grid
 from dphypo.dpsgd.draws import Draws
 from dphypo.dpsgd.sum_on_grid import BETA
-from dphypo.integrations.jax import DPSGD, factors, step
+from dphypo.integrations.jax import DPSGD, step
 from dphypo.integrations.jax.program import Program
 from dphypo.integrations.jax.records import as_records
 
@@ -146,7 +146,7 @@ def losses():
 def test_factors_give_the_gradient(name):
     loss, count = losses()[name]
     matrix, vector = (RNG.normal(size=size).astype(np.float32) for size in ((5, 3), 5))
-    value, (part,) = factors.gradients(loss, [matrix], vector, jax.random.key(0))
+    value, (part,) = step.gradients(loss, [matrix], vector, jax.random.key(0))
     expected, (gradient,) = jax.value_and_grad(loss)([matrix], vector, None)
     assert len(part) == count
     np.testing.assert_allclose(value, expected, rtol=1e-6)
@@ -157,7 +157,7 @@ def test_matrices_of_double_precision_have_no_factors():
     """The squares of their numbers can be zero."""
     with jax.enable_x64(True):
         matrix, vector = np.ones((5, 3)), np.ones(5)
-        _, (part,) = factors.gradients(lambda p, x: jnp.tanh(x @ p[0]).sum(), [matrix], vector)
+        _, (part,) = step.gradients(lambda p, x: jnp.tanh(x @ p[0]).sum(), [matrix], vector)
     assert len(part) == 1
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import inspect
+import functools
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, ClassVar
@@ -14,8 +14,7 @@ from dphypo.integrations.cost import Cost, NoiseTable
 from dphypo.integrations.defaults import batch_size, learning_rates, scoring_share
 from dphypo.integrations.jax import optimisers, runs
 from dphypo.integrations.jax.program import Program, named
-from dphypo.integrations.jax.records import Records, as_records
-from dphypo.integrations.jax.saver import Trees
+from dphypo.integrations.jax.records import Records, Trees, as_records
 from dphypo.integrations.jax.score import Private, PrivateAccuracy, PrivateConfusion, PrivateLoss
 from dphypo.integrations.split import split_by_hash
 from dphypo.integrations.training import DpSgdMechanism
@@ -30,8 +29,8 @@ OWN = frozenset({*_FIELDS, "batch_size", "epochs", "steps"})
 _SCORES: dict[str, Callable[..., Private]] = {
     "accuracy": PrivateAccuracy,
     "loss": PrivateLoss,
-    "f1": PrivateConfusion,
-    "balanced_accuracy": PrivateConfusion,
+    "f1": functools.partial(PrivateConfusion, measure="f1"),
+    "balanced_accuracy": functools.partial(PrivateConfusion, measure="balanced_accuracy"),
 }
 
 
@@ -107,6 +106,7 @@ class DPSGD(DpSgdMechanism):
     whole: Whole | None = None
     _fits: dict[str, Program] = field(default_factory=dict)  # by architecture; copies of the mechanism share it
 
+    saver: ClassVar[Trees] = Trees()
     same_fits: ClassVar[frozenset[str]] = frozenset({"init", "data", "loss", "predict"})
     seeded: ClassVar[bool] = True
     same_alone: ClassVar[bool] = False
@@ -135,7 +135,7 @@ class DPSGD(DpSgdMechanism):
         for name, value in {**changes, "data": data, "records": size, "batch_size": default}.items():
             object.__setattr__(self, name, value)
         self.refuse_unknown(self.fixed)
-        _ = self.cost_of_runs
+        _ = self._cost
         if not self._fits and self._complete(self.fixed):
             self.program(self.values({}))
 
@@ -149,14 +149,8 @@ class DPSGD(DpSgdMechanism):
         share, scoring = scoring_share(size)
         pair = self.data.tree if isinstance(self.data, Records) else self.data
         training, held_out = split_by_hash(*pair, share=share)
-        options = {"measure": name} if _SCORES[name] is PrivateConfusion else {}
-        score = _SCORES[name](held_out, cost.CALIBRATE, records=scoring, **options)
+        score = _SCORES[name](held_out, cost.CALIBRATE, records=scoring)
         return as_records(training), max(1, size - scoring), score
-
-    @property
-    def saver(self) -> Trees:
-        """Models are saved as their arrays."""
-        return Trees()
 
     @property
     def private_score(self) -> Private | None:
@@ -170,7 +164,7 @@ class DPSGD(DpSgdMechanism):
 
     def refuse_unknown(self, names: Iterable[str]) -> None:
         """Refuse hyperparameters that nobody takes."""
-        taken = self._named() | OWN | self._options()
+        taken = self._named().keys() | OWN | self._options()
         for name in names:
             if name not in taken:
                 raise ValueError(
@@ -208,7 +202,7 @@ class DPSGD(DpSgdMechanism):
 
     def program(self, given: Mapping[str, Any]) -> Program:
         """The program of an architecture, found once."""
-        arguments = {name: given[name] for name in self._named() & given.keys()}
+        arguments = {name: given[name] for name in self._named().keys() & given.keys()}
         key = repr(sorted(arguments.items()))
         if key not in self._fits:
             with runs.quiet():
@@ -226,10 +220,13 @@ class DPSGD(DpSgdMechanism):
     def __repr__(self) -> str:
         return f"<mechanism DPSGD of {getattr(self.init, '__qualname__', 'a model')}>"
 
-    def _named(self) -> set[str]:
-        """Hyperparameters that the model and its loss name."""
-        functions = ((self.init, 1), (self.loss, 2), (self.predict, 2))
-        return {name for one, leading in functions if one is not None for name in named(one, leading)}
+    def _named(self) -> dict[str, bool]:
+        """Hyperparameters that the model and its loss name, and whether each must be given."""
+        found: dict[str, bool] = {}
+        for function, leading in ((self.init, 1), (self.loss, 2), (self.predict, 2)):
+            for name, needed in named(function, leading).items() if function is not None else ():
+                found[name] = needed or found.get(name, False)
+        return found
 
     def _options(self) -> frozenset[str]:
         own = () if isinstance(self.optimizer, str) else optimisers.names_of(self.optimizer)
@@ -237,14 +234,7 @@ class DPSGD(DpSgdMechanism):
 
     def _complete(self, given: Mapping[str, Any]) -> bool:
         """Whether everything that init, loss and predict need is given."""
-        functions = ((self.init, 1), (self.loss, 2), (self.predict, 2))
-        return all(needed(one, leading) <= given.keys() for one, leading in functions if one is not None)
-
-
-def needed(function: Callable[..., Any], leading: int) -> set[str]:
-    """The hyperparameters that a function cannot be called without."""
-    parameters = inspect.signature(function).parameters
-    return {name for name in named(function, leading) if parameters[name].default is inspect.Parameter.empty}
+        return all(name in given for name, needed in self._named().items() if needed)
 
 
 _EXAMPLES = {

@@ -8,6 +8,7 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 import jax
+import jax.numpy as jnp
 import numpy as np
 import optax
 
@@ -23,12 +24,9 @@ _UNSUITABLE = {"lbfgs", "noisy_sgd", "scale_by_learning_rate", "scale_by_rprop"}
 @functools.cache
 def known() -> dict[str, Callable[..., optax.GradientTransformation]]:
     """optax's optimisers that take a learning rate, by name."""
-    found = {name: value for name, value in vars(optax).items() if inspect.isfunction(value)}
-    return {
-        name: value
-        for name, value in found.items()
-        if name not in _UNSUITABLE and not name.startswith("_") and "learning_rate" in names_of(value)
-    }
+    found = {name: value for name, value in vars(optax).items() if inspect.isfunction(value) and name[0] != "_"}
+    suitable = {name: value for name, value in found.items() if name not in _UNSUITABLE}
+    return {name: value for name, value in suitable.items() if "learning_rate" in names_of(value)}
 
 
 def names_of(function: Callable[..., Any]) -> list[str]:
@@ -65,11 +63,29 @@ def split(options: Mapping[str, Any]) -> tuple[dict[str, Any], dict[str, float]]
     return {name: value for name, value in options.items() if name not in numbers}, numbers
 
 
+class Stepper:
+    """One of optax's optimisers on rows, one run each; learning rates and numeric options are the runs' own.
+
+    ``tree`` makes the trained arrays of a row.
+    """
+
+    def __init__(self, tree: Callable[[Any], Any], factory: Callable[..., Any], static: Mapping[str, Any]) -> None:
+        def start(row: Any, numbers: Mapping[str, Any]) -> Any:
+            return factory(learning_rate=0.0, **static, **numbers).init(tree(row))
+
+        def step(row: Any, state: Any, mean: Any, gradient: Any, rate: Any, numbers: Any, share: Any) -> Any:
+            transform = factory(learning_rate=rate, **static, **numbers)
+            updates, state = transform.update(tree(gradient.astype(row.dtype)), state, tree(row))
+            moved = jax.tree.leaves(optax.apply_updates(tree(row), updates))
+            row = jnp.concatenate([leaf.reshape(-1) for leaf in moved])
+            return row, state, mean + (row - mean) * share
+
+        self.start = jax.jit(jax.vmap(start))
+        self.step = jax.jit(jax.vmap(step, (0, 0, 0, 0, 0, 0, None)))
+
+
 def walk(
-    params: Mapping[str, Any],
-    gradients: Any,
-    steps: int,
-    schedule: Callable[[float], float] | None = None,
+    params: Mapping[str, Any], gradients: Any, steps: int, schedule: Callable[[float], float] | None = None
 ) -> transfer.Floats:
     """The weights after made-up gradients, for the rehearsal of a transfer rule (:class:`NoiseRehearsal`)."""
     factory, taken = read(params["optimizer"]), options(params["optimizer"], params)
@@ -85,7 +101,7 @@ def walk(
     for number, gradient in enumerate(gradients):
         gradient = np.asarray(gradient, dtype=np.float32)
         if number == 0:
-            weights = mean = jax.numpy.zeros_like(gradient)
+            weights = mean = jnp.zeros_like(gradient)
             state = factory(learning_rate=0.0, **taken).init(weights)
         rate = np.float32(params["learning_rate"] * (1.0 if schedule is None else schedule(number / steps)))
         share = np.float32(1.0 if setting.average is None else setting.share(number, steps))

@@ -6,12 +6,12 @@ import dataclasses
 from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any
 
-import dp_accounting
 import numpy as np
+from dp_accounting import DpEvent, GaussianDpEvent, PoissonSampledDpEvent, SelfComposedDpEvent
 
 from dphypo import noise
 from dphypo.accounting.sides import Sides
-from dphypo.integrations.jax.saver import Trees
+from dphypo.integrations.jax.records import Trees
 from dphypo.integrations.jax.step import key_of
 from dphypo.mechanisms import DpSgd, OwnTraining, transfer
 
@@ -78,15 +78,11 @@ def from_execution_plan(
     return OwnTraining(made, run, score_event=score_event, split=split, transfer_rule=transfer_rule, saver=Trees())
 
 
-def _read(event: dp_accounting.DpEvent) -> DpSgd:
+def _read(event: DpEvent) -> DpSgd:
     """The run that a plan's event states."""
-    if isinstance(event, dp_accounting.SelfComposedDpEvent):
-        step = event.event
-        if isinstance(step, dp_accounting.PoissonSampledDpEvent) and isinstance(
-            step.event, dp_accounting.GaussianDpEvent
-        ):
-            sigma = float(step.event.noise_multiplier)
-            return DpSgd(rate=float(step.sampling_probability), steps=event.count, noise_multiplier=sigma)
+    match event:
+        case SelfComposedDpEvent(PoissonSampledDpEvent(rate, GaussianDpEvent(sigma)), steps):
+            return DpSgd(rate=float(rate), steps=steps, noise_multiplier=float(sigma))
     raise ValueError(f"the plan's event is a {type(event).__name__}, which is not accounted: give a plan of DP-SGD")
 
 

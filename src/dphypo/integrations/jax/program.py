@@ -14,17 +14,17 @@ import numpy.typing as npt
 import optax
 
 from dphypo.errors import UnfitModelError
-from dphypo.integrations.jax import factors, optimisers
+from dphypo.integrations.jax import optimisers
 from dphypo.integrations.jax.records import Records, Tree
+from dphypo.integrations.jax.step import Part, gradients
 
-Rows = jax.Array
 _LARGE = 2**17  # numbers: runs with larger gradients go one after the other in one program: they stay in cache
 
 
-def named(function: Callable[..., Any], leading: int) -> set[str]:
-    """The hyperparameters that a function names after its first arguments; ``key`` is none of them."""
-    names = [one.name for one in inspect.signature(function).parameters.values() if one.kind is not one.VAR_KEYWORD]
-    return set(names[leading:]) - {"key"}
+def named(function: Callable[..., Any], leading: int) -> dict[str, bool]:
+    """The hyperparameters that a function names after its first arguments, and whether each must be given."""
+    found = [one for one in inspect.signature(function).parameters.values() if one.kind is not one.VAR_KEYWORD]
+    return {one.name: one.default is one.empty for one in found[leading:] if one.name != "key"}
 
 
 class Program:
@@ -47,11 +47,12 @@ class Program:
         records: Records,
     ) -> None:
         def bound(function: Callable[..., Any], leading: int) -> Callable[..., Any]:
-            return partial(function, **{name: arguments[name] for name in named(function, leading) & arguments.keys()})
+            taken = named(function, leading).keys() & arguments.keys()
+            return partial(function, **{name: arguments[name] for name in taken})
 
         self._init, self._predict = bound(init, 1), None if predict is None else bound(predict, 2)
-        self._loss = self._cross_entropy if loss is None else bound(loss, 2)
         self._is_cross_entropy = loss is None
+        self._loss = self._cross_entropy if loss is None else bound(loss, 2)
         self._takes_key = loss is not None and "key" in optimisers.names_of(loss)
         arrays = self._built(jax.random.key(0))
         shown, some = [leaf for leaf in arrays if _is_trained(leaf)], iter(arrays)
@@ -68,13 +69,13 @@ class Program:
         self._try_out()
         self.records = self.usable(records)
         self._alone: dict[tuple[int, ...], bool] = {}
-        self._steppers: dict[Any, Stepper] = {}
+        self._steppers: dict[Any, optimisers.Stepper] = {}
         self._mapped: dict[Any, Callable[..., Any]] = {}
         self.description = repr([(leaf.shape, str(leaf.dtype)) for leaf in shown] + [str(self._structure)])
 
     def _try_out(self) -> None:
         """Refuse a loss that gives no number, or that can show records to anyone else."""
-        record = jax.tree.map(lambda leaf: leaf[0], self.records.made_up(1))
+        record = self.records.made_up_one()
         row = jnp.zeros(self.size, self.dtype)
         code = jax.make_jaxpr(self.loss)(row, record, jax.random.key(0))
         if [(value.shape, value.dtype.kind) for value in code.out_avals] != [((), "f")]:
@@ -115,14 +116,18 @@ class Program:
 
     def leaves(self, row: Any) -> list[Any]:
         """The trained arrays of a row."""
-        ends = np.cumsum([int(np.prod(shape)) for shape in self._shapes])
-        return [part.reshape(shape) for part, shape in zip(_cut(row, ends), self._shapes, strict=True)]
+        parts = zip(np.cumsum(self.sizes), self.sizes, self._shapes, strict=True)
+        return [row[end - size : end].reshape(shape) for end, size, shape in parts]
 
-    def tree(self, leaves: list[Any], *, kept: bool = True) -> Tree:
-        """What ``init`` returned, with other trained arrays; without what stays, for optimisers."""
+    def tree(self, leaves: list[Any]) -> Tree:
+        """What ``init`` returned, with other trained arrays."""
         some = iter(leaves)
-        whole = [next(some) if leaf is None else leaf if kept else None for leaf in self._kept]
-        return jax.tree.unflatten(self._structure, whole)
+        return jax.tree.unflatten(self._structure, [next(some) if leaf is None else leaf for leaf in self._kept])
+
+    def _trained(self, row: Any) -> Tree:
+        """The same without what stays, for optimisers."""
+        some = iter(self.leaves(row))
+        return jax.tree.unflatten(self._structure, [next(some) if leaf is None else None for leaf in self._kept])
 
     def loss(self, row: Any, record: Tree, key: jax.Array) -> Any:
         """The loss of one record."""
@@ -144,10 +149,9 @@ class Program:
     @cached_property
     def classes(self) -> int | None:
         """How many classes outputs tell apart, found on made-up inputs; None if nothing predicts them."""
-        tree = self.records.tree
-        if self._predict is None or not isinstance(tree, tuple):
+        if self._predict is None or not isinstance(self.records.tree, tuple):
             return None
-        record = jax.tree.map(lambda leaf: leaf[0], self.records.made_up(1))
+        record = self.records.made_up_one()
         shape = jax.eval_shape(self.predict, jnp.zeros(self.size, self.dtype), record[0]).shape
         return max(2, shape[-1]) if shape else 2
 
@@ -158,7 +162,7 @@ class Program:
 
     def gradients(
         self, rows: Any, numbers: npt.NDArray[np.int32], keys: jax.Array, step: int
-    ) -> tuple[list[factors.Part], jax.Array]:
+    ) -> tuple[list[Part], jax.Array]:
         """Gradients of the records of these numbers, [runs, records, ...] for each trained array; finite losses."""
         alone = self._alone.get(numbers.shape)
         if alone is None:
@@ -174,10 +178,10 @@ class Program:
         )
 
     @cached_property
-    def _gradients(self) -> Callable[..., tuple[list[factors.Part], jax.Array]]:
+    def _gradients(self) -> Callable[..., tuple[list[Part], jax.Array]]:
         def of_record(leaves: list[Any], key: Any, step: Any, record: Tree, number: Any) -> Any:
             own = jax.random.fold_in(jax.random.fold_in(key, step), number) if self._takes_key else key
-            loss, found = factors.gradients(self._of_leaves, leaves, record, own)
+            loss, found = gradients(self._of_leaves, leaves, record, own)
             return found, jnp.isfinite(loss)
 
         def of_run(alone: bool, step: Any, row: Any, some: Tree, numbers: Any, key: Any) -> Any:
@@ -186,7 +190,7 @@ class Program:
                 return jax.lax.map(lambda one: single(*one), (some, numbers))
             return jax.vmap(single)(some, numbers)
 
-        def of_runs(alone: bool, rows: Rows, some: Tree, numbers: Any, keys: Any, step: Any) -> Any:
+        def of_runs(alone: bool, rows: jax.Array, some: Tree, numbers: Any, keys: Any, step: Any) -> Any:
             each, given = partial(of_run, alone, step), (rows, some, numbers, keys)
             shapes = jax.eval_shape(each, *jax.tree.map(lambda leaf: leaf[0], given))
             if sum(leaf.size for leaf in jax.tree.leaves(shapes)) > _LARGE:
@@ -195,7 +199,7 @@ class Program:
 
         return jax.jit(of_runs, static_argnums=0)
 
-    def _same_everywhere(self, rows: Rows, shape: tuple[int, ...], keys: jax.Array) -> bool:
+    def _same_everywhere(self, rows: jax.Array, shape: tuple[int, ...], keys: jax.Array) -> bool:
         """Whether a gradient has the same bits in other places and beside other records, on made-up ones.
 
         Where it has not, records are differentiated one after the other.
@@ -217,11 +221,11 @@ class Program:
         beside = (moved == found(turned, jax.tree.map(spoil, data)))[:, np.roll(watched, 1)]
         return bool((moved == found(turned, data)).all() and beside.all())
 
-    def stepper(self, optimizer: optimisers.Optimizer, static: Mapping[str, Any]) -> Stepper:
+    def stepper(self, optimizer: optimisers.Optimizer, static: Mapping[str, Any]) -> optimisers.Stepper:
         """An optimiser for the rows of several runs, compiled once."""
         key = (optimizer, repr(sorted(static.items())))
         if key not in self._steppers:
-            self._steppers[key] = Stepper(self, optimisers.read(optimizer), static)
+            self._steppers[key] = optimisers.Stepper(self._trained, optimisers.read(optimizer), static)
         return self._steppers[key]
 
     def each(self, value: Callable[[Program, Any, Tree], Any], row: Any, records: Records) -> npt.NDArray[np.float64]:
@@ -234,27 +238,6 @@ class Program:
             self._mapped[value] = jax.jit(lambda row, tree: jax.lax.map(lambda record: value(self, row, record), tree))
         found = self._mapped[value](row, inside.tree) if len(inside) else []
         return np.asarray(found, dtype=np.float64)
-
-
-class Stepper:
-    """One of optax's optimisers on rows, one run each; learning rates and numeric options are the runs' own."""
-
-    def __init__(self, program: Program, factory: Callable[..., Any], static: Mapping[str, Any]) -> None:
-        def tree(row: Any) -> Tree:
-            return program.tree(program.leaves(row), kept=False)
-
-        def start(row: Any, numbers: Mapping[str, Any]) -> Any:
-            return factory(learning_rate=0.0, **static, **numbers).init(tree(row))
-
-        def step(row: Any, state: Any, mean: Any, gradient: Any, rate: Any, numbers: Any, share: Any) -> Any:
-            transform = factory(learning_rate=rate, **static, **numbers)
-            updates, state = transform.update(tree(gradient.astype(row.dtype)), state, tree(row))
-            moved = jax.tree.leaves(optax.apply_updates(tree(row), updates))
-            row = jnp.concatenate([leaf.reshape(-1) for leaf in moved])
-            return row, state, mean + (row - mean) * share
-
-        self.start = jax.jit(jax.vmap(start))
-        self.step = jax.jit(jax.vmap(step, (0, 0, 0, 0, 0, 0, None)))
 
 
 @jax.jit
@@ -270,7 +253,3 @@ def _is_array(leaf: Any) -> bool:
 
 def _is_trained(leaf: Any) -> bool:
     return _is_array(leaf) and jnp.issubdtype(leaf.dtype, jnp.inexact)
-
-
-def _cut(row: Any, ends: npt.NDArray[np.int64]) -> list[Any]:
-    return [row[start:end] for start, end in zip([0, *ends[:-1]], ends, strict=True)]

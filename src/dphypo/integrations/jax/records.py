@@ -1,16 +1,18 @@
-"""Private records as trees of arrays, one row a record."""
+"""Trees of arrays: private records, one row each, and models as they are saved."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
-from typing import Any
+from typing import Any, ClassVar
 
 import jax
 import numpy as np
 import numpy.typing as npt
 
+from dphypo.errors.faults import UnsupportedModelError
 from dphypo.integrations.split import Origin
+from dphypo.mechanisms import Plain
 
 Tree = Any
 """Nested tuples, lists and dicts of arrays."""
@@ -35,20 +37,15 @@ class Records:
         for leaf in jax.tree.leaves(self.tree):
             if leaf.dtype.kind == "f":
                 inside &= np.isfinite(leaf.reshape(len(leaf), -1 if leaf.size else 0)).all(1)
-        if classes is not None and (labels := self.labels) is not None:
-            inside &= (labels >= 0) & (labels < classes)
+        if classes is not None and isinstance(self.tree, tuple) and len(self.tree) == 2:
+            labels = self.tree[1]
+            if isinstance(labels, np.ndarray) and labels.ndim == 1 and labels.dtype.kind in "iu":
+                inside &= (labels >= 0) & (labels < classes)
         return self if inside.all() else replace(self, tree=jax.tree.map(lambda leaf: leaf[inside], self.tree))
 
-    @property
-    def labels(self) -> npt.NDArray[Any] | None:
-        """The targets of pairs (input, target), where they are whole numbers."""
-        if not isinstance(self.tree, tuple) or len(self.tree) != 2 or not isinstance(self.tree[1], np.ndarray):
-            return None
-        return self.tree[1] if self.tree[1].ndim == 1 and self.tree[1].dtype.kind in "iu" else None
-
-    def made_up(self, count: int, *, zeros: bool = False, seed: int = 0) -> Tree:
+    def made_up(self, count: int, *, zeros: bool = False) -> Tree:
         """Records of the same shapes and types, from a generator: normal numbers, or 0 and 1 for whole ones."""
-        random = np.random.default_rng(seed)
+        random = np.random.default_rng(0)
 
         def like(leaf: npt.NDArray[Any]) -> npt.NDArray[Any]:
             shape = (count, *leaf.shape[1:])
@@ -56,6 +53,10 @@ class Records:
             return (0 * drawn if zeros else drawn).astype(leaf.dtype)
 
         return jax.tree.map(like, self.tree)
+
+    def made_up_one(self) -> Tree:
+        """One such record."""
+        return jax.tree.map(lambda leaf: leaf[0], self.made_up(1))
 
 
 def as_records(data: Any) -> Records:
@@ -82,3 +83,34 @@ def _array(values: Any) -> npt.NDArray[Any]:
         found = np.clip(found, np.iinfo(wanted).min, np.iinfo(wanted).max)  # a cast would make another label of it
     with np.errstate(over="ignore"):
         return found.astype(wanted)
+
+
+class Trees:
+    """Saves the arrays of a tree with :class:`dphypo.mechanisms.Plain`, whose format it is.
+
+    A model of other classes, such as a module of equinox, is loaded as a dict from paths to arrays:
+    ``restored(arrays, like=init(key))`` puts them into a model.
+    """
+
+    format: ClassVar[str] = Plain.format
+
+    def dump(self, model: Any) -> bytes:
+        arrays = jax.tree.map(lambda leaf: np.asarray(leaf) if hasattr(leaf, "dtype") else leaf, model)
+        try:
+            return Plain().dump(arrays)
+        except UnsupportedModelError:
+            found = jax.tree_util.tree_leaves_with_path(arrays)
+            named = {jax.tree_util.keystr(path): leaf for path, leaf in found if isinstance(leaf, np.ndarray)}
+            return Plain().dump(named)
+
+    def load(self, data: bytes) -> Any:
+        return Plain().load(data)
+
+
+def restored(arrays: dict[str, Any], like: Any) -> Any:
+    """A model like the given one with saved arrays."""
+
+    def found(path: Any, leaf: Any) -> Any:
+        return arrays.get(jax.tree_util.keystr(path), leaf)
+
+    return jax.tree_util.tree_map_with_path(found, like)

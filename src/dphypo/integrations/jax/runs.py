@@ -23,7 +23,7 @@ from dphypo.integrations import groups
 from dphypo.integrations.jax import optimisers, step
 from dphypo.integrations.jax.program import Program
 from dphypo.integrations.jax.records import Records
-from dphypo.integrations.jax.score import OURS, Private, Trained
+from dphypo.integrations.jax.score import OURS, Private
 from dphypo.integrations.training import DivergedError
 from dphypo.mechanisms import NoiseRehearsal, Outcome, transfer
 from dphypo.mechanisms.outcome import follower as current_follower
@@ -152,7 +152,7 @@ def finish(score: Any, program: Program, row: npt.NDArray[Any], seed: int) -> Ou
     if not np.isfinite(row).all():
         raise DivergedError("the weights are not finite: training diverged")
     model = program.tree([np.asarray(leaf) for leaf in program.leaves(row)])
-    value = score(Trained(program, row), seed=seed) if isinstance(score, OURS) else score(model)
+    value = score(program, row, seed=seed) if isinstance(score, OURS) else score(model)
     return Outcome(model, float(value))
 
 

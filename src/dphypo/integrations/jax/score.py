@@ -8,7 +8,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any, NamedTuple
+from typing import Any
 
 import dp_accounting
 import jax
@@ -21,22 +21,11 @@ from dphypo.accounting import RoundedDp
 from dphypo.accounting.sides import Sides, read_sides
 from dphypo.integrations import cost
 from dphypo.integrations.jax.program import Program
-from dphypo.integrations.jax.records import Records, Tree, as_records
+from dphypo.integrations.jax.records import Tree, as_records
 from dphypo.integrations.measures import MEASURES
 
 Floats = npt.NDArray[np.float64]
 _MOST_CELLS = 1e12  # of a confusion matrix
-
-
-class Trained(NamedTuple):
-    """A trained model, as our scores see it."""
-
-    program: Program
-    row: Any
-
-    def each(self, value: Callable[[Program, Any, Tree], Any], records: Records) -> Floats:
-        """A value for each record in the domain."""
-        return self.program.each(value, self.row, records)
 
 
 def _guess(program: Program, row: Any, record: Tree) -> Any:
@@ -63,9 +52,9 @@ class PublicAccuracy:
 
     data: Any
 
-    def __call__(self, model: Trained, *, seed: int) -> float:
+    def __call__(self, program: Program, row: Any, *, seed: int) -> float:
         records = as_records(self.data)
-        return float(model.each(_correct, records).sum()) / max(1, len(records))
+        return float(program.each(_correct, row, records).sum()) / max(1, len(records))
 
 
 @dataclass(frozen=True, repr=False)
@@ -120,7 +109,6 @@ class Private:
         return self.records
 
     def words(self, seed: int) -> noise.Words:
-        """The words of the score's noise."""
         return noise.Words.of_seed(seed).stream("score")
 
 
@@ -128,8 +116,8 @@ class Private:
 class PrivateAccuracy(Private):
     """The share of private records that the model classifies correctly, with exact Gaussian noise on the count."""
 
-    def __call__(self, model: Trained, *, seed: int) -> float:
-        correct = int(model.each(_correct, self.data).sum())
+    def __call__(self, program: Program, row: Any, *, seed: int) -> float:
+        correct = int(program.each(_correct, row, self.data).sum())
         return noise.noisy_count(correct, self.sigma, self.words(seed)) / self.declared
 
 
@@ -148,12 +136,12 @@ class PrivateLoss(Private):
     def slack(self) -> float:
         return noise.slack_of_sum(self.sigma)
 
-    def __call__(self, model: Trained, *, seed: int) -> float:
-        classes = model.program.classes
+    def __call__(self, program: Program, row: Any, *, seed: int) -> float:
+        classes = program.classes
         if self.bound is None and classes is None:
             raise _validate.fail("bound", None, "give the largest loss a record counts with, a public constant")
         bound = 2 * math.log(classes or 2) if self.bound is None else _validate.positive(bound=self.bound)
-        found = model.each(_loss, self.data)
+        found = program.each(_loss, row, self.data)
         losses = np.clip(np.nan_to_num(found, nan=bound), 0.0, bound)
         return -noise.noisy_sum(losses, bound, self.sigma, self.words(seed)) / self.declared
 
@@ -173,14 +161,14 @@ class PrivateConfusion(Private):
     def slack(self) -> float:
         return noise.slack(_MOST_CELLS, self.sigma)
 
-    def __call__(self, model: Trained, *, seed: int) -> float:
-        classes = model.program.classes or 2
+    def __call__(self, program: Program, row: Any, *, seed: int) -> float:
+        classes = program.classes or 2
         measure = self.measure if callable(self.measure) else MEASURES[self.measure]
-        cells = model.each(_cell, self.data).astype(np.int64)
+        cells = program.each(_cell, row, self.data).astype(np.int64)
         counts = np.bincount(cells[(cells >= 0) & (cells < classes**2)], minlength=classes**2)
         noisy = counts + noise.rounded_gaussian(self.sigma, self.words(seed), classes**2)
         return float(measure(np.maximum(noisy, 0).reshape(classes, classes).astype(np.float64)))
 
 
 OURS = (PublicAccuracy, PrivateAccuracy, PrivateLoss, PrivateConfusion)
-"""Scores that are given a :class:`Trained` model; any other is a function of the trained parameters."""
+"""Scores that are given a program and a row of parameters; any other is a function of the trained parameters."""

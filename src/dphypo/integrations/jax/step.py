@@ -1,33 +1,108 @@
-"""The exact step in JAX: clipped sums in double precision, on a grid, with dither and noise.
+"""The exact step in JAX: gradients of single records, and their clipped sums in double precision with noise.
 
-Gradients are an argument here: they were computed by another program, and lie in memory as they are. Were they part of
-this one, XLA could compute them twice, once for the norm and once for the sum, and round differently.
+**Factors.** Where a record's vector x is multiplied by a trained matrix W that is used nowhere else, the gradient of W
+is the outer product of x and the gradient of the product. The factors take in + out numbers instead of in · out, and
+their weighted sum over records is one matrix product. JAX's equations of a loss show where that is so; other arrays are
+differentiated as usual.
+
+**Two programs.** The sum gets gradients as an argument: they were computed by another program, and lie in memory as
+they are. Were they part of this one, XLA could compute them twice, once for the norm and once for the sum, and round
+differently.
 
 The contribution of a record is its gradient in memory, times a weight; that of a matrix may be the outer product of two
-vectors in memory (``factors.py``), whose norm is the product of theirs. The computed norm is within (d + 8)u of the
-real one in any order of the sum, and so is the weight. That order may depend on the place of a record. So d is among
-the terms of the sum's error (:func:`terms`), and a record's place changes nothing that is not covered.
+vectors in memory, whose norm is the product of theirs. The computed norm is within (d + 8)u of the real one in any
+order of the sum, and so is the weight. That order may depend on the place of a record. So d is among the terms of the
+sum's error (:func:`terms`), and a record's place changes nothing that is not covered.
 """
 
 from __future__ import annotations
 
 import functools
-from collections.abc import Sequence
-from typing import Any
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
+from jax.extend.core import ClosedJaxpr, Literal, jaxpr_as_fun
 
 from dphypo import noise
-from dphypo.integrations.jax.factors import Part
 
 Arrays = list[jax.Array]
+Part = tuple[jax.Array, ...]
+"""The gradient of a trained array: itself, or two vectors whose outer product it is."""
 
 UNIT = 2.0**-53
 TINY = 2.0**-960
 """More than squares lose that are too small to be numbers; a factor's may be, where the product of two is not."""
 NORMALISED = 0.01
 """r of ``clipping="normalise"``: w = C₀/(n̄ + r), as in :mod:`dphypo.dpsgd`."""
+
+
+class Product(NamedTuple):
+    """The equation, by number, that multiplies a matrix by a vector; and the axis of the matrix that it sums over."""
+
+    equation: int
+    axis: int
+
+
+def gradients(loss: Callable[..., Any], leaves: Sequence[Any], *more: Any) -> tuple[Any, list[Part]]:
+    """The loss ``loss(leaves, *more)`` of one record, and its gradient with respect to each leaf."""
+    given = jax.tree.leaves((list(leaves), more))
+    called = jax.make_jaxpr(loss)(list(leaves), *more)
+    code = jax.make_jaxpr(lambda *values: _run(called, values, {})[0])(*given)  # calls of compiled functions inside
+    products = _products(code, len(leaves))
+    zeros = {at: jnp.zeros_like(leaves[at], shape=(leaves[at].shape[1 - one.axis],)) for at, one in products.items()}
+    others = {at: leaf for at, leaf in enumerate(leaves) if at not in products}
+
+    def value(others: Mapping[int, Any], added: Mapping[int, Any]) -> tuple[Any, Mapping[int, Any]]:
+        values = [others.get(at, one) for at, one in enumerate(given)]
+        (made,), vectors = _run(code, values, {one.equation: added[at] for at, one in products.items()})
+        return made, vectors
+
+    (made, vectors), (found, after) = jax.value_and_grad(value, (0, 1), has_aux=True)(others, zeros)
+    for at, one in products.items():
+        pair = (vectors[one.equation], after[at])
+        found[at] = pair if one.axis == 0 else pair[::-1]
+    return made, [found[at] if at in products else (found[at],) for at in range(len(leaves))]
+
+
+def _products(code: ClosedJaxpr, leaves: int) -> dict[int, Product]:
+    """The matrices that are used once, in a product with a vector; all in single precision.
+
+    The squares of single-precision numbers, and products of two such squares, are doubles that do not leave the range.
+    """
+    found = {}
+    for at, leaf in enumerate(code.jaxpr.invars[:leaves]):
+        uses = [place for place, one in enumerate(code.eqns) for value in one.invars if value is leaf]
+        if len(uses) != 1 or (used := code.eqns[uses[0]]).primitive.name != "dot_general":
+            continue
+        side = 0 if used.invars[0] is leaf else 1
+        sizes = (leaf.aval.ndim, used.invars[1 - side].aval.ndim)
+        summed = used.params["dimension_numbers"][0][side]
+        kinds = {str(value.aval.dtype) for value in (*used.invars, *used.outvars)}
+        if sizes == (2, 1) and summed and kinds == {"float32"}:
+            found[at] = Product(uses[0], summed[0])
+    return found
+
+
+def _run(code: ClosedJaxpr, given: Sequence[Any], added: Mapping[int, Any]) -> tuple[list[Any], dict[int, Any]]:
+    """Evaluate equations, and add to what some of them give; also the vectors that go into those."""
+    known = dict(zip((*code.jaxpr.constvars, *code.jaxpr.invars), (*code.consts, *given), strict=True))
+    vectors = {}
+    for place, one in enumerate(code.eqns):
+        names = [value for value in one.invars if not isinstance(value, Literal)]
+        values = [known[name] for name in names]
+        if one.primitive.name in ("jit", "pjit"):
+            every = [value.val if isinstance(value, Literal) else known[value] for value in one.invars]
+            made, _ = _run(one.params["jaxpr"], every, {})
+        else:
+            alone = code.jaxpr.replace(constvars=(), invars=names, outvars=one.outvars, eqns=[one])
+            made = jaxpr_as_fun(ClosedJaxpr(alone, ()))(*values)
+        if place in added:
+            made = [made[0] + added[place]]
+            vectors[place] = next(value for value in values if value.ndim == 1)
+        known.update(zip(one.outvars, made, strict=True))
+    return [value.val if isinstance(value, Literal) else known[value] for value in code.jaxpr.outvars], vectors
 
 
 def terms(size: int, piece: int, count: int) -> int:

@@ -171,7 +171,7 @@ class PrivateSearch(MetaEstimatorMixin, BaseEstimator):  # type: ignore[misc]
         making: dict[str, Any] = {"workers": self.workers, "progress": self.progress}
         if self._surveys(mechanism, space):
             survey = None if self.survey is True else self.survey
-            budget = {"epsilon": self.epsilon, "compute": self.compute}
+            budget: dict[str, Any] = {"epsilon": self.epsilon, "compute": self.compute}
             release = tune(space, mechanism, survey=survey, **budget, **making, **journal)
             self.cv_results_ = _cv_results(release.survey)
         else:
