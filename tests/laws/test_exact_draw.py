@@ -12,7 +12,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from dphypo.laws import Geometric, Logarithmic, NegativeBinomial, Poisson
-from dphypo.laws.capped import Capped
+from dphypo.laws.law import Capped
 
 LAWS: list[NegativeBinomial | Poisson | Capped] = [
     Geometric(gamma=0.25),

@@ -16,7 +16,7 @@ from scipy import stats
 import dphypo
 from dphypo.entropy import Seeded
 from dphypo.laws import Geometric, Law, Logarithmic, NegativeBinomial, Pmf, Poisson, from_dict
-from dphypo.laws.capped import Capped
+from dphypo.laws.law import Capped
 
 LAWS = [
     Geometric(mean=100),

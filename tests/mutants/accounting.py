@@ -147,9 +147,9 @@ MUTANTS = (
     Mutant(
         "a capped law has the probabilities of the uncapped one",
         "T given T ≤ K is a law of its own",
-        "laws/capped.py",
-        "        return like(self.law.sums.log_partial_derivative(self.limit, *at_v(v)) - self._log_total, v)\n",
-        "        return like(self.law.sums.log_partial_derivative(self.limit, *at_v(v)), v)\n",
+        "laws/law.py",
+        "        return like(self.law.log_partial_derivative(self.limit, *at_v(v)) - self._log_total, v)\n",
+        "        return like(self.law.log_partial_derivative(self.limit, *at_v(v)), v)\n",
         ("laws/test_laws_accuracy.py::test_cut_against_the_sum",),
     ),
     # History-only policies.

@@ -62,7 +62,7 @@ MUTANTS = (
     Mutant(
         "the exact draw of T is off by one",
         "every value of T has its stated probability",
-        "laws/exact_draw.py",
+        "laws/draw.py",
         "        low, high = (low, middle) if holds(middle) else (middle, high)\n    return high\n",
         "        low, high = (low, middle) if holds(middle) else (middle, high)\n    return high + 1\n",
         ("laws/test_exact_draw.py::test_geometric_draws_follow_their_bits",),
@@ -70,9 +70,9 @@ MUTANTS = (
     Mutant(
         "T is drawn from the uncapped law",
         "T is drawn from the law that is accounted for",
-        "laws/capped.py",
-        "        return exact_draw.draw(self, entropy)\n",
-        "        return exact_draw.draw(self.law, entropy)  # type: ignore[arg-type]\n",
+        "laws/law.py",
+        "        return draw(self, entropy)\n",
+        "        return draw(self.law, entropy)\n",
         ("laws/test_laws_sampling.py::test_draws",),
     ),
     # Runs.

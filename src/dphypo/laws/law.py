@@ -1,16 +1,21 @@
-"""What a law of T, the secret number of runs, must offer, and how a law is found by its name."""
+"""What a law of T, the secret number of runs, must offer; how it is found by its name, and cut at a compute cap."""
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from functools import cached_property
 from typing import Any, Protocol, runtime_checkable
 
 import numpy as np
 import numpy.typing as npt
+from flint import arb
 
 from dphypo import _validate
 from dphypo._registry import Registry
 from dphypo.entropy import Entropy
+from dphypo.laws.draw import draw, quantile
 
 Array = npt.NDArray[np.float64]
 
@@ -54,6 +59,41 @@ class Law(Protocol):
 
     def to_dict(self) -> dict[str, Any]:
         """A public description, fit for JSON, from which the law can be made again; ``"law"`` is its name."""
+
+
+class Drawable(Law, Protocol):
+    """A law of T that can be drawn exactly."""
+
+    def __hash__(self) -> int: ...
+
+    @property
+    def first(self) -> int:
+        """The smallest value of T."""
+
+    def survival(self, k: int) -> arb:
+        """P[T > k] for k ≥ ``first``, as a ball at the working precision."""
+
+
+class Cuttable(Drawable, Protocol):
+    """A law that can be cut: it has partial sums and tails, as logarithms that are accurate however small they are."""
+
+    def head(self, k: int) -> arb:
+        """P[T ≤ k], as a ball."""
+
+    def log_pmf(self, k: Array) -> Array:
+        """log P[T = k] for values k of T."""
+
+    def log_partial_pgf(self, limit: int, log_x: Array, v: Array) -> Array:
+        """log Σ_{k ≤ limit} P[T = k] x^k at x = 1 − v."""
+
+    def log_partial_derivative(self, limit: int, log_x: Array, v: Array) -> Array:
+        """log Σ_{k ≤ limit} k P[T = k] x^(k−1) at x = 1 − v."""
+
+    def log_head(self, k: int) -> float:
+        """log P[T ≤ k]."""
+
+    def log_tail(self, k: int) -> float:
+        """log P[T > k]."""
 
 
 _LAWS: Registry[Callable[[Mapping[str, Any]], Law]] = Registry("dphypo.laws")
@@ -107,3 +147,82 @@ def like(values: Array, argument: npt.ArrayLike) -> Array:
     """``values`` in the form of ``argument``: a number for a number, an array of its shape for an array."""
     shaped: Array = values.reshape(np.shape(argument))[()]
     return shaped
+
+
+@dataclass(frozen=True, repr=False)
+class Capped:
+    """The law of T given T ≤ K. Made by ``law.capped(K)``.
+
+    It is a law of its own, P[T = k | T ≤ K] with its own f′, and not the law it was cut from: a theorem stated for
+    the negative binomial law does not apply to it, so that it has no ``shape`` and no ``gamma``.
+
+    Args:
+        law: the law that is cut.
+        limit: K, 1 or greater.
+
+    >>> from dphypo.laws import Geometric
+    >>> law = Geometric(mean=100).capped(150)
+    >>> round(law.mean, 3), law.quantile(1.0)
+    (57.334, 150)
+    """
+
+    law: Cuttable
+    limit: int
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "limit", _validate.integer(at_least=1, limit=self.limit))
+
+    @cached_property
+    def mean(self) -> float:
+        return math.exp(float(self.log_g(0.0)))
+
+    @cached_property
+    def _log_total(self) -> float:
+        return self.law.log_head(self.limit)
+
+    def pmf(self, k: npt.ArrayLike) -> Array:
+        k = _validate.counts(k=k)
+        first = self.law.first
+        inside = (k >= first) & (k <= self.limit)
+        logs = self.law.log_pmf(np.clip(k, first, self.limit)) - self._log_total
+        return like(np.where(inside, np.exp(np.where(inside, logs, 0.0)), 0.0), k)
+
+    def pgf(self, x: npt.ArrayLike) -> Array:
+        return like(np.exp(self.law.log_partial_pgf(self.limit, *at_x(x)) - self._log_total), x)
+
+    def pgf_derivative(self, x: npt.ArrayLike) -> Array:
+        return np.exp(self.log_pgf_derivative(x))
+
+    def log_pgf_derivative(self, x: npt.ArrayLike) -> Array:
+        return like(self.law.log_partial_derivative(self.limit, *at_x(x)) - self._log_total, x)
+
+    def log_g(self, v: npt.ArrayLike) -> Array:
+        return like(self.law.log_partial_derivative(self.limit, *at_v(v)) - self._log_total, v)
+
+    @property
+    def first(self) -> int:
+        return self.law.first
+
+    def survival(self, k: int) -> arb:
+        return 1 - self.law.head(k) / self.law.head(self.limit) if k < self.limit else arb(0)
+
+    def quantile(self, q: float) -> int:
+        return quantile(self.law, q, self.limit)
+
+    def sample(self, entropy: Entropy) -> int:
+        return draw(self, entropy)
+
+    def capped(self, limit: int) -> Capped:
+        """The smaller of the two caps holds."""
+        return Capped(self.law, min(self.limit, _validate.integer(at_least=1, limit=limit)))
+
+    def to_dict(self) -> dict[str, Any]:
+        return {"law": "capped", "limit": self.limit, "of": self.law.to_dict()}
+
+    def __repr__(self) -> str:
+        return f"{self.law!r}.capped({self.limit})"
+
+
+@register("capped")
+def _capped(description: Mapping[str, Any]) -> Law:
+    return from_dict(description["of"]).capped(description["limit"])

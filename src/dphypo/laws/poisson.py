@@ -9,7 +9,6 @@ loses digits a series of positive terms stands in: against mpmath (μ and K to 1
 from __future__ import annotations
 
 import dataclasses
-import functools
 import math
 from collections.abc import Mapping
 from typing import Any
@@ -21,10 +20,9 @@ from scipy import special
 
 from dphypo import _validate
 from dphypo.entropy import Entropy
-from dphypo.laws import exact_draw
-from dphypo.laws.capped import Capped
-from dphypo.laws.law import Array, at_x, like, register
-from dphypo.laws.special import leading_ratios, log_poisson_pmf, log_power_series, quantile
+from dphypo.laws.draw import draw, quantile
+from dphypo.laws.law import Array, Capped, at_x, like, register
+from dphypo.laws.special import leading_ratios, log_poisson_pmf, log_power_series
 
 LARGEST_MEAN = 1e9
 
@@ -52,15 +50,9 @@ class Poisson:
         mean = _validate.within(0.0, LARGEST_MEAN, closed="right", mean=self.mean)
         object.__setattr__(self, "mean", mean)
 
-    @functools.cached_property
-    def sums(self) -> PoissonSums:
-        """The law's tails and partial sums."""
-        return PoissonSums(self.mean)
-
     first = 0  # the smallest value of T
 
     def survival(self, k: int) -> arb:
-        """P[T > k], as a ball."""
         return 1 - self.head(k)
 
     def head(self, k: int) -> arb:
@@ -69,7 +61,7 @@ class Poisson:
 
     def pmf(self, k: npt.ArrayLike) -> Array:
         k = _validate.counts(k=k)
-        return like(np.where(k >= 0, np.exp(self.sums.log_pmf(np.maximum(k, 0))), 0.0), k)
+        return like(np.where(k >= 0, np.exp(self.log_pmf(np.maximum(k, 0))), 0.0), k)
 
     def pgf(self, x: npt.ArrayLike) -> Array:
         return like(np.exp(-self.mean * at_x(x)[1]), x)
@@ -84,14 +76,31 @@ class Poisson:
         return like(math.log(self.mean) - self.mean * _validate.fractions(v=v), v)
 
     def quantile(self, q: float) -> int:
-        return quantile(q, first=0, log_head=self.sums.log_head, log_tail=self.sums.log_tail)
+        return quantile(self, q)
 
     def sample(self, entropy: Entropy) -> int:
-        return exact_draw.draw(self, entropy)
+        return draw(self, entropy)
 
     def capped(self, limit: int) -> Capped:
         """The law given T ≤ ``limit``; T = 0 stays possible."""
         return Capped(self, limit)
+
+    def log_pmf(self, k: Array) -> Array:
+        return log_poisson_pmf(k, self.mean)
+
+    def log_partial_pgf(self, limit: int, log_x: Array, v: Array) -> Array:
+        return log_lower(limit + 1, self.mean * np.exp(log_x)) - self.mean * v
+
+    def log_partial_derivative(self, limit: int, log_x: Array, v: Array) -> Array:
+        return math.log(self.mean) + log_lower(limit, self.mean * np.exp(log_x)) - self.mean * v
+
+    def log_head(self, k: int) -> float:
+        return float(log_lower(k + 1, np.array([self.mean]))[0])
+
+    def log_tail(self, k: int) -> float:
+        if self.mean <= k + 1:
+            return float(log_upper(k + 1, np.array([self.mean]))[0])
+        return math.log(-math.expm1(self.log_head(k)))
 
     def to_dict(self) -> dict[str, Any]:
         return {"law": "poisson", "mean": self.mean}
@@ -109,35 +118,6 @@ _UNDERFLOW = 1e-280
 _LOW = 1.4  # scipy's prefactor of Q(K, z) cancels from about z = 1.4 K on
 _MANY = 1e5  # from here on scipy's series for P(K, z) stops before it has converged
 _WORTH = 9.0  # standard deviations below K at which P(K, z) is below 1e-17
-
-
-@dataclasses.dataclass(frozen=True)
-class PoissonSums:
-    """Sums over k ≤ K and k > K for the law of mean μ."""
-
-    mean: float
-
-    def log_pmf(self, k: Array) -> Array:
-        """log p_k."""
-        return log_poisson_pmf(k, self.mean)
-
-    def log_partial_pgf(self, limit: int, log_x: Array, v: Array) -> Array:
-        """log Σ_{k ≤ limit} p_k x^k at x = 1 − v."""
-        return log_lower(limit + 1, self.mean * np.exp(log_x)) - self.mean * v
-
-    def log_partial_derivative(self, limit: int, log_x: Array, v: Array) -> Array:
-        """log Σ_{k ≤ limit} k p_k x^(k−1) at x = 1 − v."""
-        return math.log(self.mean) + log_lower(limit, self.mean * np.exp(log_x)) - self.mean * v
-
-    def log_head(self, k: int) -> float:
-        """log P[T ≤ k]."""
-        return float(log_lower(k + 1, np.array([self.mean]))[0])
-
-    def log_tail(self, k: int) -> float:
-        """log P[T > k]."""
-        if self.mean <= k + 1:
-            return float(log_upper(k + 1, np.array([self.mean]))[0])
-        return math.log(-math.expm1(self.log_head(k)))
 
 
 def log_lower(count: int, z: Array) -> Array:

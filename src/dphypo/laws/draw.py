@@ -1,4 +1,4 @@
-"""Exact draws of T, by inverting its distribution function in ball arithmetic.
+"""Quantiles of T, and exact draws, by inverting its distribution function in ball arithmetic.
 
 U is uniform in [0, 1) and never rounded: after b bits it is known to lie in [n, n+1)/2^b. T is the smallest k with
 P[T > k] ≤ U. FLINT's balls enclose P[T > k] with certainty, so a comparison that is decided is right. One that is not
@@ -9,34 +9,21 @@ exactly, into the farthest tail, where a walk along a float distribution functio
 from __future__ import annotations
 
 import functools
+import math
 from collections.abc import Callable
-from typing import Protocol
+from typing import TYPE_CHECKING
 
-import numpy as np
-import numpy.typing as npt
 from flint import arb, ctx
 
+from dphypo import _validate
 from dphypo import entropy as _entropy
+
+if TYPE_CHECKING:
+    from dphypo.laws.law import Cuttable, Drawable
 
 _FIRST_BITS = 128
 _STARTS = 64  # a draw starts its search at the nearest of so many quantiles
-
-
-class Drawable(Protocol):
-    """A law of T that can be drawn exactly."""
-
-    def __hash__(self) -> int: ...
-
-    @property
-    def first(self) -> int:
-        """The smallest value of T."""
-
-    def survival(self, k: int) -> arb:
-        """P[T > k] for k ≥ ``first``, as a ball at the working precision."""
-
-    def pmf(self, k: npt.ArrayLike) -> npt.NDArray[np.float64]: ...
-
-    def quantile(self, q: float) -> int: ...
+_TIE = 1e-12  # probabilities this close, relatively, are equal: P[T ≤ 1] of the geometric law of mean 2 reaches 0.5
 
 
 class _UndecidedError(Exception):
@@ -101,3 +88,28 @@ def _smallest(holds: Callable[[int], bool], start: int, first: int) -> int:
         middle = (low + high) // 2
         low, high = (low, middle) if holds(middle) else (middle, high)
     return high
+
+
+def quantile(law: Cuttable, q: float, limit: int | None = None) -> int:
+    """The smallest k with P[T ≤ k | T ≤ limit] ≥ q.
+
+    The smaller of P[T ≤ k] and P[T > k] is used, so that 1 − q = 1e-12 is met as accurately as q = 1e-12.
+    """
+    q = _validate.probability(q=q)
+    if q == 1 and limit is None:
+        raise _validate.fail("q", q, "this law has no largest value; give q below 1, or cap the law")
+    log_q = math.log(q) if q else -math.inf
+    if limit is None:
+        enough, few = log_q, math.log1p(-q)
+    else:
+        total = law.log_head(limit)
+        beyond = (1 - q) * math.exp(total) + math.exp(law.log_tail(limit))
+        enough, few = log_q + total, math.log(beyond) if beyond else -math.inf
+
+    def reaches(k: int) -> bool:
+        if limit is not None and k >= limit:
+            return True
+        tail = law.log_tail(k)
+        return tail <= few + _TIE if tail < -math.log(2) else law.log_head(k) >= enough - _TIE
+
+    return _smallest(reaches, law.first, law.first)
