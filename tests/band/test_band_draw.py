@@ -10,7 +10,7 @@ from scipy import stats
 from support.band_reference import BANDS, RULES, assert_in_band, priors, zoo
 
 from dphypo.band import Band, Greedy
-from dphypo.band import draw as _draw
+from dphypo.band import band as _band
 from dphypo.entropy import SYSTEM, Seeded
 
 
@@ -32,9 +32,9 @@ def probabilities(masses, monkeypatch):
                 accepted.append(probability)
                 return True
 
-            monkeypatch.setattr(_draw, "below", choose)
-            monkeypatch.setattr(_draw, "bernoulli", accept)
-            assert _draw.draw(masses, SYSTEM) == index
+            monkeypatch.setattr(_band, "below", choose)
+            monkeypatch.setattr(_band, "bernoulli", accept)
+            assert _band.draw_exactly(masses, SYSTEM) == index
         start += count
     chances = [Fraction(count) * chance for count, chance in zip(counts, accepted[::2], strict=True)]
     assert all(0 < chance <= 1 for chance in accepted)
@@ -60,8 +60,8 @@ def test_probabilities_are_exactly_the_masses_and_in_the_band(rule, monkeypatch)
 
 def test_a_rejected_index_is_drawn_again(monkeypatch):
     answers = iter([False, False, True])
-    monkeypatch.setattr(_draw, "bernoulli", lambda probability, entropy: next(answers))
-    assert _draw.draw(np.array([0.3, 0.7]), Seeded(0)) in (0, 1)
+    monkeypatch.setattr(_band, "bernoulli", lambda probability, entropy: next(answers))
+    assert _band.draw_exactly(np.array([0.3, 0.7]), Seeded(0)) in (0, 1)
     assert next(answers, None) is None
 
 
@@ -80,7 +80,7 @@ def test_draws_follow_the_masses():
     draws = [band.draw(masses, entropy, prior) for _ in range(20_000)]
     assert not alarm(draws, masses)
     shifted = masses * np.array([1, 1.1, 1, 1, 0.9])
-    assert alarm([_draw.draw(shifted / shifted.sum(), entropy) for _ in range(20_000)], masses)
+    assert alarm([_band.draw_exactly(shifted / shifted.sum(), entropy) for _ in range(20_000)], masses)
     assert alarm([Band(1, 1).draw(prior, entropy, prior) for _ in range(20_000)], masses)
 
 
@@ -121,7 +121,7 @@ def test_what_passes_the_check_is_in_the_band_however_the_sums_are_rounded():
         ratios[2:] = (1 - prior[:2] @ ratios[:2]) / prior[2:].sum()
         masses = prior * ratios * (1 + rng.uniform(-1, 1) * 2.0**-40)
         prior *= 1 + rng.uniform(-1, 1) * 2.0**-40
-        if not _draw.within(masses, prior, c, C):
+        if not _band.within(masses, prior, c, C):
             refused += 1
             continue
         passed += 1

@@ -6,7 +6,7 @@ import math
 
 import pytest
 
-from dphypo.band.clipped import crossing
+from dphypo.band.projections import crossing
 
 
 def count(evaluate):

@@ -1,22 +1,29 @@
-"""The band (c, C) of densities around the prior."""
+"""The band (c, C) of densities around the prior, the exact draw from it, and the proof after rounding."""
 
 from __future__ import annotations
 
 import math
 from dataclasses import dataclass
+from fractions import Fraction
 
 import numpy as np
 import numpy.typing as npt
 
 from dphypo import _validate
-from dphypo.band import draw as _draw
-from dphypo.band import problem as _problem
-from dphypo.band.clipped import L2
-from dphypo.band.problem import TINY, Array, Rule
-from dphypo.entropy import Entropy
+from dphypo.band.problem import SUM_TOLERANCE, TINY, Array, Rule, checked_prior, checked_secret, make_problem
+from dphypo.band.projections import L2
+from dphypo.entropy import Entropy, below, bernoulli
 
 # The narrowed band keeps to ratios in between: what lies outside is lost when masses are added up to 1 in any case.
 RATIO_LIMIT = 2.0**64
+
+# By how much the band is narrowed before a projection, and by how much its result must be inside. The second covers
+# the rounding of each quotient f_i / p_i and that neither masses nor prior sum to 1 exactly: (1 + SUM_TOLERANCE) /
+# (1 − SUM_TOLERANCE) is 1 + 2⁻³⁹. The first leaves room for the rounding of the projection itself.
+NARROWING = 2.0**-36
+MARGIN = 2.0**-38
+
+SCALE = 61  # counts sum to about 2^61, which leaves room for every one of them to be rounded up
 
 _PAPER = L2()
 
@@ -129,17 +136,17 @@ class Band:
         >>> Band(0.5, 2).project([0, 1, 3], prior=[0.5, 0.25, 0.25]).round(4)
         array([0.25, 0.25, 0.5 ])
         """
-        checked = _problem.checked_secret(weights=weights)
-        prior_masses = _problem.checked_prior(prior, len(checked))
-        low = max(self.c * (1.0 + _draw.NARROWING), 1.0 / RATIO_LIMIT)
-        high = min(self.C * (1.0 - _draw.NARROWING), RATIO_LIMIT)
-        problem = _problem.problem(checked, prior_masses, base, low, high)
-        if low > 1.0 - _draw.MARGIN or high < 1.0 + _draw.MARGIN:
+        checked = checked_secret(weights=weights)
+        prior_masses = checked_prior(prior, len(checked))
+        low = max(self.c * (1.0 + NARROWING), 1.0 / RATIO_LIMIT)
+        high = min(self.C * (1.0 - NARROWING), RATIO_LIMIT)
+        problem = make_problem(checked, prior_masses, base, low, high)
+        if low > 1.0 - MARGIN or high < 1.0 + MARGIN:
             return np.array(np.broadcast_to(prior_masses, checked.shape))
         masses = np.asarray(rule.ratios(problem) * prior_masses, dtype=np.float64)
         if not isinstance(prior_masses, float):
             masses = np.where(prior_masses < TINY, prior_masses, masses)
-        if masses.shape != checked.shape or not _draw.within(masses, prior_masses, self.c, self.C):
+        if masses.shape != checked.shape or not within(masses, prior_masses, self.c, self.C):
             raise RuntimeError(f"{rule!r} left the band after rounding: an error in that rule; nothing was drawn")
         return masses
 
@@ -161,11 +168,47 @@ class Band:
         >>> Band(1, 1).draw([0.25, 0.25, 0.25, 0.25], Seeded(0))
         1
         """
-        checked = _problem.checked_secret(masses=masses)
-        if not _draw.within(checked, _problem.checked_prior(prior, len(checked)), self.c, self.C):
+        checked = checked_secret(masses=masses)
+        if not within(checked, checked_prior(prior, len(checked)), self.c, self.C):
             raise ValueError(f"masses are not in {self!r} for this prior: draw from what project returned for it")
-        return _draw.draw(checked, entropy)
+        return draw_exactly(checked, entropy)
 
 
 BandLike = Band | tuple[float, float]
 """What stands for a band wherever one is asked for: the band, or its two numbers (c, C)."""
+
+
+def within(masses: Array, prior: Array | float, c: float, C: float) -> bool:
+    """Whether c p̂_i ≤ f̂_i ≤ C p̂_i for certain, where f̂_i = f_i / Σf and p̂_i = p_i / Σp as rational numbers.
+
+    Also, then, c p_i ≤ f_i ≤ C p_i for the floats themselves. One number for ``prior`` means p̂_i = 1/N. False may mean
+    only that the masses are too close to a limit to tell; :meth:`Band.project` stays clear of it.
+    """
+    if not (masses.max() <= 2.0 and abs(float(masses.sum()) - 1.0) <= SUM_TOLERANCE):
+        return False
+    if isinstance(prior, float):
+        least, greatest = float(masses.min()) * len(masses), float(masses.max()) * len(masses)
+    else:
+        with np.errstate(over="ignore"):
+            ratios = masses / prior
+        least, greatest = float(ratios.min()), float(ratios.max())
+    if c * (1.0 + MARGIN) <= least and greatest <= C * (1.0 - MARGIN):
+        return True
+    # The prior itself is in every band, without a margin: equal masses have equal sums.
+    return bool((masses == (masses[0] if isinstance(prior, float) else prior)).all())
+
+
+def draw_exactly(masses: Array, entropy: Entropy) -> int:
+    """An index whose probability is exactly masses[i] / Σ masses, as a rational number.
+
+    Each mass, times 2^61, is rounded up to a whole number; an index drawn by those is accepted with the probability
+    that the rounding added, as a fraction. A rejection has probability below N / 2^61.
+    """
+    counts = np.ceil(masses * 2.0**SCALE).astype(np.int64)  # exact: a power of two, and ceil of a float is a float
+    ends = np.cumsum(counts)
+    while True:
+        point = below(int(ends[-1]), entropy)
+        index = int(np.searchsorted(ends, point, side="right"))
+        exact = Fraction(float(masses[index])) * 2**SCALE
+        if bernoulli(exact / int(counts[index]), entropy):
+            return index

@@ -9,8 +9,8 @@ from dataclasses import dataclass
 import numpy as np
 
 from dphypo import _validate
-from dphypo.band.clipped import ROUNDING, crossing
 from dphypo.band.problem import Array, Problem, register
+from dphypo.band.projections import ROUNDING, crossing
 
 GREATEST = 2.0**100  # for ν
 SMALLEST = 2.0**-200  # in place of a root of 0, which is that of a cell at the lower limit

@@ -138,7 +138,7 @@ def checked_prior(prior: npt.ArrayLike | None, length: int) -> Array | float:
     return result
 
 
-def problem(weights: Array, prior: Array | float, base: npt.ArrayLike | None, low: float, high: float) -> Problem:
+def make_problem(weights: Array, prior: Array | float, base: npt.ArrayLike | None, low: float, high: float) -> Problem:
     """The projection of checked weights and masses, scaled. The default base measure is the prior itself."""
     greatest = weights.max()
     if greatest == 0:
