@@ -34,12 +34,10 @@ class GaussianProcess:
     last few runs (at most 32) are kept; of the points before them, the best 64 and a fair sample of 64 others.
 
     The defaults are not the paper's: ``benchmarks/rules.py`` compares the two at equal band and equal T. Scores enter
-    as normal quantiles of their ranks, so that accuracies between 0.95 and 0.97 guide the search as well as losses
-    between 0 and 10⁶ do; with raw accuracies and β = 1, exp(β s) is all but flat. τ = 1 and β = 4 are in the middle of
-    a wide range that does as well. β does not matter to the ``Greedy`` projection, which looks at the order of the
-    weights, and little to ``KL``, which looks at their ratios; the ℓ2 projection of a softmax whose peak is narrower
-    than the band allows goes back to the prior. The first two runs are drawn from the prior: one score has nothing to
-    be compared with, and the deviation alone sends the second run to a corner.
+    as normal quantiles of their ranks: with raw accuracies and β = 1, exp(β s) is all but flat. τ = 1 and β = 4 are in
+    the middle of a wide range that does as well. β does not matter to ``Greedy``, and little to ``KL``; the ℓ2
+    projection of a softmax whose peak is narrower than the band allows goes back to the prior. The first two runs are
+    drawn from the prior: one score has nothing to be compared with.
 
     Args:
         tau: weight τ of the deviation.
@@ -88,19 +86,18 @@ class GaussianProcess:
         masses = np.asarray(candidates.masses, dtype=np.float64)
         if len(history) < self.start:
             return masses.copy()
-        values = seen(history, self.units)
-        mean, deviation = self._standard(candidates, history, values.values)
-        scores = mean + self.tau * deviation
-        beta = self.beta * values.deviation if self.units is Units.RAW else self.beta
-        return softmax(scores, beta, masses)
+        values, _, unit = seen(history, self.units)
+        mean, deviation = self._standard(candidates, history, values)
+        beta = self.beta * unit if self.units is Units.RAW else self.beta
+        return softmax(mean + self.tau * deviation, beta, masses)
 
     def posterior(self, candidates: Candidates | Grid, history: History) -> tuple[Array, Array]:
         """μ and σ at the candidates: of the score, or with ``Units.RANKS`` of its normal quantile."""
         if len(history) == 0:
             raise ValueError("the history is empty: there is no posterior before the first run")
-        values = seen(history, self.units)
-        mean, deviation = self._standard(candidates, history, values.values)
-        return values.centre + values.deviation * mean, values.deviation * deviation
+        values, centre, unit = seen(history, self.units)
+        mean, deviation = self._standard(candidates, history, values)
+        return centre + unit * mean, unit * deviation
 
     def _standard(self, candidates: Candidates | Grid, history: History, values: Array) -> tuple[Array, Array]:
         """The posterior of the values of mean 0 and deviation 1."""
@@ -130,7 +127,7 @@ def _fitted(history: History, units: Units) -> Hyperparameters:
     head = history.first(size)
     if size < _FEWEST:
         return prior_mode(head.features.shape[1])
-    values = seen(head, units).values
+    values, _, _ = seen(head, units)
     return _fit(head.features.tobytes(), values.tobytes(), head.features.shape[1])
 
 

@@ -166,10 +166,11 @@ def _tell(study: Study, space: Space, history: History, index: int) -> None:
     from optuna.samplers import GPSampler, RandomSampler, TPESampler
     from optuna.trial import TrialState
 
-    fixed: dict[str, Any] = {}
-    for parameter, coordinate in zip(space.parameters, history.unit[index], strict=True):
-        if parameter.name in history.params[index]:
-            fixed[parameter.name] = _value(parameter.dimension, float(coordinate))
+    fixed = {
+        parameter.name: coordinate if parameter.dimension.ordered else _position(parameter.dimension, coordinate)
+        for parameter, coordinate in zip(space.parameters, history.unit[index].tolist(), strict=True)
+        if parameter.name in history.params[index]
+    }
     study.enqueue_trial(fixed)
     trial = study.ask()
     if not isinstance(study.sampler, (TPESampler, GPSampler, RandomSampler)):
@@ -197,10 +198,8 @@ def _advance(sampler: BaseSampler, runs: int) -> None:
             state.random_sample(_STRIDE * runs)
 
 
-def _value(dimension: Any, coordinate: float) -> float | int:
-    """A coordinate of the unit cube as Optuna sees it: itself, or the position of the category."""
-    if dimension.ordered:
-        return coordinate
+def _position(dimension: Any, coordinate: float) -> int:
+    """The place in the list of the value at a coordinate."""
     return int(dimension.positions(np.array([coordinate]))[0])
 
 
@@ -218,7 +217,7 @@ def _suggested(trial: Trial, space: Space) -> list[float]:
                 choice = trial.suggest_categorical(parameter.name, range(dimension.size))
                 coordinate = float(dimension.centres[choice])
             if dimension.size is not None:
-                positions[place] = int(dimension.positions(np.array([coordinate]))[0])
+                positions[place] = _position(dimension, coordinate)
         point.append(coordinate)
     return point
 

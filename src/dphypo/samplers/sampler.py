@@ -197,46 +197,32 @@ class Units(Enum):
     RANKS = "normal quantiles of the scores' ranks: any increasing function of the score gives the same search"
 
 
-@dataclass(frozen=True, repr=False)
-class Values:
-    """Scores as ``centre + deviation · values``, the values with mean 0 and deviation 1 (or all 0 when equal)."""
-
-    values: Array
-    centre: float
-    deviation: float
-
-
-def filled(history: History) -> Array:
-    """The scores, a failed run counted as the worst score seen (0 when every run failed)."""
-    if history.failed.all():
-        return np.zeros(len(history))
-    return np.where(history.failed, history.scores[~history.failed].min(), history.scores)
-
-
 def lowest(history: History) -> Array:
     """The scores, a failed run below them all: for rules that look at their order alone."""
     return np.where(history.failed, -np.inf, history.scores)
 
 
-def standardised(scores: Array) -> Values:
-    """Scores less their mean, over their deviation."""
+def seen(history: History, units: Units) -> tuple[Array, float, float]:
+    """What a surrogate is fitted to: values of mean 0 and deviation 1 (or all 0), and the scores' centre and deviation.
+
+    A failed run counts as the worst score seen (0 when every run failed), among ranks as the lowest.
+    """
+    if units is Units.RANKS:
+        scores = lowest(history)
+        order = np.sort(scores)
+        below = np.searchsorted(order, scores, side="left") + np.searchsorted(order, scores, side="right")
+        scores = ndtri(below / (2 * len(scores)))  # half of those equal count as below: a plateau stays one
+    elif history.failed.all():
+        scores = np.zeros(len(history))
+    else:
+        scores = np.where(history.failed, history.scores[~history.failed].min(), history.scores)
     # Scores may be as large as floats go (a diverged loss): squares are taken of scaled numbers only.
     scale = float(np.abs(scores).max(initial=0.0)) or 1.0
     relative = scores / scale
     centre, deviation = float(relative.mean()), float(relative.std())
     if not deviation > 1e-12:
-        return Values(np.zeros(len(scores)), centre * scale, 1.0)
-    return Values((relative - centre) / deviation, centre * scale, deviation * scale)
-
-
-def seen(history: History, units: Units) -> Values:
-    """What a surrogate is fitted to."""
-    if units is not Units.RANKS:
-        return standardised(filled(history))
-    scores = lowest(history)
-    order = np.sort(scores)
-    below = np.searchsorted(order, scores, side="left") + np.searchsorted(order, scores, side="right")
-    return standardised(ndtri(below / (2 * len(scores))))  # half of those equal count as below: a plateau stays one
+        return np.zeros(len(scores)), centre * scale, 1.0
+    return (relative - centre) / deviation, centre * scale, deviation * scale
 
 
 def softmax(scores: Array, beta: float, masses: Array) -> Array:
@@ -268,9 +254,8 @@ Work = TypeVar("Work")
 class Memo(Generic[Work]):
     """At most one piece of work, handed out to one caller at a time.
 
-    A sampler is a value: what it returns depends on its fields and arguments alone. A memo only saves time, so
-    whoever takes work from it must check that it belongs to the arguments at hand. What it holds is derived from a
-    secret history: it is never printed, and a copied or pickled memo is empty.
+    A memo only saves time: whoever takes work from it must check that it belongs to the arguments at hand. The work is
+    derived from a secret history: it is never printed, and a copied or pickled memo is empty.
 
     >>> import pickle
     >>> memo = Memo()

@@ -72,19 +72,6 @@ def covariance(left: Array, right: Array, hyperparameters: Hyperparameters, out:
     return np.asarray(value)
 
 
-def matern(radii: Array) -> tuple[Array, Array]:
-    """The correlation at distance r, and the factor (5/3)(1 + √5 r) exp(−√5 r) of its gradient.
-
-    The derivative by log ℓ_d is that factor times (x_d − x′_d)²/ℓ_d²: no division by r, so no special case at 0.
-    """
-    scaled = _ROOT_5 * radii
-    decay = np.exp(-scaled)
-    slope = (1.0 + scaled) * decay
-    value = slope + scaled * scaled * decay / 3.0
-    slope *= 5.0 / 3.0
-    return value, slope
-
-
 # Priors (mean and deviation of the logarithm), in units of standardised scores and of features of unit range. The
 # lengthscale grows with the square root of the number of features, as the distance between two points does.
 _VARIANCE = (0.0, 0.5)
@@ -93,8 +80,6 @@ _NOISE = (float(np.log(2e-2)), 1.5)
 _BOUNDS_VARIANCE = (np.log(1e-2), np.log(1e2))
 _BOUNDS_LENGTHSCALE = (np.log(1e-2), np.log(1e2))
 _BOUNDS_NOISE = (np.log(1e-6), np.log(4.0))
-
-_ITERATIONS = 50
 
 
 @dataclass(frozen=True)
@@ -122,17 +107,18 @@ def fit(data: Data) -> Hyperparameters:
 
     # From the prior's centre alone: on landscapes of every kind in benchmarks/landscapes.py a second or third start
     # found a better optimum in one fit of thirty, and doubled the time.
-    options = {"maxiter": _ITERATIONS}
-    best = minimize(loss, centre, jac=True, method="L-BFGS-B", bounds=bounds, options=options)
-    values = np.exp(best.x)
-    return Hyperparameters(float(values[0]), tuple(float(scale) for scale in values[1:-1]), float(values[-1]))
+    best = minimize(loss, centre, jac=True, method="L-BFGS-B", bounds=bounds, options={"maxiter": 50})
+    return _from_logs(best.x)
 
 
 def prior_mode(width: int) -> Hyperparameters:
     """The hyperparameters used before there are enough observations to fit."""
-    centre, _ = _prior(width)
-    values = np.exp(centre)
-    return Hyperparameters(float(values[0]), tuple(float(scale) for scale in values[1:-1]), float(values[-1]))
+    return _from_logs(_prior(width)[0])
+
+
+def _from_logs(logs: Array) -> Hyperparameters:
+    variance, *lengthscales, noise = np.exp(logs).tolist()
+    return Hyperparameters(variance, tuple(lengthscales), noise)
 
 
 def _prior(width: int) -> tuple[Array, Array]:
@@ -148,7 +134,12 @@ def _negative_log_likelihood(logs: Array, data: Data, flat: Array) -> tuple[floa
     variance, noise = np.exp(logs[0]), np.exp(logs[-1])
     precisions = np.exp(-2.0 * logs[1:-1])
     radii = np.sqrt(precisions @ flat).reshape(size, size)
-    correlation, slope = matern(radii)
+    # The derivative of the correlation by log ℓ_d is slope · (x_d − x′_d)²/ℓ_d²: no division by r, so no case r = 0.
+    scaled = _ROOT_5 * radii
+    decay = np.exp(-scaled)
+    slope = (1.0 + scaled) * decay
+    correlation = slope + scaled * scaled * decay / 3.0
+    slope *= 5.0 / 3.0
     covariance = variance * correlation
     diagonal = np.diag_indices(size)
     # A trace of jitter keeps the factorisation alive at extreme trial values; it does not depend on the parameters.
