@@ -376,8 +376,8 @@ MUTANTS = (
         "noise that is kept is believed",
         "what is kept is accounted for afresh",
         "accounting/noise.py",
-        "            if exact and round_epsilon(kept.epsilon) <= epsilon:\n                return kept\n",
-        "            return kept\n",
+        "        if exact and round_epsilon(kept.epsilon) <= epsilon:\n            return kept\n",
+        "        return kept\n",
         (
             "accounting/test_noise.py"
             "::test_a_kept_answer_is_used_once_it_is_checked_and_solved_for_again_where_it_is_wrong",

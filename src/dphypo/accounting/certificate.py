@@ -20,7 +20,7 @@ from dataclasses import dataclass, field
 from datetime import date
 from importlib import metadata
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Literal
 
 from dphypo import _files, _validate
 from dphypo._files import Json, printable
@@ -45,14 +45,18 @@ CITATIONS = [
     "N. Papernot, T. Steinke. Hyperparameter Tuning with Renyi Differential Privacy. ICLR 2022.",
 ]
 _ALGORITHM = "Ed25519"
+_MAKE_KEY = {
+    "private": "openssl genpkey -algorithm ed25519 -out private.pem",
+    "public": "openssl pkey -in private.pem -pubout -out public.pem",
+}
 _PROFILE_POINTS = 41
 _MOST_COMPARED = 8  # events of one run whose cost is compared with an explicit test
 
 
 def _not_a_certificate(document: object) -> str:
-    found = document.get("format") if isinstance(document, Mapping) else None
     if isinstance(document, Mapping) and "ending" in document:
         return "this is release.json of a saved release, not its certificate: give the folder, or its certificate.json"
+    found = document.get("format") if isinstance(document, Mapping) else None
     if isinstance(found, str) and found.startswith("dphypo certificate"):
         return (
             f"format = {printable(found, 40)!r} is a certificate of another version, which may state numbers "
@@ -126,7 +130,8 @@ class Certificate:
 
     def signed(self, key: str | os.PathLike[str]) -> Certificate:
         """The certificate, signed with the Ed25519 private key in a PEM file; needs the extra ``sign``."""
-        return _sign(self, Path(key))
+        value = base64.b64encode(read_key(Path(key), "private").sign(_signed(self.document))).decode("ascii")
+        return Certificate({**self.document, "signature": {"algorithm": _ALGORITHM, "value": value}})
 
     def _with(self, **changes: Any) -> Certificate:
         document = {**self.document, **changes}
@@ -141,7 +146,7 @@ def issue(guarantee: Composition, delta: float, public: Mapping[str, object]) ->
     """The certificate of a guarantee at δ. ``public`` adds what else may be published, such as the space."""
     _refuse_contradictions(guarantee, delta)
     bounds = {name: round_epsilon(epsilon) for name, epsilon in guarantee.bounds(delta).items()}
-    name = min(bounds, key=lambda key: bounds[key])
+    name = min(bounds, key=bounds.__getitem__)
     data_set, public = public.get("data_set"), {key: value for key, value in public.items() if key != "data_set"}
     public = {"unit": "record", "entropy": "system", "warning": None, **json.loads(json.dumps(public))}
     if public["unit"] not in UNITS:
@@ -208,22 +213,7 @@ def table_hash(table: Any) -> str:
     return hashlib.sha256(json.dumps(table, sort_keys=True).encode()).hexdigest()
 
 
-def _sign(certificate: Certificate, key: Path) -> Certificate:
-    """The certificate, signed with the Ed25519 private key in a PEM file without a passphrase."""
-    private = _key(key, "private")
-    document = certificate.to_dict()
-    document.pop("signature", None)
-    value = base64.b64encode(private.sign(_signed(document))).decode("ascii")
-    return type(certificate)({**document, "signature": {"algorithm": _ALGORITHM, "value": value}})
-
-
-def read_public(key: Path) -> Ed25519PublicKey:
-    """The Ed25519 public key in a PEM file."""
-    found: Ed25519PublicKey = _key(key, "public")
-    return found
-
-
-def signature_problems(document: Json, public: Ed25519PublicKey) -> Iterator[str]:
+def signing_faults(document: Json, public: Ed25519PublicKey) -> Iterator[str]:
     """Why a document is not signed by the owner of a key; nothing if it is."""
     from cryptography.exceptions import InvalidSignature
 
@@ -237,20 +227,14 @@ def signature_problems(document: Json, public: Ed25519PublicKey) -> Iterator[str
         yield "signature: it is not the signature of this certificate by this key"
 
 
-_MAKE = {
-    "private": "openssl genpkey -algorithm ed25519 -out private.pem",
-    "public": "openssl pkey -in private.pem -pubout -out public.pem",
-}
-
-
-def _key(path: Path, which: str) -> Any:
-    """The key in a PEM file."""
+def read_key(path: Path, which: Literal["private", "public"]) -> Any:
+    """The Ed25519 key in a PEM file without a passphrase."""
     try:
         from cryptography.hazmat.primitives.asymmetric import ed25519
         from cryptography.hazmat.primitives.serialization import load_pem_private_key, load_pem_public_key
     except ImportError:
         raise ImportError("signatures need the package cryptography: pip install 'dphypo[sign]'") from None
-    make, found = f"`{_MAKE[which]}` makes one", None
+    make, found = f"`{_MAKE_KEY[which]}` makes one", None
     try:
         content = _files.read(path, f"{which} key", most=2**16)
     except FileError as error:
@@ -266,7 +250,7 @@ def _signed(document: Json) -> bytes:
     return canonical_json({name: value for name, value in document.items() if name != "signature"})
 
 
-def folder_problems(document: Json, folder: Path) -> Iterator[str]:
+def folder_faults(document: Json, folder: Path) -> Iterator[str]:
     """Whether the model and the parameters in a folder are those that the certificate names."""
     if document["release"] is None:
         yield "release: the certificate names no model, so that it says nothing of the one in this folder"

@@ -9,13 +9,7 @@ Runs whose results are all published have no law of T and no selection. Every ru
 may be at any setting: it is dominated by the pointwise supremum over the settings, in each direction, and k runs by the
 k-fold product of that pair. A last run at a λ chosen from a published table is one more factor.
 
-**Lemma (sides).** Let neighbours differ by one record that is added, removed, or blanked. By each split that is stated,
-that record is on one part, and every other record stays where it was. A term that does not read it has the same law on
-both data sets, given what was published before: its privacy loss is zero. So the whole is dominated by the product of
-the pairs of the terms that read it. Which parts it is on is not known, so all together cost the **maximum, over all
-combinations of parts, of the composition of the terms that read such a record**. A term that states no side is read
-by all. If the record is replaced by another, it may leave a side and enter another: every term may change, and **all
-compose**.
+What a record meets depends on the sides that it is on: the lemma of ``sides.py``.
 
 Runs that train on one side and score on the other are two terms: to a record that trains, the score is post-processing
 of the model; to one that scores, the model is given. Where a record is **replaced**, a search is **one** term, whose
@@ -29,31 +23,30 @@ import itertools
 import math
 from collections import Counter
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import cached_property, lru_cache
 from typing import TYPE_CHECKING, TypeAlias
 
-import dp_accounting
 import numpy as np
 import numpy.typing as npt
+from dp_accounting.pld.privacy_loss_distribution import PrivacyLossDistribution
 
 from dphypo import _validate
 from dphypo.accounting import dp_library, slack
-from dphypo.accounting.dominating_pair import run_to_pld
-from dphypo.accounting.events import Event, canonical
+from dphypo.accounting.dominating_pair import to_pld
+from dphypo.accounting.dp_library import Relation
+from dphypo.accounting.events import Event
 from dphypo.accounting.guarantee import Guarantee
-from dphypo.accounting.one_run import ADD_OR_REMOVE_ONE, Run, check, describe
+from dphypo.accounting.one_run import ADD_OR_REMOVE_ONE, Run, describe, read_events
 from dphypo.accounting.profiles import Discrete, Floats, epsilon_for
 from dphypo.accounting.sides import EVERYONE, Part, Side, Split
 from dphypo.accounting.theorems import theorem1_2_paper
 
 if TYPE_CHECKING:
-    from dp_accounting.pld.privacy_loss_distribution import PrivacyLossDistribution
-
     from dphypo.accounting.certificate import Certificate
 
 _MOST_SPLITS = 6  # with more, everything is composed: the number of combinations doubles with each
-REPLACE_ONE = dp_accounting.NeighboringRelation.REPLACE_ONE
+REPLACE_ONE = Relation.REPLACE_ONE
 
 
 @dataclass(frozen=True, eq=False)
@@ -62,7 +55,7 @@ class PublishedRuns:
 
     events: tuple[Event, ...]
     count: int
-    relation: dp_accounting.NeighboringRelation
+    relation: Relation
     grid: float
 
     @cached_property
@@ -88,7 +81,7 @@ class PublishedRuns:
     @cached_property
     def _pld(self) -> PrivacyLossDistribution:
         remove, add = self.run.profiles
-        one = run_to_pld([remove] if self.run.symmetric else [remove, add], self.grid)
+        one = to_pld([remove] if self.run.symmetric else [remove, add], self.grid)
         return one if self.count == 1 else one.self_compose(self.count)
 
     def to_pld(self) -> PrivacyLossDistribution:
@@ -100,25 +93,22 @@ def account_published(
     event: Event | Sequence[Event],
     count: int,
     *,
-    relation: dp_accounting.NeighboringRelation = ADD_OR_REMOVE_ONE,
+    relation: Relation = ADD_OR_REMOVE_ONE,
     grid: float = dp_library.DEFAULT_GRID,
 ) -> PublishedRuns:
     """``count`` runs whose results are all published, to be composed with others; all that are declared are paid for.
 
     ``event`` is what is known of one run; or a list, if the privacy of a run depends on λ (the pointwise worst counts).
 
-    >>> account_published(dp_accounting.GaussianDpEvent(20.0), 20).count
+    >>> from dp_accounting import GaussianDpEvent
+    >>> account_published(GaussianDpEvent(20.0), 20).count
     20
     """
-    events = tuple(canonical(one) for one in (event if isinstance(event, (list, tuple)) else [event]))
-    check(events, relation)
-    count = _validate.integer(at_least=1, count=count)
+    events, count = read_events(event, relation), _validate.integer(at_least=1, count=count)
     return _published(events, count, relation, _validate.positive(grid=grid))
 
 
 _published = lru_cache(maxsize=32)(PublishedRuns)  # what is computed from equal values is computed once
-
-
 Releases: TypeAlias = Guarantee | PublishedRuns
 """What a term can be: a search that releases its best run, or runs that are all published."""
 
@@ -151,9 +141,8 @@ class Composition:
     def __post_init__(self) -> None:
         if not self.terms:
             raise _validate.fail("terms", self.terms, "give at least one")
-        relations = {term.releases.relation for term in self.terms}
-        if len(relations) != 1:
-            names = ", ".join(sorted(relation.name for relation in relations))
+        names = ", ".join(sorted({term.releases.relation.name for term in self.terms}))
+        if names != self.relation.name:
             raise ValueError(f"parts under different neighbouring relations ({names}) do not compose: state all alike")
         if len({term.releases.grid for term in self.terms}) != 1:
             raise ValueError("parts accounted on different grids do not compose: give one grid for all")
@@ -172,7 +161,7 @@ class Composition:
         return cls(tuple(term for some in terms for term in some))
 
     @property
-    def relation(self) -> dp_accounting.NeighboringRelation:
+    def relation(self) -> Relation:
         """Which data sets are neighbours."""
         return self.terms[0].releases.relation
 
@@ -183,12 +172,12 @@ class Composition:
     def delta(self, epsilon: float) -> float:
         """δ of all that is released together at this ε ≥ 0."""
         epsilon = _validate.non_negative(epsilon=epsilon)
-        return max(_together(met).delta(epsilon) for met in self._met.values())
+        return max(_together(met).delta(epsilon) for met in self.met.values())
 
     def costs(self, delta: float) -> dict[str, float]:
         """ε at δ for a record on each combination of parts that meets most, by its name."""
         delta = _validate.delta(delta=delta)
-        return {name: _together(met).epsilon(delta) for name, met in self._met.items()}
+        return {name: _together(met).epsilon(delta) for name, met in self.met.items()}
 
     def cost(self, side: Side, delta: float) -> float:
         """ε at δ for records of a side: the largest, over the combinations of parts that they may be on."""
@@ -199,7 +188,7 @@ class Composition:
     def bound(self, delta: float) -> str:
         """The name of the bound that :meth:`epsilon` reports."""
         bounds = self.bounds(delta)
-        return min(bounds, key=lambda name: bounds[name])
+        return min(bounds, key=bounds.__getitem__)
 
     def bounds(self, delta: float) -> dict[str, float]:
         """ε at δ by every bound that applies: those of the search, if there is one and nothing else."""
@@ -211,21 +200,21 @@ class Composition:
     @property
     def slack(self) -> float:
         """How far all that a record meets is from the stated events, in total variation: the largest."""
-        return max(slack.total(1, math.fsum(one.slack for one in met)) for met in self._met.values())
+        return max(slack.total(1, math.fsum(one.slack for one in met)) for met in self.met.values())
 
     def one_run(self, delta: float) -> dict[str, float]:
         """ε of one run of the last part alone: what is usually reported."""
-        trained = [term for term in self.terms if not term.scores]
-        return (trained or list(self.terms))[-1].releases.one_run(delta)
+        trained = tuple(term for term in self.terms if not term.scores)
+        return (trained or self.terms)[-1].releases.one_run(delta)
 
     def rdp(self, alpha: npt.ArrayLike) -> Floats:
         """ε(α) without slack: the largest, over the combinations of parts, of the sum of what a record meets."""
-        sums = [np.sum([one.rdp(alpha) for one in met], axis=0) for met in self._met.values()]
+        sums = [np.sum([one.rdp(alpha) for one in met], axis=0) for met in self.met.values()]
         return np.asarray(np.max(sums, axis=0))
 
     def profile(self, points: int = 200) -> tuple[Floats, Floats]:
         """A curve for plotting: ε from 0 to where δ has fallen to 1e-11 or falls no further, and δ at each."""
-        met = [_together(one) for one in self._met.values()]
+        met = [_together(one) for one in self.met.values()]
         top = max(one.last for one in met)
         return np.linspace(0.0, top, points), np.max([_curve(one, top, points) for one in met], axis=0)
 
@@ -239,14 +228,9 @@ class Composition:
 
         return issue(self, delta, public)
 
-    @property
-    def met(self) -> list[tuple[Releases, ...]]:
-        """What a record meets, for every combination of parts on which it meets most."""
-        return list(self._met.values())
-
     @cached_property
-    def _met(self) -> dict[str, tuple[Releases, ...]]:
-        """By name, the combinations on which a record meets most; of two that meet the same, the first."""
+    def met(self) -> dict[str, tuple[Releases, ...]]:
+        """By name, what a record meets on the combinations of parts where it meets most; of equal ones, the first."""
         found: dict[tuple[Releases, ...], set[tuple[Split, Part]]] = {}
         for parts, met in self._combinations.items():
             meets = Counter(met)
@@ -286,6 +270,7 @@ class _Composed:
     """Several releases that one record meets, or published runs: their composition."""
 
     releases: tuple[Releases, ...]
+    _known: dict[float, float] = field(default_factory=dict, init=False, repr=False)
 
     def epsilon(self, delta: float) -> float:
         def composed(rest: float) -> dict[str, float]:
@@ -294,10 +279,6 @@ class _Composed:
         if delta not in self._known:
             self._known[delta] = slack.charge(composed, delta, self.slack)[""]
         return self._known[delta]
-
-    @cached_property
-    def _known(self) -> dict[float, float]:
-        return {}
 
     def delta(self, epsilon: float) -> float:
         return float(self.deltas(np.array([epsilon]))[0])
@@ -344,5 +325,4 @@ def _curve(met: Guarantee | _Composed, top: float, points: int) -> Floats:
 @lru_cache(maxsize=16)
 def _together(releases: tuple[Releases, ...]) -> Guarantee | _Composed:
     """One object for the same releases, so that they are composed once; of a single search, its guarantee."""
-    only = releases[0]
-    return only if len(releases) == 1 and isinstance(only, Guarantee) else _Composed(releases)
+    return releases[0] if len(releases) == 1 and isinstance(releases[0], Guarantee) else _Composed(releases)

@@ -13,9 +13,9 @@ from __future__ import annotations
 
 import json
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import dp_accounting
 import numpy as np
@@ -71,12 +71,11 @@ def to_json(guarantee: Guarantee | Composition) -> dict[str, Any]:
 def from_json(document: Json) -> Composition:
     """The guarantee that a document states, accounted afresh. Its events are held to the limits of strangers' files."""
     relation, grid = dp_accounting.NeighboringRelation[document["relation"]], document["grid"]
-    return Composition(
-        tuple(
-            Term(_releases(term, relation, grid), Side.from_json(term["reads"]), bool(term.get("scores", False)))
-            for term in document["terms"]
-        )
+    terms = (
+        Term(_releases(term, relation, grid), Side.from_json(term["reads"]), bool(term.get("scores", False)))
+        for term in document["terms"]
     )
+    return Composition(tuple(terms))
 
 
 def _term(releases: Releases) -> dict[str, Any]:
@@ -97,33 +96,21 @@ def _releases(term: Json, relation: dp_accounting.NeighboringRelation, grid: flo
     for event in found:
         check_event(event, grid)
     if "published" not in term:
-        return account(
-            found,
-            laws.from_dict(term["runs"]["law"]),
-            Band(term["band"]["c"], term["band"]["C"]),
-            policy=term["policy"]["class"],
-            first_from_prior=term["policy"]["first_from_prior"],
-            relation=relation,
-            grid=grid,
-        )
+        law, band = laws.from_dict(term["runs"]["law"]), Band(term["band"]["c"], term["band"]["C"])
+        policy, first = term["policy"]["class"], term["policy"]["first_from_prior"]
+        return account(found, law, band, relation=relation, grid=grid, policy=policy, first_from_prior=first)
     if not isinstance(term["published"], int) or term["published"] > MOST_STEPS:
         raise Refused("published: should be a number of runs")
     return account_published(found, term["published"], relation=relation, grid=grid)
 
 
 def write_plan(
-    guarantee: Guarantee | Composition,
-    delta: float,
-    *,
-    name: str,
-    parts: Sequence[Json],
-    settings: Json,
+    guarantee: Guarantee | Composition, delta: float, *, name: str, parts: Sequence[Json], settings: Json
 ) -> dict[str, Any]:
     """The document of a plan whose parts, each as JSON, have this guarantee together."""
     stated = {"name": name, "epsilon": round_epsilon(guarantee.epsilon(delta)), "delta": float(delta)}
     more = {"parts": list(parts), "settings": settings}
-    document: dict[str, Any] = plain({"format": PLAN, **stated, **to_json(guarantee), **more})
-    return document
+    return cast(dict[str, Any], plain({"format": PLAN, **stated, **to_json(guarantee), **more}))
 
 
 def check_plan(document: Json) -> None:
@@ -133,27 +120,33 @@ def check_plan(document: Json) -> None:
         raise Refused(f"format = {shown} is not a plan that this version reads: it must be {PLAN!r}")
     if unknown := sorted(set(document) - _KNOWN):
         raise Refused(f"{printable(unknown[0], 60)} is not part of a plan: leave it out")
-    name, delta, epsilon = document.get("name"), document.get("delta"), document.get("epsilon")
-    if not isinstance(name, str) or not 0 < len(name) <= _LONGEST or not name.isprintable():
-        raise Refused(f"name: should be a text of at most {_LONGEST} letters")
-    if not _number(delta) or not 0 <= delta < 1:  # type: ignore[operator]
-        raise Refused("delta: should be a number in [0, 1)")
-    if not _number(epsilon) or not epsilon >= 0:  # type: ignore[operator]
-        raise Refused("epsilon: should be a number, zero or more")
-    if not isinstance(document.get("settings"), Mapping):
-        raise Refused("settings: should be an object")
-    parts = document.get("parts")
-    if not isinstance(parts, list) or not 1 <= len(parts) <= MOST_PARTS:
-        raise Refused("parts: should be a list of one or more")
-    if not all(isinstance(part, Mapping) for part in parts):
-        raise Refused("parts: each should be an object")
-    for part in parts:
+    for name, (fits, what) in _STATED.items():
+        if not fits(document.get(name)):
+            raise Refused(f"{name}: should be {what}")
+    for part in document["parts"]:
+        if not isinstance(part, Mapping):
+            raise Refused("parts: each should be an object")
         check_law(part)
     check(document)
 
 
-def _number(value: object) -> bool:
+def is_number(value: Any) -> bool:
+    """Whether a JSON value is a number; a boolean is none."""
     return isinstance(value, (int, float)) and not isinstance(value, bool)
+
+
+def is_name(value: Any) -> bool:
+    """Whether a JSON value is a short text that can be printed."""
+    return isinstance(value, str) and 0 < len(value) <= _LONGEST and value.isprintable()
+
+
+_STATED: dict[str, tuple[Callable[[Any], bool], str]] = {
+    "name": (is_name, f"a text of at most {_LONGEST} letters"),
+    "delta": (lambda value: is_number(value) and 0 <= value < 1, "a number in [0, 1)"),
+    "epsilon": (lambda value: is_number(value) and value >= 0, "a number, zero or more"),
+    "settings": (lambda value: isinstance(value, Mapping), "an object"),
+    "parts": (lambda value: isinstance(value, list) and 1 <= len(value) <= MOST_PARTS, "a list of one or more"),
+}
 
 
 def plain(value: Any) -> Any:
@@ -199,11 +192,11 @@ def read_json(path: Path, what: str, *, most: int = MOST_BYTES, within: Path | N
 
 def _once(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
     """A JSON object whose names are all different: a reader might see the first of two, and we the second."""
-    found = dict(pairs)
-    if len(found) < len(pairs):
-        names = [name for name, _ in pairs]
-        twice = next(name for name in found if names.count(name) > 1)
-        raise Refused(f"{printable(repr(twice))} is stated twice in the certificate")
+    found: dict[str, Any] = {}
+    for name, value in pairs:
+        if name in found:
+            raise Refused(f"{printable(repr(name))} is stated twice in the certificate")
+        found[name] = value
     return found
 
 
@@ -223,7 +216,7 @@ def check(document: Json) -> None:
     terms, grid = document.get("terms"), document.get("grid")
     if not isinstance(terms, list) or not 1 <= len(terms) <= MOST_PARTS:
         raise Refused("terms must be a list of one or more")
-    if not isinstance(grid, (int, float)) or isinstance(grid, bool) or not GRIDS[0] <= grid <= GRIDS[1]:
+    if not is_number(grid) or not GRIDS[0] <= grid <= GRIDS[1]:  # type: ignore[operator]
         raise Refused(f"grid = {printable(repr(grid), 40)} must lie between {GRIDS[0]:g} and {GRIDS[1]:g}")
     for term in terms:
         if not isinstance(term, Mapping):

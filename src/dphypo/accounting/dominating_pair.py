@@ -25,36 +25,17 @@ _PIECE = 8192
 
 
 def to_pld(
-    searches: Sequence[SearchProfile], grid: float, sharper: Sequence[Sequence[Profile]] = ()
+    profiles: Sequence[Profile], grid: float, sharper: Sequence[Sequence[Profile]] = ()
 ) -> PrivacyLossDistribution:
-    """The privacy loss distribution that dominates a search, from D to D′ and, unless it is symmetric, from D′ to D.
+    """The distribution that dominates a search or a run, from D to D′ and, unless it is symmetric, from D′ to D.
 
     ``sharper`` are further bounds on the same search, each in the same directions; the smallest counts at every ε.
     """
-    count = math.ceil(max(map(_end, searches)) / grid)
-    deltas = [_on_grid(search, grid, count) for search in searches]
-    epsilon = np.arange(-count, count + 1) * grid
-    for bound in sharper:
-        found = [
-            _on_grid(one, grid, count) if isinstance(one, PriorStartProfile) else one.delta(epsilon) for one in bound
-        ]
-        deltas = [np.minimum(*both) for both in zip(deltas, found, strict=True)]
-    return connected(deltas, grid)
-
-
-def run_to_pld(profiles: Sequence[Profile], grid: float) -> PrivacyLossDistribution:
-    """The distribution that dominates one run, from D to D′ and, unless they are equal, from D′ to D."""
     count = max(1, math.ceil(max(map(_end, profiles)) / grid))
-    epsilon = np.arange(-count, count + 1) * grid
-    return connected([np.asarray(profile.delta(epsilon)) for profile in profiles], grid)
-
-
-def connected(deltas: Sequence[Floats], grid: float) -> PrivacyLossDistribution:
-    """The distribution whose profiles connect these values, at multiples of ``grid`` from −count to count."""
-    count = (len(deltas[0]) - 1) // 2
-    both = [deltas[0], deltas[-1]]
-    pmfs = [_connect(deltas[i], both[1 - i], grid, count) for i in range(len(deltas))]
-    return PrivacyLossDistribution(pmfs[0], pmfs[1] if len(pmfs) > 1 else None)
+    ways = zip(profiles, *sharper, strict=True)
+    deltas = [np.min([_on_grid(one, grid, count) for one in way], axis=0) for way in ways]
+    both = zip(deltas, reversed(deltas), strict=True)
+    return PrivacyLossDistribution(*(_connect(delta, reverse, grid, count) for delta, reverse in both))
 
 
 def _end(profile: Profile) -> float:
@@ -64,12 +45,15 @@ def _end(profile: Profile) -> float:
     return min(smallest(lambda eps: float(profile.delta(eps)), rest, top=top), top)
 
 
-def _on_grid(search: SearchProfile | PriorStartProfile, grid: float, count: int) -> Floats:
-    """δ_A at every multiple of ``grid`` from −count to count, in one convolution.
+def _on_grid(search: Profile, grid: float, count: int) -> Floats:
+    """δ at every multiple of ``grid`` from −count to count: of a mixture of shifted profiles in one convolution.
 
     A shift s between two grid points is replaced by the two, in proportion to e^(−s): one run's profile is convex in
     e^(ε−s), so that rounds up.
     """
+    epsilon = np.arange(-count, count + 1) * grid
+    if not isinstance(search, (SearchProfile, PriorStartProfile)):
+        return np.asarray(search.delta(epsilon))
     weights, shifts = search.mixture
     infinite = np.isinf(shifts)
     certain = float(weights[infinite].sum())
@@ -89,7 +73,6 @@ def _on_grid(search: SearchProfile | PriorStartProfile, grid: float, count: int)
     first, last = -count - lowest - (len(mixed) - 1), count - lowest
     one_run = search.forward.delta(np.arange(first, last + 1) * grid)
     value = _convolve(one_run, mixed) * (1 + _SLACK) + certain
-    epsilon = np.arange(-count, count + 1) * grid
     nothing = float(search.runs.pgf(0.0)) * -np.expm1(np.minimum(epsilon, 0.0))
     return np.asarray(np.minimum(value + nothing, 1.0))
 

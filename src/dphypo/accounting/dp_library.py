@@ -17,8 +17,7 @@ from typing import TypeAlias
 import attr
 import dp_accounting
 import numpy as np
-from dp_accounting import dp_event
-from dp_accounting.dp_event import RandomizedResponseDpEvent
+from dp_accounting import DpEvent, dp_event
 from dp_accounting.pld import PLDAccountant
 from dp_accounting.pld.privacy_loss_distribution import PrivacyLossDistribution
 from dp_accounting.rdp import RdpAccountant
@@ -31,7 +30,7 @@ MOST_BINS = 3e6  # of a loss distribution, as :func:`spread` estimates it: beyon
 Relation: TypeAlias = dp_accounting.NeighboringRelation
 
 
-def losses(event: dp_accounting.DpEvent, relation: Relation, grid: float = DEFAULT_GRID) -> tuple[Discrete, Discrete]:
+def losses(event: DpEvent, relation: Relation, grid: float = DEFAULT_GRID) -> tuple[Discrete, Discrete]:
     """The loss distributions of both directions, remove and add; the same object twice if they are equal.
 
     Raises:
@@ -39,7 +38,7 @@ def losses(event: dp_accounting.DpEvent, relation: Relation, grid: float = DEFAU
             the grid.
         UnaccountableError: if the event is not private.
     """
-    if _repeats_randomised_response(event):
+    if any(isinstance(leaf, dp_event.RandomizedResponseDpEvent) and count > 1 for leaf, count, _ in leaves(event)):
         raise dp_accounting.UnsupportedEventError(
             "dp_accounting's PLD accountant counts a repeated RandomizedResponseDpEvent only once"
         )
@@ -90,20 +89,18 @@ def _clean(pmf: object, convolutions: int) -> Discrete:
     return Discrete(positions, np.maximum(masses, 0.0), min(1.0, infinity))
 
 
-def _convolutions(event: dp_accounting.DpEvent) -> int:
+def _convolutions(event: DpEvent) -> int:
     """How many loss distributions the PLD accountant convolves for an event; Gaussians it composes in closed form."""
     match event:
-        case dp_accounting.SelfComposedDpEvent(event=dp_accounting.GaussianDpEvent()):
-            return 1
-        case dp_accounting.SelfComposedDpEvent():
-            return int(event.count) * _convolutions(event.event)
-        case dp_accounting.ComposedDpEvent():
+        case dp_event.SelfComposedDpEvent(event=inner) if not isinstance(inner, dp_event.GaussianDpEvent):
+            return int(event.count) * _convolutions(inner)
+        case dp_event.ComposedDpEvent():
             return sum(_convolutions(part) for part in event.events)
         case _:
             return 1
 
 
-def spread(event: dp_accounting.DpEvent) -> float:
+def spread(event: DpEvent) -> float:
     """About how far the privacy losses of an event reach: usually too large, by a factor of up to ten.
 
     A step that is made n times at rate q, and whose loss without sampling is s²/2 ± 9s, is met by about qn of them. Or,
@@ -121,19 +118,17 @@ def spread(event: dp_accounting.DpEvent) -> float:
     return total
 
 
-def leaves(
-    event: dp_accounting.DpEvent, count: int = 1, rate: float = 1.0
-) -> Iterator[tuple[dp_accounting.DpEvent, int, float]]:
+def leaves(event: DpEvent, count: int = 1, rate: float = 1.0) -> Iterator[tuple[DpEvent, int, float]]:
     """The single steps of an event, how often each is made, and the rate at which it is sampled."""
     match event:
-        case dp_accounting.SelfComposedDpEvent():
+        case dp_event.SelfComposedDpEvent():
             yield from leaves(event.event, count * event.count, rate)
-        case dp_accounting.ComposedDpEvent():
+        case dp_event.ComposedDpEvent():
             for part in event.events:
                 yield from leaves(part, count, rate)
-        case dp_accounting.PoissonSampledDpEvent():
+        case dp_event.PoissonSampledDpEvent():
             yield from leaves(event.event, count, rate * event.sampling_probability)
-        case dp_accounting.SampledWithReplacementDpEvent() | dp_accounting.SampledWithoutReplacementDpEvent():
+        case dp_event.SampledWithReplacementDpEvent() | dp_event.SampledWithoutReplacementDpEvent():
             yield from leaves(event.event, count)
         case dp_event.RepeatAndSelectDpEvent():
             yield from leaves(event.event, count, rate)
@@ -141,14 +136,14 @@ def leaves(
             yield event, count, rate
 
 
-def sensitivity(leaf: dp_accounting.DpEvent) -> float:
+def sensitivity(leaf: DpEvent) -> float:
     """How far a record moves the output of a single step, over its noise."""
     match leaf:
         case dp_event.MixtureOfGaussiansDpEvent():
             return float(max(leaf.sensitivities) / leaf.standard_deviation)
         case dp_event.DiscreteLaplaceDpEvent():
             return float(leaf.noise_parameter * leaf.sensitivity)
-        case RandomizedResponseDpEvent():
+        case dp_event.RandomizedResponseDpEvent():
             return 1.0
         case dp_event.TruncatedSubsampledGaussianDpEvent():
             return 2.0 / float(leaf.noise_multiplier)
@@ -158,26 +153,14 @@ def sensitivity(leaf: dp_accounting.DpEvent) -> float:
             return 0.0
 
 
-def _repeats_randomised_response(event: dp_accounting.DpEvent, *, repeated: bool = False) -> bool:
-    match event:
-        case RandomizedResponseDpEvent():
-            return repeated
-        case dp_accounting.SelfComposedDpEvent():
-            return _repeats_randomised_response(event.event, repeated=repeated or event.count > 1)
-        case dp_accounting.ComposedDpEvent():
-            return any(_repeats_randomised_response(part, repeated=repeated) for part in event.events)
-        case _:
-            return False
-
-
-def is_known(event: dp_accounting.DpEvent, relation: Relation) -> bool:
+def is_known(event: DpEvent, relation: Relation) -> bool:
     """Whether an accountant knows the event; nothing is composed to find out."""
-    if isinstance(event, dp_accounting.PoissonSampledDpEvent) and relation is Relation.ADD_OR_REMOVE_ONE:
+    if isinstance(event, dp_event.PoissonSampledDpEvent) and relation is Relation.ADD_OR_REMOVE_ONE:
         return is_known(event.event, relation)
     return bool(PLDAccountant(relation).supports(event) or RdpAccountant(neighboring_relation=relation).supports(event))
 
 
-def curve(event: dp_accounting.DpEvent, relation: Relation, few: Floats | None = None) -> Curve | None:
+def curve(event: DpEvent, relation: Relation, few: Floats | None = None) -> Curve | None:
     """The RDP curve at dp_accounting's own orders, or at ``few`` of them; ``None`` if it knows no finite one."""
     if relation is Relation.REPLACE_ONE:
         event = _with_doubled_sensitivity(event)
@@ -214,7 +197,7 @@ def _without_remarks() -> Iterator[None]:
         logger.removeFilter(passes)
 
 
-def _with_doubled_sensitivity(event: dp_accounting.DpEvent) -> dp_accounting.DpEvent:
+def _with_doubled_sensitivity(event: DpEvent) -> DpEvent:
     """The event with half the noise, which is what it means when one record is replaced by another.
 
     A noise multiplier is the noise over the largest norm of a record, and replacing a record moves a sum by up to
@@ -222,26 +205,26 @@ def _with_doubled_sensitivity(event: dp_accounting.DpEvent) -> dp_accounting.DpE
     relation (google/differential-privacy, issue 378).
     """
     match event:
-        case dp_accounting.GaussianDpEvent() | dp_accounting.LaplaceDpEvent():
+        case dp_event.GaussianDpEvent() | dp_event.LaplaceDpEvent():
             return attr.evolve(event, noise_multiplier=event.noise_multiplier / 2)
-        case dp_accounting.ComposedDpEvent():
+        case dp_event.ComposedDpEvent():
             return attr.evolve(event, events=[_with_doubled_sensitivity(part) for part in event.events])
-        case dp_accounting.DpEvent(event=inner):  # repeated, sampled or selected
+        case DpEvent(event=inner):  # repeated, sampled or selected
             return attr.evolve(event, event=_with_doubled_sensitivity(inner))
         case _:
             return event
 
 
-def pure_epsilon(event: dp_accounting.DpEvent) -> float:
-    """The ε of pure DP that the event has by its definition; infinite if it has none that we know."""
+def pure_epsilon(event: DpEvent) -> float:
+    """The ε of pure DP that an event behind the gate has by its definition; infinite if it has none that we know."""
     match event:
-        case dp_accounting.NoOpDpEvent():
+        case dp_event.NoOpDpEvent():
             return 0.0
-        case dp_accounting.LaplaceDpEvent():
-            return 1.0 / event.noise_multiplier if event.noise_multiplier > 0 else math.inf
-        case dp_accounting.SelfComposedDpEvent():
-            return float(event.count) * pure_epsilon(event.event) if event.count else 0.0
-        case dp_accounting.ComposedDpEvent():
+        case dp_event.LaplaceDpEvent():
+            return 1.0 / float(event.noise_multiplier)
+        case dp_event.SelfComposedDpEvent():
+            return float(event.count) * pure_epsilon(event.event)
+        case dp_event.ComposedDpEvent():
             return math.fsum(pure_epsilon(part) for part in event.events)
         case _:
             return math.inf

@@ -2,8 +2,7 @@
 
 Every event passes :func:`canonical` before an accountant sees it, and certificates are written from what it returns.
 An accountant may treat 3 and 3.0 differently, or take a sampling rate of 30 for no event at all: behind the gate there
-are only Python floats and integers in their ranges, tuples, and the kinds of event listed here. Four kinds are not
-dp_accounting's: runs known by ε, by (ε, δ) or by Rényi divergences, and rounded ones.
+are only Python floats and integers in their ranges, tuples, and the kinds of event listed here. Four of them are ours.
 """
 
 from __future__ import annotations
@@ -24,8 +23,7 @@ from dphypo.errors import UnaccountableError
 
 MOST_DEPTH = 32  # of events inside events
 MOST_PARTS = 100_000  # events that one event is made of
-# The orders of dp_accounting's RDP accountant reach from just above 1 to 1024; these do too.
-DEFAULT_ORDERS: tuple[float, ...] = (*(1 + x / 10.0 for x in range(1, 100)), *range(11, 64), 128, 256, 512, 1024)
+_LEAST_NOISE = 0.01
 
 
 def real(name: str, value: object) -> float:
@@ -55,10 +53,7 @@ class PureDp:
 
 @dataclass(frozen=True)
 class ApproximateDp:
-    """A run that is (``epsilon``, ``delta``)-DP, and about which nothing else is known.
-
-    The search then pays δ in full for every run: E[T] · δ. State the event of the run instead wherever it is known.
-    """
+    """A run that is (``epsilon``, ``delta``)-DP: a search pays δ for every run, E[T] · δ. State its event if known."""
 
     epsilon: float
     delta: float
@@ -86,7 +81,7 @@ class RdpCurve:
     def __init__(self, orders: Sequence[float], epsilons: Sequence[float] | Callable[[float], float]) -> None:
         alphas = _numbers("orders", orders)
         try:
-            values = [epsilons(float(a)) for a in alphas] if callable(epsilons) else epsilons
+            values = [epsilons(a) for a in alphas.tolist()] if callable(epsilons) else epsilons
         except TypeError as error:
             raise _validate.fail("epsilons", epsilons, "give numbers, or a function of one order") from error
         curve = _numbers("epsilons", values)
@@ -96,33 +91,27 @@ class RdpCurve:
             raise ValueError(f"epsilons has {curve.size} values for {alphas.size} orders: give one for each order")
         if np.isnan(curve).any() or (curve < 0).any():
             raise _validate.fail("epsilons", values, "Rényi divergences are 0 or greater (infinite where unknown)")
-        if not (alphas > 1).any():
-            raise _validate.fail("orders", orders, "at least one order must be greater than 1")
         if not np.isfinite(curve[alphas > 1]).any():
             raise _validate.fail("epsilons", values, "at least one must be finite, at an order greater than 1")
         rank = np.argsort(alphas)
         alphas, curve = alphas[rank], curve[rank]
         if (np.diff(alphas) == 0).any():
             raise _validate.fail("orders", orders, "an order is given twice")
-        drop = np.flatnonzero(curve[1:] < curve[:-1] * (1 - 1e-9))
-        if len(drop):
-            at = int(drop[0])
+        for at in np.flatnonzero(curve[1:] < curve[:-1] * (1 - 1e-9)):
             raise ValueError(
                 f"epsilons decrease from {curve[at]:g} at order {alphas[at]:g} to {curve[at + 1]:g} at order "
                 f"{alphas[at + 1]:g}: a Rényi divergence never decreases in its order, so the curve is wrong"
             )
-        object.__setattr__(self, "orders", tuple(float(a) for a in alphas))
-        object.__setattr__(self, "epsilons", tuple(float(e) for e in curve))
+        object.__setattr__(self, "orders", tuple(alphas.tolist()))
+        object.__setattr__(self, "epsilons", tuple(curve.tolist()))
 
 
 @dataclass(frozen=True)
 class RoundedDp:
     """A run within total variation ``slack`` of one with the given event, on every data set: its arithmetic is exact.
 
-    A run that is not ``exact``, or states no slack, takes floating-point noise as real numbers, and its certificate
-    says so.
+    A certificate says that a run that is not ``exact``, or states no slack, takes floating-point noise as real numbers.
 
-    >>> import dp_accounting
     >>> RoundedDp(dp_accounting.GaussianDpEvent(2.0), 1e-18).slack
     1e-18
     """
@@ -133,6 +122,7 @@ class RoundedDp:
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "slack", _validate.probability(slack=real("slack", self.slack)))
+        object.__setattr__(self, "exact", _validate.flag(exact=self.exact))
 
 
 def ideal(event: Any) -> Any:
@@ -165,8 +155,7 @@ def event_to_dict(event: Event) -> dict[str, Any]:
     >>> event_to_dict(dp_accounting.GaussianDpEvent(2))
     {'type': 'GaussianDpEvent', 'noise_multiplier': 2.0}
     """
-    written: dict[str, Any] = _written(canonical(event))
-    return written
+    return cast(dict[str, Any], _written(canonical(event)))
 
 
 def from_dict(data: Mapping[str, Any]) -> Event:
@@ -180,9 +169,8 @@ _Check: TypeAlias = "Callable[[_Gate, str, object], Any]"
 class _Gate:
     """One passage through the gate: it counts the events that it has seen."""
 
-    def __init__(self) -> None:
-        self.parts = 0
-        self.depth = 0
+    parts = 0
+    depth = 0
 
     def event(self, name: str, event: object) -> Event:
         self.parts += 1
@@ -195,9 +183,7 @@ class _Gate:
         kind = type(event)
         if kind not in _KINDS:
             raise _unknown(name, event)
-        values = {
-            field: check(self, f"{kind.__name__}.{field}", getattr(event, field)) for field, check in _KINDS[kind]
-        }
+        values = {at: check(self, f"{kind.__name__}.{at}", getattr(event, at)) for at, check in _KINDS[kind].items()}
         self.depth -= 1
         _check_together(kind, values)
         return cast(Event, kind(**values))
@@ -217,12 +203,8 @@ def _unknown(name: str, event: object) -> Exception:
     )
 
 
-_LEAST_NOISE = 0.01
-
-
 def _noise(gate: _Gate, name: str, value: object) -> float:
-    number = real(name, value)
-    if number == 0:
+    if (number := real(name, value)) == 0:
         raise UnaccountableError(f"{name} = {value!r}: without noise the event is not private")
     number = _validate.positive(**{name: number})
     if number < _LEAST_NOISE:
@@ -248,16 +230,11 @@ def _mean(gate: _Gate, name: str, value: object) -> float:
 
 
 def _shape(gate: _Gate, name: str, value: object) -> float:
-    poisson = isinstance(value, float) and value == math.inf
-    return math.inf if poisson else _not_negative(gate, name, value)
+    return math.inf if isinstance(value, float) and value == math.inf else _not_negative(gate, name, value)
 
 
 def _count(gate: _Gate, name: str, value: object) -> int:
     return _validate.integer(at_least=1, **{name: cast(int, value)})
-
-
-def _count_or_counts(gate: _Gate, name: str, value: object) -> object:
-    return _each(_count)(gate, name, value) if isinstance(value, (list, tuple)) else _count(gate, name, value)
 
 
 def _each(check: _Check) -> _Check:
@@ -269,44 +246,44 @@ def _each(check: _Check) -> _Check:
     return checked
 
 
-def _flag(gate: _Gate, name: str, value: object) -> bool:
-    return _validate.flag(**{name: value})
+def _count_or_counts(gate: _Gate, name: str, value: object) -> object:
+    return _each(_count)(gate, name, value) if isinstance(value, (list, tuple)) else _count(gate, name, value)
 
 
 def _as_it_is(gate: _Gate, name: str, value: object) -> object:
-    return value  # an RdpCurve validates what it is made of
+    return value  # these kinds validate what they are made of
 
 
-_SAMPLE = (("source_dataset_size", _count), ("sample_size", _count), ("event", _Gate.event))
-_KINDS: dict[type, tuple[tuple[str, _Check], ...]] = {
-    PureDp: (("epsilon", _not_negative),),
-    ApproximateDp: (("epsilon", _not_negative), ("delta", _not_negative)),
-    RdpCurve: (("orders", _as_it_is), ("epsilons", _as_it_is)),
-    RoundedDp: (("event", _Gate.event), ("slack", _not_negative), ("exact", _flag)),
-    dp_event.NoOpDpEvent: (),
-    dp_event.GaussianDpEvent: (("noise_multiplier", _noise),),
-    dp_event.LaplaceDpEvent: (("noise_multiplier", _noise),),
-    dp_event.DiscreteLaplaceDpEvent: (("noise_parameter", _noise), ("sensitivity", _count)),
-    dp_event.RandomizedResponseDpEvent: (("noise_parameter", _rate), ("num_buckets", _count)),
-    dp_event.MixtureOfGaussiansDpEvent: (
-        ("standard_deviation", _noise),
-        ("sensitivities", _each(_not_negative)),
-        ("sampling_probs", _each(_rate)),
-    ),
-    dp_event.ZCDpEvent: (("rho", _not_negative), ("xi", _not_negative)),
-    dp_event.TruncatedSubsampledGaussianDpEvent: (
-        ("dataset_size", _count),
-        ("sampling_probability", _rate),
-        ("truncated_batch_size", _count),
-        ("noise_multiplier", _noise),
-    ),
-    dp_event.SingleEpochTreeAggregationDpEvent: (("noise_multiplier", _noise), ("step_counts", _count_or_counts)),
-    dp_event.SelfComposedDpEvent: (("event", _Gate.event), ("count", _count)),
-    dp_event.ComposedDpEvent: (("events", _each(_Gate.event)),),
-    dp_event.PoissonSampledDpEvent: (("sampling_probability", _rate), ("event", _Gate.event)),
+_SAMPLE: dict[str, _Check] = {"source_dataset_size": _count, "sample_size": _count, "event": _Gate.event}
+_KINDS: dict[type, dict[str, _Check]] = {
+    PureDp: {"epsilon": _as_it_is},
+    ApproximateDp: {"epsilon": _as_it_is, "delta": _as_it_is},
+    RdpCurve: {"orders": _as_it_is, "epsilons": _as_it_is},
+    RoundedDp: {"event": _Gate.event, "slack": _as_it_is, "exact": _as_it_is},
+    dp_event.NoOpDpEvent: {},
+    dp_event.GaussianDpEvent: {"noise_multiplier": _noise},
+    dp_event.LaplaceDpEvent: {"noise_multiplier": _noise},
+    dp_event.DiscreteLaplaceDpEvent: {"noise_parameter": _noise, "sensitivity": _count},
+    dp_event.RandomizedResponseDpEvent: {"noise_parameter": _rate, "num_buckets": _count},
+    dp_event.MixtureOfGaussiansDpEvent: {
+        "standard_deviation": _noise,
+        "sensitivities": _each(_not_negative),
+        "sampling_probs": _each(_rate),
+    },
+    dp_event.ZCDpEvent: {"rho": _not_negative, "xi": _not_negative},
+    dp_event.TruncatedSubsampledGaussianDpEvent: {
+        "dataset_size": _count,
+        "sampling_probability": _rate,
+        "truncated_batch_size": _count,
+        "noise_multiplier": _noise,
+    },
+    dp_event.SingleEpochTreeAggregationDpEvent: {"noise_multiplier": _noise, "step_counts": _count_or_counts},
+    dp_event.SelfComposedDpEvent: {"event": _Gate.event, "count": _count},
+    dp_event.ComposedDpEvent: {"events": _each(_Gate.event)},
+    dp_event.PoissonSampledDpEvent: {"sampling_probability": _rate, "event": _Gate.event},
     dp_event.SampledWithReplacementDpEvent: _SAMPLE,
     dp_event.SampledWithoutReplacementDpEvent: _SAMPLE,
-    dp_event.RepeatAndSelectDpEvent: (("event", _Gate.event), ("mean", _mean), ("shape", _shape)),
+    dp_event.RepeatAndSelectDpEvent: {"event": _Gate.event, "mean": _mean, "shape": _shape},
 }
 _NAMES = {kind.__name__: kind for kind in _KINDS}
 
@@ -322,34 +299,31 @@ def _check_together(kind: type, values: Mapping[str, Any]) -> None:
     if kind is dp_event.RandomizedResponseDpEvent and values["noise_parameter"] == 0 and values["num_buckets"] > 1:
         raise UnaccountableError(f"{name}.noise_parameter = 0: without noise the event is not private")
     if kind is dp_event.MixtureOfGaussiansDpEvent:
-        if len(values["sensitivities"]) != len(values["sampling_probs"]):
-            raise _validate.fail(f"{name}.sampling_probs", values["sampling_probs"], "give one for each sensitivity")
-        if abs(math.fsum(values["sampling_probs"]) - 1.0) > 1e-9:
-            raise _validate.fail(f"{name}.sampling_probs", values["sampling_probs"], "they must sum to 1")
+        probs = values["sampling_probs"]
+        if len(probs) != len(values["sensitivities"]) or abs(math.fsum(probs) - 1.0) > 1e-9:
+            raise _validate.fail(f"{name}.sampling_probs", probs, "give one for each sensitivity; they must sum to 1")
 
 
 def _written(value: Any) -> Any:
     """A canonical value as JSON."""
     if type(value) in _KINDS:
-        fields = {field: _written(getattr(value, field)) for field, _ in _KINDS[type(value)]}
-        return {"type": type(value).__name__, **fields}
+        return {"type": type(value).__name__} | {at: _written(getattr(value, at)) for at in _KINDS[type(value)]}
     if isinstance(value, tuple):
         return [_written(item) for item in value]
     return str(value) if isinstance(value, float) and math.isinf(value) else value  # JSON has no infinity
 
 
 def _read(value: Any, depth: int) -> Any:
-    """What JSON holds, as an event that the gate has yet to check."""
+    """What JSON holds; the gate has yet to check it."""
     if depth > MOST_DEPTH:
         raise ValueError(f"the event is nested deeper than {MOST_DEPTH}")
     if isinstance(value, Mapping):
-        kind = _NAMES.get(cast(str, value.get("type"))) if isinstance(value.get("type"), str) else None
+        kind = _NAMES.get(value["type"]) if isinstance(value.get("type"), str) else None
         if kind is None:
             raise ValueError(f"type = {value.get('type')!r} is not an event that a certificate can hold")
         given = {key: _read(item, depth + 1) for key, item in value.items() if key != "type"}
-        wanted = {field for field, _ in _KINDS[kind]}
-        if set(given) != wanted:
-            raise ValueError(f"a {kind.__name__} has the fields {sorted(wanted)}, not {sorted(map(str, given))}")
+        if set(given) != set(_KINDS[kind]):
+            raise ValueError(f"a {kind.__name__} has the fields {sorted(_KINDS[kind])}, not {sorted(map(str, given))}")
         return kind(**given)
     if isinstance(value, list):
         return [_read(item, depth + 1) for item in value]

@@ -6,19 +6,20 @@ import enum
 import math
 import warnings
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import cached_property, lru_cache
 from typing import TYPE_CHECKING, cast
 
-import dp_accounting
 import numpy as np
 import numpy.typing as npt
+from dp_accounting.pld.privacy_loss_distribution import PrivacyLossDistribution
 
 from dphypo import _validate
 from dphypo.accounting import dp_library, slack
 from dphypo.accounting.dominating_pair import to_pld
-from dphypo.accounting.events import Event, canonical
-from dphypo.accounting.one_run import Run, check, describe
+from dphypo.accounting.dp_library import Relation
+from dphypo.accounting.events import Event
+from dphypo.accounting.one_run import ADD_OR_REMOVE_ONE, Run, describe, read_events
 from dphypo.accounting.profiles import Curve, Floats, Profile, epsilon_for, infimum, largest
 from dphypo.accounting.theorems import theorem1_2_paper
 from dphypo.accounting.theorems.theorem3_renyi import renyi
@@ -30,21 +31,14 @@ from dphypo.errors import OrderWarning as OrderWarning
 from dphypo.laws import Law
 
 if TYPE_CHECKING:
-    from dp_accounting.pld.privacy_loss_distribution import PrivacyLossDistribution
-
     from dphypo.accounting.certificate import Certificate
     from dphypo.accounting.composition import Composition, Releases
 
-ADD_OR_REMOVE_ONE = dp_accounting.NeighboringRelation.ADD_OR_REMOVE_ONE
 UNIFORM = Band(1.0, 1.0)
 
 
 class PolicyClass(enum.Enum):
-    """What the law of the next λ may depend on. The fewer things, the smaller ε.
-
-    >>> PolicyClass("history")
-    <PolicyClass.HISTORY: 'history'>
-    """
+    """What the search rule may look at: what the law of the next λ may depend on. The fewer things, the smaller ε."""
 
     ANYTHING = "anything"
     HISTORY = "history"
@@ -55,7 +49,7 @@ def account(
     runs: Law,
     band: BandLike = UNIFORM,
     *,
-    relation: dp_accounting.NeighboringRelation = ADD_OR_REMOVE_ONE,
+    relation: Relation = ADD_OR_REMOVE_ONE,
     grid: float = dp_library.DEFAULT_GRID,
     policy: PolicyClass | str = PolicyClass.ANYTHING,
     first_from_prior: int = 0,
@@ -79,6 +73,7 @@ def account(
         policy: what the search rule may look at: ``"anything"``, the data and T included, or ``"history"``.
         first_from_prior: how many of the first runs are drawn from the prior exactly.
 
+    >>> import dp_accounting
     >>> from dphypo.laws import Geometric
     >>> run = dp_accounting.SelfComposedDpEvent(
     ...     dp_accounting.PoissonSampledDpEvent(256 / 60_000, dp_accounting.GaussianDpEvent(0.71)), 2344)
@@ -92,8 +87,7 @@ def account(
         raise TypeError(f"runs = {runs!r} is not a law of T: {remedy}")
     if not isinstance(cast(object, band), (Band, tuple, list)):
         raise TypeError(f"band = {band!r} is not a band: give, for example, dphypo.Band(0.75, 2), or (0.75, 2)")
-    events = tuple(canonical(one) for one in (event if isinstance(event, (list, tuple)) else [event]))
-    check(events, relation)
+    events = read_events(event, relation)
     policy = _validate.choice(PolicyClass, policy=policy)
     first_from_prior = _validate.integer(at_least=0, first_from_prior=first_from_prior)
     of = (events, runs, Band.of(band), relation, _validate.positive(grid=grid), policy, first_from_prior)
@@ -110,10 +104,11 @@ class Guarantee:
     events: tuple[Event, ...]
     runs: Law
     band: Band
-    relation: dp_accounting.NeighboringRelation
+    relation: Relation
     grid: float
     policy: PolicyClass = PolicyClass.ANYTHING
     first_from_prior: int = 0
+    _known: dict[float, dict[str, float]] = field(default_factory=dict, init=False, repr=False)
 
     @cached_property
     def slack(self) -> float:
@@ -132,7 +127,7 @@ class Guarantee:
     def bound(self, delta: float) -> str:
         """The name of the bound that :meth:`epsilon` reports."""
         bounds = self.bounds(delta)
-        return min(bounds, key=lambda name: bounds[name])
+        return min(bounds, key=bounds.__getitem__)
 
     def bounds(self, delta: float) -> dict[str, float]:
         """ε at δ by every bound that applies.
@@ -155,10 +150,6 @@ class Guarantee:
             self._known[delta] = found
         self._warn_of_the_last_order(self._known[delta], delta)
         return dict(self._known[delta])
-
-    @cached_property
-    def _known(self) -> dict[float, dict[str, float]]:
-        return {}
 
     def delta(self, epsilon: float) -> float:
         """The smallest δ that any of the bounds proves at this ε ≥ 0."""
@@ -231,7 +222,7 @@ class Guarantee:
     @cached_property
     def searches(self) -> tuple[SearchProfile, ...]:
         """Theorem 4 in each direction of the neighbouring relation (one serves for both if the run is symmetric)."""
-        return tuple(SearchProfile(forward, reverse, self.runs, self.band) for forward, reverse in self._directions)
+        return tuple(SearchProfile(*way, self.runs, self.band) for way in self._both_ways(*self.run.profiles))
 
     @cached_property
     def sharper(self) -> dict[str, tuple[Profile, ...]]:
@@ -239,17 +230,13 @@ class Guarantee:
 
         Without a band there is nothing to adapt, and Theorem 4 is the smallest.
         """
-        of, first = (self.runs, self.band), self.first_from_prior
+        ways, of, first = self._both_ways(*self.run.profiles), (self.runs, self.band), self.first_from_prior
         found: dict[str, tuple[PriorStartProfile | HistoryProfile, ...]] = {}
         if first and self.band.c < self.band.C:
-            found["prior start"] = tuple(PriorStartProfile(*way, *of, first) for way in self._directions)
+            found["prior start"] = tuple(PriorStartProfile(*way, *of, first) for way in ways)
         if self.policy is PolicyClass.HISTORY and self.band.c < self.band.C:
-            found["history"] = tuple(HistoryProfile(*way, *of, first_from_prior=first) for way in self._directions)
-        return {name: ways for name, ways in found.items() if all(one.exists for one in ways)}
-
-    @property
-    def _directions(self) -> list[tuple[Profile, Profile]]:
-        return self._both_ways(*self.run.profiles)
+            found["history"] = tuple(HistoryProfile(*way, *of, first_from_prior=first) for way in ways)
+        return {name: both for name, both in found.items() if all(one.exists for one in both)}
 
     def _both_ways(self, remove: Profile, add: Profile) -> list[tuple[Profile, Profile]]:
         return [(remove, add)] if self.run.symmetric else [(remove, add), (add, remove)]
@@ -268,17 +255,17 @@ class Guarantee:
     def sharpest_epsilon(self, delta: float) -> float:
         """ε at δ by the bounds on profiles: Theorem 4 and those of :attr:`sharper`."""
 
-        def by_profiles(rest: float) -> dict[str, float]:
+        def sharpest(rest: float) -> dict[str, float]:
             return {"": min([self._by_profile(rest), *(_epsilon(one, rest) for one in self.sharper.values())])}
 
-        return slack.charge(by_profiles, delta, self.slack)[""]
+        return slack.charge(sharpest, delta, self.slack)[""]
 
     @cached_property
     def _searches_by_both(self) -> tuple[SearchProfile, ...]:
         assert self.run.curve is not None
         by_curve = self.run.curve.profile()
         ways = self._both_ways(*(infimum((profile, by_curve)) for profile in self.run.profiles))
-        return tuple(SearchProfile(forward, reverse, self.runs, self.band) for forward, reverse in ways)
+        return tuple(SearchProfile(*way, self.runs, self.band) for way in ways)
 
     @property
     def _pure_epsilon(self) -> float:
@@ -291,11 +278,10 @@ class Guarantee:
     @cached_property
     def _renyi(self) -> Curve | None:
         """Theorems 3 and 3b: the larger of both directions."""
-        run = self.run.curve
-        if run is None:
+        if self.run.curve is None:
             return None
         zero = float(self.runs.pgf(0.0))
-        return largest([renyi(run, search.phi, self.band, zero) for search in self.searches])
+        return largest([renyi(self.run.curve, search.phi, self.band, zero) for search in self.searches])
 
     @cached_property
     def _curves(self) -> list[Curve]:

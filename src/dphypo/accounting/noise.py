@@ -9,11 +9,12 @@ user had given it, and solved for again unless it costs what was asked for.
 
 from __future__ import annotations
 
+import contextlib
 import math
 from collections.abc import Callable, Hashable, Mapping, Sequence
 from dataclasses import replace
 from functools import lru_cache
-from typing import Any, Protocol, TypeVar
+from typing import Any, TypeAlias, TypeVar
 
 import dp_accounting
 import numpy as np
@@ -22,8 +23,10 @@ from dphypo import _validate
 from dphypo.accounting import dp_library
 from dphypo.accounting.composition import Composition, PublishedRuns, account_published
 from dphypo.accounting.documents import to_json
+from dphypo.accounting.dp_library import Relation
 from dphypo.accounting.events import Event, ideal
-from dphypo.accounting.guarantee import ADD_OR_REMOVE_ONE, UNIFORM, Guarantee, PolicyClass, account
+from dphypo.accounting.guarantee import UNIFORM, Guarantee, PolicyClass, account
+from dphypo.accounting.one_run import ADD_OR_REMOVE_ONE
 from dphypo.accounting.profiles import Curve, Floats
 from dphypo.accounting.sides import Side
 from dphypo.accounting.solve import CLOSE, Calibration, Knob, round_epsilon, round_up
@@ -38,16 +41,9 @@ DECIMALS = 6  # of a noise multiplier
 _FEW = np.array([2.0, 3.0, 4.0, 5.0, 6.0, 8.0, 12.0, 16.0, 24.0, 32.0, 64.0])
 _LOOSE = 0.95  # of the noise by a Rényi bound is about what a loss distribution asks for
 _RATIOS = 2e-2  # in ε: how exact the ratios between settings are; their common factor is solved for afterwards
+Keep: TypeAlias = Callable[[Mapping[str, Any], Callable[[], float]], float]
+"""Gives the answer to a question in public values: one that is kept, or what is solved for, which is kept then."""
 REMEDY = "fewer runs, shorter or noisier ones, or less noise needed for the score (a larger share of records for it)"
-
-
-class Keep(Protocol):
-    """Gives the answer to a question: one that is kept, or what ``solve()`` finds, which is kept from then on.
-
-    The question has all that the answer depends on, in public values.
-    """
-
-    def __call__(self, question: Mapping[str, Any], solve: Callable[[], float]) -> float: ...
 
 
 def calibrate(
@@ -57,7 +53,7 @@ def calibrate(
     *,
     epsilon: float,
     delta: float,
-    relation: dp_accounting.NeighboringRelation = ADD_OR_REMOVE_ONE,
+    relation: Relation = ADD_OR_REMOVE_ONE,
     policy: PolicyClass | str = PolicyClass.ANYTHING,
     first_from_prior: int = 0,
     smallest: float = SMALLEST,
@@ -79,7 +75,6 @@ def calibrate(
     (3.16, True)
     """
     _validate.function(make_event=make_event)
-
     return solve_noise(
         lambda noise: account(
             make_event(noise), runs, band, relation=relation, policy=policy, first_from_prior=first_from_prior
@@ -143,30 +138,28 @@ def solve_noise(
         first = min(max(first, smallest), largest)
         return _spend(Knob(guarantee_at, cost, first, largest, smallest, decimals, close), epsilon, delta, remedy)
 
-    def checked(keep: Keep) -> Calibration[Made]:
-        """The answer that is kept if it costs what was asked for, as it is accounted for now; else it is solved for."""
-        solved: list[Calibration[Made]] = []
+    if keep is None:
+        return solve()
+    solved: list[Calibration[Made]] = []
 
-        def anew() -> float:
-            solved.append(solve())
-            return solved[0].value
+    def anew() -> float:
+        solved.append(solve())
+        return solved[0].value
 
-        question = {
-            "noise for": [epsilon, delta, None if side is None else side.to_json()],
-            "at 1": to_json(guarantee_at(1.0)),
-            "searched": [start, smallest, largest, decimals, close],
-        }
-        value = keep(question, anew)
-        if not solved and math.isfinite(value) and value >= smallest:
-            made = guarantee_at(value)
-            kept = Calibration(value, made, cost(made))
-            # A search is solved for by its profile alone, which may leave as much again.
-            exact = epsilon - kept.epsilon <= 2 * close or value == smallest
-            if exact and round_epsilon(kept.epsilon) <= epsilon:
-                return kept
-        return solved[0] if solved else solve()
-
-    return solve() if keep is None else checked(keep)
+    question = {
+        "noise for": [epsilon, delta, None if side is None else side.to_json()],
+        "at 1": to_json(guarantee_at(1.0)),
+        "searched": [start, smallest, largest, decimals, close],
+    }
+    value = keep(question, anew)
+    if not solved and math.isfinite(value) and value >= smallest:
+        made = guarantee_at(value)
+        kept = Calibration(value, made, cost(made))
+        # A search is solved for by its profile alone, which may leave as much again.
+        exact = epsilon - kept.epsilon <= 2 * close or value == smallest
+        if exact and round_epsilon(kept.epsilon) <= epsilon:
+            return kept
+    return solved[0] if solved else solve()
 
 
 def _spend(knob: Knob[Made], epsilon: float, delta: float, remedy: str) -> Calibration[Made]:
@@ -182,11 +175,8 @@ def _spend(knob: Knob[Made], epsilon: float, delta: float, remedy: str) -> Calib
     if isinstance(made, Guarantee) and made.run.has_losses:
         # Profile bounds are nearly always the smallest, and quick. If another turns out smaller, start again.
         quick: Knob[Made] = replace(knob, cost=lambda one: one.sharpest_epsilon(delta))  # type: ignore[union-attr]
-        try:
+        with contextlib.suppress(UnreachableError):
             found = quick.spend(epsilon, unreachable=unreachable)
-        except UnreachableError:
-            pass
-        else:
             exact = knob.cost(found.guarantee)
             if 0 <= found.epsilon - exact <= knob.close:
                 return replace(found, epsilon=exact)
@@ -238,7 +228,7 @@ def equal_noise(
 
 
 def run_alone(
-    event: Callable[[float], Event], relation: dp_accounting.NeighboringRelation = ADD_OR_REMOVE_ONE
+    event: Callable[[float], Event], relation: Relation = ADD_OR_REMOVE_ONE
 ) -> Callable[[float], Composition]:
     """The guarantee of one published run as a function of its noise."""
     return lambda noise: Composition.of(account_published(event(noise), 1, relation=relation))
@@ -262,7 +252,7 @@ def _guess(guarantee_at: Callable[[float], Guarantee | Composition], epsilon: fl
 def _renyi(whole: Guarantee | Composition, delta: float) -> float | None:
     """About what all parts cost, by few Rényi orders; None where an event has no such curve."""
     costs = []
-    for met in Composition.of(whole).met:
+    for met in Composition.of(whole).met.values():
         total = np.zeros(len(_FEW))
         for releases in met:
             curves = [_curve(ideal(event), releases.relation) for event in releases.events]
@@ -275,8 +265,6 @@ def _renyi(whole: Guarantee | Composition, delta: float) -> float | None:
 
 
 @lru_cache(maxsize=64)
-def _curve(event: Event, relation: dp_accounting.NeighboringRelation) -> Floats | None:
-    if not isinstance(event, dp_accounting.DpEvent):
-        return None
-    found = dp_library.curve(event, relation, _FEW)
+def _curve(event: Event, relation: Relation) -> Floats | None:
+    found = dp_library.curve(event, relation, _FEW) if isinstance(event, dp_accounting.DpEvent) else None
     return None if found is None else found.epsilons

@@ -24,15 +24,8 @@ import numpy as np
 import numpy.typing as npt
 
 from dphypo.accounting import dp_library
-from dphypo.accounting.events import (
-    DEFAULT_ORDERS,
-    ApproximateDp,
-    Event,
-    PureDp,
-    RdpCurve,
-    canonical,
-    ideal,
-)
+from dphypo.accounting.dp_library import Relation
+from dphypo.accounting.events import ApproximateDp, Event, PureDp, RdpCurve, canonical, ideal
 from dphypo.accounting.profiles import (
     Curve,
     Floats,
@@ -46,7 +39,9 @@ from dphypo.accounting.profiles import (
 )
 from dphypo.errors import UnaccountableError
 
-ADD_OR_REMOVE_ONE = dp_accounting.NeighboringRelation.ADD_OR_REMOVE_ONE
+ADD_OR_REMOVE_ONE = Relation.ADD_OR_REMOVE_ONE
+# The orders of dp_accounting's RDP accountant reach from just above 1 to 1024; these do too.
+DEFAULT_ORDERS = np.array([*(1 + x / 10.0 for x in range(1, 100)), *range(11, 64), 128, 256, 512, 1024])
 _SLACK = 1e-12  # of a subsampled run, relative, on δ and on the order: for the rounding of exponentials and logarithms
 
 
@@ -80,33 +75,31 @@ class Run:
 
     def epsilons(self, delta: float) -> dict[str, float]:
         """ε of this run alone at δ: by its RDP curve ("rdp") and by its profile ("pld"), as far as they exist."""
-        result = {}
-        if self.curve is not None:
-            result["rdp"] = self.curve.epsilon(delta)[0]
+        found = {} if self.curve is None else {"rdp": self.curve.epsilon(delta)[0]}
         if self.has_losses:
-            result["pld"] = max(epsilon_for(profile, delta) for profile in self.profiles)
-        return result
+            found["pld"] = max(epsilon_for(profile, delta) for profile in self.profiles)
+        return found
 
 
-def describe(
-    events: Sequence[Event], relation: dp_accounting.NeighboringRelation, grid: float = dp_library.DEFAULT_GRID
-) -> Run:
-    """What is known of a run whose event is one of several: one for each λ, or one for all; without any slack."""
-    return _worst([_describe_one(ideal(canonical(event)), relation, grid) for event in events])
-
-
-def check(events: Sequence[Event], relation: dp_accounting.NeighboringRelation) -> None:
-    """Refuse events that no accountant knows, before anything is computed."""
+def read_events(event: Event | Sequence[Event], relation: Relation) -> tuple[Event, ...]:
+    """One event or several in canonical form; what no accountant knows is refused before anything is computed."""
+    events = tuple(canonical(one) for one in (event if isinstance(event, (list, tuple)) else [event]))
     if not isinstance(relation, dp_accounting.NeighboringRelation):
         raise TypeError(f"relation = {relation!r} is not a dp_accounting.NeighboringRelation")
     if not events:
         raise ValueError("event = [] is not valid: give at least one event")
-    for event in map(ideal, events):
-        if isinstance(event, dp_accounting.DpEvent) and not dp_library.is_known(event, relation):
-            raise _unaccountable(event, relation, "no accountant of dp_accounting knows it")
+    for one in map(ideal, events):
+        if isinstance(one, dp_accounting.DpEvent) and not dp_library.is_known(one, relation):
+            raise _unaccountable(one, relation, "no accountant of dp_accounting knows it")
+    return events
 
 
-def _unaccountable(event: Event, relation: dp_accounting.NeighboringRelation, why: object) -> UnaccountableError:
+def describe(events: Sequence[Event], relation: Relation, grid: float = dp_library.DEFAULT_GRID) -> Run:
+    """What is known of a run whose event is one of several: one for each λ, or one for all; without any slack."""
+    return _worst([_describe_one(ideal(canonical(event)), relation, grid) for event in events])
+
+
+def _unaccountable(event: Event, relation: Relation, why: object) -> UnaccountableError:
     return UnaccountableError(
         f"the event {event!r} cannot be accounted under {relation.name}: {why}. State an event that dp_accounting "
         "supports, or an RdpCurve, a PureDp or an ApproximateDp"
@@ -114,7 +107,7 @@ def _unaccountable(event: Event, relation: dp_accounting.NeighboringRelation, wh
 
 
 @lru_cache(maxsize=16)
-def _describe_one(event: Event, relation: dp_accounting.NeighboringRelation, grid: float) -> Run:
+def _describe_one(event: Event, relation: Relation, grid: float) -> Run:
     match event:
         case PureDp(epsilon):
             return _pure(epsilon)
@@ -127,7 +120,7 @@ def _describe_one(event: Event, relation: dp_accounting.NeighboringRelation, gri
             return _from_event(event, relation, grid)
 
 
-def _from_event(event: dp_accounting.DpEvent, relation: dp_accounting.NeighboringRelation, grid: float) -> Run:
+def _from_event(event: dp_accounting.DpEvent, relation: Relation, grid: float) -> Run:
     pure = dp_library.pure_epsilon(event)
     try:
         remove, add = dp_library.losses(event, relation, grid)
@@ -167,7 +160,7 @@ def _pure(epsilon: float) -> Run:
 
     (α−1) D_α = log(cosh((α−½)ε) / cosh(ε/2)); for small arguments, log(1 + 2 sinh(αε/2) sinh((α−1)ε/2) / cosh(ε/2)).
     """
-    orders = np.array(DEFAULT_ORDERS)
+    orders = DEFAULT_ORDERS
     large = np.logaddexp((orders - 0.5) * epsilon, (0.5 - orders) * epsilon) - np.logaddexp(epsilon / 2, -epsilon / 2)
     few = np.minimum(orders * epsilon, 1.0) / orders  # ε where αε is small, so that nothing overflows
     small = np.log1p(2 * np.sinh(orders * few / 2) * np.sinh((orders - 1) * few / 2) / np.cosh(few / 2))
@@ -214,9 +207,7 @@ class Removed:
 
     def delta(self, epsilon: npt.ArrayLike) -> Floats:
         eps = np.asarray(epsilon, dtype=np.float64)
-        share = -np.expm1(
-            np.minimum(math.log1p(-self.rate) - eps, 1.0)
-        )  # 1 − (1−q)e^(−ε): the order is e^ε/q times this
+        share = -np.expm1(np.minimum(math.log1p(-self.rate) - eps, 1.0))  # 1 − (1−q)e^(−ε); the order is e^ε/q times it
         order = eps - math.log(self.rate) + np.log(np.maximum(share, 1e-300))
         inner = self.rate * self.inner.delta(order - _SLACK * (1 + np.abs(order)))
         certain = -np.expm1(np.minimum(eps, 0.0))

@@ -60,22 +60,20 @@ def second_opinion(guarantee: Releases | Composition, delta: float) -> Opinion:
     >>> opinion.lower <= guarantee.epsilon(1e-6) <= opinion.upper * 1.001 < opinion.lower * 1.05
     True
     """
-    opinions = [_of_releases(releases, delta) for releases in Composition.of(guarantee).met]
-    return Opinion(
-        max(opinion.lower for opinion in opinions),
-        max(opinion.upper for opinion in opinions),
-        next((opinion.why for opinion in opinions if opinion.why), ""),
-    )
-
-
-def _of_releases(releases: Sequence[Releases], delta: float) -> Opinion:
-    """Slack is in the upper bound alone: a run may be as private as its event says."""
-    lower, slack = max(_attacked(one, delta) for one in releases), math.fsum(one.slack for one in releases)
+    lower = epsilon_from_below(guarantee, delta)
     try:
-        charged = slack_of_runs.charge(lambda rest: {"": _bounded(releases, rest)}, delta, slack)
+        return Opinion(lower, max(_upper(releases, delta) for releases in Composition.of(guarantee).met.values()))
     except NoOpinion as unknown:
         return Opinion(lower, math.inf, f"not known here: {unknown}")
-    return Opinion(lower, charged[""])
+
+
+def epsilon_from_below(guarantee: Releases | Composition, delta: float) -> float:
+    """An ε that an explicit attack on a search really achieves at δ: no valid guarantee says less.
+
+    Zero where no attack on this kind of run is known here.
+    """
+    releases = dict.fromkeys(one for met in Composition.of(guarantee).met.values() for one in met)
+    return max(_attacked(one, delta) for one in releases)
 
 
 def _attacked(one: Releases, delta: float) -> float:
@@ -86,13 +84,22 @@ def _attacked(one: Releases, delta: float) -> float:
             for pair in one_run(event, one.relation, above=False, grid=FINE_GRID):
                 if isinstance(one, PublishedRuns):
                     found.append(from_below(compose([(pair, one.count)], above=False), delta))
-                else:
-                    found.append(attack(pair, one.runs, _attack_band(one), delta))
+                    continue
+                # The attack's policy knows the data and adapts from the first run on. Where the guarantee is for fewer
+                # policies, the uniform search is still one of them.
+                free = one.policy is PolicyClass.ANYTHING and one.first_from_prior == 0
+                found.append(attack(pair, one.runs, one.band if free else Band(1.0, 1.0), delta))
     return max(found)
 
 
+def _upper(releases: Sequence[Releases], delta: float) -> float:
+    """ε of all together, from above. Slack is in this bound alone: a run may be as private as its event says."""
+    slack = math.fsum(one.slack for one in releases)
+    return slack_of_runs.charge(lambda rest: {"": _bounded(releases, rest)}, delta, slack)[""]
+
+
 def _bounded(releases: Sequence[Releases], delta: float) -> float:
-    """ε of all of them together, from above: Theorem 4 of a single search, or their composition."""
+    """The same without slack: Theorem 4 of a single search, or their composition."""
     if any(len(one.events) > 1 for one in releases):
         raise NoOpinion("the privacy of a run depends on its hyperparameters")
     runs = [one_run(one.events[0], one.relation, above=True, grid=GRID) for one in releases]
@@ -107,14 +114,6 @@ def _bounded(releases: Sequence[Releases], delta: float) -> float:
     return composed_upper(parts, delta)
 
 
-def epsilon_from_below(guarantee: Releases | Composition, delta: float) -> float:
-    """An ε that an explicit attack on a search really achieves at δ: no valid guarantee says less.
-
-    Zero where no attack on this kind of run is known here.
-    """
-    return second_opinion(guarantee, delta).lower
-
-
 @lru_cache(maxsize=256)
 def run_epsilon_from_below(event: Event, relation: NeighboringRelation, delta: float) -> float:
     """An ε that one run really has at δ: no valid accountant says less. Zero where the event is not known here."""
@@ -123,15 +122,6 @@ def run_epsilon_from_below(event: Event, relation: NeighboringRelation, delta: f
     except NoOpinion:
         return 0.0
     return max((from_below(pair, delta) for pair in pairs), default=0.0)
-
-
-def _attack_band(guarantee: Guarantee) -> Band:
-    """The band that the attack may use: its policy knows the data and adapts from the first run on.
-
-    Where the guarantee is for fewer policies, the uniform search is still one of them.
-    """
-    free = guarantee.policy is PolicyClass.ANYTHING and guarantee.first_from_prior == 0
-    return guarantee.band if free else Band(1.0, 1.0)
 
 
 def from_below(pair: Pair, delta: float) -> float:

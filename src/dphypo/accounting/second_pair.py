@@ -14,10 +14,9 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 
-import dp_accounting
 import numpy as np
 import numpy.typing as npt
-from dp_accounting import dp_event
+from dp_accounting import DpEvent, NeighboringRelation, dp_event
 from scipy.fft import irfft, next_fast_len, rfft
 from scipy.special import ndtr
 
@@ -80,14 +79,10 @@ def _laplace(scale: float) -> _Noise:
     return _Noise(tail, 1.0, lambda loss: (loss * scale + 1.0) / 2.0, 1.0 / scale)
 
 
-def one_run(event: Event, relation: dp_accounting.NeighboringRelation, *, above: bool, grid: float) -> list[Pair]:
-    """The privacy loss of a run in both directions of the relation (one, where they are equal), without slack."""
-    return list(_one_run(ideal(event), relation, above, grid))
-
-
 @lru_cache(maxsize=32)
-def _one_run(event: Event, relation: dp_accounting.NeighboringRelation, above: bool, grid: float) -> tuple[Pair, ...]:
-    match event:
+def one_run(event: Event, relation: NeighboringRelation, *, above: bool, grid: float) -> tuple[Pair, ...]:
+    """The privacy loss of a run in both directions of the relation (one, where they are equal), without slack."""
+    match event := ideal(event):
         case PureDp(epsilon) | ApproximateDp(epsilon, _):
             delta = event.delta if isinstance(event, ApproximateDp) else 0.0
             likely = (1.0 - delta) / (1.0 + math.exp(-epsilon))
@@ -102,12 +97,14 @@ def _one_run(event: Event, relation: dp_accounting.NeighboringRelation, above: b
         case dp_event.PoissonSampledDpEvent() if not isinstance(
             event.event, (dp_event.GaussianDpEvent, dp_event.LaplaceDpEvent)
         ):
-            return _subsampled(event, relation, above, grid)
+            if above or event.sampling_probability == 0:
+                raise NoOpinion("a run on one subsample")
+            return (_subsampled(event, relation, grid),)
         case _:
             return _steps(list(_leaves(event, 1)), relation, above, grid)
 
 
-def _leaves(event: dp_accounting.DpEvent, count: int) -> Iterator[tuple[dp_accounting.DpEvent, int]]:
+def _leaves(event: DpEvent, count: int) -> Iterator[tuple[DpEvent, int]]:
     """Single steps and how often each is made."""
     if isinstance(event, dp_event.SelfComposedDpEvent):
         yield from _leaves(event.event, count * event.count)
@@ -119,12 +116,9 @@ def _leaves(event: dp_accounting.DpEvent, count: int) -> Iterator[tuple[dp_accou
 
 
 def _steps(
-    leaves: Sequence[tuple[dp_accounting.DpEvent, int]],
-    relation: dp_accounting.NeighboringRelation | None,
-    above: bool,
-    grid: float,
+    leaves: Sequence[tuple[DpEvent, int]], relation: NeighboringRelation | None, above: bool, grid: float
 ) -> tuple[Pair, ...]:
-    replaces = relation is dp_accounting.NeighboringRelation.REPLACE_ONE
+    replaces = relation is NeighboringRelation.REPLACE_ONE
     pairs = []
     for removed in (True, False):
         parts = [_step(leaf, count, replaces, removed, above, grid) for leaf, count in leaves]
@@ -132,9 +126,7 @@ def _steps(
     return tuple(pairs)
 
 
-def _step(
-    leaf: dp_accounting.DpEvent, count: int, replaces: bool, removed: bool, above: bool, grid: float
-) -> tuple[Pair, int]:
+def _step(leaf: DpEvent, count: int, replaces: bool, removed: bool, above: bool, grid: float) -> tuple[Pair, int]:
     rate, base = 1.0, leaf
     if isinstance(leaf, dp_event.PoissonSampledDpEvent):
         rate, base = leaf.sampling_probability, leaf.event
@@ -227,16 +219,12 @@ def _from_atoms(losses: Floats, masses: Floats, infinity: float, grid: float, ab
     return Pair(int(levels.min()), rounded, infinity + (1e-15 if above else 0.0), grid)
 
 
-def _subsampled(
-    event: dp_event.PoissonSampledDpEvent, relation: dp_accounting.NeighboringRelation, above: bool, grid: float
-) -> tuple[Pair, ...]:
+def _subsampled(event: dp_event.PoissonSampledDpEvent, relation: NeighboringRelation, grid: float) -> Pair:
     """A run on one Poisson subsample, from below: with probability ``rate`` the record is in it, and seen."""
     rate = event.sampling_probability
-    if above or rate == 0:
-        raise NoOpinion("a run on one subsample")
-    removed, *_ = _one_run(event.event, relation, above, grid)
+    removed, *_ = one_run(event.event, relation, above=False, grid=grid)
     losses = np.logaddexp(math.log1p(-rate) if rate < 1 else -math.inf, math.log(rate) + removed.losses)
-    return (_from_atoms(losses, rate * removed.masses, rate * removed.infinity, grid, above=False),)
+    return _from_atoms(losses, rate * removed.masses, rate * removed.infinity, grid, above=False)
 
 
 def compose(parts: Sequence[tuple[Pair, int]], above: bool) -> Pair:

@@ -1,8 +1,14 @@
 """Which records a mechanism reads. A side is an identity: the records that a stated rule puts there, not a name.
 
 A *split* puts each record on one of two sides, looking at that record alone. Two splits are one and the same if all
-that is stated of them is equal; a record may be on either side of any other. A mechanism that states no side may read
-all records.
+that is stated of them is equal; a record may be on either side of any other.
+
+**Lemma (sides).** Let neighbours differ by one record that is added, removed, or blanked. By each split that is stated,
+that record is on one part, and every other record stays where it was. A term that does not read it has the same law on
+both data sets, given what was published before: its privacy loss is zero. So the whole is dominated by the product of
+the pairs of the terms that read it. Which parts it is on is not known, so all together cost the **maximum, over all
+combinations of parts, of the composition of the terms that read such a record**. A term that states no side is read
+by all. If the record is replaced by another, it may leave a side and enter another: **all compose**.
 """
 
 from __future__ import annotations
@@ -78,20 +84,16 @@ class Side:
 
     def apart_from(self, other: Side) -> bool:
         """Whether no record can be on both sides: some split puts them on different parts."""
-        return any((split, part) not in self.conditions for split, part in other.conditions if split in self.splits)
-
-    @property
-    def splits(self) -> frozenset[Split]:
-        """The splits that decide."""
-        return frozenset(split for split, _ in self.conditions)
+        splits = {split for split, _ in self.conditions}
+        return any((split, part) not in self.conditions for split, part in other.conditions if split in splits)
 
     def to_json(self) -> list[dict[str, Any]]:
         """The conditions; an empty list is all records."""
-        found = []
-        for split, part in self.conditions:
-            stated = {name: value for name, value in asdict(split).items() if value not in ("", None)}
-            found.append({"part": part.value, "split": stated})
-        return sorted(found, key=repr)
+
+        def stated(split: Split) -> dict[str, Any]:
+            return {name: value for name, value in asdict(split).items() if value not in ("", None)}
+
+        return sorted(({"part": part.value, "split": stated(split)} for split, part in self.conditions), key=repr)
 
     @classmethod
     def from_json(cls, conditions: Sequence[Mapping[str, Any]]) -> Side:
@@ -126,13 +128,10 @@ def read_sides(split: Sides | Split | str | None) -> Sides | None:
     given: object = split
     if given is None or given == "same":
         return None
-    if isinstance(given, Split):
-        return given.sides
-    if isinstance(given, Sides):
-        return given
-    raise _validate.fail(
-        "split",
-        given,
+    if isinstance(given, (Split, Sides)):
+        return given.sides if isinstance(given, Split) else given
+    remedy = (
         "say by which rule records are set apart: parts of split_by_hash know it, and dphypo.Split(rule) states a rule "
-        'of your own that looks at each record alone. If one record may train and score, say "same"',
+        'of your own that looks at each record alone. If one record may train and score, say "same"'
     )
+    raise _validate.fail("split", given, remedy)

@@ -162,8 +162,7 @@ class Knob(Generic[Costly]):
         value = self._tried(value)
         made = self.make(value)
         found = Calibration(value, made, self.cost(made))
-        watcher = _watcher.get()
-        if watcher is not None:
+        if watcher := _watcher.get():
             watcher(found.epsilon)
         return found
 

@@ -18,7 +18,7 @@ _SECRET = "Nothing else about a search may be published: not the number of its r
 
 def statement(document: Json) -> str:
     """Who is protected, under which relation, what was released, what the number covers, and on what it rests."""
-    public = document["public"]
+    public, terms = document["public"], document["terms"]
     unit = str(public.get("unit", "record"))
     relation = _RELATIONS[document["relation"]].format(unit=unit)
     guarantee = f"epsilon = {float(document['epsilon']):.5f} at delta = {document['delta']:g}"
@@ -26,7 +26,6 @@ def statement(document: Json) -> str:
         first = f"WARNING: {warning}. With private randomness the same search would have {guarantee}."
     else:
         first = f"The release is differentially private with {guarantee}."
-    terms: list[Json] = document["terms"]
     trained = [term for term in terms if not term.get("scores")]
     searches = [term for term in trained if "published" not in term]
     runs = sum(term["published"] for term in trained if "published" in term)
@@ -37,11 +36,13 @@ def statement(document: Json) -> str:
     durations = any(part.get("durations") == "public" for part in parts)
     warm = " The last run may have started from a published model, which is paid for."
     started = warm if any("starts from" in part for part in parts) else ""
+    one_run = [float(value) for value in document["one_run"].values()]
+    alone = f" One run alone would have been reported as epsilon = {min(one_run):.3f}." if one_run else ""
     lines = [
         first,
         f"Who is protected: every {unit} of the private data; {relation}.",
         f"What was released: {_released(runs, len(searches), last=last)}{started}",
-        f"What the number covers: {_covered(runs, searches, _sides(both) if scored else '')}{_alone(document)}",
+        f"What the number covers: {_covered(runs, searches, _sides(both) if scored else '')}{alone}",
         _conditions(runs, searches, scored=scored, durations=durations),
     ]
     for number, search in enumerate(searches, 1):
@@ -67,8 +68,8 @@ def _released(runs: int, searches: int, *, last: bool) -> str:
             f"which may shape the prior of the next. {_SECRET}"
         )
     if last and runs > 1:
-        first = f"all results of the first {runs - 1} are public, and so is the model of the last"
-        return f"{_count(runs)} were made; {first}."
+        first = f"all results of the first {runs - 1} are public"
+        return f"{runs} runs were made; {first}, and so is the model of the last."
     if last:
         return "1 run was made; its model is public."
     return f"{_count(runs)} were made; all their results are public."
@@ -96,11 +97,6 @@ def _covered(runs: int, searches: Sequence[Json], sides: str) -> str:
     return f"all of it together: {'; '.join(parts)}{paid}{sides}."
 
 
-def _alone(document: Json) -> str:
-    one_run = [float(value) for value in document["one_run"].values()]
-    return f" One run alone would have been reported as epsilon = {min(one_run):.3f}." if one_run else ""
-
-
 def _conditions(runs: int, searches: Sequence[Json], *, scored: bool, durations: bool) -> str:
     needs = ["every run satisfies the stated event for all hyperparameters of the space"]
     if scored:
@@ -108,21 +104,14 @@ def _conditions(runs: int, searches: Sequence[Json], *, scored: bool, durations:
     if searches:
         needs.append("runs of a search are independent of each other given their hyperparameters")
     if runs:
-        needs.append(
-            "how long runs take, which was published, does not depend on the data"
-            if durations
-            else "how long runs take is not published"
-        )
+        published = "how long runs take, which was published, does not depend on the data"
+        needs.append(published if durations else "how long runs take is not published")
         needs.append("whether a run fails depends on the data no more than its event says")
     return f"It holds if {', and if '.join([', if '.join(needs[:-1]), needs[-1]] if len(needs) > 1 else needs)}."
 
 
 def conditions(policy: PolicyClass, first_from_prior: int) -> list[str]:
-    """The conditions under which a guarantee for this class of policies holds, in words.
-
-    >>> conditions(PolicyClass.ANYTHING, 0)
-    []
-    """
+    """The conditions under which a guarantee for this class of policies holds, in words."""
     found = []
     if policy is PolicyClass.HISTORY:
         found += [
@@ -173,9 +162,9 @@ def arithmetic(document: Json) -> list[str]:
     if any(exact):
         slack = document.get("slack")
         size = f"{slack:.2g}" if isinstance(slack, (int, float)) else "an unknown size"
-        added = f"what rounding adds, a total variation of {size} at most, is in delta"
         lines.append(
-            f"noise is drawn exactly: {added}, random words are taken as ideal, and a device computes the same twice"
+            f"noise is drawn exactly: what rounding adds, a total variation of {size} at most, is in delta, random "
+            "words are taken as ideal, and a device computes the same twice"
         )
     if not all(exact):
         lines.append("noise that is drawn in floating point is taken as real numbers")

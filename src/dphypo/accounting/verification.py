@@ -14,19 +14,11 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from dphypo import _validate
-from dphypo._files import Json
+from dphypo._files import Json, printable
 from dphypo.accounting import documents
-from dphypo.accounting.certificate import (
-    ENTROPIES,
-    UNITS,
-    Certificate,
-    folder_problems,
-    issue,
-    read_public,
-    signature_problems,
-)
+from dphypo.accounting.certificate import ENTROPIES, UNITS, Certificate, folder_faults, issue, read_key, signing_faults
 from dphypo.accounting.composition import Composition
-from dphypo.accounting.documents import PLAN, Refused, check_plan, from_json, printable
+from dphypo.accounting.documents import PLAN, Refused, check_plan, from_json, is_name, is_number
 from dphypo.accounting.second_opinion import second_opinion
 from dphypo.accounting.solve import round_epsilon
 from dphypo.accounting.statement import statement
@@ -81,7 +73,7 @@ def verify(
         certificate: the certificate, its file, or a folder that holds ``certificate.json``.
         key: a file with an Ed25519 public key; then the certificate must be signed by it.
     """
-    public = None if key is None else read_public(_validate.path(key=key))
+    public = None if key is None else read_key(_validate.path(key=key), "public")
     try:
         return _verify(certificate, public)
     except FileError as refused:
@@ -114,8 +106,7 @@ def _verify(certificate: Certificate | str | os.PathLike[str], key: Ed25519Publi
         except (OSError, ValueError) as error:
             raise Refused(str(error)) from None
     document = certificate.to_dict()
-    problems = list(_shape(document))
-    if problems:
+    if problems := list(_shape(document)):
         return Verification(tuple(problems))
     documents.check(document)
     with _recomputing():
@@ -125,9 +116,9 @@ def _verify(certificate: Certificate | str | os.PathLike[str], key: Ed25519Publi
         least = _least(guarantee, document["delta"])
     problems += _shortened(list(_differences(document, expected, least, "")))
     if folder is not None:
-        problems += folder_problems(document, folder)
+        problems += folder_faults(document, folder)
     if key is not None:
-        problems += signature_problems(document, key)
+        problems += signing_faults(document, key)
     opinion, stated = second_opinion(guarantee, document["delta"]), document["epsilon"]
     remarks: tuple[str, ...] = ()
     if isinstance(stated, (int, float)):
@@ -190,8 +181,7 @@ def _shape(document: Json) -> Iterator[str]:
         yield f"public.entropy: {public['entropy']!r} is not one of {', '.join(ENTROPIES)}"
     if public.get("entropy") == "seeded" and public.get("warning") is None:
         yield "public.warning: the search was seeded, so that nothing is guaranteed, and there is no warning"
-    delta = document.get("delta")
-    if isinstance(delta, bool) or not isinstance(delta, (int, float)) or not 0 <= delta < 1:
+    if not is_number(delta := document.get("delta")) or not 0 <= delta < 1:  # type: ignore[operator]
         yield f"delta: {delta!r} should be a number in [0, 1)"
     for name, fits in _TIES.items():
         if name not in document:
@@ -201,11 +191,9 @@ def _shape(document: Json) -> Iterator[str]:
 
 
 def _is_day(value: object) -> bool:
-    try:
-        written = isinstance(value, str) and re.fullmatch(r"[0-9]{4}-[0-9]{2}-[0-9]{2}", value) is not None
-        return written and date.fromisoformat(str(value)) is not None
-    except ValueError:
-        return False
+    with contextlib.suppress(ValueError):
+        return isinstance(value, str) and date.fromisoformat(value).isoformat() == value
+    return False
 
 
 def _is_digest(value: object) -> bool:
@@ -221,11 +209,7 @@ def _is_release(value: object) -> bool:
     )
 
 
-_TIES = {
-    "declared": _is_day,
-    "data_set": lambda value: isinstance(value, str) and 0 < len(value) <= 200 and value.isprintable(),
-    "release": _is_release,
-}
+_TIES = {"declared": _is_day, "data_set": is_name, "release": _is_release}
 
 
 def guarantee_of(certificate: Certificate | Json | str | os.PathLike[str]) -> Composition:
@@ -239,10 +223,9 @@ def guarantee_of(certificate: Certificate | Json | str | os.PathLike[str]) -> Co
     >>> guarantee_of(stated).terms[0].releases.runs
     Geometric(mean=5)
     """
-    if isinstance(certificate, Mapping):
-        document = certificate
-    else:
-        document = certificate.document if isinstance(certificate, Certificate) else documents.read(Path(certificate))
+    if isinstance(certificate, (str, os.PathLike)):
+        certificate = documents.read(Path(certificate))
+    document = certificate.document if isinstance(certificate, Certificate) else certificate
     if document.get("format") != PLAN:
         Certificate.from_dict(document)
     documents.check(document)
@@ -286,8 +269,7 @@ def _differences(found: Any, expected: Any, least: Mapping[str, float], path: st
 
 def _same(found: Any, expected: Any, least: Mapping[str, float], path: str) -> bool:
     """Whether a value is the recomputed one. An ε may be larger by a little, and not smaller than before rounding."""
-    numbers = (int, float)
-    if not isinstance(found, numbers) or not isinstance(expected, numbers) or isinstance(found, bool):
+    if not isinstance(found, (int, float)) or not isinstance(expected, (int, float)) or isinstance(found, bool):
         return bool(found == expected) and isinstance(found, bool) == isinstance(expected, bool)
     size = abs(expected)
     most = expected + _LARGER * size + 1e-9

@@ -18,6 +18,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 import numpy as np
+import numpy.typing as npt
 
 from dphypo.accounting.profiles import Floats, Profile
 from dphypo.accounting.solve import smallest
@@ -28,6 +29,7 @@ _SUMS = 1e-14  # relative error of a sum of a few hundred products of floats, pa
 _MIRROR = 1e-15  # absolute error of 1 − e^ε + e^ε δ, in units of e^ε
 _LARGEST_WINDOW = 300.0
 _SMALLEST_STEP = 1e-4
+Steps = npt.NDArray[np.int64]
 
 
 class LatticeError(ArithmeticError):
@@ -119,9 +121,7 @@ def _end(profile: Profile) -> float:
     return min(end, top)
 
 
-def _points(
-    forward: Profile, reverse: Profile, index: np.ndarray[tuple[int], np.dtype[np.int64]], step: float
-) -> tuple[Floats, Floats]:
+def _points(forward: Profile, reverse: Profile, index: Steps, step: float) -> tuple[Floats, Floats]:
     """Upper bounds y on δ at ε ≥ 0 and r on the exchanged δ at −ε ≥ 0; each is the other where it is not defined."""
     epsilon = index * step
     there, back = forward.delta(epsilon), reverse.delta(-epsilon)
@@ -137,7 +137,7 @@ def _points(
     return y, r
 
 
-def _envelope(y: Floats, r: Floats, index: np.ndarray[tuple[int], np.dtype[np.int64]], step: float) -> list[int]:
+def _envelope(y: Floats, r: Floats, index: Steps, step: float) -> list[int]:
     """The points of the lower convex envelope. Any points would do for an upper bound: this choice is the lowest."""
     x_there, x_back = np.exp(index * step).tolist(), np.exp(-index * step).tolist()
     there, back, positive = y.tolist(), r.tolist(), (index > 0).tolist()
@@ -155,9 +155,7 @@ def _envelope(y: Floats, r: Floats, index: np.ndarray[tuple[int], np.dtype[np.in
     return kept
 
 
-def _masses(
-    y: Floats, r: Floats, index: np.ndarray[tuple[int], np.dtype[np.int64]], step: float, kept: Sequence[int]
-) -> Floats:
+def _masses(y: Floats, r: Floats, index: Steps, step: float, kept: Sequence[int]) -> Floats:
     """P's masses: the jumps of slope at the kinks, where δ continues as a constant beyond both ends.
 
     With kinks at x = e^ℓ, the jump of dδ/dx is Q's mass and e^ℓ times as much P's; in the exchanged coordinates the
