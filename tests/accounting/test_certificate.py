@@ -4,16 +4,17 @@ from __future__ import annotations
 
 import json
 import math
+from typing import Any
 
 import dp_accounting
 import pytest
 from support.slow import mostly_slow
 
 import dphypo
-from dphypo.accounting import ApproximateDp, Certificate, PureDp, RdpCurve, account, verify
+from dphypo.accounting import ApproximateDp, Certificate, PureDp, RdpCurve, Split, account, verify
 from dphypo.accounting.events import canonical, event_to_dict
 from dphypo.accounting.events import from_dict as event_from_dict
-from dphypo.accounting.statement import statement
+from dphypo.accounting.statement import assumptions, breaks, statement
 from dphypo.band import Band
 from dphypo.laws import Geometric, Logarithmic, NegativeBinomial, Pmf, Poisson
 
@@ -197,3 +198,29 @@ def test_a_file_of_another_format_is_named(tmp_path) -> None:
     path.write_text('{"format": "../../etc/passwd"}')
     with pytest.raises(dphypo.errors.FileError, match=r"other\.json: this is not a certificate"):
         Certificate.load(path)
+
+
+@pytest.mark.parametrize(
+    "document",
+    [
+        {"policy": 3, "runs": {}},
+        {"terms": 3},
+        {"terms": [3, None, {"policy": "history", "reads": 7}, {"reads": [3, {"split": 7}]}]},
+        {"terms": [[], {"policy": {"class": "history"}, "runs": 1}]},
+        {"terms": {"runs": {}}},
+    ],
+)
+def test_malformed_documents_get_an_answer(document: dict[str, Any]) -> None:
+    """Before, ``dphypo explain`` ended in a traceback on some of them."""
+    assert len(assumptions(document)) >= 3
+    assert len(breaks(document)) >= 3
+
+
+def test_parts_are_looked_into() -> None:
+    reads = Split("hash", "4 inputs", 0.2, "ab").sides.training.to_json()
+    rule = "hash, hashed 4 inputs, share 0.2, key ab"
+    (found,) = [line for line in assumptions({"terms": [{"reads": reads}, {"reads": reads}]}) if "one side" in line]
+    assert found == f"each record was put on one side by a rule that looks at that record alone: {rule}"
+    assert not any("one side" in line for line in assumptions({"terms": [{"reads": []}, {}]}))
+    seen = "the search rule saw the earlier hyperparameters and scores, and nothing else of the data"
+    assert seen in assumptions({"terms": [{"policy": {"class": "history"}}]})

@@ -253,19 +253,15 @@ def check_law(runs: Any) -> None:
     """Bound what a law of T, under "law", would take to evaluate."""
     law = runs.get("law") if isinstance(runs, Mapping) else None
     while isinstance(law, Mapping):
-        limit = law.get("limit")
-        if isinstance(limit, (int, float)) and limit > MOST_POINTS:
-            raise Refused(f"the cap {limit:g} of the law of T is too large to be verified")
-        for name in ("mean", "shape"):
-            if isinstance(law.get(name), (int, float)) and not abs(law[name]) <= MOST_MEAN:
+        for name, most in (("limit", MOST_POINTS), ("mean", MOST_MEAN), ("shape", MOST_MEAN)):
+            if isinstance(law.get(name), (int, float)) and not abs(law[name]) <= most:
                 raise Refused(f"the {name} of the law of T is too large to be verified")
         if isinstance(law.get("gamma"), (int, float)) and not 1 / MOST_MEAN <= law["gamma"] <= 1:
             raise Refused("the law of T is too wide to be verified")
-        listed = law.get("probabilities")
-        if isinstance(listed, Mapping) and (len(listed) > MOST_POINTS or any(len(str(k)) > 9 for k in listed)):
-            raise Refused("the law of T lists too many values, or too large ones")
-        if isinstance(listed, Mapping) and any(len(str(p)) > 400 for p in listed.values()):
-            raise Refused("the law of T lists a probability that is too long")
+        if isinstance(listed := law.get("probabilities"), Mapping):
+            long = any(len(str(k)) > 9 or len(str(p)) > 400 for k, p in listed.items())
+            if long or len(listed) > MOST_POINTS:
+                raise Refused("the law of T lists too many values, or too long ones")
         law = law.get("of")
 
 
@@ -284,9 +280,7 @@ def check_event(event: object, grid: float) -> None:
         steps, parts, moved = steps + count, parts + 1, dp_library.sensitivity(leaf)
         variance += count * (rate * moved) ** 2
         if parts > MOST_PARTS or steps > MOST_STEPS:
-            raise Refused(
-                f"an event of more than {MOST_STEPS} steps, or {MOST_PARTS} parts, is too long to be verified"
-            )
+            raise Refused(f"an event of over {MOST_STEPS} steps, or {MOST_PARTS} parts, is too long to be verified")
         spread = max(math.sqrt(variance), moved)
         if not spread <= MOST_SPREAD or not spread * (spread / 2 + 9) <= MOST_BINS * grid:
             raise Refused("the event has so little noise that its losses are too large to be verified")

@@ -116,12 +116,6 @@ def _describe_one(event: Event, relation: Relation, grid: float) -> Run:
             return Run((profile, profile), math.inf if delta > 0 else epsilon)
         case RdpCurve(orders, epsilons):
             return _from_curve(Curve(np.array(orders), np.array(epsilons)))
-        case _:
-            return _from_event(event, relation, grid)
-
-
-def _from_event(event: dp_accounting.DpEvent, relation: Relation, grid: float) -> Run:
-    pure = dp_library.pure_epsilon(event)
     try:
         remove, add = dp_library.losses(event, relation, grid)
     except dp_accounting.UnsupportedEventError as error:
@@ -131,6 +125,7 @@ def _from_event(event: dp_accounting.DpEvent, relation: Relation, grid: float) -
         if curve is None:
             raise _unaccountable(event, relation, error) from None
         return _from_curve(curve)
+    pure = dp_library.pure_epsilon(event)
     if math.isinf(pure):
         return Run((remove, add), pure, lambda: dp_library.curve(event, relation))
     # The discretised losses of a pure mechanism keep a trace of infinite loss; its definition has none.
@@ -145,9 +140,10 @@ def _subsampled(event: dp_accounting.PoissonSampledDpEvent, run: Run) -> Run:
     rate = float(event.sampling_probability)
     if not 0 < rate < 1:
         return run if rate == 1 else _pure(0.0)
-    remove, add = run.profiles
-    profiles = Removed(remove, rate), Added(add, rate)
-    return Run(profiles, _pure_subsampled(run.pure, rate), lambda: dp_library.curve(event, ADD_OR_REMOVE_ONE))
+    # ε of the whole where the run is ε-DP: log(1 + q(e^ε − 1)).
+    pure = run.pure if math.isinf(run.pure) else float(np.logaddexp(math.log1p(-rate), math.log(rate) + run.pure))
+    profiles = Removed(run.profiles[0], rate), Added(run.profiles[1], rate)
+    return Run(profiles, pure, lambda: dp_library.curve(event, ADD_OR_REMOVE_ONE))
 
 
 def _from_curve(curve: Curve) -> Run:
@@ -239,8 +235,3 @@ class Added:
         inner = share * self.inner.delta(order - _SLACK * (1 + np.abs(order)))
         value = np.where(share > 0, inner * (1 + _SLACK) + 1e-15, 0.0)
         return np.asarray(np.minimum(value, 1.0))
-
-
-def _pure_subsampled(epsilon: float, rate: float) -> float:
-    """ε of the whole where the mechanism is ε-DP: log(1 + q(e^ε − 1))."""
-    return math.inf if math.isinf(epsilon) else float(np.logaddexp(math.log1p(-rate), math.log(rate) + epsilon))
