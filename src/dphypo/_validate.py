@@ -38,6 +38,12 @@ def fail(name: str, value: object, remedy: str) -> ValueError:
     return ValueError(f"{name} = {value!r} is not valid: {remedy}")
 
 
+def ensure(holds: object, otherwise: str) -> None:
+    """Raise an ``AssertionError`` with these words unless something holds; ``python -O`` does not leave it out."""
+    if not holds:
+        raise AssertionError(otherwise)
+
+
 def spelled(called: str, given: Iterable[str], names: Collection[str]) -> None:
     """Refuse an argument that does not exist, and name the nearest one that does.
 
@@ -99,31 +105,28 @@ def number(**named: SupportsFloat) -> float:
 
 def within(low: float, high: float, *, closed: str = "neither", why: str = "", **named: SupportsFloat) -> float:
     """A number between ``low`` and ``high``; ``closed`` is "neither", "left", "right" or "both"."""
-    name, value = _only(named)
-    result = number(**{name: value})
+    result = number(**named)
     above = result >= low if closed in ("left", "both") else result > low
     below = result <= high if closed in ("right", "both") else result < high
     if not (above and below):
         left, right = ("[" if closed in ("left", "both") else "("), ("]" if closed in ("right", "both") else ")")
-        raise fail(name, value, f"it must lie in {left}{low:g}, {high:g}{right}{'; ' + why if why else ''}")
+        raise fail(*_only(named), f"it must lie in {left}{low:g}, {high:g}{right}{'; ' + why if why else ''}")
     return result
 
 
 def positive(**named: SupportsFloat) -> float:
     """A finite number above zero."""
-    name, value = _only(named)
-    result = number(**{name: value})
+    result = number(**named)
     if result <= 0:
-        raise fail(name, value, "it must be greater than 0")
+        raise fail(*_only(named), "it must be greater than 0")
     return result
 
 
 def non_negative(**named: SupportsFloat) -> float:
     """A finite number, zero or above."""
-    name, value = _only(named)
-    result = number(**{name: value})
+    result = number(**named)
     if result < 0:
-        raise fail(name, value, "it must be 0 or greater")
+        raise fail(*_only(named), "it must be 0 or greater")
     return result
 
 

@@ -25,7 +25,7 @@ from dphypo.testing import check_executor
 @pytest.fixture(autouse=True)
 def quick(monkeypatch):
     """Runs of the suite that take less time; processes that are spawned take the usual time."""
-    monkeypatch.setattr("dphypo.testing.executors._SECONDS", {"sleep": 0.05, "slow": 0.4, "stop": 0.3})
+    monkeypatch.setattr("dphypo.testing.runs._SECONDS", {"sleep": 0.05, "slow": 0.4, "stop": 0.3})
 
 
 @pytest.mark.parametrize("start_method", ["fork", pytest.param("spawn", marks=pytest.mark.slow)])

@@ -72,7 +72,7 @@ def test_without_matplotlib_the_error_says_what_to_install():
 
 
 def test_every_pair_of_styles_differs_by_more_than_its_colour():
-    shapes = [(str(style.linestyle), style.marker) for style in canvas.STYLES]
+    shapes = [(str(line), marker) for _, line, marker in canvas.STYLES]
     assert len({line for line, _ in shapes}) == len({marker for _, marker in shapes}) == len(shapes)
 
 

@@ -11,10 +11,11 @@ from __future__ import annotations
 import contextlib
 import io
 import logging
+import sys
 import tempfile
 import warnings
-from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass, field
+from collections.abc import Callable, Mapping
+from logging.handlers import BufferingHandler
 from pathlib import Path
 from typing import Any, Protocol
 
@@ -60,22 +61,16 @@ def replay(make_search: MakeSearch, data: Any, neighbour: Any, *, seed: int = 0)
     'λ of run 1 differs'
     """
     tape: list[Any] = []
-    recorded = _observe(make_search, data, seed, lambda run, calls: _Taped(run, calls, tape, play=False))
-    played = _observe(make_search, neighbour, seed, lambda run, calls: _Taped(run, calls, tape, play=True))
-    return list(_differences(recorded, played))
-
-
-@dataclass
-class _Seen:
-    """All that a search showed."""
-
-    calls: list[tuple[Any, int]] = field(default_factory=list)
-    release: Any = None
-    ending: str = ""
-    files: dict[str, int] = field(default_factory=dict)
-    printed: str = ""
-    logged: list[str] = field(default_factory=list)
-    warned: list[str] = field(default_factory=list)
+    (runs, seen), (other_runs, other_seen) = (
+        _observe(make_search, records, seed, tape, play=play) for records, play in ((data, False), (neighbour, True))
+    )
+    found = []
+    for number, (one, other) in enumerate(zip(runs, other_runs, strict=False), start=1):
+        found += [f"λ of run {number} differs"] * (one[0] != other[0])
+        found += [f"the seed of run {number} differs"] * (one[1] != other[1])
+    if len(runs) != len(other_runs):
+        found.append(f"the number of runs differs: {len(runs)} and {len(other_runs)}")
+    return found + [f"{what} differs" for what in seen if seen[what] != other_seen[what]]
 
 
 class _Taped:
@@ -104,13 +99,14 @@ class _Taped:
 
 
 def _observe(
-    make_search: MakeSearch, data: Any, seed: int, wrap: Callable[[Mechanism, list[tuple[Any, int]]], Mechanism]
-) -> _Seen:
-    seen = _Seen()
-    printed, handler = io.StringIO(), _Lines(seen.logged)
-    logger = logging.getLogger("dphypo")
+    make_search: MakeSearch, data: Any, seed: int, tape: list[Any], *, play: bool
+) -> tuple[list[tuple[Any, int]], dict[str, Any]]:
+    """The λ and the seed of every run, and all else that a search showed, by its name."""
+    calls: list[tuple[Any, int]] = []
+    release, ending = None, ""
+    printed, logged, logger = io.StringIO(), BufferingHandler(sys.maxsize), logging.getLogger("dphypo")
     level = logger.level
-    logger.addHandler(handler)
+    logger.addHandler(logged)
     logger.setLevel(logging.DEBUG)
     try:
         with (
@@ -122,44 +118,19 @@ def _observe(
             warnings.simplefilter("always")
             place = Path(folder)
             try:
-                release = make_search(data, lambda mechanism: wrap(mechanism, seen.calls), Seeded(seed), place).run()
-                seen.release = (release.params, release.score, dict(release.certificate.document))
+                made = make_search(data, lambda run: _Taped(run, calls, tape, play=play), Seeded(seed), place).run()
+                release = (made.params, made.score, dict(made.certificate.document))
             except Exception as error:
-                seen.ending = f"{type(error).__name__}: {error}"
-            seen.files = {str(file.relative_to(place)): file.stat().st_mode for file in sorted(place.rglob("*"))}
-            seen.printed = printed.getvalue().replace(folder, "FOLDER")
-            seen.ending = seen.ending.replace(folder, "FOLDER")
+                ending = f"{type(error).__name__}: {error}".replace(folder, "FOLDER")
+            files = {str(file.relative_to(place)): file.stat().st_mode for file in sorted(place.rglob("*"))}
     finally:
-        logger.removeHandler(handler)
+        logger.removeHandler(logged)
         logger.setLevel(level)
-    seen.warned = [str(one.message) for one in warned]
-    return seen
-
-
-class _Lines(logging.Handler):
-    def __init__(self, lines: list[str]) -> None:
-        super().__init__()
-        self.lines = lines
-
-    def emit(self, record: logging.LogRecord) -> None:
-        self.lines.append(record.getMessage())
-
-
-def _differences(recorded: _Seen, played: _Seen) -> Iterator[str]:
-    for number, (one, other) in enumerate(zip(recorded.calls, played.calls, strict=False), start=1):
-        if one[0] != other[0]:
-            yield f"λ of run {number} differs"
-        if one[1] != other[1]:
-            yield f"the seed of run {number} differs"
-    if len(recorded.calls) != len(played.calls):
-        yield f"the number of runs differs: {len(recorded.calls)} and {len(played.calls)}"
-    for name, what in (
-        ("release", "the release or its certificate"),
-        ("ending", "how the search ended"),
-        ("files", "the files or their modes"),
-        ("printed", "what was printed"),
-        ("logged", "what was logged"),
-        ("warned", "what was warned of"),
-    ):
-        if getattr(recorded, name) != getattr(played, name):
-            yield f"{what} differs"
+    return calls, {
+        "the release or its certificate": release,
+        "how the search ended": ending,
+        "the files or their modes": files,
+        "what was printed": printed.getvalue().replace(folder, "FOLDER"),
+        "what was logged": [record.getMessage() for record in logged.buffer],
+        "what was warned of": [str(one.message) for one in warned],
+    }

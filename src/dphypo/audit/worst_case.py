@@ -119,8 +119,9 @@ class WorstCase:
 
     def study(self, bit: int) -> Study:
         """The attacked search on D (1) or D′ (0), in memory."""
+        masses = self._masses
         return Study(
-            self.space(),
+            Space({"group": (list(masses), list(masses.values()))}),
             _Run(self, int(bit)),
             self.runs,
             self.band,
@@ -130,13 +131,9 @@ class WorstCase:
             journal=None,
         )
 
-    def space(self) -> Space:
-        """Three groups of λ with the masses of Lemma 2; one group where there is no band."""
-        return Space({"group": (list(self._masses), list(self._masses.values()))})
-
     @property
     def _masses(self) -> dict[str, float]:
-        """The prior."""
+        """The prior: three groups of λ with the masses of Lemma 2; one group where there is no band."""
         share = min(self.band.p, 1 - self.band.p)
         return {"rest": 1.0} if self.band.C == 1 else dict(zip(GROUPS, (share, share, 1 - 2 * share), strict=True))
 
@@ -165,10 +162,9 @@ class WorstCase:
         """The attack for every choice of S and E."""
         levels = sorted({self.loss(*outcome) for outcome in self._law(1, prior=True)})
         edges = [-math.inf, *((low + high) / 2 for low, high in itertools.pairwise(levels))]
-        cuts = []
+        cuts, rounding = [], _ROUNDING * self.runs.mean
         for s, t in itertools.combinations_with_replacement(edges, 2):
             on, off = (self._winner_in_e(bit, s, t, first_from_prior) for bit in (1, 0))
-            rounding = _ROUNDING * self.runs.mean
             cuts.append(Cut(s, t, on - rounding, off + rounding))
         return cuts
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import sys
 from pathlib import Path
-from typing import Annotated, Any, NamedTuple
+from typing import Annotated, Any
 
 import typer
 from typer.core import TyperGroup
@@ -29,8 +29,6 @@ ledger = typer.Typer(
     no_args_is_help=True,
     rich_markup_mode=None,
 )
-
-Certificates = Annotated[list[Path], typer.Argument(help="Certificates, JSON files or folders of releases.")]
 
 
 def verify(
@@ -56,16 +54,18 @@ def sign(
     print(f"signed: {signed.save(certificate / 'certificate.json' if certificate.is_dir() else certificate)}")
 
 
-def compose(certificates: Certificates, delta: o.Delta = 1e-5) -> None:
+def compose(
+    certificates: Annotated[list[Path], typer.Argument(help="Certificates, JSON files or folders of releases.")],
+    delta: o.Delta = 1e-5,
+) -> None:
     """What several searches on the same data cost together, if they were declared together."""
     from dphypo.accounting import Composition
 
-    found = [_stated(path) for path in certificates]
-    guarantees = [one.guarantee for one in found]
-    if len(units := dict.fromkeys(one.unit for one in found)) > 1:
+    guarantees, _, units = zip(*map(_stated, certificates), strict=True)
+    if len(set(units)) > 1:
         raise typer.BadParameter(
-            f"the certificates protect different units ({', '.join(units)}): one person may have many records, so "
-            "their numbers do not add up. Account for all searches under one unit"
+            f"the certificates protect different units ({', '.join(dict.fromkeys(units))}): one person may have many "
+            "records, so their numbers do not add up. Account for all searches under one unit"
         )
     together = Composition.of(*guarantees)
     if len(guarantees) == 1:
@@ -122,7 +122,7 @@ def open_ledger(
     """
     from dphypo import Ledger
 
-    searches = {path.stem: _stated(path).guarantee for path in search or []}
+    searches = {path.stem: _stated(path)[0] for path in search or []}
     if len(searches) < len(search or []):
         raise typer.BadParameter("two certificates have the same file name, by which the ledger knows a search")
     print(Ledger.open(path, epsilon=epsilon, delta=delta, searches=searches or None))
@@ -149,8 +149,8 @@ def reserve(
     from dphypo import Ledger
 
     book = Ledger(path)
-    found = _stated(certificate)
-    key = book.reserve(found.guarantee, name=name or certificate.stem, key=key, delta=found.delta)
+    guarantee, delta, _ = _stated(certificate)
+    key = book.reserve(guarantee, name=name or certificate.stem, key=key, delta=delta)
     try:
         print(f"{book}\nreserved under the key {key}")
         sys.stdout.flush()
@@ -163,14 +163,8 @@ def reserve(
             os.dup2(nowhere, 2)
 
 
-class _Stated(NamedTuple):
-    guarantee: Any
-    delta: float | None
-    unit: str
-
-
-def _stated(path: Path) -> _Stated:
-    """What a certificate or a plan file states, accounted afresh; refused if it guarantees nothing."""
+def _stated(path: Path) -> tuple[Any, float | None, str]:
+    """The guarantee of a certificate or a plan file, accounted afresh, δ and unit; refused if it guarantees nothing."""
     from dphypo._files import printable
     from dphypo.accounting import documents
     from dphypo.accounting.verification import guarantee_of
@@ -181,4 +175,4 @@ def _stated(path: Path) -> _Stated:
     warning = public.get("warning", "it does not say where its randomness comes from" if public else None)
     if warning is not None or public.get("entropy") == "seeded":
         raise typer.BadParameter(f"{path} says that it guarantees nothing: {printable(str(warning))}")
-    return _Stated(guarantee, delta if isinstance(delta, float) else None, printable(str(public.get("unit", "record"))))
+    return guarantee, delta if isinstance(delta, float) else None, printable(str(public.get("unit", "record")))

@@ -6,14 +6,11 @@ import secrets
 import sys
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import Annotated, Any
 
 import typer
 
 from dphypo.cli.options import number
-
-if TYPE_CHECKING:
-    from matplotlib.figure import Figure
 
 plot = typer.Typer(no_args_is_help=True, rich_markup_mode=None)
 
@@ -43,7 +40,7 @@ def profile(
     from dphypo.accounting.verification import guarantee_of
 
     stated = Certificate.load(certificate)
-    _write(plots.privacy_profile(guarantee_of(stated), delta=stated.delta, attack=attack), out)
+    print(plots.save(plots.privacy_profile(guarantee_of(stated), delta=stated.delta, attack=attack), out))
 
 
 @plot.command()
@@ -61,7 +58,7 @@ def survey(
     if not 1 <= number <= len(tables):
         raise ValueError(f"--number {number} is out of range: surveys in this release: {len(tables)}")
     table, space = tables[number - 1], certificate.document["public"].get("space")
-    _write(plots.survey_slices(table, space=space) if slices else plots.survey_history(table), out)
+    print(plots.save(plots.survey_slices(table, space=space) if slices else plots.survey_history(table), out))
 
 
 @plot.command()
@@ -76,14 +73,7 @@ def curator(
     from dphypo import plots
 
     with dphypo.open_journal(journal, name=name) as found:
-        draw = plots.curator_slices if slices else plots.curator_history
-        figure = draw(found.curator())
-    _write(figure, out)
-
-
-def _write(figure: Figure, out: Path) -> None:
-    from dphypo import plots
-
+        figure = (plots.curator_slices if slices else plots.curator_history)(found.curator())
     print(plots.save(figure, out))
 
 
@@ -142,16 +132,14 @@ def server(journal: Path, word: str, port: int = 0) -> ThreadingHTTPServer:
             else:
                 found = live.read()
                 last.update(found or {})
-                self._send(live_page(last, runs=found is not None).encode())
-
-        def _send(self, content: bytes) -> None:
-            self.send_response(200)
-            headers = {"Content-Type": "text/html; charset=utf-8", "Content-Length": str(len(content))}
-            headers |= {"Refresh": str(_AGAIN_S), "Cache-Control": "no-store", "X-Frame-Options": "DENY"}
-            for name, value in headers.items():
-                self.send_header(name, value)
-            self.end_headers()
-            self.wfile.write(content)
+                content = live_page(last, runs=found is not None).encode()
+                headers = {"Content-Type": "text/html; charset=utf-8", "Content-Length": str(len(content))}
+                headers |= {"Refresh": str(_AGAIN_S), "Cache-Control": "no-store", "X-Frame-Options": "DENY"}
+                self.send_response(200)
+                for name, value in headers.items():
+                    self.send_header(name, value)
+                self.end_headers()
+                self.wfile.write(content)
 
         def log_message(self, format: str, *args: Any) -> None:
             """Requests are not logged."""

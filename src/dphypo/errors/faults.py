@@ -10,10 +10,7 @@ from typing import Any
 
 
 class SamplerError(RuntimeError):
-    """A search rule gave no usable weights. Nothing was drawn; mend the rule and run the study again.
-
-    The rule's own error may quote the history, which is secret: it is in ``study.curator().sampler_error``.
-    """
+    """A search rule gave no usable weights. Nothing was drawn. Its own error, ``secret``, may quote the history."""
 
     def __init__(self, sampler: object, secret: Exception) -> None:
         super().__init__(
@@ -39,17 +36,11 @@ class UnsupportedModelError(TypeError):
 
 
 class UnfitModelError(UnsupportedModelError):
-    """The model, its loss or its loop cannot be trained privately as it is; the message says what to change.
-
-    It is an error in the declaration: a study raises it and does not count it as an outcome.
-    """
+    """The model, its loss or its loop cannot be trained privately as it is; the message says what to change."""
 
 
 class Stopped(KeyboardInterrupt):
-    """A signal has told the process to stop while a run was made. This is no outcome of the run.
-
-    A ``KeyboardInterrupt`` that a run raises by itself is an outcome: the run failed.
-    """
+    """A signal has stopped the process during a run. Unlike a run's own ``KeyboardInterrupt``, it is no outcome."""
 
     @staticmethod
     def behind(error: BaseException | None) -> bool:
@@ -76,40 +67,35 @@ class JournalError(RuntimeError):
     reason = ""  # what happened, in few words
 
     def __init__(self, message: str = "", reason: str = "") -> None:
-        super().__init__(message or self.message)
-        self.reason = reason or self.reason or message or self.message
+        message = message or " ".join(self.message.split())
+        super().__init__(message)
+        self.reason = reason or self.reason or message
 
 
 class JournalInUseError(JournalError):
     """Another process, or another open study in this one, holds the journal."""
 
     reason = "another process uses it"
-    message = (
-        "the journal is in use by another process, or by another open study in this one: only one runs a study at "
-        "a time (it may have many workers), because a run made twice would let the faster of two outcomes count. "
-        "Wait for it, or stop or close it and try again"
-    )
+    message = """the journal is in use by another process, or by another open study in this one: only one runs a study
+    at a time (it may have many workers), because a run made twice would let the faster of two outcomes count. Wait for
+    it, or stop or close it and try again"""
 
 
 class JournalTakenError(JournalError):
     """Another process has taken the study over. This one can commit nothing more."""
 
-    message = (
-        "another process has taken this study over since this one opened it, so nothing more is committed here: "
-        "two processes that run one study could release two models. Let the other one finish; its release can be "
-        "read from the journal"
-    )
+    message = """another process has taken this study over since this one opened it, so nothing more is committed here:
+    two processes that run one study could release two models. Let the other one finish; its release can be read from
+    the journal"""
 
 
 class JournalForkedError(JournalError):
     """The journal was opened by another process than this one, which was forked off."""
 
     reason = "another process has opened it"
-    message = (
-        "this process was forked off the one that has the journal open, and must not use it: what both commit "
-        "would damage it, or be lost. Ask and tell in the process that opened it; end a child that a run forks by "
-        "os._exit(), also when it fails"
-    )
+    message = """this process was forked off the one that has the journal open, and must not use it: what both commit
+    would damage it, or be lost. Ask and tell in the process that opened it; end a child that a run forks by os._exit(),
+    also when it fails"""
 
 
 class JournalMovedError(JournalError):
@@ -147,10 +133,8 @@ class JournalReadOnlyError(JournalError):
     """The journal can be read but not written."""
 
     reason = "it cannot be written"
-    message = (
-        "the journal cannot be written: its file, its folder or its file system is read-only. A release that it "
-        "holds can be read; to go on with a study, copy the file to a folder that can be written"
-    )
+    message = """the journal cannot be written: its file, its folder or its file system is read-only. A release that it
+    holds can be read; to go on with a study, copy the file to a folder that can be written"""
 
 
 class FileError(ValueError):

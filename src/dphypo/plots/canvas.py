@@ -9,7 +9,7 @@ import io
 import os
 from pathlib import Path
 from threading import Lock
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any
 
 from dphypo import _files, _validate
 
@@ -25,26 +25,14 @@ COLOURS = {  # by their names in a page, which has another shade of each for the
     "ink": INK, "quiet": QUIET, "grid": GRID, "paper": PAPER, "alarm": ALARM,
     "blue": BLUE, "orange": ORANGE, "green": GREEN, "purple": PURPLE, "ochre": OCHRE,
 }  # fmt: skip
+STYLES: tuple[tuple[str, Any, str], ...] = (
+    (BLUE, "-", "o"), (ORANGE, "--", "s"), (GREEN, "-.", "^"), (PURPLE, ":", "D"),
+    (OCHRE, (0, (5, 1, 1, 1, 1, 1)), "v"),
+)  # fmt: skip
+"""Colour, line and marker: no two lines are told apart by colour alone."""
 SIZE = (6.4, 4.0)
 FORMATS = ("png", "svg", "pdf")
 _LOCK = Lock()
-
-
-class Style(NamedTuple):
-    """How a line is drawn: no two are told apart by colour alone."""
-
-    color: str
-    linestyle: str
-    marker: str
-
-
-STYLES = (
-    Style(BLUE, "-", "o"),
-    Style(ORANGE, "--", "s"),
-    Style(GREEN, "-.", "^"),
-    Style(PURPLE, ":", "D"),
-    Style(OCHRE, (0, (5, 1, 1, 1, 1, 1)), "v"),  # type: ignore[arg-type]
-)
 
 
 def require_matplotlib() -> None:

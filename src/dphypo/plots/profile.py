@@ -76,8 +76,8 @@ def privacy_profile(
     figure = canvas.new_figure(size)
     axes = _axes(figure)
     ranked = sorted(curves, key=lambda name: _ORDER.index(name) if name in _ORDER else len(_ORDER))
-    for look, name in zip(cycle(canvas.STYLES), ranked, strict=False):
-        axes.plot(curves[name], deltas, color=look.color, linestyle=look.linestyle, label=BOUNDS.get(name, name))
+    for (colour, line, _), name in zip(cycle(canvas.STYLES), ranked, strict=False):
+        axes.plot(curves[name], deltas, color=colour, linestyle=line, label=BOUNDS.get(name, name))
     if attack:
         some = deltas[:: max(1, points // 8)]
         achieved = [epsilon_from_below(guarantee, float(one)) for one in some]
@@ -179,9 +179,9 @@ def epsilon_against(
             raise _validate.fail("curves", name, f"give one guarantee for each of the {len(places)} places")
     figure = canvas.new_figure(size)
     axes = canvas.add_axes(figure, xlabel=label, ylabel=f"ε at δ = {delta:g}")
-    for look, (name, guarantees) in zip(cycle(canvas.STYLES), curves.items(), strict=False):
+    for (colour, line, marker), (name, guarantees) in zip(cycle(canvas.STYLES), curves.items(), strict=False):
         epsilons = [guarantee.epsilon(delta) for guarantee in guarantees]
-        axes.plot(places, epsilons, color=look.color, linestyle=look.linestyle, marker=look.marker, label=name)
+        axes.plot(places, epsilons, color=colour, linestyle=line, marker=marker, label=name)
     first, guarantees = next(iter(curves.items()))
     paper = [found["paper"] for guarantee in guarantees if "paper" in (found := guarantee.bounds(delta))]
     if len(paper) == len(places):

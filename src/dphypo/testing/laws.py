@@ -13,9 +13,9 @@ import numpy.typing as npt
 from scipy import special
 
 from dphypo import _validate, laws
+from dphypo._validate import ensure
 from dphypo.entropy import Entropy, Seeded
 from dphypo.laws import Law
-from dphypo.testing.ensure import ensure
 
 Array = npt.NDArray[np.float64]
 

@@ -1,9 +1,13 @@
-"""The conformance suite of search rules."""
+"""The conformance suites of search rules and of projections into the band.
+
+None of them can break privacy: the band is enforced after a rule, and checked after a projection and before the draw.
+What is checked here is that a search can rely on them.
+"""
 
 from __future__ import annotations
 
 import pickle
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 import numpy as np
@@ -11,19 +15,22 @@ import numpy.typing as npt
 from scipy.stats import loguniform, uniform
 
 from dphypo import _validate
+from dphypo._validate import ensure
+from dphypo.band import Band
+from dphypo.band.problem import Rule
 from dphypo.entropy import Seeded, uniforms
 from dphypo.samplers import History, Sampler
 from dphypo.space import Candidates, Grid, Space
-from dphypo.testing.ensure import ensure
 
 Array = npt.NDArray[np.float64]
+
+_BANDS = (Band(0.75, 2), Band(0.5, 4), Band(0.1, 20), Band(0.99, 1.01), Band(1, 1))
 
 
 def check_sampler(sampler: Sampler, *, ordered: bool = False, longest: int = 10_000, pickled: bool = True) -> None:
     """Raise an ``AssertionError`` that says what is wrong with a search rule, if anything is.
 
-    No rule can break privacy: the band is enforced after it. What is checked here is that a study can rely on it. On
-    spaces of one number, of mixed and conditional parameters, and on a grid of unequal masses, it must return finite
+    On spaces of one number, of mixed and conditional parameters, and on a grid of unequal masses, it must return finite
     non-negative weights, one a candidate and not all zero, with no run, one run, some runs and ``longest`` runs, with
     equal scores, scores of any size and sign, and failures up to all of them; depend on the candidates as a set, and
     on nothing but its arguments; and leave its arguments as they were.
@@ -104,10 +111,8 @@ def _check_weights(sampler: Sampler, candidates: Candidates | Grid, history: His
     same = all(np.array_equal(new, old, equal_nan=True) for new, old in zip(arrays, before, strict=True))
     ensure(same and tuple(dict(row) for row in history.params) == params, f"it changed its arguments {when}")
     ensure(isinstance(weights, np.ndarray), f"{when} the weights are not an array of numpy")
-    ensure(
-        weights.shape == (len(candidates),),
-        f"{when} the weights have shape {weights.shape}, for {len(candidates)} candidates",
-    )
+    told = f"{when} the weights have shape {weights.shape}, for {len(candidates)} candidates"
+    ensure(weights.shape == (len(candidates),), told)
     ensure(bool(np.isfinite(weights).all()), f"{when} some weights are not finite")
     ensure(bool((weights >= 0).all()), f"{when} some weights are negative")
     ensure(bool((weights > 0).any()), f"{when} every weight is zero: it names no candidate")
@@ -118,15 +123,12 @@ def _check_candidate_order(
     sampler: Sampler, candidates: Candidates | Grid, history: History, weights: Array, when: str
 ) -> None:
     order = np.random.default_rng(3).permutation(len(candidates))
+    space, unit = candidates.space, candidates.unit[order]
+    turned: Candidates | Grid = Candidates(space, unit)
     if isinstance(candidates, Grid):
-        turned: Candidates | Grid = Grid(
-            candidates.space, candidates.unit[order], candidates.masses[order], candidates.spread
-        )
-    else:
-        turned = Candidates(candidates.space, candidates.unit[order])
-    ensure(
-        _alike(sampler.weights(turned, history), weights[order]), f"{when} the order of the candidates changes a weight"
-    )
+        turned = Grid(space, unit, candidates.masses[order], candidates.spread)
+    same = _alike(sampler.weights(turned, history), weights[order])
+    ensure(same, f"{when} the order of the candidates changes a weight")
 
 
 def _check_repeats(sampler: Sampler, sets: Sequence[Candidates | Grid], history: History, pickled: bool) -> None:
@@ -162,3 +164,62 @@ def _rows(history: History, rows: npt.NDArray[np.intp]) -> History:
 def _alike(left: Array, right: Array) -> bool:
     """Equal as weights: up to their scale, and to rounding."""
     return bool(np.allclose(left / left.sum(), right / right.sum(), rtol=1e-6, atol=1e-12))
+
+
+def check_projection(rule: Rule) -> None:
+    """Raise an ``AssertionError`` that says what is wrong with a projection, if anything is.
+
+    For weights of every size and pattern, with equal and unequal prior masses, it must give masses inside the band that
+    sum to one; depend neither on the scale of the weights nor on the order of the candidates; never give less to a
+    candidate whose weight has grown; and leave its arguments as they were.
+
+    >>> from dphypo.band import L2
+    >>> check_projection(L2())
+    """
+    ensure(isinstance(rule, Rule), "it has no method ratios(problem)")
+    ensure(pickle.loads(pickle.dumps(rule)) == rule, "a pickled copy must be equal to it")
+    for band in _BANDS:
+        for name, weights, prior in _problems():
+            _check_projected(band, weights, prior, rule, name)
+
+
+def _problems() -> Iterator[tuple[str, Array, Array]]:
+    """Weights and prior masses, with a name."""
+    rng = np.random.default_rng(0)
+    for size in (2, 5, 40):
+        uneven = rng.dirichlet(np.ones(size)) + 1e-3
+        for label, prior in (("equal", np.full(size, 1 / size)), ("unequal", uneven / uneven.sum())):
+            one = np.zeros(size)
+            one[size // 2] = 1.0
+            for name, weights in (
+                ("equal weights", np.ones(size)),
+                ("one weight", one),
+                ("random weights", rng.random(size)),
+                ("weights of many sizes", np.exp(20 * rng.standard_normal(size))),
+                ("the prior", prior.copy()),
+            ):
+                yield f"{name} on {size} candidates of {label} mass", weights, prior
+
+
+def _check_projected(band: Band, weights: Array, prior: Array, rule: Rule, name: str) -> None:
+    def project(weights: Array, prior: Array) -> Array:
+        return band.project(weights, prior, rule, base=prior)
+
+    before = weights.copy(), prior.copy()
+    try:
+        masses = project(weights, prior)
+    except RuntimeError as error:
+        raise AssertionError(f"{name}: {error}") from None
+    kept = np.array_equal(before[0], weights) and np.array_equal(before[1], prior)
+    ensure(kept, f"{name}: its arguments were changed")
+    ensure(abs(masses.sum() - 1) < 1e-9, f"{name}: the masses sum to {masses.sum()!r}, and not to 1")
+    ensure(np.array_equal(masses, project(weights, prior)), f"{name}: asked again, it answers differently")
+    falling = np.argsort(-weights)
+    for order in (falling, falling[::-1], np.random.default_rng(1).permutation(len(weights))):
+        turned = project(weights[order], prior[order])
+        ensure(np.allclose(turned, masses[order], atol=1e-9), f"{name}: it depends on the order of the candidates")
+    larger = project(1024 * weights, prior)
+    ensure(np.allclose(larger, masses, atol=1e-9), f"{name}: it depends on the scale of the weights")
+    grown = weights.copy()
+    grown[0] = 2 * grown[0] + weights.max()
+    ensure(project(grown, prior)[0] >= masses[0] - 1e-9, f"{name}: a candidate got less when its weight grew")
