@@ -38,7 +38,7 @@ from dphypo.dpsgd.run import Group
 from dphypo.dpsgd.shapes import Shape
 from dphypo.dpsgd.step import Weights
 from dphypo.integrations.torch import DPSGD
-from dphypo.search.survey_plan import plan_tuning
+from dphypo.search.tune import plan_tuning
 
 GPU = torch.device("cuda")
 DIGITS = ("digits, batch 64, width 64", "digits, batch 256, width 128")

@@ -20,7 +20,7 @@ from torch import nn
 from dphypo.entropy import Seeded
 from dphypo.integrations.torch import DPSGD, PublicAccuracy
 from dphypo.search import Stages
-from dphypo.search.survey_plan import plan_tuning
+from dphypo.search.tune import plan_tuning
 
 SEARCHES, RECORDS, EPSILON, DELTA = 20, 1200, 4.0, 1e-5
 SPLITS, SEED, FOLDER = (1, 2), 500, Path("data")

@@ -19,7 +19,7 @@ import dphypo
 from dphypo.integrations.torch import DPSGD, PrivateAccuracy, PublicAccuracy, split_by_hash
 from dphypo.mechanisms import transfer
 from dphypo.search import Stages
-from dphypo.search.survey_plan import plan_tuning
+from dphypo.search.tune import plan_tuning
 
 
 def network() -> nn.Module:

@@ -158,7 +158,7 @@ NOT_FOR_USERS = {
     "dphypo.accounting.second_pair.NoOpinion",  # an answer of verify
     "dphypo.accounting.documents.Refused",  # an answer of verify
     "dphypo.accounting.theorems.lattice_pair.LatticeError",  # another bound is taken
-    "dphypo.search.interruption.Terminated",  # becomes the end of the process
+    "dphypo.search.framework1.Terminated",  # becomes the end of the process
     "dphypo.integrations.training.DivergedError",  # an outcome of a run
 }
 

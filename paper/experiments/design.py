@@ -14,7 +14,7 @@ import numpy as np
 
 from dphypo.laws import Geometric, Law, NegativeBinomial, Poisson
 from dphypo.planning import Design
-from dphypo.planning.expected import winners
+from dphypo.planning.landscape import winners
 from paper import parallel
 from paper.simulate.staged_costs import Costs
 from paper.simulate.staged_plan import Plan, around, of_design, single

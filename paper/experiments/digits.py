@@ -15,7 +15,7 @@ import dphypo
 from dphypo.entropy import Seeded
 from dphypo.integrations.torch import DPSGD, PrivateAccuracy, PublicAccuracy, split_by_hash
 from dphypo.search import Stages
-from dphypo.search.survey_plan import plan_tuning
+from dphypo.search.tune import plan_tuning
 
 DELTA, REPETITIONS = 1e-5, 20
 SPACES = {

@@ -9,7 +9,7 @@ import numpy as np
 
 from dphypo.laws import from_dict as law_from_dict
 from dphypo.planning import Design
-from dphypo.planning.expected import winners
+from dphypo.planning.landscape import winners
 from paper.data.points import Floats
 from paper.report.markdown import markdown
 from paper.simulate.staged_plan import around

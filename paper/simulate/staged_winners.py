@@ -1,4 +1,4 @@
-"""What a search in stages finds, exactly: each stage by :func:`dphypo.planning.expected.winners`."""
+"""What a search in stages finds, exactly: each stage by :func:`dphypo.planning.landscape.winners`."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ import numpy as np
 import numpy.typing as npt
 
 from dphypo.laws import Law
-from dphypo.planning.expected import winners
+from dphypo.planning.landscape import winners
 from paper.data.points import Floats
 
 

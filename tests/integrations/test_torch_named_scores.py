@@ -18,7 +18,8 @@ from dphypo.accounting import verify
 from dphypo.accounting.events import ideal
 from dphypo.integrations.torch import DPSGD, PrivateConfusion, PrivateLoss, split_by_hash
 from dphypo.search import SurveyPlan
-from dphypo.search.survey_plan import Tuning, plan_tuning, steps_of
+from dphypo.search.survey_plan import steps_of
+from dphypo.search.tune import Tuning, plan_tuning
 
 GENERATOR = np.random.default_rng(7)
 X = GENERATOR.normal(size=(500, 4)).astype(np.float32)

@@ -18,7 +18,7 @@ from dphypo.integrations.cost import NoiseTable
 from dphypo.integrations.torch import DPSGD, PrivateAccuracy, check, hyperparameters
 from dphypo.integrations.torch.optimiser import rehearsal, walk
 from dphypo.mechanisms import DpSgd, NoiseRehearsal, OwnTraining, SmallerBatches
-from dphypo.search.survey_plan import plan_tuning
+from dphypo.search.tune import plan_tuning
 
 RNG = np.random.default_rng(0)
 LABELS = RNG.integers(0, 2, 200)

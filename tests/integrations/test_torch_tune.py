@@ -14,7 +14,7 @@ from dphypo.accounting.composition import account_published
 from dphypo.accounting.sides import Part
 from dphypo.integrations.torch import DPSGD, PrivateAccuracy
 from dphypo.search import Stages
-from dphypo.search.survey_plan import plan_tuning
+from dphypo.search.tune import plan_tuning
 
 RNG = np.random.default_rng(0)
 INPUTS = RNG.normal(size=(300, 4)).astype(np.float32)

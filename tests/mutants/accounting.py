@@ -388,7 +388,7 @@ MUTANTS = (
     Mutant(
         "each setting of a survey is calibrated alone",
         "settings cost the composition of their suprema",
-        "search/noise.py",
+        "search/survey_plan.py",
         "return self._solved(self._alone * 1.01, tuned=True)",
         "return self._alone",
         ("survey/test_plan.py::test_settings_have_noise_of_their_own_and_cost_no_more_together",),

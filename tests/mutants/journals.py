@@ -280,7 +280,7 @@ MUTANTS = (
     Mutant(
         "a kept model has its name before its run is committed",
         "nobody keeps the model of a run that is made again, or counts as failed",
-        "search/kept_models.py",
+        "search/live.py",
         "        path = self._private / self._name(number)\n        try:\n",
         "        path = self._folder / self._name(number)\n        try:\n",
         (

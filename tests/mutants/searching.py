@@ -103,7 +103,7 @@ MUTANTS = (
     Mutant(
         "a run that died is made again whatever its randomness",
         "only a run whose randomness comes from its seed is made again",
-        "search/interruption.py",
+        "search/part.py",
         "            return cls.AGAIN if capabilities.is_seeded(mechanism) else cls.FAILED\n",
         "            return cls.AGAIN\n",
         ("study/test_study_lost.py::test_by_default_the_mechanism_decides",),
@@ -111,7 +111,7 @@ MUTANTS = (
     Mutant(
         "pools that break are accepted",
         "runs die independently of one another",
-        "search/interruption.py",
+        "search/part.py",
         "        if self is Lost.FAILED and crew.breaks:\n",
         "        if self is Lost.AGAIN and crew.breaks:\n",
         ("study/test_study_lost.py::test_pools_whose_runs_die_together_are_refused_where_a_death_is_an_outcome",),
@@ -119,7 +119,7 @@ MUTANTS = (
     Mutant(
         "ties go to the run that ended first",
         "the winner does not depend on completion times",
-        "search/selection.py",
+        "search/policy.py",
         "    return (sign * outcome.score, trial.tie_key) > (sign * best.score, record.trials[record.best].tie_key)\n",
         "    return sign * outcome.score > sign * best.score\n",
         (f"{_STUDY}::test_ties_are_broken_by_the_keys",),
@@ -282,7 +282,7 @@ MUTANTS = (
     Mutant(
         "a second thread may ask and tell",
         "while one thread makes the runs, the others are refused",
-        "search/interruption.py",
+        "search/framework1.py",
         "            if self._runner not in (None, threading.current_thread()):\n",
         "            if self._runner is False:\n",
         ("study/test_study_threads.py::test_one_thread_runs_and_the_others_are_told_so",),
@@ -316,7 +316,7 @@ MUTANTS = (
     Mutant(
         "a survey uses results as they arrive",
         "λ of a published run does not depend on durations",
-        "search/part.py",
+        "search/survey.py",
         "        if self.arriving:\n            return None\n",
         "        if groups is None:\n            return None\n",
         ("survey/test_survey.py::test_the_table_does_not_depend_on_which_run_ends_first",),
@@ -348,7 +348,7 @@ MUTANTS = (
     Mutant(
         "an optimiser may leave the space",
         "every published run is at a λ that was accounted for",
-        "search/part.py",
+        "search/survey.py",
         "        point = point_of(self.prior, proposed)\n",
         "        point = proposed\n",
         ("survey/test_survey.py::test_an_optimiser_that_leaves_the_space_is_refused",),

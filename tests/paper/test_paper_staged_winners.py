@@ -7,7 +7,7 @@ import pytest
 
 from dphypo.entropy import Seeded
 from dphypo.laws import Geometric, NegativeBinomial, Pmf, Poisson
-from dphypo.planning.expected import winners
+from dphypo.planning.landscape import winners
 from paper.simulate.staged_winners import winners_of_stages
 
 

@@ -16,7 +16,7 @@ from dphypo.mechanisms import DpSgd, OwnTraining
 from dphypo.planning import Landscape, plan
 from dphypo.planning.ways import SPACE, spend, survey, untrained, untuned, ways
 from dphypo.search.declaration import Cost
-from dphypo.search.survey_plan import plan_tuning
+from dphypo.search.tune import plan_tuning
 
 TASK = {"records": 20_000, "batch_size": 500, "steps": 320}
 DELTA = 1e-5

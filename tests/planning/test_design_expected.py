@@ -11,7 +11,7 @@ from support.slow import mostly_slow
 
 from dphypo.entropy import Seeded
 from dphypo.laws import Geometric, Law, NegativeBinomial, Pmf, Poisson
-from dphypo.planning.expected import winners
+from dphypo.planning.landscape import winners
 
 FAR = np.array([0.0, 30.0, 60.0])  # no noise ever changes the order
 

@@ -18,8 +18,7 @@ from dphypo.accounting.solve import watch
 from dphypo.entropy import Seeded
 from dphypo.journal.journal import keeping
 from dphypo.search import SurveyPlan
-from dphypo.search.survey_plan import plan_tuning
-from dphypo.search.tune import _subject
+from dphypo.search.tune import _subject, plan_tuning
 
 BUDGET = {"epsilon": 3.0, "delta": 1e-6, "progress": False}
 FULL = Descent(steps=300)

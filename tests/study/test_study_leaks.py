@@ -23,7 +23,7 @@ from dphypo.journal.journal import Journal
 from dphypo.journal.store import open_store
 from dphypo.laws import Geometric
 from dphypo.search import progress as _progress
-from dphypo.search.selection import Past
+from dphypo.search.policy import Past
 
 CHILD = """
     import logging, sys

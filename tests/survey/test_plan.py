@@ -14,7 +14,8 @@ from dphypo.accounting import Composition, Term
 from dphypo.accounting.composition import account_published
 from dphypo.errors import UnreachableError
 from dphypo.mechanisms import mechanism as declare
-from dphypo.search.survey_plan import SurveyPlan, plan_tuning
+from dphypo.search import SurveyPlan
+from dphypo.search.tune import plan_tuning
 from dphypo.space import Space
 
 BUDGET = {"epsilon": 4.0, "delta": 1e-6}

@@ -1,13 +1,13 @@
 """Searching: studies, surveys, last runs, and chains of them; what is declared, run, and released."""
 
 from dphypo.search.curator import open_journal as open_journal
-from dphypo.search.noise import calibrate_stages as calibrate_stages
 from dphypo.search.part import Part as Part
 from dphypo.search.plan_file import PlanFile as PlanFile
 from dphypo.search.prior_around import PriorAround as PriorAround
 from dphypo.search.release import Release as Release
 from dphypo.search.release import load_release as load_release
 from dphypo.search.stage import Stage as Stage
+from dphypo.search.stage import calibrate_stages as calibrate_stages
 from dphypo.search.stages import Stages as Stages
 from dphypo.search.study import Study as Study
 from dphypo.search.survey import LastRun as LastRun

@@ -26,10 +26,8 @@ from dphypo.mechanisms.outcome import rehearse
 from dphypo.search import progress as _progress
 from dphypo.search.curator import Curator
 from dphypo.search.declaration import Declaration
-from dphypo.search.framework1 import dp_hypo
-from dphypo.search.interruption import Turn, orderly
-from dphypo.search.kept_models import check_folder
-from dphypo.search.live import ENDING, NOWHERE, LiveFile
+from dphypo.search.framework1 import Turn, dp_hypo, interruptible, orderly
+from dphypo.search.live import ENDING, NOWHERE, LiveFile, check_folder
 from dphypo.search.part import Opening, Setting
 from dphypo.search.release import Ending, Release
 from dphypo.search.stage import Stage
@@ -63,6 +61,7 @@ class Chain:
         self._name, self._entropy, self._stages = name, entropy, not declaration.alone  # as refusals name it
         self._shared = isinstance(journal, Store)
         self._store = open_store(journal)
+        self.address = self._store.address  # in words that may be printed; None if the journal is in memory
         self._journals: dict[int, Journal] = {}
         self._parts: dict[int, PartUnderWay] = {}
         self._timed = not any(isinstance(part, Stage) for part in declaration.parts)  # the time of a study is secret
@@ -70,28 +69,20 @@ class Chain:
         self._workers: int | None = None  # how many runs are made at a time, if that is known
         self.turn = Turn(stages=self._stages)
 
-    @property
-    def address(self) -> str | None:
-        """Where the journal is, in words that may be printed; None if it is in memory."""
-        return self._store.address
-
     def run(
-        self,
-        crew: Crew,
-        *,
-        progress: bool,
-        on_run: OnRun | None = None,
-        options: dict[str, object],
+        self, crew: Crew, *, progress: bool, on_run: OnRun | None = None, options: dict[str, object] | None = None
     ) -> Release:
         """Make the runs that are left, part by part, and return the release; one that was made before is read again."""
-        if on_run is not None and not any(part.table for part in self.declaration.parts):
+        declaration, parts = self.declaration, self.declaration.parts
+        options = {} if options is None else options
+        if on_run is not None and not any(part.table for part in parts):
             options["on_run"] = on_run
         if options:
             refusals.refuse_options(options)
         if crew.devices is not None:
-            devices = capabilities.devices_of(self.declaration.parts[0].mechanism, crew.devices)
+            devices = capabilities.devices_of(parts[0].mechanism, crew.devices)
             crew = replace(crew, devices=devices, workers=max(crew.workers, len(devices)))
-        with _progress.interruptible(self.address), self.turn.long(), orderly():
+        with interruptible(self.address), self.turn.long(), orderly():
             try:
                 self._workers = crew.workers
                 for part in self._parts.values():
@@ -99,20 +90,19 @@ class Chain:
                 if self.finished():
                     _progress.say_made_before(self.address if progress else None, released=True)
                     return self.release(again=True)
-                cost = _progress.cost(self.declaration.certificate, [part.compute() for part in self.declaration.parts])
+                cost = _progress.cost(declaration.certificate, [part.compute() for part in parts])
                 self._live.erase()
                 self._live.update(cost=cost)
                 if progress:
                     if self._journal(0).record.exists:
                         _progress.say_made_before(self.address, released=False)
                     print(cost, file=sys.stderr)
-                    _progress.tell_fit(self.declaration.parts[-1].mechanism, self.declaration.space)
+                    _progress.tell_fit(parts[-1].mechanism, declaration.space)
                 log.info("the search starts, or goes on where it was")
                 for number in range(self._first(), self.last + 1):
                     if progress and self.last:
                         _progress.announce(number + 1, self.last + 1)
-                    publish = partial(self.publish, number)
-                    dp_hypo(self.part(number), crew, publish, progress=progress, on_run=on_run)
+                    dp_hypo(self.part(number), crew, partial(self.publish, number), progress=progress, on_run=on_run)
                 log.info("the release is made")
                 return self.release()
             finally:
@@ -157,19 +147,20 @@ class Chain:
             return self._parts[number]
 
     def _made(self, number: int) -> PartUnderWay:
-        setting, part = self._setting(number), self.declaration.parts[number]
+        declaration, setting = self.declaration, self._setting(number)
+        part = declaration.parts[number]
         opening = Opening(
-            self.declaration.to_dict(number, setting.prior),
-            self.declaration.total,
+            declaration.to_dict(number, setting.prior),
+            declaration.total,
             dated=number == 0,
-            sign=1.0 if self.declaration.maximize else -1.0,
+            sign=1.0 if declaration.maximize else -1.0,
             stages=self._stages,
-            rehearse=partial(_rehearse, self.declaration) if number == 0 else lambda: None,
+            rehearse=partial(_rehearse, declaration) if number == 0 else lambda: None,
             timed=self._timed,
             live=self._live if self._timed else NOWHERE,
             checkpoint=self._store.beside(f"-checkpoint-{sha256(self._called(number).encode()).hexdigest()[:8]}"),
         )
-        entropy = self._entropy if self.declaration.alone else self._entropy.child(f"stage {number + 1}")
+        entropy = self._entropy if declaration.alone else self._entropy.child(f"stage {number + 1}")
         return PartUnderWay(part, part.begin(setting), opening, self._journal(number), entropy, self.turn)
 
     def publish(self, number: int) -> None:
@@ -198,9 +189,8 @@ class Chain:
         """What all parts before a given one have published; refused if one has not."""
         published = self.published(number)
         if len(published) < number:
-            raise ValueError(
-                f"stage {number + 1} has not begun: its prior depends on what the stages before it release"
-            )
+            begun = f"stage {number + 1} has not begun"
+            raise ValueError(f"{begun}: its prior depends on what the stages before it release")
         return published
 
     def release(self, *, again: bool = False) -> Release:

@@ -7,28 +7,78 @@ runs, :class:`dphypo.LastRun` makes one.
 
 from __future__ import annotations
 
-import contextlib
-import sys
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
+from enum import StrEnum
 from pathlib import Path
 from types import MappingProxyType
-from typing import Any, ClassVar, Protocol, runtime_checkable
+from typing import Any, Protocol, runtime_checkable
 
+from dphypo import _validate
 from dphypo.accounting import Term
 from dphypo.entropy import Entropy
+from dphypo.executors.executor import Crew
 from dphypo.journal.records import Record, Trial
-from dphypo.mechanisms import Mechanism, Outcome
-from dphypo.samplers import History
-from dphypo.search import progress
-from dphypo.search.interruption import Lost
+from dphypo.mechanisms import Mechanism, Outcome, capabilities
 from dphypo.search.live import NOWHERE, LiveFile
-from dphypo.search.optimiser import Within, nearest, point_of
+from dphypo.search.policy import Past
 from dphypo.search.release import Ending, Release
-from dphypo.search.selection import Past
-from dphypo.search.table import OnRun, at_edge, table_of
+from dphypo.search.table import OnRun
 from dphypo.space import Space
+
+
+class Lost(StrEnum):
+    """What becomes of a run whose process died.
+
+    Whether the data killed a process cannot be seen from outside. Retrying such a run selects for runs that survive,
+    unless all randomness of the run comes from its seed: then it ends as before. Counting it as failed is covered if
+    runs die independently; an outage that takes many of them would change the law of T (docs/theory.md, "Facts about
+    the search").
+
+    An interrupt, SIGTERM, a cluster that takes a worker back, and a machine that goes away with all its processes do
+    not count as deaths of a run: the run is made again with its seed, whatever is declared here.
+    """
+
+    AGAIN = "again"
+    """It is made again with the same seed, at most twice: for mechanisms whose randomness comes from the seed alone."""
+
+    FAILED = "failed"
+    """It counts as failed at once."""
+
+    @classmethod
+    def read(cls, given: Lost | str | None, mechanism: Mechanism) -> Lost:
+        """What the user gave; by default what fits the mechanism, which may say of itself that it is ``seeded``."""
+        if given is None:
+            return cls.AGAIN if capabilities.is_seeded(mechanism) else cls.FAILED
+        if not isinstance(given, str) or given not in list(cls):
+            raise _validate.fail("lost", given, 'give "again" or "failed", or None for what fits the mechanism')
+        return cls(given)
+
+    def check(self, crew: Crew) -> None:
+        """Refuse those whose runs die together, where a death is an outcome: runs must die independently."""
+        if self is Lost.FAILED and crew.breaks:
+            raise _validate.fail(
+                "executor",
+                crew.executor,
+                "one process that dies breaks such a pool and takes the other runs with it, so that their failures are "
+                'not independent. Use executor="processes", or workers=1; or, if all randomness of a run comes from '
+                'its seed, declare the mechanism with seeded=True, or lost="again"',
+            )
+
+    @property
+    def condition(self) -> str:
+        """What the guarantee assumes, for the certificate."""
+        if self is Lost.AGAIN:
+            return (
+                "a run whose process died was made again with its seed, at most twice; that is covered if all "
+                "randomness of a run comes from its seed, or if no death depends on the data"
+            )
+        return (
+            "a run whose process died counts as failed, which is covered if runs die independently of one another; one "
+            "that was stopped in order, or lost with its whole machine, was made again with its seed, which is covered "
+            "if neither depends on the data"
+        )
 
 
 @dataclass(frozen=True)
@@ -126,61 +176,6 @@ class Decider(Protocol):
 
     def watch(self, record: Callable[[], Record], *, show: bool, ticking: bool, on_run: OnRun | None) -> Watch:
         """What people see while runs are made, and their own function for published runs."""
-
-
-_LARGEST_GROUP = 64
-Propose = Callable[[History, Sequence[Mapping[str, Any]], Entropy], dict[str, Any]]
-"""λ of the next run, from published results and the λ of runs that are under way."""
-
-
-@dataclass(frozen=True)
-class DeclaredRuns:
-    """What decides published runs, those of a survey or the last one."""
-
-    runs: int
-    space: Space  # where the optimiser sees them
-    prior: Space  # what is proposed must lie in it
-    propose: Propose
-    lag: int | None = None
-    arriving: bool = False  # whether results are used as they arrive
-    within: Within | None = None
-    table: bool = True  # whether rows are shown as runs end
-
-    in_order: ClassVar[bool] = False
-    published: ClassVar[bool] = True
-
-    def draw_total(self, entropy: Entropy) -> int:
-        return self.runs
-
-    def possible(self, total: int) -> bool:
-        return total == self.runs
-
-    def groups(self, workers: int) -> GroupSizes | None:
-        """Half of the runs at once, then a fifth at a time (``benchmarks/groups.py`` measures what that costs)."""
-        if self.runs < 2 or self.lag is not None:
-            return None
-        return GroupSizes(min(self.runs // 2, _LARGEST_GROUP), min(max(self.runs // 5, 1), _LARGEST_GROUP))
-
-    def usable(self, number: int, lag: int, groups: GroupSizes | None) -> int | None:
-        if self.arriving:
-            return None
-        return max(number - lag, 0) if groups is None else groups.start(number)
-
-    def draw(self, past: Past, record: Record, usable: int | None, entropy: Entropy) -> dict[str, Any]:
-        proposed = self.propose(past.history(record, usable), past.pending(record, usable), entropy)
-        point = point_of(self.prior, proposed)
-        return point if self.within is None else nearest(self.prior, point, self.within, entropy)
-
-    @contextlib.contextmanager
-    def watch(
-        self, record: Callable[[], Record], *, show: bool, ticking: bool, on_run: OnRun | None
-    ) -> Iterator[Callable[[Trial, Outcome], object]]:
-        """A line for every run, and a remark if the best lies at the edge of the space."""
-        told, show = on_run if self.table else None, show and self.table
-        with progress.rows(record, self.runs, told, show=show, public=self.arriving) as one_more:
-            yield one_more
-        if show and (remark := at_edge(table_of(record()), self.prior.to_dict())):
-            print(remark, file=sys.stderr)
 
 
 @runtime_checkable

@@ -1,4 +1,4 @@
-"""How λ of the next run of a study is drawn: the update of π, its projection into the band, and the draw.
+"""How λ of the next run of a study is drawn, what a search rule is told of earlier runs, and which run is best.
 
 This is "Update π⁽ʲ⁺¹⁾ such that c ≤ π⁽ʲ⁺¹⁾(λ) / π⁽⁰⁾(λ) ≤ C" and "draw λ ∼ π⁽ʲ⁾" of Framework 1.
 """
@@ -6,7 +6,7 @@ This is "Update π⁽ʲ⁺¹⁾ such that c ≤ π⁽ʲ⁺¹⁾(λ) / π⁽⁰�
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -21,10 +21,15 @@ from dphypo.band.problem import Rule
 from dphypo.band.problem import rule as named_rule
 from dphypo.entropy import Entropy
 from dphypo.errors import SamplerError
+from dphypo.journal.records import Record, Trial
+from dphypo.mechanisms import Outcome
 from dphypo.samplers import History, Sampler, default_sampler
 from dphypo.samplers.history_only import basis, description
+from dphypo.search.release import Ending
 from dphypo.space import Candidates, Grid, Space
 from dphypo.space.space import MOST_CANDIDATES
+
+Floats = npt.NDArray[np.float64]
 
 
 @dataclass(frozen=True)
@@ -55,8 +60,7 @@ class Policy:
     ) -> Policy:
         """Check the arguments of a study, and fill in what was left out. Rules of ours say how they ``start``."""
         held = Band.of(band)
-        _check_sampler(sampler)
-        follows = default_sampler(held) if sampler is None else sampler
+        follows = default_sampler(held) if sampler is None else _checked_sampler(sampler)
         projection: object = named_rule(rule) if isinstance(rule, str) else rule
         if not isinstance(projection, Rule):
             raise _validate.fail("rule", rule, "give a projection, such as dphypo.band.Greedy(), or its name")
@@ -137,7 +141,7 @@ class Draw:
         masses = candidates.masses if history is None else self._projected(candidates, history)
         return self.policy.band.draw(masses, entropy.child("draw"), candidates.masses)
 
-    def _projected(self, candidates: Candidates | Grid, history: History) -> npt.NDArray[np.float64]:
+    def _projected(self, candidates: Candidates | Grid, history: History) -> Floats:
         policy, prior = self.policy, candidates.masses
         failure: Exception
         try:
@@ -152,9 +156,9 @@ class Draw:
         raise SamplerError(policy.sampler, failure)
 
 
-def _check_sampler(sampler: object) -> None:
-    if sampler is None or isinstance(sampler, Sampler):
-        return
+def _checked_sampler(sampler: object) -> Sampler:
+    if isinstance(sampler, Sampler):
+        return sampler
     remedy = (
         "give one of dphypo.samplers, such as GaussianProcess() or OptunaSampler(TPESampler()), or an object "
         "with weights(candidates, history); dphypo.testing.check_sampler tests one"
@@ -187,3 +191,111 @@ def _cells(given: Mapping[str, int] | None) -> Mapping[str, int] | None:
     if not isinstance(given, Mapping) or not all(isinstance(name, str) for name in given):
         raise _validate.fail("grid", given, 'give the number of cells by name, such as {"lr": 32}')
     return {name: _validate.integer(at_least=1, **{f"grid[{name!r}]": count}) for name, count in given.items()}
+
+
+def beats(trial: Trial, outcome: Outcome, record: Record, sign: float) -> bool:
+    """Whether a run that just ended is the best so far: by its score, then by its key, never by when it ended."""
+    if outcome.score is None:
+        return False
+    if record.best is None:
+        return True
+    best = record.results[record.best]
+    assert best.score is not None
+    return (sign * outcome.score, trial.tie_key) > (sign * best.score, record.trials[record.best].tie_key)
+
+
+def best_of(record: Record, sign: float) -> int | None:
+    """The best of all runs, afresh; None if none has a score."""
+    scored = [
+        (sign * result.score, record.trials[number].tie_key, number)
+        for number, result in record.results.items()
+        if result.score is not None
+    ]
+    return max(scored)[2] if scored else None
+
+
+def ending(record: Record) -> Ending:
+    if record.best is not None:
+        return Ending.MODEL
+    return Ending.ALL_FAILED if record.trials else Ending.NO_RUN
+
+
+class Past:
+    """The runs of a part as arrays in the unit cube of a space; scores times ``sign`` are better the larger they are.
+
+    Each run is converted once: a draw costs the same after any number of runs.
+    """
+
+    def __init__(self, space: Space, sign: float) -> None:
+        self._space, self._sign = space, sign
+        self._unit: Floats = np.empty((0, len(space.parameters)))
+        self._features: Floats = space.features(self._unit)
+        self._scores: Floats = np.empty(0)
+        self._trials = self._ended = 0
+
+    def ended(self, record: Record) -> int:
+        """How many of the first runs have ended, before one that has not."""
+        while self._ended in record.results:
+            score = record.results[self._ended].score
+            self._scores = _room(self._scores, self._ended + 1)
+            self._scores[self._ended] = np.nan if score is None else self._sign * score
+            self._ended += 1
+        return self._ended
+
+    def history(self, record: Record, usable: int | None) -> History:
+        """The first ``usable`` runs, which have ended; with None, all that have ended."""
+        ended = self.ended(record)
+        self._convert(record)
+        if usable is not None:
+            return self._rows(record, range(usable), self._scores[:usable])
+        later = [number for number in range(ended, len(record.trials)) if number in record.results]
+        if not later:
+            return self._rows(record, range(ended), self._scores[:ended])
+        more = [record.results[number].score for number in later]
+        scores = np.array([np.nan if score is None else self._sign * score for score in more])
+        return self._rows(record, [*range(ended), *later], np.concatenate([self._scores[:ended], scores]))
+
+    def pending(self, record: Record, usable: int | None) -> list[dict[str, Any]]:
+        """The λ of the runs that were drawn and whose results may not be used."""
+        first = self.ended(record) if usable is None else usable
+        unknown = [n for n in range(first, len(record.trials)) if usable is not None or n not in record.results]
+        return [dict(record.trials[number].params) for number in unknown]
+
+    def _rows(self, record: Record, numbers: Sequence[int], scores: Floats) -> History:
+        rows: Any = slice(len(numbers)) if isinstance(numbers, range) else np.array(numbers)
+        params = Params(record.trials, numbers)
+        return History(self._features[rows], self._unit[rows], scores, np.isnan(scores), params)
+
+    def _convert(self, record: Record) -> None:
+        total = len(record.trials)
+        if self._trials == total:
+            return
+        fresh = self._space.to_unit([trial.params for trial in record.trials[self._trials :]])
+        self._unit, self._features = _room(self._unit, total), _room(self._features, total)
+        self._unit[self._trials : total] = fresh
+        self._features[self._trials : total] = self._space.features(fresh)
+        self._trials = total
+
+
+class Params(Sequence[Mapping[str, Any]]):
+    """The hyperparameters of some runs, read where they are."""
+
+    def __init__(self, trials: Sequence[Trial], numbers: Sequence[int]) -> None:
+        self._trials, self._numbers = trials, numbers
+
+    def __getitem__(self, index: int | slice) -> Any:
+        if isinstance(index, slice):
+            return Params(self._trials, self._numbers[index])
+        return dict(self._trials[self._numbers[index]].params)
+
+    def __len__(self) -> int:
+        return len(self._numbers)
+
+
+def _room(rows: Floats, needed: int) -> Floats:
+    """The array with room for so many rows: twice as much each time, so that all of them together are copied once."""
+    if len(rows) >= needed:
+        return rows
+    larger = np.empty((max(2 * len(rows), needed, 16), *rows.shape[1:]))
+    larger[: len(rows)] = rows
+    return larger

@@ -80,7 +80,7 @@ class PriorAround:
         return {"rule": "PriorAround", "spread": spread, "floor": self.floor, "shift": shift}
 
 
-def describe(rule: PriorRule) -> dict[str, Any]:
+def describe_rule(rule: PriorRule) -> dict[str, Any]:
     """A rule in the declaration and the certificate: PriorAround in full, a function of the user's by its name."""
     return rule.to_dict() if isinstance(rule, PriorAround) else {"rule": full_name(rule)}
 

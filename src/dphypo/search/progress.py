@@ -10,7 +10,6 @@ import contextlib
 import sys
 import threading
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from types import TracebackType
 from typing import IO, TYPE_CHECKING, cast
 
 from dphypo.accounting.solve import watch
@@ -156,39 +155,6 @@ def row(number: int, total: int, params: Mapping[str, object], score: float | No
     values = {name: f"{value:.4g}" if isinstance(value, float) else value for name, value in params.items()}
     listed = ", ".join(f"{name} = {value}" for name, value in values.items())
     return f"run {number:{len(str(total))}} of {total}: {shown}  {listed}"
-
-
-class TwoLines(str):
-    """What an interrupted search says: what was interrupted, and how to go on."""
-
-
-@contextlib.contextmanager
-def interruptible(journal: str | None) -> Iterator[None]:
-    """Let an interrupt from the keyboard end in two lines, which say where the journal is, instead of a traceback."""
-    interrupted = False
-    try:
-        yield
-    except KeyboardInterrupt:
-        interrupted = True
-    if interrupted:  # raised outside the handler, so that where the run was is not printed
-        if sys.excepthook is not _say_in_two_lines:
-            _Before.hook = staticmethod(sys.excepthook)
-            sys.excepthook = _say_in_two_lines
-        where = "its journal is in memory" if journal is None else f"everything committed is in {journal}"
-        again = "call run() again in this process" if journal is None else "run the same program, or call run(), again"
-        said = TwoLines(f"The search was interrupted: nothing is released, and {where}.\nTo go on, {again}.")
-        raise KeyboardInterrupt(said)  # not a subclass: Python ends as interrupted for this one only
-
-
-class _Before:
-    hook = staticmethod(sys.excepthook)
-
-
-def _say_in_two_lines(kind: type[BaseException], error: BaseException, trace: TracebackType | None) -> None:
-    if isinstance(error, KeyboardInterrupt) and error.args and isinstance(error.args[0], TwoLines):
-        print(error, file=sys.stderr)
-    else:
-        _Before.hook(kind, error, trace)
 
 
 WAIT = 2.0

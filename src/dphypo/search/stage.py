@@ -1,35 +1,42 @@
-"""A study as a part of a search: the best of T runs is released, and nothing else (Framework 1 of the paper)."""
+"""A study as a part of a search: the best of T runs is released, and nothing else (Framework 1 of the paper).
+
+:func:`calibrate_stages` finds the noise with which several of them cost a total.
+"""
 
 from __future__ import annotations
 
+import contextlib
 import json
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
 from functools import cached_property
+from pathlib import Path
 from typing import Any, ClassVar
 
 import dp_accounting
 
 from dphypo import _validate
-from dphypo.accounting import Guarantee, Term, account
+from dphypo.accounting import Composition, Guarantee, Term, account, solve_noise
 from dphypo.accounting.events import event_to_dict
 from dphypo.accounting.guarantee import PolicyClass
+from dphypo.accounting.noise import Keep
 from dphypo.accounting.sides import EVERYONE
 from dphypo.band import Band, Greedy
 from dphypo.band.band import BandLike
 from dphypo.band.problem import Rule
 from dphypo.entropy import Entropy
+from dphypo.errors import UnreachableError
+from dphypo.journal.journal import keeping
 from dphypo.journal.records import Record
+from dphypo.journal.store import Store
 from dphypo.laws import Law
 from dphypo.mechanisms import Mechanism, capabilities, over_space
 from dphypo.samplers import Sampler
-from dphypo.search import progress
-from dphypo.search.interruption import Lost
-from dphypo.search.part import Decider, GroupSizes, Released, Setting, Watch
-from dphypo.search.policy import Draw, Policy
-from dphypo.search.prior_around import PriorAround, PriorRule, describe
+from dphypo.search import progress as _progress
+from dphypo.search.part import Decider, GroupSizes, Lost, Part, Released, Setting, Watch
+from dphypo.search.policy import Draw, Past, Policy
+from dphypo.search.prior_around import PriorAround, PriorRule, describe_rule
 from dphypo.search.release import Ending, Release
-from dphypo.search.selection import Past
 from dphypo.space import Space
 
 FIRST, HISTORY_ONLY = "first from the prior", "history only"
@@ -70,9 +77,8 @@ class Stage:
 
     def __post_init__(self) -> None:
         capabilities.check_is_mechanism(self.mechanism)
-        given: object = self.prior
-        if given is not None and not callable(given):
-            raise _validate.fail("prior", given, "give a PriorAround, or a function of the release and the space")
+        if self.prior is not None and not callable(self.prior):
+            raise _validate.fail("prior", self.prior, "give a PriorAround, or a function of the release and the space")
         _validate.flag(release_score=self.release_score)
         if self.lag is not None:
             _validate.integer(at_least=0, lag=self.lag)
@@ -85,9 +91,8 @@ class Stage:
     @cached_property
     def search_policy(self) -> Policy:
         """The search rule, held to the band."""
-        return Policy.of(
-            *(self.band, self.sampler, self.rule, self.candidates, self.grid, self.policy, self.first_from_prior)
-        )
+        drawn = self.candidates, self.grid, self.policy, self.first_from_prior
+        return Policy.of(self.band, self.sampler, self.rule, *drawn)
 
     @property
     def lost_runs(self) -> Lost:
@@ -98,15 +103,11 @@ class Stage:
         return PriorAround() if self.prior is None else self.prior
 
     def account(self, space: Space) -> Guarantee:
-        """The guarantee of this stage alone, over the whole of the original space, whatever its prior will be."""
+        """The guarantee of this stage alone, over the whole of the original space."""
         return self._best_of(over_space.events(self.mechanism, space))
 
     def terms(self, space: Space, *, last: bool, alone: bool = False) -> tuple[Term, ...]:
-        """Refuse now what would otherwise fail after an earlier stage was paid for; then account.
-
-        Where a split sets records apart and one is added or removed, there are two terms: to records that train, runs
-        are the training; to records that score, they are the scores. Else there is one, which reads all records.
-        """
+        """One term; two, for training and scores, where a split sets records apart and one is added or removed."""
         self.search_policy.on(space)
         if last and (self.prior is not None or self.release_score):
             raise ValueError("the last stage has a prior= or release_score=: they say what an earlier stage hands on")
@@ -130,10 +131,9 @@ class Stage:
         )
 
     def describe(self, terms: tuple[Term, ...]) -> dict[str, Any]:
-        """What determines the guarantee.
+        """The search rule is part of it only if the guarantee counts on one that sees nothing but the history.
 
-        The search rule is part of it only if the guarantee counts on one that sees nothing but the history: a rule
-        that is chosen on the way may have been chosen by somebody who saw the journal.
+        A rule that is chosen on the way may have been chosen by somebody who saw the journal.
         """
         found = [term.releases for term in terms if isinstance(term.releases, Guarantee)]
         first = found[0]
@@ -149,17 +149,16 @@ class Stage:
         }
 
     def search_rule(self) -> dict[str, Any] | None:
-        """The search rule, if the guarantee relies on it, with why it counts as history-only."""
         return self.search_policy.certified()
 
     def hands_on(self, *, last: bool) -> dict[str, Any]:
         if last:
             return {"releases": ["params", "model", "score"]}
         published = ["params", "score"] if self.release_score else ["params"]
-        return {"releases": published, "next prior": describe(self.prior_rule)}
+        return {"releases": published, "next prior": describe_rule(self.prior_rule)}
 
     def compute(self) -> str:
-        return progress.compute(self.runs)
+        return _progress.compute(self.runs)
 
     def read(self, record: Record) -> Released:
         assert record.ending is not None
@@ -173,7 +172,6 @@ class Stage:
         return {"params": params, "score": published.score, "ending": str(published.ending)}
 
     def next_prior(self, published: Released, space: Space) -> Space | None:
-        """What is made of the release; a stage without a result leaves the prior as it was."""
         return None if published.params is None else self.prior_rule(published, space)
 
     def begin(self, setting: Setting) -> Decider:
@@ -218,5 +216,115 @@ class DrawnRuns:
         return self.draw_params(past.history(record, usable) if adaptive else None, entropy)
 
     def watch(self, record: Callable[[], Record], *, show: bool, ticking: bool, on_run: object) -> Watch:
-        """A bar, which is erased at the end: how many runs it shows is secret."""
-        return progress.bar(self.law, len(record().results), show=show, ticking=ticking)
+        return _progress.bar(self.law, len(record().results), show=show, ticking=ticking)
+
+
+def several(stages: object, alone: str) -> Sequence[Any]:
+    """A list of two or more parts. ``alone`` names what to use for a single one."""
+    if isinstance(stages, Sequence) and stages and all(isinstance(stage, Part) for stage in stages):
+        single = len(stages) == 1 and isinstance(stages[0], Stage)
+        if not single:
+            return stages
+    remedy = f"give a list of two or more dphypo.Stage(mechanism, runs); for a single search use {alone}"
+    raise _validate.fail("stages", stages, remedy)
+
+
+def calibrate_stages(
+    space: Space,
+    stages: Sequence[Stage],
+    *,
+    epsilon: float,
+    delta: float,
+    split: float | Sequence[float] | None = None,
+    journal: str | Path | Store | None = None,
+    name: str = "stages",
+    progress: bool = True,
+) -> list[Stage]:
+    """The stages with the noise of the last one such that all together cost ε at δ, to within 1e-3 and never more.
+
+    A mechanism whose noise is to be found has a method ``at(noise_multiplier=...)`` that returns one that trains with
+    that noise, and whose event says so, as :class:`dphypo.integrations.torch.DPSGD` does; more noise must not cost
+    more.
+
+    Args:
+        space: the hyperparameters, as they will be given to :class:`dphypo.Stages`.
+        stages: the stages. Without ``split`` all but the last keep the noise they have.
+        epsilon, delta: what all stages may cost together.
+        split: for each stage but the last (one number if there is one such stage) the share of ε that it may cost by
+            itself; its noise is found too. Costs do not add up, they compose: the last stage gets more than the rest.
+        journal, name: where noise is kept once it is found, usually those of :class:`dphypo.Stages`: a search that goes
+            on then finds it at once. What is kept is accounted for afresh, and solved for anew where it does not fit.
+        progress: show on a terminal that noise is being solved for, if that takes long.
+
+    >>> import dp_accounting as dp
+    >>> import dphypo
+    >>> import numpy as np
+    >>> relation = dp.NeighboringRelation.ADD_OR_REMOVE_ONE
+    >>> def training(noise_multiplier):
+    ...     def train(params, *, seed):  # a stand-in for training with this noise
+    ...         return np.random.default_rng(seed).normal(0.0, noise_multiplier), params["lr"]
+    ...     return Training(train, event=dp.GaussianDpEvent(noise_multiplier), relation=relation)
+    >>> class Training(dphypo.mechanisms.Declared):
+    ...     def at(self, noise_multiplier):
+    ...         return training(noise_multiplier)
+    >>> space = dphypo.Space({"lr": [0.1, 1.0]})
+    >>> stages = [Stage(training(1.0), dphypo.Geometric(mean=mean)) for mean in (20, 5)]
+    >>> found = calibrate_stages(space, stages, epsilon=2.0, delta=1e-6, split=0.3)
+    >>> 1.999 <= dphypo.Stages(space, found, delta=1e-6, journal=None).guarantee.epsilon(1e-6) <= 2.0
+    True
+    """
+    *earlier, last = several(stages, "dphypo.calibrate")
+    epsilon, delta = _validate.positive(epsilon=epsilon), _validate.within(0.0, 1.0, delta=delta)
+    with keeping(journal, name) as keep, _progress.solving(show=progress):
+        if split is not None:
+            shares = [split] if isinstance(split, (int, float)) else list(split)
+            if len(shares) != len(earlier):
+                remedy = f"give one share for each of the {len(earlier)} stages but the last"
+                raise _validate.fail("split", split, remedy)
+            shares = [_validate.within(0.0, 1.0, split=share) for share in shares]
+            pairs = zip(earlier, shares, strict=True)
+            earlier = [_alone(stage, space, share, epsilon, delta, keep) for stage, share in pairs]
+        cheaper = (
+            "cheaper earlier stages (more noise, fewer runs, a smaller split), fewer runs in the last stage, or more "
+            "noise on private scores"
+        )
+        before = tuple(term for stage in earlier for term in stage.terms(space, last=False))
+        if (spent := Composition(before).epsilon(delta)) > epsilon:
+            raise UnreachableError(
+                f"epsilon = {epsilon:g} at delta = {delta:g} cannot be reached: the earlier stages alone cost "
+                f"{spent:.4g}. Remedy: {cheaper}; or allow a larger epsilon"
+            )
+        found = solve_noise(
+            lambda noise: Composition((*before, *_with(last, noise).terms(space, last=True))),
+            epsilon=epsilon,
+            delta=delta,
+            keep=keep,
+            remedy=cheaper,
+        )
+        return [*earlier, _with(last, found.value)]
+
+
+def _alone(stage: Stage, space: Space, share: float, epsilon: float, delta: float, keep: Keep | None) -> Stage:
+    """An earlier stage with the noise at which it costs its share of ε by itself."""
+
+    def cost(noise: float) -> Guarantee:
+        return _with(stage, noise).account(space)
+
+    with contextlib.suppress(UnreachableError):
+        return _with(stage, solve_noise(cost, epsilon=share * epsilon, delta=delta, keep=keep).value)
+    least = cost(1e3).epsilon(delta)  # at the greatest noise that is tried
+    advice = ["fewer runs (a smaller mean of T)", "sample less or take fewer steps", "a larger split"]
+    if stage.search_policy.band.log_ratio > 0:
+        advice.insert(1, "a narrower band")
+    if stage.mechanism.score_event is not None:
+        advice.insert(1, "more noise on the score")
+    raise UnreachableError(
+        f"split · epsilon = {share:g} · {epsilon:g} = {share * epsilon:g} at delta = {delta:g} cannot be reached: the "
+        f"smallest that an earlier stage can cost here is {least:.4g}. Remedy: {', '.join(advice)}; or allow a larger "
+        "epsilon"
+    )
+
+
+def _with(stage: Stage, noise: float) -> Stage:
+    """The stage with noise, which is rounded: a resumed search, declared anew elsewhere, finds the same numbers."""
+    return replace(stage, mechanism=capabilities.with_noise(stage.mechanism, noise))

@@ -25,7 +25,7 @@ from dphypo.search.curator import Curator
 from dphypo.search.declaration import Declaration
 from dphypo.search.part import Part
 from dphypo.search.release import Release
-from dphypo.search.stage import Stage
+from dphypo.search.stage import several
 from dphypo.search.table import OnRun
 from dphypo.space import Space
 
@@ -244,14 +244,3 @@ class Stages:
         if name in refusals.SECRETS:
             raise refusals.SecretValue(f"(stages.{name})", stages=True)
         raise AttributeError(f"{type(self).__name__!r} object has no attribute {name!r}")
-
-
-def several(stages: object, alone: str) -> Sequence[Any]:
-    """A list of two or more parts. ``alone`` names what to use for a single one."""
-    if isinstance(stages, Sequence) and all(isinstance(stage, Part) for stage in stages):
-        single = len(stages) == 1 and isinstance(stages[0], Stage)
-        if stages and not single:
-            return stages
-    raise _validate.fail(
-        "stages", stages, f"give a list of two or more dphypo.Stage(mechanism, runs); for a single search use {alone}"
-    )

@@ -7,8 +7,10 @@ runs 0 to j − w, whichever ended first.
 
 from __future__ import annotations
 
+import contextlib
 import json
-from collections.abc import Mapping
+import sys
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
@@ -19,18 +21,50 @@ from dphypo.accounting import Term
 from dphypo.accounting.composition import PublishedRuns, account_published
 from dphypo.accounting.events import event_to_dict
 from dphypo.accounting.sides import EVERYONE
-from dphypo.journal.records import Record
-from dphypo.mechanisms import Mechanism, capabilities, over_space
+from dphypo.entropy import Entropy
+from dphypo.journal.records import Record, Trial
+from dphypo.mechanisms import Mechanism, Outcome, capabilities, over_space
+from dphypo.samplers import History
 from dphypo.search import optimiser as _optimiser
-from dphypo.search.interruption import Lost
-from dphypo.search.optimiser import Pick, PosteriorMean, Within, middle, point_of
-from dphypo.search.part import Decider, DeclaredRuns, Released, Setting
-from dphypo.search.prior_around import PriorAround, PriorRule, describe
+from dphypo.search import progress
+from dphypo.search.optimiser import Pick, PosteriorMean, Within, middle, nearest, point_of
+from dphypo.search.part import Decider, GroupSizes, Lost, Released, Setting
+from dphypo.search.policy import Past
+from dphypo.search.prior_around import PriorAround, PriorRule, describe_rule
 from dphypo.search.release import Ending, Release
-from dphypo.search.table import Surveyed, done, table_of
+from dphypo.search.table import OnRun, Surveyed, at_edge, done, table_of
 from dphypo.space import Space
 
-DURATIONS = ("secret", "public")
+
+def terms_of_runs(
+    mechanism: Mechanism, space: Space, count: int, *, scored: bool = True, within: Within | None = None
+) -> tuple[Term, ...]:
+    """``count`` published runs of a mechanism, each at any λ of the space for which ``within`` is true.
+
+    A mechanism that states no split may train on any record. A score that is not published (``scored``) costs nothing.
+    """
+    trains, scores = over_space.by_side(mechanism, space, within, scored=scored)
+    if not trains:
+        raise _validate.fail("within", within, "it excludes every point of the space")
+    sides = mechanism.split
+    side = EVERYONE if sides is None else sides.training
+    terms = [Term(account_published(trains, count, relation=mechanism.relation), side)]
+    if scores and sides is not None:
+        terms.append(Term(account_published(scores, count, relation=mechanism.relation), sides.scoring, scores=True))
+    return tuple(terms)
+
+
+def describe_runs(terms: tuple[Term, ...]) -> dict[str, Any]:
+    """What determines the guarantee of published runs, as JSON."""
+    found = [(term.side.to_json(), term.releases) for term in terms if isinstance(term.releases, PublishedRuns)]
+    assert len(found) == len(terms)
+    listed = [(side, runs, [event_to_dict(event) for event in runs.events]) for side, runs in found]
+    return {
+        "terms": [
+            {"published": runs.count, "reads": side, "event": events, "relation": runs.relation.name}
+            for side, runs, events in listed
+        ]
+    }
 
 
 @dataclass(frozen=True)
@@ -91,7 +125,7 @@ class Survey:
         _optimiser.read(self.optimiser)
         if self.lag is not None:
             _validate.integer(at_least=1, lag=self.lag)
-        if self.durations not in DURATIONS:
+        if self.durations not in ("secret", "public"):
             raise _validate.fail("durations", self.durations, "give 'secret' or 'public'")
         for name, given in (("pick", self.pick), ("prior", self.prior), ("within", self.within)):
             if given is not None and not callable(given):
@@ -111,44 +145,34 @@ class Survey:
             self.prior.check(space)
         return terms_of_runs(self.mechanism, space, self.runs, within=self.within)
 
-    def describe(self, terms: tuple[Term, ...]) -> dict[str, Any]:
-        return describe_runs(terms)
+    describe = staticmethod(describe_runs)
 
     def search_rule(self) -> None:
         """The guarantee holds for any optimiser."""
 
     def hands_on(self, *, last: bool) -> dict[str, Any]:
-        stated: dict[str, Any] = {"part": "survey", "releases": ["params", "score", "status"]}
-        if isinstance(self.mechanism, capabilities.SeveralMetrics):
-            stated["releases"] += self.mechanism.metrics
-        if self.models is not None:
-            stated["releases"].append("model")
-        if self.durations == "public":
-            stated["durations"] = "public"
-        if isinstance(self.mechanism, capabilities.Transfer) and self.mechanism.transfer is not None:
-            stated["transfer"] = self.mechanism.transfer
-        if self.prior is not None:
-            stated["next prior"] = describe(self.prior)
-        return stated
+        metrics = self.mechanism.metrics if isinstance(self.mechanism, capabilities.SeveralMetrics) else ()
+        transfer = self.mechanism.transfer if isinstance(self.mechanism, capabilities.Transfer) else None
+        models = () if self.models is None else ("model",)
+        return {
+            "part": "survey",
+            "releases": ["params", "score", "status", *metrics, *models],
+            **({"durations": "public"} if self.durations == "public" else {}),
+            **({} if transfer is None else {"transfer": transfer}),
+            **({} if self.prior is None else {"next prior": describe_rule(self.prior)}),
+        }
 
     def compute(self) -> str:
         return f"Compute: {self.runs} {'run' if self.runs == 1 else 'runs'}, all published."
 
-    def read(self, record: Record) -> Surveyed:
-        return table_of(record)
-
-    def state(self, published: Surveyed) -> dict[str, Any]:
-        return published.fingerprint()
+    read = staticmethod(table_of)
+    state = staticmethod(Surveyed.fingerprint)
 
     def next_prior(self, published: Surveyed, space: Space) -> Space | None:
         """What is made of the recommended λ; the prior stays where nothing is to be made, or no run has a score."""
         if self.prior is None or not done(published.rows):
             return None
-        return self.prior(Released(self.recommended(published, space)), space)
-
-    def recommended(self, published: Surveyed, space: Space) -> dict[str, Any]:
-        pick = PosteriorMean() if self.pick is None else self.pick
-        return pick(space, published.rows, maximize=published.maximize)
+        return self.prior(Released(_recommended(self.pick, published, space)), space)
 
     def begin(self, setting: Setting) -> Decider:
         optimiser = _optimiser.read(self.optimiser, self.runs)
@@ -160,44 +184,9 @@ class Survey:
     def release(self, best: Release, record: Record, setting: Setting) -> Release:
         """Of a search that ends with a survey: no model, but the table and what it recommends."""
         table = table_of(record)
-        params = self.recommended(table, setting.prior) if done(table.rows) else None
+        params = _recommended(self.pick, table, setting.prior) if done(table.rows) else None
         ending = Ending.ALL_FAILED if params is None else Ending.SURVEYED
         return Release(params, None, None, best.certificate, ending, best.saver, (table,))
-
-
-def terms_of_runs(
-    mechanism: Mechanism, space: Space, count: int, *, scored: bool = True, within: Within | None = None
-) -> tuple[Term, ...]:
-    """``count`` published runs of a mechanism, each at any λ of the space for which ``within`` is true.
-
-    A mechanism that states no split may train on any record. A score that is not published (``scored``) costs nothing.
-    """
-    trains, scores = over_space.by_side(mechanism, space, within, scored=scored)
-    if not trains:
-        raise _validate.fail("within", within, "it excludes every point of the space")
-    sides = mechanism.split
-    side = EVERYONE if sides is None else sides.training
-    terms = [Term(account_published(trains, count, relation=mechanism.relation), side)]
-    if scores and sides is not None:
-        terms.append(Term(account_published(scores, count, relation=mechanism.relation), sides.scoring, scores=True))
-    return tuple(terms)
-
-
-def describe_runs(terms: tuple[Term, ...]) -> dict[str, Any]:
-    """What determines the guarantee of published runs, as JSON."""
-    found = [(term.side, term.releases) for term in terms if isinstance(term.releases, PublishedRuns)]
-    assert len(found) == len(terms)
-    return {
-        "terms": [
-            {
-                "published": runs.count,
-                "reads": side.to_json(),
-                "event": [event_to_dict(event) for event in runs.events],
-                "relation": runs.relation.name,
-            }
-            for side, runs in found
-        ]
-    }
 
 
 @dataclass(frozen=True)
@@ -228,9 +217,8 @@ class LastRun:
 
     def __post_init__(self) -> None:
         capabilities.check_is_mechanism(self.mechanism)
-        given: object = self.pick
-        if given is not None and not callable(given):
-            raise _validate.fail("pick", given, "give a function of the space and the published rows")
+        if self.pick is not None and not callable(self.pick):
+            raise _validate.fail("pick", self.pick, "give a function of the space and the published rows")
 
     def __str__(self) -> str:
         return f"one run of {self.mechanism!r}"
@@ -240,15 +228,13 @@ class LastRun:
         return Lost.read(None, self.mechanism)
 
     def terms(self, space: Space, *, last: bool, alone: bool = False) -> tuple[Term, ...]:
-        """One run, and its score where that is released and looks at private records."""
         if not last:
             raise ValueError("a LastRun is followed by another part: put it at the end of the list")
         if self.fallback is not None:
             point_of(space, self.fallback)
         return terms_of_runs(self.mechanism, space, 1, scored=self.score, within=self.within)
 
-    def describe(self, terms: tuple[Term, ...]) -> dict[str, Any]:
-        return describe_runs(terms)
+    describe = staticmethod(describe_runs)
 
     def search_rule(self) -> None:
         """The guarantee holds for any way to pick λ."""
@@ -274,14 +260,69 @@ class LastRun:
         return DeclaredRuns(1, prior, prior, lambda *_: self._choose(setting), 0, within=self.within, table=False)
 
     def release(self, best: Release, record: Record, setting: Setting) -> Release:
-        """The score stays on the curator's side unless it was declared."""
         return replace(best, params=dict(record.trials[0].params), score=best.score if self.score else None)
 
     def _choose(self, setting: Setting) -> dict[str, Any]:
-        pick = PosteriorMean() if self.pick is None else self.pick
         for value in reversed(setting.published):
             if isinstance(value, Surveyed) and done(value.rows):
-                return pick(setting.prior, value.rows, maximize=setting.maximize)
+                return _recommended(self.pick, value, setting.prior)
             if isinstance(value, Released) and value.params is not None:
                 return dict(value.params)
         return middle(setting.prior) if self.fallback is None else dict(self.fallback)
+
+
+def _recommended(pick: Pick | None, table: Surveyed, space: Space) -> dict[str, Any]:
+    """λ as a table says; by default where the posterior mean of a Gaussian process is best."""
+    return (PosteriorMean() if pick is None else pick)(space, table.rows, maximize=table.maximize)
+
+
+_LARGEST_GROUP = 64
+
+
+@dataclass(frozen=True)
+class DeclaredRuns:
+    """What decides published runs, those of a survey or the last one."""
+
+    runs: int
+    space: Space  # where the optimiser sees them
+    prior: Space  # what is proposed must lie in it
+    propose: Callable[[History, Sequence[Mapping[str, Any]], Entropy], dict[str, Any]]  # the λ are of pending runs
+    lag: int | None = None
+    arriving: bool = False  # whether results are used as they arrive
+    within: Within | None = None
+    table: bool = True  # whether rows are shown as runs end
+
+    in_order: ClassVar[bool] = False
+    published: ClassVar[bool] = True
+
+    def draw_total(self, entropy: Entropy) -> int:
+        return self.runs
+
+    def possible(self, total: int) -> bool:
+        return total == self.runs
+
+    def groups(self, workers: int) -> GroupSizes | None:
+        """Half of the runs at once, then a fifth at a time (``benchmarks/groups.py`` measures what that costs)."""
+        if self.runs < 2 or self.lag is not None:
+            return None
+        return GroupSizes(min(self.runs // 2, _LARGEST_GROUP), min(max(self.runs // 5, 1), _LARGEST_GROUP))
+
+    def usable(self, number: int, lag: int, groups: GroupSizes | None) -> int | None:
+        if self.arriving:
+            return None
+        return max(number - lag, 0) if groups is None else groups.start(number)
+
+    def draw(self, past: Past, record: Record, usable: int | None, entropy: Entropy) -> dict[str, Any]:
+        proposed = self.propose(past.history(record, usable), past.pending(record, usable), entropy)
+        point = point_of(self.prior, proposed)
+        return point if self.within is None else nearest(self.prior, point, self.within, entropy)
+
+    @contextlib.contextmanager
+    def watch(
+        self, record: Callable[[], Record], *, show: bool, ticking: bool, on_run: OnRun | None
+    ) -> Iterator[Callable[[Trial, Outcome], object]]:
+        told, show = on_run if self.table else None, show and self.table
+        with progress.rows(record, self.runs, told, show=show, public=self.arriving) as one_more:
+            yield one_more
+        if show and (remark := at_edge(table_of(record()), self.prior.to_dict())):
+            print(remark, file=sys.stderr)

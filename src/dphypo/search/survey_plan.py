@@ -1,41 +1,39 @@
-"""How many short runs, and how short: planned before anything runs, from public values alone."""
+"""A survey and the run after it, planned from public values: how many short runs, how short, and with which noise."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass, replace
-from functools import partial
+import functools
+import math
+from collections.abc import Callable, Hashable, Mapping
+from dataclasses import dataclass, field, replace
+from functools import cached_property
 from pathlib import Path
 from typing import Any
 
 import dp_accounting
 
 from dphypo import _validate
+from dphypo.accounting import solve_noise
 from dphypo.accounting.events import ideal
-from dphypo.accounting.noise import Keep
+from dphypo.accounting.noise import Keep, equal_noise, run_alone
+from dphypo.accounting.solve import round_up
 from dphypo.errors import UnreachableError
 from dphypo.mechanisms import Mechanism, capabilities, over_space
-from dphypo.search.declaration import Cost, Declaration, check_space
-from dphypo.search.noise import NoiseProblem
+from dphypo.search.declaration import Cost
 from dphypo.search.optimiser import Pick, Within
 from dphypo.search.optimiser import read as read_optimiser
-from dphypo.search.part import Part
 from dphypo.search.survey import LastRun, Survey
 from dphypo.space import Space
 
-RUNS, MOST_RUNS = 20, 40
+RUNS, MOST_RUNS, FEWEST_RUNS = 20, 40, 8
 FRACTION = 0.1
 RUNS_OF_ONE, FRACTION_OF_ONE = 8, 0.05
 """Where a single hyperparameter is searched."""
 FEWEST_STEPS = 30
 """Below about so many steps nothing is learnt, and short runs say nothing about long ones."""
-RUNS_OF_FEW_STEPS = 15
-"""Where short runs cannot be made shorter and cost more than is accepted."""
-FEWEST_RUNS = 8
-PRICE = 0.01
-QUIET = 0.01
-"""The last run trains on the records that score, too, where the noise of a score stays below this."""
 _ROUNDING = 1 + 1e-9
+_DECIMALS = 6
+_SILENT = 1e6  # noise at which a score costs nothing
 
 
 @dataclass(frozen=True)
@@ -91,161 +89,133 @@ class SurveyPlan:
         """The survey and the last run around a full run."""
         short = capabilities.shorten(full, self.fraction or FRACTION) if self.short is None else self.short(full)
         last = full if self.last is None else self.last(full)
-        if full.split is not None and last.split == full.split:
-            _refuse_other_records(full, last)
-        survey = Survey(
-            *(short, self.runs or RUNS, self.optimiser),
-            models=self.models,
-            durations=self.durations,
-            within=within,
-        )
+        same = full.split is not None and last.split == full.split
+        if same and getattr(last, "data", None) is not getattr(full, "data", None):
+            raise _validate.fail(
+                "last",
+                last,
+                "it trains on other records than the survey, and states the same split: if those that score may be "
+                "among them, state none (split=None), and it counts for both sides",
+            )
+        declared: dict[str, Any] = {"models": self.models, "durations": self.durations, "within": within}
+        survey = Survey(short, self.runs or RUNS, self.optimiser, **declared)
         return survey, LastRun(last, self.pick, self.fallback, self.score, within)
 
 
 @dataclass(frozen=True)
-class Tuning:
-    """A survey and a last run with their noise: what ``dphypo.tune`` runs.
+class NoiseProblem:
+    """The smallest noise with which a survey and the run after it cost ε at δ.
 
-    Args:
-        survey: what was declared, with nothing left out.
-        cost: the survey and the last run, and what they cost together.
-        price, accepted: by how much the full run's noise exceeds that of one run without any tuning; what was accepted.
-        largest: the compute of the longest full run that is allowed, in those of the mechanism's own setting.
-        records: whom the last run trains on, in a sentence, where the mechanism set records apart itself.
+    There is one unknown, σ: the full run has σ, a run of the fraction f has σ/√f. Where noise may depend on λ (batch
+    size, number of steps), every setting has noise of its own, and each run may be at another setting. So settings are
+    calibrated *together*: ratios between them first, then one factor for all, such that the composition of the suprema
+    over settings costs ε.
+
+    Records that train and records that score are on different sides, and the whole costs the larger of the two. So
+    where the noise of private scores is to be found too, that of training is found with scores that cost nothing, and
+    that of the scores after it: as little as costs no more than training does.
+
+    ``keep`` keeps numbers that take long, so that a search that goes on has the very same noise at once.
     """
 
-    survey: SurveyPlan
-    cost: Cost
-    price: float
-    accepted: float = PRICE
-    largest: float = 1.0
-    records: str = ""
+    space: Space
+    mechanism: Mechanism
+    plan: SurveyPlan
+    within: Within | None
+    epsilon: float
+    delta: float
+    keep: Keep | None = field(default=None, repr=False)
+    _tried: dict[tuple[bool, float], Cost] = field(default_factory=dict, init=False, repr=False, compare=False)
 
-    @property
-    def parts(self) -> tuple[Part, ...]:
-        return self.cost.parts
-
-    @property
-    def short(self) -> Mechanism:
-        return self.parts[0].mechanism
-
-    @property
-    def full(self) -> Mechanism:
-        return self.parts[-1].mechanism
-
-    @property
-    def compute(self) -> float:
-        """The most compute that the survey and the last run can take together, in full runs."""
-        return self.survey.compute * self.largest
-
-    def declare(
-        self, space: Space, delta: float, *, maximize: bool = True, private: bool = True, data_name: str | None = None
-    ) -> Declaration:
-        """The search that :func:`dphypo.tune` runs; ``Stages.of`` asks and tells, or shows the guarantee first."""
-        public: dict[str, Any] = {"maximize": maximize, "private": private, "data_name": data_name}
-        return Declaration.of(space, self.parts, delta=delta, cost=self.cost, **public)
-
-    @property
-    def summary(self) -> str:
-        """What tuning costs, in a line, and how it would cost less, in another, where it costs much: public."""
-        more, takes, part = 100 * max(self.price, 0.0), self.survey.compute - 1, self.survey.fraction
-        noise, unit = f"{more:.2g}" if more < 100 else f"{more:.0f}", "run" if round(takes, 3) == 1 else "runs"
-        kind = "full runs" if part == 1 else f"short runs of {part:.3g} of the steps"
-        line = (
-            f"Tuning costs {noise} % more noise and {takes:.3g} {unit} of compute: {self.survey.runs} {kind}, all "
-            f"published, then one full run.{self.records}"
-        )
-        if self.largest != 1:
-            line += f" Settings differ in compute: it is at most {self.compute:.3g} runs of the given setting, in all."
-        if self.price > self.accepted:
-            line += (
-                f"\nThat is dear: {100 * self.accepted:.2g} % was accepted (price). It costs less with more steps (a "
-                "smaller batch, or more epochs), fewer runs, more records or a larger epsilon; dphypo plan compares "
-                "other designs."
+    def __post_init__(self) -> None:
+        replaces = self.mechanism.relation is dp_accounting.NeighboringRelation.REPLACE_ONE
+        if capabilities.solves_for_scores(self.mechanism) and (replaces or self.mechanism.split is None):
+            raise _validate.fail(
+                "score_noise_multiplier",
+                capabilities.CALIBRATE,
+                "under REPLACE_ONE, or on records that may train too, scores have no side of their own: give a number, "
+                "or score on records that split_by_hash or a rule of your own (split=dphypo.Split(...)) sets apart",
             )
-        return line
+
+    @property
+    def price(self) -> float:
+        """By how much the full run's noise exceeds that of one run without any tuning, as a fraction."""
+        return self._factor / self._alone - 1
+
+    def solve(self) -> Cost:
+        sides = self.mechanism.split
+        if sides is None or not capabilities.solves_for_scores(self.mechanism):
+            return self._at(self._factor)
+        full = self._full(self._factor)
+
+        @functools.cache
+        def scored(noise: float) -> Cost:
+            return Cost.of(self.space, self.plan.parts(capabilities.with_score_noise(full, noise), within=self.within))
+
+        found = solve_noise(
+            lambda noise: scored(noise).guarantee,
+            epsilon=self.epsilon,
+            delta=self.delta,
+            side=sides.scoring,
+            start=4 * math.sqrt(self.plan.runs or RUNS),
+            largest=_SILENT,
+            keep=self.keep,
+        )
+        return scored(found.value)
+
+    @cached_property
+    def _alone(self) -> float:
+        return self._solved(1.0, tuned=False)
+
+    @cached_property
+    def _factor(self) -> float:
+        """The factor on the noise of all settings with which the parts cost ε."""
+        return self._solved(self._alone * 1.01, tuned=True)
+
+    def _solved(self, start: float, *, tuned: bool) -> float:
+        budget: dict[str, Any] = {"epsilon": self.epsilon, "delta": self.delta, "keep": self.keep}
+        found = solve_noise(
+            lambda factor: self._at(factor, tuned=tuned).guarantee, start=start, decimals=None, **budget
+        )
+        return found.value
+
+    def _at(self, factor: float, *, tuned: bool = True) -> Cost:
+        """The survey and the last run with noise times a factor; the last run alone if not ``tuned``."""
+        if (tuned, factor) not in self._tried:
+            parts = self.plan.parts(self._full(factor), within=self.within)
+            self._tried[tuned, factor] = Cost.of(self.space, parts if tuned else parts[-1:])
+        return self._tried[tuned, factor]
+
+    def _full(self, factor: float) -> Mechanism:
+        noise = {key: round_up(factor * ratio, _DECIMALS) for key, ratio in self._ratios.items()}
+        return capabilities.with_noise(self._silent, noise[None] if set(noise) == {None} else noise)
+
+    @cached_property
+    def _silent(self) -> Mechanism:
+        """The mechanism with scores so noisy that the training side decides the noise of training."""
+        scores = capabilities.solves_for_scores(self.mechanism)
+        return capabilities.with_score_noise(self.mechanism, _SILENT) if scores else self.mechanism
+
+    @cached_property
+    def _ratios(self) -> dict[Hashable, float]:
+        """For every setting the noise with which one full run at it costs ε; of one setting, the key is None."""
+        found = capabilities.kinds_of(self._silent, self.space)
+
+        def the_event(noise: float) -> Any:
+            return over_space.by_side(capabilities.with_noise(self._silent, noise), self.space)[0][0]
+
+        events: dict[Hashable, Callable[[float], Any]]
+        events = {kind.key: kind.event for kind in found} if len(found) > 1 else {None: the_event}
+        alone = {key: run_alone(event, self.mechanism.relation) for key, event in events.items()}
+        return equal_noise(alone, epsilon=self.epsilon, delta=self.delta, keep=self.keep)
 
 
-def plan_tuning(
-    space: Space,
-    mechanism: Mechanism,
-    *,
-    epsilon: float,
-    delta: float,
-    compute: float | None = None,
-    survey: SurveyPlan | int | None = None,
-    price: float = PRICE,
-    keep: Keep | None = None,
-) -> Tuning:
-    """A survey and one run that cost ε at δ; number and length of the short runs where not given.
-
-    Twenty runs of a tenth of the steps, up to forty where there is compute for them; for a single hyperparameter eight
-    runs of a twentieth. Unless that leaves so few steps that nothing is learnt (then longer ones), or exceeds the
-    compute or the price that is accepted (then shorter ones, at last fewer; for the price, not fewer than fifteen).
-    ``paper/RESULTS.md`` has the evidence.
-
-    Where the mechanism set records apart for its scores by itself, the last run trains on all records if the noise of a
-    score stays below 0.01. It then counts for both sides, and the scores may cost only what the short runs cost.
-    """
-    given = SurveyPlan(runs=survey) if isinstance(survey, int) else SurveyPlan() if survey is None else survey
-    given_type: object = given
-    if not isinstance(given_type, SurveyPlan):
-        raise _validate.fail("survey", survey, "give a dphypo.SurveyPlan, or the number of short runs")
-    price = _validate.positive(price=price)
-    _validate.warn_of_delta(_validate.delta(delta=delta), capabilities.records_of(mechanism))
-    check_space(space)
-    capabilities.check_is_mechanism(mechanism)
-    over_space.check_fit(mechanism, space)
-
-    steps = steps_of(mechanism, space)
-
-    def planned(given: SurveyPlan) -> Tuning:
-        def problem(plan: SurveyPlan) -> NoiseProblem:
-            parts = partial(plan.parts, within=within)
-            return NoiseProblem(space, mechanism, parts, plan.runs or RUNS, epsilon, delta, keep)
-
-        plan = _within_compute(given, space, steps, compute)
-        largest, within = _settings(mechanism, space, None if compute is None else compute / plan.compute)
-        found = problem(plan)
-        while given.fraction is None and found.price > price:
-            assert plan.fraction is not None
-            shorter = max(plan.fraction / 2, _least_fraction(steps))
-            if shorter < plan.fraction:
-                plan = replace(plan, fraction=shorter)
-            elif given.runs is None and (plan.runs or 0) > RUNS_OF_FEW_STEPS:
-                plan = replace(plan, runs=RUNS_OF_FEW_STEPS)
-            else:
-                break
-            found = problem(plan)
-        return Tuning(plan, found.solve(), found.price, price, largest)
-
-    if given.last is None and capabilities.on_all_records(mechanism) is not None:
-        whole = planned(replace(given, last=_on_all_records))  # which states no split: it counts for everyone
-        noise = capabilities.score_deviation(whole.short)
-        if noise is None or noise <= QUIET:
-            return replace(whole, records=" It trains on all records, those that score included.")
-        records = f" It trains on the records that do not score: on all, scores would have a noise of {noise:.2g}."
-        tuning = replace(planned(given), records=records)
-    else:
-        tuning = planned(given)
-    noise = capabilities.score_deviation(tuning.short)
-    if noise is not None and capabilities.solves_for_scores(mechanism):
-        _validate.warn_of_score_noise(noise, stacklevel=3)
-    return tuning
-
-
-def _on_all_records(full: Mechanism) -> Mechanism:
-    whole = capabilities.on_all_records(full)
-    assert whole is not None  # the plan asked
-    return whole
-
-
-def _least_fraction(steps: int | None) -> float:
+def least_fraction(steps: int | None) -> float:
     """The shortest run that still learns something."""
     return 0.0 if steps is None else min(FEWEST_STEPS / steps, 1.0)
 
 
-def _within_compute(given: SurveyPlan, space: Space, steps: int | None, compute: float | None) -> SurveyPlan:
+def within_compute(given: SurveyPlan, space: Space, steps: int | None, compute: float | None) -> SurveyPlan:
     """Runs and fraction: the defaults, longer where few steps are left, shorter or fewer where compute is short.
 
     Compute beyond that of the defaults makes more runs, not longer ones; of a single hyperparameter eight suffice.
@@ -253,7 +223,7 @@ def _within_compute(given: SurveyPlan, space: Space, steps: int | None, compute:
     searched = [each for each in space.parameters if each.dimension.size != 1]
     one = len(searched) == 1 and given.runs is None
     runs, most = given.runs or (RUNS_OF_ONE if one else RUNS), RUNS_OF_ONE if one else MOST_RUNS
-    least = _least_fraction(steps)
+    least = least_fraction(steps)
     default = FRACTION_OF_ONE if one else FRACTION
     fraction = given.fraction if given.fraction is not None else max(default, least)
     if compute is not None:
@@ -274,7 +244,7 @@ def _within_compute(given: SurveyPlan, space: Space, steps: int | None, compute:
     return replace(given, runs=runs, fraction=fraction)
 
 
-def _settings(mechanism: Mechanism, space: Space, most: float | None) -> tuple[float, Within | None]:
+def settings_within(mechanism: Mechanism, space: Space, most: float | None) -> tuple[float, Within | None]:
     """The compute of the longest full run, in those of the mechanism's own setting, and which λ are allowed.
 
     A mechanism that does not say what a run takes is taken to take the same at every λ.
@@ -305,14 +275,3 @@ def steps_of(mechanism: Mechanism, space: Space) -> int | None:
     events = [ideal(event) for event in over_space.by_side(noisy, space)[0]]
     counts = [event.count for event in events if isinstance(event, dp_accounting.SelfComposedDpEvent)]
     return min(counts) if counts and len(counts) == len(events) else None
-
-
-def _refuse_other_records(full: Mechanism, last: Mechanism) -> None:
-    """Refuse a last run on other records that keeps what was stated of the first ones."""
-    if getattr(last, "data", None) is not getattr(full, "data", None):
-        raise _validate.fail(
-            "last",
-            last,
-            "it trains on other records than the survey, and states the same split: if those that score may be among "
-            "them, state none (split=None), and it counts for both sides",
-        )

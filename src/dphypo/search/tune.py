@@ -5,24 +5,41 @@ from __future__ import annotations
 import concurrent.futures
 import sys
 from collections.abc import Sequence
+from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
-from typing import cast
+from typing import Any, cast
 
 from dphypo import _validate
+from dphypo.accounting.noise import Keep
 from dphypo.entropy import SYSTEM, Entropy, check_entropy
 from dphypo.executors.executor import FIVE_MINUTES, Crew, Every, Factory
 from dphypo.journal import Ledger
 from dphypo.journal.journal import keeping
 from dphypo.journal.store import Store
-from dphypo.mechanisms import Mechanism, capabilities
+from dphypo.mechanisms import Mechanism, capabilities, over_space
 from dphypo.search.chain import Chain
+from dphypo.search.declaration import Cost, Declaration, check_space
+from dphypo.search.part import Part
 from dphypo.search.plan_file import PlanFile, read_plan
 from dphypo.search.progress import solving
 from dphypo.search.release import Release
-from dphypo.search.survey_plan import PRICE, SurveyPlan, plan_tuning
+from dphypo.search.survey_plan import (
+    NoiseProblem,
+    SurveyPlan,
+    least_fraction,
+    settings_within,
+    steps_of,
+    within_compute,
+)
 from dphypo.search.table import OnRun
 from dphypo.space import Space
+
+PRICE = 0.01
+RUNS_OF_FEW_STEPS = 15
+"""Where short runs cannot be made shorter and cost more than is accepted."""
+QUIET = 0.01
+"""The last run trains on the records that score, too, where the noise of a score stays below this."""
 
 
 @_validate.named_right
@@ -128,7 +145,7 @@ def tune(
     chain = Chain(declared, journal, name, entropy, ledger)
     if _validate.flag(progress=progress) and summary:
         print(summary, file=sys.stderr)
-    return chain.run(crew, progress=progress, on_run=on_run, options={})
+    return chain.run(crew, progress=progress, on_run=on_run)
 
 
 def _subject(
@@ -145,3 +162,132 @@ def _subject(
     if places:
         raise TypeError("tune takes a space and a mechanism: tune(space, mechanism, ...) or tune(mechanism, ...)")
     return capabilities.default_space(mechanism) if space is None else space, mechanism
+
+
+@dataclass(frozen=True)
+class Tuning:
+    """A survey and a last run with their noise: what ``dphypo.tune`` runs.
+
+    Args:
+        survey: what was declared, with nothing left out.
+        cost: the survey and the last run, and what they cost together.
+        price, accepted: by how much the full run's noise exceeds that of one run without any tuning; what was accepted.
+        largest: the compute of the longest full run that is allowed, in those of the mechanism's own setting.
+        records: whom the last run trains on, in a sentence, where the mechanism set records apart itself.
+    """
+
+    survey: SurveyPlan
+    cost: Cost
+    price: float
+    accepted: float = PRICE
+    largest: float = 1.0
+    records: str = ""
+
+    @property
+    def parts(self) -> tuple[Part, ...]:
+        return self.cost.parts
+
+    @property
+    def short(self) -> Mechanism:
+        return self.parts[0].mechanism
+
+    @property
+    def full(self) -> Mechanism:
+        return self.parts[-1].mechanism
+
+    @property
+    def compute(self) -> float:
+        """The most compute that the survey and the last run can take together, in full runs."""
+        return self.survey.compute * self.largest
+
+    def declare(
+        self, space: Space, delta: float, *, maximize: bool = True, private: bool = True, data_name: str | None = None
+    ) -> Declaration:
+        """The search that :func:`dphypo.tune` runs; ``Stages.of`` asks and tells, or shows the guarantee first."""
+        public: dict[str, Any] = {"maximize": maximize, "private": private, "data_name": data_name}
+        return Declaration.of(space, self.parts, delta=delta, cost=self.cost, **public)
+
+    @property
+    def summary(self) -> str:
+        """What tuning costs, in a line, and how it would cost less, in another, where it costs much: public."""
+        more, takes, part = 100 * max(self.price, 0.0), self.survey.compute - 1, self.survey.fraction
+        noise, unit = f"{more:.2g}" if more < 100 else f"{more:.0f}", "run" if round(takes, 3) == 1 else "runs"
+        kind = "full runs" if part == 1 else f"short runs of {part:.3g} of the steps"
+        line = (
+            f"Tuning costs {noise} % more noise and {takes:.3g} {unit} of compute: {self.survey.runs} {kind}, all "
+            f"published, then one full run.{self.records}"
+        )
+        if self.largest != 1:
+            line += f" Settings differ in compute: it is at most {self.compute:.3g} runs of the given setting, in all."
+        if self.price > self.accepted:
+            line += (
+                f"\nThat is dear: {100 * self.accepted:.2g} % was accepted (price). It costs less with more steps (a "
+                "smaller batch, or more epochs), fewer runs, more records or a larger epsilon; dphypo plan compares "
+                "other designs."
+            )
+        return line
+
+
+def plan_tuning(
+    space: Space,
+    mechanism: Mechanism,
+    *,
+    epsilon: float,
+    delta: float,
+    compute: float | None = None,
+    survey: SurveyPlan | int | None = None,
+    price: float = PRICE,
+    keep: Keep | None = None,
+) -> Tuning:
+    """A survey and one run that cost ε at δ; number and length of the short runs where not given.
+
+    Twenty runs of a tenth of the steps, up to forty where there is compute for them; for a single hyperparameter eight
+    runs of a twentieth. Unless that leaves so few steps that nothing is learnt (then longer ones), or exceeds the
+    compute or the price that is accepted (then shorter ones, at last fewer; for the price, not fewer than fifteen).
+    ``paper/RESULTS.md`` has the evidence.
+
+    Where the mechanism set records apart for its scores by itself, the last run trains on all records if the noise of a
+    score stays below 0.01. It then counts for both sides, and the scores may cost only what the short runs cost.
+    """
+    given = SurveyPlan(runs=survey) if isinstance(survey, int) else SurveyPlan() if survey is None else survey
+    given_type: object = given
+    if not isinstance(given_type, SurveyPlan):
+        raise _validate.fail("survey", survey, "give a dphypo.SurveyPlan, or the number of short runs")
+    price = _validate.positive(price=price)
+    _validate.warn_of_delta(_validate.delta(delta=delta), capabilities.records_of(mechanism))
+    check_space(space)
+    capabilities.check_is_mechanism(mechanism)
+    over_space.check_fit(mechanism, space)
+
+    steps = steps_of(mechanism, space)
+
+    def planned(given: SurveyPlan) -> Tuning:
+        plan = within_compute(given, space, steps, compute)
+        largest, within = settings_within(mechanism, space, None if compute is None else compute / plan.compute)
+        found = NoiseProblem(space, mechanism, plan, within, epsilon, delta, keep)
+        while given.fraction is None and found.price > price:
+            assert plan.fraction is not None
+            shorter = max(plan.fraction / 2, least_fraction(steps))
+            if shorter < plan.fraction:
+                plan = replace(plan, fraction=shorter)
+            elif given.runs is None and (plan.runs or 0) > RUNS_OF_FEW_STEPS:
+                plan = replace(plan, runs=RUNS_OF_FEW_STEPS)
+            else:
+                break
+            found = replace(found, plan=plan)
+        return Tuning(plan, found.solve(), found.price, price, largest)
+
+    if given.last is None and capabilities.on_all_records(mechanism) is not None:
+        last: Any = capabilities.on_all_records  # which states no split: it counts for everyone
+        whole = planned(replace(given, last=last))
+        noise = capabilities.score_deviation(whole.short)
+        if noise is None or noise <= QUIET:
+            return replace(whole, records=" It trains on all records, those that score included.")
+        records = f" It trains on the records that do not score: on all, scores would have a noise of {noise:.2g}."
+        tuning = replace(planned(given), records=records)
+    else:
+        tuning = planned(given)
+    noise = capabilities.score_deviation(tuning.short)
+    if noise is not None and capabilities.solves_for_scores(mechanism):
+        _validate.warn_of_score_noise(noise, stacklevel=3)
+    return tuning

@@ -29,12 +29,11 @@ from dphypo.mechanisms import Outcome
 from dphypo.mechanisms.outcome import settle, well_formed
 from dphypo.search.curator import Curator
 from dphypo.search.declaration import check
-from dphypo.search.interruption import Lost, Turn
-from dphypo.search.kept_models import KeptModels
-from dphypo.search.live import erase
-from dphypo.search.part import Decider, GroupSizes, Opening, Part, Watch
+from dphypo.search.framework1 import Turn
+from dphypo.search.live import KeptModels, erase
+from dphypo.search.part import Decider, GroupSizes, Lost, Opening, Part, Watch
+from dphypo.search.policy import Past, beats, best_of, ending
 from dphypo.search.release import Ending, Release
-from dphypo.search.selection import Past, beats, best_of, ending
 from dphypo.search.table import OnRun
 
 HOPELESS = 5
