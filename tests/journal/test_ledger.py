@@ -198,7 +198,10 @@ def test_a_list_that_is_fixed_beforehand_is_composed_which_is_tighter(tmp_path: 
     Ledger(tmp_path / "fixed").reserve(two, name="two")
     assert len(fixed.entries) == 2
     pair = account(ApproximateDp(0.1, 1e-9), ONE)
-    Ledger.open(tmp_path / "pair", epsilon=1.0, delta=1e-6, searches={"pair": pair}).reserve(pair, name="pair")
+    pairs = Ledger.open(tmp_path / "pair", epsilon=1.0, delta=1e-6, searches={"pair": pair})
+    key = pairs.reserve(pair, name="pair")
+    with pytest.raises(LedgerError, match="'pair' is not one of the searches"):  # neither has a Rényi curve
+        pairs.reserve(account(ApproximateDp(3.0, 1e-9), ONE), name="pair", key=key)
 
 
 def test_ledgers_in_a_database_are_told_apart_by_name(postgres: str) -> None:

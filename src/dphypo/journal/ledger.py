@@ -162,6 +162,7 @@ class Ledger:
 
         def work(connection: Connection, found: Whole) -> str | None:
             if (known := found.entries.get(key)) is not None:
+                _refuse_unlisted(found, known.name, guarantee)
                 if np.any(np.array(costs) > np.array(known.costs) * (1 + 1e-6) + 1e-12):
                     raise LedgerError(
                         f"{name!r} costs more than what was reserved under its key: a key stands for one search, as "
@@ -179,12 +180,8 @@ class Ledger:
         self._refuse(self._read(), name, self.costs(guarantee), guarantee)
 
     def _refuse(self, found: Whole, name: str, costs: list[float], guarantee: Declared) -> None:
+        _refuse_unlisted(found, name, guarantee)
         if found.searches is not None:
-            if found.searches.get(name) != ledger_book.statement(guarantee):
-                raise LedgerError(
-                    f"{name!r} is not one of the searches that this ledger was made for, as it was declared then "
-                    f"({', '.join(map(printable, found.searches))}): nothing was reserved"
-                )
             if any(entry.name == name for entry in found.entries.values()):
                 raise LedgerError(f"{name!r} was reserved before: each search of the list is made once")
             return
@@ -297,3 +294,11 @@ class Ledger:
     @property
     def _address(self) -> str:
         return printable(self._store.address)
+
+
+def _refuse_unlisted(found: Whole, name: str, guarantee: Declared) -> None:
+    if found.searches is not None and found.searches.get(name) != ledger_book.statement(guarantee):
+        raise LedgerError(
+            f"{name!r} is not one of the searches that this ledger was made for, as it was declared then "
+            f"({', '.join(map(printable, found.searches))}): nothing was reserved"
+        )
