@@ -13,7 +13,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
-from functools import cached_property
+from functools import cached_property, partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol, TypeVar
 
@@ -162,13 +162,10 @@ class OptunaSurvey:
             raise _validate.fail("n_trials", options["n_trials"], f"{self.runs} trials are declared")
         if options.pop("catch", None):
             raise _validate.fail("catch", "...", "every exception is a failed trial here: leave it out")
+        from optuna import TrialPruned
+
         claims = self._begin(study)
         claims.refuse_late()
-        left = self.runs - len(claims.trials)
-        study.optimize(self._private(objective, claims), n_trials=left, **options)
-
-    def _private(self, objective: Callable[[Trial], float], claims: Claims) -> Callable[[Trial], float]:
-        from optuna import TrialPruned
 
         def made(trial: Trial) -> float:
             if not claims.claim_run(trial.number):  # other processes have made the rest
@@ -182,13 +179,13 @@ class OptunaSurvey:
             except Exception:
                 return math.nan  # a failed trial; the exception's own text would be kept in the storage
 
-        return made
+        study.optimize(made, n_trials=self.runs - len(claims.trials), **options)
 
     def table(self, study: Study) -> Surveyed:
         """All trials of the survey that have ended: what is published."""
-        ended = [trial for trial in Claims(study, self.runs).trials if trial.state.is_finished()]
-        rows = [Row(trial.params, _score(trial)) for trial in ended]
-        return Surveyed(tuple(rows), maximize=study.direction.name == "MAXIMIZE")
+        trials = Claims(study, self.runs).trials
+        rows = tuple(Row(trial.params, _score(trial)) for trial in trials if trial.state.is_finished())
+        return Surveyed(rows, maximize=study.direction.name == "MAXIMIZE")
 
     def params(self, study: Study, fallback: Mapping[str, Any] | None = None) -> dict[str, Any]:
         """λ of the last run: where the posterior mean of a Gaussian process on all trials is best.
@@ -208,10 +205,7 @@ class OptunaSurvey:
         return PosteriorMean()(space, rows, maximize=study.direction.name == "MAXIMIZE")
 
     def last_run(
-        self,
-        study: Study,
-        train: Callable[..., Model],
-        fallback: Mapping[str, Any] | None = None,
+        self, study: Study, train: Callable[..., Model], fallback: Mapping[str, Any] | None = None
     ) -> tuple[Model, dict[str, Any], Certificate]:
         """Train once with ``train(**params)`` at the λ that the trials recommend: model, λ and certificate.
 
@@ -237,39 +231,28 @@ class OptunaSurvey:
 
     def _begin(self, study: Study) -> Claims:
         """Claim a new study; refuse one that was not begun so."""
-        claims = Claims(study, self.runs)
-        name = study.study_name
-        claims.begin(
-            self._declared, make_reservation(self.ledger, self.guarantee, name, private=True, delta=self.delta)
-        )
+        claims, guarantee = Claims(study, self.runs), self.guarantee
+        entry = make_reservation(self.ledger, guarantee, study.study_name, private=True, delta=self.delta)
+        claims.begin(self._declared, entry)
         return claims
 
     @cached_property
     def _declared(self) -> dict[str, Any]:
-        return {
-            "short": repr(self.short.event),
-            "full": repr(self.full.event),
-            "runs": self.runs,
-            "score": repr(self.score_event),
-            "split": repr(self.split),
-            "reports": self.reports,
-            "last runs": self.last_runs,
-            "delta": self.delta,
-        }
+        events = {"short": self.short.event, "full": self.full.event, "score": self.score_event, "split": self.split}
+        counts = {"runs": self.runs, "reports": self.reports, "last runs": self.last_runs, "delta": self.delta}
+        return {name: repr(value) for name, value in events.items()} | counts
 
     def _short(self, full: Any) -> Any:
         return full.at(noise_multiplier=full.noise_multiplier, fraction=self.fraction, match=True)
 
     def _guarantee(self, full: Any) -> Composition:
-        sides = self.split
-        training, scoring = (EVERYONE, EVERYONE) if sides is None else (sides.training, sides.scoring)
-        terms = [Term(account_published(self._short(full).event, self.runs, relation=self.relation), training)]
+        account = partial(account_published, relation=self.relation)
+        training, scoring = (EVERYONE, EVERYONE) if self.split is None else (self.split.training, self.split.scoring)
+        terms = [Term(account(self._short(full).event, self.runs), training)]
         if self.score_event is not None:
-            scores = account_published(self.score_event, self.runs * (1 + self.reports), relation=self.relation)
+            scores = account(self.score_event, self.runs * (1 + self.reports))
             terms.append(Term(scores, scoring, scores=True))
-        return Composition(
-            (*terms, Term(account_published(full.event, self.last_runs, relation=self.relation), training))
-        )
+        return Composition((*terms, Term(account(full.event, self.last_runs), training)))
 
 
 class _Watched:
