@@ -112,17 +112,18 @@ class DPSGD(DpSgdMechanism):
     same_alone: ClassVar[bool] = False
 
     def __post_init__(self) -> None:
-        for name in ("init", *(("loss",) if self.predict is None else ())):
-            if not callable(getattr(self, name)):
-                raise _validate.fail(name, getattr(self, name), f"give a function, such as {_EXAMPLES[name]}")
+        if not callable(self.init):
+            raise _validate.fail("init", self.init, "give a function, such as init=lambda key: net.init(key, x)")
+        if self.predict is None and not callable(self.loss):
+            remedy = "give a function, loss(params, record) -> scalar, or predict(params, input) -> outputs"
+            raise _validate.fail("loss", self.loss, remedy)
         if own := sorted(OWN & set(self.fixed)):
             raise ValueError(f"fixed holds {own[0]!r}, which is an argument of its own: write {own[0]}=...")
         optimisers.read(self.optimizer)
         _validate.positive(learning_rate=self.learning_rate)
         _validate.positive(max_grad_norm=self.max_grad_norm)
         _validate.within(0.0, 1.0, closed="right", fraction=self.fraction)
-        given = {"clipping": self.clipping, "average": self.average, "physical_batch_size": self.physical_batch_size}
-        dpsgd.Setting(**given)  # type: ignore[arg-type]
+        dpsgd.Setting(clipping=self.clipping, average=self.average, physical_batch_size=self.physical_batch_size)  # type: ignore[arg-type]
         data = as_records(self.data)
         size = declared = _validate.integer(at_least=1, records=len(data) if self.records is None else self.records)
         changes: dict[str, Any] = {"noise_multiplier": cost.read(self.noise_multiplier), "fixed": dict(self.fixed)}
@@ -136,7 +137,7 @@ class DPSGD(DpSgdMechanism):
             object.__setattr__(self, name, value)
         self.refuse_unknown(self.fixed)
         _ = self._cost
-        if not self._fits and self._complete(self.fixed):
+        if not self._fits and self._complete:
             self.program(self.values({}))
 
     def _set_apart(self, data: Records, size: int) -> tuple[Records, int, Private]:
@@ -164,12 +165,13 @@ class DPSGD(DpSgdMechanism):
 
     def refuse_unknown(self, names: Iterable[str]) -> None:
         """Refuse hyperparameters that nobody takes."""
-        taken = self._named().keys() | OWN | self._options()
+        own = () if isinstance(self.optimizer, str) else optimisers.names_of(self.optimizer)
+        taken = OWN.union(self._named, optimisers.option_names(), own)
         for name in names:
             if name not in taken:
                 raise ValueError(
                     f"hyperparameter {name!r} is taken neither by DPSGD ({', '.join(sorted(OWN))}), nor by the "
-                    f"optimiser, nor by init, loss or predict ({', '.join(sorted(self._named())) or 'they name none'})"
+                    f"optimiser, nor by init, loss or predict ({', '.join(sorted(self._named)) or 'they name none'})"
                 )
 
     def check_space(self, space: Space) -> None:
@@ -184,7 +186,7 @@ class DPSGD(DpSgdMechanism):
 
     def default_space(self) -> Space:
         """What is searched where no space is given: the learning rate, with normalised gradients."""
-        if not self._complete(self.fixed):
+        if not self._complete:
             raise _validate.fail(
                 "space", None, "init takes hyperparameters: give a space that has them, or fix them with fixed="
             )
@@ -202,7 +204,7 @@ class DPSGD(DpSgdMechanism):
 
     def program(self, given: Mapping[str, Any]) -> Program:
         """The program of an architecture, found once."""
-        arguments = {name: given[name] for name in self._named().keys() & given.keys()}
+        arguments = {name: given[name] for name in self._named.keys() & given.keys()}
         key = repr(sorted(arguments.items()))
         if key not in self._fits:
             with runs.quiet():
@@ -220,24 +222,16 @@ class DPSGD(DpSgdMechanism):
     def __repr__(self) -> str:
         return f"<mechanism DPSGD of {getattr(self.init, '__qualname__', 'a model')}>"
 
+    @property
     def _named(self) -> dict[str, bool]:
         """Hyperparameters that the model and its loss name, and whether each must be given."""
         found: dict[str, bool] = {}
         for function, leading in ((self.init, 1), (self.loss, 2), (self.predict, 2)):
-            for name, needed in named(function, leading).items() if function is not None else ():
+            for name, needed in named(function, leading).items():
                 found[name] = needed or found.get(name, False)
         return found
 
-    def _options(self) -> frozenset[str]:
-        own = () if isinstance(self.optimizer, str) else optimisers.names_of(self.optimizer)
-        return optimisers.option_names() | frozenset(own) - {"learning_rate"}
-
-    def _complete(self, given: Mapping[str, Any]) -> bool:
-        """Whether everything that init, loss and predict need is given."""
-        return all(name in given for name, needed in self._named().items() if needed)
-
-
-_EXAMPLES = {
-    "init": "init=lambda key: net.init(key, x)",
-    "loss": "loss(params, record) -> scalar, or predict(params, input) -> outputs",
-}
+    @property
+    def _complete(self) -> bool:
+        """Whether everything that init, loss and predict need is fixed."""
+        return all(name in self.fixed for name, needed in self._named.items() if needed)

@@ -21,9 +21,10 @@ from dphypo.integrations.jax.step import Part, gradients
 _LARGE = 2**17  # numbers: runs with larger gradients go one after the other in one program: they stay in cache
 
 
-def named(function: Callable[..., Any], leading: int) -> dict[str, bool]:
+def named(function: Callable[..., Any] | None, leading: int) -> dict[str, bool]:
     """The hyperparameters that a function names after its first arguments, and whether each must be given."""
-    found = [one for one in inspect.signature(function).parameters.values() if one.kind is not one.VAR_KEYWORD]
+    parameters = () if function is None else inspect.signature(function).parameters.values()
+    found = [one for one in parameters if one.kind is not one.VAR_KEYWORD]
     return {one.name: one.default is one.empty for one in found[leading:] if one.name != "key"}
 
 
@@ -54,6 +55,7 @@ class Program:
         self._is_cross_entropy = loss is None
         self._loss = self._cross_entropy if loss is None else bound(loss, 2)
         self._takes_key = loss is not None and "key" in optimisers.names_of(loss)
+        self._compiled: Callable[[jax.Array], list[Any]] = jax.jit(self._arrays)
         arrays = self._built(jax.random.key(0))
         shown, some = [leaf for leaf in arrays if _is_trained(leaf)], iter(arrays)
         whole = [next(some) if leaf is None else leaf for leaf in self._others]
@@ -94,13 +96,9 @@ class Program:
     def _built(self, key: jax.Array) -> list[Any]:
         """The arrays that ``init`` returns. It is compiled, unless it looks at the key itself."""
         try:
-            return self._compiled_init(key)
+            return self._compiled(key)
         except jax.errors.JAXTypeError:
             return self._arrays(key)
-
-    @cached_property
-    def _compiled_init(self) -> Callable[[jax.Array], list[Any]]:
-        return jax.jit(self._arrays)
 
     def _arrays(self, key: jax.Array) -> list[Any]:
         leaves, self._structure = jax.tree.flatten(self._init(key))

@@ -21,9 +21,8 @@ from torch.nn import functional
 from dphypo import _validate
 from dphypo.accounting import RoundedDp
 from dphypo.integrations import cost
-from dphypo.integrations.record_hash import record_bytes
-from dphypo.integrations.sklearn.network import Networks, from_unit, network, outputs_of, to_unit
-from dphypo.integrations.sklearn.table import check_labels, numbers, refuse_times, warn_of_texts
+from dphypo.integrations.sklearn.network import OPTIMISER, Networks, from_unit, network, outputs_of, to_unit
+from dphypo.integrations.sklearn.table import check_labels, numbers, places, refuse_times, warn_of_texts
 from dphypo.integrations.torch import DPSGD, hyperparameters
 from dphypo.integrations.torch.optimiser import rehearsal
 from dphypo.mechanisms import DpSgd, Saver
@@ -89,8 +88,7 @@ class _DPSGDEstimator(BaseEstimator):  # type: ignore[misc]
         """
         cut = {"epochs": params.get("epochs", self.epochs) * fraction}
         if transfer:
-            names = ("learning_rate", "optimizer", "momentum", "weight_decay", "max_grad_norm")
-            given = {name: params.get(name, getattr(self, name)) for name in names}
+            given = {name: params.get(name, getattr(self, name)) for name in (*OPTIMISER, "max_grad_norm")}
             full = self._run(params, records)
             deviation = full.noise_multiplier * given["max_grad_norm"] / (full.rate * records)
             cut["learning_rate"] = rehearsal(given, fraction, run=full, deviation=deviation)["learning_rate"]
@@ -176,8 +174,7 @@ class DPSGDClassifier(ClassifierMixin, _DPSGDEstimator):  # type: ignore[misc]
     def fit(self, X: Any, y: Any) -> DPSGDClassifier:
         """Train on private records."""
         X, y = self.check_data(X, y)
-        place = {label: index for index, label in enumerate(record_bytes(self.classes_))}
-        targets = np.array([place.get(label, -1) for label in record_bytes(y)], dtype=np.int64)
+        targets = places(y, self.classes_)
         self._train(X, targets, targets >= 0, len(self.classes_), functional.cross_entropy)
         return self
 

@@ -207,8 +207,7 @@ class Fitting:
         chosen = {**params, **{f"{prefix}{name}": value for name, value in own.items()}}
         key = tuple((name, repr(value)) for name, value in sorted(params.items()) if not name.startswith(prefix))
         fitted = Prepared.of(clone(self.estimator).set_params(**chosen), self.train.X, key)
-        with warnings.catch_warnings():
-            warnings.simplefilter("ignore")  # about single records
+        with warnings.catch_warnings(action="ignore"):  # about single records
             fitted.last.fit(*self.train.met_by(fitted))
             score = self.score(fitted, seed)
         fitted.whole.set_params(**{f"{prefix}random_state": None})  # the seed stays with the curator

@@ -88,8 +88,8 @@ def outputs_of(model: nn.Module, inputs: Floats) -> npt.NDArray[np.float64]:
 _PUBLIC = ("bounds", "target_bounds", "classes")
 
 # Plain values that may differ from run to run; everything else is as in the search's own estimator.
-_OPTIMISER = ("learning_rate", "optimizer", "momentum", "weight_decay")
-_TUNED = ("hidden", *_OPTIMISER, "epochs", "batch_size", "max_grad_norm", "noise_multiplier")
+OPTIMISER = ("learning_rate", "optimizer", "momentum", "weight_decay")
+_TUNED = ("hidden", *OPTIMISER, "epochs", "batch_size", "max_grad_norm", "noise_multiplier")
 
 
 @dataclass(frozen=True)

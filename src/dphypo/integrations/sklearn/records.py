@@ -50,8 +50,7 @@ class Prepared:
             return cls(whole, None, parts.last)
         steps = Pipeline(named)
         rows = _made_up(X, steps, _MADE)
-        with warnings.catch_warnings():
-            warnings.simplefilter("ignore")  # about made-up values
+        with warnings.catch_warnings(action="ignore"):  # about made-up values
             try:
                 steps.fit(rows)
             except Exception as error:
@@ -69,8 +68,7 @@ class Prepared:
         """What the steps make of the made-up rows; None if they take none."""
         if self.steps is None or not _num_samples(self.rows):
             return None
-        with warnings.catch_warnings():
-            warnings.simplefilter("ignore")
+        with warnings.catch_warnings(action="ignore"):
             return self.steps.transform(self.rows)
 
     def try_out(self) -> None:
@@ -114,8 +112,7 @@ def _independent(steps: Pipeline, rows: Any) -> bool:
     every = np.arange(_num_samples(rows))
     turned = every[::-1].copy()
     try:
-        with warnings.catch_warnings():
-            warnings.simplefilter("ignore")
+        with warnings.catch_warnings(action="ignore"):
             whole = transformed(every, every)
             comparisons = [
                 (transformed(turned, turned), whole[::-1]),
@@ -197,8 +194,7 @@ def _taken(steps: Pipeline, rows: Any, template: Any) -> tuple[Any, Mask]:
         parts.append(part)
         taken[low:high] = True
 
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore")  # about single records
+    with warnings.catch_warnings(action="ignore"):  # about single records
         if count:
             take(0, count)
     table = np.full((count, width or 0), np.nan)

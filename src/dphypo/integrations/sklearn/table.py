@@ -143,6 +143,12 @@ def _plain(value: Any) -> Any:
     return value.item() if isinstance(value, np.generic) else value
 
 
+def places(values: Any, given: Any) -> npt.NDArray[np.int64]:
+    """The place of each value among those given, compared by value; -1 if it is none of them."""
+    found = {label: place for place, label in enumerate(record_bytes(given))}
+    return np.array([found.get(label, -1) for label in record_bytes(values)], dtype=np.int64)
+
+
 def scaled(values: npt.ArrayLike, low: Any, high: Any) -> Floats:
     """Values cut off at public bounds and mapped to [-1, 1]."""
     return np.asarray(2 * (np.clip(np.asarray(values, dtype=np.float64), low, high) - low) / (high - low) - 1)
@@ -243,9 +249,4 @@ def _check(name: str, given: Any) -> None:
 def _encoded(values: Any, given: Any) -> Floats:
     if isinstance(given, tuple):
         return np.nan_to_num(scaled(numbers(values), *given))[:, None]
-    place = {label: index for index, label in enumerate(record_bytes(list(given)))}
-    table = np.zeros((len(values), len(given)))
-    for row, label in enumerate(record_bytes(values)):
-        if label in place:
-            table[row, place[label]] = 1.0
-    return table
+    return np.equal.outer(places(values, list(given)), np.arange(len(given))).astype(np.float64)
