@@ -83,6 +83,9 @@ def number(help: str, low: float, high: float, *names: str, zero: bool = False, 
     return typer.Option(*names, parser=read, metavar="WHOLE NUMBER" if whole else "NUMBER", help=help)
 
 
+_SAMPLING_RATE = number("Poisson sampling rate (dp-sgd), such as 256/60000.", 1e-9, 1.0)
+_NOISE = number("Noise of one step, in sensitivities (dp-sgd, gaussian, laplace).", 0.05, 1e6)
+_CAP = number("Largest T: the law is cut there and accounted as cut.", 1, 1e9, whole=True)
 RECORDS = number("Number of private records, as a public constant.", 1, 1e12, whole=True)
 BATCH_SIZE = number("Expected size of a batch.", 1, 1e12, whole=True)
 EPOCHS = number("Epochs of one full run.", 1e-6, 1e5)
@@ -99,8 +102,10 @@ def grouped(command: Callable[..., None]) -> Callable[..., None]:
     groups = {name: kind for name, kind in hints.items() if isinstance(kind, type) and dataclasses.is_dataclass(kind)}
     options: list[inspect.Parameter] = []
     for one in inspect.signature(command).parameters.values():
-        inner = [one] if one.name not in groups else inspect.signature(groups[one.name]).parameters.values()
-        kinds = hints if one.name not in groups else get_type_hints(groups[one.name], include_extras=True)
+        inner, kinds = [one], hints
+        if one.name in groups:
+            inner = list(inspect.signature(groups[one.name]).parameters.values())
+            kinds = get_type_hints(groups[one.name], include_extras=True)
         options += [each.replace(annotation=kinds[each.name], kind=each.KEYWORD_ONLY) for each in inner]
 
     @functools.wraps(command)
@@ -119,9 +124,7 @@ class Run:
     """What one run is, but for its noise."""
 
     event: Annotated[EventKind, typer.Option(help="What one run is.")] = EventKind.DP_SGD
-    sampling_rate: Annotated[float | None, number("Poisson sampling rate (dp-sgd), such as 256/60000.", 1e-9, 1.0)] = (
-        None
-    )
+    sampling_rate: Annotated[float | None, _SAMPLING_RATE] = None
     steps: Annotated[int | None, STEPS] = None
     records: Annotated[int | None, RECORDS] = None
     batch_size: Annotated[int | None, BATCH_SIZE] = None
@@ -179,9 +182,7 @@ class Run:
 class Loss:
     """How private one run is."""
 
-    noise_multiplier: Annotated[
-        float | None, number("Noise of one step, in sensitivities (dp-sgd, gaussian, laplace).", 0.05, 1e6)
-    ] = None
+    noise_multiplier: Annotated[float | None, _NOISE] = None
     rho: Annotated[float | None, number("ρ of zero-concentrated DP (zcdp).", 1e-12, 1e3, zero=True)] = None
     run_epsilon: Annotated[float | None, number("ε of one run (pure).", 1e-12, 1e3, zero=True)] = None
     rdp_file: Annotated[
@@ -224,9 +225,7 @@ class Search:
     shape: Annotated[float | None, number("Shape of the negative binomial.", -0.999, 1e6)] = None
     mean: Annotated[float | None, number("Mean of T.", 0.01, 1e9)] = None
     gamma: Annotated[float | None, number("Parameter γ of T, instead of its mean.", 1e-9, 1 - 1e-9)] = None
-    cap: Annotated[int | None, number("Largest T: the law is cut there and accounted as cut.", 1, 1e9, whole=True)] = (
-        None
-    )
+    cap: Annotated[int | None, _CAP] = None
     band: Annotated[
         tuple[float, float] | None,
         typer.Option("--band", help="The band c C; 1 1 is uniform search.", metavar="C_LOW C_HIGH"),
