@@ -73,11 +73,9 @@ def _runs(curator: Curator, trials: list[dict[str, Any]]) -> Html:
         for number, trial in enumerate(trials, 1)
     ]
     return join(
-        [
-            picture(plots.curator_history(curator, size=SIZE), "history", alt, "Secret: the score of every run."),
-            _slices(curator),
-            table("Secret: all runs", ["run", "score", *names, "attempts"], rows),
-        ]
+        picture(plots.curator_history(curator, size=SIZE), "history", alt, "Secret: the score of every run."),
+        _slices(curator),
+        table("Secret: all runs", ["run", "score", *names, "attempts"], rows),
     )
 
 
@@ -86,7 +84,7 @@ def _slices(curator: Curator) -> Html:
     try:
         figure = plots.curator_slices(curator, width=SIZE[0])
     except ValueError:
-        return join([])
+        return join()
     alt = "Score of every run against each hyperparameter, with crosses where a run failed. The table has the numbers."
     return picture(figure, "slices", alt, "Secret: the scores against each hyperparameter.")
 
@@ -101,7 +99,7 @@ def _failures(curator: Curator, trials: list[dict[str, Any]]) -> Html:
         parts.append(tag("p", "No run has failed."))
     for number, why in failed:
         parts += [tag("h3", f"Run {number}"), block(str(why))]
-    return join(parts)
+    return join(*parts)
 
 
 def live_page(known: Mapping[str, Any] | None, *, runs: bool) -> str:
@@ -151,4 +149,4 @@ def _runs_so_far(written: str) -> Html:
         alt = "Parallel coordinates: a line for each run from its hyperparameters to its score, as in the table below."
         figure = survey_parallel(table, size=SIZE)
         shown.insert(0, picture(figure, "parallel", alt, "A line for each run; the best fifth stands out."))
-    return join(shown)
+    return join(*shown)

@@ -55,7 +55,7 @@ def text(value: object) -> Html:
     return value if isinstance(value, Html) else Html(html.escape(printable(value, MOST_LETTERS), quote=True))
 
 
-def join(parts: Iterable[object]) -> Html:
+def join(*parts: object) -> Html:
     """Pieces one after the other, each escaped unless it is HTML."""
     return Html("".join(text(part) for part in parts))
 
@@ -71,8 +71,7 @@ def tag(name: str, /, *children: object, **attributes: object) -> Html:
         for key, value in attributes.items()
         if value is not None
     )
-    inside = join(children)
-    return Html(f"<{name}{written}>" if name in _EMPTY else f"<{name}{written}>{inside}</{name}>")
+    return Html(f"<{name}{written}>" if name in _EMPTY else f"<{name}{written}>{join(*children)}</{name}>")
 
 
 def block(value: str) -> Html:

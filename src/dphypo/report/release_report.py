@@ -120,7 +120,7 @@ def _top(release: Release) -> Html:
     )
     if certificate.warning is None:
         return numbers
-    return join([tag("p", tag("strong", "This is no guarantee. "), certificate.warning, class_="warning"), numbers])
+    return join(tag("p", tag("strong", "This is no guarantee. "), certificate.warning, class_="warning"), numbers)
 
 
 def _released(release: Release) -> Html:
@@ -134,7 +134,7 @@ def _released(release: Release) -> Html:
     tied = release.certificate.document.get("release")
     if isinstance(tied, Mapping) and tied.get("model_sha256"):
         parts.append(facts([("SHA-256 of the model", tag("code", tied["model_sha256"]))], class_="facts"))
-    return join(parts)
+    return join(*parts)
 
 
 def _statement(certificate: Certificate) -> Html:
@@ -142,7 +142,7 @@ def _statement(certificate: Certificate) -> Html:
     first, *rest = certificate.statement().splitlines()
     named = [line.split(": ", 1) for line in rest if ": " in line[:60]]
     pairs = facts([(name, _capital(words)) for name, words in named], class_="facts")
-    return join([tag("p", tag("strong", first)), pairs, *(tag("p", line) for line in rest if ": " not in line[:60])])
+    return join(tag("p", tag("strong", first)), pairs, *(tag("p", line) for line in rest if ": " not in line[:60]))
 
 
 def _profile(certificate: Certificate) -> Html:
@@ -157,20 +157,16 @@ def _profile(certificate: Certificate) -> Html:
         "changes the probability of anything that can be seen by a factor of e^ε at most, plus δ."
     )
     figure = plots.certificate_profile(certificate, attack=attack or None, size=(SIZE[0], SIZE[1] + 0.4))
+    stated = {name: " (the sharpest, which is stated)" * (name == document["bound"]) for name in document["bounds"]}
     rows = [
-        (
-            profile.BOUNDS.get(name, name) + " (the sharpest, which is stated)" * (name == document["bound"]),
-            _epsilon(float(epsilon)),
-        )
+        (profile.BOUNDS.get(name, name) + stated[name], _epsilon(float(epsilon)))
         for name, epsilon in document["bounds"].items()
     ]
-    below = f"An explicit attack achieves ε = {attack:g}, so that no valid bound is below it." if attack else ""
+    below = f"An explicit attack achieves ε = {attack:g}, so that no valid bound is below it."
     return join(
-        [
-            picture(figure, "profile", alt, caption),
-            table(f"ε at δ = {delta:g}, by every bound that applies", ["bound", "ε, at most"], rows, numbers=1),
-            tag("p", below) if below else "",
-        ]
+        picture(figure, "profile", alt, caption),
+        table(f"ε at δ = {delta:g}, by every bound that applies", ["bound", "ε, at most"], rows, numbers=1),
+        tag("p", below) if attack else "",
     )
 
 
@@ -184,7 +180,7 @@ def _one_run(certificate: Certificate) -> Html:
         "This is what is usually reported: the cost of one training run, as if nothing had been tuned. It does not "
         "cover the choice of the hyperparameters, which also looked at the private data."
     )
-    return join([tag("p", words), table(f"ε at δ = {certificate.delta:g}", ["what is counted", "ε"], rows, numbers=1)])
+    return join(tag("p", words), table(f"ε at δ = {certificate.delta:g}", ["what is counted", "ε"], rows, numbers=1))
 
 
 def _surveys(release: Release) -> list[Section]:
@@ -207,7 +203,7 @@ def _survey(survey: Surveyed, space: Mapping[str, Any] | None, key: str) -> Html
     alt = "Score of every run of the survey in order, with the best so far. The same numbers are in the table below."
     caption = "The score of every run, in order."
     history = picture(plots.survey_history(survey, size=SIZE), f"{key}-history", alt, caption)
-    return join([tag("p", words), history, _slices(survey, space, key), table_of_runs(survey)])
+    return join(tag("p", words), history, _slices(survey, space, key), table_of_runs(survey))
 
 
 def _slices(survey: Surveyed, space: Mapping[str, Any] | None, key: str) -> Html:
@@ -249,20 +245,18 @@ def _verify(certificate: Certificate, *, verified: bool) -> Html:
     )
     document = json.dumps(certificate.to_dict(), indent=1, ensure_ascii=False)
     return join(
-        [
-            tag("p", done),
-            block(f"{INSTALL}\ndphypo verify RELEASE_FOLDER\ndphypo explain RELEASE_FOLDER"),
-            tag("p", WHERE),
-            tag("p", "RELEASE_FOLDER is the folder with ", tag("code", "certificate.json"), ", or that file itself."),
-            tag("details", tag("summary", "The certificate"), block(document)),
-        ]
+        tag("p", done),
+        block(f"{INSTALL}\ndphypo verify RELEASE_FOLDER\ndphypo explain RELEASE_FOLDER"),
+        tag("p", WHERE),
+        tag("p", "RELEASE_FOLDER is the folder with ", tag("code", "certificate.json"), ", or that file itself."),
+        tag("details", tag("summary", "The certificate"), block(document)),
     )
 
 
 def _assumptions(document: Mapping[str, Any]) -> Html:
     held, broken = ([f"{_capital(line)}." for line in said(document)] for said in (assumptions, breaks))
     words = "The guarantee holds if all of this is true. No computation can check it:"
-    return join([tag("p", words), bullets(held), tag("h3", "What would break it"), bullets(broken)])
+    return join(tag("p", words), bullets(held), tag("h3", "What would break it"), bullets(broken))
 
 
 def _capital(words: str) -> str:
