@@ -82,10 +82,7 @@ def mass_of(masses: Array | float, cells: Mask) -> float:
 
 @runtime_checkable
 class Rule(Protocol):
-    """How a density of the band is chosen.
-
-    A rule cannot break the band: what it returns is checked after rounding.
-    """
+    """How a density of the band is chosen. A rule cannot break the band: what it returns is checked after rounding."""
 
     def ratios(self, problem: Problem) -> Array:
         """u_i = f_i / p_i in [low, high] with Σ p_i u_i = 1."""

@@ -86,8 +86,7 @@ class GaussianProcess:
         masses = np.asarray(candidates.masses, dtype=np.float64)
         if len(history) < self.start:
             return masses.copy()
-        values, _, unit = seen(history, self.units)
-        mean, deviation = self._standard(candidates, history, values)
+        mean, deviation, _, unit = self._standard(candidates, history)
         beta = self.beta * unit if self.units is Units.RAW else self.beta
         return softmax(mean + self.tau * deviation, beta, masses)
 
@@ -95,18 +94,17 @@ class GaussianProcess:
         """μ and σ at the candidates: of the score, or with ``Units.RANKS`` of its normal quantile."""
         if len(history) == 0:
             raise ValueError("the history is empty: there is no posterior before the first run")
-        values, centre, unit = seen(history, self.units)
-        mean, deviation = self._standard(candidates, history, values)
+        mean, deviation, centre, unit = self._standard(candidates, history)
         return centre + unit * mean, unit * deviation
 
-    def _standard(self, candidates: Candidates | Grid, history: History, values: Array) -> tuple[Array, Array]:
-        """The posterior of the values of mean 0 and deviation 1."""
+    def _standard(self, candidates: Candidates | Grid, history: History) -> tuple[Array, Array, float, float]:
+        """The posterior of the values of mean 0 and deviation 1, and the scores' centre and deviation."""
+        values, centre, unit = seen(history, self.units)
         hyperparameters = self.hyperparameters or _fitted(history, self.units)
-        data = _data(history.features, values)
-        found = posterior(hyperparameters, data, candidates.features, self._memo.take())
+        found = posterior(hyperparameters, _data(history.features, values), candidates.features, self._memo.take())
         if isinstance(candidates, Grid):  # the next draw will have it too
             self._memo.put(found)
-        return found.mean, found.deviation
+        return found.mean, found.deviation, centre, unit
 
 
 def _data(features: Array, values: Array) -> Data:

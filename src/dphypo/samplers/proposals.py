@@ -107,13 +107,12 @@ class OptunaSampler:
 
     The sampler works in an in-memory study over the unit cube, where every prior is uniform: numbers are floats in
     (0, 1), categories are categories, and a conditional parameter is suggested only while it is active. Each run of
-    the history is asked for and told in turn, with the parameters that were in fact drawn, so samplers that keep a
-    state from ask to tell (CMA-ES, genetic algorithms) work too. A failed run is told as failed. Nothing is printed:
-    Optuna's log lines would show scores.
+    the history is asked for and told in turn, with the parameters that were drawn, so samplers that keep a state from
+    ask to tell (CMA-ES, genetic algorithms) work too; a failed run is told as failed. Nothing is printed: Optuna's log
+    lines would show scores.
 
     Give the sampler a seed, and a resumed study repeats itself; without one only the privacy is the same. It is copied
-    before use. A history is told again from the start when it does not extend the last one, which takes as long as
-    Optuna takes for that many runs.
+    before use. A history that does not extend the last one is told again from the start.
 
     Args:
         sampler: from ``optuna.samplers`` (``pip install dphypo[optuna]``).
@@ -185,10 +184,7 @@ def _tell(study: Study, space: Space, history: History, index: int) -> None:
 
 
 def _advance(sampler: BaseSampler, runs: int) -> None:
-    """Move the random states of a sampler, and of those it holds, to a stretch of their own for every run.
-
-    A run of the past is told without drawing: else every run would start from the same state.
-    """
+    """Give every run its own stretch of the sampler's random numbers: past runs are told without drawing any."""
     from optuna.samplers import BaseSampler
 
     for held in vars(sampler).values():

@@ -41,9 +41,8 @@ def candidate_points(count: int, dimension: int, entropy: Entropy) -> Array:
     """The first ``count`` points of a Sobol set under a random linear matrix scramble and a random digital shift.
 
     The shift alone, exclusive-or with 64 uniform bits per coordinate, makes every single point exactly uniform on the
-    grid of the cube; the matrix breaks up the poor two-dimensional projections of the plain sequence. Both are drawn
-    afresh on every call, so that a set is independent of all earlier ones: a sequence continued from one run to the
-    next would not be from the prior given the history, and the band would not hold.
+    grid of the cube; the matrix breaks up poor two-dimensional projections. Both are fresh on every call: a sequence
+    continued from one run to the next would not be from the prior given the history, and the band would not hold.
     """
     levels = (count - 1).bit_length()
     random = words(dimension * (levels + 1), entropy).reshape(dimension, levels + 1)

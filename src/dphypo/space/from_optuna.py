@@ -83,10 +83,8 @@ def parts(study: Any) -> tuple[dict[str, Any], list[tuple[str, list[Any], dict[s
     for trial in trials:
         for name, distribution in trial.distributions.items():
             if distributions.setdefault(name, distribution) != distribution:
-                raise ValueError(
-                    f"parameter {name!r} has two distributions in the study: a space has one prior for each. Give a "
-                    "dict of name to distribution"
-                )
+                reason = f"parameter {name!r} has two distributions in the study: a space has one prior for each"
+                raise ValueError(f"{reason}. Give a dict of name to distribution")
     rows = [trial.params for trial in trials]
     always = [name for name in distributions if all(name in row for row in rows)]
     if not always:
@@ -112,9 +110,7 @@ def _condition(
 ) -> tuple[str, list[Any]] | None:
     """The parent, and its values, that decide whether a parameter is there."""
     for parent in known:
-        choices = getattr(distributions[parent], "choices", None)
-        if choices is None:
-            continue
+        choices = getattr(distributions[parent], "choices", ())
         values = [choice for choice in choices if any(name in row and row.get(parent) == choice for row in rows)]
         if values and all((name in row) == (parent in row and row[parent] in values) for row in rows):
             return parent, values
