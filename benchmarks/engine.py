@@ -31,11 +31,10 @@ from benchmarks.engine_models import CNN, MODELS, Opacus, Show, Task, losses, va
 from benchmarks.engine_profile import functions_of, kernels_of
 from dphypo import Space, Stages, SurveyPlan
 from dphypo.dpsgd import Program, Setting, Tensors, check, run
-from dphypo.dpsgd.book import Sums
 from dphypo.dpsgd.device import pinned
-from dphypo.dpsgd.layers import elementwise, embedding, kernels, linear, materialised
+from dphypo.dpsgd.layers import elementwise, kernels, linear, products
 from dphypo.dpsgd.run import Group
-from dphypo.dpsgd.shapes import Shape
+from dphypo.dpsgd.stack import Shape, Sums
 from dphypo.dpsgd.step import Weights
 from dphypo.integrations.torch import DPSGD
 from dphypo.search.tune import plan_tuning
@@ -104,7 +103,7 @@ def ours(task: Task, records: Tensors, runs: int, repeats: int, rounds: int = 3)
 @contextmanager
 def in_single_precision() -> Iterator[None]:
     """The same engine with sums in float32 and PyTorch's noise: what exactness is compared with."""
-    rooms = (linear, materialised, embedding, elementwise)
+    rooms = (linear, products, elementwise)
     kept = [(vars(room), vars(room)["wide"]) for room in rooms]
     names = {name: vars(run)[name] for name in ("Sums", "Weights", "DeviceDraws")}
 

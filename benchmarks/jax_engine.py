@@ -24,7 +24,7 @@ from jax_privacy import clipped_grad, noise_addition
 from sklearn.datasets import load_breast_cancer, load_digits
 from torch import nn
 
-from dphypo.dpsgd.shapes import piece_and_count
+from dphypo.dpsgd.draws import piece_and_count
 from dphypo.integrations import jax as in_jax
 from dphypo.integrations import torch as in_torch
 

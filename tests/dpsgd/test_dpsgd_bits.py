@@ -12,7 +12,7 @@ from support.slow import mostly_slow
 from torch import nn
 
 from dphypo.dpsgd import Program, Run, Setting, Tensors, check, train
-from dphypo.dpsgd.shapes import Shape
+from dphypo.dpsgd.stack import Shape
 from dphypo.errors import UnfitModelError
 
 SIZE = 60

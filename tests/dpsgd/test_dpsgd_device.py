@@ -20,9 +20,9 @@ from scipy import stats
 from support.dpsgd_models import KINDS, cross_entropy
 
 from dphypo import noise
-from dphypo.dpsgd import Program, Run, Setting, Tensors, check, cuda_graph, kernels, run, train
+from dphypo.dpsgd import Program, Run, Setting, Tensors, check, cuda_graph, run, train
 from dphypo.dpsgd.layers import kernels as layer_kernels
-from dphypo.dpsgd.shapes import Shape
+from dphypo.dpsgd.stack import Shape
 
 DEVICE = torch.device("cuda" if torch.cuda.is_available() else "cpu")
 WORDS = [noise.Words.of_seed(seed) for seed in (1, 2)]
@@ -42,7 +42,7 @@ def philox(words: noise.Words, stream: str, place: int, step: int) -> list[int]:
 
 @pytest.mark.parametrize("rate", [0.1, 0.7, 1.0])
 def test_coins_are_numpys_words_below_the_threshold(rate):
-    numbers, lengths = kernels.coins(kernels.keys_of(WORDS, "batches", DEVICE), 5, 3, rate, 1500, 1600)
+    numbers, lengths = cuda_graph.coins(cuda_graph.keys_of(WORDS, "batches", DEVICE), 5, 3, rate, 1500, 1600)
     for step in range(3):
         for at, words in enumerate(WORDS):
             found = numbers[step, at, : lengths[step, at]].tolist()
@@ -53,7 +53,7 @@ def test_coins_are_numpys_words_below_the_threshold(rate):
 def test_releases_are_the_dithered_sum_plus_noise_from_the_table():
     sigma, bits, width = 2.0**6, 20, 1100
     sums = torch.linspace(-3e6, 3e6, 2 * width, dtype=torch.float64, device=DEVICE).view(2, width)
-    made = kernels.Releases(WORDS, sigma, bits, DEVICE).of(sums, torch.tensor([9], device=DEVICE)).cpu()
+    made = cuda_graph.DeviceDraws(WORDS, sigma, bits, torch.tensor([9], device=DEVICE)).release(sums).cpu()
     table = noise.Table.build(sigma)
     thresholds = [int(high) << 64 | int(low) for high, low in zip(table.high, table.low, strict=True)]
     for at, words in enumerate(WORDS):
@@ -66,9 +66,10 @@ def test_releases_are_the_dithered_sum_plus_noise_from_the_table():
 
 def test_releases_have_their_law():
     """False-alarm rate 1e-6."""
-    releases = kernels.Releases(WORDS, 2.0**9, 20, DEVICE)
+    cursors = torch.arange(8, device=DEVICE).split(1)
     zeros = torch.zeros((2, 4000), dtype=torch.float64, device=DEVICE)
-    drawn = torch.stack([releases.of(zeros, torch.tensor([step], device=DEVICE)) for step in range(8)]).cpu().double()
+    made = [cuda_graph.DeviceDraws(WORDS, 2.0**9, 20, cursor).release(zeros) for cursor in cursors]
+    drawn = torch.stack(made).cpu().double()
     square = float((drawn / 2.0**9).square().sum())
     assert min(stats.chi2.cdf(square, drawn.numel()), stats.chi2.sf(square, drawn.numel())) > 1e-6
     for some in (drawn[:, 0] * drawn[:, 1], drawn[1:] * drawn[:-1]):

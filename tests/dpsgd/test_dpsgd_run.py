@@ -12,8 +12,7 @@ from torch import nn
 
 from dphypo.dpsgd import Program, Run, Setting, Tensors, optimisers, train
 from dphypo.dpsgd.many import memory_of
-from dphypo.dpsgd.shapes import Shape
-from dphypo.dpsgd.stack import Layout
+from dphypo.dpsgd.stack import Layout, Shape
 from dphypo.errors import UnfitModelError
 
 SIZE = 50

@@ -18,12 +18,10 @@ from torch import nn
 
 from dphypo import noise
 from dphypo.dpsgd import Grid, Program, Run, Setting, Tensors, slack, train
-from dphypo.dpsgd.book import Sums
+from dphypo.dpsgd.book import Masks
 from dphypo.dpsgd.draws import Draws
 from dphypo.dpsgd.layers import linear
-from dphypo.dpsgd.masks import Masks
-from dphypo.dpsgd.shapes import Shape
-from dphypo.dpsgd.stack import Slot
+from dphypo.dpsgd.stack import Shape, Slot, Sums
 from dphypo.dpsgd.step import Weights
 from dphypo.dpsgd.sum_on_grid import BETA, clipped_to
 

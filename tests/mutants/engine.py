@@ -28,7 +28,7 @@ MUTANTS = (
     Mutant(
         "state of another run is used",
         "a run goes on from its own state alone",
-        "dpsgd/checkpoint.py",
+        "dpsgd/run.py",
         '        if found["identity"] != mine:\n            return 0\n',
         "",
         ("dpsgd/test_dpsgd_checkpoint.py::test_state_of_another_run_is_not_used[other0]",),
@@ -68,7 +68,7 @@ MUTANTS = (
     Mutant(
         "the norm of a held gradient is rounded to the nearest",
         "norms are upper bounds in floating point",
-        "dpsgd/layers/materialised.py",
+        "dpsgd/layers/products.py",
         " * (1 + (size + 8) * UNIT)",
         "",
         (f"{_STEP}::test_norms_are_upper_bounds_in_exact_arithmetic[positions-held]",),
@@ -92,7 +92,7 @@ MUTANTS = (
     Mutant(
         "a batch that is too large is cut off",
         "every record of a batch counts",
-        "dpsgd/sampling.py",
+        "dpsgd/draws.py",
         "    shape = (steps, max(count, -(-longest // size)), len(drawn), size)\n",
         "    shape = (steps, count, len(drawn), size)\n"
         "    drawn = [tuple(part[some[1] < count * size] for part in some) for some in drawn]\n",
@@ -117,7 +117,7 @@ MUTANTS = (
     Mutant(
         "dropout belongs to places in the batch",
         "a record's contribution does not depend on its place",
-        "dpsgd/masks.py",
+        "dpsgd/book.py",
         " ^ (records + 1))",
         " ^ (0 * records + torch.arange(records.shape[-1], device=records.device)))",
         (f"{_BITS}::test_a_contribution_has_the_same_bits_in_other_places_and_beside_other_records[dropout]",),
@@ -134,8 +134,8 @@ MUTANTS = (
         "products treat the last rows otherwise",
         "a record's contribution does not depend on its place",
         "dpsgd/layers/products.py",
-        "    for way in (_plain, _rows_as_columns, _filled_up):\n",
-        "    for way in (_plain,):\n        return way\n",
+        "    for way in (torch.mm, _rows_as_columns, _filled_up):\n",
+        "    for way in (torch.mm,):\n        return way\n",
         (f"{_BITS}::test_a_contribution_has_the_same_bits_in_other_places_and_beside_other_records[twice]",),
     ),
 )

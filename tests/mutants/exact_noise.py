@@ -11,7 +11,7 @@ MUTANTS = (
     Mutant(
         "noise ends at six deviations",
         "every value has its probability, in the farthest tail too",
-        "noise/table.py",
+        "noise/tables.py",
         "        found = found[: found.index(0) + 1]",
         "        found = [*found[: math.ceil(6 * sigma)], 0]",
         (
@@ -22,7 +22,7 @@ MUTANTS = (
     Mutant(
         "one word decides a draw",
         "draws compare 128 bits",
-        "noise/table.py",
+        "noise/tables.py",
         "np.count_nonzero(low[place] < self.low[above[place] : ends])",
         "(ends - above[place]) // 2",
         (f"{_TABLE}::test_the_search_is_lexicographic_at_every_threshold",),
@@ -30,7 +30,7 @@ MUTANTS = (
     Mutant(
         "a tie of the first bits is taken as decided",
         "draws compare 128 bits",
-        "noise/table.py",
+        "noise/tables.py",
         "np.flatnonzero((rest == edges) | (cells < 0))",
         "np.flatnonzero(cells < 0)",
         (f"{_TABLE}::test_the_search_is_lexicographic_at_every_threshold",),
@@ -38,7 +38,7 @@ MUTANTS = (
     Mutant(
         "noise is rounded towards zero",
         "noise is a Gaussian rounded to the nearest integer",
-        "noise/table.py",
+        "noise/tables.py",
         "range(2 * first + 1, 2 * (first + count) + 1, 2)",
         "range(2 * first + 2, 2 * (first + count) + 2, 2)",
         (f"{_TABLE}::test_draws_have_the_exact_probabilities",),
@@ -46,7 +46,7 @@ MUTANTS = (
     Mutant(
         "a cell of the guide with two thresholds is searched once",
         "every value has its probability",
-        "noise/table.py",
+        "noise/tables.py",
         "np.where(inside <= 1, (above << shift) | next_bits, -1)",
         "np.where(inside <= 2, (above << shift) | next_bits, -1)",
         (f"{_TABLE}::test_the_search_is_lexicographic_at_every_threshold",),
@@ -71,7 +71,7 @@ MUTANTS = (
     Mutant(
         "the rate of coins is rounded up",
         "a record is in with at most the declared probability",
-        "noise/coins.py",
+        "noise/words.py",
         'closed="both", rate=rate)) * 2**64)',
         'closed="both", rate=rate)) * 2**64) + 1',
         (f"{_DRAWS}::test_the_rate_is_rounded_down_to_a_multiple_of_a_words_unit",),
@@ -89,7 +89,7 @@ MUTANTS = (
     Mutant(
         "a kept table is believed",
         "a damaged table is built again",
-        "noise/table_cache.py",
+        "noise/tables.py",
         "    if digest != _digest(sigma, content) or len(content) % 16:\n",
         "    if not digest or len(content) % 16:\n",
         ("noise/test_noise_cache.py::test_a_damaged_file_is_built_again",),

@@ -7,7 +7,7 @@ import os
 import numpy as np
 import pytest
 
-from dphypo.noise import Table, table_cache
+from dphypo.noise import Table, table
 
 SIGMA = 600.0
 
@@ -15,9 +15,9 @@ SIGMA = 600.0
 @pytest.fixture
 def folder(tmp_path, monkeypatch):
     monkeypatch.setenv("DPHYPO_CACHE", str(tmp_path / "kept"))
-    table_cache.table.cache_clear()
+    table.cache_clear()
     yield tmp_path / "kept"
-    table_cache.table.cache_clear()
+    table.cache_clear()
 
 
 def same(this: Table, that: Table) -> bool:
@@ -25,17 +25,17 @@ def same(this: Table, that: Table) -> bool:
 
 
 def test_a_table_is_kept_and_read_again(folder, monkeypatch):
-    built = table_cache.table(SIGMA)
+    built = table(SIGMA)
     (file,) = folder.iterdir()
-    table_cache.table.cache_clear()
+    table.cache_clear()
     monkeypatch.setattr(Table, "build", None)  # reading needs no FLINT
-    assert same(table_cache.table(SIGMA), built)
+    assert same(table(SIGMA), built)
     assert file.stat().st_size == 32 + 16 * len(built.high)
 
 
 @pytest.mark.parametrize("damage", ["bit", "cut", "empty", "other"])
 def test_a_damaged_file_is_built_again(folder, damage):
-    built = table_cache.table(SIGMA)
+    built = table(SIGMA)
     (file,) = folder.iterdir()
     whole = bytearray(file.read_bytes())
     if damage == "bit":
@@ -45,23 +45,23 @@ def test_a_damaged_file_is_built_again(folder, damage):
     elif damage == "empty":
         whole = bytearray()
     else:  # the whole and undamaged file of another sigma
-        table_cache.table(SIGMA + 1)
+        table(SIGMA + 1)
         other = next(path for path in folder.iterdir() if path != file)
         whole = bytearray(other.read_bytes())
     file.write_bytes(whole)
-    table_cache.table.cache_clear()
-    assert same(table_cache.table(SIGMA), built)
+    table.cache_clear()
+    assert same(table(SIGMA), built)
     assert file.read_bytes()[:32] != bytes(whole[:32]) or damage in ("bit", "cut")
-    table_cache.table.cache_clear()
-    assert same(table_cache.table(SIGMA), built)
+    table.cache_clear()
+    assert same(table(SIGMA), built)
 
 
 def test_where_nothing_can_be_written_tables_stay_in_memory(tmp_path, monkeypatch):
     (tmp_path / "a file").write_text("")
     monkeypatch.setenv("DPHYPO_CACHE", str(tmp_path / "a file"))
-    table_cache.table.cache_clear()
-    assert table_cache.table(SIGMA) is table_cache.table(SIGMA)
-    table_cache.table.cache_clear()
+    table.cache_clear()
+    assert table(SIGMA) is table(SIGMA)
+    table.cache_clear()
 
 
 def test_old_files_are_removed(folder):
@@ -70,6 +70,6 @@ def test_old_files_are_removed(folder):
         path = folder / f"gaussian-old{number}"
         path.write_text("")
         os.utime(path, (number, number))
-    table_cache.table(SIGMA)
+    table(SIGMA)
     assert len(list(folder.iterdir())) == 8
     assert (folder / "gaussian-old11").exists()

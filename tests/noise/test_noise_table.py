@@ -10,7 +10,7 @@ import pytest
 from scipy import stats
 
 from dphypo import noise
-from dphypo.noise.table import WORD, Table, magnitude, size_bound, tails
+from dphypo.noise.tables import WORD, Table, magnitude, size_bound, tails
 
 FALSE_ALARM = 1e-6
 ALL = 2**128

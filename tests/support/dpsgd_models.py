@@ -10,10 +10,9 @@ import torch
 from torch import nn
 from torch.nn import functional
 
-from dphypo.dpsgd.book import Sums
-from dphypo.dpsgd.masks import Masks
+from dphypo.dpsgd.book import Masks
 from dphypo.dpsgd.program import Program
-from dphypo.dpsgd.shapes import Shape
+from dphypo.dpsgd.stack import Shape, Sums
 from dphypo.dpsgd.step import combined
 
 CLASSES = 3

@@ -8,7 +8,7 @@ from typing import NamedTuple, Protocol
 
 import torch
 
-from dphypo.dpsgd.sampling import Sampler, draw
+from dphypo.dpsgd.draws import Sampler, draw
 
 Batch = tuple[torch.Tensor, torch.Tensor]
 Loss = Callable[[torch.Tensor, torch.Tensor], torch.Tensor]
@@ -49,11 +49,15 @@ class Tensors:
 
     def labelled(self, classes: int, ignored: int) -> Tensors:
         """The records without those whose label is not 0, …, ``classes − 1``: they cannot be used."""
-        inside = self.targets.clamp(0, classes - 1)
-        wrong = (inside != self.targets) & (self.targets != ignored)
-        wrong = wrong if wrong.dim() == 1 else wrong.flatten(1).any(1)
-        usable = ~wrong if self.usable is None else self.usable & ~wrong
-        return Tensors(self.inputs, torch.where(self.targets == ignored, self.targets, inside), usable)
+        inside, wrong = in_classes(self.targets, classes, ignored)
+        return Tensors(self.inputs, inside, ~wrong if self.usable is None else self.usable & ~wrong)
+
+
+def in_classes(targets: torch.Tensor, classes: int, ignored: int) -> tuple[torch.Tensor, torch.Tensor]:
+    """Labels, with those that are neither a class nor ``ignored`` replaced; and which rows had one of them."""
+    inside = targets.clamp(0, classes - 1)
+    wrong = (inside != targets) & (targets != ignored)
+    return torch.where(wrong, inside, targets), wrong if wrong.dim() == 1 else wrong.flatten(1).any(1)
 
 
 class Piece(NamedTuple):

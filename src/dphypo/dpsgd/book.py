@@ -4,24 +4,29 @@ The rows of all runs go through one module together. A call of PyTorch that take
 computes every run's rows with that run's parameter, and notes its inputs and, in the backward pass, the gradient of its
 outputs. From the two follow the norms of the records' gradients and their weighted sums (``layers``). Everything else
 acts on each row alone and is left to PyTorch. The module's own parameters serve as names only.
+
+Dropout masks and the random numbers of augmentations are a record's own: keyed by run, step, call, record and view, so
+that they do not depend on who else is in the batch. They are no noise: privacy does not rest on them, and SplitMix64, a
+hash of 64 bits, is enough.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 
 import torch
 from torch import nn
 from torch.overrides import TorchFunctionMode
 
-from dphypo.dpsgd.masks import Masks
-from dphypo.dpsgd.shapes import Shape
-from dphypo.dpsgd.stack import Layout, Slot
+from dphypo.dpsgd.stack import Layout, Shape
+from dphypo.dpsgd.step import Part
 
 if TYPE_CHECKING:
     from dphypo.dpsgd.chain import Pass
+
+_GOLDEN = -7046029254386353131  # 0x9E3779B97F4A7C15
+_FIRST, _SECOND = -4658895280553007687, -7723592293110705685  # 0xBF58476D1CE4E5B9, 0x94D049BB133111EB
 
 
 class UnknownUse(Exception):  # noqa: N818 - not an error: the model is differentiated in another way
@@ -57,10 +62,7 @@ COMMON = Axis(-1)
 
 
 class Call(Protocol):
-    """A call with a trainable parameter. Calls with equal keys are uses of the same parameters."""
-
-    @property
-    def key(self) -> tuple[Any, ...]: ...
+    """A call with a trainable parameter. Equal calls are uses of the same parameters in the same way."""
 
     def forward(self, book: Book, inputs: torch.Tensor, axis: Axis) -> torch.Tensor:
         """The outputs of all runs."""
@@ -71,7 +73,7 @@ class Call(Protocol):
         ...
 
     def parts(self, book: Book, notes: Sequence[Note]) -> list[Part]:
-        """What the gradients of the parameters are, from all calls of this key."""
+        """What the gradients of the parameters are, from all calls that are equal to this one."""
         ...
 
 
@@ -83,49 +85,46 @@ class Note(NamedTuple):
     axis: Axis
 
 
-class Sums:
-    """Sums over records of every run, [runs, width] in double precision; views of them are made once."""
+def mix(values: torch.Tensor) -> torch.Tensor:
+    """SplitMix64's output function, on words held as int64.
 
-    def __init__(self, rows: torch.Tensor) -> None:
-        self.rows = torch.zeros(rows.shape, dtype=torch.float64, device=rows.device)
-        self._views: dict[tuple[int, ...], torch.Tensor] = {}
-        self._runs: dict[tuple[int, ...], Sequence[torch.Tensor]] = {}
-
-    def at(self, slot: Slot, *shape: int) -> torch.Tensor:
-        """A slot as [runs, *shape]."""
-        key = (*slot, *shape)
-        if key not in self._views:
-            self._views[key] = slot.of(self.rows).view(len(self.rows), *shape)
-        return self._views[key]
-
-    def each(self, slot: Slot, *shape: int) -> Sequence[torch.Tensor]:
-        """The same, run by run."""
-        key = (*slot, *shape)
-        if key not in self._runs:
-            self._runs[key] = self.at(slot, *shape).unbind()
-        return self._runs[key]
+    >>> mix(torch.tensor([_GOLDEN])).item() % 2**64 == 0xE220A8397B1DCDAF
+    True
+    """
+    values = (values ^ ((values >> 30) & 0x3FFFFFFFF)) * _FIRST
+    values = (values ^ ((values >> 27) & 0x1FFFFFFFFF)) * _SECOND
+    return values ^ ((values >> 31) & 0x1FFFFFFFF)
 
 
-@dataclass(frozen=True, eq=False)
-class Part:
-    """The gradients of a weight and its bias, or of a part of a weight, record by record.
+class Masks:
+    """The random bits of one step.
 
-    Args:
-        slots: which numbers of a row. Norms of parts with a common slot add up, squares of the others' do.
-        terms: how many terms the longest sum of a record has.
-        square: [runs, records], an upper bound on the squared norm of each record's gradient.
-        spread: [runs, records], A: the sum of the norms of what the gradient is summed from; None if that is the norm.
-        factors: [runs, records, ...] each, what ``add`` sums: records with equal bits in them add the same.
-        add: ``add(weights, sums)`` adds Σ weights · gradient to the rows of sums, in double precision; once, since it
-            works in place. Records of weight zero add zero, whatever their numbers are.
+    ``keys`` is [rows], a word for each row, from its run's key, the step, and the record's number and view.
     """
 
-    slots: tuple[Slot, ...]
-    terms: int
-    square: torch.Tensor
-    spread: torch.Tensor | None
-    factors: tuple[torch.Tensor, ...]
-    add: Callable[[torch.Tensor, Sums], None]
+    def __init__(self, keys: torch.Tensor) -> None:
+        self.keys, self._calls = keys, 0
+
+    @classmethod
+    def of(cls, run_keys: torch.Tensor, step: int | torch.Tensor, records: torch.Tensor, views: int) -> Masks:
+        """The bits of a step; ``run_keys`` is [runs, 1], ``records`` holds numbers, [runs, records of a piece]."""
+        steps = torch.as_tensor(step, dtype=torch.int64, device=records.device)
+        keys = mix(mix(run_keys + steps * _GOLDEN) ^ (records + 1))
+        if views > 1:
+            keys = mix(keys[..., None] + torch.arange(views, device=keys.device) * _GOLDEN)
+        return cls(keys.reshape(-1))
+
+    @property
+    def used(self) -> bool:
+        """Whether anybody has drawn from them."""
+        return self._calls > 0
+
+    def uniforms(self, each: int) -> torch.Tensor:
+        """[rows, each] fresh numbers of [0, 1): multiples of 2⁻²⁴."""
+        self._calls += 1
+        start = mix(self.keys ^ (self._calls * _GOLDEN % 2**62))
+        count = torch.arange(1, each + 1, device=start.device) * _GOLDEN
+        return ((mix(start[:, None] + count) >> 40) & 0xFFFFFF).to(torch.float32) * 2.0**-24
 
 
 Handlers = dict[Callable[..., Any], Callable[..., Any]]
@@ -168,7 +167,7 @@ class Book(TorchFunctionMode):
         """Start a pass, with random bits for dropout, and the targets that the loss will see."""
         self.masks, self.targets = masks, targets
         self.labels: tuple[int, int] | None = None
-        self.notes: dict[tuple[Any, ...], tuple[Call, list[Note]]] = {}
+        self.notes: dict[Call, list[Note]] = {}
         self.outside: torch.Tensor | None = None
         self.found: list[list[Axis]] = []
         self.tape: list[tuple[Any, ...]] = []
@@ -177,16 +176,18 @@ class Book(TorchFunctionMode):
     def __torch_function__(
         self, func: Callable[..., Any], types: Any, args: tuple[Any, ...] = (), kwargs: dict[str, Any] | None = None
     ) -> Any:
-        result = self._called(func, args, kwargs or {})
+        named = kwargs or {}
+        if (handler := self.handlers.get(func)) is not None:
+            result = handler(self, func, *args, **named)
+        else:
+            result = func(*args, **named) if _asks_metadata(func) else self.otherwise(func, args, named)
         if self.axes is None:
-            self.tape.append((func, args, kwargs or {}, result))
+            self.tape.append((func, args, named, result))
         return result
 
-    def _called(self, func: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-        handler = self.handlers.get(func)
-        if handler is not None:
-            return handler(self, func, *args, **kwargs)
-        if self._mentioned((*args, *kwargs.values())) and not _asks_metadata(func):
+    def otherwise(self, func: Callable[..., Any], args: Sequence[Any], kwargs: dict[str, Any]) -> Any:
+        """A call that no formula covers: it may not take a trainable parameter."""
+        if self._mentioned((*args, *kwargs.values())):
             raise UnknownUse(func)
         return func(*args, **kwargs)
 
@@ -208,12 +209,9 @@ class Book(TorchFunctionMode):
         self.calls += 1
         if self.axes is not None:
             return self.axes[self.calls - 1]
-        sizes, rows = tensor.shape, self.shape.rows
-        possible = [
-            Axis(dim, size // rows, rows_last and size > rows)
-            for dim, size in enumerate(sizes)
-            if size and size % rows == 0
-        ]
+        rows = self.shape.rows
+        sizes = [(dim, size) for dim, size in enumerate(tensor.shape) if size and size % rows == 0]
+        possible = [Axis(dim, size // rows, rows_last and size > rows) for dim, size in sizes]
         if not possible and not common:
             raise UnknownUse("no dimension holds the records")
         self.found.append([*possible, COMMON] if common else possible)
@@ -225,9 +223,6 @@ class Book(TorchFunctionMode):
         result: torch.Tensor = _Tap.apply(inputs, self._anchor, self, call, axis)  # type: ignore[no-untyped-call]
         return result
 
-    def note(self, call: Call, note: Note) -> None:
-        self.notes.setdefault(call.key, (call, []))[1].append(note)
-
     def leave_out(self, rows: torch.Tensor) -> None:
         """Rows that are outside the domain: they count zero."""
         self.outside = rows if self.outside is None else self.outside | rows
@@ -235,11 +230,7 @@ class Book(TorchFunctionMode):
     def differentiate(self, losses: torch.Tensor) -> list[Part]:
         """The parts of every parameter's gradients, of the records' losses averaged over their views."""
         torch.autograd.grad(losses, self._anchor, self.start.to(losses.dtype), allow_unused=True)
-        return self.parts()
-
-    def parts(self) -> list[Part]:
-        """The parts of every parameter's gradients, from the notes."""
-        return [part for call, notes in self.notes.values() for part in call.parts(self, notes)]
+        return [part for call, notes in self.notes.items() for part in call.parts(self, notes)]
 
 
 class _Tap(torch.autograd.Function):
@@ -255,7 +246,7 @@ class _Tap(torch.autograd.Function):
     def backward(ctx: Any, gradient: torch.Tensor) -> Any:
         book, call, axis = ctx.call
         (inputs,) = ctx.saved_tensors
-        book.note(call, Note(inputs.detach(), gradient, axis))
+        book.notes.setdefault(call, []).append(Note(inputs.detach(), gradient, axis))
         wanted = ctx.needs_input_grad[0]
         return call.backward(book, inputs, gradient, axis) if wanted else None, None, None, None, None
 

@@ -15,8 +15,10 @@ from typing import Any, NamedTuple
 import torch
 from torch.nn import functional
 
-from dphypo.dpsgd.book import Book, Part, Sums
-from dphypo.dpsgd.layers.products import UNIT, finite_, squared, without_tiny_
+from dphypo.dpsgd.book import Book
+from dphypo.dpsgd.layers.products import finite_, squared, without_tiny_
+from dphypo.dpsgd.stack import Sums
+from dphypo.dpsgd.step import UNIT, Part
 
 _aten = torch.ops.aten
 
@@ -142,7 +144,7 @@ class Pass:
         self._margin = 1 + 2 * (longest + 4 * len(ends) + 16) * UNIT
 
     def part(self, inputs: torch.Tensor, targets: torch.Tensor) -> Part:
-        """The gradients of all parameters; labels without a class are left out, as in ``layers/labels.py``."""
+        """The gradients of all parameters; labels without a class are left out, as in ``layers/functions.py``."""
         if not self._book.clean:
             self._book.leave_out((targets < 0) | (targets >= len(self._classes)))
         seen = inputs.reshape(self._inputs.shape)

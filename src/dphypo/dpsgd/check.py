@@ -15,11 +15,10 @@ from torch.func import functional_call
 from torch.nn.modules.batchnorm import _BatchNorm
 
 from dphypo.dpsgd.batches import Batch
-from dphypo.dpsgd.book import Book, Part, Sums, UnknownUse
+from dphypo.dpsgd.book import Book, Masks, UnknownUse
 from dphypo.dpsgd.layers import HANDLERS
-from dphypo.dpsgd.masks import Masks
-from dphypo.dpsgd.shapes import Shape
-from dphypo.dpsgd.step import combined
+from dphypo.dpsgd.stack import Shape, Sums
+from dphypo.dpsgd.step import Part, combined
 from dphypo.errors import UnfitModelError
 
 if TYPE_CHECKING:
@@ -239,7 +238,7 @@ def _reference(program: Program, batch: Batch, masks: Masks, records: Iterable[i
     inputs, targets = batch
     layout, model = program.layout, program.model
     rows = layout.stacked([model], inputs.device)
-    values = [layout.values(rows, place)[0].clone().requires_grad_() for place in range(len(layout.names))]
+    values = [value.clone().requires_grad_() for value in layout.each(rows[0])]
     if program.augment is not None:
         inputs = program.augment(inputs, masks.uniforms)
     book = Book(layout, rows, Shape(1, len(inputs)), (), HANDLERS, None)
@@ -249,13 +248,12 @@ def _reference(program: Program, batch: Batch, masks: Masks, records: Iterable[i
     found = []
     for record in records:
         parts = torch.autograd.grad(losses[record], values, retain_graph=True, allow_unused=True)
-        row = torch.zeros_like(rows, dtype=torch.float64)
-        for place, part in enumerate(parts):
+        found.append(torch.zeros_like(rows, dtype=torch.float64))
+        for name, into, part in zip(layout.names, layout.each(found[-1][0]), parts, strict=True):
             if part is None:
                 raise UnfitModelError(
-                    f"the trainable parameter {layout.names[place]!r} does not enter the output: remove it, or freeze "
+                    f"the trainable parameter {name!r} does not enter the output: remove it, or freeze "
                     f"it with requires_grad_(False)"
                 )
-            layout.values(row, place)[0].copy_(part)
-        found.append(row)
+            into.copy_(part)
     return found

@@ -1,12 +1,14 @@
-"""The dither and the noise of each step, drawn on the CPU some steps ahead, in streams of each run's own.
+"""What steps draw on the CPU, some steps ahead: Poisson batches in arrays of fixed shape, dither and noise.
 
-Both are added to the sum in units of h·2^−bits before it is rounded down: with a dither V, uniform on 0, …, 2^bits − 1,
-and noise Z, ⌊(S + V)/2^bits⌋ + Z = ⌊(S + V + 2^bits·Z)/2^bits⌋. All of it is exact in double precision: the numbers are
-whole and below 2⁵³, and 2^−bits is a power of two.
+How many rows a step has is public, and the same whatever the batch. Dither and noise are added to the sum in units of
+h·2^−bits before it is rounded down: with a dither V, uniform on 0, …, 2^bits − 1, and noise Z,
+⌊(S + V)/2^bits⌋ + Z = ⌊(S + V + 2^bits·Z)/2^bits⌋. All of it is exact in double precision: the numbers are whole and
+below 2⁵³, and 2^−bits is a power of two.
 """
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
@@ -18,17 +20,99 @@ from dphypo import noise
 if TYPE_CHECKING:
     import torch
 
+I64 = npt.NDArray[np.int64]
+UNIT = 32
+"""Rows of a piece are a multiple of this where they can be: vectorised loops then have no rest that is computed in
+another way, so that a record's place changes no bit."""
 _AHEAD = 2**16  # numbers of a run that are drawn at a time, about: the table then stays in the processor's cache
 
 
-class Draws:
-    """V + 2^bits·Z for every parameter of every run, fresh at each step.
+def tail(records: int, rate: float, least: int) -> float:
+    """An upper bound on P[X ≥ least], X binomial: the first term over one minus the largest ratio of terms.
 
-    Args:
-        words: the runs'; "dither" and "noise" are streams of each.
-        width: how many numbers a run has.
-        deviation: s; Z = ⌊N + ½⌋ with N ∼ N(0, s²).
-        bits: of the dither.
+    >>> from scipy.stats import binom
+    >>> bool(1 <= tail(1000, 0.06, 100) / binom.sf(99, 1000, 0.06) < 1.2)
+    True
+    """
+    if least > records:
+        return 0.0
+    if rate >= 1 or least <= records * rate:
+        return 1.0
+    choose = math.lgamma(records + 1) - math.lgamma(least + 1) - math.lgamma(records - least + 1)
+    first = choose + least * math.log(rate) + (records - least) * math.log1p(-rate)
+    ratio = (records - least) * rate / ((least + 1) * (1 - rate))
+    return min(1.0, math.exp(first) * (1 + 1e-9) / (1 - ratio))
+
+
+def capacity(records: int, rate: float, probability: float) -> int:
+    """The smallest size that a Poisson batch exceeds with at most this probability.
+
+    >>> capacity(60_000, 256 / 60_000, 2.0**-40)
+    376
+    """
+    low, high = math.floor(records * rate) - 1, records  # too small, large enough
+    while high - low > 1:
+        middle = (low + high) // 2
+        low, high = (low, middle) if tail(records, rate, middle + 1) <= probability else (middle, high)
+    return max(1, high)
+
+
+def piece_and_count(records: int, rate: float, at_most: int | None) -> tuple[int, int]:
+    """How many records a piece holds, and how many pieces every step has; a larger batch has probability 2⁻⁴⁰.
+
+    >>> piece_and_count(1150, 64 / 1150, None), piece_and_count(1150, 64 / 1150, 50)
+    ((128, 1), (32, 4))
+    """
+    needed = capacity(records, rate, 2.0**-40)
+    piece = UNIT * math.ceil(needed / UNIT)
+    if at_most is not None and at_most < piece:
+        piece = at_most if at_most < UNIT else UNIT * (at_most // UNIT)
+    return piece, math.ceil(needed / piece)
+
+
+def largest_batch(records: int, rate: float) -> int:
+    """The batch that sums are proven for: even twice the declared records exceed it with probability 2⁻¹⁰⁰ only."""
+    return capacity(2 * records, rate, 2.0**-100)
+
+
+class Sampler:
+    """The Poisson batches of one run: each record that its subsample holds, with the rate, in every step.
+
+    ``size``, the number of records, is private. Batches and subsample have streams of their own.
+    """
+
+    def __init__(self, words: noise.Words, size: int, rate: float, subsample: float = 1.0) -> None:
+        self._words, self._rate = words.stream("batches"), rate
+        self._kept = noise.chosen(subsample, words.stream("subsample"), size)
+
+    def batches(self, steps: int) -> tuple[I64, I64, I64]:
+        """The batches of the next steps: for each record taken its step, its place in the batch, and its number."""
+        size = len(self._kept)
+        taken = noise.chosen(self._rate, self._words, steps * size)
+        step, number = np.divmod(taken, max(1, size))
+        starts = np.searchsorted(step, np.arange(steps))
+        return step, np.arange(len(taken)) - starts[step], self._kept[number]
+
+
+def draw(samplers: Sequence[Sampler], steps: int, size: int, count: int) -> tuple[I64, npt.NDArray[np.bool_]]:
+    """Numbers of records, and which are some, for the next steps of all runs, [steps, pieces, runs, size].
+
+    A step has ``count`` pieces of ``size`` records. A batch that does not fit makes more of them.
+    """
+    drawn = [sampler.batches(steps) for sampler in samplers]
+    longest = max((int(place.max()) + 1 for _, place, _ in drawn if len(place)), default=0)
+    shape = (steps, max(count, -(-longest // size)), len(drawn), size)
+    numbers, valid = np.zeros(shape, dtype=np.int64), np.zeros(shape, dtype=np.bool_)
+    for run, (step, place, number) in enumerate(drawn):
+        piece, row = np.divmod(place, size)
+        numbers[step, piece, run, row], valid[step, piece, run, row] = number, True
+    return numbers, valid
+
+
+class Draws:
+    """V + 2^bits·Z for every parameter of every run, fresh at each step, from the streams "dither" and "noise".
+
+    ``deviation`` is s, so that Z = ⌊N + ½⌋ with N ∼ N(0, s²).
     """
 
     def __init__(self, words: Sequence[noise.Words], width: int, deviation: float, bits: int) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import dataclasses
 import hashlib
 import os
 from collections.abc import Callable, Sequence
@@ -15,10 +16,11 @@ from dphypo import noise
 from dphypo.dpsgd import check
 from dphypo.dpsgd.batches import Records
 from dphypo.dpsgd.device import pinned, seed_everywhere
+from dphypo.dpsgd.draws import piece_and_count
 from dphypo.dpsgd.program import Program
-from dphypo.dpsgd.run import Group, with_code
+from dphypo.dpsgd.run import Group
 from dphypo.dpsgd.setting import Run, Setting
-from dphypo.dpsgd.shapes import Shape, piece_and_count
+from dphypo.dpsgd.stack import Shape
 from dphypo.mechanisms.outcome import Follower
 
 
@@ -75,7 +77,8 @@ def train(
             with watch(group.program.model):
                 rows = group.finish(follower)
             for row, at in zip(rows, members, strict=True):
-                trained[at] = _finished(program, models[at], row)
+                trained[at] = copy.deepcopy(models[at]).eval()
+                program.layout.write(row, trained[at])
     return [trained[at] for at in range(len(runs))]
 
 
@@ -91,7 +94,7 @@ def _group(
     program: Program, models: Sequence[nn.Module], records: Records, runs: Sequence[Run], setting: Setting
 ) -> Group | None:
     """The group; None if on a CPU its runs would end in other bits than alone."""
-    code = with_code(program, check.in_training(copy.deepcopy(models[0])))
+    code = dataclasses.replace(program, model=check.in_training(copy.deepcopy(models[0])))
     rows = program.layout.stacked(models, next(models[0].parameters()).device)
     piece, _ = piece_and_count(runs[0].records, runs[0].rate, setting.physical_batch_size)
     shape = Shape(len(runs), piece, program.views)
@@ -99,12 +102,6 @@ def _group(
     if len(runs) > 1 and not rows.is_cuda and not check.same_alone(code, rows, shape):
         return None
     return Group(code, rows, records, runs, setting)
-
-
-def _finished(program: Program, model: nn.Module, row: torch.Tensor) -> nn.Module:
-    made = copy.deepcopy(model)
-    program.layout.write(row, made)
-    return made.eval()
 
 
 def _groups(

@@ -151,10 +151,7 @@ class Foreign:
     def __init__(self, rows: torch.Tensor, options: Options, name: str, layout: Layout) -> None:
         kind = known()[name]
         takes = inspect.signature(kind).parameters
-        self._values = [
-            [layout.values(rows[run : run + 1], place)[0].detach() for place in range(len(layout.names))]
-            for run in range(len(rows))
-        ]
+        self._values = [[value.detach() for value in layout.each(row)] for row in rows]
         self._layout = layout
         self.made = [
             kind(values, lr=1.0, **{key: value for key, value in one.items() if key in takes})
@@ -162,11 +159,11 @@ class Foreign:
         ]
 
     def step(self, rows: torch.Tensor, gradient: torch.Tensor, rates: torch.Tensor) -> None:
-        for run, (values, one) in enumerate(zip(self._values, self.made, strict=True)):
+        for values, one, row, rate in zip(self._values, self.made, gradient, rates, strict=True):
             for group in one.param_groups:
-                group["lr"] = float(rates[run])
-            for place, value in enumerate(values):
-                value.grad = self._layout.values(gradient[run : run + 1], place)[0]
+                group["lr"] = float(rate)
+            for value, given in zip(values, self._layout.each(row), strict=True):
+                value.grad = given
             one.step()
 
 

@@ -1,4 +1,8 @@
-"""A model and a loss, ready to be trained: how its per-record gradients are found, decided on made-up records."""
+"""A model and a loss, ready to be trained: how its per-record gradients are found, decided on made-up records.
+
+There are three ways, from fast to slow: by formulas (``book.py``, ``chain.py``), by ``vmap(grad)`` over the records,
+and one record after the other. The last two serve any model.
+"""
 
 from __future__ import annotations
 
@@ -8,18 +12,20 @@ import dataclasses
 import itertools
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
+from typing import Any
 
 import torch
 from torch import nn
+from torch.func import functional_call, grad, vmap
 
-from dphypo.dpsgd import check, generic
+from dphypo.dpsgd import check
 from dphypo.dpsgd.batches import Batch, Loss
-from dphypo.dpsgd.book import COMMON, Axis, Book, Part, UnknownUse
+from dphypo.dpsgd.book import COMMON, Axis, Book, Masks, UnknownUse
 from dphypo.dpsgd.chain import Chain, Pass, Seen
 from dphypo.dpsgd.layers import HANDLERS
-from dphypo.dpsgd.masks import Masks
-from dphypo.dpsgd.shapes import Shape
-from dphypo.dpsgd.stack import Layout
+from dphypo.dpsgd.layers.products import held
+from dphypo.dpsgd.stack import Layout, Shape, Slot, trained
+from dphypo.dpsgd.step import Part
 from dphypo.errors import UnfitModelError
 
 Augment = Callable[[torch.Tensor, Callable[[int], torch.Tensor]], torch.Tensor]
@@ -110,8 +116,9 @@ class Program:
         The formulas; ``vmap(grad)``; one record at a time. It is found out once for each shape and precision, which
         decide how a device computes.
         """
-        without = dataclasses.replace(self, chain=None)
-        ways = (self, without, self._slower(alone=False), self._slower(alone=True))
+        width = self.layout.width
+        slower = dataclasses.replace(self, axes=None, chain=None, terms=1, elements=width, random=True, alone=False)
+        ways = (self, dataclasses.replace(self, chain=None), slower, dataclasses.replace(slower, alone=True))
         key = (shape, torch.backends.cuda.matmul.allow_tf32, torch.backends.cudnn.allow_tf32)
         if key in self.found:
             return ways[self.found[key]]
@@ -128,10 +135,6 @@ class Program:
             "by itself: one bit can flip a decision of the model, so that no noise covers it. Make each record's "
             'output and loss a function of that record alone, or use engine="opacus", which takes rounding as exact'
         )
-
-    def _slower(self, *, alone: bool) -> Program:
-        width = self.layout.width
-        return dataclasses.replace(self, axes=None, chain=None, terms=1, elements=width, random=True, alone=alone)
 
     @classmethod
     @torch.no_grad()
@@ -170,19 +173,14 @@ class Program:
 
     def book(self, rows: torch.Tensor, shape: Shape) -> Book:
         """What passes of several runs are noted in; ``rows`` are the parameters, and may change between passes."""
-        trained = [value for value in self.model.parameters() if value.requires_grad]
-        return Book(self.layout, rows, shape, trained, HANDLERS, self.axes)
+        return Book(self.layout, rows, shape, trained(self.model), HANDLERS, self.axes)
 
     def parts(
         self, rows: torch.Tensor, book: Book, inputs: torch.Tensor, targets: torch.Tensor, masks: Masks
     ) -> tuple[list[Part], torch.Tensor | None]:
         """The per-record gradients of a piece, and which of its records are outside the domain, [runs, records].
 
-        Args:
-            rows: the parameters of the runs, [runs, width].
-            book: of these rows and the piece's shape.
-            inputs, targets: [runs × records, ...].
-            masks: random bits of the step, one key a row.
+        The book is of these rows and the piece's shape; inputs and targets are [runs × records, ...].
         """
         shape = book.shape
         if shape.views > 1:
@@ -192,8 +190,7 @@ class Program:
         outside: torch.Tensor | None
         if self.axes is None:
             with self._cast(rows.device):
-                given = (self.model, self.loss, self.layout, rows, shape, inputs, targets, masks)
-                found, outside = generic.parts(*given, alone=self.alone)
+                found, outside = self._held(rows, shape, inputs, targets, masks)
         else:
             book.begin(masks, targets)
             if self.chain is not None:
@@ -214,7 +211,47 @@ class Program:
             )
         return losses
 
+    def _held(
+        self, rows: torch.Tensor, shape: Shape, inputs: torch.Tensor, targets: torch.Tensor, masks: Masks
+    ) -> tuple[list[Part], torch.Tensor]:
+        """The gradients of all records, held as numbers, and which rows are outside the domain.
+
+        Where a device treats places of a batch differently, records go alone, each as a batch of its own.
+        """
+        layout, sizes = self.layout, (shape.runs, shape.records, shape.views)
+        some = [part.reshape(*sizes, *part.shape[1:]) for part in (inputs, targets, masks.keys)]
+
+        def value(
+            parameters: dict[str, torch.Tensor], inputs: torch.Tensor, targets: torch.Tensor, keys: torch.Tensor
+        ) -> tuple[torch.Tensor, torch.Tensor]:
+            book = Book(layout, rows[:1], Shape(1, 1, shape.views), (), HANDLERS, None)
+            book.begin(Masks(keys))
+            with book:
+                losses = self.loss(functional_call(self.model, parameters, (inputs,)), targets)
+            outside = keys != keys if book.outside is None else book.outside
+            return losses.sum() / shape.views, outside
+
+        single = grad(value, has_aux=True)
+        each = _one_by_one(single) if self.alone else vmap(single, in_dims=(None, 0, 0, 0), randomness="error")
+        gradients = rows.new_zeros((shape.runs, shape.records, layout.width))
+        outside = torch.zeros(sizes, dtype=torch.bool, device=rows.device)
+        for run, row in enumerate(rows):
+            parameters = dict(zip(layout.names, layout.each(row), strict=True))
+            found, outside[run] = each(parameters, *(part[run] for part in some))
+            for place, name in enumerate(layout.names):
+                layout.slot(place).of(gradients[run]).copy_(found[name].flatten(1))
+        return [held(Slot(0, layout.width), gradients)], outside.reshape(-1)
+
     def _cast(self, device: torch.device) -> contextlib.AbstractContextManager[None]:
         if self.autocast is None:
             return contextlib.nullcontext()
         return torch.autocast(device.type, dtype=self.autocast)
+
+
+def _one_by_one(single: Callable[..., Any]) -> Callable[..., Any]:
+    def each(parameters: dict[str, torch.Tensor], *parts: torch.Tensor) -> tuple[dict[str, torch.Tensor], torch.Tensor]:
+        made = [single(parameters, *(part.clone() for part in record)) for record in zip(*parts, strict=True)]
+        gradients = {name: torch.stack([found[name] for found, _ in made]) for name in parameters}
+        return gradients, torch.stack([outside for _, outside in made])
+
+    return each

@@ -3,31 +3,37 @@
 A run draws everything random from its seed, in streams of their own: initial weights, the subsample, batches, dither,
 noise, masks. Its parameters are a row of numbers; nothing is kept in modules. Several runs share instructions and
 nothing else: no sum, no random number and no decision crosses from one to another.
+
+The state of a run between two steps is its parameters, their average, what the optimiser remembers, and the number of
+the step: all that is drawn is a function of the seed and the step. State of another run, or of the same one with other
+values, is not used: the run then begins at its first step, with its seed, and ends in the same bits.
 """
 
 from __future__ import annotations
 
-import dataclasses
+import hashlib
+import io
 from collections.abc import Sequence
 from functools import cached_property, partial
-from typing import Any
 
 import torch
 
+import dphypo
 from dphypo import noise
-from dphypo.dpsgd import checkpoint, optimisers
+from dphypo.dpsgd import optimisers
 from dphypo.dpsgd.batches import Batches, Piece, Records, Tensors
-from dphypo.dpsgd.book import Part, Sums
+from dphypo.dpsgd.book import Masks
 from dphypo.dpsgd.cuda_graph import DeviceBatches, DeviceDraws, on_device, replay
-from dphypo.dpsgd.draws import Draws
-from dphypo.dpsgd.masks import Masks
+from dphypo.dpsgd.draws import Draws, Sampler, largest_batch, piece_and_count
 from dphypo.dpsgd.program import Program
-from dphypo.dpsgd.sampling import Sampler
 from dphypo.dpsgd.setting import Clipping, Run, Setting
-from dphypo.dpsgd.shapes import Shape, largest_batch, piece_and_count
-from dphypo.dpsgd.step import Weights, add_clipped
+from dphypo.dpsgd.stack import Shape, Sums
+from dphypo.dpsgd.step import Part, Weights, add_clipped
 from dphypo.errors import UnfitModelError
 from dphypo.mechanisms.outcome import Follower
+
+FATAL = (UnfitModelError, MemoryError, torch.OutOfMemoryError)
+"""Errors that are not a record's: the model is unfit, memory is short."""
 
 
 class Group:
@@ -44,20 +50,21 @@ class Group:
     def __init__(
         self, program: Program, rows: torch.Tensor, records: Records, runs: Sequence[Run], setting: Setting
     ) -> None:
-        self.program, self.rows, self._steps, self._runs = program, rows, runs[0].steps, runs
+        self.program, self.rows, self._runs, self._setting = program, rows, runs, setting
         first, device, layout = runs[0], rows.device, program.layout
+        self._steps = first.steps
         size, count = piece_and_count(first.records, first.rate, setting.physical_batch_size)
         self.shape = Shape(len(runs), size, program.views)
         grids = [run.grid(layout.size, program.terms * program.views, size, count) for run in runs]
+        deviation, bits = grids[0].deviation, grids[0].bits
         self._book = program.book(rows, self.shape)
         if program.labels is not None and isinstance(records, Tensors):
             records, self._book.clean = records.labelled(*program.labels), True
         words = [noise.Words.of_seed(run.seed) for run in runs]
         self._cursor = torch.zeros(1, dtype=torch.int64, device=device)  # the number of the step
-        deviation, bits = grids[0].deviation, grids[0].bits
         self._batches: Batches | DeviceBatches
         self._draws: Draws | DeviceDraws
-        if on_device(rows, records, runs[0].subsample):
+        if on_device(rows, records, first.subsample):
             largest = largest_batch(first.records, first.rate)
             self._batches = DeviceBatches(
                 records, words, rate=first.rate, size=size, count=count, largest=largest, cursor=self._cursor
@@ -81,13 +88,12 @@ class Group:
         self._shares = None if setting.average is None else torch.tensor(shares, dtype=rows.dtype, device=device)
         self._mean = rows if setting.average is None else rows.clone()
         self._sums = Sums(rows)
-        self._setting = setting
 
     def finish(self, follower: Follower | None = None) -> torch.Tensor:
         """Make all steps, or those that are left; the trained parameters, [runs, width]."""
         start, told = 0, None
         if follower is not None:
-            start = checkpoint.load(self, follower.begin([run.pace for run in self._runs]), self.rows.device)
+            start = self._load(follower.begin([run.pace for run in self._runs]))
             told = partial(self._tell, follower)
         if isinstance(self._batches, DeviceBatches):
             capture = self.program.axes is not None and not isinstance(self._optimiser, optimisers.Foreign)
@@ -100,24 +106,31 @@ class Group:
         return self._mean
 
     def _tell(self, follower: Follower, made: int) -> None:
-        follower.step(made, partial(checkpoint.dump, self, made))
+        follower.step(made, partial(self._dump, made))
 
-    @cached_property
-    def identity(self) -> bytes:
-        """Of the runs and their initial parameters: it is first asked for before a step is made."""
-        values = [{**vars(run), "schedule": None, "options": sorted(run.options.items())} for run in self._runs]
-        program, draws = self.program, (self.rows.device.type, type(self._batches).__name__, type(self._draws).__name__)
-        return checkpoint.identity(
-            values, draws, self._setting, program.autocast, program.views, len(self._batches), self._rates, self.rows
-        )
-
-    def state(self) -> dict[str, Any]:
-        """What steps change."""
+    def _dump(self, made: int) -> bytes:
+        """The state after so many steps."""
         mean = None if self._mean is self.rows else self._mean
-        return {"rows": self.rows, "mean": mean, "optimiser": optimisers.state(self._optimiser)}
+        state = {"rows": self.rows, "mean": mean, "optimiser": optimisers.state(self._optimiser)}
+        buffer = io.BytesIO()
+        torch.save({"identity": self._identity, "step": made, "state": state}, buffer)
+        return buffer.getvalue()
 
-    def restore(self, state: dict[str, Any], step: int) -> None:
-        """Go on after so many steps: what was drawn for them is drawn again, and thrown away."""
+    def _load(self, kept: bytes | None) -> int:
+        """Go on from a state; how many steps were made, 0 if it is not of these runs.
+
+        What was drawn for them is drawn again, and thrown away.
+        """
+        mine = self._identity  # of the initial parameters
+        if kept is None:
+            return 0
+        try:
+            found = torch.load(io.BytesIO(kept), map_location=self.rows.device, weights_only=True)
+            if found["identity"] != mine:
+                return 0
+            state, step = dict(found["state"]), int(found["step"])
+        except Exception:  # written by another version of PyTorch, or of this library
+            return 0
         self.rows.copy_(state["rows"])
         if self._mean is not self.rows:
             self._mean.copy_(state["mean"])
@@ -125,23 +138,34 @@ class Group:
         self._cursor.fill_(step)
         self._batches.skip(step)
         self._draws.skip(step)
+        return step
+
+    @cached_property
+    def _identity(self) -> bytes:
+        """A hash of the runs, their initial parameters and the versions; it is asked for before a step is made."""
+        values = [{**vars(run), "schedule": None, "options": sorted(run.options.items())} for run in self._runs]
+        program, draws = self.program, (self.rows.device.type, type(self._batches).__name__, type(self._draws).__name__)
+        parts = (values, draws, self._setting, program.autocast, program.views, len(self._batches))
+        texts = [repr(part).encode() for part in parts]
+        texts += [part.detach().cpu().contiguous().numpy().tobytes() for part in (self._rates, self.rows)]
+        digest = hashlib.sha256(f"{torch.__version__} {dphypo.__version__}".encode())
+        for text in texts:
+            digest.update(hashlib.sha256(text).digest())
+        return digest.digest()
 
     def step(self, number: int | None = None) -> None:
         """One step of every run; its number is read from the cursor, on the device, if it is not given."""
         with torch.no_grad() if self.program.chain is None else torch.inference_mode():
-            self._step(number)
-
-    def _step(self, number: int | None) -> None:
-        self._sums.rows.zero_()
-        for piece in self._batches.pieces():
-            parts, valid = self._differentiated(piece)
-            add_clipped(parts, valid, self._weights, self._sums)
-        gradient = self._draws.release(self._sums.rows).mul_(self._units).to(self.rows.dtype)
-        self._optimiser.step(self.rows, gradient, self._now(self._rates, number))
-        if self._shares is not None:
-            self._mean.add_((self.rows - self._mean) * self._now(self._shares, number))
-        if number is None or self.program.random:
-            self._cursor.add_(1)
+            self._sums.rows.zero_()
+            for piece in self._batches.pieces():
+                parts, valid = self._differentiated(piece)
+                add_clipped(parts, valid, self._weights, self._sums)
+            gradient = self._draws.release(self._sums.rows).mul_(self._units).to(self.rows.dtype)
+            self._optimiser.step(self.rows, gradient, self._now(self._rates, number))
+            if self._shares is not None:
+                self._mean.add_((self.rows - self._mean) * self._now(self._shares, number))
+            if number is None or self.program.random:
+                self._cursor.add_(1)
 
     def _now(self, table: torch.Tensor, number: int | None) -> torch.Tensor:
         return table.index_select(0, self._cursor)[0] if number is None else table[number]
@@ -158,9 +182,7 @@ class Group:
             raise
         except Exception:
             blank = [torch.zeros_like(part) for part in (piece.inputs, piece.targets)]
-            self._parts(
-                Piece(blank[0], blank[1], piece.numbers, piece.valid)
-            )  # if this raises, it is no record's doing
+            self._parts(piece._replace(inputs=blank[0], targets=blank[1]))  # if this raises, it is no record's doing
         inputs, targets, valid = piece.inputs.clone(), piece.targets.clone(), piece.valid.clone()
         unfilled = ~valid.flatten()  # rows that hold any record, and could raise for it
         inputs[unfilled], targets[unfilled] = blank[0][unfilled], blank[1][unfilled]
@@ -168,7 +190,7 @@ class Group:
             alone = [part.clone() for part in blank]
             alone[0][row], alone[1][row] = inputs[row], targets[row]
             try:
-                self._parts(Piece(alone[0], alone[1], piece.numbers, piece.valid))
+                self._parts(piece._replace(inputs=alone[0], targets=alone[1]))
             except FATAL:
                 raise
             except Exception:
@@ -182,12 +204,3 @@ class Group:
             masks = Masks.of(self._mask_keys, self._cursor, piece.numbers, self.shape.views)
         parts, outside = self.program.parts(self.rows, self._book, piece.inputs, piece.targets, masks)
         return parts, piece.valid if outside is None else piece.valid & ~outside
-
-
-FATAL = (UnfitModelError, MemoryError, torch.OutOfMemoryError)
-"""Errors that are not a record's: the model is unfit, memory is short."""
-
-
-def with_code(program: Program, model: torch.nn.Module) -> Program:
-    """The same program with the code, buffers and frozen parameters of another model of its architecture."""
-    return dataclasses.replace(program, model=model)

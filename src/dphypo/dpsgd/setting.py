@@ -8,7 +8,7 @@ from enum import StrEnum
 from typing import Any
 
 from dphypo import _validate
-from dphypo.dpsgd.shapes import largest_batch
+from dphypo.dpsgd.draws import largest_batch
 from dphypo.dpsgd.sum_on_grid import Grid
 from dphypo.mechanisms.outcome import Pace
 

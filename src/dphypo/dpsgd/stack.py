@@ -1,4 +1,4 @@
-"""The trainable parameters of several runs of one architecture: one row of numbers a run.
+"""The numbers of several runs of one architecture: parameters and sums as one row of numbers a run.
 
 Each parameter has a slot in the row. Slots begin at multiples of 64 bytes, so that the arithmetic on one run's slot
 does not depend on which run it is. The gaps between them belong to no parameter.
@@ -9,7 +9,7 @@ from __future__ import annotations
 import bisect
 import functools
 import math
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
@@ -17,6 +17,19 @@ import torch
 from torch import nn
 
 _ALIGNED = 16  # elements
+
+
+@dataclass(frozen=True)
+class Shape:
+    """Rows of one forward pass: ``runs`` × ``records`` × ``views``, in this order of axes."""
+
+    runs: int
+    records: int
+    views: int = 1
+
+    @property
+    def rows(self) -> int:
+        return self.runs * self.records * self.views
 
 
 class Slot(NamedTuple):
@@ -28,6 +41,11 @@ class Slot(NamedTuple):
     def of(self, rows: torch.Tensor) -> torch.Tensor:
         """[runs, size], a view."""
         return rows[:, self.start : self.start + self.size]
+
+
+def trained(model: nn.Module) -> list[nn.Parameter]:
+    """The trainable parameters of a model, each once."""
+    return [value for value in model.parameters() if value.requires_grad]
 
 
 @dataclass(frozen=True, eq=False)
@@ -56,10 +74,8 @@ class Layout:
     @classmethod
     def of(cls, model: nn.Module) -> Layout:
         """The layout of a model's trainable parameters, each once however often it is used."""
-        named = [(name, value) for name, value in model.named_parameters() if value.requires_grad]
-        return cls(
-            tuple(name for name, _ in named), tuple(value.shape for _, value in named), next(v.dtype for _, v in named)
-        )
+        named = {name: value for name, value in model.named_parameters() if value.requires_grad}
+        return cls(tuple(named), tuple(value.shape for value in named.values()), trained(model)[0].dtype)
 
     @property
     def size(self) -> int:
@@ -80,20 +96,43 @@ class Layout:
         """The parameter at a place, for every run: [runs, ...], a view."""
         return self.slot(place).of(rows).view(len(rows), *self.shapes[place])
 
+    def each(self, row: torch.Tensor) -> list[torch.Tensor]:
+        """All parameters of one run, views of its row."""
+        return [self.values(row[None], place)[0] for place in range(len(self.names))]
+
     def stacked(self, models: Sequence[nn.Module], device: torch.device) -> torch.Tensor:
         """The parameters of several models, copied."""
         rows = torch.zeros((len(models), self.width), dtype=self.dtype, device=device)
-        for run, model in enumerate(models):
-            self._fill(rows[run : run + 1], (value for value in model.parameters() if value.requires_grad))
+        for row, model in zip(rows, models, strict=True):
+            for into, value in zip(self.each(row), trained(model), strict=True):
+                into.copy_(value.detach())
         return rows
-
-    def _fill(self, row: torch.Tensor, values: Iterable[torch.Tensor]) -> None:
-        for place, value in enumerate(values):
-            self.values(row, place)[0].copy_(value.detach())
 
     @torch.no_grad()
     def write(self, row: torch.Tensor, model: nn.Module) -> None:
         """Give a model the parameters of one run."""
-        trained = [value for value in model.parameters() if value.requires_grad]
-        for place, value in enumerate(trained):
-            value.copy_(self.values(row[None], place)[0])
+        for value, given in zip(trained(model), self.each(row), strict=True):
+            value.copy_(given)
+
+
+class Sums:
+    """Sums over records of every run, [runs, width] in double precision; views of them are made once."""
+
+    def __init__(self, rows: torch.Tensor) -> None:
+        self.rows = torch.zeros(rows.shape, dtype=torch.float64, device=rows.device)
+        self._views: dict[tuple[int, ...], tuple[torch.Tensor, Sequence[torch.Tensor]]] = {}
+
+    def _view(self, slot: Slot, shape: tuple[int, ...]) -> tuple[torch.Tensor, Sequence[torch.Tensor]]:
+        key = (*slot, *shape)
+        if key not in self._views:
+            whole = slot.of(self.rows).view(len(self.rows), *shape)
+            self._views[key] = whole, whole.unbind()
+        return self._views[key]
+
+    def at(self, slot: Slot, *shape: int) -> torch.Tensor:
+        """A slot as [runs, *shape]."""
+        return self._view(slot, shape)[0]
+
+    def each(self, slot: Slot, *shape: int) -> Sequence[torch.Tensor]:
+        """The same, run by run."""
+        return self._view(slot, shape)[1]

@@ -9,28 +9,47 @@ are zeroed where they are not finite.
 from __future__ import annotations
 
 import functools
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 
 import torch
 
-from dphypo.dpsgd.book import Part, Sums
-from dphypo.dpsgd.layers.products import UNIT
-from dphypo.dpsgd.stack import Slot
+from dphypo.dpsgd.stack import Slot, Sums
 from dphypo.dpsgd.sum_on_grid import SPREAD, Grid
 
+UNIT = 2.0**-53  # relative error of one rounding in double precision
 NORMALISED = 0.01
 """r of ``clipping="normalise"``: w = C₀/(n̄ + r)."""
+
+
+@dataclass(frozen=True, eq=False)
+class Part:
+    """The gradients of a weight and its bias, or of a part of a weight, record by record.
+
+    Args:
+        slots: which numbers of a row. Norms of parts with a common slot add up, squares of the others' do.
+        terms: how many terms the longest sum of a record has.
+        square: [runs, records], an upper bound on the squared norm of each record's gradient.
+        spread: [runs, records], A: the sum of the norms of what the gradient is summed from; None if that is the norm.
+        factors: [runs, records, ...] each, what ``add`` sums: records with equal bits in them add the same.
+        add: ``add(weights, sums)`` adds Σ weights · gradient to the rows of sums, in double precision; once, since it
+            works in place. Records of weight zero add zero, whatever their numbers are.
+    """
+
+    slots: tuple[Slot, ...]
+    terms: int
+    square: torch.Tensor
+    spread: torch.Tensor | None
+    factors: tuple[torch.Tensor, ...]
+    add: Callable[[torch.Tensor, Sums], None]
 
 
 class Weights:
     """The numbers of several runs' grids that weights need, each [runs, 1], in double precision."""
 
     def __init__(self, grids: Sequence[Grid], *, normalise: bool, device: torch.device) -> None:
-        def column(values: list[float]) -> torch.Tensor:
-            return torch.tensor(values, dtype=torch.float64, device=device)[:, None]
-
-        self.scale = column([grid.scale for grid in grids])
-        self.most = column([grid.radius * grid.scale * (1 - 2.0**-50) for grid in grids])
+        scales = [(grid.scale, grid.radius * grid.scale * (1 - 2.0**-50)) for grid in grids]
+        self.scale, self.most = torch.tensor(scales, dtype=torch.float64, device=device).T[..., None].unbind()
         self.normalise, self.zero = normalise, torch.zeros((), dtype=torch.float64, device=device)
 
     def of(self, norms: torch.Tensor, spreads: torch.Tensor | None) -> torch.Tensor:

@@ -6,14 +6,14 @@ is a Gaussian mechanism with a function applied to its output, up to a total var
 Nothing here needs PyTorch.
 """
 
-from dphypo.noise.coins import chosen as chosen
-from dphypo.noise.coins import threshold as threshold
 from dphypo.noise.gaussian import noisy_count as noisy_count
 from dphypo.noise.gaussian import noisy_sum as noisy_sum
 from dphypo.noise.gaussian import rounded_gaussian as rounded_gaussian
 from dphypo.noise.gaussian import slack as slack
 from dphypo.noise.gaussian import slack_of_sum as slack_of_sum
-from dphypo.noise.table import Table as Table
-from dphypo.noise.table_cache import table as table
+from dphypo.noise.tables import Table as Table
+from dphypo.noise.tables import table as table
 from dphypo.noise.words import Source as Source
 from dphypo.noise.words import Words as Words
+from dphypo.noise.words import chosen as chosen
+from dphypo.noise.words import threshold as threshold

@@ -14,8 +14,7 @@ import numpy as np
 import numpy.typing as npt
 
 from dphypo import _validate
-from dphypo.noise.table import I64, magnitude, size_bound
-from dphypo.noise.table_cache import table
+from dphypo.noise.tables import I64, magnitude, size_bound, table
 from dphypo.noise.words import Source
 
 _WORTH = 50  # thresholds that one search without a table computes, with a margin

@@ -1,13 +1,17 @@
-"""Keyed counter generators: streams of uniform 64-bit words, one stream a purpose.
+"""Keyed counter generators, streams of uniform 64-bit words, one stream a purpose; and Poisson sampling with them.
 
 A stream is numpy's Philox 4x64 with a 128-bit key. Keys come from SHA-256 of the run's key and the name of the stream,
 so that streams of different names, and of different runs, share no word. Every guarantee takes the words as ideal:
 uniform, independent and unknown to the attacker.
+
+A record is in a sample if its word is below ⌊q·2⁶⁴⌋. ``rand() < q`` compares q with a multiple of 2⁻²⁴ or 2⁻⁵³, and so
+samples at another rate than was declared. The rate here is never above q, and a smaller rate never costs more privacy.
 """
 
 from __future__ import annotations
 
 import hashlib
+from fractions import Fraction
 from typing import Protocol
 
 import numpy as np
@@ -73,3 +77,27 @@ class Words:
 def _hash(*parts: bytes) -> bytes:
     """SHA-256 of the parts, each with its length, so that no two lists of parts are one text."""
     return hashlib.sha256(b"dphypo.noise" + b"".join(len(part).to_bytes(8, "big") + part for part in parts)).digest()
+
+
+def threshold(rate: float) -> int:
+    """⌊rate·2⁶⁴⌋, exactly; 2⁶⁴ if the rate is 1, and then every word is below it.
+
+    >>> threshold(0.5) == 2**63, threshold(1.0) == 2**64
+    (True, True)
+    """
+    return int(Fraction(_validate.within(0.0, 1.0, closed="both", rate=rate)) * 2**64)
+
+
+def chosen(rate: float, words: Source, size: int) -> npt.NDArray[np.int64]:
+    """The places of 0, ..., ``size − 1`` that are in, each independently with probability ⌊rate·2⁶⁴⌋/2⁶⁴.
+
+    It takes ``size`` words whatever the rate is.
+
+    >>> from dphypo.noise import Words
+    >>> chosen(1.0, Words(bytes(16)), 3).tolist(), chosen(0.0, Words(bytes(16)), 3).tolist()
+    ([0, 1, 2], [])
+    """
+    bound, drawn = threshold(rate), words.draw(size)
+    if bound == 2**64:
+        return np.arange(size)
+    return np.flatnonzero(drawn < np.uint64(bound))

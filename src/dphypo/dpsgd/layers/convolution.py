@@ -1,4 +1,7 @@
-"""Convolutions in one and two dimensions: linear layers on the patches of a picture, one position a place."""
+"""Convolutions in one and two dimensions: linear layers on the patches of a picture, one position a place.
+
+The largest numbers of windows are PyTorch's own, and on a GPU those of kernels that are some times faster.
+"""
 
 from __future__ import annotations
 
@@ -9,10 +12,11 @@ from typing import Any
 import torch
 from torch.nn import functional
 
-from dphypo.dpsgd.book import Axis, Book, Handlers, Note, Part, UnknownUse
+from dphypo.dpsgd.book import Axis, Book, Handlers, Note, UnknownUse
 from dphypo.dpsgd.layers import elementwise, kernels
 from dphypo.dpsgd.layers.linear import outer
 from dphypo.dpsgd.layers.products import joined
+from dphypo.dpsgd.step import Part
 
 Pair = tuple[int, int]
 
@@ -27,12 +31,9 @@ class Convolution:
     dilation: Pair
     groups: int
 
-    @property
-    def key(self) -> tuple[Any, ...]:
-        return "convolution", self.weight, self.bias, self.stride, self.dilation, self.groups
-
     def forward(self, book: Book, inputs: torch.Tensor, axis: Axis) -> torch.Tensor:
         weight, bias = self._weight(book), None if self.bias is None else book.slots[self.bias]
+        shifts: Sequence[torch.Tensor | None]
         if not inputs.is_cuda:
             shifts = [None] * len(weight) if bias is None else bias.unbind()
             each = [
@@ -42,9 +43,10 @@ class Convolution:
             return joined(each, 0)
         columns, height = self._patches(inputs, weight.shape[-2:])
         runs, size = book.shape.runs, columns[0].shape[1]
+        shifts = [None] * self.groups if bias is None else bias.chunk(self.groups, 1)
         pieces = [
             _product(one.reshape(runs, -1, one.shape[-1]), kernel.transpose(1, 2), shift)
-            for one, kernel, shift in zip(columns, self._by_group(weight), self._shifts(bias), strict=True)
+            for one, kernel, shift in zip(columns, self._by_group(weight), shifts, strict=True)
         ]
         made = joined(pieces, -1).reshape(book.shape.rows, height, size // height, -1)
         return made.permute(0, 3, 1, 2).clone(memory_format=torch.contiguous_format)
@@ -64,18 +66,14 @@ class Convolution:
         return joined(made, 0).to(inputs.dtype)
 
     def parts(self, book: Book, notes: Sequence[Note]) -> list[Part]:
-        shape, layout, weight = book.shape, book.layout, self._weight(book)
-        seen: list[list[torch.Tensor]] = [[] for _ in range(self.groups)]
-        found: list[list[torch.Tensor]] = [[] for _ in range(self.groups)]
-        for note in notes:
-            columns, _ = self._patches(note.inputs, weight.shape[-2:])
-            given = note.gradient.flatten(2).transpose(1, 2).chunk(self.groups, -1)
-            for group, (one, other) in enumerate(zip(columns, given, strict=True)):
-                seen[group].append(one.reshape(shape.runs, shape.records, -1, one.shape[-1]))
-                found[group].append(other.reshape(shape.runs, shape.records, -1, other.shape[-1]))
+        sizes, layout, kernel = (book.shape.runs, book.shape.records, -1), book.layout, self._weight(book).shape[-2:]
+        seen = [self._patches(note.inputs, kernel)[0] for note in notes]
+        found = [note.gradient.flatten(2).transpose(1, 2).chunk(self.groups, -1) for note in notes]
         parts = []
-        for group, (some, others) in enumerate(zip(seen, found, strict=True)):
-            inputs, gradients = joined(some, 2), joined(others, 2)
+        for group in range(self.groups):
+            inputs, gradients = (
+                joined([one[group].reshape(*sizes, one[group].shape[-1]) for one in some], 2) for some in (seen, found)
+            )
             bias = None if self.bias is None else layout.slot(self.bias, group, self.groups)
             parts += outer(layout.slot(self.weight, group, self.groups), bias, inputs, gradients)
         return parts
@@ -91,9 +89,6 @@ class Convolution:
 
     def _by_group(self, weight: torch.Tensor) -> tuple[torch.Tensor, ...]:
         return weight.flatten(2).chunk(self.groups, 1)
-
-    def _shifts(self, bias: torch.Tensor | None) -> Sequence[torch.Tensor | None]:
-        return [None] * self.groups if bias is None else bias.chunk(self.groups, 1)
 
     def _patches(self, inputs: torch.Tensor, kernel: Sequence[int]) -> tuple[list[torch.Tensor], int]:
         """[rows, places, channels × kernel] for each group, and how many places are below each other."""
@@ -164,10 +159,27 @@ def _convolution(
     return made.squeeze(2) if line else made
 
 
-def _pair(value: Any, height: int | None) -> Pair:
+def _max_pool(book: Book, func: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
+    names = ("input", "kernel_size", "stride", "padding", "dilation", "ceil_mode")
+    given = dict(zip(names, args, strict=False)) | kwargs
+    kernel = _pair(given["kernel_size"])
+    stride = kernel if given.get("stride") in (None, [], ()) else _pair(given["stride"])
+    plain = _pair(given.get("padding", 0)) == (0, 0) and _pair(given.get("dilation", 1)) == (1, 1)
+    pictures = given["input"]
+    usable = kernels.AVAILABLE and pictures.is_cuda and pictures.dim() == 4 and kernel[0] * kernel[1] < 128
+    other = given.get("ceil_mode") or given.get("return_indices")
+    if book.axes is None or not usable or not plain or other:  # vmap takes PyTorch's own
+        return func(*args, **kwargs)
+    return kernels.Pool.apply(pictures, kernel, stride)  # type: ignore[no-untyped-call]
+
+
+def _pair(value: Any, height: int | None = None) -> Pair:
     """A number, or one or two of them, for both dimensions; of a line the first is given."""
     values = (value,) if isinstance(value, int) else tuple(value)
     return (values[0] if height is None else height, values[-1])
 
 
-HANDLERS: Handlers = {torch.conv1d: _convolution, torch.conv2d: _convolution}
+HANDLERS: Handlers = {
+    **dict.fromkeys((torch.conv1d, torch.conv2d), _convolution),
+    **dict.fromkeys((functional.max_pool2d, torch.max_pool2d), _max_pool),
+}

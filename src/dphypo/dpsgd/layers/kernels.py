@@ -11,8 +11,8 @@ from typing import Any
 
 import torch
 
-from dphypo.dpsgd.kernels import AVAILABLE as AVAILABLE
-from dphypo.dpsgd.kernels import jit
+from dphypo.dpsgd.cuda_graph import AVAILABLE as AVAILABLE
+from dphypo.dpsgd.cuda_graph import jit
 
 if AVAILABLE:
     import triton

@@ -1,4 +1,4 @@
-"""x ↦ xWᵀ + b on the last dimension, for any number of positions; also x @ W and b + x @ W.
+"""x ↦ xWᵀ + b on the last dimension, for any number of positions; also x @ W, b + x @ W and embeddings.
 
 With inputs a_l and output gradients g_l at the positions l of a record, its gradient is Σ_l g_l a_lᵀ, and Σ_l g_l for
 the bias. Three ways to its norm, p and r being the widths and L the number of positions:
@@ -6,8 +6,11 @@ the bias. Three ways to its norm, p and r being the widths and L the number of p
 * L = 1: ‖a‖²‖g‖², with the bias (‖a‖² + 1)‖g‖², and A is the norm itself.
 * *ghost*, 2L² < pr: n̂² = Σ_{l,l′} ⟨a_l, a_l′⟩⟨g_l, g_l′⟩ in double precision. The terms cancel, so what is used is
   n̄² = max(0, n̂²) + γ(p + r + L² + 4)·A², A = Σ_l ‖a_l‖‖g_l‖.
-* *materialised* otherwise: the gradients themselves (``materialised.py``). A GPU, which waits for its memory, does so
-  where they are fewer numbers than three times what they are made of.
+* *held* otherwise: the gradients themselves (``products.held``). A GPU, which waits for its memory, does so where they
+  are fewer numbers than three times what they are made of.
+
+An embedding is a linear layer on one-hot inputs. With t_l the token at position l, A = Σ_l ‖g_l‖ and
+n̂² = Σ_{l,l′ : t_l = t_l′} ⟨g_l, g_l′⟩. A record with a token that the table has no row for counts zero.
 """
 
 from __future__ import annotations
@@ -19,14 +22,14 @@ from typing import Any
 import torch
 from torch.nn import functional
 
-from dphypo.dpsgd.book import Axis, Book, Handlers, Note, Part, Sums, UnknownUse
-from dphypo.dpsgd.layers import elementwise, materialised
+from dphypo.dpsgd.book import COMMON, Axis, Book, Handlers, Note, UnknownUse
+from dphypo.dpsgd.layers import elementwise
 from dphypo.dpsgd.layers.products import (
-    UNIT,
     add_product,
     added,
     by_record,
     finite_,
+    held,
     joined,
     product,
     squared,
@@ -34,7 +37,8 @@ from dphypo.dpsgd.layers.products import (
     weighted_,
     wide,
 )
-from dphypo.dpsgd.stack import Slot
+from dphypo.dpsgd.stack import Slot, Sums
+from dphypo.dpsgd.step import UNIT, Part
 
 
 @dataclass(frozen=True)
@@ -44,10 +48,6 @@ class Linear:
     weight: int
     bias: int | None
     turned: bool = False
-
-    @property
-    def key(self) -> tuple[Any, ...]:
-        return "linear", self.weight, self.bias, self.turned
 
     def forward(self, book: Book, inputs: torch.Tensor, axis: Axis) -> torch.Tensor:
         return product(book, inputs, axis, self.weight, self.bias, turned=self.turned)
@@ -67,20 +67,17 @@ def outer(
 ) -> list[Part]:
     """The parts of a weight [outputs, inputs], or the other way if ``turned``, and of its bias.
 
-    Args:
-        weight, bias: where they lie.
-        inputs, gradients: a and g, [runs, records, positions, width].
-        turned: whether the weight is [inputs, outputs].
+    ``inputs`` and ``gradients`` are a and g, [runs, records, positions, width].
     """
     positions, p, r = *inputs.shape[2:], gradients.shape[-1]
     if positions == 1:
         return [_single(weight, bias, wide(inputs.squeeze(2)), wide(gradients.squeeze(2)), turned)]
     left, right = (inputs, gradients) if turned else (gradients, inputs)
     single = torch.promote_types(torch.promote_types(left.dtype, right.dtype), torch.float32)
-    biases = [] if bias is None else [materialised.part(bias, gradients.sum(2, dtype=single))]
+    biases = [] if bias is None else [held(bias, gradients.sum(2, dtype=single))]
     if 2 * positions**2 >= p * r or (inputs.is_cuda and 3 * positions * (p + r) >= p * r):
-        held = tiled(left.to(single)).transpose(2, 3) @ tiled(right.to(single))
-        return [materialised.part(weight, held[..., : left.shape[-1], : right.shape[-1]]), *biases]
+        whole = tiled(left.to(single)).transpose(2, 3) @ tiled(right.to(single))
+        return [held(weight, whole[..., : left.shape[-1], : right.shape[-1]]), *biases]
     left, right = wide(left), wide(right)
     one, two = (some @ some.transpose(2, 3) for some in (tiled(left), tiled(right)))  # all inner products
     lengths = one.diagonal(dim1=2, dim2=3) * two.diagonal(dim1=2, dim2=3)  # [runs, records, positions]
@@ -134,9 +131,7 @@ def _matmul(book: Book, func: Callable[..., Any], *args: Any, **kwargs: Any) -> 
     places = [book.place(arg) for arg in args]
     if places[1:] and places[1] is not None and places[0] is None and args[1].dim() == 2:
         return book.tap(Linear(places[1], None, turned=True), args[0])
-    if any(place is not None for place in places):
-        raise UnknownUse(func)
-    return func(*args, **kwargs)
+    return book.otherwise(func, args, kwargs)
 
 
 def _addmm(book: Book, func: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
@@ -146,17 +141,79 @@ def _addmm(book: Book, func: Callable[..., Any], *args: Any, **kwargs: Any) -> A
         if places[0] is not None:
             return book.tap(Linear(places[2], places[0], turned=True), args[1])
         return args[0] + book.tap(Linear(places[2], None, turned=True), args[1])
-    if any(place is not None for place in (*places, *map(book.place, kwargs.values()))):
-        raise UnknownUse(func)
-    return func(*args, **kwargs)
+    return book.otherwise(func, args, kwargs)
+
+
+@dataclass(frozen=True)
+class Embedding:
+    """One call on whole numbers that are rows of the table."""
+
+    weight: int
+    padding: int | None
+
+    def forward(self, book: Book, inputs: torch.Tensor, axis: Axis) -> torch.Tensor:
+        sizes = [1] * inputs.dim()
+        sizes[axis.dim] = inputs.shape[axis.dim]
+        runs = torch.arange(book.shape.runs, device=inputs.device)
+        return book.slots[self.weight][runs.repeat_interleave(sizes[axis.dim] // len(runs)).view(sizes), inputs]
+
+    def backward(self, book: Book, inputs: torch.Tensor, gradient: torch.Tensor, axis: Axis) -> torch.Tensor:
+        raise AssertionError("tokens have no gradient")
+
+    def parts(self, book: Book, notes: Sequence[Note]) -> list[Part]:
+        shape, layout, weight = book.shape, book.layout, self.weight
+        sizes = (shape.runs, shape.records, -1)
+        tokens = joined([note.axis.first(note.inputs).reshape(sizes) for note in notes], 2)
+        gradients = wide(joined([by_record(note.gradient, note.axis, shape) for note in notes], 2))
+        if self.padding is not None:
+            gradients = torch.where((tokens == self.padding)[..., None], 0.0, gradients)
+        positions, width = gradients.shape[2:]
+        spread = added(squared(gradients).sqrt()) * (1 + (width + positions + 8) * UNIT)
+        same = (tokens[..., :, None] == tokens[..., None, :]).to(gradients.dtype)
+        ghost = added((gradients * (same @ gradients)).flatten(2))
+        terms = (width + positions**2 + positions + 4) * UNIT
+        square = ghost.clamp_min(0) + terms / (1 - terms) * spread.square()
+
+        def add(weights: torch.Tensor, sums: Sums) -> None:
+            table = sums.at(layout.slot(weight), *layout.shapes[weight])
+            rows = weighted_(gradients, weights).flatten(1, 2)
+            for into, places, values in zip(table.unbind(), tokens.flatten(1).unbind(), rows.unbind(), strict=True):
+                into.index_add_(0, places, values)
+
+        return [Part((layout.slot(weight),), positions, square, spread, (tokens, gradients), add)]
+
+
+def _embedding(
+    book: Book,
+    func: object,
+    input: torch.Tensor,
+    weight: torch.Tensor,
+    padding_idx: int | None = None,
+    max_norm: float | None = None,
+    norm_type: float = 2.0,
+    scale_grad_by_freq: bool = False,
+    sparse: bool = False,
+) -> torch.Tensor:
+    place = book.place(weight)
+    if max_norm is not None or scale_grad_by_freq:
+        raise UnknownUse("an embedding that is renormalised, or scaled by how often a token occurs")
+    axis = book.axis(input, common=True)
+    if axis == COMMON:
+        own = input.shape[1:] if input.dim() > 1 and len(input) == 1 else input.shape
+        input, axis = input.expand(book.shape.rows, *own), Axis(0)
+    known = (input >= 0) & (input < weight.shape[0])
+    book.leave_out(~axis.first(known).reshape(book.shape.rows, -1).all(1))
+    tokens = torch.where(known, input, 0)
+    if place is None:
+        return functional.embedding(tokens, weight, padding_idx)
+    padding = padding_idx if padding_idx is None or padding_idx >= 0 else weight.shape[0] + padding_idx
+    return book.tap(Embedding(place, padding), tokens, axis)
 
 
 HANDLERS: Handlers = {
     functional.linear: _linear,
     torch.addmm: _addmm,
-    torch.matmul: _matmul,
-    torch.mm: _matmul,
-    torch.Tensor.matmul: _matmul,
-    torch.Tensor.mm: _matmul,
-    torch.Tensor.__matmul__: _matmul,
+    **dict.fromkeys((torch.matmul, torch.mm), _matmul),
+    **dict.fromkeys((torch.Tensor.matmul, torch.Tensor.mm, torch.Tensor.__matmul__), _matmul),
+    functional.embedding: _embedding,
 }

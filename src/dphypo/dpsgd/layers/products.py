@@ -1,4 +1,4 @@
-"""Matrix products of several runs, and sums of outer products in double precision.
+"""Matrix products of several runs, sums in double precision, and gradients that are held record by record.
 
 On a CPU every run's product is a call of its own, with the same shapes as if the run were alone: so a run alone and
 among others ends in the same bits. A GPU gets one batched product.
@@ -11,13 +11,14 @@ from collections.abc import Callable, Sequence
 
 import torch
 
-from dphypo.dpsgd.book import Axis, Book, Sums
-from dphypo.dpsgd.shapes import Shape
-from dphypo.dpsgd.stack import Slot
+from dphypo.dpsgd.book import Axis, Book
+from dphypo.dpsgd.layers import kernels
+from dphypo.dpsgd.stack import Shape, Slot, Sums
+from dphypo.dpsgd.step import UNIT, Part
 
-UNIT = 2.0**-53  # relative error of one rounding in double precision
 _TINY = 2.0**-300
 _TILE = 16
+_CHUNK = 2**24  # numbers converted to double precision at a time
 
 
 def by_run(values: torch.Tensor, axis: Axis, shape: Shape) -> torch.Tensor:
@@ -66,22 +67,15 @@ def _matrices(book: Book, place: int, turned: bool) -> list[torch.Tensor]:
 def _multiply(left: torch.Tensor, right: torch.Tensor, shift: torch.Tensor | None, into: torch.Tensor) -> None:
     """left · right + shift, in a way in which the bits of a row do not depend on which row it is."""
     way = _way(left.shape, right.shape, right.stride(0) >= right.stride(1), left.dtype)
-    if way is not _plain:
-        into.copy_(way(left, right))
-    elif shift is not None:
+    if way is torch.mm and shift is not None:
         torch.addmm(shift, left, right, out=into)
-        return
-    else:
+    elif way is torch.mm:
         torch.mm(left, right, out=into)
-    if shift is not None:
-        into.add_(shift)
+    else:
+        into.copy_(way(left, right) if shift is None else way(left, right).add_(shift))
 
 
 Way = Callable[[torch.Tensor, torch.Tensor], torch.Tensor]
-
-
-def _plain(left: torch.Tensor, right: torch.Tensor) -> torch.Tensor:
-    return torch.mm(left, right)
 
 
 def _rows_as_columns(left: torch.Tensor, right: torch.Tensor) -> torch.Tensor:
@@ -106,34 +100,31 @@ def _way(left_size: torch.Size, right_size: torch.Size, by_rows: bool, dtype: to
     left, right = (torch.randn(size, generator=generator, dtype=dtype) for size in (left_size, right_size))
     right = right if by_rows else right.t().contiguous().t()
     places = [torch.arange(len(left)).roll(len(left) // 3 + 1), torch.arange(len(left)).flip(0)]
-    for way in (_plain, _rows_as_columns, _filled_up):
+    for way in (torch.mm, _rows_as_columns, _filled_up):
         made = way(left, right)
         if all(torch.equal(made[order], way(left[order], right)) for order in places):
             return way
     return _without_kernels
 
 
-def tiled(values: torch.Tensor) -> torch.Tensor:
-    """The last dimension, filled up with zeros: products of single records then begin at multiples of 64 bytes."""
+def tiled(values: torch.Tensor, *, on_gpu: bool = False) -> torch.Tensor:
+    """The last dimension, filled up with zeros: rows then begin at multiples of 64 bytes.
+
+    A CPU needs that for products of single records. A GPU adds up a long row in another order if it begins elsewhere.
+    """
     rest = -values.shape[-1] % _TILE
-    return torch.nn.functional.pad(values, (0, rest)) if rest and not values.is_cuda else values
+    return torch.nn.functional.pad(values, (0, rest)) if rest and values.is_cuda is on_gpu else values
 
 
 def added(values: torch.Tensor) -> torch.Tensor:
     """The sum over the last dimension, with bits that do not depend on the place."""
-    return _aligned(values).sum(-1)
+    return tiled(values, on_gpu=True).sum(-1)
 
 
 def squared(values: torch.Tensor) -> torch.Tensor:
     """The sum of the squares over the last dimension, with bits that do not depend on the place."""
-    norms: torch.Tensor = torch.linalg.vector_norm(_aligned(values), dim=-1)
+    norms: torch.Tensor = torch.linalg.vector_norm(tiled(values, on_gpu=True), dim=-1)
     return norms.square_()
-
-
-def _aligned(values: torch.Tensor) -> torch.Tensor:
-    """A GPU adds up a long row in another order where it does not begin at a multiple of 64 bytes."""
-    rest = -values.shape[-1] % _TILE
-    return torch.nn.functional.pad(values, (0, rest)) if rest and values.is_cuda else values
 
 
 def joined(values: Sequence[torch.Tensor], dim: int) -> torch.Tensor:
@@ -170,3 +161,26 @@ def finite_(values: torch.Tensor) -> torch.Tensor:
 def weighted_(values: torch.Tensor, weights: torch.Tensor) -> torch.Tensor:
     """Multiply the gradients of every record by its weight, in place; those of weight zero become zero, NaN or not."""
     return finite_(values.mul_(weights.view(*weights.shape, *[1] * (values.dim() - 2))))
+
+
+def held(slot: Slot, gradients: torch.Tensor) -> Part:
+    """The part whose gradients are ``[runs, records, ...]``, as many numbers as the slot has.
+
+    n̄² is the computed sum of d squares times 1 + (d + 8)u. The gradients are the contributions themselves, so that
+    A = n̄: nothing cancels in a sum over records.
+    """
+    flat = gradients.flatten(2)
+    runs, records, size = flat.shape
+    step = max(1, _CHUNK // max(1, runs * size))
+    blocks = [slice(start, start + step) for start in range(0, records, step)]
+    by_kernels = flat.is_cuda and kernels.AVAILABLE
+    squares = [kernels.squares(flat)] if by_kernels else [squared(wide(flat[:, block])) for block in blocks]
+
+    def add(weights: torch.Tensor, sums: Sums) -> None:
+        if by_kernels:
+            kernels.add_weighted(slot.of(sums.rows), flat, weights)
+            return
+        for block in blocks:
+            add_product(sums, slot, weights[:, block, None], finite_(wide(flat[:, block])))
+
+    return Part((slot,), 1, joined(squares, 1) * (1 + (size + 8) * UNIT), None, (flat,), add)

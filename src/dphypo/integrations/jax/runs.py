@@ -16,9 +16,7 @@ import numpy as np
 import numpy.typing as npt
 
 from dphypo import _validate, dpsgd, noise
-from dphypo.dpsgd.draws import Draws
-from dphypo.dpsgd.sampling import Sampler, draw
-from dphypo.dpsgd.shapes import largest_batch, piece_and_count
+from dphypo.dpsgd.draws import Draws, Sampler, draw, largest_batch, piece_and_count
 from dphypo.integrations import groups
 from dphypo.integrations.jax import optimisers, step
 from dphypo.integrations.jax.program import Program
