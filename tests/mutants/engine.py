@@ -29,7 +29,7 @@ MUTANTS = (
         "state of another run is used",
         "a run goes on from its own state alone",
         "dpsgd/run.py",
-        '        if found["identity"] != mine:\n            return 0\n',
+        '            if found["identity"] != mine:\n                return 0\n',
         "",
         ("dpsgd/test_dpsgd_checkpoint.py::test_state_of_another_run_is_not_used[other0]",),
     ),
