@@ -170,7 +170,7 @@ class Book(TorchFunctionMode):
         self.notes: dict[Call, list[Note]] = {}
         self.outside: torch.Tensor | None = None
         self.found: list[list[Axis]] = []
-        self.tape: list[tuple[Any, ...]] = []
+        self.tape: list[tuple[Callable[..., Any], tuple[Any, ...], dict[str, Any], Any]] = []  # calls and their results
         self.calls = 0
 
     def __torch_function__(

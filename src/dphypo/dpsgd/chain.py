@@ -23,29 +23,16 @@ from dphypo.dpsgd.step import UNIT, Part
 _aten = torch.ops.aten
 
 
-class Seen(NamedTuple):
-    """A call of PyTorch in a forward pass."""
-
-    func: Callable[..., Any]
-    args: tuple[Any, ...]
-    kwargs: dict[str, Any]
-    result: Any
-
-
 class Activation(NamedTuple):
-    """y = forward(x) in place, and the gradient of x from y and the gradient of y, backward(gradient, y), in place."""
+    """y = forward(x) in place, and the gradient of x from y and the gradient of y, backward(given, y), in place."""
 
     forward: Callable[[torch.Tensor], torch.Tensor]
     backward: Callable[[torch.Tensor, torch.Tensor], torch.Tensor]
 
 
-_RELU = Activation(
-    torch.relu_, lambda gradient, y: _aten.threshold_backward.grad_input(gradient, y, 0, grad_input=gradient)
-)
-_TANH = Activation(torch.tanh_, lambda gradient, y: _aten.tanh_backward.grad_input(gradient, y, grad_input=gradient))
-_SIGMOID = Activation(
-    torch.sigmoid_, lambda gradient, y: _aten.sigmoid_backward.grad_input(gradient, y, grad_input=gradient)
-)
+_RELU = Activation(torch.relu_, lambda given, y: _aten.threshold_backward.grad_input(given, y, 0, grad_input=given))
+_TANH = Activation(torch.tanh_, lambda given, y: _aten.tanh_backward.grad_input(given, y, grad_input=given))
+_SIGMOID = Activation(torch.sigmoid_, lambda given, y: _aten.sigmoid_backward.grad_input(given, y, grad_input=given))
 _ACTIVATIONS: dict[Callable[..., Any], Activation] = {
     **dict.fromkeys((functional.relu, torch.relu, torch.Tensor.relu), _RELU),
     **dict.fromkeys((functional.tanh, torch.tanh, torch.Tensor.tanh), _TANH),
@@ -68,11 +55,11 @@ class Chain(NamedTuple):
     classes: int
 
     @classmethod
-    def of(cls, tape: Sequence[Seen], book: Book, inputs: torch.Tensor, losses: torch.Tensor) -> Chain | None:
-        """The chain of a forward pass from its inputs to the losses; None if it is something else."""
+    def of(cls, book: Book, inputs: torch.Tensor, losses: torch.Tensor) -> Chain | None:
+        """The chain of the forward pass on a book's tape, from its inputs to the losses; None if it is none."""
         layers: list[Layer] = []
         value: Any = inputs
-        for func, args, kwargs, result in tape:
+        for func, args, kwargs, result in book.tape:
             if not isinstance(result, torch.Tensor):
                 continue  # a shape or a type was asked for
             if not args or args[0] is not value:

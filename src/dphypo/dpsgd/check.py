@@ -18,7 +18,7 @@ from dphypo.dpsgd.batches import Batch
 from dphypo.dpsgd.book import Book, Masks, UnknownUse
 from dphypo.dpsgd.layers import HANDLERS
 from dphypo.dpsgd.stack import Shape, Sums
-from dphypo.dpsgd.step import Part, combined
+from dphypo.dpsgd.step import combined
 from dphypo.errors import UnfitModelError
 
 if TYPE_CHECKING:
@@ -34,7 +34,7 @@ def refuse_layers(model: nn.Module) -> None:
     trained = [(name, value) for name, value in model.named_parameters() if value.requires_grad]
     if not trained:
         raise UnfitModelError("the model has no trainable parameter: there is nothing to train")
-    device = trained[0][1].device
+    device, dtype = trained[0][1].device, trained[0][1].dtype
     if device.type not in ("cpu", "cuda"):
         raise UnfitModelError(
             f"the model is on {device.type!r}, which may have no double precision: norms and sums need it. Train on "
@@ -48,10 +48,8 @@ def refuse_layers(model: nn.Module) -> None:
                 f"parameter {name!r} is {value.dtype}: a sum in that precision loses what single records add. Keep "
                 f'the parameters in float32 (model.float()), and use autocast="bfloat16" for the passes'
             )
-        if value.dtype != trained[0][1].dtype:
-            raise UnfitModelError(
-                f"parameter {name!r} is {value.dtype}, others are {trained[0][1].dtype}: use one type"
-            )
+        if value.dtype != dtype:
+            raise UnfitModelError(f"parameter {name!r} is {value.dtype}, others are {dtype}: use one type")
     for name, layer in model.named_modules():
         if type(layer).__name__ == "OptimizedModule" or getattr(layer, "_compiled_call_impl", None) is not None:
             raise UnfitModelError(
@@ -164,17 +162,10 @@ def _alone(
 @torch.no_grad()
 def same_places(program: Program, rows: torch.Tensor, shape: Shape) -> bool:
     """Whether records contribute the same, bit by bit, in other places and beside other records, NaN among them."""
-    device = rows.device
-    records = torch.arange(shape.records, device=device)
+    records, book = torch.arange(shape.records, device=rows.device), program.book(rows, shape)
     first = made_up(program.example, shape.runs * shape.records)
     other = made_up(program.example, shape.runs * shape.records + 1)
-    run_keys, book = torch.arange(shape.runs, device=device)[:, None], program.book(rows, shape)
-
-    def found(batch: Sequence[torch.Tensor], order: torch.Tensor) -> list[torch.Tensor]:
-        masks = Masks.of(run_keys, 1, order.expand(shape.runs, -1), shape.views)
-        return _bits(program.parts(rows, book, batch[0], batch[1], masks)[0])
-
-    wanted = found(first, records)
+    wanted = _bits(program, rows, book, first, records)
     for distance in {shape.records // 3 + 1, 1}:  # far, and by an odd number
         moved = records.roll(distance)
         kept, second = (records % 2 == 0)[moved], []
@@ -183,7 +174,7 @@ def same_places(program: Program, rows: torch.Tensor, shape: Shape) -> bool:
             beside = strange[:-1].reshape(turned.shape)
             turned[:, ~kept] = (beside * torch.nan if beside.is_floating_point() else beside)[:, ~kept]
             second.append(turned.flatten(0, 1))
-        pairs = zip(wanted, found(second, moved), strict=True)
+        pairs = zip(wanted, _bits(program, rows, book, second, moved), strict=True)
         if not all(torch.equal(one[:, moved][:, kept], two[:, kept]) for one, two in pairs):
             return False
     return True
@@ -193,22 +184,22 @@ def same_places(program: Program, rows: torch.Tensor, shape: Shape) -> bool:
 def same_alone(program: Program, rows: torch.Tensor, shape: Shape) -> bool:
     """Whether each run of a group contributes the same, bit by bit, as if it were alone."""
     batch = made_up(program.example, shape.runs * shape.records)
-    numbers = torch.arange(shape.records, device=rows.device).expand(shape.runs, -1)
-    keys = torch.arange(shape.runs, device=rows.device)[:, None]
-    one = Shape(1, shape.records, shape.views)
-    masks = Masks.of(keys, 1, numbers, shape.views)
-    among = _bits(program.parts(rows, program.book(rows, shape), *batch, masks)[0])
-    for run in range(shape.runs):
-        row, rest = rows[run : run + 1], slice(run * shape.records, (run + 1) * shape.records)
-        masks = Masks.of(keys[run : run + 1], 1, numbers[:1], shape.views)
-        alone = _bits(program.parts(row, program.book(row, one), batch[0][rest], batch[1][rest], masks)[0])
+    numbers, one = torch.arange(shape.records, device=rows.device), dataclasses.replace(shape, runs=1)
+    among = _bits(program, rows, program.book(rows, shape), batch, numbers)
+    for run, (row, *own) in enumerate(zip(*(part.chunk(shape.runs) for part in (rows, *batch)), strict=True)):
+        alone = _bits(program, row, program.book(row, one), own, numbers, run)
         if not all(torch.equal(this[run], that[0]) for this, that in zip(among, alone, strict=True)):
             return False
     return True
 
 
-def _bits(parts: Sequence[Part]) -> list[torch.Tensor]:
-    """All that contributions are made of, as whole numbers: NaN equals itself."""
+def _bits(
+    program: Program, rows: torch.Tensor, book: Book, batch: Sequence[torch.Tensor], numbers: torch.Tensor, run: int = 0
+) -> list[torch.Tensor]:
+    """All that contributions are made of, as whole numbers (NaN equals itself), of runs from a first one on."""
+    keys = torch.arange(run, run + len(rows), device=rows.device)[:, None]
+    masks = Masks.of(keys, 1, numbers.expand(len(rows), -1), book.shape.views)
+    parts, _ = program.parts(rows, book, batch[0], batch[1], masks)
     words = {torch.float64: torch.int64, torch.float32: torch.int32}
     found = [value for part in parts for value in (part.square, part.spread, *part.factors) if value is not None]
     values = [value.clone(memory_format=torch.contiguous_format) for value in found]  # a pass may use buffers again

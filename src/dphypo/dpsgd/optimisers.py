@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import functools
 import inspect
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Protocol
 
 import torch
@@ -30,11 +30,11 @@ class Optimiser(Protocol):
 class _Options:
     """Numbers of all runs as columns, [runs, 1]."""
 
-    def __init__(self, options: Options, like: torch.Tensor, **defaults: float | tuple[float, float]) -> None:
-        self._options, self._like, self._defaults = options, like, defaults
+    def __init__(self, options: Options, like: torch.Tensor, **defaults: Any) -> None:
+        self._options, self._like = [defaults | dict(one) for one in options], like
 
     def column(self, name: str, part: int | None = None) -> torch.Tensor:
-        values = [one.get(name, self._defaults.get(name, 0.0)) for one in self._options]
+        values = [one.get(name, 0.0) for one in self._options]
         numbers = [float(value if part is None else value[part]) for value in values]
         return torch.tensor(numbers, dtype=self._like.dtype, device=self._like.device)[:, None]
 
@@ -149,14 +149,10 @@ class Foreign:
     """One of PyTorch's optimisers for each run, on views of its row."""
 
     def __init__(self, rows: torch.Tensor, options: Options, name: str, layout: Layout) -> None:
-        kind = known()[name]
-        takes = inspect.signature(kind).parameters
         self._values = [[value.detach() for value in layout.each(row)] for row in rows]
         self._layout = layout
-        self.made = [
-            kind(values, lr=1.0, **{key: value for key, value in one.items() if key in takes})
-            for values, one in zip(self._values, options, strict=True)
-        ]
+        pairs = zip(self._values, options, strict=True)
+        self.made = [known()[name](values, lr=1.0, **one) for values, one in pairs]
 
     def step(self, rows: torch.Tensor, gradient: torch.Tensor, rates: torch.Tensor) -> None:
         for values, one, row, rate in zip(self._values, self.made, gradient, rates, strict=True):
@@ -197,23 +193,17 @@ def known() -> dict[str, Any]:
     }
 
 
+_OURS: dict[str, Callable[[torch.Tensor, Options], Optimiser]] = {
+    **{kind.__name__.lower(): kind for kind in (SGD, Adam, RMSprop, Adagrad)},
+    "adamw": functools.partial(Adam, decoupled=True),
+}
+
+
 def build(name: str, rows: torch.Tensor, options: Options, layout: Layout) -> Optimiser:
     """The named optimiser; options that it does not take are left out."""
-    kinds = known()
-    if name.lower() not in kinds:
+    kinds, kind = known(), name.lower()
+    if kind not in kinds:
         raise _validate.fail("optimizer", name, f"give one of {', '.join(sorted(kinds))}")
-    takes = set(inspect.signature(kinds[name.lower()]).parameters)
+    takes = inspect.signature(kinds[kind]).parameters
     taken = [{key: value for key, value in one.items() if key in takes} for one in options]
-    match name.lower():
-        case "sgd":
-            return SGD(rows, taken)
-        case "adam":
-            return Adam(rows, taken)
-        case "adamw":
-            return Adam(rows, taken, decoupled=True)
-        case "rmsprop":
-            return RMSprop(rows, taken)
-        case "adagrad":
-            return Adagrad(rows, taken)
-        case other:
-            return Foreign(rows, taken, other, layout)
+    return _OURS[kind](rows, taken) if kind in _OURS else Foreign(rows, taken, kind, layout)

@@ -21,7 +21,7 @@ from torch.func import functional_call, grad, vmap
 from dphypo.dpsgd import check
 from dphypo.dpsgd.batches import Batch, Loss
 from dphypo.dpsgd.book import COMMON, Axis, Book, Masks, UnknownUse
-from dphypo.dpsgd.chain import Chain, Pass, Seen
+from dphypo.dpsgd.chain import Chain, Pass
 from dphypo.dpsgd.layers import HANDLERS
 from dphypo.dpsgd.layers.products import held
 from dphypo.dpsgd.stack import Layout, Shape, Slot, trained
@@ -145,7 +145,7 @@ class Program:
             book = plain.book(rows, Shape(1, len(inputs)))
             book.begin(book.masks, targets)
             losses = plain._losses(book, inputs, targets)
-            chain = Chain.of([Seen(*call) for call in book.tape], book, inputs, losses)
+            chain = Chain.of(book, inputs, losses)
             books.append((book, book.differentiate(losses), chain))
         axes = []
         for some, others in zip(books[0][0].found, books[1][0].found, strict=True):

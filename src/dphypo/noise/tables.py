@@ -181,10 +181,9 @@ def _digest(sigma: float, content: bytes) -> bytes:
 
 
 def _read(path: Path, sigma: float) -> Table | None:
-    try:
+    stored = b""
+    with contextlib.suppress(OSError):
         stored = path.read_bytes()
-    except OSError:
-        return None
     digest, content = stored[:32], stored[32:]
     if digest != _digest(sigma, content) or len(content) % 16:
         return None

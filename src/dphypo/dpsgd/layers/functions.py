@@ -19,28 +19,21 @@ from dphypo.dpsgd.book import Book, Handlers
 from dphypo.errors import UnfitModelError
 
 
-def _keep(book: Book, values: torch.Tensor, probability: float, *, channels: int | None = None) -> torch.Tensor:
-    """Zero each number with a probability, and scale up the rest; with ``channels``, whole channels of that axis."""
+def _keep(book: Book, values: torch.Tensor, probability: float, *, channels: bool = False) -> torch.Tensor:
+    """Zero each number with a probability, and scale up the rest; with ``channels``, whole channels of axis 1."""
     axis = book.axis(values)
     first, *rest = values.movedim(axis.dim, 0).shape
-    sizes = rest if channels is None else [rest[channels - 1], *[1] * (len(rest) - channels)]
+    sizes = [rest[0], *[1] * (len(rest) - 1)] if channels else rest
     drawn = book.masks.uniforms(axis.each * math.prod(sizes)).view(first, *sizes).movedim(0, axis.dim)
     return values * (drawn >= probability).to(values.dtype) / max(1 - probability, 1e-30)
 
 
 def _dropout(
-    book: Book,
-    func: Callable[..., Any],
-    input: torch.Tensor,
-    p: float = 0.5,
-    training: bool = True,
-    inplace: bool = False,
+    book: Book, func: object, input: torch.Tensor, p: float = 0.5, training: bool = True, inplace: bool = False
 ) -> torch.Tensor:
     if not training or p == 0:
         return input
-    if p == 1:
-        return input * 0.0
-    return _keep(book, input, p, channels=None if func in (functional.dropout, torch.dropout) else 1)
+    return input * 0.0 if p == 1 else _keep(book, input, p, channels=func not in (functional.dropout, torch.dropout))
 
 
 def _refused(book: Book, func: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
