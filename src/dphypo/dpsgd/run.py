@@ -182,7 +182,8 @@ class Group:
             raise
         except Exception:
             blank = [torch.zeros_like(part) for part in (piece.inputs, piece.targets)]
-            self._parts(Piece(*blank, piece.numbers, piece.valid))  # if this raises, it is no record's doing
+            # If this raises, it is no record's doing.
+            self._parts(Piece(blank[0], blank[1], piece.numbers, piece.valid))
         inputs, targets, valid = piece.inputs.clone(), piece.targets.clone(), piece.valid.clone()
         unfilled = ~valid.flatten()  # rows that hold any record, and could raise for it
         inputs[unfilled], targets[unfilled] = blank[0][unfilled], blank[1][unfilled]
@@ -190,7 +191,7 @@ class Group:
             alone = [part.clone() for part in blank]
             alone[0][row], alone[1][row] = inputs[row], targets[row]
             try:
-                self._parts(Piece(*alone, piece.numbers, piece.valid))
+                self._parts(Piece(alone[0], alone[1], piece.numbers, piece.valid))
             except FATAL:
                 raise
             except Exception:
