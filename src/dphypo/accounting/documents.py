@@ -261,7 +261,7 @@ def check_law(runs: Any) -> None:
         if isinstance(listed := law.get("probabilities"), Mapping):
             long = any(len(str(k)) > 9 or len(str(p)) > 400 for k, p in listed.items())
             if long or len(listed) > MOST_POINTS:
-                raise Refused("the law of T lists too many values, or too long ones")
+                raise Refused("the law of T lists too many values, or too large ones")
         law = law.get("of")
 
 

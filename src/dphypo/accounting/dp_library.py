@@ -1,8 +1,8 @@
 """The one place that reaches into dp_accounting: the privacy loss distribution and the RDP curve of an event.
 
 dp_accounting composes events but gives no public access to the two directions of a privacy loss distribution, nor to
-an RDP curve. The private attributes are read here and nowhere else; ``tests/test_dp_accounting.py`` fails when a new
-version moves them.
+an RDP curve. The private attributes are read here and nowhere else; ``test_dp_accounting.py`` fails when a new version
+moves them.
 """
 
 from __future__ import annotations

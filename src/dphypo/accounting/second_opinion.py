@@ -50,7 +50,7 @@ class Opinion:
 
 
 def second_opinion(guarantee: Releases | Composition, delta: float) -> Opinion:
-    """What this file makes of a guarantee at δ.
+    """Bound ε at δ from below and from above, by other means than the accountant's.
 
     >>> from dp_accounting import GaussianDpEvent
     >>> from dphypo.accounting import account

@@ -59,24 +59,23 @@ class Pair:
 
 @dataclass(frozen=True)
 class _Noise:
-    """Additive noise: tails of the output without the record, and how far the record moves it."""
+    """Additive noise: tails of the output without the record, which moves it by 1."""
 
     tail: Callable[[Floats], Floats]  # P[output > x] without the record; symmetric about 0
-    move: float
     output: Callable[[Floats], Floats]  # the output at which the loss, with the record against without, has a value
     largest: float  # the largest loss
 
 
 def _gaussian(sigma: float) -> _Noise:
     far = 0.5 / sigma**2 + 9.0 / sigma
-    return _Noise(lambda x: ndtr(-x / sigma), 1.0, lambda loss: loss * sigma**2 + 0.5, far)
+    return _Noise(lambda x: ndtr(-x / sigma), lambda loss: loss * sigma**2 + 0.5, far)
 
 
 def _laplace(scale: float) -> _Noise:
     def tail(x: Floats) -> Floats:
         return np.where(x > 0, 0.5 * np.exp(-np.abs(x) / scale), 1.0 - 0.5 * np.exp(-np.abs(x) / scale))
 
-    return _Noise(tail, 1.0, lambda loss: (loss * scale + 1.0) / 2.0, 1.0 / scale)
+    return _Noise(tail, lambda loss: (loss * scale + 1.0) / 2.0, 1.0 / scale)
 
 
 @lru_cache(maxsize=32)
@@ -164,7 +163,7 @@ def _discretised(noise: _Noise, rate: float, removed: bool, above: bool, grid: f
         inner = np.log(np.maximum(np.exp(edges) - (1.0 - rate), 0.0)) - math.log(rate)
     x = noise.output(np.clip(inner, -noise.largest, noise.largest))
     x[inner < -noise.largest], x[inner >= noise.largest] = -np.inf, np.inf
-    without, given = _intervals(noise, x), _intervals(noise, x - noise.move)
+    without, given = _intervals(noise, x), _intervals(noise, x - 1.0)
     p, q = (1.0 - rate) * without + rate * given, without
     # p[k] is the interval below edges[k]; p[0] reaches to −∞, p[-1] to ∞.
     if not removed:
