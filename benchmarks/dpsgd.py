@@ -17,7 +17,7 @@ from torch import nn
 from torch.utils.data import DataLoader, TensorDataset
 
 from dphypo.integrations.torch import DPSGD
-from dphypo.integrations.torch.training import Engine
+from dphypo.integrations.torch.runs import Engine
 
 BATCH, EPOCHS = 256, 2
 

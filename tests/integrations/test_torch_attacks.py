@@ -23,7 +23,7 @@ from support.torch_steps import (
 from torch import nn
 
 from dphypo.errors import UnfitModelError
-from dphypo.integrations.torch.training import Engine
+from dphypo.integrations.torch.runs import Engine
 
 every_engine = pytest.mark.parametrize("engine", list(Engine))
 

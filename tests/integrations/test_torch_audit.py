@@ -18,8 +18,8 @@ from dp_accounting.pld import PLDAccountant
 from scipy import stats
 from torch import nn
 
-from dphypo.integrations.torch import DPSGD, clipping
-from dphypo.integrations.torch.training import Engine
+from dphypo.integrations.torch import DPSGD, opacus
+from dphypo.integrations.torch.runs import Engine
 from dphypo.noise import Table
 
 DELTA = 1e-5
@@ -104,7 +104,7 @@ def test_the_audit_stays_below_the_claim_with_noise_and_exceeds_it_without(
     epsilon = claimed(sigma)
     assert 1.0 < epsilon < 2.0
     assert audited(engine, sigma, count, CONFIDENCE) <= epsilon
-    monkeypatch.setattr(clipping, "gaussian", gaussian_without_noise)
+    monkeypatch.setattr(opacus, "gaussian", gaussian_without_noise)
     monkeypatch.setattr(Table, "draw", rounded_without_noise)
     assert audited(engine, sigma, count, CONFIDENCE) > epsilon
 

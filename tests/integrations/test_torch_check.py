@@ -15,9 +15,9 @@ from torch import nn
 from torch.nn import functional
 
 from dphypo.errors import UnfitModelError
-from dphypo.integrations.torch import DPSGD, check, clipping, opacus, seeds
+from dphypo.integrations.torch import DPSGD, check, opacus, seeds
 from dphypo.integrations.torch.loss import per_record
-from dphypo.integrations.torch.training import Engine
+from dphypo.integrations.torch.runs import Engine
 
 CPU = torch.device("cpu")
 CLASSES = (torch.empty(1, 8), torch.empty(1, dtype=torch.long))
@@ -183,7 +183,7 @@ def test_models_that_opacus_trains(model: nn.Module, example: Any) -> None:
 
 
 def test_a_mode_that_gives_wrong_gradients_is_not_used(monkeypatch: pytest.MonkeyPatch) -> None:
-    attached = clipping.attached
+    attached = opacus.attached
     wrong = ["hooks"]
 
     def halves(model: nn.Module, mode: str) -> Any:
@@ -195,7 +195,7 @@ def test_a_mode_that_gives_wrong_gradients_is_not_used(monkeypatch: pytest.Monke
                 )
         return module
 
-    monkeypatch.setattr(clipping, "attached", halves)
+    monkeypatch.setattr(opacus, "attached", halves)
     assert fit(nn.Linear(8, 3)) == "functorch"
     wrong.append("functorch")
     with pytest.raises(UnfitModelError, match="per-sample gradients"):
@@ -205,12 +205,13 @@ def test_a_mode_that_gives_wrong_gradients_is_not_used(monkeypatch: pytest.Monke
 def step(model: nn.Module, mode: str, chunks: Any, sigma: float = 0.0) -> torch.Tensor:
     """The gradient that one step applies, and with it what the model becomes."""
     model = copy.deepcopy(model).train()
-    noise = clipping.Noise(multiplier=sigma, max_grad_norm=0.5, expected_batch_size=10, generator=seeds.noise(1, CPU))
+    given: Any = {"noise_multiplier": sigma, "max_grad_norm": 0.5, "expected_batch_size": 10}
     optimizer = torch.optim.SGD(model.parameters(), lr=1.0)
-    steps = clipping.Steps(model, optimizer, per_record(functional.cross_entropy), noise, mode)
+    private = opacus.Optimizer(optimizer, generator=seeds.noise(1, CPU), **given)
+    steps = opacus.Steps(model, private, per_record(functional.cross_entropy), mode)
     torch.manual_seed(2)
     steps.step(chunks)
-    steps.close()
+    opacus.leave_plain(steps.module, private)
     assert not any(hasattr(p, name) for p in model.parameters() for name in ("grad_sample", "summed_grad"))
     return torch.cat([p.detach().flatten() for p in model.parameters()])
 

@@ -16,9 +16,9 @@ from torch.nn import functional
 from torch.utils.data import Dataset
 
 import dphypo
-from dphypo.integrations.torch import PrivateAccuracy, PrivateLoss, clipping, data
+from dphypo.integrations.torch import PrivateAccuracy, PrivateLoss, data, opacus
 from dphypo.integrations.torch.domain import Domain
-from dphypo.integrations.torch.training import Engine
+from dphypo.integrations.torch.runs import Engine
 
 TOKENS = np.random.default_rng(1).integers(0, 20, (60, 4))
 
@@ -300,7 +300,7 @@ def test_without_a_domain_the_record_would_show(monkeypatch: pytest.MonkeyPatch)
     """The mutant keeps every record and differentiates them all."""
     more = np.concatenate([INPUTS, ROW]), np.append(LABELS, 2)
     monkeypatch.setattr(data.TensorRecords, "within", lambda self, domain: self)
-    monkeypatch.setattr(clipping.Steps, "_differentiate_what_works", clipping.Steps._differentiate)
+    monkeypatch.setattr(opacus.Steps, "_differentiate_what_works", opacus.Steps._differentiate)
     with pytest.raises(IndexError):
         dpsgd(data=more, records=60, epochs=10, engine="opacus")({}, seed=1)
 

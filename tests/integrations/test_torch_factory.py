@@ -14,8 +14,8 @@ from torch import nn
 
 import dphypo
 from dphypo.errors import UnfitModelError
+from dphypo.integrations.torch.runs import Engine
 from dphypo.integrations.torch.saver import Safetensors
-from dphypo.integrations.torch.training import Engine
 
 BACKBONE = nn.Sequential(nn.Linear(5, 8), nn.ReLU())
 MADE: list[nn.Module] = []

@@ -20,7 +20,7 @@ from support.torch_witness import Net, Witness, looks_right, no_gradient, number
 from dphypo.accounting.events import ideal
 from dphypo.integrations.cost import NoiseTable
 from dphypo.integrations.torch import DPSGD, opacus, seeds
-from dphypo.integrations.torch.training import Engine
+from dphypo.integrations.torch.runs import Engine
 from dphypo.mechanisms import DpSgd
 
 COUNT = 120

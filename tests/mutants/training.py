@@ -96,7 +96,7 @@ MUTANTS = (
     Mutant(
         "the sum of a batch is clipped",
         "each record's gradient is clipped by itself",
-        "integrations/torch/clipping.py",
+        "integrations/torch/opacus.py",
         "    return [(_beside(factors, g) * g).sum(0) for g in grad_samples]\n",
         "    sums = [g.sum(0) for g in grad_samples]\n"
         "    whole = torch.stack([total.norm() for total in sums]).norm()\n"
@@ -106,7 +106,7 @@ MUTANTS = (
     Mutant(
         "the noise is scaled by the actual batch",
         "what a step is divided by is public",
-        "integrations/torch/clipping.py",
+        "integrations/torch/opacus.py",
         '        """Leave the per-sample gradients of a batch on the parameters."""\n',
         "        self._optimizer.expected_batch_size = max(len(inputs), 1)\n",
         (f"{_RUN}::test_every_engine_runs_what_it_charges[opacus]",),
@@ -114,9 +114,9 @@ MUTANTS = (
     Mutant(
         "less noise is added than is charged",
         "a run has the noise of its event",
-        "integrations/torch/clipping.py",
-        "            noise_multiplier=noise.multiplier,\n",
-        "            noise_multiplier=0.9 * noise.multiplier,\n",
+        "integrations/torch/opacus.py",
+        "            noise_multiplier=run.noise_multiplier,\n",
+        "            noise_multiplier=0.9 * run.noise_multiplier,\n",
         (f"{_RUN}::test_every_engine_runs_what_it_charges[opacus]",),
     ),
     Mutant(
@@ -130,7 +130,7 @@ MUTANTS = (
     Mutant(
         "sums in half precision",
         "one record moves a sum by at most the clipping norm",
-        "integrations/torch/clipping.py",
+        "integrations/torch/opacus.py",
         "    grad_samples = [g.to(torch.promote_types(g.dtype, torch.float32)) for g in grad_samples]\n",
         "",
         (f"{_ATTACKS}::test_sums_of_half_precision_gradients_are_not_rounded_to_them",),
@@ -138,7 +138,7 @@ MUTANTS = (
     Mutant(
         "noise from uniforms of 24 bits",
         "no value of the noise is impossible",
-        "integrations/torch/clipping.py",
+        "integrations/torch/opacus.py",
         "    return torch.normal(0.0, std, like.shape, dtype=torch.float64, device=like.device, generator=generator)\n",
         "    return torch.normal(0.0, std, like.shape, dtype=torch.float32, device=like.device, generator=generator)\n",
         (f"{_ATTACKS}::test_the_noise_is_not_cut_off",),
@@ -154,7 +154,7 @@ MUTANTS = (
     Mutant(
         "a record that overflows spoils its batch",
         "one record moves a step by at most the clipping norm",
-        "integrations/torch/clipping.py",
+        "integrations/torch/opacus.py",
         "    if not finite.all():\n",
         "    if not len(finite):\n",
         ("integrations/test_torch_check.py::test_a_record_that_overflows_counts_zero",),
@@ -162,7 +162,7 @@ MUTANTS = (
     Mutant(
         "a record whose backward pass raises fails the run",
         "a record whose gradient cannot be computed counts zero",
-        "integrations/torch/clipping.py",
+        "integrations/torch/opacus.py",
         "        if self._differentiates(inputs, targets):\n            return\n",
         "        self._differentiate(inputs, targets)\n        if len(inputs) >= 0:\n            return\n",
         ("integrations/test_torch_data.py::test_a_record_whose_backward_pass_alone_raises_counts_zero",),

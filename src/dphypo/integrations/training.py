@@ -84,7 +84,7 @@ class DpSgdMechanism(ABC):
     def event(self, params: Mapping[str, Any]) -> dp_accounting.DpEvent | RoundedDp:
         """The event of training with the given hyperparameters. It reads the batch size and the epochs alone."""
         self.refuse_unknown(params)
-        return self._event(self._cost.run(params))
+        return self._event(self.cost.run(params))
 
     def _event(self, run: DpSgd) -> dp_accounting.DpEvent | RoundedDp:
         # On the same records the score composes with training, which a subsampled run does not: it is charged as if
@@ -167,8 +167,8 @@ class DpSgdMechanism(ABC):
 
     def compute(self, params: Mapping[str, Any]) -> float:
         """Examples that a run with these hyperparameters processes, on average."""
-        run = self._cost.run_of(self._cost.setting(params), 1.0)
-        return float(run.steps * self._cost.batch(self._cost.setting(params)[0]))
+        run = self.cost.run_of(self.cost.setting(params), 1.0)
+        return float(run.steps * self.cost.batch(self.cost.setting(params)[0]))
 
     def calibrated(
         self,
@@ -211,7 +211,8 @@ class DpSgdMechanism(ABC):
         return [one if isinstance(one, Outcome) else Outcome.failed("".join(format_exception(one))) for one in made]
 
     @property
-    def _cost(self) -> Cost:
+    def cost(self) -> Cost:
+        """What runs cost, and how large their batches are."""
         assert self.records is not None
         assert self.batch_size is not None
         return Cost(
@@ -225,6 +226,6 @@ class DpSgdMechanism(ABC):
         )
 
     def _kind(self, params: Mapping[str, Any]) -> calibration.Kind:
-        cost = self._cost
-        setting = cost.setting(params)
-        return calibration.Kind(setting, lambda noise_multiplier: self._event(cost.run_of(setting, noise_multiplier)))
+        given = self.cost
+        setting = given.setting(params)
+        return calibration.Kind(setting, lambda noise_multiplier: self._event(given.run_of(setting, noise_multiplier)))

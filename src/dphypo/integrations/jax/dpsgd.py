@@ -10,7 +10,7 @@ from typing import Any, ClassVar
 from dphypo import _validate, dpsgd
 from dphypo.entropy import Seeded
 from dphypo.integrations import cost
-from dphypo.integrations.cost import Cost, NoiseTable
+from dphypo.integrations.cost import NoiseTable
 from dphypo.integrations.defaults import batch_size, learning_rates, scoring_share
 from dphypo.integrations.jax import optimisers, runs
 from dphypo.integrations.jax.program import Program, named
@@ -136,7 +136,7 @@ class DPSGD(DpSgdMechanism):
         for name, value in {**changes, "data": data, "records": size, "batch_size": default}.items():
             object.__setattr__(self, name, value)
         self.refuse_unknown(self.fixed)
-        _ = self._cost
+        _ = self.cost
         if not self._fits and self._complete:
             self.program(self.values({}))
 
@@ -157,11 +157,6 @@ class DPSGD(DpSgdMechanism):
     def private_score(self) -> Private | None:
         """The score, if it looks at private records; else None."""
         return self.score if isinstance(self.score, Private) else None
-
-    @property
-    def cost_of_runs(self) -> Cost:
-        """What runs cost, and how large their batches are."""
-        return self._cost
 
     def refuse_unknown(self, names: Iterable[str]) -> None:
         """Refuse hyperparameters that nobody takes."""

@@ -55,7 +55,7 @@ class Begun:
 
 def begin(made: DPSGD, params: Mapping[str, Any], seed: int) -> Begun:
     """Everything that a run is told, from λ."""
-    cost, given = made.cost_of_runs, made.values(params)
+    cost, given = made.cost, made.values(params)
     program = made.program(given)
     if made.matched and made.fraction < 1:
         full, deviation = cost.full_run(params, given)

@@ -13,7 +13,7 @@ from dphypo.integrations.defaults import batch_size
 from dphypo.integrations.torch import defaults, hyperparameters
 from dphypo.integrations.torch.data import as_records
 from dphypo.integrations.torch.metrics import Metrics
-from dphypo.integrations.torch.training import Engine
+from dphypo.integrations.torch.runs import Engine
 from dphypo.space import Space
 from dphypo.space.dimension import Finite
 

@@ -13,8 +13,8 @@ from dphypo.integrations.torch import hyperparameters
 from dphypo.integrations.torch.confusion import PrivateConfusion
 from dphypo.integrations.torch.data import DatasetRecords, Records, as_records
 from dphypo.integrations.torch.metrics import Metrics
+from dphypo.integrations.torch.runs import Engine
 from dphypo.integrations.torch.score import PrivateAccuracy, PrivateLoss, RecordScore
-from dphypo.integrations.torch.training import Engine
 from dphypo.space import Space
 
 if TYPE_CHECKING:

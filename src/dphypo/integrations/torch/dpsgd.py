@@ -16,9 +16,9 @@ from dphypo.integrations.cost import NoiseTable
 from dphypo.integrations.torch import arguments, defaults, hyperparameters
 from dphypo.integrations.torch import runs as torch_runs
 from dphypo.integrations.torch.metrics import Metrics
+from dphypo.integrations.torch.runs import Engine, Fit, Run
 from dphypo.integrations.torch.saver import Safetensors
 from dphypo.integrations.torch.score import PrivateScore, Score, is_private
-from dphypo.integrations.torch.training import Engine
 from dphypo.integrations.training import DpSgdMechanism
 from dphypo.mechanisms import Outcome, transfer
 from dphypo.space import Space
@@ -131,7 +131,7 @@ class DPSGD(DpSgdMechanism):
     threads: int = 1
     start: nn.Module | None = None
     whole: defaults.Whole | None = None
-    _fits: dict[str, torch_runs.Fit] = field(default_factory=dict)  # by architecture; copies of the mechanism share it
+    _fits: dict[str, Fit] = field(default_factory=dict)  # by architecture; copies of the mechanism share it
 
     same_fits: ClassVar[frozenset[str]] = frozenset(
         {"model", "data", "example", "target", "collate", "loss", "device", "engine", "autocast", "augment"}
@@ -140,7 +140,7 @@ class DPSGD(DpSgdMechanism):
     def __post_init__(self) -> None:
         for name, value in arguments.read(self).items():
             object.__setattr__(self, name, value)
-        _ = self._cost
+        _ = self.cost
         if not self._fits and hyperparameters.complete(self.model, self.fixed):
             self._run({}).prepare()  # refuses a model that is unfit before anything runs
 
@@ -215,5 +215,5 @@ class DPSGD(DpSgdMechanism):
     def __repr__(self) -> str:
         return f"<mechanism DPSGD of {getattr(self.model, '__qualname__', 'a model')}>"
 
-    def _run(self, params: Mapping[str, Any], seed: int = 0) -> torch_runs.Run:
-        return torch_runs.Run(self, params, seed, self._cost, self._fits)
+    def _run(self, params: Mapping[str, Any], seed: int = 0) -> Run:
+        return Run(self, params, seed)

@@ -4,31 +4,38 @@ Each step includes every record independently with probability ``rate`` and pert
 noise of standard deviation ``noise_multiplier · max_grad_norm``: one Poisson-sampled Gaussian mechanism, if
 floating-point numbers are taken as real ones. Whatever else happens (the optimiser's state, the learning rate, dropout)
 sees the data through these sums alone.
+
+Opacus computes the per-sample gradients, by a hand-written rule for each kind of layer ("hooks") or by PyTorch's vmap
+("functorch"). Its ghost norms, which need no gradients, are not used: of several frames or tokens they are differences
+of large numbers in single precision, so that a record whose frames cancel would not be clipped.
+
+Two promises are kept that Opacus alone does not keep. A record whose gradient is not finite, or cannot be computed,
+contributes zero: infinity times zero is NaN, and would show the record through any noise. And noise is drawn in double
+precision.
 """
 
 from __future__ import annotations
 
 import copy
 import warnings
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 
 import numpy as np
 import numpy.typing as npt
 import torch
+from opacus.grad_sample import AbstractGradSampleModule, prepare_module
+from opacus.optimizers import DPOptimizer
 from opacus.validators import ModuleValidator
 from torch import nn
 
-from dphypo import noise
+from dphypo import dpsgd, noise
 from dphypo.errors import UnfitModelError
-from dphypo.integrations.torch import check, clipping, hyperparameters, seeds
+from dphypo.integrations.torch import check, hyperparameters, seeds
 from dphypo.integrations.torch.data import Records
-from dphypo.integrations.torch.domain import Batch
+from dphypo.integrations.torch.domain import FATAL, Batch
 from dphypo.integrations.torch.loss import Loss
 from dphypo.integrations.torch.state import Snapshot, no_writes_in_forward
-from dphypo.integrations.torch.training import Training
 from dphypo.mechanisms import DpSgd
-
-_MODES = ("hooks", "functorch")
 
 
 def fit(model: nn.Module, loss: Loss, example: Batch) -> str:
@@ -43,7 +50,7 @@ def fit(model: nn.Module, loss: Loss, example: Batch) -> str:
         )
     batch = check.made_up(example)[0]
     reference = check.gradients(copy.deepcopy(model).train(), loss, batch)
-    for mode in _MODES:
+    for mode in ("hooks", "functorch"):
         if _agrees(copy.deepcopy(model).train(), loss, batch, reference, mode):
             return mode
     raise UnfitModelError(
@@ -55,7 +62,7 @@ def fit(model: nn.Module, loss: Loss, example: Batch) -> str:
 
 def _agrees(model: nn.Module, loss: Loss, batch: Batch, reference: list[list[torch.Tensor]], mode: str) -> bool:
     try:
-        module = clipping.attached(model, mode)
+        module = attached(model, mode)
         seeds.seed_global(0)
         loss(module(batch[0]), batch[1]).sum().backward()  # type: ignore[no-untyped-call]
         found = [p.grad_sample for p in model.parameters() if p.requires_grad]  # type: ignore[attr-defined]
@@ -65,35 +72,37 @@ def _agrees(model: nn.Module, loss: Loss, batch: Batch, reference: list[list[tor
     return all(check.close([part[i] for part in found], record, 1e-3) for i, record in enumerate(reference))
 
 
-def train(mode: str, training: Training, records: Records, loss: Loss) -> None:
-    """Train a model in place. PyTorch's global generators must be seeded already."""
-    model, run, descent, seed = training.model, training.run, training.descent, training.seed
+def train(
+    mode: str, model: nn.Module, run: dpsgd.Run, setting: dpsgd.Setting, records: Records, loss: Loss
+) -> nn.Module:
+    """Train a model in place."""
     device = next(model.parameters()).device
     trainable = [parameter for parameter in model.parameters() if parameter.requires_grad]
-    optimizer = hyperparameters.build(descent.optimizer, trainable, descent.learning_rate, descent.options)
-    added = clipping.Noise(
-        multiplier=run.noise_multiplier,
-        max_grad_norm=descent.max_grad_norm,
-        expected_batch_size=descent.batch_size,
-        generator=seeds.noise(seed, device),
-    )
-    model.train()
-    kept = Snapshot.of(model, loss, trained=trainable)
-    with warnings.catch_warnings(), no_writes_in_forward(model):
+    with seeds.everything_else(run.seed, device, setting.threads, "training"), warnings.catch_warnings():
         # Opacus hooks every layer, the first too, whose inputs need no gradient.
         warnings.filterwarnings("ignore", message="Full backward hook is firing")
-        steps = clipping.Steps(model, optimizer, loss, added, mode)
-        chosen = noise.chosen(run.subsample, seeds.words(seed, "subsample"), len(records))
-        for number, batch in enumerate(poisson_batches(len(chosen), run, seeds.words(seed, "sampling"))):
-            if descent.schedule is not None:
+        optimizer = hyperparameters.build(run.optimizer, trainable, run.learning_rate, run.options)
+        kept = Snapshot.of(model.train(), loss, trained=trainable)
+        private = Optimizer(
+            optimizer,
+            noise_multiplier=run.noise_multiplier,
+            max_grad_norm=run.max_grad_norm,
+            expected_batch_size=run.batch_size,
+            generator=seeds.noise(run.seed, device),
+        )
+        with no_writes_in_forward(model):
+            steps = Steps(model, private, loss, mode)
+            chosen = noise.chosen(run.subsample, seeds.words(run.seed, "subsample"), len(records))
+            for number, batch in enumerate(poisson_batches(len(chosen), run, seeds.words(run.seed, "sampling"))):
                 for group in optimizer.param_groups:
-                    group["lr"] = descent.learning_rate * descent.schedule(number / run.steps)
-            steps.step(list(_chunks(records, chosen[batch], device, descent.setting.physical_batch_size)))
-    steps.close()
-    kept.refuse_changes(model, loss)
+                    group["lr"] = run.rate_at(number)
+                steps.step(list(_chunks(records, chosen[batch], device, setting.physical_batch_size)))
+        leave_plain(steps.module, private)
+        kept.refuse_changes(model, loss)
+    return model
 
 
-def poisson_batches(size: int, run: DpSgd, words: noise.Source) -> Iterator[npt.NDArray[np.int64]]:
+def poisson_batches(size: int, run: DpSgd | dpsgd.Run, words: noise.Source) -> Iterator[npt.NDArray[np.int64]]:
     """The records of each step: each one independently with probability ``rate``; possibly none.
 
     ``size`` is how many records there really are, which is private; the rate and the number of steps do not depend
@@ -110,3 +119,133 @@ def _chunks(
     at_most = at_most or max(1, len(indices))
     for start in range(0, max(1, len(indices)), at_most):
         yield records.batch(indices[start : start + at_most], device)
+
+
+def clipped_sum(grad_samples: Sequence[torch.Tensor], max_grad_norm: float) -> list[torch.Tensor]:
+    """Sum over records of g·min(1, C/‖g‖), over all parameters together; records that are not finite count zero.
+
+    >>> clipped_sum([torch.tensor([[3.0, 4.0], [0.3, 0.4], [torch.inf, 0.0]])], 1.0)
+    [tensor([0.9000, 1.2000])]
+    """
+    grad_samples = [g.to(torch.promote_types(g.dtype, torch.float32)) for g in grad_samples]
+    norms = torch.stack([g.flatten(1).norm(dim=1) for g in grad_samples]).norm(dim=0)
+    finite = norms.isfinite()
+    factors = (max_grad_norm / (norms + 1e-6)).clamp(max=1.0)
+    if not finite.all():
+        factors = torch.where(finite, factors, 0.0)
+        grad_samples = [torch.where(_beside(finite, g), g, 0.0) for g in grad_samples]
+    # No matrix product: its precision is a setting of the process.
+    return [(_beside(factors, g) * g).sum(0) for g in grad_samples]
+
+
+def _beside(values: torch.Tensor, grad_sample: torch.Tensor) -> torch.Tensor:
+    """One value a record in a shape that multiplies per-sample gradients."""
+    return values.view(-1, *[1] * (grad_sample.dim() - 1))
+
+
+def gaussian(std: float, like: torch.Tensor, generator: torch.Generator) -> torch.Tensor:
+    """Normal draws in double precision.
+
+    PyTorch makes single-precision normals from uniforms of 24 bits on the CPU, none beyond 5.77 standard deviations: a
+    larger value would show that a record is there. In double precision the uniforms have 53 bits and the largest draw
+    is 8.57 standard deviations; larger ones have probability 1e-17.
+    """
+    return torch.normal(0.0, std, like.shape, dtype=torch.float64, device=like.device, generator=generator)
+
+
+class Optimizer(DPOptimizer):  # type: ignore[misc]
+    """Opacus's optimiser, except for the noise, and that records whose gradients are not finite count zero."""
+
+    def clip_and_accumulate(self) -> None:
+        for parameter, total in zip(self.params, clipped_sum(self.grad_samples, self.max_grad_norm), strict=True):
+            parameter.summed_grad = total if parameter.summed_grad is None else parameter.summed_grad + total
+
+    def add_noise(self) -> None:
+        std = self.noise_multiplier * self.max_grad_norm
+        for parameter in self.params:
+            total = parameter.summed_grad
+            parameter.grad = (total + gaussian(std, total, self.generator)).to(parameter.dtype).view_as(parameter)
+
+
+class Steps:
+    """Steps of one run. A batch comes in one or more chunks, whose clipped sums are added before the noise.
+
+    Args:
+        model: what is trained, in place.
+        optimizer: clips and adds noise.
+        loss: one value a record.
+        mode: "hooks" or "functorch".
+    """
+
+    def __init__(self, model: nn.Module, optimizer: Optimizer, loss: Loss, mode: str) -> None:
+        self._model, self._optimizer, self._loss, self._mode = model, optimizer, loss, mode
+        self.module = attached(model, mode)
+
+    def step(self, chunks: Sequence[Batch]) -> None:
+        """Clip and sum over all chunks, add noise once, update the parameters once."""
+        for number, (inputs, targets) in enumerate(chunks):
+            self._differentiate_what_works(inputs, targets)
+            self._accumulate(skip_step=number < len(chunks) - 1)
+
+    def _differentiate_what_works(self, inputs: torch.Tensor, targets: torch.Tensor) -> None:
+        """Differentiate a batch; a record whose forward or backward pass raises by itself counts zero.
+
+        Otherwise one record on which, say, a loss of the user's raises would fail the run, and so show itself. If the
+        batch raises, each of its records is differentiated, clipped and added by itself. Whether a record counts
+        depends on that record and on the weights, which are private already.
+        """
+        if self._differentiates(inputs, targets):
+            return
+        for place in range(len(inputs)):
+            if self._differentiates(inputs[place : place + 1], targets[place : place + 1]):
+                self._accumulate(skip_step=True)
+        self._differentiate(inputs[:0], targets[:0])
+
+    def _accumulate(self, *, skip_step: bool) -> None:
+        self._optimizer.signal_skip_step(skip_step)
+        self._optimizer.step()
+        self._optimizer.zero_grad(set_to_none=True)
+
+    def _differentiates(self, inputs: torch.Tensor, targets: torch.Tensor) -> bool:
+        """Differentiate; False, and nothing left on the parameters, if that raises."""
+        try:
+            self._differentiate(inputs, targets)
+        except FATAL:
+            raise
+        except Exception:
+            detach(self.module)
+            for parameter in self._optimizer.params:
+                parameter.grad = None
+            self.module = attached(self._model, self._mode)
+            return False
+        return True
+
+    def _differentiate(self, inputs: torch.Tensor, targets: torch.Tensor) -> None:
+        """Leave the per-sample gradients of a batch on the parameters."""
+        if len(inputs) == 0:
+            for parameter in self._optimizer.params:
+                parameter.grad_sample = parameter.new_zeros((0, *parameter.shape))
+            return
+        self._loss(self.module(inputs), targets).sum().backward()  # type: ignore[no-untyped-call]
+
+
+def attached(model: nn.Module, mode: str) -> AbstractGradSampleModule:
+    """A model with Opacus's hooks on it."""
+    # strict=False: buffers are allowed, because state.py refuses those that change in training.
+    return prepare_module(model, mode, loss_reduction="sum", strict=False)
+
+
+def detach(module: AbstractGradSampleModule) -> None:
+    """Take Opacus's hooks off the model, and what they noted of a batch, also of one that was not finished."""
+    module.cleanup()
+    for layer in module.modules():
+        for name in ("activations", "max_batch_len"):
+            layer.__dict__.pop(name, None)
+
+
+def leave_plain(module: AbstractGradSampleModule, optimizer: Optimizer) -> None:
+    """Leave a plain model: no hooks, and no gradient of a record kept anywhere."""
+    detach(module)
+    for parameter in optimizer.params:
+        parameter.grad = None
+        parameter.__dict__.pop("summed_grad", None)

@@ -1,7 +1,7 @@
 """A loop of one's own with Opacus, held to what was declared: ``run.make_private`` of :class:`OwnTraining`.
 
 The batches are Poisson samples at the declared rate, as many as there are declared steps; gradients are clipped and the
-noise is drawn as by ``engine="opacus"`` (``clipping.py``), both from the seed of the run. Each step must have the
+noise is drawn as by ``engine="opacus"`` (``opacus.py``), both from the seed of the run. Each step must have the
 records of its batch, once, and what Opacus's accountant has seen at the end must be the declared event.
 """
 
@@ -22,8 +22,7 @@ from torch.utils.data import DataLoader, Sampler
 
 from dphypo import _validate, dpsgd, noise
 from dphypo.errors import UnfitModelError
-from dphypo.integrations.torch import clipping, seeds
-from dphypo.integrations.torch.opacus import poisson_batches
+from dphypo.integrations.torch import opacus, seeds
 from dphypo.integrations.torch.state import no_writes_in_forward
 from dphypo.mechanisms import DpSgd
 
@@ -73,10 +72,7 @@ def make_private(
         with no_writes_in_forward(model):
             yield module, private, batches
     finally:
-        clipping.detach(module)
-        for parameter in private.params:
-            parameter.grad = None
-            parameter.__dict__.pop("summed_grad", None)
+        opacus.leave_plain(module, private)
     if accountant.history != [(run.noise_multiplier, run.rate, run.steps)]:
         raise UnfitModelError(
             f"the loop did not train as declared: {run.steps} steps at rate {run.rate:g} with noise multiplier "
@@ -85,7 +81,7 @@ def make_private(
         )
 
 
-class _Held(clipping.Optimizer):
+class _Held(opacus.Optimizer):
     """Makes a step only with the records of the batch that the loader gave for it."""
 
     def __init__(self, optimizer: torch.optim.Optimizer, *, sizes: deque[int], **more: Any) -> None:
@@ -124,7 +120,7 @@ class _Poisson(Sampler[list[int]]):
 
     def _batches(self, run: DpSgd, seed: int, size: int) -> Iterator[list[int]]:
         kept = noise.chosen(run.subsample, seeds.words(seed, "subsample"), size)
-        for batch in poisson_batches(len(kept), run, seeds.words(seed, "sampling")):
+        for batch in opacus.poisson_batches(len(kept), run, seeds.words(seed, "sampling")):
             self.sizes.append(len(batch))
             yield kept[batch].tolist()
 
