@@ -12,7 +12,7 @@ from typing import Any
 
 import numpy as np
 
-from dphypo.integrations.torch.optimiser import walk
+from dphypo.integrations.torch.hyperparameters import walk
 from dphypo.mechanisms import DpSgd, NoiseRehearsal
 from paper.anchors.curves import FILE
 from paper.anchors.tasks import TASKS

@@ -16,7 +16,7 @@ from torch.nn import functional
 
 from dphypo.errors import UnfitModelError
 from dphypo.integrations.torch import DPSGD, check, opacus, seeds
-from dphypo.integrations.torch.loss import per_record
+from dphypo.integrations.torch.record_values import per_record
 from dphypo.integrations.torch.runs import Engine
 
 CPU = torch.device("cpu")

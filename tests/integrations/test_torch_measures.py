@@ -21,8 +21,7 @@ import dphypo
 from dphypo.errors import UnfitModelError
 from dphypo.integrations.measures import GAPS, auc
 from dphypo.integrations.torch import DPSGD, PrivateAccuracy, PrivateConfusion, PrivateLoss, split_by_hash
-from dphypo.integrations.torch.metrics import Metrics
-from dphypo.integrations.torch.score import is_private
+from dphypo.integrations.torch.metrics import Metrics, is_private
 from dphypo.search.table import Surveyed
 
 GENERATOR = np.random.default_rng(3)
@@ -90,7 +89,7 @@ def test_gaps_are_those_of_the_groups() -> None:
 @pytest.mark.parametrize("kind", ["groups", "auc"])
 def test_a_record_changes_one_cell_by_one(kind: str, monkeypatch: pytest.MonkeyPatch) -> None:
     found: list[Any] = []
-    monkeypatch.setattr("dphypo.integrations.torch.confusion.auc", kept_in(found))
+    monkeypatch.setattr("dphypo.integrations.torch.score.auc", kept_in(found))
     for left_out in (None, 0, 1, 2):
         rows = np.arange(len(X)) != (-1 if left_out is None else left_out)
         data, options = (X[rows], Y[rows]), {"records": 600}

@@ -17,8 +17,7 @@ from dphypo.accounting.sides import Sides
 from dphypo.errors import UnfitModelError
 from dphypo.integrations.torch import DPSGD, PrivateAccuracy, PrivateLoss, PublicAccuracy, split_by_hash
 from dphypo.integrations.torch.data import as_records
-from dphypo.integrations.torch.loss import per_record
-from dphypo.integrations.torch.record_values import values
+from dphypo.integrations.torch.record_values import per_record, values
 
 RNG = np.random.default_rng(1)
 INPUTS = RNG.normal(size=(3000, 3)).astype(np.float32)

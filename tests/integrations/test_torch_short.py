@@ -16,7 +16,7 @@ import dphypo
 from dphypo.accounting.events import ideal
 from dphypo.integrations.cost import NoiseTable
 from dphypo.integrations.torch import DPSGD, PrivateAccuracy, check, hyperparameters
-from dphypo.integrations.torch.optimiser import rehearsal, walk
+from dphypo.integrations.torch.hyperparameters import rehearsal, walk
 from dphypo.mechanisms import DpSgd, NoiseRehearsal, OwnTraining, SmallerBatches
 from dphypo.search.tune import plan_tuning
 

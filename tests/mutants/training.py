@@ -24,7 +24,7 @@ MUTANTS = (
     Mutant(
         "a confusion matrix counts a record twice",
         "a record is in one cell",
-        "integrations/torch/confusion.py",
+        "integrations/torch/score.py",
         "np.bincount(cells[cells >= 0], minlength=int(np.prod(shape)))",
         "2 * np.bincount(cells[cells >= 0], minlength=int(np.prod(shape)))",
         ("integrations/test_torch_named_scores.py::test_a_record_is_in_one_cell_of_the_confusion_matrix",),
@@ -186,7 +186,7 @@ MUTANTS = (
     Mutant(
         "runs train the factory's own model",
         "no run goes on where another one ended",
-        "integrations/torch/factory.py",
+        "integrations/torch/state.py",
         "    given = factory(**arguments)\n",
         "    given = factory(**arguments)\n    if arguments is not None:\n        return given\n",
         (f"{_FACTORY}::test_a_run_does_not_depend_on_the_runs_before",),
@@ -194,7 +194,7 @@ MUTANTS = (
     Mutant(
         "the factory is not asked again after a run",
         "no run goes on where another one ended",
-        "integrations/torch/factory.py",
+        "integrations/torch/state.py",
         "    if fingerprint(model) != before:\n",
         "    if not before:\n",
         (f"{_FACTORY}::test_a_score_that_writes_back_what_a_run_has_learnt_ends_the_search",),
@@ -235,8 +235,8 @@ MUTANTS = (
         "a score's noise is a float",
         "a score betrays no count by its last bits",
         "integrations/torch/score.py",
-        '        return noise.noisy_count(right, noise_of(self), seeds.words(seed, "score")) / self.records\n',
-        "        return (right + noise_of(self) * float(torch.randn(()))) / self.records\n",
+        '        return noise.noisy_count(right, _noise_of(self), seeds.words(seed, "score")) / self.records\n',
+        "        return (right + _noise_of(self) * float(torch.randn(()))) / self.records\n",
         (f"{_SCORE}::test_a_score_is_a_whole_number_over_the_declared_size",),
     ),
     Mutant(

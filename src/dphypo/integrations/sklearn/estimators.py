@@ -24,7 +24,7 @@ from dphypo.integrations import cost
 from dphypo.integrations.sklearn.network import OPTIMISER, Networks, from_unit, network, outputs_of, to_unit
 from dphypo.integrations.sklearn.table import check_labels, numbers, places, refuse_times, warn_of_texts
 from dphypo.integrations.torch import DPSGD, hyperparameters
-from dphypo.integrations.torch.optimiser import rehearsal
+from dphypo.integrations.torch.hyperparameters import rehearsal
 from dphypo.mechanisms import DpSgd, Saver
 from dphypo.space import Space
 

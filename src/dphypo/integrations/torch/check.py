@@ -8,12 +8,16 @@ DP-SGD bounds what one record adds to a step. That needs two things of the model
 
 Layers known to break them are refused by name; both are then tried out on random records of the right shape. The trial
 is a numerical check, not a proof: it finds what a layer does on the records it is shown.
+
+How many records of a data set fit is secret (``Run.fitting``). That they may not fit can be public, and is warned of: a
+model that takes images of any size beside an example of one size; a data set that declares that lengths vary.
 """
 
 from __future__ import annotations
 
 import copy
 import warnings
+from typing import Any
 
 import torch
 from torch import nn
@@ -21,8 +25,9 @@ from torch import nn
 from dphypo import dpsgd
 from dphypo.errors import UnfitModelError
 from dphypo.integrations.torch import seeds
+from dphypo.integrations.torch.data import Records, TensorRecords
 from dphypo.integrations.torch.domain import Batch
-from dphypo.integrations.torch.loss import Loss
+from dphypo.integrations.torch.record_values import Loss
 from dphypo.integrations.torch.state import Snapshot
 
 _RECORDS = 4
@@ -172,3 +177,47 @@ def close(these: list[torch.Tensor], those: list[torch.Tensor], tolerance: float
     """Whether two lists of tensors differ by a relative tolerance at most."""
     this, that = (torch.cat([part.flatten() for part in parts]) for parts in (these, those))
     return bool((this - that).norm() <= tolerance * that.norm() + 1e-12)
+
+
+_CONVOLUTIONS = (nn.Conv1d, nn.Conv2d, nn.Conv3d)
+
+
+def warn_of_lost_records(model: nn.Module, records: Records) -> None:
+    """Warn where records of another shape than the example's are to be expected: they are left out."""
+    if isinstance(records, TensorRecords) or records.collate is not None:
+        return
+    if names := _varying(records.dataset) & set(records.fields.shapes if records.fields is not None else ()):
+        _say(f"the data set declares that lengths of {', '.join(sorted(names))!r} vary")
+    elif records.fields is None and _takes_other_sizes(model, records.example()[0]):
+        _say("the model takes inputs of any size")
+
+
+def _say(why: str) -> None:
+    warnings.warn(
+        f"{why}, and records of another size than the example are left out, in training and in scoring, without a word "
+        f"in anything that is released. Bring all to one public size, by collate= or before; fitting_records says how "
+        f"many fit, to the curator alone",
+        stacklevel=6,
+    )
+
+
+def _varying(dataset: Any) -> set[str]:
+    """Columns of a data set of Hugging Face that it declares to be lists of any length."""
+    features = getattr(dataset, "features", getattr(getattr(dataset, "dataset", None), "features", None))
+    found = features.items() if isinstance(features, dict) else ()
+    return {name for name, feature in found if getattr(feature, "length", None) == -1}
+
+
+@torch.no_grad()
+def _takes_other_sizes(model: nn.Module, example: torch.Tensor) -> bool:
+    """Whether a convolutional model takes a made-up input whose last dimensions are larger."""
+    if not any(isinstance(layer, _CONVOLUTIONS) for layer in model.modules()) or example.dim() < 3:
+        return False
+    shapes = [(2, *example.shape[1:]), (2, example.shape[1], *(size + 8 for size in example.shape[2:]))]
+    tried = copy.deepcopy(model).eval()
+    device = next(tried.parameters()).device
+    try:
+        outputs = [tried(torch.zeros(shape, dtype=example.dtype, device=device)) for shape in shapes]
+    except Exception:
+        return False
+    return bool(outputs[0].shape == outputs[1].shape)

@@ -10,11 +10,10 @@ from dphypo import _validate
 from dphypo.integrations.defaults import learning_rates, scoring_share
 from dphypo.integrations.split import Origin, split_by_hash
 from dphypo.integrations.torch import hyperparameters
-from dphypo.integrations.torch.confusion import PrivateConfusion
 from dphypo.integrations.torch.data import DatasetRecords, Records, as_records
 from dphypo.integrations.torch.metrics import Metrics
 from dphypo.integrations.torch.runs import Engine
-from dphypo.integrations.torch.score import PrivateAccuracy, PrivateLoss, RecordScore
+from dphypo.integrations.torch.score import PrivateAccuracy, PrivateConfusion, PrivateLoss, RecordScore
 from dphypo.space import Space
 
 if TYPE_CHECKING:

@@ -15,10 +15,10 @@ from dphypo.integrations import cost
 from dphypo.integrations.cost import NoiseTable
 from dphypo.integrations.torch import arguments, defaults, hyperparameters
 from dphypo.integrations.torch import runs as torch_runs
-from dphypo.integrations.torch.metrics import Metrics
+from dphypo.integrations.torch.metrics import Metrics, is_private
 from dphypo.integrations.torch.runs import Engine, Fit, Run
 from dphypo.integrations.torch.saver import Safetensors
-from dphypo.integrations.torch.score import PrivateScore, Score, is_private
+from dphypo.integrations.torch.score import PrivateScore, Score
 from dphypo.integrations.training import DpSgdMechanism
 from dphypo.mechanisms import Outcome, transfer
 from dphypo.space import Space
@@ -216,4 +216,4 @@ class DPSGD(DpSgdMechanism):
         return f"<mechanism DPSGD of {getattr(self.model, '__qualname__', 'a model')}>"
 
     def _run(self, params: Mapping[str, Any], seed: int = 0) -> Run:
-        return Run(self, params, seed)
+        return Run(self, params, seed, self._fits)

@@ -13,7 +13,7 @@ import math
 import warnings
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, TypeGuard, get_args
 
 import dp_accounting
 from torch import nn
@@ -24,8 +24,8 @@ from dphypo.accounting.sides import Sides
 from dphypo.integrations import cost
 from dphypo.integrations.split import Origin
 from dphypo.integrations.torch import seeds
-from dphypo.integrations.torch.confusion import PrivateConfusion
 from dphypo.integrations.torch.fields import plain
+from dphypo.integrations.torch.score import PrivateConfusion, PrivateScore, RecordScore
 
 _ROUNDING = 1 - 1e-12
 
@@ -124,3 +124,10 @@ class Metrics:
 def is_costly(score: Any) -> bool:
     """Whether a score looks at private records: it states an event."""
     return inspect.getattr_static(score, "event", None) is not None
+
+
+def is_private(score: object) -> TypeGuard[PrivateScore]:
+    """Whether a score looks at private records, and states what that costs."""
+    if isinstance(score, Metrics):
+        return bool(score.private)
+    return isinstance(score, (*get_args(RecordScore), PrivateScore))

@@ -33,7 +33,7 @@ from dphypo.errors import UnfitModelError
 from dphypo.integrations.torch import check, hyperparameters, seeds
 from dphypo.integrations.torch.data import Records
 from dphypo.integrations.torch.domain import FATAL, Batch
-from dphypo.integrations.torch.loss import Loss
+from dphypo.integrations.torch.record_values import Loss
 from dphypo.integrations.torch.state import Snapshot, no_writes_in_forward
 from dphypo.mechanisms import DpSgd
 

@@ -1,60 +1,72 @@
-"""What scores on private records have in common: how they are declared, and a value for each record.
+"""A value for each record: losses, of which per-sample gradients are the gradients, and what scores add up.
 
-What a record adds depends on that record and the model alone, to the bit: records go through the model in batches of
-one size, the last one filled up. Some products of matrices round a row by its place in the batch. This is tried out on
-made-up records, and where it is so, each record goes through the model alone.
+What a record adds to a score depends on that record and the model alone, to the bit: records go through the model in
+batches of one size, the last one filled up. Some products of matrices round a row by its place in the batch. This is
+tried out on made-up records, and where it is so, each record goes through the model alone.
 """
 
 from __future__ import annotations
 
+import copy
+import functools
+import inspect
 from collections.abc import Callable
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 import torch
 from torch import nn
-from torch.utils.data import Subset
 
-from dphypo import _validate
-from dphypo.accounting.sides import read_sides
 from dphypo.dpsgd import made_up
 from dphypo.errors import UnfitModelError
-from dphypo.integrations import cost
 from dphypo.integrations.measures import Floats
-from dphypo.integrations.torch.data import Records, as_records
+from dphypo.integrations.torch.data import Records
 from dphypo.integrations.torch.domain import FATAL, Batch, Domain
 from dphypo.integrations.torch.fields import called
-from dphypo.integrations.torch.loss import Loss
+
+Loss = Callable[[torch.Tensor, torch.Tensor], torch.Tensor]
+
+
+@dataclass(frozen=True, eq=False)
+class PerRecord:
+    """A loss that gives one value a record; a mean over what more values it gives."""
+
+    unreduced: Callable[..., Any]
+
+    def __call__(self, outputs: torch.Tensor, targets: torch.Tensor) -> torch.Tensor:
+        result = self.unreduced(outputs, targets)
+        if not isinstance(result, torch.Tensor) or result.dim() == 0 or len(result) != len(targets):
+            raise TypeError(
+                "the loss does not return one value a record: give one of PyTorch's losses, or a function "
+                "loss(outputs, targets) that returns a tensor as long as the batch, not an average over it"
+            )
+        return result if result.dim() == 1 else result.flatten(1).mean(1)
+
+
+def per_record(loss: Callable[..., Any]) -> Loss:
+    """A loss that gives one value a record, whatever reduction the given one has by default.
+
+    PyTorch's own losses, functions and modules, are called with ``reduction="none"``. Any other function must return
+    one value a record: an average over the batch depends on how many records are in it, which is private.
+
+    >>> loss = per_record(nn.MSELoss())
+    >>> loss(torch.tensor([[1.0, 3.0], [0.0, 0.0]]), torch.zeros(2, 2))
+    tensor([5., 0.])
+    """
+    if isinstance(loss, nn.Module):
+        if hasattr(loss, "reduction"):
+            loss = copy.copy(loss)
+            vars(loss)["reduction"] = "none"
+        return PerRecord(loss)
+    try:
+        takes_reduction = "reduction" in inspect.signature(loss).parameters
+    except (TypeError, ValueError):
+        takes_reduction = False
+    return PerRecord(functools.partial(loss, reduction="none") if takes_reduction else loss)
+
 
 _CHUNK = 1024
-
-
-def noise_of(score: Any) -> float:
-    """The noise multiplier of a score; an error if it is yet to be found."""
-    if isinstance(score.noise_multiplier, str):
-        raise ValueError(
-            'noise_multiplier = "calibrate" of a score needs a plan that solves for it: use dphypo.tune(mechanism, '
-            "epsilon=..., delta=...), or score=PrivateAccuracy(records, noise_multiplier=5.0)"
-        )
-    return float(score.noise_multiplier)
-
-
-def declare(score: Any) -> None:
-    """Check what a score was given, and fill in the number of its records."""
-    object.__setattr__(score, "noise_multiplier", cost.read(score.noise_multiplier))
-    given: object = score.split
-    object.__setattr__(score, "split", read_sides(score.split))
-    if isinstance(score.data, Subset) and given != "same":
-        raise TypeError(
-            "data is a Subset (random_split), which sets records apart by their positions: adding one record moves "
-            "others from training to scoring, and the two then cost their sum. Split by the records themselves with "
-            "split_by_hash(inputs, targets), or declare split='same'"
-        )
-    records = as_records(score.data, score.example)
-    size = len(records) if score.records is None else score.records
-    object.__setattr__(score, "records", _validate.integer(at_least=1, records=size))
-    if not isinstance(score.noise_multiplier, str):
-        _validate.warn_of_score_noise(score.noise_multiplier / size, stacklevel=5)
 
 
 def correct(outputs: torch.Tensor, targets: torch.Tensor) -> torch.Tensor:

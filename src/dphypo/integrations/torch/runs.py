@@ -17,15 +17,13 @@ from torch import nn
 
 from dphypo import _validate, dpsgd
 from dphypo.integrations import groups
-from dphypo.integrations.torch import check, factory, hyperparameters, lost_records, seeds
+from dphypo.integrations.torch import check, hyperparameters, seeds, state
 from dphypo.integrations.torch.data import Records, TensorRecords, as_records
 from dphypo.integrations.torch.domain import Batch, Domain
 from dphypo.integrations.torch.fields import called, plain
-from dphypo.integrations.torch.loss import per_record
-from dphypo.integrations.torch.metrics import Metrics
-from dphypo.integrations.torch.optimiser import rehearsal
-from dphypo.integrations.torch.score import PrivateLoss, RecordScore, is_private
-from dphypo.integrations.torch.state import Snapshot, unchanged
+from dphypo.integrations.torch.metrics import Metrics, is_private
+from dphypo.integrations.torch.record_values import per_record
+from dphypo.integrations.torch.score import PrivateLoss, RecordScore
 from dphypo.integrations.training import DivergedError
 from dphypo.mechanisms import DpSgd, Outcome, transfer
 from dphypo.mechanisms.outcome import follower
@@ -68,27 +66,28 @@ class Begun:
 
 @dataclass(frozen=True, eq=False, repr=False)
 class Run:
-    """A run of a mechanism with the hyperparameters λ; all its randomness is from the seed."""
+    """A run of a mechanism at λ, with all its randomness; it adds to what was found for each architecture."""
 
     mechanism: DPSGD
     params: Mapping[str, Any]
     seed: int
+    fits: dict[str, Fit]
 
     def begin(self, cost: DpSgd | None = None) -> Begun:
         """Build the untrained model on its device; :class:`UnfitModelError` if it cannot be trained."""
         told, setting, views = self._told(self.mechanism.cost.run(self.params) if cost is None else cost)
         built = self._built()
-        untrained = factory.fingerprint(built)
+        untrained = state.fingerprint(built)
         model = called(built.to(self._device), self.mechanism.data.fields)
         fit = self._fit(model, views)
-        factory.start_from(built, self.mechanism.start)
+        state.start_from(built, self.mechanism.start)
         return Begun(fit, model, told, setting, untrained)
 
     def prepare(self) -> None:
         """Refuse a model that is unfit, and remember how to train one that is fit."""
         built = called(self._built().to(self._device), self.mechanism.data.fields)
         self._fit(built, self.mechanism.views)
-        lost_records.warn(built, self.mechanism.data)
+        check.warn_of_lost_records(built, self.mechanism.data)
 
     def fitting(self) -> dict[str, tuple[int, int]]:
         """How many records the run can use, and how many were given: to train, and for each score. **Secret.**"""
@@ -112,10 +111,10 @@ class Run:
         if not all(bool(parameter.isfinite().all()) for parameter in model.parameters()):
             raise DivergedError("the weights are not finite: training diverged")
         model.eval()
-        kept = Snapshot.of(model)
+        kept = state.Snapshot.of(model)
         score, metrics = self._scored(self.mechanism.score, model)
         kept.refuse_changes(model)
-        factory.refuse_changes(begun.untrained, self._built())
+        state.refuse_other_weights(begun.untrained, self._built())
         return Outcome(plain(model).cpu(), score, metrics=metrics)
 
     def rehearse(self) -> Outcome:
@@ -154,7 +153,7 @@ class Run:
         given = {**{name: getattr(made, name) for name in names}, **made.fixed, **self.params}
         if made.matched and made.fraction < 1:
             full, deviation = cost.full_run(self.params, given)
-            own = partial(rehearsal, run=full, deviation=deviation, schedule=made.schedule)
+            own = partial(hyperparameters.rehearsal, run=full, deviation=deviation, schedule=made.schedule)
             given = transfer.apply(made.transfer_rule or own, given, made.fraction)
         told = dpsgd.Run(
             seed=self.seed,
@@ -184,13 +183,13 @@ class Run:
 
     def _built(self) -> nn.Module:
         with self._alone("weights"):
-            return factory.build(self.mechanism.model, self._arguments())
+            return state.build(self.mechanism.model, self._arguments())
 
     def _fit(self, model: nn.Module, views: int) -> Fit:
         """How to train an architecture, found once."""
         made = self.mechanism
         key = repr((sorted(self._arguments().items()), views))
-        if key not in made._fits:
+        if key not in self.fits:
             example, loss = self._example(), per_record(made.loss)
             with self._alone("trial"), warnings.catch_warnings():
                 warnings.simplefilter("ignore")
@@ -203,8 +202,8 @@ class Run:
                 else:
                     casts = None if made.autocast is None else torch.bfloat16
                     way = dpsgd.Program.of(model, loss, example, autocast=casts, views=views, augment=made.augment)
-            made._fits[key] = Fit(way, made.data.within(Domain.of(model, example, loss)).to(self._device))
-        return made._fits[key]
+            self.fits[key] = Fit(way, made.data.within(Domain.of(model, example, loss)).to(self._device))
+        return self.fits[key]
 
     def _arguments(self) -> dict[str, Any]:
         return hyperparameters.of_factory(self.mechanism.model, {**self.mechanism.fixed, **self.params})
@@ -244,6 +243,6 @@ def train(group: Sequence[Begun], loss: Any) -> list[nn.Module]:
         dpsgd.Tensors(records.inputs, records.targets) if isinstance(records, TensorRecords) else records,
         [one.told for one in group],
         first.setting,
-        watch=lambda module: unchanged(module, way.loss),
+        watch=lambda module: state.unchanged(module, way.loss),
         follower=follower(),
     )

@@ -14,7 +14,7 @@ from torch import nn
 from dphypo._files import printable
 from dphypo.errors import FileError
 from dphypo.errors.faults import UnsupportedModelError
-from dphypo.integrations.torch.factory import ARGUMENTS, build, remember
+from dphypo.integrations.torch.state import ARGUMENTS, build, remember
 
 _MOST_LINES = 12  # of what PyTorch says about a model that does not fit
 

@@ -9,7 +9,7 @@
   the worse of training and scoring; the training records themselves cost both. A record outside the domain
   (``domain.py``) adds nothing, as in training.
 
-Values of records are computed in ``record_values.py``.
+Values of records are computed in ``record_values.py``. Whatever is computed from noisy counts is free.
 """
 
 from __future__ import annotations
@@ -17,25 +17,31 @@ from __future__ import annotations
 import math
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any, Protocol, TypeGuard, get_args, runtime_checkable
+from typing import Any, Protocol, runtime_checkable
 
 import dp_accounting
+import numpy as np
 import torch
 from torch import nn
 from torch.nn.functional import binary_cross_entropy_with_logits, cross_entropy
+from torch.utils.data import Subset
 
 from dphypo import _validate, noise
 from dphypo.accounting import RoundedDp
-from dphypo.accounting.sides import Sides
+from dphypo.accounting.sides import Sides, read_sides
+from dphypo.errors import UnfitModelError
+from dphypo.integrations import cost
+from dphypo.integrations.measures import GAPS, MEASURES, Floats, auc
 from dphypo.integrations.torch import check, seeds
-from dphypo.integrations.torch.confusion import PrivateConfusion
 from dphypo.integrations.torch.data import as_records
-from dphypo.integrations.torch.fields import called
-from dphypo.integrations.torch.loss import per_record
-from dphypo.integrations.torch.metrics import Metrics
-from dphypo.integrations.torch.record_values import classes_of, correct, declare, noise_of, values
+from dphypo.integrations.torch.domain import FATAL
+from dphypo.integrations.torch.fields import Called, called
+from dphypo.integrations.torch.record_values import classes_of, correct, per_record, predicted, values
 
 _LARGEST = 700.0  # e to it is a number
+_ENTROPIES = (cross_entropy, binary_cross_entropy_with_logits)
+_MOST_CELLS = 1e12  # of a confusion matrix
+_BINS = 64
 
 
 @runtime_checkable
@@ -102,16 +108,16 @@ class PrivateAccuracy:
     example: Any = None
 
     def __post_init__(self) -> None:
-        declare(self)
+        _declare(self)
 
     @property
     def event(self) -> RoundedDp:
-        return RoundedDp(dp_accounting.GaussianDpEvent(noise_of(self)), noise.slack(1, noise_of(self)))
+        return RoundedDp(dp_accounting.GaussianDpEvent(_noise_of(self)), noise.slack(1, _noise_of(self)))
 
     def __call__(self, model: nn.Module, *, seed: int) -> float:
         assert self.records is not None
         right = int(values(model, as_records(self.data, self.example), correct, self.records).sum())
-        return noise.noisy_count(right, noise_of(self), seeds.words(seed, "score")) / self.records
+        return noise.noisy_count(right, _noise_of(self), seeds.words(seed, "score")) / self.records
 
 
 @dataclass(frozen=True, repr=False)
@@ -147,11 +153,11 @@ class PrivateLoss:
             _validate.positive(bound=self.bound)
         elif self.loss not in _ENTROPIES and not isinstance(self.loss, nn.CrossEntropyLoss | nn.BCEWithLogitsLoss):
             raise _validate.fail("bound", None, "give the largest loss a record counts with, a public constant")
-        declare(self)
+        _declare(self)
 
     @property
     def event(self) -> RoundedDp:
-        return RoundedDp(dp_accounting.GaussianDpEvent(noise_of(self)), noise.slack_of_sum(noise_of(self)))
+        return RoundedDp(dp_accounting.GaussianDpEvent(_noise_of(self)), noise.slack_of_sum(_noise_of(self)))
 
     def __call__(self, model: nn.Module, *, seed: int) -> float:
         loss, records = per_record(self.loss), as_records(self.data, self.example)
@@ -164,18 +170,137 @@ class PrivateLoss:
         check.refuse_mixed_scores(called(model, records.fields), loss, records.example())
         assert self.records is not None
         losses = values(model, records, cut_off, self.records, loss)
-        mean = noise.noisy_sum(losses, bound, noise_of(self), seeds.words(seed, "score")) / self.records
+        mean = noise.noisy_sum(losses, bound, _noise_of(self), seeds.words(seed, "score")) / self.records
         return -mean if self.measure == "loss" else -math.exp(min(mean, _LARGEST))
 
 
-_ENTROPIES = (cross_entropy, binary_cross_entropy_with_logits)
+@dataclass(frozen=True, repr=False)
+class PrivateConfusion:
+    """A measure of the confusion matrix on private records, with Gaussian noise on the count of every cell.
+
+    Formal guarantee: a record is in one cell, so adding or removing it changes one count by 1, and one evaluation is a
+    Gaussian mechanism with the given noise multiplier, rounded. The measure is computed from the noisy matrix.
+
+    Args:
+        data, noise_multiplier, split, records, example: as for :class:`PrivateAccuracy`.
+        measure: "f1" (the mean over classes), "balanced_accuracy" (the mean recall), "accuracy", or a function of the
+            matrix, whose rows are true classes and whose columns are predicted ones. Counts below 0 were set to 0.
+            "auc", of two classes, comes from a histogram of the model's probabilities in 64 bins, the columns. With
+            ``group``, minus a gap between groups: "accuracy_gap", "recall_gap" (the largest over classes) or "rate_gap"
+            (of how often a class is predicted).
+        group: ``group(inputs)``, of the arguments of the model for one record, gives the number of its group. Matrices
+            are then [group, true class, predicted class].
+        groups: how many groups there are; a record of no group is in no cell.
+    """
+
+    data: Any
+    noise_multiplier: float | str
+    measure: str | Callable[[Floats], float] = "f1"
+    split: Sides | None = None
+    records: int | None = None
+    example: Any = None
+    group: Callable[[Any], Any] | None = None
+    groups: int = 2
+
+    def __post_init__(self) -> None:
+        known = [*MEASURES, "auc", *(GAPS if self.group is not None else ())]
+        if not callable(self.measure) and self.measure not in known:
+            raise _validate.fail("measure", self.measure, f"give one of {', '.join(known)}, or a function")
+        _validate.integer(at_least=2, groups=self.groups)
+        _declare(self)
+
+    @property
+    def event(self) -> RoundedDp:
+        return RoundedDp(dp_accounting.GaussianDpEvent(_noise_of(self)), noise.slack(_MOST_CELLS, _noise_of(self)))
+
+    @property
+    def matrix_key(self) -> tuple[Any, ...]:
+        """Equal for scores that are measures of one noisy matrix."""
+        cells = (id(self.group), self.groups, self.measure == "auc")
+        return type(self), id(self.data), id(self.example), self.noise_multiplier, self.split, self.records, *cells
+
+    def __call__(self, model: nn.Module, *, seed: int) -> float:
+        return self.measured(self.matrix(model, seed=seed))
+
+    def matrix(self, model: nn.Module, *, seed: int) -> Floats:
+        """The noisy counts, 0 or greater."""
+        assert self.records is not None
+        records = as_records(self.data, self.example)
+        classes = classes_of(model, records)
+        columns = _BINS if self.measure == "auc" else classes
+        if self.measure == "auc" and classes != 2:
+            raise UnfitModelError(f"'auc' is of two classes, and the model tells {classes} apart")
+        fields = model.fields if isinstance(model, Called) else records.fields
+
+        def group_of(row: torch.Tensor) -> torch.Tensor:
+            assert self.group is not None
+            try:
+                return torch.as_tensor(self.group(row if fields is None else fields.unpack(row))).reshape(()).double()
+            except FATAL:
+                raise
+            except Exception:
+                return torch.tensor(-1.0, dtype=torch.float64)
+
+        def cell(outputs: torch.Tensor, targets: torch.Tensor, inputs: torch.Tensor) -> torch.Tensor:
+            found = targets.reshape(len(targets)).double()
+            inside = (found >= 0) & (found < classes) & (found == found.round())
+            column = _bin(outputs, len(targets)) if self.measure == "auc" else predicted(outputs, targets)
+            if self.group is not None:  # of each record by itself: it must not depend on the others
+                group = torch.stack([group_of(inputs[place : place + 1]) for place in range(len(inputs))]).to(found)
+                inside &= (group >= 0) & (group < self.groups) & (group == group.round())
+                found = group * classes + found
+            return torch.where(inside, found * columns + column, -1.0)
+
+        cells = values(model, records, cell, self.records, beside=True).astype(np.int64)
+        shape = (*([] if self.group is None else [self.groups]), classes, columns)
+        counts = np.bincount(cells[cells >= 0], minlength=int(np.prod(shape)))
+        noisy = counts + noise.rounded_gaussian(_noise_of(self), seeds.words(seed, "score"), len(counts))
+        return np.asarray(np.maximum(noisy, 0).reshape(shape), dtype=np.float64)
+
+    def measured(self, matrix: Floats) -> float:
+        """The measure of such a matrix."""
+        if callable(self.measure):
+            return float(self.measure(matrix))
+        if self.measure in GAPS:
+            return -float(GAPS[self.measure](matrix))
+        whole = matrix if self.group is None else matrix.sum(0)
+        return auc(whole) if self.measure == "auc" else float(MEASURES[self.measure](whole))
+
+
+def _bin(outputs: torch.Tensor, count: int) -> torch.Tensor:
+    """In which bin the probability of class 1 is; one that is not a number is in the first."""
+    single = outputs.dim() == 1 or outputs.shape[1] == 1
+    margin = outputs.reshape(count) if single else outputs[:, 1] - outputs[:, 0]
+    return (margin.double().sigmoid().nan_to_num(nan=0.0) * _BINS).floor().clamp(0, _BINS - 1)
+
+
+def _noise_of(score: Any) -> float:
+    """The noise multiplier of a score; an error if it is yet to be found."""
+    if isinstance(score.noise_multiplier, str):
+        raise ValueError(
+            'noise_multiplier = "calibrate" of a score needs a plan that solves for it: use dphypo.tune(mechanism, '
+            "epsilon=..., delta=...), or score=PrivateAccuracy(records, noise_multiplier=5.0)"
+        )
+    return float(score.noise_multiplier)
+
+
+def _declare(score: Any) -> None:
+    """Check what a score was given, and fill in the number of its records."""
+    object.__setattr__(score, "noise_multiplier", cost.read(score.noise_multiplier))
+    given: object = score.split
+    object.__setattr__(score, "split", read_sides(score.split))
+    if isinstance(score.data, Subset) and given != "same":
+        raise TypeError(
+            "data is a Subset (random_split), which sets records apart by their positions: adding one record moves "
+            "others from training to scoring, and the two then cost their sum. Split by the records themselves with "
+            "split_by_hash(inputs, targets), or declare split='same'"
+        )
+    records = as_records(score.data, score.example)
+    size = len(records) if score.records is None else score.records
+    object.__setattr__(score, "records", _validate.integer(at_least=1, records=size))
+    if not isinstance(score.noise_multiplier, str):
+        _validate.warn_of_score_noise(score.noise_multiplier / size, stacklevel=5)
+
 
 RecordScore = PrivateAccuracy | PrivateLoss | PrivateConfusion
 """A private score with records of its own."""
-
-
-def is_private(score: object) -> TypeGuard[PrivateScore]:
-    """Whether a score looks at private records, and states what that costs."""
-    if isinstance(score, Metrics):
-        return bool(score.private)
-    return isinstance(score, (*get_args(RecordScore), PrivateScore))
