@@ -16,7 +16,7 @@ from dphypo.accounting import account, calibrate
 from dphypo.accounting.solve import watch
 from dphypo.band import Band
 from dphypo.errors import UnreachableError
-from dphypo.integrations import calibration
+from dphypo.integrations import cost
 from dphypo.laws import Geometric, NegativeBinomial, Poisson
 from dphypo.mechanisms import Declared
 from dphypo.space import Space
@@ -126,8 +126,8 @@ class TwoRates(Declared):
 
     noise: Any = None
 
-    def kinds(self, space: Space) -> list[calibration.Kind]:
-        return calibration.kinds(space, lambda params: calibration.Kind(params["rate"], sgd(params["rate"], 100)))
+    def kinds(self, space: Space) -> list[cost.Kind]:
+        return cost.kinds(space, lambda params: cost.Kind(params["rate"], sgd(params["rate"], 100)))
 
     def at(self, noise_multiplier: Any) -> TwoRates:
         return replace(self, noise=noise_multiplier)
@@ -143,7 +143,7 @@ RATES = Space({"rate": [0.0089, 0.0352]})
 
 def test_noise_for_several_kinds_of_run_costs_no_more_as_it_is_reported():
     """The multipliers are rounded before they are accounted together, and reported as they were accounted."""
-    noise = calibration.calibrated(TWO_RATES, RATES, Poisson(4), Band(1, 1), epsilon=2.975, delta=4.3e-12).noise
+    noise = cost.calibrated(TWO_RATES, RATES, Poisson(4), Band(1, 1), epsilon=2.975, delta=4.3e-12).noise
     events = [sgd(rate, 100)(sigma) for rate, sigma in noise.items()]
     assert account(events, Poisson(4)).epsilon(4.3e-12) <= 2.975
     assert all(sigma == round(sigma, 6) for sigma in noise.values())
@@ -154,7 +154,7 @@ def test_kept_noise_is_solved_for_once_and_checked(tmp_path):
     def noise(epsilon: float) -> tuple[dict[Any, float], int]:
         tried: list[float] = []
         with watch(tried.append):
-            found = calibration.calibrated(
+            found = cost.calibrated(
                 TWO_RATES, RATES, Poisson(4), Band(1, 1), epsilon=epsilon, delta=1e-6, journal=tmp_path / "study.db"
             )
         return found.noise, len(tried)

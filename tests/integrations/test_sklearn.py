@@ -18,7 +18,7 @@ from sklearn.utils.estimator_checks import parametrize_with_checks
 
 import dphypo
 from dphypo.accounting.events import ideal
-from dphypo.integrations.calibration import MOST_KINDS
+from dphypo.integrations.cost import MOST_KINDS
 from dphypo.integrations.sklearn import DPSGDClassifier, DPSGDRegressor, PrivateEstimator, PrivateSearch, saver_for
 from dphypo.laws import Pmf
 

@@ -235,8 +235,8 @@ MUTANTS = (
         "a score's noise is a float",
         "a score betrays no count by its last bits",
         "integrations/torch/score.py",
-        '        return noise.noisy_count(right, _noise_of(self), seeds.words(seed, "score")) / self.records\n',
-        "        return (right + _noise_of(self) * float(torch.randn(()))) / self.records\n",
+        '        return noise.noisy_count(right, noise_of(self), seeds.words(seed, "score")) / self.records\n',
+        "        return (right + noise_of(self) * float(torch.randn(()))) / self.records\n",
         (f"{_SCORE}::test_a_score_is_a_whole_number_over_the_declared_size",),
     ),
     Mutant(

@@ -1,63 +1,99 @@
-"""What every DP-SGD mechanism declares, whatever library trains: events, short runs, noise, calibration."""
+"""What every DP-SGD mechanism declares, whatever library trains: events, short runs, noise, cost."""
 
 from __future__ import annotations
 
 import dataclasses
+import math
 import warnings
 from abc import ABC, abstractmethod
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
 from pathlib import Path
 from traceback import format_exception
 from typing import Any, ClassVar, Self, cast
 
 import dp_accounting
+from scipy.stats import loguniform
 
-from dphypo import _validate
+from dphypo import _validate, dpsgd
 from dphypo.accounting import RoundedDp
 from dphypo.accounting.guarantee import PolicyClass
 from dphypo.accounting.sides import Sides
 from dphypo.band import Band
 from dphypo.band.band import BandLike
-from dphypo.integrations import calibration, cost
-from dphypo.integrations.cost import Cost, NoiseTable
+from dphypo.integrations import cost
+from dphypo.integrations.cost import CALIBRATE, Cost, NoiseTable
 from dphypo.integrations.split import sides_of
 from dphypo.journal.store import Store
 from dphypo.laws import Law
 from dphypo.mechanisms import DpSgd, Outcome, SmallerBatches, transfer
 from dphypo.space import Space
 
+_RATES = {"sgd": (0.1, 30.0), "adagrad": (3e-3, 1.0), "rmsprop": (1e-4, 0.03)}
+_RATES_LIKE_ADAM = (3e-4, 0.1)
+
 
 class DivergedError(ArithmeticError):
     """The weights are no longer finite. They are already private, so stopping here reveals nothing more."""
 
 
-class DpSgdMechanism(ABC):
-    """The part of a mechanism that does not depend on the library that trains. Its subclasses are frozen dataclasses.
+@dataclass(frozen=True)
+class Whole:
+    """All records, before some were set apart for scoring, and their declared number: for a last run on all of them."""
 
-    A subclass has the fields below, says which hyperparameters it takes (``refuse_unknown``), which score looks at
-    private records (``private_score``), and how runs are made (``make``).
+    data: Any
+    records: int
+    fits: dict[str, Any] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, eq=False, kw_only=True, repr=False)
+class DpSgdMechanism(ABC):
+    """The part of a mechanism that does not depend on the library that trains. Its subclasses say what fields mean.
+
+    A subclass says which hyperparameters it takes (``refuse_unknown``), which score looks at private records
+    (``private_score``), and how runs are made (``make``).
     """
 
     data: Any
     score: Any
-    noise_multiplier: float | str | NoiseTable
-    epochs: float
-    batch_size: int | None
-    optimizer: Any
-    fixed: Mapping[str, Any]
-    records: int | None
-    subsample: float
-    fraction: float
-    matched: bool
-    transfer_rule: transfer.Rule | None
-    whole: Any
+    noise_multiplier: float | str | NoiseTable = CALIBRATE
+    epochs: float = 10
+    batch_size: int | None = None
+    learning_rate: float = 0.1
+    max_grad_norm: float = 1.0
+    optimizer: Any = "sgd"
+    fixed: Mapping[str, Any] = field(default_factory=dict)
+    records: int | None = None
+    clipping: str = "clip"
+    average: str | float | None = None
+    physical_batch_size: int | None = None
+    subsample: float = 1.0
+    fraction: float = 1.0
+    matched: bool = False
+    transfer_rule: transfer.Rule | None = None
+    schedule: Callable[[float], float] | None = None
+    whole: Whole | None = None
+    _fits: dict[str, Any] = field(default_factory=dict)  # by architecture; copies of the mechanism share it
 
     relation: ClassVar[dp_accounting.NeighboringRelation] = dp_accounting.NeighboringRelation.ADD_OR_REMOVE_ONE
     monotone: ClassVar[frozenset[str]] = frozenset()
+    own: ClassVar[frozenset[str]]
+    """Hyperparameters that the mechanism reads itself."""
     same_fits: ClassVar[frozenset[str]]
     """Fields that what was found for an architecture depends on."""
     exact = True
     """Whether steps are Gaussian mechanisms to the last bit, up to the slack that the event then states."""
+
+    def __post_init__(self) -> None:
+        """Check what does not depend on the library."""
+        _validate.positive(learning_rate=self.learning_rate)
+        _validate.positive(max_grad_norm=self.max_grad_norm)
+        _validate.within(0.0, 1.0, closed="right", fraction=self.fraction)
+        dpsgd.Setting(physical_batch_size=self.physical_batch_size, clipping=self.clipping, average=self.average)
+        if own := sorted(self.own & set(self.fixed)):
+            raise ValueError(f"fixed holds {own[0]!r}, which is an argument of its own: write {own[0]}=...")
+        object.__setattr__(self, "noise_multiplier", cost.read(self.noise_multiplier))
+        object.__setattr__(self, "fixed", dict(self.fixed))
 
     def __new__(cls, *_: object, **given: object) -> Self:
         """Name the nearest argument if one is misspelt."""
@@ -97,7 +133,7 @@ class DpSgdMechanism(ABC):
     def score_event(self) -> Any:
         """The event of the score, where it looks at private records; a function that raises if it is not known yet."""
         score = self.private_score
-        if self.score_noise_multiplier == cost.CALIBRATE:
+        if self.score_noise_multiplier == CALIBRATE:
             return lambda params: score.event
         return None if score is None else score.event
 
@@ -160,10 +196,10 @@ class DpSgdMechanism(ABC):
         changes = {"data": whole.data, "records": whole.records, "whole": None, "_fits": whole.fits}
         return cast(Self, dataclasses.replace(cast(Any, self), **changes))
 
-    def kinds(self, space: Space) -> list[calibration.Kind]:
+    def kinds(self, space: Space) -> list[cost.Kind]:
         """Runs of a space that cost the same but for their noise: one for each batch size and length in it."""
         self.check_space(space)
-        return calibration.kinds(space, self._kind)
+        return cost.kinds(space, self._kind)
 
     def compute(self, params: Mapping[str, Any]) -> float:
         """Examples that a run with these hyperparameters processes, on average."""
@@ -185,14 +221,14 @@ class DpSgdMechanism(ABC):
     ) -> Self:
         """A copy whose noise makes a whole search over ``space`` cost ε at δ, and no more.
 
-        Each batch size and length in the space gets noise of its own (``integrations/calibration.py``). For a band and
+        Each batch size and length in the space gets noise of its own (``integrations/cost.py``). For a band and
         a search rule of ours, ``policy="history", first_from_prior=1`` asks for less noise. ``journal`` is that of the
         search: one that goes on finds the noise there.
         """
         _validate.warn_of_delta(delta, self.records)
         budget: dict[str, Any] = {"epsilon": epsilon, "delta": delta, "journal": journal, "progress": progress}
         rule: dict[str, Any] = {"policy": policy, "first_from_prior": first_from_prior}
-        made = calibration.calibrated(cast(Any, self), space, runs, band, **budget, **rule)
+        made = cost.calibrated(cast(Any, self), space, runs, band, **budget, **rule)
         return cast(Self, made)
 
     def __call__(self, params: Mapping[str, Any], *, seed: int) -> Outcome:
@@ -219,13 +255,32 @@ class DpSgdMechanism(ABC):
             records=self.records,
             batch_size=self.batch_size,
             epochs=self.epochs,
-            noise_multiplier=cost.read(self.noise_multiplier),
+            noise_multiplier=cast(cost.NoiseMultiplier, self.noise_multiplier),
             fraction=self.fraction,
             subsample=self.subsample,
             batch_exponent=transfer.batch_exponent(self.transfer_rule) if self.matched else 0.0,
         )
 
-    def _kind(self, params: Mapping[str, Any]) -> calibration.Kind:
+    def _kind(self, params: Mapping[str, Any]) -> cost.Kind:
         given = self.cost
         setting = given.setting(params)
-        return calibration.Kind(setting, lambda noise_multiplier: self._event(given.run_of(setting, noise_multiplier)))
+        return cost.Kind(setting, lambda noise_multiplier: self._event(given.run_of(setting, noise_multiplier)))
+
+
+def batch_size(records: int) -> int:
+    """The power of two next to 4·√records: 128 of a thousand records, 1 024 of sixty thousand.
+
+    >>> batch_size(1200), batch_size(60_000)
+    (128, 1024)
+    """
+    return max(1, min(int(2 ** round(math.log2(4 * math.sqrt(records)))), records // 2))
+
+
+def learning_rates(optimizer: str, fixed: Mapping[str, Any], max_grad_norm: float) -> Any:
+    """The distribution of learning rates on the scale of the optimiser, for gradients that are normalised.
+
+    Where the optimiser follows the size of gradients, they are in units of one over the clipping norm.
+    """
+    low, high = _RATES.get(optimizer, _RATES_LIKE_ADAM)
+    scale = (1 - fixed.get("momentum", 0.0)) / max_grad_norm if optimizer == "sgd" else 1.0
+    return loguniform(low * scale, high * scale)

@@ -4,21 +4,20 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Any, ClassVar
 
 from dphypo import _validate, dpsgd
 from dphypo.entropy import Seeded
 from dphypo.integrations import cost
-from dphypo.integrations.cost import NoiseTable
-from dphypo.integrations.defaults import batch_size, learning_rates, scoring_share
 from dphypo.integrations.jax import optimisers, runs
 from dphypo.integrations.jax.program import Program, named
 from dphypo.integrations.jax.records import Records, Trees, as_records
 from dphypo.integrations.jax.score import Private, PrivateAccuracy, PrivateConfusion, PrivateLoss
+from dphypo.integrations.scores import scoring_share
 from dphypo.integrations.split import split_by_hash
-from dphypo.integrations.training import DpSgdMechanism
-from dphypo.mechanisms import Outcome, transfer
+from dphypo.integrations.training import DpSgdMechanism, Whole, batch_size, learning_rates
+from dphypo.mechanisms import Outcome
 from dphypo.space import Space
 from dphypo.space.dimension import Finite
 
@@ -32,15 +31,6 @@ _SCORES: dict[str, Callable[..., Private]] = {
     "f1": functools.partial(PrivateConfusion, measure="f1"),
     "balanced_accuracy": functools.partial(PrivateConfusion, measure="balanced_accuracy"),
 }
-
-
-@dataclass(frozen=True)
-class Whole:
-    """All records, before some were set apart for scoring, and their declared number."""
-
-    data: Records
-    records: int
-    fits: dict[str, Program] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, eq=False, kw_only=True, repr=False)
@@ -82,30 +72,11 @@ class DPSGD(DpSgdMechanism):
     """
 
     init: Callable[..., Any]
-    data: Any
-    score: Any
     loss: Callable[..., Any] | None = None
     predict: Callable[..., Any] | None = None
-    noise_multiplier: float | str | NoiseTable = cost.CALIBRATE
-    epochs: float = 10
-    batch_size: int | None = None
-    learning_rate: float = 0.1
-    max_grad_norm: float = 1.0
-    optimizer: optimisers.Optimizer = "sgd"
-    fixed: Mapping[str, Any] = field(default_factory=dict)
-    records: int | None = None
-    clipping: str = "clip"
-    average: str | float | None = None
-    physical_batch_size: int | None = None
-    subsample: float = 1.0
-    fraction: float = 1.0
-    matched: bool = False
-    transfer_rule: transfer.Rule | None = None
-    schedule: Callable[[float], float] | None = None
     start: Any = None
-    whole: Whole | None = None
-    _fits: dict[str, Program] = field(default_factory=dict)  # by architecture; copies of the mechanism share it
 
+    own: ClassVar[frozenset[str]] = OWN
     saver: ClassVar[Trees] = Trees()
     same_fits: ClassVar[frozenset[str]] = frozenset({"init", "data", "loss", "predict"})
     seeded: ClassVar[bool] = True
@@ -117,16 +88,11 @@ class DPSGD(DpSgdMechanism):
         if self.predict is None and not callable(self.loss):
             remedy = "give a function, loss(params, record) -> scalar, or predict(params, input) -> outputs"
             raise _validate.fail("loss", self.loss, remedy)
-        if own := sorted(OWN & set(self.fixed)):
-            raise ValueError(f"fixed holds {own[0]!r}, which is an argument of its own: write {own[0]}=...")
         optimisers.read(self.optimizer)
-        _validate.positive(learning_rate=self.learning_rate)
-        _validate.positive(max_grad_norm=self.max_grad_norm)
-        _validate.within(0.0, 1.0, closed="right", fraction=self.fraction)
-        dpsgd.Setting(clipping=self.clipping, average=self.average, physical_batch_size=self.physical_batch_size)  # type: ignore[arg-type]
+        super().__post_init__()
         data = as_records(self.data)
         size = declared = _validate.integer(at_least=1, records=len(data) if self.records is None else self.records)
-        changes: dict[str, Any] = {"noise_multiplier": cost.read(self.noise_multiplier), "fixed": dict(self.fixed)}
+        changes: dict[str, Any] = {}
         if isinstance(self.score, str):
             changes["whole"] = Whole(data, size)
             data, size, changes["score"] = self._set_apart(data, size)

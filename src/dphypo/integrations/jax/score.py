@@ -14,18 +14,13 @@ import dp_accounting
 import jax
 import jax.numpy as jnp
 import numpy as np
-import numpy.typing as npt
 
 from dphypo import _validate, noise
 from dphypo.accounting import RoundedDp
-from dphypo.accounting.sides import Sides, read_sides
-from dphypo.integrations import cost
+from dphypo.accounting.sides import Sides
 from dphypo.integrations.jax.program import Program
 from dphypo.integrations.jax.records import Tree, as_records
-from dphypo.integrations.measures import MEASURES
-
-Floats = npt.NDArray[np.float64]
-_MOST_CELLS = 1e12  # of a confusion matrix
+from dphypo.integrations.scores import MEASURES, MOST_CELLS, Floats, declare, noise_of
 
 
 def _guess(program: Program, row: Any, record: Tree) -> Any:
@@ -77,12 +72,7 @@ class Private:
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "data", as_records(self.data))
-        object.__setattr__(self, "noise_multiplier", cost.read(self.noise_multiplier))
-        object.__setattr__(self, "split", read_sides(self.split))
-        size = len(self.data) if self.records is None else self.records
-        object.__setattr__(self, "records", _validate.integer(at_least=1, records=size))
-        if not isinstance(self.noise_multiplier, str):
-            _validate.warn_of_score_noise(self.noise_multiplier / size, stacklevel=4)
+        declare(self, len(self.data))
 
     @property
     def event(self) -> RoundedDp:
@@ -96,12 +86,7 @@ class Private:
     @property
     def sigma(self) -> float:
         """The noise, once it is known."""
-        if isinstance(self.noise_multiplier, str):
-            raise ValueError(
-                'noise_multiplier = "calibrate" of a score needs a plan that solves for it: use dphypo.tune(mechanism, '
-                "epsilon=..., delta=...), or give a number"
-            )
-        return self.noise_multiplier
+        return noise_of(self)
 
     @property
     def declared(self) -> int:
@@ -159,7 +144,7 @@ class PrivateConfusion(Private):
 
     @property
     def slack(self) -> float:
-        return noise.slack(_MOST_CELLS, self.sigma)
+        return noise.slack(MOST_CELLS, self.sigma)
 
     def __call__(self, program: Program, row: Any, *, seed: int) -> float:
         classes = program.classes or 2

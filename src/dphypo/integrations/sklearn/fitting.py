@@ -20,7 +20,7 @@ from dphypo import _validate, noise
 from dphypo.accounting import RoundedDp
 from dphypo.accounting.events import Event
 from dphypo.accounting.sides import Sides
-from dphypo.integrations import calibration
+from dphypo.integrations import cost
 from dphypo.integrations.record_hash import record_bytes
 from dphypo.integrations.sklearn.pipeline import ChecksSpace, CutShort, Parts
 from dphypo.integrations.sklearn.records import Prepared, Records
@@ -189,14 +189,14 @@ class Fitting:
         if isinstance(self._parts.last, ChecksSpace):
             self._parts.last.check_space(space, self._parts.prefix)
 
-    def kinds(self, space: Space) -> list[calibration.Kind]:
+    def kinds(self, space: Space) -> list[cost.Kind]:
         """Runs of a space that cost the same but for their noise, told apart by the full fit's event at noise 1."""
         self.check_space(space)
 
-        def kind_of(params: Mapping[str, Any]) -> calibration.Kind:
-            return calibration.Kind(self._key(params), lambda noise: self._event(params, noise))
+        def kind_of(params: Mapping[str, Any]) -> cost.Kind:
+            return cost.Kind(self._key(params), lambda noise: self._event(params, noise))
 
-        return calibration.kinds(space, kind_of)
+        return cost.kinds(space, kind_of)
 
     def __call__(self, params: Mapping[str, Any], *, seed: int) -> Outcome:
         """One run: ``M_λ(D)`` of the paper."""

@@ -21,7 +21,7 @@ from dphypo import _validate
 from dphypo.band import Band
 from dphypo.band.band import BandLike
 from dphypo.entropy import SYSTEM, Seeded
-from dphypo.integrations import calibration
+from dphypo.integrations import cost
 from dphypo.integrations.sklearn.fitting import Fitting, Private, Public
 from dphypo.integrations.sklearn.pipeline import Parts, look_around, saver_for
 from dphypo.integrations.sklearn.records import Prepared, Records
@@ -263,7 +263,7 @@ class PrivateSearch(MetaEstimatorMixin, BaseEstimator):  # type: ignore[misc]
                 f"leave epsilon out, and the certificate says what the search costs"
             )
         budget: dict[str, Any] = {"epsilon": self.epsilon, "delta": self.delta, "journal": self.journal}
-        return calibration.calibrated(mechanism, space, runs, band, **budget, progress=self.progress)
+        return cost.calibrated(mechanism, space, runs, band, **budget, progress=self.progress)
 
     def _released(self) -> Any:
         check_is_fitted(self, "release_")

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Any, ClassVar
 
 import torch
@@ -11,16 +11,14 @@ from torch import nn
 from torch.nn.functional import cross_entropy
 
 from dphypo.entropy import Seeded
-from dphypo.integrations import cost
-from dphypo.integrations.cost import NoiseTable
-from dphypo.integrations.torch import arguments, defaults, hyperparameters
+from dphypo.integrations.torch import arguments, hyperparameters
 from dphypo.integrations.torch import runs as torch_runs
 from dphypo.integrations.torch.metrics import Metrics, is_private
-from dphypo.integrations.torch.runs import Engine, Fit, Run
+from dphypo.integrations.torch.runs import Engine, Run
 from dphypo.integrations.torch.saver import Safetensors
-from dphypo.integrations.torch.score import PrivateScore, Score
+from dphypo.integrations.torch.score import PrivateScore
 from dphypo.integrations.training import DpSgdMechanism
-from dphypo.mechanisms import Outcome, transfer
+from dphypo.mechanisms import Outcome
 from dphypo.space import Space
 
 
@@ -100,44 +98,26 @@ class DPSGD(DpSgdMechanism):
     """
 
     model: Callable[..., nn.Module]
-    data: Any
-    score: Score | Mapping[str, Any] | str | Sequence[str]
-    noise_multiplier: float | str | NoiseTable = cost.CALIBRATE
-    epochs: float = 10
-    batch_size: int | None = None
-    learning_rate: float = 0.1
-    max_grad_norm: float = 1.0
-    optimizer: str = "sgd"
-    fixed: Mapping[str, Any] = field(default_factory=dict)
     loss: Callable[..., Any] = cross_entropy
-    records: int | None = None
     example: Any = None
     target: str | None = None
     collate: Callable[[list[Any]], Any] | None = None
     workers: int = 0
     device: str | torch.device | None = None
     engine: Engine = Engine.DPHYPO
-    clipping: str = "clip"
-    average: str | float | None = None
     augment: Callable[..., torch.Tensor] | None = None
     views: int = 1
     autocast: str | None = None
-    physical_batch_size: int | None = None
-    subsample: float = 1.0
-    fraction: float = 1.0
-    matched: bool = False
-    transfer_rule: transfer.Rule | None = None
-    schedule: Callable[[float], float] | None = None
     threads: int = 1
     start: nn.Module | None = None
-    whole: defaults.Whole | None = None
-    _fits: dict[str, Fit] = field(default_factory=dict)  # by architecture; copies of the mechanism share it
 
+    own: ClassVar[frozenset[str]] = frozenset(hyperparameters.OWN)
     same_fits: ClassVar[frozenset[str]] = frozenset(
         {"model", "data", "example", "target", "collate", "loss", "device", "engine", "autocast", "augment"}
     )
 
     def __post_init__(self) -> None:
+        super().__post_init__()
         for name, value in arguments.read(self).items():
             object.__setattr__(self, name, value)
         _ = self.cost
@@ -187,7 +167,7 @@ class DPSGD(DpSgdMechanism):
 
     def default_space(self) -> Space:
         """What is searched where no space is given: the learning rate, on the scale of the optimiser."""
-        return defaults.space(self)
+        return arguments.space(self)
 
     def check_space(self, space: Space) -> None:
         """Refuse choices that no run can take, such as the wrong name of an optimiser."""

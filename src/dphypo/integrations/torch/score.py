@@ -28,10 +28,9 @@ from torch.utils.data import Subset
 
 from dphypo import _validate, noise
 from dphypo.accounting import RoundedDp
-from dphypo.accounting.sides import Sides, read_sides
+from dphypo.accounting.sides import Sides
 from dphypo.errors import UnfitModelError
-from dphypo.integrations import cost
-from dphypo.integrations.measures import GAPS, MEASURES, Floats, auc
+from dphypo.integrations.scores import GAPS, MEASURES, MOST_CELLS, Floats, auc, declare, noise_of
 from dphypo.integrations.torch import check, seeds
 from dphypo.integrations.torch.data import as_records
 from dphypo.integrations.torch.domain import FATAL
@@ -40,7 +39,6 @@ from dphypo.integrations.torch.record_values import classes_of, correct, per_rec
 
 _LARGEST = 700.0  # e to it is a number
 _ENTROPIES = (cross_entropy, binary_cross_entropy_with_logits)
-_MOST_CELLS = 1e12  # of a confusion matrix
 _BINS = 64
 
 
@@ -108,16 +106,16 @@ class PrivateAccuracy:
     example: Any = None
 
     def __post_init__(self) -> None:
-        _declare(self)
+        declare(self, _size(self))
 
     @property
     def event(self) -> RoundedDp:
-        return RoundedDp(dp_accounting.GaussianDpEvent(_noise_of(self)), noise.slack(1, _noise_of(self)))
+        return RoundedDp(dp_accounting.GaussianDpEvent(noise_of(self)), noise.slack(1, noise_of(self)))
 
     def __call__(self, model: nn.Module, *, seed: int) -> float:
         assert self.records is not None
         right = int(values(model, as_records(self.data, self.example), correct, self.records).sum())
-        return noise.noisy_count(right, _noise_of(self), seeds.words(seed, "score")) / self.records
+        return noise.noisy_count(right, noise_of(self), seeds.words(seed, "score")) / self.records
 
 
 @dataclass(frozen=True, repr=False)
@@ -153,11 +151,11 @@ class PrivateLoss:
             _validate.positive(bound=self.bound)
         elif self.loss not in _ENTROPIES and not isinstance(self.loss, nn.CrossEntropyLoss | nn.BCEWithLogitsLoss):
             raise _validate.fail("bound", None, "give the largest loss a record counts with, a public constant")
-        _declare(self)
+        declare(self, _size(self))
 
     @property
     def event(self) -> RoundedDp:
-        return RoundedDp(dp_accounting.GaussianDpEvent(_noise_of(self)), noise.slack_of_sum(_noise_of(self)))
+        return RoundedDp(dp_accounting.GaussianDpEvent(noise_of(self)), noise.slack_of_sum(noise_of(self)))
 
     def __call__(self, model: nn.Module, *, seed: int) -> float:
         loss, records = per_record(self.loss), as_records(self.data, self.example)
@@ -170,7 +168,7 @@ class PrivateLoss:
         check.refuse_mixed_scores(called(model, records.fields), loss, records.example())
         assert self.records is not None
         losses = values(model, records, cut_off, self.records, loss)
-        mean = noise.noisy_sum(losses, bound, _noise_of(self), seeds.words(seed, "score")) / self.records
+        mean = noise.noisy_sum(losses, bound, noise_of(self), seeds.words(seed, "score")) / self.records
         return -mean if self.measure == "loss" else -math.exp(min(mean, _LARGEST))
 
 
@@ -207,11 +205,11 @@ class PrivateConfusion:
         if not callable(self.measure) and self.measure not in known:
             raise _validate.fail("measure", self.measure, f"give one of {', '.join(known)}, or a function")
         _validate.integer(at_least=2, groups=self.groups)
-        _declare(self)
+        declare(self, _size(self))
 
     @property
     def event(self) -> RoundedDp:
-        return RoundedDp(dp_accounting.GaussianDpEvent(_noise_of(self)), noise.slack(_MOST_CELLS, _noise_of(self)))
+        return RoundedDp(dp_accounting.GaussianDpEvent(noise_of(self)), noise.slack(MOST_CELLS, noise_of(self)))
 
     @property
     def matrix_key(self) -> tuple[Any, ...]:
@@ -254,7 +252,7 @@ class PrivateConfusion:
         cells = values(model, records, cell, self.records, beside=True).astype(np.int64)
         shape = (*([] if self.group is None else [self.groups]), classes, columns)
         counts = np.bincount(cells[cells >= 0], minlength=int(np.prod(shape)))
-        noisy = counts + noise.rounded_gaussian(_noise_of(self), seeds.words(seed, "score"), len(counts))
+        noisy = counts + noise.rounded_gaussian(noise_of(self), seeds.words(seed, "score"), len(counts))
         return np.asarray(np.maximum(noisy, 0).reshape(shape), dtype=np.float64)
 
     def measured(self, matrix: Floats) -> float:
@@ -274,32 +272,15 @@ def _bin(outputs: torch.Tensor, count: int) -> torch.Tensor:
     return (margin.double().sigmoid().nan_to_num(nan=0.0) * _BINS).floor().clamp(0, _BINS - 1)
 
 
-def _noise_of(score: Any) -> float:
-    """The noise multiplier of a score; an error if it is yet to be found."""
-    if isinstance(score.noise_multiplier, str):
-        raise ValueError(
-            'noise_multiplier = "calibrate" of a score needs a plan that solves for it: use dphypo.tune(mechanism, '
-            "epsilon=..., delta=...), or score=PrivateAccuracy(records, noise_multiplier=5.0)"
-        )
-    return float(score.noise_multiplier)
-
-
-def _declare(score: Any) -> None:
-    """Check what a score was given, and fill in the number of its records."""
-    object.__setattr__(score, "noise_multiplier", cost.read(score.noise_multiplier))
-    given: object = score.split
-    object.__setattr__(score, "split", read_sides(score.split))
-    if isinstance(score.data, Subset) and given != "same":
+def _size(score: Any) -> int:
+    """How many records a score has."""
+    if isinstance(score.data, Subset) and score.split != "same":
         raise TypeError(
             "data is a Subset (random_split), which sets records apart by their positions: adding one record moves "
             "others from training to scoring, and the two then cost their sum. Split by the records themselves with "
             "split_by_hash(inputs, targets), or declare split='same'"
         )
-    records = as_records(score.data, score.example)
-    size = len(records) if score.records is None else score.records
-    object.__setattr__(score, "records", _validate.integer(at_least=1, records=size))
-    if not isinstance(score.noise_multiplier, str):
-        _validate.warn_of_score_noise(score.noise_multiplier / size, stacklevel=5)
+    return len(as_records(score.data, score.example))
 
 
 RecordScore = PrivateAccuracy | PrivateLoss | PrivateConfusion

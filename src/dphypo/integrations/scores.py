@@ -1,0 +1,97 @@
+"""What scores on private records have in common, whatever library trains: their noise, and measures of noisy counts.
+
+A confusion matrix has a row for each true class and a column for each predicted one.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from dphypo import _validate
+from dphypo.accounting.sides import read_sides
+from dphypo.integrations import cost
+
+Floats = npt.NDArray[np.float64]
+
+MOST_CELLS = 1e12
+"""Of a confusion matrix, for the slack of its noise."""
+
+_SHARE, _ENOUGH = 0.2, 4000
+"""Of so many records a share scores; no more than this many do, which rank well."""
+
+
+def scoring_share(records: int) -> tuple[float, int]:
+    """The share of so many records that is set apart for scoring, and how many that is taken to be.
+
+    >>> scoring_share(1000), scoring_share(60_000)
+    ((0.2, 200), (0.0667, 4002))
+    """
+    share = round(min(_SHARE, _ENOUGH / records), 4)
+    return share, max(1, round(share * records))
+
+
+def declare(score: Any, size: int) -> None:
+    """Check what a score of ``size`` records was given, and fill in the declared number of them."""
+    object.__setattr__(score, "noise_multiplier", cost.read(score.noise_multiplier))
+    object.__setattr__(score, "split", read_sides(score.split))
+    size = _validate.integer(at_least=1, records=size if score.records is None else score.records)
+    object.__setattr__(score, "records", size)
+    if not isinstance(score.noise_multiplier, str):
+        _validate.warn_of_score_noise(score.noise_multiplier / size, stacklevel=5)
+
+
+def noise_of(score: Any) -> float:
+    """The noise multiplier of a score; an error if it is yet to be found."""
+    if isinstance(score.noise_multiplier, str):
+        raise ValueError(
+            'noise_multiplier = "calibrate" of a score needs a plan that solves for it: use dphypo.tune(mechanism, '
+            "epsilon=..., delta=...), or score=PrivateAccuracy(records, noise_multiplier=5.0)"
+        )
+    return float(score.noise_multiplier)
+
+
+def _recall(matrix: Floats) -> Floats:
+    return np.asarray(np.diag(matrix) / np.maximum(matrix.sum(1), 1))
+
+
+def _f1(matrix: Floats) -> Floats:
+    return np.asarray(2 * np.diag(matrix) / np.maximum(matrix.sum(0) + matrix.sum(1), 1))
+
+
+MEASURES: dict[str, Callable[[Floats], float]] = {
+    "accuracy": lambda matrix: float(np.trace(matrix) / max(matrix.sum(), 1)),
+    "f1": lambda matrix: float(_f1(matrix).mean()),
+    "balanced_accuracy": lambda matrix: float(_recall(matrix).mean()),
+}
+
+
+def auc(histogram: Floats) -> float:
+    """The area under the ROC curve from counts [class, bin]; pairs in one bin count half.
+
+    >>> auc(np.array([[3.0, 1.0], [0.0, 4.0]]))
+    0.875
+    """
+    below = np.cumsum(histogram[0]) - histogram[0] / 2
+    pairs = histogram[0].sum() * histogram[1].sum()
+    return float((histogram[1] * below).sum() / pairs) if pairs > 0 else 0.5
+
+
+def _gap(rates: Floats) -> float:
+    """The largest difference between groups, over what else the rates differ in."""
+    return float(np.max(rates.max(0) - rates.min(0)))
+
+
+def _over(counts: Floats, totals: Floats) -> Floats:
+    return np.asarray(counts / np.maximum(totals, 1))
+
+
+GAPS: dict[str, Callable[[Floats], float]] = {
+    "accuracy_gap": lambda groups: _gap(_over(np.trace(groups, axis1=1, axis2=2), groups.sum((1, 2)))),
+    "recall_gap": lambda groups: _gap(_over(np.diagonal(groups, axis1=1, axis2=2), groups.sum(2))),
+    "rate_gap": lambda groups: _gap(_over(groups.sum(1), groups.sum((1, 2))[:, None])),
+}
+"""Gaps between groups, of matrices [group, true class, predicted class]."""
