@@ -9,6 +9,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Hashable, Mapping
 from dataclasses import dataclass, field, replace
+from functools import partial
 from pathlib import Path
 from typing import Any, SupportsFloat, TypeVar, cast
 
@@ -150,27 +151,12 @@ class Cost:
     def run_of(self, setting: Setting, noise_multiplier: float) -> DpSgd:
         """The run at a setting, with any noise."""
         batch_size, epochs, steps = (*setting, None)[:3]
-        short, fraction = self.batch(batch_size), self.fraction
-        if short != batch_size:
-            full = DpSgd.of(
-                records=self.records,
-                batch_size=batch_size,
-                epochs=epochs,
-                steps=steps,
-                noise_multiplier=noise_multiplier,
-                subsample=self.subsample,
-            )
-            epochs, fraction = None, 1.0
-            steps = math.ceil(full.steps * self.fraction * batch_size / short)
-        return DpSgd.of(
-            records=self.records,
-            batch_size=short,
-            epochs=epochs,
-            steps=steps,
-            noise_multiplier=noise_multiplier,
-            fraction=fraction,
-            subsample=self.subsample,
-        )
+        run = partial(DpSgd.of, records=self.records, noise_multiplier=noise_multiplier, subsample=self.subsample)
+        short = self.batch(batch_size)
+        if short == batch_size:
+            return run(batch_size=batch_size, epochs=epochs, steps=steps, fraction=self.fraction)
+        full = run(batch_size=batch_size, epochs=epochs, steps=steps)
+        return run(batch_size=short, steps=math.ceil(full.steps * self.fraction * batch_size / short))
 
     def full_run(self, params: Mapping[str, Any], given: Mapping[str, Any]) -> tuple[DpSgd, float]:
         """The full run of a matched short one, and the deviation of the noise on a weight's mean gradient in it."""
@@ -199,7 +185,7 @@ class Kind:
 
 
 def kinds(space: Space, kind_of: Callable[[Mapping[str, Any]], Kind]) -> list[Kind]:
-    """Every kind of run in a space, found as a study finds every event: by all values of what ``kind_of`` reads."""
+    """Every kind of run in a space: by all values of what ``kind_of`` reads."""
     return over_space.everywhere(lambda params: [kind_of(params)], space)
 
 
@@ -218,15 +204,8 @@ def calibrated(
 ) -> M:
     """The mechanism with the noise multiplier of each kind with which a search over all of them is (ε, δ)-DP.
 
-    The search over all of them costs what the pointwise supremum of their profiles does.
-
-    Args:
-        mechanism: what is searched over.
-        space, runs, band: of the search.
-        epsilon, delta: what the search may cost.
-        policy, first_from_prior: what the search rule sees, and how many first runs it leaves to the prior.
-        journal: where the noise is kept.
-        progress: say on a terminal how far it is, if it takes longer than two seconds.
+    ``policy`` and ``first_from_prior`` are what the search rule sees, and how many first runs it leaves to the prior.
+    The noise is kept in the journal. A terminal says how far it is, if it takes longer than two seconds.
     """
     found = capabilities.kinds_of(mechanism, space)
     if len(found) > MOST_KINDS:

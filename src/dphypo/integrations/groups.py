@@ -28,16 +28,16 @@ def make(
         train: trains a group.
         finish: scores a run.
     """
-    begun = [_tried(one) for one in begin]
-    found: dict[int, Outcome | Exception] = {at: one for at, one in enumerate(begun) if isinstance(one, Exception)}
+    found: dict[int, Outcome | Exception] = {}
     groups: dict[Hashable, dict[int, Begun]] = {}
-    for at, one in enumerate(begun):
-        if not isinstance(one, Exception):
+    for at, one in enumerate([_tried(run) for run in begin]):
+        if isinstance(one, Exception):
+            found[at] = one
+        else:
             groups.setdefault(kind(at, one), {})[at] = one
     for group in groups.values():
         for at, model in _trained(train, group).items():
-            done = model if isinstance(model, Exception) else _tried(partial(finish, at, group[at], model))
-            found[at] = done
+            found[at] = model if isinstance(model, Exception) else _tried(partial(finish, at, group[at], model))
     return [found[at] for at in range(len(begin))]
 
 

@@ -31,44 +31,37 @@ class SideRecords(tuple[Any, Any]):
     """
 
     split: Sides
-    part: Part
+    side: Side
 
-    def __new__(cls, inputs: Any, targets: Any, split: Sides, part: Part) -> SideRecords:
+    def __new__(cls, inputs: Any, targets: Any, split: Sides, side: Side) -> SideRecords:
         found = super().__new__(cls, (inputs, targets))
-        found.split, found.part = split, part
+        found.split, found.side = split, side
         for values in found:
-            _remember(values, found.side)
+            _remember(values, side)
         return found
 
-    def __getnewargs__(self) -> tuple[Any, Any, Sides, Part]:
-        return (*self, self.split, self.part)
-
-    @property
-    def side(self) -> Side:
-        """The side that these records are on."""
-        return self.split.training if self.part is Part.TRAINING else self.split.scoring
+    def __getnewargs__(self) -> tuple[Any, Any, Sides, Side]:
+        return (*self, self.split, self.side)
 
     def like(self, inputs: Any, targets: Any | None = None) -> SideRecords:
         """The same records in another form, each made of that record alone: ``train.like(train[0] / 255)``."""
-        return SideRecords(inputs, self[1] if targets is None else targets, self.split, self.part)
+        return SideRecords(inputs, self[1] if targets is None else targets, self.split, self.side)
 
 
+@dataclass(frozen=True, eq=False, repr=False)
 class SideDataset:
     """Records of a data set that are on one side of a split: a data set like any other, which knows its side."""
 
-    def __init__(self, dataset: Any, indices: Sequence[int], split: Sides, part: Part) -> None:
-        self.dataset, self.indices, self.split, self.part = dataset, indices, split, part
+    dataset: Any
+    indices: Sequence[int]
+    split: Sides
+    side: Side
 
     def __len__(self) -> int:
         return len(self.indices)
 
     def __getitem__(self, index: int) -> Any:
         return self.dataset[self.indices[index]]
-
-    @property
-    def side(self) -> Side:
-        """The side that these records are on."""
-        return self.split.training if self.part is Part.TRAINING else self.split.scoring
 
     @property
     def origin(self) -> Origin:
@@ -118,20 +111,16 @@ def split_by_hash(
     (True, True)
     """
     if targets is None:
-        records = _records(inputs, workers)
-        apart, split = _chosen(records, share, key), _split(_name(inputs), share, key)
+        apart, split = _chosen(_records(inputs, workers), share, key), _split(_name(inputs), share, key)
     else:
         apart, split = hashed_apart(inputs, targets, share=share, key=key), hash_split(inputs, share=share, key=key)
     whole = side_of(inputs if targets is None else (inputs, targets))
     sides = Sides(whole.inside(split, Part.TRAINING), whole.inside(split, Part.SCORING))
-
-    def part(chosen: npt.NDArray[np.bool_], part: Part) -> SideRecords:
-        return SideRecords(_rows(inputs, chosen), _rows(targets, chosen), sides, part)
-
     if targets is None:
         train, held_out = (np.flatnonzero(chosen).tolist() for chosen in (~apart, apart))
-        return SideDataset(inputs, train, sides, Part.TRAINING), SideDataset(inputs, held_out, sides, Part.SCORING)
-    return part(~apart, Part.TRAINING), part(apart, Part.SCORING)
+        return SideDataset(inputs, train, sides, sides.training), SideDataset(inputs, held_out, sides, sides.scoring)
+    trains, scores = ((_rows(inputs, chosen), _rows(targets, chosen)) for chosen in (~apart, apart))
+    return SideRecords(*trains, sides, sides.training), SideRecords(*scores, sides, sides.scoring)
 
 
 def _records(dataset: Any, workers: int) -> list[bytes]:

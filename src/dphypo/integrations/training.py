@@ -227,9 +227,8 @@ class DpSgdMechanism(ABC):
         """
         _validate.warn_of_delta(delta, self.records)
         budget: dict[str, Any] = {"epsilon": epsilon, "delta": delta, "journal": journal, "progress": progress}
-        rule: dict[str, Any] = {"policy": policy, "first_from_prior": first_from_prior}
-        made = cost.calibrated(cast(Any, self), space, runs, band, **budget, **rule)
-        return cast(Self, made)
+        budget |= {"policy": policy, "first_from_prior": first_from_prior}
+        return cast(Self, cost.calibrated(cast(Any, self), space, runs, band, **budget))
 
     def __call__(self, params: Mapping[str, Any], *, seed: int) -> Outcome:
         """One run: ``M_λ(D)`` of the paper."""
