@@ -18,8 +18,8 @@ import dp_accounting
 from dphypo import _validate, dpsgd
 from dphypo.accounting import Guarantee, RoundedDp, account
 from dphypo.accounting.events import Event
-from dphypo.accounting.noise import solve_settings
 from dphypo.accounting.guarantee import PolicyClass
+from dphypo.accounting.noise import solve_settings
 from dphypo.band import Band
 from dphypo.band.band import BandLike
 from dphypo.journal.journal import keeping
