@@ -1,4 +1,4 @@
-"""What a run costs at λ, and the noise with which a whole search costs a given (ε, δ).
+"""What a run costs at λ, the noise with which a whole search costs a given (ε, δ), and defaults from public numbers.
 
 Where the privacy of a run depends on λ (batch size, epochs), runs come in kinds. Each kind gets noise of its own, and
 the guarantee of the search is that of the envelope: the pointwise supremum of the profiles of all kinds.
@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Any, SupportsFloat, TypeVar, cast
 
 import dp_accounting
+from scipy.stats import loguniform
 
 from dphypo import _validate, dpsgd
 from dphypo.accounting import Guarantee, RoundedDp, account
@@ -30,6 +31,8 @@ from dphypo.search.progress import solving
 from dphypo.space import Space
 
 CALIBRATE = "calibrate"
+_RATES = {"sgd": (0.1, 30.0), "adagrad": (3e-3, 1.0), "rmsprop": (1e-4, 0.03)}
+_RATES_LIKE_ADAM = (3e-4, 0.1)
 
 Setting = tuple[int, float] | tuple[int, None, int]
 """A batch size and a number of epochs, or (batch size, None, steps): what a run costs depends on it and its noise."""
@@ -233,3 +236,22 @@ def calibrated(
 
 def _no_train(params: Mapping[str, Any], *, seed: int) -> Any:
     raise NotImplementedError("this mechanism only states its events")
+
+
+def batch_size(records: int) -> int:
+    """The power of two next to 4·√records: 128 of a thousand records, 1 024 of sixty thousand.
+
+    >>> batch_size(1200), batch_size(60_000)
+    (128, 1024)
+    """
+    return max(1, min(int(2 ** round(math.log2(4 * math.sqrt(records)))), records // 2))
+
+
+def learning_rates(optimizer: str, fixed: Mapping[str, Any], max_grad_norm: float) -> Any:
+    """The distribution of learning rates on the scale of the optimiser, for gradients that are normalised.
+
+    Where the optimiser follows the size of gradients, they are in units of one over the clipping norm.
+    """
+    low, high = _RATES.get(optimizer, _RATES_LIKE_ADAM)
+    scale = (1 - fixed.get("momentum", 0.0)) / max_grad_norm if optimizer == "sgd" else 1.0
+    return loguniform(low * scale, high * scale)

@@ -1,19 +1,18 @@
-"""What every DP-SGD mechanism declares, whatever library trains: events, short runs, noise, cost."""
+"""What every DP-SGD mechanism declares, whatever library trains: events, short runs, noise, runs in groups."""
 
 from __future__ import annotations
 
 import dataclasses
-import math
 import warnings
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
 from traceback import format_exception
-from typing import Any, ClassVar, Self, cast
+from typing import Any, ClassVar, Self, TypeVar, cast
 
 import dp_accounting
-from scipy.stats import loguniform
 
 from dphypo import _validate, dpsgd
 from dphypo.accounting import RoundedDp
@@ -21,16 +20,18 @@ from dphypo.accounting.guarantee import PolicyClass
 from dphypo.accounting.sides import Sides
 from dphypo.band import Band
 from dphypo.band.band import BandLike
+from dphypo.errors import UnfitModelError
 from dphypo.integrations import cost
-from dphypo.integrations.cost import CALIBRATE, Cost, NoiseTable
+from dphypo.integrations.cost import CALIBRATE, Cost, Kind, NoiseTable
 from dphypo.integrations.split import sides_of
 from dphypo.journal.store import Store
 from dphypo.laws import Law
 from dphypo.mechanisms import DpSgd, Outcome, SmallerBatches, transfer
 from dphypo.space import Space
 
-_RATES = {"sgd": (0.1, 30.0), "adagrad": (3e-3, 1.0), "rmsprop": (1e-4, 0.03)}
-_RATES_LIKE_ADAM = (3e-4, 0.1)
+T = TypeVar("T")
+Begun = TypeVar("Begun")
+Model = TypeVar("Model")
 
 
 class DivergedError(ArithmeticError):
@@ -97,7 +98,7 @@ class DpSgdMechanism(ABC):
 
     def __new__(cls, *_: object, **given: object) -> Self:
         """Name the nearest argument if one is misspelt."""
-        _validate.spelled(cls.__name__, given, [one.name for one in dataclasses.fields(cast(Any, cls)) if one.init])
+        _validate.spelled(cls.__name__, given, [one.name for one in dataclasses.fields(cls) if one.init])
         return super().__new__(cls)
 
     @abstractmethod
@@ -184,7 +185,7 @@ class DpSgdMechanism(ABC):
             changes["_fits"] = {}
         if "data" in changes:
             changes["whole"] = None
-        made = cast(Self, dataclasses.replace(cast(Any, self), **changes))
+        made = dataclasses.replace(self, **changes)
         if match and isinstance(made.transfer_rule, SmallerBatches):
             made.transfer_rule({"learning_rate": 1.0, "optimizer": made.optimizer, **made.fixed}, 1.0)  # it may warn
         return made
@@ -194,17 +195,24 @@ class DpSgdMechanism(ABC):
         if (whole := self.whole) is None:
             return None
         changes = {"data": whole.data, "records": whole.records, "whole": None, "_fits": whole.fits}
-        return cast(Self, dataclasses.replace(cast(Any, self), **changes))
+        return dataclasses.replace(self, **changes)
 
-    def kinds(self, space: Space) -> list[cost.Kind]:
+    def kinds(self, space: Space) -> list[Kind]:
         """Runs of a space that cost the same but for their noise: one for each batch size and length in it."""
         self.check_space(space)
-        return cost.kinds(space, self._kind)
+        given = self.cost
+
+        def kind(params: Mapping[str, Any]) -> Kind:
+            setting = given.setting(params)
+            return Kind(setting, lambda noise_multiplier: self._event(given.run_of(setting, noise_multiplier)))
+
+        return cost.kinds(space, kind)
 
     def compute(self, params: Mapping[str, Any]) -> float:
         """Examples that a run with these hyperparameters processes, on average."""
-        run = self.cost.run_of(self.cost.setting(params), 1.0)
-        return float(run.steps * self.cost.batch(self.cost.setting(params)[0]))
+        given = self.cost
+        setting = given.setting(params)
+        return float(given.run_of(setting, 1.0).steps * given.batch(setting[0]))
 
     def calibrated(
         self,
@@ -260,26 +268,50 @@ class DpSgdMechanism(ABC):
             batch_exponent=transfer.batch_exponent(self.transfer_rule) if self.matched else 0.0,
         )
 
-    def _kind(self, params: Mapping[str, Any]) -> cost.Kind:
-        given = self.cost
-        setting = given.setting(params)
-        return cost.Kind(setting, lambda noise_multiplier: self._event(given.run_of(setting, noise_multiplier)))
 
+def make_in_groups(
+    begin: Sequence[Callable[[], Begun]],
+    kind: Callable[[int, Begun], Hashable],
+    train: Callable[[Sequence[Begun]], Sequence[Model]],
+    finish: Callable[[int, Begun, Model], Outcome],
+) -> list[Outcome | Exception]:
+    """Make runs; what a run raises takes the place of its outcome. A model that is unfit is raised.
 
-def batch_size(records: int) -> int:
-    """The power of two next to 4·√records: 128 of a thousand records, 1 024 of sixty thousand.
-
-    >>> batch_size(1200), batch_size(60_000)
-    (128, 1024)
+    Args:
+        begin: builds each run.
+        kind: of a run, by its number: those of one kind are trained at once.
+        train: trains a group.
+        finish: scores a run.
     """
-    return max(1, min(int(2 ** round(math.log2(4 * math.sqrt(records)))), records // 2))
+    found: dict[int, Outcome | Exception] = {}
+    groups: dict[Hashable, dict[int, Begun]] = {}
+    for at, one in enumerate([_tried(run) for run in begin]):
+        if isinstance(one, Exception):
+            found[at] = one
+        else:
+            groups.setdefault(kind(at, one), {})[at] = one
+    for group in groups.values():
+        for at, model in _trained(train, group).items():
+            found[at] = model if isinstance(model, Exception) else _tried(partial(finish, at, group[at], model))
+    return [found[at] for at in range(len(begin))]
 
 
-def learning_rates(optimizer: str, fixed: Mapping[str, Any], max_grad_norm: float) -> Any:
-    """The distribution of learning rates on the scale of the optimiser, for gradients that are normalised.
+def _trained(
+    train: Callable[[Sequence[Begun]], Sequence[Model]], group: Mapping[int, Begun]
+) -> dict[int, Model | Exception]:
+    """The trained models of a group. If it fails as a whole, its runs are made one by one."""
+    models = _tried(lambda: train(list(group.values())))
+    if not isinstance(models, Exception):
+        return dict(zip(group, models, strict=True))
+    if len(group) == 1:
+        return dict.fromkeys(group, models)
+    return {at: model for at, one in group.items() for model in _trained(train, {at: one}).values()}
 
-    Where the optimiser follows the size of gradients, they are in units of one over the clipping norm.
-    """
-    low, high = _RATES.get(optimizer, _RATES_LIKE_ADAM)
-    scale = (1 - fixed.get("momentum", 0.0)) / max_grad_norm if optimizer == "sgd" else 1.0
-    return loguniform(low * scale, high * scale)
+
+def _tried(call: Callable[[], T]) -> T | Exception:
+    try:
+        return call()
+    except UnfitModelError:
+        raise
+    except Exception as error:
+        return error

@@ -10,13 +10,14 @@ from typing import Any, ClassVar
 from dphypo import _validate, dpsgd
 from dphypo.entropy import Seeded
 from dphypo.integrations import cost
+from dphypo.integrations.cost import batch_size, learning_rates
 from dphypo.integrations.jax import optimisers, runs
 from dphypo.integrations.jax.program import Program, named
 from dphypo.integrations.jax.records import Records, Trees, as_records
 from dphypo.integrations.jax.score import Private, PrivateAccuracy, PrivateConfusion, PrivateLoss
 from dphypo.integrations.scores import scoring_share
 from dphypo.integrations.split import split_by_hash
-from dphypo.integrations.training import DpSgdMechanism, Whole, batch_size, learning_rates
+from dphypo.integrations.training import DpSgdMechanism, Whole
 from dphypo.mechanisms import Outcome
 from dphypo.space import Space
 from dphypo.space.dimension import Finite

@@ -17,12 +17,11 @@ import numpy.typing as npt
 
 from dphypo import _validate, dpsgd, noise
 from dphypo.dpsgd.draws import Draws, Sampler, draw, largest_batch, piece_and_count
-from dphypo.integrations import groups
 from dphypo.integrations.jax import optimisers, step
 from dphypo.integrations.jax.program import Program
 from dphypo.integrations.jax.records import Records
 from dphypo.integrations.jax.score import OURS, Private
-from dphypo.integrations.training import DivergedError
+from dphypo.integrations.training import DivergedError, make_in_groups
 from dphypo.mechanisms import NoiseRehearsal, Outcome, transfer
 from dphypo.mechanisms.outcome import follower as current_follower
 
@@ -142,7 +141,7 @@ def make(made: DPSGD, params: Sequence[Mapping[str, Any]], seeds: Sequence[int])
 
     with quiet():
         begun = [partial(begin, made, one, seed) for one, seed in zip(params, seeds, strict=True)]
-        return groups.make(begun, lambda at, one: one.kind, lambda group: list(np.asarray(train(group))), finished)
+        return make_in_groups(begun, lambda at, one: one.kind, lambda group: list(np.asarray(train(group))), finished)
 
 
 def finish(score: Any, program: Program, row: npt.NDArray[Any], seed: int) -> Outcome:

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 import torch
 
 from dphypo import _validate, dpsgd
+from dphypo.integrations.cost import batch_size, learning_rates
 from dphypo.integrations.scores import scoring_share
 from dphypo.integrations.split import Origin, split_by_hash
 from dphypo.integrations.torch import hyperparameters
@@ -16,7 +17,7 @@ from dphypo.integrations.torch.data import DatasetRecords, Records, as_records
 from dphypo.integrations.torch.metrics import Metrics
 from dphypo.integrations.torch.runs import Engine
 from dphypo.integrations.torch.score import PrivateAccuracy, PrivateConfusion, PrivateLoss, RecordScore
-from dphypo.integrations.training import Whole, batch_size, learning_rates
+from dphypo.integrations.training import Whole
 from dphypo.space import Space
 from dphypo.space.dimension import Finite
 

@@ -16,7 +16,6 @@ import torch
 from torch import nn
 
 from dphypo import _validate, dpsgd
-from dphypo.integrations import groups
 from dphypo.integrations.torch import check, hyperparameters, seeds, state
 from dphypo.integrations.torch.data import Records, TensorRecords, as_records
 from dphypo.integrations.torch.domain import Batch, Domain
@@ -24,7 +23,7 @@ from dphypo.integrations.torch.fields import called, plain
 from dphypo.integrations.torch.metrics import Metrics, is_private
 from dphypo.integrations.torch.record_values import per_record
 from dphypo.integrations.torch.score import PrivateLoss, RecordScore
-from dphypo.integrations.training import DivergedError
+from dphypo.integrations.training import DivergedError, make_in_groups
 from dphypo.mechanisms import DpSgd, Outcome, transfer
 from dphypo.mechanisms.outcome import follower
 
@@ -225,7 +224,7 @@ def make(runs: Sequence[Run]) -> list[Outcome | Exception]:
     def train_group(group: Sequence[Begun]) -> list[nn.Module]:
         return train(group, runs[0].mechanism.loss)
 
-    return groups.make([run.begin for run in runs], kind, train_group, lambda at, *given: runs[at].finish(*given))
+    return make_in_groups([run.begin for run in runs], kind, train_group, lambda at, *given: runs[at].finish(*given))
 
 
 def train(group: Sequence[Begun], loss: Any) -> list[nn.Module]:
