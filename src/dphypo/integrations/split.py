@@ -48,14 +48,11 @@ class SideRecords(tuple[Any, Any]):
         return SideRecords(inputs, self[1] if targets is None else targets, self.split, self.side)
 
 
-@dataclass(frozen=True, eq=False, repr=False)
-class SideDataset:
+class SideDataset:  # no dataclass, which is a record of several fields
     """Records of a data set that are on one side of a split: a data set like any other, which knows its side."""
 
-    dataset: Any
-    indices: Sequence[int]
-    split: Sides
-    side: Side
+    def __init__(self, dataset: Any, indices: Sequence[int], split: Sides, side: Side) -> None:
+        self.dataset, self.indices, self.split, self.side = dataset, indices, split, side
 
     def __len__(self) -> int:
         return len(self.indices)

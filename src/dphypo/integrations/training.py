@@ -262,7 +262,7 @@ class DpSgdMechanism(ABC):
             records=self.records,
             batch_size=self.batch_size,
             epochs=self.epochs,
-            noise_multiplier=cast(cost.NoiseMultiplier, self.noise_multiplier),
+            noise_multiplier=self.noise_multiplier,
             fraction=self.fraction,
             subsample=self.subsample,
             batch_exponent=transfer.batch_exponent(self.transfer_rule) if self.matched else 0.0,

@@ -171,7 +171,8 @@ class DPSGD(DpSgdMechanism):
         if key not in self._fits:
             with runs.quiet():
                 self._fits[key] = Program(self.init, self.loss, self.predict, arguments, self.data)
-        return self._fits[key]
+        found: Program = self._fits[key]
+        return found
 
     def rehearse(self, params: Mapping[str, Any], *, seed: int) -> Outcome:
         """Build and score a model without training it: what is wrong with it shows before anything is drawn."""

@@ -104,10 +104,11 @@ def _set_apart(given: DPSGD, whole: Whole) -> dict[str, Any]:
     for name in words:
         # Accuracy is of the same matrix, where there is one.
         of_matrix = name == "accuracy" and not {"f1", "balanced_accuracy"}.isdisjoint(words)
-        kind = PrivateConfusion if of_matrix else _SCORES[name]
-        measure = {} if kind is PrivateAccuracy else {"measure": name}
-        loss = {"loss": given.loss} if kind is PrivateLoss else {}
-        scores[name] = kind(**options, **measure, **loss)
+        kind: Callable[..., RecordScore] = PrivateConfusion if of_matrix else _SCORES[name]
+        own: dict[str, Any] = {} if kind is PrivateAccuracy else {"measure": name}
+        if kind is PrivateLoss:
+            own["loss"] = given.loss
+        scores[name] = kind(**options, **own)
     score = scores[words[0]] if isinstance(given.score, str) else Metrics(scores)
     return {"data": training, "records": max(1, whole.records - scoring), "score": score, "whole": whole}
 

@@ -23,6 +23,7 @@ from dphypo.integrations.torch.domain import Batch, Domain
 from dphypo.integrations.torch.fields import Fields, by_name
 
 Indices = npt.NDArray[np.int64]
+Collate = Callable[[list[Any]], Any]
 _PAIR = (
     "give a pair (inputs, targets) of arrays or tensors, a mapping of fields with 'labels' among them, a "
     "TensorDataset, or a data set that is read by index, with an example"
@@ -143,17 +144,11 @@ class DatasetRecords:
         return self.like
 
 
-Collate = Callable[[list[Any]], Any]
-
-
 def _batch(record: Any, collate: Collate | None, fields: Fields | None) -> Batch:
     """One record as a batch of one."""
-    if fields is None:
-        return _pair((collate or default_collate)([record]))
-    return fields.pack(_one(record, collate, fields))
-
-
-def _pair(collated: Any) -> Batch:
+    if fields is not None:
+        return fields.pack(_one(record, collate, fields))
+    collated = (collate or default_collate)([record])
     if not (isinstance(collated, list | tuple) and len(collated) == 2):
         raise TypeError(f"the data set does not give an (input, target) pair for an index: {_PAIR}")
     inputs, targets = (_single_precision(torch.as_tensor(part)) for part in collated)
@@ -232,13 +227,9 @@ def _unwrapped(data: Any) -> Any:
     return tuple(part[list(data.indices)] for part in whole) if isinstance(whole, list | tuple) else data
 
 
-def _is_array(part: Any) -> bool:
-    return isinstance(part, torch.Tensor | np.ndarray) or hasattr(part, "iloc")
-
-
 def _indexed(data: Any, example: Any, target: str | None, collate: Collate | None, public: bool) -> DatasetRecords:
     indexed = hasattr(data, "__getitem__") and hasattr(data, "__len__") and not isinstance(data, Mapping)
-    if not indexed or isinstance(data, str) or _is_array(data):
+    if not indexed or isinstance(data, str | torch.Tensor | np.ndarray) or hasattr(data, "iloc"):
         raise TypeError(f"data is a {type(data).__name__}: {_PAIR}, for example data=(X, y)")
     if example is None and not public:
         raise ValueError(
