@@ -10,6 +10,7 @@ from __future__ import annotations
 import contextlib
 from collections import deque
 from collections.abc import Callable, Iterator
+from functools import partial
 from typing import Any
 
 import torch
@@ -63,7 +64,7 @@ def make_private(
     batches: DataLoader[Any] = DataLoader(
         loader.dataset,
         batch_sampler=sampler,
-        collate_fn=_Collate(loader.dataset, loader.collate_fn),
+        collate_fn=partial(_collate, loader.dataset, loader.collate_fn),
         num_workers=loader.num_workers,
         pin_memory=loader.pin_memory,
         worker_init_fn=loader.worker_init_fn,
@@ -131,15 +132,8 @@ class _Poisson(Sampler[list[int]]):
         return self._run.steps
 
 
-class _Collate:
+def _collate(dataset: Any, collate: Callable[[list[Any]], Any], records: list[Any]) -> Any:
     """The loader's own, and for a batch without records one of the same structure."""
-
-    def __init__(self, dataset: Any, collate: Callable[[list[Any]], Any]) -> None:
-        self._dataset, self._collate = dataset, collate
-
-    def __call__(self, records: list[Any]) -> Any:
-        if records:
-            return self._collate(records)
-        return tree_map(
-            lambda part: part[:0] if isinstance(part, torch.Tensor) else part, self._collate([self._dataset[0]])
-        )
+    if records:
+        return collate(records)
+    return tree_map(lambda part: part[:0] if isinstance(part, torch.Tensor) else part, collate([dataset[0]]))
