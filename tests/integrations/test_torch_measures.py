@@ -19,7 +19,7 @@ from torch.nn.functional import cross_entropy
 
 import dphypo
 from dphypo.errors import UnfitModelError
-from dphypo.integrations.scores import GAPS, auc
+from dphypo.integrations.measures import GAPS, auc
 from dphypo.integrations.torch import DPSGD, PrivateAccuracy, PrivateConfusion, PrivateLoss, split_by_hash
 from dphypo.integrations.torch.metrics import Metrics, is_private
 from dphypo.search.table import Surveyed

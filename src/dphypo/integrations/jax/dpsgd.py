@@ -15,7 +15,7 @@ from dphypo.integrations.jax import optimisers, runs
 from dphypo.integrations.jax.program import Program, named
 from dphypo.integrations.jax.records import Records, Trees, as_records
 from dphypo.integrations.jax.score import Private, PrivateAccuracy, PrivateConfusion, PrivateLoss
-from dphypo.integrations.scores import scoring_share
+from dphypo.integrations.measures import scoring_share
 from dphypo.integrations.split import split_by_hash
 from dphypo.integrations.training import DpSgdMechanism, Whole
 from dphypo.mechanisms import Outcome

@@ -20,7 +20,7 @@ from dphypo.accounting import RoundedDp
 from dphypo.accounting.sides import Sides
 from dphypo.integrations.jax.program import Program
 from dphypo.integrations.jax.records import Tree, as_records
-from dphypo.integrations.scores import MEASURES, MOST_CELLS, Floats, declare, noise_of
+from dphypo.integrations.measures import MEASURES, MOST_CELLS, Floats, declare, noise_of
 
 
 def _guess(program: Program, row: Any, record: Tree) -> Any:

@@ -10,7 +10,7 @@ import torch
 
 from dphypo import _validate, dpsgd
 from dphypo.integrations.cost import batch_size, learning_rates
-from dphypo.integrations.scores import scoring_share
+from dphypo.integrations.measures import scoring_share
 from dphypo.integrations.split import Origin, split_by_hash
 from dphypo.integrations.torch import hyperparameters
 from dphypo.integrations.torch.data import DatasetRecords, Records, as_records

@@ -20,7 +20,7 @@ from torch import nn
 
 from dphypo.dpsgd import made_up
 from dphypo.errors import UnfitModelError
-from dphypo.integrations.scores import Floats
+from dphypo.integrations.measures import Floats
 from dphypo.integrations.torch.data import Records
 from dphypo.integrations.torch.domain import FATAL, Batch, Domain
 from dphypo.integrations.torch.fields import called

@@ -30,7 +30,7 @@ from dphypo import _validate, noise
 from dphypo.accounting import RoundedDp
 from dphypo.accounting.sides import Sides
 from dphypo.errors import UnfitModelError
-from dphypo.integrations.scores import GAPS, MEASURES, MOST_CELLS, Floats, auc, declare, noise_of
+from dphypo.integrations.measures import GAPS, MEASURES, MOST_CELLS, Floats, auc, declare, noise_of
 from dphypo.integrations.torch import check, seeds
 from dphypo.integrations.torch.data import as_records
 from dphypo.integrations.torch.domain import FATAL
