@@ -3,23 +3,39 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, ClassVar
 
 import torch
 from torch import nn
 from torch.nn.functional import cross_entropy
 
+from dphypo import _validate, dpsgd
 from dphypo.entropy import Seeded
-from dphypo.integrations.torch import arguments, hyperparameters
+from dphypo.integrations.cost import batch_size, learning_rates
+from dphypo.integrations.measures import scoring_share
+from dphypo.integrations.split import Origin, split_by_hash
+from dphypo.integrations.torch import hyperparameters
 from dphypo.integrations.torch import runs as torch_runs
+from dphypo.integrations.torch.data import DatasetRecords, Records, as_records
 from dphypo.integrations.torch.metrics import Metrics, is_private
 from dphypo.integrations.torch.runs import Engine, Run
 from dphypo.integrations.torch.saver import Safetensors
-from dphypo.integrations.torch.score import PrivateScore
-from dphypo.integrations.training import DpSgdMechanism
+from dphypo.integrations.torch.score import PrivateAccuracy, PrivateConfusion, PrivateLoss, PrivateScore, RecordScore
+from dphypo.integrations.training import DpSgdMechanism, Whole
 from dphypo.mechanisms import Outcome
 from dphypo.space import Space
+from dphypo.space.dimension import Finite
+
+_OURS = {"clipping": "clip", "average": None, "augment": None, "views": 1, "autocast": None}
+_SCORES: Mapping[str, Callable[..., RecordScore]] = {
+    "accuracy": PrivateAccuracy,
+    "loss": PrivateLoss,
+    "f1": PrivateConfusion,
+    "balanced_accuracy": PrivateConfusion,
+    "auc": PrivateConfusion,
+    "perplexity": PrivateLoss,
+}
 
 
 @dataclass(frozen=True, eq=False, kw_only=True, repr=False)
@@ -117,19 +133,85 @@ class DPSGD(DpSgdMechanism):
     )
 
     def __post_init__(self) -> None:
+        hyperparameters.refuse_model(self.model)
+        reading: dict[str, Any] = {"target": self.target, "collate": self.collate, "workers": self.workers}
+        records = as_records(self.data, self.example, **reading)
+        hyperparameters.refuse_optimizer(self.optimizer)
         super().__post_init__()
-        for name, value in arguments.read(self).items():
+        engine = _validate.choice(Engine, engine=self.engine)
+        _validate.integer(at_least=1, views=self.views)
+        _validate.integer(at_least=1, threads=self.threads)
+        if self.autocast not in (None, "bfloat16"):
+            raise _validate.fail("autocast", self.autocast, 'give "bfloat16", or None')
+        if engine is Engine.OPACUS:
+            _refuse_what_opacus_lacks(name for name, default in _OURS.items() if getattr(self, name) != default)
+        size = _validate.integer(at_least=1, records=len(records) if self.records is None else self.records)
+        changes: dict[str, Any] = {"data": records, "records": size, "engine": engine}
+        changes["batch_size"] = batch_size(size) if self.batch_size is None else self.batch_size
+        changes["device"] = torch.device(self.device or ("cuda" if torch.cuda.is_available() else "cpu"))
+        if isinstance(self.score, str | tuple | list):
+            changes |= self._set_apart(Whole(records, size))
+        elif isinstance(self.score, Mapping):
+            changes["score"] = Metrics(dict(self.score))
+        elif not callable(self.score):
+            raise _validate.fail("score", self.score, 'give a function of the model, a PrivateAccuracy, or "accuracy"')
+        hyperparameters.refuse_unknown(self.model, self.fixed)
+        for name, value in changes.items():
             object.__setattr__(self, name, value)
         _ = self.cost
         if not self._fits and hyperparameters.complete(self.model, self.fixed):
             self._run({}).prepare()  # refuses a model that is unfit before anything runs
+
+    def _set_apart(self, whole: Whole) -> dict[str, Any]:
+        """The records that train, how many they are taken to be, and the named scores on the others.
+
+        A hash of each record decides. The declared sizes are shares of the declared number of all records.
+        """
+        words = [self.score] if isinstance(self.score, str) else list(self.score)
+        for name in words or [""]:
+            if name not in _SCORES:
+                raise _validate.fail("score", name, f"give one of {', '.join(_SCORES)}, or a function of the model")
+        share, scoring = scoring_share(whole.records)
+        training, held_out = self._parts(whole.data, share)
+        options: dict[str, Any] = {
+            "data": held_out,
+            "noise_multiplier": "calibrate",
+            "records": scoring,
+            "example": self.example if isinstance(held_out, tuple) else None,
+        }
+        scores = {}
+        for name in words:
+            # Accuracy is of the same matrix, where there is one.
+            of_matrix = name == "accuracy" and not {"f1", "balanced_accuracy"}.isdisjoint(words)
+            kind: Callable[..., RecordScore] = PrivateConfusion if of_matrix else _SCORES[name]
+            own: dict[str, Any] = {} if kind is PrivateAccuracy else {"measure": name}
+            if kind is PrivateLoss:
+                own["loss"] = self.loss
+            scores[name] = kind(**options, **own)
+        score = scores[words[0]] if isinstance(self.score, str) else Metrics(scores)
+        return {"data": training, "records": max(1, whole.records - scoring), "score": score, "whole": whole}
+
+    def _parts(self, records: Records, share: float) -> tuple[Records, Any]:
+        """The records that train, and those that score."""
+        if isinstance(records, DatasetRecords):
+            parts = split_by_hash(records.dataset, share=share, workers=records.workers)
+            training, held_out = (replace(records, dataset=part, origin=part.origin) for part in parts)
+            return training, held_out
+        if records.fields is not None:
+            pairs = split_by_hash(records.inputs, records.targets, share=share)
+            trains, scores = (replace(records, inputs=x, targets=y, origin=Origin.of((x, y))) for x, y in pairs)
+            return trains, scores
+        pair = getattr(self.data, "tensors", self.data)  # of a TensorDataset
+        pair = pair if isinstance(pair, tuple | list) else (records.inputs, records.targets)
+        first, second = split_by_hash(*pair, share=share)
+        return as_records(first, self.example), second
 
     def refuse_unknown(self, names: Iterable[str]) -> None:
         """Refuse hyperparameters that nobody takes."""
         names = list(names)
         hyperparameters.refuse_unknown(self.model, names)
         if self.engine is Engine.OPACUS:
-            arguments.refuse_what_opacus_lacks(names)
+            _refuse_what_opacus_lacks(names)
 
     @property
     def exact(self) -> bool:  # type: ignore[override]
@@ -166,12 +248,31 @@ class DPSGD(DpSgdMechanism):
         return [f"cuda:{number}" for number in range(torch.cuda.device_count())] or ["cpu"]
 
     def default_space(self) -> Space:
-        """What is searched where no space is given: the learning rate, on the scale of the optimiser."""
-        return arguments.space(self)
+        """What is searched where no space is given: the learning rate, on the scale of the optimiser.
+
+        Where nearly every gradient is clipped, the clipping norm and the learning rate act through their product. So
+        gradients are normalised, and the learning rate is searched alone.
+        """
+        if not hyperparameters.complete(self.model, self.fixed):
+            raise _validate.fail(
+                "space",
+                None,
+                'the model takes hyperparameters: give a space that has them, such as Space({"learning_rate": '
+                'loguniform(0.1, 30), "width": [32, 64]}), or fix them, fixed={"width": 64}',
+            )
+        searched = {"learning_rate": learning_rates(self.optimizer.lower(), self.fixed, self.max_grad_norm)}
+        return Space(searched if self.engine is Engine.OPACUS else {**searched, "clipping": ["normalise"]})
 
     def check_space(self, space: Space) -> None:
         """Refuse choices that no run can take, such as the wrong name of an optimiser."""
-        arguments.refuse_values(space)
+        hyperparameters.refuse_optimizers(space)
+        for parameter in space.parameters:
+            choices: tuple[Any, ...] = parameter.dimension.choices if isinstance(parameter.dimension, Finite) else ()
+            for value in choices:
+                if parameter.name in ("clipping", "average"):
+                    dpsgd.Setting(**{parameter.name: value})
+                elif parameter.name == "views":
+                    _validate.integer(at_least=1, views=value)
 
     def make(self, params: Sequence[Mapping[str, Any]], seeds: Sequence[int]) -> list[Outcome | Exception]:
         """Make runs, at once where the engine can; what a run raises takes the place of its outcome."""
@@ -197,3 +298,9 @@ class DPSGD(DpSgdMechanism):
 
     def _run(self, params: Mapping[str, Any], seed: int = 0) -> Run:
         return Run(self, params, seed, self._fits)
+
+
+def _refuse_what_opacus_lacks(names: Iterable[str]) -> None:
+    for name in names:
+        if name in _OURS:
+            raise ValueError(f"engine = 'opacus' takes no {name}: leave it out, or use engine='dphypo'")
