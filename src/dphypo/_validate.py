@@ -26,6 +26,8 @@ import numpy.typing as npt
 Kind = TypeVar("Kind", bound=enum.Enum)
 P = ParamSpec("P")
 R = TypeVar("R")
+_LARGE = 1e-3  # a δ above it means little for any number of records that is worth hiding one in
+_LOUD = 0.2  # a standard deviation of a score's noise, in units of its range, above which runs are ranked by noise
 
 
 def _only(named: dict[str, Any]) -> tuple[str, Any]:
@@ -219,18 +221,14 @@ def delta(**named: SupportsFloat) -> float:
     return within(0.0, 1.0, closed="left", why=why, **{name: value})
 
 
-LARGE = 1e-3
-"""A δ above which a guarantee means little for any number of records that is worth hiding one in."""
-
-
 def warn_of_delta(delta: float, records: object) -> None:
     """Warn of a δ that means little: 1/records or more, or above 1e-3 where ``records`` is no number of records.
 
     Publishing one record of all in full, drawn at random, would satisfy it.
     """
     known = int(records) if isinstance(records, Integral) and int(records) > 0 else None
-    if known is None and delta > LARGE:
-        means, example = f"above {LARGE:g}", "1/10 of 1/(number of records)"
+    if known is None and delta > _LARGE:
+        means, example = f"above {_LARGE:g}", "1/10 of 1/(number of records)"
     elif known is not None and delta >= 1 / known:
         means, example = f"not below 1/records = {1 / known:.2g}", f"{0.1 / known:.0e}"
     else:
@@ -250,13 +248,9 @@ def _outside() -> int:
     return level
 
 
-LOUD = 0.2
-"""A standard deviation of the noise of a score, in units of its range, above which runs are ranked by noise."""
-
-
 def warn_of_score_noise(noise: float, stacklevel: int = 2) -> None:
     """Warn of a score whose noise swamps it; ``noise`` is its standard deviation, in units of the score's range."""
-    if noise > LOUD:
+    if noise > _LOUD:
         warnings.warn(
             f"the noise of the score has a standard deviation of {noise:.2g} of the score's whole range: runs are "
             f"ranked by noise more than by merit. Score on more records, or with a smaller noise_multiplier, or leave "
