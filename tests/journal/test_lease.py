@@ -40,7 +40,7 @@ COORDINATOR = """
     from dphypo.laws import Pmf
     from support.executor_world import paced
     from support.study_world import make
-    postgresql._BEAT_S = 0.2
+    postgresql.PostgreSQL.beat_s = 0.2
     if __name__ == "__main__":
         with ThreadPoolExecutor(2) as pool:
             study = make({journal!r}, paced, sampler=None, band=Band(1.0, 1.0), runs=Pmf({{40: 1.0}}), name={name!r})
@@ -81,7 +81,7 @@ def until(said, seconds: float = 60.0):
 
 @pytest.fixture
 def quick(monkeypatch):
-    monkeypatch.setattr(postgresql, "_BEAT_S", 0.2)
+    monkeypatch.setattr(postgresql.PostgreSQL, "beat_s", 0.2)
     monkeypatch.setattr(postgresql, "_LEASE_S", 3.0)
 
 

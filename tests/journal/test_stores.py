@@ -24,7 +24,7 @@ HOLDER = """
     from dphypo.journal import postgresql
     from dphypo.journal.journal import Journal
     from dphypo.journal.store import open_store
-    postgresql._BEAT_S = 0.2
+    postgresql.PostgreSQL.beat_s = 0.2
     journal = Journal(open_store(sys.argv[1]), sys.argv[2])
     journal.begin({}, lambda: 3)
     print("held", flush=True)
@@ -58,7 +58,7 @@ def test_a_study_is_held_by_one_process_and_freed_by_its_death(kind, request, tm
 def impatient(monkeypatch):
     monkeypatch.setattr("dphypo.journal.sqlite._WAIT_S", 0.2)
     monkeypatch.setattr("dphypo.journal.postgresql._WAIT_S", 0.2)
-    monkeypatch.setattr("dphypo.journal.postgresql._BEAT_S", 0.2)
+    monkeypatch.setattr("dphypo.journal.PostgreSQL.beat_s", 0.2)
 
 
 @pytest.mark.usefixtures("impatient")

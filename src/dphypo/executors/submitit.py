@@ -118,7 +118,7 @@ class _Jobs(concurrent.futures.Executor):
 
     def submit(self, make: Callable[..., Any], /, *arguments: Any, **_: Any) -> Future[Any]:
         future: Future[Any] = Future()
-        job = self._executor.submit(_Preemptible(make), *arguments)
+        job = self._executor.submit(_make_preemptible, make, *arguments)
         with self._lock:
             self._jobs[future] = job
         return future
@@ -187,30 +187,25 @@ def _erase(job: Any) -> None:
             file.unlink()
 
 
-@dataclass(frozen=True, repr=False)
-class _Preemptible:
-    """Makes a run; if the batch system takes the machine back in between, says so instead of asking to be requeued.
+def _make_preemptible(make: Callable[[Task, Any], Ended], task: Task, mechanism: Mechanism) -> Ended:
+    """Make a run; if the batch system takes the machine back in between, say so instead of asking to be requeued.
 
     A job that has used up its time is lost: how long a run takes may depend on the data.
     """
+    name = str(package("submitit", "submitit").JobEnvironment.USR_SIG).removeprefix("SIG")
+    warning = signal.Signals[f"SIG{name}"]  # by which submitit has the batch system announce that a job must end
+    before = signal.getsignal(warning)
+    handler = getattr(before, "__self__", None)
+    timed_out = False
 
-    make: Callable[[Task, Any], Ended]
+    def stop(number: int, frame: Any) -> None:
+        nonlocal timed_out
+        timed_out = handler is None or handler.has_timed_out()
+        raise Stopped  # the one thing that passes through a run
 
-    def __call__(self, task: Task, mechanism: Mechanism) -> Ended:
-        name = str(package("submitit", "submitit").JobEnvironment.USR_SIG).removeprefix("SIG")
-        warning = signal.Signals[f"SIG{name}"]  # by which submitit has the batch system announce that a job must end
-        before = signal.getsignal(warning)
-        handler = getattr(before, "__self__", None)
-        timed_out = False
-
-        def stop(number: int, frame: Any) -> None:
-            nonlocal timed_out
-            timed_out = handler is None or handler.has_timed_out()
-            raise Stopped  # the one thing that passes through a run
-
-        signal.signal(warning, stop)
-        try:
-            ended = self.make(task, mechanism)
-            return None if isinstance(ended, Withdrawn) and timed_out else ended
-        finally:
-            signal.signal(warning, before)
+    signal.signal(warning, stop)
+    try:
+        ended = make(task, mechanism)
+        return None if isinstance(ended, Withdrawn) and timed_out else ended
+    finally:
+        signal.signal(warning, before)

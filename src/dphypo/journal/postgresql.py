@@ -18,8 +18,7 @@ from dphypo.journal.chain import OLD, UNREADABLE, book, lease, metadata, secret
 from dphypo.journal.database import SILENT, stores
 
 _WAIT_S = 10.0
-_BEAT_S = 5.0  # how often a coordinator gives a sign of life
-_LEASE_S = 60.0  # how long it may be silent before another takes its study
+_LEASE_S = 60.0  # how long a coordinator may be silent before another takes its study
 
 _HOLDER = text(
     "SELECT pg_terminate_backend(pid) FROM pg_locks WHERE locktype = 'advisory' AND granted AND objsubid = 1 AND "
@@ -41,6 +40,7 @@ class PostgreSQL:
     """
 
     durable = True
+    beat_s = 5.0  # how often a coordinator gives a sign of life
 
     def __init__(self, url: URL) -> None:
         self._url = url.set(drivername="postgresql+psycopg")
@@ -107,11 +107,6 @@ class PostgreSQL:
         connection.execute(delete(lease).where(lease.c.study == name))
         connection.execute(insert(lease), {"study": name, "beat": secrets.token_hex(8)})
         connection.commit()
-
-    @property
-    def beat_s(self) -> float:
-        """How often to call :meth:`beat`."""
-        return _BEAT_S
 
     def beat(self, connection: Connection, names: Iterable[str]) -> None:
         """Give a sign of life for studies that are held."""

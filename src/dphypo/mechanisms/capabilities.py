@@ -74,7 +74,6 @@ class Kind(Protocol):
 
     @property
     def key(self) -> Hashable: ...
-
     @property
     def event(self) -> Any: ...
 

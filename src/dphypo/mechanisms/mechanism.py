@@ -27,19 +27,14 @@ class Mechanism(Protocol):
 
     @property
     def event(self) -> Any: ...
-
     @property
     def relation(self) -> Any: ...
-
     @property
     def score_event(self) -> Any: ...
-
     @property
     def split(self) -> Sides | None: ...
-
     @property
     def monotone(self) -> frozenset[str]: ...
-
     @property
     def saver(self) -> Saver: ...
 
