@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 
 import dp_accounting as dp
+import numpy as np
 import pytest
 from scipy.stats import loguniform, norm, randint
 
@@ -36,6 +37,15 @@ SPACE = Space(
 def test_an_event_is_evaluated_at_every_value_it_reads():
     found = events(made(lambda p: dp.SelfComposedDpEvent(dp.GaussianDpEvent(1.0), p["rounds"])), SPACE)
     assert {event.count for event in found} == {1, 2, 3}
+
+
+def test_events_that_differ_in_the_middle_of_a_long_array_are_told_apart():
+    def event(params):
+        sensitivities, probabilities = np.linspace(0.0, 1.0, 1200), np.zeros(1200)
+        sensitivities[600], probabilities[[0, 600]] = params["rounds"], 0.5
+        return dp.dp_event.MixtureOfGaussiansDpEvent(1.0, sensitivities, probabilities)
+
+    assert {event.sensitivities[600] for event in events(made(event), SPACE)} == {1.0, 2.0, 3.0}
 
 
 def test_an_event_that_branches_is_followed():

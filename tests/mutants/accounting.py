@@ -53,6 +53,16 @@ MUTANTS = (
         ("mechanisms/test_capabilities.py::test_costs_in_the_space_that_the_event_cannot_depend_on_are_refused",),
     ),
     Mutant(
+        "events are told apart by a text that leaves numbers out",
+        "an event that depends on λ is bounded at every λ",
+        "mechanisms/over_space.py",
+        "    found = everywhere(lambda params: [canonical(event) for event in of(params)], space, mechanism.monotone)\n"
+        "    return list(dict.fromkeys(found))\n",
+        "    found = everywhere(of, space, mechanism.monotone)\n"
+        "    return list(dict.fromkeys(canonical(event) for event in found))\n",
+        ("mechanisms/test_over_space.py::test_events_that_differ_in_the_middle_of_a_long_array_are_told_apart",),
+    ),
+    Mutant(
         "the score is not charged",
         "what looks at private records is part of the event",
         "mechanisms/over_space.py",

@@ -44,7 +44,7 @@ def check_fit(mechanism: Mechanism, space: Space) -> None:
 def events(mechanism: Mechanism, space: Space) -> list[Any]:
     """All events a run may have, one of each, in canonical form: the accountant takes their supremum."""
     check_fit(mechanism, space)
-    return _canonical(everywhere(lambda params: _run(mechanism, params), space, mechanism.monotone))
+    return _over(mechanism, space, lambda params: _run(mechanism, params))
 
 
 def by_side(
@@ -68,7 +68,7 @@ def by_side(
         def allowed(params: _Watched) -> list[Any]:
             return of(params) if within is None or _may_allow(within, params, mechanism.monotone) else []
 
-        return _canonical(everywhere(allowed, space, mechanism.monotone))
+        return _over(mechanism, space, allowed)
 
     if not scored:
         return over(lambda params: _at(mechanism.event, params)), []
@@ -87,10 +87,13 @@ def _may_allow(within: Callable[[Mapping[str, Any]], bool], params: _Watched, mo
         raise
 
 
-def _canonical(events: list[Any]) -> list[Any]:
+def _over(mechanism: Mechanism, space: Space, of: Callable[[_Watched], list[Any]]) -> list[Any]:
+    """All events that ``of`` lists anywhere in the space, one of each, in canonical form."""
     from dphypo.accounting.events import canonical
 
-    return list(dict.fromkeys(canonical(event) for event in events))
+    # Canonical before they are told apart: the text of a long array leaves numbers out.
+    found = everywhere(lambda params: [canonical(event) for event in of(params)], space, mechanism.monotone)
+    return list(dict.fromkeys(found))
 
 
 def everywhere(
