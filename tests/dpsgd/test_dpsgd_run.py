@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -10,7 +11,7 @@ import torch
 from support.dpsgd_models import KINDS, Residual, cross_entropy
 from torch import nn
 
-from dphypo.dpsgd import Program, Run, Setting, Tensors, optimisers, train
+from dphypo.dpsgd import Program, Run, Setting, Tensors, cuda_graph, optimisers, train
 from dphypo.dpsgd.many import memory_of
 from dphypo.dpsgd.stack import Layout, Shape
 from dphypo.errors import UnfitModelError
@@ -320,3 +321,13 @@ def test_bad_values_are_named(change):
 def test_a_clipping_norm_whose_square_is_zero_is_refused():
     with pytest.raises(ValueError, match="max_grad_norm = 1e-150"):
         replace(RUN, max_grad_norm=1e-150).grid(100, 1, 32, 1)
+
+
+def test_a_gpu_draws_the_batches_of_runs_with_one_rate_alone(monkeypatch):
+    """Its kernel takes one rate for all runs of a group: others, and subsamples, are drawn as on a CPU."""
+    monkeypatch.setattr(cuda_graph, "AVAILABLE", True)
+    rows, records = SimpleNamespace(is_cuda=True, device=torch.device("cpu")), Tensors(*LINEAR.records(SIZE, 5))
+    assert cuda_graph.on_device(rows, records, [RUN, replace(RUN, seed=9)])
+    for other in (replace(RUN, rate=0.41), replace(RUN, subsample=0.5)):
+        assert not cuda_graph.on_device(rows, records, [RUN, other])
+        assert not cuda_graph.on_device(rows, records, [other, RUN])

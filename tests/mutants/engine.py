@@ -115,6 +115,14 @@ MUTANTS = (
         (f"{_BITS}::test_a_run_alone_and_among_others_ends_in_the_same_bits[linear]",),
     ),
     Mutant(
+        "runs on a GPU are sampled at the rate of the first",
+        "a run takes records with its own rate",
+        "dpsgd/cuda_graph.py",
+        " and run.rate == runs[0].rate",
+        "",
+        ("dpsgd/test_dpsgd_run.py::test_a_gpu_draws_the_batches_of_runs_with_one_rate_alone",),
+    ),
+    Mutant(
         "dropout belongs to places in the batch",
         "a record's contribution does not depend on its place",
         "dpsgd/book.py",

@@ -17,6 +17,7 @@ import torch
 
 from dphypo import noise
 from dphypo.dpsgd.batches import Piece, Records, Tensors, gathered
+from dphypo.dpsgd.setting import Run
 
 try:
     import triton
@@ -132,10 +133,11 @@ def _thresholds(deviation: float, device: torch.device) -> Sequence[torch.Tensor
     return [torch.from_numpy(part).to(device) for part in (table.high, table.low.view(np.int64), guide)]
 
 
-def on_device(rows: torch.Tensor, records: Records, subsample: float) -> bool:
-    """Whether batches and noise can be made on the device: there is Triton, and the records are there."""
+def on_device(rows: torch.Tensor, records: Records, runs: Sequence[Run]) -> bool:
+    """Whether batches and noise can be made on the device: there is Triton, the records are there, and one rate."""
     near = isinstance(records, Tensors) and records.inputs.device == rows.device and len(records) > 0
-    return rows.is_cuda and AVAILABLE and near and subsample == 1
+    alike = all(run.subsample == 1 and run.rate == runs[0].rate for run in runs)
+    return rows.is_cuda and AVAILABLE and near and alike
 
 
 class DeviceBatches:

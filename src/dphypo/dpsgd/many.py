@@ -109,11 +109,13 @@ def _groups(
 ) -> list[list[int]]:
     """The places of runs that are made at once."""
     alike: dict[tuple[int, str], list[int]] = {}
+    on_gpu = next(program.model.parameters()).is_cuda
     for at, (model, run) in enumerate(zip(models, runs, strict=True)):
         piece, count = piece_and_count(run.records, run.rate, setting.physical_batch_size)
         grid = run.grid(program.layout.size, program.terms * program.views, piece, count)
         kinds = sorted((name, bool(value)) for name, value in run.options.items())
-        rest = (count, run.steps, run.optimizer.lower(), grid.deviation, grid.bits, kinds, _frozen(model))
+        rates = (run.rate, run.subsample) if on_gpu else None  # a GPU draws the batches of a group at one rate
+        rest = (count, run.steps, run.optimizer.lower(), grid.deviation, grid.bits, rates, kinds, _frozen(model))
         alike.setdefault((piece, repr(rest)), []).append(at)
     groups = []
     for (piece, _), members in alike.items():

@@ -64,7 +64,7 @@ class Group:
         self._cursor = torch.zeros(1, dtype=torch.int64, device=device)  # the number of the step
         self._batches: Batches | DeviceBatches
         self._draws: Draws | DeviceDraws
-        if on_device(rows, records, first.subsample):
+        if on_device(rows, records, runs):
             largest = largest_batch(first.records, first.rate)
             self._batches = DeviceBatches(
                 records, words, rate=first.rate, size=size, count=count, largest=largest, cursor=self._cursor
