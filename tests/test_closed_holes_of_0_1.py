@@ -22,7 +22,7 @@ from dphypo.accounting.statement import statement
 from dphypo.errors import refusals
 from dphypo.laws import Geometric, Pmf, Poisson
 from dphypo.mechanisms.over_space import events
-from dphypo.search.part import Lost
+from dphypo.search.framework1 import Lost
 
 ADD, REPLACE = dp.NeighboringRelation.ADD_OR_REMOVE_ONE, dp.NeighboringRelation.REPLACE_ONE
 ONCE = Pmf({1: 1.0})

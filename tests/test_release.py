@@ -7,10 +7,11 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
+from support.journal_world import read_certificate
 from support.study_world import EVENT, RELATION, make, train
 
 import dphypo
-from dphypo.search.release import Ending, read_certificate
+from dphypo.search.release import Ending
 
 
 @pytest.fixture(scope="module")

@@ -21,13 +21,14 @@ import pytest
 from fuzz.test_constructors import raw
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
+from support.journal_world import read_certificate
 from support.study_world import make, train
 
 import dphypo
 from dphypo.accounting import PureDp, account, verify
 from dphypo.laws import Geometric
 from dphypo.planning import Landscape
-from dphypo.search.release import Release, read_certificate
+from dphypo.search.release import Release
 
 FEW = settings(max_examples=12, deadline=None, derandomize=True)
 MANY = settings(max_examples=400, deadline=None, suppress_health_check=list(HealthCheck))

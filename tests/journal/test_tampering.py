@@ -11,6 +11,7 @@ from contextlib import closing
 
 import pytest
 from sqlalchemy import make_url, text
+from support.journal_world import read_certificate
 from support.study_world import facts, make
 
 from dphypo.errors import JournalError, LedgerError
@@ -20,7 +21,6 @@ from dphypo.journal.journal import Journal
 from dphypo.journal.records import Trial
 from dphypo.journal.store import open_store
 from dphypo.mechanisms import Outcome
-from dphypo.search.release import read_certificate
 
 NAMES = (f"tampered {number}" for number in itertools.count())
 

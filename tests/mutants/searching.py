@@ -103,7 +103,7 @@ MUTANTS = (
     Mutant(
         "a run that died is made again whatever its randomness",
         "only a run whose randomness comes from its seed is made again",
-        "search/part.py",
+        "search/framework1.py",
         "            return cls.AGAIN if capabilities.is_seeded(mechanism) else cls.FAILED\n",
         "            return cls.AGAIN\n",
         ("study/test_study_lost.py::test_by_default_the_mechanism_decides",),
@@ -111,7 +111,7 @@ MUTANTS = (
     Mutant(
         "pools that break are accepted",
         "runs die independently of one another",
-        "search/part.py",
+        "search/framework1.py",
         "        if self is Lost.FAILED and crew.breaks:\n",
         "        if self is Lost.AGAIN and crew.breaks:\n",
         ("study/test_study_lost.py::test_pools_whose_runs_die_together_are_refused_where_a_death_is_an_outcome",),
@@ -265,7 +265,7 @@ MUTANTS = (
     Mutant(
         "a prior may leave the space",
         "a rule for the next prior stays in the space that was accounted for",
-        "search/prior_around.py",
+        "search/declaration.py",
         "    known = {parameter.name: parameter for parameter in space.parameters}\n",
         "    if prior:\n        return\n    known = {parameter.name: parameter for parameter in space.parameters}\n",
         ("stages/test_stages_prior.py::test_a_rule_that_leaves_the_space_is_refused_though_the_event_is_constant",),

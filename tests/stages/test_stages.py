@@ -12,6 +12,7 @@ import sys
 import numpy as np
 import pytest
 from support import stages_world
+from support.journal_world import read_certificate
 from support.stages_world import CHEAP, FEW, SEED, cheap, make, mechanism, stages
 from support.study_world import EVENT, LAW, SPACE, train
 
@@ -25,7 +26,7 @@ from dphypo.laws import Pmf, Poisson
 from dphypo.search import PriorAround, Stage, Stages
 from dphypo.search import progress as _progress
 from dphypo.search.part import Released
-from dphypo.search.release import Ending, read_certificate
+from dphypo.search.release import Ending
 
 fails = mechanism(lambda params, *, seed: 1 / 0)
 

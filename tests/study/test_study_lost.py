@@ -22,7 +22,7 @@ from dphypo.executors import Withdrawn
 from dphypo.laws import Pmf
 from dphypo.mechanisms import Declared
 from dphypo.mechanisms.outcome import attempt
-from dphypo.search.part import Lost
+from dphypo.search.framework1 import Lost
 
 TESTS = str(Path(__file__).parents[1])
 KILLED = -signal.SIGKILL

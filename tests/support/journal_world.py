@@ -7,10 +7,13 @@ import json
 import os
 import sqlite3
 from contextlib import closing
+from pathlib import Path
 from typing import Any
 
+from dphypo.accounting import Certificate
 from dphypo.journal.journal import Journal
 from dphypo.journal.records import Trial
+from dphypo.journal.store import open_store
 from dphypo.mechanisms import Outcome
 
 NAMES = (f"study {number}" for number in itertools.count())
@@ -36,3 +39,15 @@ def contents(journal: str | os.PathLike[str], name: str | None = None) -> list[l
             return []
         rows = connection.execute("SELECT name, content FROM dphypo_change ORDER BY name, number").fetchall()
     return [json.loads(content) for study, content in rows if name in (None, study)]
+
+
+def read_certificate(journal: str | Path, name: str = "study") -> Certificate:
+    """The certificate of a released study, read without a change of its journal."""
+    store = open_store(journal, read_only=True)
+    try:
+        found = Journal(store, name).record.certificate
+    finally:
+        store.close()
+    if found is None:
+        raise ValueError("the journal holds no released study of that name")
+    return Certificate.from_dict(json.loads(found))

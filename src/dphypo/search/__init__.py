@@ -2,8 +2,8 @@
 
 from dphypo.search.curator import open_journal as open_journal
 from dphypo.search.part import Part as Part
+from dphypo.search.part import PriorAround as PriorAround
 from dphypo.search.plan_file import PlanFile as PlanFile
-from dphypo.search.prior_around import PriorAround as PriorAround
 from dphypo.search.release import Release as Release
 from dphypo.search.release import load_release as load_release
 from dphypo.search.stage import Stage as Stage

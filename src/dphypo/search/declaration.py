@@ -7,18 +7,20 @@ import json
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
+from itertools import product
+from math import prod
 from pathlib import Path
 from typing import Any
 
 from dphypo import _validate
 from dphypo.accounting import Certificate, Composition, Guarantee, Term
-from dphypo.errors import ChangedStudy
-from dphypo.errors.refusals import ChangedRule, LateHistoryOnly
+from dphypo.errors import ChangedStudy, refusals
 from dphypo.mechanisms import capabilities
 from dphypo.search.part import Part
-from dphypo.search.prior_around import refuse_wider
 from dphypo.search.stage import FIRST, HISTORY_ONLY, Stage
 from dphypo.space import Space
+from dphypo.space.dimension import Dimension, Finite, ends
+from dphypo.space.parameter import Parameter
 
 SEEDED = "no guarantee: seeded"
 _LONGEST_NAME = 200
@@ -178,7 +180,7 @@ def check(found: Mapping[str, Any], declared: Mapping[str, Any], total: str | No
         declared = {name: value for name, value in declared.items() if name != "model"}
     changed = [name for name in {**declared, **found} if found.get(name) != declared.get(name)]
     if changed == [HISTORY_ONLY] and HISTORY_ONLY in declared:
-        raise ChangedRule if HISTORY_ONLY in found else LateHistoryOnly
+        raise refusals.ChangedRule if HISTORY_ONLY in found else refusals.LateHistoryOnly
     if changed and changed != [HISTORY_ONLY]:  # with any search rule at all, it costs more: that may be declared later
         remedy = f" Give first_from_prior={found.get(FIRST, 1)}, as it was." if FIRST in changed else ""
         costs = "" if total in (None, now()) else f" It was begun with {total}, and would cost {now()} now."
@@ -197,3 +199,72 @@ def _data(data_name: object) -> str | None:
     if not isinstance(data_name, str) or not data_name.isprintable() or not 0 < len(data_name) <= _LONGEST_NAME:
         raise _validate.fail("data_name", data_name, f"give a name of at most {_LONGEST_NAME} printable characters")
     return data_name
+
+
+_MOST_CASES = 100_000
+
+
+def refuse_wider(prior: Space, space: Space) -> None:
+    """Refuse a prior that can draw what the space cannot.
+
+    A rule may put the prior where it likes, inside the space. Outside it, nothing was declared of a run: its event may
+    be the same by accident, because the event reads no hyperparameter, and the run another all the same.
+    """
+    known = {parameter.name: parameter for parameter in space.parameters}
+    for parameter in prior.parameters:
+        if parameter.name not in known:
+            raise refusals.WiderPrior(f"({parameter.name!r} is none of the declared hyperparameters.)")
+        _refuse_values(parameter.name, parameter.dimension, known[parameter.name].dimension)
+    _refuse_conditions(prior, space)
+
+
+def _refuse_values(name: str, dimension: Dimension, declared: Dimension) -> None:
+    if isinstance(dimension, Finite):
+        values = dimension.choices
+    elif isinstance(declared, Finite):
+        raise refusals.WiderPrior(f"({name!r} was declared as a list of values, and the rule made a range of it.)")
+    else:
+        values = tuple(ends(dimension))
+        if isinstance(ends(declared)[0], int) and not isinstance(values[0], int):
+            raise refusals.WiderPrior(f"({name!r} was declared as a range of whole numbers.)")
+    for value in values:
+        if not _has(declared, value):
+            raise refusals.WiderPrior(f"({name!r} was not declared with the value {value!r}.)")
+
+
+def _has(declared: Dimension, value: Any) -> bool:
+    try:
+        declared.unit([value])
+    except ValueError:
+        return False
+    if isinstance(declared, Finite):
+        return True
+    low, high = ends(declared)  # the event was taken at what can be drawn, which is less than the support
+    return bool(low <= value <= high)
+
+
+def _refuse_conditions(prior: Space, space: Space) -> None:
+    """The same hyperparameters must be active, whatever values those have on which others depend."""
+    parents = {s.parameters[p.parent].name for s in (prior, space) for p in s.parameters if p.parent is not None}
+    given = {parameter.name: parameter.dimension for parameter in prior.parameters if parameter.name in parents}
+    choices = {name: dimension.choices for name, dimension in given.items() if isinstance(dimension, Finite)}
+    if prod(len(values) for values in choices.values()) > _MOST_CASES:
+        raise refusals.WiderPrior("(It has too many conditions to be checked: shape the prior with space.around.)")
+    for values in product(*choices.values()):
+        case = dict(zip(choices, values, strict=True))
+        if other := sorted(_active(prior, case) ^ _active(space, case)):
+            raise refusals.WiderPrior(f"({other[0]!r} is active where it was not declared, or missing where it was.)")
+
+
+def _active(space: Space, case: Mapping[str, Any]) -> set[str]:
+    found: set[str] = set()
+    for parameter in space.parameters:  # parents stand before their children
+        if parameter.parent is None or _holds(space.parameters[parameter.parent], parameter, case, found):
+            found.add(parameter.name)
+    return found
+
+
+def _holds(parent: Parameter, parameter: Parameter, case: Mapping[str, Any], found: set[str]) -> bool:
+    if parent.name not in found or parent.name not in case or not isinstance(parent.dimension, Finite):
+        return False
+    return parent.dimension.position(case[parent.name]) in parameter.cases

@@ -27,9 +27,11 @@ import threading
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import replace
+from enum import StrEnum
 from types import TracebackType
 from typing import TYPE_CHECKING, Any
 
+from dphypo import _validate
 from dphypo.errors import Stopped, refusals
 from dphypo.executors import Executor, Withdrawn
 from dphypo.executors.executor import Crew
@@ -37,10 +39,10 @@ from dphypo.executors.groups import Groups
 from dphypo.executors.processes import Processes
 from dphypo.mechanisms import Mechanism, capabilities
 from dphypo.search.live import CheckpointFile, Followed, LiveSteps
-from dphypo.search.part import GroupSizes, Lost
 from dphypo.search.table import OnRun
 
 if TYPE_CHECKING:
+    from dphypo.search.part import GroupSizes
     from dphypo.search.under_way import PartUnderWay
 
 
@@ -211,6 +213,59 @@ def _restore(before: dict[Any, Any], ours: Any) -> None:
     for number, handler in before.items():
         if signal.getsignal(number) is ours:
             signal.signal(number, handler)
+
+
+class Lost(StrEnum):
+    """What becomes of a run whose process died.
+
+    Whether the data killed a process cannot be seen from outside. Retrying such a run selects for runs that survive,
+    unless all randomness of the run comes from its seed: then it ends as before. Counting it as failed is covered if
+    runs die independently; an outage that takes many of them would change the law of T (docs/theory.md, "Facts about
+    the search").
+
+    An interrupt, SIGTERM, a cluster that takes a worker back, and a machine that goes away with all its processes do
+    not count as deaths of a run: the run is made again with its seed, whatever is declared here.
+    """
+
+    AGAIN = "again"
+    """It is made again with the same seed, at most twice: for mechanisms whose randomness comes from the seed alone."""
+
+    FAILED = "failed"
+    """It counts as failed at once."""
+
+    @classmethod
+    def read(cls, given: Lost | str | None, mechanism: Mechanism) -> Lost:
+        """What the user gave; by default what fits the mechanism, which may say of itself that it is ``seeded``."""
+        if given is None:
+            return cls.AGAIN if capabilities.is_seeded(mechanism) else cls.FAILED
+        if not isinstance(given, str) or given not in list(cls):
+            raise _validate.fail("lost", given, 'give "again" or "failed", or None for what fits the mechanism')
+        return cls(given)
+
+    def check(self, crew: Crew) -> None:
+        """Refuse those whose runs die together, where a death is an outcome: runs must die independently."""
+        if self is Lost.FAILED and crew.breaks:
+            raise _validate.fail(
+                "executor",
+                crew.executor,
+                "one process that dies breaks such a pool and takes the other runs with it, so that their failures are "
+                'not independent. Use executor="processes", or workers=1; or, if all randomness of a run comes from '
+                'its seed, declare the mechanism with seeded=True, or lost="again"',
+            )
+
+    @property
+    def condition(self) -> str:
+        """What the guarantee assumes, for the certificate."""
+        if self is Lost.AGAIN:
+            return (
+                "a run whose process died was made again with its seed, at most twice; that is covered if all "
+                "randomness of a run comes from its seed, or if no death depends on the data"
+            )
+        return (
+            "a run whose process died counts as failed, which is covered if runs die independently of one another; one "
+            "that was stopped in order, or lost with its whole machine, was made again with its seed, which is covered "
+            "if neither depends on the data"
+        )
 
 
 class TwoLines(str):

@@ -70,15 +70,12 @@ class Clock:
 
     def due(self, made: int) -> bool:
         """Whether one is due after so many steps; if so, it counts as written."""
-        if self._every is None:
-            return False
-        if isinstance(self._every, int):
-            due = made - self._made >= self._every
-        else:
-            due = time.monotonic() - self._time >= self._every.total_seconds()
-        if due:
-            self._made, self._time = made, time.monotonic()
-        return due
+        now, every = time.monotonic(), self._every
+        steps = isinstance(every, int) and made - self._made >= every
+        if steps or (isinstance(every, timedelta) and now - self._time >= every.total_seconds()):
+            self._made, self._time = made, now
+            return True
+        return False
 
 
 ENDING = "-watch"
@@ -141,8 +138,7 @@ class LiveSteps:
     def begin(self, runs: Sequence[Pace]) -> bytes | None:
         """Say once what the runs are; give back the state that was kept."""
         self._name = self.what if len(runs) == 1 else f"{self.what}, {len(runs)} runs at once"
-        self._steps, self._began, self._shown = runs[0].steps, time.monotonic(), 0.0
-        self._written = 0.0
+        self._steps, self._began, self._shown, self._written = runs[0].steps, time.monotonic(), 0.0, 0.0
         self._first = -1  # the step at which the runs begin, or go on; it is not known yet
         self._wait = SCREEN_S if sys.stderr.isatty() else LOG_S
         self._clock = None if self.file is None else Clock(self.file.every, 0)

@@ -10,75 +10,24 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
-from enum import StrEnum
 from pathlib import Path
 from types import MappingProxyType
 from typing import Any, Protocol, runtime_checkable
 
 from dphypo import _validate
+from dphypo._registry import full_name
 from dphypo.accounting import Term
 from dphypo.entropy import Entropy
-from dphypo.executors.executor import Crew
 from dphypo.journal.records import Record, Trial
-from dphypo.mechanisms import Mechanism, Outcome, capabilities
+from dphypo.mechanisms import Mechanism, Outcome
+from dphypo.search.framework1 import Lost
 from dphypo.search.live import NOWHERE, LiveFile
 from dphypo.search.policy import Past
 from dphypo.search.release import Ending, Release
 from dphypo.search.table import OnRun
 from dphypo.space import Space
-
-
-class Lost(StrEnum):
-    """What becomes of a run whose process died.
-
-    Whether the data killed a process cannot be seen from outside. Retrying such a run selects for runs that survive,
-    unless all randomness of the run comes from its seed: then it ends as before. Counting it as failed is covered if
-    runs die independently; an outage that takes many of them would change the law of T (docs/theory.md, "Facts about
-    the search").
-
-    An interrupt, SIGTERM, a cluster that takes a worker back, and a machine that goes away with all its processes do
-    not count as deaths of a run: the run is made again with its seed, whatever is declared here.
-    """
-
-    AGAIN = "again"
-    """It is made again with the same seed, at most twice: for mechanisms whose randomness comes from the seed alone."""
-
-    FAILED = "failed"
-    """It counts as failed at once."""
-
-    @classmethod
-    def read(cls, given: Lost | str | None, mechanism: Mechanism) -> Lost:
-        """What the user gave; by default what fits the mechanism, which may say of itself that it is ``seeded``."""
-        if given is None:
-            return cls.AGAIN if capabilities.is_seeded(mechanism) else cls.FAILED
-        if not isinstance(given, str) or given not in list(cls):
-            raise _validate.fail("lost", given, 'give "again" or "failed", or None for what fits the mechanism')
-        return cls(given)
-
-    def check(self, crew: Crew) -> None:
-        """Refuse those whose runs die together, where a death is an outcome: runs must die independently."""
-        if self is Lost.FAILED and crew.breaks:
-            raise _validate.fail(
-                "executor",
-                crew.executor,
-                "one process that dies breaks such a pool and takes the other runs with it, so that their failures are "
-                'not independent. Use executor="processes", or workers=1; or, if all randomness of a run comes from '
-                'its seed, declare the mechanism with seeded=True, or lost="again"',
-            )
-
-    @property
-    def condition(self) -> str:
-        """What the guarantee assumes, for the certificate."""
-        if self is Lost.AGAIN:
-            return (
-                "a run whose process died was made again with its seed, at most twice; that is covered if all "
-                "randomness of a run comes from its seed, or if no death depends on the data"
-            )
-        return (
-            "a run whose process died counts as failed, which is covered if runs die independently of one another; one "
-            "that was stopped in order, or lost with its whole machine, was made again with its seed, which is covered "
-            "if neither depends on the data"
-        )
+from dphypo.space.around import Spread, read_spread
+from dphypo.space.dimension import Dimension, Finite, ends
 
 
 @dataclass(frozen=True)
@@ -95,6 +44,87 @@ class Released:
     def __post_init__(self) -> None:
         if self.params is not None:
             object.__setattr__(self, "params", MappingProxyType(dict(self.params)))
+
+
+Shift = float | Callable[[Any], Any]
+
+
+class PriorRule(Protocol):
+    """A fixed, public function of the release and the original space; it must give the same prior again."""
+
+    def __call__(self, released: Released, space: Space, /) -> Space: ...
+
+
+@dataclass(frozen=True)
+class PriorAround:
+    """The next prior: ``floor`` of the original one, the rest a kernel around the released hyperparameters.
+
+    Args:
+        spread: the kernel's standard deviation in the coordinates in which the prior is uniform, and the share that
+            goes to other categories; one for all, or by name (a parameter left out of the dict keeps its prior). A
+            parameter that is inactive at the released point keeps its prior.
+        floor: how much of the original prior stays, for the case that the earlier stage was misled.
+        shift: where the next stage's optimum is known to lie elsewhere, by name: a factor on a number, or a function
+            of the released value. What leaves the range of the prior is moved to its end, or to the nearest level.
+
+    >>> from scipy.stats import loguniform
+    >>> space = Space({"lr": loguniform(1e-4, 1.0), "batch": [64, 128, 256]})
+    >>> PriorAround(shift={"lr": 0.1})(Released({"lr": 0.5, "batch": 128}), space).to_dict()["around"]
+    {'params': {'lr': 0.05, 'batch': 128}, 'spread': {'lr': 0.05, 'batch': 0.05}, 'floor': 0.1}
+    """
+
+    spread: Spread = 0.05
+    floor: float = 0.1
+    shift: Mapping[str, Shift] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "shift", dict(_validate.mapping(shift=self.shift)))
+        for name, shift in self.shift.items():
+            if not callable(shift):
+                _validate.positive(**{f"the shift of {name!r}": shift})
+        _validate.within(0.0, 1.0, closed="right", floor=self.floor)
+
+    def __call__(self, released: Released, space: Space) -> Space:
+        assert released.params is not None
+        dimensions = {parameter.name: parameter.dimension for parameter in space.parameters}
+        params = {
+            name: _shifted(name, dimensions[name], value, self.shift[name]) if name in self.shift else value
+            for name, value in released.params.items()
+        }
+        return space.around(params, spread=self.spread, floor=self.floor)
+
+    def check(self, space: Space) -> None:
+        """Refuse, before anything runs, what does not fit the space."""
+        dimensions = {parameter.name: parameter.dimension for parameter in space.parameters}
+        read_spread(space.parameters, self.spread)
+        for name, shift in self.shift.items():
+            if name not in dimensions:
+                raise _validate.fail("shift", name, f"the parameters are {', '.join(dimensions)}")
+            if not callable(shift) and not dimensions[name].ordered:
+                raise _validate.fail(f"the shift of {name!r}", shift, "categories have no factor: give a function")
+
+    def to_dict(self) -> dict[str, Any]:
+        spread = dict(self.spread) if isinstance(self.spread, Mapping) else self.spread
+        shift = {name: full_name(shift) if callable(shift) else shift for name, shift in self.shift.items()}
+        return {"rule": "PriorAround", "spread": spread, "floor": self.floor, "shift": shift}
+
+
+def describe_rule(rule: PriorRule) -> dict[str, Any]:
+    """A rule in the declaration and the certificate: PriorAround in full, a function of the user's by its name."""
+    return rule.to_dict() if isinstance(rule, PriorAround) else {"rule": full_name(rule)}
+
+
+def _shifted(name: str, dimension: Dimension, value: Any, shift: Shift) -> Any:
+    """The shifted value, brought back to one that the parameter can have."""
+    moved = shift(value) if callable(shift) else value * shift
+    if not dimension.ordered:
+        return moved
+    wanted = _validate.number(**{f"the shifted {name!r}": moved})
+    if isinstance(dimension, Finite):
+        return min(dimension.choices, key=lambda level: abs(level - wanted))  # type: ignore[operator]
+    low, high = ends(dimension)
+    within = min(max(wanted, low), high)  # type: ignore[type-var]
+    return round(within) if isinstance(low, int) else within  # type: ignore[arg-type]
 
 
 @dataclass(frozen=True)

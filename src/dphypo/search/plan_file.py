@@ -18,8 +18,7 @@ from dphypo.laws import Law
 from dphypo.laws import from_dict as law_from_dict
 from dphypo.mechanisms import Mechanism, capabilities
 from dphypo.search.declaration import Declaration
-from dphypo.search.part import Part
-from dphypo.search.prior_around import PriorAround
+from dphypo.search.part import Part, PriorAround
 from dphypo.search.stage import Stage
 from dphypo.search.survey import LastRun, Survey
 from dphypo.space import Space

@@ -33,8 +33,15 @@ def cost(certificate: Certificate, computes: Sequence[str]) -> str:
     All of it is said before the first part: when a later one begins says how long the others took.
     """
     count = len(computes)
-    parts = [f"{_stage(number, count)} {one}" if count > 1 else one for number, one in enumerate(computes, 1)]
-    return "\n".join([_privacy(certificate), *parts])
+    parts = [f"Stage {number} of {count}. {one}" if count > 1 else one for number, one in enumerate(computes, 1)]
+    if certificate.warning is not None:
+        privacy = f"Privacy: {certificate.warning}. Whoever knows the seed can repeat every draw."
+    else:
+        privacy = (
+            f"Privacy: ε = {certificate.epsilon:.4g} at δ = {certificate.delta:g} for the whole search "
+            f"({certificate.document['bound']} bound), whatever happens in it."
+        )
+    return "\n".join([privacy, *parts])
 
 
 def say_made_before(journal: str | None, *, released: bool) -> None:
@@ -47,7 +54,7 @@ def say_made_before(journal: str | None, *, released: bool) -> None:
 def announce(number: int, count: int) -> None:
     """Say on a terminal, and nowhere else, that a part begins."""
     if sys.stderr.isatty():
-        print(_stage(number, count), file=sys.stderr)
+        print(f"Stage {number} of {count}.", file=sys.stderr)
 
 
 def tell_fit(mechanism: Mechanism, space: Space) -> None:
@@ -61,19 +68,6 @@ def tell_fit(mechanism: Mechanism, space: Space) -> None:
         counts = mechanism.fitting_records(space).items()
         found = ", ".join(f"{fit} of the {given} records given to {use}" for use, (fit, given) in counts)
         print(f"SECRET, for the curator alone: {found} look as declared. The others are left out.", file=sys.stderr)
-
-
-def _stage(number: int, count: int) -> str:
-    return f"Stage {number} of {count}."
-
-
-def _privacy(certificate: Certificate) -> str:
-    if certificate.warning is not None:
-        return f"Privacy: {certificate.warning}. Whoever knows the seed can repeat every draw."
-    return (
-        f"Privacy: ε = {certificate.epsilon:.4g} at δ = {certificate.delta:g} for the whole search "
-        f"({certificate.document['bound']} bound), whatever happens in it."
-    )
 
 
 def compute(law: Law) -> str:
@@ -97,16 +91,10 @@ def bar(law: Law, done: int, *, show: bool, ticking: bool) -> Iterator[Callable[
     against = ", ".join(f"{q:.0%} ≤ {law.quantile(q)}" for q in _QUANTILES)
     terminal = Terminal(sys.stderr)
     console = Console(file=cast(IO[str], terminal), force_jupyter=False)
-    columns = (
-        TextColumn("searching"),
-        BarColumn(),
-        TextColumn("{task.completed} runs (T: " + against + ")"),
-        TimeElapsedColumn(),
-    )
-    with (
-        erased_when_stopped(terminal),
-        Progress(*columns, console=console, transient=True, auto_refresh=ticking) as progress,
-    ):
+    runs = TextColumn("{task.completed} runs (T: " + against + ")")
+    columns = TextColumn("searching"), BarColumn(), runs, TimeElapsedColumn()
+    shown = Progress(*columns, console=console, transient=True, auto_refresh=ticking)
+    with erased_when_stopped(terminal), shown as progress:
         task = progress.add_task("", total=max(law.quantile(0.99), 1), completed=done)
 
         def one_more(trial: Trial, outcome: Outcome) -> None:
@@ -157,12 +145,8 @@ def row(number: int, total: int, params: Mapping[str, object], score: float | No
     return f"run {number:{len(str(total))}} of {total}: {shown}  {listed}"
 
 
-WAIT = 2.0
-"""Seconds of solving for noise after which something is shown."""
-
-
 @contextlib.contextmanager
-def solving(*, show: bool = True, wait: float = WAIT) -> Iterator[None]:
+def solving(*, show: bool = True, wait: float = 2.0) -> Iterator[None]:
     """Show on a terminal that noise is being solved for, if that takes longer than ``wait`` seconds.
 
     The line says how many values were tried, and the ε of the latest. It goes when the noise is found.
@@ -174,12 +158,8 @@ def solving(*, show: bool = True, wait: float = WAIT) -> Iterator[None]:
     from rich.progress import Progress, SpinnerColumn, TextColumn, TimeElapsedColumn
 
     console = Console(stderr=True, force_jupyter=False)
-    columns = (
-        SpinnerColumn("line"),
-        TextColumn("solving for the noise"),
-        TimeElapsedColumn(),
-        TextColumn("{task.description}"),
-    )
+    what, latest = TextColumn("solving for the noise"), TextColumn("{task.description}")
+    columns = SpinnerColumn("line"), what, TimeElapsedColumn(), latest
     shown = Progress(*columns, console=console, transient=True)
     task = shown.add_task("")
     lock, over, tries = threading.Lock(), False, 0

@@ -15,9 +15,7 @@ from dphypo._files import printable
 from dphypo.accounting import Certificate
 from dphypo.accounting.documents import read_json
 from dphypo.errors.faults import MissingFileError
-from dphypo.journal.journal import Journal
 from dphypo.journal.records import frozen
-from dphypo.journal.store import open_store
 from dphypo.mechanisms import Plain, Saver, savers
 
 if TYPE_CHECKING:
@@ -226,18 +224,6 @@ def _plain(params: Mapping[str, Any]) -> dict[str, Any]:
 
 def _json(document: Any) -> bytes:
     return (json.dumps(document, indent=1, ensure_ascii=False) + "\n").encode()
-
-
-def read_certificate(journal: str | Path, name: str = "study") -> Certificate:
-    """The certificate of a released study, from its journal: all that is left there after ``study.shred()``."""
-    store = open_store(journal, read_only=True)
-    try:
-        found = Journal(store, name).record.certificate
-    finally:
-        store.close()
-    if found is None:
-        raise _validate.fail("name", name, "the journal holds no released study of that name")
-    return Certificate.from_dict(json.loads(found))
 
 
 def _model_name(format: str) -> str:

@@ -32,10 +32,11 @@ from dphypo.journal.store import Store
 from dphypo.laws import Law
 from dphypo.mechanisms import Mechanism, capabilities, over_space
 from dphypo.samplers import Sampler
+from dphypo.search import part as _part
 from dphypo.search import progress as _progress
-from dphypo.search.part import Decider, GroupSizes, Lost, Part, Released, Setting, Watch
+from dphypo.search.framework1 import Lost
+from dphypo.search.part import Decider, GroupSizes, Part, PriorAround, PriorRule, Released, Setting, describe_rule
 from dphypo.search.policy import Draw, Past, Policy
-from dphypo.search.prior_around import PriorAround, PriorRule, describe_rule
 from dphypo.search.release import Ending, Release
 from dphypo.space import Space
 
@@ -215,7 +216,7 @@ class DrawnRuns:
         adaptive = self.draw_params.policy.adaptive
         return self.draw_params(past.history(record, usable) if adaptive else None, entropy)
 
-    def watch(self, record: Callable[[], Record], *, show: bool, ticking: bool, on_run: object) -> Watch:
+    def watch(self, record: Callable[[], Record], *, show: bool, ticking: bool, on_run: object) -> _part.Watch:
         return _progress.bar(self.law, len(record().results), show=show, ticking=ticking)
 
 

@@ -25,7 +25,7 @@ from dphypo.samplers import Sampler
 from dphypo.search.chain import Chain
 from dphypo.search.curator import Curator
 from dphypo.search.declaration import Declaration, check_space
-from dphypo.search.part import Lost
+from dphypo.search.framework1 import Lost
 from dphypo.search.release import Release
 from dphypo.search.stage import Stage
 from dphypo.space import Space

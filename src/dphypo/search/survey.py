@@ -27,10 +27,10 @@ from dphypo.mechanisms import Mechanism, Outcome, capabilities, over_space
 from dphypo.samplers import History
 from dphypo.search import optimiser as _optimiser
 from dphypo.search import progress
+from dphypo.search.framework1 import Lost
 from dphypo.search.optimiser import Pick, PosteriorMean, Within, middle, nearest, point_of
-from dphypo.search.part import Decider, GroupSizes, Lost, Released, Setting
+from dphypo.search.part import Decider, GroupSizes, PriorAround, PriorRule, Released, Setting, describe_rule
 from dphypo.search.policy import Past
-from dphypo.search.prior_around import PriorAround, PriorRule, describe_rule
 from dphypo.search.release import Ending, Release
 from dphypo.search.table import OnRun, Surveyed, at_edge, done, table_of
 from dphypo.space import Space

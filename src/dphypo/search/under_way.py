@@ -29,9 +29,9 @@ from dphypo.mechanisms import Outcome
 from dphypo.mechanisms.outcome import settle, well_formed
 from dphypo.search.curator import Curator
 from dphypo.search.declaration import check
-from dphypo.search.framework1 import Turn
+from dphypo.search.framework1 import Lost, Turn
 from dphypo.search.live import KeptModels, erase
-from dphypo.search.part import Decider, GroupSizes, Lost, Opening, Part, Watch
+from dphypo.search.part import Decider, GroupSizes, Opening, Part, Watch
 from dphypo.search.policy import Past, beats, best_of, ending
 from dphypo.search.release import Ending, Release
 from dphypo.search.table import OnRun
