@@ -54,7 +54,7 @@ MUTANTS = (
     Mutant(
         "T is off by one",
         "a study makes T runs, T from the declared law",
-        "search/stage.py",
+        "search/policy.py",
         '        return self.law.sample(entropy.child("T"))\n',
         '        return self.law.sample(entropy.child("T")) + 1\n',
         (f"{_STUDY}::test_t_may_be_zero",),
@@ -127,7 +127,7 @@ MUTANTS = (
     Mutant(
         "results are used in the order in which runs finish",
         "a history-only rule sees results by number, with a fixed lag",
-        "search/stage.py",
+        "search/policy.py",
         "        return max(number - lag, 0) if self.in_order else None\n",
         "        return None\n",
         ("study/test_study_policy.py::test_the_rule_sees_results_by_number_with_a_fixed_lag",),

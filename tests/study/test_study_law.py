@@ -179,9 +179,7 @@ def test_retried_failures_are_caught():
 
 @pytest.mark.slow
 def test_an_ignored_band_is_caught(monkeypatch):
-    monkeypatch.setattr(
-        policy.Draw, "_projected", lambda self, candidates, history: self.policy.sampler.weights(candidates, history)
-    )
+    monkeypatch.setattr(policy.DrawnRuns, "_projected", lambda self, *seen: self.policy.sampler.weights(*seen))
     monkeypatch.setattr(Band, "draw", lambda self, masses, entropy, prior=None: _inverse(masses, entropy))
     assert rejected(observed(BAND))
 

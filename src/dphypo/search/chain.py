@@ -148,7 +148,6 @@ class Chain:
 
     def _made(self, number: int) -> PartUnderWay:
         declaration, setting = self.declaration, self._setting(number)
-        part = declaration.parts[number]
         opening = Opening(
             declaration.to_dict(number, setting.prior),
             declaration.total,
@@ -161,7 +160,7 @@ class Chain:
             checkpoint=self._store.beside(f"-checkpoint-{sha256(self._called(number).encode()).hexdigest()[:8]}"),
         )
         entropy = self._entropy if declaration.alone else self._entropy.child(f"stage {number + 1}")
-        return PartUnderWay(part, part.begin(setting), opening, self._journal(number), entropy, self.turn)
+        return PartUnderWay(declaration.parts[number], setting, opening, self._journal(number), entropy, self.turn)
 
     def publish(self, number: int) -> None:
         """Commit that a part has published. What is paid for is the whole: each part is certified as part of it."""

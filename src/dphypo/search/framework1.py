@@ -268,10 +268,6 @@ class Lost(StrEnum):
         )
 
 
-class TwoLines(str):
-    """What an interrupted search says: what was interrupted, and how to go on."""
-
-
 @contextlib.contextmanager
 def interruptible(journal: str | None) -> Iterator[None]:
     """Let an interrupt from the keyboard end in two lines, which say where the journal is, instead of a traceback."""
@@ -280,22 +276,19 @@ def interruptible(journal: str | None) -> Iterator[None]:
         yield
     except KeyboardInterrupt:
         interrupted = True
-    if interrupted:  # raised outside the handler, so that where the run was is not printed
-        if sys.excepthook is not _say_in_two_lines:
-            _Before.hook = staticmethod(sys.excepthook)
-            sys.excepthook = _say_in_two_lines
-        where = "its journal is in memory" if journal is None else f"everything committed is in {journal}"
-        again = "call run() again in this process" if journal is None else "run the same program, or call run(), again"
-        said = TwoLines(f"The search was interrupted: nothing is released, and {where}.\nTo go on, {again}.")
-        raise KeyboardInterrupt(said)  # not a subclass: Python ends as interrupted for this one only
+    if not interrupted:
+        return
+    where = "its journal is in memory" if journal is None else f"everything committed is in {journal}"
+    again = "call run() again in this process" if journal is None else "run the same program, or call run(), again"
+    said = f"The search was interrupted: nothing is released, and {where}.\nTo go on, {again}."
+    before = sys.excepthook
 
+    def say(kind: type[BaseException], error: BaseException, trace: TracebackType | None) -> None:
+        if isinstance(error, KeyboardInterrupt) and error.args == (said,):
+            print(said, file=sys.stderr)
+        else:
+            before(kind, error, trace)
 
-class _Before:
-    hook = staticmethod(sys.excepthook)
-
-
-def _say_in_two_lines(kind: type[BaseException], error: BaseException, trace: TracebackType | None) -> None:
-    if isinstance(error, KeyboardInterrupt) and error.args and isinstance(error.args[0], TwoLines):
-        print(error, file=sys.stderr)
-    else:
-        _Before.hook(kind, error, trace)
+    sys.excepthook = say
+    # Raised outside the handler: where the run was is not printed. Not a subclass: Python ends as interrupted for this.
+    raise KeyboardInterrupt(said)

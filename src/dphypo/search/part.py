@@ -12,22 +12,23 @@ from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
 from pathlib import Path
 from types import MappingProxyType
-from typing import Any, Protocol, runtime_checkable
+from typing import TYPE_CHECKING, Any, Protocol, runtime_checkable
 
 from dphypo import _validate
 from dphypo._registry import full_name
 from dphypo.accounting import Term
-from dphypo.entropy import Entropy
 from dphypo.journal.records import Record, Trial
 from dphypo.mechanisms import Mechanism, Outcome
 from dphypo.search.framework1 import Lost
 from dphypo.search.live import NOWHERE, LiveFile
-from dphypo.search.policy import Past
 from dphypo.search.release import Ending, Release
-from dphypo.search.table import OnRun
 from dphypo.space import Space
 from dphypo.space.around import Spread, read_spread
 from dphypo.space.dimension import Dimension, Finite, ends
+
+if TYPE_CHECKING:
+    from dphypo.search.policy import DrawnRuns
+    from dphypo.search.survey import DeclaredRuns
 
 
 @dataclass(frozen=True)
@@ -47,12 +48,8 @@ class Released:
 
 
 Shift = float | Callable[[Any], Any]
-
-
-class PriorRule(Protocol):
-    """A fixed, public function of the release and the original space; it must give the same prior again."""
-
-    def __call__(self, released: Released, space: Space, /) -> Space: ...
+PriorRule = Callable[[Released, Space], Space]
+"""A fixed, public function of the release and the original space; it must give the same prior again."""
 
 
 @dataclass(frozen=True)
@@ -170,44 +167,6 @@ Watch = AbstractContextManager[Callable[[Trial, Outcome], object]]
 """Shows that runs are made; it is told of every run that has ended."""
 
 
-class Decider(Protocol):
-    """What decides the runs of a part under way: how many there are, and λ of each. Fixed, and public."""
-
-    @property
-    def space(self) -> Space:
-        """Where runs are placed for :meth:`draw`."""
-
-    @property
-    def lag(self) -> int | None:
-        """How many of the latest runs λ of the next one may not depend on; None: as many as are under way."""
-
-    @property
-    def in_order(self) -> bool:
-        """Whether the guarantee counts on it that λ depends on earlier results in the order of the runs alone."""
-
-    @property
-    def published(self) -> bool:
-        """Whether results are published. The seed of a run is then erased when it has ended."""
-
-    def draw_total(self, entropy: Entropy) -> int:
-        """How many runs there are."""
-
-    def possible(self, total: int) -> bool:
-        """Whether there may be so many: a journal that says otherwise was tampered with."""
-
-    def groups(self, workers: int) -> GroupSizes | None:
-        """How many runs to make at once, if the mechanism can; None for one at a time."""
-
-    def usable(self, number: int, lag: int, groups: GroupSizes | None) -> int | None:
-        """On how many of the first runs λ of this one depends; None if on all that have ended."""
-
-    def draw(self, past: Past, record: Record, usable: int | None, entropy: Entropy) -> dict[str, Any]:
-        """λ of the next run."""
-
-    def watch(self, record: Callable[[], Record], *, show: bool, ticking: bool, on_run: OnRun | None) -> Watch:
-        """What people see while runs are made, and their own function for published runs."""
-
-
 @runtime_checkable
 class Part(Protocol):
     """One part of a declaration, as the user writes it: frozen, and public."""
@@ -255,7 +214,7 @@ class Part(Protocol):
     def next_prior(self, published: Any, space: Space) -> Space | None:
         """The prior of the next part, from what was published; None to leave the prior as it is."""
 
-    def begin(self, setting: Setting) -> Decider:
+    def begin(self, setting: Setting) -> DrawnRuns | DeclaredRuns:
         """What decides the runs."""
 
     def release(self, best: Release, record: Record, setting: Setting) -> Release:

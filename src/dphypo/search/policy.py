@@ -6,9 +6,9 @@ This is "Update π⁽ʲ⁺¹⁾ such that c ≤ π⁽ʲ⁺¹⁾(λ) / π⁽⁰�
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 import numpy.typing as npt
@@ -22,9 +22,12 @@ from dphypo.band.problem import rule as named_rule
 from dphypo.entropy import Entropy
 from dphypo.errors import SamplerError
 from dphypo.journal.records import Record, Trial
+from dphypo.laws import Law
 from dphypo.mechanisms import Outcome
 from dphypo.samplers import History, Sampler, default_sampler
 from dphypo.samplers.history_only import basis, description
+from dphypo.search import progress
+from dphypo.search.part import GroupSizes, Watch
 from dphypo.search.release import Ending
 from dphypo.space import Candidates, Grid, Space
 from dphypo.space.space import MOST_CANDIDATES
@@ -101,33 +104,59 @@ class Policy:
             return None
         return {**self.describe(), "sees only the history by": basis(self.sampler, self.rule)}
 
-    def on(self, prior: Space) -> Draw:
-        """The policy on a prior. A small finite space is searched over all its cells; ``cells`` cuts a larger one."""
+    def grid(self, prior: Space) -> Grid | None:
+        """The cells of a prior. A small finite space is searched over all of them; ``cells`` cuts a larger one."""
         sizes = [parameter.dimension.size for parameter in prior.parameters]
         small = all(size is not None for size in sizes) and math.prod(size or 0 for size in sizes) <= self.candidates
-        grid = prior.grid(**self.cells) if self.cells is not None else prior.grid() if small else None
-        return Draw(self, prior, grid)
+        return prior.grid(**self.cells) if self.cells is not None else prior.grid() if small else None
 
 
 @dataclass(frozen=True)
-class Draw:
-    """λ of the next run.
+class DrawnRuns:
+    """What decides the runs of a study: T is drawn from its law, and λ inside the band.
 
     With ``grid``, that set of cells with its masses is the prior, for the whole search. Without, fresh candidates are
     drawn for every run, each from the prior given everything before: one set, or one Sobol sequence, used for several
     runs would break the band.
     """
 
+    law: Law
     policy: Policy
     space: Space
     grid: Grid | None
+    lag: int | None  # how many of the latest runs λ of the next one may not depend on; None: as many as are under way
 
-    def __call__(self, history: History | None, entropy: Entropy) -> dict[str, Any]:
+    published: ClassVar[bool] = False
+
+    @property
+    def in_order(self) -> bool:
+        """Whether the guarantee counts on it that λ depends on earlier results in the order of the runs alone."""
+        return self.policy.history_only
+
+    def draw_total(self, entropy: Entropy) -> int:
+        return self.law.sample(entropy.child("T"))
+
+    def possible(self, total: int) -> bool:
+        """Whether there may be so many runs: a journal that says otherwise was tampered with."""
+        return bool(self.law.pmf(total) > 0)
+
+    def groups(self, workers: int) -> GroupSizes | None:
+        return GroupSizes(workers, workers) if workers > 1 else None
+
+    def usable(self, number: int, lag: int, groups: GroupSizes | None) -> int | None:
+        """On how many of the first runs λ of this one depends; None if on all that have ended."""
+        return max(number - lag, 0) if self.in_order else None
+
+    def watch(self, record: Callable[[], Record], *, show: bool, ticking: bool, on_run: object) -> Watch:
+        return progress.bar(self.law, len(record().results), show=show, ticking=ticking)
+
+    def draw(self, past: Past, record: Record, usable: int | None, entropy: Entropy) -> dict[str, Any]:
         """λ: from the prior itself as long as the search rule sees fewer than ``first`` results.
 
         A run never sees more results than runs came before it, so that the first n₀ = ``first`` runs are from the
         prior, with any lag. Without a band every run is.
         """
+        history = past.history(record, usable) if self.policy.adaptive else None
         from_prior = history is None or len(history) < self.policy.first or not self.policy.adaptive
         if self.grid is not None:
             index = self._index(self.grid, None if from_prior else history, entropy)

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import contextlib
 import json
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
@@ -24,7 +24,6 @@ from dphypo.accounting.sides import EVERYONE
 from dphypo.band import Band, Greedy
 from dphypo.band.band import BandLike
 from dphypo.band.problem import Rule
-from dphypo.entropy import Entropy
 from dphypo.errors import UnreachableError
 from dphypo.journal.journal import keeping
 from dphypo.journal.records import Record
@@ -32,11 +31,10 @@ from dphypo.journal.store import Store
 from dphypo.laws import Law
 from dphypo.mechanisms import Mechanism, capabilities, over_space
 from dphypo.samplers import Sampler
-from dphypo.search import part as _part
 from dphypo.search import progress as _progress
 from dphypo.search.framework1 import Lost
-from dphypo.search.part import Decider, GroupSizes, Part, PriorAround, PriorRule, Released, Setting, describe_rule
-from dphypo.search.policy import Draw, Past, Policy
+from dphypo.search.part import Part, PriorAround, PriorRule, Released, Setting, describe_rule
+from dphypo.search.policy import DrawnRuns, Policy
 from dphypo.search.release import Ending, Release
 from dphypo.space import Space
 
@@ -109,7 +107,7 @@ class Stage:
 
     def terms(self, space: Space, *, last: bool, alone: bool = False) -> tuple[Term, ...]:
         """One term; two, for training and scores, where a split sets records apart and one is added or removed."""
-        self.search_policy.on(space)
+        self.search_policy.grid(space)  # which refuses cells that the space has not
         if last and (self.prior is not None or self.release_score):
             raise ValueError("the last stage has a prior= or release_score=: they say what an earlier stage hands on")
         if isinstance(self.prior_rule, PriorAround):
@@ -175,49 +173,12 @@ class Stage:
     def next_prior(self, published: Released, space: Space) -> Space | None:
         return None if published.params is None else self.prior_rule(published, space)
 
-    def begin(self, setting: Setting) -> Decider:
-        return DrawnRuns(self.runs, self.search_policy.on(setting.prior), self.lag)
+    def begin(self, setting: Setting) -> DrawnRuns:
+        prior = setting.prior
+        return DrawnRuns(self.runs, self.search_policy, prior, self.search_policy.grid(prior), self.lag)
 
     def release(self, best: Release, record: Record, setting: Setting) -> Release:
         return best
-
-
-@dataclass(frozen=True)
-class DrawnRuns:
-    """What decides the runs of a study: T is drawn from its law, and λ inside the band."""
-
-    law: Law
-    draw_params: Draw
-    lag: int | None
-
-    published: ClassVar[bool] = False
-
-    @property
-    def space(self) -> Space:
-        return self.draw_params.space
-
-    @property
-    def in_order(self) -> bool:
-        return self.draw_params.policy.history_only
-
-    def draw_total(self, entropy: Entropy) -> int:
-        return self.law.sample(entropy.child("T"))
-
-    def possible(self, total: int) -> bool:
-        return bool(self.law.pmf(total) > 0)
-
-    def groups(self, workers: int) -> GroupSizes | None:
-        return GroupSizes(workers, workers) if workers > 1 else None
-
-    def usable(self, number: int, lag: int, groups: GroupSizes | None) -> int | None:
-        return max(number - lag, 0) if self.in_order else None
-
-    def draw(self, past: Past, record: Record, usable: int | None, entropy: Entropy) -> dict[str, Any]:
-        adaptive = self.draw_params.policy.adaptive
-        return self.draw_params(past.history(record, usable) if adaptive else None, entropy)
-
-    def watch(self, record: Callable[[], Record], *, show: bool, ticking: bool, on_run: object) -> _part.Watch:
-        return _progress.bar(self.law, len(record().results), show=show, ticking=ticking)
 
 
 def several(stages: object, alone: str) -> Sequence[Any]:

@@ -29,7 +29,7 @@ from dphypo.search import optimiser as _optimiser
 from dphypo.search import progress
 from dphypo.search.framework1 import Lost
 from dphypo.search.optimiser import Pick, PosteriorMean, Within, middle, nearest, point_of
-from dphypo.search.part import Decider, GroupSizes, PriorAround, PriorRule, Released, Setting, describe_rule
+from dphypo.search.part import GroupSizes, PriorAround, PriorRule, Released, Setting, describe_rule
 from dphypo.search.policy import Past
 from dphypo.search.release import Ending, Release
 from dphypo.search.table import OnRun, Surveyed, at_edge, done, table_of
@@ -174,7 +174,7 @@ class Survey:
             return None
         return self.prior(Released(_recommended(self.pick, published, space)), space)
 
-    def begin(self, setting: Setting) -> Decider:
+    def begin(self, setting: Setting) -> DeclaredRuns:
         optimiser = _optimiser.read(self.optimiser, self.runs)
         ours = isinstance(optimiser, _optimiser.Following)  # which searches a number over decades by its logarithm
         space = _optimiser.on_scales(setting.prior) if ours else setting.prior
@@ -255,7 +255,7 @@ class LastRun:
     def next_prior(self, published: Released, space: Space) -> None:
         """Nothing follows."""
 
-    def begin(self, setting: Setting) -> Decider:
+    def begin(self, setting: Setting) -> DeclaredRuns:
         prior = setting.prior
         return DeclaredRuns(1, prior, prior, lambda *_: self._choose(setting), 0, within=self.within, table=False)
 

@@ -1,6 +1,6 @@
 """A part under way, its secret side: the number of runs, the runs that were given out, how they ended.
 
-Commit first, then use. What is drawn is drawn by the part's :class:`Decider`, which is public: studies and surveys are
+Commit first, then use. What is drawn is drawn by the part's decider, which is public: studies and surveys are
 made by the same code.
 """
 
@@ -31,7 +31,7 @@ from dphypo.search.curator import Curator
 from dphypo.search.declaration import check
 from dphypo.search.framework1 import Lost, Turn
 from dphypo.search.live import KeptModels, erase
-from dphypo.search.part import Decider, GroupSizes, Opening, Part, Watch
+from dphypo.search.part import GroupSizes, Opening, Part, Setting, Watch
 from dphypo.search.policy import Past, beats, best_of, ending
 from dphypo.search.release import Ending, Release
 from dphypo.search.table import OnRun
@@ -47,11 +47,12 @@ class PartUnderWay:
     """What a part has drawn and what has come back, as committed to its journal. Its methods are safe under threads."""
 
     def __init__(
-        self, part: Part, decider: Decider, opening: Opening, journal: Journal, entropy: Entropy, turn: Turn
+        self, part: Part, setting: Setting, opening: Opening, journal: Journal, entropy: Entropy, turn: Turn
     ) -> None:
+        self.decider = decider = part.begin(setting)
         self.mechanism, self.lost_runs = part.mechanism, part.lost_runs
         self.sampler_error: Exception | None = None
-        self._part, self.decider, self.opening = part, decider, opening
+        self._part, self.opening = part, opening
         self._journal, self._entropy, self._turn = journal, entropy, turn
         self._lag, self._open = decider.lag, False
         self.last_run = decider.published and not part.table  # one run, which keeps checkpoints
