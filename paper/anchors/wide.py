@@ -35,7 +35,7 @@ def standardised(weight: Tensor) -> Tensor:
 
 def _normalised(pictures: Tensor) -> Tensor:
     """Group normalisation and ReLU of pictures (n, h, w, channels)."""
-    groups = pictures.float().unflatten(3, (GROUPS, -1))
+    groups = pictures.float().reshape(*pictures.shape[:3], GROUPS, -1)
     spread, mean = torch.var_mean(groups, dim=(1, 2, 4), correction=0, keepdim=True)
     return F.relu((groups - mean) * (spread + 1e-5).rsqrt()).flatten(3).to(pictures.dtype)
 
@@ -202,7 +202,8 @@ class Wide:
                 one = products(records, inputs, gradient, size, stride)
                 squares += _squares(weight, one)
             else:
-                one = gradient.unflatten(0, (records, -1)).mT @ inputs.unflatten(0, (records, -1))
+                columns, rows = (part.reshape(records, -1, part.shape[1]) for part in (gradient, inputs))
+                one = columns.mT @ rows
                 squares += one.float().square().sum(dim=(1, 2))
             found.append(one)
         scale = counts * (clip / squares.clamp_min(1e-24).sqrt()).clamp_max(1.0)
