@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, ClassVar
 
 from dphypo import _validate, dpsgd
@@ -17,7 +17,7 @@ from dphypo.integrations.jax.records import Records, Trees, as_records
 from dphypo.integrations.jax.score import Private, PrivateAccuracy, PrivateConfusion, PrivateLoss
 from dphypo.integrations.measures import scoring_share
 from dphypo.integrations.split import split_by_hash
-from dphypo.integrations.training import DpSgdMechanism, Whole
+from dphypo.integrations.training import DpSgdMechanism, Whole, make_in_groups
 from dphypo.mechanisms import Outcome
 from dphypo.space import Space
 from dphypo.space.dimension import Finite
@@ -158,7 +158,10 @@ class DPSGD(DpSgdMechanism):
 
     def make(self, params: Sequence[Mapping[str, Any]], seeds: Sequence[int]) -> list[Outcome | Exception]:
         """Make runs, those of one shape at once; what a run raises takes the place of its outcome."""
-        return runs.make(self, params, seeds)
+        with runs.quiet():
+            begun = [functools.partial(runs.begin, self, one, seed) for one, seed in zip(params, seeds, strict=True)]
+            finish = functools.partial(runs.finish, self.score)
+            return make_in_groups(begun, lambda _, one: one.kind, runs.train, lambda _, one, row: finish(one, row))
 
     def values(self, params: Mapping[str, Any]) -> dict[str, Any]:
         """All hyperparameters of a run: λ, and what the fields say where λ does not."""
@@ -176,7 +179,12 @@ class DPSGD(DpSgdMechanism):
 
     def rehearse(self, params: Mapping[str, Any], *, seed: int) -> Outcome:
         """Build and score a model without training it: what is wrong with it shows before anything is drawn."""
-        return runs.rehearse(self, params, seed)
+        with runs.quiet():
+            begun, score = runs.begin(self, params, seed), self.score
+            if (private := self.private_score) is not None:
+                records = Records(private.data.made_up(8))
+                score = replace(private, data=records, records=10**6, noise_multiplier=1.0)
+            return runs.finish(score, begun, begun.row)
 
     def architecture(self, space: Space) -> str:
         """The arrays of a model of the space; a search goes on only with the same ones."""

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import dataclasses
 import math
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -19,9 +18,8 @@ from dphypo import _validate, dpsgd, noise
 from dphypo.dpsgd.draws import Draws, Sampler, draw, largest_batch, piece_and_count
 from dphypo.integrations.jax import optimisers, step
 from dphypo.integrations.jax.program import Program
-from dphypo.integrations.jax.records import Records
-from dphypo.integrations.jax.score import OURS, Private
-from dphypo.integrations.training import DivergedError, make_in_groups
+from dphypo.integrations.jax.score import Private, PublicAccuracy
+from dphypo.integrations.training import DivergedError
 from dphypo.mechanisms import NoiseRehearsal, Outcome, transfer
 from dphypo.mechanisms.outcome import follower as current_follower
 
@@ -90,8 +88,8 @@ def begin(made: DPSGD, params: Mapping[str, Any], seed: int) -> Begun:
     return Begun(program, run, setting, given["optimizer"], row, shape, grid)
 
 
-def train(group: Sequence[Begun]) -> jax.Array:
-    """The trained parameters of runs that are made at once, [runs, size]."""
+def train(group: Sequence[Begun]) -> list[npt.NDArray[Any]]:
+    """The trained parameters of runs that are made at once, a row each."""
     first, runs, grids = group[0], [one.run for one in group], [one.grid for one in group]
     program, setting, (size, count) = first.program, first.setting, first.shape
     words = [noise.Words.of_seed(run.seed) for run in runs]
@@ -130,37 +128,17 @@ def train(group: Sequence[Begun]) -> jax.Array:
             rows, state, mean = stepper.step(rows, state, mean, gradient, rates[number], numbers, share)
             if follower is not None:
                 follower.step(number + 1)
-    return mean
+    return list(np.asarray(mean))
 
 
-def make(made: DPSGD, params: Sequence[Mapping[str, Any]], seeds: Sequence[int]) -> list[Outcome | Exception]:
-    """Make runs, those of one shape at once; what a run raises takes the place of its outcome."""
-
-    def finished(at: int, one: Begun, row: npt.NDArray[Any]) -> Outcome:
-        return finish(made.score, one.program, row, seeds[at])
-
-    with quiet():
-        begun = [partial(begin, made, one, seed) for one, seed in zip(params, seeds, strict=True)]
-        return make_in_groups(begun, lambda at, one: one.kind, lambda group: list(np.asarray(train(group))), finished)
-
-
-def finish(score: Any, program: Program, row: npt.NDArray[Any], seed: int) -> Outcome:
+def finish(score: Any, begun: Begun, row: npt.NDArray[Any]) -> Outcome:
     """Score a trained model."""
     if not np.isfinite(row).all():
         raise DivergedError("the weights are not finite: training diverged")
+    program = begun.program
     model = program.tree([np.asarray(leaf) for leaf in program.leaves(row)])
-    value = score(program, row, seed=seed) if isinstance(score, OURS) else score(model)
-    return Outcome(model, float(value))
-
-
-def rehearse(made: DPSGD, params: Mapping[str, Any], seed: int) -> Outcome:
-    """Score an untrained model, on made-up records where the score looks at private ones."""
-    with quiet():
-        begun, score = begin(made, params, seed), made.score
-        if isinstance(score, Private):
-            records = Records(score.data.made_up(8))
-            score = dataclasses.replace(score, data=records, records=10**6, noise_multiplier=1.0)
-        return finish(score, begun.program, begun.row, seed)
+    ours = isinstance(score, PublicAccuracy | Private)
+    return Outcome(model, float(score(program, row, seed=begun.run.seed) if ours else score(model)))
 
 
 @contextlib.contextmanager

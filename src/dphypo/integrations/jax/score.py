@@ -153,7 +153,3 @@ class PrivateConfusion(Private):
         counts = np.bincount(cells[(cells >= 0) & (cells < classes**2)], minlength=classes**2)
         noisy = counts + noise.rounded_gaussian(self.sigma, self.words(seed), classes**2)
         return float(measure(np.maximum(noisy, 0).reshape(classes, classes).astype(np.float64)))
-
-
-OURS = (PublicAccuracy, PrivateAccuracy, PrivateLoss, PrivateConfusion)
-"""Scores that are given a program and a row of parameters; any other is a function of the trained parameters."""
