@@ -100,7 +100,7 @@ def test_quantiles_count_all_runs():
     assert survey(20, 0.1).quantiles() == (21, 21, 21)
     assert untuned().quantiles() == (1, 1, 1)
     stages = next(way for way in ways(5, 320) if way.design is not None)
-    first, last = stages.parts(1.0)
+    first, last = stages.parts
     rng = np.random.default_rng(0)
     draws = [rng.choice(400, 100_000, p=law.pmf(np.arange(400))) for law in (first.runs, last.runs)]
     assert stages.quantiles() == pytest.approx(np.quantile(sum(draws), (0.05, 0.5, 0.95)), abs=1)
@@ -110,9 +110,7 @@ def test_larger_batches_are_accounted_as_runs_of_their_own(found):
     assert [one.batch_size for one in found.batches][:2] == [2000, 2000]
     for one in found.batches:
         run = DpSgd(rate=one.batch_size / 20_000, steps=one.steps, noise_multiplier=one.noise_multiplier)
-        alone = Cost.of(
-            SPACE, [part.part(OwnTraining(untrained, run)) for part in untuned().parts(one.noise_multiplier)]
-        )
+        alone = Cost.of(SPACE, [part.part(OwnTraining(untrained, run)) for part in untuned().at(one.noise_multiplier)])
         assert 1.99 <= alone.guarantee.epsilon(DELTA) <= 2.0
 
 

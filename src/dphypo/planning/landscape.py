@@ -24,7 +24,7 @@ from scipy.special import ndtr
 
 from dphypo import _files, _validate
 from dphypo.laws import Law
-from dphypo.planning.ways import Spent, fixed
+from dphypo.planning.ways import Spent, law_of
 from dphypo.search.plan_file import PlannedRuns, PlannedStudy
 from dphypo.space.around import Normal
 
@@ -279,8 +279,7 @@ def expected_score(spent: Spent, landscape: Landscape) -> float | None:
     seen = _seen(landscape, first)
     if seen is None:
         return None
-    law = fixed(first.runs or 1) if isinstance(first, PlannedRuns) else first.runs
-    won = _won(landscape, seen, law)
+    won = _won(landscape, seen, law_of(first))
     if isinstance(last, PlannedRuns):
         return float(won @ full)
     assert first.around is not None

@@ -18,7 +18,7 @@ from dphypo.mechanisms import DpSgd, Mechanism, OwnTraining
 from dphypo.planning.design import Design
 from dphypo.search import PriorAround, Stage
 from dphypo.search.declaration import Cost
-from dphypo.search.plan_file import Planned, PlannedRuns, PlannedStudy
+from dphypo.search.plan_file import UNIFORM, Planned, PlannedRuns, PlannedStudy
 from dphypo.space import Space
 
 FEWEST_STEPS = 30
@@ -38,21 +38,27 @@ class Way:
 
     name: str
     kind: str  # "none", "survey", "uniform", "band", "stages" or "composition"
-    parts: Callable[[float], tuple[Planned, ...]]  # given the noise multiplier of its full runs
-    tried: Law  # how many runs search
-    then: Law | None = None  # how many runs follow them
-    band: Band = Band(1, 1)  # noqa: RUF009 - a frozen value
+    parts: tuple[Planned, ...]  # with noise of 1
     design: Design | None = None  # of stages; its split is the share of ε that the first may cost by itself
+
+    def at(self, noise: float) -> tuple[Planned, ...]:
+        """The parts with this noise of full runs; where there is a design, the first keeps its own."""
+        kept = 0 if self.design is None else 1
+        return (*self.parts[:kept], *(replace(part, noise_multiplier=noise) for part in self.parts[kept:]))
+
+    @property
+    def band(self) -> Band:
+        first = self.parts[0]
+        return first.band if isinstance(first, PlannedStudy) else UNIFORM
 
     @property
     def compute(self) -> float:
-        return math.fsum(part.compute for part in self.parts(1.0))
+        return math.fsum(part.compute for part in self.parts)
 
     def quantiles(self) -> tuple[int, int, int]:
         """The 5 %, 50 % and 95 % quantiles of the number of all runs."""
-        laws = [self.tried] if self.then is None else [self.tried, self.then]
         masses = np.ones(1)
-        for law in laws:
+        for law in map(law_of, self.parts):
             masses = np.convolve(masses, law.pmf(np.arange(law.quantile(_ALL) + 1)))
         low, middle, high = np.searchsorted(np.cumsum(masses), (0.05, 0.5, 0.95))
         return int(low), int(middle), int(high)
@@ -64,13 +70,13 @@ class Way:
         one run has at least c, and at most C, times the prior's chance.
         """
         least, most = self.band.c * share, min(self.band.C * share, 1 - self.band.c * (1 - share))
-        low, high = (1 - float(self.tried.pgf(1 - chance)) for chance in (least, most))
+        low, high = (1 - float(law_of(self.parts[0]).pgf(1 - chance)) for chance in (least, most))
         return low, high
 
 
-def fixed(runs: int) -> Law:
-    """The law of a number that is public."""
-    return Pmf({runs: 1.0})
+def law_of(part: Planned) -> Law:
+    """The law of the number of runs of a part; that of a number that is public has one value."""
+    return Pmf({part.runs or 1: 1.0}) if isinstance(part, PlannedRuns) else part.runs
 
 
 def ways(
@@ -88,71 +94,56 @@ def ways(
         yield _study("uniform, geometric T", Geometric(mean=compute))
         yield _study(f"uniform, shape {SHAPE:g}", shaped)
         yield _study("uniform, Poisson T", Poisson(compute))
-        yield _study(f"uniform, {whole} runs exactly", fixed(whole))
+        yield _study(f"uniform, {whole} runs exactly", Pmf({whole: 1.0}))
         for band in bands if 2 <= compute <= MOST_IN_A_BAND else ():
             yield _study(f"band ({band.c:g}, {band.C:g}), shape {SHAPE:g}", shaped, band)
         design = Design()
         if design.compute_share * compute / design.fraction > 1 and (1 - design.compute_share) * compute > 1:
-            yield stages(design, compute)
+            yield _stages(design, compute)
         if whole >= 4 and (steps is None or 0.1 * steps >= FEWEST_STEPS):
             yield _survey_then_study(compute)
         if whole > 1:
             yield _composition(whole)
 
 
+_LAST = PlannedRuns(noise_multiplier=1.0)
+
+
 def untuned() -> Way:
     """One full run, at the middle of the prior."""
-    return Way("no tuning", "none", lambda noise: (PlannedRuns(noise_multiplier=noise),), fixed(1))
+    return Way("no tuning", "none", (_LAST,))
 
 
 def survey(runs: int, fraction: float) -> Way:
     """Short runs, all published, then one full run."""
-
-    def parts(noise: float) -> tuple[Planned, ...]:
-        return PlannedRuns(noise_multiplier=noise, runs=runs, fraction=fraction), PlannedRuns(noise_multiplier=noise)
-
-    return Way(f"survey, {runs} runs of {fraction:.3g}", "survey", parts, fixed(runs), fixed(1))
+    short = PlannedRuns(noise_multiplier=1.0, runs=runs, fraction=fraction)
+    return Way(f"survey, {runs} runs of {fraction:.3g}", "survey", (short, _LAST))
 
 
-def _study(name: str, law: Law, band: Band = Band(1, 1)) -> Way:  # noqa: B008 - a frozen value
-    def parts(noise: float) -> tuple[Planned, ...]:
-        return (PlannedStudy(noise_multiplier=noise, runs=law, band=band, policy=PolicyClass.HISTORY),)
-
-    return Way(name, "band" if band.C > 1 else "uniform", parts, law, band=band)
+def _study(name: str, law: Law, band: Band = UNIFORM) -> Way:
+    only = PlannedStudy(noise_multiplier=1.0, runs=law, band=band, policy=PolicyClass.HISTORY)
+    return Way(name, "band" if band.C > 1 else "uniform", (only,))
 
 
-def stages(design: Design, compute: float, cheap: float = 1.0) -> Way:
-    """Many cheap runs, the best released, then full runs around it. ``cheap`` is the noise of the cheap runs."""
+def _stages(design: Design, compute: float, noise: float = 1.0) -> Way:
+    """Many cheap runs with this noise, the best released, then full runs around it."""
     first, last = design.runs(compute)
     rule = PriorAround(spread=design.spread, floor=design.floor)
-
-    def parts(noise: float) -> tuple[Planned, ...]:
-        return (
-            PlannedStudy(noise_multiplier=cheap, runs=first, fraction=design.fraction, around=rule),
-            PlannedStudy(noise_multiplier=noise, runs=last),
-        )
-
+    cheap = PlannedStudy(noise_multiplier=noise, runs=first, fraction=design.fraction, around=rule)
     name = f"stages, {first.mean:.3g} of {design.fraction:g} then {last.mean:.3g}"
-    return Way(name, "stages", parts, first, last, design=design)
+    return Way(name, "stages", (cheap, PlannedStudy(noise_multiplier=1.0, runs=last)), design)
 
 
 def _survey_then_study(compute: float) -> Way:
     law = NegativeBinomial(SHAPE, mean=compute - 2)
-
-    def parts(noise: float) -> tuple[Planned, ...]:
-        return (
-            PlannedRuns(noise_multiplier=noise, runs=20, fraction=0.1, around=PriorAround()),
-            PlannedStudy(noise_multiplier=noise, runs=law),
-        )
-
-    return Way(f"survey of 20 x 0.1, then {law.mean:.3g} around it", "stages", parts, fixed(20), law)
+    first = PlannedRuns(noise_multiplier=1.0, runs=20, fraction=0.1, around=PriorAround())
+    name = f"survey of 20 x 0.1, then {law.mean:.3g} around it"
+    return Way(name, "stages", (first, PlannedStudy(noise_multiplier=1.0, runs=law)))
 
 
 def _composition(whole: int) -> Way:
-    def parts(noise: float) -> tuple[Planned, ...]:
-        return PlannedRuns(noise_multiplier=noise, runs=whole - 1), PlannedRuns(noise_multiplier=noise)
-
-    return Way(f"composition of {whole} full runs", "composition", parts, fixed(whole - 1), fixed(1))
+    first = PlannedRuns(noise_multiplier=1.0, runs=whole - 1)
+    return Way(f"composition of {whole} full runs", "composition", (first, _LAST))
 
 
 _CLOSE = 5e-4  # how far below ε published runs may stay: they are quick to account for, and cost little
@@ -203,11 +194,11 @@ def spend(
         way = _with_first_stage(way, mechanism, space, epsilon=epsilon, delta=delta)
 
     def at(noise: float) -> Composition:  # as the search that runs these parts declares it
-        return Cost.of(space, [part.part(mechanism) for part in way.parts(noise)]).guarantee
+        return Cost.of(space, [part.part(mechanism) for part in way.at(noise)]).guarantee
 
     close = _CLOSE if way.kind in ("none", "survey", "composition") else _NEAR * epsilon
     found = solve_noise(at, epsilon=epsilon, delta=delta, start=start, close=close)
-    return Spent(way, found.value, way.parts(found.value), found.guarantee)
+    return Spent(way, found.value, way.at(found.value), found.guarantee)
 
 
 Watch = Callable[[Iterable[Way]], Iterable[Way]]
@@ -220,49 +211,34 @@ def spend_all(
     """What the ways cost, and those that no noise pays for, each with why."""
     found: list[Spent] = []
     left_out: list[tuple[str, str]] = []
-    guess = _Guesses()
     for way in watch(wanted):
         try:
-            one = spend(way, mechanism, space, epsilon=epsilon, delta=delta, start=guess(way))
+            found.append(spend(way, mechanism, space, epsilon=epsilon, delta=delta, start=_guess(way, found)))
         except UnreachableError:
             if way.kind == "none":
                 raise
             left_out.append((way.name, "no noise pays for it"))
-            continue
-        guess.learn(one)
-        found.append(one)
     return found, left_out
 
 
-class _Guesses:
-    """Where to start the search for noise: guesses that only save time."""
-
-    def __init__(self) -> None:
-        self._alone: float | None = None
-        self._shaped: float | None = None
-
-    def __call__(self, way: Way) -> float:
-        if self._alone is None:
-            return 1.0
-        shaped = self._shaped or 1.1 * self._alone
-        if way.kind == "band":
-            return shaped * (1 + 0.025 * way.band.log_ratio)
-        if way.kind == "uniform":
-            return shaped * (1.17 if len(set(way.quantiles())) == 1 else 1.0)
-        return self._alone * {"stages": 1.09, "composition": 1.37}.get(way.kind, 1.002)
-
-    def learn(self, spent: Spent) -> None:
-        if spent.way.kind == "none":
-            self._alone = spent.noise_multiplier
-        elif spent.way.kind == "uniform" and self._shaped is None:
-            self._shaped = 1.02 * spent.noise_multiplier
+def _guess(way: Way, found: Sequence[Spent]) -> float:
+    """Where to start the search for noise, which saves time and nothing else."""
+    if not found:
+        return 1.0
+    alone = found[0].noise_multiplier
+    shaped = next((1.02 * one.noise_multiplier for one in found if one.way.kind == "uniform"), 1.1 * alone)
+    if way.kind == "band":
+        return shaped * (1 + 0.025 * way.band.log_ratio)
+    if way.kind == "uniform":
+        return shaped * (1.17 if len(set(way.quantiles())) == 1 else 1.0)
+    return alone * {"stages": 1.09, "composition": 1.37}.get(way.kind, 1.002)
 
 
 def _with_first_stage(way: Way, mechanism: Mechanism, space: Space, *, epsilon: float, delta: float) -> Way:
     """The stages whose first one costs its share of ε by itself."""
     design = way.design
     assert design is not None
-    (first, _) = way.parts(1.0)
+    first = way.parts[0]
     assert isinstance(first, PlannedStudy)
 
     def at(noise: float) -> Guarantee:
@@ -271,7 +247,7 @@ def _with_first_stage(way: Way, mechanism: Mechanism, space: Space, *, epsilon: 
         return stage.account(space)
 
     found = solve_noise(at, epsilon=design.split * epsilon, delta=delta, close=_NEAR * epsilon)
-    return stages(design, way.compute, found.value)
+    return _stages(design, way.compute, found.value)
 
 
 @dataclass(frozen=True)
