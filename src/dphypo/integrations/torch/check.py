@@ -179,25 +179,21 @@ def close(these: list[torch.Tensor], those: list[torch.Tensor], tolerance: float
     return bool((this - that).norm() <= tolerance * that.norm() + 1e-12)
 
 
-_CONVOLUTIONS = (nn.Conv1d, nn.Conv2d, nn.Conv3d)
-
-
 def warn_of_lost_records(model: nn.Module, records: Records) -> None:
     """Warn where records of another shape than the example's are to be expected: they are left out."""
     if isinstance(records, TensorRecords) or records.collate is not None:
         return
     if names := _varying(records.dataset) & set(records.fields.shapes if records.fields is not None else ()):
-        _say(f"the data set declares that lengths of {', '.join(sorted(names))!r} vary")
+        why = f"the data set declares that lengths of {', '.join(sorted(names))!r} vary"
     elif records.fields is None and _takes_other_sizes(model, records.example()[0]):
-        _say("the model takes inputs of any size")
-
-
-def _say(why: str) -> None:
+        why = "the model takes inputs of any size"
+    else:
+        return
     warnings.warn(
         f"{why}, and records of another size than the example are left out, in training and in scoring, without a word "
         f"in anything that is released. Bring all to one public size, by collate= or before; fitting_records says how "
         f"many fit, to the curator alone",
-        stacklevel=6,
+        stacklevel=5,
     )
 
 
@@ -211,7 +207,7 @@ def _varying(dataset: Any) -> set[str]:
 @torch.no_grad()
 def _takes_other_sizes(model: nn.Module, example: torch.Tensor) -> bool:
     """Whether a convolutional model takes a made-up input whose last dimensions are larger."""
-    if not any(isinstance(layer, _CONVOLUTIONS) for layer in model.modules()) or example.dim() < 3:
+    if not any(isinstance(layer, nn.Conv1d | nn.Conv2d | nn.Conv3d) for layer in model.modules()) or example.dim() < 3:
         return False
     shapes = [(2, *example.shape[1:]), (2, example.shape[1], *(size + 8 for size in example.shape[2:]))]
     tried = copy.deepcopy(model).eval()

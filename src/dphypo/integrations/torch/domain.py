@@ -28,6 +28,16 @@ FATAL = (UnfitModelError, MemoryError, torch.OutOfMemoryError)
 """Errors that are not a record's: the model is unfit, memory is short."""
 
 
+def or_none(call: Callable[[], torch.Tensor]) -> torch.Tensor | None:
+    """What is computed; None if that raises because of a record."""
+    try:
+        return call()
+    except FATAL:
+        raise
+    except Exception:
+        return None
+
+
 @dataclass(frozen=True, kw_only=True)
 class Domain:
     """What a record may be, from public things alone.

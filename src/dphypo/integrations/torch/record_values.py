@@ -22,7 +22,7 @@ from dphypo.dpsgd import made_up
 from dphypo.errors import UnfitModelError
 from dphypo.integrations.measures import Floats
 from dphypo.integrations.torch.data import Records
-from dphypo.integrations.torch.domain import FATAL, Batch, Domain
+from dphypo.integrations.torch.domain import Batch, Domain, or_none
 from dphypo.integrations.torch.fields import called
 
 Loss = Callable[[torch.Tensor, torch.Tensor], torch.Tensor]
@@ -140,20 +140,10 @@ def _of_batch(model: nn.Module, value: Callable[..., torch.Tensor], batch: Batch
             raise UnfitModelError("the score is not one value a record")
         return found[: len(places)].double().cpu()
 
-    def each(place: int) -> torch.Tensor:
-        try:
-            return at([place])
-        except FATAL:
-            raise
-        except Exception:
-            return torch.zeros(0)
-
     everywhere = list(range(len(inputs)))
     if not everywhere:
         return np.zeros(0)
-    try:
-        return at(everywhere).numpy()
-    except FATAL:
-        raise
-    except Exception:
-        return torch.cat([each(place) for place in everywhere]).double().numpy()
+    if (found := or_none(lambda: at(everywhere))) is None:
+        each = [or_none(functools.partial(at, [place])) for place in everywhere]
+        found = torch.cat([torch.zeros(0), *(one for one in each if one is not None)]).double()
+    return found.numpy()

@@ -33,7 +33,7 @@ from dphypo.errors import UnfitModelError
 from dphypo.integrations.measures import GAPS, MEASURES, MOST_CELLS, Floats, auc, declare, noise_of
 from dphypo.integrations.torch import check, seeds
 from dphypo.integrations.torch.data import as_records
-from dphypo.integrations.torch.domain import FATAL
+from dphypo.integrations.torch.domain import or_none
 from dphypo.integrations.torch.fields import Called, called
 from dphypo.integrations.torch.record_values import classes_of, correct, per_record, predicted, values
 
@@ -231,13 +231,13 @@ class PrivateConfusion:
         fields = model.fields if isinstance(model, Called) else records.fields
 
         def group_of(row: torch.Tensor) -> torch.Tensor:
-            assert self.group is not None
-            try:
-                return torch.as_tensor(self.group(row if fields is None else fields.unpack(row))).reshape(()).double()
-            except FATAL:
-                raise
-            except Exception:
-                return torch.tensor(-1.0, dtype=torch.float64)
+            group: Any = self.group
+
+            def number() -> torch.Tensor:
+                return torch.as_tensor(group(row if fields is None else fields.unpack(row))).reshape(()).double()
+
+            found = or_none(number)
+            return torch.tensor(-1.0, dtype=torch.float64) if found is None else found
 
         def cell(outputs: torch.Tensor, targets: torch.Tensor, inputs: torch.Tensor) -> torch.Tensor:
             found = targets.reshape(len(targets)).double()
