@@ -181,6 +181,17 @@ def test_the_event_of_a_score_is_that_of_its_noise(kind):
     assert 0 < score.event.slack < 1e-20
 
 
+def test_a_score_of_ones_own_that_states_an_event_is_refused():
+    class Own:
+        event = dp_accounting.GaussianDpEvent(0.1)
+
+        def __call__(self, params):
+            return 0.0
+
+    with pytest.raises(ValueError, match=r"'Own'.*would not be charged"):
+        training(score=Own())
+
+
 @pytest.mark.slow
 def test_the_confusion_matrix_counts_each_record_once():
     matrices = []

@@ -180,6 +180,24 @@ def test_wrong_scores_are_refused() -> None:
         PrivateAccuracy((INPUTS, LABELS), 1.0, split="apart")  # type: ignore[arg-type]
 
 
+def test_a_score_that_states_an_event_is_charged_or_refused() -> None:
+    """Without a split it was taken for a public one."""
+
+    class Half:
+        event = dp.GaussianDpEvent(0.1)
+
+        def __call__(self, model: nn.Module, *, seed: int = 0) -> float:
+            return 0.0
+
+    class Whole(Half):
+        split = None
+
+    given: dict[str, Any] = {"model": model, "data": (INPUTS, LABELS), "noise_multiplier": 1.0, "epochs": 0.1}
+    with pytest.raises(ValueError, match=r"'Half'.*let it state its split"):
+        DPSGD(score=Half(), **given)
+    assert DPSGD(score=Whole(), **given).score_event == dp.GaussianDpEvent(0.1)
+
+
 @pytest.mark.parametrize("hidden", [32, 33])
 def test_a_record_counts_the_same_wherever_it_stands(hidden: int) -> None:
     """Where products of matrices round a row by its place, a class at a tie would follow the place."""

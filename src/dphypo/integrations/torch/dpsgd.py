@@ -18,7 +18,7 @@ from dphypo.integrations.split import Origin, split_by_hash
 from dphypo.integrations.torch import hyperparameters
 from dphypo.integrations.torch import runs as torch_runs
 from dphypo.integrations.torch.data import DatasetRecords, Records, as_records
-from dphypo.integrations.torch.metrics import Metrics, is_private
+from dphypo.integrations.torch.metrics import Metrics, is_costly, is_private
 from dphypo.integrations.torch.runs import Engine, Run
 from dphypo.integrations.torch.saver import Safetensors
 from dphypo.integrations.torch.score import PrivateAccuracy, PrivateConfusion, PrivateLoss, PrivateScore, RecordScore
@@ -155,6 +155,9 @@ class DPSGD(DpSgdMechanism):
             changes["score"] = Metrics(dict(self.score))
         elif not callable(self.score):
             raise _validate.fail("score", self.score, 'give a function of the model, a PrivateAccuracy, or "accuracy"')
+        elif is_costly(self.score) and not is_private(self.score):
+            remedy = "it states an event, so it is private: let it state its split, too, or None where nobody knows it"
+            raise _validate.fail("score", type(self.score).__name__, remedy)
         hyperparameters.refuse_unknown(self.model, self.fixed)
         for name, value in changes.items():
             object.__setattr__(self, name, value)
