@@ -88,13 +88,13 @@ class _ByIndex(torch.utils.data.Dataset):
 
 
 def test_the_default_space_is_a_learning_rate_on_the_scale_of_the_optimiser():
-    assert (
-        repr(named().default_space()) == "Space({'learning_rate': loguniform(a=0.1, b=30), 'clipping': ['normalise']})"
-    )
+    shown = "Space({'learning_rate': loguniform(a=0.1, b=30), 'clipping': ['normalise'], 'average': [0.97]})"
+    assert repr(named().default_space()) == shown
+    assert "average" not in repr(named(average="last half").default_space())
     heavy = named(fixed={"momentum": 0.9}, max_grad_norm=0.5).default_space()
     low, high = heavy.parameters[0].dimension.prior.support()
     assert (low, high) == pytest.approx((0.02, 6.0))
-    assert "b=0.1" in repr(named(optimizer="adam").default_space())
+    assert repr(named(optimizer="adam").default_space()).endswith("b=0.1), 'clipping': ['normalise']})")
     assert "clipping" not in repr(named(engine="opacus").default_space())
     width = DPSGD(model=lambda width: nn.Linear(4, 3), data=(X, Y), score="accuracy", device="cpu")
     with pytest.raises(ValueError, match="the model takes hyperparameters: give a space"):
@@ -212,7 +212,7 @@ def test_the_summary_says_whom_the_last_run_trains_on():
 def test_no_user_handles_sides_or_a_space(tmp_path):
     assert steps_of(named(epochs=2), named().default_space()) == 13  # so that short runs are not too short
     release = dphypo.tune(named(epochs=2), **BUDGET, journal=None, progress=False)
-    assert set(release.params) == {"learning_rate", "clipping"}
+    assert set(release.params) == {"learning_rate", "clipping", "average"}
     assert len(release.survey) == 8
     assert 1.99 < release.certificate.epsilon <= 2.0
     release.certificate.save(tmp_path / "certificate.json")

@@ -27,6 +27,7 @@ from dphypo.mechanisms import Outcome
 from dphypo.space import Space
 from dphypo.space.dimension import Finite
 
+_AVERAGE = 0.97  # decay of the mean of SGD's iterates where no space is given
 _OURS = {"clipping": "clip", "average": None, "augment": None, "views": 1, "autocast": None}
 _SCORES: Mapping[str, Callable[..., RecordScore]] = {
     "accuracy": PrivateAccuracy,
@@ -254,7 +255,8 @@ class DPSGD(DpSgdMechanism):
         """What is searched where no space is given: the learning rate, on the scale of the optimiser.
 
         Where nearly every gradient is clipped, the clipping norm and the learning rate act through their product. So
-        gradients are normalised, and the learning rate is searched alone.
+        gradients are normalised, and the learning rate is searched alone. SGD's model is an exponential mean of its
+        iterates (docs/benchmarks.md).
         """
         if not hyperparameters.complete(self.model, self.fixed):
             raise _validate.fail(
@@ -263,8 +265,13 @@ class DPSGD(DpSgdMechanism):
                 'the model takes hyperparameters: give a space that has them, such as Space({"learning_rate": '
                 'loguniform(0.1, 30), "width": [32, 64]}), or fix them, fixed={"width": 64}',
             )
-        searched = {"learning_rate": learning_rates(self.optimizer.lower(), self.fixed, self.max_grad_norm)}
-        return Space(searched if self.engine is Engine.OPACUS else {**searched, "clipping": ["normalise"]})
+        optimizer = self.optimizer.lower()
+        searched = {"learning_rate": learning_rates(optimizer, self.fixed, self.max_grad_norm)}
+        if self.engine is not Engine.OPACUS:
+            searched["clipping"] = ["normalise"]
+            if optimizer == "sgd" and self.average is None:
+                searched["average"] = [_AVERAGE]
+        return Space(searched)
 
     def check_space(self, space: Space) -> None:
         """Refuse choices that no run can take, such as the wrong name of an optimiser."""
