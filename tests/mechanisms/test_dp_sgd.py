@@ -15,6 +15,7 @@ from dphypo.accounting import account
 from dphypo.errors import RehearsalError
 from dphypo.laws import Pmf
 from dphypo.mechanisms import DpSgd, OwnTraining, SmallerBatches, transfer
+from dphypo.mechanisms.dp_sgd import stated_transfer
 from dphypo.mechanisms.outcome import rehearse
 from dphypo.space import Space
 from dphypo.testing import check_mechanism
@@ -80,8 +81,8 @@ def test_a_rule_cannot_change_what_a_run_costs() -> None:
             transfer.apply(lambda params, fraction, changed=changed: {**params, **changed}, full, 0.1)
     with pytest.raises(ValueError, match="may not change it"):
         transfer.apply(lambda params, fraction: {"learning_rate": 1.0}, full, 0.1)
-    assert transfer.stated(SmallerBatches(0.5), 0.1)["batch_exponent"] == 0.5
-    assert transfer.stated(halved, 0.1)["rule"] == f"{__name__}.halved"
+    assert stated_transfer(SmallerBatches(0.5), 0.1)["batch_exponent"] == 0.5
+    assert stated_transfer(halved, 0.1)["rule"] == f"{__name__}.halved"
 
 
 def halved(params: Any, fraction: float) -> Any:

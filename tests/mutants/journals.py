@@ -34,7 +34,7 @@ MUTANTS = (
     Mutant(
         "a search goes on without its ledger",
         "nothing is run that was not reserved",
-        "journal/reservation.py",
+        "journal/journal.py",
         "    if LEDGER in (record.declaration or {}) and not record.released:\n",
         "    if LEDGER in (record.declaration or {}) and record.released:\n",
         (f"{_LEDGER}::test_going_on_takes_the_same_ledger",),

@@ -27,6 +27,7 @@ from dphypo.integrations.split import sides_of
 from dphypo.journal.store import Store
 from dphypo.laws import Law
 from dphypo.mechanisms import DpSgd, Outcome, SmallerBatches, transfer
+from dphypo.mechanisms.dp_sgd import stated_transfer
 from dphypo.space import Space
 
 T = TypeVar("T")
@@ -158,7 +159,7 @@ class DpSgdMechanism(ABC):
     def transfer(self) -> dict[str, Any] | None:
         """How the hyperparameters of a full run become those of this short one, in plain values; None if they stay."""
         rule = self.transfer_rule or transfer.NoiseRehearsal
-        return transfer.stated(rule, self.fraction) if self.matched and self.fraction < 1 else None
+        return stated_transfer(rule, self.fraction) if self.matched and self.fraction < 1 else None
 
     def at(self, *, match: bool = False, score_noise_multiplier: float | None = None, **changes: Any) -> Self:
         """A copy with other fields, such as a cheaper run: ``mechanism.at(fraction=0.1, match=True)``.

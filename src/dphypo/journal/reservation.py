@@ -73,18 +73,10 @@ class Reservation:
         self._ledger.close(self._key, part, head)
 
 
-def refuse_without(record: Record) -> None:
-    """Refuse to go on without a ledger with what was begun with one."""
-    if LEDGER in (record.declaration or {}) and not record.released:
-        raise LedgerError("this search was begun with a ledger: give the same ledger= to go on")
-
-
 def make_reservation(
-    ledger: Ledger | str | Path | None, guarantee: Declared, name: str, *, private: bool, delta: float | None = None
-) -> Reservation | None:
-    """What ``ledger=`` asks for: a :class:`Ledger`, the file or URL of one, or None."""
-    if ledger is None:
-        return None
+    ledger: Ledger | str | Path, guarantee: Declared, name: str, *, private: bool, delta: float | None = None
+) -> Reservation:
+    """What ``ledger=`` asks for: a :class:`Ledger`, or the file or URL of one."""
     if not private:
         raise _validate.fail(
             "ledger", ledger, "a search with seeded randomness has no guarantee: leave out the ledger, or the seed"

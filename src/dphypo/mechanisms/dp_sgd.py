@@ -13,6 +13,7 @@ from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any, ClassVar
 
 from dphypo import _validate
+from dphypo._registry import full_name
 from dphypo.accounting.sides import Sides, read_sides
 from dphypo.errors import UnfitModelError
 from dphypo.mechanisms import transfer
@@ -244,7 +245,7 @@ class OwnTraining:
     @property
     def transfer(self) -> dict[str, Any] | None:
         """How the hyperparameters of a full run become those of this short one, in plain values; None if they stay."""
-        return None if self.fraction == 1 else transfer.stated(self.transfer_rule, self.fraction)
+        return None if self.fraction == 1 else stated_transfer(self.transfer_rule, self.fraction)
 
     def at(
         self, *, noise_multiplier: float | None = None, fraction: float = 1.0, match: bool = False, **changes: Any
@@ -268,3 +269,14 @@ class OwnTraining:
 
     def __repr__(self) -> str:
         return f"<mechanism {getattr(self.train, '__qualname__', 'train')}>"
+
+
+def stated_transfer(rule: transfer.Rule | transfer.Describes | None, fraction: float) -> dict[str, Any]:
+    """How the hyperparameters of a full run become those of a short one, in values that a certificate can hold.
+
+    A rule of the user's is stated by its name.
+    """
+    said = (
+        {} if rule is None else rule.describe() if isinstance(rule, transfer.Describes) else {"rule": full_name(rule)}
+    )
+    return {"fraction": fraction, "noise_multiplier": "full / sqrt(fraction)", **said}

@@ -17,7 +17,6 @@ import numpy as np
 import numpy.typing as npt
 
 from dphypo import _validate
-from dphypo._registry import full_name
 
 if TYPE_CHECKING:
     from dphypo.mechanisms.dp_sgd import DpSgd
@@ -183,12 +182,3 @@ def apply(rule: Rule, params: Mapping[str, Any], fraction: float) -> dict[str, A
                 name, mapped.get(name), "a transfer rule may not change it: the event of a run depends on it"
             )
     return mapped
-
-
-def stated(rule: Rule | Describes | None, fraction: float) -> dict[str, Any]:
-    """How the hyperparameters of a full run become those of a short one, in values that a certificate can hold.
-
-    A rule of the user's is stated by its name.
-    """
-    said = {} if rule is None else rule.describe() if isinstance(rule, Describes) else {"rule": full_name(rule)}
-    return {"fraction": fraction, "noise_multiplier": "full / sqrt(fraction)", **said}

@@ -55,8 +55,12 @@ class Chain:
         if entropy.private != declaration.private:
             raise _validate.fail("entropy", entropy, "a search is declared private, or seeded, as its entropy is")
         self.declaration, self.last = declaration, len(declaration.parts) - 1
-        self._reservation = make_reservation(
-            ledger, declaration.guarantee, name, private=declaration.private, delta=declaration.delta
+        self._reservation = (
+            None
+            if ledger is None
+            else make_reservation(
+                ledger, declaration.guarantee, name, private=declaration.private, delta=declaration.delta
+            )
         )
         self._name, self._entropy, self._stages = name, entropy, not declaration.alone  # as refusals name it
         self._shared = isinstance(journal, Store)

@@ -14,7 +14,7 @@ from dphypo import _validate
 from dphypo.entropy import Entropy, words
 from dphypo.space.around import Around
 from dphypo.space.dimension import MIDDLE, Array, Finite, from_words, read_only
-from dphypo.space.parameter import Parameter, Parameters, is_active
+from dphypo.space.parameter import Parameter, Parameters
 
 if TYPE_CHECKING:
     from dphypo.space.space import Space
@@ -210,3 +210,13 @@ def _cut(parameter: Parameter, parameters: Parameters, count: int | None) -> tup
         raise _validate.fail(name, count, "other parameters depend on its value: leave it out")
     centres, length = (np.arange(count) + 0.5) / count, 1 / count
     return centres, np.full(count, length), centres - length / 2, centres + length / 2, length
+
+
+def is_active(parameter: Parameter, parameters: Parameters, unit: Array) -> npt.NDArray[np.bool_]:
+    """In which rows of the cube a parameter has a value; only the coordinates of its ancestors are looked at."""
+    if parameter.parent is None:
+        return np.ones(len(unit), dtype=np.bool_)
+    parent = parameters[parameter.parent]
+    assert isinstance(parent.dimension, Finite)
+    case = np.isin(parent.dimension.positions(unit[:, parameter.parent]), parameter.cases)
+    return case & is_active(parent, parameters, unit)

@@ -12,10 +12,9 @@ from itertools import groupby
 from typing import Any, TypeAlias
 
 import numpy as np
-import numpy.typing as npt
 
 from dphypo import _validate
-from dphypo.space.dimension import CELLS, MIDDLE, Array, Dimension, Finite, Quantiles, describe, finite
+from dphypo.space.dimension import CELLS, MIDDLE, Dimension, Finite, Quantiles, describe, finite
 
 PRIORS = "give a frozen distribution of scipy.stats, a list of choices, or a tuple (choices, probabilities)"
 
@@ -196,13 +195,3 @@ def text(parameters: Parameters) -> str:
             values = [dimension.choices[case] for case in cases]
             result += f".when({parameters[parent].name!r}, {values!r}, {entries})"
     return result
-
-
-def is_active(parameter: Parameter, parameters: Parameters, unit: Array) -> npt.NDArray[np.bool_]:
-    """In which rows of the cube a parameter has a value; only the coordinates of its ancestors are looked at."""
-    if parameter.parent is None:
-        return np.ones(len(unit), dtype=np.bool_)
-    parent = parameters[parameter.parent]
-    assert isinstance(parent.dimension, Finite)
-    case = np.isin(parent.dimension.positions(unit[:, parameter.parent]), parameter.cases)
-    return case & is_active(parent, parameters, unit)

@@ -19,9 +19,9 @@ import numpy.typing as npt
 from dphypo import _validate
 from dphypo.entropy import Entropy, check_entropy, words
 from dphypo.space.around import Around, Spread, around
-from dphypo.space.candidates import Candidates, Grid, build_grid, candidate_points
+from dphypo.space.candidates import Candidates, Grid, build_grid, candidate_points, is_active
 from dphypo.space.dimension import MIDDLE, Array, from_words, interior, read_only
-from dphypo.space.parameter import Parameter, Parameters, conditional, is_active, read_all, text, with_priors
+from dphypo.space.parameter import Parameter, Parameters, conditional, read_all, text, with_priors
 
 MOST_CANDIDATES = 2**26
 
