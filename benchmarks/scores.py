@@ -3,7 +3,7 @@
     python -m benchmarks scores
 
 No space, no split and no noise is given, as in the README's ten lines. The other 597 digits judge the releases; no
-search sees them. The library's defaults were chosen on splits 0, 10 and 11 of the same digits; these splits and seeds
+search sees them. The library's defaults were chosen on splits 0 and 10 of the same digits; these splits and seeds
 are others, and where there is a folder ``data/mnist`` its digits judge as well. With fixed seeds no release has a
 guarantee.
 """
