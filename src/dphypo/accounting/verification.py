@@ -223,9 +223,9 @@ def guarantee_of(certificate: Certificate | Json | str | os.PathLike[str]) -> Co
     >>> guarantee_of(stated).terms[0].releases.runs
     Geometric(mean=5)
     """
-    if isinstance(certificate, (str, os.PathLike)):
-        certificate = documents.read(Path(certificate))
-    document = certificate.document if isinstance(certificate, Certificate) else certificate
+    if isinstance(certificate, Certificate):
+        certificate = certificate.document
+    document = certificate if isinstance(certificate, Mapping) else documents.read(Path(certificate))
     if document.get("format") != PLAN:
         Certificate.from_dict(document)
     documents.check(document)
