@@ -14,7 +14,7 @@ from support.oracle import World, exact_delta, two_stage_delta
 from support.worlds import BANDS, pmf_of, random_law, random_world
 
 from dphypo.accounting import Certificate, PureDp, account, dp_library, verify
-from dphypo.accounting.dominating_pair import _convolve, to_pld
+from dphypo.accounting.dp_library import _convolve, to_pld
 from dphypo.accounting.profiles import supremum
 from dphypo.accounting.theorems.theorem4_profile import SearchProfile
 from dphypo.band import Band

@@ -13,7 +13,7 @@ from dp_accounting.pld import privacy_loss_distribution as pld
 from support.slow import mostly_slow
 
 from dphypo.accounting import ApproximateDp, PureDp, RdpCurve, account
-from dphypo.accounting.dominating_pair import to_pld
+from dphypo.accounting.dp_library import to_pld
 from dphypo.accounting.second_opinion import epsilon_from_below
 from dphypo.accounting.solve import smallest
 from dphypo.band import Band

@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 from dphypo.accounting import ApproximateDp, PureDp, RdpCurve
-from dphypo.accounting.dominating_pair import _convex
+from dphypo.accounting.dp_library import _convex
 from dphypo.accounting.one_run import describe
 from dphypo.accounting.profiles import Discrete, randomised_response
 from dphypo.accounting.theorems import lattice_pair as module

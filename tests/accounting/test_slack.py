@@ -15,8 +15,8 @@ from dphypo import Geometric, Ledger, account, calibrate, verify
 from dphypo.accounting import Certificate, Composition, PureDp, Split, Term
 from dphypo.accounting.composition import account_published
 from dphypo.accounting.events import RoundedDp, canonical, event_to_dict, from_dict, ideal
+from dphypo.accounting.one_run import charge_slack
 from dphypo.accounting.second_opinion import second_opinion
-from dphypo.accounting.slack import charge
 from dphypo.accounting.statement import assumptions, statement
 from dphypo.accounting.verification import guarantee_of
 from dphypo.errors import LedgerError
@@ -102,11 +102,11 @@ def test_the_part_of_delta_that_is_given_up_is_the_smallest_that_is_enough() -> 
         seen.append(delta)
         return {"one": 1.0, "two": 6.0}
 
-    found = charge(epsilons, 1e-6, 1e-10)
+    found = charge_slack(epsilons, 1e-6, 1e-10)
     assert found == {"one": 1.0, "two": 6.0}
     given_up = 1e-10 * (1 + math.e)
     assert seen == pytest.approx([1e-6 - part for part in (1e-15, 1e-12, 1e-9, *[given_up] * 3, 5e-7)], rel=1e-12)
-    assert charge(epsilons, 0.0, 1e-12) == {"one": math.inf, "two": math.inf}
+    assert charge_slack(epsilons, 0.0, 1e-12) == {"one": math.inf, "two": math.inf}
 
 
 def test_a_side_has_the_slack_of_the_terms_that_it_meets() -> None:

@@ -10,7 +10,7 @@ import pytest
 from support.oracle import World, exact_delta
 
 from dphypo.accounting import PureDp, account, dp_library
-from dphypo.accounting.dominating_pair import to_pld
+from dphypo.accounting.dp_library import to_pld
 from dphypo.accounting.profiles import Discrete
 from dphypo.accounting.theorems.theorem4_profile import SearchProfile
 from dphypo.band import Band

@@ -32,9 +32,8 @@ import numpy.typing as npt
 from dp_accounting.pld.privacy_loss_distribution import PrivacyLossDistribution
 
 from dphypo import _validate
-from dphypo.accounting import dp_library, slack
-from dphypo.accounting.dominating_pair import to_pld
-from dphypo.accounting.dp_library import Relation
+from dphypo.accounting import dp_library, one_run
+from dphypo.accounting.dp_library import Relation, to_pld
 from dphypo.accounting.events import Event
 from dphypo.accounting.guarantee import Guarantee
 from dphypo.accounting.one_run import ADD_OR_REMOVE_ONE, Run, describe, read_events
@@ -61,7 +60,7 @@ class PublishedRuns:
     @cached_property
     def slack(self) -> float:
         """How far all the runs together are from their events, in total variation."""
-        return slack.total(self.count, slack.largest(self.events))
+        return one_run.total_slack(self.count, one_run.largest_slack(self.events))
 
     @cached_property
     def run(self) -> Run:
@@ -70,7 +69,7 @@ class PublishedRuns:
 
     def one_run(self, delta: float) -> dict[str, float]:
         """ε of one run alone, by its RDP curve and by its privacy loss distribution."""
-        return slack.charge(self.run.epsilons, _validate.delta(delta=delta), slack.largest(self.events))
+        return one_run.charge_slack(self.run.epsilons, _validate.delta(delta=delta), one_run.largest_slack(self.events))
 
     def rdp(self, alpha: npt.ArrayLike) -> Floats:
         """ε(α) of all the runs together without their slack, at orders α > 1; infinite where none is known."""
@@ -200,7 +199,7 @@ class Composition:
     @property
     def slack(self) -> float:
         """How far all that a record meets is from the stated events, in total variation: the largest."""
-        return max(slack.total(1, math.fsum(one.slack for one in met)) for met in self.met.values())
+        return max(one_run.total_slack(1, math.fsum(one.slack for one in met)) for met in self.met.values())
 
     def one_run(self, delta: float) -> dict[str, float]:
         """ε of one run of the last part alone: what is usually reported."""
@@ -277,7 +276,7 @@ class _Composed:
             return {"": min(max(epsilon_for(profile, rest) for profile in self._profiles), self._pure)}
 
         if delta not in self._known:
-            self._known[delta] = slack.charge(composed, delta, self.slack)[""]
+            self._known[delta] = one_run.charge_slack(composed, delta, self.slack)[""]
         return self._known[delta]
 
     def delta(self, epsilon: float) -> float:
@@ -290,11 +289,11 @@ class _Composed:
 
     def deltas(self, epsilons: Floats) -> Floats:
         found = np.max([profile.delta(epsilons) for profile in self._profiles], axis=0)
-        return slack.add(epsilons, np.where(epsilons >= self._pure, 0.0, found), self.slack)
+        return one_run.add_slack(epsilons, np.where(epsilons >= self._pure, 0.0, found), self.slack)
 
     @cached_property
     def slack(self) -> float:
-        return slack.total(1, math.fsum(one.slack for one in self.releases))
+        return one_run.total_slack(1, math.fsum(one.slack for one in self.releases))
 
     @cached_property
     def _profiles(self) -> tuple[Discrete, ...]:

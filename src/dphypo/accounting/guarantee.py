@@ -15,9 +15,8 @@ import numpy.typing as npt
 from dp_accounting.pld.privacy_loss_distribution import PrivacyLossDistribution
 
 from dphypo import _validate
-from dphypo.accounting import dp_library, slack
-from dphypo.accounting.dominating_pair import to_pld
-from dphypo.accounting.dp_library import Relation
+from dphypo.accounting import dp_library, one_run
+from dphypo.accounting.dp_library import Relation, to_pld
 from dphypo.accounting.events import Event
 from dphypo.accounting.one_run import ADD_OR_REMOVE_ONE, Run, describe, read_events
 from dphypo.accounting.profiles import Curve, Floats, Profile, epsilon_for, infimum, largest
@@ -113,7 +112,7 @@ class Guarantee:
     @cached_property
     def slack(self) -> float:
         """How far the whole search is from one with exactly these events, in total variation: E[T] runs."""
-        return slack.total(self.runs.mean, slack.largest(self.events))
+        return one_run.total_slack(self.runs.mean, one_run.largest_slack(self.events))
 
     @cached_property
     def run(self) -> Run:
@@ -135,7 +134,7 @@ class Guarantee:
         They are "paper" (Theorems 1 and 2), "renyi" (3 and 3b), "profile" (4), "prior start" (4′, if the first runs
         come from the prior) and "history" (H, for policies that see only the history).
         """
-        return slack.charge(self._bounds, _validate.delta(delta=delta), self.slack)
+        return one_run.charge_slack(self._bounds, _validate.delta(delta=delta), self.slack)
 
     def _bounds(self, delta: float) -> dict[str, float]:
         if delta not in self._known:
@@ -160,7 +159,7 @@ class Guarantee:
         pure = theorem1_2_paper.pure_epsilon(self.run, self.runs, self.band)
         if pure is not None and epsilon >= pure:
             found.append(0.0)
-        return float(slack.add(np.array([epsilon]), np.array([min(found)]), self.slack)[0])
+        return float(one_run.add_slack(np.array([epsilon]), np.array([min(found)]), self.slack)[0])
 
     def rdp(self, alpha: npt.ArrayLike) -> Floats:
         """ε(α) of the search at orders α > 1, by the smallest of Theorems 1, 3 and 3b; infinite where none is known.
@@ -194,11 +193,11 @@ class Guarantee:
         """δ at increasing ε, by Theorem 4 or a sharper one."""
         bounds = (self.searches, *self.sharper.values())
         found = [np.max([one.delta(epsilons) for one in both], axis=0) for both in bounds]
-        return slack.add(epsilons, np.min(found, axis=0), self.slack)
+        return one_run.add_slack(epsilons, np.min(found, axis=0), self.slack)
 
     def one_run(self, delta: float) -> dict[str, float]:
         """ε of one run alone, by its RDP curve and by its privacy loss distribution: what is usually reported."""
-        return slack.charge(self.run.epsilons, _validate.delta(delta=delta), slack.largest(self.events))
+        return one_run.charge_slack(self.run.epsilons, _validate.delta(delta=delta), one_run.largest_slack(self.events))
 
     def to_pld(self) -> PrivacyLossDistribution:
         """A dp_accounting privacy loss distribution that dominates this search without its :attr:`slack`."""
@@ -258,7 +257,7 @@ class Guarantee:
         def sharpest(rest: float) -> dict[str, float]:
             return {"": min([self._by_profile(rest), *(_epsilon(one, rest) for one in self.sharper.values())])}
 
-        return slack.charge(sharpest, delta, self.slack)[""]
+        return one_run.charge_slack(sharpest, delta, self.slack)[""]
 
     @cached_property
     def _searches_by_both(self) -> tuple[SearchProfile, ...]:

@@ -10,12 +10,21 @@ joint convexity of hockey-stick divergences over S (Zhu, Dong and Wang 2022, The
     add:     H_{e^ε}(Q ‖ (1−q)Q + qP) = a H_{e^ε q/a}(Q ‖ P) with a = 1 − (1−q)e^ε,  or 0 where a is not positive.
 
 The mechanism must not know how large the subsample is, other than through its own privacy.
+
+**Lemma (slack)**, what a run as it is made, with rounded noise, adds to that of its event, charged on the
+final δ. Let two neighbours be given, and let the release A be within total variation S of a release I that is
+(ε, δ)-DP, on both of them. Then A is (ε, δ + (1 + e^ε)·S)-DP for the two: A(E) ≤ I(E) + S ≤ e^ε I′(E) + δ + S
+≤ e^ε (A′(E) + S) + δ + S.
+
+S adds up over runs, since each can be coupled with its ideal given all that came before: ``count`` times the slack of
+published runs, E[T] times that of a search (the sum of P[T ≥ j]), and of a record the slack of the terms that it meets.
+The slack of a run is the largest over λ.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property, lru_cache
 
@@ -25,7 +34,7 @@ import numpy.typing as npt
 
 from dphypo.accounting import dp_library
 from dphypo.accounting.dp_library import Relation
-from dphypo.accounting.events import ApproximateDp, Event, PureDp, RdpCurve, canonical, ideal
+from dphypo.accounting.events import ApproximateDp, Event, PureDp, RdpCurve, RoundedDp, canonical, ideal
 from dphypo.accounting.profiles import (
     Curve,
     Floats,
@@ -43,6 +52,9 @@ ADD_OR_REMOVE_ONE = Relation.ADD_OR_REMOVE_ONE
 # The orders of dp_accounting's RDP accountant reach from just above 1 to 1024; these do too.
 DEFAULT_ORDERS = np.array([*(1 + x / 10.0 for x in range(1, 100)), *range(11, 64), 128, 256, 512, 1024])
 _SLACK = 1e-12  # of a subsampled run, relative, on δ and on the order: for the rounding of exponentials and logarithms
+_UP = 1 + 1e-12  # for the rounding of what slack adds up to
+_SHARES = (1e-9, 1e-6, 1e-3, 0.1, 0.5)  # of δ that the slack may take; the first that is enough
+_REFINED = 3
 
 
 @dataclass(frozen=True, eq=False)
@@ -235,3 +247,50 @@ class Added:
         inner = share * self.inner.delta(order - _SLACK * (1 + np.abs(order)))
         value = np.where(share > 0, inner * (1 + _SLACK) + 1e-15, 0.0)
         return np.asarray(np.minimum(value, 1.0))
+
+
+def largest_slack(events: Iterable[Event]) -> float:
+    """The slack of a run whose event is one of these."""
+    return max(event.slack if isinstance(event, RoundedDp) else 0.0 for event in events)
+
+
+def total_slack(runs: float, slack: float) -> float:
+    """The slack of so many runs, or so many on average, rounded up."""
+    return runs * slack * _UP
+
+
+def charge_slack(epsilons: Callable[[float], dict[str, float]], delta: float, slack: float) -> dict[str, float]:
+    """ε at δ by each bound, where ``epsilons`` gives it for runs without slack. The smallest is found most exactly.
+
+    >>> charge_slack(lambda delta: {"one": 2.0, "two": 40.0}, 1e-6, 1e-16)
+    {'one': 2.0, 'two': inf}
+    """
+    if slack == 0:
+        return epsilons(delta)
+    settled: dict[str, float] = {}
+
+    def settle(rest: float) -> bool:
+        # delta − rest is exact: rest is at least half of delta.
+        for name, epsilon in epsilons(rest).items():
+            fits = _charged(epsilon, slack) <= delta - rest
+            settled[name] = min(epsilon if fits else math.inf, settled.get(name, math.inf))
+        return min(settled.values()) < math.inf
+
+    share = next((share for share in _SHARES if settle(delta - share * delta)), 0.0)
+    for _ in range(_REFINED if share > _SHARES[1] else 0):  # a slack that matters: give up no more than it takes
+        settle(math.nextafter(delta - _charged(min(settled.values()), slack), 0.0))
+    if max(settled.values()) == math.inf:
+        settle(delta - _SHARES[-1] * delta)
+    return settled
+
+
+def add_slack(epsilons: Floats, deltas: Floats, slack: float) -> Floats:
+    """δ at increasing ε, from that of runs without slack."""
+    if slack == 0:
+        return deltas
+    more = np.array([_charged(float(epsilon), slack) for epsilon in epsilons])
+    return np.asarray(np.minimum.accumulate(np.minimum(_UP * (deltas + more), 1.0)))
+
+
+def _charged(epsilon: float, slack: float) -> float:
+    return (1 + math.exp(epsilon)) * slack * _UP if epsilon < 700 else math.inf

@@ -24,10 +24,10 @@ import numpy as np
 from dp_accounting import NeighboringRelation
 from scipy.signal import fftconvolve
 
-from dphypo.accounting import slack as slack_of_runs
 from dphypo.accounting.composition import Composition, PublishedRuns, Releases
 from dphypo.accounting.events import Event
 from dphypo.accounting.guarantee import Guarantee, PolicyClass
+from dphypo.accounting.one_run import charge_slack
 from dphypo.accounting.second_pair import Floats, NoOpinion, Pair, compose, one_run
 from dphypo.band import Band
 from dphypo.laws import Law
@@ -95,7 +95,7 @@ def _attacked(one: Releases, delta: float) -> float:
 def _upper(releases: Sequence[Releases], delta: float) -> float:
     """ε of all together, from above. Slack is in this bound alone: a run may be as private as its event says."""
     slack = math.fsum(one.slack for one in releases)
-    return slack_of_runs.charge(lambda rest: {"": _bounded(releases, rest)}, delta, slack)[""]
+    return charge_slack(lambda rest: {"": _bounded(releases, rest)}, delta, slack)[""]
 
 
 def _bounded(releases: Sequence[Releases], delta: float) -> float:
