@@ -27,7 +27,7 @@ from dphypo._files import Json, printable
 from dphypo.accounting import documents
 from dphypo.accounting.composition import Composition
 from dphypo.accounting.documents import plain, to_json
-from dphypo.accounting.second_opinion import run_epsilon_from_below
+from dphypo.accounting.second_pair import run_epsilon_from_below
 from dphypo.accounting.solve import round_epsilon
 from dphypo.accounting.statement import statement
 from dphypo.errors import ContradictionError, FileError

@@ -18,21 +18,17 @@ import contextlib
 import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from functools import lru_cache
 
 import numpy as np
-from dp_accounting import NeighboringRelation
 from scipy.signal import fftconvolve
 
 from dphypo.accounting.composition import Composition, PublishedRuns, Releases
-from dphypo.accounting.events import Event
 from dphypo.accounting.guarantee import Guarantee, PolicyClass
 from dphypo.accounting.one_run import charge_slack
-from dphypo.accounting.second_pair import Floats, NoOpinion, Pair, compose, one_run
+from dphypo.accounting.second_pair import GRID, Floats, NoOpinion, Pair, compose, from_below, largest, one_run
 from dphypo.band import Band
 from dphypo.laws import Law
 
-GRID = 5e-4  # from above
 FINE_GRID = 1e-4  # from below: what a step loses in rounding adds up
 _CUTS = 150
 _REACH = 80_000  # in multiples of the grid: ε up to 40
@@ -114,32 +110,6 @@ def _bounded(releases: Sequence[Releases], delta: float) -> float:
     return composed_upper(parts, delta)
 
 
-@lru_cache(maxsize=256)
-def run_epsilon_from_below(event: Event, relation: NeighboringRelation, delta: float) -> float:
-    """An ε that one run really has at δ: no valid accountant says less. Zero where the event is not known here."""
-    try:
-        pairs = one_run(event, relation, above=False, grid=GRID)
-    except NoOpinion:
-        return 0.0
-    return max((from_below(pair, delta) for pair in pairs), default=0.0)
-
-
-def from_below(pair: Pair, delta: float) -> float:
-    """The ε of a pair whose losses are rounded down, less what rounding may have added to its δ."""
-    return _largest(lambda epsilon: pair.delta(epsilon) - 1e-15, delta)
-
-
-def _largest(delta_at: Callable[[float], float], delta: float, high: float = 100.0) -> float:
-    """The largest ε ≥ 0 at which a decreasing function is above ``delta``, rounded down; 0 if there is none."""
-    low = 0.0
-    if not delta_at(low) > delta:
-        return 0.0
-    while high - low > 1e-6:
-        middle = (low + high) / 2
-        low, high = (middle, high) if delta_at(middle) > delta else (low, middle)
-    return low
-
-
 def smallest(delta_at: Callable[[float], float], delta: float, high: float = 200.0) -> float:
     """The smallest ε ≥ 0 at which a decreasing function is at most ``delta``, rounded up; infinite if there is none."""
     low = 0.0
@@ -182,7 +152,7 @@ def attack(pair: Pair, runs: Law, band: Band, delta: float) -> float:
     rounding = _ROUNDING * runs.mean
     hits = runs.pgf(np.clip(a, 0, 1)) - runs.pgf(np.clip(a - b, 0, 1)) - rounding
     misses = np.maximum(runs.pgf(np.clip(a_off, 0, 1)) - runs.pgf(np.clip(a_off - b_off, 0, 1)), 0.0) + rounding
-    return _largest(lambda eps: float(np.max(hits - math.exp(eps) * misses)), delta)
+    return largest(lambda eps: float(np.max(hits - math.exp(eps) * misses)), delta)
 
 
 def _profile(pair: Pair) -> Callable[[Floats], Floats]:

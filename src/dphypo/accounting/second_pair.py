@@ -23,6 +23,7 @@ from scipy.special import ndtr
 from dphypo.accounting.events import ApproximateDp, Event, PureDp, RdpCurve, ideal
 
 Floats = npt.NDArray[np.float64]
+GRID = 5e-4
 _DEEP = 40.0  # losses beyond this are cut off
 _TAIL = 1e-17
 MOST_BINS = 8_000_000
@@ -101,6 +102,32 @@ def one_run(event: Event, relation: NeighboringRelation, *, above: bool, grid: f
             return (_subsampled(event, relation, grid),)
         case _:
             return _steps(list(_leaves(event, 1)), relation, above, grid)
+
+
+@lru_cache(maxsize=256)
+def run_epsilon_from_below(event: Event, relation: NeighboringRelation, delta: float) -> float:
+    """An ε that one run really has at δ: no valid accountant says less. Zero where the event is not known here."""
+    try:
+        pairs = one_run(event, relation, above=False, grid=GRID)
+    except NoOpinion:
+        return 0.0
+    return max((from_below(pair, delta) for pair in pairs), default=0.0)
+
+
+def from_below(pair: Pair, delta: float) -> float:
+    """The ε of a pair whose losses are rounded down, less what rounding may have added to its δ."""
+    return largest(lambda epsilon: pair.delta(epsilon) - 1e-15, delta)
+
+
+def largest(delta_at: Callable[[float], float], delta: float, high: float = 100.0) -> float:
+    """The largest ε ≥ 0 at which a decreasing function is above ``delta``, rounded down; 0 if there is none."""
+    low = 0.0
+    if not delta_at(low) > delta:
+        return 0.0
+    while high - low > 1e-6:
+        middle = (low + high) / 2
+        low, high = (middle, high) if delta_at(middle) > delta else (low, middle)
+    return low
 
 
 def _leaves(event: DpEvent, count: int) -> Iterator[tuple[DpEvent, int]]:
