@@ -83,8 +83,8 @@ class Stages:
     ...     return train
     >>> search = Stages(
     ...     dphypo.Space({"lr": loguniform(1e-3, 1)}),
-    ...     [Stage(training(20.0), dphypo.Geometric(mean=20), prior=dphypo.PriorAround(spread=0.1)),
-    ...      Stage(training(4.0), dphypo.Geometric(mean=5))],
+    ...     [dphypo.Stage(training(20.0), dphypo.Geometric(mean=20), prior=dphypo.PriorAround(spread=0.1)),
+    ...      dphypo.Stage(training(4.0), dphypo.Geometric(mean=5))],
     ...     delta=1e-6, journal=None)
     >>> round(search.guarantee.epsilon(1e-6), 1)
     1.6
