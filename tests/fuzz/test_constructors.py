@@ -48,7 +48,8 @@ def raw(error: BaseException) -> str | None:
         return f"{type(error).__name__}: {error}"
     last = traceback.extract_tb(error.__traceback__)[-1]
     if not last.filename.startswith(OURS):
-        return None if last.filename.startswith(str(Path(__file__).parents[1])) else f"raised in {last.filename}: {error}"
+        by_tests = last.filename.startswith(str(Path(__file__).parents[1]))
+        return None if by_tests else f"raised in {last.filename}: {error}"
     line = linecache.getline(last.filename, last.lineno).strip()
     if not line.startswith("raise"):
         return f"not raised by us at {Path(last.filename).name}:{last.lineno} `{line}`: {type(error).__name__}: {error}"
