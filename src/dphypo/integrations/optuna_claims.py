@@ -163,7 +163,7 @@ class Claims:
 
 @dataclass(frozen=True)
 class InStudy:
-    """Keeps public numbers that take long to find in an Optuna study (a ``dphypo.journal.Keep``).
+    """Keeps public numbers that take long to find in an Optuna study (a ``dphypo.accounting.noise.Keep``).
 
     Whoever can write to the storage can change them: what they are used for is accounted for afresh.
     """

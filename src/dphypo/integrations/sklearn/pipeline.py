@@ -282,6 +282,6 @@ def _refuse_outside(what: str, remedy: str) -> None:
 def _warn_of_repeats(outside: str) -> None:
     warnings.warn(
         f"PrivateSearch is fitted inside {outside}: every fit is a search with a certificate of its own, and what "
-        f"{outside} makes of them costs their composition (dphypo.compose), which no single certificate states",
+        f"{outside} makes of them costs their composition (dphypo compose), which no single certificate states",
         stacklevel=4,
     )
