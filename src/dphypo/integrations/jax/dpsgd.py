@@ -99,7 +99,7 @@ class DPSGD(DpSgdMechanism):
             data, size, changes["score"] = self._set_apart(data, size)
         elif not callable(self.score):
             raise _validate.fail("score", self.score, 'give a function of the parameters, or "accuracy"')
-        elif hasattr(self.score, "event") and not isinstance(self.score, Private):
+        elif not isinstance(self.score, Private) and hasattr(self.score, "event"):
             remedy = 'it states an event, which would not be charged: give "accuracy", or a PrivateAccuracy'
             raise _validate.fail("score", type(self.score).__name__, remedy)
         default = batch_size(declared) if self.batch_size is None else self.batch_size
