@@ -190,6 +190,7 @@ def test_a_score_of_ones_own_that_states_an_event_is_refused():
 
     with pytest.raises(ValueError, match=r"'Own'.*would not be charged"):
         training(score=Own())
+    assert training(score=PrivateAccuracy((PIXELS, LABELS), "calibrate")).private_score is not None
 
 
 @pytest.mark.slow
