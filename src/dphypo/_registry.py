@@ -64,9 +64,9 @@ class Registry(Generic[T]):
 def stands_beside(value: object, flag: str, *methods: str) -> bool:
     """Whether the class of a value promises ``flag`` and defines one of ``methods`` itself.
 
-    A flag is its author's word about code that the author has seen. One that is inherited says nothing about what a
-    subclass overrides, and one that is set on an instance is nobody's. A method that the instance hides makes the
-    promise void.
+    With a flag, the author of a class promises something about that class's code. The flag does not count if it is
+    inherited, since a subclass may override the code; if it is set on an instance; or if the instance replaces one of
+    the methods.
 
     >>> class Base:
     ...     safe = True

@@ -73,7 +73,7 @@ def named_right(function: Callable[P, R]) -> Callable[P, R]:
 
 
 def lacks(protocol: type, value: object, checker: str) -> str:
-    """What an object of somebody's own lacks of a protocol, and what tests it; empty if it has nothing of it.
+    """The members of a protocol that an object lacks, and the suite that tests them; empty if it has no member at all.
 
     >>> from typing import Protocol
     >>> class Pair(Protocol):

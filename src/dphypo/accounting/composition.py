@@ -229,7 +229,7 @@ class Composition:
 
     @cached_property
     def met(self) -> dict[str, tuple[Releases, ...]]:
-        """By name, what a record meets on the combinations of parts where it meets most; of equal ones, the first."""
+        """By name, the releases that use a record, for each largest combination of parts; of equal ones, the first."""
         found: dict[tuple[Releases, ...], set[tuple[Split, Part]]] = {}
         for parts, met in self._combinations.items():
             meets = Counter(met)

@@ -62,7 +62,7 @@ def losses(event: DpEvent, relation: Relation, grid: float = DEFAULT_GRID) -> tu
 
 
 def directions(distribution: PrivacyLossDistribution, convolutions: int = 1) -> tuple[Discrete, Discrete]:
-    """Both directions of a distribution that was composed by so many convolutions; one object if they are equal."""
+    """Both directions of a distribution that was composed by this many convolutions; one object if they are equal."""
     remove = _clean(distribution._pmf_remove, convolutions)
     return remove, remove if distribution._symmetric else _clean(distribution._pmf_add, convolutions)
 
@@ -297,7 +297,7 @@ def _convolve(long: Floats, short: Floats) -> Floats:
     """``np.convolve(long, short, mode="valid")``, in pieces.
 
     It takes one inner product for each value, which the linear algebra library hands to threads from 10 000 terms on:
-    so many small tasks take seconds, or minutes on a busy machine. Pieces below that are not handed out.
+    the many small tasks take seconds, or minutes on a busy machine. Pieces below that are not handed out.
     """
     size = len(long) - len(short) + 1
     value = np.zeros(size)

@@ -67,7 +67,7 @@ def calibrate(
         runs, band, relation, policy, first_from_prior: of the search, as in :func:`account`.
         epsilon, delta: the total of the search.
         smallest, largest: the range of noise multipliers that is tried.
-        decimals: the noise multiplier has at most so many: written down and read again, it costs no more.
+        decimals: the noise multiplier has at most this many, so that writing it down changes nothing.
 
     >>> from dphypo.laws import Geometric
     >>> found = calibrate(dp_accounting.GaussianDpEvent, Geometric(mean=10), epsilon=2.0, delta=1e-6)
@@ -111,7 +111,7 @@ def solve_noise(
         side: count what its records meet, and nothing else.
         start: a first guess; by default a Rényi bound gives one.
         smallest, largest: the range that is searched. If even ``smallest`` costs less than ε, it is the answer.
-        decimals: what is tried is rounded up to so many, so that it can be written down; None leaves it as it is.
+        decimals: what is tried is rounded up to this many, so that it can be written down; None rounds nothing.
         close: how far below ε the answer may lie; more is quicker.
         keep: where answers are kept.
         remedy: what to do if not even ``largest`` is enough.

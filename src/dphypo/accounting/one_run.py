@@ -255,7 +255,7 @@ def largest_slack(events: Iterable[Event]) -> float:
 
 
 def total_slack(runs: float, slack: float) -> float:
-    """The slack of so many runs, or so many on average, rounded up."""
+    """The slack of this many runs, or this many on average, rounded up."""
     return runs * slack * _UP
 
 

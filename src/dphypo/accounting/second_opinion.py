@@ -89,7 +89,7 @@ def _attacked(one: Releases, delta: float) -> float:
 
 
 def _upper(releases: Sequence[Releases], delta: float) -> float:
-    """ε of all together, from above. Slack is in this bound alone: a run may be as private as its event says."""
+    """An upper bound on ε. The lower bound has no slack: a run may be exactly as private as its event."""
     slack = math.fsum(one.slack for one in releases)
     return charge_slack(lambda rest: {"": _bounded(releases, rest)}, delta, slack)[""]
 
@@ -257,7 +257,7 @@ def _as_pair(deltas: Floats) -> Pair:
 
 
 def composed_upper(parts: Sequence[tuple[Sequence[Pair], int]], delta: float) -> float:
-    """ε at δ, from above, of parts in both directions, each so many times."""
+    """ε at δ, from above, of parts in both directions, each repeated as often as given."""
     upper = 0.0
     for direction in (0, -1):
         pair = compose([(pairs[direction], count) for pairs, count in parts], above=True)

@@ -254,7 +254,7 @@ def _subsampled(event: dp_event.PoissonSampledDpEvent, relation: NeighboringRela
 
 
 def compose(parts: Sequence[tuple[Pair, int]], above: bool) -> Pair:
-    """The sum of independent losses, each so many times."""
+    """The sum of independent losses, each repeated as often as given."""
     grid = parts[0][0].grid
     if len(parts) == 1 and parts[0][1] == 1:
         return parts[0][0]

@@ -68,7 +68,7 @@ def smallest(delta_at: Callable[[float], float], delta: float, *, top: float) ->
 
 
 def round_up(value: float, decimals: int) -> float:
-    """The next larger number with so many decimals; a number that has no more is left alone.
+    """The next larger number with this many decimals; a number that has no more is left alone.
 
     >>> round_up(0.123401, 4), round_up(0.1234, 4)
     (0.1235, 0.1234)
@@ -115,8 +115,8 @@ class Knob(Generic[Costly]):
     def spend(self, epsilon: float, *, unreachable: Callable[[float], str]) -> Calibration[Costly]:
         """Move the knob from the safe side towards the daring end, as far as ``epsilon`` allows.
 
-        ε is monotone in the knob up to rounding. What is returned has been evaluated, so what will be reported of it
-        never exceeds the target, even where that fails.
+        ε is monotone in the knob up to rounding. The returned value has been evaluated, so its reported ε never exceeds
+        the target, even if ε is not monotone.
 
         Raises:
             UnreachableError: if not even the safe end meets the target; ``unreachable`` words it, given the ε there.

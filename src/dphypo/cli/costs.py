@@ -194,7 +194,7 @@ def plan(
     epsilon: o.Epsilon,
     epochs: Annotated[float | None, o.EPOCHS] = None,
     steps: Annotated[int | None, o.STEPS] = None,
-    runs: Annotated[int | None, o.number("Compare a survey of so many runs, too.", 1, 1e4, whole=True)] = None,
+    runs: Annotated[int | None, o.number("Compare a survey of this many runs, too.", 1, 1e4, whole=True)] = None,
     fraction: Annotated[float | None, o.number("Part of the steps of a short run of that survey.", 1e-6, 1)] = None,
     compute: Annotated[float, o.number("Most expected compute, in full runs.", 1e-3, 1e5)] = 10.0,
     delta: o.Delta = 1e-5,

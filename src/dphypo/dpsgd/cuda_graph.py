@@ -171,7 +171,7 @@ class DeviceBatches:
         return len(self._records)
 
     def skip(self, steps: int) -> None:
-        """Have the block drawn to which the step after so many belongs."""
+        """Draw the block of the step that follows this many steps."""
         self.draw(steps - steps % self._ahead)
 
     def draw(self, step: int) -> None:

@@ -109,7 +109,7 @@ class Group:
         follower.step(made, partial(self._dump, made))
 
     def _dump(self, made: int) -> bytes:
-        """The state after so many steps."""
+        """The state after this many steps."""
         mean = None if self._mean is self.rows else self._mean
         state = {"rows": self.rows, "mean": mean, "optimiser": optimisers.state(self._optimiser)}
         buffer = io.BytesIO()

@@ -78,7 +78,7 @@ class Run:
         return self.learning_rate * (1.0 if self.schedule is None else self.schedule(step / self.steps))
 
     def grid(self, size: int, terms: int, piece: int, count: int) -> Grid:
-        """The run's grid for a model of so many parameters, with sums over pieces of so many records."""
+        """The run's grid for a model with this many parameters, with sums over pieces of this many records."""
         return Grid.of(
             noise_multiplier=self.noise_multiplier,
             max_grad_norm=self.max_grad_norm,
@@ -93,7 +93,7 @@ class Setting:
     """How runs are made, the same for all of them.
 
     Args:
-        physical_batch_size: process batches in pieces of at most so many records, to save memory.
+        physical_batch_size: process batches in pieces of at most this many records, to save memory.
         clipping: "clip" or "normalise".
         average: "last half" for the mean of the last half of the iterates, a number below 1 for an exponential mean
             with that decay, None for the last iterate.

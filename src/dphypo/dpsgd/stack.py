@@ -33,7 +33,7 @@ class Shape:
 
 
 class Slot(NamedTuple):
-    """Some of the numbers of a row: from ``start``, so many."""
+    """Part of a row: this many numbers from ``start``."""
 
     start: int
     size: int

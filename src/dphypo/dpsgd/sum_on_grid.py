@@ -53,7 +53,7 @@ class Grid:
 
     @classmethod
     def of(cls, *, noise_multiplier: float, max_grad_norm: float, size: int, terms: int, largest_batch: int) -> Grid:
-        """The grid of a run with so many parameters, whose batches hold at most ``largest_batch`` records."""
+        """The grid of a run with this many parameters, whose batches hold at most ``largest_batch`` records."""
         sigma = _validate.positive(noise_multiplier=noise_multiplier)
         limit = _validate.within(1e-100, 1e100, why="squares of smaller norms are zero", max_grad_norm=max_grad_norm)
         if size > _PARAMETERS:

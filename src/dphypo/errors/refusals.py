@@ -104,8 +104,8 @@ class OutcomeTwice(Refusal):
 
 
 class OtherThread(Refusal):
-    why = """Another thread is making the runs of this search. Who makes them is one thread's to decide: two that begin
-    or take back the same run would let the faster of two outcomes count."""
+    why = """Another thread is making the runs of this search. If two threads began or took back the same run,
+    the faster of two outcomes would count."""
     instead = """Call {search}.run() once, with workers= for several runs at a time; or ask and tell, from any number of
     threads."""
 

@@ -113,7 +113,7 @@ def _takes_a_mechanism(factory: Factory) -> bool:
 
 
 Every = timedelta | int | None
-"""How often a checkpoint is written: after so much time, or so many steps; None for never."""
+"""How often a checkpoint is written: after this much time, or this many steps; None for never."""
 FIVE_MINUTES = timedelta(minutes=5)
 
 

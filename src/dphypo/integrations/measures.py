@@ -21,11 +21,11 @@ MOST_CELLS = 1e12
 """Of a confusion matrix, for the slack of its noise."""
 
 _SHARE, _ENOUGH = 0.2, 4000
-"""Of so many records a share scores; no more than this many do, which rank well."""
+"""At most this many records score: they suffice to rank runs."""
 
 
 def scoring_share(records: int) -> tuple[float, int]:
-    """The share of so many records that is set apart for scoring, and how many that is taken to be.
+    """The share of this many records that is set apart for scoring, and how many that is taken to be.
 
     >>> scoring_share(1000), scoring_share(60_000)
     ((0.2, 200), (0.0667, 4002))

@@ -72,8 +72,8 @@ class OptunaSurvey:
         reports: how many intermediate scores a trial may report, where scores have an event.
         last_runs: how many full runs are paid for: more than one allows for one that is lost.
         relation: which data sets are neighbours.
-        keep_in: an Optuna study in which the noise is kept once it is solved for, so that the next start is quick: the
-            one that the survey drives, for example. It is accounted for afresh each time, and never believed.
+        keep_in: an Optuna study that stores the solved noise, so that the next start is quick: the one that the
+            survey drives, for example. Its cost is recomputed at every start and not trusted.
         progress: show on a terminal that noise is being solved for.
         ledger: a :class:`dphypo.Ledger`, or its file, where the whole cost is reserved before the first trial.
 

@@ -36,7 +36,7 @@ _AGAIN = "(The last run was begun before: declare last_runs=2 to allow for one t
 
 
 class Claims:
-    """The claims beside an Optuna study that is driven, with so many trials declared."""
+    """The claims beside an Optuna study that is driven, with this many declared trials."""
 
     def __init__(self, study: Study, runs: int) -> None:
         self._study, self._runs = study, runs

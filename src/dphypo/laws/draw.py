@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from dphypo.laws.law import Cuttable, Drawable
 
 _FIRST_BITS = 128
-_STARTS = 64  # a draw starts its search at the nearest of so many quantiles
+_STARTS = 64  # a draw starts its search at the nearest of this many quantiles
 _TIE = 1e-12  # probabilities this close, relatively, are equal: P[T ≤ 1] of the geometric law of mean 2 reaches 0.5
 
 

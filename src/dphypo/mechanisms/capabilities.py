@@ -104,7 +104,7 @@ class SeededRuns(Protocol):
 
 @runtime_checkable
 class ManyAtOnce(Protocol):
-    """Several runs as one program. **Each run is what it would be alone**: nothing is shared but instructions."""
+    """Several runs as one program. **Each run has the same result as alone**: runs share instructions, not values."""
 
     @property
     def same_alone(self) -> bool:

@@ -1,4 +1,4 @@
-"""DP-SGD as its privacy sees it: so many Poisson-sampled Gaussian mechanisms. The one place that builds the event.
+"""The event of DP-SGD, built here alone: a number of Poisson-sampled Gaussian mechanisms.
 
 :class:`OwnTraining` makes a mechanism of a training loop of one's own that is declared so.
 """
@@ -148,9 +148,10 @@ class OwnRun(DpSgd):
         """In place of Opacus's ``PrivacyEngine().make_private``: ``with ... as (model, optimizer, loader)``.
 
         The loader gives ``steps`` Poisson batches at ``rate``, and ``BatchMemoryManager`` may cut them. Noise and
-        batches are drawn from the seed. Each step is compared with its batch, and at the end of the block what Opacus's
-        accountant has seen with the declared event; a difference is an error of the caller's, and no outcome of the
-        run. One block a run: a second one would cost as much again, with the same noise.
+        batches are drawn from the seed. Each step is checked against its batch. At the end of the block, the
+        history of Opacus's accountant is checked against the declared event. A difference raises an error and is not
+        recorded as an outcome of the run. Use one block per run: a second one would cost as much again, with the same
+        noise.
 
         Args:
             module, optimizer: an ordinary model, whose layers act on each record by itself, and an ordinary optimiser

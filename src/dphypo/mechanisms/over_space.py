@@ -56,11 +56,11 @@ def by_side(
 ) -> tuple[list[Any], list[Any]]:
     """All events that records which train may meet in a run, and all that records which score may meet.
 
-    Where one record may train and score, the first has both and the second is empty, as it is where the score looks at
-    public records. A score that is not ``scored`` is thrown away and costs nothing. Hyperparameters for which
-    ``within`` is false are left out: they are never run. Of those in which the event is monotone only the ends are
-    known here, so what ``within`` says of them leaves nothing out: where it excludes an end it may allow all that is
-    next to it.
+    If one record may both train and score, the first list has all events and the second is empty. The second is also
+    empty if the score uses public records. Without ``scored``, the score is thrown away and costs nothing.
+    Hyperparameters for which ``within`` is false are never run and are left out. A parameter in which the event is
+    monotone is an exception: only its ends are looked at, and both are kept, since ``within`` may exclude an end and
+    allow all values next to it.
     """
     check_fit(mechanism, space)
 

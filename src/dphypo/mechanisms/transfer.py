@@ -38,7 +38,7 @@ Rule = Callable[[Mapping[str, Any], float], Mapping[str, Any]]
 
 @runtime_checkable
 class Describes(Protocol):
-    """A rule that says in values that a certificate can hold what it does."""
+    """A rule that describes itself in JSON values, for the certificate."""
 
     def describe(self) -> Mapping[str, Any]: ...
 
@@ -46,7 +46,7 @@ class Describes(Protocol):
 Walk = Callable[[Mapping[str, Any], Iterable[Floats], int], Floats]
 """An optimiser as a function: of hyperparameters, gradients and their number, to the weights after them, from zero.
 
-It has the schedule of a run of so many steps, and averages weights where the run does.
+It has the schedule of a run of that many steps, and averages weights where the run does.
 """
 
 

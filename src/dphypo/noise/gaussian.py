@@ -19,7 +19,7 @@ from dphypo.noise.words import Source
 
 _WORTH = 50  # thresholds that one search without a table computes, with a margin
 _GRID = 2.0**12  # standard deviation of a noisy sum's noise, in units of its grid
-_LEVELS = 64  # a bounded term is rounded to at least so many levels
+_LEVELS = 64  # a bounded term is rounded to at least this many levels
 _LEAST, _MOST = 1e-12, 1e12  # of the noise of a sum, in units of its bound: whole numbers of 64 bits hold both
 
 
@@ -49,7 +49,7 @@ def _single(bits: int, words: Source, sigma: float) -> int:
 
 
 def slack(draws: float, sigma: float) -> float:
-    """An upper bound on the total variation between so many draws and as many exact ones.
+    """An upper bound on the total variation between this many draws and as many exact ones.
 
     A mechanism that is (ε, δ)-DP with exact draws is (ε, δ + (1 + e^ε)·slack)-DP with these. ``draws`` may be an
     expected number, where how many are made is random and independent of what they are.

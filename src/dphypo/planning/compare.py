@@ -98,7 +98,7 @@ def _training(mechanism: Mechanism | None, given: dict[str, Any]) -> tuple[DpSgd
     named = [name for name, value in given.items() if value is not None]
     if mechanism is not None:
         if named:
-            raise _validate.fail(named[0], given[named[0]], "the mechanism says it: leave it out")
+            raise _validate.fail(named[0], given[named[0]], "the mechanism already sets it; leave it out")
         capabilities.check_is_mechanism(mechanism)
         capabilities.check_scores_are_known(mechanism)
         return None, capabilities.with_noise(mechanism, 1.0)

@@ -87,7 +87,7 @@ def plain_log_ticks(axis: Any, decades: float) -> None:
 
 
 def legend(figure: Figure, columns: int = 2) -> None:
-    """The legend of the first axes of a figure, below them, where it hides nothing; so many entries side by side."""
+    """Put the legend of the first axes below them, with this many entries side by side."""
     handles, _ = figure.axes[0].get_legend_handles_labels()
     place: Any = "outside lower center"
     figure.legend(handles=handles, loc=place, ncols=columns, frameon=False, fontsize=9, labelcolor=INK)

@@ -126,7 +126,7 @@ def _now(known: Mapping[str, Any], *, runs: bool) -> Html:
     elif "written" not in known:  # the same when it has stopped: the page never tells how long a study took
         rows.append(("search", "begun; how long a study takes is secret"))
     elif not runs:
-        rows.append(("search", "it has stopped: released, or to be gone on with"))
+        rows.append(("search", "stopped: released, or can be resumed"))
     else:
         silent = time.time() - float(known["written"])
         rows.append(("search", "runs" if silent < _SILENT_S else f"no sign of life for {silent:.0f} s"))

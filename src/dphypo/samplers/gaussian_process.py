@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 _FEWEST = 3  # runs that a fit needs
 _ROWS = 160  # distinct points at most, so that a draw costs the same after any number of runs
-_LATEST = 32  # of longer histories the choice of points stands for so many runs: each then adds a row to the last solve
+_LATEST = 32  # in longer histories points are chosen anew after this many runs: between, a run adds one row
 
 
 @dataclass(frozen=True)
@@ -45,8 +45,8 @@ class GaussianProcess:
         units: what the scores are measured in where they enter the softmax.
         start: how many runs are drawn from the prior before the scores guide the search.
         hyperparameters: fixed ones, on scores of mean 0 and deviation 1; by default they are fitted. With fixed ones
-            and at most 160 points the weights do not depend on the order of the runs. Otherwise they do: a fit is to
-            the first so many.
+            and at most 160 points the weights do not depend on the order of the runs. Otherwise they do: a fit uses the
+            first runs only.
 
     >>> GaussianProcess.paper()
     GaussianProcess(tau=0.1, beta=1.0, units=<Units.RAW: ...>, start=1, hyperparameters=None)

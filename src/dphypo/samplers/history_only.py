@@ -25,13 +25,13 @@ FLAG = "history_only"
 
 
 def basis(sampler: Sampler, projection: Rule | None = None) -> str | None:
-    """By whose word a search rule and its projection see only the history; None if one of them may see more.
+    """Who vouches that a search rule and its projection see only the history; None if one of them may see more.
 
     The library's own do, and Optuna's samplers inside ours, if they hold nothing but plain data. Any other class does
-    if ``history_only = True`` stands in the class that defines ``weights`` (of a projection: ``ratios``). That is its
-    author's word that the weights are a function of the candidates, the history and independent randomness: not of the
-    data, the clock, the number of runs, memory, or state that the history does not determine. A subclass does not
-    inherit it. A function that proposes gives its word in an attribute of its own.
+    if ``history_only = True`` stands in the class that defines ``weights`` (of a projection: ``ratios``). With it
+    its author promises that the weights are a function of the candidates, the history and independent randomness: not
+    of the data, the clock, the number of runs, memory, or state that the history does not determine. A subclass does
+    not inherit it. A function that proposes has the flag as an attribute of its own.
     """
     found = _of_sampler(sampler)
     if found is None or projection is None or (is_from(type(projection), "dphypo") and all_known(projection)):

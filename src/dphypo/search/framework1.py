@@ -121,7 +121,7 @@ def _hired(
 
 
 class Turn:
-    """One thread at a time; while one makes the runs, the others are refused. ``stages`` chooses the words of it."""
+    """A lock: while one thread makes the runs, others are refused. ``stages`` selects the wording of the refusal."""
 
     def __init__(self, *, stages: bool = False) -> None:
         self._lock = threading.RLock()

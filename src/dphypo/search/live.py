@@ -1,8 +1,8 @@
 """Runs that are under way: the checkpoint of a last run, what ``dphypo watch`` reads, and lines about steps.
 
-Runs of a study are not followed: how many there are and how long they take is secret. What is shown of surveys and last
-runs has times in it, which the guarantee does not cover: it is for the curator, and says so before the first line of a
-log. Results are there to be passed on, so they are not written among times (``progress.rows``).
+Runs of a study are not followed: their number and durations are secret. What is shown of surveys and last runs has
+times in it, which the guarantee does not cover: it is for the curator, and says so before the first line of a log.
+Results may be published, so they never share a log with times (``progress.rows``).
 
 Two files stand beside the journal, with its permissions. The **checkpoint** holds a last run between two steps: weights
 that are not published, and what the optimiser remembers. The run that goes on from it has the same seed, so that it is
@@ -69,7 +69,7 @@ class Clock:
         self._every, self._made, self._time = every, made, time.monotonic()
 
     def due(self, made: int) -> bool:
-        """Whether one is due after so many steps; if so, it counts as written."""
+        """Whether one is due after this many steps; if so, it counts as written."""
         now, every = time.monotonic(), self._every
         steps = isinstance(every, int) and made - self._made >= every
         if steps or (isinstance(every, timedelta) and now - self._time >= every.total_seconds()):
@@ -100,7 +100,7 @@ class LiveFile:
         return found if isinstance(found, dict) else None
 
     def due(self, runs: int) -> bool:
-        """Whether to show a table of so many runs: a long one seldom, so that a run costs the same after any number."""
+        """Whether to show a table of this many runs: a long one seldom, so that each run costs the same."""
         return self.path is not None and (runs <= _SHORT or runs % _SHORT == 0) and self.path.exists()
 
     def update(self, **known: Any) -> None:
@@ -204,7 +204,7 @@ def describe(runs: Sequence[Pace]) -> str:
 
 @dataclass(frozen=True)
 class Followed:
-    """What executors use of a mechanism, with its runs followed."""
+    """A mechanism as executors see it, which reports the steps of its runs."""
 
     mechanism: Mechanism
     following: LiveSteps
@@ -296,7 +296,7 @@ class KeptModels:
             self._private.rmdir()
 
     def settle(self, committed: Container[int]) -> None:
-        """Do so for whatever an earlier process has left."""
+        """Settle all files that earlier processes left."""
         for path in list(self._private.glob(f"run-*.{self._format}")):
             number = path.name.removeprefix("run-").removesuffix(f".{self._format}")
             if number.isdecimal():

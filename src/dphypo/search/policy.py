@@ -137,7 +137,7 @@ class DrawnRuns:
         return self.law.sample(entropy.child("T"))
 
     def possible(self, total: int) -> bool:
-        """Whether there may be so many runs: a journal that says otherwise was tampered with."""
+        """Whether there may be this many runs: a journal that says otherwise was tampered with."""
         return bool(self.law.pmf(total) > 0)
 
     def groups(self, workers: int) -> GroupSizes | None:
@@ -322,7 +322,7 @@ class Params(Sequence[Mapping[str, Any]]):
 
 
 def _room(rows: Floats, needed: int) -> Floats:
-    """The array with room for so many rows: twice as much each time, so that all of them together are copied once."""
+    """The array with room for this many rows. Room doubles each time, so that a row is copied about once."""
     if len(rows) >= needed:
         return rows
     larger = np.empty((max(2 * len(rows), needed, 16), *rows.shape[1:]))

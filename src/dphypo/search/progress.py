@@ -30,7 +30,7 @@ _QUANTILES = (0.5, 0.9, 0.99)
 def cost(certificate: Certificate, computes: Sequence[str]) -> str:
     """What a search will cost, in privacy and, a sentence for each part, in compute: the same before and after.
 
-    All of it is said before the first part: when a later one begins says how long the others took.
+    All costs are printed first: printing them later would show how long earlier parts took.
     """
     count = len(computes)
     parts = [f"Stage {number} of {count}. {one}" if count > 1 else one for number, one in enumerate(computes, 1)]
@@ -110,10 +110,10 @@ def rows(
 ) -> Iterator[Callable[[Trial, Outcome], object]]:
     """A line for every published run; yields the function that is told of one.
 
-    How many runs there are and their scores are public, how long they take is so only if that was declared. If not,
-    lines are printed as runs end on a terminal only: in a log with times they would show how long each run took.
-    Elsewhere they come at the end, and so does what ``on_run`` is told: results are passed on. Lines about steps, which
-    tell times, go to a log at once and say that it is the curator's (``live.py``).
+    The number of runs and their scores are public. Durations are public only if declared. If not, lines are printed as
+    runs end on a terminal only: in a log with times they would show how long each run took. Elsewhere all lines are
+    printed, and ``on_run`` is called, when the survey has ended, since results may be published. Lines about steps
+    show times: they go to a log at once and say that it is for the curator (``live.py``).
     """
     at_once = public or sys.stderr.isatty()
 

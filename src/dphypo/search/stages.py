@@ -159,12 +159,12 @@ class Stages:
         """Run the stages in order and release the winner of the last. What was interrupted goes on where it was.
 
         The arguments, and what is refused, are those of :meth:`dphypo.Study.run`. With ``progress`` the cost of all
-        stages is printed before the first. That a later stage begins is said on a terminal only, as the bar is, and
-        not to the logger: with times it would show how long the stage before it took, which is secret. When the last
-        stage has released, the same release is returned, and all that is printed is where it was read.
+        stages is printed before the first. The bar and the start of a later stage are shown on a terminal only: a
+        logger adds times, which would show how long the stage before took, and that is secret. If the last stage has
+        released already, that release is returned, and only the place it was read from is printed.
 
-        A last run that was killed goes on where it was: its state is kept beside the journal, secret as that is, every
-        ``checkpoint_every``, a ``datetime.timedelta`` or a number of steps; None keeps nothing.
+        A last run that was killed resumes from its checkpoint, a file beside the journal and as secret. It is written
+        every ``checkpoint_every``, a ``datetime.timedelta`` or a number of steps; None writes none.
 
         ``on_run`` is called on the curator's side with every published run of a survey, a row with ``params``,
         ``score`` and ``status``: at once if the survey has ``durations="public"``, and if not when it has ended.

@@ -30,7 +30,7 @@ FRACTION = 0.1
 RUNS_OF_ONE, FRACTION_OF_ONE = 8, 0.05
 """Where a single hyperparameter is searched."""
 FEWEST_STEPS = 30
-"""Below about so many steps nothing is learnt, and short runs say nothing about long ones."""
+"""With fewer steps than about this, nothing is learnt, and short runs say nothing about long ones."""
 _ROUNDING = 1 + 1e-9
 _DECIMALS = 6
 _SILENT = 1e6  # noise at which a score costs nothing

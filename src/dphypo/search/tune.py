@@ -109,7 +109,7 @@ def tune(
     >>> import dphypo
     >>> from scipy.stats import loguniform
     >>> def training(noise_multiplier, steps=400):
-    ...     def train(params, *, seed):  # a stand-in for so many steps of training on private records
+    ...     def train(params, *, seed):  # a stand-in for training on private records
     ...         return {"lr": params["lr"], "steps": steps}, -abs(math.log(params["lr"] / 0.1))
     ...     event = dp.SelfComposedDpEvent(dp.GaussianDpEvent(noise_multiplier), steps)
     ...     return Training(train, event=event, relation=dp.NeighboringRelation.ADD_OR_REMOVE_ONE)
@@ -130,7 +130,7 @@ def tune(
     if plan is not None:
         given = {"epsilon": epsilon, "delta": delta, "compute": compute, "survey": survey}
         if twice := [argument for argument, value in given.items() if value is not None]:
-            raise _validate.fail(twice[0], given[twice[0]], "the plan says it: leave it out")
+            raise _validate.fail(twice[0], given[twice[0]], "the plan already sets it; leave it out")
         declare, summary = partial(read_plan(plan).declare, space, mechanism), ""
     else:
         if epsilon is None or delta is None:
@@ -209,7 +209,7 @@ class Tuning:
 
     @property
     def summary(self) -> str:
-        """What tuning costs, in a line, and how it would cost less, in another, where it costs much: public."""
+        """One line with the cost of tuning and, if it is high, a second one with what lowers it. Public."""
         more, takes, part = 100 * max(self.price, 0.0), self.survey.compute - 1, self.survey.fraction
         noise, unit = f"{more:.2g}" if more < 100 else f"{more:.0f}", "run" if round(takes, 3) == 1 else "runs"
         kind = "full runs" if part == 1 else f"short runs of {part:.3g} of the steps"

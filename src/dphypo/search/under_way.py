@@ -1,7 +1,7 @@
 """A part under way, its secret side: the number of runs, the runs that were given out, how they ended.
 
-Commit first, then use. What is drawn is drawn by the part's decider, which is public: studies and surveys are
-made by the same code.
+Commit every draw before using it. The part's decider, which is public, makes the draws, so that studies and surveys
+share this code.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ from dphypo.search.release import Ending, Release
 from dphypo.search.table import OnRun
 
 HOPELESS = 5
-"""A survey ends if so many runs at its beginning have all failed."""
+"""A survey ends if its first runs, this many, have all failed."""
 DAY, TOTAL, LAG, FOLDER = "declared on", "total", "lag", "models of"
 """In the journal, beside the declaration: its day, the only time that a certificate states; ε and δ in words; the lag
 of rules that see results in order; what tells the folder of models apart from those of other searches."""
@@ -150,7 +150,7 @@ class PartUnderWay:
         return self.decider.usable(number, self._lag or 0, self._groups)
 
     def _attempts(self, before: int) -> int:
-        """How many deaths a run has had if this process dies now. Where one is its end, runs elsewhere live on."""
+        """Attempts to commit before the run starts: one more if it is made here, or if lost runs are made again."""
         return before + 1 if self._here or self.lost_runs is Lost.AGAIN else before
 
     def _died(self, trial: Trial) -> str | None:
@@ -225,13 +225,13 @@ class PartUnderWay:
                 self.finish(trial, Outcome.failed("the process that made this run died"))
 
     def withdrawn(self, trial: Trial) -> None:
-        """An executor took back the worker that made this run: ``next`` gives it out again, the attempt not counted."""
+        """Requeue a run whose worker an executor took back, without counting the attempt."""
         with self._turn.short():
             self._take_back(trial)
             self._handed.pop(trial.number, None)
 
     def withdraw(self) -> None:
-        """On an orderly stop, take back what was given out. It is given out again, and the attempt is not counted."""
+        """On clean shutdown, requeue all unfinished runs without counting their attempts."""
         with self._turn.short():
             handed, self._handed = self._handed, {}
             for trial in handed.values():
@@ -239,13 +239,13 @@ class PartUnderWay:
                     self._take_back(trial)
 
     def _take_back(self, trial: Trial) -> None:
-        """The attempt is not counted. Where one death is the run's end, nothing that came before counts either."""
+        """Undo the attempt. With ``lost="failed"``, set the count to zero."""
         before = trial.attempts - 1 if self.lost_runs is Lost.AGAIN else 0
         self._journal.attempted(replace(trial, attempts=max(before, 0)))
 
     @contextlib.contextmanager
     def making(self, groups: GroupSizes | None, *, here: bool) -> Iterator[None]:
-        """A block in which runs are made, ``here`` if in this process. However it ends, nothing is under way then."""
+        """A block in which runs are made, ``here`` if in this process. After it no run is under way."""
         self._groups, self._here = groups, here
         try:
             self.withdraw()
@@ -304,7 +304,7 @@ class PartUnderWay:
 
 
 def _close(part: weakref.ref[PartUnderWay], process: int) -> None:
-    """A script that ends, by an interrupt too, has not died."""
+    """Close the part at the end of the script, also on an interrupt, so that no attempt is counted."""
     if (found := part()) is not None and os.getpid() == process:
         with contextlib.suppress(Exception):
             found.close()

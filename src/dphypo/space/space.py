@@ -162,7 +162,7 @@ class Space:
         return points if self._around is None else self._around.warp(points)
 
     def grid(self, /, **cells: int) -> Grid:
-        """All cells with their prior masses: one per value, and for a parameter named here so many of equal mass.
+        """All cells with their prior masses: one per value, and for a parameter named here this many of equal mass.
 
         A continuous parameter must be named; a long list of numbers may be.
         """

@@ -122,7 +122,7 @@ def _end(profile: Profile) -> float:
 
 
 def _points(forward: Profile, reverse: Profile, index: Steps, step: float) -> tuple[Floats, Floats]:
-    """Upper bounds y on δ at ε ≥ 0 and r on the exchanged δ at −ε ≥ 0; each is the other where it is not defined."""
+    """Upper bounds y on δ at ε ≥ 0 and r on the exchanged δ at −ε ≥ 0; elsewhere each follows from the other."""
     epsilon = index * step
     there, back = forward.delta(epsilon), reverse.delta(-epsilon)
     grow, fall = np.exp(epsilon), np.exp(-epsilon)

@@ -188,7 +188,7 @@ class HistoryProfile:
         return *_corners(epsilon, delta), float(left)
 
     def _pair(self, atoms: int) -> LatticePair:
-        """A pair of so many losses; of fewer, where they lie so close that a lattice of sums would have many points."""
+        """A pair of this many losses; of fewer if the lattice of their sums would have too many points."""
         pair = lattice_pair(self.forward, self.reverse, atoms)
         while (count := self._lattice(pair).count) > _MOST_POINTS and atoms > _FEWEST_ATOMS:
             atoms = max(_FEWEST_ATOMS, math.floor(0.99 * atoms * _MOST_POINTS / count))

@@ -59,7 +59,7 @@ class PrivateEstimator(Protocol):
     """
 
     def privacy_event(self, params: Mapping[str, Any], *, records: int) -> Event:
-        """The event of one ``fit`` with these parameters in place of the estimator's own, on so many records.
+        """The event of one ``fit`` with these parameters in place of the estimator's own, on this many records.
 
         It bounds ``fit`` under adding or removing one record. It should read only those parameters that it depends
         on, with ``params.get(name, self.name)``: a search takes the supremum over all values of what it reads.

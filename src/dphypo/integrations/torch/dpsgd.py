@@ -87,7 +87,7 @@ class DPSGD(DpSgdMechanism):
         clipping: "clip", or "normalise": every record counts with its direction, and ``max_grad_norm`` matters little.
         average: of the iterates: "last half", a decay below 1 for an exponential mean, None for the last one.
         augment, views: ``augment(inputs, uniforms)`` gives a random view of each record (``uniforms(n)`` gives n
-            numbers of [0, 1) a record); the gradients of so many views are averaged before clipping.
+            numbers of [0, 1) a record); the gradients of this many views are averaged before clipping.
         autocast: "bfloat16" for forward and backward passes; sums stay in double precision.
         physical_batch_size: process batches in pieces of at most this size, to save memory; the result is the same.
         subsample: the probability with which a run may use a record at all, drawn once at its beginning.
