@@ -18,7 +18,7 @@ from dphypo.accounting.second_opinion import attack as attack_epsilon
 from dphypo.accounting.second_pair import Pair
 from dphypo.band import Band
 from dphypo.laws import Geometric, Law, Logarithmic, NegativeBinomial, Poisson
-from dphypo.mechanisms import DpSgd
+from dphypo.mechanisms import SampledGaussian
 
 DELTA = 1e-5
 RATE, STEPS = 256 / 60_000, 2344
@@ -40,7 +40,7 @@ ROWS: list[tuple[float, Law, Band]] = [
 
 
 def dp_sgd(noise_multiplier: float) -> Event:
-    return DpSgd(rate=RATE, steps=STEPS, noise_multiplier=noise_multiplier).event
+    return SampledGaussian(rate=RATE, steps=STEPS, noise_multiplier=noise_multiplier).event
 
 
 def main() -> None:

@@ -13,23 +13,27 @@ from dphypo.accounting import Composition, Term, solve_noise
 from dphypo.accounting.composition import account_published
 from dphypo.accounting.events import Event
 from dphypo.accounting.noise import equal_noise, run_alone
-from dphypo.mechanisms import DpSgd
+from dphypo.mechanisms import SampledGaussian
 
 RECORDS, DELTA = 60_000, 1e-5
 TASKS = ((256, 2344, 1.0), (256, 2344, 4.25), (1024, 586, 4.25), (2048, 2344, 4.25), (256, 2344, 8.0))
 MATCHED = ((0.03, 20), (0.05, 20), (0.1, 10), (0.1, 20))
 
 
-def run(batch: int, steps: int, noise: float = 1.0) -> DpSgd:
-    return DpSgd.of(records=RECORDS, batch_size=batch, steps=steps, noise_multiplier=noise)
+def run(batch: int, steps: int, noise: float = 1.0) -> SampledGaussian:
+    return SampledGaussian.of(records=RECORDS, batch_size=batch, steps=steps, noise_multiplier=noise)
 
 
 def solve(
-    full: Sequence[DpSgd], short: Callable[[DpSgd], DpSgd] | None, count: int, epsilon: float, grid: float = 1e-3
+    full: Sequence[SampledGaussian],
+    short: Callable[[SampledGaussian], SampledGaussian] | None,
+    count: int,
+    epsilon: float,
+    grid: float = 1e-3,
 ) -> list[float]:
     """The noise of the full run at every setting."""
 
-    def noisy(one: DpSgd) -> Callable[[float], Event]:
+    def noisy(one: SampledGaussian) -> Callable[[float], Event]:
         return lambda noise: one.at(noise_multiplier=noise).event
 
     ratios = equal_noise({index: run_alone(noisy(one)) for index, one in enumerate(full)}, epsilon=epsilon, delta=DELTA)
@@ -77,7 +81,7 @@ def prices() -> None:
 
 
 def settings() -> None:
-    def short(full: DpSgd) -> DpSgd:
+    def short(full: SampledGaussian) -> SampledGaussian:
         return full.at(fraction=0.05, match=True)
 
     twelve = [run(batch, round(epochs * RECORDS / batch)) for batch in (256, 512, 1024, 2048) for epochs in (5, 10, 20)]

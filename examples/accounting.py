@@ -8,14 +8,14 @@ from __future__ import annotations
 import dp_accounting
 
 import dphypo
-from dphypo.mechanisms import DpSgd
+from dphypo.mechanisms import SampledGaussian
 
 # One run of the paper's MNIST experiment: 60 000 records, batches of 256, 10 epochs, noise multiplier 0.71.
 DELTA = 1e-5
 
 
 def run(noise: float) -> dp_accounting.DpEvent:
-    return DpSgd.of(records=60_000, batch_size=256, epochs=10, noise_multiplier=noise).event
+    return SampledGaussian.of(records=60_000, batch_size=256, epochs=10, noise_multiplier=noise).event
 
 
 RUN = run(0.71)

@@ -23,15 +23,15 @@ from torch import nn
 from torch.utils.data import DataLoader, TensorDataset
 
 import dphypo
-from dphypo.mechanisms import DpSgd, OwnTraining
-from dphypo.mechanisms.dp_sgd import OwnRun
+from dphypo.mechanisms import OwnTraining, SampledGaussian
+from dphypo.mechanisms.sampled_gaussian import OwnRun
 
 PIXELS, LABELS = (torch.tensor(part) for part in load_digits(return_X_y=True))
 PIXELS = (PIXELS / 16).float()
 PRIVATE = TensorDataset(PIXELS[:1500], LABELS[:1500])
 PUBLIC = PIXELS[1500:], LABELS[1500:]  # say that the last 297 are nobody's secret
 SPACE = dphypo.Space({"lr": loguniform(0.01, 10), "max_grad_norm": loguniform(0.1, 10)})
-RUN = DpSgd.of(records=1500, batch_size=125, epochs=20, noise_multiplier=1.0)  # the noise is solved for
+RUN = SampledGaussian.of(records=1500, batch_size=125, epochs=20, noise_multiplier=1.0)  # the noise is solved for
 
 
 def network() -> nn.Module:

@@ -27,16 +27,16 @@ import optuna
 from sklearn.datasets import load_digits
 
 from dphypo.integrations.optuna import OptunaSurvey
-from dphypo.mechanisms import DpSgd
+from dphypo.mechanisms import SampledGaussian
 
 PIXELS, LABELS = load_digits(return_X_y=True)
 PIXELS = np.hstack([PIXELS / 16, np.ones((len(PIXELS), 1))])
 PRIVATE, PUBLIC = slice(0, 1500), slice(1500, None)  # say that the last 297 are nobody's secret
-RUN = DpSgd.of(records=1500, batch_size=125, epochs=20, noise_multiplier=1.0)  # the noise is solved for
+RUN = SampledGaussian.of(records=1500, batch_size=125, epochs=20, noise_multiplier=1.0)  # the noise is solved for
 SURVEY = OptunaSurvey(RUN, epsilon=4, delta=1e-5, runs=20, scores="public", durations="public")
 
 
-def train(lr: float, max_grad_norm: float, run: DpSgd) -> tuple[Any, float]:
+def train(lr: float, max_grad_norm: float, run: SampledGaussian) -> tuple[Any, float]:
     """Softmax regression by DP-SGD in a few lines of numpy: weights and their accuracy on public digits."""
     rng = np.random.default_rng()
     weights = np.zeros((65, 10))

@@ -28,7 +28,7 @@ from dphypo.accounting.statement import statement
 from dphypo.entropy import Seeded
 from dphypo.errors import LedgerError
 from dphypo.laws import Pmf
-from dphypo.mechanisms import DpSgd, OwnTraining
+from dphypo.mechanisms import OwnTraining, SampledGaussian
 
 ONCE = Pmf({1: 1.0})
 ENGINES = ("dphypo", "opacus")
@@ -154,8 +154,8 @@ def test_18_a_flag_that_is_inherited(row: Row) -> None:
 
 
 def test_19_costs_that_the_event_does_not_see(row: Row) -> None:
-    run = DpSgd(rate=0.1, steps=40, noise_multiplier=2.0)
-    worst = DpSgd(rate=0.5, steps=200, noise_multiplier=2.0)
+    run = SampledGaussian(rate=0.1, steps=40, noise_multiplier=2.0)
+    worst = SampledGaussian(rate=0.5, steps=200, noise_multiplier=2.0)
     own = OwnTraining(lambda params, *, seed, run: (0, 0.5), run)
     certified, real = (account(one.event, ONCE).epsilon(1e-5) for one in (run, worst))
     space = dphypo.Space({"batch_size": [10, 50], "epochs": [4, 100]})

@@ -11,8 +11,8 @@ from torch.utils.data import DataLoader, TensorDataset
 
 import dphypo
 from dphypo.integrations.torch.saver import Safetensors
-from dphypo.mechanisms import DpSgd, OwnTraining
-from dphypo.mechanisms.dp_sgd import OwnRun
+from dphypo.mechanisms import OwnTraining, SampledGaussian
+from dphypo.mechanisms.sampled_gaussian import OwnRun
 
 BATCH_SIZE, EPOCHS = 64, 10
 IMAGES, LABELS = (torch.tensor(part) for part in load_digits(return_X_y=True))
@@ -58,7 +58,7 @@ def one_run(args: dict[str, float], *, seed: int, run: OwnRun) -> tuple[nn.Modul
 
 
 def main() -> None:
-    run = DpSgd.of(records=1500, batch_size=BATCH_SIZE, epochs=EPOCHS, noise_multiplier=1.0)
+    run = SampledGaussian.of(records=1500, batch_size=BATCH_SIZE, epochs=EPOCHS, noise_multiplier=1.0)
     training = OwnTraining(one_run, run, saver=Safetensors(ConvNet()))
     space = dphypo.Space({"lr": loguniform(0.01, 2), "clip": loguniform(0.1, 10)})
     release = dphypo.tune(space, training, epsilon=8, delta=1e-5, survey=4, journal=None)

@@ -12,12 +12,12 @@ from scipy.stats import loguniform
 
 import dphypo
 from dphypo.integrations.optuna import OptunaSurvey
-from dphypo.mechanisms import DpSgd
+from dphypo.mechanisms import SampledGaussian
 from dphypo.samplers import OptunaSampler
 
 RECORDS = np.random.default_rng(0).normal(0.4, 0.2, 2000)
 SURVEY = OptunaSurvey(
-    DpSgd.of(records=2000, batch_size=100, epochs=2, noise_multiplier=1.0),  # the noise is solved for
+    SampledGaussian.of(records=2000, batch_size=100, epochs=2, noise_multiplier=1.0),  # the noise is solved for
     *(4.0, 1e-6),  # ε and δ of all trials and the last run together
     scores="public",
     durations="public",
@@ -25,7 +25,7 @@ SURVEY = OptunaSurvey(
 )
 
 
-def train(lr: float, run: DpSgd, seed: int | None = None) -> tuple[float, float]:
+def train(lr: float, run: SampledGaussian, seed: int | None = None) -> tuple[float, float]:
     """A private mean by DP-SGD, and minus its error on a public value."""
     rng, mean = np.random.default_rng(seed), 0.0
     for _ in range(run.steps):

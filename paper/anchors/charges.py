@@ -21,7 +21,7 @@ from dphypo.accounting import Composition, Split, Term, account, solve_noise
 from dphypo.accounting.composition import account_published
 from dphypo.accounting.sides import EVERYONE
 from dphypo.laws import from_dict
-from dphypo.mechanisms import DpSgd
+from dphypo.mechanisms import SampledGaussian
 
 EPSILON, DELTA = 3.0, 1e-5
 APART = Split("records that score, by a hash of each record").sides
@@ -51,7 +51,7 @@ class Part:
     def term(self) -> Term:
         """As the accountant composes it."""
         if self.steps:
-            run = DpSgd(rate=self.rate, steps=self.steps, noise_multiplier=self.noise, subsample=self.subset)
+            run = SampledGaussian(rate=self.rate, steps=self.steps, noise_multiplier=self.noise, subsample=self.subset)
             event = run.event
         else:
             event = GaussianDpEvent(self.noise)

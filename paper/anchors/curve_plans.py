@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 
 from dphypo.integrations.torch.hyperparameters import walk
-from dphypo.mechanisms import DpSgd, NoiseRehearsal
+from dphypo.mechanisms import NoiseRehearsal, SampledGaussian
 from paper.anchors.curves import FILE
 from paper.anchors.tasks import TASKS
 from paper.train.descent import Memories
@@ -37,7 +37,7 @@ WHAT: dict[str, tuple[str, str, int, int, float, tuple[float, ...], tuple[float,
 EXPONENTS = {"momentum 0.9": 0.4, "Adam": 0.6}  # of the table that the library had: η·f^(−a)
 
 
-def factors(words: str, full: DpSgd, fraction: float, batch: int) -> dict[str, float]:
+def factors(words: str, full: SampledGaussian, fraction: float, batch: int) -> dict[str, float]:
     """Learning rate of a short run over the full run's, by either rule."""
     params = {**OPTIMISERS[words][0], "learning_rate": 1e-3}
     rule = NoiseRehearsal(walk, full, full.noise_multiplier / batch)
@@ -51,7 +51,7 @@ def plan(name: str, number: int) -> dict[str, Any]:
     """One task."""
     kind, data, batch, steps, noise, fractions, middles = WHAT[name]
     records = {"made up": 1437, "digits": 1437}.get(data) or TASKS[data].records
-    full = DpSgd(rate=batch / records, steps=steps, noise_multiplier=noise)
+    full = SampledGaussian(rate=batch / records, steps=steps, noise_multiplier=noise)
     optimisers = {}
     for (words, (_, memories)), middle in zip(OPTIMISERS.items(), middles, strict=True):
         runs: dict[str, Any] = {"full": _run(1.0, noise, steps, memories)}

@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 
-from dphypo.mechanisms import DpSgd, NoiseRehearsal
+from dphypo.mechanisms import NoiseRehearsal, SampledGaussian
 from paper.anchors.trainer import Floats
 from paper.simulate.staged_task import TASKS
 
@@ -51,7 +51,7 @@ def rows() -> list[dict[str, Any]]:
             fraction = steps / task.full
             cut = tops(task.trained(steps).at(noise / math.sqrt(fraction)).reshape(shape), task.grid.first)
             moved = math.exp(float((cut[:, 0] - full[:, 0])[good].mean()))
-            run = DpSgd(rate=0.1, steps=task.full, noise_multiplier=noise)
+            run = SampledGaussian(rate=0.1, steps=task.full, noise_multiplier=noise)
             rule = NoiseRehearsal(fed_adagrad, run, noise / 300)({"learning_rate": 1.0}, fraction)["learning_rate"]
             table = fraction**-EXPONENT
             found.append({"noise": noise, "fraction": fraction, "measured": round(moved, 2),

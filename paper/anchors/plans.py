@@ -20,7 +20,7 @@ import numpy as np
 import torch
 
 from dphypo.laws import Geometric, Law, Poisson
-from dphypo.mechanisms import DpSgd, NoiseRehearsal
+from dphypo.mechanisms import NoiseRehearsal, SampledGaussian
 from paper.anchors.charges import DELTA, EPSILON, Part, cost, solve
 from paper.anchors.normalise import recipe
 from paper.anchors.structure import ADAM_1600, STRUCTURES, Structure
@@ -50,7 +50,7 @@ def factor(structure: Structure, fraction: float, deviation: float = 5e-4) -> fl
             average.add([weights])
         return np.asarray(average.values[0].numpy())
 
-    full = DpSgd(rate=1.0, steps=structure.steps, noise_multiplier=1.0)
+    full = SampledGaussian(rate=1.0, steps=structure.steps, noise_multiplier=1.0)
     found = NoiseRehearsal(walk, full, deviation)({"learning_rate": 1.0}, fraction)["learning_rate"]
     return round(float(found), 5)
 

@@ -23,7 +23,7 @@ from dphypo.accounting import Composition, calibrate, solve_noise
 from dphypo.accounting.composition import account_published
 from dphypo.accounting.noise import equal_noise, run_alone
 from dphypo.laws import Law, NegativeBinomial, Poisson, from_dict
-from dphypo.mechanisms import DpSgd
+from dphypo.mechanisms import SampledGaussian
 from paper.data import points
 from paper.data.points import Grid
 from paper.simulate import worlds
@@ -100,7 +100,7 @@ def kept(name: str) -> str:
 
 def event(batch: int, steps: int, records: int, noise: float) -> dp_accounting.DpEvent:
     """Steps with Poisson batches."""
-    return DpSgd(rate=batch / records, steps=steps, noise_multiplier=noise).event
+    return SampledGaussian(rate=batch / records, steps=steps, noise_multiplier=noise).event
 
 
 def full_event(setting: Setting, records: int, noise: float) -> dp_accounting.DpEvent:

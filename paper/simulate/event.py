@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import dp_accounting
 
-from dphypo.mechanisms import DpSgd
+from dphypo.mechanisms import SampledGaussian
 
 
 def dp_sgd(records: int, noise_multiplier: float, batch: int = 256, epochs: float = 10) -> dp_accounting.DpEvent:
@@ -13,4 +13,4 @@ def dp_sgd(records: int, noise_multiplier: float, batch: int = 256, epochs: floa
     >>> dp_sgd(60_000, 0.71).count
     2344
     """
-    return DpSgd.of(records=records, batch_size=batch, epochs=epochs, noise_multiplier=noise_multiplier).event
+    return SampledGaussian.of(records=records, batch_size=batch, epochs=epochs, noise_multiplier=noise_multiplier).event

@@ -9,7 +9,7 @@ from functools import cache
 
 from dphypo.accounting import Composition, solve_noise
 from dphypo.accounting.composition import PublishedRuns, account_published
-from dphypo.mechanisms import DpSgd
+from dphypo.mechanisms import SampledGaussian
 
 DELTA = 1e-5
 LEAST = 0.35  # the smallest noise multiplier that is considered
@@ -26,7 +26,7 @@ class Steps:
 @cache
 def runs(rate: float, noise: float, steps: int, count: int = 1) -> PublishedRuns:
     """``count`` published runs of so many steps."""
-    return account_published(DpSgd(rate=rate, steps=steps, noise_multiplier=noise).event, count)
+    return account_published(SampledGaussian(rate=rate, steps=steps, noise_multiplier=noise).event, count)
 
 
 def together(*parts: PublishedRuns) -> Composition:

@@ -9,7 +9,7 @@ from functools import partial
 import dp_accounting
 import numpy as np
 
-from dphypo.mechanisms import DpSgd
+from dphypo.mechanisms import SampledGaussian
 from paper.data.points import Floats
 from paper.simulate import worlds
 from paper.simulate.event import dp_sgd
@@ -43,7 +43,7 @@ def federated_event(noise_multiplier: float = 1.0, rounds: int = 100) -> dp_acco
     >>> federated_event(2.0, 30).count
     30
     """
-    return DpSgd(rate=0.1, steps=rounds, noise_multiplier=noise_multiplier).event
+    return SampledGaussian(rate=0.1, steps=rounds, noise_multiplier=noise_multiplier).event
 
 
 TASKS = {

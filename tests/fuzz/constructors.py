@@ -25,14 +25,14 @@ from dphypo.integrations.sklearn import Schema
 from dphypo.integrations.torch import split_by_hash
 from dphypo.journal.journal import Journal
 from dphypo.journal.store import open_store
-from dphypo.mechanisms import DpSgd, OwnTraining, SmallerBatches
+from dphypo.mechanisms import OwnTraining, SampledGaussian, SmallerBatches
 from dphypo.planning import Design, Landscape
 from dphypo.search import optimiser, table
 
 SPACE = dphypo.Space({"lr": loguniform(1e-3, 1.0), "depth": [1, 2, 3]})
 LAW = dphypo.Pmf({2: 0.5, 3: 0.5})
 STAGE = dphypo.Stage(train, LAW)
-RUN = DpSgd.of(records=1000, batch_size=100, epochs=2, noise_multiplier=1.0)
+RUN = SampledGaussian.of(records=1000, batch_size=100, epochs=2, noise_multiplier=1.0)
 GUARANTEE = dphypo.account(PureDp(0.1), dphypo.Pmf({1: 1.0}))
 CERTIFICATE = GUARANTEE.certificate(1e-6)
 
@@ -149,7 +149,7 @@ CALLS: dict[str, tuple[Callable[..., Any], dict[str, Any]]] = {
         lambda train, **options: dphypo.mechanism(**options)(train),
         {"train": train.train, "event": EVENT, "relation": RELATION, "score_event": None, "split": "same"},
     ),
-    "DpSgd": (DpSgd, {"rate": 0.01, "steps": 100, "noise_multiplier": 1.0}),
+    "SampledGaussian": (SampledGaussian, {"rate": 0.01, "steps": 100, "noise_multiplier": 1.0}),
     "Design": (
         Design,
         {"fraction": 0.1, "compute_share": 0.5, "split": 0.1, "spread": 0.05, "floor": 0.05},
@@ -190,8 +190,8 @@ CALLS: dict[str, tuple[Callable[..., Any], dict[str, Any]]] = {
         dphypo.calibrate,
         {"make_event": dp.GaussianDpEvent, "runs": LAW, "band": (1, 1), "epsilon": 1.0, "delta": 1e-6, "smallest": 0.1},
     ),
-    "DpSgd.of": (
-        DpSgd.of,
+    "SampledGaussian.of": (
+        SampledGaussian.of,
         {"records": 1000, "batch_size": 100, "noise_multiplier": 1.0, "epochs": 2.0, "fraction": 0.5, "subsample": 1.0},
     ),
     "OwnTraining": (

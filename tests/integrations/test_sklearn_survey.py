@@ -15,7 +15,7 @@ import dphypo
 from dphypo.accounting.events import ideal
 from dphypo.integrations.sklearn import DPSGDClassifier, DPSGDRegressor, PrivateSearch, Schema
 from dphypo.laws import Pmf
-from dphypo.mechanisms import DpSgd
+from dphypo.mechanisms import SampledGaussian
 
 RNG = np.random.default_rng(0)
 Y = RNG.integers(0, 2, 1000)
@@ -88,7 +88,7 @@ def test_short_fits_have_matched_noise_and_the_learning_rate_of_their_optimiser(
         assert one["learning_rate"] == pytest.approx(0.1 * 2, rel=0.2)  # a step of Adam ignores the gradient's size
         assert one["records"] == full["records"] == 800
     event = classifier().privacy_event(short[0], records=800)
-    assert ideal(event) == DpSgd(rate=1 / 8, steps=16, noise_multiplier=short[0]["noise_multiplier"]).event
+    assert ideal(event) == SampledGaussian(rate=1 / 8, steps=16, noise_multiplier=short[0]["noise_multiplier"]).event
 
 
 @pytest.mark.slow

@@ -22,13 +22,13 @@ from torch.utils.data import DataLoader, TensorDataset
 import dphypo
 from dphypo.errors import UnfitModelError
 from dphypo.integrations.torch.saver import Safetensors
-from dphypo.mechanisms import DpSgd, OwnTraining
-from dphypo.mechanisms.dp_sgd import OwnRun
+from dphypo.mechanisms import OwnTraining, SampledGaussian
+from dphypo.mechanisms.sampled_gaussian import OwnRun
 
 pytestmark = pytest.mark.filterwarnings("ignore:Full backward hook")
 USERS = Path(__file__).parents[2] / "examples" / "users"
 RECORDS = TensorDataset(torch.randn(40, 3), torch.randint(0, 2, (40,)))
-RUN = DpSgd.of(records=40, batch_size=8, steps=6, noise_multiplier=1.5)
+RUN = SampledGaussian.of(records=40, batch_size=8, steps=6, noise_multiplier=1.5)
 
 
 def run(**changes: Any) -> OwnRun:

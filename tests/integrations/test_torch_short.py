@@ -17,7 +17,7 @@ from dphypo.accounting.events import ideal
 from dphypo.integrations.cost import NoiseTable
 from dphypo.integrations.torch import DPSGD, PrivateAccuracy, check, hyperparameters
 from dphypo.integrations.torch.hyperparameters import rehearsal, walk
-from dphypo.mechanisms import DpSgd, NoiseRehearsal, OwnTraining, SmallerBatches
+from dphypo.mechanisms import NoiseRehearsal, OwnTraining, SampledGaussian, SmallerBatches
 from dphypo.search.tune import plan_tuning
 
 RNG = np.random.default_rng(0)
@@ -45,8 +45,11 @@ def weights(mechanism: DPSGD, params: Any = None) -> torch.Tensor:
 
 def test_a_short_run_is_the_training_with_fewer_steps_more_noise_and_its_own_learning_rate() -> None:
     short = dpsgd(optimizer="adam").at(fraction=0.25, match=True)
-    assert ideal(short.event({})) == DpSgd(rate=0.2, steps=10, noise_multiplier=1.0).event
-    full, params = DpSgd(rate=0.2, steps=40, noise_multiplier=0.5), {"optimizer": "adam", "learning_rate": 0.2}
+    assert ideal(short.event({})) == SampledGaussian(rate=0.2, steps=10, noise_multiplier=1.0).event
+    full, params = (
+        SampledGaussian(rate=0.2, steps=40, noise_multiplier=0.5),
+        {"optimizer": "adam", "learning_rate": 0.2},
+    )
     found = rehearsal(params, 0.25, run=full, deviation=0.5 / 40)
     assert found["learning_rate"] == pytest.approx(0.2 * 2, rel=0.2)  # a step ignores the size of the gradient
     by_hand = dpsgd(optimizer="adam", epochs=2, noise_multiplier=1.0, learning_rate=found["learning_rate"])
@@ -79,7 +82,7 @@ def test_a_rule_may_scale_the_batch_of_short_runs() -> None:
     """A quarter of the batch and of the steps is a sixteenth of the examples; what accumulates in the weights stays."""
     mechanism = dpsgd(transfer_rule=SmallerBatches(0.5))
     short = mechanism.at(fraction=1 / 16, match=True)
-    assert ideal(short.event({})) == DpSgd(rate=0.05, steps=10, noise_multiplier=1.0).event
+    assert ideal(short.event({})) == SampledGaussian(rate=0.05, steps=10, noise_multiplier=1.0).event
     by_hand = dpsgd(batch_size=10, epochs=0.5, noise_multiplier=1.0, learning_rate=0.05)
     assert torch.equal(weights(short), weights(by_hand))
     assert short.compute({}) == mechanism.compute({}) / 16
@@ -90,7 +93,7 @@ def test_a_rule_may_scale_the_batch_of_short_runs() -> None:
     events: list[Any] = [ideal(kind.event(1.0)) for kind in short.kinds(settings)]
     assert sorted(event.event.sampling_probability for event in events) == [0.025, 0.1]
     tabled = mechanism.at(noise_multiplier={(20, 8): 1.0, (80, 8): 2.0, (40, 8): 1.0}).at(fraction=1 / 16, match=True)
-    assert ideal(tabled.event({"batch_size": 80})) == DpSgd(rate=0.1, steps=5, noise_multiplier=4.0).event
+    assert ideal(tabled.event({"batch_size": 80})) == SampledGaussian(rate=0.1, steps=5, noise_multiplier=4.0).event
     with pytest.warns(UserWarning, match="measured for plain SGD"):
         dpsgd(optimizer="adam", transfer_rule=SmallerBatches()).at(fraction=0.25, match=True)
     with pytest.raises(ValueError, match="exponent"):
@@ -98,7 +101,7 @@ def test_a_rule_may_scale_the_batch_of_short_runs() -> None:
     with pytest.raises(ValueError, match="leave the rule out"):
         OwnTraining(
             lambda params, *, seed, run: (1, 0.0),
-            DpSgd(rate=0.1, steps=9, noise_multiplier=1.0),
+            SampledGaussian(rate=0.1, steps=9, noise_multiplier=1.0),
             transfer_rule=SmallerBatches(),
         )
 
@@ -121,7 +124,7 @@ def test_the_noise_of_a_plan_with_scaled_batches_costs_no_more_than_the_total() 
 
 def test_averaged_weights_are_rehearsed_as_they_are_released() -> None:
     """An average over a half of any run takes the same share off the drift; one over ten steps does not."""
-    full = DpSgd(rate=0.2, steps=400, noise_multiplier=0.5)
+    full = SampledGaussian(rate=0.2, steps=400, noise_multiplier=0.5)
 
     def factor(average: Any) -> float:
         params = {"optimizer": "sgd", "learning_rate": 1.0, "average": average}
@@ -146,7 +149,7 @@ def test_averaged_weights_are_rehearsed_as_they_are_released() -> None:
 )
 def test_one_rehearsal_for_all_learning_rates_finds_what_each_of_its_own_does(options: dict[str, Any]) -> None:
     """Weight decay is not proportional to the learning rate: such optimisers are rehearsed for each."""
-    full = DpSgd(rate=0.2, steps=60, noise_multiplier=0.5)
+    full = SampledGaussian(rate=0.2, steps=60, noise_multiplier=0.5)
     for rate, schedule in itertools.product((0.003, 0.3), (None, lambda share: 1 - 0.5 * share)):
         params = {**options, "learning_rate": rate}
         found = rehearsal(params, 0.25, run=full, deviation=0.01, schedule=schedule)
@@ -181,7 +184,7 @@ def test_tables_of_noise_are_matched_too() -> None:
     assert isinstance(short.noise_multiplier, NoiseTable)
     assert short.noise_multiplier[20, 8] == 0.5
     again = mechanism.at(noise_multiplier={(40, 8): 1.0})
-    assert ideal(again.event({})) == DpSgd(rate=0.2, steps=40, noise_multiplier=1.0).event
+    assert ideal(again.event({})) == SampledGaussian(rate=0.2, steps=40, noise_multiplier=1.0).event
     assert dpsgd(noise_multiplier="calibrate").at(fraction=0.25, match=True).noise_multiplier == "calibrate"
 
 
@@ -189,18 +192,18 @@ def test_kinds_are_the_settings_of_the_space_with_the_steps_of_the_run() -> None
     space = dphypo.Space({"batch_size": [20, 40], "steps": [10, 30], "learning_rate": [0.1, 0.2]})
     found = {kind.key: ideal(kind.event(2.0)) for kind in dpsgd().kinds(space)}
     assert found == {
-        (batch, None, steps): DpSgd(rate=batch / 200, steps=steps, noise_multiplier=2.0).event
+        (batch, None, steps): SampledGaussian(rate=batch / 200, steps=steps, noise_multiplier=2.0).event
         for batch in (20, 40)
         for steps in (10, 30)
     }
     short = {kind.key: ideal(kind.event(2.0)) for kind in dpsgd().at(fraction=0.5, match=True).kinds(space)}
-    assert short[20, None, 30] == DpSgd(rate=0.1, steps=15, noise_multiplier=2.0).event
+    assert short[20, None, 30] == SampledGaussian(rate=0.1, steps=15, noise_multiplier=2.0).event
     assert len(dpsgd().kinds(dphypo.Space({"learning_rate": [0.1, 0.2]}))) == 1
 
 
 def test_steps_can_be_tuned() -> None:
     mechanism = dpsgd()
-    assert ideal(mechanism.event({"steps": 7})) == DpSgd(rate=0.2, steps=7, noise_multiplier=0.5).event
+    assert ideal(mechanism.event({"steps": 7})) == SampledGaussian(rate=0.2, steps=7, noise_multiplier=0.5).event
     assert torch.equal(weights(mechanism, {"steps": 10}), weights(dpsgd(epochs=2)))
     assert mechanism.compute({"steps": 7, "batch_size": 20}) == 140
     assert mechanism.compute({}) == 1600

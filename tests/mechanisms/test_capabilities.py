@@ -8,7 +8,7 @@ import dp_accounting as dp
 import pytest
 
 import dphypo
-from dphypo.mechanisms import Declared, DpSgd, OwnTraining
+from dphypo.mechanisms import Declared, OwnTraining, SampledGaussian
 from dphypo.mechanisms import capabilities as can
 
 RELATION = dp.NeighboringRelation.ADD_OR_REMOVE_ONE
@@ -27,7 +27,7 @@ class Noisy(Declared):
 
 PLAIN = Declared(train, EVENT, RELATION)
 NOISY = Noisy(train, EVENT, RELATION)
-OWN = OwnTraining(lambda params, *, seed, run: (0, 0.5), DpSgd(rate=0.1, steps=40, noise_multiplier=1.0))
+OWN = OwnTraining(lambda params, *, seed, run: (0, 0.5), SampledGaussian(rate=0.1, steps=40, noise_multiplier=1.0))
 
 
 def test_noise_and_length_are_set_where_they_can_be() -> None:

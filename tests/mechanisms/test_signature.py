@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 import dphypo
-from dphypo.mechanisms import Declared, DpSgd, Mechanism, OwnTraining, Plain
+from dphypo.mechanisms import Declared, Mechanism, OwnTraining, Plain, SampledGaussian
 
 SPACE = dphypo.Space({"lr": [0.1, 1.0]})
 DECLARE = dphypo.mechanism(event=dp.GaussianDpEvent(1.0), relation=dp.NeighboringRelation.ADD_OR_REMOVE_ONE)
@@ -74,7 +74,7 @@ def test_a_function_that_says_that_it_returns_no_model_is_refused():
     with pytest.raises(TypeError, match=rf"only_a_score\(params, \*, seed\) -> .* {words}"):
         DECLARE(only_a_score)
     with pytest.raises(TypeError, match=words):
-        OwnTraining(nothing, DpSgd.of(records=100, batch_size=10, steps=5, noise_multiplier=1.0))
+        OwnTraining(nothing, SampledGaussian.of(records=100, batch_size=10, steps=5, noise_multiplier=1.0))
 
 
 @pytest.mark.parametrize(
@@ -120,7 +120,7 @@ def test_the_annotation_of_a_wrapped_function_is_not_that_of_the_wrapper():
 
 
 def test_a_loop_of_ones_own_is_given_the_run():
-    run = DpSgd.of(records=100, batch_size=10, steps=5, noise_multiplier=1.0)
+    run = SampledGaussian.of(records=100, batch_size=10, steps=5, noise_multiplier=1.0)
     with pytest.raises(TypeError, match=r"it takes no run\. Write def train\(params, \*, seed, run\)"):
         OwnTraining(lambda params, *, seed: None, run)
 

@@ -8,10 +8,10 @@ from dataclasses import dataclass
 import numpy as np
 import pytest
 
-from dphypo.mechanisms import DpSgd, NoiseRehearsal, transfer
-from dphypo.mechanisms.dp_sgd import stated_transfer
+from dphypo.mechanisms import NoiseRehearsal, SampledGaussian, transfer
+from dphypo.mechanisms.sampled_gaussian import describe_transfer
 
-RUN = DpSgd(rate=0.1, steps=200, noise_multiplier=1.5)
+RUN = SampledGaussian(rate=0.1, steps=200, noise_multiplier=1.5)
 
 
 @dataclass(frozen=True)
@@ -93,5 +93,5 @@ def test_it_says_so_where_no_learning_rate_will_do():
 
 def test_it_is_the_same_each_time_and_says_what_it_is():
     assert short(Descent(), 0.1, momentum=0.9) == short(Descent(), 0.1, momentum=0.9)
-    assert stated_transfer(NoiseRehearsal, 0.1)["rule"].startswith("noise alone")
+    assert describe_transfer(NoiseRehearsal, 0.1)["rule"].startswith("noise alone")
     assert "momentum" not in transfer.COSTS

@@ -12,7 +12,7 @@ from typer.testing import CliRunner
 import dphypo
 from dphypo.cli.app import app
 from dphypo.errors import UnreachableError
-from dphypo.mechanisms import DpSgd, OwnTraining
+from dphypo.mechanisms import OwnTraining, SampledGaussian
 from dphypo.planning import Landscape, plan
 from dphypo.planning.ways import SPACE, spend, survey, untrained, untuned, ways
 from dphypo.search.declaration import Cost
@@ -49,7 +49,7 @@ def test_the_command_line_reproduces_every_epsilon_from_the_plan_files(found, tm
 
 
 def test_the_noise_of_a_survey_is_that_which_tune_solves_for(found):
-    run = DpSgd.of(noise_multiplier=1.0, **TASK)
+    run = SampledGaussian.of(noise_multiplier=1.0, **TASK)
     tuning = plan_tuning(
         SPACE, OwnTraining(untrained, run), epsilon=2.0, delta=DELTA, survey=dphypo.SurveyPlan(runs=20, fraction=0.1)
     )
@@ -109,7 +109,7 @@ def test_quantiles_count_all_runs():
 def test_larger_batches_are_accounted_as_runs_of_their_own(found):
     assert [one.batch_size for one in found.batches][:2] == [2000, 2000]
     for one in found.batches:
-        run = DpSgd(rate=one.batch_size / 20_000, steps=one.steps, noise_multiplier=one.noise_multiplier)
+        run = SampledGaussian(rate=one.batch_size / 20_000, steps=one.steps, noise_multiplier=one.noise_multiplier)
         alone = Cost.of(SPACE, [part.part(OwnTraining(untrained, run)) for part in untuned().at(one.noise_multiplier)])
         assert 1.99 <= alone.guarantee.epsilon(DELTA) <= 2.0
 
@@ -146,7 +146,7 @@ def test_a_landscape_can_be_a_file(tmp_path):
 
 @pytest.mark.slow
 def test_a_mechanism_of_ones_own_is_planned_for():
-    mechanism = OwnTraining(untrained, DpSgd(rate=0.02, steps=300, noise_multiplier=1.0))
+    mechanism = OwnTraining(untrained, SampledGaussian(rate=0.02, steps=300, noise_multiplier=1.0))
     result = plan(mechanism, epsilon=2.0, delta=DELTA, compute=1.8)
     assert not result.batches
     assert result.best.name.startswith("survey")
@@ -169,7 +169,7 @@ def test_bad_numbers_are_named(wrong, words):
 
 
 def test_a_total_that_no_noise_pays_for_is_refused():
-    mechanism = OwnTraining(untrained, DpSgd(rate=1.0, steps=10, noise_multiplier=1.0))
+    mechanism = OwnTraining(untrained, SampledGaussian(rate=1.0, steps=10, noise_multiplier=1.0))
     with pytest.raises(UnreachableError):
         spend(untuned(), mechanism, SPACE, epsilon=1e-6, delta=1e-12)
 

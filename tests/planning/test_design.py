@@ -10,18 +10,18 @@ import pytest
 
 import dphypo
 from dphypo.errors import UnreachableError
-from dphypo.mechanisms import Declared, DpSgd, OwnTraining
+from dphypo.mechanisms import Declared, OwnTraining, SampledGaussian
 from dphypo.planning import Design
 
 DELTA = 1e-5
 SPACE = dphypo.Space({"lr": [0.1, 1.0]})
 
 
-def train(params: Any, *, seed: int, run: DpSgd) -> tuple[int, float]:
+def train(params: Any, *, seed: int, run: SampledGaussian) -> tuple[int, float]:
     return 1, 0.5
 
 
-TRAIN = OwnTraining(train, DpSgd.of(records=10_000, batch_size=500, epochs=5, noise_multiplier=1.0))
+TRAIN = OwnTraining(train, SampledGaussian.of(records=10_000, batch_size=500, epochs=5, noise_multiplier=1.0))
 
 
 @pytest.mark.parametrize("design", [Design(), Design(fraction=0.02, compute_share=0.5, split=0.4, shape=2.0)])
@@ -85,7 +85,7 @@ def test_a_mechanism_that_ignores_the_fraction_is_refused() -> None:
     with pytest.raises(ValueError, match=r"at\(fraction=0\.1\) has the same event as a full run.*give it as cheap="):
         Design().stages(SPACE, event, compute=10, epsilon=1.0, delta=DELTA)
     assert len(Design().stages(SPACE, event, compute=10, epsilon=1.0, delta=DELTA, cheap=event.at(fraction=0.1))) == 2
-    one = OwnTraining(train, DpSgd.of(records=100, batch_size=100, epochs=1, noise_multiplier=1.0))
+    one = OwnTraining(train, SampledGaussian.of(records=100, batch_size=100, epochs=1, noise_multiplier=1.0))
     with pytest.raises(ValueError, match="too few steps to be cut"):
         Design().stages(SPACE, one, compute=10, epsilon=1.0, delta=DELTA)
 
@@ -114,6 +114,6 @@ def test_what_cannot_be_paid_for_or_composed_is_refused() -> None:
     class Other(OwnTraining):
         relation = dp.NeighboringRelation.REPLACE_ONE
 
-    cheap = Other(train, DpSgd(rate=1.0, steps=1, noise_multiplier=1.0))
+    cheap = Other(train, SampledGaussian(rate=1.0, steps=1, noise_multiplier=1.0))
     with pytest.raises(ValueError, match="different neighbouring relations"):
         Design().stages(SPACE, TRAIN, compute=10, epsilon=1.0, delta=DELTA, cheap=cheap)

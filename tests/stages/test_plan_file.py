@@ -16,7 +16,7 @@ from dphypo.accounting import Composition
 from dphypo.accounting.documents import check_plan
 from dphypo.band import Band
 from dphypo.laws import Geometric, Pmf
-from dphypo.mechanisms import DpSgd, OwnTraining
+from dphypo.mechanisms import OwnTraining, SampledGaussian
 from dphypo.search import PlanFile, PriorAround
 from dphypo.search.declaration import Cost
 from dphypo.search.plan_file import PlannedRuns, PlannedStudy
@@ -29,7 +29,7 @@ def train(params, *, seed, run):
     return {"lr": params["lr"], "steps": run.steps, "noise": run.noise_multiplier}, -abs(params["lr"] - 0.1)
 
 
-FULL = OwnTraining(train, DpSgd(rate=0.01, steps=200, noise_multiplier=1.0))
+FULL = OwnTraining(train, SampledGaussian(rate=0.01, steps=200, noise_multiplier=1.0))
 DESIGNS = {
     "last run": (PlannedRuns(noise_multiplier=1.5),),
     "survey": (PlannedRuns(noise_multiplier=1.5, runs=8, fraction=0.1), PlannedRuns(noise_multiplier=1.5)),

@@ -9,7 +9,7 @@ import dp_accounting
 
 @dataclass(frozen=True)
 class PlainRun:
-    """So many Gaussian mechanisms; cut short and with other noise as ``dphypo.mechanisms.DpSgd`` is."""
+    """So many Gaussian mechanisms; cut short and with other noise as ``dphypo.mechanisms.SampledGaussian`` is."""
 
     steps: int = 400
     noise_multiplier: float = 1.0

@@ -6,8 +6,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, NoReturn
 
-from dphypo.mechanisms import DpSgd, Plain
-from dphypo.mechanisms.dp_sgd import matched
+from dphypo.mechanisms import Plain, SampledGaussian
+from dphypo.mechanisms.sampled_gaussian import match_noise
 
 if TYPE_CHECKING:
     import dp_accounting
@@ -38,9 +38,9 @@ class Training:
         _ = self.run
 
     @property
-    def run(self) -> DpSgd:
+    def run(self) -> SampledGaussian:
         """What one run costs."""
-        return DpSgd.of(
+        return SampledGaussian.of(
             records=self.records,
             batch_size=self.batch_size,
             epochs=self.epochs,
@@ -85,7 +85,7 @@ class Training:
         """A copy with other fields: ``training.at(fraction=0.1, match=True)`` is a short run with matched noise."""
         if match:
             ratio = changes.get("fraction", self.fraction) / self.fraction
-            changes["noise_multiplier"] = matched(changes.get("noise_multiplier", self.noise_multiplier), ratio)
+            changes["noise_multiplier"] = match_noise(changes.get("noise_multiplier", self.noise_multiplier), ratio)
         return replace(self, **changes)
 
     def __call__(self, params: Mapping[str, Any], *, seed: int) -> NoReturn:

@@ -148,10 +148,12 @@ class Run:
             )
         if records is None or batch_size is None or (epochs is None) == (steps is None):
             raise typer.BadParameter("--records, --batch-size and --epochs (or --steps) are given together")
-        from dphypo.mechanisms import DpSgd
+        from dphypo.mechanisms import SampledGaussian
 
         with in_options():
-            run = DpSgd.of(records=records, batch_size=batch_size, epochs=epochs, steps=steps, noise_multiplier=1.0)
+            run = SampledGaussian.of(
+                records=records, batch_size=batch_size, epochs=epochs, steps=steps, noise_multiplier=1.0
+            )
         return run.rate, run.steps
 
     def refuse_unused(self, given: dict[str, Any]) -> None:
@@ -167,10 +169,10 @@ class Run:
         def event(noise_multiplier: float) -> Event:
             import dp_accounting
 
-            from dphypo.mechanisms import DpSgd
+            from dphypo.mechanisms import SampledGaussian
 
             if self.event is EventKind.DP_SGD:
-                return DpSgd(rate=rate, steps=steps, noise_multiplier=noise_multiplier).event
+                return SampledGaussian(rate=rate, steps=steps, noise_multiplier=noise_multiplier).event
             laplace = self.event is EventKind.LAPLACE
             mechanism = dp_accounting.LaplaceDpEvent if laplace else dp_accounting.GaussianDpEvent
             return dp_accounting.SelfComposedDpEvent(mechanism(noise_multiplier), steps)

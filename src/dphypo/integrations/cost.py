@@ -26,7 +26,7 @@ from dphypo.band.band import BandLike
 from dphypo.journal.journal import keeping
 from dphypo.journal.store import Store
 from dphypo.laws import Law
-from dphypo.mechanisms import Declared, DpSgd, Mechanism, capabilities, dp_sgd, over_space
+from dphypo.mechanisms import Declared, Mechanism, SampledGaussian, capabilities, over_space, sampled_gaussian
 from dphypo.search.progress import solving
 from dphypo.space import Space
 
@@ -82,11 +82,11 @@ def read(given: SupportsFloat | str | NoiseTable | Mapping[Setting, float]) -> N
     return _validate.positive(noise_multiplier=given)
 
 
-def matched(noise_multiplier: NoiseMultiplier, fraction: float) -> NoiseMultiplier:
+def match_noise(noise_multiplier: NoiseMultiplier, fraction: float) -> NoiseMultiplier:
     """The noise of runs that make only this fraction of the steps; noise that is yet to be found stays so."""
     if isinstance(noise_multiplier, str):
         return noise_multiplier
-    factor = dp_sgd.matched(1.0, fraction)
+    factor = sampled_gaussian.match_noise(1.0, fraction)
     return noise_multiplier.times(factor) if isinstance(noise_multiplier, NoiseTable) else noise_multiplier * factor
 
 
@@ -102,7 +102,7 @@ def at(noise_multiplier: NoiseMultiplier, setting: Setting) -> float:
     return noise_multiplier
 
 
-def exact(run: DpSgd, event: dp_accounting.DpEvent | None = None) -> RoundedDp:
+def exact(run: SampledGaussian, event: dp_accounting.DpEvent | None = None) -> RoundedDp:
     """The event of a run by our own engine, with its slack."""
     return RoundedDp(event or run.event, dpsgd.slack(steps=run.steps, rate=run.rate))
 
@@ -115,13 +115,13 @@ class Cost:
         records: the declared number of records.
         batch_size, epochs: of runs whose λ does not name them; λ may name ``steps`` in place of ``epochs``.
         noise_multiplier: for all settings, or a table.
-        fraction, subsample: as for :class:`dphypo.mechanisms.DpSgd`.
+        fraction, subsample: as for :class:`dphypo.mechanisms.SampledGaussian`.
         batch_exponent: the batch of a short run is that of the full run times this power of the fraction, and the
             number of examples processed the same.
 
     >>> cost = Cost(records=200, batch_size=20, epochs=3, noise_multiplier=1.0)
     >>> cost.run({"batch_size": 40, "learning_rate": 0.1})
-    DpSgd(rate=0.2, steps=15, noise_multiplier=1.0, subsample=1.0)
+    SampledGaussian(rate=0.2, steps=15, noise_multiplier=1.0, subsample=1.0)
     """
 
     records: int
@@ -146,22 +146,24 @@ class Cost:
             return batch_size, None, params["steps"]
         return batch_size, params.get("epochs", self.epochs)
 
-    def run(self, params: Mapping[str, Any]) -> DpSgd:
+    def run(self, params: Mapping[str, Any]) -> SampledGaussian:
         """The run at λ."""
         setting = self.setting(params)
         return self.run_of(setting, at(self.noise_multiplier, setting))
 
-    def run_of(self, setting: Setting, noise_multiplier: float) -> DpSgd:
+    def run_of(self, setting: Setting, noise_multiplier: float) -> SampledGaussian:
         """The run at a setting, with any noise."""
         batch_size, epochs, steps = (*setting, None)[:3]
-        run = partial(DpSgd.of, records=self.records, noise_multiplier=noise_multiplier, subsample=self.subsample)
+        run = partial(
+            SampledGaussian.of, records=self.records, noise_multiplier=noise_multiplier, subsample=self.subsample
+        )
         short = self.batch(batch_size)
         if short == batch_size:
             return run(batch_size=batch_size, epochs=epochs, steps=steps, fraction=self.fraction)
         full = run(batch_size=batch_size, epochs=epochs, steps=steps)
         return run(batch_size=short, steps=math.ceil(full.steps * self.fraction * batch_size / short))
 
-    def full_run(self, params: Mapping[str, Any], given: Mapping[str, Any]) -> tuple[DpSgd, float]:
+    def full_run(self, params: Mapping[str, Any], given: Mapping[str, Any]) -> tuple[SampledGaussian, float]:
         """The full run of a matched short one, and the deviation of the noise on a weight's mean gradient in it."""
         noise = self.run(params).noise_multiplier * math.sqrt(self.fraction)
         full = replace(self, fraction=1.0).run_of(self.setting(params), noise)

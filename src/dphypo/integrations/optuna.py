@@ -43,7 +43,7 @@ RESERVED = frozenset({"noise_multiplier", "batch_size", "epochs", "steps", "samp
 
 
 class Run(Protocol):
-    """What one run costs, and the same run cut short or with other noise: a ``dphypo.mechanisms.DpSgd``."""
+    """What one run costs, and the same run cut short or with other noise: a ``dphypo.mechanisms.SampledGaussian``."""
 
     @property
     def event(self) -> dp_accounting.DpEvent: ...
@@ -60,7 +60,8 @@ class OptunaSurvey:
     last run at most ``survey.full.event``, and durations do not depend on the data.
 
     Args:
-        run: the full run, as its privacy sees it, such as ``dphypo.mechanisms.DpSgd.of(...)``; its noise is solved for.
+        run: the full run, as its privacy sees it, such as ``dphypo.mechanisms.SampledGaussian.of(...)``; its noise is
+            solved for.
         epsilon, delta: what all that is released may cost together.
         durations: "public", which declares that how long runs take does not depend on the data.
         scores: "public", which declares that scores look at public records alone; left out where ``score_event`` is.
@@ -77,10 +78,10 @@ class OptunaSurvey:
         progress: show on a terminal that noise is being solved for.
         ledger: a :class:`dphypo.Ledger`, or its file, where the whole cost is reserved before the first trial.
 
-    >>> from dphypo.mechanisms import DpSgd
+    >>> from dphypo.mechanisms import SampledGaussian
     >>> survey = OptunaSurvey(
-    ...     DpSgd.of(records=60_000, batch_size=256, epochs=10, noise_multiplier=1.0), epsilon=4.25, delta=1e-5,
-    ...     durations="public", scores="public")
+    ...     SampledGaussian.of(records=60_000, batch_size=256, epochs=10, noise_multiplier=1.0),
+    ...     epsilon=4.25, delta=1e-5, durations="public", scores="public")
     >>> survey.full.steps, round(survey.full.noise_multiplier, 2), survey.short.steps
     (2344, 0.63, 235)
     """

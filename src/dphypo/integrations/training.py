@@ -26,8 +26,8 @@ from dphypo.integrations.cost import CALIBRATE, Cost, Kind, NoiseTable
 from dphypo.integrations.split import sides_of
 from dphypo.journal.store import Store
 from dphypo.laws import Law
-from dphypo.mechanisms import DpSgd, Outcome, SmallerBatches, transfer
-from dphypo.mechanisms.dp_sgd import stated_transfer
+from dphypo.mechanisms import Outcome, SampledGaussian, SmallerBatches, transfer
+from dphypo.mechanisms.sampled_gaussian import describe_transfer
 from dphypo.space import Space
 
 T = TypeVar("T")
@@ -49,7 +49,7 @@ class Whole:
 
 
 @dataclass(frozen=True, eq=False, kw_only=True, repr=False)
-class DpSgdMechanism(ABC):
+class GradientTraining(ABC):
     """The part of a mechanism that does not depend on the library that trains. Its subclasses say what fields mean.
 
     A subclass says which hyperparameters it takes (``refuse_unknown``), which score looks at private records
@@ -71,7 +71,7 @@ class DpSgdMechanism(ABC):
     physical_batch_size: int | None = None
     subsample: float = 1.0
     fraction: float = 1.0
-    matched: bool = False
+    match: bool = False
     transfer_rule: transfer.Rule | None = None
     schedule: Callable[[float], float] | None = None
     whole: Whole | None = None
@@ -124,7 +124,7 @@ class DpSgdMechanism(ABC):
         self.refuse_unknown(params)
         return self._event(self.cost.run(params))
 
-    def _event(self, run: DpSgd) -> dp_accounting.DpEvent | RoundedDp:
+    def _event(self, run: SampledGaussian) -> dp_accounting.DpEvent | RoundedDp:
         # On the same records the score composes with training, which a subsampled run does not: it is charged as if
         # every record were in the subsample, which dominates.
         same = self.score_event is not None and self.split is None
@@ -159,7 +159,7 @@ class DpSgdMechanism(ABC):
     def transfer(self) -> dict[str, Any] | None:
         """How the hyperparameters of a full run become those of this short one, in plain values; None if they stay."""
         rule = self.transfer_rule or transfer.NoiseRehearsal
-        return stated_transfer(rule, self.fraction) if self.matched and self.fraction < 1 else None
+        return describe_transfer(rule, self.fraction) if self.match and self.fraction < 1 else None
 
     def at(self, *, match: bool = False, score_noise_multiplier: float | None = None, **changes: Any) -> Self:
         """A copy with other fields, such as a cheaper run: ``mechanism.at(fraction=0.1, match=True)``.
@@ -181,7 +181,7 @@ class DpSgdMechanism(ABC):
             exponent = transfer.batch_exponent(changes.get("transfer_rule", self.transfer_rule))
             steps = (changes.get("fraction", self.fraction) / self.fraction) ** (1 - exponent)
             full = cost.read(changes.get("noise_multiplier", self.noise_multiplier))
-            changes |= {"matched": True, "noise_multiplier": cost.matched(full, steps)}
+            changes |= {"match": True, "noise_multiplier": cost.match_noise(full, steps)}
         if not self.same_fits.isdisjoint(changes):
             changes["_fits"] = {}
         if "data" in changes:
@@ -266,7 +266,7 @@ class DpSgdMechanism(ABC):
             noise_multiplier=self.noise_multiplier,
             fraction=self.fraction,
             subsample=self.subsample,
-            batch_exponent=transfer.batch_exponent(self.transfer_rule) if self.matched else 0.0,
+            batch_exponent=transfer.batch_exponent(self.transfer_rule) if self.match else 0.0,
         )
 
 

@@ -1,8 +1,9 @@
 """From the hyperparameters of a full run to those of a short one: transfer rules.
 
 λ always means the full run's hyperparameters. A run with the fraction f of the steps has noise σ/√f
-(:func:`dphypo.mechanisms.dp_sgd.matched`): what accumulates in the weights of plain SGD is then the same, and its best
-learning rate stays. :class:`NoiseRehearsal` asks the same of any optimiser. :class:`SmallerBatches` cuts the batch too.
+(:func:`dphypo.mechanisms.sampled_gaussian.match_noise`): what accumulates in the weights of plain SGD is then the same,
+and its best learning rate stays. :class:`NoiseRehearsal` asks the same of any optimiser. :class:`SmallerBatches` cuts
+the batch too.
 """
 
 from __future__ import annotations
@@ -19,7 +20,7 @@ import numpy.typing as npt
 from dphypo import _validate
 
 if TYPE_CHECKING:
-    from dphypo.mechanisms.dp_sgd import DpSgd
+    from dphypo.mechanisms.sampled_gaussian import SampledGaussian
 
 Floats = npt.NDArray[np.float64]
 
@@ -107,20 +108,20 @@ class NoiseRehearsal:
         deviation: of the noise on a weight's mean gradient in the full run, σ·C/batch size. Optimisers do not depend
             on it but for the small number that they add to a root.
 
-    >>> from dphypo.mechanisms import DpSgd
+    >>> from dphypo.mechanisms import SampledGaussian
     >>> def momentum(params, gradients, steps):
     ...     weights = velocity = 0.0
     ...     for gradient in gradients:
     ...         velocity = params["momentum"] * velocity + gradient
     ...         weights = weights - params["learning_rate"] * velocity
     ...     return weights
-    >>> rule = NoiseRehearsal(momentum, DpSgd(rate=0.1, steps=180, noise_multiplier=1.0))
+    >>> rule = NoiseRehearsal(momentum, SampledGaussian(rate=0.1, steps=180, noise_multiplier=1.0))
     >>> round(rule({"learning_rate": 0.1, "momentum": 0.9}, 0.15)["learning_rate"], 2)
     0.13
     """
 
     walk: Walk
-    run: DpSgd
+    run: SampledGaussian
     deviation: float = 1.0
 
     def __post_init__(self) -> None:
@@ -148,7 +149,7 @@ class NoiseRehearsal:
         """The rule in values that a certificate can hold."""
         return {"rule": "noise alone takes the weights as far as in the full run"}
 
-    def _drift(self, params: Mapping[str, Any], run: DpSgd) -> float:
+    def _drift(self, params: Mapping[str, Any], run: SampledGaussian) -> float:
         """How far noise takes the weights, beside the noise's own sum, which is known: so that few weights suffice."""
         noise = self.deviation * run.noise_multiplier / self.run.noise_multiplier
         total = np.zeros(_WEIGHTS)

@@ -11,7 +11,7 @@ from typing import Any
 from dphypo import _validate
 from dphypo.band import Band
 from dphypo.errors import UnreachableError
-from dphypo.mechanisms import DpSgd, Mechanism, OwnTraining, capabilities
+from dphypo.mechanisms import Mechanism, OwnTraining, SampledGaussian, capabilities
 from dphypo.planning import ways as _ways
 from dphypo.planning.landscape import NAMES, Landscape, expected_score
 from dphypo.planning.ways import BANDS, MOST_COMPUTE, MOST_IN_A_BAND, SHARES, SPACE, Batch, Spent, Watch
@@ -94,7 +94,7 @@ def plan(
     return Comparison(rows, best, epsilon, delta, compute, settings, larger, scores, tuple(left_out), why)
 
 
-def _training(mechanism: Mechanism | None, given: dict[str, Any]) -> tuple[DpSgd | None, Mechanism]:
+def _training(mechanism: Mechanism | None, given: dict[str, Any]) -> tuple[SampledGaussian | None, Mechanism]:
     named = [name for name, value in given.items() if value is not None]
     if mechanism is not None:
         if named:
@@ -105,7 +105,7 @@ def _training(mechanism: Mechanism | None, given: dict[str, Any]) -> tuple[DpSgd
     for name in ("records", "batch_size"):
         if given[name] is None:
             raise _validate.fail(name, None, "give the number of records and the batch size; or a mechanism")
-    run = DpSgd.of(noise_multiplier=1.0, **given)
+    run = SampledGaussian.of(noise_multiplier=1.0, **given)
     return run, OwnTraining(_ways.untrained, run)
 
 

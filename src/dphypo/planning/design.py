@@ -36,10 +36,10 @@ class Design:
         shape: of the negative binomial law of T in both stages.
 
     >>> from dphypo import Space
-    >>> from dphypo.mechanisms import DpSgd, OwnTraining
+    >>> from dphypo.mechanisms import SampledGaussian, OwnTraining
     >>> def train(params, *, seed, run):
     ...     return {"lr": params["lr"]}, 0.5  # a stand-in for run.steps steps of DP-SGD
-    >>> full = OwnTraining(train, DpSgd(rate=0.1, steps=10, noise_multiplier=1.0))
+    >>> full = OwnTraining(train, SampledGaussian(rate=0.1, steps=10, noise_multiplier=1.0))
     >>> space = Space({"lr": [0.1, 1.0]})
     >>> first, last = Design().stages(space, full, compute=10, epsilon=2.0, delta=1e-5)
     >>> first.runs, last.runs

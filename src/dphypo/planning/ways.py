@@ -14,7 +14,7 @@ from dphypo.accounting.guarantee import PolicyClass
 from dphypo.band import Band
 from dphypo.errors import UnreachableError
 from dphypo.laws import Geometric, Law, NegativeBinomial, Pmf, Poisson
-from dphypo.mechanisms import DpSgd, Mechanism, OwnTraining
+from dphypo.mechanisms import Mechanism, OwnTraining, SampledGaussian
 from dphypo.planning.design import Design
 from dphypo.search import PriorAround, Stage
 from dphypo.search.declaration import Cost
@@ -261,7 +261,9 @@ class Batch:
     gradient_noise: float  # that of a step's mean gradient, relative likewise
 
 
-def batches(run: DpSgd, records: int, *, epsilon: float, delta: float, compute: float, alone: float) -> Iterator[Batch]:
+def batches(
+    run: SampledGaussian, records: int, *, epsilon: float, delta: float, compute: float, alone: float
+) -> Iterator[Batch]:
     """What larger batches buy beside ``alone``: with as many examples, or as many steps where there is compute."""
     size = round(run.rate * records)
     for factor in (4, 8):
@@ -270,7 +272,7 @@ def batches(run: DpSgd, records: int, *, epsilon: float, delta: float, compute: 
         for steps, cost in ((math.ceil(run.steps / factor), 1.0), (run.steps, float(factor))):
             if cost > compute or steps < 1:
                 continue
-            larger = DpSgd(rate=factor * size / records, steps=steps, noise_multiplier=1.0)
+            larger = SampledGaussian(rate=factor * size / records, steps=steps, noise_multiplier=1.0)
             guess = alone * math.sqrt(factor)
             found = spend(untuned(), OwnTraining(untrained, larger), SPACE, epsilon=epsilon, delta=delta, start=guess)
             noise = found.noise_multiplier

@@ -17,7 +17,7 @@ from dphypo.integrations.jax.records import Records, Trees, as_records
 from dphypo.integrations.jax.score import Private, PrivateAccuracy, PrivateConfusion, PrivateLoss
 from dphypo.integrations.measures import scoring_share
 from dphypo.integrations.split import split_by_hash
-from dphypo.integrations.training import DpSgdMechanism, Whole, make_in_groups
+from dphypo.integrations.training import GradientTraining, Whole, make_in_groups
 from dphypo.mechanisms import Outcome
 from dphypo.space import Space
 from dphypo.space.dimension import Finite
@@ -35,7 +35,7 @@ _SCORES: dict[str, Callable[..., Private]] = {
 
 
 @dataclass(frozen=True, eq=False, kw_only=True, repr=False)
-class DPSGD(DpSgdMechanism):
+class DPSGD(GradientTraining):
     """Training in JAX with DP-SGD: a mechanism for :class:`dphypo.Study` and :func:`dphypo.tune`.
 
     A search may tune ``batch_size``, ``epochs`` or ``steps``, ``learning_rate``, ``max_grad_norm``, ``optimizer``,

@@ -13,7 +13,7 @@ from dphypo import noise
 from dphypo.accounting.sides import Sides
 from dphypo.integrations.jax.records import Trees
 from dphypo.integrations.jax.step import key_of
-from dphypo.mechanisms import DpSgd, OwnTraining, transfer
+from dphypo.mechanisms import OwnTraining, SampledGaussian, transfer
 
 if TYPE_CHECKING:
     from jax_privacy.experimental.execution_plan import BandMFExecutionPlanConfig
@@ -69,7 +69,7 @@ def from_execution_plan(
     if (run.rate, run.steps) != expected:
         raise ValueError(f"the plan's event says (q, rounds) = {(run.rate, run.steps)}, and its config {expected}")
 
-    def made(params: Mapping[str, Any], *, seed: int, run: DpSgd) -> Any:
+    def made(params: Mapping[str, Any], *, seed: int, run: SampledGaussian) -> Any:
         changes = {"epsilon": None, "delta": None, "noise_multiplier": run.noise_multiplier}
         steps = min(config.iterations, run.steps * bands)
         own = dataclasses.replace(config, **changes, iterations=steps)
@@ -78,11 +78,11 @@ def from_execution_plan(
     return OwnTraining(made, run, score_event=score_event, split=split, transfer_rule=transfer_rule, saver=Trees())
 
 
-def _read(event: DpEvent) -> DpSgd:
+def _read(event: DpEvent) -> SampledGaussian:
     """The run that a plan's event states."""
     match event:
         case SelfComposedDpEvent(PoissonSampledDpEvent(rate, GaussianDpEvent(sigma)), steps):
-            return DpSgd(rate=float(rate), steps=steps, noise_multiplier=float(sigma))
+            return SampledGaussian(rate=float(rate), steps=steps, noise_multiplier=float(sigma))
     raise ValueError(f"the plan's event is a {type(event).__name__}, which is not accounted: give a plan of DP-SGD")
 
 

@@ -54,7 +54,7 @@ def begin(made: DPSGD, params: Mapping[str, Any], seed: int) -> Begun:
     """Everything that a run is told, from λ."""
     cost, given = made.cost, made.values(params)
     program = made.program(given)
-    if made.matched and made.fraction < 1:
+    if made.match and made.fraction < 1:
         full, deviation = cost.full_run(params, given)
         own = NoiseRehearsal(partial(optimisers.walk, schedule=made.schedule), full, deviation)
         given = transfer.apply(made.transfer_rule or own, given, made.fraction)

@@ -25,7 +25,7 @@ from dphypo.integrations.sklearn.network import OPTIMISER, Networks, from_unit, 
 from dphypo.integrations.sklearn.table import check_labels, numbers, places, refuse_times, warn_of_texts
 from dphypo.integrations.torch import DPSGD, hyperparameters
 from dphypo.integrations.torch.hyperparameters import rehearsal
-from dphypo.mechanisms import DpSgd, Saver
+from dphypo.mechanisms import SampledGaussian, Saver
 from dphypo.space import Space
 
 _PARAMETERS = """
@@ -94,9 +94,9 @@ class _DPSGDEstimator(BaseEstimator):  # type: ignore[misc]
             cut["learning_rate"] = rehearsal(given, fraction, run=full, deviation=deviation)["learning_rate"]
         return cut
 
-    def _run(self, params: Mapping[str, Any], records: int) -> DpSgd:
+    def _run(self, params: Mapping[str, Any], records: int) -> SampledGaussian:
         """One ``fit`` as its privacy sees it."""
-        return DpSgd.of(
+        return SampledGaussian.of(
             records=records,
             batch_size=min(params.get("batch_size", self.batch_size), records),
             epochs=params.get("epochs", self.epochs),

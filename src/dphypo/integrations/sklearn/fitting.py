@@ -27,7 +27,7 @@ from dphypo.integrations.sklearn.records import Prepared, Records
 from dphypo.integrations.sklearn.table import numbers
 from dphypo.mechanisms import Outcome, Saver
 from dphypo.mechanisms.capabilities import CALIBRATE
-from dphypo.mechanisms.dp_sgd import matched
+from dphypo.mechanisms.sampled_gaussian import match_noise
 from dphypo.space import Space
 
 
@@ -117,7 +117,7 @@ class Fitting:
     saver: Saver  # saves fitted copies of the estimator
     noise: float | Mapping[Hashable, float] | None = None  # the multiplier, or one for each kind; None: the estimator's
     fraction: float = 1.0  # of a full fit's steps
-    matched: bool = False  # whether the estimator maps λ, the full fit's hyperparameters, to those of a short one
+    match: bool = False  # whether the estimator maps λ, the full fit's hyperparameters, to those of a short one
     split: Sides | None = None  # of the records to fit on and of those that score, where both are private
 
     relation: ClassVar[dp_accounting.NeighboringRelation] = dp_accounting.NeighboringRelation.ADD_OR_REMOVE_ONE
@@ -170,12 +170,12 @@ class Fitting:
             raise _validate.fail("estimator", self.estimator, remedy)
         noise = self.noise if noise_multiplier is None else noise_multiplier
         if match and noise is not None:
-            ratio = matched(1.0, part / self.fraction)
+            ratio = match_noise(1.0, part / self.fraction)
             noise = {key: ratio * one for key, one in noise.items()} if isinstance(noise, Mapping) else ratio * noise
         score: Any = self.score
         if score_noise_multiplier is not None:
             score = replace(score, noise_multiplier=score_noise_multiplier)
-        return replace(self, noise=noise, fraction=part, matched=self.matched or match, score=score)
+        return replace(self, noise=noise, fraction=part, match=self.match or match, score=score)
 
     def architecture(self, space: Space) -> str:
         """The kinds of steps and the number of columns: a search goes on with the same ones only."""
@@ -231,7 +231,7 @@ class Fitting:
         over: dict[str, Any] = {}
         last, prefix = self._parts.last, self._parts.prefix
         if self.fraction < 1 and isinstance(last, CutShort):
-            seen, transfer = _Seen(params, prefix, {}), transfer and self.matched
+            seen, transfer = _Seen(params, prefix, {}), transfer and self.match
             over.update(last.cut_short(seen, self.fraction, records=self.records, transfer=transfer))
         if noise is not None and self._has_noise:
             over["noise_multiplier"] = noise

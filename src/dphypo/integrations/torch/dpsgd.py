@@ -22,7 +22,7 @@ from dphypo.integrations.torch.metrics import Metrics, is_costly, is_private
 from dphypo.integrations.torch.runs import Engine, Run
 from dphypo.integrations.torch.saver import Safetensors
 from dphypo.integrations.torch.score import PrivateAccuracy, PrivateConfusion, PrivateLoss, PrivateScore, RecordScore
-from dphypo.integrations.training import DpSgdMechanism, Whole
+from dphypo.integrations.training import GradientTraining, Whole
 from dphypo.mechanisms import Outcome
 from dphypo.space import Space
 from dphypo.space.dimension import Finite
@@ -40,7 +40,7 @@ _SCORES: Mapping[str, Callable[..., RecordScore]] = {
 
 
 @dataclass(frozen=True, eq=False, kw_only=True, repr=False)
-class DPSGD(DpSgdMechanism):
+class DPSGD(GradientTraining):
     """Training with DP-SGD: a mechanism for :class:`dphypo.Study` and :func:`dphypo.tune`.
 
     A search may tune any of ``batch_size``, ``epochs`` or ``steps``, ``learning_rate``, ``max_grad_norm`` (the clipping
@@ -92,7 +92,7 @@ class DPSGD(DpSgdMechanism):
         physical_batch_size: process batches in pieces of at most this size, to save memory; the result is the same.
         subsample: the probability with which a run may use a record at all, drawn once at its beginning.
         fraction: the part of its steps that a run makes, wherever they come from.
-        matched: whether ``transfer_rule`` maps λ to the hyperparameters of a short run; ``at(match=True)`` sets it.
+        match: whether ``transfer_rule`` maps λ to the hyperparameters of a short run; ``at(match=True)`` sets it.
         transfer_rule: that map, a function of (hyperparameters, fraction); by default a rehearsal of the optimiser on
             pure noise (:class:`dphypo.mechanisms.NoiseRehearsal`).
         schedule: factor on the learning rate as a function of the share of the steps made so far, in [0, 1).

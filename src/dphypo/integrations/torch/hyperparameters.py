@@ -16,7 +16,7 @@ from dphypo import _validate
 from dphypo.dpsgd import Setting, optimisers
 from dphypo.dpsgd.optimisers import known
 from dphypo.dpsgd.stack import Layout
-from dphypo.mechanisms import DpSgd, transfer
+from dphypo.mechanisms import SampledGaussian, transfer
 from dphypo.space import Space
 from dphypo.space.dimension import Finite
 
@@ -170,7 +170,12 @@ def walk(
 
 
 def rehearsal(
-    params: Mapping[str, Any], fraction: float, *, run: DpSgd, deviation: float, schedule: Schedule | None = None
+    params: Mapping[str, Any],
+    fraction: float,
+    *,
+    run: SampledGaussian,
+    deviation: float,
+    schedule: Schedule | None = None,
 ) -> Mapping[str, Any]:
     """The hyperparameters of a short run by a :class:`NoiseRehearsal` of the full run.
 
@@ -187,7 +192,9 @@ def rehearsal(
 
 
 @functools.lru_cache(maxsize=256)
-def _ratio(given: tuple[Any, ...], fraction: float, run: DpSgd, deviation: float, schedule: Schedule | None) -> float:
+def _ratio(
+    given: tuple[Any, ...], fraction: float, run: SampledGaussian, deviation: float, schedule: Schedule | None
+) -> float:
     """The learning rate of the short run over that of the full one."""
     name, average, *options = given
     rule = transfer.NoiseRehearsal(functools.partial(walk, schedule=schedule), run, deviation)

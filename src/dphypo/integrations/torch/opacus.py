@@ -35,7 +35,7 @@ from dphypo.integrations.torch.data import Records
 from dphypo.integrations.torch.domain import FATAL, Batch
 from dphypo.integrations.torch.record_values import Loss
 from dphypo.integrations.torch.state import Snapshot, no_writes_in_forward
-from dphypo.mechanisms import DpSgd
+from dphypo.mechanisms import SampledGaussian
 
 
 def fit(model: nn.Module, loss: Loss, example: Batch) -> str:
@@ -102,7 +102,9 @@ def train(
     return model
 
 
-def poisson_batches(size: int, run: DpSgd | dpsgd.Run, words: noise.Source) -> Iterator[npt.NDArray[np.int64]]:
+def poisson_batches(
+    size: int, run: SampledGaussian | dpsgd.Run, words: noise.Source
+) -> Iterator[npt.NDArray[np.int64]]:
     """The records of each step: each one independently with probability ``rate``; possibly none.
 
     ``size`` is how many records there really are, which is private; the rate and the number of steps do not depend

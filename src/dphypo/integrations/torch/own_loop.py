@@ -25,14 +25,14 @@ from dphypo import _validate, dpsgd, noise
 from dphypo.errors import UnfitModelError
 from dphypo.integrations.torch import opacus, seeds
 from dphypo.integrations.torch.state import no_writes_in_forward
-from dphypo.mechanisms import DpSgd
+from dphypo.mechanisms import SampledGaussian
 
 Parts = tuple[AbstractGradSampleModule, DPOptimizer, DataLoader[Any]]
 
 
 @contextlib.contextmanager
 def make_private(
-    run: DpSgd,
+    run: SampledGaussian,
     seed: int,
     model: nn.Module,
     optimizer: torch.optim.Optimizer,
@@ -115,11 +115,11 @@ class _Held(opacus.Optimizer):
 class _Poisson(Sampler[list[int]]):
     """The batches of a run, once: a second pass over them is empty. ``sizes`` has those that are not yet used."""
 
-    def __init__(self, run: DpSgd, seed: int, size: int) -> None:
+    def __init__(self, run: SampledGaussian, seed: int, size: int) -> None:
         self._run, self._left = run, self._batches(run, seed, size)
         self.sizes: deque[int] = deque()
 
-    def _batches(self, run: DpSgd, seed: int, size: int) -> Iterator[list[int]]:
+    def _batches(self, run: SampledGaussian, seed: int, size: int) -> Iterator[list[int]]:
         kept = noise.chosen(run.subsample, seeds.words(seed, "subsample"), size)
         for batch in opacus.poisson_batches(len(kept), run, seeds.words(seed, "sampling")):
             self.sizes.append(len(batch))

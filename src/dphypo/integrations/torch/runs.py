@@ -24,7 +24,7 @@ from dphypo.integrations.torch.metrics import Metrics, is_private
 from dphypo.integrations.torch.record_values import per_record
 from dphypo.integrations.torch.score import PrivateLoss, RecordScore
 from dphypo.integrations.training import DivergedError, make_in_groups
-from dphypo.mechanisms import DpSgd, Outcome, transfer
+from dphypo.mechanisms import Outcome, SampledGaussian, transfer
 from dphypo.mechanisms.outcome import follower
 
 if TYPE_CHECKING:
@@ -72,7 +72,7 @@ class Run:
     seed: int
     fits: dict[str, Fit]
 
-    def begin(self, cost: DpSgd | None = None) -> Begun:
+    def begin(self, cost: SampledGaussian | None = None) -> Begun:
         """Build the untrained model on its device; :class:`UnfitModelError` if it cannot be trained."""
         told, setting, views = self._told(self.mechanism.cost.run(self.params) if cost is None else cost)
         built = self._built()
@@ -118,7 +118,7 @@ class Run:
 
     def rehearse(self) -> Outcome:
         """Make two steps on made-up records, and score on them."""
-        begun = self.begin(DpSgd(rate=1.0, steps=2, noise_multiplier=1.0))
+        begun = self.begin(SampledGaussian(rate=1.0, steps=2, noise_multiplier=1.0))
         records = TensorRecords(*dpsgd.made_up(self._example(), 8), self._example())
         told = dataclasses.replace(begun.told, records=8, batch_size=8, learning_rate=1e-6)
         (model,) = train([dataclasses.replace(begun, told=told, fit=Fit(begun.fit.way, records))], self.mechanism.loss)
@@ -145,12 +145,12 @@ class Run:
                 return next(iter(metrics.values())), metrics
             return float(score(model, seed=self.seed) if is_private(score) else score(plain(model))), {}
 
-    def _told(self, run: DpSgd) -> tuple[dpsgd.Run, dpsgd.Setting, int]:
+    def _told(self, run: SampledGaussian) -> tuple[dpsgd.Run, dpsgd.Setting, int]:
         """What an engine is told, and how many views of a record are averaged."""
         made, cost = self.mechanism, self.mechanism.cost
         names = ("learning_rate", "max_grad_norm", "optimizer", "clipping", "average", "views")
         given = {**{name: getattr(made, name) for name in names}, **made.fixed, **self.params}
-        if made.matched and made.fraction < 1:
+        if made.match and made.fraction < 1:
             full, deviation = cost.full_run(self.params, given)
             own = partial(hyperparameters.rehearsal, run=full, deviation=deviation, schedule=made.schedule)
             given = transfer.apply(made.transfer_rule or own, given, made.fraction)

@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True, kw_only=True)
-class DpSgd:
+class SampledGaussian:
     """What a run of DP-SGD costs, from public numbers alone: how many steps, at which rate, with which noise.
 
     Args:
@@ -34,7 +34,7 @@ class DpSgd:
         noise_multiplier: standard deviation of the noise over the clipping norm.
         subsample: the probability with which the run may use a record at all, drawn once before the first step.
 
-    >>> run = DpSgd.of(records=60_000, batch_size=256, epochs=10, noise_multiplier=0.63)
+    >>> run = SampledGaussian.of(records=60_000, batch_size=256, epochs=10, noise_multiplier=0.63)
     >>> run.steps
     2344
     >>> short = run.at(fraction=0.1, match=True)
@@ -67,7 +67,7 @@ class DpSgd:
         steps: int | None = None,
         fraction: float = 1.0,
         subsample: float = 1.0,
-    ) -> DpSgd:
+    ) -> SampledGaussian:
         """A run over a declared number of records; its length in epochs or in steps.
 
         Args:
@@ -109,13 +109,15 @@ class DpSgd:
         run = self.on_the_subsample
         return run if self.subsample == 1 else dp_accounting.PoissonSampledDpEvent(self.subsample, run)
 
-    def at(self, *, fraction: float = 1.0, match: bool = False, noise_multiplier: float | None = None) -> DpSgd:
+    def at(
+        self, *, fraction: float = 1.0, match: bool = False, noise_multiplier: float | None = None
+    ) -> SampledGaussian:
         """A shorter run, or one with other noise.
 
         Args:
             fraction: the part of the steps to make.
             match: raise the noise so that what accumulates in the weights stays the same
-                (:func:`matched`).
+                (:func:`match_noise`).
             noise_multiplier: of the full run; by default this one's.
         """
         noise = self.noise_multiplier if noise_multiplier is None else noise_multiplier
@@ -123,11 +125,11 @@ class DpSgd:
         return replace(
             self,
             steps=math.ceil(self.steps * fraction),
-            noise_multiplier=matched(noise, fraction) if match else noise,
+            noise_multiplier=match_noise(noise, fraction) if match else noise,
         )
 
 
-def matched(noise_multiplier: float, fraction: float) -> float:
+def match_noise(noise_multiplier: float, fraction: float) -> float:
     """The noise of a short run whose best learning rate and clipping norm are where the full run has them: σ/√f.
 
     The noise that accumulates in the weights is about η·R·σ·√steps / batch size; this keeps it the same.
@@ -136,7 +138,7 @@ def matched(noise_multiplier: float, fraction: float) -> float:
 
 
 @dataclass(frozen=True, kw_only=True)
-class OwnRun(DpSgd):
+class OwnRun(SampledGaussian):
     """The run that ``train`` is to make: what it costs, and a loop of Opacus that costs just that."""
 
     seed: int = field(repr=False, compare=False)
@@ -186,7 +188,7 @@ class OwnTraining:
     Args:
         train: ``train(params, *, seed, run) -> (model, score)``; ``run`` is an :class:`OwnRun`, whose ``make_private``
             keeps a loop of Opacus to what is declared.
-        run: the full run as its privacy sees it: ``DpSgd.of(records=..., batch_size=..., epochs=..., ...)``.
+        run: the full run as its privacy sees it: ``SampledGaussian.of(records=..., batch_size=..., epochs=..., ...)``.
         score_event: the event of one score, if it looks at private records.
         split: the rule that sets records that score apart from those that train: ``train.split`` of a part of
             ``split_by_hash``, or a :class:`dphypo.Split`. Without one, a record may train and score: the two compose.
@@ -199,14 +201,14 @@ class OwnTraining:
 
     >>> def train(params, *, seed, run):
     ...     return {"lr": params["lr"], "steps": run.steps}, 0.5  # a stand-in for run.steps steps
-    >>> full = OwnTraining(train, DpSgd.of(records=60_000, batch_size=256, epochs=10, noise_multiplier=0.63))
+    >>> full = OwnTraining(train, SampledGaussian.of(records=60_000, batch_size=256, epochs=10, noise_multiplier=0.63))
     >>> short = full.at(fraction=0.1, match=True)
     >>> short({"lr": 0.1}, seed=1)[0], round(short.run.noise_multiplier, 2)
     ({'lr': 0.1, 'steps': 235}, 1.99)
     """
 
     train: Callable[..., Any]
-    run: DpSgd
+    run: SampledGaussian
     score_event: Any = None
     split: Sides | None = None
     transfer_rule: transfer.Rule | None = None
@@ -223,9 +225,11 @@ class OwnTraining:
         if self.rehearsal is not None:
             check_signature(self.rehearsal, "seed", "run")
         given: object = self.run
-        if not isinstance(given, DpSgd):
+        if not isinstance(given, SampledGaussian):
             raise _validate.fail(
-                "run", given, "give a DpSgd, such as DpSgd.of(records=..., batch_size=..., epochs=...)"
+                "run",
+                given,
+                "give a SampledGaussian, such as SampledGaussian.of(records=..., batch_size=..., epochs=...)",
             )
         object.__setattr__(self, "split", read_sides(self.split))
         if self.transfer_rule is not None and transfer.batch_exponent(self.transfer_rule):
@@ -246,7 +250,7 @@ class OwnTraining:
     @property
     def transfer(self) -> dict[str, Any] | None:
         """How the hyperparameters of a full run become those of this short one, in plain values; None if they stay."""
-        return None if self.fraction == 1 else stated_transfer(self.transfer_rule, self.fraction)
+        return None if self.fraction == 1 else describe_transfer(self.transfer_rule, self.fraction)
 
     def at(
         self, *, noise_multiplier: float | None = None, fraction: float = 1.0, match: bool = False, **changes: Any
@@ -272,7 +276,7 @@ class OwnTraining:
         return f"<mechanism {getattr(self.train, '__qualname__', 'train')}>"
 
 
-def stated_transfer(rule: transfer.Rule | transfer.Describes | None, fraction: float) -> dict[str, Any]:
+def describe_transfer(rule: transfer.Rule | transfer.Describes | None, fraction: float) -> dict[str, Any]:
     """How the hyperparameters of a full run become those of a short one, in values that a certificate can hold.
 
     A rule of the user's is stated by its name.

@@ -14,29 +14,29 @@ import dphypo
 from dphypo.accounting import account
 from dphypo.errors import RehearsalError
 from dphypo.laws import Pmf
-from dphypo.mechanisms import DpSgd, OwnTraining, SmallerBatches, transfer
-from dphypo.mechanisms.dp_sgd import stated_transfer
+from dphypo.mechanisms import OwnTraining, SampledGaussian, SmallerBatches, transfer
 from dphypo.mechanisms.outcome import rehearse
+from dphypo.mechanisms.sampled_gaussian import describe_transfer
 from dphypo.space import Space
 from dphypo.testing import check_mechanism
 
 ONCE = Pmf({1: 1.0})
-RUN = DpSgd.of(records=1000, batch_size=50, epochs=10, noise_multiplier=2.0)
+RUN = SampledGaussian.of(records=1000, batch_size=50, epochs=10, noise_multiplier=2.0)
 
 
 def test_the_event_is_built_from_public_numbers() -> None:
-    run = DpSgd.of(records=60_000, batch_size=256, epochs=10, noise_multiplier=0.71)
+    run = SampledGaussian.of(records=60_000, batch_size=256, epochs=10, noise_multiplier=0.71)
     expected = dp.SelfComposedDpEvent(dp.PoissonSampledDpEvent(256 / 60_000, dp.GaussianDpEvent(0.71)), 2344)
     assert run.event == expected
-    assert DpSgd.of(records=60_000, batch_size=256, steps=2344, noise_multiplier=0.71).event == expected
-    sampled = DpSgd.of(records=60_000, batch_size=256, epochs=1, noise_multiplier=0.71, subsample=0.1)
+    assert SampledGaussian.of(records=60_000, batch_size=256, steps=2344, noise_multiplier=0.71).event == expected
+    sampled = SampledGaussian.of(records=60_000, batch_size=256, epochs=1, noise_multiplier=0.71, subsample=0.1)
     assert sampled.rate == 256 / 6_000
     assert sampled.event == dp.PoissonSampledDpEvent(0.1, sampled.on_the_subsample)
 
 
 @pytest.mark.parametrize(("fraction", "steps"), [(1.0, 2344), (0.1, 235), (0.03, 71), (1e-6, 1)])
 def test_a_short_run_has_matched_noise(fraction: float, steps: int) -> None:
-    full = DpSgd.of(records=60_000, batch_size=256, epochs=10, noise_multiplier=0.63)
+    full = SampledGaussian.of(records=60_000, batch_size=256, epochs=10, noise_multiplier=0.63)
     short = full.at(fraction=fraction, match=True)
     assert short.steps == steps
     assert short.noise_multiplier == pytest.approx(0.63 / math.sqrt(fraction))
@@ -44,7 +44,7 @@ def test_a_short_run_has_matched_noise(fraction: float, steps: int) -> None:
 
 
 def test_a_short_run_with_matched_noise_costs_little() -> None:
-    full = DpSgd.of(records=60_000, batch_size=256, epochs=10, noise_multiplier=0.63)
+    full = SampledGaussian.of(records=60_000, batch_size=256, epochs=10, noise_multiplier=0.63)
     costs = [account(run.event, ONCE).epsilon(1e-5) for run in (full, full.at(fraction=0.1, match=True))]
     assert costs[1] < 0.1 * costs[0]
 
@@ -70,7 +70,7 @@ def test_a_short_run_with_matched_noise_costs_little() -> None:
 def test_wrong_runs_are_named(changes: dict[str, Any], message: str) -> None:
     arguments: dict[str, Any] = {"records": 200, "batch_size": 20, "epochs": 2, "noise_multiplier": 1.0}
     with pytest.raises(ValueError, match=message):
-        DpSgd.of(**arguments | changes)
+        SampledGaussian.of(**arguments | changes)
 
 
 def test_a_rule_cannot_change_what_a_run_costs() -> None:
@@ -81,8 +81,8 @@ def test_a_rule_cannot_change_what_a_run_costs() -> None:
             transfer.apply(lambda params, fraction, changed=changed: {**params, **changed}, full, 0.1)
     with pytest.raises(ValueError, match="may not change it"):
         transfer.apply(lambda params, fraction: {"learning_rate": 1.0}, full, 0.1)
-    assert stated_transfer(SmallerBatches(0.5), 0.1)["batch_exponent"] == 0.5
-    assert stated_transfer(halved, 0.1)["rule"] == f"{__name__}.halved"
+    assert describe_transfer(SmallerBatches(0.5), 0.1)["batch_exponent"] == 0.5
+    assert describe_transfer(halved, 0.1)["rule"] == f"{__name__}.halved"
 
 
 def halved(params: Any, fraction: float) -> Any:
