@@ -4,7 +4,8 @@
     python -m benchmarks.names ROOM       # every name of a room with its uses; "top" is the package itself
 
 A name is exported by the ``__init__.py`` of a room, or by its ``__init__.pyi``. One that the package and a room both
-export counts once. It is shown if it stands in an example, or in the code of a page.
+export counts once. It is shown if it stands in an example, or in the code of a page: behind its room's name
+(``plots.save``), or by itself where the same file names the room in full (``dphypo.plots``).
 """
 
 from __future__ import annotations
@@ -51,9 +52,6 @@ def exported() -> dict[tuple[str, str], Name]:
 
 def uses(names: dict[tuple[str, str], Name]) -> None:
     """Fill in who uses each name."""
-    by_name = defaultdict(list)
-    for one in names.values():
-        by_name[one.name].append(one)
     for path in SOURCE.rglob("*.py"):
         place = path.relative_to(SOURCE).parts
         for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
@@ -69,19 +67,33 @@ def uses(names: dict[tuple[str, str], Name]) -> None:
     for pattern in SHOWN:
         for path in ROOT.glob(pattern):
             if "_build" not in path.parts and "api" not in path.parts:
-                for word in _words(path) & by_name.keys():
-                    for one in by_name[word]:
+                code = _code(path)
+                for one in names.values():
+                    if shows(code, one.room, one.name):
                         one.pages.add(str(path.relative_to(ROOT)))
+    for one in names.values():
+        if (top := names.get((TOP, one.name))) is not None:
+            one.pages |= top.pages
 
 
-def _words(path: Path) -> set[str]:
-    """The words of a script, or those in the code of a page."""
+def shows(code: str, room: str, name: str) -> bool:
+    """Whether code uses a name as that of a room, and not only a word that is spelt so."""
+    if re.search(rf"\b{name}\b", code) is None:
+        return False
+    if room == TOP:
+        return re.search(rf"\bdphypo\.{name}\b|from dphypo import [^\n]*\b{name}\b", code) is not None
+    last = room.rpartition(".")[2]
+    return re.search(rf"\bdphypo\.{re.escape(room)}\b|\b{last}\.{name}\b", code) is not None
+
+
+def _code(path: Path) -> str:
+    """A script, or the code of a page."""
     text = path.read_text(encoding="utf-8")
     if path.suffix == ".md":
         blocks = re.findall(r"```.*?```", text, re.DOTALL)
         rest = re.sub(r"```.*?```", "", text, flags=re.DOTALL)
-        text = " ".join([*blocks, *re.findall(r"`[^`\n]+`", rest)])
-    return set(re.findall(r"\w+", text))
+        text = "\n".join([*blocks, *re.findall(r"`[^`\n]+`", rest)])
+    return text
 
 
 def main() -> None:

@@ -135,6 +135,15 @@ def test_few_names_are_exported_and_each_is_shown():
     assert len([one for one in found.values() if one.room == names.TOP or one.name not in top]) <= 180
 
 
+def test_a_word_that_is_spelt_like_an_exported_name_does_not_show_it():
+    assert not names.shows("def main(): print(table)", "cli", "main")
+    assert not names.shows("`Split`", names.TOP, "Split")
+    assert not names.shows("`dphypo.noise` has `tables`", "noise", "table")
+    assert names.shows("from dphypo.noise import table", "noise", "table")
+    assert names.shows("plots.save(figure)", "plots", "save")
+    assert names.shows("`dphypo.Split`", names.TOP, "Split")
+
+
 def test_a_class_may_look_at_its_own_kind():
     assert reached("class A:\n    def __init__(self): self._key = 1\n    def f(self, other): return other._key") == []
 
