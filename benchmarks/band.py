@@ -10,11 +10,11 @@ from cvxopt import matrix, solvers, sparse, spmatrix
 
 from benchmarks.timing import best_of
 from dphypo.band import KL, L2, Band, Greedy, Mixed
-from dphypo.band.problem import Rule
+from dphypo.band.problem import Projection
 from dphypo.entropy import SYSTEM
 
 BAND = Band(0.75, 2)
-RULES: list[Rule] = [L2(), KL(), Mixed(0.1), Greedy()]
+PROJECTIONS: list[Projection] = [L2(), KL(), Mixed(0.1), Greedy()]
 
 
 def main() -> None:
@@ -34,11 +34,11 @@ def main() -> None:
     weights = _weights(cells)
     prior = np.random.default_rng(1).dirichlet(np.full(cells, 2.0))
     sort = best_of(7, partial(np.sort, weights))
-    for rule in RULES:
-        flat = best_of(5, partial(BAND.project, weights, rule=rule)) / sort
-        informed = best_of(5, partial(BAND.project, weights, prior, rule)) / sort
-        goal = "  (target: at most 10)" if rule == L2() else ""
-        print(f"  {cells:>9,} cells  {rule!r}: {flat:.2f} times numpy.sort, {informed:.2f} with a prior{goal}")
+    for projection in PROJECTIONS:
+        flat = best_of(5, partial(BAND.project, weights, projection=projection)) / sort
+        informed = best_of(5, partial(BAND.project, weights, prior, projection)) / sort
+        goal = "  (target: at most 10)" if projection == L2() else ""
+        print(f"  {cells:>9,} cells  {projection!r}: {flat:.2f} times numpy.sort, {informed:.2f} with a prior{goal}")
     masses = BAND.project(weights)
     drawing = best_of(7, partial(BAND.draw, masses, SYSTEM)) / sort
     print(f"  {cells:>9,} cells  draw: {drawing:.2f} times numpy.sort")

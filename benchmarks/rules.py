@@ -25,7 +25,7 @@ import numpy as np
 
 from benchmarks.landscapes import LANDSCAPES, Array, Landscape
 from dphypo.band import KL, L2, Band, Greedy, Mixed
-from dphypo.band.problem import Rule
+from dphypo.band.problem import Projection
 from dphypo.entropy import Seeded
 from dphypo.laws import NegativeBinomial
 from dphypo.samplers import GaussianProcess, History, Parzen, Sampler, Uniform
@@ -42,7 +42,7 @@ class Search:
 
     name: str
     sampler: Callable[[], Sampler]
-    rule: Rule
+    projection: Projection
 
 
 SAMPLERS: list[tuple[str, Callable[[], Sampler]]] = [
@@ -50,8 +50,8 @@ SAMPLERS: list[tuple[str, Callable[[], Sampler]]] = [
     ("GaussianProcess", GaussianProcess),
     ("Parzen", Parzen),
 ]
-RULES: list[Rule] = [L2(), KL(), Mixed(1.0), Greedy()]
-ALL = [Search(f"{name} {type(rule).__name__}", sampler, rule) for name, sampler in SAMPLERS for rule in RULES]
+PROJECTIONS: list[Projection] = [L2(), KL(), Mixed(1.0), Greedy()]
+ALL = [Search(f"{name} {type(rule).__name__}", sampler, rule) for name, sampler in SAMPLERS for rule in PROJECTIONS]
 CHOSEN = {"paper L2", "GaussianProcess L2", "GaussianProcess KL", "GaussianProcess Greedy", "Parzen KL"}
 BANDS = [(Band(0.75, 2), ALL), (Band(0.5, 4), [search for search in ALL if search.name in CHOSEN])]
 UNIFORM = Search("Uniform", Uniform, L2())
@@ -137,7 +137,7 @@ def regrets(landscape: Landscape, search: Search, band: Band, repetition: int) -
             ({},) * run,
         )
         prior = candidates.masses
-        masses = band.project(sampler.weights(candidates, history), prior, search.rule, base=prior)
+        masses = band.project(sampler.weights(candidates, history), prior, search.projection, base=prior)
         index = coupled(masses, prior, band.c, rng.random(3))
         unit.append(candidates.unit[index])
         features.append(candidates.features[index])

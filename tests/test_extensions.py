@@ -44,7 +44,7 @@ def test_a_law_is_read_back_and_verified() -> None:
 
 def test_a_projection_an_executor_and_a_store_are_found_by_name(tmp_path: Path) -> None:
     halfway = load("halfway_projection")["Halfway"]
-    assert isinstance(problem.rule("halfway"), halfway)
+    assert isinstance(problem.named_projection("halfway"), halfway)
     load("latest_first_executor")
     assert executors.find("latest_first") is not None
     load("folder_store")

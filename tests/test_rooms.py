@@ -122,7 +122,7 @@ def test_a_back_door_is_seen():
     path = Path(dphypo.__file__).parent / "search" / "study.py"
     assert behind_doors("from dphypo.band.problem import Problem", path)
     assert not behind_doors("from dphypo.band import Problem\nfrom dphypo.search.chain import Chain", path)
-    assert not behind_doors("from dphypo.band.problem import Rule", path)  # people are not shown it
+    assert not behind_doors("from dphypo.band.problem import Projection", path)  # people are not shown it
 
 
 def test_few_names_are_exported_and_each_is_shown():

@@ -23,7 +23,7 @@ RUNS, LONGEST = 1000, 30
 def real(method: Method, runs: range, longest: int) -> Floats:
     """(runs, T) actual scores on MNIST by the library, which refits its Gaussian process as the search goes on."""
     assert method.sampler is not None
-    assert method.rule is not None
+    assert method.projection is not None
     world = worlds.mnist(0.71)
     grid = Space({"rate": uniform(), "clip": uniform()}).grid(rate=16, clip=20)
     result = np.empty((len(runs), longest))
@@ -40,7 +40,7 @@ def real(method: Method, runs: range, longest: int) -> Floats:
                 np.zeros(t, dtype=bool),
                 tuple({} for _ in cells),
             )
-            masses = method.band.project(sampler.weights(grid, history), grid.masses, method.rule)
+            masses = method.band.project(sampler.weights(grid, history), grid.masses, method.projection)
             cells.append(method.band.draw(masses, entropy, grid.masses))
             scores.append(float(world.mean[cells[-1]] + world.noise[cells[-1]] * random.standard_normal()))
             result[row, t] = world.mean[cells[int(np.argmax(scores))]]

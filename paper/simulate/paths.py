@@ -12,7 +12,7 @@ import numpy as np
 import numpy.typing as npt
 
 from dphypo.band import Band
-from dphypo.band.problem import Rule
+from dphypo.band.problem import Projection
 from dphypo.samplers import GaussianProcess
 from paper.data.points import Floats
 from paper.simulate.pilot import fitted
@@ -31,7 +31,7 @@ class Method:
     name: str
     sampler: GaussianProcess | None = None
     band: Band = UNIFORM
-    rule: Rule | None = None
+    projection: Projection | None = None
     lag: int = 0
 
 
@@ -54,7 +54,7 @@ def paths(
 
 def _adaptive(world: World, method: Method, basis: Basis, lengths: Lengths, random: np.random.Generator) -> Floats:
     assert method.sampler is not None
-    assert method.rule is not None
+    assert method.projection is not None
     count, longest = len(lengths), int(lengths.max())
     searches = Searches(basis, method.sampler, count)
     found = np.full((count, longest), np.nan)
@@ -68,7 +68,7 @@ def _adaptive(world: World, method: Method, basis: Basis, lengths: Lengths, rand
         if t < method.sampler.start + method.lag:
             cells = random.integers(0, len(world), active)
         else:
-            cells = _drawn(project(searches.weights(), method.band, method.rule), random)
+            cells = _drawn(project(searches.weights(), method.band, method.projection), random)
         scores = world.mean[cells] + world.noise[cells] * random.standard_normal(active)
         unseen.append((cells, scores))
         if len(unseen) > method.lag:

@@ -7,11 +7,11 @@ import math
 import numpy as np
 
 from dphypo.band import KL, L2, Band, Greedy
-from dphypo.band.problem import Rule
+from dphypo.band.problem import Projection
 from paper.data.points import Floats
 
 
-def project(weights: Floats, band: Band, rule: Rule) -> Floats:
+def project(weights: Floats, band: Band, projection: Projection) -> Floats:
     """Density ratios (searches, cells), each row of mean 1 and within the band: ``Band.project`` times the cells.
 
     >>> rows = np.array([[5.0, 1.0, 1.0, 1.0], [1.0, 2.0, 3.0, 4.0]])
@@ -20,7 +20,7 @@ def project(weights: Floats, band: Band, rule: Rule) -> Floats:
            [0.75, 0.75, 1.05, 1.45]])
     """
     ratios = weights / weights.mean(axis=1, keepdims=True)
-    match rule:
+    match projection:
         case Greedy():
             return _greedy(ratios, band)
         case KL():
@@ -28,7 +28,7 @@ def project(weights: Floats, band: Band, rule: Rule) -> Floats:
         case L2():
             return _root(ratios, band, shift=True)
         case _:
-            raise ValueError(f"rule = {rule!r} is not among L2(), KL() and Greedy()")
+            raise ValueError(f"projection = {projection!r} is not among L2(), KL() and Greedy()")
 
 
 def _root(ratios: Floats, band: Band, shift: bool) -> Floats:

@@ -235,7 +235,7 @@ def test_a_rule_has_to_be_stated():
     with pytest.raises(ValueError, match=r"split = 'disjoint'.*by which rule"):
         read_sides("disjoint")
     for bad in ("", "a\nb", 3):
-        with pytest.raises(ValueError, match="rule"):
+        with pytest.raises(ValueError, match="how"):
             Split(bad)
     with pytest.raises(ValueError, match="share"):
         Split("hash", share=1.5)

@@ -7,7 +7,7 @@ import re
 
 import numpy as np
 import pytest
-from support.band_reference import BANDS, RULES, assert_in_band, priors, zoo
+from support.band_reference import BANDS, PROJECTIONS, assert_in_band, priors, zoo
 from support.slow import mostly_slow
 
 import dphypo
@@ -53,41 +53,41 @@ def test_a_band_that_is_none_says_why(c, C, message):
         Band(c, C)
 
 
-@pytest.mark.parametrize("rule", mostly_slow(RULES, 3), ids=repr)
+@pytest.mark.parametrize("projection", mostly_slow(PROJECTIONS, 3), ids=repr)
 @pytest.mark.parametrize("size", mostly_slow([30, 2, 1]))
-def test_every_weight_prior_and_base_gives_masses_in_the_band(rule, size):
+def test_every_weight_prior_and_base_gives_masses_in_the_band(projection, size):
     for c, C in [*BANDS, (1e-300, 1e300), (0.9, 1e12), (1 - 1e-13, 1 + 1e-13), (1, 1)]:
         for prior in priors(size).values():
             for weights in zoo(size).values():
                 for base in (None, np.linspace(1e-300, 1e300, size)):
-                    masses = Band(c, C).project(weights, prior, rule, base)
+                    masses = Band(c, C).project(weights, prior, projection, base)
                     assert_in_band(masses, c, C, prior)
 
 
-@pytest.mark.parametrize("rule", RULES, ids=repr)
-def test_one_candidate_has_all_the_mass(rule):
-    assert Band(0.5, 2).project([3.0], rule=rule) == pytest.approx([1.0], abs=1e-15)
+@pytest.mark.parametrize("projection", PROJECTIONS, ids=repr)
+def test_one_candidate_has_all_the_mass(projection):
+    assert Band(0.5, 2).project([3.0], projection=projection) == pytest.approx([1.0], abs=1e-15)
 
 
-@pytest.mark.parametrize("rule", RULES, ids=repr)
-def test_a_band_without_room_gives_the_prior_itself(rule):
+@pytest.mark.parametrize("projection", PROJECTIONS, ids=repr)
+def test_a_band_without_room_gives_the_prior_itself(projection):
     prior = np.random.default_rng(0).dirichlet(np.ones(9))
     for band in (Band(1, 1), Band(1 - 2.0**-53, 1 + 2.0**-52)):
-        np.testing.assert_array_equal(band.project(np.arange(9.0), prior, rule), prior)
-        np.testing.assert_array_equal(band.project(np.arange(9.0), rule=rule), np.full(9, 1 / 9))
+        np.testing.assert_array_equal(band.project(np.arange(9.0), prior, projection), prior)
+        np.testing.assert_array_equal(band.project(np.arange(9.0), projection=projection), np.full(9, 1 / 9))
 
 
-@pytest.mark.parametrize("rule", RULES, ids=repr)
-def test_scale_and_type_of_the_weights_do_not_matter(rule):
+@pytest.mark.parametrize("projection", PROJECTIONS, ids=repr)
+def test_scale_and_type_of_the_weights_do_not_matter(projection):
     band = Band(0.5, 2)
-    expected = band.project([1, 2, 3, 10], rule=rule)
+    expected = band.project([1, 2, 3, 10], projection=projection)
     for weights in (
         np.array([1, 2, 3, 10], dtype=np.float32),
         np.array([1, 2, 3, 10]) * 2.0**1000,
         np.array([1, 2, 3, 10]) * 5e-324,
         np.array([1, 0, 2, 0, 3, 0, 10, 0])[::2],
     ):
-        np.testing.assert_allclose(band.project(weights, rule=rule), expected, rtol=1e-12)
+        np.testing.assert_allclose(band.project(weights, projection=projection), expected, rtol=1e-12)
 
 
 def test_the_arguments_are_left_as_they_were():
@@ -95,8 +95,8 @@ def test_the_arguments_are_left_as_they_were():
     arrays = [rng.random(20), rng.dirichlet(np.ones(20)), rng.random(20) + 1]
     copies = [array.copy() for array in arrays]
     for band in (Band(0.5, 2), Band(1, 1)):
-        for rule in RULES:
-            masses = band.project(arrays[0], arrays[1], rule, arrays[2])
+        for projection in PROJECTIONS:
+            masses = band.project(arrays[0], arrays[1], projection, arrays[2])
             masses[:] = 0.0
             for array, copy in zip(arrays, copies, strict=True):
                 np.testing.assert_array_equal(array, copy)
@@ -160,7 +160,7 @@ def test_cells_of_tiny_prior_mass_keep_it():
 
 
 class Careless:
-    """A rule that pays no attention to the limits."""
+    """A projection that pays no attention to the limits."""
 
     def __init__(self, ratios):
         self.made = ratios
@@ -185,8 +185,8 @@ class Careless:
 )
 def test_a_rule_cannot_break_the_band(ratios):
     with pytest.raises(RuntimeError, match="Careless\\(\\) left the band"):
-        Band(0.5, 2).project([1, 2, 3], rule=Careless(np.array(ratios)))
-    assert Band(0.5, 2).project([1, 2, 3], rule=Careless(np.ones(3))) == pytest.approx([1 / 3] * 3)
+        Band(0.5, 2).project([1, 2, 3], projection=Careless(np.array(ratios)))
+    assert Band(0.5, 2).project([1, 2, 3], projection=Careless(np.ones(3))) == pytest.approx([1 / 3] * 3)
 
 
 @pytest.mark.slow
@@ -198,17 +198,17 @@ def test_ten_million_candidates():
     assert abs(float(masses.sum()) - 1) < 1e-13
     assert 0.75 / size <= masses.min()
     assert masses.max() <= 1.25 / size
-    best = band.project(weights, rule=Greedy())
+    best = band.project(weights, projection=Greedy())
     assert np.sum(best > 1 / size) == pytest.approx(size / 2, abs=1)
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("rule", RULES, ids=repr)
-def test_ten_million_candidates_with_a_prior(rule):
+@pytest.mark.parametrize("projection", PROJECTIONS, ids=repr)
+def test_ten_million_candidates_with_a_prior(projection):
     size = 10**7
     rng = np.random.default_rng(0)
     weights, prior = np.exp(rng.normal(size=size)), rng.random(size) + 0.01
     prior /= prior.sum()
-    masses = Band(0.5, 2).project(weights, prior, rule)
+    masses = Band(0.5, 2).project(weights, prior, projection)
     assert abs(float(masses.sum()) - 1) < 1e-13
     assert np.all((0.5 * prior <= masses) & (masses <= 2 * prior))

@@ -7,7 +7,7 @@ from fractions import Fraction
 import numpy as np
 import pytest
 from scipy import stats
-from support.band_reference import BANDS, RULES, assert_in_band, priors, zoo
+from support.band_reference import BANDS, PROJECTIONS, assert_in_band, priors, zoo
 
 from dphypo.band import Band, Greedy
 from dphypo.band import band as _band
@@ -41,14 +41,14 @@ def probabilities(masses, monkeypatch):
     return [chance / sum(chances) for chance in chances]
 
 
-@pytest.mark.parametrize("rule", RULES, ids=repr)
-def test_probabilities_are_exactly_the_masses_and_in_the_band(rule, monkeypatch):
+@pytest.mark.parametrize("projection", PROJECTIONS, ids=repr)
+def test_probabilities_are_exactly_the_masses_and_in_the_band(projection, monkeypatch):
     for c, C in [BANDS[0], BANDS[-1], (1 - 2.0**-37, 1 + 2.0**-35), (1, 1)]:
         for prior in priors(7).values():
             given = [Fraction(1, 7)] * 7 if prior is None else [Fraction(p) for p in prior.tolist()]
             for weights in list(zoo(7).values())[::3]:
                 band = Band(c, C)
-                masses = band.project(weights, prior, rule)
+                masses = band.project(weights, prior, projection)
                 assert 0 <= band.draw(masses, SYSTEM, prior) < 7  # the masses pass the draw's own check
                 with monkeypatch.context() as patch:
                     chances = probabilities(masses, patch)

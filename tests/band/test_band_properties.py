@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 from hypothesis import assume, given, settings
 from hypothesis import strategies as hs
-from support.band_reference import RULES, assert_in_band
+from support.band_reference import PROJECTIONS, assert_in_band
 
 from dphypo.band import KL, L2, Band, Greedy, Mixed
 
@@ -31,56 +31,56 @@ def instances(draw, ordinary=False):
     return Band(c, C), weights, prior, None if base is None else np.array(base)
 
 
-@pytest.mark.parametrize("rule", RULES, ids=repr)
+@pytest.mark.parametrize("projection", PROJECTIONS, ids=repr)
 @given(instance=instances())
 @ANY
-def test_in_the_band_and_sums_to_one(rule, instance):
+def test_in_the_band_and_sums_to_one(projection, instance):
     band, weights, prior, base = instance
-    assert_in_band(band.project(weights, prior, rule, base), band.c, band.C, prior)
+    assert_in_band(band.project(weights, prior, projection, base), band.c, band.C, prior)
 
 
-@pytest.mark.parametrize("rule", RULES, ids=repr)
+@pytest.mark.parametrize("projection", PROJECTIONS, ids=repr)
 @given(instance=instances(ordinary=True), seed=hs.integers(0, 2**32))
 @ANY
-def test_the_order_of_the_candidates_does_not_matter(rule, instance, seed):
+def test_the_order_of_the_candidates_does_not_matter(projection, instance, seed):
     band, weights, prior, base = instance
     order = np.random.default_rng(seed).permutation(len(weights))
     shuffled = band.project(
-        weights[order], None if prior is None else prior[order], rule, None if base is None else base[order]
+        weights[order], None if prior is None else prior[order], projection, None if base is None else base[order]
     )
-    np.testing.assert_allclose(shuffled, band.project(weights, prior, rule, base)[order], rtol=1e-9)
+    np.testing.assert_allclose(shuffled, band.project(weights, prior, projection, base)[order], rtol=1e-9)
 
 
-@pytest.mark.parametrize("rule", [rule for rule in RULES if not isinstance(rule, Greedy)], ids=repr)
+@pytest.mark.parametrize("projection", [one for one in PROJECTIONS if not isinstance(one, Greedy)], ids=repr)
 @given(instance=instances(ordinary=True))
 @ANY
-def test_masses_in_the_band_stay_as_they_are(rule, instance):
+def test_masses_in_the_band_stay_as_they_are(projection, instance):
     band, weights, prior, base = instance
-    once = band.project(weights, prior, rule, base)
-    np.testing.assert_allclose(band.project(once, prior, rule, base), once, rtol=1e-9)
+    once = band.project(weights, prior, projection, base)
+    np.testing.assert_allclose(band.project(once, prior, projection, base), once, rtol=1e-9)
 
 
-@pytest.mark.parametrize("rule", RULES, ids=repr)
+@pytest.mark.parametrize("projection", PROJECTIONS, ids=repr)
 @given(instance=instances())
 @ANY
-def test_no_candidate_overtakes_one_of_greater_weight(rule, instance):
+def test_no_candidate_overtakes_one_of_greater_weight(projection, instance):
     band, weights, _, _ = instance
-    masses = band.project(weights, rule=rule)
+    masses = band.project(weights, projection=projection)
     ranked = masses[np.argsort(weights, kind="stable")]
     assert np.all(np.diff(ranked) >= -1e-12 * ranked[1:])
     equal = weights == weights[0]
     assert np.ptp(masses[equal]) == 0.0
 
 
-@pytest.mark.parametrize("rule", [L2(), KL(), Greedy()], ids=repr)
+@pytest.mark.parametrize("projection", [L2(), KL(), Greedy()], ids=repr)
 @given(instance=instances(ordinary=True), share=hs.floats(0, 1), growth=hs.floats(1, 100))
 @ANY
-def test_a_greater_weight_never_costs_mass(rule, instance, share, growth):
+def test_a_greater_weight_never_costs_mass(projection, instance, share, growth):
     band, weights, prior, base = instance
     index = int(share * (len(weights) - 1))
     more = weights.copy()
     more[index] *= growth
-    before, after = (band.project(w, prior, rule, base)[index] for w in (weights, more))
+    before, after = (band.project(w, prior, projection, base)[index] for w in (weights, more))
     assert after >= before * (1 - 1e-9)
 
 

@@ -217,9 +217,9 @@ MUTANTS = (
         "the band is ignored",
         "every density of a search lies in the band",
         "band/band.py",
-        "        masses = np.asarray(rule.ratios(problem) * prior_masses, dtype=np.float64)\n",
+        "        masses = np.asarray(projection.ratios(problem) * prior_masses, dtype=np.float64)\n",
         "        return np.asarray(checked / checked.sum(), dtype=np.float64)\n"
-        "        masses = np.asarray(rule.ratios(problem) * prior_masses, dtype=np.float64)\n",
+        "        masses = np.asarray(projection.ratios(problem) * prior_masses, dtype=np.float64)\n",
         ("study/test_study_band.py::test_any_other_weights_are_projected_into_the_band",),
     ),
     Mutant(

@@ -9,7 +9,7 @@ import pytest
 from scipy.stats import uniform
 
 from dphypo.band import KL, L2, Band, Greedy
-from dphypo.band.problem import Rule
+from dphypo.band.problem import Projection
 from dphypo.laws import Geometric, NegativeBinomial
 from dphypo.samplers import GaussianProcess, History
 from dphypo.samplers.surrogate import Hyperparameters
@@ -59,16 +59,18 @@ def test_a_truncated_basis_in_single_precision_is_close() -> None:
     assert 0.5 * np.abs(a - b).mean(axis=1).max() < 0.01
 
 
-@pytest.mark.parametrize("rule", [L2(), KL(), Greedy()], ids=repr)
-def test_projections_are_those_of_the_library(rule: Rule) -> None:
+@pytest.mark.parametrize("projection", [L2(), KL(), Greedy()], ids=repr)
+def test_projections_are_those_of_the_library(projection: Projection) -> None:
     random = np.random.default_rng(2)
     weights = np.exp(random.normal(size=(20, 37)) * np.array([0.1, 1.0, 3.0, 10.0] * 5)[:, None])
-    weights[::3] = weights[::3, :6].repeat(7, axis=1)[:, :37]  # with ties, also where the greedy rule divides the cells
+    weights[::3] = weights[::3, :6].repeat(7, axis=1)[
+        :, :37
+    ]  # with ties, also where the greedy projection divides the cells
     weights[3] = 1.0
     band = Band(0.75, 2)
-    ratios = project(weights, band, rule)
+    ratios = project(weights, band, projection)
     for row, ratio in zip(weights, ratios, strict=True):
-        np.testing.assert_allclose(ratio, 37 * band.project(row, rule=rule), atol=1e-7)
+        np.testing.assert_allclose(ratio, 37 * band.project(row, projection=projection), atol=1e-7)
 
 
 def _world(noise: float = 0.1) -> World:

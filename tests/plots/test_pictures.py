@@ -161,7 +161,7 @@ def test_text_of_strangers_is_text():
 def test_the_projected_density_stays_between_its_lines():
     weights = np.exp(-((np.linspace(-3, 3, 50)) ** 2))
     prior = np.linspace(1, 2, 50) / np.linspace(1, 2, 50).sum()
-    figure = plots.sampling_density(weights, Band(0.5, 2), prior=prior, rule=KL())
+    figure = plots.sampling_density(weights, Band(0.5, 2), prior=prior, projection=KL())
     found = lines(figure)
     after = found["drawn from, after projection"].get_ydata()
     assert (after <= 2 * prior).all()

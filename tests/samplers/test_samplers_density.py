@@ -25,8 +25,8 @@ AIM = 4
 TRIALS = 1500
 DIMENSIONS = (1, 2, 6)
 TRIED = [2, *(pytest.param(one, marks=pytest.mark.slow) for one in DIMENSIONS if one != 2)]
-RULES = (L2(), KL(), Greedy())
-FALSE_ALARM = 1e-6 / (2 * len(LEVELS) * 2 * len(DIMENSIONS) * len(RULES))
+PROJECTIONS = (L2(), KL(), Greedy())
+FALSE_ALARM = 1e-6 / (2 * len(LEVELS) * 2 * len(DIMENSIONS) * len(PROJECTIONS))
 
 Sets = Callable[[Space, Entropy], tuple[np.ndarray, np.ndarray]]
 Draw = Callable[[np.ndarray, Entropy], int]
@@ -43,8 +43,8 @@ def continued(space: Space, entropy: Entropy) -> tuple[np.ndarray, np.ndarray]:
     return both[:CANDIDATES], both[CANDIDATES:]
 
 
-def projected(rule) -> Draw:
-    return lambda weights, entropy: BAND.draw(BAND.project(weights, rule=rule), entropy)
+def projected(projection) -> Draw:
+    return lambda weights, entropy: BAND.draw(BAND.project(weights, projection=projection), entropy)
 
 
 def clipped(weights: np.ndarray, entropy: Entropy) -> int:
@@ -83,7 +83,7 @@ def outside(dimension: int, sets: Sets, draws: Sequence[Draw]) -> list[tuple[boo
 
 @pytest.mark.parametrize("dimension", TRIED)
 def test_the_density_given_the_history_is_in_the_band(dimension):
-    assert outside(dimension, fresh, [projected(rule) for rule in RULES]) == []
+    assert outside(dimension, fresh, [projected(projection) for projection in PROJECTIONS]) == []
 
 
 @pytest.mark.parametrize("dimension", TRIED)

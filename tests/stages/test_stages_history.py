@@ -107,7 +107,7 @@ def test_the_rule_of_a_later_stage_may_not_change_once_the_first_has_begun():
         Stage(mechanism(train.train, PureDp(0.2)), Pmf({3: 1.0}), NARROW, Parzen()),
     ]
     Stages(SPACE, cheap, delta=1e-6, journal=store, entropy=Seeded(1)).ask()
-    for change in ({"sampler": Promised()}, {"rule": "kl"}, {"candidates": 9}):
+    for change in ({"sampler": Promised()}, {"projection": "kl"}, {"candidates": 9}):
         changed = dataclasses.replace(cheap[1], **change)
         with pytest.raises(errors.ChangedStudy):
             Stages(SPACE, [cheap[0], changed], delta=1e-6, journal=store, entropy=Seeded(1)).ask()

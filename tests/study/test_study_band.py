@@ -63,9 +63,9 @@ def test_garbage_weights_are_a_clear_error_before_the_draw(kind):
     assert trials[0]["done"]
 
 
-@pytest.mark.parametrize("rule", [dphypo.band.L2(), dphypo.band.KL(), Greedy(), dphypo.band.Mixed(0.5)])
+@pytest.mark.parametrize("projection", [dphypo.band.L2(), dphypo.band.KL(), Greedy(), dphypo.band.Mixed(0.5)])
 @pytest.mark.parametrize("kind", PROJECTED)
-def test_any_other_weights_are_projected_into_the_band(kind, rule):
+def test_any_other_weights_are_projected_into_the_band(kind, projection):
     drawn = []
     original = Band.draw
 
@@ -75,7 +75,7 @@ def test_any_other_weights_are_projected_into_the_band(kind, rule):
 
     with pytest.MonkeyPatch.context() as patch:  # what a draw is changes no guarantee
         patch.setattr(Band, "draw", spy)
-        make(sampler=Garbage(PROJECTED[kind]), rule=rule).run(progress=False)
+        make(sampler=Garbage(PROJECTED[kind]), projection=projection).run(progress=False)
     assert drawn
     assert all((ratios >= 0.5).all() and (ratios <= 2.0).all() for ratios in drawn)
 

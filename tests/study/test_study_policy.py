@@ -72,11 +72,11 @@ def test_a_projection_that_may_peek_is_certified_for_anything_unless_its_author_
         def ratios(self, problem):
             return Greedy().ratios(problem)
 
-    free, promised = (make(None, sampler=Parzen(), rule=rule) for rule in (Own(), Promised()))
+    free, promised = (make(None, sampler=Parzen(), projection=rule) for rule in (Own(), Promised()))
     assert free.guarantee.policy is PolicyClass.ANYTHING
     assert "Promised, who declared" in str(promised.certificate.to_dict()["public"]["search rule"])
     with pytest.raises(ValueError, match="projection"):
-        make(None, sampler=Parzen(), rule=Own(), policy="history")
+        make(None, sampler=Parzen(), projection=Own(), policy="history")
 
 
 def test_the_certificate_says_whose_word_it_is():

@@ -85,7 +85,9 @@ def test_what_a_study_was_declared_by_cannot_change(tmp_path, name, change):
 
 def test_the_search_rule_may_change(tmp_path):
     asked = make(tmp_path / "study.db").ask()
-    changed = make(tmp_path / "study.db", sampler=Uniform(), rule=dphypo.band.KL(), candidates=16, policy="anything")
+    changed = make(
+        tmp_path / "study.db", sampler=Uniform(), projection=dphypo.band.KL(), candidates=16, policy="anything"
+    )
     release = changed.run(progress=False)
     trials = changed.curator().trials()
     assert trials[0]["params"] == asked.params, "what was drawn stays drawn"
@@ -155,8 +157,8 @@ def test_shredding_is_for_released_studies_and_ends_them(tmp_path):
         ({"candidates": "many"}, "candidates"),
         ({"candidates": 10**400}, "candidates"),
         ({"lost": np.array([1, 2])}, "lost"),
-        ({"rule": 3}, "rule"),
-        ({"rule": "nothing"}, "rule"),
+        ({"projection": 3}, "projection"),
+        ({"projection": "nothing"}, "projection"),
     ],
 )
 def test_a_wrong_argument_is_refused_before_anything_happens(change, match):

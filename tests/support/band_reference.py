@@ -9,7 +9,7 @@ import numpy as np
 
 from dphypo.band import KL, L2, Greedy, Mixed
 
-RULES = [L2(), KL(), Mixed(0.0), Mixed(0.05), Mixed(1.0), Mixed(1e4), Greedy()]
+PROJECTIONS = [L2(), KL(), Mixed(0.0), Mixed(0.05), Mixed(1.0), Mixed(1e4), Greedy()]
 BANDS = [(0.75, 2.0), (0.5, 4.0), (0.995, 2.0), (0.01, 1.01), (1e-3, 1e3), (1 - 1e-6, 1 + 1e-6)]
 
 
@@ -62,14 +62,14 @@ def priors(size, seed=0):
     return {"none": None, "random": random, "geometric": geometric / geometric.sum(), "tiny": tiny / tiny.sum()}
 
 
-def objective(rule, target, masses, prior, base):
-    """What a rule minimises."""
+def objective(projection, target, masses, prior, base):
+    """What a projection minimises."""
     scores = target if base is None else target / base
     base = prior if base is None else base
     with np.errstate(divide="ignore"):
         divergence = np.sum(target * np.log(target / masses, where=target > 0, out=np.zeros_like(target)))
     distance = math.sqrt(np.sum((masses - target) ** 2 / base))
-    match rule:
+    match projection:
         case L2():
             return distance
         case KL():
@@ -80,7 +80,7 @@ def objective(rule, target, masses, prior, base):
             return -float(masses @ scores)
 
 
-def solve(rule, target, c, C, prior, base):
+def solve(projection, target, c, C, prior, base):
     """The same problem by cvxpy with Clarabel, in the ratios f_i / p_i; None if it gives up."""
     scores = target if base is None else target / base
     base = prior if base is None else base
@@ -88,7 +88,7 @@ def solve(rule, target, c, C, prior, base):
     seen = target > 0
     divergence = cp.sum(cp.multiply(target[seen], np.log((target / prior)[seen]) - cp.log(ratios[seen])))
     distance = cp.norm(cp.multiply(prior / np.sqrt(base), ratios - target / prior))
-    match rule:
+    match projection:
         case L2():
             wanted = distance
         case KL():

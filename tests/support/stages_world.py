@@ -31,7 +31,7 @@ def cheap(params, *, seed):
 
 def stages(full: Any = train, **changes: Any) -> list[Stage]:
     first: dict[str, Any] = {"prior": PriorAround(spread=0.1, shift={"lr": 0.5}), "band": Band(0.5, 2.0)}
-    adaptive: dict[str, Any] = {"sampler": Nearest(), "rule": Greedy(), "candidates": 64}
+    adaptive: dict[str, Any] = {"sampler": Nearest(), "projection": Greedy(), "candidates": 64}
     return [Stage(cheap, FEW, **adaptive | first | changes), Stage(full, FEW, Band(0.5, 2.0), **adaptive)]
 
 

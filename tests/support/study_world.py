@@ -88,7 +88,7 @@ def make(journal: Any = None, mechanism: Any = train, **changes: Any) -> Study:
         "runs": LAW,
         "band": Band(0.5, 2.0),
         "sampler": Nearest(),
-        "rule": Greedy(),
+        "projection": Greedy(),
         "delta": 1e-6,
         "journal": journal,
         "candidates": 64,

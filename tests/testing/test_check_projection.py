@@ -9,12 +9,12 @@ import numpy as np
 import pytest
 
 from dphypo.band import KL, L2, Greedy, Mixed, Problem
-from dphypo.band.problem import Rule, rule
+from dphypo.band.problem import Projection, named_projection
 from dphypo.testing import check_projection
 
 
 @pytest.mark.parametrize("one", [L2(), KL(), Greedy(), Mixed(0.3)], ids=repr)
-def test_every_projection_conforms(one: Rule) -> None:
+def test_every_projection_conforms(one: Projection) -> None:
     check_projection(one)
 
 
@@ -49,7 +49,8 @@ def test_the_suite_finds(change: Callable[[Problem, np.ndarray], np.ndarray], me
         check_projection(Wrong(change))
 
 
-def test_rules_are_found_by_name() -> None:
-    assert [rule("greedy"), rule("kl"), rule("l2"), rule("mixed", nu=0.1)] == [Greedy(), KL(), L2(), Mixed(0.1)]
-    with pytest.raises(ValueError, match=r"rule = 'nearest' is not valid: it must be one of greedy, .*kl, l2, mixed"):
-        rule("nearest")
+def test_projections_are_found_by_name() -> None:
+    assert [named_projection(name) for name in ("greedy", "kl", "l2")] == [Greedy(), KL(), L2()]
+    assert named_projection("mixed", nu=0.1) == Mixed(0.1)
+    with pytest.raises(ValueError, match=r"projection = 'nearest' is not valid: .* one of greedy, .*kl, l2, mixed"):
+        named_projection("nearest")

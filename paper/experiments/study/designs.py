@@ -44,7 +44,7 @@ class Arm:
         if len(stages) > 1:
             return Stages(SPACE, stages, delta=DELTA, journal=None, entropy=entropy)
         (one,) = stages
-        plain = (one.mechanism, one.runs, one.band, one.sampler, one.rule)
+        plain = (one.mechanism, one.runs, one.band, one.sampler, one.projection)
         return Study(SPACE, *plain, delta=DELTA, journal=None, entropy=entropy)
 
 

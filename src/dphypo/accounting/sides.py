@@ -14,7 +14,7 @@ by all. If the record is replaced by another, it may leave a side and enter anot
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from enum import StrEnum
 from typing import Any
 
@@ -35,7 +35,7 @@ class Split:
     """A rule that puts each record on one of two sides. It looks at that record alone: not at its place, not at others.
 
     Args:
-        rule: how the side of a record is decided, in words. ``split_by_hash`` fills in this and the rest.
+        how: how the side of a record is decided, in words. ``split_by_hash`` fills in this and the rest.
         hashed: which values of a record decide; another form of the data set has other values.
         share: about how much is set apart for scoring.
         key: SHA-256 of the key, in hexadecimal.
@@ -46,19 +46,19 @@ class Split:
     (True, False)
     """
 
-    rule: str
+    how: str
     hashed: str = ""
     share: float | None = None
     key: str = ""
     data: str = ""
 
     def __post_init__(self) -> None:
-        for name in ("rule", "hashed", "key", "data"):
+        for name in ("how", "hashed", "key", "data"):
             value: object = getattr(self, name)
             if not isinstance(value, str) or len(value) > _LONGEST or not value.isprintable():
                 raise _validate.fail(name, value, f"give a text of at most {_LONGEST} letters")
-        if not self.rule:
-            raise _validate.fail("rule", self.rule, "say how the side of a record is decided")
+        if not self.how:
+            raise _validate.fail("how", self.how, "say how the side of a record is decided")
         if self.share is not None:
             object.__setattr__(self, "share", _validate.within(0.0, 1.0, share=self.share))
 
@@ -66,6 +66,17 @@ class Split:
     def sides(self) -> Sides:
         """The records that train and those that score."""
         return Sides(EVERYONE.inside(self, Part.TRAINING), EVERYONE.inside(self, Part.SCORING))
+
+    def to_json(self) -> dict[str, Any]:
+        """What is stated of the split; documents call ``how`` "rule"."""
+        stated = {"rule": self.how, "hashed": self.hashed, "share": self.share, "key": self.key, "data": self.data}
+        return {name: value for name, value in stated.items() if value not in ("", None)}
+
+    @classmethod
+    def from_json(cls, stated: Mapping[str, Any]) -> Split:
+        """The split that :meth:`to_json` wrote."""
+        given = dict(stated)
+        return cls(given.pop("rule"), **given)
 
 
 @dataclass(frozen=True)
@@ -75,7 +86,7 @@ class Side:
     conditions: frozenset[tuple[Split, Part]] = frozenset()
 
     def __str__(self) -> str:
-        parts = sorted(f"{part.value} of {split.rule!r}" for split, part in self.conditions)
+        parts = sorted(f"{part.value} of {split.how!r}" for split, part in self.conditions)
         return " and ".join(parts) or "all records"
 
     def inside(self, split: Split, part: Part) -> Side:
@@ -89,16 +100,12 @@ class Side:
 
     def to_json(self) -> list[dict[str, Any]]:
         """The conditions; an empty list is all records."""
-
-        def stated(split: Split) -> dict[str, Any]:
-            return {name: value for name, value in asdict(split).items() if value not in ("", None)}
-
-        return sorted(({"part": part.value, "split": stated(split)} for split, part in self.conditions), key=repr)
+        return sorted(({"part": part.value, "split": split.to_json()} for split, part in self.conditions), key=repr)
 
     @classmethod
     def from_json(cls, conditions: Sequence[Mapping[str, Any]]) -> Side:
         """The side that :meth:`to_json` wrote."""
-        return cls(frozenset((Split(**one["split"]), Part(one["part"])) for one in conditions))
+        return cls(frozenset((Split.from_json(one["split"]), Part(one["part"])) for one in conditions))
 
 
 EVERYONE = Side()
@@ -131,7 +138,7 @@ def read_sides(split: Sides | Split | str | None) -> Sides | None:
     if isinstance(given, (Split, Sides)):
         return given.sides if isinstance(given, Split) else given
     remedy = (
-        "say by which rule records are set apart: parts of split_by_hash know it, and dphypo.Split(rule) states a rule "
+        "say by which rule records are set apart: parts of split_by_hash know it, and dphypo.Split(how) states a rule "
         'of your own that looks at each record alone. If one record may train and score, say "same"'
     )
     raise _validate.fail("split", given, remedy)

@@ -126,7 +126,7 @@ class WorstCase:
             self.runs,
             self.band,
             sampler=_Edge(self, int(bit)) if self.band.C > 1 else None,
-            rule=KL(),
+            projection=KL(),
             delta=self.delta,
             journal=None,
         )

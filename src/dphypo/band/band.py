@@ -10,7 +10,7 @@ import numpy as np
 import numpy.typing as npt
 
 from dphypo import _validate
-from dphypo.band.problem import SUM_TOLERANCE, TINY, Array, Rule, checked_prior, checked_secret, make_problem
+from dphypo.band.problem import SUM_TOLERANCE, TINY, Array, Projection, checked_prior, checked_secret, make_problem
 from dphypo.band.projections import L2
 from dphypo.entropy import Entropy, below, bernoulli
 
@@ -110,7 +110,7 @@ class Band:
         self,
         weights: npt.ArrayLike,
         prior: npt.ArrayLike | None = None,
-        rule: Rule = _PAPER,
+        projection: Projection = _PAPER,
         base: npt.ArrayLike | None = None,
     ) -> Array:
         """The masses in the band that stand in for the sampler's weights.
@@ -125,7 +125,7 @@ class Band:
         Args:
             weights: non-negative, finite, not all zero; any scale.
             prior: prior masses p_i > 0 that sum to 1; by default all are 1/N, as for candidates drawn from the prior.
-            rule: which density of the band to take; the paper's ℓ2 projection by default.
+            projection: which density of the band to take; the paper's ℓ2 projection by default.
             base: the measure μ_i > 0 of the cells, which densities are relative to; by default the prior. Use ones for
                 the counting measure. ``KL`` does not depend on it; ``Greedy`` takes weights without it as scores.
 
@@ -143,11 +143,11 @@ class Band:
         problem = make_problem(checked, prior_masses, base, low, high)
         if low > 1.0 - MARGIN or high < 1.0 + MARGIN:
             return np.array(np.broadcast_to(prior_masses, checked.shape))
-        masses = np.asarray(rule.ratios(problem) * prior_masses, dtype=np.float64)
+        masses = np.asarray(projection.ratios(problem) * prior_masses, dtype=np.float64)
         if not isinstance(prior_masses, float):
             masses = np.where(prior_masses < TINY, prior_masses, masses)
         if masses.shape != checked.shape or not within(masses, prior_masses, self.c, self.C):
-            raise RuntimeError(f"{rule!r} left the band after rounding: an error in that rule; nothing was drawn")
+            raise RuntimeError(f"{projection!r} left the band after rounding: an error in it; nothing was drawn")
         return masses
 
     def draw(self, masses: npt.ArrayLike, entropy: Entropy, prior: npt.ArrayLike | None = None) -> int:

@@ -47,7 +47,7 @@ class Mixed:
         nu: ν, the weight of the divergence; 0 or greater.
 
     >>> from dphypo.band import Band
-    >>> Band(0.5, 2).project([6, 2, 1], rule=Mixed(0.5)).round(4)
+    >>> Band(0.5, 2).project([6, 2, 1], projection=Mixed(0.5)).round(4)
     array([0.638 , 0.1954, 0.1667])
     """
 

@@ -25,7 +25,7 @@ SUM_TOLERANCE = 2.0**-40
 """How far from 1 the masses of a prior, and those that a projection returns, may sum."""
 
 # A cell whose prior mass is smaller keeps it and counts for nothing, and no base mass counts as less than this part of
-# the largest: no product or quotient of the rules then overflows, or loses digits to underflow.
+# the largest: no product or quotient of the projections then overflows, or loses digits to underflow.
 TINY = 2.0**-100
 
 PART = 2**15  # cells in a part: a few arrays of them fit the cache
@@ -33,7 +33,7 @@ PART = 2**15  # cells in a part: a few arrays of them fit the cache
 
 @dataclass(frozen=True, repr=False, eq=False)
 class Problem:
-    """One projection, as a :class:`Rule` sees it. It has no ``repr``: the weights come from the secret history."""
+    """What a :class:`Projection` is given. It has no ``repr``: the weights come from the secret history."""
 
     scores: Array
     """The weights as the sampler returned them; ∝ weights_i / μ_i if a base measure was given."""
@@ -57,7 +57,7 @@ class Problem:
         return float((self.prior * values).sum())
 
     def parts(self) -> list[Problem]:
-        """The same cells in runs short enough for the processor's cache, for rules that pass over them many times."""
+        """The same cells in runs that fit the processor's cache, for projections that pass over them many times."""
         if len(self.target) <= PART:
             return [self]
         runs = [slice(start, start + PART) for start in range(0, len(self.target), PART)]
@@ -81,28 +81,28 @@ def mass_of(masses: Array | float, cells: Mask) -> float:
 
 
 @runtime_checkable
-class Rule(Protocol):
-    """How a density of the band is chosen. A rule cannot break the band: what it returns is checked after rounding."""
+class Projection(Protocol):
+    """How a density of the band is chosen. It cannot break the band: what it returns is checked after rounding."""
 
     def ratios(self, problem: Problem) -> Array:
         """u_i = f_i / p_i in [low, high] with Σ p_i u_i = 1."""
 
 
-_RULES: Registry[Callable[..., Rule]] = Registry("dphypo.band")
+_PROJECTIONS: Registry[Callable[..., Projection]] = Registry("dphypo.band")
 
-register = _RULES.register
-"""Decorate a rule, so that :func:`rule` finds it by name."""
+register = _PROJECTIONS.register
+"""Decorate a projection, so that :func:`named_projection` finds it by name."""
 
 
-def rule(name: str, **options: float) -> Rule:
-    """The rule of this name: "greedy", "kl", "l2", "mixed", or one that was registered.
+def named_projection(name: str, **options: float) -> Projection:
+    """The projection of this name: "greedy", "kl", "l2", "mixed", or one that was registered.
 
-    >>> rule("mixed", nu=0.5)
+    >>> named_projection("mixed", nu=0.5)
     Mixed(nu=0.5)
     """
-    make = _RULES.find(name) if isinstance(name, str) else None
+    make = _PROJECTIONS.find(name) if isinstance(name, str) else None
     if make is None:
-        raise _validate.fail("rule", name, f"it must be one of {', '.join(_RULES.names())}")
+        raise _validate.fail("projection", name, f"it must be one of {', '.join(_PROJECTIONS.names())}")
     return make(**options)
 
 

@@ -101,9 +101,9 @@ class KL:
     their prior masses. Neither divergence depends on the base measure.
 
     >>> from dphypo.band import Band
-    >>> Band(0.5, 2).project([6, 2, 1], rule=KL()).round(4)
+    >>> Band(0.5, 2).project([6, 2, 1], projection=KL()).round(4)
     array([0.625 , 0.2083, 0.1667])
-    >>> Band(0.5, 2).project([1, 0, 0, 0], rule=KL()).round(4)
+    >>> Band(0.5, 2).project([1, 0, 0, 0], projection=KL()).round(4)
     array([0.5   , 0.1667, 0.1667, 0.1667])
     """
 
@@ -124,7 +124,7 @@ class L2:
     f_i = clip(π_i + ν μ_i, c p_i, C p_i), with the ν for which the masses sum to one.
 
     >>> from dphypo.band import Band
-    >>> Band(0.5, 2).project([6, 1, 1], rule=L2()).round(4)
+    >>> Band(0.5, 2).project([6, 1, 1], projection=L2()).round(4)
     array([0.6667, 0.1667, 0.1667])
     """
 
@@ -145,13 +145,13 @@ class Greedy:
     rest is at c. Going down the weights, the one at which that mass is reached is the boundary: its cells share what
     is left in proportion to their prior masses, so the result does not depend on the order of the candidates.
 
-    Without a base measure the weights are scores. With one they are masses, as for the other rules, and cells are
+    Without a base measure the weights are scores. With one they are masses, as for the other projections, and cells are
     ranked by their density w_i / μ_i: give the prior masses as ``base`` when the weights are masses on unequal cells.
 
     >>> from dphypo.band import Band
-    >>> Band(0.5, 2).project([3, 1, 7, 2], rule=Greedy()).round(4)
+    >>> Band(0.5, 2).project([3, 1, 7, 2], projection=Greedy()).round(4)
     array([0.25 , 0.125, 0.5  , 0.125])
-    >>> Band(0.5, 2).project([7, 1, 1, 1], rule=Greedy()).round(4)
+    >>> Band(0.5, 2).project([7, 1, 1, 1], projection=Greedy()).round(4)
     array([0.5   , 0.1667, 0.1667, 0.1667])
     """
 

@@ -72,7 +72,7 @@ class GradientTraining(ABC):
     subsample: float = 1.0
     fraction: float = 1.0
     match: bool = False
-    transfer_rule: transfer.Rule | None = None
+    transfer_rule: transfer.Transfer | None = None
     schedule: Callable[[float], float] | None = None
     whole: Whole | None = None
     _fits: dict[str, Any] = field(default_factory=dict)  # by architecture; copies of the mechanism share it

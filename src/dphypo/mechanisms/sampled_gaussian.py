@@ -211,7 +211,7 @@ class OwnTraining:
     run: SampledGaussian
     score_event: Any = None
     split: Sides | None = None
-    transfer_rule: transfer.Rule | None = None
+    transfer_rule: transfer.Transfer | None = None
     saver: Saver = field(default_factory=Plain)
     fraction: float = 1.0
     rehearsal: Callable[..., Any] | None = None
@@ -276,7 +276,7 @@ class OwnTraining:
         return f"<mechanism {getattr(self.train, '__qualname__', 'train')}>"
 
 
-def describe_transfer(rule: transfer.Rule | transfer.Describes | None, fraction: float) -> dict[str, Any]:
+def describe_transfer(rule: transfer.Transfer | transfer.Describes | None, fraction: float) -> dict[str, Any]:
     """How the hyperparameters of a full run become those of a short one, in values that a certificate can hold.
 
     A rule of the user's is stated by its name.

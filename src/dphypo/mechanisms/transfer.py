@@ -33,7 +33,7 @@ COSTS = frozenset(
 )
 """Hyperparameters that what a run costs depends on, by the names that people give them."""
 
-Rule = Callable[[Mapping[str, Any], float], Mapping[str, Any]]
+Transfer = Callable[[Mapping[str, Any], float], Mapping[str, Any]]
 """A rule of one's own: hyperparameters of the full run and the fraction, to those of the short run."""
 
 
@@ -169,12 +169,12 @@ def _size(values: Floats) -> float:
     return float(np.sqrt(np.mean(np.square(values))))
 
 
-def batch_exponent(rule: Rule | None) -> float:
+def batch_exponent(rule: Transfer | None) -> float:
     """By which power of the fraction a rule scales the batch of short runs; 0 if it does not."""
     return rule.exponent if isinstance(rule, SmallerBatches) else 0.0
 
 
-def apply(rule: Rule, params: Mapping[str, Any], fraction: float) -> dict[str, Any]:
+def apply(rule: Transfer, params: Mapping[str, Any], fraction: float) -> dict[str, Any]:
     """The hyperparameters of a short run; an error if the rule changes what the run costs."""
     mapped = dict(rule(dict(params), fraction))
     for name in COSTS & (params.keys() | mapped.keys()):

@@ -22,7 +22,7 @@ from dphypo.audit import WorstCase
 from dphypo.audit.empirical import Audit
 from dphypo.band import L2, Band
 from dphypo.band.band import BandLike
-from dphypo.band.problem import Rule
+from dphypo.band.problem import Projection
 from dphypo.plots import canvas
 
 if TYPE_CHECKING:
@@ -203,7 +203,7 @@ def sampling_density(
     *,
     prior: npt.ArrayLike | None = None,
     places: npt.ArrayLike | None = None,
-    rule: Rule = _PAPER,
+    projection: Projection = _PAPER,
     label: str = "cell of the hyperparameter space",
     size: tuple[float, float] = canvas.SIZE,
 ) -> Figure:
@@ -217,7 +217,7 @@ def sampling_density(
         band: the band.
         prior: the prior masses of the cells; by default all are equal.
         places: where the cells lie on the axis, such as the values of a hyperparameter; by default 1, 2, 3 and so on.
-        rule: how the weights are projected.
+        projection: how the weights are projected.
         label: of the axis.
         size: of the picture, in inches.
 
@@ -226,7 +226,7 @@ def sampling_density(
     ['asked for by the search rule', 'drawn from, after projection', 'prior', 'between 0.75 and 2 times the prior']
     """
     band = Band.of(band)
-    after = band.project(weights, prior, rule)
+    after = band.project(weights, prior, projection)
     before = np.asarray(weights, dtype=np.float64)
     before = before / before.sum()
     masses = np.full(len(before), 1 / len(before)) if prior is None else np.asarray(prior, dtype=np.float64)

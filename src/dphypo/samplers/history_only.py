@@ -17,14 +17,14 @@ from typing import Any
 import numpy as np
 
 from dphypo._registry import full_name, stands_beside
-from dphypo.band.problem import Rule
+from dphypo.band.problem import Projection
 from dphypo.samplers.proposals import OptunaSampler, Proposals
 from dphypo.samplers.sampler import Sampler
 
 FLAG = "history_only"
 
 
-def basis(sampler: Sampler, projection: Rule | None = None) -> str | None:
+def basis(sampler: Sampler, projection: Projection | None = None) -> str | None:
     """Who vouches that a search rule and its projection see only the history; None if one of them may see more.
 
     The library's own do, and Optuna's samplers inside ours, if they hold nothing but plain data. Any other class does

@@ -17,8 +17,7 @@ from dphypo import _validate
 from dphypo.accounting.guarantee import PolicyClass
 from dphypo.band import Band
 from dphypo.band.band import BandLike
-from dphypo.band.problem import Rule
-from dphypo.band.problem import rule as named_rule
+from dphypo.band.problem import Projection, named_projection
 from dphypo.entropy import Entropy
 from dphypo.errors import SamplerError
 from dphypo.journal.records import Record, Trial
@@ -44,7 +43,7 @@ class Policy:
 
     band: Band
     sampler: Sampler
-    rule: Rule
+    projection: Projection
     candidates: int
     cells: Mapping[str, int] | None
     policy: PolicyClass
@@ -55,7 +54,7 @@ class Policy:
         cls,
         band: BandLike,
         sampler: Sampler | None,
-        rule: Rule | str,
+        projection: Projection | str,
         candidates: int,
         cells: Mapping[str, int] | None,
         policy: PolicyClass | str | None,
@@ -64,9 +63,9 @@ class Policy:
         """Check the arguments of a study, and fill in what was left out. Rules of ours say how they ``start``."""
         held = Band.of(band)
         follows = default_sampler(held) if sampler is None else _checked_sampler(sampler)
-        projection: object = named_rule(rule) if isinstance(rule, str) else rule
-        if not isinstance(projection, Rule):
-            raise _validate.fail("rule", rule, "give a projection, such as dphypo.band.Greedy(), or its name")
+        into: object = named_projection(projection) if isinstance(projection, str) else projection
+        if not isinstance(into, Projection):
+            raise _validate.fail("projection", projection, "give one, such as dphypo.band.Greedy(), or its name")
         candidates = _validate.integer(at_least=1, candidates=candidates)
         if candidates > MOST_CANDIDATES:
             raise _validate.fail("candidates", candidates, f"give at most {MOST_CANDIDATES}")
@@ -75,7 +74,7 @@ class Policy:
         else:
             ours = type(follows).__module__.startswith("dphypo.samplers.")
             first = int(getattr(follows, "start", 1)) if ours else 1
-        return cls(held, follows, projection, candidates, _cells(cells), _claim(policy, follows, projection), first)
+        return cls(held, follows, into, candidates, _cells(cells), _claim(policy, follows, into), first)
 
     @property
     def adaptive(self) -> bool:
@@ -95,14 +94,14 @@ class Policy:
     def describe(self) -> dict[str, Any]:
         """The search rule with its settings, as JSON: a history-only study may not change it on the way."""
         cells = None if self.cells is None else dict(self.cells)
-        settings = {"projection": repr(self.rule), "candidates": self.candidates, "grid": cells}
+        settings = {"projection": repr(self.projection), "candidates": self.candidates, "grid": cells}
         return {**description(self.sampler), **settings}
 
     def certified(self) -> dict[str, Any] | None:
         """The search rule as a certificate states it, with whose word it is that it sees only the history."""
         if not self.history_only:
             return None
-        return {**self.describe(), "sees only the history by": basis(self.sampler, self.rule)}
+        return {**self.describe(), "sees only the history by": basis(self.sampler, self.projection)}
 
     def grid(self, prior: Space) -> Grid | None:
         """The cells of a prior. A small finite space is searched over all of them; ``cells`` cuts a larger one."""
@@ -178,7 +177,7 @@ class DrawnRuns:
             if weights.shape != prior.shape:
                 raise ValueError(f"weights have shape {weights.shape}: there are {len(prior)} candidates")
             # The weights are masses: on cells of unequal mass, a rule that ranks them must rank densities.
-            return policy.band.project(weights, prior, policy.rule, base=None if self.grid is None else prior)
+            return policy.band.project(weights, prior, policy.projection, base=None if self.grid is None else prior)
         except Exception as error:
             failure = error
         # Raised here, outside the handler: the rule's own error may quote the history and is not to be printed.
@@ -197,7 +196,7 @@ def _checked_sampler(sampler: object) -> Sampler:
     raise _validate.fail("sampler", sampler, remedy)
 
 
-def _claim(policy: PolicyClass | str | None, sampler: Sampler, projection: Rule) -> PolicyClass:
+def _claim(policy: PolicyClass | str | None, sampler: Sampler, projection: Projection) -> PolicyClass:
     """What the guarantee lets the search rule look at: by the rule itself, unless the user says it."""
     qualifies = basis(sampler, projection) is not None
     if policy is None:

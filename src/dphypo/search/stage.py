@@ -23,7 +23,7 @@ from dphypo.accounting.noise import Keep
 from dphypo.accounting.sides import EVERYONE
 from dphypo.band import Band, Greedy
 from dphypo.band.band import BandLike
-from dphypo.band.problem import Rule
+from dphypo.band.problem import Projection
 from dphypo.errors import UnreachableError
 from dphypo.journal.journal import keeping
 from dphypo.journal.records import Record
@@ -49,8 +49,8 @@ class Stage:
     Args:
         mechanism: what one run is: the final mechanism, or a cheaper one (``mechanism.at(epochs=1)``).
         runs: the law of T of this stage.
-        band, sampler, rule, candidates, grid, lost, policy, first_from_prior, lag: as for :class:`dphypo.Study`. The
-            band is relative to the prior of the stage.
+        band, sampler, projection, candidates, grid, lost, policy, first_from_prior, lag: as for :class:`dphypo.Study`.
+            The band is relative to the prior of the stage.
         prior: how this stage's release shapes the prior of the next: a :class:`dphypo.PriorAround` (the default), or a
             function of the release and the original space that returns a space. The last stage has none.
         release_score: whether the score is published with the hyperparameters; the guarantee covers both. Without, the
@@ -61,7 +61,7 @@ class Stage:
     runs: Law
     band: BandLike = Band(1, 1)  # noqa: RUF009 - a frozen value
     sampler: Sampler | None = None
-    rule: Rule | str = Greedy()  # noqa: RUF009
+    projection: Projection | str = Greedy()  # noqa: RUF009
     prior: PriorRule | None = None
     release_score: bool = False
     candidates: int = 8192
@@ -91,7 +91,7 @@ class Stage:
     def search_policy(self) -> Policy:
         """The search rule, held to the band."""
         drawn = self.candidates, self.grid, self.policy, self.first_from_prior
-        return Policy.of(self.band, self.sampler, self.rule, *drawn)
+        return Policy.of(self.band, self.sampler, self.projection, *drawn)
 
     @property
     def lost_runs(self) -> Lost:

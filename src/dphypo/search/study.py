@@ -12,7 +12,7 @@ from dphypo.accounting import Certificate, Guarantee
 from dphypo.accounting.guarantee import PolicyClass
 from dphypo.band import Band, Greedy
 from dphypo.band.band import BandLike
-from dphypo.band.problem import Rule
+from dphypo.band.problem import Projection
 from dphypo.entropy import SYSTEM, Entropy, check_entropy
 from dphypo.errors import refusals
 from dphypo.executors.executor import Crew, Factory
@@ -45,7 +45,7 @@ class Study:
         band: how far the sampling density may move from the prior, a ``Band`` or its two numbers (c, C); (1, 1) is
             private random search (Algorithm 1).
         sampler: the search rule; it only matters inside a band, where a Gaussian process is the default.
-        rule: how its weights are projected into the band.
+        projection: how its weights are projected into the band.
         delta: the δ of the certificate.
         journal: a file for SQLite, a ``postgresql://`` URL, an open store, or None to keep it in memory.
         name: tells studies in one database apart.
@@ -91,7 +91,7 @@ class Study:
         runs: Law,
         band: BandLike = Band(1, 1),  # noqa: B008 - a frozen value
         sampler: Sampler | None = None,
-        rule: Rule | str = Greedy(),  # noqa: B008
+        projection: Projection | str = Greedy(),  # noqa: B008
         *,
         delta: float,
         journal: str | Path | Store | None = "study.db",
@@ -110,7 +110,7 @@ class Study:
         check_entropy(entropy)
         check_space(space)
         only = Stage(
-            *(mechanism, runs, band, sampler, rule),
+            *(mechanism, runs, band, sampler, projection),
             candidates=candidates,
             grid=grid,
             lost=lost,

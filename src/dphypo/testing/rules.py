@@ -17,7 +17,7 @@ from scipy.stats import loguniform, uniform
 from dphypo import _validate
 from dphypo._validate import ensure
 from dphypo.band import Band
-from dphypo.band.problem import Rule
+from dphypo.band.problem import Projection
 from dphypo.entropy import Seeded, uniforms
 from dphypo.samplers import History, Sampler
 from dphypo.space import Candidates, Grid, Space
@@ -166,7 +166,7 @@ def _alike(left: Array, right: Array) -> bool:
     return bool(np.allclose(left / left.sum(), right / right.sum(), rtol=1e-6, atol=1e-12))
 
 
-def check_projection(rule: Rule) -> None:
+def check_projection(projection: Projection) -> None:
     """Raise an ``AssertionError`` that says what is wrong with a projection, if anything is.
 
     For weights of every size and pattern, with equal and unequal prior masses, it must give masses inside the band that
@@ -176,11 +176,11 @@ def check_projection(rule: Rule) -> None:
     >>> from dphypo.band import L2
     >>> check_projection(L2())
     """
-    ensure(isinstance(rule, Rule), "it has no method ratios(problem)")
-    ensure(pickle.loads(pickle.dumps(rule)) == rule, "a pickled copy must be equal to it")
+    ensure(isinstance(projection, Projection), "it has no method ratios(problem)")
+    ensure(pickle.loads(pickle.dumps(projection)) == projection, "a pickled copy must be equal to it")
     for band in _BANDS:
         for name, weights, prior in _problems():
-            _check_projected(band, weights, prior, rule, name)
+            _check_projected(band, weights, prior, projection, name)
 
 
 def _problems() -> Iterator[tuple[str, Array, Array]]:
@@ -201,9 +201,9 @@ def _problems() -> Iterator[tuple[str, Array, Array]]:
                 yield f"{name} on {size} candidates of {label} mass", weights, prior
 
 
-def _check_projected(band: Band, weights: Array, prior: Array, rule: Rule, name: str) -> None:
+def _check_projected(band: Band, weights: Array, prior: Array, projection: Projection, name: str) -> None:
     def project(weights: Array, prior: Array) -> Array:
-        return band.project(weights, prior, rule, base=prior)
+        return band.project(weights, prior, projection, base=prior)
 
     before = weights.copy(), prior.copy()
     try:

@@ -25,7 +25,7 @@ def from_execution_plan(
     *,
     score_event: Any = None,
     split: Sides | None = None,
-    transfer_rule: transfer.Rule | None = None,
+    transfer_rule: transfer.Transfer | None = None,
 ) -> OwnTraining:
     """A script that trains with a ``DPExecutionPlan`` of jax_privacy, as a mechanism.
 

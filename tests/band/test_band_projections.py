@@ -1,4 +1,4 @@
-"""Each rule against its optimality conditions, a conic solver and closed forms; their root finder on any function."""
+"""Each projection against its optimality conditions, a conic solver and closed forms; the root finder of all."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ import warnings
 import cvxpy as cp
 import numpy as np
 import pytest
-from support.band_reference import BANDS, RULES, assert_in_band, objective, priors, solve, zoo
+from support.band_reference import BANDS, PROJECTIONS, assert_in_band, objective, priors, solve, zoo
 from support.slow import mostly_slow
 
 from dphypo.band import KL, L2, Band, Greedy, Mixed
@@ -36,24 +36,24 @@ def target_of(weights):
 
 
 @pytest.mark.parametrize("sizes", SPLIT)
-@pytest.mark.parametrize("rule", mostly_slow(RULES, 3), ids=repr)
-def test_optimality_conditions_hold(rule, sizes):
+@pytest.mark.parametrize("projection", mostly_slow(PROJECTIONS, 3), ids=repr)
+def test_optimality_conditions_hold(projection, sizes):
     # With g the derivative of the objective, some λ lies above g on every cell that could give up mass and below g on
     # every cell that could take some, up to what a relative error of 1e-9 in the masses does to g.
     for case, c, C, weights, prior, p, base in cases(sizes):
-        masses = Band(c, C).project(weights, prior, rule, base)
+        masses = Band(c, C).project(weights, prior, projection, base)
         assert_in_band(masses, c, C, prior)
         large = p >= 2.0**-100  # the others keep their prior mass and count for nothing
         target, f, q = target_of(weights)[large], masses[large], p[large]
         measure = q if base is None else base[large]
-        nu = rule.nu if isinstance(rule, Mixed) else 0.0
-        norm = math.sqrt(np.sum((f - target) ** 2 / measure)) if isinstance(rule, Mixed) else 1.0
+        nu = projection.nu if isinstance(projection, Mixed) else 0.0
+        norm = math.sqrt(np.sum((f - target) ** 2 / measure)) if isinstance(projection, Mixed) else 1.0
         if norm < 1e-9:
             continue  # the target lies in the band
-        if isinstance(rule, Greedy):
+        if isinstance(projection, Greedy):
             scores = weights[large] / weights.max() / (1.0 if base is None else measure)
             gradient, slack = -scores, 1e-12 * scores  # cells may tie but for rounding
-        elif isinstance(rule, KL):
+        elif isinstance(projection, KL):
             gradient, slack = -target / f, 1e-9 * target / f + 1e-100  # what is less counts as a trace
         else:
             gradient = (f - target) / (norm * measure) - nu * target / f
@@ -63,29 +63,29 @@ def test_optimality_conditions_hold(rule, sizes):
             assert (gradient - slack)[could_give].max() <= (gradient + slack)[could_take].min(), case
 
 
-@pytest.mark.parametrize("rule", mostly_slow(RULES, 2), ids=repr)
-def test_no_worse_than_a_conic_solver(rule):
+@pytest.mark.parametrize("projection", mostly_slow(PROJECTIONS, 2), ids=repr)
+def test_no_worse_than_a_conic_solver(projection):
     solved = tried = 0
     every = list(cases(sizes=[3, 20], bands=BANDS[:3]))
-    for case, c, C, weights, prior, p, base in every[RULES.index(rule) :: 7]:
+    for case, c, C, weights, prior, p, base in every[PROJECTIONS.index(projection) :: 7]:
         if p.min() < 1e-30 or np.ptp(weights) > 1e200 or weights.max() < 1e-200:
             continue  # beyond the solver
         tried += 1
         target = target_of(weights)
-        masses = Band(c, C).project(weights, prior, rule, base)
+        masses = Band(c, C).project(weights, prior, projection, base)
         try:
             with warnings.catch_warnings():
                 warnings.simplefilter("ignore")  # the solver's own doubts; the status says the same
-                theirs = solve(rule, target, c, C, p, base)
+                theirs = solve(projection, target, c, C, p, base)
         except cp.error.SolverError:
             continue
         if theirs is None:
             continue
         solved += 1
-        size = max(1.0, getattr(rule, "nu", 0.0))
-        ours, other = (objective(rule, target, f, p, base) for f in (masses, theirs))
+        size = max(1.0, getattr(projection, "nu", 0.0))
+        ours, other = (objective(projection, target, f, p, base) for f in (masses, theirs))
         assert ours <= other + 1e-7 * size, case
-        if isinstance(rule, (L2, Mixed)) and size == 1.0:  # the others may have many minimisers, or nearly so
+        if isinstance(projection, (L2, Mixed)) and size == 1.0:  # the others may have many minimisers, or nearly so
             np.testing.assert_allclose(masses, theirs, atol=1e-4, err_msg=case)
     assert solved >= 0.6 * tried
 
@@ -118,13 +118,13 @@ def test_the_base_measure_matters_to_all_but_kl_and_its_scale_to_mixed_only():
     band = Band(0.5, 3)
     rng = np.random.default_rng(4)
     weights, prior, base = rng.random(50), rng.dirichlet(np.ones(50)), rng.random(50) + 0.1
-    for rule in RULES:
-        plain, based = band.project(weights, prior, rule), band.project(weights, prior, rule, base)
-        assert np.allclose(plain, based, rtol=1e-9) == isinstance(rule, KL)
-        default = np.ones(50) if isinstance(rule, Greedy) else prior
-        np.testing.assert_allclose(band.project(weights, prior, rule, default), plain, rtol=1e-9)
-        if getattr(rule, "nu", 0.0) == 0.0:
-            np.testing.assert_allclose(band.project(weights, prior, rule, 100.0 * base), based, rtol=1e-9)
+    for projection in PROJECTIONS:
+        plain, based = band.project(weights, prior, projection), band.project(weights, prior, projection, base)
+        assert np.allclose(plain, based, rtol=1e-9) == isinstance(projection, KL)
+        default = np.ones(50) if isinstance(projection, Greedy) else prior
+        np.testing.assert_allclose(band.project(weights, prior, projection, default), plain, rtol=1e-9)
+        if getattr(projection, "nu", 0.0) == 0.0:
+            np.testing.assert_allclose(band.project(weights, prior, projection, 100.0 * base), based, rtol=1e-9)
     # ‖·‖₂ falls by 10 when the base measure grows by 100, as if ν had grown by 10.
     np.testing.assert_allclose(
         band.project(weights, prior, Mixed(0.1), 100.0 * base),
@@ -135,10 +135,10 @@ def test_the_base_measure_matters_to_all_but_kl_and_its_scale_to_mixed_only():
 
 def test_greedy_closed_forms():
     band = Band(0.5, 2)  # a third of the prior mass can be at C
-    np.testing.assert_allclose(band.project([1, 2, 3], rule=Greedy()), [1 / 6, 1 / 6, 2 / 3], rtol=1e-9)
-    np.testing.assert_allclose(band.project([5, 5, 5], rule=Greedy()), [1 / 3, 1 / 3, 1 / 3], rtol=1e-9)
+    np.testing.assert_allclose(band.project([1, 2, 3], projection=Greedy()), [1 / 6, 1 / 6, 2 / 3], rtol=1e-9)
+    np.testing.assert_allclose(band.project([5, 5, 5], projection=Greedy()), [1 / 3, 1 / 3, 1 / 3], rtol=1e-9)
     # 0.2 at C, then 0.1333 of the 0.6 that tie: what is left goes to both in proportion to their prior masses.
-    masses = band.project([3, 9, 3, 1], prior=[0.2, 0.2, 0.4, 0.2], rule=Greedy())
+    masses = band.project([3, 9, 3, 1], prior=[0.2, 0.2, 0.4, 0.2], projection=Greedy())
     np.testing.assert_allclose(masses, [0.5 / 3, 0.4, 1.0 / 3, 0.1], rtol=1e-9)
 
 
@@ -150,7 +150,7 @@ def test_greedy_ranks_masses_by_density_when_it_knows_the_base_measure():
 
 
 def test_kl_shares_what_is_left_among_cells_without_weight():
-    masses = Band(0.5, 2).project([1, 0, 0], prior=[0.25, 0.5, 0.25], rule=KL())
+    masses = Band(0.5, 2).project([1, 0, 0], prior=[0.25, 0.5, 0.25], projection=KL())
     np.testing.assert_allclose(masses, [0.5, 1 / 3, 1 / 6], rtol=1e-9)
 
 
