@@ -19,7 +19,7 @@ def network(width: int) -> nn.Module:
 
 def main() -> None:
     x, y = load_digits(return_X_y=True)
-    private, public = (x[:1500] / 16, y[:1500]), (x[1500:] / 16, y[1500:])  # say that the last 297 are nobody's secret
+    private, public = (x[:1500] / 16, y[:1500]), (x[1500:] / 16, y[1500:])  # assume the last 297 are public
 
     space = dphypo.Space(
         {"learning_rate": loguniform(0.1, 10), "max_grad_norm": loguniform(0.1, 10), "width": [32, 64]}

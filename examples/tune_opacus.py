@@ -29,7 +29,7 @@ from dphypo.mechanisms.sampled_gaussian import OwnRun
 PIXELS, LABELS = (torch.tensor(part) for part in load_digits(return_X_y=True))
 PIXELS = (PIXELS / 16).float()
 PRIVATE = TensorDataset(PIXELS[:1500], LABELS[:1500])
-PUBLIC = PIXELS[1500:], LABELS[1500:]  # say that the last 297 are nobody's secret
+PUBLIC = PIXELS[1500:], LABELS[1500:]  # assume the last 297 are public
 SPACE = dphypo.Space({"lr": loguniform(0.01, 10), "max_grad_norm": loguniform(0.1, 10)})
 RUN = SampledGaussian.of(records=1500, batch_size=125, epochs=20, noise_multiplier=1.0)  # the noise is solved for
 

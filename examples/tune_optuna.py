@@ -31,7 +31,7 @@ from dphypo.mechanisms import SampledGaussian
 
 PIXELS, LABELS = load_digits(return_X_y=True)
 PIXELS = np.hstack([PIXELS / 16, np.ones((len(PIXELS), 1))])
-PRIVATE, PUBLIC = slice(0, 1500), slice(1500, None)  # say that the last 297 are nobody's secret
+PRIVATE, PUBLIC = slice(0, 1500), slice(1500, None)  # assume the last 297 are public
 RUN = SampledGaussian.of(records=1500, batch_size=125, epochs=20, noise_multiplier=1.0)  # the noise is solved for
 SURVEY = OptunaSurvey(RUN, epsilon=4, delta=1e-5, runs=20, scores="public", durations="public")
 

@@ -114,7 +114,7 @@ Releases: TypeAlias = Guarantee | PublishedRuns
 
 @dataclass(frozen=True, eq=False)
 class Term:
-    """A mechanism, and the side whose records it reads: all of them, unless it is said."""
+    """A mechanism, and the side whose records it reads; by default all records."""
 
     releases: Releases
     side: Side = EVERYONE
@@ -174,7 +174,7 @@ class Composition:
         return max(_together(met).delta(epsilon) for met in self.met.values())
 
     def costs(self, delta: float) -> dict[str, float]:
-        """ε at δ for a record on each combination of parts that meets most, by its name."""
+        """ε at δ for a record in each largest combination of parts, by name."""
         delta = _validate.delta(delta=delta)
         return {name: _together(met).epsilon(delta) for name, met in self.met.items()}
 
@@ -317,7 +317,7 @@ class _Composed:
 
 @lru_cache(maxsize=16)
 def _curve(met: Guarantee | _Composed, top: float, points: int) -> Floats:
-    """Kept: every certificate states it."""
+    """Cached, since every certificate states it."""
     return met.deltas(np.linspace(0.0, top, points))
 
 

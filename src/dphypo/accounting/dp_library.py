@@ -194,7 +194,7 @@ def curve(event: DpEvent, relation: Relation, few: Floats | None = None) -> Curv
 
 @contextlib.contextmanager
 def _without_remarks() -> Iterator[None]:
-    """dp_accounting logs every order at which its series does not converge. Such an order is infinite: others count."""
+    """Silence dp_accounting's log of orders at which its series does not converge: they count as infinite."""
 
     def passes(record: logging.LogRecord) -> bool:
         return not str(record.msg).startswith("_compute_log_a_frac failed to converge")

@@ -289,7 +289,7 @@ _NAMES = {kind.__name__: kind for kind in _KINDS}
 
 
 def _check_together(kind: type, values: Mapping[str, Any]) -> None:
-    """What no single field can show."""
+    """Checks that involve several fields."""
     name = kind.__name__
     for inner in (*values.get("events", ()), *([values["event"]] if "event" in values else [])):
         if isinstance(inner, RoundedDp) or not (kind is RoundedDp or isinstance(inner, dp_accounting.DpEvent)):

@@ -37,7 +37,7 @@ UNIFORM = Band(1.0, 1.0)
 
 
 class PolicyClass(enum.Enum):
-    """What the search rule may look at: what the law of the next λ may depend on. The fewer things, the smaller ε."""
+    """What the search rule may look at. The less it is, the smaller is ε."""
 
     ANYTHING = "anything"
     HISTORY = "history"
@@ -215,7 +215,7 @@ class Guarantee:
 
     @cached_property
     def _pld(self) -> PrivacyLossDistribution:
-        """Kept: calibration composes the same earlier stages again and again."""
+        """Cached: calibration composes the same earlier stages again and again."""
         return to_pld(self.searches, self.grid, list(self.sharper.values()))
 
     @cached_property

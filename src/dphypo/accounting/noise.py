@@ -163,7 +163,7 @@ def solve_noise(
 
 
 def _spend(knob: Knob[Made], epsilon: float, delta: float, remedy: str) -> Calibration[Made]:
-    """Turn a knob until ε is spent; ``remedy`` says what to do if even its safe end costs more."""
+    """Solve for the value that spends ε; ``remedy`` says what to do if even the safest value costs more."""
 
     def unreachable(least: float) -> str:
         return (

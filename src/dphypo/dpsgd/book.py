@@ -116,7 +116,7 @@ class Masks:
 
     @property
     def used(self) -> bool:
-        """Whether anybody has drawn from them."""
+        """Whether random bits were drawn."""
         return self._calls > 0
 
     def uniforms(self, each: int) -> torch.Tensor:

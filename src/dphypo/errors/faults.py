@@ -40,7 +40,7 @@ class UnfitModelError(UnsupportedModelError):
 
 
 class Stopped(KeyboardInterrupt):
-    """A signal has stopped the process during a run. Unlike a run's own ``KeyboardInterrupt``, it is no outcome."""
+    """A signal has stopped the process during a run. Unlike a run's own ``KeyboardInterrupt``, it is not an outcome."""
 
     @staticmethod
     def behind(error: BaseException | None) -> bool:

@@ -145,8 +145,8 @@ class NotThisStudy(Refusal):
 
 
 class TooManyTrials(Refusal):
-    why = """All trials that were declared have been made. One more would be one that nobody paid for, and a number of
-    runs that is chosen from the results is not covered."""
+    why = """All trials that were declared have been made. One more would not be paid for, and a number of runs that
+    is chosen from the results is not covered."""
     instead = "Make the last run, or declare more runs in a new survey on a new study: the two compose."
 
 

@@ -140,7 +140,7 @@ class _Tasks(concurrent.futures.Executor):
             future.set_exception(failure)
 
     def shutdown(self, wait: bool = True, *, cancel_futures: bool = False) -> None:
-        """Take back what has not begun. A run that is under way ends on its own, and nobody waits for it."""
+        """Cancel runs that have not begun. A run that is under way ends by itself, and its result is ignored."""
         tasks, self._tasks = list(self._tasks.values()), {}
         if self._client.status == "running":
             self._client.cancel(tasks, force=True)

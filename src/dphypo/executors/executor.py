@@ -25,7 +25,7 @@ from dphypo.mechanisms.outcome import attempt
 
 
 class Withdrawn:
-    """In place of an outcome: a cluster took the worker back for reasons of its own, and the run did not end."""
+    """In place of an outcome: the cluster took the worker back before the run ended."""
 
 
 @runtime_checkable
@@ -97,7 +97,7 @@ class InProcess:
 
 
 def attempt_elsewhere(mechanism: Mechanism, params: Mapping[str, Any], seed: int) -> Outcome | UnsupportedModelError:
-    """A run in a worker, which stays. An error that the study must see is returned: a cluster logs what is raised."""
+    """Make a run in a worker. An error that the study must see is returned: a cluster logs what is raised."""
     try:
         return replace(attempt(mechanism, params, seed), leaving=None)
     except UnsupportedModelError as error:
@@ -119,7 +119,7 @@ FIVE_MINUTES = timedelta(minutes=5)
 
 @dataclass(frozen=True)
 class Crew:
-    """Those who make the runs, before they are hired.
+    """Who makes the runs: the arguments from which :meth:`hire` makes an executor.
 
     Args:
         workers: how many runs to make at a time.

@@ -224,7 +224,7 @@ class Claims:
         return Ticket(self._bound, self._key, start)
 
     def withdraw(self, ticket: Ticket) -> bool:
-        """Refuse a start from now on; True if nobody has asked for it, so that the run was not begun."""
+        """Refuse a start from now on; True if it was never asked for, so that the run was not begun."""
         with self._lock:
             asked = ticket.start not in self._open
             self._open.discard(ticket.start)
@@ -237,7 +237,7 @@ class Claims:
                 threading.Thread(target=self._answer, args=(asked,), daemon=True).start()
 
     def _answer(self, asked: Any) -> None:
-        """One start. A stranger without the key, or one that says nothing, holds up nobody else."""
+        """Answer one request. A client without the key, or one that sends nothing, delays no other."""
         with contextlib.suppress(Exception), asked:
             _limit(asked)
             connection.deliver_challenge(asked, self._key)
@@ -259,7 +259,7 @@ class Claims:
 
 
 def claim(ticket: Ticket) -> bool:
-    """Whether this is the one start of the run. False too if the study is gone: nobody waits for the run then."""
+    """Whether this start of the run is the first. False if the study is gone, too: nothing waits for the run."""
     asked = False
     for tried in range(_TRIES):
         try:
@@ -280,7 +280,7 @@ def claim(ticket: Ticket) -> bool:
 
 
 def _limit(end: Any) -> None:
-    """Give up on a peer that says nothing: its machine may be gone without a word."""
+    """Set a timeout for a silent peer: its machine may have gone down."""
     with socket.socket(fileno=socket.dup(end.fileno())) as same:
         same.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)  # short words: do not wait 40 ms to join two
         for option in (socket.SO_RCVTIMEO, socket.SO_SNDTIMEO):
@@ -300,7 +300,7 @@ Ended = Outcome | Withdrawn | UnsupportedModelError | None
 
 
 def make_once(task: Task, mechanism: Mechanism) -> Ended:
-    """Make a run if nobody else has begun it; None if somebody has. A worker that a signal stops has withdrawn it."""
+    """Make a run unless it was begun elsewhere; None if it was. A run whose worker a signal stops is withdrawn."""
     try:
         return attempt_elsewhere(mechanism, task.params, task.seed) if claim(task.ticket) else None
     except Stopped:

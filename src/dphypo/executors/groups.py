@@ -41,7 +41,7 @@ class Groups:
 
     @property
     def idle(self) -> bool:
-        """Whether another run can join the group. Nobody joins while outcomes of the last one are handed out."""
+        """Whether another run can join the group: none can while outcomes of the last group are handed out."""
         return not self._ended and (not self._started or len(self._started) < self._places(self._started[0]))
 
     @property

@@ -92,7 +92,7 @@ class Processes:
                     return ended
 
     def _hear(self, worker: _Worker) -> tuple[Trial, Outcome | None] | None:
-        """One message of a worker, or its death; the run that ended by it, if one did."""
+        """Handle one message of a worker, or its death; return the run that ended, if one did."""
         try:
             if not worker.pipe.poll():
                 return self._lose(worker) if _ended(worker) and not worker.pipe.poll() else None
@@ -177,14 +177,14 @@ def _bury(worker: _Worker) -> None:
 
 
 def _serve(theirs: Any, mechanism: Mechanism) -> None:
-    """The life of a worker: runs until its pipe ends, or with the process that started it."""
+    """The loop of a worker. It ends with its pipe, or with the process that started it."""
     os.setsid()
     # An interrupt, or SIGTERM to all processes of a job, is for the study, which then ends its workers.
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     worker = os.getpid()
 
     def end_children(number: int, frame: Any) -> None:
-        """Ignored by the worker; a child that a run has forked ends, as it would."""
+        """A signal handler: the worker ignores the signal, and a child that a run has forked ends."""
         if os.getpid() != worker:
             signal.signal(number, signal.SIG_DFL)
             os.kill(os.getpid(), number)

@@ -162,7 +162,7 @@ class _Jobs(concurrent.futures.Executor):
 
 
 def _see_off(jobs: list[Any]) -> None:
-    """Erase what jobs that were cancelled still wrote before they ended. The process does not end before that."""
+    """Before the process ends, erase the files that cancelled jobs still wrote."""
     patience, left = time.monotonic() + _CANCEL_S, list(jobs)
     while left and time.monotonic() < patience:
         time.sleep(_LOOK_S)

@@ -62,7 +62,7 @@ class Claims:
         self._reservation = reservation
 
     def refuse_foreign(self) -> None:
-        """Refuse a study with trials that nobody has claimed: they were made outside the survey, and not paid for."""
+        """Refuse a study with trials that were not claimed: they were made outside the survey, and not paid for."""
         trials = self._study.trials  # read before the claims: what has a value by now was claimed by now
         claimed = {claim["trial"] for claim in self._all("run")}
         for trial in trials:

@@ -104,7 +104,7 @@ class GradientTraining(ABC):
 
     @abstractmethod
     def refuse_unknown(self, names: Iterable[str]) -> None:
-        """Raise a ValueError for a hyperparameter that nobody takes."""
+        """Raise a ValueError for a hyperparameter that nothing uses."""
 
     @abstractmethod
     def make(self, params: Sequence[Mapping[str, Any]], seeds: Sequence[int]) -> Sequence[Outcome | Exception]:

@@ -68,7 +68,7 @@ class Database(Protocol):
 
 @runtime_checkable
 class Beating(Protocol):
-    """A database that cannot see whether a process that holds a study lives, and wants a sign of life now and then.
+    """A database that cannot see whether the process that holds a study is alive, and needs a heartbeat.
 
     A lock of the operating system, as on SQLite's file, needs none: it ends with its process.
     """
@@ -86,7 +86,7 @@ stores: Registry[Callable[[URL], Database]] = Registry("dphypo.journal")
 
 
 def leak(connection: Connection) -> None:
-    """Keep a connection from ever being closed: the file or the session is another process's to write to."""
+    """Keep a connection open for ever: closing it would write to another process's file or session."""
     ctypes.pythonapi.Py_IncRef(ctypes.py_object(connection))
 
 

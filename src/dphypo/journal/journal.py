@@ -136,7 +136,7 @@ class Journal:
             return record
 
     def _agree(self, record: Record) -> None:
-        """Before anybody acts on what is committed: the ledger knows of it, if the search has one."""
+        """Tell the ledger, if the search has one, before what was committed is used."""
         if self._reservation is None:
             _refuse_without_ledger(record)
         elif self._agreed != record.place:
@@ -148,7 +148,7 @@ class Journal:
         raise JournalTamperedError("it does not end where this process has left it")
 
     def redeclare(self, declaration: dict[str, Any]) -> None:
-        """Commit another declaration of the study, which the caller has found to be one that may follow the first."""
+        """Commit another declaration of the study. The caller has checked that it may replace the first."""
         entry = {name: value for name, value in (self.record.declaration or {}).items() if name == LEDGER}
         self._write(["declare", {**declaration, **entry}])
 

@@ -61,7 +61,7 @@ def frozen(params: Mapping[str, Any]) -> dict[str, Any]:
 
 
 class _ImpossibleError(Exception):
-    """What is wrong with a change that no study makes."""
+    """A change that no study makes; the message says what is wrong with it."""
 
 
 @dataclass(repr=False)

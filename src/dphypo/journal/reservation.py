@@ -57,7 +57,7 @@ class Reservation:
         return key
 
     def agree(self, record: Record) -> None:
-        """Let the ledger know what the journal has committed, before anybody acts on it."""
+        """Tell the ledger what the journal has committed, before it is used."""
         key = self.enter(record.declaration or {})
         if not record.released:
             self._ledger.advance(key, record.place.name, record.place.before, record.place.head)

@@ -205,7 +205,7 @@ class Store:
 
 
 def _leave_all() -> None:
-    """In a forked child: see to it that nothing ever writes to a connection of the parent's, nor closes it."""
+    """In a forked child: keep the parent's connections from being written to or closed."""
     for store in list(_open_stores):
         if store._connection is not None:
             leak(store._connection)

@@ -99,7 +99,7 @@ class Outcome:
 
 
 def well_formed(outcome: Any) -> Any:
-    """Return what somebody tells of a run, or raise a TypeError whose words are constants: what was told is secret."""
+    """Return the outcome that was told, checked. Errors have constant texts, since the outcome is secret."""
     pair = _pair(outcome)
     if pair is None:
         raise TypeError(f"what was told is neither an Outcome nor a (model, score) pair. {_TELL_AGAIN}")
@@ -254,13 +254,13 @@ class Follower(Protocol):
     """Is told of the steps of runs that are made at once."""
 
     def begin(self, runs: Sequence[Pace]) -> bytes | None:
-        """They begin; what :meth:`step` was given of a run that was killed, or None to begin at the first step."""
+        """The runs begin. Returns what :meth:`step` stored of a killed run, or None to begin at the first step."""
 
     def step(self, made: int, state: Callable[[], bytes] | None = None) -> None:
-        """So many steps are made; ``state`` gives all that is needed to go on after them."""
+        """This many steps are made; ``state`` gives all that is needed to resume after them."""
 
     def end(self) -> None:
-        """They have ended, however they did."""
+        """The runs have ended, or failed."""
 
 
 _follower: ContextVar[Follower | None] = ContextVar("follower", default=None)

@@ -52,7 +52,7 @@ def _of_sampler(sampler: Sampler) -> str | None:
 
 
 def _of_inner(sampler: Sampler) -> str | None:
-    """Whose word it is that what one of our samplers asks sees only the history."""
+    """Who vouches that a rule inside one of our samplers sees only the history."""
     if isinstance(sampler, OptunaSampler):
         inner = sampler.sampler
         if is_from(type(inner), "optuna") and all_known(inner):

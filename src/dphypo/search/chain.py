@@ -167,7 +167,7 @@ class Chain:
         return PartUnderWay(declaration.parts[number], setting, opening, self._journal(number), entropy, self.turn)
 
     def publish(self, number: int) -> None:
-        """Commit that a part has published. What is paid for is the whole: each part is certified as part of it."""
+        """Commit that a part has published. The certificate of a part is that of the whole search."""
         declaration, part = self.declaration, self.declaration.parts[number]
         certificate = declaration.certificate
         if number == self.last and not declaration.alone:

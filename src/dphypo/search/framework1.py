@@ -169,7 +169,7 @@ class Terminated(Stopped):
 
 @contextlib.contextmanager
 def orderly() -> Iterator[None]:
-    """A block that is left, as by an interrupt, when a signal tells the process to end; then the process ends.
+    """A block that a terminating signal ends as an interrupt would; then the process ends.
 
     The handler that was there before is asked first: it may decide to go on, and what it raises is raised when the
     block has been left, so that no run takes it for its own. Signals reach the main thread only.
@@ -243,7 +243,7 @@ class Lost(StrEnum):
         return cls(given)
 
     def check(self, crew: Crew) -> None:
-        """Refuse those whose runs die together, where a death is an outcome: runs must die independently."""
+        """Refuse executors whose runs die together if a death is an outcome: deaths must be independent."""
         if self is Lost.FAILED and crew.breaks:
             raise _validate.fail(
                 "executor",

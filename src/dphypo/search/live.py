@@ -136,7 +136,7 @@ class LiveSteps:
     _said: set[str] = field(default_factory=set)
 
     def begin(self, runs: Sequence[Pace]) -> bytes | None:
-        """Say once what the runs are; give back the state that was kept."""
+        """Show once what the runs are; return the stored state."""
         self._name = self.what if len(runs) == 1 else f"{self.what}, {len(runs)} runs at once"
         self._steps, self._began, self._shown, self._written = runs[0].steps, time.monotonic(), 0.0, 0.0
         self._first = -1  # the step at which the runs begin, or go on; it is not known yet

@@ -98,7 +98,7 @@ class Policy:
         return {**description(self.sampler), **settings}
 
     def certified(self) -> dict[str, Any] | None:
-        """The search rule as a certificate states it, with whose word it is that it sees only the history."""
+        """The search rule as a certificate states it, and who vouches that it sees only the history."""
         if not self.history_only:
             return None
         return {**self.describe(), "sees only the history by": basis(self.sampler, self.projection)}
@@ -129,7 +129,7 @@ class DrawnRuns:
 
     @property
     def in_order(self) -> bool:
-        """Whether the guarantee counts on it that λ depends on earlier results in the order of the runs alone."""
+        """Whether the guarantee assumes that results are used in the order of the runs, not in that of their ends."""
         return self.policy.history_only
 
     def draw_total(self, entropy: Entropy) -> int:
@@ -197,7 +197,7 @@ def _checked_sampler(sampler: object) -> Sampler:
 
 
 def _claim(policy: PolicyClass | str | None, sampler: Sampler, projection: Projection) -> PolicyClass:
-    """What the guarantee lets the search rule look at: by the rule itself, unless the user says it."""
+    """What the search rule may look at: what the user claims, or else what the rule states itself."""
     qualifies = basis(sampler, projection) is not None
     if policy is None:
         return PolicyClass.HISTORY if qualifies else PolicyClass.ANYTHING

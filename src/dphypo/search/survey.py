@@ -169,7 +169,7 @@ class Survey:
     state = staticmethod(Surveyed.fingerprint)
 
     def next_prior(self, published: Surveyed, space: Space) -> Space | None:
-        """What is made of the recommended λ; the prior stays where nothing is to be made, or no run has a score."""
+        """The next prior, from the recommended λ; None if none was asked for or no run has a score."""
         if self.prior is None or not done(published.rows):
             return None
         return self.prior(Released(_recommended(self.pick, published, space)), space)

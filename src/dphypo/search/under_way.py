@@ -101,7 +101,7 @@ class PartUnderWay:
             raise
 
     def side_by_side(self, runs: int) -> None:
-        """Say how many runs are made at a time. It counts if no lag was declared, or committed with T."""
+        """Set the number of runs at a time. It becomes the lag if none was declared or committed with T."""
         if self.decider.lag is None and not (self.decider.in_order and self._lag is not None):
             self._lag = runs - 1
 
@@ -133,7 +133,7 @@ class PartUnderWay:
             return trial
 
     def ask(self) -> Trial | None:
-        """The next run to make, for somebody who makes runs elsewhere; None where there is none to give out."""
+        """The next run, which the caller makes; None if there is none to give out."""
         with self._turn.short():
             if (trial := self.next()) is None and self.decider.in_order and self.waiting:
                 raise refusals.TellFirst
@@ -183,7 +183,7 @@ class PartUnderWay:
     def finish(self, trial: Trial, outcome: Outcome) -> None:
         """Commit how a run ended; keep the model if it is the best so far, and erase the one it beats.
 
-        Where all runs are published their seeds are erased: nobody who knew one could then subtract the noise.
+        Seeds of published runs are erased: whoever knew one could subtract the noise.
         """
         with self._turn.short():
             record = self.record()
@@ -218,7 +218,7 @@ class PartUnderWay:
             self.finish(trial, settle(lambda: told, self.mechanism.saver))
 
     def lost(self, trial: Trial) -> None:
-        """The process that made this run died, and not this one."""
+        """Handle a run whose process, another than this one, died."""
         with self._turn.short():
             self._handed.pop(trial.number, None)
             if self.lost_runs is Lost.FAILED:

@@ -129,7 +129,7 @@ class DPSGD(GradientTraining):
         return self.score if isinstance(self.score, Private) else None
 
     def refuse_unknown(self, names: Iterable[str]) -> None:
-        """Refuse hyperparameters that nobody takes."""
+        """Refuse hyperparameters that nothing uses."""
         own = () if isinstance(self.optimizer, str) else optimisers.names_of(self.optimizer)
         taken = OWN.union(self._named, optimisers.option_names(), own)
         for name in names:

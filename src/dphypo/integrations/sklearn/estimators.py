@@ -95,7 +95,7 @@ class _DPSGDEstimator(BaseEstimator):  # type: ignore[misc]
         return cut
 
     def _run(self, params: Mapping[str, Any], records: int) -> SampledGaussian:
-        """One ``fit`` as its privacy sees it."""
+        """The rate, steps and noise of one ``fit``."""
         return SampledGaussian.of(
             records=records,
             batch_size=min(params.get("batch_size", self.batch_size), records),

@@ -275,7 +275,7 @@ def _places(names: list[Any], key: Any) -> list[int]:
 
 
 def _made_up(X: Any, steps: Pipeline, count: int) -> Any:
-    """So many rows with the columns and types of X, in the form that the first step reads."""
+    """This many rows with the columns and types of X, in the form that the first step reads."""
     rng = np.random.default_rng(0)
     pool = [*_categories(steps), *_WORDS]
     forms = _forms(X, steps)

@@ -177,7 +177,7 @@ def as_records(
         target: which field is the target: "labels", or the last one of a tuple, unless it is named.
         collate: makes a batch of a list of one record, such as a collator that pads to a public length.
         workers: how many threads read records. What is read must be a function of the record alone.
-        public: whether the records are nobody's secret: then the first of them is the example.
+        public: whether the records are public: then the first of them is the example.
 
     >>> records = as_records((np.zeros((5, 3), dtype=np.float32), np.arange(5)))
     >>> [tuple(part.shape) for part in records.batch(np.array([0, 4]), torch.device("cpu"))]

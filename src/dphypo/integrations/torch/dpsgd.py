@@ -157,7 +157,7 @@ class DPSGD(GradientTraining):
         elif not callable(self.score):
             raise _validate.fail("score", self.score, 'give a function of the model, a PrivateAccuracy, or "accuracy"')
         elif is_costly(self.score) and not is_private(self.score):
-            remedy = "it states an event, so it is private: let it state its split, too, or None where nobody knows it"
+            remedy = "it states an event, so it is private: let it state its split, too, or None if it is not known"
             raise _validate.fail("score", type(self.score).__name__, remedy)
         hyperparameters.refuse_unknown(self.model, self.fixed)
         for name, value in changes.items():
@@ -211,7 +211,7 @@ class DPSGD(GradientTraining):
         return as_records(first, self.example), second
 
     def refuse_unknown(self, names: Iterable[str]) -> None:
-        """Refuse hyperparameters that nobody takes."""
+        """Refuse hyperparameters that nothing uses."""
         names = list(names)
         hyperparameters.refuse_unknown(self.model, names)
         if self.engine is Engine.OPACUS:

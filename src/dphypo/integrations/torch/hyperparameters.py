@@ -28,7 +28,7 @@ OWN = (
 
 
 def of_factory(factory: Callable[..., Any], given: Mapping[str, Any]) -> dict[str, Any]:
-    """The factory's arguments: those it names, and those that nobody else takes.
+    """The factory's arguments: those it names, and those that nothing else takes.
 
     >>> of_factory(lambda width: None, {"width": 8, "learning_rate": 0.1, "momentum": 0.9})
     {'width': 8}
@@ -57,7 +57,7 @@ def refuse_model(factory: Any) -> None:
 
 
 def refuse_unknown(factory: Callable[..., Any], names: Iterable[str]) -> None:
-    """An error for a hyperparameter that nobody takes."""
+    """An error for a hyperparameter that nothing uses."""
     known, takes_any = _named(factory)
     for name in names:
         if not (takes_any or name in known or _taken_elsewhere(name)):

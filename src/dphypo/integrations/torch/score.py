@@ -1,6 +1,6 @@
 """Scores: what ranks the runs of a search, and what it costs.
 
-* A **public hold-out** (records that are nobody's secret) costs nothing: :class:`PublicAccuracy`, or any function of
+* A **public hold-out** costs nothing: :class:`PublicAccuracy`, or any function of
   the model. Whoever passes a function declares that it looks at public records alone.
 * **Private records** cost privacy, because the search ranks by what was computed on them. :class:`PrivateAccuracy`,
   :class:`PrivateLoss` and :class:`PrivateConfusion` add noise that is Gaussian to the last bit (``dphypo.noise``) and
@@ -48,7 +48,7 @@ class PrivateScore(Protocol):
 
     @property
     def split(self) -> Sides | None:
-        """How these records were set apart from those that train; None where the records know it, or nobody does."""
+        """How these records were set apart from those that train; None if the records know it, or nothing is known."""
         ...
 
     @property
