@@ -4,9 +4,9 @@
 
 The first stage makes many cheap runs: a tenth of the steps, with more noise. Its winner is released, and the second
 stage searches around it with full runs. The two guarantees compose, which costs less than their sum. How the budget is
-divided is a ``dphypo.planning.Design``: a few public numbers. As in ``digits.py`` about a fifth of the digits is held
-out, to report an accuracy that no guarantee covers; the rest is private, and a part of it, set apart by a hash, ranks
-the runs with noise.
+divided is a ``dphypo.planning.TwoStages``: a few public numbers. As in ``digits.py`` about a fifth of the digits is
+held out, to report an accuracy that no guarantee covers; the rest is private, and a part of it, set apart by a hash,
+ranks the runs with noise.
 
 Kill it in the middle and start it again: it goes on where it was.
 """
@@ -23,10 +23,10 @@ from torch import nn
 
 import dphypo
 from dphypo.integrations.torch import DPSGD, PrivateAccuracy, PublicAccuracy, split_by_hash
-from dphypo.planning import Design
+from dphypo.planning import TwoStages
 
 EPSILON, DELTA = 8.0, 1e-5
-DESIGN = Design(split=0.2)  # twice the usual share for the first stage: so few digits make scoring dear
+DESIGN = TwoStages(share=0.2)  # twice the usual share for the first stage: so few digits make scoring dear
 SPACE = dphypo.Space({"learning_rate": loguniform(0.01, 10), "max_grad_norm": loguniform(0.1, 10)})
 
 

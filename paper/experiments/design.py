@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 
 from dphypo.laws import Geometric, Law, NegativeBinomial, Poisson
-from dphypo.planning import Design
+from dphypo.planning import TwoStages
 from dphypo.planning.landscape import winners
 from paper import parallel
 from paper.simulate.staged_costs import Costs
@@ -34,13 +34,13 @@ def laws(mean: float) -> dict[str, Law]:
     }
 
 
-def designs() -> list[Design]:
+def designs() -> list[TwoStages]:
     """The grid, and the default."""
     grid = itertools.product(FRACTIONS, SHARES, SPLITS, SPREADS, FLOORS)
-    return [*dict.fromkeys([*(Design(*point) for point in grid), Design()])]
+    return [*dict.fromkeys([*(TwoStages(*point) for point in grid), TwoStages()])]
 
 
-def ratios(name: str, compute: float) -> list[dict[Design, float]]:
+def ratios(name: str, compute: float) -> list[dict[TwoStages, float]]:
     """For each ε: the regret of each design that can be had, relative to that of uniform search with its best law.
 
     Regret is the best cell's score, at the least noise of all searches compared, less the expected score reached.
@@ -57,12 +57,12 @@ def ratios(name: str, compute: float) -> list[dict[Design, float]]:
     return found
 
 
-def _plans(costs: Costs, compute: float, epsilon: float) -> dict[Design, Plan]:
+def _plans(costs: Costs, compute: float, epsilon: float) -> dict[TwoStages, Plan]:
     """The plan of each design that can be had. Spread and floor cost nothing: one calibration serves for all."""
     plans: dict[tuple[float, ...], Plan | None] = {}
     found = {}
     for one in designs():
-        key = (one.fraction, one.compute_share, one.split, one.shape)
+        key = (one.fraction, one.compute_share, one.share, one.shape)
         if key not in plans:
             plans[key] = of_design(costs, one, compute, epsilon)
         if (plan := plans[key]) is not None:
@@ -71,9 +71,9 @@ def _plans(costs: Costs, compute: float, epsilon: float) -> dict[Design, Plan]:
     return found
 
 
-def _scores(task: StagedTask, plans: dict[Design, Plan]) -> dict[Design, float]:
+def _scores(task: StagedTask, plans: dict[TwoStages, Plan]) -> dict[TwoStages, float]:
     """Expected scores: those plans that differ in the prior between their stages together, in one quadrature."""
-    found: dict[Design, float] = {}
+    found: dict[TwoStages, float] = {}
     for _, group in itertools.groupby(plans, key=lambda one: (plans[one].steps, plans[one].noises, plans[one].laws)):
         members = list(group)
         plan = plans[members[0]]
@@ -114,7 +114,7 @@ def table() -> dict[str, Any]:
     return {
         "cells that count": [{"task": name, "epsilon": e, "compute": c} for name, e, c in sorted(cells)],
         "fields": FIELDS,
-        "default": fields(Design()),
+        "default": fields(TwoStages()),
         "best": best(*TASKS),
         "best without": {name: best(*(other for other in TASKS if other != name)) for name in TASKS},
         "best for": {name: best(name) for name in TASKS},
@@ -126,9 +126,9 @@ def table() -> dict[str, Any]:
     }
 
 
-FIELDS = ["fraction", "compute_share", "split", "spread", "floor"]
+FIELDS = ["fraction", "compute_share", "share", "spread", "floor"]
 
 
-def fields(one: Design) -> list[float]:
+def fields(one: TwoStages) -> list[float]:
     """The numbers of a design that are compared."""
     return [float(getattr(one, name)) for name in FIELDS]

@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from dphypo.planning import Design
+from dphypo.planning import TwoStages
 from paper.data.points import Floats
 from paper.experiments.design import laws
 from paper.simulate.staged_costs import Costs
@@ -19,12 +19,12 @@ from paper.simulate.worlds import Trained
 FIELDS: dict[str, tuple[float, ...]] = {
     "fraction": (0.01, 0.03, 0.1, 0.3),
     "compute_share": (0.2, 0.35, 0.5, 0.65),
-    "split": (0.05, 0.1, 0.2, 0.35),
+    "share": (0.05, 0.1, 0.2, 0.35),
     "spread": (0.03, 0.05, 0.1, 0.2),
     "floor": (0.05, 0.1, 0.3),
     "shape": (2.0, 8.0, 16.0),
 }
-# Three stages: fractions, shares of compute, splits of the first two.
+# Three stages: fractions, shares of compute and of ε of the first two.
 THREE = {
     "1/100, 1/10, 1": (Cheap(0.01, 0.15, 0.05), Cheap(0.1, 0.35, 0.1)),
     "1/30, 1/10, 1": (Cheap(0.03, 0.15, 0.05), Cheap(0.1, 0.35, 0.1)),
@@ -34,7 +34,7 @@ THREE = {
 
 def sensitivity(compute: float, epsilon: float) -> list[dict[str, Any]]:
     """On MNIST, by quadrature: the default design changed in one thing, the noise calibrated again."""
-    costs, design = Costs(TASKS["MNIST"]), Design()
+    costs, design = Costs(TASKS["MNIST"]), TwoStages()
     assert isinstance(design.spread, float)
     plain, default = uniform(costs, compute, epsilon), of_design(costs, design, compute, epsilon)
     rows = [
@@ -86,7 +86,7 @@ def halves(name: str, compute: float, epsilon: float, splits: int = 20) -> dict[
     """
     costs = Costs(TASKS[name])
     plain = uniform(costs, compute, epsilon)
-    plan = of_design(costs, Design(), compute, epsilon, strict=False)
+    plan = of_design(costs, TwoStages(), compute, epsilon, strict=False)
     if plan is None:
         return {"splits": 0}
     found = []

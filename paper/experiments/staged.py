@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from dphypo.band import Band
-from dphypo.planning import Design
+from dphypo.planning import TwoStages
 from paper import parallel, results
 from paper.data.points import Floats
 from paper.experiments import paper_settings as e
@@ -39,7 +39,7 @@ class Arm:
     noises: tuple[float, ...]
     scores: Floats
     exact: float | None = None  # the expected score by quadrature, where there is no band
-    design: Design | None = None
+    design: TwoStages | None = None
     split: float | None = None  # what the first stage costs by itself, of ε
 
     @property
@@ -83,9 +83,9 @@ def _uniform(costs: Costs, compute: float, epsilon: float) -> Iterator[tuple[str
 def _staged(costs: Costs, name: str, compute: float, epsilon: float) -> Iterator[tuple[str, Arm]]:
     chosen = results.load("design")
     designs = {
-        "stages, default design": Design(),
-        "stages, design from the other tasks": Design(*chosen["best without"][name]),
-        "stages, design in hindsight": Design(*chosen["best for"][name]),
+        "stages, default design": TwoStages(),
+        "stages, design from the other tasks": TwoStages(*chosen["best without"][name]),
+        "stages, design in hindsight": TwoStages(*chosen["best for"][name]),
     }
     for key, design in designs.items():
         plan = of_design(costs, design, compute, epsilon, strict=False)

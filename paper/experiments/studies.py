@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from dphypo.laws import from_dict as law_from_dict
-from dphypo.planning import Design
+from dphypo.planning import TwoStages
 from dphypo.planning.landscape import winners
 from paper.data.points import Floats
 from paper.report.markdown import markdown
@@ -30,7 +30,7 @@ def measured() -> dict[str, Any]:
 
 def _by_the_landscape(arms: dict[str, Any]) -> dict[str, float]:
     """What the simulation expects of two arms, judged on the same pictures: the mean of the cell that is released."""
-    task, design = TASKS["MNIST"], Design()
+    task, design = TASKS["MNIST"], TwoStages()
     assert isinstance(design.spread, float)
     judged = trained(("mnist-second-half",), task.full)
     (cheap, full), (alone,) = arms["stages"]["stages"], arms["uniform, Poisson T"]["stages"]

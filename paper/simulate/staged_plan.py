@@ -9,7 +9,7 @@ from functools import cache
 import numpy as np
 
 from dphypo.laws import Law, NegativeBinomial
-from dphypo.planning import Design, Landscape
+from dphypo.planning import Landscape, TwoStages
 from paper.data.points import Floats
 from paper.simulate.staged_costs import Costs
 from paper.simulate.staged_task import StagedTask
@@ -23,7 +23,7 @@ class Cheap:
 
     fraction: float
     compute_share: float
-    split: float
+    share: float
 
 
 @dataclass(frozen=True)
@@ -57,13 +57,13 @@ def single(costs: Costs, law: Law, epsilon: float) -> Plan | None:
     return None if noise is None else Plan((costs.task.full,), (noise,), (law,))
 
 
-def of_design(costs: Costs, design: Design, compute: float, epsilon: float, strict: bool = True) -> Plan | None:
+def of_design(costs: Costs, design: TwoStages, compute: float, epsilon: float, strict: bool = True) -> Plan | None:
     """Two stages, as ``design.stages`` makes them; cheap trainings count by their steps.
 
     Where its first stage needs more noise than was trained there is none; if not ``strict``, the first stage then has
     the most noise that was trained, and costs more of ε than the design says. All stages cost ε together all the same.
     """
-    first = Cheap(design.fraction, design.compute_share, design.split)
+    first = Cheap(design.fraction, design.compute_share, design.share)
     assert isinstance(design.spread, float)
     return staged(costs, [first], compute, epsilon, design.spread, design.floor, design.shape, strict)
 
@@ -86,7 +86,7 @@ def staged(
         for stage, n in zip(cheap, steps, strict=True)
     ]
     find = costs.noise if strict else costs.noise_if_trained
-    found = [find(stage.split * epsilon, law, n) for stage, law, n in zip(cheap, laws, steps, strict=True)]
+    found = [find(stage.share * epsilon, law, n) for stage, law, n in zip(cheap, laws, steps, strict=True)]
     noises = [noise for noise in found if noise is not None]
     if len(noises) < len(cheap):
         return None

@@ -26,7 +26,7 @@ from dphypo.integrations.torch import split_by_hash
 from dphypo.journal.journal import Journal
 from dphypo.journal.store import open_store
 from dphypo.mechanisms import OwnTraining, SampledGaussian, SmallerBatches
-from dphypo.planning import Design, Landscape
+from dphypo.planning import Landscape, TwoStages
 from dphypo.search import optimiser, table
 
 SPACE = dphypo.Space({"lr": loguniform(1e-3, 1.0), "depth": [1, 2, 3]})
@@ -150,9 +150,9 @@ CALLS: dict[str, tuple[Callable[..., Any], dict[str, Any]]] = {
         {"train": train.train, "event": EVENT, "relation": RELATION, "score_event": None, "split": "same"},
     ),
     "SampledGaussian": (SampledGaussian, {"rate": 0.01, "steps": 100, "noise_multiplier": 1.0}),
-    "Design": (
-        Design,
-        {"fraction": 0.1, "compute_share": 0.5, "split": 0.1, "spread": 0.05, "floor": 0.05},
+    "TwoStages": (
+        TwoStages,
+        {"fraction": 0.1, "compute_share": 0.5, "share": 0.1, "spread": 0.05, "floor": 0.05},
     ),
     "Landscape": (Landscape, {"shape": (2,), "scores": {1.0: {1.0: [0.0, 1.0]}}, "score_noise": 0.1}),
     "Survey": (dphypo.Survey, {"mechanism": train, "runs": 3, "optimiser": None, "pick": None}),

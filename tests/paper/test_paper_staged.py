@@ -11,7 +11,7 @@ import pytest
 from dphypo import Space
 from dphypo.accounting import Composition
 from dphypo.laws import Geometric, Law, NegativeBinomial, Poisson
-from dphypo.planning import Design
+from dphypo.planning import TwoStages
 from paper import results
 from paper.experiments.budgets import DELTA
 from paper.experiments.sensitivity import _half
@@ -51,12 +51,12 @@ def test_searches_compared_have_common_random_numbers() -> None:
 
 @pytest.mark.slow
 def test_the_noise_is_that_of_the_library_and_spends_what_it_should() -> None:
-    costs, design = Costs(TASKS["MNIST"]), Design()
+    costs, design = Costs(TASKS["MNIST"]), TwoStages()
     plan = of_design(costs, design, 10.0, 4.0)
     assert plan is not None
     searches = [costs.search(*stage) for stage in zip(plan.noises, plan.laws, plan.steps, strict=True)]
     assert Composition.of(*searches).epsilon(DELTA) == pytest.approx(4.0, abs=5e-3)
-    assert searches[0].bounds(DELTA)["profile"] == pytest.approx(design.split * 4.0, rel=0.01)
+    assert searches[0].bounds(DELTA)["profile"] == pytest.approx(design.share * 4.0, rel=0.01)
     space, train = Space({"rate": [0.1, 1.0]}), Training(records=60_000, batch_size=256, epochs=10)
     stages = design.stages(space, train, compute=10, epsilon=4.0, delta=DELTA)
     for noise, stage in zip(plan.noises, stages, strict=True):
@@ -84,7 +84,7 @@ def test_the_halves_share_no_training() -> None:
 def test_the_default_design_is_supported_by_what_is_committed() -> None:
     """Within ten per cent of the best of the grid over all tasks, and good in each of them."""
     found = results.load("design")
-    assert found["default"] == [float(getattr(Design(), name)) for name in found["fields"]]
+    assert found["default"] == [float(getattr(TwoStages(), name)) for name in found["fields"]]
     values: dict[str, dict[str, float]] = found["log ratio"]
     mean = {name: sum(each.values()) / len(each) for name, each in values.items()}
     default = " ".join(f"{value:g}" for value in found["default"])

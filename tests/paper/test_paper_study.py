@@ -14,7 +14,7 @@ pytest.importorskip("torch")
 from dphypo.band import Band
 from dphypo.laws import Pmf
 from dphypo.mechanisms import Outcome
-from dphypo.planning import Design
+from dphypo.planning import TwoStages
 from dphypo.search import PriorAround, Stage
 from paper.data.points import MNIST
 from paper.data.sets import Images
@@ -27,7 +27,7 @@ from paper.experiments.study.training import Training
 
 UNIFORM = ["uniform, geometric T", "uniform, shape 8"]
 ADAPTIVE = Adaptive(mean=2.0, epochs=0.2)  # of 20 records in batches of 2: two steps
-STAGED = Staged(compute=3.0, design=Design(fraction=0.5), epochs=0.2)
+STAGED = Staged(compute=3.0, design=TwoStages(fraction=0.5), epochs=0.2)
 FULL = Training(records=60_000, batch_size=60, epochs=0.005, noise_multiplier=50.0)
 CHEAP = FULL.at(fraction=0.4)
 

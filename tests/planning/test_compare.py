@@ -14,7 +14,7 @@ from dphypo.cli.app import app
 from dphypo.errors import UnreachableError
 from dphypo.mechanisms import OwnTraining, SampledGaussian
 from dphypo.planning import Landscape, plan
-from dphypo.planning.ways import SPACE, spend, survey, untrained, untuned, ways
+from dphypo.planning.designs import SPACE, designs, spend, survey, untrained, untuned
 from dphypo.search.declaration import Cost
 from dphypo.search.tune import plan_tuning
 
@@ -31,10 +31,10 @@ def found():
 
 def test_designs_of_every_kind_cost_the_total_and_no_more(found):
     assert len(found.rows) >= 10
-    assert {row.way.kind for row in found.rows} == KINDS
+    assert {row.design.kind for row in found.rows} == KINDS
     for row in found.rows:
         assert 2.0 * (1 - 5e-3) <= row.guarantee.epsilon(DELTA) <= 2.0, row.name
-        assert row.way.compute <= 5 * (1 + 1e-9)
+        assert row.design.compute <= 5 * (1 + 1e-9)
 
 
 @pytest.mark.slow
@@ -71,7 +71,7 @@ def test_what_tune_would_do_is_recommended_where_nothing_is_known_of_scores():
     assert result.best.name.startswith("survey")
     assert "dphypo.tune(space, mechanism, epsilon=2, delta=1e-05" in result.code
     assert result.code in str(result)
-    least = min((row for row in result.rows if row.way.kind not in ("none", "survey")), key=lambda row: row.price)
+    least = min((row for row in result.rows if row.design.kind not in ("none", "survey")), key=lambda row: row.price)
     assert f"of another kind ({least.name}) adds {100 * least.price:.2g} %" in result.why
     assert f"Recommended: {result.best.name} (*): it is the survey that dphypo.tune plans" in str(result)
 
@@ -81,14 +81,14 @@ def test_scores_decide_where_a_landscape_is_given(found):
     assert found.best.score == pytest.approx(best, abs=1e-3)
     assert f"{found.best.score:.4f}" in str(found)
     as_good = [row for row in found.rows if row.score is not None and round(row.score, 3) == round(best, 3)]
-    assert found.best is min(as_good, key=lambda row: row.way.compute)
+    assert found.best is min(as_good, key=lambda row: row.design.compute)
     many = f"the least compute of the {len(as_good)} designs with "
     assert found.why == f"{many if len(as_good) > 1 else ''}the best expected score, to three decimals"
     assert found.to_dict()["why"] == found.why
 
 
 def test_chances_count_runs_as_drawn_from_the_prior():
-    by_name = {way.name: way for way in ways(5, 320)}
+    by_name = {one.name: one for one in designs(5, 320)}
     assert by_name["survey, 20 runs of 0.1"].chances(0.05) == pytest.approx((1 - 0.95**20,) * 2)
     geometric = by_name["uniform, geometric T"].chances(0.1)[0]
     assert geometric == pytest.approx(0.1 / (0.1 + 0.2 - 0.1 * 0.2))  # 1 - f(1 - x) with γ = 1/5, in closed form
@@ -99,7 +99,7 @@ def test_chances_count_runs_as_drawn_from_the_prior():
 def test_quantiles_count_all_runs():
     assert survey(20, 0.1).quantiles() == (21, 21, 21)
     assert untuned().quantiles() == (1, 1, 1)
-    stages = next(way for way in ways(5, 320) if way.design is not None)
+    stages = next(one for one in designs(5, 320) if one.stages is not None)
     first, last = stages.parts
     rng = np.random.default_rng(0)
     draws = [rng.choice(400, 100_000, p=law.pmf(np.arange(400))) for law in (first.runs, last.runs)]

@@ -68,7 +68,7 @@ def test_the_last_stage_spends_what_the_first_leaves():
 
 @pytest.mark.slow
 def test_a_split_finds_the_noise_of_the_first_stage_too():
-    found = calibrate_stages(SPACE, [FIRST, LAST], epsilon=2.0, delta=DELTA, split=0.4)
+    found = calibrate_stages(SPACE, [FIRST, LAST], epsilon=2.0, delta=DELTA, share=0.4)
     assert 0.799 <= found[0].account(SPACE).epsilon(DELTA) <= 0.8
     assert 1.999 <= cost(found) <= 2.0
     assert found[1].account(SPACE).epsilon(DELTA) > 1.2, "costs compose: the last stage gets more than the rest"
@@ -76,7 +76,7 @@ def test_a_split_finds_the_noise_of_the_first_stage_too():
 
 @pytest.mark.slow
 def test_three_stages_are_split_by_two_shares():
-    found = calibrate_stages(SPACE, [FIRST, FIRST, LAST], epsilon=2.0, delta=DELTA, split=[0.2, 0.3])
+    found = calibrate_stages(SPACE, [FIRST, FIRST, LAST], epsilon=2.0, delta=DELTA, share=[0.2, 0.3])
     assert [stage.account(SPACE).epsilon(DELTA) for stage in found[:2]] == pytest.approx([0.4, 0.6], abs=1e-3)
     assert 1.999 <= cost(found) <= 2.0
 
@@ -88,12 +88,12 @@ def test_what_cannot_be_reached_or_solved_is_refused():
     with pytest.raises(UnreachableError, match="cheaper earlier stages"):
         calibrate_stages(SPACE, [FIRST, Stage(WithAt(loud), FEW)], epsilon=1.0, delta=DELTA)
     with pytest.raises(ValueError, match="one share for each of the 1 stages"):
-        calibrate_stages(SPACE, [FIRST, LAST], epsilon=2.0, delta=DELTA, split=[0.1, 0.2])
+        calibrate_stages(SPACE, [FIRST, LAST], epsilon=2.0, delta=DELTA, share=[0.1, 0.2])
     for wrong in ([LAST], [], LAST, Training(1.0)):
         with pytest.raises(ValueError, match=r"two or more.*use dphypo\.calibrate"):
             calibrate_stages(SPACE, wrong, epsilon=2.0, delta=DELTA)
     with pytest.raises(ValueError, match=r"epsilon = -1\.0"):
-        calibrate_stages(SPACE, [FIRST, LAST], epsilon=-1.0, delta=DELTA, split=0.3)
+        calibrate_stages(SPACE, [FIRST, LAST], epsilon=-1.0, delta=DELTA, share=0.3)
     fixed = dphypo.mechanism(event=dp.GaussianDpEvent(1.0), relation=Training.relation)(lambda params, *, seed: 1)
     with pytest.raises(ValueError, match=r"no at\(noise"):
         calibrate_stages(SPACE, [FIRST, Stage(fixed, FEW)], epsilon=2.0, delta=DELTA)
@@ -104,8 +104,8 @@ def test_what_cannot_be_reached_or_solved_is_refused():
 def test_a_share_that_cannot_be_reached_is_named_with_what_would_help(band, score):
     training = Declared(lambda params, *, seed: 1, dp.GaussianDpEvent(1.0), Training.relation, score_event=score)
     first = Stage(WithAt(training), FEW, band)
-    with pytest.raises(UnreachableError, match=r"split · epsilon = 0\.3 · 0\.001 = 0\.0003 at delta") as caught:
-        calibrate_stages(SPACE, [first, LAST], epsilon=0.001, delta=DELTA, split=0.3)
+    with pytest.raises(UnreachableError, match=r"share · epsilon = 0\.3 · 0\.001 = 0\.0003 at delta") as caught:
+        calibrate_stages(SPACE, [first, LAST], epsilon=0.001, delta=DELTA, share=0.3)
     assert ("narrower band" in str(caught.value)) == (band != Band(1, 1))
     assert ("noise on the score" in str(caught.value)) == (score is not None)
 
@@ -155,7 +155,7 @@ def solved_in(journal, **options):
     """The noise that is found with a journal, and how many values were tried for it."""
     tried: list[float] = []
     with watch(tried.append):
-        found = calibrate_stages(SPACE, [FIRST, LAST], epsilon=2.0, delta=DELTA, split=0.4, journal=journal, **options)
+        found = calibrate_stages(SPACE, [FIRST, LAST], epsilon=2.0, delta=DELTA, share=0.4, journal=journal, **options)
     return [stage.mechanism.noise_multiplier for stage in found], len(tried)
 
 
@@ -167,7 +167,7 @@ def test_noise_that_was_found_is_kept_and_not_solved_for_again(tmp_path):
     assert solved_in(journal) == (noise, 0)
     assert solved_in(journal, name="another")[1] == tries
     assert solved_in(None) == (noise, tries)
-    other = calibrate_stages(SPACE, [FIRST, LAST], epsilon=2.1, delta=DELTA, split=0.4, journal=journal)
+    other = calibrate_stages(SPACE, [FIRST, LAST], epsilon=2.1, delta=DELTA, share=0.4, journal=journal)
     assert other[1].mechanism.noise_multiplier < noise[1], "another budget is another question"
 
 

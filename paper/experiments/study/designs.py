@@ -12,7 +12,7 @@ from dphypo import Stage, Stages, Study
 from dphypo.band import L2, Band
 from dphypo.entropy import Entropy
 from dphypo.laws import Geometric, Law, NegativeBinomial, Poisson
-from dphypo.planning import Design
+from dphypo.planning import TwoStages
 from dphypo.samplers import GaussianProcess
 from paper.experiments.study.space import SPACE
 from paper.experiments.study.training import Training
@@ -91,7 +91,7 @@ class Staged:
 
     epsilon: float = 4.25
     compute: float = 10.0
-    design: Design = Design()  # noqa: RUF009 - a frozen value
+    design: TwoStages = TwoStages()  # noqa: RUF009 - a frozen value
     epochs: float = EPOCHS
 
     def arms(self, records: int, batch: int) -> list[Arm]:

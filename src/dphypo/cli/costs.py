@@ -241,25 +241,25 @@ def plan(
         print(f"Written: {write}. What it costs: dphypo account {write}")
 
 
-def _with_bar(ways: Iterable[Any]) -> Iterator[Any]:
-    """The ways, with a bar on a terminal while their noise is solved for; elsewhere a line every few seconds."""
+def _with_bar(designs: Iterable[Any]) -> Iterator[Any]:
+    """The designs, with a bar on a terminal while their noise is solved for; elsewhere a line every few seconds."""
     if not sys.stderr.isatty():
         said = time.monotonic()
-        for way in ways:
+        for design in designs:
             if time.monotonic() > said + 3:
                 said = time.monotonic()
-                print(f"solving for the noise: {way.name}", file=sys.stderr, flush=True)
-            yield way
+                print(f"solving for the noise: {design.name}", file=sys.stderr, flush=True)
+            yield design
         return
     from rich.console import Console
     from rich.progress import Progress
 
-    wanted = list(ways)
+    wanted = list(designs)
     with Progress(console=Console(stderr=True, force_jupyter=False), transient=True) as bar:
         task = bar.add_task("", total=len(wanted))
-        for way in wanted:
-            bar.update(task, description=f"solving for the noise: {way.name}")
-            yield way
+        for design in wanted:
+            bar.update(task, description=f"solving for the noise: {design.name}")
+            yield design
             bar.advance(task)
 
 

@@ -1,4 +1,4 @@
-"""``dphypo.plan``: the honest ways to tune under one total (ε, δ), compared by the sharpest bounds."""
+"""``dphypo.plan``: the honest designs under one total (ε, δ), compared by the sharpest bounds."""
 
 from __future__ import annotations
 
@@ -12,9 +12,9 @@ from dphypo import _validate
 from dphypo.band import Band
 from dphypo.errors import UnreachableError
 from dphypo.mechanisms import Mechanism, OwnTraining, SampledGaussian, capabilities
-from dphypo.planning import ways as _ways
+from dphypo.planning import designs as _designs
+from dphypo.planning.designs import BANDS, MOST_COMPUTE, MOST_IN_A_BAND, SHARES, SPACE, Batch, Spent, Watch
 from dphypo.planning.landscape import NAMES, Landscape, expected_score
-from dphypo.planning.ways import BANDS, MOST_COMPUTE, MOST_IN_A_BAND, SHARES, SPACE, Batch, Spent, Watch
 from dphypo.search import PlanFile, SurveyPlan
 from dphypo.search.survey_plan import steps_of
 from dphypo.search.tune import plan_tuning
@@ -38,9 +38,9 @@ def plan(
     landscape: Landscape | str | Path | None = None,
     watch: Watch = iter,
 ) -> Comparison:
-    """Compare the ways to tune a private training run under a total (ε, δ): surveys, searches, bands, stages.
+    """Compare ways to tune a private training run under a total (ε, δ): surveys, searches, bands, stages.
 
-    For each way the noise of its full runs is solved for, so that all that it releases costs ε at δ by the sharpest
+    For each design the noise of its full runs is solved for, so that all that it releases costs ε at δ by the sharpest
     bound we have; beside it stand the number of runs, the compute, and the chance that a run is among the best of the
     prior. Only public values go in, so a comparison costs no privacy; choosing by a landscape does not either, if the
     landscape is public.
@@ -56,7 +56,7 @@ def plan(
         space: what is tuned, where the mechanism's event depends on it.
         landscape: where expected scores are read: "mnist", "cifar10" or "federated", which come with the library; the
             path of an ``.npz`` file of the same form; or a :class:`dphypo.planning.Landscape`. **It must be public.**
-        watch: wraps the ways while they are solved for, to show progress.
+        watch: wraps the designs while they are solved for, to show progress.
 
     Returns:
         A :class:`dphypo.planning.compare.Comparison`: ``str`` is a table and a recommendation, ``file()`` the plan
@@ -79,8 +79,8 @@ def plan(
     scores = None if landscape is None else _landscape(landscape)
     planned = _planned(mechanism, over, epsilon, delta, compute)
     asked = () if runs is None and fraction is None else ((runs or 20, fraction or 0.1),)
-    wanted = list(_ways.ways(compute, steps_of(mechanism, over), (*planned, *asked), bands))
-    found, left_out = _ways.spend_all(wanted, mechanism, over, epsilon, delta, watch)
+    wanted = list(_designs.designs(compute, steps_of(mechanism, over), (*planned, *asked), bands))
+    found, left_out = _designs.spend_all(wanted, mechanism, over, epsilon, delta, watch)
     if bands and compute > MOST_IN_A_BAND:
         left_out.append(("bands", f"more than {MOST_IN_A_BAND} runs in a band take minutes to account for"))
     alone = found[0].noise_multiplier
@@ -88,7 +88,7 @@ def plan(
     rows = tuple(found if scores is None else [replace(one, score=expected_score(one, scores)) for one in found])
     larger: tuple[Batch, ...] = ()
     if run is not None:
-        larger = tuple(_ways.batches(run, records or 0, epsilon=epsilon, delta=delta, compute=compute, alone=alone))
+        larger = tuple(_designs.batches(run, records or 0, epsilon=epsilon, delta=delta, compute=compute, alone=alone))
     settings = {name: value for name, value in given.items() if value is not None}
     best, why = _best(rows, planned)
     return Comparison(rows, best, epsilon, delta, compute, settings, larger, scores, tuple(left_out), why)
@@ -106,7 +106,7 @@ def _training(mechanism: Mechanism | None, given: dict[str, Any]) -> tuple[Sampl
         if given[name] is None:
             raise _validate.fail(name, None, "give the number of records and the batch size; or a mechanism")
     run = SampledGaussian.of(noise_multiplier=1.0, **given)
-    return run, OwnTraining(_ways.untrained, run)
+    return run, OwnTraining(_designs.untrained, run)
 
 
 def _planned(
@@ -123,7 +123,7 @@ def _planned(
 
 
 def _best(rows: tuple[Spent, ...], planned: tuple[tuple[int, float], ...]) -> tuple[Spent, str]:
-    """The recommended way, and why: by expected score, then by compute; without a landscape what ``tune`` would do."""
+    """The recommended design, and why: by expected score, then by compute; with no landscape what ``tune`` does."""
     scored = [row for row in rows if row.score is not None]
     if scored:
         best = max(scored, key=_merit)
@@ -133,19 +133,19 @@ def _best(rows: tuple[Spent, ...], planned: tuple[tuple[int, float], ...]) -> tu
         return best, f"the least compute of the {len(as_good)} designs with the best expected score, to three decimals"
     for row in rows:
         first = row.parts[0]
-        if row.way.kind == "survey" and (first.runs, first.fraction) in planned:
+        if row.design.kind == "survey" and (first.runs, first.fraction) in planned:
             return row, _survey(row, rows)
     return rows[0], "there is no compute for a survey, and without a landscape nothing says that another search pays"
 
 
 def _merit(row: Spent) -> tuple[float, float]:
-    return round(row.score or 0.0, 3), -row.way.compute
+    return round(row.score or 0.0, 3), -row.design.compute
 
 
 def _survey(best: Spent, rows: tuple[Spent, ...]) -> str:
     """Why the survey that ``tune`` plans is recommended, beside the cheapest search of another kind."""
     said = f"it is the survey that dphypo.tune plans, and adds {100 * max(best.price, 0.0):.2g} % noise"
-    others = [row for row in rows if row.way.kind not in ("none", "survey")]
+    others = [row for row in rows if row.design.kind not in ("none", "survey")]
     if others:
         least = min(others, key=lambda row: row.price)
         said += f", where the cheapest search of another kind ({least.name}) adds {100 * max(least.price, 0.0):.2g} %"
@@ -165,7 +165,7 @@ _WIDTH = 110  # of lines of prose, in letters
 
 @dataclass(frozen=True, repr=False)
 class Comparison:
-    """Ways to spend one total (ε, δ), beside each other. ``str`` is a table that ends with a recommendation."""
+    """Designs that spend one total (ε, δ), beside each other. ``str`` is a table that ends with a recommendation."""
 
     rows: tuple[Spent, ...]
     best: Spent  # the one that is recommended
@@ -175,8 +175,8 @@ class Comparison:
     settings: Mapping[str, Any] = field(default_factory=dict)  # public numbers of the training
     batches: tuple[Batch, ...] = ()  # one run with larger batches, at the same total
     landscape: Landscape | None = None  # where scores were read
-    left_out: tuple[tuple[str, str], ...] = ()  # ways that no noise pays for, each with why
-    why: str = ""  # what the recommended way was chosen for, in a clause
+    left_out: tuple[tuple[str, str], ...] = ()  # designs that no noise pays for, each with why
+    why: str = ""  # what the recommended design was chosen for, in a clause
 
     def file(self, design: str | int | None = None) -> PlanFile:
         """The plan file of a design, by its name or its number, counted from 1; of the recommended one if None."""
@@ -209,7 +209,7 @@ class Comparison:
     def code(self) -> str:
         """The line that runs what is recommended."""
         (first, *rest) = self.best.parts
-        if self.best.way.kind == "survey" and rest:
+        if self.best.design.kind == "survey" and rest:
             planned = f"dphypo.SurveyPlan(runs={first.runs}, fraction={first.fraction:.6g})"
             return (
                 f"release = dphypo.tune(space, mechanism, epsilon={self.epsilon:g}, delta={self.delta:g}, "
@@ -232,14 +232,14 @@ class Comparison:
         return "\n".join([title, "", *lines, "", *notes, *self._batch_lines(), "", *words, f"Run it: {self.code}"])
 
     def _cells(self, number: int, row: Spent) -> list[str]:
-        way = row.way
-        ranges = [way.chances(share) for share in SHARES]
+        design = row.design
+        ranges = [design.chances(share) for share in SHARES]
         chances = " ".join(_per_cent(low, high) for low, high in ranges)
-        low, middle, high = way.quantiles()
+        low, middle, high = design.quantiles()
         runs = f"{middle}" if low == high else f"{low}/{middle}/{high}"
         mark = "*" if row is self.best else " "
         noise = [f"{row.noise_multiplier:.4f}", f"{100 * max(row.price, 0.0):+.2f} %"]
-        cells = [f"{mark}{number}", row.name, *noise, runs, f"{way.compute:.3g}", chances]
+        cells = [f"{mark}{number}", row.name, *noise, runs, f"{design.compute:.3g}", chances]
         if self.landscape is not None:
             cells.append("-" if row.score is None else f"{row.score:.4f}")
         return cells
@@ -271,18 +271,18 @@ class Comparison:
         return lines
 
     def _words(self) -> list[str]:
-        way = self.best.way
-        runs = "run" if way.compute == 1 else "runs"
+        design = self.best.design
+        runs = "run" if design.compute == 1 else "runs"
         words = [f"Recommended: {self.best.name} (*){': ' if self.why else ''}{self.why}."]
-        if way.kind == "none":
+        if design.kind == "none":
             return [*words, "Train once."]
         words.append(
             f"Its full runs have {100 * max(self.best.price, 0.0):.2g} % more noise than one run without tuning, and "
-            f"it takes the compute of {way.compute:.3g} full {runs}."
+            f"it takes the compute of {design.compute:.3g} full {runs}."
         )
-        if way.kind == "survey":
+        if design.kind == "survey":
             words.append("All short runs are published: any optimiser, plot or dashboard may use them.")
-            if self.batches and self.compute > way.compute:
+            if self.batches and self.compute > design.compute:
                 words.append(
                     "Put compute that is left into a larger batch, not into more or longer runs: see the lines above."
                 )

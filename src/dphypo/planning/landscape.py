@@ -1,4 +1,4 @@
-"""A landscape: what full and cheaper runs score all over a space; and what a way of tuning is expected to reach on it.
+"""A landscape: what full and cheaper runs score all over a space; and what a design is expected to reach on it.
 
 One visit draws cell j with its prior mass W_j and shows a score with density φ_j. The best of T visits shows the score
 q with density f′(F(q)) F′(q), f the probability generating function of T and F the law of one visit's score, and is
@@ -24,7 +24,7 @@ from scipy.special import ndtr
 
 from dphypo import _files, _validate
 from dphypo.laws import Law
-from dphypo.planning.ways import Spent, law_of
+from dphypo.planning.designs import Spent, law_of
 from dphypo.search.plan_file import PlannedRuns, PlannedStudy
 from dphypo.space.around import Normal
 

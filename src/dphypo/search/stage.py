@@ -197,7 +197,7 @@ def calibrate_stages(
     *,
     epsilon: float,
     delta: float,
-    split: float | Sequence[float] | None = None,
+    share: float | Sequence[float] | None = None,
     journal: str | Path | Store | None = None,
     name: str = "stages",
     progress: bool = True,
@@ -210,9 +210,9 @@ def calibrate_stages(
 
     Args:
         space: the hyperparameters, as they will be given to :class:`dphypo.Stages`.
-        stages: the stages. Without ``split`` all but the last keep the noise they have.
+        stages: the stages. Without ``share`` all but the last keep the noise they have.
         epsilon, delta: what all stages may cost together.
-        split: for each stage but the last (one number if there is one such stage) the share of ε that it may cost by
+        share: for each stage but the last (one number if there is one such stage) the share of ε that it may cost by
             itself; its noise is found too. Costs do not add up, they compose: the last stage gets more than the rest.
         journal, name: where noise is kept once it is found, usually those of :class:`dphypo.Stages`: a search that goes
             on then finds it at once. What is kept is accounted for afresh, and solved for anew where it does not fit.
@@ -231,23 +231,23 @@ def calibrate_stages(
     ...         return training(noise_multiplier)
     >>> space = dphypo.Space({"lr": [0.1, 1.0]})
     >>> stages = [Stage(training(1.0), dphypo.Geometric(mean=mean)) for mean in (20, 5)]
-    >>> found = calibrate_stages(space, stages, epsilon=2.0, delta=1e-6, split=0.3)
+    >>> found = calibrate_stages(space, stages, epsilon=2.0, delta=1e-6, share=0.3)
     >>> 1.999 <= dphypo.Stages(space, found, delta=1e-6, journal=None).guarantee.epsilon(1e-6) <= 2.0
     True
     """
     *earlier, last = several(stages, "dphypo.calibrate")
     epsilon, delta = _validate.positive(epsilon=epsilon), _validate.within(0.0, 1.0, delta=delta)
     with keeping(journal, name) as keep, _progress.solving(show=progress):
-        if split is not None:
-            shares = [split] if isinstance(split, (int, float)) else list(split)
+        if share is not None:
+            shares = [share] if isinstance(share, (int, float)) else list(share)
             if len(shares) != len(earlier):
                 remedy = f"give one share for each of the {len(earlier)} stages but the last"
-                raise _validate.fail("split", split, remedy)
-            shares = [_validate.within(0.0, 1.0, split=share) for share in shares]
+                raise _validate.fail("share", share, remedy)
+            shares = [_validate.within(0.0, 1.0, share=one) for one in shares]
             pairs = zip(earlier, shares, strict=True)
-            earlier = [_alone(stage, space, share, epsilon, delta, keep) for stage, share in pairs]
+            earlier = [_alone(stage, space, one, epsilon, delta, keep) for stage, one in pairs]
         cheaper = (
-            "cheaper earlier stages (more noise, fewer runs, a smaller split), fewer runs in the last stage, or more "
+            "cheaper earlier stages (more noise, fewer runs, a smaller share), fewer runs in the last stage, or more "
             "noise on private scores"
         )
         before = tuple(term for stage in earlier for term in stage.terms(space, last=False))
@@ -275,13 +275,13 @@ def _alone(stage: Stage, space: Space, share: float, epsilon: float, delta: floa
     with contextlib.suppress(UnreachableError):
         return _with(stage, solve_noise(cost, epsilon=share * epsilon, delta=delta, keep=keep).value)
     least = cost(1e3).epsilon(delta)  # at the greatest noise that is tried
-    advice = ["fewer runs (a smaller mean of T)", "sample less or take fewer steps", "a larger split"]
+    advice = ["fewer runs (a smaller mean of T)", "sample less or take fewer steps", "a larger share"]
     if stage.search_policy.band.log_ratio > 0:
         advice.insert(1, "a narrower band")
     if stage.mechanism.score_event is not None:
         advice.insert(1, "more noise on the score")
     raise UnreachableError(
-        f"split · epsilon = {share:g} · {epsilon:g} = {share * epsilon:g} at delta = {delta:g} cannot be reached: the "
+        f"share · epsilon = {share:g} · {epsilon:g} = {share * epsilon:g} at delta = {delta:g} cannot be reached: the "
         f"smallest that an earlier stage can cost here is {least:.4g}. Remedy: {', '.join(advice)}; or allow a larger "
         "epsilon"
     )

@@ -1,4 +1,4 @@
-"""The design of a search in two stages: a few public numbers."""
+"""A search in two stages, as a few public numbers."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from dphypo.space.around import Spread
 
 
 @dataclass(frozen=True)
-class Design:
+class TwoStages:
     """A search in two stages: many cheap runs, then full runs around what they found. All of it is public.
 
     The defaults are for someone who knows nothing of the task. Choosing a design by what it finds on the private data
@@ -27,7 +27,7 @@ class Design:
     Args:
         fraction: the steps of a run of the first stage, as a fraction of a full run's.
         compute_share: the share of the expected compute that the first stage gets.
-        split: the share of ε that the first stage may cost by itself. Costs do not add up, they compose: the last stage
+        share: the share of ε that the first stage may cost by itself. Costs do not add up, they compose: the last stage
             keeps more than the rest.
         spread, floor: of the :class:`dphypo.PriorAround` between the stages. The floor is 0.05 here and 0.1 in a
             PriorAround by itself: there nothing is known of the stage before it and more of the original prior is kept,
@@ -41,7 +41,7 @@ class Design:
     ...     return {"lr": params["lr"]}, 0.5  # a stand-in for run.steps steps of DP-SGD
     >>> full = OwnTraining(train, SampledGaussian(rate=0.1, steps=10, noise_multiplier=1.0))
     >>> space = Space({"lr": [0.1, 1.0]})
-    >>> first, last = Design().stages(space, full, compute=10, epsilon=2.0, delta=1e-5)
+    >>> first, last = TwoStages().stages(space, full, compute=10, epsilon=2.0, delta=1e-5)
     >>> first.runs, last.runs
     (NegativeBinomial(shape=8, mean=50), NegativeBinomial(shape=8, mean=5))
     >>> first.mechanism.run.steps, last.mechanism.run.steps
@@ -50,7 +50,7 @@ class Design:
 
     fraction: float = 0.1
     compute_share: float = 0.5
-    split: float = 0.1
+    share: float = 0.1
     spread: Spread = 0.05
     floor: float = 0.05
     shape: float = 8.0
@@ -58,7 +58,7 @@ class Design:
     def __post_init__(self) -> None:
         _validate.within(0.0, 1.0, closed="right", fraction=self.fraction)
         _validate.within(0.0, 1.0, compute_share=self.compute_share)
-        _validate.within(0.0, 1.0, split=self.split)
+        _validate.within(0.0, 1.0, share=self.share)
         for spread in self.spread.values() if isinstance(self.spread, Mapping) else (self.spread,):
             _validate.within(0.0, 1.0, closed="right", spread=spread)
         PriorAround(floor=self.floor)
@@ -101,25 +101,25 @@ class Design:
                 records needs it: that one costs as much in a cheap run as in a full one, so it must be noisier too.
         """
         laws = self.runs(compute)
-        rule = PriorAround(spread=self.spread, floor=self.floor)
-        rule.check(space)
+        around = PriorAround(spread=self.spread, floor=self.floor)
+        around.check(space)
         if cheap is None:
             cheap = capabilities.shorten(mechanism, self.fraction, match=False)
             _refuse_uncut(mechanism, cheap, self.fraction)
-        first = Stage(cheap, laws[0], prior=rule)
-        share, score = self.split * _validate.positive(epsilon=epsilon), 0.0
+        first = Stage(cheap, laws[0], prior=around)
+        allowed, score = self.share * _validate.positive(epsilon=epsilon), 0.0
         if cheap.score_event is not None:  # ε of the stage if training cost nothing
             scoring = Declared(cheap, cheap.score_event, cheap.relation, monotone=cheap.monotone)
             score = account(over_space.events(scoring, space), laws[0], relation=cheap.relation).epsilon(delta)
-        if score >= share:
+        if score >= allowed:
             raise UnreachableError(
-                f"the first stage may cost split · epsilon = {share:.4g}, and its score alone costs {score:.4g}: the "
+                f"the first stage may cost share · epsilon = {allowed:.4g}, and its score alone costs {score:.4g}: the "
                 "score looks at private records, with the same noise in many cheap runs. Give the cheap run yourself, "
                 f"with a noisier score, such as cheap=mechanism.at(fraction={self.fraction:g}, score=...); or a larger "
-                "split, or fewer runs"
+                "share, or fewer runs"
             )
         return calibrate_stages(
-            space, [first, Stage(mechanism, laws[1])], epsilon=epsilon, delta=delta, split=self.split
+            space, [first, Stage(mechanism, laws[1])], epsilon=epsilon, delta=delta, share=self.share
         )
 
 

@@ -1,4 +1,4 @@
-"""The honest ways to spend a total (ε, δ): the parts of each, and the noise with which they cost it."""
+"""The honest ways to spend a total (ε, δ), called designs: the parts of each, and the noise with which they cost it."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from dphypo.band import Band
 from dphypo.errors import UnreachableError
 from dphypo.laws import Geometric, Law, NegativeBinomial, Pmf, Poisson
 from dphypo.mechanisms import Mechanism, OwnTraining, SampledGaussian
-from dphypo.planning.design import Design
+from dphypo.planning.two_stages import TwoStages
 from dphypo.search import PriorAround, Stage
 from dphypo.search.declaration import Cost
 from dphypo.search.plan_file import UNIFORM, Planned, PlannedRuns, PlannedStudy
@@ -33,17 +33,17 @@ _ALL = 1 - 1e-6  # of a law, as far as quantiles look
 
 
 @dataclass(frozen=True)
-class Way:
-    """One way to spend a budget. Numbers of runs are laws, also those that are public."""
+class Design:
+    """A way to spend a budget. Numbers of runs are laws, also those that are public."""
 
     name: str
     kind: str  # "none", "survey", "uniform", "band", "stages" or "composition"
     parts: tuple[Planned, ...]  # with noise of 1
-    design: Design | None = None  # of stages; its split is the share of ε that the first may cost by itself
+    stages: TwoStages | None = None  # whose share of ε is what the first may cost by itself
 
     def at(self, noise: float) -> tuple[Planned, ...]:
-        """The parts with this noise of full runs; where there is a design, the first keeps its own."""
-        kept = 0 if self.design is None else 1
+        """The parts with this noise of full runs; of two stages, the first keeps its own."""
+        kept = 0 if self.stages is None else 1
         return (*self.parts[:kept], *(replace(part, noise_multiplier=noise) for part in self.parts[kept:]))
 
     @property
@@ -79,10 +79,10 @@ def law_of(part: Planned) -> Law:
     return Pmf({part.runs or 1: 1.0}) if isinstance(part, PlannedRuns) else part.runs
 
 
-def ways(
+def designs(
     compute: float, steps: int | None, more: tuple[tuple[int, float], ...] = (), bands: Sequence[Band] = BANDS
-) -> Iterator[Way]:
-    """Ways whose expected compute is at most ``compute`` full runs of ``steps`` steps; ``more`` surveys by (runs,
+) -> Iterator[Design]:
+    """Designs whose expected compute is at most ``compute`` full runs of ``steps`` steps; ``more`` surveys by (runs,
     fraction), and adaptive studies in ``bands`` where there are at least two runs to adapt."""
     yield untuned()
     for runs, fraction in dict.fromkeys((*SURVEYS, *more)):
@@ -97,9 +97,9 @@ def ways(
         yield _study(f"uniform, {whole} runs exactly", Pmf({whole: 1.0}))
         for band in bands if 2 <= compute <= MOST_IN_A_BAND else ():
             yield _study(f"band ({band.c:g}, {band.C:g}), shape {SHAPE:g}", shaped, band)
-        design = Design()
-        if design.compute_share * compute / design.fraction > 1 and (1 - design.compute_share) * compute > 1:
-            yield _stages(design, compute)
+        both = TwoStages()
+        if both.compute_share * compute / both.fraction > 1 and (1 - both.compute_share) * compute > 1:
+            yield _stages(both, compute)
         if whole >= 4 and (steps is None or 0.1 * steps >= FEWEST_STEPS):
             yield _survey_then_study(compute)
         if whole > 1:
@@ -109,57 +109,57 @@ def ways(
 _LAST = PlannedRuns(noise_multiplier=1.0)
 
 
-def untuned() -> Way:
+def untuned() -> Design:
     """One full run, at the middle of the prior."""
-    return Way("no tuning", "none", (_LAST,))
+    return Design("no tuning", "none", (_LAST,))
 
 
-def survey(runs: int, fraction: float) -> Way:
+def survey(runs: int, fraction: float) -> Design:
     """Short runs, all published, then one full run."""
     short = PlannedRuns(noise_multiplier=1.0, runs=runs, fraction=fraction)
-    return Way(f"survey, {runs} runs of {fraction:.3g}", "survey", (short, _LAST))
+    return Design(f"survey, {runs} runs of {fraction:.3g}", "survey", (short, _LAST))
 
 
-def _study(name: str, law: Law, band: Band = UNIFORM) -> Way:
+def _study(name: str, law: Law, band: Band = UNIFORM) -> Design:
     only = PlannedStudy(noise_multiplier=1.0, runs=law, band=band, policy=PolicyClass.HISTORY)
-    return Way(name, "band" if band.C > 1 else "uniform", (only,))
+    return Design(name, "band" if band.C > 1 else "uniform", (only,))
 
 
-def _stages(design: Design, compute: float, noise: float = 1.0) -> Way:
+def _stages(both: TwoStages, compute: float, noise: float = 1.0) -> Design:
     """Many cheap runs with this noise, the best released, then full runs around it."""
-    first, last = design.runs(compute)
-    rule = PriorAround(spread=design.spread, floor=design.floor)
-    cheap = PlannedStudy(noise_multiplier=noise, runs=first, fraction=design.fraction, around=rule)
-    name = f"stages, {first.mean:.3g} of {design.fraction:g} then {last.mean:.3g}"
-    return Way(name, "stages", (cheap, PlannedStudy(noise_multiplier=1.0, runs=last)), design)
+    first, last = both.runs(compute)
+    around = PriorAround(spread=both.spread, floor=both.floor)
+    cheap = PlannedStudy(noise_multiplier=noise, runs=first, fraction=both.fraction, around=around)
+    name = f"stages, {first.mean:.3g} of {both.fraction:g} then {last.mean:.3g}"
+    return Design(name, "stages", (cheap, PlannedStudy(noise_multiplier=1.0, runs=last)), both)
 
 
-def _survey_then_study(compute: float) -> Way:
+def _survey_then_study(compute: float) -> Design:
     law = NegativeBinomial(SHAPE, mean=compute - 2)
     first = PlannedRuns(noise_multiplier=1.0, runs=20, fraction=0.1, around=PriorAround())
     name = f"survey of 20 x 0.1, then {law.mean:.3g} around it"
-    return Way(name, "stages", (first, PlannedStudy(noise_multiplier=1.0, runs=law)))
+    return Design(name, "stages", (first, PlannedStudy(noise_multiplier=1.0, runs=law)))
 
 
-def _composition(whole: int) -> Way:
+def _composition(whole: int) -> Design:
     first = PlannedRuns(noise_multiplier=1.0, runs=whole - 1)
-    return Way(f"composition of {whole} full runs", "composition", (first, _LAST))
+    return Design(f"composition of {whole} full runs", "composition", (first, _LAST))
 
 
 _CLOSE = 5e-4  # how far below ε published runs may stay: they are quick to account for, and cost little
 SHARES = (0.01, 0.05, 0.10)
 """The best parts of the prior whose chances are shown."""
-_NEAR = 1e-3  # of ε: how far below it a way with a study may stay
+_NEAR = 1e-3  # of ε: how far below it a design with a study may stay
 
 
 @dataclass(frozen=True)
 class Spent:
-    """A way, with the noise of its full runs at which all that it releases costs the total and no more.
+    """A design, with the noise of its full runs at which all that it releases costs the total and no more.
 
     ``price`` is by how much that is more noise than a run without tuning has; ``score`` is expected on a landscape.
     """
 
-    way: Way
+    design: Design
     noise_multiplier: float
     parts: tuple[Planned, ...]
     guarantee: Composition
@@ -168,77 +168,77 @@ class Spent:
 
     @property
     def name(self) -> str:
-        return self.way.name
+        return self.design.name
 
     def to_dict(self, delta: float) -> dict[str, Any]:
         return {
             "design": self.name,
-            "kind": self.way.kind,
+            "kind": self.design.kind,
             "epsilon": self.guarantee.epsilon(delta),
             "bound": self.guarantee.bound(delta),
             "noise_multiplier": self.noise_multiplier,
             "price": self.price,
-            "runs": dict(zip(("0.05", "0.5", "0.95"), self.way.quantiles(), strict=True)),
-            "compute": self.way.compute,
-            "chances": {f"{share:g}": list(self.way.chances(share)) for share in SHARES},
+            "runs": dict(zip(("0.05", "0.5", "0.95"), self.design.quantiles(), strict=True)),
+            "compute": self.design.compute,
+            "chances": {f"{share:g}": list(self.design.chances(share)) for share in SHARES},
             "expected_score": self.score,
             "parts": [part.to_dict() for part in self.parts],
         }
 
 
 def spend(
-    way: Way, mechanism: Mechanism, space: Space, *, epsilon: float, delta: float, start: float | None = None
+    design: Design, mechanism: Mechanism, space: Space, *, epsilon: float, delta: float, start: float | None = None
 ) -> Spent:
-    """The least noise with which a way costs ε at δ, never more and at most a thousandth of ε less."""
-    if way.design is not None:
-        way = _with_first_stage(way, mechanism, space, epsilon=epsilon, delta=delta)
+    """The least noise with which a design costs ε at δ, never more and at most a thousandth of ε less."""
+    if design.stages is not None:
+        design = _with_first_stage(design, mechanism, space, epsilon=epsilon, delta=delta)
 
     def at(noise: float) -> Composition:  # as the search that runs these parts declares it
-        return Cost.of(space, [part.part(mechanism) for part in way.at(noise)]).guarantee
+        return Cost.of(space, [part.part(mechanism) for part in design.at(noise)]).guarantee
 
-    close = _CLOSE if way.kind in ("none", "survey", "composition") else _NEAR * epsilon
+    close = _CLOSE if design.kind in ("none", "survey", "composition") else _NEAR * epsilon
     found = solve_noise(at, epsilon=epsilon, delta=delta, start=start, close=close)
-    return Spent(way, found.value, way.at(found.value), found.guarantee)
+    return Spent(design, found.value, design.at(found.value), found.guarantee)
 
 
-Watch = Callable[[Iterable[Way]], Iterable[Way]]
-"""Shows that work goes on: it is given the ways to solve for, and yields them."""
+Watch = Callable[[Iterable[Design]], Iterable[Design]]
+"""Shows that work goes on: it is given the designs to solve for, and yields them."""
 
 
 def spend_all(
-    wanted: list[Way], mechanism: Mechanism, space: Space, epsilon: float, delta: float, watch: Watch
+    wanted: list[Design], mechanism: Mechanism, space: Space, epsilon: float, delta: float, watch: Watch
 ) -> tuple[list[Spent], list[tuple[str, str]]]:
-    """What the ways cost, and those that no noise pays for, each with why."""
+    """What the designs cost, and those that no noise pays for, each with why."""
     found: list[Spent] = []
     left_out: list[tuple[str, str]] = []
-    for way in watch(wanted):
+    for design in watch(wanted):
         try:
-            found.append(spend(way, mechanism, space, epsilon=epsilon, delta=delta, start=_guess(way, found)))
+            found.append(spend(design, mechanism, space, epsilon=epsilon, delta=delta, start=_guess(design, found)))
         except UnreachableError:
-            if way.kind == "none":
+            if design.kind == "none":
                 raise
-            left_out.append((way.name, "no noise pays for it"))
+            left_out.append((design.name, "no noise pays for it"))
     return found, left_out
 
 
-def _guess(way: Way, found: Sequence[Spent]) -> float:
+def _guess(design: Design, found: Sequence[Spent]) -> float:
     """Where to start the search for noise, which saves time and nothing else."""
     if not found:
         return 1.0
     alone = found[0].noise_multiplier
-    shaped = next((1.02 * one.noise_multiplier for one in found if one.way.kind == "uniform"), 1.1 * alone)
-    if way.kind == "band":
-        return shaped * (1 + 0.025 * way.band.log_ratio)
-    if way.kind == "uniform":
-        return shaped * (1.17 if len(set(way.quantiles())) == 1 else 1.0)
-    return alone * {"stages": 1.09, "composition": 1.37}.get(way.kind, 1.002)
+    shaped = next((1.02 * one.noise_multiplier for one in found if one.design.kind == "uniform"), 1.1 * alone)
+    if design.kind == "band":
+        return shaped * (1 + 0.025 * design.band.log_ratio)
+    if design.kind == "uniform":
+        return shaped * (1.17 if len(set(design.quantiles())) == 1 else 1.0)
+    return alone * {"stages": 1.09, "composition": 1.37}.get(design.kind, 1.002)
 
 
-def _with_first_stage(way: Way, mechanism: Mechanism, space: Space, *, epsilon: float, delta: float) -> Way:
+def _with_first_stage(design: Design, mechanism: Mechanism, space: Space, *, epsilon: float, delta: float) -> Design:
     """The stages whose first one costs its share of ε by itself."""
-    design = way.design
-    assert design is not None
-    first = way.parts[0]
+    both = design.stages
+    assert both is not None
+    first = design.parts[0]
     assert isinstance(first, PlannedStudy)
 
     def at(noise: float) -> Guarantee:
@@ -246,8 +246,8 @@ def _with_first_stage(way: Way, mechanism: Mechanism, space: Space, *, epsilon: 
         assert isinstance(stage, Stage)
         return stage.account(space)
 
-    found = solve_noise(at, epsilon=design.split * epsilon, delta=delta, close=_NEAR * epsilon)
-    return _stages(design, way.compute, found.value)
+    found = solve_noise(at, epsilon=both.share * epsilon, delta=delta, close=_NEAR * epsilon)
+    return _stages(both, design.compute, found.value)
 
 
 @dataclass(frozen=True)

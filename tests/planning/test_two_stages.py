@@ -1,4 +1,4 @@
-"""Designs of a search in stages: what they ask for, what they cost, what they refuse."""
+"""Searches in two stages: what they ask for, what they cost, what they refuse."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ import pytest
 import dphypo
 from dphypo.errors import UnreachableError
 from dphypo.mechanisms import Declared, OwnTraining, SampledGaussian
-from dphypo.planning import Design
+from dphypo.planning import TwoStages
 
 DELTA = 1e-5
 SPACE = dphypo.Space({"lr": [0.1, 1.0]})
@@ -24,11 +24,11 @@ def train(params: Any, *, seed: int, run: SampledGaussian) -> tuple[int, float]:
 TRAIN = OwnTraining(train, SampledGaussian.of(records=10_000, batch_size=500, epochs=5, noise_multiplier=1.0))
 
 
-@pytest.mark.parametrize("design", [Design(), Design(fraction=0.02, compute_share=0.5, split=0.4, shape=2.0)])
-def test_the_stages_cost_what_they_may_and_compute_what_they_should(design: Design) -> None:
+@pytest.mark.parametrize("design", [TwoStages(), TwoStages(fraction=0.02, compute_share=0.5, share=0.4, shape=2.0)])
+def test_the_stages_cost_what_they_may_and_compute_what_they_should(design: TwoStages) -> None:
     stages = design.stages(SPACE, TRAIN, compute=10, epsilon=3.0, delta=DELTA)
     first, last = stages
-    assert first.account(SPACE).epsilon(DELTA) == pytest.approx(design.split * 3.0, abs=2e-3)
+    assert first.account(SPACE).epsilon(DELTA) == pytest.approx(design.share * 3.0, abs=2e-3)
     assert 3.0 - 1e-2 < dphypo.Stages(SPACE, stages, delta=DELTA, journal=None).guarantee.epsilon(DELTA) <= 3.0
     assert design.fraction * first.runs.mean + last.runs.mean == pytest.approx(10)
     assert first.mechanism.run.steps == pytest.approx(design.fraction * last.mechanism.run.steps)
@@ -38,7 +38,7 @@ def test_the_stages_cost_what_they_may_and_compute_what_they_should(design: Desi
 
 def test_the_cheap_run_may_be_another() -> None:
     cheap = TRAIN.at(fraction=0.04)
-    first, last = Design().stages(SPACE, TRAIN, compute=10, epsilon=3.0, delta=DELTA, cheap=cheap)
+    first, last = TwoStages().stages(SPACE, TRAIN, compute=10, epsilon=3.0, delta=DELTA, cheap=cheap)
     assert first.mechanism == cheap.at(noise_multiplier=first.mechanism.run.noise_multiplier)
     assert last.mechanism.run.steps == 100
 
@@ -46,17 +46,17 @@ def test_the_cheap_run_may_be_another() -> None:
 def test_a_score_that_costs_too_much_in_many_cheap_runs_is_named() -> None:
     full = replace(TRAIN, score_event=dp.GaussianDpEvent(20.0))
     with pytest.raises(UnreachableError, match=r"its score alone costs .*cheap=mechanism.at\(fraction=0.1, score="):
-        Design().stages(SPACE, full, compute=10, epsilon=1.0, delta=DELTA)
+        TwoStages().stages(SPACE, full, compute=10, epsilon=1.0, delta=DELTA)
     cheap = replace(TRAIN, score_event=dp.GaussianDpEvent(200.0)).at(fraction=0.1)
-    stages = Design().stages(SPACE, full, compute=10, epsilon=1.0, delta=DELTA, cheap=cheap)
+    stages = TwoStages().stages(SPACE, full, compute=10, epsilon=1.0, delta=DELTA, cheap=cheap)
     assert dphypo.Stages(SPACE, stages, delta=DELTA, journal=None).guarantee.epsilon(DELTA) <= 1.0
 
 
 def test_too_little_compute_is_refused() -> None:
     with pytest.raises(ValueError, match=r"makes 0\.9 runs of length 0\.5 in the first stage"):
-        Design(fraction=0.5, compute_share=0.3).stages(SPACE, TRAIN, compute=1.5, epsilon=1.0, delta=DELTA)
+        TwoStages(fraction=0.5, compute_share=0.3).stages(SPACE, TRAIN, compute=1.5, epsilon=1.0, delta=DELTA)
     with pytest.raises(ValueError, match=r"the first stage leaves 0\.7 full runs"):
-        Design().stages(SPACE, TRAIN, compute=1.4, epsilon=1.0, delta=DELTA)
+        TwoStages().stages(SPACE, TRAIN, compute=1.4, epsilon=1.0, delta=DELTA)
 
 
 def test_a_mechanism_that_cannot_be_made_cheaper_is_refused() -> None:
@@ -70,9 +70,9 @@ def test_a_mechanism_that_cannot_be_made_cheaper_is_refused() -> None:
     relation = dp.NeighboringRelation.ADD_OR_REMOVE_ONE
     for made in (Fixed(train, dp.GaussianDpEvent(1.0), relation), Declared(train, dp.GaussianDpEvent(1.0), relation)):
         with pytest.raises(ValueError, match=r"no at\(fraction=.*cheap="):
-            Design().stages(SPACE, made, compute=10, epsilon=1.0, delta=DELTA)
+            TwoStages().stages(SPACE, made, compute=10, epsilon=1.0, delta=DELTA)
     fixed = Fixed(train, dp.GaussianDpEvent(1.0), relation)
-    stages = Design().stages(SPACE, fixed, compute=10, epsilon=1.0, delta=DELTA, cheap=fixed)
+    stages = TwoStages().stages(SPACE, fixed, compute=10, epsilon=1.0, delta=DELTA, cheap=fixed)
     assert len(stages) == 2
 
 
@@ -83,37 +83,38 @@ def test_a_mechanism_that_ignores_the_fraction_is_refused() -> None:
 
     event = Event(lambda params, *, seed: (1, 0.5), dp.GaussianDpEvent(1.0), TRAIN.relation)
     with pytest.raises(ValueError, match=r"at\(fraction=0\.1\) has the same event as a full run.*give it as cheap="):
-        Design().stages(SPACE, event, compute=10, epsilon=1.0, delta=DELTA)
-    assert len(Design().stages(SPACE, event, compute=10, epsilon=1.0, delta=DELTA, cheap=event.at(fraction=0.1))) == 2
+        TwoStages().stages(SPACE, event, compute=10, epsilon=1.0, delta=DELTA)
+    cut = event.at(fraction=0.1)
+    assert len(TwoStages().stages(SPACE, event, compute=10, epsilon=1.0, delta=DELTA, cheap=cut)) == 2
     one = OwnTraining(train, SampledGaussian.of(records=100, batch_size=100, epochs=1, noise_multiplier=1.0))
     with pytest.raises(ValueError, match="too few steps to be cut"):
-        Design().stages(SPACE, one, compute=10, epsilon=1.0, delta=DELTA)
+        TwoStages().stages(SPACE, one, compute=10, epsilon=1.0, delta=DELTA)
 
 
 @pytest.mark.parametrize(
     "wrong",
     [
-        *({"fraction": 0.0}, {"fraction": 1.5}, {"compute_share": 1.0}, {"split": 0.0}, {"split": 1.0}, {"floor": 0.0}),
+        *({"fraction": 0.0}, {"fraction": 1.5}, {"compute_share": 1.0}, {"share": 0.0}, {"share": 1.0}, {"floor": 0.0}),
         *({"shape": -1.0}, {"spread": 0.0}, {"spread": 2.0}, {"spread": "wide"}, {"spread": {"lr": -0.1}}),
     ],
 )
 def test_numbers_that_make_no_design_are_refused(wrong: dict[str, Any]) -> None:
     with pytest.raises(ValueError, match=next(iter(wrong))):
-        Design(**wrong)
+        TwoStages(**wrong)
 
 
 def test_a_spread_that_does_not_fit_the_space_is_refused_before_anything_is_solved() -> None:
     with pytest.raises(ValueError, match="momentum"):
-        Design(spread={"momentum": 0.1}).stages(SPACE, TRAIN, compute=10, epsilon=1.0, delta=DELTA)
+        TwoStages(spread={"momentum": 0.1}).stages(SPACE, TRAIN, compute=10, epsilon=1.0, delta=DELTA)
 
 
 def test_what_cannot_be_paid_for_or_composed_is_refused() -> None:
     with pytest.raises(UnreachableError, match="the smallest that an earlier stage can cost here"):
-        Design().stages(SPACE, TRAIN, compute=10, epsilon=1e-6, delta=DELTA)
+        TwoStages().stages(SPACE, TRAIN, compute=10, epsilon=1e-6, delta=DELTA)
 
     class Other(OwnTraining):
         relation = dp.NeighboringRelation.REPLACE_ONE
 
     cheap = Other(train, SampledGaussian(rate=1.0, steps=1, noise_multiplier=1.0))
     with pytest.raises(ValueError, match="different neighbouring relations"):
-        Design().stages(SPACE, TRAIN, compute=10, epsilon=1.0, delta=DELTA, cheap=cheap)
+        TwoStages().stages(SPACE, TRAIN, compute=10, epsilon=1.0, delta=DELTA, cheap=cheap)
