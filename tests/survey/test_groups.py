@@ -74,7 +74,7 @@ class Fixed:
 
 def test_who_names_an_executor_or_a_lag_has_no_groups(sizes):
     survey(SHORT, 6).run(progress=False, executor="in_process")
-    survey(SHORT, 6, lag=2).run(progress=False)
+    survey(SHORT, 6, lag=1).run(progress=False)
     assert sizes == []
 
 

@@ -255,7 +255,7 @@ def test_runs_are_asked_for_one_at_a_time():
 
 def test_several_runs_are_asked_for_at_a_time_where_a_lag_is_given():
     told = Recorded()
-    with stages(Survey(SHORT, 5, told, lag=3)) as plan:
+    with stages(Survey(SHORT, 5, told, lag=2)) as plan:
         first = [plan.ask() for _ in range(3)]
         assert plan.ask() is None
         plan.tell(first[2], Outcome({"weight": 0.0}, 0.5))
@@ -340,7 +340,7 @@ def test_what_may_not_be_run_is_not_and_costs_nothing():
         (lambda: Survey(SHORT, 3, optimiser="tpe"), "optimiser"),
         (lambda: Survey(SHORT, 3, durations="maybe"), "durations"),
         (lambda: Survey(SHORT, 3, pick=3), "pick"),
-        (lambda: Survey(SHORT, 3, lag=0), "lag = 0"),
+        (lambda: Survey(SHORT, 3, lag=-1), "lag = -1"),
         (lambda: LastRun("train"), "mechanism"),
         (lambda: LastRun(FULL, pick=3), "pick"),
         (lambda: stages(LastRun(FULL), Survey(SHORT, 3)), "end of the list"),

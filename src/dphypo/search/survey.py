@@ -89,8 +89,8 @@ class Survey:
             side then use results as they arrive; otherwise run j uses those of the runs up to j − workers.
         within: a public function of λ; where it is false, λ is neither run nor accounted for. The nearest λ that may be
             run takes the place of one that is proposed and may not.
-        lag: how many runs may be under way at a time: λ of run j is proposed from the results of the runs up to
-            j − lag. By default as many as there are workers, and one where runs are asked for and told.
+        lag: how many of the latest runs λ of the next one does not depend on, so that lag + 1 runs can be made at a
+            time. By default one less than there are workers, and 0 where runs are asked for and told.
 
     >>> import dp_accounting as dp
     >>> import dphypo
@@ -124,7 +124,7 @@ class Survey:
         _validate.integer(at_least=1, runs=self.runs)
         _optimiser.read(self.optimiser)
         if self.lag is not None:
-            _validate.integer(at_least=1, lag=self.lag)
+            _validate.integer(at_least=0, lag=self.lag)
         if self.durations not in ("secret", "public"):
             raise _validate.fail("durations", self.durations, "give 'secret' or 'public'")
         for name, given in (("pick", self.pick), ("prior", self.prior), ("within", self.within)):
@@ -178,8 +178,8 @@ class Survey:
         optimiser = _optimiser.read(self.optimiser, self.runs)
         ours = isinstance(optimiser, _optimiser.Following)  # which searches a number over decades by its logarithm
         space = _optimiser.on_scales(setting.prior) if ours else setting.prior
-        propose, lag = partial(optimiser.propose, space), None if self.lag is None else self.lag - 1
-        return DeclaredRuns(self.runs, space, setting.prior, propose, lag, self.durations == "public", self.within)
+        propose, arriving = partial(optimiser.propose, space), self.durations == "public"
+        return DeclaredRuns(self.runs, space, setting.prior, propose, self.lag, arriving, self.within)
 
     def release(self, best: Release, record: Record, setting: Setting) -> Release:
         """Of a search that ends with a survey: no model, but the table and what it recommends."""
