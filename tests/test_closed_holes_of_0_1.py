@@ -184,6 +184,7 @@ def test_9_one_record_outside_the_label_range() -> None:
     assert all(torch.equal(one, other) for one, other in zip(*found, strict=True))
 
 
+@pytest.mark.slow
 def test_10_calibration_that_overshoots() -> None:
     """Before: up to 9e-4 above the total, where ε is not monotone in the noise."""
 

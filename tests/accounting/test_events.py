@@ -92,6 +92,7 @@ def test_whatever_type_a_number_has_it_means_the_same_or_is_refused(kind, number
         assert isinstance(found, type) or plain_numbers(found)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("kind", KINDS)
 def test_every_kind_costs_the_same_with_whole_numbers(kind):
     make, relation = KINDS[kind]

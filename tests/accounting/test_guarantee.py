@@ -260,6 +260,7 @@ def test_a_law_that_never_runs_once_has_a_finite_cost_at_tiny_delta(law, delta):
     assert epsilon_from_below(guarantee, delta) <= guarantee.epsilon(delta) < 12.0
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("mean", "delta"), [(1e5, 1e-8), (1e7, 1e-6)])
 def test_a_very_large_mean_has_a_finite_profile_bound_at_tiny_delta(mean, delta):
     """The trace of infinite loss of a distribution, times E[T], is more than δ: the RDP curve has none."""

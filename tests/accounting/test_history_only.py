@@ -72,9 +72,10 @@ def test_more_published_figures(profiles, law, band, first, published, attack):
     assert found >= attack
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("law", "band", "found_once"),
-    mostly_slow([(Poisson(30), Band(0.1, 20), 16.69), (Poisson(100), Band(0.75, 2), 22.44)]),
+    [(Poisson(30), Band(0.1, 20), 16.69), (Poisson(100), Band(0.75, 2), 22.44)],
 )
 def test_the_lattice_is_as_deep_as_many_runs_need(profiles, law, band, found_once):
     """At the first depth δ stays above 1e-4: there was no bound at δ = 1e-5."""
@@ -89,11 +90,13 @@ def account_of(profiles, law, band):
     return epsilon_for(SearchProfile(*profiles, law, band), DELTA)
 
 
+@pytest.mark.slow
 def test_a_lattice_that_begins_too_shallow_ends_near_the_same(profiles):
     deep, shallow = (epsilon(profiles, SHAPE_8, Band(0.5, 4), effort=Effort(depth=depth)) for depth in (14.0, 3.5))
     assert deep <= shallow < 1.03 * deep
 
 
+@pytest.mark.slow
 def test_the_other_direction_is_the_smaller_one(profiles):
     assert epsilon(profiles, SHAPE_8, Band(0.75, 2), direction=1) < epsilon(profiles, SHAPE_8, Band(0.75, 2))
 
@@ -144,6 +147,7 @@ def test_a_policy_that_knows_t_costs_less_than_fixed_cells_say(profiles):
     assert ladder[0] == pytest.approx(4.908, abs=0.005)
 
 
+@pytest.mark.slow
 def test_the_curve_goes_on_to_where_nothing_is_gained():
     """Most of one direction is at its largest loss: a curve that ends a step too early ends at a large δ."""
     step = dp_accounting.PoissonSampledDpEvent(0.1, dp_accounting.GaussianDpEvent(0.6))

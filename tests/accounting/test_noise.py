@@ -42,6 +42,7 @@ def noise(batch: int, steps: int, epsilon: float, fraction: float = 0.1, count: 
     return solve_noise(at, epsilon=epsilon, delta=DELTA, start=start).value
 
 
+@pytest.mark.slow
 def test_a_survey_of_the_paper_s_task_costs_a_third_of_a_per_cent():
     """Theory, section 10.1, to three digits."""
     alone = noise(256, 2344, 4.25, start=0.627)
@@ -93,6 +94,7 @@ def test_the_second_table_of_published_figures(batch, steps, epsilon, alone, add
 SETTINGS = {(256, 2344): 0.627, (2048, 2344): 1.86}
 
 
+@pytest.mark.slow
 def test_settings_calibrated_one_by_one_cost_more_than_declared():
     """The mutant of theory, section 10.6: each setting as if all runs were at it costs 4.46 for 4.25."""
     alone = {(batch, steps): noise(batch, steps, 4.25, 0.1, 20, start) for (batch, steps), start in SETTINGS.items()}
@@ -104,6 +106,7 @@ def test_settings_calibrated_one_by_one_cost_more_than_declared():
     assert plan(survey[1:], 20, last[:1]).epsilon(DELTA) == pytest.approx(4.46, abs=0.02)
 
 
+@pytest.mark.slow
 def test_settings_calibrated_together_cost_what_was_declared():
     alone = {key: run_alone(lambda sigma, key=key: dp_sgd(*key, sigma)) for key in SETTINGS}
     assert equal_noise(alone, epsilon=4.25, delta=DELTA) == pytest.approx(SETTINGS, rel=5e-3)

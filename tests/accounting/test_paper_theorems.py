@@ -74,6 +74,7 @@ def test_a_capped_law_is_none_of_the_papers(event):
     assert "paper" not in account(event, law.capped(15)).bounds(1e-5)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("mean", [1.0, 3.0, 10.0, 100.0])
 @pytest.mark.parametrize("delta", [1e-5, 1e-8])
 def test_for_poisson_we_are_never_above_dp_accounting(mean, delta):
@@ -82,6 +83,7 @@ def test_for_poisson_we_are_never_above_dp_accounting(mean, delta):
     assert account(DP_SGD, Poisson(mean)).epsilon(delta) <= theirs.get_epsilon(delta)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("shape", [-0.5, 0.0, 1.0, 5.0])
 @pytest.mark.parametrize("band", [UNIFORM, Band(0.75, 2), Band(0.25, 4)])
 @pytest.mark.parametrize("epsilon", [0.1, 1.0, 3.0])

@@ -45,6 +45,7 @@ def test_it_holds_on_thousands_of_small_worlds(seed):
         assert shortfall(world, law, band, first=first, claimed=first) <= 1e-9, (law, band, first)
 
 
+@pytest.mark.slow
 def test_one_run_too_many_from_the_prior_is_caught():
     assert any(
         shortfall(world, law, band, first=first, claimed=first + 1) > 0.01 for world, law, band, first in cases(1, 80)

@@ -151,6 +151,7 @@ def without_the_worse_setting(plan: Composition) -> Composition:
     return Composition((*plan.terms[:-1], Term(smaller, last.side)))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "broken", [changed(by_name), changed(unknown_trains), without_one_run, without_the_worse_setting]
 )
@@ -158,6 +159,7 @@ def test_broken_compositions_are_caught(broken):
     assert shortfall(ADD, broken) > 1e-3
 
 
+@pytest.mark.slow
 def test_sides_under_replacement_are_caught(monkeypatch):
     monkeypatch.setattr(composition, "REPLACE_ONE", None)
     assert shortfall(ADD) <= 1e-12

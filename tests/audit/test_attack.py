@@ -27,6 +27,7 @@ def pair():
     return dp_sgd_pair(0.71, 256 / 60_000, 2344, grid=1e-3)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("noise", "rate", "steps"), [(0.71, 256 / 60_000, 2344), (1.0, 1.0, 1), (1.0, 0.02, 200), (3.0, 0.5, 40)]
 )
@@ -58,6 +59,7 @@ def test_the_attack_comes_close_to_the_bound_and_never_above(pair, law, band, ex
     assert lower <= upper <= 1.03 * lower
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("law", [Poisson(10), Pmf({5: 1.0}), Geometric(mean=30).capped(50)], ids=repr)
 @pytest.mark.parametrize("band", [Band(1, 1), Band(0.5, 4), Band(0.6, 1.2)], ids=repr)
 def test_no_attack_beats_the_bound_for_other_laws(law, band):

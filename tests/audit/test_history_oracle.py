@@ -61,6 +61,7 @@ def ratio(case: Case) -> float:
     return float(np.max(np.where(exact > 1e-7, exact / bound, 0.0)))
 
 
+@pytest.mark.slow
 def test_hill_climbing_finds_no_violation():
     rng = np.random.default_rng(7)
     assert climb(random_case(rng), ratio, rng, steps=40)[1] <= 1 + 1e-9
@@ -87,7 +88,6 @@ def test_without_a_band_both_oracles_agree():
 
 ON_RANDOM_WORLDS = (
     "kills from the upper tail",
-    "kills only where forced",
     "cells the wrong way round",
     "only the middle corner",
     "negative part of the hull reversed",
@@ -96,6 +96,7 @@ ON_RANDOM_WORLDS = (
     "largest T forgotten",
     "v = 0 only",
     "first run not from the prior",
+    "kills only where forced",
 )
 
 
@@ -106,7 +107,7 @@ def apply(monkeypatch, mutant) -> type[HistoryProfile]:
     return mutant
 
 
-@pytest.mark.parametrize("name", mostly_slow(ON_RANDOM_WORLDS, 3))
+@pytest.mark.parametrize("name", mostly_slow(ON_RANDOM_WORLDS, 2))
 def test_the_oracle_catches(name, monkeypatch):
     kind = apply(monkeypatch, MUTANTS[name])
     assert any(case.shortfall(kind=kind) > 1e-3 for case in cases(5, 150))

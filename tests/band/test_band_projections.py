@@ -63,8 +63,9 @@ def test_optimality_conditions_hold(projection, sizes):
             assert (gradient - slack)[could_give].max() <= (gradient + slack)[could_take].min(), case
 
 
-@pytest.mark.parametrize("projection", mostly_slow(PROJECTIONS, 2), ids=repr)
-def test_no_worse_than_a_conic_solver(projection):
+@pytest.mark.slow
+@pytest.mark.parametrize("projection", PROJECTIONS, ids=repr)
+def test_no_worse_than_a_conic_solver(rule):
     solved = tried = 0
     every = list(cases(sizes=[3, 20], bands=BANDS[:3]))
     for case, c, C, weights, prior, p, base in every[PROJECTIONS.index(projection) :: 7]:

@@ -42,6 +42,7 @@ def test_threads_conform():
         check_executor(lambda: pool, deaths=False)
 
 
+@pytest.mark.slow
 def test_a_pool_of_processes_conforms():
     pools = []
     context = multiprocessing.get_context("fork")

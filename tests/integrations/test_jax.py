@@ -70,6 +70,7 @@ def test_the_event_is_that_of_the_declared_run():
     assert training(records=1400, data=(PIXELS[:900], LABELS[:900])).event({}) == plain().event({})
 
 
+@pytest.mark.slow
 def test_it_conforms():
     space = dphypo.Space({"learning_rate": loguniform(0.1, 10), "clipping": ["clip", "normalise"]})
     check_mechanism(plain(), space, points=1)

@@ -293,6 +293,7 @@ def test_a_gradient_has_the_same_bits_in_other_places_and_beside_other_records()
         np.testing.assert_array_equal(gradients(program, mixed)[:, kept], found[:, kept])
 
 
+@pytest.mark.slow
 def test_the_program_of_the_gradients_does_not_depend_on_how_many_records_there_are():
     """Neighbouring data sets have other numbers of records: a program of another shape may round differently."""
     program, shapes = network(61), []

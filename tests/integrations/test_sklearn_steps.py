@@ -212,6 +212,7 @@ def test_steps_around_a_search_are_refused_and_inside_it_accepted() -> None:
         )
 
 
+@pytest.mark.slow
 def test_searches_inside_other_searches_work_and_say_what_they_cost() -> None:
     with pytest.warns(UserWarning, match="inside cross_validate: every fit is a search .* composition"):
         assert cross_val_score(search(), X, Y, cv=2).shape == (2,)

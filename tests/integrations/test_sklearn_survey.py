@@ -65,6 +65,7 @@ def test_a_survey_publishes_its_table_and_releases_one_full_fit(found: PrivateSe
     assert pd.DataFrame(table).loc[table["mean_test_score"].argmax(), "rank_test_score"] == 1
 
 
+@pytest.mark.slow
 def test_short_fits_have_matched_noise_and_the_learning_rate_of_their_optimiser() -> None:
     """By the events of the certificate, and by what a fit is called with."""
     seen: list[dict[str, Any]] = []
@@ -116,6 +117,7 @@ def test_a_survey_is_planned_where_none_is_given() -> None:
     assert len(found.cv_results_["params"]) >= 8
 
 
+@pytest.mark.slow
 def test_a_law_of_t_makes_a_study() -> None:
     studied = search(survey=False, runs=Pmf({1: 1.0}), score_noise_multiplier=10.0).fit(X, Y)
     assert not hasattr(studied, "cv_results_")

@@ -70,6 +70,7 @@ def test_a_run_does_not_depend_on_the_runs_before(name: str, engine: Engine) -> 
         assert all(torch.equal(*pair) for pair in zip(weights(model), values, strict=True))
 
 
+@pytest.mark.slow
 def test_a_search_over_a_shared_backbone_starts_each_run_anew(tmp_path: Any) -> None:
     """Kept models are loaded between the runs of a search: the factory's own weights stay as they were."""
     before = weights(BACKBONE)

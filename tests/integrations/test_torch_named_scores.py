@@ -197,6 +197,7 @@ def composed(events: Sequence[tuple[dp_accounting.DpEvent, int]]) -> float:
     return float(accountant.get_epsilon(1e-5))
 
 
+@pytest.mark.slow
 def test_the_summary_says_whom_the_last_run_trains_on():
     assert "It trains on all records, those that score included." in planned(20_000).summary
     whole = planned(20_000).cost.guarantee.certificate(1e-5)
@@ -230,6 +231,7 @@ def test_words_train_and_score():
         assert mechanism.rehearse({"learning_rate": 1.0}, seed=3).model is not None
 
 
+@pytest.mark.slow
 def test_a_plan_made_of_numbers_alone_is_run_with_public_scores():
     public = named(lambda model: 0.5, batch_size=50, epochs=2)
     numbers = {"records": 500, "batch_size": 50, "epochs": 2}

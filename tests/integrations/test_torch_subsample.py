@@ -77,6 +77,7 @@ def test_a_batch_must_fit_the_subsample() -> None:
         mechanism(subsample=1.5)
 
 
+@pytest.mark.slow
 def test_a_subsampled_search_is_accounted_and_calibrated() -> None:
     space, law = dphypo.Space({"learning_rate": [0.1, 1.0]}), dphypo.Geometric(mean=5)
     study = dphypo.Study(space, mechanism(), law, delta=1e-5, journal=None)

@@ -213,6 +213,7 @@ def test_a_data_set_gives_fields_and_records_that_do_not_fit_are_left_out() -> N
     assert [len(fit.records) for fit in chosen._fits.values()] == [COUNT - 1]
 
 
+@pytest.mark.slow
 def test_scores_take_fields_too() -> None:
     trained = dpsgd(probe, score=PublicAccuracy(texts()))({}, seed=1)
     assert trained.score == PublicAccuracy(texts())(trained.model)
@@ -237,6 +238,7 @@ def test_the_rank_of_an_adapter_is_tuned_and_the_adapter_saved(tmp_path: Any) ->
     assert all(torch.equal(value, release.model.state_dict()[key]) for key, value in adapters.items())
 
 
+@pytest.mark.slow
 def test_a_shared_backbone_stays_as_it_was() -> None:
     backbone = bert()
     before = {key: value.clone() for key, value in backbone.state_dict().items()}

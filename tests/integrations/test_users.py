@@ -109,6 +109,7 @@ def test_private_records_rank_with_a_split_by_hash() -> None:
         PrivateSearch(classifier(), {"learning_rate": [0.5]}, ONCE).fit(INPUTS[:50], LABELS[:50])
 
 
+@pytest.mark.slow
 def test_scores_whose_noise_is_solved_for_are_warned_of_where_records_are_few() -> None:
     train, rank = split_by_hash(INPUTS, LABELS, share=0.05)
     mechanism = dpsgd(

@@ -10,6 +10,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
+from support import scripts
 from support.journal_world import trial
 from support.ledger_world import make as make_paying
 from support.slow import mostly_slow
@@ -79,8 +80,6 @@ def test_a_forked_child_commits_nothing(where, tmp_path):
 def test_a_child_that_ends_as_scripts_do_leaves_the_parents_connection_alone(kind, request, tmp_path):
     """Interpreters that end collect what is left, and a collected connection says goodbye to its server."""
     import gc
-    import subprocess
-    import sys
 
     where = str(tmp_path / "study.db") if kind == "sqlite" else request.getfixturevalue("postgres")
     code = """
@@ -88,6 +87,7 @@ import os, sys, gc
 from dphypo.journal.journal import Journal
 from dphypo.journal.store import open_store
 from dphypo.mechanisms import Outcome
+from support import scripts
 from support.journal_world import trial
 journal = Journal(open_store(sys.argv[1]), sys.argv[2])
 journal.begin({}, lambda: 3)
@@ -103,10 +103,7 @@ assert journal.model() == b"model"
 print("unharmed")
 """
     name = next(NAMES)
-    path = os.environ | {"PYTHONPATH": os.pathsep.join(sys.path)}
-    done = subprocess.run(
-        [sys.executable, "-c", code, where, name], capture_output=True, text=True, check=False, env=path
-    )
+    done = scripts.run(code, where, name, cwd=tmp_path)
     assert (done.returncode, done.stdout) == (0, "unharmed\n"), done.stderr
     journal = Journal(open_store(where), name)
     assert journal.record.results[0].score == 1.0

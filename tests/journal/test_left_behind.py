@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import stat
 
+import pytest
 from sqlalchemy import make_url
 from support.journal_world import NAMES, finished, trial
 
@@ -111,6 +112,7 @@ def _statistics(connection) -> list:
     return [tuple(row) for row in connection.execute(text(query))]
 
 
+@pytest.mark.slow
 def test_shredding_in_postgresql_leaves_no_count_of_the_runs(postgres):
     """Neither in the statistics of the tables, nor in the transaction numbers of the rows, nor in the files."""
     from sqlalchemy import create_engine, text

@@ -167,6 +167,7 @@ def test_quantiles_by_counting() -> None:
                 assert law.quantile(q) == next(k for k, mass in enumerate(head) if mass >= q), (law, q)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("q", [1e-12, 0.01, 0.5, 0.99, 1 - 1e-12])
 def test_quantiles_of_large_means(q: float) -> None:
     geometric = Geometric(mean=1e6)

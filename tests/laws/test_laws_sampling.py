@@ -128,12 +128,14 @@ def test_a_logarithmic_law_off_by_a_tenth_is_caught() -> None:
             check_draws(off_by_a_tenth(law, factor), iter_of(drawn), len(drawn), SYSTEM)
 
 
+@pytest.mark.slow
 def test_a_sampler_that_loses_the_tail_is_caught() -> None:
     law = Geometric(mean=100)
     with pytest.raises(AssertionError, match="the average of"):
         check_draws(law, lambda entropy: min(law.sample(entropy), 120), 6000, Seeded(23))
 
 
+@pytest.mark.slow
 def test_chi_square_rejects_what_it_should() -> None:
     law, other = Geometric(mean=100), Geometric(gamma=0.011)
     entropy = Seeded(24)

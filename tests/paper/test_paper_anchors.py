@@ -221,6 +221,7 @@ def test_noise_on_private_statistics_has_the_declared_multiplier():
     assert float(100 * mean.std()) == pytest.approx(7.0 * 2 * 2000**0.5, rel=0.1)
 
 
+@pytest.mark.slow
 def test_pink_statistics_put_channels_on_one_scale():
     mean, spread = normalise.pink_statistics(28)
     assert mean.shape == spread.shape == (81,)
@@ -234,6 +235,7 @@ def test_a_plan_costs_the_larger_side():
     assert costs == pytest.approx(guarantee([scoring, Part(30.0, "both")]).epsilon(DELTA))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("task", "way"), [pytest.param(*one, id=f"{one[0]}, {one[1]['name']}") for one in WAYS])
 def test_every_way_of_the_frozen_plan_costs_what_it_may(task, way):
     parts = [Part(**one) for one in way["parts"]]
@@ -322,6 +324,7 @@ def tiny_network(views=2):
     return Network(both, labels, torch.arange(200) % 5 == 0, both, labels)
 
 
+@pytest.mark.slow
 def test_a_network_on_two_views_learns_and_knows_its_subset():
     trainer, task = tiny_network(), replace(TINY, records=200, model="cnn")
     where = ways.Bench(task, Structure(24, batch=100), trainer, 0.2, 7, most=1, tests=200)

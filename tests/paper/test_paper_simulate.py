@@ -89,6 +89,7 @@ def test_uniform_search_agrees_with_its_closed_form(law: NegativeBinomial) -> No
     assert abs(result.mean() - expected(world, law)) < 5 * error  # a one-in-a-million alarm
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("law", [Geometric(mean=8), NegativeBinomial(8.0, mean=8)], ids=["geometric", "shape 8"])
 def test_searches_that_count_at_every_length_give_the_closed_form_and_a_true_interval(law: NegativeBinomial) -> None:
     world = _world()

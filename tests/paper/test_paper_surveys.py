@@ -28,6 +28,7 @@ ARMS = [
 ]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("name", "number"), ARMS)
 def test_no_planned_survey_costs_more_than_it_says(name: str, number: int) -> None:
     plan = PLANS[name]

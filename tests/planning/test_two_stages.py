@@ -36,6 +36,7 @@ def test_the_stages_cost_what_they_may_and_compute_what_they_should(design: TwoS
     assert last.prior is None
 
 
+@pytest.mark.slow
 def test_the_cheap_run_may_be_another() -> None:
     cheap = TRAIN.at(fraction=0.04)
     first, last = TwoStages().stages(SPACE, TRAIN, compute=10, epsilon=3.0, delta=DELTA, cheap=cheap)
@@ -43,6 +44,7 @@ def test_the_cheap_run_may_be_another() -> None:
     assert last.mechanism.run.steps == 100
 
 
+@pytest.mark.slow
 def test_a_score_that_costs_too_much_in_many_cheap_runs_is_named() -> None:
     full = replace(TRAIN, score_event=dp.GaussianDpEvent(20.0))
     with pytest.raises(UnreachableError, match=r"its score alone costs .*cheap=mechanism.at\(fraction=0.1, score="):

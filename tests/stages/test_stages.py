@@ -273,6 +273,7 @@ def test_the_stages_names():
     assert stages_world.SEED == SEED
 
 
+@pytest.mark.slow
 def test_a_search_in_stages_narrows_in():
     """On a landscape where fidelities agree, the second stage's λ are nearer to the best than the prior's."""
     best = SPACE.to_unit([{"lr": 10**-1.5, "depth": 3}])[0, 0]

@@ -78,6 +78,7 @@ def test_one_stage_by_theorem_h_and_one_for_any_rule():
     assert (rules[0] is None, rules[1] is None) == (False, True)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("law", [Pmf({3: 1.0}), Pmf({0: 0.2, 2: 0.4, 3: 0.4})])
 def test_what_composes_lies_above_the_exact_delta_below_zero_too(law):
     """Composition asks for δ at ε < 0, where "no run" counts as an outcome."""
@@ -93,6 +94,7 @@ def test_what_composes_lies_above_the_exact_delta_below_zero_too(law):
         assert one.delta(-1.5) < 1.0
 
 
+@pytest.mark.slow
 def test_the_certificate_says_whose_word_each_rule_is():
     plan = Stages(SPACE, chain(Parzen(), Promised()), delta=1e-5, journal=None)
     ours, users = plan.certificate.to_dict()["public"]["search rules"]

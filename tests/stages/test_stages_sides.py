@@ -10,7 +10,6 @@ import math
 import dp_accounting as dp
 import numpy as np
 import pytest
-from support.slow import mostly_slow
 
 import dphypo
 from dphypo.accounting import Composition, PureDp, Split, verify
@@ -151,11 +150,13 @@ def without(place: int):
     return lambda plan: Composition(tuple(term for number, term in enumerate(plan.terms) if number != place))
 
 
-@pytest.mark.parametrize("place", mostly_slow(range(4)), ids=["training 1", "scoring 1", "training 2", "scoring 2"])
+@pytest.mark.slow
+@pytest.mark.parametrize("place", range(4), ids=["training 1", "scoring 1", "training 2", "scoring 2"])
 def test_a_search_that_is_left_out_of_a_side_is_caught(place):
     assert shortfall(ADD, without(place)) > 1e-3
 
 
+@pytest.mark.slow
 def test_sides_taken_as_disjoint_under_replacement_are_caught():
     worst = max(
         world.truth(REPLACE, float(e)) - world.guarantee(ADD).delta(float(e)) for world in WORLDS for e in EPSILONS

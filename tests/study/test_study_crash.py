@@ -61,6 +61,7 @@ def test_a_process_killed_at_any_commit_changes_nothing(server, uninterrupted, w
         assert resumed(journal, name) == uninterrupted, f"killed {moment} commit {commit} of {count}"
 
 
+@pytest.mark.slow
 def test_a_process_killed_again_and_again_changes_nothing(server, uninterrupted, where):
     """Every process dies after a few commits of its own, until one is left nothing to do."""
     for step in (9, 11):  # enough for one outcome: a run that is lost three times is a failure
@@ -71,6 +72,7 @@ def test_a_process_killed_again_and_again_changes_nothing(server, uninterrupted,
         assert resumed(journal, name) == uninterrupted
 
 
+@pytest.mark.slow
 def test_a_process_killed_at_a_random_time_changes_nothing(server, uninterrupted, where):
     rng = random.Random(0)
     _killed_at_random(server, uninterrupted, where, [rng.uniform(0.0, 0.5) for _ in range(6)])

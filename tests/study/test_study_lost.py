@@ -4,13 +4,12 @@ from __future__ import annotations
 
 import os
 import signal
-import subprocess
-import sys
 import textwrap
 from concurrent.futures import ProcessPoolExecutor, ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
+from support import scripts
 from support.crash_server import serve
 from support.slow import mostly_slow
 from support.study_world import EVENT, RELATION, deadly, facts, fragile, make, slow_and_fragile, train
@@ -148,7 +147,7 @@ LEAVES = "signal.signal(signal.SIGTERM, lambda *_: sys.exit(7))"
 )
 def test_a_signal_that_ends_the_process_is_no_outcome(tmp_path, number, handler, how, status):
     code = textwrap.dedent(ENDS).format(tests=TESTS, number=int(number), handler=handler, how=how)
-    done = subprocess.run([sys.executable, "-c", code], cwd=tmp_path, capture_output=True, text=True, check=False)
+    done = scripts.run(code, cwd=tmp_path)
     assert done.returncode == status, done.stderr
     with make(tmp_path / "study.db", fragile) as study:
         first, second = study.curator().trials()
@@ -159,7 +158,7 @@ def test_a_signal_that_ends_the_process_is_no_outcome(tmp_path, number, handler,
 def test_a_script_that_asks_and_is_interrupted_has_not_died(tmp_path):
     how = "study.ask(); raise KeyboardInterrupt"
     code = textwrap.dedent(ENDS).format(tests=TESTS, number=int(signal.SIGINT), handler="", how=how)
-    subprocess.run([sys.executable, "-c", code], cwd=tmp_path, capture_output=True, check=False)
+    scripts.run(code, cwd=tmp_path)
     with make(tmp_path / "study.db", fragile) as study:
         assert [(row["done"], row["attempts"]) for row in study.curator().trials()] == [(False, 0)]
 

@@ -126,6 +126,7 @@ def test_more_runs_from_the_prior_cost_less_and_the_certificate_says_how_many():
     assert not dphypo.verify(dphypo.Certificate.from_dict(lie))
 
 
+@pytest.mark.slow
 def test_it_may_not_change_on_the_way():
     store = open_store(None)
     study([], store, first_from_prior=3).ask()
@@ -135,6 +136,7 @@ def test_it_may_not_change_on_the_way():
     study([], store, first_from_prior=3).run(progress=False)
 
 
+@pytest.mark.slow
 def test_a_study_that_began_with_one_goes_on_with_one():
     store = open_store(None)
     make(store, sampler=GaussianProcess(), first_from_prior=1).ask()
@@ -161,6 +163,7 @@ def test_a_bad_number_is_named(value):
         study([], first_from_prior=value)
 
 
+@pytest.mark.slow
 def test_a_stage_keeps_to_it_too():
     asked: list = []
     stage = Stage(train, LAW, BAND, Greedy(asked), first_from_prior=3)

@@ -107,6 +107,7 @@ def test_tensorboard_gets_every_run(tmp_path):
     assert scores == pytest.approx(sorted(row.score for row in release.survey.rows))
 
 
+@pytest.mark.slow
 def test_mlflow_gets_every_run(tmp_path, monkeypatch):
     monkeypatch.setenv("MLFLOW_ALLOW_FILE_STORE", "true")  # the plain form of a store, without a database
     monkeypatch.setenv("MLFLOW_DISABLE_TELEMETRY", "true")  # tests call nobody

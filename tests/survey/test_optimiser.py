@@ -50,6 +50,7 @@ OPTIMISERS = {
 }
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", OPTIMISERS)
 def test_an_optimiser_improves_on_its_first_runs(name):
     rows = survey(OPTIMISERS[name](), runs=25)

@@ -45,6 +45,7 @@ def test_a_plan_that_costs_more_than_was_accepted_says_so_and_what_would_cost_le
     assert dear.startswith("That is dear: 1 % was accepted (price). It costs less with more steps")
 
 
+@pytest.mark.slow
 def test_a_single_hyperparameter_takes_eight_runs_of_a_twentieth_for_one_per_cent_of_noise():
     found = plan_tuning(SPACE, Descent(steps=600), **BUDGET)
     assert (found.survey.runs, found.survey.fraction) == (8, 0.05)
@@ -69,6 +70,7 @@ def test_longer_runs_where_few_steps_would_be_left_and_fewer_where_they_cost_too
     assert (found.survey.runs, found.survey.fraction) == (18, 0.25)  # a number that is given stays
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("steps", "compute", "runs", "fraction"),
     [(1000, 3, 20, 0.1), (1000, 2, 20, 0.05), (300, 2, 10, 0.1), (500, 9, 40, 0.1)],

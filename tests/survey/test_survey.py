@@ -89,6 +89,7 @@ def test_a_survey_then_a_longer_one_then_one_run():
     assert verify(release.certificate)
 
 
+@pytest.mark.slow
 def test_a_survey_then_a_search_around_what_it_found():
     plan = stages(Survey(SHORT, 10, prior=PriorAround(spread=0.02, floor=0.05)), Stage(FULL, Poisson(4)))
     release = plan.run(progress=False)
