@@ -65,7 +65,7 @@ def test_optimality_conditions_hold(projection, sizes):
 
 @pytest.mark.slow
 @pytest.mark.parametrize("projection", PROJECTIONS, ids=repr)
-def test_no_worse_than_a_conic_solver(rule):
+def test_no_worse_than_a_conic_solver(projection):
     solved = tried = 0
     every = list(cases(sizes=[3, 20], bands=BANDS[:3]))
     for case, c, C, weights, prior, p, base in every[PROJECTIONS.index(projection) :: 7]:
