@@ -69,8 +69,7 @@ def test_an_event_of_ones_own_class_cannot_be_certified():
             Geometric(mean=10),
             Logarithmic(gamma=0.1),
             Poisson(3.0),
-        ],
-        3,
+        ]
     ),
     ids=repr,
 )

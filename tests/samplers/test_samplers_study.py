@@ -54,7 +54,7 @@ def released(mechanism, sampler, maximize):
     return study.run(progress=False)
 
 
-@pytest.mark.parametrize("rule", mostly_slow(RULES, 2))
+@pytest.mark.parametrize("rule", mostly_slow(RULES))
 def test_a_study_takes_the_rule_and_direction_makes_no_difference(rule):
     up = released(maximised, RULES[rule](), maximize=True)
     down = released(minimised, RULES[rule](), maximize=False)

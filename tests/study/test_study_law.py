@@ -133,7 +133,7 @@ UNIFORM = (Fraction(1), Fraction(1))
 
 @pytest.mark.parametrize(
     ("band", "studies"),
-    mostly_slow([(BAND, 300), (BAND, 1000), (UNIFORM, 1000)]),
+    mostly_slow([(BAND, 200), (BAND, 1000), (UNIFORM, 1000)]),
     ids=["adaptive", "adaptive, many", "algorithm 1"],
 )
 def test_the_release_has_the_law_of_framework_1(band, studies):

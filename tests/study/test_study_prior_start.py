@@ -80,7 +80,7 @@ def test_on_a_grid_the_first_runs_are_draws_of_its_masses():
         assert trial["params"] == grid.draw_within(index, entropy.child("within"))
 
 
-@pytest.mark.parametrize("lag", [1, 3])
+@pytest.mark.parametrize("lag", mostly_slow([1, 3]))
 def test_a_lag_leaves_no_fewer_runs_to_the_prior(lag):
     """With a lag, a run sees fewer results than runs came before it."""
     asked: list = []
