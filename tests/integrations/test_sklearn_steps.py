@@ -287,6 +287,17 @@ def test_a_regressors_score_is_in_the_metrics_own_units() -> None:
     assert found.best_score_ < 0
 
 
+@pytest.mark.filterwarnings("ignore:target_bounds = None", "ignore:A column-vector y")
+@pytest.mark.parametrize("before", [(), (FILL,)], ids=["alone", "behind a step"])
+@pytest.mark.parametrize("form", [lambda y: y[:, None], lambda y: pd.DataFrame({"y": y})], ids=["column", "frame"])
+def test_a_column_of_targets_is_scored_as_the_targets(form: Any, before: Any) -> None:
+    """A column less a row of guesses is a table of all errors of all guesses, which one record moves by all of them."""
+    regressor = DPSGDRegressor((), epochs=1, batch_size=50, device="cpu", bounds=(-5, 8))
+    whole = make_pipeline(*before, regressor)
+    found = [search(whole, error_bound=5.0).fit(X, y).best_score_ for y in (X[:, 0], form(X[:, 0]))]
+    assert found[0] == found[1] is not None
+
+
 def test_frames_with_categories_and_missing_values() -> None:
     frame = pd.DataFrame(
         {

@@ -104,6 +104,13 @@ def test_one_term_moves_a_sum_by_at_most_the_bound(sigma, bound):
     assert noise.noisy_sum([*values, np.nan], bound, sigma, Words(KEY)) == plain
 
 
+@pytest.mark.parametrize("values", [np.zeros((3, 3)), np.zeros((3, 1)), 0.5])
+def test_a_sum_of_anything_but_one_number_a_record_is_refused(values):
+    """In a table a record may be in a row and in a column, and then moves the sum by more than the bound."""
+    with pytest.raises(ValueError, match="one number a record"):
+        noise.noisy_sum(values, 1.0, 2.0, Words(KEY))
+
+
 def test_a_sum_does_not_depend_on_the_order_of_its_terms():
     values = np.random.default_rng(0).normal(size=10_001)
     turned = noise.noisy_sum(values[::-1], 1.0, 2.0, Words(KEY))

@@ -94,6 +94,8 @@ def noisy_sum(values: npt.ArrayLike, bound: float, sigma: float, words: Source) 
         given = np.asarray(values, dtype=np.float64)
     except (TypeError, ValueError):
         raise _validate.fail("values", values, "give one number a record") from None
+    if given.ndim != 1:  # in a table one record may be in more than one term
+        raise _validate.fail("values", "a table or a number", "give one number a record")
     deviation = _grid(sigma)
     unit = sigma * bound / deviation
     most = int(Fraction(deviation) / Fraction(sigma))  # most/deviation ≤ 1/σ: the noise is at least σ·most

@@ -102,7 +102,9 @@ class Private:
             # By value, each record alone: one label of another type changes the type of all of them.
             correct = sum(map(operator.eq, record_bytes(guesses), record_bytes(y)))
             return noise.noisy_count(correct, self.sigma, words) / self.records
-        errors = np.abs(np.asarray(numbers(y), dtype=np.float64) - guesses)
+        # Both as one number a record: a column less a row would be a table, with a record in a row and a column of it.
+        targets, guesses = (np.reshape(np.asarray(one, dtype=np.float64), len(y)) for one in (numbers(y), guesses))
+        errors = np.abs(targets - guesses)
         return -noise.noisy_sum(errors, self.error_bound, self.sigma, words) / self.records
 
 

@@ -208,6 +208,8 @@ def _missing(y: Any) -> Mask:
         targets = np.asarray(y)
         missing: Mask = np.isnan(targets.reshape(len(targets), -1)).any(axis=1)
         return missing
+    if hasattr(y, "columns"):  # one would go through the names of its columns
+        return np.array([any(map(is_missing, row)) for row in y.to_numpy(dtype=object)], dtype=np.bool_)
     return np.array([is_missing(target) for target in y], dtype=np.bool_)
 
 
