@@ -26,9 +26,10 @@ from sklearn.preprocessing import (
     PolynomialFeatures,
 )
 
-from dphypo.integrations.sklearn import DPSGDClassifier, PrivateSearch, Schema, per_record
+from dphypo.integrations.sklearn import DPSGDClassifier, DPSGDRegressor, PrivateSearch, Schema, per_record
 from dphypo.integrations.sklearn.network import network, outputs_of
 from dphypo.integrations.sklearn.records import Prepared, Records
+from dphypo.integrations.sklearn.table import numbers
 from dphypo.laws import Pmf
 
 RNG = np.random.default_rng(0)
@@ -121,6 +122,24 @@ def test_what_becomes_of_a_person_does_not_depend_on_one_that_is_not_taken(step:
     assert len(alone) == len(FRAME)
     assert len(found) - len(alone) in (0, 1)
     assert found[len(found) - len(alone) :].tobytes() == alone.tobytes()
+
+
+@pytest.mark.parametrize("row", [["text", 1.0, 2.0], [1j, 1.0, 2.0], [b"1", 1.0, 2.0], [None, 1.0, 2.0]], ids=str)
+def test_one_value_in_a_list_changes_no_other(row: list[Any]) -> None:
+    """numpy makes texts of all values where one is a text: True is then no number, and others have other digits."""
+    rows: list[Any] = [[True, np.float32(0.1), 2**60 + 1], [False, 1e-7, 3]]
+    for values, more in ((rows, row), ([one[0] for one in rows] + [np.float32(0.1)], row[0])):
+        alone = np.asarray(numbers(values), dtype=np.float64)
+        found = np.asarray(numbers([*values, more]), dtype=np.float64)
+        assert found[:-1].tobytes() == alone.tobytes()
+
+
+@pytest.mark.filterwarnings("ignore:target_bounds = None")
+def test_one_target_in_a_list_changes_no_other() -> None:
+    regressor = DPSGDRegressor(device="cpu")
+    targets = [True, np.float32(0.1), 0.5]
+    alone = regressor.check_data(X[:3], targets)[1]
+    assert regressor.check_data(X[:4], [*targets, "text"])[1][:3].tobytes() == alone.tobytes()
 
 
 VALUE = st.one_of(st.floats(), st.integers(-3, 3), st.none(), st.text(max_size=2), st.booleans(), st.just([1]))

@@ -237,7 +237,7 @@ class DPSGDRegressor(RegressorMixin, _DPSGDEstimator):  # type: ignore[misc]
 
     def check_data(self, X: Any, y: Any) -> tuple[Any, Any]:
         """Refuse data that ``fit`` cannot use: an error in the declaration, before any run is made."""
-        X, y = self._features(X), np.asarray(numbers(_column(y)), dtype=np.float64)
+        X, y = self._features(X), np.asarray(_column(None if y is None else numbers(y)), dtype=np.float64)
         check_consistent_length(X, y)
         if self.target_bounds is None:
             warnings.warn(

@@ -104,7 +104,11 @@ def numbers(values: Any) -> Any:
         types = values.dtypes if hasattr(values, "columns") else [values.dtype]
         read = all(isinstance(kind, np.dtype) and kind.kind in "biufc" for kind in types)
         return values if read else _each(values, _float, np.float64)
-    array = values if hasattr(values, "dtype") or hasattr(values, "toarray") else np.asarray(values)
+    array = values
+    if not hasattr(values, "dtype") and not hasattr(values, "toarray"):
+        array = np.asarray(values)
+        if array.dtype.kind in "SUc":  # one text made texts of all: of True "True", which is no number
+            array = np.array(values, dtype=object)
     if array.dtype.kind in "OSU" and not hasattr(array, "toarray"):
         return _each(np.asarray(array), _float, np.float64)
     return values
