@@ -53,13 +53,15 @@ NUMBERS: dict[str, Any] = {
     "ufunc": FunctionTransformer(np.log1p),
     "encoder of numbers": OrdinalEncoder(categories=[[0, 1]] * 3, handle_unknown="use_encoded_value", unknown_value=-1),
     "columns": ColumnTransformer([("a", Normalizer(), [0, 1])], remainder="passthrough", sparse_threshold=0),
-    "function": FunctionTransformer(per_record(lambda rows: np.sqrt(np.asarray(rows, dtype=float)))),
+    "function": FunctionTransformer(
+        per_record(lambda rows: np.sqrt(np.asarray(rows, dtype=float))), feature_names_out="one-to-one"
+    ),
 }
 FRAMES: dict[str, Any] = {
     "columns": ColumnTransformer([("n", Normalizer(), ["age"]), ("w", WORK, ["work"])], sparse_threshold=0),
     "columns, rest": ColumnTransformer([("w", WORK, ["work"])], remainder=Binarizer(), sparse_threshold=0),
     "schema": Schema({"age": (20, 60), "work": ["office", "outside"]}),
-    "function": FunctionTransformer(per_record(first_letter_as_number)),
+    "function": FunctionTransformer(per_record(first_letter_as_number), feature_names_out="one-to-one"),
 }
 BAD_ROWS = [[np.nan, 1, 2], [np.inf, 1, 2], [-np.inf, 0, 0], ["text", 1, 2], [None, 1, 2], [1e308, 1e308, 1e308]]
 BAD_PEOPLE: list[tuple[Any, Any]] = [

@@ -190,9 +190,29 @@ def test_the_trial_looks_at_types_and_not_at_records() -> None:
     twice = FunctionTransformer(per_record(lambda rows: rows.assign(c=rows["a"] * 2)))
     try_steps(twice, frame)
     try_steps(twice, frame.iloc[:0])  # there need not be any record
-    dates = FunctionTransformer(per_record(lambda rows: rows["b"].map(lambda text: float(text[:4])).to_frame()))
-    with pytest.warns(UserWarning, match="take none of the made-up records"):
-        try_steps(dates, frame)
+
+
+def numbers_in_a_text(rows: Any) -> Any:
+    """As many columns as the first row has numbers; it raises on any other text."""
+    return np.array([[float(part) for part in text.split(" ")] for text in rows["b"]])
+
+
+def test_no_record_decides_how_many_columns_steps_make() -> None:
+    """Where no made-up record is taken, the first private one that is decided which of the others are."""
+    frame = pd.DataFrame({"b": ["1 2"] * 200})
+    unknown = FunctionTransformer(per_record(numbers_in_a_text))
+    with pytest.raises(TypeError, match="do not say how many columns they make"):
+        search(make_pipeline(unknown, classifier())).fit(frame, Y, holdout=(frame, Y))
+    declared = FunctionTransformer(per_record(numbers_in_a_text), feature_names_out=lambda step, names: ["one", "two"])
+    found = []
+    for first in ("1 2", "1 2 3", "text"):
+        frame.loc[0, "b"] = first
+        whole = search(make_pipeline(declared, classifier()))
+        with pytest.warns(UserWarning, match="take none of the made-up records"):
+            whole.fit(frame, Y, holdout=(frame[1:], Y[1:]))
+        found.append(whole.decision_function(frame[1:]))
+    assert len(found[0]) == 199
+    assert np.array_equal(found[1], found[2])  # neither is taken
 
 
 def test_steps_around_a_search_are_refused_and_inside_it_accepted() -> None:

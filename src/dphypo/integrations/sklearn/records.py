@@ -71,6 +71,25 @@ class Prepared:
         with warnings.catch_warnings(action="ignore"):
             return self.steps.transform(self.rows)
 
+    @property
+    def template(self) -> Any:
+        """A table with the columns that the steps make, from made-up rows or by the names that the steps declare.
+
+        TypeError if neither says how many there are: the first private record that they take would.
+        """
+        if (made := self.made) is not None:
+            return made
+        try:
+            assert self.steps is not None
+            return np.zeros((0, len(self.steps.get_feature_names_out())))
+        except Exception:
+            raise TypeError(
+                "the steps before the private estimator take none of the made-up records on which they are tried, and "
+                "do not say how many columns they make, which a private record would then decide: let a function give "
+                "NaN for what it cannot read, or declare the columns with FunctionTransformer(per_record(function), "
+                "feature_names_out=...): 'one-to-one', or a function such as lambda step, names: ['age', 'year']"
+            ) from None
+
     def try_out(self) -> None:
         """TypeError if what the steps make of a made-up record depends on the records beside it.
 
@@ -79,6 +98,7 @@ class Prepared:
         if self.steps is None:
             return
         if not _num_samples(self.rows):
+            _ = self.template
             warnings.warn(
                 "the steps before the private estimator take none of the made-up records on which they are tried: that "
                 "they treat each record by itself is your word alone",
@@ -156,7 +176,7 @@ class Records:
         if prepared.steps is None:
             table = np.asarray(numbers(self.X)) if picky else self.X
         else:
-            table, taken = _taken(prepared.steps, _in_form(self.X, prepared.steps), prepared.made)
+            table, taken = _taken(prepared.steps, _in_form(self.X, prepared.steps), prepared.template)
             inside &= taken
         if picky:
             inside &= np.isfinite(np.asarray(table, dtype=np.float64).reshape(len(inside), -1)).all(1)
@@ -176,13 +196,12 @@ def _taken(steps: Pipeline, rows: Any, template: Any) -> tuple[Any, Mask]:
     """Every record after the steps, with NaN for those that they do not take, and which they take."""
     count = _num_samples(rows)
     taken, parts = np.zeros(count, dtype=np.bool_), []
-    width = None if template is None else _dense(template).shape[1]
+    width = _dense(template).shape[1]
 
     def take(low: int, high: int) -> None:
-        nonlocal width
         try:
             part = _dense(steps.transform(_rows(rows, low, high))).reshape(high - low, -1)
-            if width is not None and part.shape[1] != width:
+            if part.shape[1] != width:
                 raise ValueError
             part = np.asarray(numbers(part), dtype=np.float64)
         except Exception:
@@ -190,14 +209,13 @@ def _taken(steps: Pipeline, rows: Any, template: Any) -> tuple[Any, Mask]:
                 take(low, (low + high) // 2)
                 take((low + high) // 2, high)
             return
-        width = part.shape[1]
         parts.append(part)
         taken[low:high] = True
 
     with warnings.catch_warnings(action="ignore"):  # about single records
         if count:
             take(0, count)
-    table = np.full((count, width or 0), np.nan)
+    table = np.full((count, width), np.nan)
     if parts:
         table[taken] = np.concatenate(parts)
     return (type(template)(table, columns=template.columns) if hasattr(template, "columns") else table), taken
