@@ -306,6 +306,31 @@ def test_without_a_domain_the_record_would_show(monkeypatch: pytest.MonkeyPatch)
 
 
 @pytest.mark.parametrize(
+    "record",
+    [
+        (torch.zeros(5), torch.tensor(1, dtype=torch.uint16)),
+        (torch.zeros(5).to(torch.float8_e4m3fn), 1),
+        (torch.zeros(5, device="meta"), 1),
+        (torch.zeros(5).to_sparse(), 1),
+        (torch.zeros(5, dtype=torch.complex64), 1),
+        (torch.zeros(5), 1j),
+    ],
+    ids=["uint16", "float8", "meta", "sparse", "complex", "complex label"],
+)
+def test_a_record_of_a_type_that_cannot_be_compared_is_left_out(record: Any) -> None:
+    """PyTorch has no comparison of some types: one such record failed the run, and the scores."""
+    good = [(torch.tensor(row), int(label)) for row, label in zip(INPUTS, LABELS, strict=True)]
+    found = []
+    for last in (OSError("it cannot be read"), record):
+        listed = Listed([*good, last])
+        score = PrivateAccuracy(listed, noise_multiplier=2.0, records=60, example=EXAMPLE)
+        outcome = dpsgd(data=listed, records=60, example=EXAMPLE, score=score)({}, seed=1)
+        found.append((outcome.score, nn.utils.parameters_to_vector(outcome.model.parameters())))
+    assert found[0][0] == found[1][0]
+    assert torch.equal(found[0][1], found[1][1])
+
+
+@pytest.mark.parametrize(
     ("given", "message"),
     [
         (INPUTS, r"data is a ndarray: give a pair .* data=\(X, y\)"),

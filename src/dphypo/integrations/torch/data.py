@@ -123,15 +123,19 @@ class DatasetRecords:
         if self.domain is None:
             return self._read(index)
         try:
-            inputs, targets = self._read(index)
+            return self._inside(self.domain, *self._read(index))
         except MemoryError:
             raise
-        except Exception:
+        except Exception:  # it cannot be read, or PyTorch cannot compare or convert numbers of its type
             return None
+
+    @staticmethod
+    def _inside(domain: Domain, inputs: torch.Tensor, targets: torch.Tensor) -> Batch | None:
+        """A record in the types of the others, on the CPU; None if it is not in the domain."""
         shapes = (tuple(inputs.shape[1:]), tuple(targets.shape[1:]))
-        if shapes != (self.domain.input_shape, self.domain.target_shape) or not self.domain.contains(inputs, targets):
+        if shapes != (domain.input_shape, domain.target_shape) or not domain.contains(inputs, targets):
             return None
-        return self.domain.typed(inputs, targets)
+        return domain.typed(inputs.detach().cpu(), targets.detach().cpu())
 
     def _read(self, index: int) -> Batch:
         inputs, targets = _batch(self.dataset[index], self.collate, self.fields)
