@@ -187,6 +187,31 @@ def test_a_record_on_which_the_model_raises_counts_zero():
     assert torch.allclose(*ends, atol=1e-5)
 
 
+class Inverse(nn.Module):
+    """Raises on a singular matrix, so on zeros."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.last = nn.Linear(4, 3)
+
+    def forward(self, inputs: torch.Tensor) -> torch.Tensor:
+        return self.last(torch.linalg.inv(inputs).flatten(1))  # type: ignore[no-any-return]
+
+
+def test_a_record_on_which_the_model_raises_counts_zero_where_zeros_raise_too():
+    """Zeros took the place of the other records: then the record seemed to be without blame, and failed the run."""
+    inputs, targets = torch.eye(2) + 0.3 * torch.rand(SIZE, 2, 2), LINEAR.records(SIZE, 5)[1]
+    strange, kept = inputs.clone(), torch.ones(SIZE, dtype=torch.bool)
+    strange[[0, 20]], kept[[0, 20]] = 1.0, False  # the first one also fills up batches
+    made = Program.of(Inverse(), cross_entropy, (inputs[:1], targets[:1]))
+    quiet = replace(RUN, noise_multiplier=1e-3, rate=1.0, steps=1)
+    ends = [
+        train(made, Inverse, Tensors(*some), [quiet])[0].last.weight
+        for some in ((strange, targets), (inputs[kept], targets[kept]))
+    ]
+    assert torch.allclose(*ends, atol=1e-5)
+
+
 def test_a_model_that_always_raises_fails():
     class Broken(Picky):
         def forward(self, inputs: torch.Tensor) -> torch.Tensor:

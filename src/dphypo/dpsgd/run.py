@@ -20,8 +20,8 @@ import torch
 
 import dphypo
 from dphypo import noise
-from dphypo.dpsgd import optimisers
-from dphypo.dpsgd.batches import Batches, Piece, Records, Tensors
+from dphypo.dpsgd import check, optimisers
+from dphypo.dpsgd.batches import Batch, Batches, Piece, Records, Tensors
 from dphypo.dpsgd.book import Masks
 from dphypo.dpsgd.cuda_graph import DeviceBatches, DeviceDraws, on_device, replay
 from dphypo.dpsgd.draws import Draws, Sampler, largest_batch, piece_and_count
@@ -170,6 +170,11 @@ class Group:
     def _now(self, table: torch.Tensor, number: int | None) -> torch.Tensor:
         return table.index_select(0, self._cursor)[0] if number is None else table[number]
 
+    @cached_property
+    def _made_up(self) -> Batch:
+        """Made-up records to put in the place of a piece's: a model may raise on zeros, as on a singular matrix."""
+        return check.made_up(self.program.example, self.shape.runs * self.shape.records)
+
     def _differentiated(self, piece: Piece) -> tuple[list[Part], torch.Tensor]:
         """The gradients of a piece, and which of its rows count.
 
@@ -181,8 +186,8 @@ class Group:
         except FATAL:
             raise
         except Exception:
-            blank = [torch.zeros_like(part) for part in (piece.inputs, piece.targets)]
-            # If this raises, it is no record's doing.
+            blank = self._made_up
+            # If this raises, it is no record's doing: the model took these at this shape before training.
             self._parts(Piece(blank[0], blank[1], piece.numbers, piece.valid))
         inputs, targets, valid = piece.inputs.clone(), piece.targets.clone(), piece.valid.clone()
         unfilled = ~valid.flatten()  # rows that hold any record, and could raise for it
