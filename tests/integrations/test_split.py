@@ -86,6 +86,25 @@ def test_the_container_does_not_matter() -> None:
         assert apart(same) == apart(whole)
 
 
+class Silent:
+    """Says nothing of itself."""
+
+    def __str__(self) -> str:
+        raise ValueError("no text")
+
+
+LAST = datetime.datetime.max.replace(tzinfo=datetime.timezone(datetime.timedelta(hours=-5)))
+
+
+@pytest.mark.parametrize("value", [LAST, np.timedelta64(1, "M"), Silent()], ids=["time", "months", "object"])
+def test_no_value_keeps_the_others_from_being_split(value: Any) -> None:
+    """A time at the end of the calendar has no hour in another zone: reading it raised, and so showed the record."""
+    rows = [[datetime.datetime(2020, 1, day, tzinfo=datetime.UTC)] for day in range(1, 29)]
+    alone = hashed_apart(pd.DataFrame(rows, dtype=object), np.zeros(28), share=0.5)
+    for form in (lambda given: pd.DataFrame(given, dtype=object), list, lambda given: np.array(given, dtype=object)):
+        assert np.array_equal(hashed_apart(form([*rows, [value]]), np.zeros(29), share=0.5)[:-1], alone)
+
+
 def test_times_are_the_same_in_every_unit() -> None:
     day = datetime.date(2020, 5, 17)
     same = [

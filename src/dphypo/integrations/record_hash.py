@@ -110,7 +110,17 @@ def _single(numbers: npt.NDArray[Any]) -> npt.NDArray[np.float32]:
 
 
 def _value(value: Any) -> float | str:
-    """One value as a number if it can be read as one, else as a text; NaN if it is missing."""
+    """One value as a number if it can be read as one, else as a text; NaN if it is missing.
+
+    Whatever its own class raises, such as a time at the end of the calendar in another zone, it has its class's name.
+    """
+    try:
+        return _read(value)
+    except Exception:
+        return type(value).__name__
+
+
+def _read(value: Any) -> float | str:
     if isinstance(value, bytes):
         value = value.decode("utf-8", "surrogateescape")
     if isinstance(value, datetime.date | datetime.timedelta | np.datetime64 | np.timedelta64):
