@@ -19,7 +19,7 @@ from torch import nn
 from dphypo import noise
 from dphypo.dpsgd import Grid, Program, Run, Setting, Tensors, slack, train
 from dphypo.dpsgd.book import Masks
-from dphypo.dpsgd.draws import Draws
+from dphypo.dpsgd.draws import Draws, largest_batch, piece_and_count
 from dphypo.dpsgd.layers import linear
 from dphypo.dpsgd.stack import Shape, Slot, Sums
 from dphypo.dpsgd.step import Weights
@@ -97,6 +97,23 @@ def test_records_are_clipped_to_what_leaves_room_for_rounding(sigma, limit, size
         reach = mpmath.sqrt((radius + error) ** 2 + size * unit**2 / 4) + unit * mpmath.sqrt(-mpmath.log(BETA))
         assert reach <= whole
         assert largest * whole / unit * 2**grid.bits < 2**52
+
+
+@pytest.mark.parametrize("at_most", [None, 32, 8, 1])
+def test_sums_are_proven_for_all_pieces_of_the_largest_batch(at_most):
+    """Cut into small pieces, a batch that is larger than usual has more of them than every step has."""
+    run = Run(
+        seed=1, records=60_000, rate=256 / 60_000, steps=1, batch_size=256, noise_multiplier=1.0, max_grad_norm=1.0,
+        learning_rate=0.1,
+    )  # fmt: skip
+    piece, count = piece_and_count(run.records, run.rate, at_most)
+    largest = largest_batch(run.records, run.rate)
+    pieces = math.ceil(largest / piece)
+    assert pieces > count
+    proven = Grid.of(
+        noise_multiplier=1.0, max_grad_norm=1.0, size=1000, terms=7 * piece + pieces, largest_batch=largest
+    )
+    assert run.grid(1000, 7, piece, count).radius <= proven.radius
 
 
 def test_the_dither_keeps_many_small_moves_together():

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from enum import StrEnum
@@ -78,13 +79,17 @@ class Run:
         return self.learning_rate * (1.0 if self.schedule is None else self.schedule(step / self.steps))
 
     def grid(self, size: int, terms: int, piece: int, count: int) -> Grid:
-        """The run's grid for a model with this many parameters, with sums over pieces of this many records."""
+        """The run's grid for a model with this many parameters, with sums over pieces of this many records.
+
+        ``count`` is how many pieces a step has; the largest batch that sums are proven for may have more.
+        """
+        largest = largest_batch(self.records, self.rate)
         return Grid.of(
             noise_multiplier=self.noise_multiplier,
             max_grad_norm=self.max_grad_norm,
             size=size,
-            terms=piece * terms + count,
-            largest_batch=largest_batch(self.records, self.rate),
+            terms=piece * terms + max(count, math.ceil(largest / piece)),
+            largest_batch=largest,
         )
 
 

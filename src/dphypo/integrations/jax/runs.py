@@ -76,12 +76,13 @@ def begin(made: DPSGD, params: Mapping[str, Any], seed: int) -> Begun:
         subsample=told.subsample,
     )
     shape = piece_and_count(run.records, run.rate, setting.physical_batch_size)
+    largest = largest_batch(run.records, run.rate)
     grid = dpsgd.Grid.of(
         noise_multiplier=run.noise_multiplier,
         max_grad_norm=run.max_grad_norm,
         size=program.size,
-        terms=step.terms(program.size, *shape),
-        largest_batch=largest_batch(run.records, run.rate),
+        terms=step.terms(program.size, shape[0], max(shape[1], math.ceil(largest / shape[0]))),
+        largest_batch=largest,
     )
     key = step.key_of(noise.Words.of_seed(seed).stream("weights"))
     row = program.start(key) if made.start is None else program.row(made.start)
