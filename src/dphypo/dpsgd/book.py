@@ -5,9 +5,10 @@ computes every run's rows with that run's parameter, and notes its inputs and, i
 outputs. From the two follow the norms of the records' gradients and their weighted sums (``layers``). Everything else
 acts on each row alone and is left to PyTorch. The module's own parameters serve as names only.
 
-Dropout masks and the random numbers of augmentations are a record's own: keyed by run, step, call, record and view, so
-that they do not depend on who else is in the batch. They are no noise: privacy does not rest on them, and SplitMix64, a
-hash of 64 bits, is enough.
+Dropout masks and the random numbers of augmentations are a record's own: keyed by run, step, call, the record's number
+and view, so that they do not depend on who else is in the batch. They are no noise, and come from SplitMix64, a hash of
+64 bits. A record that is added in front of others changes their numbers: it changes nothing that is released because
+masks of all numbers are alike, which takes these words as ideal, as those of the noise are.
 """
 
 from __future__ import annotations
