@@ -6,6 +6,7 @@ import dp_accounting
 import numpy as np
 import pytest
 from support import history_direct
+from support.history_known import HistoryProfile
 from support.slow import mostly_slow
 
 from dphypo.accounting import account
@@ -14,7 +15,7 @@ from dphypo.accounting.profiles import epsilon_for, randomised_response
 from dphypo.accounting.theorems.lattice_pair import lattice_pair
 from dphypo.accounting.theorems.lemma2 import corners
 from dphypo.accounting.theorems.theorem4_profile import SearchProfile
-from dphypo.accounting.theorems.theorem_h_history_only import Effort, HistoryProfile
+from dphypo.accounting.theorems.theorem_h_history_only import Effort
 from dphypo.band import Band
 from dphypo.laws import Geometric, NegativeBinomial, Pmf, Poisson
 

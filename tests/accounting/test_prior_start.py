@@ -11,7 +11,7 @@ from support.worlds import BANDS, attacked_world, pmf_of, random_law, random_wor
 from dphypo.accounting import account
 from dphypo.accounting.one_run import describe
 from dphypo.accounting.profiles import epsilon_for, supremum
-from dphypo.accounting.theorems.theorem4_profile import PriorStartProfile, SearchProfile
+from dphypo.accounting.theorems.theorem4_profile import SearchProfile
 from dphypo.band import Band
 from dphypo.laws import Geometric, NegativeBinomial
 
@@ -22,7 +22,7 @@ def shortfall(world, law, band, *, first, claimed):
     """By how much the exact δ, with ``first`` runs from the prior, exceeds the bound for ``claimed`` of them."""
     exact = exact_delta(world, pmf_of(law), band, EPSILONS, first_from_prior=first)
     forward, reverse = world.profiles
-    bound = PriorStartProfile(supremum(forward), supremum(reverse), law, band, claimed).delta(EPSILONS)
+    bound = SearchProfile(supremum(forward), supremum(reverse), law, band, claimed).delta(EPSILONS)
     return float(np.max((exact - bound - 1e-13) / np.maximum(exact, 1e-13)))
 
 
@@ -52,13 +52,13 @@ def test_one_run_too_many_from_the_prior_is_caught():
     )
 
 
-def test_no_run_from_the_prior_is_theorem_4():
+def test_without_a_band_it_is_theorem_4():
     step = dp_accounting.PoissonSampledDpEvent(256 / 60_000, dp_accounting.GaussianDpEvent(0.71))
     profiles = describe(
         [dp_accounting.SelfComposedDpEvent(step, 2344)], dp_accounting.NeighboringRelation.ADD_OR_REMOVE_ONE
     ).profiles
-    law, band, epsilons = Geometric(mean=10), Band(0.75, 2), np.array([0.0, 2.0, 5.0])
-    found = PriorStartProfile(*profiles, law, band, 0).delta(epsilons)
+    law, band, epsilons = Geometric(mean=10), Band(1, 1), np.array([0.0, 2.0, 5.0])
+    found = SearchProfile(*profiles, law, band, 1).delta(epsilons)
     np.testing.assert_allclose(found, SearchProfile(*profiles, law, band).delta(epsilons), rtol=0.01)
 
 
@@ -71,7 +71,7 @@ def test_published_figures(band, published):
     profiles = describe(
         [dp_accounting.SelfComposedDpEvent(step, 2344)], dp_accounting.NeighboringRelation.ADD_OR_REMOVE_ONE
     ).profiles
-    bound = PriorStartProfile(*profiles, NegativeBinomial(8, mean=10), band, 1)
+    bound = SearchProfile(*profiles, NegativeBinomial(8, mean=10), band, 1)
     assert published - 0.03 <= epsilon_for(bound, 1e-5) <= published
 
 

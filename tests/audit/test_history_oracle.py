@@ -7,6 +7,7 @@ import itertools
 import numpy as np
 import pytest
 from scipy.optimize import linprog
+from support.history_known import HistoryProfile
 from support.history_mutants import MUTANTS, NO_HULL
 from support.history_oracle import exact_history_delta
 from support.history_worlds import EPSILONS, Case, climb, deep_case, random_case
@@ -15,7 +16,6 @@ from support.slow import mostly_slow
 
 from dphypo.accounting.theorems import theorem_h_history_only, theorem_h_recursions
 from dphypo.accounting.theorems.lattice_pair import lattice_pair
-from dphypo.accounting.theorems.theorem_h_history_only import HistoryProfile
 from dphypo.accounting.theorems.theorem_h_recursions import Lattice, Payoff, Survivors, payoff
 from dphypo.band import Band
 from dphypo.laws import NegativeBinomial, Pmf, Poisson

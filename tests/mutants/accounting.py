@@ -107,9 +107,9 @@ MUTANTS = (
         "δ of an (ε, δ) run is charged once",
         "a bare δ is paid by every run: E[T] · δ",
         "accounting/theorems/theorem4_profile.py",
-        "        value[index] = np.dot(weights, forward.delta(one - shifts))\n",
-        "        rest = float(forward.delta(forward.top))\n"
-        "        value[index] = np.dot(weights, forward.delta(one - shifts) - rest) + rest\n",
+        "            value[index] = np.dot(weights, self.forward.delta(one - shifts))\n",
+        "            rest = float(self.forward.delta(self.forward.top))\n"
+        "            value[index] = np.dot(weights, self.forward.delta(one - shifts) - rest) + rest\n",
         (f"{_GUARANTEE}::test_a_bare_delta_is_charged_once_for_every_run",),
     ),
     Mutant(
@@ -141,8 +141,8 @@ MUTANTS = (
         "that nothing ran is free",
         "that no run was made is an outcome, and counts at ε < 0",
         "accounting/theorems/theorem4_profile.py",
-        "    return np.minimum(value + none * -np.expm1(np.minimum(eps, 0.0)), 1.0)\n",
-        "    return np.minimum(value, 1.0)\n",
+        "        return np.minimum(value + none * -np.expm1(np.minimum(eps, 0.0)), 1.0)\n",
+        "        return np.minimum(value, 1.0)\n",
         (f"{_ORACLE}::test_a_search_that_mostly_runs_nothing_says_so_below_zero",),
     ),
     Mutant(
@@ -175,25 +175,9 @@ MUTANTS = (
         "one run too many is taken as from the prior",
         "only runs that are drawn from the prior are accounted as such",
         "accounting/theorems/theorem_h_history_only.py",
-        "        self.first_from_prior = min(first_from_prior, 1) if knows_runs else first_from_prior\n",
-        "        self.first_from_prior = 1 if knows_runs else first_from_prior + 1\n",
+        "        return recursion(self._law[0], lattice, survivors, corners(self.band), self.first_from_prior)\n",
+        "        return recursion(self._law[0], lattice, survivors, corners(self.band), self.first_from_prior + 1)\n",
         (f"{_HISTORY}::test_the_bound_holds_where_one_run_too_many_from_the_prior_would_show",),
-    ),
-    Mutant(
-        "kills before the winner count twice on D′ if T is known",
-        "Theorem H-K takes off what D′ has, once",
-        "accounting/theorems/theorem_h_recursions.py",
-        "            total_down += pmf[k] * (1 - SLACK) * (down[:, 1:] + value.minus[:, :1])\n",
-        "            total_down += pmf[k] * (1 - SLACK) * (2.0 * down[:, 1:] + value.minus[:, :1])\n",
-        ("accounting/test_history_only.py::test_a_policy_that_knows_t_costs_what_the_statement_says",),
-    ),
-    Mutant(
-        "a policy that knows T is accounted as one that does not",
-        "T visible to the policy costs more",
-        "accounting/theorems/theorem_h_history_only.py",
-        "        recursion = known if self.knows_runs else unknown\n",
-        "        recursion = unknown\n",
-        (f"{_HISTORY}::test_the_oracle_catches_a_visible_number_of_runs",),
     ),
     Mutant(
         "edges are clipped",

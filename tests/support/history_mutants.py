@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import numpy as np
+from support.history_known import HistoryProfile
 
 from dphypo.accounting.theorems import lattice_pair, lemma2
 from dphypo.accounting.theorems import theorem_h_history_only as theorem_h
@@ -70,25 +71,24 @@ def _no_infinite_loss(forward, reverse, atoms):
     return pair
 
 
-class _Swapped(theorem_h.HistoryProfile):
-    def __init__(self, forward, reverse, runs, band, **conditions):
-        super().__init__(reverse, forward, runs, band, **conditions)
+def _swapped(forward, reverse, runs, band, **conditions):
+    return HistoryProfile(reverse, forward, runs, band, **conditions)
 
 
-class _TauFromForward(theorem_h.HistoryProfile):
+class _TauFromForward(HistoryProfile):
     @property
     def _tau(self):
         return lemma2.Tau(self.forward, self.band)
 
 
-class _LargestForgotten(theorem_h.HistoryProfile):
+class _LargestForgotten(HistoryProfile):
     @property
     def _law(self):
         pmf, tail = super()._law
         return (pmf[:-1] if len(pmf) > 2 else pmf), tail
 
 
-class _FirstCellOnly(theorem_h.HistoryProfile):
+class _FirstCellOnly(HistoryProfile):
     def _payoff(self, pair, lattice, cells):
         return super()._payoff(pair, lattice, cells)[:1]
 
@@ -97,17 +97,15 @@ class _FirstCellOnly(theorem_h.HistoryProfile):
         return np.linspace(0.0, 1.0, 33)
 
 
-class _OneMoreFromPrior(theorem_h.HistoryProfile):
-    def __init__(self, *arguments, first_from_prior, **conditions):
-        super().__init__(*arguments, first_from_prior=first_from_prior + 1, **conditions)
+def _one_more_from_prior(*arguments, first_from_prior, **conditions):
+    return HistoryProfile(*arguments, first_from_prior=first_from_prior + 1, **conditions)
 
 
-class _CallsTUnknown(theorem_h.HistoryProfile):
-    def __init__(self, *arguments, knows_runs, **conditions):
-        super().__init__(*arguments, knows_runs=False, **conditions)
+def _calls_t_unknown(*arguments, knows_runs, **conditions):
+    return HistoryProfile(*arguments, knows_runs=False, **conditions)
 
 
-# name: (module, attribute, replacement), or a subclass that stands in for HistoryProfile. Some show on random
+# name: (module, attribute, replacement), or what stands in for HistoryProfile. Some show on random
 # worlds; the others need a world made for them, or an oracle for the part of the theorem that they break.
 MUTANTS: dict[str, object] = {
     "kills without τ": (recursions, "_left", _without_tau),
@@ -122,10 +120,10 @@ MUTANTS: dict[str, object] = {
     "negative part of the hull reversed": (recursions, "_hull", _minus_reversed),
     "edges clipped instead of absorbed": (recursions, "payoff", _clipped),
     "infinite loss dropped": (theorem_h, "lattice_pair", _no_infinite_loss),
-    "directions exchanged": _Swapped,
+    "directions exchanged": _swapped,
     "largest T forgotten": _LargestForgotten,
     "v = 0 only": _FirstCellOnly,
-    "first run not from the prior": _OneMoreFromPrior,
-    "T visible": _CallsTUnknown,
+    "first run not from the prior": _one_more_from_prior,
+    "T visible": _calls_t_unknown,
 }
 NO_HULL = (recursions, "_hull", _no_hull)

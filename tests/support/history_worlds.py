@@ -5,11 +5,12 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 
 import numpy as np
+from support.history_known import HistoryProfile
 from support.history_oracle import exact_history_delta
 from support.oracle import World
 
 from dphypo.accounting.profiles import Pointwise, supremum
-from dphypo.accounting.theorems.theorem_h_history_only import Effort, HistoryProfile
+from dphypo.accounting.theorems.theorem_h_history_only import Effort
 from dphypo.band import Band
 from dphypo.laws import Geometric, Law, NegativeBinomial, Pmf, Poisson
 

@@ -26,10 +26,9 @@ from dp_accounting.pld import PLDAccountant, pld_pmf
 from dp_accounting.pld.privacy_loss_distribution import PrivacyLossDistribution
 from dp_accounting.rdp import RdpAccountant
 
-from dphypo.accounting.profiles import Curve, Discrete, Floats, Profile, lower_hull
-from dphypo.accounting.solve import smallest
+from dphypo.accounting.profiles import Curve, Discrete, Floats, Profile, end, lower_hull
 from dphypo.accounting.theorems.lemma2 import LARGEST_LOG
-from dphypo.accounting.theorems.theorem4_profile import PriorStartProfile, SearchProfile
+from dphypo.accounting.theorems.theorem4_profile import SearchProfile
 from dphypo.errors import UnaccountableError
 
 DEFAULT_GRID = 1e-3
@@ -247,18 +246,13 @@ def to_pld(
 
     ``sharper`` are further bounds on the same search, each in the same directions; the smallest counts at every ε.
     """
-    count = max(1, math.ceil(max(map(_end, profiles)) / grid))
+    # What is left of δ at the upper end of the grid becomes infinite loss, so any end is valid.
+    last = max(end(profile, _TAIL, LARGEST_LOG, room=1e-6) for profile in profiles)
+    count = max(1, math.ceil(last / grid))
     ways = zip(profiles, *sharper, strict=True)
     deltas = [np.min([_on_grid(one, grid, count) for one in way], axis=0) for way in ways]
     both = zip(deltas, reversed(deltas), strict=True)
     return PrivacyLossDistribution(*(_connect(delta, reverse, grid, count) for delta, reverse in both))
-
-
-def _end(profile: Profile) -> float:
-    """The upper end of the loss grid. What is left of δ there becomes infinite loss, so any end is valid."""
-    top = min(profile.top, LARGEST_LOG)
-    rest = max(_TAIL, float(profile.delta(top)) * (1 + 1e-6))
-    return min(smallest(lambda eps: float(profile.delta(eps)), rest, top=top), top)
 
 
 def _on_grid(search: Profile, grid: float, count: int) -> Floats:
@@ -268,7 +262,7 @@ def _on_grid(search: Profile, grid: float, count: int) -> Floats:
     e^(ε−s), so that rounds up.
     """
     epsilon = np.arange(-count, count + 1) * grid
-    if not isinstance(search, (SearchProfile, PriorStartProfile)):
+    if not isinstance(search, SearchProfile):
         return np.asarray(search.delta(epsilon))
     weights, shifts = search.mixture
     infinite = np.isinf(shifts)

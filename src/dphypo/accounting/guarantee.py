@@ -22,7 +22,7 @@ from dphypo.accounting.one_run import ADD_OR_REMOVE_ONE, Run, describe, read_eve
 from dphypo.accounting.profiles import Curve, Floats, Profile, epsilon_for, infimum, largest
 from dphypo.accounting.theorems import theorem1_2_paper
 from dphypo.accounting.theorems.theorem3_renyi import renyi
-from dphypo.accounting.theorems.theorem4_profile import PriorStartProfile, SearchProfile
+from dphypo.accounting.theorems.theorem4_profile import SearchProfile
 from dphypo.accounting.theorems.theorem_h_history_only import HistoryProfile
 from dphypo.band import Band
 from dphypo.band.band import BandLike
@@ -230,11 +230,11 @@ class Guarantee:
         Without a band there is nothing to adapt, and Theorem 4 is the smallest.
         """
         ways, of, first = self._both_ways(*self.run.profiles), (self.runs, self.band), self.first_from_prior
-        found: dict[str, tuple[PriorStartProfile | HistoryProfile, ...]] = {}
+        found: dict[str, tuple[SearchProfile | HistoryProfile, ...]] = {}
         if first and self.band.c < self.band.C:
-            found["prior start"] = tuple(PriorStartProfile(*way, *of, first) for way in ways)
+            found["prior start"] = tuple(SearchProfile(*way, *of, first) for way in ways)
         if self.policy is PolicyClass.HISTORY and self.band.c < self.band.C:
-            found["history"] = tuple(HistoryProfile(*way, *of, first_from_prior=first) for way in ways)
+            found["history"] = tuple(HistoryProfile(*way, *of, first) for way in ways)
         return {name: both for name, both in found.items() if all(one.exists for one in both)}
 
     def _both_ways(self, remove: Profile, add: Profile) -> list[tuple[Profile, Profile]]:

@@ -1,20 +1,16 @@
 """What is known of the privacy of one run: its profile in both directions, its RDP curve, its pure ε.
 
-**Proposition D**, a run on one Poisson subsample of the records. Neighbours D ∪ {x} and D, the record x in the
-subsample with probability q, the subsample S of the others given: the mechanism sees S ∪ {x} with probability q and S
-otherwise, against S. With (P, Q) a pair that dominates it there, the pair ((1−q)Q + qP, Q) dominates the whole, by the
-joint convexity of hockey-stick divergences over S (Zhu, Dong and Wang 2022, Theorem 11). Its divergences are those of
-(P, Q) at another order:
+**Proposition D**, a run on one Poisson subsample of the records, of rate q. If (P, Q) dominates the run on what it is
+given, the pair ((1−q)Q + qP, Q) dominates the whole. Its divergences are those of (P, Q) at another order:
 
     remove:  H_{e^ε}((1−q)Q + qP ‖ Q) = q H_{(e^ε − 1 + q)/q}(P ‖ Q),  or 1 − e^ε where that order is not positive;
     add:     H_{e^ε}(Q ‖ (1−q)Q + qP) = a H_{e^ε q/a}(Q ‖ P) with a = 1 − (1−q)e^ε,  or 0 where a is not positive.
 
-The mechanism must not know how large the subsample is, other than through its own privacy.
+The run must not know how large the subsample is, other than through its own privacy. Proof: docs/theory/tools.md.
 
-**Lemma (slack)**, what a run as it is made, with rounded noise, adds to that of its event, charged on the
-final δ. Let two neighbours be given, and let the release A be within total variation S of a release I that is
-(ε, δ)-DP, on both of them. Then A is (ε, δ + (1 + e^ε)·S)-DP for the two: A(E) ≤ I(E) + S ≤ e^ε I′(E) + δ + S
-≤ e^ε (A′(E) + S) + δ + S.
+**Lemma (slack)**, what a run with rounded noise adds to that of its event, charged on the final δ. If on each of two
+neighbours the release A is within total variation S of a release I that is (ε, δ)-DP, A is (ε, δ + (1 + e^ε)·S)-DP for
+the two: A(E) ≤ I(E) + S ≤ e^ε I′(E) + δ + S ≤ e^ε (A′(E) + S) + δ + S.
 
 S adds up over runs, since each can be coupled with its ideal given all that came before: ``count`` times the slack of
 published runs, E[T] times that of a search (the sum of P[T ≥ j]), and of a record the slack of the terms that it meets.

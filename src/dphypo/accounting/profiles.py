@@ -193,6 +193,13 @@ def epsilon_for(profile: Profile, delta: float) -> float:
     return smallest(lambda eps: float(profile.delta(eps)), delta, top=profile.top)
 
 
+def end(profile: Profile, negligible: float, most: float, room: float) -> float:
+    """The ε ≥ 0, at most ``most``, from which on δ is negligible or at rest, in proportion up to ``room``."""
+    top = min(max(profile.top, 0.0), most)
+    rest = max(negligible, float(profile.delta(top)) * (1 + room))
+    return min(smallest(lambda eps: float(profile.delta(eps)), rest, top=top), top)
+
+
 @dataclass(frozen=True, eq=False)
 class Curve:
     """ε(α) at increasing orders α, infinite where nothing is known; ``at`` gives it at further orders, where it can."""

@@ -3,10 +3,9 @@
 Of the library's code this shares the gate of events, the laws of T and what rounding adds. Runs come from
 ``second_pair``. Of several releases the lower bound is the largest of theirs, and the upper bound that of all together.
 
-A search from below: outcomes that are likely on D′ rank on top and hide what comes next; the attacker looks whether the
-winner has a loss above t and is not in that set. With P(>s) and P(>t) bounded from below, Q(>s) and Q(>t) from above,
-A(E) = f(P(>s)) − f(P(>s) − P(>t)) is bounded from below and A′(E) from above, because f is convex and increasing. With
-a band, λ adds its own loss: the groups of λ of Lemma 2.
+A search from below: an explicit attack (docs/theory/search.md). With P(>s) and P(>t) bounded from below, Q(>s) and
+Q(>t) from above, A(E) = f(P(>s)) − f(P(>s) − P(>t)) is bounded from below and A′(E) from above, because f is convex and
+increasing.
 
 A search from above, Theorem 4 as it is written: the expectation of φ(e^(ε−ℓ)) over the losses of a run, φ and τ by
 plain maxima and minima on cells, where the accountant mixes shifted profiles from convex hulls.

@@ -3,12 +3,10 @@
 A *split* puts each record on one of two sides, looking at that record alone. Two splits are one and the same if all
 that is stated of them is equal; a record may be on either side of any other.
 
-**Lemma (sides).** Let neighbours differ by one record that is added, removed, or blanked. By each split that is stated,
-that record is on one part, and every other record stays where it was. A term that does not read it has the same law on
-both data sets, given what was published before: its privacy loss is zero. So the whole is dominated by the product of
-the pairs of the terms that read it. Which parts it is on is not known, so all together cost the **maximum, over all
-combinations of parts, of the composition of the terms that read such a record**. A term that states no side is read
-by all. If the record is replaced by another, it may leave a side and enter another: **all compose**.
+**Proposition G.** If neighbours differ by one record that is added, removed, or blanked, all terms together cost the
+**maximum, over all combinations of parts, of the composition of the terms that read such a record**. A term that states
+no side reads all records. If the record is replaced by another, it may leave a side and enter another: **all compose**.
+Proof: docs/theory/surveys.md.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-r"""The worst run that is ε-DP, searched by the worst policy in the band, as a search that can be run.
+"""The worst run that is ε-DP, searched by the worst policy in the band, as a search that can be run.
 
 The records are one bit: D = 1 has the record, D′ = 0 does not. A run is randomised response: it tells the bit with
 probability e^ε/(1 + e^ε). λ is one of three groups of prior mass q, q and 1−2q, q = min(p, 1−p). The policy knows the
@@ -6,14 +6,12 @@ bit and puts their densities at the edges of the band: (C, c), (c, C) and, for t
 Lemma 2 has it. The release shows λ and the answer, so that the loss of a run is ±ε plus the logarithm of the ratio of
 densities.
 
-The score ranks a set S = {loss ≤ s} on top, then all other outcomes by falling loss. On D′ the set S tends to win and
-hides what comes next; on D it does not. The attacker looks whether the winner lies in E = {loss > s and > t}. With f
-the generating function of T,
+The score ranks a set S = {loss ≤ s} on top, then all other outcomes by falling loss, and the attacker looks whether the
+winner lies in E = {loss > s and > t}. With f the generating function of T, A(E) = f(1 − P(S)) − f(1 − P(S) − P(E)), and
+the same with Q on D′ (docs/theory/search.md, "Explicit attacks"). δ ≥ A(E) − e^ε A′(E) for every s ≤ t.
 
-.. math:: A(E) = f(1 - P(S)) - f(1 - P(S) - P(E)), \qquad A'(E) = f(1 - Q(S)) - f(1 - Q(S) - Q(E)),
-
-and δ ≥ A(E) − e^ε A′(E) for every s ≤ t. A study draws the λ of its first run from the prior. With P₁ the law of that
-run, f(1 − P(S)) becomes p₀ + (1 − P₁(S)) (f(1 − P(S)) − p₀)/(1 − P(S)), p₀ = P[T = 0], and the others alike.
+A study draws the λ of its first run from the prior. With P₁ the law of that run, f(1 − P(S)) becomes
+p₀ + (1 − P₁(S)) (f(1 − P(S)) − p₀)/(1 − P(S)), p₀ = P[T = 0], and the others alike.
 """
 
 from __future__ import annotations

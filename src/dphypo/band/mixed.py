@@ -35,11 +35,8 @@ class Mixed:
 
         κ = ν ‖f(κ) − π‖₂.
 
-    f(κ) minimises ½‖f − π‖₂² + κ KL(π, f). If π lies in the band it is the minimiser, with n = 0. Otherwise n(0) > 0,
-    n does not decrease in κ (a heavier penalty never brings f nearer to π) and is bounded, so a solution exists, not
-    below ν n(0). It is the only one: each solution satisfies the optimality conditions of the whole problem, and that
-    has one minimiser. (Between two, the objective would be constant; then KL makes them agree where π_i > 0, and the
-    norm makes f − π parallel, hence equal unless f = π on all those cells, which leaves no mass for the others.)
+    If π lies in the band it is the minimiser, with n = 0. Otherwise there is one solution, and it is not below ν n(0):
+    docs/theory/search.md, section "Projection".
 
     ``base`` sets the scale of the norm, and so what a given ν means: with the default, the prior, a space of volume 1.
 

@@ -1,14 +1,12 @@
 """A genuine pair (P, Q) on a lattice of losses that dominates a run: what the history-only bound is computed on.
 
 Theorem H follows sums of losses. If every loss is a whole multiple of one step h, so is every sum, and nothing is
-rounded on the way. The points (e^ε, δ(ε)) at ε ∈ hℤ lie on or above the run's profile, which is convex in e^ε. So
-chords between any of the points lie above it too, and those of their lower convex envelope are the profile of a pair
-whose losses are the kinks. A trace of "told the answer" is mixed in, and the profile of the floats as stored is then
-compared with the points: a pair that does not dominate is refused.
+rounded on the way. The lower convex envelope of the points (e^ε, δ(ε)) at ε ∈ hℤ is the profile of a pair that
+dominates the run; its losses are the kinks. A trace of "told the answer" is mixed in, and a pair is refused if the
+profile of the floats as stored is not above the points. Why it dominates: docs/theory/history-only.md.
 
 Small losses and large ones need different coordinates: δ for ε ≥ 0, and for ε ≤ 0 the profile of the exchanged pair at
-−ε, r = 1 − e^(−ε)(1 − δ). Near ε → −∞ every δ is almost 1, and only r tells how much is missing. Why the pair
-dominates: docs/theory.md, sections "Tools" and "The history-only bound".
+−ε, r = 1 − e^(−ε)(1 − δ). Near ε → −∞ every δ is almost 1, and only r tells how much is missing.
 """
 
 from __future__ import annotations
@@ -20,8 +18,7 @@ from dataclasses import dataclass, field
 import numpy as np
 import numpy.typing as npt
 
-from dphypo.accounting.profiles import Floats, Profile
-from dphypo.accounting.solve import smallest
+from dphypo.accounting.profiles import Floats, Profile, end
 
 _NEGLIGIBLE = 1e-13  # δ at the ends of the window; what is beyond becomes infinite loss
 _TRACES = (1e-12, 1e-11, 1e-10, 1e-9, 1e-8, 1e-7)  # of "told the answer", the first that passes the check
@@ -74,7 +71,7 @@ def lattice_pair(forward: Profile, reverse: Profile, atoms: int = 256) -> Lattic
     >>> pair.losses[pair.on > 1e-6].round(5), pair.on[pair.on > 1e-6].round(4)
     (array([-1.,  1.]), array([0.2689, 0.7311]))
     """
-    high, low = _end(forward), _end(reverse)
+    high, low = (end(profile, _NEGLIGIBLE, _LARGEST_WINDOW, room=1e-9) for profile in (forward, reverse))
     # The larger end is a whole number of steps from 0: a pure run has its mass exactly there.
     larger = max(high, low, _SMALLEST_STEP)
     step = max(larger / max(1, round(atoms * larger / (high + low + 1e-300))), _SMALLEST_STEP)
@@ -111,14 +108,6 @@ def dominates(pair: LatticePair, y: Floats, r: Floats, kept: Sequence[int]) -> b
             if (withheld + below.sum()) * (1 - _SUMS) < r[k]:
                 return False
     return True
-
-
-def _end(profile: Profile) -> float:
-    """The ε ≥ 0 from which on δ is negligible or at rest."""
-    top = min(max(profile.top, 0.0), _LARGEST_WINDOW)
-    rest = float(profile.delta(top))
-    end = smallest(lambda epsilon: float(profile.delta(epsilon)), max(_NEGLIGIBLE, rest * (1 + 1e-9)), top=top)
-    return min(end, top)
 
 
 def _points(forward: Profile, reverse: Profile, index: Steps, step: float) -> tuple[Floats, Floats]:

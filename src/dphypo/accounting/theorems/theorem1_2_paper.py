@@ -70,10 +70,8 @@ def pure_epsilon(run: Run, runs: Law, band: Band) -> float | None:
 
 def epsilon(run: Run, runs: Law, band: Band, delta: float) -> float | None:
     """ε at δ by the better of both theorems, if one applies. Theorem 1 is minimised between the curve's orders too."""
-    found = [
-        value for value in (_by_theorem_1(run, runs, band, delta), pure_epsilon(run, runs, band)) if value is not None
-    ]
-    return min(found) if found else None
+    values = (_by_theorem_1(run, runs, band, delta), pure_epsilon(run, runs, band))
+    return min((value for value in values if value is not None), default=None)
 
 
 def _by_theorem_1(run: Run, runs: Law, band: Band, delta: float) -> float | None:

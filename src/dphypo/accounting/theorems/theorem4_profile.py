@@ -45,63 +45,29 @@ class SearchProfile:
         reverse: profile of one run from D′ to D.
         runs: the law of T.
         band: the band (c, C).
+        first_from_prior: n₀.
     """
 
-    def __init__(self, forward: Profile, reverse: Profile, runs: Law, band: Band) -> None:
-        self.forward, self.reverse, self.runs, self.band = forward, reverse, runs, band
-
-    @cached_property
-    def phi(self) -> Phi:
-        """φ, certified by cells."""
-        return phi(self.runs, Tau(self.reverse, self.band, self.forward))
-
-    @cached_property
-    def mixture(self) -> tuple[Floats, Floats]:
-        """Weights and shifts with δ_A(ε) ≤ Σ weight · δ₀(ε − shift), for ε ≥ 0."""
-        lemma = transform(self.band)
-        weights = np.concatenate([weight * self.phi.weights for weight, _ in lemma])
-        shifts = np.concatenate([self.phi.shifts - shift for _, shift in lemma])
-        return weights * (1 + _SHIFT), shifts + _SHIFT
-
-    @property
-    def bottom(self) -> float:
-        return max(self.forward.bottom - self.band.log_ratio - max(0.0, self.top - self.forward.top), -_LARGEST_EPSILON)
-
-    @property
-    def top(self) -> float:
-        return min(self.forward.top + self.band.log_ratio + max(self.phi.largest_shift, 0.0) + 1e-6, _LARGEST_EPSILON)
-
-    def delta(self, epsilon: npt.ArrayLike) -> Floats:
-        return mixed(self.mixture, self.forward, float(self.runs.pgf(0.0)), epsilon)
-
-
-def mixed(mixture: tuple[Floats, Floats], forward: Profile, none: float, epsilon: npt.ArrayLike) -> Floats:
-    """Σ weight · δ₀(ε − shift), plus P[T = 0] (1 − e^ε)₊ for the outcome ⊥, where ``none`` is P[T = 0]."""
-    eps = np.asarray(epsilon, dtype=np.float64)
-    weights, shifts = mixture
-    value = np.empty(eps.shape)
-    for index, one in np.ndenumerate(eps):
-        value[index] = np.dot(weights, forward.delta(one - shifts))
-    return np.minimum(value + none * -np.expm1(np.minimum(eps, 0.0)), 1.0)
-
-
-class PriorStartProfile:
-    """δ_A(ε) in one direction, if the first n₀ = ``first_from_prior`` runs come from the prior; else as Theorem 4."""
-
-    def __init__(self, forward: Profile, reverse: Profile, runs: Law, band: Band, first_from_prior: int) -> None:
+    def __init__(self, forward: Profile, reverse: Profile, runs: Law, band: Band, first_from_prior: int = 0) -> None:
         self.forward, self.reverse, self.runs, self.band = forward, reverse, runs, band
         self.first_from_prior = first_from_prior
 
     @property
     def exists(self) -> bool:
         """Whether T is small enough to sum over. A few runs from the prior matter little among many more."""
-        return self.runs.quantile(1.0 - _TAIL) <= _MOST_RUNS
+        return self.first_from_prior == 0 or self.runs.quantile(1.0 - _TAIL) <= _MOST_RUNS
 
     @cached_property
-    def _phis(self) -> list[tuple[float, Phi]]:
-        """m_j and φ_j, certified by cells."""
-        last = max(1, self.runs.quantile(1.0 - _TAIL))
-        k = np.arange(1, last + 1)
+    def phi(self) -> Phi:
+        """φ of Theorem 4, certified by cells."""
+        return phi(self.runs, Tau(self.reverse, self.band, self.forward))
+
+    @cached_property
+    def _phis(self) -> list[tuple[float, float, Phi]]:
+        """Weight and shift of each term of the bound, and its φ, certified by cells."""
+        if self.first_from_prior == 0:
+            return [(weight, shift, self.phi) for weight, shift in transform(self.band)]
+        k = np.arange(1, max(1, self.runs.quantile(1.0 - _TAIL)) + 1)
         pmf = np.asarray(self.runs.pmf(k), dtype=np.float64)
         early = np.minimum(k, self.first_from_prior)
         tau = Tau(self.reverse, self.band, self.forward)
@@ -109,26 +75,41 @@ class PriorStartProfile:
         def weighted(weight: float) -> _Polynomial:
             return _Polynomial(pmf * (early + weight * (k - early)))
 
-        return [(mass, phi_between(weighted(here), weighted(there), tau)) for here, there, mass in corners(self.band)]
+        return [
+            (mass, 0.0, phi_between(weighted(here), weighted(there), tau)) for here, there, mass in corners(self.band)
+        ]
 
     @cached_property
     def mixture(self) -> tuple[Floats, Floats]:
         """Weights and shifts with δ_A(ε) ≤ Σ weight · δ₀(ε − shift) for ε ≥ 0; the tail of T is an infinite shift."""
-        weights = np.concatenate([mass * one.weights for mass, one in self._phis])
-        shifts = np.concatenate([one.shifts for _, one in self._phis])
-        return np.append(weights * (1 + _SHIFT), _TAIL * (1 + _SHIFT)), np.append(shifts + _SHIFT, np.inf)
+        weights = np.concatenate([weight * one.weights for weight, _, one in self._phis]) * (1 + _SHIFT)
+        shifts = np.concatenate([one.shifts - shift for _, shift, one in self._phis]) + _SHIFT
+        if self.first_from_prior == 0:
+            return weights, shifts
+        return np.append(weights, _TAIL * (1 + _SHIFT)), np.append(shifts, np.inf)
+
+    @property
+    def _ratio(self) -> float:
+        """What the band adds to the losses that φ speaks of; φ_j of Theorem 4′ includes it."""
+        return self.band.log_ratio if self.first_from_prior == 0 else 0.0
 
     @property
     def bottom(self) -> float:
-        return max(self.forward.bottom - max(0.0, self.top - self.forward.top), -_LARGEST_EPSILON)
+        return max(self.forward.bottom - self._ratio - max(0.0, self.top - self.forward.top), -_LARGEST_EPSILON)
 
     @property
     def top(self) -> float:
-        largest = max(one.largest_shift for _, one in self._phis)
-        return min(self.forward.top + max(largest, 0.0) + 1e-6, _LARGEST_EPSILON)
+        largest = max(one.largest_shift for _, _, one in self._phis)
+        return min(self.forward.top + self._ratio + max(largest, 0.0) + 1e-6, _LARGEST_EPSILON)
 
     def delta(self, epsilon: npt.ArrayLike) -> Floats:
-        return mixed(self.mixture, self.forward, float(self.runs.pgf(0.0)), epsilon)
+        """Σ weight · δ₀(ε − shift), plus P[T = 0] (1 − e^ε)₊ for the outcome ⊥."""
+        eps = np.asarray(epsilon, dtype=np.float64)
+        weights, shifts = self.mixture
+        value, none = np.empty(eps.shape), float(self.runs.pgf(0.0))
+        for index, one in np.ndenumerate(eps):
+            value[index] = np.dot(weights, self.forward.delta(one - shifts))
+        return np.minimum(value + none * -np.expm1(np.minimum(eps, 0.0)), 1.0)
 
 
 class _Polynomial:

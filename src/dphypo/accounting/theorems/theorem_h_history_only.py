@@ -4,7 +4,7 @@ Theorem 4 lets the policy know the data. Real search rules see the earlier (λ, 
 they do on D and on D′ differs only as far as the histories do. Conditions, beyond those of Theorem 4:
 
 * the law of λ_j is one and the same function, on D and on D′, of (λ₁, y₁, …, λ_{j−1}, y_{j−1}) and of randomness that
-  does not depend on the data; in version U it does not depend on T either, in version K it may;
+  depends neither on the data nor on T;
 * y is all the policy sees of a run, and the dominating pair (P, Q) speaks of the whole of it;
 * runs are ranked by (score, key) with a fresh uniform key; the mechanism is the same at every index;
 * the first n₀ runs are drawn from the prior exactly.
@@ -12,14 +12,11 @@ they do on D and on D′ differs only as far as the histories do. Conditions, be
 With (w_j, w′_j) and m_j the pairs and masses of Lemma 2, p_i = P[T = i], 𝒮_v the operator, and for a family R_v:
 F⁺_v = sup over v′ ≥ v of (R_v′)₊, F⁻_v = inf over v′ ≤ v of (−R_v′)₊.
 
-**H-U** (T unknown to the policy). R^{K+1} = Q^{K+1} = 0, and for i = K, …, 1
+**H-U**. R^{K+1} = Q^{K+1} = 0, and for i = K, …, 1
 
     R^i_v(s) = p_i (1 − e^(−s)) + 𝒮_v R^{i+1}_v(s),
     Q^i_v = w F^{i,+}_v − w′ F^{i,−}_v + 𝒮_v Q^{i+1}_v  for i > n₀,    R^i_v + 𝒮_v Q^{i+1}_v  for i ≤ n₀;
     δ_A(ε) ≤ p₀ (1 − e^ε)₊ + P[T > K] + E_{ℓ∼P} Σ_j m_j sup over v of (Q^{1,w_j,w′_j}_v(ℓ − ε))₊.
-
-**H-K** (T known). R⁰ = 1 − e^(−s), R^r = 𝒮_v R^{r−1}; Q⁰ = 0, Q^r = w F^{r−1,+} − w′ F^{r−1,−} + 𝒮_v Q^{r−1}; with
-Q̄^r = Q^r, or R^{r−1} + 𝒮_v Q^{r−1} if n₀ = 1, the same holds with Σ_k p_k Q̄^k in place of Q¹.
 
 Symbols in the code: ``lattice.sums`` are the s, ``Payoff`` is one X = R or Q on all cells of v, ``corners`` are the
 (w_j, w′_j, m_j); ``theorem_h_recursions.py`` has 𝒮_v and makes R, Q, F⁺ and F⁻. docs/theory.md has the proof.
@@ -37,7 +34,7 @@ import numpy.typing as npt
 from dphypo.accounting.profiles import Floats, Profile, lower_hull
 from dphypo.accounting.theorems.lattice_pair import LatticeError, LatticePair, lattice_pair
 from dphypo.accounting.theorems.lemma2 import Tau, corners
-from dphypo.accounting.theorems.theorem_h_recursions import SLACK, Lattice, Survivors, known, unknown
+from dphypo.accounting.theorems.theorem_h_recursions import SLACK, Lattice, Survivors, recursion
 from dphypo.band import Band
 from dphypo.laws import Law
 
@@ -60,27 +57,20 @@ class Effort:
     tail: float = 1e-10  # P[T > K] that is given up, and added to δ
 
 
+@dataclass(frozen=True, eq=False)
 class HistoryProfile:
     """δ_A(ε) of a search with a history-only policy, in one direction, D to D′: a profile, so that it composes.
 
-    The first four arguments are those of Theorem 4, ``first_from_prior`` is n₀. If the policy ``knows_runs``, it may
-    know T: version K, where n₀ counts as at most 1. Where floats cannot certify a pair there is a ``LatticeError``.
+    The first four arguments are those of Theorem 4, ``first_from_prior`` is n₀. Where floats cannot certify a pair
+    there is a ``LatticeError``.
     """
 
-    def __init__(
-        self,
-        forward: Profile,
-        reverse: Profile,
-        runs: Law,
-        band: Band,
-        *,
-        first_from_prior: int = 0,
-        knows_runs: bool = False,
-        effort: Effort = Effort(),  # noqa: B008 (frozen)
-    ) -> None:
-        self.forward, self.reverse, self.runs, self.band = forward, reverse, runs, band
-        self.first_from_prior = min(first_from_prior, 1) if knows_runs else first_from_prior
-        self.knows_runs, self.effort = knows_runs, effort
+    forward: Profile
+    reverse: Profile
+    runs: Law
+    band: Band
+    first_from_prior: int = 0
+    effort: Effort = Effort()
 
     @cached_property
     def exists(self) -> bool:
@@ -158,10 +148,7 @@ class HistoryProfile:
     def _deeper(self) -> HistoryProfile:
         """The same with twice the depth."""
         atoms = math.ceil(self.effort.atoms / math.sqrt(2))
-        effort = replace(self.effort, depth=2 * self.effort.depth, atoms=atoms)
-        of = (self.forward, self.reverse, self.runs, self.band)
-        first, knows = self.first_from_prior, self.knows_runs
-        return HistoryProfile(*of, first_from_prior=first, knows_runs=knows, effort=effort)
+        return replace(self, effort=replace(self.effort, depth=2 * self.effort.depth, atoms=atoms))
 
     @property
     def _cut(self) -> bool:
@@ -211,7 +198,6 @@ class HistoryProfile:
         """(Q_v(s))₊ for every cell, corner and s."""
         low, high = cells[:-1], cells[1:]
         survivors = Survivors(pair, lattice, low, high, self._tau(high))
-        recursion = known if self.knows_runs else unknown
         return recursion(self._law[0], lattice, survivors, corners(self.band), self.first_from_prior)
 
     def _weights(self, pair: LatticePair, lattice: Lattice, value: Floats) -> Floats:

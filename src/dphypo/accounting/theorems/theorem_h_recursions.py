@@ -1,6 +1,6 @@
-"""The recursions of Theorem H over the runs of a search, on a lattice of losses, cell by cell.
+"""The recursion of Theorem H over the runs of a search, on a lattice of losses, cell by cell.
 
-Statement and symbols: ``theorem_h_history_only.py``. In version U the policy does not know T, in version K it does.
+Statement and symbols: ``theorem_h_history_only.py``.
 
 **The operator 𝒮_v**: one more run that must rank below the winner.
 
@@ -10,15 +10,13 @@ densities of the band, of a rank as good as the winner's. So what remains of a p
 
     𝒮_v X(s) = sup over k ∈ 𝒞_v of E_P[(1 − k) X(s + ℓ)].
 
-For X with X and e^s X increasing, the best k is a lower tail {ℓ small}: k_lo of P-mass v where X ≥ 0 at its edge, k_hi
-of Q-mass τ(v) where X < 0 at its edge, all of {X < 0} in between. In one formula
+With k_lo the lower tail of ℓ of P-mass v, and k_hi that of Q-mass τ(v), for X with X and e^s X increasing
 
     𝒮_v X = E_P[(1 − k_lo) X₊(s + ℓ)] − E_P[(1 − k_hi) X₋(s + ℓ)].
 
-The right-hand side is monotone in X, so what is computed from an upper bound on X is an upper bound. It grows if k_lo
-shrinks or k_hi grows: on a cell v ∈ [a, b] take k_lo at a, and k_hi at b. Both terms are sums of non-negative numbers,
-so that rounding is a matter of proportion, if X₋ is held as Y = e^s X₋ and weighted with Q instead of P. Proof:
-docs/theory.md, section "The history-only bound".
+On a cell v ∈ [a, b] k_lo is taken at a and k_hi at b, which makes it larger. X₋ is held as Y = e^s X₋ and weighted with
+Q instead of P: both terms are then sums of non-negative numbers, whose rounding is a matter of proportion. Proof:
+docs/theory/history-only.md, section "Closed form of the kill operator".
 """
 
 from __future__ import annotations
@@ -146,7 +144,7 @@ def _hull(value: Payoff, beyond: Floats | None = None) -> tuple[Floats, Floats]:
     return upper, np.minimum.accumulate(minus, axis=0)
 
 
-def unknown(pmf: Floats, lattice: Lattice, survivors: Survivors, corners: list[Corner], from_prior: int) -> Floats:
+def recursion(pmf: Floats, lattice: Lattice, survivors: Survivors, corners: list[Corner], from_prior: int) -> Floats:
     """(Q¹_v)₊ for each cell and corner: Theorem H-U.
 
     A cell of large v outlives few runs, so that it joins late: until then it is bounded by its value at s = ∞.
@@ -192,28 +190,3 @@ def _join(value: Payoff, certain: Floats, active: int, count: int) -> Payoff:
     plus = np.broadcast_to(new, (*new.shape[:2], count + 1))
     minus = np.zeros((*new.shape[:2], count))
     return replace(value, plus=np.concatenate([value.plus, plus]), minus=np.concatenate([value.minus, minus]))
-
-
-def known(pmf: Floats, lattice: Lattice, survivors: Survivors, corners: list[Corner], from_prior: int) -> Floats:
-    """(Σ_k p_k Q̄^k_v)₊ for each cell and corner: Theorem H-K."""
-    cells, count = len(survivors.certain), lattice.count
-    w, w_back = np.array([corner[0] for corner in corners]), np.array([corner[1] for corner in corners])
-    ones = np.zeros((cells, 1 + len(corners), count + 1))
-    ones[:, 0] = 1.0
-    value = payoff(lattice, ones, ones[..., :-1])
-    total_up, total_down = np.zeros((cells, len(corners), count + 1)), np.zeros((cells, len(corners), count))
-    for k in range(1, len(pmf)):
-        up, down = survivors(value)
-        upper, lower = _hull(value)
-        q_up = up[:, 1:] + w[None, :, None] * upper[:, None, :]
-        q_down = down[:, 1:] + w_back[None, :, None] * lower[:, None, :]
-        if from_prior:
-            total_up += pmf[k] * (1 + SLACK) * (up[:, 1:] + value.plus[:, :1])
-            total_down += pmf[k] * (1 - SLACK) * (down[:, 1:] + value.minus[:, :1])
-        else:
-            total_up += pmf[k] * (1 + SLACK) * q_up
-            total_down += pmf[k] * (1 - SLACK) * q_down
-        value = payoff(
-            lattice, np.concatenate([up[:, :1], q_up], axis=1), np.concatenate([down[:, :1], q_down], axis=1)
-        )
-    return payoff(lattice, total_up * (1 + SLACK), total_down * (1 - SLACK)).plus
