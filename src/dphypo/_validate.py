@@ -216,9 +216,8 @@ def probability(**named: SupportsFloat) -> float:
 
 def delta(**named: SupportsFloat) -> float:
     """A privacy δ: a number in [0, 1)."""
-    name, value = _only(named)
     why = "δ is a probability of failure; take it well below 1/(number of records), for example 1e-5"
-    return within(0.0, 1.0, closed="left", why=why, **{name: value})
+    return within(0.0, 1.0, closed="left", why=why, **named)
 
 
 def warn_of_delta(delta: float, records: object) -> None:

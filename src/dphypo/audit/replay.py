@@ -113,9 +113,8 @@ def _observe(
             tempfile.TemporaryDirectory(prefix="dphypo-replay-") as folder,
             contextlib.redirect_stdout(printed),
             contextlib.redirect_stderr(printed),
-            warnings.catch_warnings(record=True) as warned,
+            warnings.catch_warnings(record=True, action="always") as warned,
         ):
-            warnings.simplefilter("always")
             place = Path(folder)
             try:
                 made = make_search(data, lambda run: _Taped(run, calls, tape, play=play), Seeded(seed), place).run()

@@ -112,8 +112,7 @@ def refuse_wrong(program: Program, batch: Batch) -> None:
     for part, old in zip(other, batch, strict=True):
         part.copy_(part.flip(0))
         part[_TRIED] = old[0]  # the first record, at another place
-    with warnings.catch_warnings(), _without_cudnn():
-        warnings.simplefilter("ignore")
+    with warnings.catch_warnings(action="ignore"), _without_cudnn():
         wanted = _tried(program, lambda: _reference(program, batch, Masks(keys), range(_TRIED)))
         beside = _tried(program, lambda: _reference(program, (other[0], other[1]), Masks(order), [_TRIED]))
         if not _close(beside[0], wanted[0]):

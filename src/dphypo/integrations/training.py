@@ -174,8 +174,7 @@ class GradientTraining(ABC):
             if self.score_noise_multiplier is None:
                 remedy = "the score looks at public records: it has no noise"
                 raise _validate.fail("score_noise_multiplier", score_noise_multiplier, remedy)
-            with warnings.catch_warnings():
-                warnings.simplefilter("ignore")  # a plan tries out noise that it does not keep
+            with warnings.catch_warnings(action="ignore"):  # a plan tries out noise that it does not keep
                 changes["score"] = dataclasses.replace(self.score, noise_multiplier=score_noise_multiplier)
         if match:
             exponent = transfer.batch_exponent(changes.get("transfer_rule", self.transfer_rule))

@@ -226,8 +226,7 @@ def _silence() -> Iterator[None]:
     verbosity = logging.get_verbosity()
     logging.set_verbosity(logging.CRITICAL)
     try:
-        with warnings.catch_warnings():
-            warnings.simplefilter("ignore")
+        with warnings.catch_warnings(action="ignore"):
             yield
     finally:
         logging.set_verbosity(verbosity)

@@ -77,8 +77,7 @@ def covariance(left: Array, right: Array, hyperparameters: Hyperparameters, out:
 _VARIANCE = (0.0, 0.5)
 _LENGTHSCALE = (float(np.log(0.25)), 0.8)
 _NOISE = (float(np.log(2e-2)), 1.5)
-_BOUNDS_VARIANCE = (np.log(1e-2), np.log(1e2))
-_BOUNDS_LENGTHSCALE = (np.log(1e-2), np.log(1e2))
+_BOUNDS = (np.log(1e-2), np.log(1e2))  # of the variance and of the lengthscales
 _BOUNDS_NOISE = (np.log(1e-6), np.log(4.0))
 
 
@@ -98,7 +97,7 @@ def fit(data: Data) -> Hyperparameters:
     squares = (data.features[:, None, :] - data.features[None, :, :]) ** 2
     flat = np.ascontiguousarray(squares.reshape(-1, width).T)
     centre, spread = _prior(width)
-    bounds = [_BOUNDS_VARIANCE, *[_BOUNDS_LENGTHSCALE] * width, _BOUNDS_NOISE]
+    bounds = [*[_BOUNDS] * (1 + width), _BOUNDS_NOISE]
 
     def loss(logs: Array) -> tuple[float, Array]:
         deviation = (logs - centre) / spread

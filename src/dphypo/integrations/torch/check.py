@@ -48,8 +48,7 @@ def try_out(model: nn.Module, loss: Loss, example: Batch) -> None:
         )
     probe = dpsgd.in_training(copy.deepcopy(model))
     device = example[0].device
-    with seeds.everything_else(0, device, torch.get_num_threads()), warnings.catch_warnings():
-        warnings.simplefilter("ignore")  # ignore warnings on synthetic input
+    with seeds.everything_else(0, device, torch.get_num_threads()), warnings.catch_warnings(action="ignore"):
         try:
             _refuse_mixing(probe, loss, *made_up(example))
             _refuse_places(probe, loss, dpsgd.made_up(example, _MANY_RECORDS))
@@ -107,8 +106,7 @@ def refuse_mixed_scores(model: nn.Module, loss: Loss, example: Batch) -> None:
     """:class:`UnfitModelError` if a value that a score sums up for each record depends on the other records."""
     device = next(model.parameters()).device
     inputs, targets = (part.to(device) for part in example)
-    with seeds.everything_else(0, device, torch.get_num_threads()), warnings.catch_warnings():
-        warnings.simplefilter("ignore")
+    with seeds.everything_else(0, device, torch.get_num_threads()), warnings.catch_warnings(action="ignore"):
         _refuse_places(model, loss, dpsgd.made_up((inputs, targets), _MANY_RECORDS), modes=(False,))
 
 

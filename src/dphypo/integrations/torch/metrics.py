@@ -100,8 +100,7 @@ class Metrics:
         return Metrics(self._replaced(**changes))
 
     def _replaced(self, **changes: Any) -> dict[str, Any]:
-        with warnings.catch_warnings():
-            warnings.simplefilter("ignore")  # a plan tries out noise that it does not keep
+        with warnings.catch_warnings(action="ignore"):  # a plan tries out noise that it does not keep
             return {
                 name: dataclasses.replace(score, **changes) if is_costly(score) else score
                 for name, score in self.scores.items()

@@ -190,8 +190,7 @@ class Run:
         key = repr((sorted(self._arguments().items()), views))
         if key not in self.fits:
             example, loss = self._example(), per_record(made.loss)
-            with self._alone("trial"), warnings.catch_warnings():
-                warnings.simplefilter("ignore")
+            with self._alone("trial"), warnings.catch_warnings(action="ignore"):
                 check.try_out(model, loss, example)
                 way: dpsgd.Program | str
                 if made.engine is Engine.OPACUS:
