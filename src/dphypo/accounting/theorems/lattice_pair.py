@@ -3,7 +3,7 @@
 Theorem H follows sums of losses. If every loss is a whole multiple of one step h, so is every sum, and nothing is
 rounded on the way. The lower convex envelope of the points (e^ε, δ(ε)) at ε ∈ hℤ is the profile of a pair that
 dominates the run; its losses are the kinks. A trace of "told the answer" is mixed in, and a pair is refused if the
-profile of the floats as stored is not above the points. Why it dominates: docs/theory/history-only.md.
+profile of the floats as stored is not above the points. Proof: docs/theory.md, "The history-only bound".
 
 Small losses and large ones need different coordinates: δ for ε ≥ 0, and for ε ≤ 0 the profile of the exchanged pair at
 −ε, r = 1 − e^(−ε)(1 − δ). Near ε → −∞ every δ is almost 1, and only r tells how much is missing.

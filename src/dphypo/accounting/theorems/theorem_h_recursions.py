@@ -16,7 +16,7 @@ With k_lo the lower tail of ℓ of P-mass v, and k_hi that of Q-mass τ(v), for 
 
 On a cell v ∈ [a, b] k_lo is taken at a and k_hi at b, which makes it larger. X₋ is held as Y = e^s X₋ and weighted with
 Q instead of P: both terms are then sums of non-negative numbers, whose rounding is a matter of proportion. Proof:
-docs/theory/history-only.md, section "Closed form of the kill operator".
+docs/theory.md, "The history-only bound", section "Closed form of the kill operator".
 """
 
 from __future__ import annotations
