@@ -65,7 +65,7 @@ def log_sum_exp(terms: Array) -> Array:
     """log Σ exp along the last axis."""
     top = terms.max(axis=-1, keepdims=True)
     anchor = np.where(np.isfinite(top), top, 0.0)
-    with np.errstate(divide="ignore"):
+    with np.errstate(divide="ignore", over="ignore"):  # beside an infinite term the others may overflow
         total = np.log(np.exp(terms - anchor).sum(axis=-1))
     return np.asarray(total + anchor[..., 0])
 

@@ -18,12 +18,12 @@ Proofs: docs/theory.md, section "Selection".
 from __future__ import annotations
 
 import numpy as np
-from scipy.special import logsumexp
 
 from dphypo.accounting.profiles import Curve, Floats, not_decreasing
 from dphypo.accounting.theorems.lemma2 import transform
 from dphypo.accounting.theorems.phi import Phi
 from dphypo.band import Band
+from dphypo.laws.special import log_sum_exp
 
 _SLACK = 1e-9
 
@@ -50,6 +50,7 @@ def _theorem_3(alpha: Floats, moment: Floats, phi: Phi, band: Band) -> Floats:
 def _theorem_3b(alpha: Floats, moment: Floats, phi: Phi, band: Band) -> Floats:
     # Lemma 2's term weight · δ(ε + shift) contributes weight · e^(−(α−1) shift) to the moment of order α.
     lemma = transform(band)
-    log_kappa = logsumexp([np.log(weight) - (alpha - 1) * shift for weight, shift in lemma], axis=0)
-    log_integral = np.array([logsumexp(np.log(phi.weights) + (a - 1) * phi.shifts) for a in alpha])
+    log_kappa = log_sum_exp(np.stack([np.log(weight) - (alpha - 1) * shift for weight, shift in lemma], axis=-1))
+    log_weights = np.log(phi.weights)
+    log_integral = np.array([log_sum_exp(log_weights + (a - 1) * phi.shifts) for a in alpha])
     return np.asarray(moment + log_kappa + log_integral)
