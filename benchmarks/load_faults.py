@@ -1,7 +1,7 @@
-"""Workers that are killed in the middle of their runs, on every engine: nothing is lost and nothing counted twice.
+"""Workers that are killed in the middle of their runs, on every executor: nothing is lost and nothing counted twice.
 
-``python -m benchmarks.load_faults`` starts real engines on this machine and kills more than 400 workers, which takes
-some minutes; ``python -m benchmarks.load_faults ray 20`` makes 20 runs on one engine. A run leaves a file behind each
+``python -m benchmarks.load_faults`` starts real executors on this machine and kills more than 400 workers, which takes
+some minutes; ``python -m benchmarks.load_faults ray 20`` makes 20 runs on one executor. A run leaves a file behind each
 time it is begun, and kills its own process in the middle the first times: twice, once or never, by its λ. A run counts
 as lost if its result is not in the journal, and as counted twice if it ended twice and the journal does not know it.
 
@@ -76,7 +76,7 @@ def deaths(x: float) -> int:
 
 @contextlib.contextmanager
 def started(name: str) -> Iterator[Callable[[], Any]]:
-    """An engine on this machine; makes what ``study.run(executor=...)`` takes."""
+    """An executor on this machine; makes what ``study.run(executor=...)`` takes."""
     with warnings.catch_warnings(), contextlib.ExitStack() as stack:
         warnings.simplefilter("ignore")
         if name == "processes":
@@ -109,9 +109,9 @@ def started(name: str) -> Iterator[Callable[[], Any]]:
 
 
 def main(names: list[str], runs: int | None = None) -> None:
-    """Print a table with one line for each engine, and fail if a run was lost or counted twice."""
+    """Print a table with one line for each executor, and fail if a run was lost or counted twice."""
     table = [
-        "| engine | kills | runs asked | runs begun | lost | counted twice | seconds |",
+        "| executor | kills | runs asked | runs begun | lost | counted twice | seconds |",
         "|---|---|---|---|---|---|---|",
     ]
     kills_in_all, wrong = 0, []

@@ -69,7 +69,7 @@ def row(costs: Costs, name: str, compute: float, epsilon: float) -> dict[str, An
         "epsilon": epsilon,
         "compute": compute,
         "best cell": round(sign * best, 5),
-        "searches": {key: _described(arm, beside, best, sign) for key, arm in arms.items()},
+        "searches": {key: _describe(arm, beside, best, sign) for key, arm in arms.items()},
     }
 
 
@@ -107,7 +107,7 @@ def _within(costs: Costs, method: Method, compute: float, epsilon: float) -> Ite
             yield name, Arm(name, (noise,), adaptive(costs.task.world(noise), method, lengths, SEED))
 
 
-def _described(arm: Arm, beside: Arm | None, best: float, sign: int) -> dict[str, Any]:
+def _describe(arm: Arm, beside: Arm | None, best: float, sign: int) -> dict[str, Any]:
     """Of an arm: mean and interval, regret, and the paired difference to uniform search with its best law."""
     found: dict[str, Any] = {
         "law": arm.law,

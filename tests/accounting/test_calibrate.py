@@ -126,8 +126,8 @@ class TwoRates(Declared):
 
     noise: Any = None
 
-    def kinds(self, space: Space) -> list[cost.Kind]:
-        return cost.kinds(space, lambda params: cost.Kind(params["rate"], sgd(params["rate"], 100)))
+    def kinds(self, space: Space) -> list[cost.TrainingKind]:
+        return cost.kinds(space, lambda params: cost.TrainingKind(params["rate"], sgd(params["rate"], 100)))
 
     def at(self, noise_multiplier: Any) -> TwoRates:
         return replace(self, noise=noise_multiplier)

@@ -15,7 +15,7 @@ import pytest
 
 from dphypo.accounting import Certificate, PureDp, account, composition, verify
 from dphypo.accounting.composition import Composition, Term, account_published
-from dphypo.accounting.sides import EVERYONE, Part, Side, Sides, Split, read_sides
+from dphypo.accounting.sides import EVERYONE, Role, Side, Sides, Split, read_sides
 from dphypo.integrations.split import side_of, sides_of, split_by_hash
 from dphypo.laws import Geometric, Pmf
 
@@ -49,7 +49,7 @@ def exact(runs: list[np.ndarray], epsilon: float) -> float:
     return value(1.0, 1.0, 0)
 
 
-def met(side: Side, parts: Iterable[tuple[Split, Part]]) -> bool:
+def met(side: Side, parts: Iterable[tuple[Split, Role]]) -> bool:
     """Whether a record on these parts is read."""
     return all(condition in set(parts) for condition in side.conditions)
 
@@ -65,13 +65,13 @@ class World:
         def side() -> Side:
             chosen = EVERYONE
             for split in rng.choice(len(SPLITS), size=rng.integers(0, 3), replace=False):
-                chosen = chosen.inside(SPLITS[split], list(Part)[rng.integers(2)])
+                chosen = chosen.inside(SPLITS[split], list(Role)[rng.integers(2)])
             return chosen
 
         return cls(tuple((rng.uniform(0.05, 1.2, 2), int(rng.integers(1, 3)), side()) for _ in range(4)))
 
     def truth(self, relation: dp.NeighboringRelation, epsilon: float) -> float:
-        places = [tuple(zip(SPLITS, parts, strict=True)) for parts in itertools.product(Part, repeat=len(SPLITS))]
+        places = [tuple(zip(SPLITS, parts, strict=True)) for parts in itertools.product(Role, repeat=len(SPLITS))]
         moves = itertools.product(places, places) if relation is REPLACE else zip(places, places, strict=True)
         read = {
             tuple(number for number, run in enumerate(self.runs) if met(run[2], here) or met(run[2], there))

@@ -102,7 +102,7 @@ def test_windows_are_pytorchs(kernel, stride):
     pictures[0, 0, 2, 2], pictures[0, 1], pictures[1, 0, 4] = torch.nan, -torch.inf, torch.inf
     pictures.requires_grad_()
     pairs = []
-    for pool in (layer_kernels.Pool.apply, torch.max_pool2d):
+    for pool in (layer_kernels.MaxPool.apply, torch.max_pool2d):
         made = pool(pictures, kernel, stride)
         (gradient,) = torch.autograd.grad(
             made, pictures, torch.arange(made.numel(), device=DEVICE).view_as(made).float()

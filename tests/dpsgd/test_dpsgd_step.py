@@ -17,7 +17,7 @@ from support.dpsgd_models import KINDS, cross_entropy
 from torch import nn
 
 from dphypo import noise
-from dphypo.dpsgd import Grid, Program, Run, Setting, Tensors, slack, train
+from dphypo.dpsgd import Program, Run, Setting, SumGrid, Tensors, slack, train
 from dphypo.dpsgd.book import Masks
 from dphypo.dpsgd.draws import Draws, largest_batch, piece_and_count
 from dphypo.dpsgd.layers import linear
@@ -85,7 +85,7 @@ def test_the_exact_divergence_of_a_step_in_two_dimensions(angle):
 )
 def test_records_are_clipped_to_what_leaves_room_for_rounding(sigma, limit, size, terms, largest):
     try:
-        grid = Grid.of(noise_multiplier=sigma, max_grad_norm=limit, size=size, terms=terms, largest_batch=largest)
+        grid = SumGrid.of(noise_multiplier=sigma, max_grad_norm=limit, size=size, terms=terms, largest_batch=largest)
     except ValueError as error:
         assert "noise_multiplier" in str(error)  # noqa: PT017
         return
@@ -110,7 +110,7 @@ def test_sums_are_proven_for_all_pieces_of_the_largest_batch(at_most):
     largest = largest_batch(run.records, run.rate)
     pieces = math.ceil(largest / piece)
     assert pieces > count
-    proven = Grid.of(
+    proven = SumGrid.of(
         noise_multiplier=1.0, max_grad_norm=1.0, size=1000, terms=7 * piece + pieces, largest_batch=largest
     )
     assert run.grid(1000, 7, piece, count).radius <= proven.radius
@@ -119,7 +119,7 @@ def test_sums_are_proven_for_all_pieces_of_the_largest_batch(at_most):
 def test_the_dither_keeps_many_small_moves_together():
     """Ten thousand parameters whose plain rounding would all be rounded the same way; the noise cancels."""
     size = 10_000
-    grid = Grid.of(noise_multiplier=1.0, max_grad_norm=1.0, size=size, terms=1, largest_batch=1)
+    grid = SumGrid.of(noise_multiplier=1.0, max_grad_norm=1.0, size=size, terms=1, largest_batch=1)
     whole = grid.deviation  # C/h at σ = 1
     each = grid.radius / grid.unit / math.sqrt(size)
     base = torch.full((1, size), math.ceil(each) - each + 0.5 + 1e-4, dtype=torch.float64) * -1
@@ -294,7 +294,7 @@ def test_norms_are_upper_bounds_in_exact_arithmetic(name):
 
 def test_weights_keep_both_bounds():
     """w·n̄ ≤ C₀ and w·A ≤ κC₀, also where a norm is tiny, zero or huge."""
-    grid = Grid.of(noise_multiplier=1.0, max_grad_norm=0.3, size=1000, terms=100, largest_batch=500)
+    grid = SumGrid.of(noise_multiplier=1.0, max_grad_norm=0.3, size=1000, terms=100, largest_batch=500)
     norms = torch.tensor([[0.0, 1e-300, 1e-3, grid.radius, 0.5, 1e10, 1e300]], dtype=torch.float64)
     spreads = norms * torch.tensor([[1.0, 1.0, 1e9, 63.0, 65.0, 1e3, 1.0]], dtype=torch.float64)
     for normalise in (False, True):

@@ -93,7 +93,7 @@ def test_a_model_of_200_megabytes_comes_back(start_method):
 
 
 class Careless(InProcess):
-    """Makes the run again when it fails, as engines like to."""
+    """Makes the run again when it fails, as clusters like to."""
 
     def wait(self):
         trial = self._trial
@@ -124,7 +124,7 @@ def test_an_executor_that_is_none_is_refused():
 
 
 def test_a_run_that_an_engine_starts_twice_is_made_once():
-    """The engine here runs every task twice and returns what the second gave."""
+    """The executor here runs every task twice and returns what the second gave."""
 
     class Twice(concurrent.futures.ThreadPoolExecutor):
         def submit(self, task, *arguments):

@@ -1,4 +1,4 @@
-"""The same study and survey with one, two and four workers, on every engine.
+"""The same study and survey with one, two and four workers, on every executor.
 
 Exactly T (or k) runs are executed and counted, and what is released has the law that it has in this process.
 """
@@ -44,7 +44,7 @@ class Counted:
 
 
 @contextlib.contextmanager
-def engine(name: str):
+def executor_of(name: str):
     if name == "threads":
         import concurrent.futures
 
@@ -76,9 +76,9 @@ def _path(monkeypatch):
 @pytest.mark.parametrize("name", ["dask", "ray"])
 def test_tune_on_an_engine_is_tune_with_threads(name):
     options = {"epsilon": 3.0, "delta": 1e-6, "survey": 4, "workers": 2, "progress": False, "journal": None}
-    with engine("threads") as make:
+    with executor_of("threads") as make:
         here = dphypo.tune(WORLD, Descent(steps=300), executor=make(), entropy=Seeded(1), **options)
-    with engine(name) as make:
+    with executor_of(name) as make:
         there = dphypo.tune(WORLD, Descent(steps=300), executor=make(), entropy=Seeded(1), **options)
     assert len(there.survey.rows) == 4
     assert there.survey.rows == here.survey.rows
@@ -87,7 +87,7 @@ def test_tune_on_an_engine_is_tune_with_threads(name):
 
 @pytest.mark.parametrize("name", [*STUDIES, "submitit"])
 def test_t_runs_are_executed_and_the_release_has_its_law(name, tmp_path):
-    with engine(name) as make:
+    with executor_of(name) as make:
         for workers in (1, 2, 4):
             folder = tmp_path / f"study {workers}"
             study = dphypo.Study(

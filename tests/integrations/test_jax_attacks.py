@@ -12,7 +12,7 @@ import pytest
 from scipy import stats
 
 from dphypo import noise
-from dphypo.dpsgd import Grid
+from dphypo.dpsgd import SumGrid
 from dphypo.dpsgd.draws import Draws
 from dphypo.dpsgd.sum_on_grid import BETA
 from dphypo.integrations.jax import DPSGD, step
@@ -22,7 +22,7 @@ from dphypo.integrations.jax.records import as_records
 FALSE_ALARM = 1e-6
 SIZE = 40
 RNG = np.random.default_rng(0)
-GRID = Grid.of(noise_multiplier=1.0, max_grad_norm=0.7, size=SIZE, terms=step.terms(SIZE, 32, 1), largest_batch=32)
+GRID = SumGrid.of(noise_multiplier=1.0, max_grad_norm=0.7, size=SIZE, terms=step.terms(SIZE, 32, 1), largest_batch=32)
 MOST = GRID.radius * GRID.scale * (1 - 2.0**-50)
 
 
@@ -115,7 +115,7 @@ def test_double_precision_is_kept_where_the_process_asks_for_less():
 
 
 def test_a_factor_whose_square_is_no_number_counts():
-    grid = Grid.of(noise_multiplier=1.0, max_grad_norm=1e-12, size=40, terms=step.terms(40, 1, 1), largest_batch=1)
+    grid = SumGrid.of(noise_multiplier=1.0, max_grad_norm=1e-12, size=40, terms=step.terms(40, 1, 1), largest_batch=1)
     alone = sum_of([(np.full((1, 10), 1e-163), np.full((1, 4), 1e153))], grid=grid, kind=np.float64)
     assert exact_square(alone) <= Fraction(grid.radius * grid.scale) ** 2
 
@@ -164,7 +164,9 @@ def test_matrices_of_double_precision_have_no_factors():
 def test_norms_are_upper_bounds_in_exact_arithmetic():
     """Squares below half a unit in the last place of the sum are lost, if they are added one by one."""
     size = 2**16
-    grid = Grid.of(noise_multiplier=1.0, max_grad_norm=0.5, size=size, terms=step.terms(size, 32, 1), largest_batch=32)
+    grid = SumGrid.of(
+        noise_multiplier=1.0, max_grad_norm=0.5, size=size, terms=step.terms(size, 32, 1), largest_batch=32
+    )
     gradient = np.full(size, 2.0**-27)
     gradient[0] = 1.0
     alone = clipped_sum(gradient[None], grid=grid)

@@ -22,7 +22,7 @@ from dphypo.accounting.sides import EVERYONE
 from dphypo.accounting.solve import watch
 from dphypo.errors.refusals import DeclaredParameter, NotThisStudy, TooManyTrials, UndeclaredReport
 from dphypo.integrations.optuna import OptunaSurvey
-from dphypo.integrations.optuna_claims import Claims
+from dphypo.integrations.optuna_claims import TrialClaims
 
 RUN = PlainRun()
 SECRET = "record 17 is 0.25"
@@ -274,7 +274,7 @@ def test_a_lost_last_run_can_be_made_again_where_two_were_declared():
 def test_of_two_declarations_that_begin_at_the_same_time_one_holds():
     """Both processes found a new study."""
     driven, other = study(), survey(runs=9)
-    claims = Claims(driven, 8)
+    claims = TrialClaims(driven, 8)
     read, claims._all = claims._all, lambda kind: []  # what it reads was read before the other had begun
     other.optimize(driven, objective, timeout=0.0)
     with pytest.raises(IndexError):
@@ -293,7 +293,7 @@ def test_a_trial_that_begins_while_the_survey_is_closed_is_not_made():
     def closes(trial):
         made.append(trial.number)
         if trial.number == 2:
-            Claims(driven, 8)._claim("close", {})
+            TrialClaims(driven, 8)._claim("close", {})
         return objective(trial)
 
     SURVEY.optimize(driven, closes)
@@ -336,7 +336,7 @@ def test_names_that_a_table_cannot_show_are_refused(name):
 def test_a_process_that_claims_the_last_run_a_moment_later_is_refused():
     driven, made = study(), []
     SURVEY.optimize(driven, objective)
-    late = Claims(driven, 8)
+    late = TrialClaims(driven, 8)
     write = late._claim
 
     def overtaken(kind, content):
@@ -356,7 +356,7 @@ import optuna
 from pathlib import Path
 from dphypo.errors.refusals import TooManyTrials
 from dphypo.integrations.optuna import OptunaSurvey
-from dphypo.integrations.optuna_claims import Claims
+from dphypo.integrations.optuna_claims import TrialClaims
 from support.plain_run import PlainRun
 
 optuna.logging.set_verbosity(optuna.logging.CRITICAL)

@@ -28,7 +28,7 @@ from sklearn.preprocessing import (
 
 from dphypo.integrations.sklearn import DPSGDClassifier, DPSGDRegressor, PrivateSearch, Schema, per_record
 from dphypo.integrations.sklearn.network import network, outputs_of
-from dphypo.integrations.sklearn.records import Prepared, Records
+from dphypo.integrations.sklearn.records import Prepared, TableRecords
 from dphypo.integrations.sklearn.table import numbers
 from dphypo.laws import Pmf
 
@@ -82,7 +82,7 @@ def classifier(**changes: Any) -> DPSGDClassifier:
 
 def met(step: Any, table: Any, labels: Any) -> tuple[Any, Any]:
     prepared = Prepared.of(make_pipeline(step, classifier()), table)
-    found, targets = Records(table, labels).met_by(prepared)
+    found, targets = TableRecords(table, labels).met_by(prepared)
     return np.asarray(found), np.asarray(targets)
 
 

@@ -11,7 +11,7 @@ from torch import nn
 import dphypo
 from dphypo.accounting import Composition, Split, Term, verify
 from dphypo.accounting.composition import account_published
-from dphypo.accounting.sides import Part
+from dphypo.accounting.sides import Role
 from dphypo.integrations.torch import DPSGD, PrivateAccuracy
 from dphypo.search import Stages
 from dphypo.search.tune import plan_tuning
@@ -65,7 +65,7 @@ def test_a_model_is_tuned_over_settings_with_noise_of_their_own(tuning, tmp_path
 def test_every_pair_of_settings_keeps_to_the_budget(tuning):
     found = tuning
     costs = found.cost.guarantee.costs(1e-4)
-    assert all(5.9 < costs[part] <= 6.0 for part in Part)
+    assert all(5.9 < costs[part] <= 6.0 for part in Role)
     settings = [{"batch_size": 20, "epochs": 20}, {"batch_size": 50, "epochs": 10}]
     for one in settings:
         for other in settings:

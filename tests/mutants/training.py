@@ -89,7 +89,7 @@ MUTANTS = (
         "shuffled batches are accounted as Poisson",
         "every record is in a batch independently with the charged rate",
         "integrations/torch/opacus.py",
-        "        yield noise.chosen(run.rate, words, size)\n",
+        "        yield noise.poisson_sample(run.rate, words, size)\n",
         "        yield np.argsort(words.draw(size))[: round(run.rate * size)]\n",
         (f"{_RUN}::test_every_engine_runs_what_it_charges[opacus]",),
     ),
@@ -147,8 +147,9 @@ MUTANTS = (
         "the rate comes from the real number of records",
         "rate and steps depend on the declared number of records",
         "integrations/torch/opacus.py",
-        "        yield noise.chosen(run.rate, words, size)\n",
-        "        yield noise.chosen(min(1.0, round(1 / run.rate) * run.rate**2 * 120 / size * 2), words, size)\n",
+        "        yield noise.poisson_sample(run.rate, words, size)\n",
+        "        rate = min(1.0, round(1 / run.rate) * run.rate**2 * 120 / size * 2)\n"
+        "        yield noise.poisson_sample(rate, words, size)\n",
         (f"{_RUN}::test_rate_steps_and_divisor_come_from_the_declared_size_not_the_real_one",),
     ),
     Mutant(

@@ -56,7 +56,7 @@ def test_the_rate_is_rounded_down_to_a_multiple_of_a_words_unit(rate):
 def test_coins_fall_at_the_rate(rate):
     """False-alarm rate 1e-6 each."""
     words = Words(KEY)
-    found = [len(noise.chosen(rate, words, 1000)) for _ in range(200)]
+    found = [len(noise.poisson_sample(rate, words, 1000)) for _ in range(200)]
     assert stats.binomtest(sum(found), 200_000, rate).pvalue > FALSE_ALARM
     spread = sum((count - 1000 * rate) ** 2 for count in found) / (1000 * rate * (1 - rate))
     assert min(stats.chi2.cdf(spread, 200), stats.chi2.sf(spread, 200)) > FALSE_ALARM
@@ -67,8 +67,8 @@ def test_a_word_on_the_threshold_is_out():
         def draw(self, count):
             return np.array([2**63 - 1, 2**63, 2**63 + 1], dtype=np.uint64)[:count]
 
-    assert noise.chosen(0.5, Given(), 3).tolist() == [0]
-    assert noise.chosen(1.0, Words(KEY), 5).tolist() == [0, 1, 2, 3, 4]
+    assert noise.poisson_sample(0.5, Given(), 3).tolist() == [0]
+    assert noise.poisson_sample(1.0, Words(KEY), 5).tolist() == [0, 1, 2, 3, 4]
 
 
 def test_one_event_cannot_tell_counts_apart_better_than_the_event_says():

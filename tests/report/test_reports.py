@@ -18,7 +18,7 @@ from typer.testing import CliRunner
 import dphypo
 from dphypo.cli.app import app
 from dphypo.entropy import SYSTEM
-from dphypo.report.html import Kind, short, write
+from dphypo.report.html import PageKind, short, write
 from dphypo.report.release_report import read_tables, release_page, write_folder_report
 from dphypo.search.release import Ending
 from dphypo.search.table import Row, Surveyed
@@ -155,24 +155,24 @@ def test_a_survey_of_failures_has_a_page(release):
 def test_a_report_is_written_whole_and_replaces_reports_only(release, page, tmp_path):
     target = release.report(tmp_path / "report.html")
     assert target.read_text(encoding="utf-8") == page
-    assert write(page, target, Kind.PUBLIC) == target
+    assert write(page, target, PageKind.PUBLIC) == target
     assert [path.name for path in tmp_path.iterdir()] == ["report.html"]
     assert stat.S_IMODE(os.stat(target).st_mode) == 0o644
     other = tmp_path / "thesis.html"
     other.write_text("<html>mine</html>")
     with pytest.raises(FileExistsError, match="is not a public report of a release: give a new name"):
-        write(page, other, Kind.PUBLIC)
+        write(page, other, PageKind.PUBLIC)
     assert other.read_text() == "<html>mine</html>"
     with pytest.raises(FileNotFoundError, match="make it first"):
-        write(page, tmp_path / "nowhere" / "report.html", Kind.PUBLIC)
+        write(page, tmp_path / "nowhere" / "report.html", PageKind.PUBLIC)
     with pytest.raises(FileExistsError):
-        write(page, tmp_path, Kind.PUBLIC)
+        write(page, tmp_path, PageKind.PUBLIC)
 
 
 def test_what_cannot_be_written_leaves_the_old_page(page, tmp_path):
-    target = write(page, tmp_path / "report.html", Kind.PUBLIC)
+    target = write(page, tmp_path / "report.html", PageKind.PUBLIC)
     with pytest.raises(UnicodeEncodeError):
-        write(page + "\ud800", target, Kind.PUBLIC)
+        write(page + "\ud800", target, PageKind.PUBLIC)
     assert target.read_text(encoding="utf-8") == page
     assert len(list(tmp_path.iterdir())) == 1
 
@@ -193,8 +193,8 @@ def test_the_curators_report_is_marked_and_shows_what_is_secret(tmp_path):
     if any(trial["failure"] for trial in trials):
         assert SECRET_MESSAGE.replace("<", "&lt;").replace(">", "&gt;") in page
     with pytest.raises(FileExistsError):
-        write("", target, Kind.PUBLIC)
-    public = write(f"<!-- {Kind.PUBLIC} -->", tmp_path / "public.html", Kind.PUBLIC)
+        write("", target, PageKind.PUBLIC)
+    public = write(f"<!-- {PageKind.PUBLIC} -->", tmp_path / "public.html", PageKind.PUBLIC)
     with dphypo.open_journal(tmp_path / "study.db") as journal, pytest.raises(FileExistsError, match="SECRET report"):
         journal.curator().report(public)
 

@@ -221,15 +221,15 @@ def test_nothing_in_a_log_says_when_a_stage_began(tmp_path, monkeypatch, termina
     release = search.run()
     assert stderr.getvalue() == seen[-1]
     written = list(dict.fromkeys(seen))
-    assert re.findall(r"^(Privacy|Stage . of 2)\b.*?(Compute|$)", written[0], re.MULTILINE)[:3] == [
+    assert re.findall(r"^(Privacy|Part . of 2)\b.*?(Compute|$)", written[0], re.MULTILINE)[:3] == [
         ("Privacy", ""),
-        ("Stage 1 of 2", "Compute"),
-        ("Stage 2 of 2", "Compute"),
+        ("Part 1 of 2", "Compute"),
+        ("Part 2 of 2", "Compute"),
     ]
     if terminal:
         first, second = written
-        assert first.endswith("Stage 1 of 2.\n")
-        assert second == first + "Stage 2 of 2.\n"
+        assert first.endswith("Part 1 of 2.\n")
+        assert second == first + "Part 2 of 2.\n"
     else:
         assert len(written) == 1, "all that is written is written before the first run"
         assert written[0].count("\n") == 3

@@ -83,7 +83,7 @@ def test_a_part_of_ones_own_runs_in_a_search(tmp_path, capsys):
     assert all(note[1:] == (published, SPACE) for note in first if note[0] == "next_prior")
     assert list(release.certificate.document["public"]["released"][0]) == ["noted"]
     assert verify(release.certificate)
-    assert "Stage 2 of 2. Compute: a few runs." in capsys.readouterr().err
+    assert "Part 2 of 2. Compute: a few runs." in capsys.readouterr().err
     assert repr(search) == "<stages: a part of one's own, then a part of one's own>"
 
 

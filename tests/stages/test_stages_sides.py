@@ -13,12 +13,12 @@ import pytest
 
 import dphypo
 from dphypo.accounting import Composition, PureDp, Split, verify
-from dphypo.accounting.sides import EVERYONE, Part
+from dphypo.accounting.sides import EVERYONE, Role
 from dphypo.laws import Pmf
 from dphypo.search import Stage, Stages, calibrate_stages
 
 ADD, REPLACE = dp.NeighboringRelation.ADD_OR_REMOVE_ONE, dp.NeighboringRelation.REPLACE_ONE
-TRAINING, SCORING, BOTH = frozenset({Part.TRAINING}), frozenset({Part.SCORING}), frozenset(Part)
+TRAINING, SCORING, BOTH = frozenset({Role.TRAINING}), frozenset({Role.SCORING}), frozenset(Role)
 APART = Split("odd numbers score").sides
 SPACE = dphypo.Space({"which": [0, 1]})
 EPSILONS = np.array([0.0, 0.3, 0.8, 1.5, 2.5, 4.0])
@@ -70,7 +70,7 @@ class World:
         sides = [TRAINING, SCORING] + ([BOTH] if relation is REPLACE else [])
         return max(self.exact(changed, epsilon) for changed in sides)
 
-    def exact(self, changed: frozenset[Part], epsilon: float) -> float:
+    def exact(self, changed: frozenset[Role], epsilon: float) -> float:
         """δ where stage 1 publishes its best run and stage 2 ranks by whatever is worst after that."""
         first, second = (self.releases(stage, changed) for stage in (0, 1))
         worst = 0.0
@@ -79,11 +79,11 @@ class World:
             worst = max(worst, float(np.max(after, axis=0).sum()))
         return worst
 
-    def releases(self, stage: int, changed: frozenset[Part]) -> list[tuple[np.ndarray, np.ndarray]]:
+    def releases(self, stage: int, changed: frozenset[Role]) -> list[tuple[np.ndarray, np.ndarray]]:
         """The law of the best run's (λ, model, score), on D and on its neighbour, for many ways to rank."""
         on, off = [], []
         for train, score in zip(self.train[stage], self.score[stage], strict=True):
-            model, rank = answers(train, Part.TRAINING in changed), answers(score, Part.SCORING in changed)
+            model, rank = answers(train, Role.TRAINING in changed), answers(score, Role.SCORING in changed)
             on.append(np.outer(model[0], rank[0]).ravel() / 2)
             off.append(np.outer(model[1], rank[1]).ravel() / 2)
         p, q = np.concatenate(on), np.concatenate(off)
@@ -124,7 +124,7 @@ def test_a_record_of_each_side_meets_its_own_searches_only():
     for world in WORLDS[:3]:
         plan = world.guarantee(ADD)
         assert isinstance(plan, Composition)
-        together = [world.guarantee(ADD).costs(1e-6)[part] for part in Part]
+        together = [world.guarantee(ADD).costs(1e-6)[part] for part in Role]
         alone = [
             Stages(
                 SPACE,

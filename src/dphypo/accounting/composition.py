@@ -36,9 +36,9 @@ from dphypo.accounting import dp_library, one_run
 from dphypo.accounting.dp_library import Relation, to_pld
 from dphypo.accounting.events import Event
 from dphypo.accounting.guarantee import Guarantee
-from dphypo.accounting.one_run import ADD_OR_REMOVE_ONE, Run, describe, read_events
+from dphypo.accounting.one_run import ADD_OR_REMOVE_ONE, OneRun, describe, read_events
 from dphypo.accounting.profiles import Discrete, Floats, epsilon_for
-from dphypo.accounting.sides import EVERYONE, Part, Side, Split
+from dphypo.accounting.sides import EVERYONE, Role, Side, Split
 from dphypo.accounting.theorems import theorem1_2_paper
 
 if TYPE_CHECKING:
@@ -63,7 +63,7 @@ class PublishedRuns:
         return one_run.total_slack(self.count, one_run.largest_slack(self.events))
 
     @cached_property
-    def run(self) -> Run:
+    def run(self) -> OneRun:
         """What is known of one of the runs."""
         return describe(self.events, self.relation, self.grid)
 
@@ -75,7 +75,7 @@ class PublishedRuns:
         """ε(α) of all the runs together without their slack, at orders α > 1; infinite where none is known."""
         wanted = np.asarray(alpha, dtype=np.float64)
         curve = self.run.curve
-        return np.full(wanted.shape, np.inf) if curve is None else self.count * curve.rounded_up(wanted)
+        return np.full(wanted.shape, np.inf) if curve is None else self.count * curve.round_up(wanted)
 
     @cached_property
     def _pld(self) -> PrivacyLossDistribution:
@@ -230,7 +230,7 @@ class Composition:
     @cached_property
     def met(self) -> dict[str, tuple[Releases, ...]]:
         """By name, the releases that use a record, for each largest combination of parts; of equal ones, the first."""
-        found: dict[tuple[Releases, ...], set[tuple[Split, Part]]] = {}
+        found: dict[tuple[Releases, ...], set[tuple[Split, Role]]] = {}
         for parts, met in self._combinations.items():
             meets = Counter(met)
             if met not in found and not any(meets < Counter(other) for other in self._combinations.values()):
@@ -240,24 +240,24 @@ class Composition:
         return {_name(parts - shared, splits): met for met, parts in found.items()}
 
     @cached_property
-    def _combinations(self) -> dict[tuple[tuple[Split, Part], ...], tuple[Releases, ...]]:
+    def _combinations(self) -> dict[tuple[tuple[Split, Role], ...], tuple[Releases, ...]]:
         """For every combination of parts of the splits, what a record on all of them meets, if anything."""
         splits = list(dict.fromkeys(split for term in self.terms for split, _ in _in_order(term.side.conditions)))
         if self.relation is REPLACE_ONE or len(splits) > _MOST_SPLITS:
             return {(): tuple(term.releases for term in self.terms)}
         found = {}
-        for parts in itertools.product(Part, repeat=len(splits)):
+        for parts in itertools.product(Role, repeat=len(splits)):
             chosen = tuple(zip(splits, parts, strict=True))
             if met := tuple(term.releases for term in self.terms if term.side.conditions <= set(chosen)):
                 found[chosen] = met
         return found
 
 
-def _in_order(parts: Iterable[tuple[Split, Part]]) -> list[tuple[Split, Part]]:
+def _in_order(parts: Iterable[tuple[Split, Role]]) -> list[tuple[Split, Role]]:
     return sorted(parts, key=repr)
 
 
-def _name(parts: set[tuple[Split, Part]], splits: Sequence[Split]) -> str:
+def _name(parts: set[tuple[Split, Role]], splits: Sequence[Split]) -> str:
     """What tells a combination of parts from the others."""
     if len(parts) <= 1:
         return next((part.value for _, part in parts), "every record")

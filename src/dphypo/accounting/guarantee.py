@@ -18,7 +18,7 @@ from dphypo import _validate
 from dphypo.accounting import dp_library, one_run
 from dphypo.accounting.dp_library import Relation, to_pld
 from dphypo.accounting.events import Event
-from dphypo.accounting.one_run import ADD_OR_REMOVE_ONE, Run, describe, read_events
+from dphypo.accounting.one_run import ADD_OR_REMOVE_ONE, OneRun, describe, read_events
 from dphypo.accounting.profiles import Curve, Floats, Profile, epsilon_for, infimum, largest
 from dphypo.accounting.theorems import theorem1_2_paper
 from dphypo.accounting.theorems.theorem3_renyi import renyi
@@ -115,7 +115,7 @@ class Guarantee:
         return one_run.total_slack(self.runs.mean, one_run.largest_slack(self.events))
 
     @cached_property
-    def run(self) -> Run:
+    def run(self) -> OneRun:
         """What is known of one run, without its slack."""
         return describe(self.events, self.relation, self.grid)
 
@@ -172,7 +172,7 @@ class Guarantee:
             raise _validate.fail("alpha", alpha, "Rényi orders of a search must be greater than 1")
         if not self._curves:
             return np.full(wanted.shape, np.inf)
-        return np.asarray(np.min([curve.rounded_up(wanted) for curve in self._curves], axis=0))
+        return np.asarray(np.min([curve.round_up(wanted) for curve in self._curves], axis=0))
 
     def profile(self, points: int = 200) -> tuple[Floats, Floats]:
         """A curve for plotting: ε from 0 to where δ falls no further, and δ there by Theorem 4 or a sharper one."""

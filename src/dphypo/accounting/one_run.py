@@ -54,7 +54,7 @@ _REFINED = 3
 
 
 @dataclass(frozen=True, eq=False)
-class Run:
+class OneRun:
     """One run, for every λ of the space.
 
     ``profiles`` holds the profiles of the two ordered pairs of neighbours ("remove": from D to D without a record;
@@ -102,7 +102,7 @@ def read_events(event: Event | Sequence[Event], relation: Relation) -> tuple[Eve
     return events
 
 
-def describe(events: Sequence[Event], relation: Relation, grid: float = dp_library.DEFAULT_GRID) -> Run:
+def describe(events: Sequence[Event], relation: Relation, grid: float = dp_library.DEFAULT_GRID) -> OneRun:
     """What is known of a run whose event is one of several: one for each λ, or one for all; without any slack."""
     return _worst([_describe_one(ideal(canonical(event)), relation, grid) for event in events])
 
@@ -115,13 +115,13 @@ def _unaccountable(event: Event, relation: Relation, why: object) -> Unaccountab
 
 
 @lru_cache(maxsize=16)
-def _describe_one(event: Event, relation: Relation, grid: float) -> Run:
+def _describe_one(event: Event, relation: Relation, grid: float) -> OneRun:
     match event:
         case PureDp(epsilon):
             return _pure(epsilon)
         case ApproximateDp(epsilon, delta):
             profile = randomised_response(epsilon, delta)
-            return Run((profile, profile), math.inf if delta > 0 else epsilon)
+            return OneRun((profile, profile), math.inf if delta > 0 else epsilon)
         case RdpCurve(orders, epsilons):
             return _from_curve(Curve(np.array(orders), np.array(epsilons)))
     try:
@@ -135,15 +135,15 @@ def _describe_one(event: Event, relation: Relation, grid: float) -> Run:
         return _from_curve(curve)
     pure = dp_library.pure_epsilon(event)
     if math.isinf(pure):
-        return Run((remove, add), pure, lambda: dp_library.curve(event, relation))
+        return OneRun((remove, add), pure, lambda: dp_library.curve(event, relation))
     # The discretised losses of a pure mechanism keep a trace of infinite loss; its definition has none.
     exact = _pure(pure)
     smaller = infimum((remove, exact.profiles[0]))
     other = smaller if add is remove else infimum((add, exact.profiles[1]))
-    return Run((smaller, other), pure, lambda: dp_library.curve(event, relation) or exact.curve)
+    return OneRun((smaller, other), pure, lambda: dp_library.curve(event, relation) or exact.curve)
 
 
-def _subsampled(event: dp_accounting.PoissonSampledDpEvent, run: Run) -> Run:
+def _subsampled(event: dp_accounting.PoissonSampledDpEvent, run: OneRun) -> OneRun:
     """A whole run on one Poisson subsample of the records; dp_accounting's accountant knows single steps only."""
     rate = float(event.sampling_probability)
     if not 0 < rate < 1:
@@ -151,15 +151,15 @@ def _subsampled(event: dp_accounting.PoissonSampledDpEvent, run: Run) -> Run:
     # ε of the whole where the run is ε-DP: log(1 + q(e^ε − 1)).
     pure = run.pure if math.isinf(run.pure) else float(np.logaddexp(math.log1p(-rate), math.log(rate) + run.pure))
     profiles = Removed(run.profiles[0], rate), Added(run.profiles[1], rate)
-    return Run(profiles, pure, lambda: dp_library.curve(event, ADD_OR_REMOVE_ONE))
+    return OneRun(profiles, pure, lambda: dp_library.curve(event, ADD_OR_REMOVE_ONE))
 
 
-def _from_curve(curve: Curve) -> Run:
+def _from_curve(curve: Curve) -> OneRun:
     profile = curve.profile()
-    return Run((profile, profile), math.inf, lambda: curve)
+    return OneRun((profile, profile), math.inf, lambda: curve)
 
 
-def _pure(epsilon: float) -> Run:
+def _pure(epsilon: float) -> OneRun:
     """Randomised response, which dominates every ε-DP mechanism: its Rényi divergences in closed form.
 
     (α−1) D_α = log(cosh((α−½)ε) / cosh(ε/2)); for small arguments, log(1 + 2 sinh(αε/2) sinh((α−1)ε/2) / cosh(ε/2)).
@@ -171,10 +171,10 @@ def _pure(epsilon: float) -> Run:
     rdp = np.where(orders * epsilon < 1, small, large) / (orders - 1)
     profile = randomised_response(epsilon)
     curve = Curve(orders, np.minimum(rdp * (1 + 1e-12), epsilon))
-    return Run((profile, profile), epsilon, lambda: curve)
+    return OneRun((profile, profile), epsilon, lambda: curve)
 
 
-def _worst(runs: Sequence[Run]) -> Run:
+def _worst(runs: Sequence[OneRun]) -> OneRun:
     """A run that is at least as bad as each of several, at every ε, every order and in both directions."""
     if len(runs) == 1:
         return runs[0]
@@ -185,7 +185,7 @@ def _worst(runs: Sequence[Run]) -> Run:
         known = [run.curve for run in runs if run.curve is not None]
         return largest(known) if len(known) == len(runs) else None
 
-    return Run((remove, add), max(run.pure for run in runs), curve)
+    return OneRun((remove, add), max(run.pure for run in runs), curve)
 
 
 @dataclass(frozen=True, eq=False)

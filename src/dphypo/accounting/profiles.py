@@ -221,7 +221,7 @@ class Curve:
         usable = np.isfinite(self.epsilons)
         return FromRdp(self.orders[usable], self.epsilons[usable])
 
-    def rounded_up(self, orders: Floats) -> Floats:
+    def round_up(self, orders: Floats) -> Floats:
         """ε at other orders: the value at the next known order, which is no smaller, and infinity beyond the last."""
         return np.append(self.epsilons, np.inf)[np.searchsorted(self.orders, orders, side="left")]
 
@@ -248,7 +248,7 @@ def not_decreasing(orders: Floats, bounds: Floats) -> Floats:
 def largest(curves: Sequence[Curve]) -> Curve:
     """A curve that is at least as large as each of several, at every order of any of them."""
     orders = np.unique(np.concatenate([curve.orders for curve in curves]))
-    return Curve(orders, np.max([curve.rounded_up(orders) for curve in curves], axis=0))
+    return Curve(orders, np.max([curve.round_up(orders) for curve in curves], axis=0))
 
 
 def lower_hull(x: npt.NDArray[np.float64], y: npt.NDArray[np.float64]) -> npt.NDArray[np.intp]:

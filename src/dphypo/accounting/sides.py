@@ -21,8 +21,8 @@ from dphypo import _validate
 _LONGEST = 200  # letters of a rule
 
 
-class Part(StrEnum):
-    """The two parts of a split, by what they are usually for."""
+class Role(StrEnum):
+    """The two parts of a split, by what their records are usually for."""
 
     TRAINING = "training"
     SCORING = "scoring"
@@ -63,7 +63,7 @@ class Split:
     @property
     def sides(self) -> Sides:
         """The records that train and those that score."""
-        return Sides(EVERYONE.inside(self, Part.TRAINING), EVERYONE.inside(self, Part.SCORING))
+        return Sides(EVERYONE.inside(self, Role.TRAINING), EVERYONE.inside(self, Role.SCORING))
 
     def to_json(self) -> dict[str, Any]:
         """What is stated of the split; documents call ``how`` "rule"."""
@@ -81,15 +81,15 @@ class Split:
 class Side:
     """The records that are on the stated part of every stated split; without any, all records."""
 
-    conditions: frozenset[tuple[Split, Part]] = frozenset()
+    conditions: frozenset[tuple[Split, Role]] = frozenset()
 
     def __str__(self) -> str:
         parts = sorted(f"{part.value} of {split.how!r}" for split, part in self.conditions)
         return " and ".join(parts) or "all records"
 
-    def inside(self, split: Split, part: Part) -> Side:
+    def inside(self, split: Split, part: Role) -> Side:
         """Of these records, those on one part of a split."""
-        return Side(self.conditions | {(split, Part(part))})
+        return Side(self.conditions | {(split, Role(part))})
 
     def apart_from(self, other: Side) -> bool:
         """Whether no record can be on both sides: some split puts them on different parts."""
@@ -103,7 +103,7 @@ class Side:
     @classmethod
     def from_json(cls, conditions: Sequence[Mapping[str, Any]]) -> Side:
         """The side that :meth:`to_json` wrote."""
-        return cls(frozenset((Split.from_json(one["split"]), Part(one["part"])) for one in conditions))
+        return cls(frozenset((Split.from_json(one["split"]), Role(one["part"])) for one in conditions))
 
 
 EVERYONE = Side()

@@ -13,7 +13,7 @@ from typing import Annotated, Any
 import typer
 
 from dphypo.cli import options as o
-from dphypo.cli.options import Loss, Run, Search
+from dphypo.cli.options import Loss, RunOptions, Search
 from dphypo.cli.pictures import require_matplotlib
 
 _MOST_RUNS = 1000.0  # of an audit, on average: they are made
@@ -23,7 +23,7 @@ _MOST_RUNS = 1000.0  # of an audit, on average: they are made
 def account(
     *,
     plan: Annotated[Path | None, typer.Argument(help="A plan file or a certificate, instead of options.")] = None,
-    run: Run,
+    run: RunOptions,
     loss: Loss,
     from_certificate: Annotated[
         Path | None,
@@ -41,7 +41,7 @@ def account(
     """What a whole search costs: T runs, the best released; or all that a plan file or a certificate states."""
     from dphypo.accounting import account as account_for
 
-    no_run = (run, loss) == (Run(), Loss())
+    no_run = (run, loss) == (RunOptions(), Loss())
     if plan is not None:
         if not no_run or from_certificate is not None or search != Search():
             raise typer.BadParameter("a file says what is run: leave out the options that describe a search")
@@ -64,7 +64,7 @@ def account(
 def calibrate(
     *,
     epsilon: o.Epsilon,
-    run: Run,
+    run: RunOptions,
     search: Search,
     delta: o.Delta = 1e-5,
     as_json: o.AsJson = False,
@@ -86,7 +86,7 @@ def calibrate(
     _show(summary, as_json, f"noise for a total of ε = {epsilon:g} at δ = {delta:g}")
 
 
-def stated(path: Path, delta: float | None) -> tuple[dict[str, Any], Any, float]:
+def read_document(path: Path, delta: float | None) -> tuple[dict[str, Any], Any, float]:
     """The document of a certificate or a plan file, what it guarantees, accounted afresh, and δ: its own by default."""
     from dphypo.accounting import documents
     from dphypo.accounting.verification import guarantee_of
@@ -103,7 +103,7 @@ def _account_for_file(path: Path, delta: float | None, as_json: bool, certificat
     from dphypo._files import printable
     from dphypo.accounting.documents import plain
 
-    document, guarantee, at = stated(path, delta)
+    document, guarantee, at = read_document(path, delta)
     claim = document.get("epsilon") if at == document.get("delta") else None
     found = _summary(guarantee, at, stated=claim)
     if certificate is not None:
@@ -123,7 +123,7 @@ def _what_if(path: Path, search: Search, delta: float | None) -> tuple[Any, floa
     """The search of a certificate with another law or band, and δ; all that is not given stays as it is stated."""
     from dphypo.accounting import Guarantee, account
 
-    _, guarantee, at = stated(path, delta)
+    _, guarantee, at = read_document(path, delta)
     found = guarantee.terms[0].releases
     if len(guarantee.terms) > 1 or not isinstance(found, Guarantee):
         raise typer.BadParameter(

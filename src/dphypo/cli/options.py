@@ -120,7 +120,7 @@ def grouped(command: Callable[..., None]) -> Callable[..., None]:
 
 
 @dataclass(frozen=True)
-class Run:
+class RunOptions:
     """What one run is, but for its noise."""
 
     event: Annotated[EventKind, typer.Option(help="What one run is.")] = EventKind.DP_SGD
@@ -133,7 +133,7 @@ class Run:
     def length(self) -> tuple[float, int]:
         """Sampling rate and steps, given so or by records, the size of a batch and epochs (or steps).
 
-        >>> Run(records=60_000, batch_size=256, epochs=10).length()
+        >>> RunOptions(records=60_000, batch_size=256, epochs=10).length()
         (0.004266666666666667, 2344)
         """
         self.refuse_unused(vars(self))
@@ -191,7 +191,7 @@ class Loss:
         Path | None, typer.Option(help='JSON file {"orders": [...], "epsilons": [...]} with the RDP curve of one run.')
     ] = None
 
-    def event(self, run: Run) -> Event:
+    def event(self, run: RunOptions) -> Event:
         """The event of a run."""
         run.refuse_unused(vars(run) | vars(self))
         kind = run.event

@@ -1,13 +1,13 @@
 from .batches import Records as Records
 from .batches import Tensors as Tensors
 from .check import in_training as in_training
-from .check import made_up as made_up
 from .check import refuse_layers as refuse_layers
+from .check import synthetic_records as synthetic_records
 from .many import train as train
 from .program import Program as Program
 from .setting import Average as Average
 from .setting import Clipping as Clipping
 from .setting import Run as Run
 from .setting import Setting as Setting
-from .sum_on_grid import Grid as Grid
+from .sum_on_grid import SumGrid as SumGrid
 from .sum_on_grid import slack as slack

@@ -8,7 +8,7 @@ from typing import NamedTuple, Protocol
 
 import torch
 
-from dphypo.dpsgd.draws import Sampler, draw
+from dphypo.dpsgd.draws import BatchSampler, draw
 
 Batch = tuple[torch.Tensor, torch.Tensor]
 Loss = Callable[[torch.Tensor, torch.Tensor], torch.Tensor]
@@ -76,7 +76,7 @@ class Batches:
     """
 
     def __init__(
-        self, records: Records, samplers: Sequence[Sampler], size: int, count: int, example: Batch, steps: int
+        self, records: Records, samplers: Sequence[BatchSampler], size: int, count: int, example: Batch, steps: int
     ) -> None:
         self._records, self._samplers, self._size, self._count = records, samplers, size, count
         self._device, self._left = example[0].device, steps

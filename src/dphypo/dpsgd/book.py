@@ -21,7 +21,7 @@ from torch import nn
 from torch.overrides import TorchFunctionMode
 
 from dphypo.dpsgd.stack import Layout, Shape
-from dphypo.dpsgd.step import Part
+from dphypo.dpsgd.step import RecordGradients
 
 if TYPE_CHECKING:
     from dphypo.dpsgd.chain import Pass
@@ -73,7 +73,7 @@ class Call(Protocol):
         """The gradient of the inputs."""
         ...
 
-    def parts(self, book: Book, notes: Sequence[Note]) -> list[Part]:
+    def parts(self, book: Book, notes: Sequence[Note]) -> list[RecordGradients]:
         """What the gradients of the parameters are, from all calls that are equal to this one."""
         ...
 
@@ -228,7 +228,7 @@ class Book(TorchFunctionMode):
         """Rows that are outside the domain: they count zero."""
         self.outside = rows if self.outside is None else self.outside | rows
 
-    def differentiate(self, losses: torch.Tensor) -> list[Part]:
+    def differentiate(self, losses: torch.Tensor) -> list[RecordGradients]:
         """The parts of every parameter's gradients, of the records' losses averaged over their views."""
         torch.autograd.grad(losses, self._anchor, self.start.to(losses.dtype), allow_unused=True)
         return [part for call, notes in self.notes.items() for part in call.parts(self, notes)]

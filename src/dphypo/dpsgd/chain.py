@@ -18,7 +18,7 @@ from torch.nn import functional
 from dphypo.dpsgd.book import Book
 from dphypo.dpsgd.layers.products import finite_, squared, without_tiny_
 from dphypo.dpsgd.stack import Sums
-from dphypo.dpsgd.step import UNIT, Part
+from dphypo.dpsgd.step import UNIT, RecordGradients
 
 _aten = torch.ops.aten
 
@@ -48,14 +48,14 @@ class Layer(NamedTuple):
     activation: Activation | None = None
 
 
-class Chain(NamedTuple):
+class LayerChain(NamedTuple):
     """The layers of a model, in their order, and how many classes the last one tells apart."""
 
     layers: tuple[Layer, ...]
     classes: int
 
     @classmethod
-    def of(cls, book: Book, inputs: torch.Tensor, losses: torch.Tensor) -> Chain | None:
+    def of(cls, book: Book, inputs: torch.Tensor, losses: torch.Tensor) -> LayerChain | None:
         """The chain of the forward pass on a book's tape, from its inputs to the losses; None if it is none."""
         layers: list[Layer] = []
         value: Any = inputs
@@ -111,7 +111,7 @@ class _Link:
 class Pass:
     """Passes of one shape through a chain, all runs at once. What one gives holds until the next."""
 
-    def __init__(self, chain: Chain, book: Book) -> None:
+    def __init__(self, chain: LayerChain, book: Book) -> None:
         runs, records = book.shape.runs, book.shape.records
         ends = list(itertools.accumulate(book.layout.shapes[layer.weight][0] for layer in chain.layers))
         self._values = book.slots[0].new_empty((2, runs, ends[-1], records))
@@ -130,7 +130,7 @@ class Pass:
         longest = max(sum(link.sizes) for link in self._links)
         self._margin = 1 + 2 * (longest + 4 * len(ends) + 16) * UNIT
 
-    def part(self, inputs: torch.Tensor, targets: torch.Tensor) -> Part:
+    def part(self, inputs: torch.Tensor, targets: torch.Tensor) -> RecordGradients:
         """The gradients of all parameters; labels without a class are left out, as in ``layers/functions.py``."""
         if not self._book.clean:
             self._book.leave_out((targets < 0) | (targets >= len(self._classes)))
@@ -154,7 +154,7 @@ class Pass:
         self._wide.copy_(self._values)
         if self._values.dtype == torch.float64:
             without_tiny_(self._inputs), without_tiny_(self._wide)
-        return Part(self._slots, 1, self._square(), None, self._factors, self._add)
+        return RecordGradients(self._slots, 1, self._square(), None, self._factors, self._add)
 
     def _square(self) -> torch.Tensor:
         """‖a‖²‖g‖² of every layer or, with a bias, (‖a‖² + 1)‖g‖², added up: nothing cancels."""

@@ -83,7 +83,7 @@ def in_training(model: nn.Module) -> nn.Module:
     return model
 
 
-def made_up(example: Batch, count: int) -> Batch:
+def synthetic_records(example: Batch, count: int) -> Batch:
     """Random records with the shape and type of an example: numbers for numbers, 0 and 1 for tokens and classes.
 
     Targets that are numbers lie in [0, 1), where every loss takes them. NaN in an example marks a whole number.
@@ -108,7 +108,7 @@ def refuse_wrong(program: Program, batch: Batch) -> None:
     count, device = len(batch[0]), batch[0].device
     rows, keys = program.layout.stacked([program.model], device), torch.arange(count, device=device)
     order = keys.roll(_TRIED)
-    other = [part.clone() for part in made_up(program.example, count)]
+    other = [part.clone() for part in synthetic_records(program.example, count)]
     for part, old in zip(other, batch, strict=True):
         part.copy_(part.flip(0))
         part[_TRIED] = old[0]  # the first record, at another place
@@ -162,8 +162,8 @@ def _alone(
 def same_places(program: Program, rows: torch.Tensor, shape: Shape) -> bool:
     """Whether records contribute the same, bit by bit, in other places and beside other records, NaN among them."""
     records, book = torch.arange(shape.records, device=rows.device), program.book(rows, shape)
-    first = made_up(program.example, shape.runs * shape.records)
-    other = made_up(program.example, shape.runs * shape.records + 1)
+    first = synthetic_records(program.example, shape.runs * shape.records)
+    other = synthetic_records(program.example, shape.runs * shape.records + 1)
     wanted = _bits(program, rows, book, first, records)
     for distance in {shape.records // 3 + 1, 1}:  # far, and by an odd number
         moved = records.roll(distance)
@@ -182,7 +182,7 @@ def same_places(program: Program, rows: torch.Tensor, shape: Shape) -> bool:
 @torch.no_grad()
 def same_alone(program: Program, rows: torch.Tensor, shape: Shape) -> bool:
     """Whether each run of a group contributes the same, bit by bit, as if it were alone."""
-    batch = made_up(program.example, shape.runs * shape.records)
+    batch = synthetic_records(program.example, shape.runs * shape.records)
     numbers, one = torch.arange(shape.records, device=rows.device), dataclasses.replace(shape, runs=1)
     among = _bits(program, rows, program.book(rows, shape), batch, numbers)
     for run, (row, *own) in enumerate(zip(*(part.chunk(shape.runs) for part in (rows, *batch)), strict=True)):

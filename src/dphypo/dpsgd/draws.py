@@ -75,7 +75,7 @@ def largest_batch(records: int, rate: float) -> int:
     return capacity(2 * records, rate, 2.0**-100)
 
 
-class Sampler:
+class BatchSampler:
     """The Poisson batches of one run: each record that its subsample holds, with the rate, in every step.
 
     ``size``, the number of records, is private. Batches and subsample have streams of their own.
@@ -83,18 +83,18 @@ class Sampler:
 
     def __init__(self, words: noise.Words, size: int, rate: float, subsample: float = 1.0) -> None:
         self._words, self._rate = words.stream("batches"), rate
-        self._kept = noise.chosen(subsample, words.stream("subsample"), size)
+        self._kept = noise.poisson_sample(subsample, words.stream("subsample"), size)
 
     def batches(self, steps: int) -> tuple[I64, I64, I64]:
         """The batches of the next steps: for each record taken its step, its place in the batch, and its number."""
         size = len(self._kept)
-        taken = noise.chosen(self._rate, self._words, steps * size)
+        taken = noise.poisson_sample(self._rate, self._words, steps * size)
         step, number = np.divmod(taken, max(1, size))
         starts = np.searchsorted(step, np.arange(steps))
         return step, np.arange(len(taken)) - starts[step], self._kept[number]
 
 
-def draw(samplers: Sequence[Sampler], steps: int, size: int, count: int) -> tuple[I64, npt.NDArray[np.bool_]]:
+def draw(samplers: Sequence[BatchSampler], steps: int, size: int, count: int) -> tuple[I64, npt.NDArray[np.bool_]]:
     """Numbers of records, and which are some, for the next steps of all runs, [steps, pieces, runs, size].
 
     A step has ``count`` pieces of ``size`` records. A batch that does not fit makes more of them.

@@ -19,7 +19,7 @@ from dphypo.dpsgd.stack import Layout
 Options = Sequence[Mapping[str, Any]]
 
 
-class Optimiser(Protocol):
+class GradientOptimiser(Protocol):
     """Changes the rows in place."""
 
     def step(self, rows: torch.Tensor, gradient: torch.Tensor, rates: torch.Tensor) -> None:
@@ -163,14 +163,14 @@ class Foreign:
             one.step()
 
 
-def state(optimiser: Optimiser) -> dict[str, Any]:
+def state(optimiser: GradientOptimiser) -> dict[str, Any]:
     """What an optimiser remembers."""
     if isinstance(optimiser, Foreign):
         return {"made": [one.state_dict() for one in optimiser.made]}
     return {name: value for name, value in vars(optimiser).items() if not isinstance(value, _Gradients)}
 
 
-def restore(optimiser: Optimiser, remembered: Mapping[str, Any]) -> None:
+def restore(optimiser: GradientOptimiser, remembered: Mapping[str, Any]) -> None:
     """Let an optimiser remember what another one of its kind did."""
     if isinstance(optimiser, Foreign):
         for one, kept in zip(optimiser.made, remembered["made"], strict=True):
@@ -193,13 +193,13 @@ def known() -> dict[str, Any]:
     }
 
 
-_OURS: dict[str, Callable[[torch.Tensor, Options], Optimiser]] = {
+_OURS: dict[str, Callable[[torch.Tensor, Options], GradientOptimiser]] = {
     **{kind.__name__.lower(): kind for kind in (SGD, Adam, RMSprop, Adagrad)},
     "adamw": functools.partial(Adam, decoupled=True),
 }
 
 
-def build(name: str, rows: torch.Tensor, options: Options, layout: Layout) -> Optimiser:
+def build(name: str, rows: torch.Tensor, options: Options, layout: Layout) -> GradientOptimiser:
     """The named optimiser; options that it does not take are left out."""
     kinds, kind = known(), name.lower()
     if kind not in kinds:

@@ -21,11 +21,11 @@ from torch.func import functional_call, grad, vmap
 from dphypo.dpsgd import check
 from dphypo.dpsgd.batches import Batch, Loss
 from dphypo.dpsgd.book import COMMON, Axis, Book, Masks, UnknownUse
-from dphypo.dpsgd.chain import Chain, Pass
+from dphypo.dpsgd.chain import LayerChain, Pass
 from dphypo.dpsgd.layers import HANDLERS
 from dphypo.dpsgd.layers.products import held
 from dphypo.dpsgd.stack import Layout, Shape, Slot, trained
-from dphypo.dpsgd.step import Part
+from dphypo.dpsgd.step import RecordGradients
 from dphypo.errors import UnfitModelError
 
 Augment = Callable[[torch.Tensor, Callable[[int], torch.Tensor]], torch.Tensor]
@@ -66,7 +66,7 @@ class Program:
     augment: Augment | None = None
     alone: bool = False
     labels: tuple[int, int] | None = None
-    chain: Chain | None = None
+    chain: LayerChain | None = None
     found: dict[tuple[Shape, bool, bool], int] = field(default_factory=dict)
 
     @classmethod
@@ -95,7 +95,7 @@ class Program:
         skeleton = check.in_training(copy.deepcopy(model))
         layout = Layout.of(skeleton)
         plain = cls(skeleton, loss, layout, None, 1, layout.width, True, example, autocast, views, augment)
-        batches = [check.made_up(example, count) for count in _ROWS]
+        batches = [check.synthetic_records(example, count) for count in _ROWS]
         try:
             made = cls._by_formulas(plain, batches)
             check.refuse_wrong(made, batches[0])
@@ -145,7 +145,7 @@ class Program:
             book = plain.book(rows, Shape(1, len(inputs)))
             book.begin(book.masks, targets)
             losses = plain._losses(book, inputs, targets)
-            chain = Chain.of(book, inputs, losses)
+            chain = LayerChain.of(book, inputs, losses)
             books.append((book, book.differentiate(losses), chain))
         axes = []
         for some, others in zip(books[0][0].found, books[1][0].found, strict=True):
@@ -177,7 +177,7 @@ class Program:
 
     def parts(
         self, rows: torch.Tensor, book: Book, inputs: torch.Tensor, targets: torch.Tensor, masks: Masks
-    ) -> tuple[list[Part], torch.Tensor | None]:
+    ) -> tuple[list[RecordGradients], torch.Tensor | None]:
         """The per-record gradients of a piece, and which of its records are outside the domain, [runs, records].
 
         The book is of these rows and the piece's shape; inputs and targets are [runs × records, ...].
@@ -213,7 +213,7 @@ class Program:
 
     def _held(
         self, rows: torch.Tensor, shape: Shape, inputs: torch.Tensor, targets: torch.Tensor, masks: Masks
-    ) -> tuple[list[Part], torch.Tensor]:
+    ) -> tuple[list[RecordGradients], torch.Tensor]:
         """The gradients of all records, held as numbers, and which rows are outside the domain.
 
         Where a device treats places of a batch differently, records go alone, each as a batch of its own.

@@ -24,11 +24,11 @@ from dphypo.dpsgd import check, optimisers
 from dphypo.dpsgd.batches import Batch, Batches, Piece, Records, Tensors
 from dphypo.dpsgd.book import Masks
 from dphypo.dpsgd.cuda_graph import DeviceBatches, DeviceDraws, on_device, replay
-from dphypo.dpsgd.draws import Draws, Sampler, largest_batch, piece_and_count
+from dphypo.dpsgd.draws import BatchSampler, Draws, largest_batch, piece_and_count
 from dphypo.dpsgd.program import Program
 from dphypo.dpsgd.setting import Clipping, Run, Setting
 from dphypo.dpsgd.stack import Shape, Sums
-from dphypo.dpsgd.step import Part, Weights, add_clipped
+from dphypo.dpsgd.step import RecordGradients, Weights, add_clipped
 from dphypo.errors import UnfitModelError
 from dphypo.mechanisms.outcome import Follower
 
@@ -72,7 +72,7 @@ class Group:
             self._draws = DeviceDraws(words, deviation, bits, self._cursor)
         else:
             samplers = [
-                Sampler(one, len(records), run.rate, run.subsample) for one, run in zip(words, runs, strict=True)
+                BatchSampler(one, len(records), run.rate, run.subsample) for one, run in zip(words, runs, strict=True)
             ]
             self._batches = Batches(records, samplers, size, count, program.example, self._steps)
             self._draws = Draws(words, layout.width, deviation, bits)
@@ -171,11 +171,11 @@ class Group:
         return table.index_select(0, self._cursor)[0] if number is None else table[number]
 
     @cached_property
-    def _made_up(self) -> Batch:
+    def _synthetic(self) -> Batch:
         """Made-up records to put in the place of a piece's: a model may raise on zeros, as on a singular matrix."""
-        return check.made_up(self.program.example, self.shape.runs * self.shape.records)
+        return check.synthetic_records(self.program.example, self.shape.runs * self.shape.records)
 
-    def _differentiated(self, piece: Piece) -> tuple[list[Part], torch.Tensor]:
+    def _differentiated(self, piece: Piece) -> tuple[list[RecordGradients], torch.Tensor]:
         """The gradients of a piece, and which of its rows count.
 
         Where the piece raises, each record is tried by itself in the same shape, and one that raises alone counts zero:
@@ -186,7 +186,7 @@ class Group:
         except FATAL:
             raise
         except Exception:
-            blank = self._made_up
+            blank = self._synthetic
             # If this raises, it is no record's doing: the model took these at this shape before training.
             self._parts(Piece(blank[0], blank[1], piece.numbers, piece.valid))
         inputs, targets, valid = piece.inputs.clone(), piece.targets.clone(), piece.valid.clone()
@@ -204,7 +204,7 @@ class Group:
                 valid.view(-1)[row] = False
         return self._parts(Piece(inputs, targets, piece.numbers, valid))
 
-    def _parts(self, piece: Piece) -> tuple[list[Part], torch.Tensor]:
+    def _parts(self, piece: Piece) -> tuple[list[RecordGradients], torch.Tensor]:
         masks = self._book.masks
         if self.program.random:
             masks = Masks.of(self._mask_keys, self._cursor, piece.numbers, self.shape.views)

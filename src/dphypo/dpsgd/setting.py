@@ -10,7 +10,7 @@ from typing import Any
 
 from dphypo import _validate
 from dphypo.dpsgd.draws import largest_batch
-from dphypo.dpsgd.sum_on_grid import Grid
+from dphypo.dpsgd.sum_on_grid import SumGrid
 from dphypo.mechanisms.outcome import Pace
 
 
@@ -78,13 +78,13 @@ class Run:
         """The learning rate of a step."""
         return self.learning_rate * (1.0 if self.schedule is None else self.schedule(step / self.steps))
 
-    def grid(self, size: int, terms: int, piece: int, count: int) -> Grid:
+    def grid(self, size: int, terms: int, piece: int, count: int) -> SumGrid:
         """The run's grid for a model with this many parameters, with sums over pieces of this many records.
 
         ``count`` is how many pieces a step has; the largest batch that sums are proven for may have more.
         """
         largest = largest_batch(self.records, self.rate)
-        return Grid.of(
+        return SumGrid.of(
             noise_multiplier=self.noise_multiplier,
             max_grad_norm=self.max_grad_norm,
             size=size,

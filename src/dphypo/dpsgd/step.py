@@ -15,7 +15,7 @@ from dataclasses import dataclass
 import torch
 
 from dphypo.dpsgd.stack import Slot, Sums
-from dphypo.dpsgd.sum_on_grid import SPREAD, Grid
+from dphypo.dpsgd.sum_on_grid import SPREAD, SumGrid
 
 UNIT = 2.0**-53  # relative error of one rounding in double precision
 NORMALISED = 0.01
@@ -23,7 +23,7 @@ NORMALISED = 0.01
 
 
 @dataclass(frozen=True, eq=False)
-class Part:
+class RecordGradients:
     """The gradients of a weight and its bias, or of a part of a weight, record by record.
 
     Args:
@@ -47,7 +47,7 @@ class Part:
 class Weights:
     """The numbers of several runs' grids that weights need, each [runs, 1], in double precision."""
 
-    def __init__(self, grids: Sequence[Grid], *, normalise: bool, device: torch.device) -> None:
+    def __init__(self, grids: Sequence[SumGrid], *, normalise: bool, device: torch.device) -> None:
         scales = [(grid.scale, grid.radius * grid.scale * (1 - 2.0**-50)) for grid in grids]
         self.scale, self.most = torch.tensor(scales, dtype=torch.float64, device=device).T[..., None].unbind()
         self.normalise, self.zero = normalise, torch.zeros((), dtype=torch.float64, device=device)
@@ -59,7 +59,7 @@ class Weights:
         return made if spreads is None else torch.minimum(made, SPREAD * self.most / spreads)
 
 
-def combined(parts: Sequence[Part]) -> tuple[torch.Tensor, torch.Tensor | None]:
+def combined(parts: Sequence[RecordGradients]) -> tuple[torch.Tensor, torch.Tensor | None]:
     """n̄ and A of whole gradients; A is None where it is n̄."""
     related = _related(parts)
     squares = [_of_sum([part.square.sqrt() for part in some]) if len(some) > 1 else some[0].square for some in related]
@@ -77,9 +77,9 @@ def _of_sum(values: list[torch.Tensor]) -> torch.Tensor:
     return functools.reduce(torch.add, values).square()
 
 
-def _related(parts: Sequence[Part]) -> list[list[Part]]:
+def _related(parts: Sequence[RecordGradients]) -> list[list[RecordGradients]]:
     """Parts with a common slot together: their gradients are added, so that their norms are."""
-    groups: list[tuple[set[Slot], list[Part]]] = []
+    groups: list[tuple[set[Slot], list[RecordGradients]]] = []
     for part in parts:
         slots, some = set(part.slots), [part]
         for other in [group for group in groups if group[0] & slots]:
@@ -89,7 +89,7 @@ def _related(parts: Sequence[Part]) -> list[list[Part]]:
     return [some for _, some in groups]
 
 
-def add_clipped(parts: Sequence[Part], valid: torch.Tensor, weights: Weights, sums: Sums) -> None:
+def add_clipped(parts: Sequence[RecordGradients], valid: torch.Tensor, weights: Weights, sums: Sums) -> None:
     """Add the clipped gradients of a piece's records to the sums, in units of h·2^−bits."""
     norms, spreads = combined(parts)
     fine = valid & (norms < torch.inf)  # false for NaN

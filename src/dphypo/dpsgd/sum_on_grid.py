@@ -36,10 +36,10 @@ _OVERFLOW = 2.0**-100  # of a batch that is larger than the sums are proven for
 
 
 @dataclass(frozen=True, kw_only=True)
-class Grid:
+class SumGrid:
     """Public numbers of one run.
 
-    >>> grid = Grid.of(noise_multiplier=1.0, max_grad_norm=0.5, size=26_000, terms=256 * 25, largest_batch=800)
+    >>> grid = SumGrid.of(noise_multiplier=1.0, max_grad_norm=0.5, size=26_000, terms=256 * 25, largest_batch=800)
     >>> grid.deviation, round(100 * grid.raised, 2)
     (8192.0, 0.08)
     """
@@ -52,7 +52,7 @@ class Grid:
     """By how much less a record counts than in real numbers: C/C₀ − 1. The noise over the signal rises by this."""
 
     @classmethod
-    def of(cls, *, noise_multiplier: float, max_grad_norm: float, size: int, terms: int, largest_batch: int) -> Grid:
+    def of(cls, *, noise_multiplier: float, max_grad_norm: float, size: int, terms: int, largest_batch: int) -> SumGrid:
         """The grid of a run with this many parameters, whose batches hold at most ``largest_batch`` records."""
         sigma = _validate.positive(noise_multiplier=noise_multiplier)
         limit = _validate.within(1e-100, 1e100, why="squares of smaller norms are zero", max_grad_norm=max_grad_norm)

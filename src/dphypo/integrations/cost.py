@@ -34,7 +34,7 @@ CALIBRATE = "calibrate"
 _RATES = {"sgd": (0.1, 30.0), "adagrad": (3e-3, 1.0), "rmsprop": (1e-4, 0.03)}
 _RATES_LIKE_ADAM = (3e-4, 0.1)
 
-Setting = tuple[int, float] | tuple[int, None, int]
+BatchAndLength = tuple[int, float] | tuple[int, None, int]
 """A batch size and a number of epochs, or (batch size, None, steps): what a run costs depends on it and its noise."""
 
 
@@ -46,7 +46,7 @@ class NoiseTable:
     2.0
     """
 
-    multipliers: Mapping[Setting, float]
+    multipliers: Mapping[BatchAndLength, float]
 
     def __post_init__(self) -> None:
         if not self.multipliers:
@@ -54,7 +54,7 @@ class NoiseTable:
         for multiplier in self.multipliers.values():
             _validate.positive(noise_multiplier=multiplier)
 
-    def __getitem__(self, setting: Setting) -> float:
+    def __getitem__(self, setting: BatchAndLength) -> float:
         if setting not in self.multipliers:
             known = ", ".join(sorted(map(str, self.multipliers)))
             raise ValueError(
@@ -71,7 +71,7 @@ class NoiseTable:
 NoiseMultiplier = float | str | NoiseTable
 
 
-def read(given: SupportsFloat | str | NoiseTable | Mapping[Setting, float]) -> NoiseMultiplier:
+def read(given: SupportsFloat | str | NoiseTable | Mapping[BatchAndLength, float]) -> NoiseMultiplier:
     """What was given as ``noise_multiplier``, checked."""
     if isinstance(given, Mapping):
         return NoiseTable(dict(given))
@@ -90,7 +90,7 @@ def match_noise(noise_multiplier: NoiseMultiplier, fraction: float) -> NoiseMult
     return noise_multiplier.times(factor) if isinstance(noise_multiplier, NoiseTable) else noise_multiplier * factor
 
 
-def at(noise_multiplier: NoiseMultiplier, setting: Setting) -> float:
+def at(noise_multiplier: NoiseMultiplier, setting: BatchAndLength) -> float:
     """The noise multiplier of a run."""
     if isinstance(noise_multiplier, NoiseTable):
         return noise_multiplier[setting]
@@ -108,7 +108,7 @@ def exact(run: SampledGaussian, event: dp_accounting.DpEvent | None = None) -> R
 
 
 @dataclass(frozen=True, kw_only=True)
-class Cost:
+class TrainingCost:
     """Runs with the same records, of which λ may choose the batch size and the length.
 
     Args:
@@ -119,7 +119,7 @@ class Cost:
         batch_exponent: the batch of a short run is that of the full run times this power of the fraction, and the
             number of examples processed the same.
 
-    >>> cost = Cost(records=200, batch_size=20, epochs=3, noise_multiplier=1.0)
+    >>> cost = TrainingCost(records=200, batch_size=20, epochs=3, noise_multiplier=1.0)
     >>> cost.run({"batch_size": 40, "learning_rate": 0.1})
     SampledGaussian(rate=0.2, steps=15, noise_multiplier=1.0, subsample=1.0)
     """
@@ -139,7 +139,7 @@ class Cost:
         else:
             self.run_of(self.setting({}), 1.0 if isinstance(self.noise_multiplier, str) else self.noise_multiplier)
 
-    def setting(self, params: Mapping[str, Any]) -> Setting:
+    def setting(self, params: Mapping[str, Any]) -> BatchAndLength:
         """What λ says of the batch size and the length; it reads nothing else."""
         batch_size = params.get("batch_size", self.batch_size)
         if "steps" in params:
@@ -151,7 +151,7 @@ class Cost:
         setting = self.setting(params)
         return self.run_of(setting, at(self.noise_multiplier, setting))
 
-    def run_of(self, setting: Setting, noise_multiplier: float) -> SampledGaussian:
+    def run_of(self, setting: BatchAndLength, noise_multiplier: float) -> SampledGaussian:
         """The run at a setting, with any noise."""
         batch_size, epochs, steps = (*setting, None)[:3]
         run = partial(
@@ -182,14 +182,14 @@ _REMEDY = "run fewer times (a smaller mean of T), use a narrower band, sample le
 
 
 @dataclass(frozen=True)
-class Kind:
+class TrainingKind:
     """Runs with the same privacy but for their noise: what tells them apart, and their event as a function of noise."""
 
     key: Hashable
     event: Callable[[float], Event] = field(compare=False, repr=False)
 
 
-def kinds(space: Space, kind_of: Callable[[Mapping[str, Any]], Kind]) -> list[Kind]:
+def kinds(space: Space, kind_of: Callable[[Mapping[str, Any]], TrainingKind]) -> list[TrainingKind]:
     """Every kind of run in a space: by all values of what ``kind_of`` reads."""
     return over_space.everywhere(lambda params: [kind_of(params)], space)
 

@@ -24,7 +24,7 @@ from dphypo.accounting import Certificate, Composition, Term, solve_noise
 from dphypo.accounting.composition import account_published
 from dphypo.accounting.sides import EVERYONE, Sides, read_sides
 from dphypo.errors import refusals
-from dphypo.integrations.optuna_claims import Claims, InStudy
+from dphypo.integrations.optuna_claims import InStudy, TrialClaims
 from dphypo.journal import Ledger
 from dphypo.journal.reservation import make_reservation
 from dphypo.search.optimiser import PosteriorMean
@@ -42,7 +42,7 @@ RESERVED = frozenset({"noise_multiplier", "batch_size", "epochs", "steps", "samp
 """Names that an objective may not suggest: the event reads them, and they are declared."""
 
 
-class Run(Protocol):
+class RunCost(Protocol):
     """What one run costs, and the same run cut short or with other noise: a ``dphypo.mechanisms.SampledGaussian``."""
 
     @property
@@ -86,7 +86,7 @@ class OptunaSurvey:
     (2344, 0.63, 235)
     """
 
-    run: Run
+    run: RunCost
     epsilon: float
     delta: float
     durations: str = field(kw_only=True)
@@ -184,7 +184,7 @@ class OptunaSurvey:
 
     def table(self, study: Study) -> Surveyed:
         """All trials of the survey that have ended: what is published."""
-        trials = Claims(study, self.runs).trials
+        trials = TrialClaims(study, self.runs).trials
         rows = tuple(Row(trial.params, _score(trial)) for trial in trials if trial.state.is_finished())
         return Surveyed(rows, maximize=study.direction.name == "MAXIMIZE")
 
@@ -193,7 +193,7 @@ class OptunaSurvey:
 
         It is over the parameters that every trial with a score has; ``fallback`` is taken if there is none.
         """
-        scored = [trial for trial in Claims(study, self.runs).trials if _score(trial) is not None]
+        scored = [trial for trial in TrialClaims(study, self.runs).trials if _score(trial) is not None]
         if not scored:
             if fallback is None:
                 raise _validate.fail("fallback", None, "every trial failed: give the parameters of the last run")
@@ -223,16 +223,16 @@ class OptunaSurvey:
 
     def certificate(self, study: Study) -> Certificate:
         """The guarantee of the study and of the last run, with the hash of the published table, which is complete."""
-        claims = Claims(study, self.runs)
+        claims = TrialClaims(study, self.runs)
         claims.refuse_foreign()
         if not claims.closed:
             raise _validate.fail("study", study.study_name, "its table is not complete: make the last run first")
         releases = [{"part": "survey", "durations": "public", "by": "optuna"}, {"part": "last run"}]
         return self.guarantee.certificate(self.delta, releases=releases, released=[self.table(study).fingerprint()])
 
-    def _begin(self, study: Study) -> Claims:
+    def _begin(self, study: Study) -> TrialClaims:
         """Claim a new study; refuse one that was not begun so."""
-        claims, guarantee = Claims(study, self.runs), self.guarantee
+        claims, guarantee = TrialClaims(study, self.runs), self.guarantee
         entry = None
         if self.ledger is not None:
             entry = make_reservation(self.ledger, guarantee, study.study_name, private=True, delta=self.delta)

@@ -35,7 +35,7 @@ _LATE = "(The survey was closed for its last run: the table that it is certified
 _AGAIN = "(The last run was begun before: declare last_runs=2 to allow for one that is lost.)"
 
 
-class Claims:
+class TrialClaims:
     """The claims beside an Optuna study that is driven, with this many declared trials."""
 
     def __init__(self, study: Study, runs: int) -> None:

@@ -19,7 +19,7 @@ import numpy.typing as npt
 
 from dphypo import _validate
 from dphypo.accounting import Split
-from dphypo.accounting.sides import EVERYONE, Part, Side, Sides
+from dphypo.accounting.sides import EVERYONE, Role, Side, Sides
 from dphypo.integrations.record_hash import record_bytes, structure_bytes
 
 
@@ -112,7 +112,7 @@ def split_by_hash(
     else:
         apart, split = hashed_apart(inputs, targets, share=share, key=key), hash_split(inputs, share=share, key=key)
     whole = side_of(inputs if targets is None else (inputs, targets))
-    sides = Sides(whole.inside(split, Part.TRAINING), whole.inside(split, Part.SCORING))
+    sides = Sides(whole.inside(split, Role.TRAINING), whole.inside(split, Role.SCORING))
     if targets is None:
         train, held_out = (np.flatnonzero(chosen).tolist() for chosen in (~apart, apart))
         return SideDataset(inputs, train, sides, sides.training), SideDataset(inputs, held_out, sides, sides.scoring)

@@ -22,7 +22,7 @@ from dphypo.band import Band
 from dphypo.band.band import BandLike
 from dphypo.errors import UnfitModelError
 from dphypo.integrations import cost
-from dphypo.integrations.cost import CALIBRATE, Cost, Kind, NoiseTable
+from dphypo.integrations.cost import CALIBRATE, NoiseTable, TrainingCost, TrainingKind
 from dphypo.integrations.split import sides_of
 from dphypo.journal.store import Store
 from dphypo.laws import Law
@@ -40,7 +40,7 @@ class DivergedError(ArithmeticError):
 
 
 @dataclass(frozen=True)
-class Whole:
+class AllRecords:
     """All records, before some were set apart for scoring, and their declared number: for a last run on all of them."""
 
     data: Any
@@ -74,7 +74,7 @@ class GradientTraining(ABC):
     match: bool = False
     transfer_rule: transfer.Transfer | None = None
     schedule: Callable[[float], float] | None = None
-    whole: Whole | None = None
+    whole: AllRecords | None = None
     _fits: dict[str, Any] = field(default_factory=dict)  # by architecture; copies of the mechanism share it
 
     relation: ClassVar[dp_accounting.NeighboringRelation] = dp_accounting.NeighboringRelation.ADD_OR_REMOVE_ONE
@@ -197,14 +197,14 @@ class GradientTraining(ABC):
         changes = {"data": whole.data, "records": whole.records, "whole": None, "_fits": whole.fits}
         return dataclasses.replace(self, **changes)
 
-    def kinds(self, space: Space) -> list[Kind]:
+    def kinds(self, space: Space) -> list[TrainingKind]:
         """Runs of a space that cost the same but for their noise: one for each batch size and length in it."""
         self.check_space(space)
         given = self.cost
 
-        def kind(params: Mapping[str, Any]) -> Kind:
+        def kind(params: Mapping[str, Any]) -> TrainingKind:
             setting = given.setting(params)
-            return Kind(setting, lambda noise_multiplier: self._event(given.run_of(setting, noise_multiplier)))
+            return TrainingKind(setting, lambda noise_multiplier: self._event(given.run_of(setting, noise_multiplier)))
 
         return cost.kinds(space, kind)
 
@@ -254,11 +254,11 @@ class GradientTraining(ABC):
         return [one if isinstance(one, Outcome) else Outcome.failed("".join(format_exception(one))) for one in made]
 
     @property
-    def cost(self) -> Cost:
+    def cost(self) -> TrainingCost:
         """What runs cost, and how large their batches are."""
         assert self.records is not None
         assert self.batch_size is not None
-        return Cost(
+        return TrainingCost(
             records=self.records,
             batch_size=self.batch_size,
             epochs=self.epochs,

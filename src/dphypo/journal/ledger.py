@@ -35,7 +35,7 @@ from dphypo.errors import JournalError, JournalInUseError, LedgerError
 from dphypo.errors.faults import JournalMissingError
 from dphypo.journal import chain, ledger_book
 from dphypo.journal.chain import place
-from dphypo.journal.ledger_book import FOR_SLACK, ORDERS, Declared, Entry, Whole, budget
+from dphypo.journal.ledger_book import FOR_SLACK, ORDERS, Declared, Entry, LedgerState, budget
 from dphypo.journal.store import open_store
 
 R = TypeVar("R")
@@ -160,7 +160,7 @@ class Ledger:
         delta = self.delta if delta is None else _validate.delta(delta=delta)
         costs, epsilon = self.costs(guarantee), float(guarantee.epsilon(delta))
 
-        def work(connection: Connection, found: Whole) -> str | None:
+        def work(connection: Connection, found: LedgerState) -> str | None:
             if (known := found.entries.get(key)) is not None:
                 _refuse_unlisted(found, known.name, guarantee)
                 if np.any(np.array(costs) > np.array(known.costs) * (1 + 1e-6) + 1e-12):
@@ -179,7 +179,7 @@ class Ledger:
         """Raise as :meth:`reserve` would now; reserve nothing."""
         self._refuse(self._read(), name, self.costs(guarantee), guarantee)
 
-    def _refuse(self, found: Whole, name: str, costs: list[float], guarantee: Declared) -> None:
+    def _refuse(self, found: LedgerState, name: str, costs: list[float], guarantee: Declared) -> None:
         _refuse_unlisted(found, name, guarantee)
         if found.searches is not None:
             if any(entry.name == name for entry in found.entries.values()):
@@ -233,7 +233,7 @@ class Ledger:
         """Close a part of an entry: the journal that ends at ``head`` releases, and no other."""
         mine = (place.c.ledger == self._name, place.c.entry == key, place.c.part == part)
 
-        def work(connection: Connection, found: Whole) -> bool | None:
+        def work(connection: Connection, found: LedgerState) -> bool | None:
             one = connection.execute(select(place.c.head, place.c.closed).where(*mine)).one_or_none()
             if one is None or one.head != head:
                 raise LedgerError(_COPY.format(printable(part)))
@@ -265,10 +265,10 @@ class Ledger:
     def __repr__(self) -> str:
         return f"Ledger({self._store.address!r})"
 
-    def _read(self) -> Whole:
+    def _read(self) -> LedgerState:
         return self._transact(lambda connection: ledger_book.read(connection, self._name, self._address))
 
-    def _commit(self, work: Callable[[Connection, Whole], R | None]) -> R:
+    def _commit(self, work: Callable[[Connection, LedgerState], R | None]) -> R:
         """Read the ledger as a whole and change it, in one transaction."""
         return self._transact(lambda c: work(c, ledger_book.read(c, self._name, self._address)))
 
@@ -296,7 +296,7 @@ class Ledger:
         return printable(self._store.address)
 
 
-def _refuse_unlisted(found: Whole, name: str, guarantee: Declared) -> None:
+def _refuse_unlisted(found: LedgerState, name: str, guarantee: Declared) -> None:
     if found.searches is not None and found.searches.get(name) != ledger_book.statement(guarantee):
         raise LedgerError(
             f"{name!r} is not one of the searches that this ledger was made for, as it was declared then "

@@ -137,7 +137,7 @@ class Entry:
 
 
 @dataclass(frozen=True)
-class Whole:
+class LedgerState:
     """All that a ledger holds."""
 
     place: chain.Place
@@ -148,7 +148,7 @@ class Whole:
     entries: dict[str, Entry] = field(default_factory=dict)
 
 
-def read(connection: Connection, name: str, address: str) -> Whole:
+def read(connection: Connection, name: str, address: str) -> LedgerState:
     """A ledger, checked as a whole."""
     if not inspect(connection).has_table(chain.book.name):
         raise LedgerError(f"{address} holds no ledger: make one (dphypo ledger open)")
@@ -170,7 +170,7 @@ def read(connection: Connection, name: str, address: str) -> Whole:
     raise LedgerError(f"{address} was changed by something other than this library: put back an unchanged copy")
 
 
-def _terms(place: chain.Place, content: Any) -> Whole:
+def _terms(place: chain.Place, content: Any) -> LedgerState:
     kind, terms = content
     _require(kind == "terms")
     orders = tuple(_validate.within(1.0, math.inf, order=order) for order in terms["orders"])
@@ -182,10 +182,10 @@ def _terms(place: chain.Place, content: Any) -> Whole:
     _require(searches is None or all(isinstance(one, str) for pair in searches.items() for one in pair))
     relation = dp_accounting.NeighboringRelation[terms["relation"]]
     found = Filter(_validate.positive(epsilon=terms["epsilon"]), delta, orders, share)
-    return Whole(place, _validate.line(text=terms["id"]), relation, found, searches)
+    return LedgerState(place, _validate.line(text=terms["id"]), relation, found, searches)
 
 
-def _apply(whole: Whole, content: Any) -> None:
+def _apply(whole: LedgerState, content: Any) -> None:
     match content:
         case ["reserve", key, name, costs, epsilon, delta, day]:
             _require(key not in whole.entries and len(costs) == len(whole.filter.orders))

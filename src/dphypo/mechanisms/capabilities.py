@@ -69,7 +69,7 @@ class OwnSpace(Protocol):
     def default_space(self) -> Space: ...
 
 
-class Kind(Protocol):
+class RunKind(Protocol):
     """Runs with the same privacy but for their noise: what tells them apart, and their event at a given noise."""
 
     @property
@@ -82,7 +82,7 @@ class Kind(Protocol):
 class Settings(Protocol):
     """Training whose noise depends on λ: every batch size and length in the space has noise of its own."""
 
-    def kinds(self, space: Space) -> Sequence[Kind]:
+    def kinds(self, space: Space) -> Sequence[RunKind]:
         """The kinds of run in a space. With several, ``at(noise_multiplier={key: noise})`` sets the noise of each."""
 
 
@@ -158,7 +158,7 @@ class CountsRecords(Protocol):
 
 
 @runtime_checkable
-class Transfer(Protocol):
+class KnownTransfer(Protocol):
     """Short runs whose hyperparameters are made from those of the full run."""
 
     @property
@@ -256,7 +256,7 @@ def devices_of(mechanism: Mechanism, devices: Sequence[str] | str) -> Sequence[s
     return names
 
 
-def kinds_of(mechanism: Mechanism, space: Space) -> Sequence[Kind]:
+def kinds_of(mechanism: Mechanism, space: Space) -> Sequence[RunKind]:
     """The kinds of run in a space; none where every run has the same noise."""
     return mechanism.kinds(space) if isinstance(mechanism, Settings) else ()
 

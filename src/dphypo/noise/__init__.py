@@ -15,5 +15,5 @@ from dphypo.noise.tables import Table as Table
 from dphypo.noise.tables import table as table
 from dphypo.noise.words import Source as Source
 from dphypo.noise.words import Words as Words
-from dphypo.noise.words import chosen as chosen
+from dphypo.noise.words import poisson_sample as poisson_sample
 from dphypo.noise.words import threshold as threshold

@@ -88,13 +88,13 @@ def threshold(rate: float) -> int:
     return int(Fraction(_validate.within(0.0, 1.0, closed="both", rate=rate)) * 2**64)
 
 
-def chosen(rate: float, words: Source, size: int) -> npt.NDArray[np.int64]:
+def poisson_sample(rate: float, words: Source, size: int) -> npt.NDArray[np.int64]:
     """The places of 0, ..., ``size − 1`` that are in, each independently with probability ⌊rate·2⁶⁴⌋/2⁶⁴.
 
     It takes ``size`` words whatever the rate is.
 
     >>> from dphypo.noise import Words
-    >>> chosen(1.0, Words(bytes(16)), 3).tolist(), chosen(0.0, Words(bytes(16)), 3).tolist()
+    >>> poisson_sample(1.0, Words(bytes(16)), 3).tolist(), poisson_sample(0.0, Words(bytes(16)), 3).tolist()
     ([0, 1, 2], [])
     """
     bound, drawn = threshold(rate), words.draw(size)

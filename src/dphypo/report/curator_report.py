@@ -13,7 +13,21 @@ from typing import Any
 
 from dphypo import __version__, plots
 from dphypo.plots.scores import survey_parallel
-from dphypo.report.html import SIZE, Html, Kind, Section, block, bullets, facts, join, page, picture, short, table, tag
+from dphypo.report.html import (
+    SIZE,
+    Html,
+    PageKind,
+    Section,
+    block,
+    bullets,
+    facts,
+    join,
+    page,
+    picture,
+    short,
+    table,
+    tag,
+)
 from dphypo.report.html import write as write_page
 from dphypo.report.release_report import table_of_runs
 from dphypo.search.curator import Curator
@@ -26,7 +40,7 @@ _SILENT_S = 60.0
 
 def write_curator_report(curator: Curator, path: str | os.PathLike[str]) -> Path:
     """Write the curator's report to a file that only its owner may read. ``study.curator().report`` is the same."""
-    return write_page(curator_page(curator), path, Kind.SECRET)
+    return write_page(curator_page(curator), path, PageKind.SECRET)
 
 
 def curator_page(curator: Curator) -> str:

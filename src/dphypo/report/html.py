@@ -143,7 +143,7 @@ def picture(figure: Figure, key: str, alt: str, caption: str) -> Html:
     return tag("figure", trusted(svg.strip()), tag("figcaption", caption))
 
 
-class Kind(StrEnum):
+class PageKind(StrEnum):
     """What a page is. Its comment at the beginning of the file tells an earlier report from any other file."""
 
     PUBLIC = "dphypo: public report of a release"
@@ -183,10 +183,10 @@ def page(title: str, lead: str, top: Html, sections: Sequence[Section], foot: st
         ),
     ]
     written = tag("html", head, tag("body", *body, class_=None if secret is None else "secret-page"), lang="en")
-    return f"<!doctype html>\n<!-- {Kind.PUBLIC if secret is None else Kind.SECRET} -->\n{written}\n"
+    return f"<!doctype html>\n<!-- {PageKind.PUBLIC if secret is None else PageKind.SECRET} -->\n{written}\n"
 
 
-def write(page: str, path: str | os.PathLike[str], kind: Kind) -> Path:
+def write(page: str, path: str | os.PathLike[str], kind: PageKind) -> Path:
     """Write a page, whole or not at all. An earlier report of the same kind is replaced.
 
     Raises:
@@ -196,9 +196,9 @@ def write(page: str, path: str | os.PathLike[str], kind: Kind) -> Path:
     target = _validate.path(path=path)
     if target.exists() and not (target.is_file() and _is_report(target, kind)):
         raise FileExistsError(f"{str(target)!r} exists and is not a {kind.value[8:]}: give a new name")
-    return _files.write(target, page.encode(), mode=0o644 if kind is Kind.PUBLIC else 0o600)
+    return _files.write(target, page.encode(), mode=0o644 if kind is PageKind.PUBLIC else 0o600)
 
 
-def _is_report(path: Path, kind: Kind) -> bool:
+def _is_report(path: Path, kind: PageKind) -> bool:
     with path.open("rb") as file:
         return kind.value.encode() in file.read(200)

@@ -23,7 +23,21 @@ from dphypo.accounting.statement import assumptions, breaks
 from dphypo.accounting.verification import guarantee_of
 from dphypo.errors import FileError
 from dphypo.plots import profile
-from dphypo.report.html import SIZE, Html, Kind, Section, block, bullets, facts, join, page, picture, short, table, tag
+from dphypo.report.html import (
+    SIZE,
+    Html,
+    PageKind,
+    Section,
+    block,
+    bullets,
+    facts,
+    join,
+    page,
+    picture,
+    short,
+    table,
+    tag,
+)
 from dphypo.report.html import write as write_page
 from dphypo.search import Release
 from dphypo.search.release import Ending, read_description, read_surveys
@@ -39,7 +53,7 @@ _ACCOUNTANTS = {"rdp": "Rényi curve", "pld": "privacy loss distribution", "pure
 
 def write_report(release: Release, path: str | os.PathLike[str]) -> Path:
     """Write the report of a release to a file. :meth:`dphypo.Release.report` is the same."""
-    return write_page(release_page(release), path, Kind.PUBLIC)
+    return write_page(release_page(release), path, PageKind.PUBLIC)
 
 
 def write_folder_report(folder: str | os.PathLike[str], path: str | os.PathLike[str]) -> Path:
@@ -49,7 +63,7 @@ def write_folder_report(folder: str | os.PathLike[str], path: str | os.PathLike[
         FileNotFoundError: there is no such folder.
         ValueError: the folder does not hold what its certificate says.
     """
-    return write_page(release_page(read_folder(folder), verified=True), path, Kind.PUBLIC)
+    return write_page(release_page(read_folder(folder), verified=True), path, PageKind.PUBLIC)
 
 
 def read_folder(folder: str | os.PathLike[str]) -> Release:

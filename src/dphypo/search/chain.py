@@ -28,7 +28,7 @@ from dphypo.search.curator import Curator
 from dphypo.search.declaration import Declaration
 from dphypo.search.framework1 import Turn, dp_hypo, interruptible, orderly
 from dphypo.search.live import ENDING, NOWHERE, LiveFile, check_folder
-from dphypo.search.part import Opening, Setting
+from dphypo.search.part import Opening, PartSetting
 from dphypo.search.release import Ending, Release
 from dphypo.search.stage import Stage
 from dphypo.search.table import OnRun, Surveyed
@@ -192,7 +192,7 @@ class Chain:
         """What all parts before a given one have published; refused if one has not."""
         published = self.published(number)
         if len(published) < number:
-            begun = f"stage {number + 1} has not begun"
+            begun = f"part {number + 1} has not begun"
             raise ValueError(f"{begun}: its prior depends on what the stages before it release")
         return published
 
@@ -253,9 +253,9 @@ class Chain:
             number += 1
         return number
 
-    def _setting(self, number: int) -> Setting:
+    def _setting(self, number: int) -> PartSetting:
         published = self.earlier(number)
-        return Setting(self.declaration.prior(published), tuple(published), self.declaration.maximize)
+        return PartSetting(self.declaration.prior(published), tuple(published), self.declaration.maximize)
 
     def _journal(self, number: int) -> Journal:
         if number not in self._journals:

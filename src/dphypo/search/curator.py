@@ -19,7 +19,7 @@ from dphypo.search.live import ENDING, LiveFile
 from dphypo.search.release import Ending, Release
 
 
-class Source(Protocol):
+class RecordSource(Protocol):
     """Where the curator's view comes from: a search, or an open journal."""
 
     sampler_error: Exception | None
@@ -35,7 +35,7 @@ class Curator:
     published because of them. Use it to find out why a study failed, on the machine that holds the data.
     """
 
-    def __init__(self, search: Source) -> None:
+    def __init__(self, search: RecordSource) -> None:
         self._search = search
 
     @property

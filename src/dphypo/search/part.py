@@ -125,7 +125,7 @@ def _shifted(name: str, dimension: Dimension, value: Any, shift: Shift) -> Any:
 
 
 @dataclass(frozen=True)
-class Setting:
+class PartSetting:
     """What a part is given when it begins: the prior that the parts before have made, and what they have published."""
 
     prior: Space
@@ -214,8 +214,8 @@ class Part(Protocol):
     def next_prior(self, published: Any, space: Space) -> Space | None:
         """The prior of the next part, from what was published; None to leave the prior as it is."""
 
-    def begin(self, setting: Setting) -> DrawnRuns | DeclaredRuns:
+    def begin(self, setting: PartSetting) -> DrawnRuns | DeclaredRuns:
         """What decides the runs."""
 
-    def release(self, best: Release, record: Record, setting: Setting) -> Release:
+    def release(self, best: Release, record: Record, setting: PartSetting) -> Release:
         """The release of a search that ends with this part, from the best of its runs."""

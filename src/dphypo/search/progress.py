@@ -33,7 +33,7 @@ def cost(certificate: Certificate, computes: Sequence[str]) -> str:
     All costs are printed first: printing them later would show how long earlier parts took.
     """
     count = len(computes)
-    parts = [f"Stage {number} of {count}. {one}" if count > 1 else one for number, one in enumerate(computes, 1)]
+    parts = [f"Part {number} of {count}. {one}" if count > 1 else one for number, one in enumerate(computes, 1)]
     if certificate.warning is not None:
         privacy = f"Privacy: {certificate.warning}. Whoever knows the seed can repeat every draw."
     else:
@@ -54,7 +54,7 @@ def say_made_before(journal: str | None, *, released: bool) -> None:
 def announce(number: int, count: int) -> None:
     """Say on a terminal, and nowhere else, that a part begins."""
     if sys.stderr.isatty():
-        print(f"Stage {number} of {count}.", file=sys.stderr)
+        print(f"Part {number} of {count}.", file=sys.stderr)
 
 
 def tell_fit(mechanism: Mechanism, space: Space) -> None:

@@ -33,7 +33,7 @@ from dphypo.mechanisms import Mechanism, capabilities, over_space
 from dphypo.samplers import Sampler
 from dphypo.search import progress as _progress
 from dphypo.search.framework1 import Lost
-from dphypo.search.part import Part, PriorAround, PriorRule, Released, Setting, describe_rule
+from dphypo.search.part import Part, PartSetting, PriorAround, PriorRule, Released, describe_rule
 from dphypo.search.policy import DrawnRuns, Policy
 from dphypo.search.release import Ending, Release
 from dphypo.space import Space
@@ -173,11 +173,11 @@ class Stage:
     def next_prior(self, published: Released, space: Space) -> Space | None:
         return None if published.params is None else self.prior_rule(published, space)
 
-    def begin(self, setting: Setting) -> DrawnRuns:
+    def begin(self, setting: PartSetting) -> DrawnRuns:
         prior = setting.prior
         return DrawnRuns(self.runs, self.search_policy, prior, self.search_policy.grid(prior), self.lag)
 
-    def release(self, best: Release, record: Record, setting: Setting) -> Release:
+    def release(self, best: Release, record: Record, setting: PartSetting) -> Release:
         return best
 
 

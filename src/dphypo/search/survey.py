@@ -29,7 +29,7 @@ from dphypo.search import optimiser as _optimiser
 from dphypo.search import progress
 from dphypo.search.framework1 import Lost
 from dphypo.search.optimiser import Pick, PosteriorMean, Within, middle, nearest, point_of
-from dphypo.search.part import GroupSizes, PriorAround, PriorRule, Released, Setting, describe_rule
+from dphypo.search.part import GroupSizes, PartSetting, PriorAround, PriorRule, Released, describe_rule
 from dphypo.search.policy import Past
 from dphypo.search.release import Ending, Release
 from dphypo.search.table import OnRun, Surveyed, at_edge, done, table_of
@@ -152,7 +152,7 @@ class Survey:
 
     def hands_on(self, *, last: bool) -> dict[str, Any]:
         metrics = self.mechanism.metrics if isinstance(self.mechanism, capabilities.SeveralMetrics) else ()
-        transfer = self.mechanism.transfer if isinstance(self.mechanism, capabilities.Transfer) else None
+        transfer = self.mechanism.transfer if isinstance(self.mechanism, capabilities.KnownTransfer) else None
         models = () if self.models is None else ("model",)
         return {
             "part": "survey",
@@ -174,14 +174,14 @@ class Survey:
             return None
         return self.prior(Released(_recommended(self.pick, published, space)), space)
 
-    def begin(self, setting: Setting) -> DeclaredRuns:
+    def begin(self, setting: PartSetting) -> DeclaredRuns:
         optimiser = _optimiser.read(self.optimiser, self.runs)
         ours = isinstance(optimiser, _optimiser.Following)  # which searches a number over decades by its logarithm
         space = _optimiser.on_scales(setting.prior) if ours else setting.prior
         propose, arriving = partial(optimiser.propose, space), self.durations == "public"
         return DeclaredRuns(self.runs, space, setting.prior, propose, self.lag, arriving, self.within)
 
-    def release(self, best: Release, record: Record, setting: Setting) -> Release:
+    def release(self, best: Release, record: Record, setting: PartSetting) -> Release:
         """Of a search that ends with a survey: no model, but the table and what it recommends."""
         table = table_of(record)
         params = _recommended(self.pick, table, setting.prior) if done(table.rows) else None
@@ -255,14 +255,14 @@ class LastRun:
     def next_prior(self, published: Released, space: Space) -> None:
         """Nothing follows."""
 
-    def begin(self, setting: Setting) -> DeclaredRuns:
+    def begin(self, setting: PartSetting) -> DeclaredRuns:
         prior = setting.prior
         return DeclaredRuns(1, prior, prior, lambda *_: self._choose(setting), 0, within=self.within, table=False)
 
-    def release(self, best: Release, record: Record, setting: Setting) -> Release:
+    def release(self, best: Release, record: Record, setting: PartSetting) -> Release:
         return replace(best, params=dict(record.trials[0].params), score=best.score if self.score else None)
 
-    def _choose(self, setting: Setting) -> dict[str, Any]:
+    def _choose(self, setting: PartSetting) -> dict[str, Any]:
         for value in reversed(setting.published):
             if isinstance(value, Surveyed) and done(value.rows):
                 return _recommended(self.pick, value, setting.prior)

@@ -31,7 +31,7 @@ from dphypo.search.curator import Curator
 from dphypo.search.declaration import check
 from dphypo.search.framework1 import Lost, Turn
 from dphypo.search.live import KeptModels, erase
-from dphypo.search.part import GroupSizes, Opening, Part, Setting, Watch
+from dphypo.search.part import GroupSizes, Opening, Part, PartSetting, Watch
 from dphypo.search.policy import Past, beats, best_of, ending
 from dphypo.search.release import Ending, Release
 from dphypo.search.table import OnRun
@@ -47,7 +47,7 @@ class PartUnderWay:
     """What a part has drawn and what has come back, as committed to its journal. Its methods are safe under threads."""
 
     def __init__(
-        self, part: Part, setting: Setting, opening: Opening, journal: Journal, entropy: Entropy, turn: Turn
+        self, part: Part, setting: PartSetting, opening: Opening, journal: Journal, entropy: Entropy, turn: Turn
     ) -> None:
         self.decider = decider = part.begin(setting)
         self.mechanism, self.lost_runs = part.mechanism, part.lost_runs

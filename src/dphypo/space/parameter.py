@@ -76,7 +76,7 @@ def read(name: object, given: Any) -> Parameter:
         return Parameter(name, choices, description)
     if hasattr(given, "ppf") and hasattr(given, "dist"):
         dimension = _dimension(where, given)
-        return Parameter(name, dimension, _described(given, dimension))
+        return Parameter(name, dimension, _describe(given, dimension))
     if hasattr(given, "ppf"):
         called = getattr(given, "name", "distribution")
         raise ValueError(f"{where} has a distribution without its arguments: call it, as in {called}(...)")
@@ -111,7 +111,7 @@ def _dimension(where: str, prior: Any) -> Dimension:
     return Finite(where, tuple(integers[kept].tolist()), masses[kept] / total, ordered=True)
 
 
-def _described(prior: Any, dimension: Dimension) -> dict[str, Any]:
+def _describe(prior: Any, dimension: Dimension) -> dict[str, Any]:
     """Name and arguments, however they were passed; for a distribution that is not scipy's, its content as well."""
     import scipy.stats
 

@@ -245,8 +245,8 @@ def _check_deaths(opened: Callable[[], Any], folder: Path) -> None:
 def check_store(connect: Callable[[], Database]) -> None:
     """Raise an ``AssertionError`` that says what a database does not do that a journal needs, if anything.
 
-    ``connect`` makes a new engine on the same database every time. The check writes a study of its own under a random
-    name and reduces it to its certificate in the end. It cannot check that a commit survives the loss of power.
+    ``connect`` connects anew to the same database every time. The check writes a study of its own under a random name
+    and reduces it to its certificate in the end. It cannot check that a commit survives the loss of power.
 
     >>> import tempfile, pathlib
     >>> from dphypo.journal import SQLite

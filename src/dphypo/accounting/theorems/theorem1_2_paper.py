@@ -9,7 +9,7 @@ import math
 
 import numpy as np
 
-from dphypo.accounting.one_run import Run
+from dphypo.accounting.one_run import OneRun
 from dphypo.accounting.profiles import Curve, Floats, not_decreasing
 from dphypo.band import Band
 from dphypo.laws import Law, NegativeBinomial
@@ -54,27 +54,27 @@ def theorem_2(epsilon: float, *, shape: float, band: Band) -> float:
     return (2 + shape) * (epsilon + band.log_ratio) * (1 + _SLACK)
 
 
-def renyi_curve(run: Run, runs: Law, band: Band) -> Curve | None:
+def renyi_curve(run: OneRun, runs: Law, band: Band) -> Curve | None:
     """The RDP curve of the search by Theorem 1, if it applies."""
     if run.curve is None or not isinstance(runs, NegativeBinomial):
         return None
     return theorem_1(run.curve, shape=runs.shape, gamma=runs.gamma, mean=runs.mean, band=band)
 
 
-def pure_epsilon(run: Run, runs: Law, band: Band) -> float | None:
+def pure_epsilon(run: OneRun, runs: Law, band: Band) -> float | None:
     """ε of the search by Theorem 2, if it applies."""
     if math.isinf(run.pure) or not isinstance(runs, NegativeBinomial):
         return None
     return theorem_2(run.pure, shape=runs.shape, band=band)
 
 
-def epsilon(run: Run, runs: Law, band: Band, delta: float) -> float | None:
+def epsilon(run: OneRun, runs: Law, band: Band, delta: float) -> float | None:
     """ε at δ by the better of both theorems, if one applies. Theorem 1 is minimised between the curve's orders too."""
     values = (_by_theorem_1(run, runs, band, delta), pure_epsilon(run, runs, band))
     return min((value for value in values if value is not None), default=None)
 
 
-def _by_theorem_1(run: Run, runs: Law, band: Band, delta: float) -> float | None:
+def _by_theorem_1(run: OneRun, runs: Law, band: Band, delta: float) -> float | None:
     coarse = renyi_curve(run, runs, band)
     if coarse is None or run.curve is None or not isinstance(runs, NegativeBinomial):
         return None

@@ -16,7 +16,7 @@ from dphypo.dpsgd.book import Axis, Book, Handlers, Note, UnknownUse
 from dphypo.dpsgd.layers import elementwise, kernels
 from dphypo.dpsgd.layers.linear import outer
 from dphypo.dpsgd.layers.products import joined
-from dphypo.dpsgd.step import Part
+from dphypo.dpsgd.step import RecordGradients
 
 Pair = tuple[int, int]
 
@@ -65,7 +65,7 @@ class Convolution:
         ]
         return joined(made, 0).to(inputs.dtype)
 
-    def parts(self, book: Book, notes: Sequence[Note]) -> list[Part]:
+    def parts(self, book: Book, notes: Sequence[Note]) -> list[RecordGradients]:
         sizes, layout, kernel = (book.shape.runs, book.shape.records, -1), book.layout, self._weight(book).shape[-2:]
         seen = [self._patches(note.inputs, kernel)[0] for note in notes]
         found = [note.gradient.flatten(2).transpose(1, 2).chunk(self.groups, -1) for note in notes]
@@ -170,7 +170,7 @@ def _max_pool(book: Book, func: Callable[..., Any], *args: Any, **kwargs: Any) -
     other = given.get("ceil_mode") or given.get("return_indices")
     if book.axes is None or not usable or not plain or other:  # vmap takes PyTorch's own
         return func(*args, **kwargs)
-    return kernels.Pool.apply(pictures, kernel, stride)  # type: ignore[no-untyped-call]
+    return kernels.MaxPool.apply(pictures, kernel, stride)  # type: ignore[no-untyped-call]
 
 
 def _pair(value: Any, height: int | None = None) -> Pair:

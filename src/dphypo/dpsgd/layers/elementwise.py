@@ -15,7 +15,7 @@ from torch.nn import functional
 
 from dphypo.dpsgd.book import Axis, Book, Handlers, Note, UnknownUse
 from dphypo.dpsgd.layers.products import held, wide
-from dphypo.dpsgd.step import Part
+from dphypo.dpsgd.step import RecordGradients
 
 
 @dataclass(frozen=True)
@@ -32,7 +32,7 @@ class Copies:
     def backward(self, book: Book, inputs: torch.Tensor, gradient: torch.Tensor, axis: Axis) -> torch.Tensor:
         raise AssertionError("a parameter has no inputs")
 
-    def parts(self, book: Book, notes: Sequence[Note]) -> list[Part]:
+    def parts(self, book: Book, notes: Sequence[Note]) -> list[RecordGradients]:
         shape = book.shape
         total = notes[0].gradient if len(notes) == 1 else torch.stack([note.gradient for note in notes]).sum(0)
         total = total.reshape(shape.runs, shape.records, shape.views, -1)

@@ -196,7 +196,7 @@ def fold(columns: torch.Tensor, sizes: Sequence[int], places: Sequence[int], ker
     return made
 
 
-class Pool(torch.autograd.Function):
+class MaxPool(torch.autograd.Function):
     """The largest number of each window of [rows, channels, height, width]."""
 
     @staticmethod

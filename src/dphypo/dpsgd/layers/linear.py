@@ -38,7 +38,7 @@ from dphypo.dpsgd.layers.products import (
     wide,
 )
 from dphypo.dpsgd.stack import Slot, Sums
-from dphypo.dpsgd.step import UNIT, Part
+from dphypo.dpsgd.step import UNIT, RecordGradients
 
 
 @dataclass(frozen=True)
@@ -55,7 +55,7 @@ class Linear:
     def backward(self, book: Book, inputs: torch.Tensor, gradient: torch.Tensor, axis: Axis) -> torch.Tensor:
         return product(book, gradient, axis, self.weight, turned=not self.turned).to(inputs.dtype)
 
-    def parts(self, book: Book, notes: Sequence[Note]) -> list[Part]:
+    def parts(self, book: Book, notes: Sequence[Note]) -> list[RecordGradients]:
         weight, bias = book.layout.slot(self.weight), None if self.bias is None else book.layout.slot(self.bias)
         inputs = joined([by_record(note.inputs, note.axis, book.shape) for note in notes], 2)
         gradients = joined([by_record(note.gradient, note.axis, book.shape) for note in notes], 2)
@@ -64,7 +64,7 @@ class Linear:
 
 def outer(
     weight: Slot, bias: Slot | None, inputs: torch.Tensor, gradients: torch.Tensor, *, turned: bool = False
-) -> list[Part]:
+) -> list[RecordGradients]:
     """The parts of a weight [outputs, inputs], or the other way if ``turned``, and of its bias.
 
     ``inputs`` and ``gradients`` are a and g, [runs, records, positions, width].
@@ -88,10 +88,12 @@ def outer(
     def add(weights: torch.Tensor, sums: Sums) -> None:
         add_product(sums, weight, weighted_(left, weights).flatten(1, 2), finite_(right).flatten(1, 2))
 
-    return [Part((weight,), positions, square, spread, (left, right), add), *biases]
+    return [RecordGradients((weight,), positions, square, spread, (left, right), add), *biases]
 
 
-def _single(weight: Slot, bias: Slot | None, inputs: torch.Tensor, gradients: torch.Tensor, turned: bool) -> Part:
+def _single(
+    weight: Slot, bias: Slot | None, inputs: torch.Tensor, gradients: torch.Tensor, turned: bool
+) -> RecordGradients:
     """One position: the norm is a product of two, and nothing cancels."""
     p, r = inputs.shape[-1], gradients.shape[-1]
     one, two = (squared(values) for values in (inputs, gradients))
@@ -104,7 +106,7 @@ def _single(weight: Slot, bias: Slot | None, inputs: torch.Tensor, gradients: to
             sums.at(bias, bias.size).add_(given.sum(1))
 
     slots = (weight,) if bias is None else (weight, bias)
-    return Part(slots, 1, square, None, (inputs, gradients), add)
+    return RecordGradients(slots, 1, square, None, (inputs, gradients), add)
 
 
 def _linear(
@@ -160,7 +162,7 @@ class Embedding:
     def backward(self, book: Book, inputs: torch.Tensor, gradient: torch.Tensor, axis: Axis) -> torch.Tensor:
         raise AssertionError("tokens have no gradient")
 
-    def parts(self, book: Book, notes: Sequence[Note]) -> list[Part]:
+    def parts(self, book: Book, notes: Sequence[Note]) -> list[RecordGradients]:
         shape, layout, weight = book.shape, book.layout, self.weight
         sizes = (shape.runs, shape.records, -1)
         tokens = joined([note.axis.first(note.inputs).reshape(sizes) for note in notes], 2)
@@ -180,7 +182,7 @@ class Embedding:
             for into, places, values in zip(table.unbind(), tokens.flatten(1).unbind(), rows.unbind(), strict=True):
                 into.index_add_(0, places, values)
 
-        return [Part((layout.slot(weight),), positions, square, spread, (tokens, gradients), add)]
+        return [RecordGradients((layout.slot(weight),), positions, square, spread, (tokens, gradients), add)]
 
 
 def _embedding(

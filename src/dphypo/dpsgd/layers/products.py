@@ -14,7 +14,7 @@ import torch
 from dphypo.dpsgd.book import Axis, Book
 from dphypo.dpsgd.layers import kernels
 from dphypo.dpsgd.stack import Shape, Slot, Sums
-from dphypo.dpsgd.step import UNIT, Part
+from dphypo.dpsgd.step import UNIT, RecordGradients
 
 _TINY = 2.0**-300
 _TILE = 16
@@ -163,7 +163,7 @@ def weighted_(values: torch.Tensor, weights: torch.Tensor) -> torch.Tensor:
     return finite_(values.mul_(weights.view(*weights.shape, *[1] * (values.dim() - 2))))
 
 
-def held(slot: Slot, gradients: torch.Tensor) -> Part:
+def held(slot: Slot, gradients: torch.Tensor) -> RecordGradients:
     """The part whose gradients are ``[runs, records, ...]``, as many numbers as the slot has.
 
     n̄² is the computed sum of d squares times 1 + (d + 8)u. The gradients are the contributions themselves, so that
@@ -183,4 +183,4 @@ def held(slot: Slot, gradients: torch.Tensor) -> Part:
         for block in blocks:
             add_product(sums, slot, weights[:, block, None], finite_(wide(flat[:, block])))
 
-    return Part((slot,), 1, joined(squares, 1) * (1 + (size + 8) * UNIT), None, (flat,), add)
+    return RecordGradients((slot,), 1, joined(squares, 1) * (1 + (size + 8) * UNIT), None, (flat,), add)

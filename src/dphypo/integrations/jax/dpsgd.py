@@ -13,11 +13,11 @@ from dphypo.integrations import cost
 from dphypo.integrations.cost import batch_size, learning_rates
 from dphypo.integrations.jax import optimisers, runs
 from dphypo.integrations.jax.program import Program, named
-from dphypo.integrations.jax.records import Records, Trees, as_records
+from dphypo.integrations.jax.records import TreeRecords, Trees, as_records
 from dphypo.integrations.jax.score import Private, PrivateAccuracy, PrivateConfusion, PrivateLoss
 from dphypo.integrations.measures import scoring_share
 from dphypo.integrations.split import split_by_hash
-from dphypo.integrations.training import GradientTraining, Whole, make_in_groups
+from dphypo.integrations.training import AllRecords, GradientTraining, make_in_groups
 from dphypo.mechanisms import Outcome
 from dphypo.space import Space
 from dphypo.space.dimension import Finite
@@ -95,7 +95,7 @@ class DPSGD(GradientTraining):
         size = declared = _validate.integer(at_least=1, records=len(data) if self.records is None else self.records)
         changes: dict[str, Any] = {}
         if isinstance(self.score, str):
-            changes["whole"] = Whole(data, size)
+            changes["whole"] = AllRecords(data, size)
             data, size, changes["score"] = self._set_apart(data, size)
         elif not callable(self.score):
             raise _validate.fail("score", self.score, 'give a function of the parameters, or "accuracy"')
@@ -110,7 +110,7 @@ class DPSGD(GradientTraining):
         if not self._fits and self._complete:
             self.program(self.values({}))
 
-    def _set_apart(self, data: Records, size: int) -> tuple[Records, int, Private]:
+    def _set_apart(self, data: TreeRecords, size: int) -> tuple[TreeRecords, int, Private]:
         """The records that train, how many they are taken to be, and the named score on the others."""
         name = str(self.score)
         if name not in _SCORES:
@@ -118,7 +118,7 @@ class DPSGD(GradientTraining):
         if not isinstance(data.tree, tuple) or len(data.tree) != 2:
             raise TypeError(f"score = {name!r} sets records apart by a hash, which takes pairs: data=(inputs, targets)")
         share, scoring = scoring_share(size)
-        pair = self.data.tree if isinstance(self.data, Records) else self.data
+        pair = self.data.tree if isinstance(self.data, TreeRecords) else self.data
         training, held_out = split_by_hash(*pair, share=share)
         score = _SCORES[name](held_out, cost.CALIBRATE, records=scoring)
         return as_records(training), max(1, size - scoring), score
@@ -185,7 +185,7 @@ class DPSGD(GradientTraining):
         with runs.quiet():
             begun, score = runs.begin(self, params, seed), self.score
             if (private := self.private_score) is not None:
-                records = Records(private.data.made_up(8))
+                records = TreeRecords(private.data.synthetic_rows(8))
                 score = replace(private, data=records, records=10**6, noise_multiplier=1.0)
             return runs.finish(score, begun, begun.row)
 

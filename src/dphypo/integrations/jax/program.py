@@ -15,8 +15,8 @@ import optax
 
 from dphypo.errors import UnfitModelError
 from dphypo.integrations.jax import optimisers
-from dphypo.integrations.jax.records import Records, Tree
-from dphypo.integrations.jax.step import Part, gradients
+from dphypo.integrations.jax.records import Tree, TreeRecords
+from dphypo.integrations.jax.step import RecordGradients, gradients
 
 _LARGE = 2**17  # numbers: runs with larger gradients go one after the other in one program: they stay in cache
 
@@ -45,7 +45,7 @@ class Program:
         loss: Callable[..., Any] | None,
         predict: Callable[..., Any] | None,
         arguments: Mapping[str, Any],
-        records: Records,
+        records: TreeRecords,
     ) -> None:
         def bound(function: Callable[..., Any], leading: int) -> Callable[..., Any]:
             taken = named(function, leading).keys() & arguments.keys()
@@ -77,7 +77,7 @@ class Program:
 
     def _try_out(self) -> None:
         """Refuse a loss that gives no number, or that can show records to anyone else."""
-        record = self.records.made_up_one()
+        record = self.records.synthetic_row()
         row = jnp.zeros(self.size, self.dtype)
         code = jax.make_jaxpr(self.loss)(row, record, jax.random.key(0))
         if [(value.shape, value.dtype.kind) for value in code.out_avals] != [((), "f")]:
@@ -149,18 +149,18 @@ class Program:
         """How many classes outputs tell apart, found on made-up inputs; None if nothing predicts them."""
         if self._predict is None or not isinstance(self.records.tree, tuple):
             return None
-        record = self.records.made_up_one()
+        record = self.records.synthetic_row()
         shape = jax.eval_shape(self.predict, jnp.zeros(self.size, self.dtype), record[0]).shape
         return max(2, shape[-1]) if shape else 2
 
-    def usable(self, records: Records) -> Records:
+    def usable(self, records: TreeRecords) -> TreeRecords:
         """The records in the domain. A single output may be a number, and then any label is one."""
         known = self.classes if self._is_cross_entropy or (self.classes or 0) > 2 else None
         return records.within(known)
 
     def gradients(
         self, rows: Any, numbers: npt.NDArray[np.int32], keys: jax.Array, step: int
-    ) -> tuple[list[Part], jax.Array]:
+    ) -> tuple[list[RecordGradients], jax.Array]:
         """Gradients of the records of these numbers, [runs, records, ...] for each trained array; finite losses."""
         alone = self._alone.get(numbers.shape)
         if alone is None:
@@ -172,11 +172,11 @@ class Program:
     def _data(self) -> Tree:
         """The records, as JAX's arrays. Where there is none at all, one of zeros, which never counts."""
         return jax.tree.map(
-            jnp.asarray, self.records.tree if len(self.records) else self.records.made_up(1, zeros=True)
+            jnp.asarray, self.records.tree if len(self.records) else self.records.synthetic_rows(1, zeros=True)
         )
 
     @cached_property
-    def _gradients(self) -> Callable[..., tuple[list[Part], jax.Array]]:
+    def _gradients(self) -> Callable[..., tuple[list[RecordGradients], jax.Array]]:
         def of_record(leaves: list[Any], key: Any, step: Any, record: Tree, number: Any) -> Any:
             own = jax.random.fold_in(jax.random.fold_in(key, step), number) if self._takes_key else key
             loss, found = gradients(self._of_leaves, leaves, record, own)
@@ -202,7 +202,7 @@ class Program:
 
         Where it has not, records are differentiated one after the other.
         """
-        places, data = np.arange(shape[-1], dtype=np.int32), self.records.made_up(shape[-1])
+        places, data = np.arange(shape[-1], dtype=np.int32), self.records.synthetic_rows(shape[-1])
         watched = places % 3 == 1
 
         def found(order: npt.NDArray[np.int32], data: Tree) -> npt.NDArray[np.uint8]:
@@ -226,10 +226,12 @@ class Program:
             self._steppers[key] = optimisers.Stepper(self._trained, optimisers.read(optimizer), static)
         return self._steppers[key]
 
-    def each(self, value: Callable[[Program, Any, Tree], Any], row: Any, records: Records) -> npt.NDArray[np.float64]:
+    def each(
+        self, value: Callable[[Program, Any, Tree], Any], row: Any, records: TreeRecords
+    ) -> npt.NDArray[np.float64]:
         """A value for each record in the domain.
 
-        Records go one by one: in a batch a record's place can change the last bits of an output, and so its value.
+        TreeRecords go one by one: in a batch a record's place can change the last bits of an output, and so its value.
         """
         inside = self.usable(records)
         if value not in self._mapped:

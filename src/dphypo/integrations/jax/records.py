@@ -19,7 +19,7 @@ Tree = Any
 
 
 @dataclass(frozen=True, eq=False, repr=False)
-class Records:
+class TreeRecords:
     """Arrays with one row a record, in the types that JAX computes with; and on which side of a split they are."""
 
     tree: Tree
@@ -28,7 +28,7 @@ class Records:
     def __len__(self) -> int:
         return len(jax.tree.leaves(self.tree)[0])
 
-    def within(self, classes: int | None) -> Records:
+    def within(self, classes: int | None) -> TreeRecords:
         """Without the records that are outside the domain: numbers that are not finite, a label that is no class.
 
         Whether a record is in depends on that record alone, so that leaving it out costs nothing.
@@ -43,7 +43,7 @@ class Records:
                 inside &= (labels >= 0) & (labels < classes)
         return self if inside.all() else replace(self, tree=jax.tree.map(lambda leaf: leaf[inside], self.tree))
 
-    def made_up(self, count: int, *, zeros: bool = False) -> Tree:
+    def synthetic_rows(self, count: int, *, zeros: bool = False) -> Tree:
         """Records of the same shapes and types, from a generator: normal numbers, or 0 and 1 for whole ones."""
         random = np.random.default_rng(0)
 
@@ -54,14 +54,14 @@ class Records:
 
         return jax.tree.map(like, self.tree)
 
-    def made_up_one(self) -> Tree:
+    def synthetic_row(self) -> Tree:
         """One such record."""
-        return jax.tree.map(lambda leaf: leaf[0], self.made_up(1))
+        return jax.tree.map(lambda leaf: leaf[0], self.synthetic_rows(1))
 
 
-def as_records(data: Any) -> Records:
+def as_records(data: Any) -> TreeRecords:
     """Records as they were given: arrays, or tuples, lists and dicts of them."""
-    if isinstance(data, Records):
+    if isinstance(data, TreeRecords):
         return data
     # JAX takes a subclass of tuple, such as a part of split_by_hash, for one leaf.
     plain = tuple(data) if isinstance(data, tuple) and not hasattr(data, "_fields") else data
@@ -71,7 +71,7 @@ def as_records(data: Any) -> Records:
     sizes = [leaf.shape[0] if leaf.ndim else None for leaf in jax.tree.leaves(tree)]
     if not sizes or None in sizes or len(set(sizes)) > 1:
         raise ValueError("the arrays of data have different numbers of rows: give one row a record in each")
-    return Records(tree, Origin.of(data))
+    return TreeRecords(tree, Origin.of(data))
 
 
 def _array(values: Any) -> npt.NDArray[Any]:

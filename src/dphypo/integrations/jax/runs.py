@@ -15,7 +15,7 @@ import numpy as np
 import numpy.typing as npt
 
 from dphypo import _validate, dpsgd, noise
-from dphypo.dpsgd.draws import Draws, Sampler, draw, largest_batch, piece_and_count
+from dphypo.dpsgd.draws import BatchSampler, Draws, draw, largest_batch, piece_and_count
 from dphypo.integrations.jax import optimisers, step
 from dphypo.integrations.jax.program import Program
 from dphypo.integrations.jax.score import Private, PublicAccuracy
@@ -39,7 +39,7 @@ class Begun:
     optimizer: optimisers.Optimizer
     row: npt.NDArray[Any]
     shape: tuple[int, int]
-    grid: dpsgd.Grid
+    grid: dpsgd.SumGrid
 
     @property
     def kind(self) -> str:
@@ -77,7 +77,7 @@ def begin(made: DPSGD, params: Mapping[str, Any], seed: int) -> Begun:
     )
     shape = piece_and_count(run.records, run.rate, setting.physical_batch_size)
     largest = largest_batch(run.records, run.rate)
-    grid = dpsgd.Grid.of(
+    grid = dpsgd.SumGrid.of(
         noise_multiplier=run.noise_multiplier,
         max_grad_norm=run.max_grad_norm,
         size=program.size,
@@ -95,7 +95,7 @@ def train(group: Sequence[Begun]) -> list[npt.NDArray[Any]]:
     program, setting, (size, count) = first.program, first.setting, first.shape
     words = [noise.Words.of_seed(run.seed) for run in runs]
     data = program.records
-    samplers = [Sampler(one, len(data), run.rate, run.subsample) for one, run in zip(words, runs, strict=True)]
+    samplers = [BatchSampler(one, len(data), run.rate, run.subsample) for one, run in zip(words, runs, strict=True)]
     draws = Draws(words, program.size, grids[0].deviation, grids[0].bits)
     keys = jnp.stack([step.key_of(one.stream("masks")) for one in words])
     limits = [grid.radius * grid.scale * (1 - 2.0**-50) for grid in grids]

@@ -28,7 +28,7 @@ from jax.extend.core import ClosedJaxpr, Literal, jaxpr_as_fun
 from dphypo import noise
 
 Arrays = list[jax.Array]
-Part = tuple[jax.Array, ...]
+RecordGradients = tuple[jax.Array, ...]
 """The gradient of a trained array: itself, or two vectors whose outer product it is."""
 
 UNIT = 2.0**-53
@@ -45,7 +45,7 @@ class Product(NamedTuple):
     axis: int
 
 
-def gradients(loss: Callable[..., Any], leaves: Sequence[Any], *more: Any) -> tuple[Any, list[Part]]:
+def gradients(loss: Callable[..., Any], leaves: Sequence[Any], *more: Any) -> tuple[Any, list[RecordGradients]]:
     """The loss ``loss(leaves, *more)`` of one record, and its gradient with respect to each leaf."""
     given = jax.tree.leaves((list(leaves), more))
     called = jax.make_jaxpr(loss)(list(leaves), *more)
@@ -106,13 +106,13 @@ def _run(code: ClosedJaxpr, given: Sequence[Any], added: Mapping[int, Any]) -> t
 
 
 def terms(size: int, piece: int, count: int) -> int:
-    """How many roundings the sum of a batch has at most, in units of :data:`UNIT`: for :class:`dphypo.dpsgd.Grid`."""
+    """How many roundings the sum of a batch has at most, in units of :data:`UNIT`, for ``dphypo.dpsgd.SumGrid``."""
     return piece * count + 2 * size + 32
 
 
 @functools.partial(jax.jit, static_argnames=("normalise",))
 def add_clipped(
-    sums: Arrays, gradients: list[Part], counts: Any, finite: Any, most: Any, scale: Any, *, normalise: bool
+    sums: Arrays, gradients: list[RecordGradients], counts: Any, finite: Any, most: Any, scale: Any, *, normalise: bool
 ) -> Arrays:
     """Add the clipped gradients of a piece to the sums of each run, in units of h·2^−bits.
 

@@ -23,7 +23,7 @@ from dphypo.accounting.sides import Sides
 from dphypo.integrations import cost
 from dphypo.integrations.record_hash import record_bytes
 from dphypo.integrations.sklearn.pipeline import ChecksSpace, CutShort, Parts
-from dphypo.integrations.sklearn.records import Prepared, Records
+from dphypo.integrations.sklearn.records import Prepared, TableRecords
 from dphypo.integrations.sklearn.table import numbers
 from dphypo.mechanisms import Outcome, Saver
 from dphypo.mechanisms.capabilities import CALIBRATE
@@ -56,14 +56,19 @@ class Private:
     as a function of that record alone: in the last bit a product of matrices may round a row by its place.
     """
 
-    held_out: Records
+    held_out: TableRecords
     noise_multiplier: float | str  # standard deviation on the count, or on the sum in units of ``error_bound``
     records: int  # their declared number
     error_bound: float | None = None  # of a regressor, the largest absolute error that counts
 
     @classmethod
     def of(
-        cls, estimator: Any, held_out: Records, noise_multiplier: float | None, records: int, error_bound: float | None
+        cls,
+        estimator: Any,
+        held_out: TableRecords,
+        noise_multiplier: float | None,
+        records: int,
+        error_bound: float | None,
     ) -> Private:
         """Accuracy for a classifier; for a regressor, minus the mean absolute error up to ``error_bound``."""
         noise: float | str = CALIBRATE
@@ -113,7 +118,7 @@ class Fitting:
     """Fits of an estimator on some records, each with a score."""
 
     estimator: Any  # states its event; or a pipeline that ends in one that does
-    train: Records  # to fit on
+    train: TableRecords  # to fit on
     score: Public | Private  # ranks the fits
     records: int  # the declared number of records to fit on
     saver: Saver  # saves fitted copies of the estimator
@@ -191,12 +196,12 @@ class Fitting:
         if isinstance(self._parts.last, ChecksSpace):
             self._parts.last.check_space(space, self._parts.prefix)
 
-    def kinds(self, space: Space) -> list[cost.Kind]:
+    def kinds(self, space: Space) -> list[cost.TrainingKind]:
         """Runs of a space that cost the same but for their noise, told apart by the full fit's event at noise 1."""
         self.check_space(space)
 
-        def kind_of(params: Mapping[str, Any]) -> cost.Kind:
-            return cost.Kind(self._key(params), lambda noise: self._event(params, noise))
+        def kind_of(params: Mapping[str, Any]) -> cost.TrainingKind:
+            return cost.TrainingKind(self._key(params), lambda noise: self._event(params, noise))
 
         return cost.kinds(space, kind_of)
 

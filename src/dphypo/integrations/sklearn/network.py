@@ -140,26 +140,26 @@ def _rebuild(notes: str) -> nn.Module:
 def settings(estimator: Any) -> Any:
     """The steps before the private part with all their parameters, and the bounds and classes of that part, as JSON."""
     parts = Parts.of(estimator)
-    steps = {name: _described(step) for name, step in parts.steps}
-    public = {name: _described(getattr(parts.last, name)) for name in _PUBLIC if hasattr(parts.last, name)}
+    steps = {name: _describe(step) for name, step in parts.steps}
+    public = {name: _describe(getattr(parts.last, name)) for name in _PUBLIC if hasattr(parts.last, name)}
     return json.loads(json.dumps({**steps, **public}))
 
 
-def _described(value: Any) -> Any:
+def _describe(value: Any) -> Any:
     if value is None or isinstance(value, bool | int | float | str):
         return value
     if isinstance(value, np.ndarray | np.generic):
-        return _described(value.tolist())
+        return _describe(value.tolist())
     if isinstance(value, Mapping):
-        return {str(name): _described(one) for name, one in value.items()}
+        return {str(name): _describe(one) for name, one in value.items()}
     if isinstance(value, list | tuple | set | range):
-        return [_described(one) for one in value]
+        return [_describe(one) for one in value]
     if not hasattr(value, "get_params") or isinstance(value, type):
         return full_name(getattr(value, "function", value))  # of a per_record its function
     held = value.get_params(deep=False)
     if full_name(value).endswith("FrozenEstimator"):  # what it was fitted to is part of it
         held |= vars(value.estimator)
-    return {"class": full_name(value), **{name: _described(one) for name, one in held.items()}}
+    return {"class": full_name(value), **{name: _describe(one) for name, one in held.items()}}
 
 
 def difference(saved: Any, given: Any, where: str = "") -> tuple[str, str, str] | None:

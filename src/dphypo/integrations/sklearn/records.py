@@ -49,7 +49,7 @@ class Prepared:
         if not named:
             return cls(whole, None, parts.last)
         steps = Pipeline(named)
-        rows = _made_up(X, steps, _MADE)
+        rows = _synthetic_rows(X, steps, _MADE)
         with warnings.catch_warnings(action="ignore"):  # about made-up values
             try:
                 steps.fit(rows)
@@ -151,17 +151,17 @@ def _close(this: Any, that: Any) -> bool:
 
 
 @dataclass(frozen=True, eq=False, repr=False)
-class Records:
+class TableRecords:
     """Private records and their targets, as they were given."""
 
     X: Any
     y: Any
     _kept: dict[Hashable, tuple[Any, Any]] = field(default_factory=dict, init=False)
 
-    def only(self, chosen: Mask) -> Records:
+    def only(self, chosen: Mask) -> TableRecords:
         """Some of the records; frames stay frames."""
         places = np.flatnonzero(chosen)
-        return Records(_safe_indexing(self.X, places), _safe_indexing(self.y, places))
+        return TableRecords(_safe_indexing(self.X, places), _safe_indexing(self.y, places))
 
     def met_by(self, prepared: Prepared) -> tuple[Any, Any]:
         """The inputs and targets that the private part meets.
@@ -294,7 +294,7 @@ def _places(names: list[Any], key: Any) -> list[int]:
     return [names.index(one) if isinstance(one, str) else int(one) % len(names) for one in keys]
 
 
-def _made_up(X: Any, steps: Pipeline, count: int) -> Any:
+def _synthetic_rows(X: Any, steps: Pipeline, count: int) -> Any:
     """This many rows with the columns and types of X, in the form that the first step reads."""
     rng = np.random.default_rng(0)
     pool = [*_categories(steps), *_WORDS]

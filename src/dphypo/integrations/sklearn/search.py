@@ -24,7 +24,7 @@ from dphypo.entropy import SYSTEM, Seeded
 from dphypo.integrations import cost
 from dphypo.integrations.sklearn.fitting import Fitting, Private, Public
 from dphypo.integrations.sklearn.pipeline import Parts, look_around, saver_for
-from dphypo.integrations.sklearn.records import Prepared, Records
+from dphypo.integrations.sklearn.records import Prepared, TableRecords
 from dphypo.integrations.split import hash_split, hashed_apart
 from dphypo.journal import Ledger
 from dphypo.laws import Law, NegativeBinomial
@@ -164,7 +164,7 @@ class PrivateSearch(MetaEstimatorMixin, BaseEstimator):  # type: ignore[misc]
         if unknown := [name for name in space.names if name not in self.estimator.get_params()]:
             kind = type(self.estimator).__name__
             raise ValueError(f"the space has {unknown[0]!r}, which is not a parameter of {kind}")
-        mechanism = self._fitting(Records(X, y), records, holdout, prepared)
+        mechanism = self._fitting(TableRecords(X, y), records, holdout, prepared)
         entropy = SYSTEM if self.random_state is None else Seeded(self.random_state)
         journal: dict[str, Any] = {"delta": self.delta, "journal": self.journal, "entropy": entropy}
         journal |= {"data_name": self.data_name, "ledger": self.ledger}
@@ -216,7 +216,7 @@ class PrivateSearch(MetaEstimatorMixin, BaseEstimator):  # type: ignore[misc]
         super().set_params(**params)
         return self
 
-    def _fitting(self, given: Records, records: int, holdout: Any, prepared: Prepared) -> Fitting:
+    def _fitting(self, given: TableRecords, records: int, holdout: Any, prepared: Prepared) -> Fitting:
         """What one run is, and on which records."""
         make = functools.partial(Fitting, estimator=self.estimator, saver=saver_for(prepared.whole))
         if holdout is not None:

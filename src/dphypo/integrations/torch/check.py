@@ -9,8 +9,8 @@ DP-SGD bounds what one record adds to a step. That needs two things of the model
 Layers known to break them are refused by name; both are then tried out on random records of the right shape. The trial
 is a numerical check, not a proof: it finds what a layer does on the records it is shown.
 
-How many records of a data set fit is secret (``Run.fitting``). That they may not fit can be public, and is warned of: a
-model that takes images of any size beside an example of one size; a data set that declares that lengths vary.
+How many records of a data set fit is secret (``TorchRun.fitting``). That they may not fit can be public, and is warned
+of: a model that takes images of any size beside an example of one size; a data set that declares that lengths vary.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from torch import nn
 from dphypo import dpsgd
 from dphypo.errors import UnfitModelError
 from dphypo.integrations.torch import seeds
-from dphypo.integrations.torch.data import Records, TensorRecords
+from dphypo.integrations.torch.data import TensorRecords, TorchRecords
 from dphypo.integrations.torch.domain import Batch
 from dphypo.integrations.torch.record_values import Loss
 from dphypo.integrations.torch.state import Snapshot
@@ -50,8 +50,8 @@ def try_out(model: nn.Module, loss: Loss, example: Batch) -> None:
     device = example[0].device
     with seeds.everything_else(0, device, torch.get_num_threads()), warnings.catch_warnings(action="ignore"):
         try:
-            _refuse_mixing(probe, loss, *made_up(example))
-            _refuse_places(probe, loss, dpsgd.made_up(example, _MANY_RECORDS))
+            _refuse_mixing(probe, loss, *synthetic_batches(example))
+            _refuse_places(probe, loss, dpsgd.synthetic_records(example, _MANY_RECORDS))
         except UnfitModelError:
             raise
         except Exception as error:
@@ -68,9 +68,9 @@ def try_out(model: nn.Module, loss: Loss, example: Batch) -> None:
             ) from error
 
 
-def made_up(example: Batch) -> tuple[Batch, Batch]:
+def synthetic_batches(example: Batch) -> tuple[Batch, Batch]:
     """Two batches of a few random records with the shape and type of an example."""
-    inputs, targets = dpsgd.made_up(example, 2 * _RECORDS)
+    inputs, targets = dpsgd.synthetic_records(example, 2 * _RECORDS)
     return (inputs[:_RECORDS], targets[:_RECORDS]), (inputs[_RECORDS:], targets[_RECORDS:])
 
 
@@ -107,7 +107,7 @@ def refuse_mixed_scores(model: nn.Module, loss: Loss, example: Batch) -> None:
     device = next(model.parameters()).device
     inputs, targets = (part.to(device) for part in example)
     with seeds.everything_else(0, device, torch.get_num_threads()), warnings.catch_warnings(action="ignore"):
-        _refuse_places(model, loss, dpsgd.made_up((inputs, targets), _MANY_RECORDS), modes=(False,))
+        _refuse_places(model, loss, dpsgd.synthetic_records((inputs, targets), _MANY_RECORDS), modes=(False,))
 
 
 def _refuse_places(model: nn.Module, loss: Loss, batch: Batch, modes: tuple[bool, ...] = (False, True)) -> None:
@@ -177,7 +177,7 @@ def close(these: list[torch.Tensor], those: list[torch.Tensor], tolerance: float
     return bool((this - that).norm() <= tolerance * that.norm() + 1e-12)
 
 
-def warn_of_lost_records(model: nn.Module, records: Records) -> None:
+def warn_of_lost_records(model: nn.Module, records: TorchRecords) -> None:
     """Warn where records of another shape than the example's are to be expected: they are left out."""
     if isinstance(records, TensorRecords) or records.collate is not None:
         return

@@ -159,7 +159,7 @@ def _batch(record: Any, collate: Collate | None, fields: Fields | None) -> Batch
     return inputs, targets
 
 
-Records = TensorRecords | DatasetRecords
+TorchRecords = TensorRecords | DatasetRecords
 
 
 def as_records(
@@ -170,7 +170,7 @@ def as_records(
     collate: Collate | None = None,
     workers: int = 0,
     public: bool = False,
-) -> Records:
+) -> TorchRecords:
     """Records that :class:`DPSGD` and every score take as ``data``, whatever they come as.
 
     Args:

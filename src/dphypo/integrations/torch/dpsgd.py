@@ -17,12 +17,12 @@ from dphypo.integrations.measures import scoring_share
 from dphypo.integrations.split import Origin, split_by_hash
 from dphypo.integrations.torch import hyperparameters
 from dphypo.integrations.torch import runs as torch_runs
-from dphypo.integrations.torch.data import DatasetRecords, Records, as_records
+from dphypo.integrations.torch.data import DatasetRecords, TorchRecords, as_records
 from dphypo.integrations.torch.metrics import Metrics, is_costly, is_private
-from dphypo.integrations.torch.runs import Engine, Run
+from dphypo.integrations.torch.runs import Engine, TorchRun
 from dphypo.integrations.torch.saver import Safetensors
 from dphypo.integrations.torch.score import PrivateAccuracy, PrivateConfusion, PrivateLoss, PrivateScore, RecordScore
-from dphypo.integrations.training import GradientTraining, Whole
+from dphypo.integrations.training import AllRecords, GradientTraining
 from dphypo.mechanisms import Outcome
 from dphypo.space import Space
 from dphypo.space.dimension import Finite
@@ -151,7 +151,7 @@ class DPSGD(GradientTraining):
         changes["batch_size"] = batch_size(size) if self.batch_size is None else self.batch_size
         changes["device"] = torch.device(self.device or ("cuda" if torch.cuda.is_available() else "cpu"))
         if isinstance(self.score, str | tuple | list):
-            changes |= self._set_apart(Whole(records, size))
+            changes |= self._set_apart(AllRecords(records, size))
         elif isinstance(self.score, Mapping):
             changes["score"] = Metrics(dict(self.score))
         elif not callable(self.score):
@@ -166,7 +166,7 @@ class DPSGD(GradientTraining):
         if not self._fits and hyperparameters.complete(self.model, self.fixed):
             self._run({}).prepare()  # refuses a model that is unfit before anything runs
 
-    def _set_apart(self, whole: Whole) -> dict[str, Any]:
+    def _set_apart(self, whole: AllRecords) -> dict[str, Any]:
         """The records that train, how many they are taken to be, and the named scores on the others.
 
         A hash of each record decides. The declared sizes are shares of the declared number of all records.
@@ -195,7 +195,7 @@ class DPSGD(GradientTraining):
         score = scores[words[0]] if isinstance(self.score, str) else Metrics(scores)
         return {"data": training, "records": max(1, whole.records - scoring), "score": score, "whole": whole}
 
-    def _parts(self, records: Records, share: float) -> tuple[Records, Any]:
+    def _parts(self, records: TorchRecords, share: float) -> tuple[TorchRecords, Any]:
         """The records that train, and those that score."""
         if isinstance(records, DatasetRecords):
             parts = split_by_hash(records.dataset, share=share, workers=records.workers)
@@ -306,8 +306,8 @@ class DPSGD(GradientTraining):
     def __repr__(self) -> str:
         return f"<mechanism DPSGD of {getattr(self.model, '__qualname__', 'a model')}>"
 
-    def _run(self, params: Mapping[str, Any], seed: int = 0) -> Run:
-        return Run(self, params, seed, self._fits)
+    def _run(self, params: Mapping[str, Any], seed: int = 0) -> TorchRun:
+        return TorchRun(self, params, seed, self._fits)
 
 
 def _refuse_what_opacus_lacks(names: Iterable[str]) -> None:

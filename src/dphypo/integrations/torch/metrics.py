@@ -95,7 +95,7 @@ class Metrics:
         same = all(one.side == known[0].side and one.read is known[0].read for one in known)
         return found[0] if same else None
 
-    def on_made_up(self, **changes: Any) -> Metrics:
+    def on_records(self, **changes: Any) -> Metrics:
         """The same metrics on other records."""
         return Metrics(self._replaced(**changes))
 

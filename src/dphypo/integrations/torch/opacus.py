@@ -31,7 +31,7 @@ from torch import nn
 from dphypo import dpsgd, noise
 from dphypo.errors import UnfitModelError
 from dphypo.integrations.torch import check, hyperparameters, seeds
-from dphypo.integrations.torch.data import Records
+from dphypo.integrations.torch.data import TorchRecords
 from dphypo.integrations.torch.domain import FATAL, Batch
 from dphypo.integrations.torch.record_values import Loss
 from dphypo.integrations.torch.state import Snapshot, no_writes_in_forward
@@ -48,7 +48,7 @@ def fit(model: nn.Module, loss: Loss, example: Batch) -> str:
         raise UnfitModelError(
             f"Opacus refuses the model: {errors[0]}. opacus.validators.ModuleValidator.fix(model) replaces what it can"
         )
-    batch = check.made_up(example)[0]
+    batch = check.synthetic_batches(example)[0]
     reference = check.gradients(copy.deepcopy(model).train(), loss, batch)
     for mode in ("hooks", "functorch"):
         if _agrees(copy.deepcopy(model).train(), loss, batch, reference, mode):
@@ -73,7 +73,7 @@ def _agrees(model: nn.Module, loss: Loss, batch: Batch, reference: list[list[tor
 
 
 def train(
-    mode: str, model: nn.Module, run: dpsgd.Run, setting: dpsgd.Setting, records: Records, loss: Loss
+    mode: str, model: nn.Module, run: dpsgd.Run, setting: dpsgd.Setting, records: TorchRecords, loss: Loss
 ) -> nn.Module:
     """Train a model in place."""
     device = next(model.parameters()).device
@@ -92,7 +92,7 @@ def train(
         )
         with no_writes_in_forward(model):
             steps = Steps(model, private, loss, mode)
-            chosen = noise.chosen(run.subsample, seeds.words(run.seed, "subsample"), len(records))
+            chosen = noise.poisson_sample(run.subsample, seeds.words(run.seed, "subsample"), len(records))
             for number, batch in enumerate(poisson_batches(len(chosen), run, seeds.words(run.seed, "sampling"))):
                 for group in optimizer.param_groups:
                     group["lr"] = run.rate_at(number)
@@ -111,11 +111,11 @@ def poisson_batches(
     on it.
     """
     for _ in range(run.steps):
-        yield noise.chosen(run.rate, words, size)
+        yield noise.poisson_sample(run.rate, words, size)
 
 
 def _chunks(
-    records: Records, indices: npt.NDArray[np.int64], device: torch.device, at_most: int | None
+    records: TorchRecords, indices: npt.NDArray[np.int64], device: torch.device, at_most: int | None
 ) -> Iterator[Batch]:
     """A batch in pieces that fit into memory; their clipped sums are added before the noise."""
     at_most = at_most or max(1, len(indices))

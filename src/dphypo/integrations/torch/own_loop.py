@@ -120,7 +120,7 @@ class _Poisson(Sampler[list[int]]):
         self.sizes: deque[int] = deque()
 
     def _batches(self, run: SampledGaussian, seed: int, size: int) -> Iterator[list[int]]:
-        kept = noise.chosen(run.subsample, seeds.words(seed, "subsample"), size)
+        kept = noise.poisson_sample(run.subsample, seeds.words(seed, "subsample"), size)
         for batch in opacus.poisson_batches(len(kept), run, seeds.words(seed, "sampling")):
             self.sizes.append(len(batch))
             yield kept[batch].tolist()

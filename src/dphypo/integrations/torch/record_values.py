@@ -18,10 +18,10 @@ import numpy as np
 import torch
 from torch import nn
 
-from dphypo.dpsgd import made_up
+from dphypo.dpsgd import synthetic_records
 from dphypo.errors import UnfitModelError
 from dphypo.integrations.measures import Floats
-from dphypo.integrations.torch.data import Records
+from dphypo.integrations.torch.data import TorchRecords
 from dphypo.integrations.torch.domain import Batch, Domain, or_none
 from dphypo.integrations.torch.fields import called
 
@@ -82,7 +82,7 @@ def predicted(outputs: torch.Tensor, targets: torch.Tensor) -> torch.Tensor:
 
 
 @torch.no_grad()
-def classes_of(model: nn.Module, records: Records) -> int:
+def classes_of(model: nn.Module, records: TorchRecords) -> int:
     """How many classes the model tells apart, from its output on made-up records."""
     device = next(model.parameters()).device
     example = records.example()[0]
@@ -92,7 +92,7 @@ def classes_of(model: nn.Module, records: Records) -> int:
 
 def values(
     model: nn.Module,
-    records: Records,
+    records: TorchRecords,
     value: Callable[..., torch.Tensor],
     declared: int = _CHUNK,
     loss: Loss | None = None,
@@ -107,7 +107,7 @@ def values(
     model.eval()
     with torch.no_grad():
         size = min(_CHUNK, declared)
-        size = size if _same_everywhere(model, made_up(records.example(), size + 1), device) else 1
+        size = size if _same_everywhere(model, synthetic_records(records.example(), size + 1), device) else 1
         batches = (np.arange(start, min(start + size, len(records))) for start in range(0, len(records), size))
         found = [_of_batch(model, value, records.batch(batch, device), size, beside) for batch in batches]
     model.train(was_training)

@@ -17,7 +17,7 @@ from torch import nn
 
 from dphypo import _validate, dpsgd
 from dphypo.integrations.torch import check, hyperparameters, seeds, state
-from dphypo.integrations.torch.data import Records, TensorRecords, as_records
+from dphypo.integrations.torch.data import TensorRecords, TorchRecords, as_records
 from dphypo.integrations.torch.domain import Batch, Domain
 from dphypo.integrations.torch.fields import called, plain
 from dphypo.integrations.torch.metrics import Metrics, is_private
@@ -49,7 +49,7 @@ class Fit:
     """
 
     way: dpsgd.Program | str
-    records: Records
+    records: TorchRecords
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -64,7 +64,7 @@ class Begun:
 
 
 @dataclass(frozen=True, eq=False, repr=False)
-class Run:
+class TorchRun:
     """A run of a mechanism at λ, with all its randomness; it adds to what was found for each architecture."""
 
     mechanism: DPSGD
@@ -94,7 +94,7 @@ class Run:
         scores: dict[str, Any] = {"score": score}
         if isinstance(score, Metrics):
             scores = {f"score by {name}": one for name, one in score.scores.items()}
-        used: dict[str, tuple[Records, Any]] = {"train": (self.mechanism.data, self.mechanism.loss)}
+        used: dict[str, tuple[TorchRecords, Any]] = {"train": (self.mechanism.data, self.mechanism.loss)}
         for name, one in scores.items():
             if isinstance(one, RecordScore):
                 used[name] = as_records(one.data, one.example), one.loss if isinstance(one, PrivateLoss) else None
@@ -119,15 +119,15 @@ class Run:
     def rehearse(self) -> Outcome:
         """Make two steps on made-up records, and score on them."""
         begun = self.begin(SampledGaussian(rate=1.0, steps=2, noise_multiplier=1.0))
-        records = TensorRecords(*dpsgd.made_up(self._example(), 8), self._example())
+        records = TensorRecords(*dpsgd.synthetic_records(self._example(), 8), self._example())
         told = dataclasses.replace(begun.told, records=8, batch_size=8, learning_rate=1e-6)
         (model,) = train([dataclasses.replace(begun, told=told, fit=Fit(begun.fit.way, records))], self.mechanism.loss)
         score: Any = self.mechanism.score
-        made_up: dict[str, Any] = {"data": records, "example": None, "records": 10**6, "noise_multiplier": 1.0}
+        synthetic: dict[str, Any] = {"data": records, "example": None, "records": 10**6, "noise_multiplier": 1.0}
         if isinstance(score, Metrics):
-            score = score.on_made_up(**made_up)
+            score = score.on_records(**synthetic)
         elif isinstance(score, RecordScore):
-            score = dataclasses.replace(score, **made_up)
+            score = dataclasses.replace(score, **synthetic)
         scored, metrics = self._scored(score, model.eval())  # on its device, as in a run
         return Outcome(plain(model).cpu(), scored, metrics=metrics)
 
@@ -214,7 +214,7 @@ class Run:
         return torch.device(cast(torch.device, self.mechanism.device))
 
 
-def make(runs: Sequence[Run]) -> list[Outcome | Exception]:
+def make(runs: Sequence[TorchRun]) -> list[Outcome | Exception]:
     """Make runs, at once where the engine can; what a run raises takes the place of its outcome."""
 
     def kind(at: int, one: Begun) -> object:
