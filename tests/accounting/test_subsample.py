@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 from dphypo.accounting import PureDp, account
-from dphypo.accounting.one_run import Added, Removed, describe
+from dphypo.accounting.one_run import added, describe, removed
 from dphypo.accounting.profiles import Discrete, epsilon_for
 from dphypo.errors import UnaccountableError
 from dphypo.laws import Geometric, Pmf
@@ -42,7 +42,7 @@ def test_both_directions_against_brute_force():
         rate = float(rng.uniform(0.01, 0.99))
         mixed = (1 - rate) * q + rate * p
         epsilons = np.concatenate([rng.normal(0, 2, 40), [0.0, np.log1p(-rate), -np.log1p(-rate)]])
-        for profile, one, other in ((Removed(_profile(p, q), rate), mixed, q), (Added(_profile(q, p), rate), q, mixed)):
+        for profile, one, other in ((removed(_profile(p, q), rate), mixed, q), (added(_profile(q, p), rate), q, mixed)):
             exact = np.maximum(one[:, None] - np.exp(epsilons) * other[:, None], 0.0).sum(axis=0)
             found = profile.delta(epsilons)
             assert (found >= exact - 1e-16).all()
@@ -57,7 +57,7 @@ def _profile(p, q) -> Discrete:
 
 def test_profiles_hold_far_out():
     inner = describe([dp.GaussianDpEvent(1.0)], BOTH).profiles
-    for profile in (Removed(inner[0], 0.1), Added(inner[1], 0.1)):
+    for profile in (removed(inner[0], 0.1), added(inner[1], 0.1)):
         far = profile.delta(np.array([-1e4, -50.0, 50.0, 1e4]))
         assert np.isfinite(far).all()
         assert (far[:2] >= 1 - 1e-12).all()

@@ -9,7 +9,7 @@ from support.history_known import HistoryProfile
 from support.history_oracle import exact_history_delta
 from support.oracle import World
 
-from dphypo.accounting.profiles import Pointwise, supremum
+from dphypo.accounting.profiles import Formula, supremum
 from dphypo.accounting.theorems.theorem_h_history_only import Effort
 from dphypo.band import Band
 from dphypo.laws import Geometric, Law, NegativeBinomial, Pmf, Poisson
@@ -30,7 +30,7 @@ class Case:
     step: float
 
     @property
-    def profiles(self) -> tuple[Pointwise, Pointwise]:
+    def profiles(self) -> tuple[Formula, Formula]:
         forward, reverse = self.world.profiles
         return supremum(forward), supremum(reverse)
 

@@ -19,7 +19,7 @@ from dphypo.accounting import dp_library, one_run
 from dphypo.accounting.dp_library import Relation, to_pld
 from dphypo.accounting.events import Event
 from dphypo.accounting.one_run import ADD_OR_REMOVE_ONE, OneRun, describe, read_events
-from dphypo.accounting.profiles import Curve, Floats, Profile, epsilon_for, infimum, largest
+from dphypo.accounting.profiles import Curve, Floats, Profile, RunProfile, epsilon_for, infimum, largest
 from dphypo.accounting.theorems import theorem1_2_paper
 from dphypo.accounting.theorems.theorem3_renyi import renyi
 from dphypo.accounting.theorems.theorem4_profile import SearchProfile
@@ -237,7 +237,7 @@ class Guarantee:
             found["history"] = tuple(HistoryProfile(*way, *of, first) for way in ways)
         return {name: both for name, both in found.items() if all(one.exists for one in both)}
 
-    def _both_ways(self, remove: Profile, add: Profile) -> list[tuple[Profile, Profile]]:
+    def _both_ways(self, remove: RunProfile, add: RunProfile) -> list[tuple[RunProfile, RunProfile]]:
         return [(remove, add)] if self.run.symmetric else [(remove, add), (add, remove)]
 
     def _by_profile(self, delta: float) -> float:

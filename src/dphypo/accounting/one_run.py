@@ -26,7 +26,6 @@ from functools import cached_property, lru_cache
 
 import dp_accounting
 import numpy as np
-import numpy.typing as npt
 
 from dphypo.accounting import dp_library
 from dphypo.accounting.dp_library import Relation
@@ -34,8 +33,9 @@ from dphypo.accounting.events import ApproximateDp, Event, PureDp, RdpCurve, Rou
 from dphypo.accounting.profiles import (
     Curve,
     Floats,
+    Formula,
     FromRdp,
-    Profile,
+    RunProfile,
     epsilon_for,
     infimum,
     largest,
@@ -62,7 +62,7 @@ class OneRun:
     where there is none, and ``curve`` the RDP curve, where there is one: it is computed when it is asked for.
     """
 
-    profiles: tuple[Profile, Profile]
+    profiles: tuple[RunProfile, RunProfile]
     pure: float
     make_curve: Callable[[], Curve | None] = field(default=lambda: None, repr=False)
 
@@ -150,7 +150,7 @@ def _subsampled(event: dp_accounting.PoissonSampledDpEvent, run: OneRun) -> OneR
         return run if rate == 1 else _pure(0.0)
     # ε of the whole where the run is ε-DP: log(1 + q(e^ε − 1)).
     pure = run.pure if math.isinf(run.pure) else float(np.logaddexp(math.log1p(-rate), math.log(rate) + run.pure))
-    profiles = Removed(run.profiles[0], rate), Added(run.profiles[1], rate)
+    profiles = removed(run.profiles[0], rate), added(run.profiles[1], rate)
     return OneRun(profiles, pure, lambda: dp_library.curve(event, ADD_OR_REMOVE_ONE))
 
 
@@ -188,61 +188,39 @@ def _worst(runs: Sequence[OneRun]) -> OneRun:
     return OneRun((remove, add), max(run.pure for run in runs), curve)
 
 
-@dataclass(frozen=True, eq=False)
-class Removed:
-    """The profile from the records with x to those without.
+def removed(inner: RunProfile, rate: float) -> Formula:
+    """The profile from the records with x to those without, for a run on one subsample, whose own is ``inner``.
 
     >>> from dphypo.accounting.profiles import randomised_response
     >>> whole = randomised_response(1.0)
-    >>> bool(np.isclose(Removed(whole, 0.5).delta(0.3), 0.5 * whole.delta(np.log1p(np.expm1(0.3) / 0.5))))
+    >>> bool(np.isclose(removed(whole, 0.5).delta(0.3), 0.5 * whole.delta(np.log1p(np.expm1(0.3) / 0.5))))
     True
     """
+    low = math.log1p(-rate)
 
-    inner: Profile
-    rate: float
-
-    @property
-    def bottom(self) -> float:
-        return math.log1p(-self.rate)
-
-    @property
-    def top(self) -> float:
-        return float(np.logaddexp(math.log1p(-self.rate), math.log(self.rate) + self.inner.top))
-
-    def delta(self, epsilon: npt.ArrayLike) -> Floats:
-        eps = np.asarray(epsilon, dtype=np.float64)
-        share = -np.expm1(np.minimum(math.log1p(-self.rate) - eps, 1.0))  # 1 − (1−q)e^(−ε); the order is e^ε/q times it
-        order = eps - math.log(self.rate) + np.log(np.maximum(share, 1e-300))
-        inner = self.rate * self.inner.delta(order - _SLACK * (1 + np.abs(order)))
+    def deltas(eps: Floats) -> Floats:
+        share = -np.expm1(np.minimum(low - eps, 1.0))  # 1 − (1−q)e^(−ε); the order is e^ε/q times it
+        order = eps - math.log(rate) + np.log(np.maximum(share, 1e-300))
+        smaller = rate * inner.delta(order - _SLACK * (1 + np.abs(order)))
         certain = -np.expm1(np.minimum(eps, 0.0))
         # For ε < 0 the order is a difference of numbers near 1, which rounds absolutely.
-        value = np.where(share > 0, np.maximum(inner, certain) + np.where(eps < 0, 1e-15, 0.0), certain)
-        return np.asarray(np.minimum(value * (1 + _SLACK), 1.0))
+        value = np.where(share > 0, np.maximum(smaller, certain) + np.where(eps < 0, 1e-15, 0.0), certain)
+        return np.minimum(value * (1 + _SLACK), 1.0)
+
+    return Formula(low, float(np.logaddexp(low, math.log(rate) + inner.top)), deltas)
 
 
-@dataclass(frozen=True, eq=False)
-class Added:
+def added(inner: RunProfile, rate: float) -> Formula:
     """The profile from the records without x to those with it. Its losses are at most log(1/(1−q))."""
+    high = -math.log1p(-rate)
 
-    inner: Profile
-    rate: float
+    def deltas(eps: Floats) -> Floats:
+        share = -np.expm1(np.minimum(eps - high, 0.0))  # a
+        order = eps + math.log(rate) - np.log(np.maximum(share, 1e-300))
+        smaller = share * inner.delta(order - _SLACK * (1 + np.abs(order)))
+        return np.minimum(np.where(share > 0, smaller * (1 + _SLACK) + 1e-15, 0.0), 1.0)
 
-    @property
-    def bottom(self) -> float:
-        low = self.inner.bottom
-        return low - float(np.logaddexp(math.log(self.rate), math.log1p(-self.rate) + low))
-
-    @property
-    def top(self) -> float:
-        return -math.log1p(-self.rate)
-
-    def delta(self, epsilon: npt.ArrayLike) -> Floats:
-        eps = np.asarray(epsilon, dtype=np.float64)
-        share = -np.expm1(np.minimum(eps + math.log1p(-self.rate), 0.0))  # a
-        order = eps + math.log(self.rate) - np.log(np.maximum(share, 1e-300))
-        inner = share * self.inner.delta(order - _SLACK * (1 + np.abs(order)))
-        value = np.where(share > 0, inner * (1 + _SLACK) + 1e-15, 0.0)
-        return np.asarray(np.minimum(value, 1.0))
+    return Formula(inner.bottom - float(np.logaddexp(math.log(rate), inner.bottom - high)), high, deltas)
 
 
 def largest_slack(events: Iterable[Event]) -> float:

@@ -32,15 +32,19 @@ class Profile(Protocol):
     """An upper bound on δ(ε) for every real ε."""
 
     @property
-    def bottom(self) -> float:
-        """A finite ε below which the profile holds nothing worth resolving."""
-
-    @property
     def top(self) -> float:
         """A finite ε from which on the profile is constant, or as good as constant."""
 
     def delta(self, epsilon: npt.ArrayLike) -> Floats:
         """δ at every ε of an array: in [0, 1], not increasing."""
+
+
+class RunProfile(Profile, Protocol):
+    """The profile of one run."""
+
+    @property
+    def bottom(self) -> float:
+        """A finite ε below which the profile holds nothing worth resolving."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -156,32 +160,30 @@ class FromRdp:
 
 
 @dataclass(frozen=True, eq=False)
-class Pointwise:
-    """The largest, or the smallest, of several profiles at every ε; see :func:`supremum` and :func:`infimum`."""
+class Formula:
+    """A profile that a formula makes of others: its two ends, and δ at every ε of an array."""
 
-    profiles: tuple[Profile, ...]
-    choose: Callable[..., Floats]
-
-    @property
-    def bottom(self) -> float:
-        return min(profile.bottom for profile in self.profiles)
-
-    @property
-    def top(self) -> float:
-        return max(profile.top for profile in self.profiles)
+    bottom: float
+    top: float
+    deltas: Callable[[Floats], Floats]
 
     def delta(self, epsilon: npt.ArrayLike) -> Floats:
-        return np.asarray(self.choose([profile.delta(epsilon) for profile in self.profiles], axis=0))
+        return np.asarray(self.deltas(np.asarray(epsilon, dtype=np.float64)))
 
 
-def supremum(profiles: Iterable[Profile]) -> Pointwise:
+def supremum(profiles: Iterable[RunProfile]) -> Formula:
     """The pointwise largest of several profiles: what bounds a run whose privacy depends on λ, at every λ."""
-    return Pointwise(tuple(profiles), np.max)
+    return _pointwise(tuple(profiles), np.max)
 
 
-def infimum(profiles: Iterable[Profile]) -> Pointwise:
+def infimum(profiles: Iterable[RunProfile]) -> Formula:
     """The pointwise smallest of several profiles of the same run: each is an upper bound, so this is one."""
-    return Pointwise(tuple(profiles), np.min)
+    return _pointwise(tuple(profiles), np.min)
+
+
+def _pointwise(profiles: tuple[RunProfile, ...], choose: Callable[..., Floats]) -> Formula:
+    low, high = min(one.bottom for one in profiles), max(one.top for one in profiles)
+    return Formula(low, high, lambda eps: choose([one.delta(eps) for one in profiles], axis=0))
 
 
 def epsilon_for(profile: Profile, delta: float) -> float:

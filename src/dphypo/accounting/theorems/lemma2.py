@@ -10,7 +10,7 @@ from collections.abc import Callable
 import numpy as np
 import numpy.typing as npt
 
-from dphypo.accounting.profiles import Floats, Profile, falling_part, lower_hull
+from dphypo.accounting.profiles import Floats, RunProfile, falling_part, lower_hull
 from dphypo.band import Band
 
 _SLACK = 1e-12  # a relative allowance for the rounding of a product and a sum
@@ -79,7 +79,7 @@ class Tau:
         forward: the profile from D to D′; without it the complement is known as well as 1 − τ(v) can be computed.
     """
 
-    def __init__(self, reverse: Profile, band: Band, forward: Profile | None = None) -> None:
+    def __init__(self, reverse: RunProfile, band: Band, forward: RunProfile | None = None) -> None:
         log_r, intercepts = _deltas(reverse, band)
         slopes = np.exp(log_r)
         lines = falling_part(slopes, intercepts)[::-1]  # steepest first
@@ -107,7 +107,7 @@ class Tau:
         return np.asarray(np.maximum(gain + intercepts[line] - 4 * _SLACK * gain, 0.0))
 
 
-def _deltas(profile: Profile, band: Band) -> tuple[Floats, Floats]:
+def _deltas(profile: RunProfile, band: Band) -> tuple[Floats, Floats]:
     """A grid of log r, and Δ[δ](log r) rounded up."""
     ends = np.clip([profile.bottom - band.log_ratio, profile.top + band.log_ratio], -LARGEST_LOG, LARGEST_LOG)
     log_r = np.linspace(ends.min(), ends.max(), _LINES)

@@ -20,12 +20,13 @@ n₀ = 0 is Theorem 4. Condition: ties are broken by a fresh random key. Proofs:
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from functools import cached_property
 
 import numpy as np
 import numpy.typing as npt
 
-from dphypo.accounting.profiles import Floats, Profile
+from dphypo.accounting.profiles import Floats, RunProfile
 from dphypo.accounting.theorems.lemma2 import Tau, corners, transform
 from dphypo.accounting.theorems.phi import Phi, phi, phi_between
 from dphypo.band import Band
@@ -37,20 +38,15 @@ _MOST_RUNS = 5000  # the largest K: Horner's rule is off by up to 2K · 2⁻⁵�
 _LARGEST_EPSILON = 5000.0
 
 
+@dataclass(frozen=True, eq=False)
 class SearchProfile:
-    """δ_A(ε) of a search in one direction, D to D′: itself a profile, so that searches compose and stack.
+    """δ_A(ε) of a search in one direction, D to D′: itself a profile, so that searches compose."""
 
-    Args:
-        forward: profile of one run from D to D′, valid for every λ.
-        reverse: profile of one run from D′ to D.
-        runs: the law of T.
-        band: the band (c, C).
-        first_from_prior: n₀.
-    """
-
-    def __init__(self, forward: Profile, reverse: Profile, runs: Law, band: Band, first_from_prior: int = 0) -> None:
-        self.forward, self.reverse, self.runs, self.band = forward, reverse, runs, band
-        self.first_from_prior = first_from_prior
+    forward: RunProfile  # of one run from D to D′, valid for every λ
+    reverse: RunProfile  # of one run from D′ to D
+    runs: Law
+    band: Band
+    first_from_prior: int = 0  # n₀
 
     @property
     def exists(self) -> bool:
@@ -89,18 +85,10 @@ class SearchProfile:
         return np.append(weights, _TAIL * (1 + _SHIFT)), np.append(shifts, np.inf)
 
     @property
-    def _ratio(self) -> float:
-        """What the band adds to the losses that φ speaks of; φ_j of Theorem 4′ includes it."""
-        return self.band.log_ratio if self.first_from_prior == 0 else 0.0
-
-    @property
-    def bottom(self) -> float:
-        return max(self.forward.bottom - self._ratio - max(0.0, self.top - self.forward.top), -_LARGEST_EPSILON)
-
-    @property
     def top(self) -> float:
         largest = max(one.largest_shift for _, _, one in self._phis)
-        return min(self.forward.top + self._ratio + max(largest, 0.0) + 1e-6, _LARGEST_EPSILON)
+        ratio = self.band.log_ratio if self.first_from_prior == 0 else 0.0  # φ_j of Theorem 4′ includes it
+        return min(self.forward.top + ratio + max(largest, 0.0) + 1e-6, _LARGEST_EPSILON)
 
     def delta(self, epsilon: npt.ArrayLike) -> Floats:
         """Σ weight · δ₀(ε − shift), plus P[T = 0] (1 − e^ε)₊ for the outcome ⊥."""

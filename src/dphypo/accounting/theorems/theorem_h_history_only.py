@@ -31,7 +31,7 @@ from functools import cached_property
 import numpy as np
 import numpy.typing as npt
 
-from dphypo.accounting.profiles import Floats, Profile, lower_hull
+from dphypo.accounting.profiles import Floats, RunProfile, lower_hull
 from dphypo.accounting.theorems.lattice_pair import LatticeError, LatticePair, lattice_pair
 from dphypo.accounting.theorems.lemma2 import Tau, corners
 from dphypo.accounting.theorems.theorem_h_recursions import SLACK, Lattice, Survivors, recursion
@@ -65,8 +65,8 @@ class HistoryProfile:
     there is a ``LatticeError``.
     """
 
-    forward: Profile
-    reverse: Profile
+    forward: RunProfile
+    reverse: RunProfile
     runs: Law
     band: Band
     first_from_prior: int = 0
@@ -81,10 +81,6 @@ class HistoryProfile:
         except LatticeError:
             return False
         return self._last <= _MOST_RUNS
-
-    @property
-    def bottom(self) -> float:
-        return float(self._curve[0][0])
 
     @property
     def top(self) -> float:
