@@ -14,8 +14,8 @@ from scipy.special import ndtr
 
 from dphypo.accounting.one_run import DEFAULT_ORDERS
 from dphypo.accounting.profiles import (
+    Curve,
     Discrete,
-    FromRdp,
     epsilon_for,
     falling_part,
     infimum,
@@ -74,7 +74,7 @@ def test_negative_epsilon_goes_through_the_exchanged_pair():
 def test_an_rdp_curve_gives_dp_accountings_delta():
     orders = DEFAULT_ORDERS
     rdp = 0.02 * orders
-    profile = FromRdp(orders, rdp)
+    profile = Curve(orders, rdp)
     for epsilon in (0.1, 0.5, 1.0, 2.0):
         expected, _ = compute_delta(orders, rdp, epsilon)
         assert float(profile.delta(epsilon)) == pytest.approx(expected, rel=1e-9)
@@ -83,7 +83,7 @@ def test_an_rdp_curve_gives_dp_accountings_delta():
 def test_an_rdp_profile_lies_above_the_gaussian_it_comes_from():
     """RDP αρ with ρ = 1/2σ² is a Gaussian's: its exact profile is known, also for negative ε."""
     sigma = 1.3
-    profile = FromRdp(DEFAULT_ORDERS, DEFAULT_ORDERS / (2 * sigma**2))
+    profile = Curve(DEFAULT_ORDERS, DEFAULT_ORDERS / (2 * sigma**2))
     exact = ndtr(1 / (2 * sigma) - EPSILONS * sigma) - np.exp(EPSILONS) * ndtr(-1 / (2 * sigma) - EPSILONS * sigma)
     assert (profile.delta(EPSILONS) >= exact).all()
     assert (profile.delta(EPSILONS) <= 1.0).all()

@@ -155,7 +155,7 @@ class Guarantee:
         epsilon = _validate.non_negative(epsilon=epsilon)
         bounds = (self.searches, *self.sharper.values())
         found = [max(float(search.delta(epsilon)) for search in one) for one in bounds]
-        found += [float(curve.profile().delta(epsilon)) for curve in self._curves]
+        found += [float(curve.delta(epsilon)) for curve in self._curves]
         pure = theorem1_2_paper.pure_epsilon(self.run, self.runs, self.band)
         if pure is not None and epsilon >= pure:
             found.append(0.0)
@@ -261,9 +261,9 @@ class Guarantee:
 
     @cached_property
     def _searches_by_both(self) -> tuple[SearchProfile, ...]:
-        assert self.run.curve is not None
-        by_curve = self.run.curve.profile()
-        ways = self._both_ways(*(infimum((profile, by_curve)) for profile in self.run.profiles))
+        curve = self.run.curve
+        assert curve is not None
+        ways = self._both_ways(*(infimum((profile, curve)) for profile in self.run.profiles))
         return tuple(SearchProfile(*way, self.runs, self.band) for way in ways)
 
     @property

@@ -34,7 +34,6 @@ from dphypo.accounting.profiles import (
     Curve,
     Floats,
     Formula,
-    FromRdp,
     RunProfile,
     epsilon_for,
     infimum,
@@ -79,7 +78,7 @@ class OneRun:
     @property
     def has_losses(self) -> bool:
         """Whether the profiles know more than the RDP curve."""
-        return not all(isinstance(profile, FromRdp) for profile in self.profiles)
+        return not all(isinstance(profile, Curve) for profile in self.profiles)
 
     def epsilons(self, delta: float) -> dict[str, float]:
         """ε of this run alone at δ: by its RDP curve ("rdp") and by its profile ("pld"), as far as they exist."""
@@ -155,8 +154,7 @@ def _subsampled(event: dp_accounting.PoissonSampledDpEvent, run: OneRun) -> OneR
 
 
 def _from_curve(curve: Curve) -> OneRun:
-    profile = curve.profile()
-    return OneRun((profile, profile), math.inf, lambda: curve)
+    return OneRun((curve, curve), math.inf, lambda: curve)
 
 
 def _pure(epsilon: float) -> OneRun:

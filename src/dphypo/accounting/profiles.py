@@ -2,7 +2,7 @@
 
 A profile is an upper bound on the hockey-stick divergence H_{e^ε}(M(D)‖M(D′)), for **every real ε**, negative ones
 included. Each class rounds up: values between grid points, truncated tails and floating-point error all end on the
-larger side. The theorems only ever evaluate profiles, so anything that has one can be accounted. An RDP curve has one.
+larger side. The theorems only ever evaluate profiles, so anything that has one can be accounted. An RDP curve is one.
 """
 
 from __future__ import annotations
@@ -108,58 +108,6 @@ def randomised_response(epsilon: float, delta: float = 0.0) -> Discrete:
 
 
 @dataclass(frozen=True, eq=False)
-class FromRdp:
-    """The profile implied by an RDP curve: for every order α with ε(α) = r, and every real ε,
-
-    δ(ε) ≤ exp((α−1)(r − ε + log(1 − 1/α))) / α (Canonne, Kamath and Steinke 2020, Proposition 12), and
-    δ(ε) ≤ √(1 − e^(−r)) for ε ≥ 0 (Bretagnolle–Huber). Negative ε also go through the exchanged pair, whose curve is
-    the same.
-    """
-
-    orders: Floats
-    epsilons: Floats
-
-    @property
-    def bottom(self) -> float:
-        return -self.top
-
-    @property
-    def top(self) -> float:
-        # Where the best order gives δ = 1e-30.
-        usable = self.orders > 1
-        alpha, r = self.orders[usable], self.epsilons[usable]
-        return float(np.min(r + np.log1p(-1 / alpha) + (30 * math.log(10) - np.log(alpha)) / (alpha - 1)))
-
-    def delta(self, epsilon: npt.ArrayLike) -> Floats:
-        eps = np.asarray(epsilon, dtype=np.float64)
-        forward = self._tail(eps)
-        mirrored = -np.expm1(np.minimum(eps, 0.0)) + np.exp(np.minimum(eps, 0.0)) * self._tail(np.abs(eps))
-        return np.where(eps < 0, np.minimum(forward, mirrored), forward)
-
-    @cached_property
-    def _lines(self) -> tuple[Floats, Floats, Floats]:
-        """Slopes and intercepts of the lines in ε, one an order, whose minimum is log δ, and where each hands over.
-
-        A line that rounding drops only makes the minimum larger.
-        """
-        rank = np.argsort(self.orders[self.orders > 1])
-        alpha, r = self.orders[self.orders > 1][rank], self.epsilons[self.orders > 1][rank]
-        slopes, intercepts = (alpha - 1)[::-1] * -1.0, ((alpha - 1) * (r + np.log1p(-1 / alpha)) - np.log(alpha))[::-1]
-        lines = lower_hull(slopes, intercepts)[::-1]  # the flattest is the smallest at the left
-        slopes, intercepts = slopes[lines], intercepts[lines]
-        return slopes, intercepts, np.diff(intercepts) / -np.diff(slopes)
-
-    def _tail(self, eps: Floats) -> Floats:
-        slopes, intercepts, meet = self._lines
-        line = np.searchsorted(meet, eps)
-        fall = slopes[line] * eps
-        rounding = 1e-14 * np.minimum(np.abs(fall), 1e9)
-        best = np.minimum(fall + intercepts[line] + rounding, 0.0)
-        half = np.sqrt(-np.expm1(-np.min(self.epsilons)))
-        return np.asarray(np.where(eps >= 0, np.minimum(np.exp(best), half), np.exp(best)))
-
-
-@dataclass(frozen=True, eq=False)
 class Formula:
     """A profile that a formula makes of others: its two ends, and δ at every ε of an array."""
 
@@ -204,7 +152,13 @@ def end(profile: Profile, negligible: float, most: float, room: float) -> float:
 
 @dataclass(frozen=True, eq=False)
 class Curve:
-    """ε(α) at increasing orders α, infinite where nothing is known; ``at`` gives it at further orders, where it can."""
+    """ε(α) at increasing orders α, infinite where nothing is known; ``at`` gives it at further orders, where it can.
+
+    It is a profile. For every order α with ε(α) = r, and every real ε,
+    δ(ε) ≤ exp((α−1)(r − ε + log(1 − 1/α))) / α (Canonne, Kamath and Steinke 2020, Proposition 12), and
+    δ(ε) ≤ √(1 − e^(−r)) for ε ≥ 0 (Bretagnolle–Huber). Negative ε also go through the exchanged pair, whose curve is
+    the same.
+    """
 
     orders: Floats
     epsilons: Floats
@@ -218,10 +172,44 @@ class Curve:
         found, order = dp_accounting.rdp.compute_epsilon(self.orders[usable], self.epsilons[usable], delta)
         return float(found), float(order)
 
-    def profile(self) -> FromRdp:
-        """The privacy profile that the curve implies."""
-        usable = np.isfinite(self.epsilons)
-        return FromRdp(self.orders[usable], self.epsilons[usable])
+    @property
+    def bottom(self) -> float:
+        return -self.top
+
+    @property
+    def top(self) -> float:
+        # Where the best order gives δ = 1e-30.
+        usable = (self.orders > 1) & np.isfinite(self.epsilons)
+        alpha, r = self.orders[usable], self.epsilons[usable]
+        return float(np.min(r + np.log1p(-1 / alpha) + (30 * math.log(10) - np.log(alpha)) / (alpha - 1)))
+
+    def delta(self, epsilon: npt.ArrayLike) -> Floats:
+        eps = np.asarray(epsilon, dtype=np.float64)
+        forward = self._tail(eps)
+        mirrored = -np.expm1(np.minimum(eps, 0.0)) + np.exp(np.minimum(eps, 0.0)) * self._tail(np.abs(eps))
+        return np.where(eps < 0, np.minimum(forward, mirrored), forward)
+
+    @cached_property
+    def _lines(self) -> tuple[Floats, Floats, Floats]:
+        """Slopes and intercepts of the lines in ε, one an order, whose minimum is log δ, and where each hands over.
+
+        A line that rounding drops only makes the minimum larger.
+        """
+        usable = (self.orders > 1) & np.isfinite(self.epsilons)
+        alpha, r = self.orders[usable], self.epsilons[usable]
+        slopes, intercepts = (alpha - 1)[::-1] * -1.0, ((alpha - 1) * (r + np.log1p(-1 / alpha)) - np.log(alpha))[::-1]
+        lines = lower_hull(slopes, intercepts)[::-1]  # the flattest is the smallest at the left
+        slopes, intercepts = slopes[lines], intercepts[lines]
+        return slopes, intercepts, np.diff(intercepts) / -np.diff(slopes)
+
+    def _tail(self, eps: Floats) -> Floats:
+        slopes, intercepts, meet = self._lines
+        line = np.searchsorted(meet, eps)
+        fall = slopes[line] * eps
+        rounding = 1e-14 * np.minimum(np.abs(fall), 1e9)
+        best = np.minimum(fall + intercepts[line] + rounding, 0.0)
+        half = np.sqrt(-np.expm1(-np.min(self.epsilons)))
+        return np.asarray(np.where(eps >= 0, np.minimum(np.exp(best), half), np.exp(best)))
 
     def round_up(self, orders: Floats) -> Floats:
         """ε at other orders: the value at the next known order, which is no smaller, and infinity beyond the last."""
