@@ -190,11 +190,13 @@ def test_a_score_that_states_an_event_is_charged_or_refused() -> None:
             return 0.0
 
     class Whole(Half):
-        split = None
+        split = data = records = noise_multiplier = None
 
     given: dict[str, Any] = {"model": model, "data": (INPUTS, LABELS), "noise_multiplier": 1.0, "epochs": 0.1}
     with pytest.raises(ValueError, match=r"'Half'.*let it state its split"):
         DPSGD(score=Half(), **given)
+    with pytest.raises(ValueError, match=r"'Half'.*let it state its split"):
+        DPSGD(score={"half": Half()}, **given)
     assert DPSGD(score=Whole(), **given).score_event == dp.GaussianDpEvent(0.1)
 
 

@@ -172,7 +172,7 @@ def package(module: str, extra: str) -> Any:
 
 def sendable(mechanism: Mechanism) -> Mechanism:
     """The mechanism as clusters can send it: one of the script itself by value, since workers run another script."""
-    if isinstance(mechanism, Declared) and getattr(mechanism, "__module__", None) == "__main__":
+    if isinstance(mechanism, Declared) and mechanism.__module__ == "__main__":
         return replace(mechanism)  # a copy is not found under its name, and so it is not sent by name
     return mechanism
 

@@ -6,13 +6,15 @@ A confusion matrix has a row for each true class and a column for each predicted
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any
+from typing import Any, Protocol, runtime_checkable
 
+import dp_accounting
 import numpy as np
 import numpy.typing as npt
 
 from dphypo import _validate
-from dphypo.accounting.sides import read_sides
+from dphypo.accounting import RoundedDp
+from dphypo.accounting.sides import Sides, read_sides
 from dphypo.integrations import cost
 
 Floats = npt.NDArray[np.float64]
@@ -32,6 +34,36 @@ def scoring_share(records: int) -> tuple[float, int]:
     """
     share = round(min(_SHARE, _ENOUGH / records), 4)
     return share, max(1, round(share * records))
+
+
+@runtime_checkable
+class PrivateScore(Protocol):
+    """A score computed on private records, with noise, that says what it costs.
+
+    A score of your own may give None for ``split``, ``data``, ``records`` and ``noise_multiplier``.
+    """
+
+    @property
+    def event(self) -> dp_accounting.DpEvent | RoundedDp:
+        """The event of one evaluation, under adding or removing one record."""
+
+    @property
+    def split(self) -> Sides | None:
+        """How its records were set apart from those that train; None if the records know it, or nothing is known."""
+
+    @property
+    def data(self) -> Any:
+        """The records, which may know on which side they are."""
+
+    @property
+    def records(self) -> int | None:
+        """The declared number of records."""
+
+    @property
+    def noise_multiplier(self) -> float | str | None:
+        """The noise; "calibrate" if it is to be solved for, None if it cannot be set."""
+
+    def __call__(self, *model: Any, **seed: Any) -> Any: ...
 
 
 def declare(score: Any, size: int) -> None:

@@ -109,7 +109,8 @@ class OptunaSurvey:
                 "durations",
                 self.durations,
                 'Optuna\'s storage keeps when trials begin and end. If that does not depend on the data, say "public"; '
-                "if it may, use dphypo.tune(optimiser=optuna.samplers...), which keeps no times",
+                "if it may, use dphypo.tune(..., survey=dphypo.SurveyPlan(optimiser=optuna.samplers...)), which keeps "
+                "no times",
             )
         if (self.scores == "public") == (self.score_event is not None) or self.scores not in (None, "public"):
             raise _validate.fail(

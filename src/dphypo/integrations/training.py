@@ -23,6 +23,7 @@ from dphypo.band.band import BandLike
 from dphypo.errors import UnfitModelError
 from dphypo.integrations import cost
 from dphypo.integrations.cost import CALIBRATE, NoiseTable, TrainingCost, TrainingKind
+from dphypo.integrations.measures import PrivateScore
 from dphypo.integrations.split import sides_of
 from dphypo.journal.store import Store
 from dphypo.laws import Law
@@ -116,7 +117,7 @@ class GradientTraining(ABC):
 
     @property
     @abstractmethod
-    def private_score(self) -> Any:
+    def private_score(self) -> PrivateScore | None:
         """The score, if it looks at private records; else None."""
 
     def event(self, params: Mapping[str, Any]) -> dp_accounting.DpEvent | RoundedDp:
@@ -135,25 +136,25 @@ class GradientTraining(ABC):
     def score_event(self) -> Any:
         """The event of the score, where it looks at private records; a function that raises if it is not known yet."""
         score = self.private_score
-        if self.score_noise_multiplier == CALIBRATE:
-            return lambda params: score.event
-        return None if score is None else score.event
+        if score is None:
+            return None
+        return (lambda params: score.event) if score.noise_multiplier == CALIBRATE else score.event
 
     @property
     def split(self) -> Sides | None:
         """The sides of the records that train and those that score; None if one record may do both."""
         score = self.private_score
-        return None if score is None else sides_of(self.data, getattr(score, "data", None), score.split)
+        return None if score is None else sides_of(self.data, score.data, score.split)
 
     @property
     def score_noise_multiplier(self) -> float | str | None:
         """The noise of the score, where it looks at private records; "calibrate" if it is yet to be found."""
-        return getattr(self.private_score, "noise_multiplier", None)
+        return None if self.private_score is None else self.private_score.noise_multiplier
 
     @property
     def score_records(self) -> int | None:
         """The declared number of records that the score looks at, where they are private."""
-        return getattr(self.private_score, "records", None)
+        return None if self.private_score is None else self.private_score.records
 
     @property
     def transfer(self) -> dict[str, Any] | None:

@@ -133,6 +133,14 @@ class KnownData(Protocol):
 
 
 @runtime_checkable
+class HeldData(Protocol):
+    """Training that holds its records itself."""
+
+    @property
+    def data(self) -> Any: ...
+
+
+@runtime_checkable
 class KnownModel(Protocol):
     """Training of a model that can be described."""
 
@@ -174,10 +182,18 @@ class SpaceCheck(Protocol):
         """Raise a ValueError that names the hyperparameter and its wrong value."""
 
 
+@runtime_checkable
+class StatesEvent(Protocol):
+    """What may have been meant as a mechanism."""
+
+    @property
+    def event(self) -> Any: ...
+
+
 def check_is_mechanism(mechanism: object) -> None:
     """Refuse a value that is not a mechanism, and say what it lacks."""
     if not isinstance(mechanism, Mechanism):
-        lacks = _validate.lacks(Mechanism, mechanism, "check_mechanism") if hasattr(mechanism, "event") else ""
+        lacks = _validate.lacks(Mechanism, mechanism, "check_mechanism") if isinstance(mechanism, StatesEvent) else ""
         raise _validate.fail("mechanism", mechanism, lacks or "declare the function with @dphypo.mechanism(event=...)")
 
 
@@ -259,6 +275,11 @@ def devices_of(mechanism: Mechanism, devices: Sequence[str] | str) -> Sequence[s
 def kinds_of(mechanism: Mechanism, space: Space) -> Sequence[RunKind]:
     """The kinds of run in a space; none where every run has the same noise."""
     return mechanism.kinds(space) if isinstance(mechanism, Settings) else ()
+
+
+def data_of(mechanism: Mechanism) -> Any:
+    """The records that it holds; None where it holds none."""
+    return mechanism.data if isinstance(mechanism, HeldData) else None
 
 
 def is_seeded(mechanism: Mechanism) -> bool:

@@ -90,7 +90,7 @@ class SurveyPlan:
         short = capabilities.shorten(full, self.fraction or FRACTION) if self.short is None else self.short(full)
         last = full if self.last is None else self.last(full)
         same = full.split is not None and last.split == full.split
-        if same and getattr(last, "data", None) is not getattr(full, "data", None):
+        if same and capabilities.data_of(last) is not capabilities.data_of(full):
             raise _validate.fail(
                 "last",
                 last,

@@ -13,15 +13,15 @@ from torch.nn.functional import cross_entropy
 from dphypo import _validate, dpsgd
 from dphypo.entropy import Seeded
 from dphypo.integrations.cost import batch_size, learning_rates
-from dphypo.integrations.measures import scoring_share
+from dphypo.integrations.measures import PrivateScore, scoring_share
 from dphypo.integrations.split import Origin, split_by_hash
 from dphypo.integrations.torch import hyperparameters
 from dphypo.integrations.torch import runs as torch_runs
 from dphypo.integrations.torch.data import DatasetRecords, TorchRecords, as_records
-from dphypo.integrations.torch.metrics import Metrics, is_costly, is_private
+from dphypo.integrations.torch.metrics import Metrics, is_private
 from dphypo.integrations.torch.runs import Engine, TorchRun
 from dphypo.integrations.torch.saver import Safetensors
-from dphypo.integrations.torch.score import PrivateAccuracy, PrivateConfusion, PrivateLoss, PrivateScore, RecordScore
+from dphypo.integrations.torch.score import PrivateAccuracy, PrivateConfusion, PrivateLoss, RecordScore
 from dphypo.integrations.training import AllRecords, GradientTraining
 from dphypo.mechanisms import Outcome
 from dphypo.space import Space
@@ -156,9 +156,8 @@ class DPSGD(GradientTraining):
             changes["score"] = Metrics(dict(self.score))
         elif not callable(self.score):
             raise _validate.fail("score", self.score, 'give a function of the model, a PrivateAccuracy, or "accuracy"')
-        elif is_costly(self.score) and not is_private(self.score):
-            remedy = "it states an event, so it is private: let it state its split, too, or None if it is not known"
-            raise _validate.fail("score", type(self.score).__name__, remedy)
+        else:
+            is_private(self.score)  # refuses one that states its event alone
         hyperparameters.refuse_unknown(self.model, self.fixed)
         for name, value in changes.items():
             object.__setattr__(self, name, value)

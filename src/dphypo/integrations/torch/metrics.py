@@ -13,7 +13,7 @@ import math
 import warnings
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any, TypeGuard, get_args
+from typing import Any, get_args
 
 import dp_accounting
 from torch import nn
@@ -22,10 +22,11 @@ from dphypo import _validate
 from dphypo.accounting import RoundedDp
 from dphypo.accounting.sides import Sides
 from dphypo.integrations import cost
+from dphypo.integrations.measures import PrivateScore
 from dphypo.integrations.split import Origin
 from dphypo.integrations.torch import seeds
 from dphypo.integrations.torch.fields import plain
-from dphypo.integrations.torch.score import PrivateConfusion, PrivateScore, RecordScore
+from dphypo.integrations.torch.score import PrivateConfusion, RecordScore
 
 _ROUNDING = 1 - 1e-12
 
@@ -46,7 +47,7 @@ class Metrics:
         for name, score in _validate.mapping(score=self.scores).items():
             if not callable(score) or not isinstance(name, str) or name in ("score", "status"):
                 raise _validate.fail("score", name, "give names, each with a function of the model or a private score")
-        open_ = [getattr(score, "noise_multiplier", None) == cost.CALIBRATE for score in self.private]
+        open_ = [score.noise_multiplier == cost.CALIBRATE for score in self.private]
         if self.noise_multiplier is None and any(open_):
             if not all(open_):
                 raise _validate.fail("score", "calibrate", "leave the noise of all private scores to tune, or of none")
@@ -56,11 +57,11 @@ class Metrics:
             object.__setattr__(self, "scores", self._replaced(noise_multiplier=noise))
 
     @property
-    def private(self) -> list[Any]:
+    def private(self) -> list[PrivateScore]:
         """The scores that cost something, one of each matrix."""
-        found: dict[Any, Any] = {}
+        found: dict[Any, PrivateScore] = {}
         for name, score in self.scores.items():
-            if is_costly(score):  # the first of a matrix, which is the one that draws it
+            if is_private(score):  # the first of a matrix, which is the one that draws it
                 found.setdefault(score.matrix_key if isinstance(score, PrivateConfusion) else name, score)
         return list(found.values())
 
@@ -68,7 +69,7 @@ class Metrics:
     def event(self) -> RoundedDp:
         """One evaluation of all of them, each with noise of its own."""
         events = [score.event for score in self.private]
-        slack = math.fsum(getattr(event, "slack", 0.0) for event in events) * (1 + 1e-12)
+        slack = math.fsum(event.slack for event in events if isinstance(event, RoundedDp)) * (1 + 1e-12)
         parts = [event.event if isinstance(event, RoundedDp) else event for event in events]
         exact = all(isinstance(event, RoundedDp) and event.exact for event in events)
         if all(isinstance(part, dp_accounting.GaussianDpEvent) for part in parts):
@@ -79,7 +80,7 @@ class Metrics:
     @property
     def records(self) -> int | None:
         """The smallest declared number of records that a private score looks at."""
-        return min((score.records for score in self.private if getattr(score, "records", None)), default=None)
+        return min((score.records for score in self.private if score.records), default=None)
 
     @property
     def split(self) -> Sides | None:
@@ -90,7 +91,7 @@ class Metrics:
     @property
     def data(self) -> Any:
         """Records of all private scores, if they are on one side; else nothing is known of them."""
-        found = [getattr(score, "data", None) for score in self.private]
+        found = [score.data for score in self.private]
         known = [Origin.of(one) for one in found]
         same = all(one.side == known[0].side and one.read is known[0].read for one in known)
         return found[0] if same else None
@@ -102,7 +103,7 @@ class Metrics:
     def _replaced(self, **changes: Any) -> dict[str, Any]:
         with warnings.catch_warnings(action="ignore"):  # a plan tries out noise that it does not keep
             return {
-                name: dataclasses.replace(score, **changes) if is_costly(score) else score
+                name: dataclasses.replace(score, **changes) if is_private(score) else score
                 for name, score in self.scores.items()
             }
 
@@ -116,17 +117,17 @@ class Metrics:
                     matrices[key] = score.matrix(model, seed=own)
                 found[name] = score.measured(matrices[key])
             else:
-                found[name] = float(score(model, seed=own) if is_costly(score) else score(plain(model)))
+                found[name] = float(score(model, seed=own) if is_private(score) else score(plain(model)))
         return found
 
 
-def is_costly(score: Any) -> bool:
-    """Whether a score looks at private records: it states an event."""
-    return inspect.getattr_static(score, "event", None) is not None
-
-
-def is_private(score: object) -> TypeGuard[PrivateScore]:
-    """Whether a score looks at private records, and states what that costs."""
+def is_private(score: object) -> bool:
+    """Whether a score looks at private records: it states an event. It must then state all of a private score."""
     if isinstance(score, Metrics):
         return bool(score.private)
-    return isinstance(score, (*get_args(RecordScore), PrivateScore))
+    if isinstance(score, (*get_args(RecordScore), PrivateScore)):
+        return True
+    if inspect.getattr_static(score, "event", None) is not None:
+        remedy = "it states an event, so it is private: let it state its split, data, records and noise_multiplier, "
+        raise _validate.fail("score", type(score).__name__, remedy + "too, or None if they are not known")
+    return False

@@ -17,7 +17,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any, Protocol, runtime_checkable
+from typing import Any
 
 import dp_accounting
 import numpy as np
@@ -40,26 +40,6 @@ from dphypo.integrations.torch.record_values import classes_of, correct, per_rec
 _LARGEST = 700.0  # e to it is a number
 _ENTROPIES = (cross_entropy, binary_cross_entropy_with_logits)
 _BINS = 64
-
-
-@runtime_checkable
-class PrivateScore(Protocol):
-    """A score computed on private records, with noise, that says what it costs."""
-
-    @property
-    def split(self) -> Sides | None:
-        """How these records were set apart from those that train; None if the records know it, or nothing is known."""
-        ...
-
-    @property
-    def event(self) -> dp_accounting.DpEvent | RoundedDp:
-        """The event of one evaluation, under adding or removing one record."""
-        ...
-
-    def __call__(self, model: nn.Module, *, seed: int) -> float: ...
-
-
-Score = PrivateScore | Callable[[nn.Module], float]
 
 
 @dataclass(frozen=True, repr=False)
