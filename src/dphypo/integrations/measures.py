@@ -63,8 +63,6 @@ class PrivateScore(Protocol):
     def noise_multiplier(self) -> float | str | None:
         """The noise; "calibrate" if it is to be solved for, None if it cannot be set."""
 
-    def __call__(self, *model: Any, **seed: Any) -> Any: ...
-
 
 def declare(score: Any, size: int) -> None:
     """Check what a score of ``size`` records was given, and fill in the declared number of them."""
