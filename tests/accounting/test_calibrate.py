@@ -18,7 +18,8 @@ from dphypo.band import Band
 from dphypo.errors import UnreachableError
 from dphypo.integrations import cost
 from dphypo.laws import Geometric, NegativeBinomial, Poisson
-from dphypo.mechanisms import Declared
+from dphypo.mechanisms import Declared, over_space
+from dphypo.mechanisms.capabilities import RunKind
 from dphypo.space import Space
 
 DELTA = 1e-5
@@ -126,8 +127,8 @@ class TwoRates(Declared):
 
     noise: Any = None
 
-    def kinds(self, space: Space) -> list[cost.TrainingKind]:
-        return cost.kinds(space, lambda params: cost.TrainingKind(params["rate"], sgd(params["rate"], 100)))
+    def kinds(self, space: Space) -> list[RunKind]:
+        return over_space.everywhere(lambda params: [RunKind(params["rate"], sgd(params["rate"], 100))], space)
 
     def at(self, noise_multiplier: Any) -> TwoRates:
         return replace(self, noise=noise_multiplier)

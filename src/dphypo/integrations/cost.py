@@ -7,8 +7,8 @@ the guarantee of the search is that of the envelope: the pointwise supremum of t
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Hashable, Mapping
-from dataclasses import dataclass, field, replace
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
 from typing import Any, SupportsFloat, TypeVar, cast
@@ -27,10 +27,10 @@ from dphypo.journal.journal import keeping
 from dphypo.journal.store import Store
 from dphypo.laws import Law
 from dphypo.mechanisms import Declared, Mechanism, SampledGaussian, capabilities, over_space, sampled_gaussian
+from dphypo.mechanisms.capabilities import CALIBRATE as CALIBRATE
 from dphypo.search.progress import solving
 from dphypo.space import Space
 
-CALIBRATE = "calibrate"
 _RATES = {"sgd": (0.1, 30.0), "adagrad": (3e-3, 1.0), "rmsprop": (1e-4, 0.03)}
 _RATES_LIKE_ADAM = (3e-4, 0.1)
 
@@ -181,19 +181,6 @@ MOST_KINDS = 64
 _REMEDY = "run fewer times (a smaller mean of T), use a narrower band, sample less or take fewer steps"
 
 
-@dataclass(frozen=True)
-class TrainingKind:
-    """Runs with the same privacy but for their noise: what tells them apart, and their event as a function of noise."""
-
-    key: Hashable
-    event: Callable[[float], Event] = field(compare=False, repr=False)
-
-
-def kinds(space: Space, kind_of: Callable[[Mapping[str, Any]], TrainingKind]) -> list[TrainingKind]:
-    """Every kind of run in a space: by all values of what ``kind_of`` reads."""
-    return over_space.everywhere(lambda params: [kind_of(params)], space)
-
-
 def calibrated(
     mechanism: M,
     space: Space,
@@ -222,7 +209,8 @@ def calibrated(
     def search(*events: Event) -> Guarantee:
         declared = Declared(_no_train, events, mechanism.relation, mechanism.score_event, mechanism.split)
         every = over_space.events(declared, space)
-        return account(every, runs, Band.of(band), policy=policy, first_from_prior=first_from_prior)
+        given: dict[str, Any] = {"policy": policy, "first_from_prior": first_from_prior}
+        return account(every, runs, Band.of(band), relation=mechanism.relation, **given)
 
     with keeping(journal, "noise") as keep, solving(show=progress):
         noise, _ = solve_settings(

@@ -28,14 +28,21 @@ def structure_bytes(record: Any) -> bytes:
     >>> structure_bytes({"b": [1, 2], "a": 3}) == structure_bytes({"a": np.array(3.0), "b": np.array([1, 2])})
     True
     """
-    if dataclasses.is_dataclass(record) and not isinstance(record, type):
-        record = {part.name: getattr(record, part.name) for part in dataclasses.fields(record)}
-    if isinstance(record, Mapping):
-        parts = ((str(name).encode(), structure_bytes(record[name])) for name in sorted(record, key=str))
+    if (fields := fields_of(record)) is not None:
+        parts = ((str(name).encode(), structure_bytes(fields[name])) for name in sorted(fields, key=str))
         return b"".join(b"%d:%s%d:%s" % (len(name), name, len(value), value) for name, value in parts)
     if isinstance(record, tuple):
         return b"|".join(map(structure_bytes, record))
     return record_bytes(record[None] if hasattr(record, "detach") or isinstance(record, np.ndarray) else [record])[0]
+
+
+def fields_of(record: Any) -> dict[Any, Any] | None:
+    """The fields of a mapping or a dataclass, by name; None of anything else."""
+    if isinstance(record, Mapping):
+        return dict(record)
+    if dataclasses.is_dataclass(record) and not isinstance(record, type):
+        return {part.name: getattr(record, part.name) for part in dataclasses.fields(record)}
+    return None
 
 
 def record_bytes(values: Any) -> list[bytes]:

@@ -22,12 +22,13 @@ from dphypo.band import Band
 from dphypo.band.band import BandLike
 from dphypo.errors import UnfitModelError
 from dphypo.integrations import cost
-from dphypo.integrations.cost import CALIBRATE, NoiseTable, TrainingCost, TrainingKind
+from dphypo.integrations.cost import CALIBRATE, NoiseTable, TrainingCost
 from dphypo.integrations.measures import PrivateScore
 from dphypo.integrations.split import sides_of
 from dphypo.journal.store import Store
 from dphypo.laws import Law
-from dphypo.mechanisms import Outcome, SampledGaussian, SmallerBatches, transfer
+from dphypo.mechanisms import Outcome, SampledGaussian, SmallerBatches, over_space, transfer
+from dphypo.mechanisms.capabilities import RunKind
 from dphypo.mechanisms.sampled_gaussian import describe_transfer
 from dphypo.space import Space
 
@@ -198,16 +199,16 @@ class GradientTraining(ABC):
         changes = {"data": whole.data, "records": whole.records, "whole": None, "_fits": whole.fits}
         return dataclasses.replace(self, **changes)
 
-    def kinds(self, space: Space) -> list[TrainingKind]:
+    def kinds(self, space: Space) -> list[RunKind]:
         """Runs of a space that cost the same but for their noise: one for each batch size and length in it."""
         self.check_space(space)
         given = self.cost
 
-        def kind(params: Mapping[str, Any]) -> TrainingKind:
+        def kinds_at(params: Mapping[str, Any]) -> list[RunKind]:
             setting = given.setting(params)
-            return TrainingKind(setting, lambda noise_multiplier: self._event(given.run_of(setting, noise_multiplier)))
+            return [RunKind(setting, lambda noise_multiplier: self._event(given.run_of(setting, noise_multiplier)))]
 
-        return cost.kinds(space, kind)
+        return over_space.everywhere(kinds_at, space)
 
     def compute(self, params: Mapping[str, Any]) -> float:
         """Examples that a run with these hyperparameters processes, on average."""

@@ -8,7 +8,8 @@ the data, the model and the space.
 from __future__ import annotations
 
 import inspect
-from collections.abc import Hashable, Mapping, Sequence
+from collections.abc import Callable, Hashable, Mapping, Sequence
+from dataclasses import dataclass, field
 from numbers import Integral
 from typing import TYPE_CHECKING, Any, Protocol, runtime_checkable
 
@@ -17,6 +18,7 @@ from dphypo.mechanisms.mechanism import Mechanism
 from dphypo.space import Space
 
 if TYPE_CHECKING:
+    from dphypo.accounting.events import Event
     from dphypo.mechanisms.outcome import Outcome
 
 Noise = float | Mapping[Hashable, float]
@@ -69,13 +71,12 @@ class OwnSpace(Protocol):
     def default_space(self) -> Space: ...
 
 
-class RunKind(Protocol):
-    """Runs with the same privacy but for their noise: what tells them apart, and their event at a given noise."""
+@dataclass(frozen=True)
+class RunKind:
+    """Runs with the same privacy but for their noise: what tells them apart, and their event as a function of noise."""
 
-    @property
-    def key(self) -> Hashable: ...
-    @property
-    def event(self) -> Any: ...
+    key: Hashable
+    event: Callable[[float], Event] = field(compare=False, repr=False)
 
 
 @runtime_checkable

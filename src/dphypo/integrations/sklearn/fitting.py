@@ -20,13 +20,12 @@ from dphypo import _validate, noise
 from dphypo.accounting import RoundedDp
 from dphypo.accounting.events import Event
 from dphypo.accounting.sides import Sides
-from dphypo.integrations import cost
 from dphypo.integrations.record_hash import record_bytes
 from dphypo.integrations.sklearn.pipeline import ChecksSpace, CutShort, Parts
 from dphypo.integrations.sklearn.records import Prepared, TableRecords
 from dphypo.integrations.sklearn.table import numbers
-from dphypo.mechanisms import Outcome, Saver
-from dphypo.mechanisms.capabilities import CALIBRATE
+from dphypo.mechanisms import Outcome, Saver, over_space
+from dphypo.mechanisms.capabilities import CALIBRATE, RunKind
 from dphypo.mechanisms.sampled_gaussian import match_noise
 from dphypo.space import Space
 
@@ -196,14 +195,14 @@ class Fitting:
         if isinstance(self._parts.last, ChecksSpace):
             self._parts.last.check_space(space, self._parts.prefix)
 
-    def kinds(self, space: Space) -> list[cost.TrainingKind]:
+    def kinds(self, space: Space) -> list[RunKind]:
         """Runs of a space that cost the same but for their noise, told apart by the full fit's event at noise 1."""
         self.check_space(space)
 
-        def kind_of(params: Mapping[str, Any]) -> cost.TrainingKind:
-            return cost.TrainingKind(self._key(params), lambda noise: self._event(params, noise))
+        def kinds_at(params: Mapping[str, Any]) -> list[RunKind]:
+            return [RunKind(self._key(params), lambda noise: self._event(params, noise))]
 
-        return cost.kinds(space, kind_of)
+        return over_space.everywhere(kinds_at, space)
 
     def __call__(self, params: Mapping[str, Any], *, seed: int) -> Outcome:
         """One run: ``M_λ(D)`` of the paper."""

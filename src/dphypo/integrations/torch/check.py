@@ -28,7 +28,7 @@ from dphypo.integrations.torch import seeds
 from dphypo.integrations.torch.data import TensorRecords, TorchRecords
 from dphypo.integrations.torch.domain import Batch
 from dphypo.integrations.torch.record_values import Loss
-from dphypo.integrations.torch.state import Snapshot
+from dphypo.integrations.torch.state import Snapshot, unchanged
 
 _RECORDS = 4
 _MANY_RECORDS = 37  # whose losses are compared, without their gradients
@@ -75,9 +75,8 @@ def synthetic_batches(example: Batch) -> tuple[Batch, Batch]:
 
 
 def _refuse_mixing(model: nn.Module, loss: Loss, first: Batch, second: Batch) -> None:
-    before = Snapshot.of(model, loss)
-    alone = gradients(model, loss, first)
-    before.refuse_changes(model, loss)
+    with unchanged(model, loss):
+        alone = gradients(model, loss, first)
     # Dropout is the same in all passes.
     if not all(map(_equal, alone, gradients(model, loss, first))):
         raise UnfitModelError(

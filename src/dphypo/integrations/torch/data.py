@@ -123,19 +123,11 @@ class DatasetRecords:
         if self.domain is None:
             return self._read(index)
         try:
-            return self._inside(self.domain, *self._read(index))
+            return self.domain.read(*self._read(index))
         except MemoryError:
             raise
         except Exception:  # it cannot be read, or PyTorch cannot compare or convert numbers of its type
             return None
-
-    @staticmethod
-    def _inside(domain: Domain, inputs: torch.Tensor, targets: torch.Tensor) -> Batch | None:
-        """A record in the types of the others, on the CPU; None if it is not in the domain."""
-        shapes = (tuple(inputs.shape[1:]), tuple(targets.shape[1:]))
-        if shapes != (domain.input_shape, domain.target_shape) or not domain.contains(inputs, targets):
-            return None
-        return domain.typed(inputs.detach().cpu(), targets.detach().cpu())
 
     def _read(self, index: int) -> Batch:
         inputs, targets = _batch(self.dataset[index], self.collate, self.fields)

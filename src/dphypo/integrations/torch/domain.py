@@ -12,7 +12,7 @@ from __future__ import annotations
 import contextlib
 import copy
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import KW_ONLY, dataclass
 from typing import Any
 
 import torch
@@ -38,36 +38,32 @@ def or_none(call: Callable[[], torch.Tensor]) -> torch.Tensor | None:
         return None
 
 
-@dataclass(frozen=True, kw_only=True)
+@dataclass(frozen=True, eq=False)
 class Domain:
     """What a record may be, from public things alone.
 
-    A record is in the domain if its input and target have the shape and the type of the others', all numbers among them
-    are finite, the label is 0, 1, ..., ``classes - 1`` and every token is 0, 1, ..., ``vocabulary - 1``.
+    A record is in the domain if its input and target have the shape and the type of the example's, all numbers among
+    them are finite, the label is 0, 1, ..., ``classes - 1`` and every token is 0, 1, ..., ``vocabulary - 1``.
 
     Args:
-        input_shape, target_shape: of one record.
-        input_type, target_type: of one record, where they are known. Of records that are read one by one, numbers of
-            another precision are converted; a fraction in place of a label or a token is outside the domain.
+        example: a batch of one made-up record. Of records that are read one by one, numbers of another precision are
+            converted; a fraction in place of a label or a token is outside the domain.
         classes: how many labels the loss knows, None if the targets are not labels.
         vocabulary: how many tokens the model knows, of fields one number a column; None if the inputs are not tokens.
 
-    >>> domain = Domain(input_shape=(2,), target_shape=(), classes=3)
+    >>> domain = Domain((torch.zeros(1, 2), torch.tensor([0])), classes=3)
     >>> domain.contains(torch.tensor([[0.0, 1.0], [0.0, torch.nan], [0.0, 1.0]]), torch.tensor([2, 2, 3])).tolist()
     [True, False, False]
     """
 
-    input_shape: tuple[int, ...]
-    target_shape: tuple[int, ...]
+    example: Batch
+    _: KW_ONLY
     classes: int | None = None
     vocabulary: int | torch.Tensor | None = None
-    input_type: torch.dtype | None = None
-    target_type: torch.dtype | None = None
 
     @classmethod
     def of(cls, model: nn.Module, example: Batch, loss: Callable[..., Any] | None = None) -> Domain:
         """The domain of records that look like ``example``, found by trying made-up ones on a copy of the model."""
-        input_shape, target_shape = (tuple(part.shape[1:]) for part in example)
         fields = isinstance(model, Called) and model.fields is not None
         tokens = fields or not example[0].dtype.is_floating_point
         labels = loss is not None and not example[1].dtype.is_floating_point
@@ -75,14 +71,7 @@ class Domain:
         if tokens or labels:
             with contextlib.suppress(RuntimeError, NotImplementedError):  # a model that runs on its device alone
                 vocabulary, classes = _sizes(copy.deepcopy(model).cpu().eval(), example, loss if labels else None)
-        return cls(
-            input_shape=input_shape,
-            target_shape=target_shape,
-            classes=classes,
-            vocabulary=vocabulary,
-            input_type=example[0].dtype,
-            target_type=example[1].dtype,
-        )
+        return cls(example, classes=classes, vocabulary=vocabulary)
 
     def contains(self, inputs: torch.Tensor, targets: torch.Tensor) -> torch.Tensor:
         """For each record of a batch, whether it is in the domain."""
@@ -90,20 +79,25 @@ class Domain:
 
     def chosen(self, inputs: torch.Tensor, targets: torch.Tensor) -> Batch:
         """The records of two arrays that are in the domain, in its types: a fraction is neither a label nor a token."""
-        (inputs, whole), (targets, also) = _as_type(inputs, self.input_type), _as_type(targets, self.target_type)
+        (inputs, whole), (targets, also) = map(_as_type, (inputs, targets), self.example)
         inside = whole & also & self.contains(inputs, targets)
         return (inputs, targets) if bool(inside.all()) else (inputs[inside], targets[inside])
 
-    def typed(self, inputs: torch.Tensor, targets: torch.Tensor) -> Batch | None:
-        """A record in the types of the others, or None if it is of another kind.
+    def read(self, inputs: torch.Tensor, targets: torch.Tensor) -> Batch | None:
+        """A record that is read by itself, in the types of the others and on the CPU; None if it is outside the domain.
 
-        Records that are read one by one are put together in batches, and one of another type would change the type of
-        all records that it is put together with.
+        Such records are put together in batches, and one of another type would change the type of all records that it
+        is put together with.
         """
-        pairs = ((inputs, self.input_type or inputs.dtype), (targets, self.target_type or targets.dtype))
-        if any(part.dtype.is_floating_point != kind.is_floating_point or part.is_complex() for part, kind in pairs):
+        for part, shown in zip((inputs, targets), self.example, strict=True):
+            if part.shape[1:] != shown.shape[1:] or part.is_complex():
+                return None
+            if part.dtype.is_floating_point != shown.dtype.is_floating_point:
+                return None
+        if not self.contains(inputs, targets):
             return None
-        return pairs[0][0].to(pairs[0][1]), pairs[1][0].to(pairs[1][1])
+        inputs, targets = inputs.detach().cpu(), targets.detach().cpu()
+        return inputs.to(self.example[0].dtype), targets.to(self.example[1].dtype)
 
 
 @torch.no_grad()
@@ -154,9 +148,9 @@ def _works(use: Callable[[int], Any], value: int) -> bool:
     return True
 
 
-def _as_type(values: torch.Tensor, kind: torch.dtype | None) -> Batch:
-    """The values in another type, and for each record whether it can be written in that type."""
-    converted = values if kind is None else values.to(kind)
+def _as_type(values: torch.Tensor, like: torch.Tensor) -> Batch:
+    """The values in the type of others, and for each record whether it can be written in that type."""
+    converted = values.to(like.dtype)
     if converted.dtype.is_floating_point or converted.dtype == values.dtype:
         return converted, torch.ones(len(values), dtype=torch.bool, device=values.device)
     return converted, _flat(converted.to(values.dtype) == values).all(1)

@@ -8,7 +8,6 @@ gives an object with ``logits``, these are its output; it never sees the labels,
 
 from __future__ import annotations
 
-import dataclasses
 import math
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
@@ -19,6 +18,7 @@ from torch import nn
 
 from dphypo import _validate
 from dphypo.errors import UnfitModelError
+from dphypo.integrations.record_hash import fields_of
 
 TARGET = "labels"
 
@@ -33,28 +33,19 @@ def by_name(record: Any, target: str | None = None) -> dict[str, Any] | None:
     >>> by_name(({"left": 1, "right": {"up": 2}}, 3))
     {'left': 1, 'right.up': 2, 'labels': 3}
     """
-    found = _parts(record)
-    if isinstance(record, tuple | list) and len(record) == 2 and (named := _parts(record[0])) is not None:
+    found = fields_of(record)
+    if isinstance(record, tuple | list) and len(record) == 2 and (named := fields_of(record[0])) is not None:
         found = {**named, target or TARGET: record[1]}
     elif found is None and isinstance(record, tuple | list) and (len(record) > 2 or target is not None):
         found = dict(zip(getattr(record, "_fields", map(str, range(len(record)))), record, strict=True))
     return None if found is None else dict(_flat(found))
 
 
-def _parts(record: Any) -> dict[str, Any] | None:
-    """The fields of a mapping or a dataclass."""
-    if isinstance(record, Mapping):
-        return dict(record)
-    if dataclasses.is_dataclass(record) and not isinstance(record, type):
-        return {part.name: getattr(record, part.name) for part in dataclasses.fields(record)}
-    return None
-
-
 def _flat(fields: Mapping[str, Any], above: str = "") -> Iterator[tuple[str, Any]]:
     """Fields in fields, by their paths. A tuple of numbers is one field."""
     for name, value in fields.items():
-        inner = _parts(value)
-        if isinstance(value, tuple) and any(getattr(part, "shape", ()) or _parts(part) for part in value):
+        inner = fields_of(value)
+        if isinstance(value, tuple) and any(getattr(part, "shape", ()) or fields_of(part) for part in value):
             inner = {str(place): part for place, part in enumerate(value)}
         if inner is None:
             yield f"{above}{name}", value

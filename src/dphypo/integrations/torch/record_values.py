@@ -71,14 +71,18 @@ _CHUNK = 1024
 
 def correct(outputs: torch.Tensor, targets: torch.Tensor) -> torch.Tensor:
     """1 for each record classified correctly."""
-    single = outputs.dim() == 1 or outputs.shape[1] == 1
-    return (predicted(outputs, targets) == (targets.reshape(len(targets)) > 0.5 if single else targets)).double()
+    labels = targets.reshape(len(targets)) > 0.5 if is_single(outputs) else targets
+    return (predicted(outputs, targets) == labels).double()
 
 
 def predicted(outputs: torch.Tensor, targets: torch.Tensor) -> torch.Tensor:
     """The class of each record: that of the largest output, or by the sign of a single one."""
-    single = outputs.dim() == 1 or outputs.shape[1] == 1
-    return outputs.reshape(len(targets)) > 0 if single else outputs.argmax(1)
+    return outputs.reshape(len(targets)) > 0 if is_single(outputs) else outputs.argmax(1)
+
+
+def is_single(outputs: torch.Tensor) -> bool:
+    """Whether a model has one output, whose sign tells two classes apart."""
+    return outputs.dim() == 1 or outputs.shape[1] == 1
 
 
 @torch.no_grad()

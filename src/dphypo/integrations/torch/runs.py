@@ -110,9 +110,8 @@ class TorchRun:
         if not all(bool(parameter.isfinite().all()) for parameter in model.parameters()):
             raise DivergedError("the weights are not finite: training diverged")
         model.eval()
-        kept = state.Snapshot.of(model)
-        score, metrics = self._scored(self.mechanism.score, model)
-        kept.refuse_changes(model)
+        with state.unchanged(model):
+            score, metrics = self._scored(self.mechanism.score, model)
         state.refuse_other_weights(begun.untrained, self._built())
         return Outcome(plain(model).cpu(), score, metrics=metrics)
 

@@ -35,7 +35,7 @@ from dphypo.integrations.torch import check, seeds
 from dphypo.integrations.torch.data import as_records
 from dphypo.integrations.torch.domain import or_none
 from dphypo.integrations.torch.fields import Called, called
-from dphypo.integrations.torch.record_values import classes_of, correct, per_record, predicted, values
+from dphypo.integrations.torch.record_values import classes_of, correct, is_single, per_record, predicted, values
 
 _LARGEST = 700.0  # e to it is a number
 _ENTROPIES = (cross_entropy, binary_cross_entropy_with_logits)
@@ -247,8 +247,7 @@ class PrivateConfusion:
 
 def _bin(outputs: torch.Tensor, count: int) -> torch.Tensor:
     """In which bin the probability of class 1 is; one that is not a number is in the first."""
-    single = outputs.dim() == 1 or outputs.shape[1] == 1
-    margin = outputs.reshape(count) if single else outputs[:, 1] - outputs[:, 0]
+    margin = outputs.reshape(count) if is_single(outputs) else outputs[:, 1] - outputs[:, 0]
     return (margin.double().sigmoid().nan_to_num(nan=0.0) * _BINS).floor().clamp(0, _BINS - 1)
 
 
