@@ -197,11 +197,9 @@ def test_a_study_without_runs_has_no_slices():
 
 @pytest.fixture
 def figure():
-    drawn = canvas.new_figure((3, 2))
-    axes = canvas.add_axes(drawn, xlabel="cost in $ and $", ylabel="ε")
+    axes = canvas.new_axes((3, 2), "cost in $ and $", "ε")
     axes.plot([0, 1], [0, 1], label="a line")
-    canvas.legend(drawn)
-    return drawn
+    return canvas.with_legend(axes)
 
 
 @pytest.mark.parametrize(("name", "magic"), [("a.png", b"\x89PNG"), ("a.SVG", b"<?xml"), ("a.pdf", b"%PDF")])

@@ -9,7 +9,7 @@ import io
 import os
 from pathlib import Path
 from threading import Lock
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, cast
 
 from dphypo import _files, _validate
 
@@ -43,7 +43,7 @@ def require_matplotlib() -> None:
         raise ImportError("pictures need matplotlib: pip install 'dphypo[plots]'") from None
 
 
-def new_figure(size: tuple[float, float] = SIZE) -> Figure:
+def new_figure(size: tuple[float, float]) -> Figure:
     """An empty figure; an ``ImportError`` where matplotlib is missing."""
     require_matplotlib()
     from matplotlib.figure import Figure
@@ -51,7 +51,7 @@ def new_figure(size: tuple[float, float] = SIZE) -> Figure:
     return Figure(figsize=size, layout="constrained", facecolor=PAPER)
 
 
-def add_axes(figure: Figure, *place: int, xlabel: str = "", ylabel: str = "", title: str = "") -> Axes:
+def add_axes(figure: Figure, *place: int, xlabel: str = "", ylabel: str = "") -> Axes:
     """Plain axes in a figure: two spines, a faint grid, labels in the ink of the page."""
     axes = figure.add_subplot(*place)
     axes.set_facecolor(PAPER)
@@ -62,9 +62,17 @@ def add_axes(figure: Figure, *place: int, xlabel: str = "", ylabel: str = "", ti
     axes.tick_params(which="both", color=QUIET, labelcolor=INK, labelsize=9)
     axes.set_xlabel(plain(xlabel), color=INK, fontsize=10)
     axes.set_ylabel(plain(ylabel), color=INK, fontsize=10)
-    if title:
-        axes.set_title(plain(title), color=INK, fontsize=10, loc="left")
     return axes
+
+
+def new_axes(size: tuple[float, float], xlabel: str = "", ylabel: str = "") -> Axes:
+    """Plain axes that fill a new figure."""
+    return add_axes(new_figure(size), xlabel=xlabel, ylabel=ylabel)
+
+
+def figure_of(axes: Axes) -> Figure:
+    """The figure of axes that fill it."""
+    return cast("Figure", axes.figure)
 
 
 def plain(text: str) -> str:
@@ -86,11 +94,13 @@ def plain_log_ticks(axis: Any, decades: float) -> None:
     axis.set_minor_formatter(NullFormatter())
 
 
-def legend(figure: Figure, columns: int = 2) -> None:
-    """Put the legend of the first axes below them, with this many entries side by side."""
-    handles, _ = figure.axes[0].get_legend_handles_labels()
+def with_legend(axes: Axes, columns: int = 2) -> Figure:
+    """Return the figure of these axes with their legend below, this many entries side by side."""
+    figure = figure_of(axes)
+    handles, _ = axes.get_legend_handles_labels()
     place: Any = "outside lower center"
     figure.legend(handles=handles, loc=place, ncols=columns, frameon=False, fontsize=9, labelcolor=INK)
+    return figure
 
 
 def save(figure: Figure, path: str | os.PathLike[str]) -> Path:

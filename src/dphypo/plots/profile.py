@@ -40,6 +40,7 @@ BOUNDS = {
 _ATTACK = "explicit attack (lower bound)"
 _CROSS: dict[str, Any] = {"color": canvas.ALARM, "marker": "x", "markersize": 6, "zorder": 4}  # over other markers
 _PAPER = L2()
+_PROFILE = ("ε", "δ that goes with this ε")  # the axes of a profile
 _ORDER = ("profile", "composition", "renyi", "paper", "history", "prior start")
 
 
@@ -73,8 +74,7 @@ def privacy_profile(
     for one in deltas:
         for name, epsilon in guarantee.bounds(float(one)).items():
             curves.setdefault(name, []).append(epsilon)
-    figure = canvas.new_figure(size)
-    axes = _axes(figure)
+    axes = canvas.new_axes(size, *_PROFILE)
     ranked = sorted(curves, key=lambda name: _ORDER.index(name) if name in _ORDER else len(_ORDER))
     for (colour, line, _), name in zip(cycle(canvas.STYLES), ranked, strict=False):
         axes.plot(curves[name], deltas, color=colour, linestyle=line, label=BOUNDS.get(name, name))
@@ -83,8 +83,7 @@ def privacy_profile(
         achieved = [epsilon_from_below(guarantee, float(one)) for one in some]
         axes.plot(achieved, some, linestyle="none", label=_ATTACK, **_CROSS)
     _mark_cost(axes, guarantee.epsilon(delta), delta)
-    _finish(figure, axes, float(deltas[0]))
-    return figure
+    return _finish(axes, float(deltas[0]))
 
 
 def certificate_profile(
@@ -99,8 +98,7 @@ def certificate_profile(
     """
     document, delta = certificate.document, certificate.delta
     epsilons, deltas = (np.array([float(x) for x in document["profile"][name]]) for name in ("epsilon", "delta"))
-    figure = canvas.new_figure(size)
-    axes = _axes(figure)
+    axes = canvas.new_axes(size, *_PROFILE)
     kept = deltas > 1e-12
     axes.plot(epsilons[kept], deltas[kept], color=canvas.BLUE, label="what the release costs, at most")
     others = {name: float(epsilon) for name, epsilon in document["bounds"].items() if name != document["bound"]}
@@ -112,8 +110,7 @@ def certificate_profile(
     if attack:
         _mark(axes, attack, delta, _ATTACK, **_CROSS)
     _mark_cost(axes, certificate.epsilon, delta)
-    _finish(figure, axes, min(1e-9, delta / 10) if delta else 1e-9)
-    return figure
+    return _finish(axes, min(1e-9, delta / 10) if delta else 1e-9)
 
 
 def audit_profile(
@@ -130,8 +127,7 @@ def audit_profile(
     least = min(1e-6, found.delta / 10)
     epsilons, claimed = guarantee.profile(60)
     last = float(next((one for one, delta in zip(epsilons, claimed, strict=True) if delta < least), epsilons[-1]))
-    figure = canvas.new_figure(size)
-    axes = _axes(figure)
+    axes = canvas.new_axes(size, *_PROFILE)
     fine, seen = np.linspace(0.0, last, 300), np.linspace(0.0, found.epsilon, 3000)  # the last falls steeply at its end
     proven = [found.delta_at(float(epsilon)) for epsilon in seen]
     how = f"proven by {found.repetitions} searches on each side, confidence {found.confidence:.10g}"
@@ -139,9 +135,7 @@ def audit_profile(
     axes.plot(fine, [worst.attack_delta(float(one)) for one in fine], "--", color=canvas.ORANGE, label="worst case")
     axes.plot(seen, proven, "-.", color=canvas.GREEN, label=how)
     _mark(axes, found.epsilon, found.delta, f"proven at δ = {found.delta:g}", marker="o", color=canvas.GREEN)
-    _finish(figure, axes, least)
-    axes.set_xlim(0.0, last)
-    return figure
+    return _finish(axes, least, last)
 
 
 def epsilon_against(
@@ -177,8 +171,7 @@ def epsilon_against(
     for name, guarantees in curves.items():
         if len(guarantees) != len(places):
             raise _validate.fail("curves", name, f"give one guarantee for each of the {len(places)} places")
-    figure = canvas.new_figure(size)
-    axes = canvas.add_axes(figure, xlabel=label, ylabel=f"ε at δ = {delta:g}")
+    axes = canvas.new_axes(size, label, f"ε at δ = {delta:g}")
     for (colour, line, marker), (name, guarantees) in zip(cycle(canvas.STYLES), curves.items(), strict=False):
         epsilons = [guarantee.epsilon(delta) for guarantee in guarantees]
         axes.plot(places, epsilons, color=colour, linestyle=line, marker=marker, label=name)
@@ -193,8 +186,7 @@ def epsilon_against(
         axes.set_xscale("log")
         axes.set_xticks(list(places), [f"{place:g}" for place in places])
         axes.set_xticks([], minor=True)
-    canvas.legend(figure)
-    return figure
+    return canvas.with_legend(axes)
 
 
 def sampling_density(
@@ -233,8 +225,7 @@ def sampling_density(
     where = np.arange(1, len(before) + 1) if places is None else np.asarray(places, dtype=np.float64)
     if where.shape != before.shape:
         raise _validate.fail("places", f"{where.shape}", f"give one place for each of the {len(before)} weights")
-    figure = canvas.new_figure(size)
-    axes = canvas.add_axes(figure, xlabel=label, ylabel="probability of a cell")
+    axes = canvas.new_axes(size, label, "probability of a cell")
     axes.plot(where, before, color=canvas.ORANGE, linestyle="--", label="asked for by the search rule")
     axes.plot(where, after, color=canvas.BLUE, linewidth=2.2, label="drawn from, after projection")
     axes.plot(where, masses, color=canvas.QUIET, linewidth=1, label="prior")
@@ -248,12 +239,7 @@ def sampling_density(
     if places is not None and where.min() > 0 and where.max() / where.min() >= 30:
         axes.set_xscale("log")
     axes.set_ylim(bottom=0.0)
-    canvas.legend(figure)
-    return figure
-
-
-def _axes(figure: Figure) -> Axes:
-    return canvas.add_axes(figure, xlabel="ε", ylabel="δ that goes with this ε")
+    return canvas.with_legend(axes)
 
 
 def _mark(axes: Axes, epsilon: float, delta: float, label: str, **look: Any) -> None:
@@ -271,8 +257,8 @@ def _mark_cost(axes: Axes, epsilon: float, delta: float) -> None:
     _mark(axes, epsilon, delta, words, marker="o", color=canvas.INK, markersize=7)
 
 
-def _finish(figure: Figure, axes: Axes, least: float) -> None:
+def _finish(axes: Axes, least: float, last: float | None = None) -> Figure:
     axes.set_yscale("log")
     axes.set_ylim(max(least / 2, 1e-12), 1.0)
-    axes.set_xlim(left=0.0)
-    canvas.legend(figure, 2 if figure.get_figwidth() > 6 else 1)
+    axes.set_xlim(0.0, last)
+    return canvas.with_legend(axes, 2 if canvas.figure_of(axes).get_figwidth() > 6 else 1)

@@ -83,8 +83,7 @@ def survey_parallel(table: Surveyed, *, space: Scales = None, size: tuple[float,
     scores = np.array([float(row.score or 0.0) for row in done])
     shown = [*columns([row.params for row in done], space), Column("score", scores)]
     heights = np.array([column.heights for column in shown])
-    figure = canvas.new_figure(size)
-    axes = canvas.add_axes(figure)
+    axes = canvas.new_axes(size)
     best = set(np.argsort(-scores if table.maximize else scores)[: max(1, round(_BEST * len(done)))].tolist())
     for run in sorted(range(len(done)), key=lambda run: run in best):
         colour, alpha = (canvas.BLUE, 1.0) if run in best else (canvas.QUIET, 0.5)
@@ -97,7 +96,7 @@ def survey_parallel(table: Surveyed, *, space: Scales = None, size: tuple[float,
     axes.tick_params(axis="x", pad=14, length=0)
     axes.set_yticks([])
     axes.set_ylim(-0.02, 1.02)
-    return figure
+    return canvas.figure_of(axes)
 
 
 def curator_history(curator: Curator, *, size: tuple[float, float] = canvas.SIZE) -> Figure:
@@ -128,9 +127,8 @@ def curator_slices(curator: Curator, *, width: float = 9.0) -> Figure:
 
 def _draw_history(scores: Floats, order: str, *, maximize: bool, size: tuple[float, float]) -> Figure:
     """Scores in order; nan is a failed run."""
-    figure = canvas.new_figure(size)
     better = "larger is better" if maximize else "smaller is better"
-    axes = canvas.add_axes(figure, xlabel=f"run, in the order of the {order}", ylabel=f"score ({better})")
+    axes = canvas.new_axes(size, f"run, in the order of the {order}", f"score ({better})")
     runs, done = np.arange(1, len(scores) + 1), np.isfinite(scores)
     axes.plot(runs[done], scores[done], "o", color=canvas.BLUE, markersize=5, label="score of a run")
     if done.any():
@@ -141,8 +139,7 @@ def _draw_history(scores: Floats, order: str, *, maximize: bool, size: tuple[flo
     _mark_failed(axes, runs[~done])
     axes.set_xlim(0.5, max(len(scores), 1) + 0.5)
     axes.locator_params("x", integer=True)
-    canvas.legend(figure, 3)
-    return figure
+    return canvas.with_legend(axes, 3)
 
 
 def _draw_slices(shown: Sequence[Column], scores: Floats, width: float) -> Figure:
@@ -156,8 +153,7 @@ def _draw_slices(shown: Sequence[Column], scores: Floats, width: float) -> Figur
         column.label(axes)
         axes.plot(column.places[done], scores[done], "o", color=canvas.BLUE, markersize=4.5, label="run")
         _mark_failed(axes, column.places[~done & np.isfinite(column.places)])
-    canvas.legend(figure)
-    return figure
+    return canvas.with_legend(figure.axes[0])
 
 
 def _mark_failed(axes: Axes, places: Any) -> None:
