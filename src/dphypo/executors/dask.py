@@ -14,6 +14,7 @@ import threading
 from collections.abc import Callable, Mapping
 from concurrent.futures import Future
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 from dphypo import _validate
@@ -115,29 +116,25 @@ class _Tasks(concurrent.futures.Executor):
         if task.status == "finished":  # one thread calls all callbacks of Dask: it must not wait for a worker
             threading.Thread(target=self._fetch, args=(future, task), name="dphypo result", daemon=True).start()
         elif task.status == "error":
-            self._settle(future, failure=task.exception())
-        elif self._client.status == "running":
-            self._settle(future, failure=concurrent.futures.CancelledError())
+            self._settle(future, partial(future.set_exception, task.exception()))
         else:
-            self._settle(future, failure=_GoneError())
+            taken_back = self._client.status == "running"
+            error = concurrent.futures.CancelledError() if taken_back else _GoneError()
+            self._settle(future, partial(future.set_exception, error))
 
     def _fetch(self, future: Future[Any], task: Any) -> None:
         """Take the result from its worker. If that died, Dask starts the task again first, and the claim refuses it."""
         try:
-            result = task.result()
+            tell = partial(future.set_result, task.result())
         except (Exception, asyncio.CancelledError):  # it is gone: lost= decides, as for every run that was begun
-            self._settle(future, failure=_DiedError())
-        else:
-            self._settle(future, result)
+            tell = partial(future.set_exception, _DiedError())
+        self._settle(future, tell)
 
-    def _settle(self, future: Future[Any], result: Any = None, failure: BaseException | None = None) -> None:
+    def _settle(self, future: Future[Any], tell: Callable[[], None]) -> None:
         task = self._tasks.pop(future, None)
         if task is not None:
             task.release()  # before anybody hears of the end and closes the client
-        if failure is None:
-            future.set_result(result)
-        else:
-            future.set_exception(failure)
+        tell()
 
     def shutdown(self, wait: bool = True, *, cancel_futures: bool = False) -> None:
         """Cancel runs that have not begun. A run that is under way ends by itself, and its result is ignored."""

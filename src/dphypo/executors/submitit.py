@@ -18,6 +18,7 @@ import time
 from collections.abc import Callable
 from concurrent.futures import Future
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -134,20 +135,16 @@ class _Jobs(concurrent.futures.Executor):
                     threading.Thread(target=self._end, args=(future, job), name="dphypo result", daemon=True).start()
 
     def _end(self, future: Future[Any], job: Any) -> None:
-        result, failure = None, None
         try:
-            result = job.result()
+            tell = partial(future.set_result, job.result())
         except Exception as error:
-            failure = error
+            tell = partial(future.set_exception, error)
         _erase(job)  # before anybody hears of the end
         with self._lock:
             self._ending.discard(future)
             if self._jobs.pop(future, None) is None:  # the study was stopped in between
                 return
-        if failure is None:
-            future.set_result(result)
-        else:
-            future.set_exception(failure)
+        tell()
 
     def shutdown(self, wait: bool = True, *, cancel_futures: bool = False) -> None:
         """Cancel the jobs, and erase their files."""
