@@ -91,12 +91,10 @@ def explain(certificate: Annotated[Path, typer.Argument(help="A certificate, or 
     print("What it says")
     for line in found.statement().splitlines():
         print(f"  {printable(line, 2000)}")
-    print("\nWhat it assumes")
-    for line in assumptions(found.document):
-        print(f"  - {line}")
-    print("\nWhat would break it")
-    for line in breaks(found.document):
-        print(f"  - {line}")
+    for title, lines in (("What it assumes", assumptions), ("What would break it", breaks)):
+        print(f"\n{title}")
+        for line in lines(found.document):
+            print(f"  - {line}")
     if found.warning:
         print(f"\nIt carries a warning: {printable(found.warning, 2000)}")
     print(f"\nWhether its numbers follow from what it states: dphypo verify {certificate}")

@@ -138,7 +138,8 @@ class Journal:
     def _agree(self, record: Record) -> None:
         """Tell the ledger, if the search has one, before what was committed is used."""
         if self._reservation is None:
-            _refuse_without_ledger(record)
+            if LEDGER in (record.declaration or {}) and not record.released:
+                raise LedgerError("this search was begun with a ledger: give the same ledger= to go on")
         elif self._agreed != record.place:
             self._reservation.agree(record)
             self._agreed = record.place
@@ -244,12 +245,6 @@ class Journal:
             self._record = self._token = self._agreed = None
         if not self._shared:
             self._store.rest()
-
-
-def _refuse_without_ledger(record: Record) -> None:
-    """Refuse to go on without a ledger with what was begun with one."""
-    if LEDGER in (record.declaration or {}) and not record.released:
-        raise LedgerError("this search was begun with a ledger: give the same ledger= to go on")
 
 
 def _check_owner(connection: Connection, name: str, token: str | None) -> None:

@@ -235,7 +235,7 @@ def create(where: str | Path, name: str, terms: Mapping[str, Any]) -> None:
     if not isinstance(database, SQLite) or database.path is None:
         _write(database, name, content, str(database.address))
         return
-    path, problem = database.path, ""
+    path = database.path
     if os.path.lexists(path):
         raise LedgerError(_EXISTS.format(printable(path)))
     try:
@@ -244,11 +244,9 @@ def create(where: str | Path, name: str, terms: Mapping[str, Any]) -> None:
             _write(SQLite(made), name, content, str(path))
             _publish(made, path)
     except FileExistsError:
-        problem = _EXISTS.format(printable(path))
+        raise LedgerError(_EXISTS.format(printable(path))) from None
     except OSError as error:
-        problem = f"the ledger {printable(path)} cannot be made: {error.strerror}"
-    if problem:
-        raise LedgerError(problem)
+        raise LedgerError(f"the ledger {printable(path)} cannot be made: {error.strerror}") from None
 
 
 def _publish(made: Path, path: Path) -> None:
