@@ -238,13 +238,13 @@ class OwnTraining:
             )
 
     @property
-    def relation(self) -> Any:
+    def relation(self) -> dp_accounting.NeighboringRelation:
         import dp_accounting
 
         return dp_accounting.NeighboringRelation.ADD_OR_REMOVE_ONE
 
     @property
-    def event(self) -> Any:
+    def event(self) -> dp_accounting.DpEvent:
         return self.run.event
 
     @property

@@ -201,18 +201,20 @@ def _reasons(step: Any) -> Iterator[str]:
         yield "learns from the records, or does not say that it does not"
 
 
-def parts_of(step: Pipeline | FeatureUnion) -> list[Any]:
-    """The steps of a pipeline, or the transformers of a union."""
-    pairs = step.steps if isinstance(step, Pipeline) else step.transformer_list
+def parts_of(step: Any) -> list[Any]:
+    """The steps of a pipeline, the transformers of a union or of columns; none of any other step."""
+    if isinstance(step, ColumnTransformer):
+        return [*(inner for _, inner, _ in step.transformers), step.remainder]
+    pairs = step.steps if isinstance(step, Pipeline) else getattr(step, "transformer_list", ())
     return [inner for _, inner in pairs]
 
 
-def says_per_record(step: Any) -> bool:
+def says_per_record(step: object) -> bool:
     """Whether the class that defines ``transform`` declares that each record is treated by itself."""
     return stands_beside(step, "per_record", "transform")
 
 
-def _is_frozen(step: Any) -> bool:
+def _is_frozen(step: object) -> bool:
     """A step that was fitted before, by declaration on public records."""
     return type(step).__name__ == "FrozenEstimator" and type(step).__module__.startswith("sklearn.")
 

@@ -328,13 +328,7 @@ def _made(form: Reads, like: Any, pool: list[Any], count: int, rng: np.random.Ge
 
 def _categories(step: Any) -> Iterator[Any]:
     """The categories that encoders inside a step were given."""
-    if isinstance(step, ColumnTransformer):
-        inner = [one for _, one, _ in step.transformers] + [step.remainder]
-    elif isinstance(step, Pipeline) or hasattr(step, "transformer_list"):
-        inner = parts_of(step)
-    else:
-        lists: Any = getattr(step, "categories", None)
-        yield from (value for one in (() if lists is None or isinstance(lists, str) else lists) for value in one)
-        return
-    for one in inner:
-        yield from _categories(one)
+    for inner in parts_of(step):
+        yield from _categories(inner)
+    lists: Any = getattr(step, "categories", None)
+    yield from (value for one in (() if lists is None or isinstance(lists, str) else lists) for value in one)

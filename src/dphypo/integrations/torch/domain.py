@@ -114,7 +114,7 @@ def _sizes(
         sizes = {layer.num_embeddings for layer in tables}
 
         def tokens(place: slice) -> int | None:
-            def use(token: int) -> Any:
+            def use(token: int) -> object:
                 filled = inputs.clone()
                 filled[:, place] = token
                 return model(filled)
@@ -135,12 +135,12 @@ def _sizes(
     return vocabulary, classes
 
 
-def _first_refused(sizes: set[int], use: Callable[[int], Any]) -> int | None:
+def _first_refused(sizes: set[int], use: Callable[[int], object]) -> int | None:
     """The smallest size that is refused as an index where the one below it is not."""
     return next((size for size in sorted(sizes) if _works(use, size - 1) and not _works(use, size)), None)
 
 
-def _works(use: Callable[[int], Any], value: int) -> bool:
+def _works(use: Callable[[int], object], value: int) -> bool:
     try:
         use(value)
     except Exception:

@@ -83,10 +83,10 @@ def no_writes_in_forward(model: nn.Module) -> Iterator[None]:
     def versions() -> list[int]:
         return [tensor._version for tensor in (*model.parameters(), *model.buffers())]
 
-    def enter(module: nn.Module, inputs: Any) -> None:
+    def enter(module: nn.Module, inputs: object) -> None:
         before[:] = versions()
 
-    def leave(module: nn.Module, inputs: Any, outputs: Any) -> None:
+    def leave(module: nn.Module, inputs: object, outputs: object) -> None:
         if before != versions():
             raise UnfitModelError(
                 "the model's forward pass writes to its own parameters or buffers: what it learns there from records "
@@ -107,7 +107,7 @@ def _copy(value: Any) -> Any:
     return value.copy() if isinstance(value, np.ndarray) else value
 
 
-def _same(this: Any, that: Any) -> bool:
+def _same(this: object, that: object) -> bool:
     """Whether two values have the same type, shape and bits."""
     if isinstance(this, torch.Tensor) and isinstance(that, torch.Tensor):
         return this.dtype == that.dtype and this.shape == that.shape and torch.equal(_bits(this), _bits(that))
@@ -165,7 +165,7 @@ def fingerprint(model: nn.Module) -> bytes:
     found = hashlib.sha256()
     for name, tensor in _tensors(model):
         found.update(f"{name} {tensor.dtype} {tuple(tensor.shape)} ".encode())
-        found.update(tensor.detach().cpu().contiguous().flatten().view(torch.uint8).numpy().tobytes())
+        found.update(_bits(tensor).numpy().tobytes())
     return found.digest()
 
 
