@@ -73,7 +73,7 @@ def test_a_projection_that_may_peek_is_certified_for_anything_unless_its_author_
             return Greedy().ratios(problem)
 
     free, promised = (make(None, sampler=Parzen(), projection=rule) for rule in (Own(), Promised()))
-    assert free.guarantee.policy is PolicyClass.ANYTHING
+    assert free.guarantee.terms[0].releases.policy is PolicyClass.ANYTHING
     assert "Promised, who declared" in str(promised.certificate.to_dict()["public"]["search rule"])
     with pytest.raises(ValueError, match="projection"):
         make(None, sampler=Parzen(), projection=Own(), policy="history")
@@ -89,7 +89,7 @@ def test_the_certificate_says_whose_word_it_is():
 
 def test_a_study_may_be_declared_for_anything():
     free = make(None, sampler=Parzen(), policy="anything")
-    assert free.guarantee.policy is PolicyClass.ANYTHING
+    assert free.guarantee.terms[0].releases.policy is PolicyClass.ANYTHING
     assert free.guarantee.epsilon(1e-6) >= make(None, sampler=Parzen()).guarantee.epsilon(1e-6)
 
 

@@ -103,10 +103,10 @@ def test_runs_side_by_side_leave_no_fewer_runs_to_the_prior():
 def test_a_study_claims_what_the_gaussian_process_leaves_to_the_prior():
     for start in (1, 2, 4):
         found = make(None, sampler=GaussianProcess(start=start))
-        assert found.guarantee.first_from_prior == start
+        assert found.guarantee.terms[0].releases.first_from_prior == start
         assert found.certificate.to_dict()["terms"][0]["policy"]["first_from_prior"] == start
-    assert make(None, sampler=Parzen()).guarantee.first_from_prior == 1
-    assert study([]).guarantee.first_from_prior == 1
+    assert make(None, sampler=Parzen()).guarantee.terms[0].releases.first_from_prior == 1
+    assert study([]).guarantee.terms[0].releases.first_from_prior == 1
 
 
 @pytest.mark.slow
@@ -117,7 +117,7 @@ def test_more_runs_from_the_prior_cost_less_and_the_certificate_says_how_many():
         dphypo.Study(SPACE, noisy, law, BAND, Greedy([]), delta=1e-6, journal=None, first_from_prior=first)
         for first in (1, 4)
     )
-    assert many.guarantee.policy is PolicyClass.HISTORY
+    assert many.guarantee.terms[0].releases.policy is PolicyClass.HISTORY
     assert many.guarantee.epsilon(1e-6) < few.guarantee.epsilon(1e-6) - 0.02
     assert "The hyperparameters of the first 4 runs were drawn from the prior." in many.certificate.statement()
     assert dphypo.verify(many.certificate)
@@ -154,7 +154,7 @@ def test_a_guarantee_for_more_runs_from_the_prior_than_are_drawn_is_refused():
 
 def test_without_a_band_nothing_is_claimed():
     found = dphypo.Study(SPACE, train, LAW, delta=1e-6, journal=None, first_from_prior=3)
-    assert found.guarantee.first_from_prior == 0
+    assert found.guarantee.terms[0].releases.first_from_prior == 0
 
 
 @pytest.mark.parametrize("value", [0, -1, 1.5, "two"])

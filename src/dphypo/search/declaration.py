@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from dphypo import _validate
-from dphypo.accounting import Certificate, Composition, Guarantee, Term
+from dphypo.accounting import Certificate, Composition, Term
 from dphypo.errors import ChangedStudy, refusals
 from dphypo.mechanisms import capabilities
 from dphypo.search.part import Part
@@ -128,12 +128,7 @@ class Declaration:
 
     def total(self) -> str:
         """What the whole search costs, in words."""
-        return f"ε = {self._releases.epsilon(self.delta):.4g} at δ = {self.delta:g}"
-
-    @property
-    def _releases(self) -> Guarantee | Composition:
-        only = self.terms[0][0].releases
-        return only if self.alone and isinstance(only, Guarantee) else self.guarantee
+        return f"ε = {self.guarantee.epsilon(self.delta):.4g} at δ = {self.delta:g}"
 
     @cached_property
     def certificate(self) -> Certificate:
@@ -151,7 +146,7 @@ class Declaration:
             public["data_set"] = self.data
         if not self.private:
             public |= {"warning": SEEDED, "entropy": "seeded"}
-        return self._releases.certificate(self.delta, **public)
+        return self.guarantee.certificate(self.delta, **public)
 
     def certify(self, published: Sequence[Any]) -> Certificate:
         """The certificate, with what the parts have published."""

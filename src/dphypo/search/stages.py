@@ -5,17 +5,13 @@ Each part has its own guarantee, whatever prior it is given, so the whole is the
 
 from __future__ import annotations
 
-import concurrent.futures
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
 from dphypo import _validate
-from dphypo.accounting import Certificate, Composition
 from dphypo.entropy import SYSTEM, Entropy, check_entropy
-from dphypo.errors import refusals
-from dphypo.executors.executor import FIVE_MINUTES, Crew, Every, Factory
 from dphypo.journal import Ledger
 from dphypo.journal.records import Trial
 from dphypo.journal.store import Store
@@ -23,10 +19,9 @@ from dphypo.mechanisms import Mechanism
 from dphypo.search.chain import Chain
 from dphypo.search.curator import Curator
 from dphypo.search.declaration import Declaration
+from dphypo.search.face import Search
 from dphypo.search.part import Part
-from dphypo.search.release import Release
 from dphypo.search.stage import several
-from dphypo.search.table import OnRun
 from dphypo.space import Space
 
 
@@ -53,7 +48,7 @@ class StageTrial:
         return f"<trial of stage {self.stage}>"
 
 
-class Stages:
+class Stages(Search):
     """A private search in stages: one journal, one budget, one model.
 
     **Guarantee.** All that is released together, the final release and the intermediate ones (``stages.released``), is
@@ -93,6 +88,8 @@ class Stages:
     (True, ['lr'])
     """
 
+    word: ClassVar[str] = "stages"
+
     def __init__(
         self,
         space: Space,
@@ -111,7 +108,7 @@ class Stages:
         declared = Declaration.of(
             space, parts, delta=delta, maximize=maximize, private=entropy.private, data_name=data_name
         )
-        self._chain = Chain(declared, journal, name, entropy, ledger)
+        super().__init__(Chain(declared, journal, name, entropy, ledger))
 
     @classmethod
     def of(
@@ -125,53 +122,8 @@ class Stages:
     ) -> Stages:
         """A search that was declared before: many searches may share a declaration, which is accounted for once."""
         search = cls.__new__(cls)
-        search._chain = Chain(declaration, journal, name, entropy, ledger)
+        Search.__init__(search, Chain(declaration, journal, name, entropy, ledger))
         return search
-
-    @property
-    def declaration(self) -> Declaration:
-        """What determines the guarantee."""
-        return self._chain.declaration
-
-    @property
-    def guarantee(self) -> Composition:
-        """The guarantee of all stages together, known before anything runs."""
-        return self.declaration.guarantee
-
-    @property
-    def certificate(self) -> Certificate:
-        """The guarantee as a document. It depends on what was declared; the release's own adds what the earlier stages
-        have released."""
-        return self.declaration.certificate
-
-    def run(
-        self,
-        workers: int = 1,
-        progress: bool = True,
-        start_method: str = "spawn",
-        *,
-        executor: str | Factory | concurrent.futures.Executor | None = None,
-        devices: Sequence[str] | str | None = None,
-        checkpoint_every: Every = FIVE_MINUTES,
-        on_run: OnRun | None = None,
-        **options: object,
-    ) -> Release:
-        """Run the stages in order and release the winner of the last. What was interrupted goes on where it was.
-
-        The arguments, and what is refused, are those of :meth:`dphypo.Study.run`. With ``progress`` the cost of all
-        stages is printed before the first. The bar and the start of a later stage are shown on a terminal only: a
-        logger adds times, which would show how long the stage before took, and that is secret. If the last stage has
-        released already, that release is returned, and only the place it was read from is printed.
-
-        A last run that was killed resumes from its checkpoint, a file beside the journal and as secret. It is written
-        every ``checkpoint_every``, a ``datetime.timedelta`` or a number of steps; None writes none.
-
-        ``on_run`` is called on the curator's side with every published run of a survey, a row with ``params``,
-        ``score`` and ``status``: at once if the survey has ``durations="public"``, and if not when it has ended.
-        """
-        _validate.flag(progress=progress)
-        crew = Crew(workers, start_method, executor, devices, checkpoint_every)
-        return self._chain.run(crew, progress=progress, on_run=on_run, options=options)
 
     def ask(self) -> StageTrial | None:
         """The next run to make, of the stage that is under way; None when there is none to give out now.
@@ -200,10 +152,6 @@ class Stages:
             raise ValueError("this trial is not of these stages: tell what stages.ask() returned")
         self._chain.tell(trial.stage - 1, trial.trial, outcome)
 
-    def release(self) -> Release:
-        """The best run of the last stage. Once, when all runs of all stages are told; ``run`` shows it again."""
-        return self._chain.publish_last()
-
     def prior(self, stage: int) -> Space:
         """The prior of a stage, counted from 1: public, a function of what the stages before it have released."""
         number = _validate.integer(at_least=1, stage=stage) - 1
@@ -216,31 +164,9 @@ class Stages:
         with self._chain.looking():
             return tuple(self._chain.published(self._chain.last))
 
-    def shred(self) -> None:
-        """Reduce the journals of all stages to their certificates, once the last stage has released.
-
-        Save the release first; its certificate holds what the earlier stages released.
-        """
-        self._chain.shred()
-
     def curator(self, stage: int) -> Curator:
         """The trials of a stage, counted from 1, for the curator alone. **Nothing it shows carries a guarantee.**"""
         return self._chain.curator(_validate.integer(at_least=1, stage=stage) - 1)
 
-    def close(self) -> None:
-        """Let other processes use the journal. What ``ask`` gave out and was not told counts as lost."""
-        self._chain.close()
-
-    def __enter__(self) -> Stages:
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self.close()
-
     def __repr__(self) -> str:
         return f"<stages: {', then '.join(map(str, self.declaration.parts))}>"
-
-    def __getattr__(self, name: str) -> Any:
-        if name in refusals.SECRETS:
-            raise refusals.SecretValue(f"(stages.{name})", stages=True)
-        raise AttributeError(f"{type(self).__name__!r} object has no attribute {name!r}")

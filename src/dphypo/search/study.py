@@ -2,20 +2,16 @@
 
 from __future__ import annotations
 
-import concurrent.futures
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
 from dphypo import _validate
-from dphypo.accounting import Certificate, Guarantee
 from dphypo.accounting.guarantee import PolicyClass
 from dphypo.band import Band, Greedy
 from dphypo.band.band import BandLike
 from dphypo.band.problem import Projection
 from dphypo.entropy import SYSTEM, Entropy, check_entropy
-from dphypo.errors import refusals
-from dphypo.executors.executor import Crew, Factory
 from dphypo.journal import Ledger
 from dphypo.journal.records import Trial
 from dphypo.journal.store import Store
@@ -25,13 +21,14 @@ from dphypo.samplers import Sampler
 from dphypo.search.chain import Chain
 from dphypo.search.curator import Curator
 from dphypo.search.declaration import Declaration, check_space
+from dphypo.search.face import Search
 from dphypo.search.framework1 import Lost
 from dphypo.search.release import Release
 from dphypo.search.stage import Stage
 from dphypo.space import Space
 
 
-class Study:
+class Study(Search):
     """A private hyperparameter search: one journal, one T, one release. It is a declaration with one part, a Stage.
 
     **Guarantee.** The release is (ε, δ)-DP with ε = ``study.guarantee.epsilon(delta)``, for any sampler, provided that
@@ -84,6 +81,8 @@ class Study:
     True
     """
 
+    word: ClassVar[str] = "study"
+
     def __init__(
         self,
         space: Space,
@@ -121,7 +120,7 @@ class Study:
         declared = Declaration.of(
             space, [only], delta=delta, maximize=maximize, private=entropy.private, data_name=data_name
         )
-        self._chain = Chain(declared, journal, name, entropy, ledger)
+        super().__init__(Chain(declared, journal, name, entropy, ledger))
 
     @classmethod
     def of(
@@ -137,54 +136,8 @@ class Study:
         if not declaration.alone:
             raise _validate.fail("declaration", declaration, "it has more parts than one stage: use dphypo.Stages.of")
         study = cls.__new__(cls)
-        study._chain = Chain(declaration, journal, name, entropy, ledger)
+        Search.__init__(study, Chain(declaration, journal, name, entropy, ledger))
         return study
-
-    @property
-    def declaration(self) -> Declaration:
-        """What determines the guarantee."""
-        return self._chain.declaration
-
-    @property
-    def guarantee(self) -> Guarantee:
-        """What the release reveals, known before anything runs."""
-        found = self.declaration.terms[0][0].releases
-        assert isinstance(found, Guarantee)
-        return found
-
-    @property
-    def certificate(self) -> Certificate:
-        """The guarantee as a document. It depends on public values only: the same before the search and after."""
-        return self.declaration.certificate
-
-    def run(
-        self,
-        workers: int = 1,
-        progress: bool = True,
-        start_method: str = "spawn",
-        *,
-        executor: str | Factory | concurrent.futures.Executor | None = None,
-        devices: Sequence[str] | str | None = None,
-        **options: object,
-    ) -> Release:
-        """Framework 1: make T runs and release the best. A study that was interrupted goes on where it was.
-
-        Nothing is released before the last run: an interrupt leaves a study that can be resumed. A study that has been
-        released gives the same release again.
-
-        Args:
-            workers: how many runs to make at a time; 1 makes them in this process. A worker that dies loses its run,
-                which then counts as failed, or is made again (see ``lost``).
-            progress: print the cost before (not if the release was made already), and show a bar on a terminal,
-                erased at the end. How many runs it shows is secret, as is how long they take.
-            start_method: how worker processes start (see ``multiprocessing``). With "spawn" the mechanism must be
-                importable, from the top of a module; "fork" takes any function but not threads.
-            executor: who makes the runs: the name of one of ``dphypo.executors``, or an executor of
-                ``concurrent.futures``; by default this process, or ``workers`` processes of its own.
-            devices: devices of this machine, such as ["cuda:0", "cuda:1"], or "all"; each has a worker of its own.
-        """
-        _validate.flag(progress=progress)
-        return self._chain.run(Crew(workers, start_method, executor, devices), progress=progress, options=options)
 
     def ask(self) -> Trial | None:
         """The next run to make, with its ``params`` and ``seed``; None when there is none to give out.
@@ -203,40 +156,13 @@ class Study:
         """
         self._chain.tell(0, trial, outcome)
 
-    def release(self) -> Release:
-        """The best of the T runs, ties broken by the keys drawn with them. Once, and only when all are told."""
-        return self._chain.publish_last()
-
     def released(self) -> Release | None:
         """The release again if there is one: the same values, which cost nothing more. None if there is none yet."""
         return self._chain.release(again=True) if self._chain.finished() else None
-
-    def shred(self) -> None:
-        """Reduce the journal of a released study to its certificate: T, the runs and the model are destroyed.
-
-        Save the release first. On SQLite nothing of them is left in the file; the disk itself, PostgreSQL's log and
-        backups are outside its reach.
-        """
-        self._chain.shred()
 
     def curator(self) -> Curator:
         """The trials, for the curator alone. **Nothing it shows carries a guarantee.**"""
         return self._chain.curator(0)
 
-    def close(self) -> None:
-        """Let other processes use the journal. What ``ask`` gave out and was not told counts as lost."""
-        self._chain.close()
-
-    def __enter__(self) -> Study:
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self.close()
-
     def __repr__(self) -> str:
         return f"<study: {self.declaration.parts[0]}>"
-
-    def __getattr__(self, name: str) -> Any:
-        if name in refusals.SECRETS:
-            raise refusals.SecretValue(f"(study.{name})")
-        raise AttributeError(f"{type(self).__name__!r} object has no attribute {name!r}")
