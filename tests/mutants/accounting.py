@@ -391,8 +391,8 @@ MUTANTS = (
         "each kind of run of a search is calibrated alone",
         "a search over several kinds of run costs their supremum",
         "accounting/noise.py",
-        "    return noise(found.value), found\n",
-        "    return noise(1.0), found\n",
+        "    return scaled(ratios, found.value), found\n",
+        "    return scaled(ratios, 1.0), found\n",
         ("accounting/test_calibrate.py::test_noise_for_several_kinds_of_run_costs_no_more_as_it_is_reported",),
     ),
     Mutant(

@@ -19,7 +19,7 @@ from dphypo.laws import Geometric, Pmf
 from dphypo.mechanisms import OwnTraining, SampledGaussian
 from dphypo.search import PlanFile, PriorAround
 from dphypo.search.declaration import Cost
-from dphypo.search.plan_file import PlannedRuns, PlannedStudy
+from dphypo.search.plan_file import PlannedPart
 
 DELTA = 1e-5
 SPACE = dphypo.Space({"lr": loguniform(1e-3, 1)})
@@ -31,17 +31,17 @@ def train(params, *, seed, run):
 
 FULL = OwnTraining(train, SampledGaussian(rate=0.01, steps=200, noise_multiplier=1.0))
 DESIGNS = {
-    "last run": (PlannedRuns(noise_multiplier=1.5),),
-    "survey": (PlannedRuns(noise_multiplier=1.5, runs=8, fraction=0.1), PlannedRuns(noise_multiplier=1.5)),
-    "study": (PlannedStudy(noise_multiplier=2.0, runs=Geometric(mean=3)),),
-    "band": (PlannedStudy(noise_multiplier=2.0, runs=Pmf({2: 0.5, 3: 0.5}), band=Band(0.75, 2)),),
+    "last run": (PlannedPart(noise_multiplier=1.5),),
+    "survey": (PlannedPart(noise_multiplier=1.5, runs=8, fraction=0.1), PlannedPart(noise_multiplier=1.5)),
+    "study": (PlannedPart(noise_multiplier=2.0, runs=Geometric(mean=3)),),
+    "band": (PlannedPart(noise_multiplier=2.0, runs=Pmf({2: 0.5, 3: 0.5}), band=Band(0.75, 2)),),
     "stages": (
-        PlannedStudy(noise_multiplier=3.0, runs=Geometric(mean=4), fraction=0.1, around=PriorAround()),
-        PlannedStudy(noise_multiplier=2.0, runs=Geometric(mean=2)),
+        PlannedPart(noise_multiplier=3.0, runs=Geometric(mean=4), fraction=0.1, around=PriorAround()),
+        PlannedPart(noise_multiplier=2.0, runs=Geometric(mean=2)),
     ),
     "survey, then study": (
-        PlannedRuns(noise_multiplier=1.5, runs=6, fraction=0.1, around=PriorAround()),
-        PlannedStudy(noise_multiplier=2.0, runs=Geometric(mean=2)),
+        PlannedPart(noise_multiplier=1.5, runs=6, fraction=0.1, around=PriorAround()),
+        PlannedPart(noise_multiplier=2.0, runs=Geometric(mean=2)),
     ),
 }
 
@@ -145,7 +145,7 @@ def test_what_is_no_plan_is_refused_with_a_reason(change, words):
 
 
 def test_a_plan_says_what_the_arguments_would(tmp_path):
-    with pytest.raises(ValueError, match="epsilon = 2 is not valid: the plan says it"):
+    with pytest.raises(ValueError, match="epsilon = 2 is not valid: the plan already sets it"):
         dphypo.tune(SPACE, FULL, plan=file_of("survey"), epsilon=2, journal=None)
     with pytest.raises(ValueError, match="give epsilon and delta"):
         dphypo.tune(SPACE, FULL, journal=None)

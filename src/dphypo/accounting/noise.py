@@ -43,6 +43,7 @@ _LOOSE = 0.95  # of the noise by a Rényi bound is about what a loss distributio
 _RATIOS = 2e-2  # in ε: how exact the ratios between settings are; their common factor is solved for afterwards
 Keep: TypeAlias = Callable[[Mapping[str, Any], Callable[[], float]], float]
 """Gives the answer to a question in public values: one that is kept, or what is solved for, which is kept then."""
+REMEDY_OF_A_SEARCH = "run fewer times (a smaller mean of T), use a narrower band, sample less or take fewer steps"
 REMEDY = "fewer runs, shorter or noisier ones, or less noise needed for the score (a larger share of records for it)"
 
 
@@ -84,7 +85,7 @@ def calibrate(
         smallest=_validate.positive(smallest=smallest),
         largest=_validate.positive(largest=largest),
         decimals=decimals,
-        remedy="run fewer times (a smaller mean of T), use a narrower band, sample less or take fewer steps",
+        remedy=REMEDY_OF_A_SEARCH,
     )
 
 
@@ -204,12 +205,13 @@ def solve_settings(
         found = solve_noise(lambda noise: guarantee_at({key: noise}), **total)
         return {key: found.value}, found
     ratios = equal_noise(alone, **total)
+    found = solve_noise(lambda factor: guarantee_at(scaled(ratios, factor)), start=1.0, decimals=None, **total)
+    return scaled(ratios, found.value), found
 
-    def noise(factor: float) -> dict[Key, float]:
-        return {key: round_up(factor * ratio, DECIMALS) for key, ratio in ratios.items()}
 
-    found = solve_noise(lambda factor: guarantee_at(noise(factor)), start=1.0, decimals=None, **total)
-    return noise(found.value), found
+def scaled(ratios: Mapping[Key, float], factor: float) -> dict[Key, float]:
+    """The noise of every setting at a common factor, rounded up so that it can be written down."""
+    return {key: round_up(factor * ratio, DECIMALS) for key, ratio in ratios.items()}
 
 
 def equal_noise(

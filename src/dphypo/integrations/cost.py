@@ -20,7 +20,7 @@ from dphypo import _validate, dpsgd
 from dphypo.accounting import Guarantee, RoundedDp, account
 from dphypo.accounting.events import Event
 from dphypo.accounting.guarantee import PolicyClass
-from dphypo.accounting.noise import solve_settings
+from dphypo.accounting.noise import REMEDY_OF_A_SEARCH, solve_settings
 from dphypo.band import Band
 from dphypo.band.band import BandLike
 from dphypo.journal.journal import keeping
@@ -178,7 +178,6 @@ class TrainingCost:
 M = TypeVar("M", bound=Mechanism)
 
 MOST_KINDS = 64
-_REMEDY = "run fewer times (a smaller mean of T), use a narrower band, sample less or take fewer steps"
 
 
 def calibrated(
@@ -219,7 +218,7 @@ def calibrated(
             epsilon=epsilon,
             delta=delta,
             keep=keep,
-            remedy=_REMEDY,
+            remedy=REMEDY_OF_A_SEARCH,
         )
     return cast(M, capabilities.with_noise(mechanism, noise))
 

@@ -1,8 +1,9 @@
-"""What a mechanism can do besides make one run. Each capability is a protocol of its own, and is asked for here alone.
+"""What a mechanism can do besides make one run. Each capability is a protocol of its own, declared here.
 
 A mechanism needs none of them to be searched over. :class:`Adjustable` training can be calibrated and cut short,
 :class:`SeededRuns` can be made again, :class:`ManyAtOnce` makes groups of runs as one program; the others say more of
-the data, the model and the space.
+the data, the model and the space. Whether a mechanism has one is asked by ``isinstance``, or by a function below where
+more than that is to be known.
 """
 
 from __future__ import annotations
@@ -173,6 +174,17 @@ class KnownTransfer(Protocol):
     @property
     def transfer(self) -> dict[str, Any] | None:
         """How, in values that a certificate can hold; None if they stay as they are."""
+
+
+@runtime_checkable
+class DryRun(Protocol):
+    """Training that can make a run on made-up records."""
+
+    def rehearse(self, params: Mapping[str, Any], *, seed: int) -> Any:
+        """What a run returns, made on records that are made up: no private record may be touched.
+
+        None if there is nothing to show; what is raised is shown to the user in full.
+        """
 
 
 @runtime_checkable

@@ -17,12 +17,12 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextvars import ContextVar
 from dataclasses import dataclass, field, replace
 from functools import partial
-from typing import Any, Protocol, runtime_checkable
+from typing import Any, Protocol
 
 from dphypo.entropy import Seeded
 from dphypo.errors import RehearsalError, Stopped
 from dphypo.errors.faults import UnsupportedModelError
-from dphypo.mechanisms.capabilities import ManyAtOnce
+from dphypo.mechanisms.capabilities import DryRun, ManyAtOnce
 from dphypo.mechanisms.mechanism import Mechanism, check_signature
 from dphypo.mechanisms.savers import Saver
 from dphypo.space import Space
@@ -209,17 +209,6 @@ def _reason(error: BaseException) -> str:
         return "".join(traceback.format_exception(error))
     except Exception:
         return type(error).__name__
-
-
-@runtime_checkable
-class DryRun(Protocol):
-    """A mechanism that can make a run on made-up records."""
-
-    def rehearse(self, params: Mapping[str, Any], *, seed: int) -> Any:
-        """What a run returns, made on records that are made up: no private record may be touched.
-
-        None if there is nothing to show; what is raised is shown to the user in full.
-        """
 
 
 def rehearse(mechanism: Mechanism, space: Space) -> None:

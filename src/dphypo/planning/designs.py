@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 
 from dphypo.accounting import Composition, Guarantee, solve_noise
-from dphypo.accounting.guarantee import PolicyClass
+from dphypo.accounting.guarantee import UNIFORM
 from dphypo.band import Band
 from dphypo.errors import UnreachableError
 from dphypo.laws import Geometric, Law, NegativeBinomial, Pmf, Poisson
@@ -18,11 +18,10 @@ from dphypo.mechanisms import Mechanism, OwnTraining, SampledGaussian
 from dphypo.planning.two_stages import TwoStages
 from dphypo.search import PriorAround, Stage
 from dphypo.search.declaration import Cost
-from dphypo.search.plan_file import UNIFORM, Planned, PlannedRuns, PlannedStudy
+from dphypo.search.plan_file import PlannedPart
+from dphypo.search.survey_plan import FEWEST_STEPS
 from dphypo.space import Space
 
-FEWEST_STEPS = 30
-"""Shorter runs say nothing about long ones: surveys of them are left out."""
 SURVEYS = ((20, 0.03), (20, 0.1), (40, 0.1), (20, 0.3), (10, 0.3))
 BANDS = (Band(0.75, 2.0), Band(0.5, 4.0))
 MOST_IN_A_BAND = 30
@@ -38,18 +37,17 @@ class Design:
 
     name: str
     kind: str  # "none", "survey", "uniform", "band", "stages" or "composition"
-    parts: tuple[Planned, ...]  # with noise of 1
+    parts: tuple[PlannedPart, ...]  # with noise of 1
     stages: TwoStages | None = None  # whose share of ε is what the first may cost by itself
 
-    def at(self, noise: float) -> tuple[Planned, ...]:
+    def at(self, noise: float) -> tuple[PlannedPart, ...]:
         """The parts with this noise of full runs; of two stages, the first keeps its own."""
         kept = 0 if self.stages is None else 1
         return (*self.parts[:kept], *(replace(part, noise_multiplier=noise) for part in self.parts[kept:]))
 
     @property
     def band(self) -> Band:
-        first = self.parts[0]
-        return first.band if isinstance(first, PlannedStudy) else UNIFORM
+        return self.parts[0].band
 
     @property
     def compute(self) -> float:
@@ -58,7 +56,7 @@ class Design:
     def quantiles(self) -> tuple[int, int, int]:
         """The 5 %, 50 % and 95 % quantiles of the number of all runs."""
         masses = np.ones(1)
-        for law in map(law_of, self.parts):
+        for law in (part.law for part in self.parts):
             masses = np.convolve(masses, law.pmf(np.arange(law.quantile(_ALL) + 1)))
         low, middle, high = np.searchsorted(np.cumsum(masses), (0.05, 0.5, 0.95))
         return int(low), int(middle), int(high)
@@ -70,13 +68,8 @@ class Design:
         one run has at least c, and at most C, times the prior's chance.
         """
         least, most = self.band.c * share, min(self.band.C * share, 1 - self.band.c * (1 - share))
-        low, high = (1 - float(law_of(self.parts[0]).pgf(1 - chance)) for chance in (least, most))
+        low, high = (1 - float(self.parts[0].law.pgf(1 - chance)) for chance in (least, most))
         return low, high
-
-
-def law_of(part: Planned) -> Law:
-    """The law of the number of runs of a part; that of a number that is public has one value."""
-    return Pmf({part.runs or 1: 1.0}) if isinstance(part, PlannedRuns) else part.runs
 
 
 def designs(
@@ -106,7 +99,7 @@ def designs(
             yield _composition(whole)
 
 
-_LAST = PlannedRuns(noise_multiplier=1.0)
+_LAST = PlannedPart(noise_multiplier=1.0)
 
 
 def untuned() -> Design:
@@ -116,12 +109,12 @@ def untuned() -> Design:
 
 def survey(runs: int, fraction: float) -> Design:
     """Short runs, all published, then one full run."""
-    short = PlannedRuns(noise_multiplier=1.0, runs=runs, fraction=fraction)
+    short = PlannedPart(noise_multiplier=1.0, runs=runs, fraction=fraction)
     return Design(f"survey, {runs} runs of {fraction:.3g}", "survey", (short, _LAST))
 
 
 def _study(name: str, law: Law, band: Band = UNIFORM) -> Design:
-    only = PlannedStudy(noise_multiplier=1.0, runs=law, band=band, policy=PolicyClass.HISTORY)
+    only = PlannedPart(noise_multiplier=1.0, runs=law, band=band)
     return Design(name, "band" if band.C > 1 else "uniform", (only,))
 
 
@@ -129,20 +122,20 @@ def _stages(both: TwoStages, compute: float, noise: float = 1.0) -> Design:
     """Many cheap runs with this noise, the best released, then full runs around it."""
     first, last = both.runs(compute)
     around = PriorAround(spread=both.spread, floor=both.floor)
-    cheap = PlannedStudy(noise_multiplier=noise, runs=first, fraction=both.fraction, around=around)
+    cheap = PlannedPart(noise_multiplier=noise, runs=first, fraction=both.fraction, around=around)
     name = f"stages, {first.mean:.3g} of {both.fraction:g} then {last.mean:.3g}"
-    return Design(name, "stages", (cheap, PlannedStudy(noise_multiplier=1.0, runs=last)), both)
+    return Design(name, "stages", (cheap, PlannedPart(noise_multiplier=1.0, runs=last)), both)
 
 
 def _survey_then_study(compute: float) -> Design:
     law = NegativeBinomial(SHAPE, mean=compute - 2)
-    first = PlannedRuns(noise_multiplier=1.0, runs=20, fraction=0.1, around=PriorAround())
+    first = PlannedPart(noise_multiplier=1.0, runs=20, fraction=0.1, around=PriorAround())
     name = f"survey of 20 x 0.1, then {law.mean:.3g} around it"
-    return Design(name, "stages", (first, PlannedStudy(noise_multiplier=1.0, runs=law)))
+    return Design(name, "stages", (first, PlannedPart(noise_multiplier=1.0, runs=law)))
 
 
 def _composition(whole: int) -> Design:
-    first = PlannedRuns(noise_multiplier=1.0, runs=whole - 1)
+    first = PlannedPart(noise_multiplier=1.0, runs=whole - 1)
     return Design(f"composition of {whole} full runs", "composition", (first, _LAST))
 
 
@@ -161,7 +154,7 @@ class Spent:
 
     design: Design
     noise_multiplier: float
-    parts: tuple[Planned, ...]
+    parts: tuple[PlannedPart, ...]
     guarantee: Composition
     price: float = 0.0
     score: float | None = None
@@ -239,7 +232,6 @@ def _with_first_stage(design: Design, mechanism: Mechanism, space: Space, *, eps
     both = design.stages
     assert both is not None
     first = design.parts[0]
-    assert isinstance(first, PlannedStudy)
 
     def at(noise: float) -> Guarantee:
         stage = replace(first, noise_multiplier=noise).part(mechanism)

@@ -24,8 +24,8 @@ from scipy.special import ndtr
 
 from dphypo import _files, _validate
 from dphypo.laws import Law
-from dphypo.planning.designs import Spent, law_of
-from dphypo.search.plan_file import PlannedRuns, PlannedStudy
+from dphypo.planning.designs import Spent
+from dphypo.search.plan_file import PlannedPart
 from dphypo.space.around import Normal
 
 Floats = npt.NDArray[np.float64]
@@ -273,28 +273,27 @@ def expected_score(spent: Spent, landscape: Landscape) -> float | None:
         return None
     if len(spent.parts) == 1:
         (only,) = spent.parts
-        won = _middle(landscape) if isinstance(only, PlannedRuns) else _won(landscape, full, only.runs)
+        won = _middle(landscape) if only.published else _won(landscape, full, only.law)
         return float(won @ full)
     first, last = spent.parts
     seen = _seen(landscape, first)
     if seen is None:
         return None
-    won = _won(landscape, seen, law_of(first))
-    if isinstance(last, PlannedRuns):
+    won = _won(landscape, seen, first.law)
+    if last.published:
         return float(won @ full)
     assert first.around is not None
     spread = first.around.spread
     assert isinstance(spread, (int, float))
     priors = landscape.priors(spread, first.around.floor)
-    return float(won @ winners(priors, full, landscape.score_noise, last.runs) @ full)
+    return float(won @ winners(priors, full, landscape.score_noise, last.law) @ full)
 
 
-def _seen(landscape: Landscape, part: PlannedRuns | PlannedStudy) -> Floats | None:
+def _seen(landscape: Landscape, part: PlannedPart) -> Floats | None:
     """The mean scores of the runs of a part that is not the last."""
     if part.fraction not in landscape.fractions:
         return None
-    matched = isinstance(part, PlannedRuns)
-    noise = part.noise_multiplier / math.sqrt(part.fraction) if matched else part.noise_multiplier
+    noise = part.noise_multiplier / math.sqrt(part.fraction) if part.published else part.noise_multiplier
     return landscape.mean(part.fraction, noise)
 
 

@@ -19,10 +19,15 @@ from dphypo.search.table import OnRun
 class Search:
     """A declared search with a journal: :class:`dphypo.Study` or :class:`dphypo.Stages`, which ask and tell."""
 
-    word: ClassVar[str]  # what refusals call it
+    _chain: Chain
+    _word: ClassVar[str]  # what refusals call it
 
-    def __init__(self, chain: Chain) -> None:
-        self._chain = chain
+    @classmethod
+    def _over(cls, chain: Chain) -> Self:
+        """A search whose parts were declared before."""
+        search = cls.__new__(cls)
+        search._chain = chain
+        return search
 
     @property
     def declaration(self) -> Declaration:
@@ -105,5 +110,5 @@ class Search:
 
     def __getattr__(self, name: str) -> Any:
         if name in refusals.SECRETS:
-            raise refusals.SecretValue(f"({self.word}.{name})", stages=self.word == "stages")
+            raise refusals.SecretValue(f"({self._word}.{name})", stages=self._word == "stages")
         raise AttributeError(f"{type(self).__name__!r} object has no attribute {name!r}")

@@ -11,10 +11,10 @@ from typing import Any
 from dphypo import _files, _validate
 from dphypo.accounting import Composition, documents
 from dphypo.accounting.documents import check_plan, write_plan
-from dphypo.accounting.guarantee import PolicyClass
+from dphypo.accounting.guarantee import UNIFORM, PolicyClass
 from dphypo.accounting.verification import guarantee_of
 from dphypo.band import Band
-from dphypo.laws import Law
+from dphypo.laws import Law, Pmf
 from dphypo.laws import from_dict as law_from_dict
 from dphypo.mechanisms import Mechanism, capabilities
 from dphypo.search.declaration import Declaration
@@ -46,7 +46,7 @@ class PlanFile:
     def of(
         cls,
         name: str,
-        parts: Sequence[Planned],
+        parts: Sequence[PlannedPart],
         guarantee: Composition,
         *,
         delta: float,
@@ -85,8 +85,8 @@ class PlanFile:
         return float(self.document["delta"])
 
     @property
-    def parts(self) -> tuple[Planned, ...]:
-        return tuple(from_dict(part) for part in self.document["parts"])
+    def parts(self) -> tuple[PlannedPart, ...]:
+        return tuple(PlannedPart.from_dict(part) for part in self.document["parts"])
 
     def guarantee(self) -> Composition:
         """What the file states, accounted afresh."""
@@ -148,57 +148,21 @@ def read_plan(plan: PlanFile | str | os.PathLike[str]) -> PlanFile:
     raise _validate.fail("plan", plan, "give a dphypo.search.PlanFile, or the path of a file that holds one")
 
 
-UNIFORM = Band(1, 1)
-
-
 @dataclass(frozen=True, kw_only=True)
-class PlannedRuns:
-    """Runs that are all published: a survey, or the last run after one.
+class PlannedPart:
+    """A part without its mechanism: a study, a survey, or the last run after one.
 
     Args:
-        noise_multiplier: of a full run; a run of the fraction f has this over √f.
-        runs: how many; None for the last run, whose model is the release.
+        noise_multiplier: of a full run. A published run of the fraction f has this over √f, one of a study has this.
+        runs: the law of T of a study; of a survey how many; None for the last run, whose model is the release.
         fraction: the part of a full run's steps that each makes. λ is the full run's: a mechanism maps it by its
             transfer rule.
-        around: how the λ that a survey recommends shapes the prior of a study after it.
+        band, policy: of a study.
+        around: how what is released shapes the prior of the next part; the last part has none.
     """
 
     noise_multiplier: float
-    runs: int | None = None
-    fraction: float = 1.0
-    around: PriorAround | None = None
-
-    def __post_init__(self) -> None:
-        _validate.positive(noise_multiplier=self.noise_multiplier)
-        _validate.within(0.0, 1.0, closed="right", fraction=self.fraction)
-        if self.runs is not None:
-            _validate.integer(at_least=1, runs=self.runs)
-        elif self.fraction < 1 or self.around is not None:
-            raise _validate.fail("fraction", self.fraction, "the last run is a full one, and nothing follows it")
-
-    @property
-    def compute(self) -> float:
-        return self.fraction * (self.runs or 1)
-
-    def part(self, mechanism: Mechanism) -> Part:
-        run = capabilities.with_noise(mechanism, self.noise_multiplier)
-        if self.fraction < 1:
-            run = capabilities.shorten(run, self.fraction)
-        return LastRun(run) if self.runs is None else Survey(run, self.runs, prior=self.around)
-
-    def to_dict(self) -> dict[str, Any]:
-        if self.runs is None:
-            return {"part": "last run", "noise_multiplier": self.noise_multiplier}
-        stated = {"part": "survey", "runs": self.runs, "fraction": self.fraction}
-        return {**stated, "matched_to": self.noise_multiplier, **_rule(self.around)}
-
-
-@dataclass(frozen=True, kw_only=True)
-class PlannedStudy:
-    """A study: the best of T runs, each with a ``fraction`` of a full run's steps; the last part has no ``around``."""
-
-    noise_multiplier: float
-    runs: Law
+    runs: Law | int | None = None
     fraction: float = 1.0
     band: Band = UNIFORM
     policy: PolicyClass = PolicyClass.HISTORY
@@ -207,17 +171,45 @@ class PlannedStudy:
     def __post_init__(self) -> None:
         _validate.positive(noise_multiplier=self.noise_multiplier)
         _validate.within(0.0, 1.0, closed="right", fraction=self.fraction)
+        if self.runs is None and (self.fraction < 1 or self.around is not None):
+            raise _validate.fail("fraction", self.fraction, "the last run is a full one, and nothing follows it")
+        if self.runs is not None and not isinstance(self.runs, Law):
+            _validate.integer(at_least=1, runs=self.runs)
+
+    @property
+    def published(self) -> bool:
+        """Whether all its runs are: a survey or the last run."""
+        return not isinstance(self.runs, Law)
+
+    @property
+    def law(self) -> Law:
+        """The law of the number of runs; that of a number that is public has one value."""
+        return self.runs if isinstance(self.runs, Law) else Pmf({self.runs or 1: 1.0})
 
     @property
     def compute(self) -> float:
-        return self.fraction * self.runs.mean
+        """The expected compute, in full runs."""
+        return self.fraction * (self.runs.mean if isinstance(self.runs, Law) else self.runs or 1)
 
     def part(self, mechanism: Mechanism) -> Part:
-        cheap = mechanism if self.fraction == 1 else capabilities.shorten(mechanism, self.fraction, match=False)
-        run = capabilities.with_noise(cheap, self.noise_multiplier)
-        return Stage(run, self.runs, self.band, prior=self.around, policy=self.policy)
+        """The part as a search runs it."""
+        if isinstance(self.runs, Law):
+            cheap = mechanism if self.fraction == 1 else capabilities.shorten(mechanism, self.fraction, match=False)
+            run = capabilities.with_noise(cheap, self.noise_multiplier)
+            return Stage(run, self.runs, self.band, prior=self.around, policy=self.policy)
+        run = capabilities.with_noise(mechanism, self.noise_multiplier)
+        if self.fraction < 1:
+            run = capabilities.shorten(run, self.fraction)
+        return LastRun(run) if self.runs is None else Survey(run, self.runs, prior=self.around)
 
     def to_dict(self) -> dict[str, Any]:
+        if self.runs is None:
+            return {"part": "last run", "noise_multiplier": self.noise_multiplier}
+        rule = self.around
+        hands_on = {} if rule is None else {"next prior": {"spread": rule.spread, "floor": rule.floor}}
+        if not isinstance(self.runs, Law):
+            stated = {"part": "survey", "runs": self.runs, "fraction": self.fraction}
+            return {**stated, "matched_to": self.noise_multiplier, **hands_on}
         return {
             "part": "study",
             "law": self.runs.to_dict(),
@@ -225,40 +217,37 @@ class PlannedStudy:
             "noise_multiplier": self.noise_multiplier,
             "band": {"c": self.band.c, "C": self.band.C},
             "policy": self.policy.value,
-            **_rule(self.around),
+            **hands_on,
         }
 
-
-Planned = PlannedRuns | PlannedStudy
-
-
-def from_dict(stated: Mapping[str, Any]) -> Planned:
-    """The part that ``to_dict`` wrote; a ValueError that names what is missing or not part of one."""
-    kind = stated.get("part")
-    if kind not in _FIELDS:
-        raise ValueError(f"part = {str(kind)[:40]!r} is not valid: it is one of {', '.join(map(repr, _FIELDS))}")
-    if unknown := sorted(set(stated) - {"part"} - _FIELDS[kind]):
-        raise ValueError(f"{str(unknown[0])[:40]!r} does not belong to a part that is a {kind}: leave it out")
-    try:
-        if kind == "last run":
-            return PlannedRuns(noise_multiplier=stated["noise_multiplier"])
-        rule, fraction = stated.get("next prior"), stated["fraction"]
-        around = None if rule is None else PriorAround(spread=rule["spread"], floor=rule["floor"])
-        if kind == "survey":
-            noise, runs = stated["matched_to"], stated["runs"]
-            return PlannedRuns(noise_multiplier=noise, runs=runs, fraction=fraction, around=around)
-        return PlannedStudy(
-            noise_multiplier=stated["noise_multiplier"],
-            runs=law_from_dict(stated["law"]),
-            fraction=fraction,
-            band=Band(stated["band"]["c"], stated["band"]["C"]),
-            policy=_validate.choice(PolicyClass, policy=stated["policy"]),
-            around=around,
-        )
-    except KeyError as missing:
-        raise ValueError(f"a part that is a {kind} also needs {missing}") from None
-    except TypeError as error:
-        raise ValueError(f"a part that is a {kind} cannot be read: {error}") from None
+    @classmethod
+    def from_dict(cls, stated: Mapping[str, Any]) -> PlannedPart:
+        """The part that :meth:`to_dict` wrote; a ValueError that names what is missing or not part of one."""
+        kind = stated.get("part")
+        if kind not in _FIELDS:
+            raise ValueError(f"part = {str(kind)[:40]!r} is not valid: it is one of {', '.join(map(repr, _FIELDS))}")
+        if unknown := sorted(set(stated) - {"part"} - _FIELDS[kind]):
+            raise ValueError(f"{str(unknown[0])[:40]!r} does not belong to a part that is a {kind}: leave it out")
+        try:
+            if kind == "last run":
+                return cls(noise_multiplier=stated["noise_multiplier"])
+            rule, fraction = stated.get("next prior"), stated["fraction"]
+            around = None if rule is None else PriorAround(spread=rule["spread"], floor=rule["floor"])
+            if kind == "survey":
+                runs = _validate.integer(at_least=1, runs=stated["runs"])
+                return cls(noise_multiplier=stated["matched_to"], runs=runs, fraction=fraction, around=around)
+            return cls(
+                noise_multiplier=stated["noise_multiplier"],
+                runs=law_from_dict(stated["law"]),
+                fraction=fraction,
+                band=Band(stated["band"]["c"], stated["band"]["C"]),
+                policy=_validate.choice(PolicyClass, policy=stated["policy"]),
+                around=around,
+            )
+        except KeyError as missing:
+            raise ValueError(f"a part that is a {kind} also needs {missing}") from None
+        except TypeError as error:
+            raise ValueError(f"a part that is a {kind} cannot be read: {error}") from None
 
 
 _FIELDS = {
@@ -266,7 +255,3 @@ _FIELDS = {
     "study": {"law", "fraction", "noise_multiplier", "band", "policy", "next prior"},
     "last run": {"noise_multiplier"},
 }
-
-
-def _rule(around: PriorAround | None) -> dict[str, Any]:
-    return {} if around is None else {"next prior": {"spread": around.spread, "floor": around.floor}}

@@ -88,7 +88,7 @@ class Stages(Search):
     (True, ['lr'])
     """
 
-    word: ClassVar[str] = "stages"
+    _word: ClassVar[str] = "stages"
 
     def __init__(
         self,
@@ -108,7 +108,7 @@ class Stages(Search):
         declared = Declaration.of(
             space, parts, delta=delta, maximize=maximize, private=entropy.private, data_name=data_name
         )
-        super().__init__(Chain(declared, journal, name, entropy, ledger))
+        self._chain = Chain(declared, journal, name, entropy, ledger)
 
     @classmethod
     def of(
@@ -121,9 +121,7 @@ class Stages(Search):
         ledger: Ledger | str | Path | None = None,
     ) -> Stages:
         """A search that was declared before: many searches may share a declaration, which is accounted for once."""
-        search = cls.__new__(cls)
-        Search.__init__(search, Chain(declaration, journal, name, entropy, ledger))
-        return search
+        return cls._over(Chain(declaration, journal, name, entropy, ledger))
 
     def ask(self) -> StageTrial | None:
         """The next run to make, of the stage that is under way; None when there is none to give out now.

@@ -81,7 +81,7 @@ class Study(Search):
     True
     """
 
-    word: ClassVar[str] = "study"
+    _word: ClassVar[str] = "study"
 
     def __init__(
         self,
@@ -120,7 +120,7 @@ class Study(Search):
         declared = Declaration.of(
             space, [only], delta=delta, maximize=maximize, private=entropy.private, data_name=data_name
         )
-        super().__init__(Chain(declared, journal, name, entropy, ledger))
+        self._chain = Chain(declared, journal, name, entropy, ledger)
 
     @classmethod
     def of(
@@ -135,9 +135,7 @@ class Study(Search):
         """A study that was declared before: many studies may share a declaration, which is accounted for once."""
         if not declaration.alone:
             raise _validate.fail("declaration", declaration, "it has more parts than one stage: use dphypo.Stages.of")
-        study = cls.__new__(cls)
-        Search.__init__(study, Chain(declaration, journal, name, entropy, ledger))
-        return study
+        return cls._over(Chain(declaration, journal, name, entropy, ledger))
 
     def ask(self) -> Trial | None:
         """The next run to make, with its ``params`` and ``seed``; None when there is none to give out.

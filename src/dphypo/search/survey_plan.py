@@ -15,8 +15,7 @@ import dp_accounting
 from dphypo import _validate
 from dphypo.accounting import solve_noise
 from dphypo.accounting.events import ideal
-from dphypo.accounting.noise import Keep, equal_noise, run_alone
-from dphypo.accounting.solve import round_up
+from dphypo.accounting.noise import Keep, equal_noise, run_alone, scaled
 from dphypo.errors import UnreachableError
 from dphypo.mechanisms import Mechanism, capabilities, over_space
 from dphypo.search.declaration import Cost
@@ -32,7 +31,6 @@ RUNS_OF_ONE, FRACTION_OF_ONE = 8, 0.05
 FEWEST_STEPS = 30
 """With fewer steps than about this, nothing is learnt, and short runs say nothing about long ones."""
 _ROUNDING = 1 + 1e-9
-_DECIMALS = 6
 _SILENT = 1e6  # noise at which a score costs nothing
 
 
@@ -187,7 +185,7 @@ class NoiseProblem:
         return self._tried[tuned, factor]
 
     def _full(self, factor: float) -> Mechanism:
-        noise = {key: round_up(factor * ratio, _DECIMALS) for key, ratio in self._ratios.items()}
+        noise = scaled(self._ratios, factor)
         return capabilities.with_noise(self._silent, noise[None] if set(noise) == {None} else noise)
 
     @cached_property
