@@ -16,7 +16,7 @@ from dphypo.planning import designs as _designs
 from dphypo.planning.designs import BANDS, MOST_COMPUTE, MOST_IN_A_BAND, SHARES, SPACE, Batch, Spent, Watch
 from dphypo.planning.landscape import NAMES, Landscape, expected_score
 from dphypo.search import PlanFile, SurveyPlan
-from dphypo.search.survey_plan import steps_of
+from dphypo.search.survey_plan import FRACTION, RUNS, steps_of
 from dphypo.search.tune import plan_tuning
 from dphypo.space import Space
 
@@ -78,7 +78,7 @@ def plan(
     over = SPACE if over is None else over
     scores = None if landscape is None else _landscape(landscape)
     planned = _planned(mechanism, over, epsilon, delta, compute)
-    asked = () if runs is None and fraction is None else ((runs or 20, fraction or 0.1),)
+    asked = () if runs is None and fraction is None else ((runs or RUNS, fraction or FRACTION),)
     wanted = list(_designs.designs(compute, steps_of(mechanism, over), (*planned, *asked), bands))
     found, left_out = _designs.spend_all(wanted, mechanism, over, epsilon, delta, watch)
     if bands and compute > MOST_IN_A_BAND:
