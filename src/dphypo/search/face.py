@@ -68,15 +68,15 @@ class Search:
             workers: how many runs to make at a time; 1 makes them in this process. A worker that dies loses its run,
                 which then counts as failed, or is made again (see ``lost``).
             progress: print the cost of the whole search before, and show a bar on a terminal, erased at the end. How
-                many runs it shows is secret, as is how long they take. That a later stage begins is said on a terminal
-                only and not to the logger: with times it would show how long the stage before it took.
+                many runs it shows is secret, as is how long they take. The start of a later stage is shown on a
+                terminal only: a logger adds times, which would show how long the stage before took.
             start_method: how worker processes start (see ``multiprocessing``). With "spawn" the mechanism must be
                 importable, from the top of a module; "fork" takes any function but not threads.
             executor: who makes the runs: the name of one of ``dphypo.executors``, or an executor of
                 ``concurrent.futures``; by default this process, or ``workers`` processes of its own.
             devices: devices of this machine, such as ["cuda:0", "cuda:1"], or "all"; each has a worker of its own.
-            checkpoint_every: a ``datetime.timedelta`` or a number of steps; None keeps nothing. A last run that was
-                killed goes on where it was: its state is kept beside the journal, secret as that is. A study has none.
+            checkpoint_every: a ``datetime.timedelta`` or a number of steps; None writes none. A last run that was
+                killed resumes from its checkpoint, a file beside the journal and as secret. A study has none.
             on_run: called on the curator's side with every published run of a survey, a row with ``params``, ``score``
                 and ``status``: at once if the survey has ``durations="public"``, and if not when it has ended.
         """
