@@ -110,7 +110,8 @@ class Futures:
             raise RuntimeError("the executor returned an outcome of a run that was never begun")
         self._early_deaths += ended is None
         if self._early_deaths >= _PATIENCE * self._count:
-            raise WorkerError if future.exception() is not None else UnreachableStudyError(self._claims.address)
+            host, port = self._claims.address
+            raise WorkerError if future.exception() is not None else UnreachableStudyError(f"{host}:{port}")
         return trial, Withdrawn()
 
     def _read(self, future: Future[Ended]) -> Ended:
@@ -207,21 +208,15 @@ class Claims:
         self._open: set[str] = set()
         self._lock = threading.Lock()
         self._closed = False
-        self._bound: tuple[str, int] = self._listener.getsockname()
+        self.address: tuple[str, int] = self._listener.getsockname()  # where workers ask
         threading.Thread(target=self._serve, name="dphypo claims", daemon=True).start()
-
-    @property
-    def address(self) -> str:
-        """Where workers ask."""
-        host, port = self._bound
-        return f"{host}:{port}"
 
     def issue(self) -> Ticket:
         """A ticket for one start of a run."""
         start = secrets.token_hex(16)
         with self._lock:
             self._open.add(start)
-        return Ticket(self._bound, self._key, start)
+        return Ticket(self.address, self._key, start)
 
     def withdraw(self, ticket: Ticket) -> bool:
         """Refuse a start from now on; True if it was never asked for, so that the run was not begun."""
