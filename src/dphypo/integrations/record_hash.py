@@ -36,7 +36,7 @@ def structure_bytes(record: Any) -> bytes:
     return record_bytes(record[None] if hasattr(record, "detach") or isinstance(record, np.ndarray) else [record])[0]
 
 
-def fields_of(record: Any) -> dict[Any, Any] | None:
+def fields_of(record: object) -> dict[Any, Any] | None:
     """The fields of a mapping or a dataclass, by name; None of anything else."""
     if isinstance(record, Mapping):
         return dict(record)

@@ -179,7 +179,7 @@ def _split(hashed: str, share: float, key: str) -> Split:
     return Split(_RULE, hashed, share, hashlib.sha256(key.encode()).hexdigest())
 
 
-def _name(dataset: Any) -> str:
+def _name(dataset: object) -> str:
     """A data set as a split states it: its class, its columns, and a hash of what changes records as they are read."""
     columns, ways, inner = getattr(dataset, "column_names", None), [], dataset
     while inner is not None:
@@ -199,7 +199,7 @@ class Origin:
     read: Any = field(default=None, compare=False, repr=False)
 
     @classmethod
-    def of(cls, data: Any) -> Origin:
+    def of(cls, data: object) -> Origin:
         """What is known of records: an object that holds them may have an ``origin`` of its own."""
         known: object = getattr(data, "origin", None)
         if isinstance(known, Origin):
@@ -225,12 +225,12 @@ class Origin:
         return Origin, (self.side,)
 
 
-def side_of(data: Any) -> Side:
+def side_of(data: object) -> Side:
     """On which side records are known to be; all records, if nothing is known."""
     return Origin.of(data).side
 
 
-def sides_of(train: Any, held_out: Any, split: Sides | None = None) -> Sides | None:
+def sides_of(train: object, held_out: object, split: Sides | None = None) -> Sides | None:
     """The sides of records that train and records that score; None if one record may do both.
 
     Args:
@@ -254,7 +254,7 @@ _RULE = "dphypo hash 1"
 _KNOWN: dict[int, tuple[weakref.ref[Any], Side]] = {}
 
 
-def _remember(values: Any, side: Side) -> None:
+def _remember(values: object, side: Side) -> None:
     """Let an array know its side for as long as it lives."""
     key = id(values)
     alive = _weak(values, lambda _: _KNOWN.pop(key, None))
@@ -262,7 +262,7 @@ def _remember(values: Any, side: Side) -> None:
         _KNOWN[key] = (alive, side)
 
 
-def _weak(values: Any, dead: Callable[[weakref.ref[Any]], object] | None = None) -> weakref.ref[Any] | None:
+def _weak(values: object, dead: Callable[[weakref.ref[Any]], object] | None = None) -> weakref.ref[Any] | None:
     try:
         return weakref.ref(values, dead)
     except TypeError:  # a kind of container that cannot be watched

@@ -139,7 +139,7 @@ def check_signature(train: Callable[..., Any], *named: str) -> None:
 _NO_PAIR = (None, "None", *(kind for one in (float, int, bool, str) for kind in (one, one.__name__)))
 
 
-def _names(monotone: Any) -> frozenset[str]:
+def _names(monotone: object) -> frozenset[str]:
     names = monotone if isinstance(monotone, Iterable) and not isinstance(monotone, (str, bytes)) else [None]
     found = frozenset(names)
     if not all(isinstance(name, str) for name in found):

@@ -70,7 +70,7 @@ class Outcome:
         return cls(None, None, text or "failed", leaving)
 
     @classmethod
-    def of(cls, returned: Any) -> Outcome:
+    def of(cls, returned: object) -> Outcome:
         """What a training function returned, as an outcome: an ``Outcome``, or a ``(model, score)`` pair."""
         pair = _pair(returned)
         if pair is None:
@@ -188,7 +188,7 @@ def attempt_many(
     return [settle(partial(Outcome.of, one), mechanism.saver) for one in made[: len(params)]]
 
 
-def settle(returned: Callable[[], Any], saver: Saver) -> Outcome:
+def settle(returned: Callable[[], object], saver: Saver) -> Outcome:
     """What a run returned, checked, its model in bytes."""
     try:
         outcome = Outcome.of(returned())

@@ -162,7 +162,7 @@ def _describe(value: Any) -> Any:
     return {"class": full_name(value), **{name: _describe(one) for name, one in held.items()}}
 
 
-def difference(saved: Any, given: Any, where: str = "") -> tuple[str, str, str] | None:
+def difference(saved: object, given: object, where: str = "") -> tuple[str, str, str] | None:
     """The first place where two descriptions differ, with both values.
 
     >>> difference({"schema": {"columns": {"age": [18, 90]}}}, {"schema": {"columns": {"age": [0, 50]}}})

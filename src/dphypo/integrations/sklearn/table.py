@@ -31,7 +31,7 @@ class Holds(enum.Enum):
     ANYTHING = "anything"
 
 
-def holds(values: Any) -> Holds:
+def holds(values: object) -> Holds:
     """What a column, an array or a series holds, by its type.
 
     >>> holds(np.array(["a"])), holds(np.array([1.5])), holds(np.array(["2024-01-01"], dtype="datetime64[D]"))
@@ -141,7 +141,7 @@ def _float(value: Any) -> float:
         return np.nan
 
 
-def _plain(value: Any) -> Any:
+def _plain(value: object) -> Any:
     if is_missing(value):
         return np.nan
     return value.item() if isinstance(value, np.generic) else value
@@ -158,7 +158,7 @@ def scaled(values: npt.ArrayLike, low: Any, high: Any) -> Floats:
     return np.asarray(2 * (np.clip(np.asarray(values, dtype=np.float64), low, high) - low) / (high - low) - 1)
 
 
-def is_missing(value: Any) -> bool:
+def is_missing(value: object) -> bool:
     """Whether a value is None, NaN, NaT or pandas' NA."""
     try:
         return value is None or type(value).__name__ == "NAType" or bool(value != value)

@@ -23,7 +23,7 @@ from dphypo.integrations.record_hash import fields_of
 TARGET = "labels"
 
 
-def by_name(record: Any, target: str | None = None) -> dict[str, Any] | None:
+def by_name(record: object, target: str | None = None) -> dict[str, Any] | None:
     """The fields of a mapping, a dataclass, or a tuple of three and more; None of an (input, target) pair.
 
     Of a pair whose input has fields, these and the target.

@@ -46,7 +46,7 @@ def complete(factory: Callable[..., Any], given: Mapping[str, Any]) -> bool:
     return True
 
 
-def refuse_model(factory: Any) -> None:
+def refuse_model(factory: object) -> None:
     """An error for a model, or anything else, in place of a function that builds one."""
     if isinstance(factory, torch.nn.Module) or not callable(factory):
         kind = type(factory).__name__
@@ -67,7 +67,7 @@ def refuse_unknown(factory: Callable[..., Any], names: Iterable[str]) -> None:
             )
 
 
-def refuse_optimizer(name: Any, argument: str = "optimizer") -> None:
+def refuse_optimizer(name: object, argument: str = "optimizer") -> None:
     """An error for anything that is not the name of an optimiser, such as its class; ``argument`` is who was given it.
 
     >>> refuse_optimizer(torch.optim.SGD)

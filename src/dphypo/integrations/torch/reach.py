@@ -65,7 +65,7 @@ _OPACUS_NOTES = {"max_batch_len", "max_batch_length", "activations"}
 _POINTER = struct.calcsize("P")
 
 
-def leaves(roots: tuple[Any, ...], trained: frozenset[int] = frozenset()) -> Iterator[tuple[str, Leaf]]:
+def leaves(roots: tuple[object, ...], trained: frozenset[int] = frozenset()) -> Iterator[tuple[str, Leaf]]:
     """Every leaf by the path to it, each object once.
 
     Args:
@@ -75,8 +75,8 @@ def leaves(roots: tuple[Any, ...], trained: frozenset[int] = frozenset()) -> Ite
     >>> dict(leaves(([1, (2.0, None)],)))
     {'0': 1, '1.0': 2.0, '1.1': None}
     """
-    seen: dict[int, Any] = {}  # by identity; kept, so that no identity is given twice
-    waiting: list[tuple[str, Any]] = [("", root) for root in reversed(roots)]
+    seen: dict[int, object] = {}  # by identity; kept, so that no identity is given twice
+    waiting: list[tuple[str, object]] = [("", root) for root in reversed(roots)]
     while waiting:
         name, value = waiting.pop()
         if isinstance(value, _PLAIN) and _of_library(type(value).__module__):
@@ -89,7 +89,7 @@ def leaves(roots: tuple[Any, ...], trained: frozenset[int] = frozenset()) -> Ite
             waiting += reversed(parts)
 
 
-def _leaf(value: Any) -> Leaf | None:
+def _leaf(value: object) -> Leaf | None:
     """What an object is by itself, apart from its attributes."""
     if isinstance(value, bytearray | array.array):
         return bytes(value)
@@ -151,7 +151,7 @@ def _items(value: Any) -> Iterator[tuple[str, Any]]:
             yield "grad", value.grad
 
 
-def _attributes(value: Any) -> Iterator[tuple[str, Any]]:
+def _attributes(value: object) -> Iterator[tuple[str, Any]]:
     """The attributes and slots of an object, and its class: a list that stands there is one for all runs."""
     kind = type(value)
     skipped = _NOTES | _OPACUS_NOTES if kind.__module__.startswith("opacus.") else _NOTES

@@ -42,12 +42,12 @@ class Snapshot:
     trained: frozenset[int]
 
     @classmethod
-    def of(cls, *roots: Any, trained: Iterable[torch.Tensor] = ()) -> Snapshot:
+    def of(cls, *roots: object, trained: Iterable[torch.Tensor] = ()) -> Snapshot:
         """A snapshot; ``trained`` are parameters that a step of the optimiser changes, which are left out."""
         left_out = frozenset(map(id, trained))
         return cls([(name, _copy(value)) for name, value in leaves(roots, left_out)], left_out)
 
-    def changed(self, *roots: Any) -> str | None:
+    def changed(self, *roots: object) -> str | None:
         """The name of something that is no longer what it was; None if all is."""
         known, found = {name for name, _ in self.values}, leaves(roots, self.trained)
         for (name, value), (now, other) in itertools.zip_longest(self.values, found, fillvalue=("", None)):
@@ -57,7 +57,7 @@ class Snapshot:
                 return name
         return None
 
-    def refuse_changes(self, *roots: Any) -> None:
+    def refuse_changes(self, *roots: object) -> None:
         """:class:`UnfitModelError` if something changed."""
         if (name := self.changed(*roots)) is not None:
             raise UnfitModelError(
@@ -68,7 +68,7 @@ class Snapshot:
 
 
 @contextlib.contextmanager
-def unchanged(*roots: Any) -> Iterator[None]:
+def unchanged(*roots: object) -> Iterator[None]:
     """:class:`UnfitModelError` if what happens inside changes anything that is reached."""
     before = Snapshot.of(*roots)
     yield
