@@ -210,17 +210,6 @@ def check_is_mechanism(mechanism: object) -> None:
         raise _validate.fail("mechanism", mechanism, lacks or "declare the function with @dphypo.mechanism(event=...)")
 
 
-def check_scores_are_known(mechanism: Mechanism) -> None:
-    """Refuse scores whose noise is still to be found, where a plan says what is paid for."""
-    if solves_for_scores(mechanism):
-        raise _validate.fail(
-            "mechanism",
-            mechanism,
-            "a plan pays for no private scores, and these have no noise yet. Leave the plan out: tune(mechanism, "
-            "epsilon=..., delta=...) finds all noise. Or score by public records, such as PublicAccuracy(records)",
-        )
-
-
 def with_noise(mechanism: Mechanism, noise_multiplier: Noise) -> Mechanism:
     return _copy(mechanism, noise_multiplier=noise_multiplier)
 

@@ -16,6 +16,7 @@ from dphypo.planning import designs as _designs
 from dphypo.planning.designs import BANDS, MOST_COMPUTE, MOST_IN_A_BAND, SHARES, SPACE, Batch, Spent, Watch
 from dphypo.planning.landscape import NAMES, Landscape, expected_score
 from dphypo.search import PlanFile, SurveyPlan
+from dphypo.search.plan_file import check_scores_are_known
 from dphypo.search.survey_plan import FRACTION, RUNS, steps_of
 from dphypo.search.tune import plan_tuning
 from dphypo.space import Space
@@ -100,7 +101,7 @@ def _training(mechanism: Mechanism | None, given: dict[str, Any]) -> tuple[Sampl
         if named:
             raise _validate.fail(named[0], given[named[0]], "the mechanism already sets it; leave it out")
         capabilities.check_is_mechanism(mechanism)
-        capabilities.check_scores_are_known(mechanism)
+        check_scores_are_known(mechanism)
         return None, capabilities.with_noise(mechanism, 1.0)
     for name in ("records", "batch_size"):
         if given[name] is None:

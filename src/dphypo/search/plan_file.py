@@ -107,7 +107,7 @@ class PlanFile:
             ValueError: if what the mechanism would cost is not what the file states, event for event. What its rounding
                 adds to δ is its own, and in the certificate.
         """
-        capabilities.check_scores_are_known(mechanism)
+        check_scores_are_known(mechanism)
         made = [part.part(mechanism) for part in self.parts]
         declared = Declaration.of(
             space, made, delta=self.delta, maximize=maximize, private=private, data_name=data_name
@@ -136,6 +136,17 @@ def _ideal(stated: Any) -> Any:
         whole = stated.get("type") != "RoundedDp"
         return {name: _ideal(value) for name, value in stated.items()} if whole else _ideal(stated["event"])
     return [_ideal(value) for value in stated] if isinstance(stated, list) else stated
+
+
+def check_scores_are_known(mechanism: Mechanism) -> None:
+    """Refuse scores whose noise is still to be found, where a plan says what is paid for."""
+    if capabilities.solves_for_scores(mechanism):
+        raise _validate.fail(
+            "mechanism",
+            mechanism,
+            "a plan pays for no private scores, and these have no noise yet. Leave the plan out: tune(mechanism, "
+            "epsilon=..., delta=...) finds all noise. Or score by public records, such as PublicAccuracy(records)",
+        )
 
 
 def read_plan(plan: PlanFile | str | os.PathLike[str]) -> PlanFile:
