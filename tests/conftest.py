@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import gc
 import signal
 import sys
 import tempfile
@@ -26,6 +27,12 @@ _COMPUTES = (
     *("dphypo.accounting", "dphypo.band", "dphypo.laws", "dphypo.noise", "dphypo._", "dphypo.errors", "support"),
     *("dp_accounting", "flint", "math", "numpy", "scipy"),
 )
+
+
+def pytest_collection_finish() -> None:
+    """What is imported now stays: let the garbage collector pass over it from here on."""
+    gc.collect()
+    gc.freeze()
 
 
 @pytest.fixture

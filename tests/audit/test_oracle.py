@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 from scipy.special import logsumexp
 from support.oracle import World, exact_delta, extreme_points
+from support.slow import mostly_slow
 from support.worlds import BANDS, attacked_world, pmf_of, random_law, random_world
 
 from dphypo.accounting.profiles import Curve, supremum
@@ -139,7 +140,7 @@ MUTANTS = {
 }
 
 
-@pytest.mark.parametrize("name", MUTANTS)
+@pytest.mark.parametrize("name", mostly_slow(MUTANTS, 2))
 def test_the_oracle_catches_a_broken_bound(name, monkeypatch):
     module, attribute, broken = MUTANTS[name]
     monkeypatch.setitem(globals() if module is None else vars(module), attribute, broken)

@@ -10,6 +10,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 from scipy import stats
+from support.slow import mostly_slow
 
 from dphypo import noise
 from dphypo.dpsgd import SumGrid
@@ -142,7 +143,7 @@ def losses():
     }
 
 
-@pytest.mark.parametrize("name", losses())
+@pytest.mark.parametrize("name", mostly_slow(losses(), 3))
 def test_factors_give_the_gradient(name):
     loss, count = losses()[name]
     matrix, vector = (RNG.normal(size=size).astype(np.float32) for size in ((5, 3), 5))
