@@ -114,12 +114,12 @@ def _verify(certificate: Certificate | str | os.PathLike[str], key: Ed25519Publi
         expected = issue(guarantee, document["delta"], document["public"]).to_dict()
         expected["statement"] = statement(document)
         least = _least(guarantee, document["delta"])
+        opinion, stated = second_opinion(guarantee, document["delta"]), document["epsilon"]
     problems += _shortened(list(_differences(document, expected, least, "")))
     if folder is not None:
         problems += folder_faults(document, folder)
     if key is not None:
         problems += signing_faults(document, key)
-    opinion, stated = second_opinion(guarantee, document["delta"]), document["epsilon"]
     remarks: tuple[str, ...] = ()
     if isinstance(stated, (int, float)):
         if stated < opinion.lower:
