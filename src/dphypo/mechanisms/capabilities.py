@@ -195,18 +195,10 @@ class SpaceCheck(Protocol):
         """Raise a ValueError that names the hyperparameter and its wrong value."""
 
 
-@runtime_checkable
-class StatesEvent(Protocol):
-    """What may have been meant as a mechanism."""
-
-    @property
-    def event(self) -> Any: ...
-
-
 def check_is_mechanism(mechanism: object) -> None:
     """Refuse a value that is not a mechanism, and say what it lacks."""
     if not isinstance(mechanism, Mechanism):
-        lacks = _validate.lacks(Mechanism, mechanism, "check_mechanism") if isinstance(mechanism, StatesEvent) else ""
+        lacks = _validate.lacks(Mechanism, mechanism, "check_mechanism") if "event" in dir(mechanism) else ""
         raise _validate.fail("mechanism", mechanism, lacks or "declare the function with @dphypo.mechanism(event=...)")
 
 

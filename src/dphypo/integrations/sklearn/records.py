@@ -23,7 +23,7 @@ from sklearn.utils import _safe_indexing, get_tags
 from sklearn.utils.validation import _num_samples
 
 from dphypo.integrations.sklearn.pipeline import ChecksData, Parts, Reads, parts_of, reads, refuse_mixing
-from dphypo.integrations.sklearn.table import Holds, holds, is_missing, numbers, plain_values, refuse_times
+from dphypo.integrations.sklearn.table import Holds, holds, missing_in, numbers, plain_values, refuse_times
 
 Mask = npt.NDArray[np.bool_]
 _MADE = 24  # made-up rows
@@ -172,7 +172,7 @@ class TableRecords:
         if prepared.key in self._kept:
             return self._kept[prepared.key]
         picky = not get_tags(prepared.last).input_tags.allow_nan
-        inside = ~_missing(self.y)
+        inside = ~missing_in(self.y)
         if prepared.steps is None:
             table = np.asarray(numbers(self.X)) if picky else self.X
         else:
@@ -219,16 +219,6 @@ def _taken(steps: Pipeline, rows: Any, template: Any) -> tuple[Any, Mask]:
     if parts:
         table[taken] = np.concatenate(parts)
     return (type(template)(table, columns=template.columns) if hasattr(template, "columns") else table), taken
-
-
-def _missing(y: Any) -> Mask:
-    if isinstance(getattr(y, "dtype", None), np.dtype) and y.dtype.kind in "biuf":
-        targets = np.asarray(y)
-        missing: Mask = np.isnan(targets.reshape(len(targets), -1)).any(axis=1)
-        return missing
-    if hasattr(y, "columns"):  # one would go through the names of its columns
-        return np.array([any(map(is_missing, row)) for row in y.to_numpy(dtype=object)], dtype=np.bool_)
-    return np.array([is_missing(target) for target in y], dtype=np.bool_)
 
 
 def _dense(table: Any) -> npt.NDArray[Any]:

@@ -166,6 +166,17 @@ def is_missing(value: object) -> bool:
         return False
 
 
+def missing_in(y: Any) -> npt.NDArray[np.bool_]:
+    """For each target, whether it is missing."""
+    if isinstance(getattr(y, "dtype", None), np.dtype) and y.dtype.kind in "biuf":
+        targets = np.asarray(y)
+        missing: npt.NDArray[np.bool_] = np.isnan(targets.reshape(len(targets), -1)).any(axis=1)
+        return missing
+    if hasattr(y, "columns"):  # one would go through the names of its columns
+        return np.array([any(map(is_missing, row)) for row in y.to_numpy(dtype=object)], dtype=np.bool_)
+    return np.array([is_missing(target) for target in y], dtype=np.bool_)
+
+
 class Schema(TransformerMixin, BaseEstimator):  # type: ignore[misc]
     """Turns a frame into numbers by what is publicly known of its columns; it learns nothing from the records.
 
