@@ -129,8 +129,10 @@ class _Jobs(concurrent.futures.Executor):
             with self._lock:
                 jobs = [item for item in self._jobs.items() if item[0] not in self._ending]
             for future, job in jobs:
-                if _has_ended(job) and future.set_running_or_notify_cancel():
-                    self._ending.add(future)
+                if not _has_ended(job):
+                    continue
+                self._ending.add(future)  # it is asked once: a future that was cancelled raises the second time
+                if future.set_running_or_notify_cancel():
                     # In a thread of its own: submitit waits long for what a dead job did not write.
                     threading.Thread(target=self._end, args=(future, job), name="dphypo result", daemon=True).start()
 
