@@ -140,7 +140,7 @@ def test_the_page_is_served_to_this_machine_alone(served, tmp_path):
     assert "1 of 4" in ask(served)[1]
     live.erase()
     status, page = ask(served)
-    assert "it has stopped" in page
+    assert "stopped: released, or can be resumed" in page
     assert "ε = 2" in page, "what was known last stays"
 
 
