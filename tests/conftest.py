@@ -30,7 +30,7 @@ _COMPUTES = (
 
 
 def pytest_collection_finish() -> None:
-    """So much is imported that the garbage collector would walk over it for a tenth of the time."""
+    """Full collections of garbage walk over all that is imported: make them rare."""
     gc.set_threshold(20_000, 50, 50)
 
 

@@ -1,6 +1,6 @@
 """The shortest reproduction of every hole of version 0.2 on the page of known vulnerabilities, before and after.
 
-What it gave before is computed again where the mistake can be made again. ``pytest -s`` prints one table.
+What it gave before is computed again where the mistake can be made again. ``pytest -s -m slow`` prints one table.
 """
 
 from __future__ import annotations
@@ -29,6 +29,8 @@ from dphypo.entropy import Seeded
 from dphypo.errors import LedgerError
 from dphypo.laws import Pmf
 from dphypo.mechanisms import OwnTraining, SampledGaussian
+
+pytestmark = pytest.mark.slow
 
 ONCE = Pmf({1: 1.0})
 ENGINES = ("dphypo", "opacus")

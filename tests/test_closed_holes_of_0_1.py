@@ -24,6 +24,8 @@ from dphypo.laws import Geometric, Pmf, Poisson
 from dphypo.mechanisms.over_space import events
 from dphypo.search.framework1 import Lost
 
+pytestmark = pytest.mark.slow
+
 ADD, REPLACE = dp.NeighboringRelation.ADD_OR_REMOVE_ONE, dp.NeighboringRelation.REPLACE_ONE
 ONCE = Pmf({1: 1.0})
 
@@ -184,7 +186,6 @@ def test_9_one_record_outside_the_label_range() -> None:
     assert all(torch.equal(one, other) for one, other in zip(*found, strict=True))
 
 
-@pytest.mark.slow
 def test_10_calibration_that_overshoots() -> None:
     """Before: up to 9e-4 above the total, where ε is not monotone in the noise."""
 

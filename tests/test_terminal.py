@@ -55,13 +55,8 @@ def left(shown: bytes) -> str:
     return "\n".join(screen(shown.decode()))
 
 
-@pytest.mark.parametrize(
-    "number",
-    [
-        signal.SIGTERM,
-        *(pytest.param(one, marks=pytest.mark.slow) for one in (signal.SIGKILL, signal.SIGINT, *RARE_SIGNALS)),
-    ],
-)
+@pytest.mark.slow
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGKILL, signal.SIGINT, *RARE_SIGNALS])
 def test_the_bar_does_not_outlive_the_process(number):
     process, terminal, shown = search()
     process.send_signal(number)

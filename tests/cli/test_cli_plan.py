@@ -6,7 +6,6 @@ import json
 from pathlib import Path
 
 import pytest
-from support.slow import mostly_slow
 from typer.testing import CliRunner
 
 from dphypo.accounting import PureDp, account
@@ -99,7 +98,8 @@ def test_a_certificate_is_accounted_for_too(tmp_path):
 # Audits
 
 
-@pytest.mark.parametrize("band", mostly_slow([[], ["--band", "0.75", "2"]]), ids=["uniform", "band"])
+@pytest.mark.slow
+@pytest.mark.parametrize("band", [[], ["--band", "0.75", "2"]], ids=["uniform", "band"])
 def test_the_three_numbers_are_in_order(band: list[str]) -> None:
     """False alarms: 1e-6."""
     done = invoke(*FEW, *band, "--json")

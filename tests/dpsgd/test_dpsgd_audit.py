@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dp_accounting as dp
+import pytest
 import torch
 from torch import nn
 
@@ -35,6 +36,7 @@ def first_weights(inputs: torch.Tensor, runs: int, first: int, **changes: object
     return [next(model.parameters())[0, 0].item() for model in models]
 
 
+@pytest.mark.slow
 def test_a_canary_shows_at_most_the_claim():
     """False alarms: 1e-6. A huge canary among records that pull elsewhere; it counts with its clipped norm."""
     inputs = torch.zeros(RECORDS, 4)

@@ -53,6 +53,7 @@ def test_a_run_in_a_worker_may_load_its_batches_in_processes():
     assert all(trial["failure"] is None for trial in study.curator().trials())
 
 
+@pytest.mark.slow
 def test_a_worker_killed_while_its_child_lives_is_noticed():
     study = make(mechanism=world.killed_with_child, entropy=SYSTEM, runs=Pmf({12: 1.0}), lost="again")
     study.run(workers=2, progress=False, start_method="fork")

@@ -128,6 +128,7 @@ def drawn_once(size: int, schedule: SampledGaussian, words: Any) -> Iterator[NDA
         yield batch
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("mutant", [shuffled, drawn_once])
 def test_batches_that_are_not_poisson_are_caught(mutant: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(opacus, "poisson_batches", mutant)

@@ -24,6 +24,7 @@ def train(params: Any, *, seed: int, run: SampledGaussian) -> tuple[int, float]:
 TRAIN = OwnTraining(train, SampledGaussian.of(records=10_000, batch_size=500, epochs=5, noise_multiplier=1.0))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("design", [TwoStages(), TwoStages(fraction=0.02, compute_share=0.5, share=0.4, shape=2.0)])
 def test_the_stages_cost_what_they_may_and_compute_what_they_should(design: TwoStages) -> None:
     stages = design.stages(SPACE, TRAIN, compute=10, epsilon=3.0, delta=DELTA)

@@ -69,6 +69,7 @@ EVERY = [
 ]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("shown", EVERY, indirect=True)
 def test_a_report_is_quiet_accessible_and_fits(shown, request, tmp_path):
     page, wrong = shown

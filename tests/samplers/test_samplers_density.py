@@ -81,6 +81,7 @@ def outside(dimension: int, sets: Sets, draws: Sequence[Draw]) -> list[tuple[boo
     return [(bool(towards), LEVELS[level]) for _, towards, level in np.argwhere(few | many)]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("dimension", TRIED)
 def test_the_density_given_the_history_is_in_the_band(dimension):
     assert outside(dimension, fresh, [projected(projection) for projection in PROJECTIONS]) == []

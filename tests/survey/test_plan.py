@@ -88,6 +88,7 @@ def test_what_does_not_fit_the_compute_is_refused():
         plan_tuning(SPACE, Descent(), **BUDGET, compute=1)
 
 
+@pytest.mark.slow
 def test_private_scores_are_calibrated_to_what_training_costs():
     found = plan_tuning(SPACE, Descent(score_noise_multiplier="calibrate"), **BUDGET, survey=10)
     costs = found.cost.guarantee.costs(1e-6)

@@ -79,6 +79,7 @@ def test_a_survey_alone_is_a_plan():
     assert plan.run(progress=False).survey.rows == release.survey.rows
 
 
+@pytest.mark.slow
 def test_a_survey_then_a_longer_one_then_one_run():
     longer = FULL.at(fraction=0.5, match=True)
     release = run(Survey(SHORT, 6, prior=PriorAround(spread=0.1)), Survey(longer, 4), LastRun(FULL))
