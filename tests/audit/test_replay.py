@@ -113,7 +113,7 @@ def given(**options: Callable[[np.ndarray], Any]) -> Callable[..., dphypo.Study]
         (given(space=lambda records: dphypo.Space({"lr": loguniform(1e-3, len(records))})), "λ of run 1 differs"),
         (given(runs=lambda records: dphypo.Geometric(mean=len(records) / 4)), "the release or its certificate"),
         (given(mechanism=lambda records: train(records, len(records) / 4)), "the release or its certificate"),
-        (naming, "the files"),
+        pytest.param(naming, "the files", marks=pytest.mark.slow),
         (logging_it, "what was logged"),
         (printing, "what was printed"),
         (warning, "what was warned of"),

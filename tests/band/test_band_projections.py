@@ -36,7 +36,7 @@ def target_of(weights):
 
 
 @pytest.mark.parametrize("sizes", SPLIT)
-@pytest.mark.parametrize("projection", mostly_slow(PROJECTIONS, 3), ids=repr)
+@pytest.mark.parametrize("projection", mostly_slow(PROJECTIONS, 2), ids=repr)
 def test_optimality_conditions_hold(projection, sizes):
     # With g the derivative of the objective, some λ lies above g on every cell that could give up mass and below g on
     # every cell that could take some, up to what a relative error of 1e-9 in the masses does to g.

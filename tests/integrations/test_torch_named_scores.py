@@ -210,6 +210,7 @@ def test_the_summary_says_whom_the_last_run_trains_on():
     assert few.full.records == 320
 
 
+@pytest.mark.slow
 def test_no_user_handles_sides_or_a_space(tmp_path):
     assert steps_of(named(epochs=2), named().default_space()) == 13  # so that short runs are not too short
     release = dphypo.tune(named(epochs=2), **BUDGET, journal=None, progress=False)

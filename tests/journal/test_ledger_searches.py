@@ -39,7 +39,7 @@ def server():
 
 @pytest.mark.parametrize("kind", mostly_slow(["study", "stages"]))
 @pytest.mark.parametrize("last", mostly_slow([False, True]))
-@pytest.mark.parametrize("moment", ["before", "after"])
+@pytest.mark.parametrize("moment", mostly_slow(["before", "after"]))
 def test_a_search_that_is_killed_at_any_commit_pays_once_and_before_its_first_run(server, tmp_path, kind, moment, last):
     """At any commit until the first run is drawn, and up to the last commit where `last` says so."""
     states = set()

@@ -29,6 +29,7 @@ def found():
     return plan(epsilon=2.0, delta=DELTA, compute=5, landscape="mnist", bands=(), **TASK)
 
 
+@pytest.mark.slow
 def test_designs_of_every_kind_cost_the_total_and_no_more(found):
     assert len(found.rows) >= 10
     assert {row.design.kind for row in found.rows} == KINDS
@@ -48,6 +49,7 @@ def test_the_command_line_reproduces_every_epsilon_from_the_plan_files(found, tm
         assert numbers["epsilon"] <= numbers["stated"] <= 2.0
 
 
+@pytest.mark.slow
 def test_the_noise_of_a_survey_is_that_which_tune_solves_for(found):
     run = SampledGaussian.of(noise_multiplier=1.0, **TASK)
     tuning = plan_tuning(
@@ -58,6 +60,7 @@ def test_the_noise_of_a_survey_is_that_which_tune_solves_for(found):
     assert row.price == pytest.approx(tuning.price, abs=1e-3)
 
 
+@pytest.mark.slow
 def test_without_tuning_there_is_one_run_with_the_least_noise(found):
     first = found.rows[0]
     assert first.name == "no tuning"
@@ -76,6 +79,7 @@ def test_what_tune_would_do_is_recommended_where_nothing_is_known_of_scores():
     assert f"Recommended: {result.best.name} (*): it is the survey that dphypo.tune plans" in str(result)
 
 
+@pytest.mark.slow
 def test_scores_decide_where_a_landscape_is_given(found):
     best = max(row.score for row in found.rows if row.score is not None)
     assert found.best.score == pytest.approx(best, abs=1e-3)
@@ -106,6 +110,7 @@ def test_quantiles_count_all_runs():
     assert stages.quantiles() == pytest.approx(np.quantile(sum(draws), (0.05, 0.5, 0.95)), abs=1)
 
 
+@pytest.mark.slow
 def test_larger_batches_are_accounted_as_runs_of_their_own(found):
     assert [one.batch_size for one in found.batches][:2] == [2000, 2000]
     for one in found.batches:

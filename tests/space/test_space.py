@@ -75,7 +75,7 @@ def params_at(space, rows):
 
 
 @pytest.mark.parametrize("name", PRIORS)
-@settings(max_examples=12, deadline=None)
+@settings(max_examples=8, deadline=None)
 @given(drawn=hs.lists(words, min_size=1, max_size=20))
 def test_decoding_what_was_encoded_is_exact(name, drawn):
     space = Space({name: PRIORS[name]})
