@@ -49,7 +49,7 @@ audit: $(STAMP)  ## attack searches, plans and training by experiment; under twe
 	$(BIN)/python -m benchmarks.audit
 
 mutants: $(STAMP)  ## apply every wrong implementation to a copy; the tests must catch each of them
-	PYTHONPATH=tests $(BIN)/python -m mutants.run
+	PYTHONPATH=tests $(BIN)/python -m mutants.run -o tests/mutants/TABLE.md
 
 bench: $(STAMP)  ## speed and tightness, as ratios against named peers
 	$(BIN)/python -m benchmarks

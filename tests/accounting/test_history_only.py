@@ -46,8 +46,7 @@ def epsilon(profiles, law, band, first=1, *, direction=0, **conditions):
             (SHAPE_8, Band(0.75, 2), 0, 4.707, 0.0, 0.0),
             (SHAPE_8, Band(0.5, 4), 1, 5.388, 5.369, 0.0),
             (Geometric(mean=10), Band(0.75, 2), 1, 4.340, 0.0, 0.0),
-        ],
-        3,
+        ]
     ),
 )
 def test_the_published_figures(profiles, law, band, first, published, finer, attack):

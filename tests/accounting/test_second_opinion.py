@@ -8,6 +8,7 @@ import dp_accounting
 import numpy as np
 import pytest
 from scipy.special import ndtr
+from support.slow import mostly_slow
 
 from dphypo.accounting import ApproximateDp, PureDp, RdpCurve, account, dp_library, one_run, verify
 from dphypo.accounting.composition import Composition, Term, account_published
@@ -84,7 +85,7 @@ GUARANTEES = {
 }
 
 
-@pytest.mark.parametrize("name", GUARANTEES)
+@pytest.mark.parametrize("name", mostly_slow(GUARANTEES, 2))
 def test_every_kind_of_guarantee_lies_between_the_bounds_and_close_to_the_upper(name):
     found = GUARANTEES[name]()
     epsilon, opinion = found.epsilon(DELTA), second_opinion(found, DELTA)

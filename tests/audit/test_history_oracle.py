@@ -113,6 +113,7 @@ def test_the_oracle_catches(name, monkeypatch):
     assert any(case.shortfall(kind=kind) > 1e-3 for case in cases(5, 150))
 
 
+@pytest.mark.slow
 def test_the_oracle_catches_edges_that_are_clipped_instead_of_absorbed(monkeypatch):
     """A lattice that is too short is safe as it is, and not if sums beyond its top count as the top."""
     few = cases(6, 40)

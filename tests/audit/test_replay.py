@@ -108,17 +108,20 @@ def given(**options: Callable[[np.ndarray], Any]) -> Callable[..., dphypo.Study]
 
 @pytest.mark.parametrize(
     ("make", "found"),
-    [
-        (given(sampler=Peeking), "λ of run"),
-        (given(space=lambda records: dphypo.Space({"lr": loguniform(1e-3, len(records))})), "λ of run 1 differs"),
-        (given(runs=lambda records: dphypo.Geometric(mean=len(records) / 4)), "the release or its certificate"),
-        (given(mechanism=lambda records: train(records, len(records) / 4)), "the release or its certificate"),
-        pytest.param(naming, "the files", marks=pytest.mark.slow),
-        (logging_it, "what was logged"),
-        (printing, "what was printed"),
-        (warning, "what was warned of"),
-        (ending, "how the search ended"),
-    ],
+    mostly_slow(
+        [
+            (given(sampler=Peeking), "λ of run"),
+            (given(space=lambda records: dphypo.Space({"lr": loguniform(1e-3, len(records))})), "λ of run 1 differs"),
+            (given(runs=lambda records: dphypo.Geometric(mean=len(records) / 4)), "the release or its certificate"),
+            (given(mechanism=lambda records: train(records, len(records) / 4)), "the release or its certificate"),
+            (naming, "the files"),
+            (logging_it, "what was logged"),
+            (printing, "what was printed"),
+            (warning, "what was warned of"),
+            (ending, "how the search ended"),
+        ],
+        4,
+    ),
 )
 def test_peeking_is_found(make: Callable[..., Any], found: str) -> None:
     assert any(one.startswith(found) for one in replay(make, HERE, THERE))

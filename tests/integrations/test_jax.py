@@ -84,6 +84,7 @@ def test_it_has_the_capabilities_of_training():
     assert isinstance(plain(), Settings)
 
 
+@pytest.mark.slow
 def test_it_learns_and_runs_at_once_are_those_made_alone_but_for_rounding():
     mechanism = training(epochs=5, batch_size=70)
     params = [{"learning_rate": rate, "clipping": "normalise"} for rate in (0.5, 1.0, 2.0)]

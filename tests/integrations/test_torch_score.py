@@ -42,6 +42,7 @@ def test_public_accuracy_is_exact() -> None:
     assert PublicAccuracy((INPUTS, LABELS))(single) == pytest.approx(signs.mean())
 
 
+@pytest.mark.slow
 def test_the_noise_on_the_count_has_the_level_that_is_charged() -> None:
     score, trained = PrivateAccuracy((INPUTS[:10], LABELS[:10]), noise_multiplier=7.0, records=200), model()
     scores = np.array([score(trained, seed=seed) for seed in range(1500)])

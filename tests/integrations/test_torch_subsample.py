@@ -50,6 +50,7 @@ def test_a_score_on_the_same_records_forgoes_the_amplification() -> None:
     assert ideal(mechanism(score=score).event({})) == ideal(mechanism().event({})).event
 
 
+@pytest.mark.slow
 def test_each_run_uses_a_subsample_and_each_step_a_part_of_it() -> None:
     ours, steps = mechanism(), 0
     used, met = np.zeros((RUNS, COUNT)), 0

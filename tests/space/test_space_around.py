@@ -133,6 +133,7 @@ def outside(band, shares):
     return min(above.min(), below.min()) < ALARM / 20
 
 
+@pytest.mark.slow
 def test_the_band_is_relative_to_the_shaped_prior():
     """Fresh sets of two candidates, the larger one taken as often as the band allows."""
     band, entropy, drawn = Band(0.5, 1.5), Seeded(4), []

@@ -8,7 +8,6 @@ import signal
 import pytest
 from support import study_world
 from support.crash_server import KILLS_AFTER, serve
-from support.slow import mostly_slow
 from support.survey_plan_world import Together, attempted, facts, make, together
 from support.survey_world import SPACE
 
@@ -125,7 +124,8 @@ def test_an_interrupted_group_is_made_again_and_the_attempt_is_not_counted(sizes
     assert sizes[:5] == [5, 0, 2, 2, 2]
 
 
-@pytest.mark.parametrize(("moment", "step"), mostly_slow(KILLS_AFTER))
+@pytest.mark.slow
+@pytest.mark.parametrize(("moment", "step"), KILLS_AFTER)
 def test_a_process_killed_at_any_commit_of_a_group_changes_nothing(tmp_path, moment, step):
     whole = facts(make(mechanism=together))
     with serve("survey_plan_world") as server:
