@@ -8,6 +8,7 @@ are on the envelope are split until they are narrow, the others are left alone. 
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 from typing import Protocol
 
@@ -26,7 +27,7 @@ _MOST_PIECES = 64
 _SLACK = 1e-11  # the relative accuracy asked of log_g, with room to spare
 _FAR = 40.0  # of the first points: v and 1 − v of 2e-18
 _FIRST_CUT = 14.0
-_TINY = 1e-280  # of E[T]: lines that start lower are bounded together, so that no product or quotient underflows
+_TINY = 1e-40  # of E[T]: lines that start lower are bounded together, far below any δ, and need no cells
 
 
 @dataclass(frozen=True, eq=False)
@@ -104,8 +105,8 @@ def _spread(first: Decreasing, second: Decreasing, tau: Tau) -> Floats:
     coarse = np.linspace(-_FAR, _FAR, 801)
     log_g, log_g_tau = _log_g(first, second, tau, coarse)
     fall = -(log_g + log_g_tau)
-    # Beyond e^−750 both are zero. All of it may be beyond, if τ is 1 throughout and P[T = 1] = 0.
-    fall = np.minimum(fall, (fall[0] if np.isfinite(fall[0]) else 0.0) + 1500.0)
+    # What falls further is bounded together. All of it may be zero, if τ is 1 throughout and P[T = 1] = 0.
+    fall = np.minimum(fall, (fall[0] if np.isfinite(fall[0]) else 0.0) - 2.5 * math.log(_TINY))
     cells = int(np.clip((fall[-1] - fall[0]) / (2 * _WIDTH), *_FIRST_CELLS))
     even = np.interp(np.linspace(fall[0], fall[-1], cells), np.maximum.accumulate(fall), coarse)
     return np.unique(np.concatenate([[-np.inf], coarse, even, [np.inf]]))
