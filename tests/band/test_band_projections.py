@@ -35,6 +35,7 @@ def target_of(weights):
     return target / target.sum()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("sizes", SPLIT)
 @pytest.mark.parametrize("projection", mostly_slow(PROJECTIONS, 2), ids=repr)
 def test_optimality_conditions_hold(projection, sizes):

@@ -60,6 +60,7 @@ def plain():
     return training()
 
 
+@pytest.mark.slow
 def test_the_event_is_that_of_the_declared_run():
     step = dp_accounting.PoissonSampledDpEvent(0.1, dp_accounting.GaussianDpEvent(1.0))
     assert ideal(plain().event({})) == dp_accounting.SelfComposedDpEvent(step, 10)

@@ -14,7 +14,6 @@ from typing import Any
 
 import dp_accounting as dp
 import pytest
-from support.slow import mostly_slow
 from typer.testing import CliRunner
 
 from dphypo import Ledger, account
@@ -262,7 +261,8 @@ def test_a_ledger_is_private_and_its_name_is_not_obeyed_by_the_terminal(tmp_path
     assert ledger.entries == ()
 
 
-@pytest.mark.parametrize("closed", mostly_slow([False, True]))
+@pytest.mark.slow
+@pytest.mark.parametrize("closed", [False, True])
 def test_reserving_that_cannot_be_shown_is_reserved_and_says_so(tmp_path, closed):
     certificate = GAUSSIAN.certificate(1e-6).save(tmp_path / "first.json")
     ledger = Ledger.open(tmp_path / "ledger.db", epsilon=2.0, delta=1e-6)
