@@ -48,13 +48,14 @@ class Server:
 @contextmanager
 def serve(world: str = "study_world") -> Iterator[Server]:
     """The server, for the search of a module of the tests: one for all tests of a process, ended with it."""
-    yield Server(_started(), world)
+    yield Server(started("support.crash_server", "-W", "error"), world)
 
 
 @cache
-def _started() -> subprocess.Popen[str]:
+def started(module: str, *options: str) -> subprocess.Popen[str]:
+    """A module of the tests run as a program that reads orders: one for all tests of a process, ended with it."""
     process = subprocess.Popen(
-        [sys.executable, "-W", "error", "-m", "support.crash_server"],
+        [sys.executable, *options, "-m", module],
         stdin=subprocess.PIPE,
         stdout=subprocess.PIPE,
         text=True,

@@ -6,45 +6,27 @@ by an exception, a signal or its last line, with all that is called at exit.
 
 from __future__ import annotations
 
-import atexit
 import json
 import os
 import subprocess
 import sys
-from functools import cache
 from pathlib import Path
 from typing import Any
+
+from support.crash_server import started
 
 
 def run(code: str, *arguments: str, cwd: Path, env: dict[str, str] | None = None) -> subprocess.CompletedProcess[str]:
     """Run a script as ``python -c`` would, in a folder; what it wrote to both streams comes with its status."""
     said = [cwd.with_name(f".{cwd.name}-{stream}") for stream in ("stdout", "stderr")]
     order = {"code": code, "arguments": arguments, "cwd": str(cwd), "env": {**os.environ, **(env or {})}}
-    server = _started()
+    server = started("support.scripts")
     assert server.stdin is not None
     assert server.stdout is not None
     server.stdin.write(json.dumps(order | {"said": [str(path) for path in said]}) + "\n")
     server.stdin.flush()
     status = int(server.stdout.readline())
     return subprocess.CompletedProcess(code, status, *(path.read_text() for path in said))
-
-
-@cache
-def _started() -> subprocess.Popen[str]:
-    server = subprocess.Popen(
-        [sys.executable, "-m", "support.scripts"],
-        stdin=subprocess.PIPE,
-        stdout=subprocess.PIPE,
-        text=True,
-        cwd=Path(__file__).parents[1],
-    )
-    atexit.register(_end, server)
-    return server
-
-
-def _end(server: subprocess.Popen[str]) -> None:
-    server.kill()
-    server.communicate()
 
 
 def _script() -> dict[str, Any] | None:
