@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import resource
 from collections.abc import Callable
 
@@ -70,16 +71,18 @@ def _speed() -> None:
         accountant = PLDAccountant(value_discretization_interval=DEFAULT_GRID)
         accountant.compose(dp_sgd(0.71))
 
+    other = itertools.count(1)  # equal questions are answered from a cache: each repetition asks another one
+    law, band = Geometric(mean=100), Band(0.75, 2)
     peer = best_of(7, compose)
     jobs: list[tuple[str, Callable[[], object], int]] = [
         (
             "account(...).epsilon(δ)",
-            lambda: account(dp_sgd(0.71), Geometric(mean=100), Band(0.75, 2)).epsilon(DELTA),
+            lambda: account(dp_sgd(0.71 + 1e-6 * next(other)), law, band).epsilon(DELTA),
             5,
         ),
         (
             "calibrate(...)",
-            lambda: calibrate(dp_sgd, Geometric(mean=100), Band(0.75, 2), epsilon=7.0, delta=DELTA),
+            lambda: calibrate(dp_sgd, law, band, epsilon=7.0 + 1e-3 * next(other), delta=DELTA),
             30,
         ),
     ]

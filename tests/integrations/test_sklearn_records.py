@@ -126,6 +126,27 @@ def test_what_becomes_of_a_person_does_not_depend_on_one_that_is_not_taken(step:
     assert found[len(found) - len(alone) :].tobytes() == alone.tobytes()
 
 
+def times_matrix(rows: Any) -> Any:
+    """BLAS rounds a row by the number of rows."""
+    return rows @ np.random.default_rng(1).normal(size=(rows.shape[1], 50))
+
+
+def by_place(rows: Any) -> Any:
+    """A step that rounds a row by its place."""
+    return rows * (1 + np.finfo(float).eps * (np.arange(len(rows)) % 2))[:, None]
+
+
+@pytest.mark.parametrize("function", [times_matrix, by_place])
+@pytest.mark.parametrize("row", [0.0, np.nan])
+def test_a_record_more_changes_no_bit_of_another(function: Any, row: float) -> None:
+    table = np.random.default_rng(0).normal(size=(600, 8))
+    step = FunctionTransformer(per_record(function))
+    alone, _ = met(step, table, np.zeros(600))
+    found, _ = met(step, np.insert(table, 0, row, 0), np.zeros(601))
+    assert np.isnan(row) or not np.array_equal(function(np.insert(table, 0, row, 0))[1:], function(table))
+    assert found[-600:].tobytes() == alone.tobytes()
+
+
 @pytest.mark.parametrize("row", [["text", 1.0, 2.0], [1j, 1.0, 2.0], [b"1", 1.0, 2.0], [None, 1.0, 2.0]], ids=str)
 def test_one_value_in_a_list_changes_no_other(row: list[Any]) -> None:
     """numpy makes texts of all values where one is a text: True is then no number, and others have other digits."""

@@ -2,33 +2,33 @@
 
 The steps are fitted on made-up rows with the names and types of the columns, never on private ones. Then the records
 are taken through them, in a form that depends on public things alone: the names and types of the columns, and what the
-steps declare. A record on which the steps raise is left out: the batch that failed is halved until it stands alone. So
-no record can make a run fail, and none is seen beside another that does.
+steps declare. A record on which the steps raise is left out: the block that failed is halved until it stands alone. So
+no record can make a run fail, and none is seen beside another that does. What a record becomes does not depend on the
+others in a single bit: blocks have one size, the last one is filled up. Products of matrices round a row by the number
+of rows. Where they round it by its place, too, which is tried out on made-up rows, blocks hold one record.
 """
 
 from __future__ import annotations
 
 import warnings
-from collections.abc import Hashable, Iterator
+from collections.abc import Hashable
 from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 from sklearn.base import clone
-from sklearn.compose import ColumnTransformer
-from sklearn.feature_extraction import FeatureHasher
 from sklearn.pipeline import Pipeline
 from sklearn.utils import _safe_indexing, get_tags
 from sklearn.utils.validation import _num_samples
 
-from dphypo.integrations.sklearn.pipeline import ChecksData, Parts, Reads, parts_of, reads, refuse_mixing
-from dphypo.integrations.sklearn.table import Holds, holds, missing_in, numbers, plain_values, refuse_times
+from dphypo.integrations.sklearn.forms import in_form, synthetic_rows
+from dphypo.integrations.sklearn.pipeline import ChecksData, Parts, refuse_mixing
+from dphypo.integrations.sklearn.table import missing_in, numbers
 
 Mask = npt.NDArray[np.bool_]
 _MADE = 24  # made-up rows
-_WORDS = ("one", "two three", "four", "")
-_HASHED = {"dict": {"one": 1.0}, "pair": [("one", 1.0)], "string": ["one"]}
+_BLOCK = 256  # records that the steps meet at once
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -49,7 +49,7 @@ class Prepared:
         if not named:
             return cls(whole, None, parts.last)
         steps = Pipeline(named)
-        rows = _synthetic_rows(X, steps, _MADE)
+        rows = synthetic_rows(X, steps, _MADE)
         with warnings.catch_warnings(action="ignore"):  # about made-up values
             try:
                 steps.fit(rows)
@@ -59,7 +59,7 @@ class Prepared:
                     f"types of X: {error}"
                 ) from error
             if not _works(steps, rows):
-                alone = [place for place in range(_MADE) if _works(steps, _rows(rows, place, place + 1))]
+                alone = [place for place in range(_MADE) if _works(steps, _safe_indexing(rows, [place]))]
                 rows = _safe_indexing(rows, alone)
         return cls(whole, steps, parts.last, rows, key)
 
@@ -89,6 +89,22 @@ class Prepared:
                 "NaN for what it cannot read, or declare the columns with FunctionTransformer(per_record(function), "
                 "feature_names_out=...): 'one-to-one', or a function such as lambda step, names: ['age', 'year']"
             ) from None
+
+    @property
+    def block(self) -> int:
+        """How many records the steps meet at once: many if a made-up one becomes the same, bit by bit, in any place."""
+        assert self.steps is not None
+        if not (count := _num_samples(self.rows)):
+            return 1
+        places = np.resize(np.arange(count), _BLOCK)
+        orders = [places, np.roll(places, 1), np.roll(places, _BLOCK // 3 + 1), places[::-1]]
+        with warnings.catch_warnings(action="ignore"):
+            found = [_block(self.steps, self.rows, order) for order in orders]
+        first = found[0][:count]
+        same = all(
+            np.array_equal(made, first[order], equal_nan=True) for made, order in zip(found, orders, strict=True)
+        )
+        return _BLOCK if same else 1
 
     def try_out(self) -> None:
         """TypeError if what the steps make of a made-up record depends on the records beside it.
@@ -176,7 +192,7 @@ class TableRecords:
         if prepared.steps is None:
             table = np.asarray(numbers(self.X)) if picky else self.X
         else:
-            table, taken = _taken(prepared.steps, _in_form(self.X, prepared.steps), prepared.template)
+            table, taken = _taken(prepared, in_form(self.X, prepared.steps))
             inside &= taken
         if picky:
             inside &= np.isfinite(np.asarray(table, dtype=np.float64).reshape(len(inside), -1)).all(1)
@@ -192,133 +208,36 @@ class TableRecords:
         return {"X": self.X, "y": self.y, "_kept": {}}
 
 
-def _taken(steps: Pipeline, rows: Any, template: Any) -> tuple[Any, Mask]:
+def _taken(prepared: Prepared, rows: Any) -> tuple[Any, Mask]:
     """Every record after the steps, with NaN for those that they do not take, and which they take."""
-    count = _num_samples(rows)
-    taken, parts = np.zeros(count, dtype=np.bool_), []
-    width = _dense(template).shape[1]
+    count, size, template = _num_samples(rows), prepared.block, prepared.template
+    taken = np.zeros(count, dtype=np.bool_)
+    table = np.full((count, _dense(template).shape[1]), np.nan)
 
-    def take(low: int, high: int) -> None:
+    def take(places: npt.NDArray[np.int64]) -> None:
         try:
-            part = _dense(steps.transform(_rows(rows, low, high))).reshape(high - low, -1)
-            if part.shape[1] != width:
+            part = _block(prepared.steps, rows, np.pad(places, (0, size - len(places)), "edge"))
+            if part.shape[1] != table.shape[1]:
                 raise ValueError
-            part = np.asarray(numbers(part), dtype=np.float64)
         except Exception:
-            if high - low > 1:
-                take(low, (low + high) // 2)
-                take((low + high) // 2, high)
+            if len(places) > 1:
+                for half in np.array_split(places, 2):
+                    take(half)
             return
-        parts.append(part)
-        taken[low:high] = True
+        table[places], taken[places] = part[: len(places)], True
 
     with warnings.catch_warnings(action="ignore"):  # about single records
-        if count:
-            take(0, count)
-    table = np.full((count, width), np.nan)
-    if parts:
-        table[taken] = np.concatenate(parts)
+        for low in range(0, count, size):
+            take(np.arange(low, min(low + size, count)))
     return (type(template)(table, columns=template.columns) if hasattr(template, "columns") else table), taken
+
+
+def _block(steps: Any, rows: Any, places: npt.NDArray[np.int64]) -> npt.NDArray[np.float64]:
+    """What the steps make of the rows in these places, as numbers, without the names of rows."""
+    block = _safe_indexing(rows, places)
+    made = steps.transform(block.reset_index(drop=True) if hasattr(block, "reset_index") else block)
+    return np.asarray(numbers(_dense(made).reshape(len(places), -1)), dtype=np.float64)
 
 
 def _dense(table: Any) -> npt.NDArray[Any]:
     return np.asarray(table.toarray() if hasattr(table, "toarray") else table)
-
-
-def _rows(table: Any, low: int, high: int) -> Any:
-    return table.iloc[low:high] if hasattr(table, "iloc") else table[low:high]
-
-
-def _in_form(X: Any, steps: Pipeline) -> Any:
-    """The table in the form that the first step reads: every value read by itself, in a type that none decides."""
-    forms = _forms(X, steps)
-    if hasattr(X, "iloc") and hasattr(X, "columns"):
-        read = {place: _column(X.iloc[:, place], forms[place]) for place in range(len(X.columns))}
-        return _frame(X, read, X.index)
-    if Reads.VALUES in forms:
-        return plain_values(X)
-    if Reads.ROWS in forms or hasattr(X, "toarray"):
-        return X
-    table = np.asarray(numbers(X))
-    return table.astype(np.float64) if table.dtype.kind in "biuf" else table
-
-
-def _column(values: Any, form: Reads) -> Any:
-    if form is Reads.NUMBERS:
-        return numbers(values).astype(np.float64)
-    return plain_values(values) if form is Reads.VALUES else values
-
-
-def _frame(like: Any, columns: dict[int, Any], index: Any = None) -> Any:
-    frame = type(like)(columns, index=index)
-    frame.columns = like.columns
-    return frame
-
-
-def _forms(X: Any, steps: Pipeline) -> list[Reads]:
-    """The form of each column; of an array, all are in one."""
-    first = next((step for step in parts_of(steps) if reads(step) is not None), None)
-    names = list(X.columns) if hasattr(X, "columns") else list(range(X.shape[1] if np.ndim(X) == 2 else 1))
-    if first is None or type(first) is not ColumnTransformer:
-        return [reads(first) or Reads.NUMBERS] * len(names)
-    given = [(inner, _places(names, key)) for _, inner, key in first.transformers]
-    rest = set(range(len(names))) - {place for _, places in given for place in places}
-    found: dict[int, set[Reads]] = {place: set() for place in range(len(names))}
-    for inner, places in (*given, (first.remainder, rest)):
-        for place in places:
-            found[place].add(reads(inner) or Reads.NUMBERS)
-    # Numbers can be made of plain values, too.
-    return [forms.pop() if len(forms) == 1 else Reads.VALUES for forms in found.values()]
-
-
-def _places(names: list[Any], key: Any) -> list[int]:
-    """The places of the columns that a key of a ColumnTransformer names."""
-    if isinstance(key, slice) and all(isinstance(end, int | None) for end in (key.start, key.stop, key.step)):
-        return list(range(len(names)))[key]
-    if isinstance(key, slice):
-        low, high = (end if end is None else names.index(end) for end in (key.start, key.stop))
-        return list(range(len(names)))[low : None if high is None else high + 1]
-    keys = [key] if isinstance(key, str) or np.ndim(key) == 0 else list(key)
-    if keys and all(isinstance(one, bool | np.bool_) for one in keys):
-        return np.flatnonzero(keys).tolist()
-    return [names.index(one) if isinstance(one, str) else int(one) % len(names) for one in keys]
-
-
-def _synthetic_rows(X: Any, steps: Pipeline, count: int) -> Any:
-    """This many rows with the columns and types of X, in the form that the first step reads."""
-    rng = np.random.default_rng(0)
-    pool = [*_categories(steps), *_WORDS]
-    forms = _forms(X, steps)
-    hashers = [step for step in parts_of(steps) if isinstance(step, FeatureHasher)]
-    if hashers:
-        return [_HASHED[hashers[0].input_type]] * count
-    if hasattr(X, "iloc") and hasattr(X, "columns"):
-        refuse_times(X.iloc[:0, [place for place, form in enumerate(forms) if form is Reads.NUMBERS]])
-        columns = [X.iloc[:0, place] for place in range(len(X.columns))]
-        return _frame(X, {place: _made(forms[place], column, pool, count, rng) for place, column in enumerate(columns)})
-    if np.ndim(X) != 2:
-        return _made(forms[0], X, pool, count, rng)
-    if Reads.VALUES in forms:
-        return rng.choice(np.array(pool, dtype=object), (count, len(forms)))
-    return np.column_stack([_made(form, X, pool, count, rng) for form in forms])
-
-
-def _made(form: Reads, like: Any, pool: list[Any], count: int, rng: np.random.Generator) -> Any:
-    """One made-up column."""
-    drawn = rng.normal(size=count)
-    if form is Reads.NUMBERS:
-        return drawn
-    words = rng.choice(np.array(pool, dtype=object), count)
-    if form is Reads.VALUES:
-        return words
-    if holds(like) is Holds.NUMBERS:
-        return drawn if like.dtype.kind in "fc" else (drawn > 0).astype(like.dtype)
-    return np.datetime64("2000-01-01") + np.arange(count) if holds(like) is Holds.TIMES else words.astype(object)
-
-
-def _categories(step: Any) -> Iterator[Any]:
-    """The categories that encoders inside a step were given."""
-    for inner in parts_of(step):
-        yield from _categories(inner)
-    lists: Any = getattr(step, "categories", None)
-    yield from (value for one in (() if lists is None or isinstance(lists, str) else lists) for value in one)

@@ -1,0 +1,112 @@
+"""The form in which the first step of a pipeline reads a table: numbers, plain values or rows; made-up rows in it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+import numpy as np
+from sklearn.compose import ColumnTransformer
+from sklearn.feature_extraction import FeatureHasher
+from sklearn.pipeline import Pipeline
+
+from dphypo.integrations.sklearn.pipeline import Reads, parts_of, reads
+from dphypo.integrations.sklearn.table import Holds, holds, numbers, plain_values, refuse_times
+
+_WORDS = ("one", "two three", "four", "")
+_HASHED = {"dict": {"one": 1.0}, "pair": [("one", 1.0)], "string": ["one"]}
+
+
+def in_form(X: Any, steps: Pipeline) -> Any:
+    """The table in the form that the first step reads: every value read by itself, in a type that none decides."""
+    forms = _forms(X, steps)
+    if hasattr(X, "iloc") and hasattr(X, "columns"):
+        read = {place: _column(X.iloc[:, place], forms[place]) for place in range(len(X.columns))}
+        return _frame(X, read)
+    if Reads.VALUES in forms:
+        return plain_values(X)
+    if Reads.ROWS in forms or hasattr(X, "toarray"):
+        return X
+    table = np.asarray(numbers(X))
+    return table.astype(np.float64) if table.dtype.kind in "biuf" else table
+
+
+def _column(values: Any, form: Reads) -> Any:
+    if form is Reads.NUMBERS:
+        return numbers(values).astype(np.float64)
+    return plain_values(values) if form is Reads.VALUES else values
+
+
+def _frame(like: Any, columns: dict[int, Any]) -> Any:
+    frame = type(like)(columns)
+    frame.columns = like.columns
+    return frame
+
+
+def _forms(X: Any, steps: Pipeline) -> list[Reads]:
+    """The form of each column; of an array, all are in one."""
+    first = next((step for step in parts_of(steps) if reads(step) is not None), None)
+    names = list(X.columns) if hasattr(X, "columns") else list(range(X.shape[1] if np.ndim(X) == 2 else 1))
+    if first is None or type(first) is not ColumnTransformer:
+        return [reads(first) or Reads.NUMBERS] * len(names)
+    given = [(inner, _places(names, key)) for _, inner, key in first.transformers]
+    rest = set(range(len(names))) - {place for _, places in given for place in places}
+    found: dict[int, set[Reads]] = {place: set() for place in range(len(names))}
+    for inner, places in (*given, (first.remainder, rest)):
+        for place in places:
+            found[place].add(reads(inner) or Reads.NUMBERS)
+    # Numbers can be made of plain values, too.
+    return [forms.pop() if len(forms) == 1 else Reads.VALUES for forms in found.values()]
+
+
+def _places(names: list[Any], key: Any) -> list[int]:
+    """The places of the columns that a key of a ColumnTransformer names."""
+    if isinstance(key, slice) and all(isinstance(end, int | None) for end in (key.start, key.stop, key.step)):
+        return list(range(len(names)))[key]
+    if isinstance(key, slice):
+        low, high = (end if end is None else names.index(end) for end in (key.start, key.stop))
+        return list(range(len(names)))[low : None if high is None else high + 1]
+    keys = [key] if isinstance(key, str) or np.ndim(key) == 0 else list(key)
+    if keys and all(isinstance(one, bool | np.bool_) for one in keys):
+        return np.flatnonzero(keys).tolist()
+    return [names.index(one) if isinstance(one, str) else int(one) % len(names) for one in keys]
+
+
+def synthetic_rows(X: Any, steps: Pipeline, count: int) -> Any:
+    """This many rows with the columns and types of X, in the form that the first step reads."""
+    rng = np.random.default_rng(0)
+    pool = [*_categories(steps), *_WORDS]
+    forms = _forms(X, steps)
+    hashers = [step for step in parts_of(steps) if isinstance(step, FeatureHasher)]
+    if hashers:
+        return [_HASHED[hashers[0].input_type]] * count
+    if hasattr(X, "iloc") and hasattr(X, "columns"):
+        refuse_times(X.iloc[:0, [place for place, form in enumerate(forms) if form is Reads.NUMBERS]])
+        columns = [X.iloc[:0, place] for place in range(len(X.columns))]
+        return _frame(X, {place: _made(forms[place], column, pool, count, rng) for place, column in enumerate(columns)})
+    if np.ndim(X) != 2:
+        return _made(forms[0], X, pool, count, rng)
+    if Reads.VALUES in forms:
+        return rng.choice(np.array(pool, dtype=object), (count, len(forms)))
+    return np.column_stack([_made(form, X, pool, count, rng) for form in forms])
+
+
+def _made(form: Reads, like: Any, pool: list[Any], count: int, rng: np.random.Generator) -> Any:
+    """One made-up column."""
+    drawn = rng.normal(size=count)
+    if form is Reads.NUMBERS:
+        return drawn
+    words = rng.choice(np.array(pool, dtype=object), count)
+    if form is Reads.VALUES:
+        return words
+    if holds(like) is Holds.NUMBERS:
+        return drawn if like.dtype.kind in "fc" else (drawn > 0).astype(like.dtype)
+    return np.datetime64("2000-01-01") + np.arange(count) if holds(like) is Holds.TIMES else words.astype(object)
+
+
+def _categories(step: Any) -> Iterator[Any]:
+    """The categories that encoders inside a step were given."""
+    for inner in parts_of(step):
+        yield from _categories(inner)
+    lists: Any = getattr(step, "categories", None)
+    yield from (value for one in (() if lists is None or isinstance(lists, str) else lists) for value in one)
