@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from fractions import Fraction
+
 import numpy as np
 import pytest
 from support.oracle import extreme_points
@@ -20,6 +22,19 @@ def test_the_corner_masses_are_two_densities(band):
     assert sum(weight for weight, _ in transform(band)) == pytest.approx(1.0, abs=1e-9)
     # On the second data set the same corners have weight · e^(−log ratio): they sum to one as well.
     assert sum(weight * np.exp(shift) for weight, shift in transform(band)) == pytest.approx(1.0, abs=1e-9)
+
+
+@pytest.mark.parametrize("C", [1 + 2**-52, 1 + 4.29e-9, 1.25, 1e12])
+@pytest.mark.parametrize("c", [0.19923613832933318, 1 - 2**-53, 1e-12])
+def test_weights_are_rounded_up(c: float, C: float):
+    """1 − p is rounding alone where C is close to 1: with it the weights were up to a fifth too small."""
+    low, high = Fraction(c), Fraction(C)
+    p = (1 - low) / (high - low)
+    q, rest = min(p, 1 - p), low if p <= Fraction(1, 2) else high
+    exact = (high * q, rest * (1 - 2 * q), low * q)
+    assert all(Fraction(found) >= weight for (found, _), weight in zip(transform(Band(c, C)), exact, strict=True))
+    masses = (q, 1 - 2 * q, q)
+    assert all(Fraction(found) >= mass for (*_, found), mass in zip(corners(Band(c, C)), masses, strict=True))
 
 
 def test_a_uniform_search_pays_nothing_for_adaptivity():

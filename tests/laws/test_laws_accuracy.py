@@ -12,6 +12,7 @@ import pytest
 from support import laws_reference as reference
 
 from dphypo.laws import Geometric, Logarithmic, NegativeBinomial, Pmf, Poisson
+from dphypo.laws.negative_binomial import LARGEST_CAPPED_SHAPE
 from dphypo.laws.poisson import log_lower, log_upper
 from dphypo.laws.special import log_gamma_ratio, log_poisson_pmf
 
@@ -93,6 +94,16 @@ def test_cut_against_the_sum(shape: float, mean: float) -> None:
         assert cut.pgf(x) == pytest.approx(float(mp.polyval(p[:limit][::-1], x) * x / total), rel=1e-11)
         assert cut.pmf(limit) == pytest.approx(float(p[limit - 1] / total), rel=1e-11)
         assert cut.pmf(limit + 1) == 0
+
+
+def test_cut_at_the_largest_shape() -> None:
+    """What the accountant asks of log_g is 1e-11; a shape of a million had 1e-9, and has no cap."""
+    law = NegativeBinomial(LARGEST_CAPPED_SHAPE, mean=1000)
+    p = reference.masses(law.shape, law.gamma, 1400)
+    for limit in (7, 400, 1400):
+        cut, total = law.capped(limit), mp.fsum(p[:limit])
+        for v in (0.0, 1e-3, 0.03):
+            assert off(cut.log_g(v), mp.log(reference.derivative(p[:limit], 1, v) / total)) < 5e-12
 
 
 @pytest.mark.parametrize("shape", [-0.9, 0.0, 2.0, 50.0])

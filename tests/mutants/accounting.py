@@ -138,6 +138,14 @@ MUTANTS = (
         ("accounting/test_lemma2.py::test_lemma_2_bounds_every_pair_of_densities",),
     ),
     Mutant(
+        "1 − p from a rounded p",
+        "the weights of Lemma 2 are rounded up",
+        "band/band.py",
+        "        return min(1.0 - self.c, self.C - 1.0) / (self.C - self.c) if self.C > 1 else 0.5\n",
+        "        return min(self.p, 1.0 - self.p)\n",
+        ("accounting/test_lemma2.py::test_weights_are_rounded_up",),
+    ),
+    Mutant(
         "that nothing ran is free",
         "that no run was made is an outcome, and counts at ε < 0",
         "accounting/theorems/theorem4_profile.py",

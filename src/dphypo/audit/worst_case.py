@@ -132,7 +132,7 @@ class WorstCase:
     @property
     def _masses(self) -> dict[str, float]:
         """The prior: three groups of λ with the masses of Lemma 2; one group where there is no band."""
-        share = min(self.band.p, 1 - self.band.p)
+        share = self.band.q
         return {"rest": 1.0} if self.band.C == 1 else dict(zip(GROUPS, (share, share, 1 - 2 * share), strict=True))
 
     def densities(self, bit: int) -> dict[str, float]:

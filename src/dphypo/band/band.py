@@ -106,6 +106,14 @@ class Band:
         """
         return (1.0 - self.c) / (self.C - self.c) if self.C > 1 else 0.5
 
+    @property
+    def q(self) -> float:
+        """min(p, 1 − p): the largest prior mass that can be at C in one density and at c in another.
+
+        It is not computed from p: where C is close to 1, so is p, and 1 − p would be rounding alone.
+        """
+        return min(1.0 - self.c, self.C - 1.0) / (self.C - self.c) if self.C > 1 else 0.5
+
     def project(
         self,
         weights: npt.ArrayLike,

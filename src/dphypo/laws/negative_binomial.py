@@ -33,6 +33,7 @@ from dphypo.laws.law import Array, Capped, at_x, like, register
 from dphypo.laws.special import leading_ratios, log_gamma_ratio, log_polynomial, log_power_series, log_sum_exp
 
 LARGEST_SHAPE = 1e6
+LARGEST_CAPPED_SHAPE = 1e3  # beyond it the terms of a partial sum cancel: log f′ would not have eleven digits
 SMALLEST_GAMMA = 1e-300
 # Two sides that agree to this many bits beyond the leading one are equal: mean 3 at θ = 1/2, γ = 1/4 is an example.
 _TIE_BITS = 1024
@@ -148,6 +149,9 @@ class NegativeBinomial:
         >>> Geometric(mean=100).capped(400)
         Geometric(mean=100).capped(400)
         """
+        if self.shape > LARGEST_CAPPED_SHAPE:
+            remedy = f"a law with a cap has a shape of at most {LARGEST_CAPPED_SHAPE:g}: cap Poisson(mean) instead"
+            raise _validate.fail("shape", self.shape, remedy)
         return Capped(self, limit)
 
     def log_pmf(self, k: Array) -> Array:

@@ -35,8 +35,7 @@ def transform(band: Band) -> list[tuple[float, float]]:
     """
     if band.c == band.C:
         return [(1.0, 0.0)]
-    c, C, L, p = band.c, band.C, band.log_ratio, band.p
-    q = min(p, 1.0 - p)
+    c, C, L, p, q = band.c, band.C, band.log_ratio, band.p, band.q
     middle = c * (1.0 - 2.0 * p) if p <= 0.5 else C * (2.0 * p - 1.0)
     up = 1.0 + _SLACK
     return [(C * q * up, -L * up), (middle * up + _SLACK * C, 0.0), (c * q * up, L * (1.0 - _SLACK))]
@@ -50,8 +49,7 @@ def corners(band: Band) -> list[Corner]:
     """
     if band.c == band.C:
         return [(1.0, 1.0, 1.0)]
-    side = min(band.p, 1.0 - band.p)
-    middle = band.c if band.p <= 0.5 else band.C
+    side, middle = band.q, band.c if band.p <= 0.5 else band.C
     masses = (side * (1 + _SLACK), (1.0 - 2.0 * side) * (1 + _SLACK) + 1e-15, side * (1 + _SLACK))
     weights = ((band.C, band.c), (middle, middle), (band.c, band.C))
     return [(here, there, mass) for (here, there), mass in zip(weights, masses, strict=True)]
