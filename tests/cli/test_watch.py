@@ -14,6 +14,7 @@ from support.survey_world import SPACE, Descent
 from typer.testing import CliRunner
 
 import dphypo
+from dphypo import errors
 from dphypo.cli.app import app
 from dphypo.cli.pictures import server
 from dphypo.entropy import Seeded
@@ -64,6 +65,18 @@ def test_nothing_tells_how_long_a_study_has_run(tmp_path):
     page = live_page(live.read(), runs=True)
     assert "how long a study takes is secret" in page
     assert page == live_page(live.read(), runs=False)
+
+
+def test_a_process_that_is_refused_leaves_the_file_of_the_other(tmp_path):
+    mechanism, file = Descent(noise_multiplier=3.0, steps=20), tmp_path / "tune.db-watch"
+    parts = [Survey(mechanism, 3), LastRun(mechanism)]
+    first, second = (Stages(SPACE, parts, delta=1e-6, journal=tmp_path / "tune.db", entropy=Seeded(3)) for _ in "ab")
+    with first:
+        first.ask()
+        LiveFile(file).update(cost="of the first")
+        with pytest.raises(errors.JournalError, match="in use"):
+            second.run(progress=False)
+        assert file.exists()
 
 
 def told(search, mechanism):

@@ -116,6 +116,22 @@ def test_going_on_takes_the_same_ledger(ledger, tmp_path):
     assert len(ledger.entries) == 1
 
 
+def test_going_on_with_a_later_part_takes_the_same_ledger(ledger, tmp_path):
+    """Each copy would draw T of the second part anew, and release, all for one entry."""
+    with make(tmp_path / "stages.db", kind="stages", ledger=ledger) as stages:
+        while len(stages.curator(1).trials()) < stages.curator(1).total():
+            trial = stages.ask()
+            stages.tell(trial, trial.mechanism(trial.params, seed=trial.seed))
+        stages._chain.publish(0)  # here its process dies
+    begun = contents(shutil.copy(tmp_path / "stages.db", tmp_path / "copy.db"))
+    with pytest.raises(LedgerError, match="begun with a ledger: give the same"):
+        make(tmp_path / "copy.db", kind="stages").run(progress=False)
+    assert contents(tmp_path / "copy.db") == begun, "nothing was drawn"
+    made = make(tmp_path / "stages.db", kind="stages", ledger=ledger).run(progress=False)
+    assert make(tmp_path / "stages.db", kind="stages").run(progress=False).params == made.params
+    assert len(ledger.entries) == 1
+
+
 def test_a_ledger_that_forgot_a_search_is_told_again(ledger, tmp_path):
     """A ledger restored from an old copy: the search reserves under the key that its journal has kept."""
     before = shutil.copy(ledger.path, tmp_path / "before.db")

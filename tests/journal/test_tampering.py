@@ -50,7 +50,7 @@ EDITS = {
     "a failure": CHANGED.format("0.0, null", 'null, "x"', 2),
     "a λ": CHANGED.format("0.1", "0.2", 1),
     "a run that is a list": "UPDATE dphypo_change SET content = '[1]' WHERE name = :name AND number = 1",
-    "attempts": CHANGED.format(", 1]", ", 0]", 3),
+    "attempts": CHANGED.format(", 1, ", ", 0, ", 3),
     "a change removed": "DELETE FROM dphypo_change WHERE name = :name AND number = 2",
     "the last change removed": "DELETE FROM dphypo_change WHERE name = :name AND number = 4",
     "all changes removed": "DELETE FROM dphypo_change WHERE name = :name",

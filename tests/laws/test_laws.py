@@ -208,7 +208,7 @@ def test_quantiles_at_ties() -> None:
         (lambda: Poisson(-1), "must lie in"),
         (lambda: Poisson("ten"), "finite number"),  # type: ignore[arg-type]
         (lambda: Geometric(mean=3).capped(0), "limit = 0"),
-        (lambda: NegativeBinomial(1001, mean=3).capped(5), "shape = 1001.0: .* cap Poisson"),
+        (lambda: NegativeBinomial(1001, mean=3).capped(5), "cap Poisson"),
         (lambda: Geometric(mean=3).capped(2.5), "limit = 2.5"),  # type: ignore[arg-type]
         (lambda: Geometric(mean=3).capped(5).capped(0), "limit = 0"),
         (lambda: Poisson(3).capped(0), "limit = 0"),

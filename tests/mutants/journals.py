@@ -35,8 +35,8 @@ MUTANTS = (
         "a search goes on without its ledger",
         "nothing is run that was not reserved",
         "journal/journal.py",
-        "    if LEDGER in (record.declaration or {}) and not record.released:\n",
-        "    if LEDGER in (record.declaration or {}) and record.released:\n",
+        "            if not record.released:\n                refuse_without_ledger(record)\n",
+        "            if record.released:\n                refuse_without_ledger(record)\n",
         (f"{_LEDGER}::test_going_on_takes_the_same_ledger",),
     ),
     Mutant(

@@ -132,6 +132,7 @@ def test_verify_reads_plans(name, tmp_path):
         ({"epsilon": True}, "epsilon: should be a number"),
         ({"parts": []}, "parts: should be a list"),
         ({"parts": [{"part": "sandwich"}]}, "is not valid: it is one of 'survey'"),
+        ({"parts": [{"part": []}]}, "is not valid: it is one of 'survey'"),
         ({"parts": [{"part": "last run"}]}, "also needs 'noise_multiplier'"),
         ({"parts": [{"part": "last run", "noise_multiplier": 1.0, "runs": 3}]}, "does not belong to a part"),
         ({"parts": [{"part": "survey", "runs": 2, "fraction": "x", "matched_to": 1}]}, "fraction"),

@@ -90,18 +90,26 @@ def test_a_study_that_is_killed_does_not_end_the_runs_of_its_workers(tmp_path):
 
 
 def test_a_machine_that_goes_away_is_no_outcome(tmp_path, monkeypatch):
-    """The journal says on which machine the study ran; here it is another one when the study goes on."""
-    journal = str(tmp_path / "study.db")
-    with serve() as server:
-        assert server.run(journal, mechanism="fragile", at={"after": 9}) == KILLED
-    monkeypatch.setattr("dphypo.search.under_way.machine", lambda: "another machine")
-    with make(journal, fragile) as study:
-        (lost,) = [number for number, row in enumerate(study.curator().trials()) if not row["done"]]
-        assert study.ask().number == lost, "it is made again"
-        assert study.curator().trials()[lost]["attempts"] == 2
-    monkeypatch.undo()
-    with make(journal, fragile) as study:
-        assert study.ask().number == lost, "an orderly end on the second machine is no death either"
+    """The journal says on which machine each run was begun. A look at it on another one changes nothing."""
+    path = tmp_path / "study.db"
+
+    def on(machine, act):
+        monkeypatch.setattr("dphypo.search.under_way.machine", lambda: machine)
+        with make(path, fragile, runs=Pmf({4: 1.0})) as study:
+            found = act(study)
+            study._chain.part(0)._handed.clear()  # the machine goes down: nothing is taken back
+            return found, [(row["attempts"], row["failure"]) for row in study.curator().trials()]
+
+    assert on("A", lambda study: [study.ask().number for _ in range(3)])[0] == [0, 1, 2]
+    with dphypo.open_journal(path) as journal:
+        assert len(journal.curator().trials()) == 3
+    for machine in "BCDE":
+        asked, rows = on(machine, lambda study: study.ask().number)
+        assert asked == 0, "it is made again, and so are the others"
+        assert rows == [(1, None)] * 3, "however often machines go away"
+    asked, rows = on("E", lambda study: study.ask().number)
+    assert asked == 1, "the process that made run 0 has died on this machine"
+    assert [failure is None for _, failure in rows] == [False, True, True]
 
 
 def test_an_orderly_close_is_no_death(tmp_path):

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import dp_accounting
 import pytest
 from support import stages_world
-from support.study_world import make
+from support.study_world import RELATION, SPACE, make
 
 import dphypo
 from dphypo import errors
@@ -69,6 +70,53 @@ def test_a_search_in_stages_is_opened_as_one(tmp_path):
         stages_world.make(path).run(progress=False)
     with dphypo.open_journal(path, "stages, stage 1") as journal:
         assert journal.curator().trials() == []
+
+
+def noisy(params, *, seed):
+    return {"weights": params["lr"]}, 0.123456789
+
+
+def paid(training: float, score: float | None = None) -> dphypo.Mechanism:
+    event = None if score is None else dp_accounting.GaussianDpEvent(score)
+    split = None if score is None else dphypo.Split(how="by hash", data="records")
+    event_of_run = dp_accounting.GaussianDpEvent(training)
+    return dphypo.mechanism(event=event_of_run, score_event=event, split=split, relation=RELATION, seeded=True)(noisy)
+
+
+def test_a_score_that_is_not_released_is_not_shown(tmp_path):
+    """It would cost much more than the certificate says."""
+    path, parts = tmp_path / "tune.db", [dphypo.Survey(paid(40.0, 100.0), 3), dphypo.LastRun(paid(5.0, 0.05))]
+    release = dphypo.Stages(SPACE, parts, delta=1e-6, journal=path).run(progress=False)
+    with dphypo.open_journal(path) as journal:
+        assert journal.score is None
+        assert journal.params == release.params
+        assert journal.release() == release
+        assert journal.release().surveys == release.surveys
+
+
+def test_a_survey_alone_releases_its_table(tmp_path):
+    path, parts = tmp_path / "tune.db", [dphypo.Survey(paid(40.0), 3)]
+    release = dphypo.Stages(SPACE, parts, delta=1e-6, journal=path).run(progress=False)
+    with dphypo.open_journal(path) as journal:
+        again = journal.release()
+        assert (journal.params, journal.score, journal.ending) == (None, None, Ending.SURVEYED)
+        assert (again.model, again.surveys, again.certificate) == (None, release.surveys, release.certificate)
+
+
+def test_a_search_is_not_released_before_its_last_part(tmp_path):
+    """Shredded, it would be an unfinished search among which one could choose."""
+    path = tmp_path / "stages.db"
+    with stages_world.make(path) as search:
+        while len(search.released) < 1:
+            trial = search.ask()
+            search.tell(trial, trial.mechanism(trial.params, seed=trial.seed))
+    for name in ("stages", "stages, stage 1"):
+        with dphypo.open_journal(path, name) as journal:
+            assert (journal.certificate, journal.params, journal.score, journal.ending) == (None,) * 4
+            for act in (journal.release, journal.shred):
+                with pytest.raises(errors.NotReleased):
+                    act()
+    assert stages_world.make(path).run(progress=False).model is not None
 
 
 def test_several_studies_are_told_apart_by_name(tmp_path):

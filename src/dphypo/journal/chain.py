@@ -225,13 +225,15 @@ def kept_secret(connection: Connection, place: Place, number: int) -> bytes | No
     return None if content is None or _digest(content) != sealed else bytes(content)[_SALT:]
 
 
-def owner_of(connection: Connection, kind: str, name: str, take: str | None = None) -> str | None:
-    """Who has a book; with ``take``, put this token on it, so that whoever had it commits nothing more."""
+def owner_of(connection: Connection, kind: str, name: str) -> str | None:
+    """Who has a book."""
+    return connection.scalar(select(book.c.owner).where(*_where(book, Place(kind, name))))
+
+
+def take(connection: Connection, kind: str, name: str, owner: str) -> None:
+    """Put this token on a book, so that whoever had it commits nothing more. One without an owner was shredded."""
     where = _where(book, Place(kind, name))
-    before = connection.scalar(select(book.c.owner).where(*where))
-    if take is not None:  # a book without an owner was shredded
-        connection.execute(update(book).where(*where, book.c.owner != "").values(owner=take))
-    return before
+    connection.execute(update(book).where(*where, book.c.owner != "").values(owner=owner))
 
 
 def _where(table: Table, place: Place) -> tuple[Any, Any]:

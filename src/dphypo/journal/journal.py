@@ -12,14 +12,14 @@ from sqlalchemy import Connection, insert, select
 
 from dphypo import _validate
 from dphypo.accounting.noise import Keep
-from dphypo.errors import JournalError, LedgerError
+from dphypo.errors import JournalError
 from dphypo.errors.faults import JournalForkedError, JournalReadOnlyError, JournalTakenError, JournalTamperedError
 from dphypo.journal import chain
 from dphypo.journal.chain import Change
 from dphypo.journal.database import REFUSED
 from dphypo.journal.records import Record, Trial
-from dphypo.journal.reservation import LEDGER, Reservation
-from dphypo.journal.store import Store, machine_of, open_store
+from dphypo.journal.reservation import LEDGER, Reservation, refuse_without_ledger
+from dphypo.journal.store import Store, open_store
 from dphypo.mechanisms import Outcome
 
 KIND = "journal"
@@ -71,7 +71,7 @@ class Journal:
         if self._reservation is not None:
             declaration = self._reservation.begun(declaration)
         content = json.loads(json.dumps(["begin", declaration, int(draw())], sort_keys=True))
-        record = Record(total=None, machine=machine_of(token))
+        record = Record(total=None)
         if record.apply(Change(content), 0) is not None:
             raise JournalError(REFUSED)
         record.place = self._store.commit(lambda connection: chain.create(connection, KIND, self._name, token, content))
@@ -99,15 +99,16 @@ class Journal:
         """Take the study, so that whoever had it before commits nothing more, and read it."""
         token, writable = self._store.hold(self._name), self._store.writable
 
-        def work(connection: Connection) -> tuple[str | None, Any]:
+        def work(connection: Connection) -> Any:
             if writable and token == self._token:  # taken before: it must still be ours
                 _check_owner(connection, self._name, token)
-            before = chain.owner_of(connection, KIND, self._name, take=token if writable else None)
-            return before, chain.read(connection, KIND, self._name)
+            if writable:
+                chain.take(connection, KIND, self._name, token)
+            return chain.read(connection, KIND, self._name)
 
-        before, found = self._store.commit(work)
+        found = self._store.commit(work)
         self._token = token
-        record = Record(total=None, machine=machine_of(before))
+        record = Record(total=None)
         if found is not None:
             record.place, _, changes = found
             if (wrong := record.replay(changes)) is not None:
@@ -138,8 +139,8 @@ class Journal:
     def _agree(self, record: Record) -> None:
         """Tell the ledger, if the search has one, before what was committed is used."""
         if self._reservation is None:
-            if LEDGER in (record.declaration or {}) and not record.released:
-                raise LedgerError("this search was begun with a ledger: give the same ledger= to go on")
+            if not record.released:
+                refuse_without_ledger(record)
         elif self._agreed != record.place:
             self._reservation.agree(record)
             self._agreed = record.place
@@ -155,12 +156,12 @@ class Journal:
 
     def claim(self, trial: Trial) -> None:
         """Commit a drawn λ with its seed and tie key, before the run."""
-        content = ["claim", trial.number, dict(trial.params), trial.tie_key.hex(), trial.attempts]
+        content = ["claim", trial.number, dict(trial.params), trial.tie_key.hex(), trial.attempts, trial.machine]
         self._write(content, trial.seed.to_bytes(8, "big"))
 
     def attempted(self, trial: Trial) -> None:
-        """Commit how often a process has begun this run."""
-        self._write(["attempt", trial.number, trial.attempts])
+        """Commit how often a process has begun this run, and on which machine."""
+        self._write(["attempt", trial.number, trial.attempts, trial.machine])
 
     def finish(self, trial: Trial, outcome: Outcome, model: bytes | None, *, erase_seed: bool = False) -> None:
         """Commit how a run ended; with ``model``, it is the best so far and the model it beats is erased.

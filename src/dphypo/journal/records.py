@@ -45,6 +45,7 @@ class Trial:
     number: int
     tie_key: bytes
     attempts: int = 1
+    machine: str = ""  # on which the latest attempt was begun, since that machine was started; empty if not known
 
 
 def frozen(params: Mapping[str, Any]) -> dict[str, Any]:
@@ -76,7 +77,6 @@ class Record:
     certificate: str | None = None
     declaration: dict[str, Any] | None = None  # public
     place: Place = field(default_factory=lambda: Place("journal", ""))  # where the journal ends
-    machine: str = ""  # where the process ran that had the study before; empty if that is not known
     seeds: dict[int, int] = field(default_factory=dict)  # the number of the change that has the seed of a run
     model: int | None = None  # the number of the change that has the model of the best run
     units: npt.NDArray[np.float64] | None = None  # the λ of the first runs in the unit cube, for the next draw
@@ -133,17 +133,17 @@ class Record:
             case ["declare", dict() as declaration]:
                 self._require_open()
                 self.declaration = declaration
-            case ["claim", int() as one, dict() as params, str() as tie_key, int() as attempts]:
+            case ["claim", int() as one, dict() as params, str() as tie_key, int() as attempts, *where]:
                 self._require_open()
                 _require(one == len(self.trials) < (self.total or 0), "a run is missing, or there is one too many")
                 _require(0 <= attempts <= MAX_ATTEMPTS, "a run was begun too often")
                 seed = ERASED if change.secret is None else int.from_bytes(change.secret, "big")
                 self.seeds[one] = number
-                self.trials.append(Trial(frozen(params), seed, one, bytes.fromhex(tie_key), attempts))
-            case ["attempt", int() as one, int() as attempts]:
+                self.trials.append(Trial(frozen(params), seed, one, bytes.fromhex(tie_key), attempts, _machine(where)))
+            case ["attempt", int() as one, int() as attempts, *where]:
                 self._require_open()
                 _require(0 <= attempts <= MAX_ATTEMPTS and 0 <= one < len(self.trials), "a run was begun too often")
-                self.trials[one] = replace(self.trials[one], attempts=attempts)
+                self.trials[one] = replace(self.trials[one], attempts=attempts, machine=_machine(where))
             case ["finish", int() as one, score, failure, bool() as best, bool() as erased, *more]:
                 self._finish(one, score, failure, best, erased, more)
                 self.model = number if best else self.model
@@ -181,3 +181,9 @@ class Record:
 def _require(holds: bool, otherwise: str) -> None:
     if not holds:
         raise _ImpossibleError(otherwise)
+
+
+def _machine(where: list[Any]) -> str:
+    """The machine of an attempt; journals of earlier versions do not name it."""
+    _require(not where or (len(where) == 1 and isinstance(where[0], str)), "a run was begun on no known machine")
+    return where[0] if where else ""

@@ -33,18 +33,6 @@ R = TypeVar("R")
 _open_stores: weakref.WeakSet[Store] = weakref.WeakSet()
 
 
-def machine() -> str:
-    """A name for this machine since it was started; empty where the system gives none."""
-    with contextlib.suppress(OSError):
-        return Path("/proc/sys/kernel/random/boot_id").read_text(encoding="ascii").strip()
-    return ""
-
-
-def machine_of(token: str | None) -> str:
-    """On which machine a process ran, by the token under which it had a study; empty if the token is damaged."""
-    return (token or "").rpartition(" ")[0]
-
-
 class Store:
     """A database that holds journals or a ledger, and the one connection through which a process uses it.
 
@@ -116,7 +104,7 @@ class Store:
             if name not in self._held:
                 if self.writable:
                     self._use(lambda connection: self._database.hold(connection, name))
-                self._held[name] = f"{machine()} {secrets.token_hex(16)}"
+                self._held[name] = secrets.token_hex(16)
                 if isinstance(self._database, Beating) and self.writable and len(self._held) == 1:
                     self._end = threading.Event()
                     arguments = (weakref.ref(self), self._end, self._database.beat_s)

@@ -113,7 +113,10 @@ class ManyAtOnce(Protocol):
         """Whether a run ends in the same bits alone and among others. A study makes many at once only then."""
 
     def many(self, params: Sequence[Mapping[str, Any]], *, seeds: Sequence[int]) -> Sequence[Outcome]:
-        """One outcome for each λ and seed, in order. A run that fails is an outcome and leaves the others alone."""
+        """One outcome for each λ and seed, in order. A run that fails is an outcome and leaves the others alone.
+
+        All randomness comes from the seeds: if this raises, the runs are made one by one with the same seeds.
+        """
 
 
 @runtime_checkable

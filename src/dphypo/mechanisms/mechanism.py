@@ -50,7 +50,8 @@ class Declared:
         event: bounds one run **for every λ of the space**: a ``dp_accounting.DpEvent``, an ``RdpCurve``, a list of
             them (their pointwise supremum), or a function of the parameters that returns one of these.
         relation: the neighbouring relation the event is stated for.
-        score_event: the event of computing the score, when it looks at private records and ``event`` leaves it out.
+        score_event: the event of computing the score, when it looks at private records and ``event`` leaves it out. It
+            covers the value. Whatever the records are, there must be a finite one: a run that fails shows.
         split: the rule that sets records that score apart from those that train (:class:`dphypo.Split`), which looks at
             each record alone: a record then meets training or scoring, and the run costs the worse of the two. None,
             the default, if one record may meet both: the two compose. Under ``REPLACE_ONE`` they always do.

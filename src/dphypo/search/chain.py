@@ -19,7 +19,7 @@ from dphypo.executors.executor import Crew
 from dphypo.journal import Ledger
 from dphypo.journal.journal import Journal
 from dphypo.journal.records import Trial
-from dphypo.journal.reservation import make_reservation
+from dphypo.journal.reservation import make_reservation, refuse_without_ledger
 from dphypo.journal.store import Store, open_store
 from dphypo.mechanisms import capabilities
 from dphypo.mechanisms.outcome import rehearse
@@ -79,7 +79,7 @@ class Chain:
         """Make the runs that are left, part by part, and return the release; one that was made before is read again."""
         declaration, parts = self.declaration, self.declaration.parts
         options = {} if options is None else options
-        if on_run is not None and not any(part.table for part in parts):
+        if on_run is not None and not (self._timed and any(part.table for part in parts)):
             options["on_run"] = on_run
         if options:
             refusals.refuse_options(options)
@@ -87,6 +87,7 @@ class Chain:
             devices = capabilities.devices_of(parts[0].mechanism, crew.devices)
             crew = replace(crew, devices=devices, workers=max(crew.workers, len(devices)))
         with interruptible(self.address), self.turn.long(), orderly():
+            ours = False  # whether this process has the journal, and with it the file beside it
             try:
                 self._workers = crew.workers
                 for part in self._parts.values():
@@ -95,10 +96,11 @@ class Chain:
                     _progress.say_made_before(self.address if progress else None, released=True)
                     return self.release(again=True)
                 cost = _progress.cost(declaration.certificate, [part.compute() for part in parts])
+                exists, ours = self._journal(0).record.exists, True
                 self._live.erase()
                 self._live.update(cost=cost)
                 if progress:
-                    if self._journal(0).record.exists:
+                    if exists:
                         _progress.say_made_before(self.address, released=False)
                     print(cost, file=sys.stderr)
                     _progress.tell_fit(parts[-1].mechanism, declaration.space)
@@ -107,10 +109,11 @@ class Chain:
                     if progress and self.last:
                         _progress.announce(number + 1, self.last + 1)
                     dp_hypo(self.part(number), crew, partial(self.publish, number), progress=progress, on_run=on_run)
-                log.info("the release is made")
+                self._log_release()
                 return self.release()
             finally:
-                self._live.erase()
+                if ours:
+                    self._live.erase()
                 self.close()
 
     def ask(self) -> tuple[int, Trial] | None:
@@ -138,8 +141,12 @@ class Chain:
                 raise errors.Unfinished(stages=self._stages)
             self.publish(number)
             self._live.erase()  # left by a run() that was killed
-            log.info("the release is made")
+            self._log_release()
             return self.release()
+
+    def _log_release(self) -> None:
+        if self._timed:  # a log says when: beside the start, that would be the time of a study, which tells T
+            log.info("the release is made")
 
     def part(self, number: int) -> PartUnderWay:
         """The secret side of a part. All parts before it must have published: its prior is made from that."""
@@ -152,6 +159,8 @@ class Chain:
 
     def _made(self, number: int) -> PartUnderWay:
         declaration, setting = self.declaration, self._setting(number)
+        if number and self._reservation is None and not self._journal(number).record.exists:
+            refuse_without_ledger(self._journal(0).record)  # a copy would release once more for the same entry
         opening = Opening(
             declaration.to_dict(number, setting.prior),
             declaration.total,

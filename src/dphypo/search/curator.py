@@ -17,6 +17,7 @@ from dphypo.journal.store import Store, open_store
 from dphypo.mechanisms import Plain, Saver
 from dphypo.search.live import ENDING, LiveFile
 from dphypo.search.release import Ending, Release
+from dphypo.search.table import table_of
 
 
 class RecordSource(Protocol):
@@ -97,9 +98,10 @@ class Curator:
 
 
 class Opened:
-    """A study, or the last part of a search in stages, as its journal has it. Made by :func:`dphypo.open_journal`.
+    """A study, or a search in stages, as its journal has it. Made by :func:`dphypo.open_journal`.
 
-    What is public is an attribute: it is None until the study has released. The rest is behind :meth:`curator`.
+    What is public is an attribute: it is None until the search has released, and where its certificate does not list
+    it. The rest is behind :meth:`curator`. λ that a survey recommends is found with the declaration of the search.
     """
 
     def __init__(self, store: Store, names: list[str]) -> None:
@@ -115,22 +117,44 @@ class Opened:
     def certificate(self) -> Certificate | None:
         """The guarantee of the release; it is all that is left after :meth:`shred`."""
         text = self.record().certificate
-        return None if text is None else Certificate.from_dict(json.loads(text))
+        return Certificate.from_dict(json.loads(text)) if self._released and text is not None else None
 
     @property
     def ending(self) -> Ending | None:
-        ending = self.record().ending
-        return None if ending is None else Ending[ending]
+        ending = Ending[self.record().ending or ""] if self._released else None
+        return Ending.SURVEYED if ending is Ending.MODEL and "model" not in self._listed else ending
 
     @property
     def params(self) -> Mapping[str, Any] | None:
-        record = self.record()
-        return dict(record.trials[record.best].params) if record.released and record.best is not None else None
+        best = self._best("params")
+        return None if best is None else dict(self.record().trials[best].params)
 
     @property
     def score(self) -> float | None:
+        best = self._best("score")
+        return None if best is None else self.record().results[best].score
+
+    @property
+    def _stages(self) -> list[dict[str, Any]]:
+        """All parts as the last one that has begun declares them; a study is one that releases its best run."""
+        declared: dict[str, Any] = self.record().declaration or {}
+        return list(declared.get("stages", [{"releases": ["params", "model", "score"]}]))
+
+    @property
+    def _released(self) -> bool:
+        """Whether the last of all parts has released."""
         record = self.record()
-        return record.results[record.best].score if record.released and record.best is not None else None
+        return record.released and (record.declaration or {}).get("stage", 1) == len(self._stages)
+
+    @property
+    def _listed(self) -> list[str]:
+        """What the certificate lists of one run."""
+        last = self._stages[-1]
+        return [] if last.get("part") == "survey" else list(last["releases"])
+
+    def _best(self, what: str) -> int | None:
+        record = self.record()
+        return record.best if self._released and not record.shredded and what in self._listed else None
 
     def release(self, saver: Saver | None = None) -> Release:
         """The release again. A model that was saved by a saver of your own needs that saver."""
@@ -141,11 +165,13 @@ class Opened:
             raise refusals.Shredded
         saver = Plain() if saver is None else saver
         model = saver.load(self._journal(self.name).model()) if ending is Ending.MODEL else None
-        return Release(self.params, model, self.score, certificate, ending, saver, read_from=self._store.address)
+        parts = zip(self._names, self._stages, strict=False)
+        surveys = tuple(table_of(self._journal(name).record) for name, part in parts if part.get("part") == "survey")
+        return Release(self.params, model, self.score, certificate, ending, saver, surveys, self._store.address)
 
     def shred(self) -> None:
         """Reduce the journal to its certificate: the runs and the model are destroyed. Save the release first."""
-        if not self.record().released:
+        if not self._released:
             raise errors.NotReleased
         for name in self._names:
             self._journal(name).shred()

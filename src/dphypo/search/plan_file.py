@@ -235,7 +235,7 @@ class PlannedPart:
     def from_dict(cls, stated: Mapping[str, Any]) -> PlannedPart:
         """The part that :meth:`to_dict` wrote; a ValueError that names what is missing or not part of one."""
         kind = stated.get("part")
-        if kind not in _FIELDS:
+        if not isinstance(kind, str) or kind not in _FIELDS:
             raise ValueError(f"part = {str(kind)[:40]!r} is not valid: it is one of {', '.join(map(repr, _FIELDS))}")
         if unknown := sorted(set(stated) - {"part"} - _FIELDS[kind]):
             raise ValueError(f"{str(unknown[0])[:40]!r} does not belong to a part that is a {kind}: leave it out")

@@ -24,7 +24,6 @@ from dphypo.entropy import Entropy, below
 from dphypo.errors import faults, refusals
 from dphypo.journal.journal import Journal
 from dphypo.journal.records import MAX_ATTEMPTS, Record, Trial
-from dphypo.journal.store import machine
 from dphypo.mechanisms import Outcome
 from dphypo.mechanisms.outcome import settle, well_formed
 from dphypo.search.curator import Curator
@@ -117,7 +116,8 @@ class PartUnderWay:
                 raise refusals.RunsAfterRelease(stages=self.opening.stages)
             while (trial := self._lost_run(record)) is not None:
                 if (died := self._died(trial)) is None:
-                    trial = replace(trial, attempts=self._attempts(trial.attempts))
+                    before = trial.attempts if self.lost_runs is Lost.AGAIN else 0
+                    trial = replace(trial, attempts=self._attempts(before), machine=machine())
                     self._journal.attempted(trial)
                     self._handed[trial.number] = trial
                     return trial
@@ -155,11 +155,10 @@ class PartUnderWay:
 
     def _died(self, trial: Trial) -> str | None:
         """Why a run that was given out and never told counts as failed; None if it is to be made again."""
-        if trial.attempts >= MAX_ATTEMPTS:
-            return "the process that made this run died three times"
-        if self.lost_runs is Lost.FAILED and trial.attempts > 0 and self._journal.record.machine == machine():
-            return "the process that made this run died"
-        return None
+        if self.lost_runs is Lost.FAILED:  # the loss of the machine, with all runs on it, is no outcome
+            died = trial.attempts > 0 and trial.machine in ("", machine())
+            return "the process that made this run died" if died else None
+        return "the process that made this run died three times" if trial.attempts >= MAX_ATTEMPTS else None
 
     def _lost_run(self, record: Record) -> Trial | None:
         """A run that was given out, is not under way, and has no outcome."""
@@ -178,7 +177,7 @@ class PartUnderWay:
             self.sampler_error = error.secret
             raise
         seed, tie_key = below(2**63, entropy.child("seed")), entropy.child("tie").bytes(16)
-        return Trial(params, seed, number, tie_key, self._attempts(0))
+        return Trial(params, seed, number, tie_key, self._attempts(0), machine())
 
     def finish(self, trial: Trial, outcome: Outcome) -> None:
         """Commit how a run ended; keep the model if it is the best so far, and erase the one it beats.
@@ -301,6 +300,13 @@ class PartUnderWay:
                     self.withdraw()
             self._open, self._handed = False, {}
             self._journal.rest()
+
+
+def machine() -> str:
+    """A name for this machine since it was started; empty where the system gives none."""
+    with contextlib.suppress(OSError):
+        return Path("/proc/sys/kernel/random/boot_id").read_text(encoding="ascii").strip()
+    return ""
 
 
 def _close(part: weakref.ref[PartUnderWay], process: int) -> None:
