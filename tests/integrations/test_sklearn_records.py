@@ -126,6 +126,12 @@ def test_what_becomes_of_a_person_does_not_depend_on_one_that_is_not_taken(step:
     assert found[len(found) - len(alone) :].tobytes() == alone.tobytes()
 
 
+@pytest.mark.parametrize("step", [None, Normalizer()], ids=["alone", "behind a step"])
+def test_a_side_without_records_is_no_error(step: Any) -> None:
+    found, targets = met(step, X[:0], Y[:0].astype(float))
+    assert (found.shape, targets.shape) == ((0, 3), (0,))
+
+
 def times_matrix(rows: Any) -> Any:
     """BLAS rounds a row by the number of rows."""
     return rows @ np.random.default_rng(1).normal(size=(rows.shape[1], 50))

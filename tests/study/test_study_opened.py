@@ -103,6 +103,33 @@ def test_a_survey_alone_releases_its_table(tmp_path):
         assert (again.model, again.surveys, again.certificate) == (None, release.surveys, release.certificate)
 
 
+def test_only_surveys_are_tables(tmp_path):
+    """Whichever parts are named, and whatever else the journal holds, no table is that of a study."""
+    path = tmp_path / "tune.db"
+    law = dphypo.Geometric(mean=5)
+    alone = dphypo.Study(SPACE, paid(40.0), law, delta=1e-6, journal=path, name="x").run(progress=False)
+    parts = [dphypo.Survey(paid(40.0), 3), dphypo.Stage(paid(40.0), law)]
+    release = dphypo.Stages(SPACE, parts, delta=1e-6, journal=path, name="x").run(progress=False)
+    with dphypo.open_journal(path, "x, stage 2") as journal:
+        assert (journal.release().surveys, journal.params) == ((), release.params)
+    with dphypo.open_journal(path, "x") as journal:
+        assert (journal.release().surveys, journal.certificate) == ((), alone.certificate)
+    with pytest.raises(ValueError, match="the journal holds 'x', 'x, stage 1', 'x, stage 2'"):
+        dphypo.open_journal(path)
+
+
+def test_a_last_run_that_fails_has_released_its_parameters(tmp_path):
+    def fails(params, *, seed):
+        raise RuntimeError
+
+    last = dphypo.mechanism(event=dp_accounting.GaussianDpEvent(5.0), relation=RELATION, seeded=True)(fails)
+    path, parts = tmp_path / "tune.db", [dphypo.Survey(paid(40.0), 3), dphypo.LastRun(last)]
+    release = dphypo.Stages(SPACE, parts, delta=1e-6, journal=path).run(progress=False)
+    with dphypo.open_journal(path) as journal:
+        assert release.ending is Ending.ALL_FAILED
+        assert journal.release() == release
+
+
 def test_a_search_is_not_released_before_its_last_part(tmp_path):
     """Shredded, it would be an unfinished search among which one could choose."""
     path = tmp_path / "stages.db"

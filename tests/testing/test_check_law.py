@@ -30,6 +30,7 @@ SLOW = {  # to draw from: the other checks of these laws are quick
         NegativeBinomial(-0.9, mean=1e6),
         NegativeBinomial(-0.5, mean=20),
         NegativeBinomial(50, mean=7),
+        NegativeBinomial(2000, mean=5),
         Poisson(0.01),
         Poisson(3),
         Poisson(1e6).capped(1000),

@@ -92,15 +92,15 @@ class Chain:
                 self._workers = crew.workers
                 for part in self._parts.values():
                     part.side_by_side(crew.workers)
-                if self.finished():
+                finished, ours = self.finished(), True
+                if finished:
                     _progress.say_made_before(self.address if progress else None, released=True)
                     return self.release(again=True)
                 cost = _progress.cost(declaration.certificate, [part.compute() for part in parts])
-                exists, ours = self._journal(0).record.exists, True
                 self._live.erase()
                 self._live.update(cost=cost)
                 if progress:
-                    if exists:
+                    if self._journal(0).record.exists:
                         _progress.say_made_before(self.address, released=False)
                     print(cost, file=sys.stderr)
                     _progress.tell_fit(parts[-1].mechanism, declaration.space)

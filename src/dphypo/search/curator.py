@@ -17,7 +17,7 @@ from dphypo.journal.store import Store, open_store
 from dphypo.mechanisms import Plain, Saver
 from dphypo.search.live import ENDING, LiveFile
 from dphypo.search.release import Ending, Release
-from dphypo.search.table import table_of
+from dphypo.search.table import Surveyed, table_of
 
 
 class RecordSource(Protocol):
@@ -126,8 +126,10 @@ class Opened:
 
     @property
     def params(self) -> Mapping[str, Any] | None:
-        best = self._best("params")
-        return None if best is None else dict(self.record().trials[best].params)
+        record, best = self.record(), self._best("params")
+        if self._released and record.trials and self._stages[-1].get("part") == "last run":
+            best = 0  # λ is a function of what was published: it is released also if the run fails
+        return None if best is None else dict(record.trials[best].params)
 
     @property
     def score(self) -> float | None:
@@ -165,9 +167,14 @@ class Opened:
             raise refusals.Shredded
         saver = Plain() if saver is None else saver
         model = saver.load(self._journal(self.name).model()) if ending is Ending.MODEL else None
-        parts = zip(self._names, self._stages, strict=False)
-        surveys = tuple(table_of(self._journal(name).record) for name, part in parts if part.get("part") == "survey")
-        return Release(self.params, model, self.score, certificate, ending, saver, surveys, self._store.address)
+        return Release(self.params, model, self.score, certificate, ending, saver, self._surveys(), self._store.address)
+
+    def _surveys(self) -> tuple[Surveyed, ...]:
+        """The tables of the parts that are surveys by their own declarations."""
+        found, stages = [self._journal(name).record for name in self._names], self._stages
+        declared = [(record, record.declaration or {}) for record in found]
+        parts = [(record, stages[of["stage"] - 1]) for record, of in declared if of.get("stages") == stages]
+        return tuple(table_of(record) for record, part in parts if part.get("part") == "survey")
 
     def shred(self) -> None:
         """Reduce the journal to its certificate: the runs and the model are destroyed. Save the release first."""
@@ -239,7 +246,8 @@ def _chosen(names: list[str], name: str | None) -> list[str]:
     searches: dict[str, list[str]] = {}
     for one in names:
         whole, found, number = one.rpartition(", stage ")
-        searches.setdefault(whole if found and number.isdigit() else one, []).append(one)
+        in_stages = found and number.isdigit() and whole not in names
+        searches.setdefault(whole if in_stages else one, []).append(one)
     if name in names:
         return [str(name)]
     if name is None and len(searches) == 1:

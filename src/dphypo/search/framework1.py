@@ -263,8 +263,8 @@ class Lost(StrEnum):
             )
         return (
             "a run whose process died counts as failed, which is covered if runs die independently of one another; one "
-            "that was stopped in order, or lost with its whole machine, was made again with its seed, which is covered "
-            "if neither depends on the data"
+            "that was stopped in order, or whose search went on on another machine, at most twice, was made again with "
+            "its seed, which is covered if neither depends on the data"
         )
 
 

@@ -116,8 +116,7 @@ class PartUnderWay:
                 raise refusals.RunsAfterRelease(stages=self.opening.stages)
             while (trial := self._lost_run(record)) is not None:
                 if (died := self._died(trial)) is None:
-                    before = trial.attempts if self.lost_runs is Lost.AGAIN else 0
-                    trial = replace(trial, attempts=self._attempts(before), machine=machine())
+                    trial = replace(trial, attempts=self._attempts(trial.attempts), machine=machine())
                     self._journal.attempted(trial)
                     self._handed[trial.number] = trial
                     return trial
@@ -155,10 +154,12 @@ class PartUnderWay:
 
     def _died(self, trial: Trial) -> str | None:
         """Why a run that was given out and never told counts as failed; None if it is to be made again."""
-        if self.lost_runs is Lost.FAILED:  # the loss of the machine, with all runs on it, is no outcome
-            died = trial.attempts > 0 and trial.machine in ("", machine())
-            return "the process that made this run died" if died else None
-        return "the process that made this run died three times" if trial.attempts >= MAX_ATTEMPTS else None
+        if trial.attempts >= MAX_ATTEMPTS:
+            return "the process that made this run died three times"
+        here = trial.machine in ("", machine())  # the loss of the machine, with all runs on it, is no outcome
+        if self.lost_runs is Lost.FAILED and trial.attempts > 0 and here:
+            return "the process that made this run died"
+        return None
 
     def _lost_run(self, record: Record) -> Trial | None:
         """A run that was given out, is not under way, and has no outcome."""

@@ -15,7 +15,8 @@ from scipy import special
 from dphypo import _validate, laws
 from dphypo._validate import ensure
 from dphypo.entropy import Entropy, Seeded
-from dphypo.laws import Law
+from dphypo.laws import Law, NegativeBinomial
+from dphypo.laws.negative_binomial import LARGEST_CAPPED_SHAPE
 
 Array = npt.NDArray[np.float64]
 
@@ -143,6 +144,8 @@ def _check_quantiles(law: Law) -> None:
 
 
 def _check_capped(law: Law) -> None:
+    if isinstance(law, NegativeBinomial) and law.shape > LARGEST_CAPPED_SHAPE:
+        return  # it refuses a cap
     limit = max(1, law.quantile(0.75))
     cut = law.capped(limit)
     ensure(isinstance(cut, Law), f"capped({limit}) is not a law")

@@ -195,7 +195,8 @@ class TableRecords:
             table, taken = _taken(prepared, in_form(self.X, prepared.steps))
             inside &= taken
         if picky:
-            inside &= np.isfinite(np.asarray(table, dtype=np.float64).reshape(len(inside), -1)).all(1)
+            values = np.asarray(table, dtype=np.float64)
+            inside &= np.isfinite(values).all(axis=tuple(range(1, values.ndim)))
         met = table, self.y
         if not inside.all():
             places = np.flatnonzero(inside)

@@ -170,7 +170,7 @@ def missing_in(y: Any) -> npt.NDArray[np.bool_]:
     """For each target, whether it is missing."""
     if isinstance(getattr(y, "dtype", None), np.dtype) and y.dtype.kind in "biuf":
         targets = np.asarray(y)
-        missing: npt.NDArray[np.bool_] = np.isnan(targets.reshape(len(targets), -1)).any(axis=1)
+        missing: npt.NDArray[np.bool_] = np.isnan(targets).any(axis=tuple(range(1, targets.ndim)))
         return missing
     if hasattr(y, "columns"):  # one would go through the names of its columns
         return np.array([any(map(is_missing, row)) for row in y.to_numpy(dtype=object)], dtype=np.bool_)
