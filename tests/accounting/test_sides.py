@@ -6,6 +6,7 @@ import functools
 import itertools
 import json
 import math
+import pickle
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 
@@ -23,6 +24,7 @@ ADD, REPLACE = dp.NeighboringRelation.ADD_OR_REMOVE_ONE, dp.NeighboringRelation.
 SPLITS = (Split("even numbers score"), Split("hash", key="a", share=0.2), Split("hash", key="a", share=0.3))
 TRAINING, SCORING = SPLITS[0].sides.training, SPLITS[0].sides.scoring
 EPSILONS = np.array([0.0, 0.3, 1.0, 2.0, 3.5])
+INPUTS, TARGETS = np.random.default_rng(1).normal(size=(200, 2)), np.zeros(200)
 
 
 def answers(epsilon: float) -> tuple[np.ndarray, np.ndarray]:
@@ -203,7 +205,7 @@ def test_records_that_were_really_split_pay_for_what_they_meet(seed):
 
 
 def test_parts_know_their_side_however_they_are_passed_on():
-    inputs, targets = np.random.default_rng(1).normal(size=(200, 2)), np.zeros(200)
+    inputs, targets = INPUTS, TARGETS
     train, held_out = split_by_hash(inputs, targets, key="a")
     (x, y), _ = train, held_out
     assert side_of((x, y)) == side_of(train) == train.split.training
@@ -219,6 +221,37 @@ def test_parts_know_their_side_however_they_are_passed_on():
     inner, _ = split_by_hash(*train, key="b")
     assert inner.side.conditions > train.side.conditions
     assert inner.side.apart_from(held_out.side)
+
+
+def test_records_are_split_again_with_another_key():
+    """With the same one, records that score would be on both parts of one split: where no record is, nothing costs."""
+    train, held_out = split_by_hash(INPUTS, TARGETS)
+    for part in (train, held_out, train.like(train[0] / 255)):
+        with pytest.raises(ValueError, match=r"key = '' is not valid: .* give another one"):
+            split_by_hash(*part)
+    fit, scored = split_by_hash(*train, key="again")
+    assert sides_of(fit, scored) == fit.split
+    assert sides_of(fit, held_out) is not None, "both are parts of the first split"
+
+
+def test_a_side_has_one_part_of_a_split():
+    sides = Split("odd numbers score").sides
+    with pytest.raises(ValueError, match="both parts of one split"):
+        sides.training.inside(Split("odd numbers score"), Role.SCORING)
+    with pytest.raises(ValueError, match="both parts of one split"):
+        Side.from_json([*sides.training.to_json(), *sides.scoring.to_json()])
+
+
+def test_two_forms_of_the_same_records_are_not_apart():
+    """Their hashes are different, so that most of the records that score would train, too."""
+    train, held_out = split_by_hash(INPUTS, TARGETS)
+    _, scaled = split_by_hash(INPUTS / 255, TARGETS)
+    assert train.side.apart_from(scaled.side), "what is stated of both splits is equal"
+    assert sides_of(train, scaled) is None
+    assert sides_of(train, pickle.loads(pickle.dumps(scaled))) is None
+    assert sides_of(train, split_by_hash(INPUTS, TARGETS)[1]) == train.split, "the same arrays, split twice"
+    assert sides_of(*pickle.loads(pickle.dumps((train, held_out)))) == train.split
+    assert sides_of(train.like(train[0] / 255), held_out.like(held_out[0] / 255)) == train.split
 
 
 def test_the_same_array_does_not_train_and_score():

@@ -138,6 +138,22 @@ MUTANTS = (
         ("accounting/test_lemma2.py::test_lemma_2_bounds_every_pair_of_densities",),
     ),
     Mutant(
+        "a side on both parts of one split",
+        "no term is free because no record is said to meet it",
+        "accounting/sides.py",
+        "        if len({split for split, _ in self.conditions}) < len(self.conditions):\n",
+        "        if len({split for split, _ in self.conditions}) > len(self.conditions):\n",
+        ("accounting/test_sides.py::test_a_side_has_one_part_of_a_split",),
+    ),
+    Mutant(
+        "splits of two forms of the records are one",
+        "what trains and what scores is apart only if one split of the same arrays says so",
+        "integrations/split.py",
+        "        same = {split for split, _ in self.sources & other.sources}\n",
+        "        same = {split for split, _ in self.sources | other.sources}\n",
+        ("accounting/test_sides.py::test_two_forms_of_the_same_records_are_not_apart",),
+    ),
+    Mutant(
         "1 − p from a rounded p",
         "the weights of Lemma 2 are rounded up",
         "band/band.py",

@@ -83,6 +83,13 @@ class Side:
 
     conditions: frozenset[tuple[Split, Role]] = frozenset()
 
+    def __post_init__(self) -> None:
+        if len({split for split, _ in self.conditions}) < len(self.conditions):
+            raise ValueError(
+                f"{self} is no side: it names both parts of one split, on which there is no record, so that nothing "
+                "would be paid for those that are meant. Records that were split before need another key="
+            )
+
     def __str__(self) -> str:
         parts = sorted(f"{part.value} of {split.how!r}" for split, part in self.conditions)
         return " and ".join(parts) or "all records"

@@ -8,6 +8,7 @@ from __future__ import annotations
 import hashlib
 import itertools
 import re
+import secrets
 import weakref
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -22,6 +23,9 @@ from dphypo.accounting import Split
 from dphypo.accounting.sides import EVERYONE, Role, Side, Sides
 from dphypo.integrations.record_hash import record_bytes, structure_bytes
 
+Sources = frozenset[tuple[Split, str]]
+"""Of each split, a name of the arrays or the data set that was split."""
+
 
 class SideRecords(tuple[Any, Any]):
     """Inputs and targets that know on which side of a split their records are: a pair like any other.
@@ -32,27 +36,28 @@ class SideRecords(tuple[Any, Any]):
 
     split: Sides
     side: Side
+    sources: Sources
 
-    def __new__(cls, inputs: Any, targets: Any, split: Sides, side: Side) -> SideRecords:
+    def __new__(cls, inputs: Any, targets: Any, split: Sides, side: Side, sources: Sources) -> SideRecords:
         found = super().__new__(cls, (inputs, targets))
-        found.split, found.side = split, side
+        found.split, found.side, found.sources = split, side, sources
         for values in found:
-            _remember(values, side)
+            _remember(values, Origin(side, sources))
         return found
 
-    def __getnewargs__(self) -> tuple[Any, Any, Sides, Side]:
-        return (*self, self.split, self.side)
+    def __getnewargs__(self) -> tuple[Any, Any, Sides, Side, Sources]:
+        return (*self, self.split, self.side, self.sources)
 
     def like(self, inputs: Any, targets: Any | None = None) -> SideRecords:
         """The same records in another form, each made of that record alone: ``train.like(train[0] / 255)``."""
-        return SideRecords(inputs, self[1] if targets is None else targets, self.split, self.side)
+        return SideRecords(inputs, self[1] if targets is None else targets, self.split, self.side, self.sources)
 
 
 class SideDataset:  # no dataclass, which is a record of several fields
     """Records of a data set that are on one side of a split: a data set like any other, which knows its side."""
 
-    def __init__(self, dataset: Any, indices: Sequence[int], split: Sides, side: Side) -> None:
-        self.dataset, self.indices, self.split, self.side = dataset, indices, split, side
+    def __init__(self, dataset: Any, indices: Sequence[int], split: Sides, side: Side, sources: Sources) -> None:
+        self.dataset, self.indices, self.split, self.side, self.sources = dataset, indices, split, side, sources
 
     def __len__(self) -> int:
         return len(self.indices)
@@ -63,7 +68,7 @@ class SideDataset:  # no dataclass, which is a record of several fields
     @property
     def origin(self) -> Origin:
         """What is known of these records."""
-        return Origin(self.side, read=self.dataset)
+        return Origin(self.side, self.sources)
 
 
 @overload
@@ -96,7 +101,9 @@ def split_by_hash(
 
     Args:
         inputs, targets: arrays, tensors, frames or lists, one row a record; or a data set alone. Split the records as
-            they come: a scaled copy of a record has another hash, and so has one that a data set transforms.
+            they come: a scaled copy of a record has another hash, and so has one that a data set transforms. Say
+            ``train.like(scaled)`` of other forms, or give each form a key of its own: certificates and ledgers take
+            splits of the same shape, share and key for one.
         share: about how much to set apart.
         key: another key gives another split.
         workers: how many threads read a data set.
@@ -111,13 +118,17 @@ def split_by_hash(
         apart, split = _chosen(_records(inputs, workers), share, key), _split(_name(inputs), share, key)
     else:
         apart, split = hashed_apart(inputs, targets, share=share, key=key), hash_split(inputs, share=share, key=key)
-    whole = side_of(inputs if targets is None else (inputs, targets))
-    sides = Sides(whole.inside(split, Role.TRAINING), whole.inside(split, Role.SCORING))
+    whole = Origin.of(inputs if targets is None else (inputs, targets))
+    if any(split == one for one, _ in whole.side.conditions):
+        raise _validate.fail("key", key, "these records are a part of a split with this key: give another one")
+    sides = Sides(whole.side.inside(split, Role.TRAINING), whole.side.inside(split, Role.SCORING))
+    known = whole.sources | {(split, _token(inputs))}
     if targets is None:
         train, held_out = (np.flatnonzero(chosen).tolist() for chosen in (~apart, apart))
-        return SideDataset(inputs, train, sides, sides.training), SideDataset(inputs, held_out, sides, sides.scoring)
+        first = SideDataset(inputs, train, sides, sides.training, known)
+        return first, SideDataset(inputs, held_out, sides, sides.scoring, known)
     trains, scores = ((_rows(inputs, chosen), _rows(targets, chosen)) for chosen in (~apart, apart))
-    return SideRecords(*trains, sides, sides.training), SideRecords(*scores, sides, sides.scoring)
+    return SideRecords(*trains, sides, sides.training, known), SideRecords(*scores, sides, sides.scoring, known)
 
 
 def _records(dataset: Any, workers: int) -> list[bytes]:
@@ -192,11 +203,11 @@ def _name(dataset: object) -> str:
 
 @dataclass(frozen=True)
 class Origin:
-    """Where records come from: the side that they are known to be on, and the arrays or the data set that held them."""
+    """Where records come from: the side that they are known to be on, what was split, and the arrays that hold them."""
 
     side: Side = EVERYONE
+    sources: Sources = frozenset()
     arrays: tuple[weakref.ref[Any], ...] = field(default=(), compare=False, repr=False)
-    read: Any = field(default=None, compare=False, repr=False)
 
     @classmethod
     def of(cls, data: object) -> Origin:
@@ -207,10 +218,19 @@ class Origin:
         held: Any = getattr(data, "tensors", data)  # of a TensorDataset
         held = tuple(held.values()) if isinstance(held, Mapping) else held
         parts = list(held) if isinstance(held, (tuple, list)) else [held]
-        found = [_KNOWN.get(id(values)) for values in parts]
-        sides = {EVERYONE if one is None else one[1] for one in found}
-        side = data.side if isinstance(data, SideRecords) else sides.pop() if len(sides) == 1 else EVERYONE
-        return cls(side, tuple(alive for values in parts if (alive := _weak(values)) is not None))
+        found = {_KNOWN[id(values)][1] if id(values) in _KNOWN else cls() for values in parts}
+        one = found.pop() if len(found) == 1 else cls()
+        one = cls(data.side, data.sources) if isinstance(data, SideRecords) else one
+        return cls(one.side, one.sources, tuple(alive for values in parts if (alive := _weak(values)) is not None))
+
+    def apart_from(self, other: Origin) -> bool:
+        """Whether no record is of both. Splits of different arrays may hold one person in two forms, on both parts."""
+        same = {split for split, _ in self.sources & other.sources}
+        mine, theirs = (
+            Side(frozenset(condition for condition in one.side.conditions if condition[0] in same))
+            for one in (self, other)
+        )
+        return mine.apart_from(theirs)
 
     def shares_memory(self, other: Origin) -> bool:
         """Whether arrays of both are one, or overlap. No value is looked at."""
@@ -222,7 +242,7 @@ class Origin:
         )
 
     def __reduce__(self) -> Any:
-        return Origin, (self.side,)
+        return Origin, (self.side, self.sources)
 
 
 def side_of(data: object) -> Side:
@@ -238,8 +258,7 @@ def sides_of(train: object, held_out: object, split: Sides | None = None) -> Sid
         split: the rule by which they were set apart, where the records do not know it.
     """
     training, scoring = Origin.of(train), Origin.of(held_out)
-    # Two data sets may give the same person in two forms, which have two hashes.
-    if split is None and (training.read is not scoring.read or not training.side.apart_from(scoring.side)):
+    if split is None and not training.apart_from(scoring):
         return None
     sides = Sides(training.side, scoring.side) if split is None else split
     if training.shares_memory(scoring):
@@ -251,15 +270,24 @@ def sides_of(train: object, held_out: object, split: Sides | None = None) -> Sid
 
 
 _RULE = "dphypo hash 1"
-_KNOWN: dict[int, tuple[weakref.ref[Any], Side]] = {}
+_KNOWN: dict[int, tuple[weakref.ref[Any], Origin]] = {}
+_TOKENS: dict[int, tuple[weakref.ref[Any], str]] = {}
 
 
-def _remember(values: object, side: Side) -> None:
-    """Let an array know its side for as long as it lives."""
+def _remember(values: object, origin: Origin) -> None:
+    """Let an array know its origin for as long as it lives."""
     key = id(values)
     alive = _weak(values, lambda _: _KNOWN.pop(key, None))
     if alive is not None:
-        _KNOWN[key] = (alive, side)
+        _KNOWN[key] = (alive, origin)
+
+
+def _token(values: object) -> str:
+    """A name for an array or a data set, the same for as long as it lives."""
+    key, token = id(values), secrets.token_hex(8)
+    if key not in _TOKENS and (alive := _weak(values, lambda _: _TOKENS.pop(key, None))) is not None:
+        _TOKENS[key] = (alive, token)
+    return _TOKENS[key][1] if key in _TOKENS else token
 
 
 def _weak(values: object, dead: Callable[[weakref.ref[Any]], object] | None = None) -> weakref.ref[Any] | None:

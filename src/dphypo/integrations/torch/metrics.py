@@ -93,7 +93,7 @@ class Metrics:
         """Records of all private scores, if they are on one side; else nothing is known of them."""
         found = [score.data for score in self.private]
         known = [Origin.of(one) for one in found]
-        same = all(one.side == known[0].side and one.read is known[0].read for one in known)
+        same = all(one == known[0] for one in known)
         return found[0] if same else None
 
     def on_records(self, **changes: Any) -> Metrics:
