@@ -55,8 +55,9 @@ class Declared:
         split: the rule that sets records that score apart from those that train (:class:`dphypo.Split`), which looks at
             each record alone: a record then meets training or scoring, and the run costs the worse of the two. None,
             the default, if one record may meet both: the two compose. Under ``REPLACE_ONE`` they always do.
-        monotone: names of continuous hyperparameters in which a functional ``event`` is monotone (more of it is always
-            more private, or always less): the supremum is then at an end of its range.
+        monotone: names of hyperparameters in which functional events are monotone (more of one is always more private,
+            or always less): the supremum is then at an end of its range. ``event`` and ``score_event`` must **each** be
+            monotone in it, be it in opposite directions, since neither is evaluated between the ends.
         saver: how the model becomes bytes.
         seeded: whether all randomness of a run comes from its seed, so that the same λ and seed give the same outcome
             (``dphypo.testing.check_mechanism`` tests it). Then a run whose process died is made again.

@@ -64,9 +64,9 @@ def by_side(
     """
     check_fit(mechanism, space)
 
-    def over(of: Callable[[Mapping[str, Any]], list[Any]]) -> list[Any]:
+    def over(of: Callable[[_Watched], list[Any]]) -> list[Any]:
         def allowed(params: _Watched) -> list[Any]:
-            return of(params) if within is None or _may_allow(within, params, mechanism.monotone) else []
+            return of(params) if within is None or _may_allow(within, params) else []
 
         return _over(mechanism, space, allowed)
 
@@ -77,12 +77,12 @@ def by_side(
     return over(lambda params: _at(mechanism.event, params)), over(lambda params: _at(mechanism.score_event, params))
 
 
-def _may_allow(within: Callable[[Mapping[str, Any]], bool], params: _Watched, monotone: frozenset[str]) -> bool:
+def _may_allow(within: Callable[[Mapping[str, Any]], bool], params: _Watched) -> bool:
     """Whether ``within`` allows some λ that agrees with these parameters wherever not only the ends are looked at."""
     try:
-        return bool(within(params.without(monotone)))
+        return bool(within(params.without_ends()))
     except _Reads as read:
-        if read.name in monotone:
+        if read.name in params.at_ends:
             return True
         raise
 
@@ -101,7 +101,8 @@ def everywhere(
 ) -> list[Any]:
     """All that a function of the parameters lists anywhere in the space, one of each."""
     found: dict[str, Any] = {}  # by their text: an event that holds a list cannot be hashed
-    unexplored: list[dict[str, Any]] = [{}]
+    unexplored: list[dict[_Key, Any]] = [{}]
+    at_ends = _at_ends(space, monotone)
     visited = 0
     while unexplored:
         known = unexplored.pop()
@@ -112,20 +113,25 @@ def everywhere(
                 "which it is monotone (monotone=), or state one event that bounds them all."
             )
         try:
-            found.update((repr(value), value) for value in function(_Watched(space, known)))
+            found.update((repr(value), value) for value in function(_Watched(space, known, at_ends)))
         except _Reads as read:
-            unexplored.extend({**known, read.name: value} for value in _values(space, read.name, monotone))
+            values = _values(space, read.name, at_ends)
+            unexplored.extend({**known, (read.name, read.scoring): value} for value in values)
     return list(found.values())
 
 
-def _run(mechanism: Mechanism, params: Mapping[str, Any]) -> list[Any]:
-    """The events of one run at given parameters: training, and the score where it has an event of its own."""
+def _run(mechanism: Mechanism, params: _Watched) -> list[Any]:
+    """The events of one run at given parameters: training, and the score where it has an event of its own.
+
+    One may cost most at the first end of a monotone parameter and the other at the last: each end of one meets each end
+    of the other.
+    """
     import dp_accounting
 
     trains = _at(mechanism.event, params)
     if mechanism.score_event is None:
         return trains
-    scores = _at(mechanism.score_event, params)
+    scores = _at(mechanism.score_event, params.for_scoring())
     replaces = mechanism.relation is dp_accounting.NeighboringRelation.REPLACE_ONE
     if mechanism.split is not None and not replaces:  # a replaced record can leave training and enter the others
         return trains + scores
@@ -157,31 +163,45 @@ def _composed(train: Any, score: Any) -> Any:
     )
 
 
+_Key = tuple[str, bool]
+"""A parameter, and whether the value is that of the score alone."""
+
+
 class _Reads(BaseException):
     """The event wants a parameter without a value. Not an Exception: the event's own handlers must not catch it."""
 
-    def __init__(self, name: str) -> None:
+    def __init__(self, name: str, *, scoring: bool) -> None:
         super().__init__(name)
-        self.name = name
+        self.name, self.scoring = name, scoring
 
 
 class _Watched(Mapping[str, Any]):
-    """Parameters of which some have values; reading another stops the reader."""
+    """Parameters of which some have values; reading another stops the reader.
 
-    def __init__(self, space: Space, known: Mapping[str, Any]) -> None:
-        self._known = known
-        self._space = space
+    The score reads values of its own of what is looked ``at_ends`` only (``scoring``).
+    """
+
+    def __init__(
+        self, space: Space, known: Mapping[_Key, Any], at_ends: frozenset[str], *, scoring: bool = False
+    ) -> None:
+        self._space, self._known = space, known
+        self.at_ends, self._scoring = at_ends, scoring
         self._parameters = {parameter.name: parameter for parameter in space.parameters}
 
-    def without(self, names: frozenset[str]) -> _Watched:
-        return _Watched(self._space, {name: value for name, value in self._known.items() if name not in names})
+    def without_ends(self) -> _Watched:
+        known = {key: value for key, value in self._known.items() if key[0] not in self.at_ends}
+        return _Watched(self._space, known, self.at_ends)
+
+    def for_scoring(self) -> _Watched:
+        return _Watched(self._space, self._known, self.at_ends, scoring=True)
 
     def __getitem__(self, name: str) -> Any:
         if name not in self:
             raise KeyError(name)
-        if name not in self._known:
-            raise _Reads(name)
-        return self._known[name]
+        scoring = self._scoring and name in self.at_ends
+        if (name, scoring) not in self._known:
+            raise _Reads(name, scoring=scoring)
+        return self._known[name, scoring]
 
     def __contains__(self, name: object) -> bool:
         """Whether the parameter exists here: one that depends on another's value makes that one read."""
@@ -201,10 +221,20 @@ class _Watched(Mapping[str, Any]):
         return sum(1 for _ in self)
 
 
-def _values(space: Space, name: str, monotone: frozenset[str]) -> list[Any]:
+def _at_ends(space: Space, monotone: frozenset[str]) -> frozenset[str]:
+    """The monotone parameters of which the two ends are enough: no other exists only at values between them."""
+    parents = {parameter.parent for parameter in space.parameters}
+    return frozenset(
+        parameter.name
+        for place, parameter in enumerate(space.parameters)
+        if parameter.name in monotone and parameter.dimension.ordered and place not in parents
+    )
+
+
+def _values(space: Space, name: str, at_ends: frozenset[str]) -> list[Any]:
     """Every value of a finite parameter; the two ends of one in which the event is monotone."""
     (dimension,) = (parameter.dimension for parameter in space.parameters if parameter.name == name)
-    if name in monotone and dimension.ordered:
+    if name in at_ends:
         return list(ends(dimension))
     if isinstance(dimension, Finite):
         return list(dimension.choices)
