@@ -115,6 +115,12 @@ def test_the_tail_is_not_lost() -> None:
     assert law.sample(Tape(bytes(79) + b"\x01" + b"\x00" * 80)) == pytest.approx(640 * math.log(2) * 1e6, rel=1e-2)
 
 
+@pytest.mark.parametrize("law", LAWS, ids=repr)
+def test_bits_that_are_all_ones_give_a_small_value(law: NegativeBinomial | Poisson | Capped) -> None:
+    """The float nearest to such a U is 1."""
+    assert law.first <= law.sample(Tape(b"\xff" * 400)) <= law.quantile(1e-12)
+
+
 def test_small_laws_are_met_exactly() -> None:
     """All first bytes once each: P[T = k] = 2^(−k) for k ≤ 8, to the last byte."""
     drawn = [Geometric(gamma=0.5).sample(Tape(bytes([value]))) for value in range(256)]

@@ -45,7 +45,7 @@ def draw(law: Drawable, entropy: _entropy.Entropy) -> int:
 
 def _guess(law: Drawable, u: float) -> int:
     """About where P[T > k] falls to u. It decides how long a draw takes and nothing else."""
-    k = _quantile(law, int(_STARTS * u))
+    k = _quantile(law, min(int(_STARTS * u), _STARTS - 1))  # u rounds to 1 where all its bits are ones
     for _ in range(3):  # Newton's method
         with ctx.workprec(_FIRST_BITS):
             slope, gap = float(law.pmf(k)), float(law.survival(k)) - u
