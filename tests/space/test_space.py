@@ -253,6 +253,7 @@ def test_rows_that_do_not_fit_are_refused():
         ({"x": st.loguniform}, r"without its arguments: call it, as in loguniform\(...\)"),
         ({"x": st.loguniform(10, 1)}, "parameter 'x' has no usable prior: .* nan"),
         ({"x": st.uniform(1, 0)}, "no usable prior"),
+        ({"x": st.norminvgauss(1.25, 0.5)}, "parameter 'x' has no usable prior: its quantiles raise .*solver"),
         ({"x": st.randint(5, 5)}, "no usable prior"),
         ({"x": st.uniform([0, 1], 1)}, "an array as argument"),
         ({"x": st.multivariate_normal([0, 0])}, "one dimension and a quantile function"),

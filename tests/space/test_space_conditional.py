@@ -130,3 +130,25 @@ def test_rows_that_do_not_fit_the_conditions_are_refused():
         SPACE.encode([adam | {"lookahead": 1}])
     with pytest.raises(ValueError, match="lacks 'beta2'"):
         SPACE.encode([{"optimizer": "adam", "lr": 0.1}])
+
+
+def test_other_priors_keep_conditions_by_value():
+    """Before, the place in the list counted: momentum went over to adam."""
+    space = Space({"optimizer": ["sgd", "adam"]}).when("optimizer", "sgd", {"nesterov": [True, False]})
+    space = space.when("nesterov", True, {"lookahead": [1, 2]})
+    turned = space.with_priors({"optimizer": ["lion", "adam", "sgd"]})
+    assert turned == Space({"optimizer": ["lion", "adam", "sgd"]}).when(
+        "optimizer", "sgd", {"nesterov": [True, False]}
+    ).when("nesterov", True, {"lookahead": [1, 2]})
+    drawn = [turned.sample(Seeded(seed)) for seed in range(32)]
+    assert all(("nesterov" in row) == (row["optimizer"] == "sgd") for row in drawn)
+    assert {row["optimizer"] for row in drawn} == {"lion", "adam", "sgd"}
+    levels = Space({"depth": [1, 2]}).when("depth", [1, 2], {"width": [8]}).with_priors({"depth": [2.0, 1.0]})
+    assert levels == Space({"depth": [2.0, 1.0]}).when("depth", [1, 2], {"width": [8]})
+
+
+@pytest.mark.parametrize("prior", [["adam"], st.uniform(), ["adam", "SGD"]])
+def test_a_prior_without_the_values_on_which_others_depend_is_refused(prior):
+    space = Space({"optimizer": ["sgd", "adam"]}).when("optimizer", "sgd", {"momentum": st.uniform(0, 0.9)})
+    with pytest.raises(ValueError, match=r"the prior of 'optimizer' = .* 'momentum' exists while .* \['sgd'\]: give a"):
+        space.with_priors({"optimizer": prior})

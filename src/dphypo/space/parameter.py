@@ -96,7 +96,11 @@ def _dimension(where: str, prior: Any) -> Dimension:
         # Scipy walks along the tail of a discrete distribution to find a quantile: refuse a walk without end.
         if whole and np.isinf(prior.support()).any() and not math.isfinite(prior.std()):
             raise ValueError(f"{where} has a prior without a finite variance: cut it, or list (choices, probabilities)")
-        low, middle, high = np.asarray(prior.ppf([0.5 / CELLS, MIDDLE, 1 - 0.5 / CELLS]), dtype=np.float64)
+        try:
+            low, middle, high = np.asarray(prior.ppf([0.5 / CELLS, MIDDLE, 1 - 0.5 / CELLS]), dtype=np.float64)
+        except Exception as error:  # scipy's solver, or a distribution of one's own
+            remedy = "check the distribution's arguments, or list (choices, probabilities)"
+            raise ValueError(f"{where} has no usable prior: its quantiles raise {error!r}; {remedy}") from error
     if not (np.isfinite([low, high]).all() and low <= middle <= high):
         quantiles = f"its lowest, middle and highest quantiles are {low:g}, {middle:g} and {high:g}"
         raise ValueError(f"{where} has no usable prior: {quantiles}; check the distribution's arguments")
@@ -163,23 +167,42 @@ def conditional(parameters: Parameters, parent: str, values: Any, given: Mapping
     added = read_all(given)
     if known := [parameter.name for parameter in added if parameter.name in names]:
         raise ValueError(f"{known[0]!r} is already a parameter: give it another name, such as {parent}_{known[0]}")
-    condition = {"parent": parent, "values": [describe(dimension.choices[case]) for case in cases]}
-    return parameters + tuple(
-        replace(parameter, description=parameter.description | {"when": condition}, parent=place, cases=cases)
-        for parameter in added
-    )
+    return parameters + tuple(_under(parameter, place, parameters[place], cases) for parameter in added)
+
+
+def _under(child: Parameter, place: int, parent: Parameter, cases: tuple[int, ...]) -> Parameter:
+    """The parameter, active while its parent has one of these choices."""
+    assert isinstance(parent.dimension, Finite)
+    condition = {"parent": parent.name, "values": [describe(parent.dimension.choices[case]) for case in cases]}
+    return replace(child, description=child.description | {"when": condition}, parent=place, cases=cases)
 
 
 def with_priors(parameters: Parameters, priors: Mapping[str, Any]) -> Parameters:
-    """The parameters, those named with other priors. A list that others depend on keeps its order."""
+    """The parameters, those named with other priors. Those that depend on another's values stay with these values."""
     if unknown := sorted(set(priors) - {parameter.name for parameter in parameters}):
         raise _validate.fail("priors", unknown[0], "it is none of the parameters")
-    found = []
+    found: list[Parameter] = []
     for old in parameters:
-        new = old if old.name not in priors else read(old.name, priors[old.name])
-        condition = {"when": old.description["when"]} if "when" in old.description else {}
-        found.append(replace(new, description=new.description | condition, parent=old.parent, cases=old.cases))
+        new = read(old.name, priors[old.name]) if old.name in priors else old
+        if old.parent is not None:
+            parent = found[old.parent]
+            cases = _same_cases(old, parameters[old.parent], parent, priors)
+            new = _under(new, old.parent, parent, cases)
+        found.append(new)
     return tuple(found)
+
+
+def _same_cases(child: Parameter, old: Parameter, new: Parameter, priors: Mapping[str, Any]) -> tuple[int, ...]:
+    """Where the values of the parent with which a parameter is active stand in the parent's new list."""
+    assert isinstance(old.dimension, Finite)
+    needed = [old.dimension.choices[case] for case in child.cases]
+    try:
+        if not isinstance(new.dimension, Finite):
+            raise ValueError("it has no list of values")
+        return tuple(sorted(new.dimension.position(value) for value in needed))
+    except ValueError as error:
+        remedy = f"{child.name!r} exists while it is one of {needed!r}: give a list of values with all of these"
+        raise _validate.fail(f"the prior of {new.name!r}", priors[new.name], remedy) from error
 
 
 def text(parameters: Parameters) -> str:
