@@ -13,7 +13,7 @@ from support.study_world import RELATION, SPACE
 import dphypo
 from dphypo.accounting import PureDp
 from dphypo.errors import refusals
-from dphypo.search import PriorAround, Stage, Stages
+from dphypo.search import LastRun, PriorAround, Stage, Stages, Survey
 from dphypo.search.part import Released
 from dphypo.search.release import Ending
 from dphypo.space import Space
@@ -119,6 +119,21 @@ def test_a_rule_that_leaves_the_space_is_refused_though_the_event_is_constant(sp
         return
     with pytest.raises(refusals.WiderPrior, match="leaves the one that was declared"):
         search.run(progress=False)
+
+
+NARROW = Space({"lr": st.uniform(0.5, 0.1), "depth": [3]})
+
+
+@pytest.mark.parametrize("fallback", [None, {"lr": 2.0, "depth": 1}])
+@pytest.mark.parametrize(
+    "first", [Survey(cheap, 6, prior=lambda *_: NARROW), Stage(cheap, FEW, prior=lambda *_: NARROW)]
+)
+def test_a_last_run_is_made_in_a_prior_that_does_not_hold_what_was_published(first, fallback):
+    """Before, an error after the survey was paid for."""
+    search = Stages(SMALL, [first, LastRun(cheap, fallback=fallback)], **ANY)
+    release = search.run(progress=False)
+    assert 0.5 <= release.params["lr"] <= 0.6
+    assert release.params["depth"] == 3
 
 
 @pytest.mark.parametrize(

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import json
+import math
+
 import numpy as np
 import optuna
 import pytest
-from scipy.stats import loguniform, uniform
+from scipy.stats import loguniform, randint, uniform
 
 from dphypo import samplers
 from dphypo.entropy import SYSTEM, Seeded
@@ -15,6 +18,7 @@ from dphypo.search.optimiser import (
     PosteriorMean,
     history_of,
     middle,
+    moved_into,
     point_of,
     read,
     with_pending,
@@ -114,6 +118,51 @@ def test_the_middle_of_the_prior_and_points_that_are_not_of_the_space():
     assert point_of(SPACE, {"lr": 0.1, "clip": 1.0}) == {"lr": 0.1, "clip": 1.0}
     with pytest.raises(ValueError, match="lr"):
         point_of(SPACE, {"lr": 1e6, "clip": 1.0})
+
+
+def test_a_run_is_given_the_values_that_were_declared():
+    space = Space({"width": [64, 128], "layers": [(64,), (64, 64)], "lr": uniform(0, 1), "seed": randint(0, 10**9)})
+    given = {"width": np.float64(64), "layers": [64, 64], "lr": np.float32(0.5), "seed": np.int64(7)}
+    point = point_of(space, given)
+    assert point == {"width": 64, "layers": (64, 64), "lr": 0.5, "seed": 7}
+    assert [type(value) for value in point.values()] == [int, tuple, float, int]
+    whole = point_of(space, given | {"lr": 1, "seed": 7.0})
+    assert (type(whole["lr"]), type(whole["seed"])) == (float, int)
+    json.dumps(point)
+
+
+DECLARED = (
+    Space({"lr": loguniform(1e-3, 1), "width": [64, 128, 256, math.inf], "optimizer": ["sgd", "adam", None]})
+    .when("optimizer", "sgd", {"momentum": uniform(0, 0.9)})
+    .when("optimizer", "adam", {"beta": [0.9, 0.99, 0.999]})
+)
+NARROW = Space({"lr": loguniform(0.05, 0.2), "width": [128, math.inf], "optimizer": ["adam", None]}).when(
+    "optimizer", "adam", {"beta": [0.99]}
+)
+
+
+@pytest.mark.parametrize(
+    ("params", "expected"),
+    [
+        ({"lr": 0.1, "width": 128, "optimizer": None}, {"lr": 0.1, "width": 128, "optimizer": None}),
+        ({"lr": 0.1, "width": math.inf, "optimizer": None}, {"lr": 0.1, "width": math.inf, "optimizer": None}),
+        ({"lr": 0.9, "width": 64, "optimizer": "adam", "beta": 0.9}, {"lr": 0.2, "width": 128, "beta": 0.99}),
+        ({"lr": 0.01, "width": 256, "optimizer": "sgd", "momentum": 0.5}, {"lr": 0.05, "width": 128}),
+    ],
+)
+def test_a_point_is_moved_into_a_narrower_prior(params, expected):
+    moved = moved_into(NARROW, DECLARED, params)
+    assert {name: moved[name] for name in expected} == pytest.approx(expected)
+    assert point_of(NARROW, moved) == moved
+    assert moved_into(DECLARED, DECLARED, params) == params
+    shaped = DECLARED.around(params)
+    assert moved_into(shaped, DECLARED, params) == params
+
+
+def test_what_is_no_point_of_the_declared_space_is_not_moved():
+    for params in ({"lr": 0.1}, {"lrr": 0.1, "width": 64, "optimizer": None}):
+        with pytest.raises(ValueError, match=r"lr|width"):
+            moved_into(NARROW, DECLARED, params)
 
 
 def test_what_is_no_optimiser_is_refused():

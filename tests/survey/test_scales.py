@@ -28,6 +28,7 @@ CLIP = uniform(0.3, 5.7)
         ["sgd", "adam"],
         ([0.1, 0.3, 1.0, 3.0, 10.0], [0.1, 0.1, 0.2, 0.3, 0.3]),
         [1.0, 2.0, 3.0, 4.0, 5.0],
+        [1.0, 1.0000000001, 2.0, 3.0, 20.0],  # the share of the first would be below the smallest probability
     ],
 )
 def test_what_is_no_scale_stays_as_it_is(prior):

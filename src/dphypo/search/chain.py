@@ -263,8 +263,8 @@ class Chain:
         return number
 
     def _setting(self, number: int) -> PartSetting:
-        published = self.earlier(number)
-        return PartSetting(self.declaration.prior(published), tuple(published), self.declaration.maximize)
+        published, declared = self.earlier(number), self.declaration
+        return PartSetting(declared.space, declared.prior(published), tuple(published), declared.maximize)
 
     def _journal(self, number: int) -> Journal:
         if number not in self._journals:

@@ -24,7 +24,7 @@ from dphypo.samplers import GaussianProcess, History, OptunaSampler, Sampler
 from dphypo.samplers.sampler import Array, Units
 from dphypo.search.table import Row
 from dphypo.space import Candidates, Space
-from dphypo.space.dimension import Finite, ends
+from dphypo.space.dimension import CELLS, Dimension, Finite, is_number, nearest_value, plain
 from dphypo.space.parameter import Parameter
 
 if TYPE_CHECKING:
@@ -205,16 +205,39 @@ def point_of(space: Space, params: Mapping[str, Any]) -> dict[str, Any]:
     """Hyperparameters that were given by name, refused unless they are a point of the space.
 
     A prior such as the normal one allows every number and draws none beyond some: runs are accounted for as far as it
-    draws, so what is proposed beyond is moved there.
+    draws, so what is proposed beyond is moved there. A run is given the values that were declared: 64 for 64.0, a tuple
+    for a list, and numbers of Python for those of numpy.
     """
     space.to_unit([params])
-    given = dict(params)
-    for parameter in space.parameters:
-        dimension = parameter.dimension
-        if parameter.name in given and dimension.ordered and dimension.size is None:
-            first, last = sorted(ends(dimension))  # type: ignore[type-var]
-            given[parameter.name] = min(max(given[parameter.name], first), last)
-    return given
+    dimensions = {parameter.name: parameter.dimension for parameter in space.parameters}
+    return {name: _declared(dimensions[name], value) for name, value in params.items()}
+
+
+def _declared(dimension: Dimension, value: object) -> Any:
+    """A value of the dimension as the space itself would give it."""
+    if isinstance(dimension, Finite):
+        return dimension.choices[dimension.position(value)]
+    number: Any = plain(dimension.name, value)
+    return nearest_value(dimension, number)
+
+
+def moved_into(prior: Space, declared: Space, params: Mapping[str, Any]) -> dict[str, Any]:
+    """A point of the declared space, moved into a prior that may be narrower.
+
+    A number that the prior does not have becomes the nearest that it has; anything else, and a parameter that is active
+    only there, takes the median of the prior.
+    """
+    given, kept = point_of(declared, params), {}
+    unit = np.full((1, len(prior.parameters)), 0.5)
+    for column, parameter in enumerate(prior.parameters):
+        name, dimension = parameter.name, parameter.dimension
+        if name in given and isinstance(dimension, Finite) and given[name] in dimension:
+            kept[name] = given[name]
+        elif name in given and dimension.ordered and is_number(given[name]):
+            kept[name] = nearest_value(dimension, given[name])
+        if name in kept:
+            unit[0, column] = dimension.unit([kept[name]])[0]
+    return {name: kept.get(name, value) for name, value in prior.from_unit(unit)[0].items()}
 
 
 def nearest(space: Space, params: Mapping[str, Any], within: Within, entropy: Entropy) -> dict[str, Any]:
@@ -270,4 +293,5 @@ def _weighed(dimension: Finite) -> Any:
     gaps = np.diff(np.log(values[rank]))
     widths = np.empty(len(values))
     widths[rank] = (np.append(gaps[0], gaps) + np.append(gaps, gaps[-1])) / 2
-    return list(choices), (widths / widths.sum()).tolist()
+    shares = widths / widths.sum()
+    return (list(choices), shares.tolist()) if shares.min() >= 1 / CELLS else None  # a space has no smaller ones

@@ -24,7 +24,7 @@ from dphypo.search.live import NOWHERE, LiveFile
 from dphypo.search.release import Ending, Release
 from dphypo.space import Space
 from dphypo.space.around import Spread, read_spread
-from dphypo.space.dimension import Dimension, Finite, ends
+from dphypo.space.dimension import Dimension, nearest_value
 
 if TYPE_CHECKING:
     from dphypo.search.policy import DrawnRuns
@@ -116,18 +116,14 @@ def _shifted(name: str, dimension: Dimension, value: Any, shift: Shift) -> Any:
     moved = shift(value) if callable(shift) else value * shift
     if not dimension.ordered:
         return moved
-    wanted = _validate.number(**{f"the shifted {name!r}": moved})
-    if isinstance(dimension, Finite):
-        return min(dimension.choices, key=lambda level: abs(level - wanted))  # type: ignore[operator]
-    low, high = ends(dimension)
-    within = min(max(wanted, low), high)  # type: ignore[type-var]
-    return round(within) if isinstance(low, int) else within  # type: ignore[arg-type]
+    return nearest_value(dimension, _validate.number(**{f"the shifted {name!r}": moved}))
 
 
 @dataclass(frozen=True)
 class PartSetting:
     """What a part is given when it begins: the prior that the parts before have made, and what they have published."""
 
+    declared: Space  # has every λ that was published; a prior may be narrower
     prior: Space
     published: tuple[Any, ...] = ()
     maximize: bool = True

@@ -28,7 +28,7 @@ from dphypo.samplers import History
 from dphypo.search import optimiser as _optimiser
 from dphypo.search import progress
 from dphypo.search.framework1 import Lost
-from dphypo.search.optimiser import Pick, PosteriorMean, Within, middle, nearest, point_of
+from dphypo.search.optimiser import Pick, PosteriorMean, Within, middle, moved_into, nearest, point_of
 from dphypo.search.part import GroupSizes, PartSetting, PriorAround, PriorRule, Released, describe_rule
 from dphypo.search.policy import Past
 from dphypo.search.release import Ending, Release
@@ -256,8 +256,8 @@ class LastRun:
         """Nothing follows."""
 
     def begin(self, setting: PartSetting) -> DeclaredRuns:
-        prior = setting.prior
-        return DeclaredRuns(1, prior, prior, lambda *_: self._choose(setting), 0, within=self.within, table=False)
+        prior, move = setting.prior, partial(moved_into, setting.prior, setting.declared)
+        return DeclaredRuns(1, prior, prior, lambda *_: move(self._choose(setting)), 0, False, self.within, False)
 
     def release(self, best: Release, record: Record, setting: PartSetting) -> Release:
         return replace(best, params=dict(record.trials[0].params), score=best.score if self.score else None)
@@ -265,7 +265,7 @@ class LastRun:
     def _choose(self, setting: PartSetting) -> dict[str, Any]:
         for value in reversed(setting.published):
             if isinstance(value, Surveyed) and done(value.rows):
-                return _recommended(self.pick, value, setting.prior)
+                return _recommended(self.pick, value, setting.declared)
             if isinstance(value, Released) and value.params is not None:
                 return dict(value.params)
         return middle(setting.prior) if self.fallback is None else dict(self.fallback)

@@ -144,6 +144,9 @@ class Finite:
             raise _validate.fail(self.name, value, f"it is one of {shown}")
         return found
 
+    def __contains__(self, value: object) -> bool:
+        return self._key(plain(self.name, value)) in self._positions
+
     def positions(self, unit: Array) -> npt.NDArray[np.intp]:
         """Where in the list the values at these coordinates stand."""
         return self._order[np.searchsorted(self._cuts, unit, side="right")]
@@ -284,3 +287,12 @@ Dimension: TypeAlias = Finite | Quantiles
 def ends(dimension: Dimension) -> list[Value]:
     """The first and the last value that the prior draws: of an unbounded one, less than its support."""
     return dimension.values(interior(np.array([0.0, 1.0])))
+
+
+def nearest_value(dimension: Dimension, wanted: float) -> Any:
+    """The nearest of the numbers that a parameter can have."""
+    if isinstance(dimension, Finite):
+        return min(dimension.choices, key=lambda level: abs(level - wanted))  # type: ignore[operator]
+    low, high = ends(dimension)
+    within = min(max(wanted, low), high)  # type: ignore[type-var]
+    return round(within) if dimension.whole else float(within)  # type: ignore[arg-type]
