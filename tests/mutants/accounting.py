@@ -315,8 +315,8 @@ MUTANTS = (
         "records of unknown origin are taken to train",
         "records that no split is known of may be on every side",
         "integrations/split.py",
-        "else sides.pop() if len(sides) == 1 else EVERYONE\n",
-        "else max(sides, key=lambda side: len(side.conditions))\n",
+        "        one = found.pop() if len(found) == 1 else cls()\n",
+        "        one = max(found, key=lambda origin: len(origin.side.conditions))\n",
         (f"{_SIDES}::test_parts_know_their_side_however_they_are_passed_on",),
     ),
     Mutant(

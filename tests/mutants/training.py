@@ -65,8 +65,8 @@ MUTANTS = (
         "parts of two data sets are apart",
         "a record on two sides counts on both",
         "integrations/split.py",
-        "(training.read is not scoring.read or not training.side.apart_from(scoring.side)):\n",
-        "not training.side.apart_from(scoring.side):\n",
+        "    if split is None and not training.apart_from(scoring):\n",
+        "    if split is None and not training.side.apart_from(scoring.side):\n",
         ("integrations/test_torch_fields.py::test_one_person_in_two_forms_may_be_on_both_sides",),
     ),
     Mutant(
