@@ -68,7 +68,7 @@ def test_tune_optuna(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: py
     run("tune_optuna.py", "--storage", storage, monkeypatch=monkeypatch)
     assert "21 runs were made; all results of the first 20 are public" in capsys.readouterr().out
     trials = optuna.load_study(study_name="tuned", storage=storage).trials  # as the dashboard reads them
-    assert [trial.state.name for trial in trials] == ["COMPLETE"] * 20 + ["FAIL"], "the last claims the last run"
+    assert [trial.state.name for trial in trials] == ["COMPLETE"] * 20
 
 
 @pytest.mark.slow
@@ -80,7 +80,7 @@ def test_stages(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.
         shown.append(capsys.readouterr().out)
     assert shown[0] == shown[1], "the second time it shows the same releases"
     assert "Stage 1 released {" in shown[0]
-    assert "all stages together" in shown[0]
+    assert "all of it together" in shown[0]
     assert float(shown[0].split("private with epsilon = ")[1].split(" ")[0]) <= 8.0
 
 

@@ -155,7 +155,7 @@ def test_a_mechanism_of_ones_own_is_planned_for():
     result = plan(mechanism, epsilon=2.0, delta=DELTA, compute=1.8)
     assert not result.batches
     assert result.best.name.startswith("survey")
-    with pytest.raises(ValueError, match="records = 5 is not valid: the mechanism says it"):
+    with pytest.raises(ValueError, match="records = 5 is not valid: the mechanism already sets it"):
         plan(mechanism, epsilon=2.0, delta=DELTA, records=5)
 
 
