@@ -10,7 +10,7 @@ from __future__ import annotations
 import dataclasses
 import datetime
 import math
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Set
 from typing import Any
 
 import numpy as np
@@ -29,7 +29,7 @@ def structure_bytes(record: Any) -> bytes:
     True
     """
     if (fields := fields_of(record)) is not None:
-        parts = ((str(name).encode(), structure_bytes(fields[name])) for name in sorted(fields, key=str))
+        parts = ((_shown(name).encode(), structure_bytes(fields[name])) for name in sorted(fields, key=_shown))
         return b"".join(b"%d:%s%d:%s" % (len(name), name, len(value), value) for name, value in parts)
     if isinstance(record, tuple):
         return b"|".join(map(structure_bytes, record))
@@ -103,7 +103,9 @@ def _flat(row: Any) -> Iterable[Any]:
     if isinstance(row, str | bytes) or getattr(row, "shape", None) == () or not hasattr(row, "__len__"):
         yield row
         return
-    for value in (row[name] for name in sorted(row, key=str)) if isinstance(row, dict) else row:
+    if isinstance(row, Set):  # its own order differs between processes
+        row = sorted(row, key=lambda value: _record(_value(one) for one in _flat(value)))
+    for value in (row[name] for name in sorted(row, key=_shown)) if isinstance(row, dict) else row:
         yield from _flat(value)
 
 
@@ -145,7 +147,7 @@ def _read(value: Any) -> float | str:
             # Its text, unless that holds an address in memory.
             kind: Any = type(value)
             silent = kind.__str__ is object.__str__ and kind.__repr__ is object.__repr__
-            value = kind.__name__ if silent else str(value)
+            value = kind.__name__ if silent else _shown(value)
     text = str(value)
     plain = text.strip().lower()
     if plain in _MISSING:
@@ -156,6 +158,21 @@ def _read(value: Any) -> float | str:
         return float(text)
     except ValueError:
         return text
+
+
+def _shown(value: Any, write: Callable[[Any], str] = str) -> str:
+    """``str(value)``, but what a set holds, at any depth, is in the order of its text and not of its hashes."""
+    kind = type(value)
+    if kind is dict:
+        return "{" + ", ".join(f"{_shown(key, repr)}: {_shown(one, repr)}" for key, one in value.items()) + "}"
+    if kind not in (list, tuple, set, frozenset):
+        return write(value)
+    parts = [_shown(one, repr) for one in value]
+    if kind is list:
+        return f"[{', '.join(parts)}]"
+    if kind is tuple:
+        return f"({', '.join(parts)}{',' if len(parts) == 1 else ''})"
+    return f"{kind.__name__}({', '.join(sorted(parts))})"
 
 
 def _instant(value: Any) -> str:
