@@ -20,7 +20,7 @@ from dphypo import Ledger, errors
 from dphypo.accounting import Split, verify
 from dphypo.accounting.sides import EVERYONE
 from dphypo.accounting.solve import watch
-from dphypo.errors.refusals import DeclaredParameter, NotThisStudy, TooManyTrials, UndeclaredReport
+from dphypo.errors.refusals import DeclaredParameter, NotThisStudy, RemadeStudy, TooManyTrials, UndeclaredReport
 from dphypo.integrations.optuna import OptunaSurvey
 from dphypo.integrations.optuna_claims import TrialClaims
 
@@ -179,6 +179,64 @@ def test_a_copied_study_does_not_go_on(tmp_path):
         with pytest.raises(NotThisStudy):
             refused()
     SURVEY.optimize(driven, objective)
+
+
+def begun_and_deleted(storage, stopped=3):
+    """A study under its name of before, made again after some trials."""
+    driven = study(storage=storage, study_name="tuned")
+
+    def stops(trial):
+        if trial.number == stopped:
+            raise KeyboardInterrupt
+        return objective(trial)
+
+    with pytest.raises(KeyboardInterrupt):
+        SURVEY.optimize(driven, stops)
+    optuna.delete_study(study_name="tuned", storage=storage)
+    return study(storage=storage, study_name="tuned")
+
+
+@pytest.mark.parametrize("backend", ["memory", "sqlite"])
+def test_a_study_that_is_deleted_and_made_again_does_not_go_on(tmp_path, backend):
+    """Its trials have the numbers of those that were made before."""
+    made = []
+    remade = begun_and_deleted(
+        optuna.storages.InMemoryStorage() if backend == "memory" else f"sqlite:///{tmp_path}/a.db"
+    )
+    for _ in range(2):
+        with pytest.raises(RemadeStudy, match="another study_name"):
+            SURVEY.optimize(remade, lambda trial: made.append(trial.number) or objective(trial))
+        with pytest.raises(RemadeStudy):
+            SURVEY.last_run(remade, lambda lr: made.append(lr), {"lr": 1.0})
+        remade.optimize(objective, n_trials=4)  # now each of its trials has a number that was claimed
+    assert made == []
+
+
+def test_a_number_that_was_claimed_before_is_not_made_again():
+    """A process that has begun goes on while another deletes the study and makes it again."""
+    storage = optuna.storages.InMemoryStorage()
+    driven, made = study(storage=storage, study_name="tuned"), []
+
+    def claimed_again(trial):
+        made.append(trial.number)
+        claims = TrialClaims(driven, 8)
+        with pytest.raises(RemadeStudy):
+            claims.claim_run(trial.number)
+        assert claims._counted() == [trial.number]
+        raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        SURVEY.optimize(driven, claimed_again)
+    assert made == [0]
+
+
+def test_a_study_that_is_made_again_before_its_first_trial_goes_on():
+    storage = optuna.storages.InMemoryStorage()
+    SURVEY.optimize(study(storage=storage, study_name="tuned"), objective, timeout=0.0)
+    optuna.delete_study(study_name="tuned", storage=storage)
+    remade = study(storage=storage, study_name="tuned")
+    SURVEY.optimize(remade, objective)
+    assert len(SURVEY.table(remade)) == 8
 
 
 def test_intermediate_scores_are_declared_where_they_cost():

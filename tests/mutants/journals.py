@@ -329,6 +329,22 @@ MUTANTS = (
         ("integrations/test_optuna.py::test_trials_that_were_made_outside_the_survey_are_refused",),
     ),
     Mutant(
+        "a study that was deleted begins anew",
+        "trials that were made count, whatever becomes of their study",
+        "integrations/optuna_claims.py",
+        "        if used and [self._study.user_attrs.get(_MARK)] != marks[:1]:\n",
+        "        if used and not marks:\n",
+        ("integrations/test_optuna.py::test_a_study_that_is_deleted_and_made_again_does_not_go_on",),
+    ),
+    Mutant(
+        "a trial is claimed twice",
+        "a claim pays for one trial",
+        "integrations/optuna_claims.py",
+        ' if claim["trial"] == number) != mine:',
+        ' if claim["trial"] == number) is None:',
+        ("integrations/test_optuna.py::test_a_number_that_was_claimed_before_is_not_made_again",),
+    ),
+    Mutant(
         "a restored storage goes on",
         "one entry of a ledger pays for one survey",
         "integrations/optuna_claims.py",

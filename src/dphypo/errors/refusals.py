@@ -144,6 +144,13 @@ class NotThisStudy(Refusal):
     instead = "Create a new study (another study_name), or open it with the same OptunaSurvey as before."
 
 
+class RemadeStudy(Refusal):
+    why = """An Optuna study of this name was begun by a survey and deleted. Its trials were made, and they count: the
+    claims beside it, in the study whose name ends in "(dphypo)", are used up. Those of this study would not be paid
+    for."""
+    instead = "Create a study with another study_name: it is a new survey, and the two compose."
+
+
 class TooManyTrials(Refusal):
     why = """All trials that were declared have been made. One more would not be paid for, and a number of runs that
     is chosen from the results is not covered."""

@@ -9,8 +9,9 @@ beside the one that is driven, named after it: "tuned (dphypo)". The first claim
 * ``close``: no trial is made any more.
 * ``last``: a last run is about to be made. The first ones count, as many as were declared.
 
-A study that was copied (``optuna.copy_study``) has no claims beside it, so it cannot go on. Of two copies of a whole
-database the ledger lets one go on.
+A study that was copied (``optuna.copy_study``) has no claims beside it, so it cannot go on. One that was deleted and
+made again has claims of trials that are not its own, and is refused: the study has a mark that its ``begin`` names. Of
+two copies of a whole database, or where the claims were deleted too, the ledger lets one go on.
 """
 
 from __future__ import annotations
@@ -31,6 +32,7 @@ if TYPE_CHECKING:
     from optuna.study import Study
     from optuna.trial import FrozenTrial
 
+_MARK = "dphypo survey"  # the study attribute that its claims name
 _LATE = "(The survey was closed for its last run: the table that it is certified with is complete.)"
 _AGAIN = "(The last run was begun before: declare last_runs=2 to allow for one that is lost.)"
 
@@ -50,7 +52,7 @@ class TrialClaims:
             if made:
                 raise refusals.NotThisStudy
             entry = {} if reservation is None else reservation.begun({})
-            self._claim("begin", {"declared": dict(declared), **entry})
+            self._claim("begin", {"declared": dict(declared), "study": secrets.token_hex(16), **entry})
         first: dict[str, Any] = self._all("begin")[0]
         if first["declared"] != json.loads(json.dumps(declared)):
             raise refusals.NotThisStudy
@@ -59,10 +61,19 @@ class TrialClaims:
             reservation.enter(first)
         elif "ledger" in first:
             raise errors.LedgerError("this survey was begun with a ledger: give the same ledger= to go on")
+        self._study.set_user_attr(_MARK, first["study"])
         self._reservation = reservation
 
     def refuse_foreign(self) -> None:
-        """Refuse a study with trials that were not claimed: they were made outside the survey, and not paid for."""
+        """Refuse a study with trials that were not claimed: they were made outside the survey, and not paid for.
+
+        A study whose claims are those of a deleted one is refused, too.
+        """
+        claims = self._read()  # read before the mark, which is set before the first trial is claimed
+        marks = [claim["study"] for kind, claim in claims if kind == "begin"]
+        used = any(kind != "begin" for kind, _ in claims)
+        if used and [self._study.user_attrs.get(_MARK)] != marks[:1]:
+            raise refusals.RemadeStudy
         trials = self._study.trials  # read before the claims: what has a value by now was claimed by now
         claimed = {claim["trial"] for claim in self._all("run")}
         for trial in trials:
@@ -100,7 +111,10 @@ class TrialClaims:
 
     def claim_run(self, number: int) -> bool:
         """Claim a trial that is about to be made; False if it is surplus."""
-        self._claim("run", {"trial": number})
+        mine = {"trial": number, "token": secrets.token_hex(16)}
+        self._claim("run", mine)
+        if next(claim for claim in self._all("run") if claim["trial"] == number) != mine:  # it was made before
+            raise refusals.RemadeStudy
         order = self._counted()
         if number in order:
             self._pay(f"trial {order.index(number)}")
