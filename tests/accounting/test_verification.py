@@ -12,11 +12,14 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from typer.testing import CliRunner
 
-from dphypo.accounting import Certificate, PureDp, account, verify
+from dphypo._files import printable
+from dphypo.accounting import Certificate, Composition, PureDp, account, verify
+from dphypo.accounting.composition import account_published
 from dphypo.accounting.statement import statement
 from dphypo.cli.app import app
 from dphypo.laws import Geometric
 from dphypo.search.release import Release
+from dphypo.search.table import Row, Surveyed
 
 DELTA = 1e-6
 
@@ -200,6 +203,61 @@ def test_a_release_folder_is_checked_against_its_certificate(tmp_path, document)
     assert "the parameters in the folder, or what" in str(verify(folder))
     certificate.save(folder / "certificate.json")
     assert "names no model" in str(verify(folder))
+
+
+RUNS = account_published(PureDp(0.5), 2), account_published(PureDp(0.5), 4), account_published(PureDp(0.5), 1)
+TABLE = Surveyed((*(Row({"lr": float(lr)}, 0.5) for lr in range(3)), Row({"lr": 3.0}, None)))
+
+
+@pytest.mark.parametrize(
+    ("terms", "stated", "words"),
+    [
+        ((1, 2), {}, None),
+        ((1, 0), {}, None),
+        ((0, 1), {}, "a table has 4 runs, and the certificate pays for 2"),  # as many in all
+        ((0, 2), {}, "a table has 4 runs, and the certificate pays for 2"),
+        ((1, 2), {"survey": 2}, "4 runs, 1 failed; the certificate says 2, 1"),
+        ((1, 2), {"failed": 0}, "4 runs, 1 failed; the certificate says 4, 0"),
+    ],
+)
+def test_the_table_of_a_survey_is_no_longer_than_what_was_paid_for(terms, stated, words, tmp_path):
+    """A certificate of fewer runs, whose numbers all follow, does not fit the table."""
+    released = [{**TABLE.fingerprint(), **stated}, {"params": {"lr": 1.0}}]
+    certificate = Composition.of(*(RUNS[place] for place in terms)).certificate(DELTA, released=released)
+    found = verify(Release({"lr": 1.0}, [1.0], 0.9, certificate, surveys=(TABLE,)).save(tmp_path / "release"))
+    assert bool(found) == (words is None), str(found)
+    assert words is None or words in str(found)
+
+
+def test_a_table_that_no_part_pays_for_is_found(tmp_path):
+    released = [TABLE.fingerprint()] * 2
+    certificate = Composition.of(RUNS[1]).certificate(DELTA, released=released)
+    folder = Release({"lr": 1.0}, [1.0], 0.9, certificate, surveys=(TABLE, TABLE)).save(tmp_path / "release")
+    assert "a table has 4 runs, and the certificate pays for 0" in str(verify(folder))
+
+
+@pytest.mark.parametrize("name", ["losing_run.npz", "journal.db", ".hidden", "report.html", "a\x1b[31m"])
+def test_a_file_that_is_not_part_of_the_release_is_named(document, name, tmp_path):
+    folder = Release({"lr": 0.1}, [1.0], 0.9, Certificate.from_dict(document)).save(tmp_path / "release")
+    assert verify(folder)
+    (folder / name).write_bytes(b"x")
+    shown = str(verify(folder))
+    assert f"{printable(name)}: not part of the release, so that nothing is certified of it. Move it" in shown
+    (folder / name).unlink()
+    (folder / name).mkdir()
+    assert "not part of the release" in str(verify(folder))
+
+
+@pytest.mark.parametrize("name", ["lost runs", "warning"])
+@pytest.mark.parametrize("end", ["\n", "\r", "\u2028", "\x85"])
+def test_no_text_of_others_adds_a_line_to_the_statement(name, end, tmp_path):
+    false = "The release is differentially private with epsilon = 0.01000 at delta = 1e-06."
+    certificate = account(PureDp(0.5), Geometric(mean=3)).certificate(DELTA, **{name: f"none{end}{false}"})
+    assert false not in certificate.statement().splitlines()
+    assert f"public.{name}: " in answer(certificate.to_dict(), tmp_path)
+    forged = certificate.to_dict()
+    forged["statement"] = forged["statement"].replace(printable(end), end)
+    assert f"public.{name}: " in answer(forged, tmp_path)
 
 
 @pytest.fixture(scope="module")

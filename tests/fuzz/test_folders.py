@@ -13,23 +13,23 @@ import pytest
 from fuzz.folders import spoil
 
 import dphypo
-from dphypo.accounting import PureDp, account
+from dphypo.accounting import Composition, PureDp
+from dphypo.accounting.composition import account_published
 from dphypo.accounting.statement import statement
 from dphypo.errors import FileError
-from dphypo.laws import Pmf
 from dphypo.report import release_report as report_folder
 from dphypo.search import Release
 from dphypo.search.table import Row, Surveyed
 
 WITHIN_S = 20
-CERTIFICATE = account(PureDp(0.5), Pmf({1: 0.5, 2: 0.5})).certificate(1e-6)
+CERTIFICATE = Composition.of(account_published(PureDp(0.5), 2)).certificate(1e-6)
 
 
 @pytest.fixture(scope="module")
 def good(tmp_path_factory) -> Path:
     table = Surveyed((Row({"lr": 0.1}, 0.9), Row({"lr": 10.0}, None)))
     document = CERTIFICATE.to_dict()
-    document["public"] |= {"released": [{"sha256": table.hash}]}
+    document["public"] |= {"released": [table.fingerprint()]}
     certificate = dphypo.Certificate(document | {"statement": statement(document)})
     made = Release({"lr": 0.1, "layers": (3, 4)}, {"w": [1.0, 2.0]}, 0.9, certificate, surveys=(table,))
     folder = made.save(tmp_path_factory.mktemp("good") / "release")

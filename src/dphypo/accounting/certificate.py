@@ -2,8 +2,8 @@
 
 A certificate can be tied to what it certifies: the day of the declaration (and no other time: a second date would tell
 how long the search took), the public name of the data set, and the bytes of the model and the parameters released. The
-folder of a release must hold what was certified, and nothing else. An Ed25519 signature (RFC 8032) adds who states it,
-by the ``cryptography`` package: the extra ``sign``.
+folder of a release must hold what ``Release.save`` wrote, and nothing else. An Ed25519 signature (RFC 8032) adds who
+states it, by the ``cryptography`` package: the extra ``sign``.
 """
 
 from __future__ import annotations
@@ -50,6 +50,8 @@ _MAKE_KEY = {
     "public": "openssl pkey -in private.pem -pubout -out public.pem",
 }
 _PROFILE_POINTS = 41
+_FILES = {"certificate.json", "release.json", "surveys.json"}  # of a release, beside its model
+_MOST_NAMED = 5  # of other files there
 _MOST_COMPARED = 8  # events of one run whose cost is compared with an explicit test
 
 
@@ -260,6 +262,10 @@ def folder_faults(document: Json, folder: Path) -> Iterator[str]:
     except MissingFileError:
         yield "release: there is no release.json in the folder, so that it is no saved release"
         return
+    more = sorted({path.name for path in folder.glob("*") if not path.name.startswith("model.")} - _FILES)
+    if more:
+        shown = ", ".join(more[:_MOST_NAMED]) + (" and others" if more[_MOST_NAMED:] else "")
+        yield f"release: {shown}: not part of the release, so that nothing is certified of it. Move it elsewhere"
     models, named = sorted(folder.glob("model.*")), document["release"]["model_sha256"]
     if bool(models) != (named is not None):
         missing = "the model is missing from the folder" if named else "the folder holds a model that it does not name"
@@ -283,10 +289,14 @@ def folder_faults(document: Json, folder: Path) -> Iterator[str]:
 
 
 def _tables(document: Json, folder: Path) -> Iterator[str]:
-    """Whether the tables of surveys in a folder are those that the certificate names, in their order."""
+    """Whether the tables of surveys in a folder are those that the certificate names, in their order, and paid for."""
     path = folder / "surveys.json"
     with _files.parsing(folder / "certificate.json", "what it says of tables is damaged"):
-        named = [one["sha256"] for one in document["public"].get("released", ()) if "sha256" in one]
+        released = enumerate(document["public"].get("released", ()))
+        named = [
+            (one["sha256"], one.get("survey"), one.get("failed"), place) for place, one in released if "sha256" in one
+        ]
+        paid = [term.get("published", 0) for term in document["terms"] if not term.get("scores")]  # by the part
     try:
         tables = documents.read_json(path, "table", most=_files.MOST_TABLE_BYTES, within=folder)
     except MissingFileError:
@@ -295,5 +305,15 @@ def _tables(document: Json, folder: Path) -> Iterator[str]:
         found = [table_hash(table) for table in tables]
     if len(found) != len(named):
         yield f"surveys.json: the folder has {len(found)} tables of surveys, and the certificate names {len(named)}"
-    elif found != named:
+        return
+    if found != [sha256 for sha256, *_ in named]:
         yield "surveys.json: it holds a table that the certificate does not name: it was changed"
+        return
+    with _files.parsing(path, "it was not written by Release.save"):
+        scores = [[row["score"] for row in table["rows"]] for table in tables]
+    for one, (_, runs, failed, place) in zip(scores, named, strict=True):
+        if (runs, failed) != (len(one), one.count(None)):
+            shown = f"{len(one)} runs, {one.count(None)} failed; the certificate says {runs}, {failed}"
+            yield f"surveys.json: a table has {shown}"
+        if len(one) > (most := sum(paid[place : place + 1])):
+            yield f"surveys.json: a table has {len(one)} runs, and the certificate pays for {most}"

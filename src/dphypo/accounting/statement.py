@@ -19,11 +19,11 @@ _SECRET = "Nothing else about a search may be published: not the number of its r
 def statement(document: Json) -> str:
     """Who is protected, under which relation, what was released, what the number covers, and on what it rests."""
     public, terms = document["public"], document["terms"]
-    unit = str(public.get("unit", "record"))
+    unit = _text(public.get("unit", "record"))
     relation = _RELATIONS[document["relation"]].format(unit=unit)
     guarantee = f"epsilon = {float(document['epsilon']):.5f} at delta = {document['delta']:g}"
     if warning := public.get("warning"):
-        first = f"WARNING: {warning}. With private randomness the same search would have {guarantee}."
+        first = f"WARNING: {_text(warning)}. With private randomness the same search would have {guarantee}."
     else:
         first = f"The release is differentially private with {guarantee}."
     trained = [term for term in terms if not term.get("scores")]
@@ -48,11 +48,16 @@ def statement(document: Json) -> str:
     for number, search in enumerate(searches, 1):
         where = f"of search {number} " if len(searches) > 1 else ""
         if conditions := search["policy"]["conditions"]:
-            lines.append(f"The number {where}also relies on this: {' '.join(conditions)}")
+            lines.append(f"The number {where}also relies on this: {_text(' '.join(conditions))}")
     lines += [f"{line[0].upper()}{line[1:]}." for line in arithmetic(document)]
     if lost := public.get("lost runs"):
-        lines.append(f"Runs that were lost: {lost}.")
+        lines.append(f"Runs that were lost: {_text(lost)}.")
     return "\n".join(lines)
+
+
+def _text(value: object) -> str:
+    """What others wrote, on one line: a second one would read as a line of ours."""
+    return printable(value, 2000)
 
 
 def _released(runs: int, searches: int, *, last: bool) -> str:

@@ -65,7 +65,7 @@ def verify(
     The numbers are recomputed from the runs that the certificate states; ε may not be smaller. They are
     also compared with a second computation that shares no code with the first: ε may not be below its lower bound. In
     the folder of a release the model, the parameters and the tables of surveys must be those that the certificate
-    names. That the event describes what was run is up to whoever states it.
+    names, no table may have more runs than it pays for, and there may be no other file. That the event describes what was run is up to whoever states it.
 
     A file that is not a certificate, or would take too long to check, is answered with "no" too.
 
@@ -175,8 +175,10 @@ def _shape(document: Json) -> Iterator[str]:
             yield f"public.{name}: is missing"
     if public.get("unit", "record") not in UNITS:
         yield f"public.unit: {public['unit']!r} is not one of {', '.join(UNITS)}"
-    if not isinstance(public.get("warning", ""), (str, type(None))):
-        yield "public.warning: should be a text or null"
+    for name in ("warning", "lost runs"):  # the statement quotes them
+        text = public.get(name)
+        if text is not None and (not isinstance(text, str) or not text.isprintable()):
+            yield f"public.{name}: {text!r} should be a text on one line, or null"
     if public.get("entropy", "system") not in ENTROPIES:
         yield f"public.entropy: {public['entropy']!r} is not one of {', '.join(ENTROPIES)}"
     if public.get("entropy") == "seeded" and public.get("warning") is None:
