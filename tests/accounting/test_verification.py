@@ -252,8 +252,9 @@ def test_a_file_that_is_not_part_of_the_release_is_named(document, name, tmp_pat
 @pytest.mark.parametrize("end", ["\n", "\r", "\u2028", "\x85"])
 def test_no_text_of_others_adds_a_line_to_the_statement(name, end, tmp_path):
     false = "The release is differentially private with epsilon = 0.01000 at delta = 1e-06."
-    certificate = account(PureDp(0.5), Geometric(mean=3)).certificate(DELTA, **{name: f"none{end}{false}"})
-    assert false not in certificate.statement().splitlines()
+    guarantee = account(PureDp(0.5), Geometric(mean=3))
+    certificate, plain = (guarantee.certificate(DELTA, **{name: text}) for text in (f"none{end}{false}", "none"))
+    assert len(certificate.statement().splitlines()) == len(plain.statement().splitlines())
     assert f"public.{name}: " in answer(certificate.to_dict(), tmp_path)
     forged = certificate.to_dict()
     forged["statement"] = forged["statement"].replace(printable(end), end)

@@ -65,7 +65,8 @@ def verify(
     The numbers are recomputed from the runs that the certificate states; ε may not be smaller. They are
     also compared with a second computation that shares no code with the first: ε may not be below its lower bound. In
     the folder of a release the model, the parameters and the tables of surveys must be those that the certificate
-    names, no table may have more runs than it pays for, and there may be no other file. That the event describes what was run is up to whoever states it.
+    names, no table may have more runs than it pays for, and there may be no other file. That the event describes what
+    was run is up to whoever states it.
 
     A file that is not a certificate, or would take too long to check, is answered with "no" too.
 
