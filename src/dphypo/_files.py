@@ -8,7 +8,6 @@ import math
 import os
 import stat
 import tempfile
-import unicodedata
 import zipfile
 from collections.abc import Iterator, Mapping
 from pathlib import Path
@@ -17,6 +16,7 @@ from typing import IO, Any, TypeAlias
 import numpy as np
 import numpy.typing as npt
 
+from dphypo._validate import printable
 from dphypo.errors import FileError
 from dphypo.errors.faults import MissingFileError
 
@@ -24,19 +24,6 @@ Json: TypeAlias = Mapping[str, Any]
 """An object as a document holds it."""
 MOST_BYTES, MOST_MODEL_BYTES, MOST_TABLE_BYTES = 4_000_000, 2**34, 2**28
 """Of a document, of a saved model, and of the tables of surveys."""
-
-
-def printable(value: object, most: int = 300) -> str:
-    """Text that a terminal shows and does not obey: control characters are written out, and long text is cut.
-
-    >>> printable("a\\x1b[31mred")
-    'a\\\\x1b[31mred'
-    """
-    shown = "".join(
-        c if c == " " or unicodedata.category(c)[0] not in "CZ" else c.encode("unicode_escape").decode("ascii")
-        for c in str(value)[: 2 * most]
-    )
-    return shown if len(shown) <= most else shown[:most] + "…"
 
 
 def read(

@@ -14,6 +14,7 @@ import math
 import operator
 import os
 import sys
+import unicodedata
 import warnings
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from numbers import Integral
@@ -295,3 +296,16 @@ def counts(**named: npt.ArrayLike) -> npt.NDArray[np.float64]:
     if wrong.any():
         raise fail(name, float(result[wrong][0]), "give whole numbers")
     return result
+
+
+def printable(value: object, most: int = 300) -> str:
+    """Text that a terminal shows and does not obey: control characters are written out, and long text is cut.
+
+    >>> printable("a\\x1b[31mred")
+    'a\\\\x1b[31mred'
+    """
+    shown = "".join(
+        c if c == " " or unicodedata.category(c)[0] not in "CZ" else c.encode("unicode_escape").decode("ascii")
+        for c in str(value)[: 2 * most]
+    )
+    return shown if len(shown) <= most else shown[:most] + "…"

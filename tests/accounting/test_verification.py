@@ -12,7 +12,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from typer.testing import CliRunner
 
-from dphypo._files import printable
+from dphypo._validate import printable
 from dphypo.accounting import Certificate, Composition, PureDp, account, verify
 from dphypo.accounting.composition import account_published
 from dphypo.accounting.statement import statement

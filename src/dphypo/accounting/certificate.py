@@ -23,7 +23,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
 from dphypo import _files, _validate
-from dphypo._files import Json, printable
+from dphypo._files import Json
+from dphypo._validate import printable
 from dphypo.accounting import documents
 from dphypo.accounting.composition import Composition
 from dphypo.accounting.documents import plain, to_json

@@ -22,7 +22,8 @@ import numpy as np
 from dp_accounting import dp_event
 
 from dphypo import _files, laws
-from dphypo._files import MOST_BYTES, Json, printable
+from dphypo._files import MOST_BYTES, Json
+from dphypo._validate import printable
 from dphypo.accounting import dp_library, events
 from dphypo.accounting.composition import Composition, PublishedRuns, Releases, Term, account_published
 from dphypo.accounting.events import RdpCurve, ideal

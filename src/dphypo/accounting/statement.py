@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from dphypo._files import Json, printable
+from dphypo._files import Json
+from dphypo._validate import printable
 from dphypo.accounting.guarantee import PolicyClass
 
 _RELATIONS = {

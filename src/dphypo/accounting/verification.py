@@ -14,7 +14,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from dphypo import _validate
-from dphypo._files import Json, printable
+from dphypo._files import Json
+from dphypo._validate import printable
 from dphypo.accounting import documents
 from dphypo.accounting.certificate import ENTROPIES, UNITS, Certificate, folder_faults, issue, read_key, signing_faults
 from dphypo.accounting.composition import Composition

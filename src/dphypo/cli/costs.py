@@ -100,7 +100,7 @@ def read_document(path: Path, delta: float | None) -> tuple[dict[str, Any], Any,
 
 
 def _account_for_file(path: Path, delta: float | None, as_json: bool, certificate: Path | None) -> None:
-    from dphypo._files import printable
+    from dphypo._validate import printable
     from dphypo.accounting.documents import plain
 
     document, guarantee, at = read_document(path, delta)

@@ -83,7 +83,7 @@ def compose(
 
 def explain(certificate: Annotated[Path, typer.Argument(help="A certificate, or the folder of a release.")]) -> None:
     """What a certificate says in plain words, what it assumes, and what would break it."""
-    from dphypo._files import printable
+    from dphypo._validate import printable
     from dphypo.accounting import Certificate
     from dphypo.accounting.statement import assumptions, breaks
 
@@ -163,7 +163,7 @@ def reserve(
 
 def _stated(path: Path) -> tuple[Any, float | None, str]:
     """The guarantee of a certificate or a plan file, accounted afresh, δ and unit; refused if it guarantees nothing."""
-    from dphypo._files import printable
+    from dphypo._validate import printable
     from dphypo.accounting import documents
     from dphypo.accounting.verification import guarantee_of
 

@@ -202,7 +202,7 @@ class Loss:
             return run.noisy()(noise)
         import dp_accounting
 
-        from dphypo._files import printable
+        from dphypo._validate import printable
         from dphypo.accounting import PureDp, RdpCurve
         from dphypo.accounting.documents import read_json
 

@@ -12,13 +12,13 @@ from sqlalchemy import Connection, insert, select
 
 from dphypo import _validate
 from dphypo.accounting.noise import Keep
-from dphypo.errors import JournalError
+from dphypo.errors import JournalError, LedgerError
 from dphypo.errors.faults import JournalForkedError, JournalReadOnlyError, JournalTakenError, JournalTamperedError
 from dphypo.journal import chain
 from dphypo.journal.chain import Change
 from dphypo.journal.database import REFUSED
 from dphypo.journal.records import Record, Trial
-from dphypo.journal.reservation import LEDGER, Reservation, refuse_without_ledger
+from dphypo.journal.reservation import LEDGER, Reservation
 from dphypo.journal.store import Store, open_store
 from dphypo.mechanisms import Outcome
 
@@ -246,6 +246,12 @@ class Journal:
             self._record = self._token = self._agreed = None
         if not self._shared:
             self._store.rest()
+
+
+def refuse_without_ledger(record: Record) -> None:
+    """Refuse to go on without a ledger with what was begun with one."""
+    if LEDGER in (record.declaration or {}):
+        raise LedgerError("this search was begun with a ledger: give the same ledger= to go on")
 
 
 def _check_owner(connection: Connection, name: str, token: str | None) -> None:

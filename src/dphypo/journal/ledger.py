@@ -29,7 +29,7 @@ import numpy as np
 from sqlalchemy import Connection, select, text, update
 
 from dphypo import _validate
-from dphypo._files import printable
+from dphypo._validate import printable
 from dphypo.accounting import Composition, Guarantee
 from dphypo.errors import JournalError, JournalInUseError, LedgerError
 from dphypo.errors.faults import JournalMissingError

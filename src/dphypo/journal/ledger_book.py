@@ -30,7 +30,7 @@ import numpy.typing as npt
 from sqlalchemy import Connection, inspect, select
 
 from dphypo import _validate
-from dphypo._files import printable
+from dphypo._validate import printable
 from dphypo.accounting import Composition, Guarantee
 from dphypo.accounting.documents import to_json
 from dphypo.errors import JournalError, LedgerError

@@ -27,12 +27,6 @@ LEDGER = "ledger"
 """In the declaration that a journal holds: which ledger the study is in, and its key there."""
 
 
-def refuse_without_ledger(record: Record) -> None:
-    """Refuse to go on without a ledger with what was begun with one."""
-    if LEDGER in (record.declaration or {}):
-        raise LedgerError("this search was begun with a ledger: give the same ledger= to go on")
-
-
 class Reservation:
     """The entry of a search in a ledger, which states its ε at δ. All parts of a search share it."""
 

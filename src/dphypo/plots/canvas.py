@@ -81,7 +81,7 @@ def plain(text: str) -> str:
     >>> plain("cost in $")
     'cost in \\\\$'
     """
-    return _files.printable(text).replace("$", r"\$")
+    return _validate.printable(text).replace("$", r"\$")
 
 
 def plain_log_ticks(axis: Any, decades: float) -> None:

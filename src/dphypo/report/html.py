@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, TypeAlias
 
 from dphypo import _files, _validate
-from dphypo._files import printable
+from dphypo._validate import printable
 from dphypo.plots import canvas
 
 if TYPE_CHECKING:

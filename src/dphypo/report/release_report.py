@@ -14,7 +14,8 @@ from pathlib import Path
 from typing import Any
 
 from dphypo import __version__, _validate, plots
-from dphypo._files import parsing, printable
+from dphypo._files import parsing
+from dphypo._validate import printable
 from dphypo.accounting import Certificate, verify
 from dphypo.accounting.certificate import CITATIONS
 from dphypo.accounting.second_opinion import epsilon_from_below

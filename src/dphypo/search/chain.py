@@ -17,9 +17,9 @@ from dphypo.entropy import Entropy
 from dphypo.errors import refusals
 from dphypo.executors.executor import Crew
 from dphypo.journal import Ledger
-from dphypo.journal.journal import Journal
+from dphypo.journal.journal import Journal, refuse_without_ledger
 from dphypo.journal.records import Trial
-from dphypo.journal.reservation import make_reservation, refuse_without_ledger
+from dphypo.journal.reservation import make_reservation
 from dphypo.journal.store import Store, open_store
 from dphypo.mechanisms import capabilities
 from dphypo.mechanisms.outcome import rehearse

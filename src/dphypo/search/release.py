@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from dphypo import _files, _validate
-from dphypo._files import printable
+from dphypo._validate import printable
 from dphypo.accounting import Certificate
 from dphypo.accounting.documents import read_json
 from dphypo.errors.faults import MissingFileError

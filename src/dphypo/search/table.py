@@ -12,7 +12,7 @@ from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
 
 from dphypo import _validate
-from dphypo._files import printable
+from dphypo._validate import printable
 from dphypo.accounting.certificate import table_hash
 from dphypo.journal.records import Record, frozen
 from dphypo.space import Space

@@ -11,7 +11,7 @@ from typing import Any, ClassVar
 import safetensors.torch
 from torch import nn
 
-from dphypo._files import printable
+from dphypo._validate import printable
 from dphypo.errors import FileError
 from dphypo.errors.faults import UnsupportedModelError
 from dphypo.integrations.torch.state import ARGUMENTS, build, remember
