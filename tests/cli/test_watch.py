@@ -174,7 +174,10 @@ def test_a_file_that_is_no_journal_is_refused(tmp_path):
 
 
 def test_a_folder_that_cannot_be_written_does_not_stop_a_search(tmp_path):
-    LiveFile(tmp_path / "missing" / "tune.db-watch").update(cost="")
+    live = LiveFile(tmp_path / "missing" / "tune.db-watch")
+    live.update(cost="")
+    assert live.read() is None
+    assert not list(tmp_path.iterdir())
 
 
 @pytest.mark.slow
