@@ -9,7 +9,7 @@ from contextvars import ContextVar
 from dataclasses import dataclass
 from typing import Generic, TypeVar
 
-from scipy.optimize import toms748
+from scipy.optimize import brentq
 
 from dphypo.errors import UnreachableError
 
@@ -58,7 +58,7 @@ def smallest(delta_at: Callable[[float], float], delta: float, *, top: float) ->
             low, high = (low, middle) if delta_at(middle) <= 0 else (middle, high)
         return high
     least = math.ulp(0.0)  # δ can be zero, its logarithm cannot
-    root = toms748(lambda eps: math.log(max(delta_at(eps), least)) - math.log(delta), 0.0, high, xtol=_PRECISION / 4)
+    root = brentq(lambda eps: math.log(max(delta_at(eps), least)) - math.log(delta), 0.0, high, xtol=_PRECISION / 4)
     step = _PRECISION / 2
     epsilon = min(float(root) + step, high)
     while not delta_at(epsilon) <= delta:

@@ -25,7 +25,7 @@ Symbols in the code: ``lattice.sums`` are the s, ``Payoff`` is one X = R or Q on
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 
 import numpy as np
@@ -71,6 +71,7 @@ class HistoryProfile:
     band: Band
     first_from_prior: int = 0
     effort: Effort = Effort()
+    _pairs: dict[int, LatticePair] = field(default_factory=dict, init=False, repr=False)
 
     @cached_property
     def exists(self) -> bool:
@@ -172,10 +173,13 @@ class HistoryProfile:
 
     def _pair(self, atoms: int) -> LatticePair:
         """A pair of this many losses; of fewer if the lattice of their sums would have too many points."""
-        pair = lattice_pair(self.forward, self.reverse, atoms)
-        while (count := self._lattice(pair).count) > _MOST_POINTS and atoms > _FEWEST_ATOMS:
-            atoms = max(_FEWEST_ATOMS, math.floor(0.99 * atoms * _MOST_POINTS / count))
-            pair = lattice_pair(self.forward, self.reverse, atoms)
+        if atoms in self._pairs:
+            return self._pairs[atoms]
+        used, pair = atoms, lattice_pair(self.forward, self.reverse, atoms)
+        while (count := self._lattice(pair).count) > _MOST_POINTS and used > _FEWEST_ATOMS:
+            used = max(_FEWEST_ATOMS, math.floor(0.99 * used * _MOST_POINTS / count))
+            pair = lattice_pair(self.forward, self.reverse, used)
+        self._pairs[atoms] = pair
         return pair
 
     def _reach(self, pair: LatticePair) -> float:
