@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import datetime
 from typing import Any
 
@@ -121,15 +122,21 @@ def test_times_are_the_same_in_every_unit() -> None:
     assert len(set(record_bytes([[1, "a"], [1, "b"], ["a", 1], ["1a", 1], [1, "a", 1], [1, np.nan], [1]]))) == 7
 
 
+@dataclasses.dataclass
+class Tagged:
+    tags: Any
+
+
 def test_the_order_of_a_set_is_no_part_of_a_record() -> None:
     """Texts in a set have another order in each process: a resumed search would train on records that had scored."""
     one, other = {0, 8}, {8, 0}
     assert list(one) != list(other), "numbers have one by when they came, too, so that one process shows it"
 
     def forms(some: set[int]) -> list[bytes]:
-        frame = pd.DataFrame({"tags": [some], "more": [[(some,), {"a": frozenset(some)}]]}, dtype=object)
+        more = [(some,), {"a": frozenset(some)}, Tagged(some)]
+        frame = pd.DataFrame({"tags": [some], "more": [more], "one": [Tagged(some)]}, dtype=object)
         named = {"tags": some, frozenset(some): 1}
-        structures = [structure_bytes(form) for form in ((some, 1), named, {"pairs": [(some, "a")]})]
+        structures = [structure_bytes(form) for form in ((some, 1), named, {"pairs": [(some, "a")]}, {"more": more})]
         return [*structures, *record_bytes([[some, {"a": some}]]), *record_bytes(frame)]
 
     assert forms(one) == forms(other)

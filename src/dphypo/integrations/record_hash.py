@@ -100,12 +100,14 @@ def _array(values: Any) -> npt.NDArray[Any]:
 
 
 def _flat(row: Any) -> Iterable[Any]:
-    if isinstance(row, str | bytes) or getattr(row, "shape", None) == () or not hasattr(row, "__len__"):
+    if (fields := fields_of(row)) is not None:
+        row = [fields[name] for name in sorted(fields, key=_shown)]
+    elif isinstance(row, Set):  # its own order differs between processes
+        row = sorted(row, key=lambda value: _record(_value(one) for one in _flat(value)))
+    elif isinstance(row, str | bytes) or getattr(row, "shape", None) == () or not hasattr(row, "__len__"):
         yield row
         return
-    if isinstance(row, Set):  # its own order differs between processes
-        row = sorted(row, key=lambda value: _record(_value(one) for one in _flat(value)))
-    for value in (row[name] for name in sorted(row, key=_shown)) if isinstance(row, dict) else row:
+    for value in row:
         yield from _flat(value)
 
 
@@ -162,6 +164,8 @@ def _read(value: Any) -> float | str:
 
 def _shown(value: Any, write: Callable[[Any], str] = str) -> str:
     """``str(value)``, but what a set holds, at any depth, is in the order of its text and not of its hashes."""
+    if dataclasses.is_dataclass(value):
+        value = fields_of(value) or value
     kind = type(value)
     if kind is dict:
         return "{" + ", ".join(f"{_shown(key, repr)}: {_shown(one, repr)}" for key, one in value.items()) + "}"
