@@ -20,9 +20,9 @@ from dphypo import errors
 from dphypo.accounting import Certificate, PureDp, account, verify
 from dphypo.accounting.statement import statement
 from dphypo.errors import refusals
+from dphypo.executors.executor import Lost
 from dphypo.laws import Geometric, Pmf, Poisson
 from dphypo.mechanisms.over_space import events
-from dphypo.search.framework1 import Lost
 
 pytestmark = pytest.mark.slow
 

@@ -312,7 +312,7 @@ MUTANTS = (
     Mutant(
         "a kept model has its name before its run is committed",
         "nobody keeps the model of a run that is made again, or counts as failed",
-        "search/live.py",
+        "search/kept_models.py",
         "        path = self._private / self._name(number)\n        try:\n",
         "        path = self._folder / self._name(number)\n        try:\n",
         (

@@ -135,7 +135,7 @@ MUTANTS = (
     Mutant(
         "a run that died is made again whatever its randomness",
         "only a run whose randomness comes from its seed is made again",
-        "search/framework1.py",
+        "executors/executor.py",
         "            return cls.AGAIN if capabilities.is_seeded(mechanism) else cls.FAILED\n",
         "            return cls.AGAIN\n",
         ("study/test_study_lost.py::test_by_default_the_mechanism_decides",),
@@ -143,7 +143,7 @@ MUTANTS = (
     Mutant(
         "pools that break are accepted",
         "runs die independently of one another",
-        "search/framework1.py",
+        "executors/executor.py",
         "        if self is Lost.FAILED and crew.breaks:\n",
         "        if self is Lost.AGAIN and crew.breaks:\n",
         ("study/test_study_lost.py::test_pools_whose_runs_die_together_are_refused_where_a_death_is_an_outcome",),
@@ -314,7 +314,7 @@ MUTANTS = (
     Mutant(
         "a second thread may ask and tell",
         "while one thread makes the runs, the others are refused",
-        "search/framework1.py",
+        "search/interrupts.py",
         "            if self._runner not in (None, threading.current_thread()):\n",
         "            if self._runner is False:\n",
         ("study/test_study_threads.py::test_one_thread_runs_and_the_others_are_told_so",),

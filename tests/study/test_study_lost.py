@@ -18,10 +18,10 @@ import dphypo
 from dphypo import errors
 from dphypo.entropy import SYSTEM
 from dphypo.executors import Withdrawn
+from dphypo.executors.executor import Lost
 from dphypo.laws import Pmf
 from dphypo.mechanisms import Declared
 from dphypo.mechanisms.outcome import attempt
-from dphypo.search.framework1 import Lost
 
 TESTS = str(Path(__file__).parents[1])
 KILLED = -signal.SIGKILL

@@ -15,7 +15,7 @@ from support.survey_world import SPACE
 from dphypo import mechanism
 from dphypo.errors.refusals import OutcomeTwice
 from dphypo.search import Stages, Survey
-from dphypo.search.live import MARKER
+from dphypo.search.kept_models import MARKER
 
 KILLED = -signal.SIGKILL
 

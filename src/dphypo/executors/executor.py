@@ -14,13 +14,14 @@ from collections.abc import Mapping, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, replace
 from datetime import timedelta
+from enum import StrEnum
 from typing import Any, Protocol, runtime_checkable
 
 from dphypo import _validate
 from dphypo._registry import Registry
 from dphypo.errors.faults import UnsupportedModelError
 from dphypo.journal.records import Trial
-from dphypo.mechanisms import Mechanism, Outcome
+from dphypo.mechanisms import Mechanism, Outcome, capabilities
 from dphypo.mechanisms.outcome import attempt
 
 
@@ -172,7 +173,9 @@ class Crew:
 
     def hire(self, mechanism: Mechanism) -> AbstractContextManager[Executor]:
         """An executor for the runs of a mechanism; it is gone when the block ends."""
-        executor = self.executor if self.executor is not None else ("in_process" if self.workers == 1 else "processes")
+        executor: object = self.executor
+        if executor is None:
+            executor = InProcess if self.workers == 1 else "processes"
         if isinstance(executor, concurrent.futures.Executor):
             if type(executor).__module__.startswith("distributed."):
                 remedy = "give dphypo.executors.Dask(client): Dask may start a run twice"
@@ -189,3 +192,56 @@ class Crew:
         if not isinstance(opened, Executor):
             raise _validate.fail("executor", executor, "it must make an Executor when it is called with a mechanism")
         return contextlib.closing(opened)
+
+
+class Lost(StrEnum):
+    """What becomes of a run whose process died.
+
+    Whether the data killed a process cannot be seen from outside. Retrying such a run selects for runs that survive,
+    unless all randomness of the run comes from its seed: then it ends as before. Counting it as failed is covered if
+    runs die independently; an outage that takes many of them would change the law of T (docs/theory.md, "Facts about
+    the search").
+
+    An interrupt, SIGTERM, a cluster that takes a worker back, and a machine that goes away with all its processes do
+    not count as deaths of a run: the run is made again with its seed, whatever is declared here.
+    """
+
+    AGAIN = "again"
+    """It is made again with the same seed, at most twice: for mechanisms whose randomness comes from the seed alone."""
+
+    FAILED = "failed"
+    """It counts as failed at once."""
+
+    @classmethod
+    def read(cls, given: Lost | str | None, mechanism: Mechanism) -> Lost:
+        """What the user gave; by default what fits the mechanism, which may say of itself that it is ``seeded``."""
+        if given is None:
+            return cls.AGAIN if capabilities.is_seeded(mechanism) else cls.FAILED
+        if not isinstance(given, str) or given not in list(cls):
+            raise _validate.fail("lost", given, 'give "again" or "failed", or None for what fits the mechanism')
+        return cls(given)
+
+    def check(self, crew: Crew) -> None:
+        """Refuse executors whose runs die together if a death is an outcome: deaths must be independent."""
+        if self is Lost.FAILED and crew.breaks:
+            raise _validate.fail(
+                "executor",
+                crew.executor,
+                "one process that dies breaks such a pool and takes the other runs with it, so that their failures are "
+                'not independent. Use executor="processes", or workers=1; or, if all randomness of a run comes from '
+                'its seed, declare the mechanism with seeded=True, or lost="again"',
+            )
+
+    @property
+    def condition(self) -> str:
+        """What the guarantee assumes, for the certificate."""
+        if self is Lost.AGAIN:
+            return (
+                "a run whose process died was made again with its seed, at most twice; that is covered if all "
+                "randomness of a run comes from its seed, or if no death depends on the data"
+            )
+        return (
+            "a run whose process died counts as failed, which is covered if runs die independently of one another; one "
+            "that was stopped in order, or whose search went on on another machine, at most twice, was made again with "
+            "its seed, which is covered if neither depends on the data"
+        )

@@ -26,8 +26,10 @@ from dphypo.mechanisms.outcome import rehearse
 from dphypo.search import progress as _progress
 from dphypo.search.curator import Curator
 from dphypo.search.declaration import Declaration
-from dphypo.search.framework1 import Turn, dp_hypo, interruptible, orderly
-from dphypo.search.live import ENDING, NOWHERE, LiveFile, check_folder
+from dphypo.search.framework1 import dp_hypo
+from dphypo.search.interrupts import Turn, interruptible, orderly
+from dphypo.search.kept_models import check_folder
+from dphypo.search.live import ENDING, NOWHERE, LiveFile
 from dphypo.search.part import Opening, PartSetting
 from dphypo.search.release import Ending, Release
 from dphypo.search.stage import Stage

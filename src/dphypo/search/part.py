@@ -17,9 +17,9 @@ from typing import TYPE_CHECKING, Any, Protocol, runtime_checkable
 from dphypo import _validate
 from dphypo._registry import full_name
 from dphypo.accounting import Term
+from dphypo.executors.executor import Lost
 from dphypo.journal.records import Record, Trial
 from dphypo.mechanisms import Mechanism, Outcome
-from dphypo.search.framework1 import Lost
 from dphypo.search.live import NOWHERE, LiveFile
 from dphypo.search.release import Ending, Release
 from dphypo.space import Space

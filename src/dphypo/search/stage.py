@@ -25,6 +25,7 @@ from dphypo.band import Band, Greedy
 from dphypo.band.band import BandLike
 from dphypo.band.problem import Projection
 from dphypo.errors import UnreachableError
+from dphypo.executors.executor import Lost
 from dphypo.journal.journal import keeping
 from dphypo.journal.records import Record
 from dphypo.journal.store import Store
@@ -32,7 +33,6 @@ from dphypo.laws import Law
 from dphypo.mechanisms import Mechanism, capabilities, over_space
 from dphypo.samplers import Sampler
 from dphypo.search import progress as _progress
-from dphypo.search.framework1 import Lost
 from dphypo.search.part import Part, PartSetting, PriorAround, PriorRule, Released, describe_rule
 from dphypo.search.policy import DrawnRuns, Policy
 from dphypo.search.release import Ending, Release

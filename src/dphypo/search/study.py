@@ -12,6 +12,7 @@ from dphypo.band import Band, Greedy
 from dphypo.band.band import BandLike
 from dphypo.band.problem import Projection
 from dphypo.entropy import SYSTEM, Entropy, check_entropy
+from dphypo.executors.executor import Lost
 from dphypo.journal import Ledger
 from dphypo.journal.records import Trial
 from dphypo.journal.store import Store
@@ -22,7 +23,6 @@ from dphypo.search.chain import Chain
 from dphypo.search.curator import Curator
 from dphypo.search.declaration import Declaration, check_space
 from dphypo.search.face import Search
-from dphypo.search.framework1 import Lost
 from dphypo.search.release import Release
 from dphypo.search.stage import Stage
 from dphypo.space import Space

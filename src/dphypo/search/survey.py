@@ -22,12 +22,12 @@ from dphypo.accounting.composition import PublishedRuns, account_published
 from dphypo.accounting.events import event_to_dict
 from dphypo.accounting.sides import EVERYONE
 from dphypo.entropy import Entropy
+from dphypo.executors.executor import Lost
 from dphypo.journal.records import Record, Trial
 from dphypo.mechanisms import Mechanism, Outcome, capabilities, over_space
 from dphypo.samplers import History
 from dphypo.search import optimiser as _optimiser
 from dphypo.search import progress
-from dphypo.search.framework1 import Lost
 from dphypo.search.optimiser import Pick, PosteriorMean, Within, middle, moved_into, nearest, point_of
 from dphypo.search.part import GroupSizes, PartSetting, PriorAround, PriorRule, Released, describe_rule
 from dphypo.search.policy import Past

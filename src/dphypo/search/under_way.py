@@ -22,14 +22,16 @@ from dphypo import errors
 from dphypo.accounting import Certificate
 from dphypo.entropy import Entropy, below
 from dphypo.errors import faults, refusals
+from dphypo.executors.executor import Lost
 from dphypo.journal.journal import Journal
 from dphypo.journal.records import MAX_ATTEMPTS, Record, Trial
 from dphypo.mechanisms import Outcome
 from dphypo.mechanisms.outcome import settle, well_formed
 from dphypo.search.curator import Curator
 from dphypo.search.declaration import check
-from dphypo.search.framework1 import Lost, Turn
-from dphypo.search.live import KeptModels, erase
+from dphypo.search.interrupts import Turn
+from dphypo.search.kept_models import KeptModels
+from dphypo.search.live import erase
 from dphypo.search.part import GroupSizes, Opening, Part, PartSetting, Watch
 from dphypo.search.policy import Past, beats, best_of, ending
 from dphypo.search.release import Ending, Release

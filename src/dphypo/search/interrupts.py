@@ -1,0 +1,135 @@
+"""What may come between the runs of a search: other threads, signals, and people at the keyboard."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import signal
+import sys
+import threading
+from collections.abc import Iterator
+from types import TracebackType
+from typing import Any
+
+from dphypo.errors import Stopped, refusals
+
+
+class Turn:
+    """A lock: while one thread makes the runs, others are refused. ``stages`` selects the wording of the refusal."""
+
+    def __init__(self, *, stages: bool = False) -> None:
+        self._lock = threading.RLock()
+        self._runner: threading.Thread | None = None
+        self._stages = stages
+
+    @contextlib.contextmanager
+    def short(self) -> Iterator[None]:
+        """A step that no other thread may interrupt."""
+        with self._lock:
+            if self._runner not in (None, threading.current_thread()):
+                raise refusals.OtherThread(stages=self._stages)
+            yield
+
+    @contextlib.contextmanager
+    def look(self) -> Iterator[None]:
+        """A step that only reads: it waits for the others' steps and is never refused."""
+        with self._lock:
+            yield
+
+    @contextlib.contextmanager
+    def long(self) -> Iterator[None]:
+        """Making all the runs: until the block ends, no other thread may take a step."""
+        with self._lock:
+            if self._runner is not None:
+                raise refusals.OtherThread(stages=self._stages)
+            self._runner = threading.current_thread()
+        try:
+            yield
+        finally:
+            self._runner = None
+
+
+_ENDS = [number for name in ("SIGINT", "SIGTERM", "SIGHUP") if (number := getattr(signal, name, None)) is not None]
+
+
+class Terminated(Stopped):
+    """The process was told to end while runs were made."""
+
+    def __init__(self, number: int, raised: BaseException | None) -> None:
+        super().__init__()
+        self.number = number
+        self.raised = raised
+
+
+@contextlib.contextmanager
+def orderly() -> Iterator[None]:
+    """A block that a terminating signal ends as an interrupt would; then the process ends.
+
+    The handler that was there before is asked first: it may decide to go on, and what it raises is raised when the
+    block has been left, so that no run takes it for its own. Signals reach the main thread only.
+    """
+    if threading.current_thread() is not threading.main_thread():
+        yield
+        return
+    owner = os.getpid()
+    before = {number: signal.getsignal(number) for number in _ENDS}
+    before = {number: handler for number, handler in before.items() if handler not in (None, signal.SIG_IGN)}
+
+    def stop(number: int, frame: Any) -> None:
+        handler = before[number]
+        if os.getpid() != owner:  # a process that a run has forked
+            signal.signal(number, signal.SIG_DFL)
+            os.kill(os.getpid(), number)
+            return
+        if callable(handler):
+            try:
+                handler(number, frame)
+            except BaseException as raised:
+                raise Terminated(number, raised) from None
+            return
+        raise Terminated(number, None)
+
+    for number in before:
+        signal.signal(number, stop)
+    try:
+        yield
+    except Terminated as ended:
+        _restore(before, stop)
+        if ended.raised is not None:
+            raise ended.raised from None
+        os.kill(owner, ended.number)  # as if nobody had caught it
+        raise
+    finally:
+        _restore(before, stop)
+
+
+def _restore(before: dict[Any, Any], ours: Any) -> None:
+    for number, handler in before.items():
+        if signal.getsignal(number) is ours:
+            signal.signal(number, handler)
+
+
+@contextlib.contextmanager
+def interruptible(journal: str | None) -> Iterator[None]:
+    """Let an interrupt from the keyboard end in two lines, which say where the journal is, instead of a traceback."""
+    interrupted = False
+    try:
+        yield
+    except KeyboardInterrupt:
+        interrupted = True
+    if not interrupted:
+        return
+    where = "its journal is in memory" if journal is None else f"everything committed is in {journal}"
+    again = "call run() again in this process" if journal is None else "run the same program, or call run(), again"
+    said = f"The search was interrupted: nothing is released, and {where}.\nTo go on, {again}."
+    before = sys.excepthook
+
+    def say(kind: type[BaseException], error: BaseException, trace: TracebackType | None) -> None:
+        if isinstance(error, KeyboardInterrupt) and error.args == (said,):
+            print(said, file=sys.stderr)
+        else:
+            before(kind, error, trace)
+
+    sys.excepthook = say
+    # Raised outside the handler: where the run was is not printed. Not a subclass: Python ends as interrupted for this.
+    raise KeyboardInterrupt(said)
