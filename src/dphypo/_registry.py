@@ -1,4 +1,4 @@
-"""What people write themselves: how it is found by name, and what its class promises, as ``history_only = True``."""
+"""Extensions: things that are found by name, and flags that a class sets, such as ``history_only = True``."""
 
 from __future__ import annotations
 
@@ -61,7 +61,7 @@ class Registry(Generic[T]):
         return [module.name for module in pkgutil.iter_modules(importlib.import_module(self._room).__path__)]
 
 
-def stands_beside(value: object, flag: str, *methods: str) -> bool:
+def class_promises(value: object, flag: str, *methods: str) -> bool:
     """Whether the class of a value promises ``flag`` and defines one of ``methods`` itself.
 
     With a flag, the author of a class promises something about that class's code. The flag does not count if it is
@@ -73,7 +73,7 @@ def stands_beside(value: object, flag: str, *methods: str) -> bool:
     ...     def act(self): ...
     >>> class Other(Base):
     ...     def act(self): ...
-    >>> stands_beside(Base(), "safe", "act"), stands_beside(Other(), "safe", "act")
+    >>> class_promises(Base(), "safe", "act"), class_promises(Other(), "safe", "act")
     (True, False)
     """
     own, hidden = vars(type(value)), getattr(value, "__dict__", {})

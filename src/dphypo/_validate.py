@@ -233,29 +233,27 @@ def warn_of_delta(delta: float, records: object) -> None:
         means, example = f"not below 1/records = {1 / known:.2g}", f"{0.1 / known:.0e}"
     else:
         return
-    warnings.warn(
+    warn(
         f"delta = {delta:g} is {means}: with as many records as 1/delta, publishing a random one of them in full "
-        f"satisfies such a guarantee. Take it well below, for example {example}",
-        stacklevel=_outside(),
+        f"satisfies such a guarantee. Take it well below, for example {example}"
     )
 
 
-def _outside() -> int:
-    """The ``stacklevel`` with which the function that calls this one blames the line that called the library."""
-    level, frame = 1, sys._getframe(1)
+def warn(message: str, category: type[Warning] = UserWarning) -> None:
+    """Warn, and name the line that called the library."""
+    level, frame = 1, sys._getframe()
     while frame.f_back is not None and str(frame.f_globals.get("__name__")).partition(".")[0] == "dphypo":
         level, frame = level + 1, frame.f_back
-    return level
+    warnings.warn(message, category, stacklevel=level)
 
 
-def warn_of_score_noise(noise: float, stacklevel: int = 2) -> None:
+def warn_of_score_noise(noise: float) -> None:
     """Warn of a score whose noise swamps it; ``noise`` is its standard deviation, in units of the score's range."""
     if noise > _LOUD:
-        warnings.warn(
+        warn(
             f"the noise of the score has a standard deviation of {noise:.2g} of the score's whole range: runs are "
             f"ranked by noise more than by merit. Score on more records, or with a smaller noise_multiplier, or leave "
-            f'it to dphypo.tune with noise_multiplier="calibrate"',
-            stacklevel=stacklevel + 1,
+            f'it to dphypo.tune with noise_multiplier="calibrate"'
         )
 
 

@@ -42,7 +42,7 @@ class Terminal:
                 self.stream.flush()
 
     def erase(self) -> None:
-        """Past all buffers, which may be in use by what the signal interrupted."""
+        """Write to the file descriptor: the signal may have interrupted code that uses the buffers."""
         held = self._lock.acquire(timeout=1)
         self._erased = True
         with contextlib.suppress(OSError):

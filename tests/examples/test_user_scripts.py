@@ -80,5 +80,5 @@ def test_officer(tmp_path: Path) -> None:
     script = ["sh", str(FOLDER / "officer.sh"), str(tmp_path)]
     done = subprocess.run(script, capture_output=True, text=True, check=False, env={**os.environ, "PATH": path})
     assert done.returncode == 0, done.stderr
-    for words in ("noise multiplier", "What would break it", "yes", "for 2 certificates together", "first: reserved"):
+    for words in ("noise multiplier", "What would break it", "yes", "for 2 certificates together", "first: ε = "):
         assert words in done.stdout

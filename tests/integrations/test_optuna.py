@@ -110,7 +110,7 @@ def test_a_failed_trial_leaves_no_message():
     assert SURVEY.params(driven, {"lr": 0.5}) == {"lr": 0.5}
 
 
-@pytest.mark.parametrize("name", ["noise_multiplier", "batch_size", "steps"])
+@pytest.mark.parametrize("name", ["noise_multiplier", "batch_size", "steps", "num_epochs", "lot_size", "rate"])
 def test_what_the_event_reads_cannot_be_suggested(name):
     with pytest.raises(DeclaredParameter, match=name):
         SURVEY.optimize(study(), lambda trial: trial.suggest_float(name, 0.1, 1.0))

@@ -311,8 +311,8 @@ MUTANTS = (
         "a set is hashed in its own order",
         "a record's bytes are the same in every process",
         "integrations/record_hash.py",
-        "    if isinstance(row, Set):",
-        "    if row is None:",
+        "    elif isinstance(row, Set):",
+        "    elif row is None:",
         ("integrations/test_split.py::test_the_order_of_a_set_is_no_part_of_a_record",),
     ),
     Mutant(

@@ -136,6 +136,7 @@ def test_the_declared_prior_decides_the_scale():
     for space, scale in (
         (None, "log"),
         (Space({"x": loguniform(1e-6, 1)}), "log"),
+        ({"parameters": [{"name": "x", "distribution": "lograndint"}]}, "log"),
         (Space({"x": uniform()}), "linear"),
     ):
         assert plots.survey_slices(Surveyed(rows), space=space).axes[0].get_xscale() == scale

@@ -55,6 +55,11 @@ def test_an_unknown_option_is_a_plain_error():
         make().run(colour="red")
 
 
+def test_a_study_keeps_no_checkpoints():
+    with pytest.raises(ValueError, match="checkpoint_every = 5 is not valid: a study keeps no checkpoints"):
+        make().run(checkpoint_every=5)
+
+
 @pytest.mark.parametrize(
     ("name", "change"),
     [

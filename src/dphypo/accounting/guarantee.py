@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import enum
 import math
-import warnings
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from functools import cached_property, lru_cache
@@ -293,11 +292,10 @@ class Guarantee:
             return  # no curve, or one whose orders the user cannot add to
         epsilon, order = self._renyi.epsilon(delta)
         if 0 < epsilon <= min(found.values()) and order == self._renyi.orders[-1]:
-            warnings.warn(
+            _validate.warn(
                 f"the best Rényi order is the largest one given, {order:g}: with larger orders in the RdpCurve, ε "
                 "would be smaller",
                 OrderWarning,
-                stacklevel=6,
             )
 
 

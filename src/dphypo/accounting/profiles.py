@@ -144,7 +144,7 @@ def epsilon_for(profile: Profile, delta: float) -> float:
 
 
 def end(profile: Profile, negligible: float, most: float, room: float) -> float:
-    """The ε ≥ 0, at most ``most``, from which on δ is negligible or at rest, in proportion up to ``room``."""
+    """The smallest ε from 0 to ``most`` where δ is negligible, or at most 1 + ``room`` times its value at the end."""
     top = min(max(profile.top, 0.0), most)
     rest = max(negligible, float(profile.delta(top)) * (1 + room))
     return min(smallest(lambda eps: float(profile.delta(eps)), rest, top=top), top)

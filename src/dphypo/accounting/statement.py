@@ -35,14 +35,12 @@ def statement(document: Json) -> str:
     parts = [part for part in public.get("releases", []) if isinstance(part, Mapping)]
     last = any(part.get("part") == "last run" for part in parts)
     durations = any(part.get("durations") == "public" for part in parts)
-    warm = " The last run may have started from a published model, which is paid for."
-    started = warm if any("starts from" in part for part in parts) else ""
     one_run = [float(value) for value in document["one_run"].values()]
     alone = f" One run alone would have been reported as epsilon = {min(one_run):.3f}." if one_run else ""
     lines = [
         first,
         f"Who is protected: every {unit} of the private data; {relation}.",
-        f"What was released: {_released(runs, len(searches), last=last)}{started}",
+        f"What was released: {_released(runs, len(searches), last=last)}",
         f"What the number covers: {_covered(runs, searches, _sides(both) if scored else '')}{alone}",
         _conditions(runs, searches, scored=scored, durations=durations),
     ]

@@ -1,3 +1,3 @@
-"""The command line: ``dphypo account``, ``dphypo calibrate``, ``dphypo plan`` and ``dphypo verify``."""
+"""The command line: ``dphypo --help`` lists the commands."""
 
 from dphypo.cli.app import main as main

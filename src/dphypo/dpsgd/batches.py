@@ -26,7 +26,6 @@ class Records(Protocol):
 
         Rows that are not valid may hold anything, and do not count; a valid one counts if its record can be used.
         """
-        ...
 
 
 @dataclass(frozen=True, eq=False, repr=False)

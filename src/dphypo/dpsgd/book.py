@@ -67,15 +67,12 @@ class Call(Protocol):
 
     def forward(self, book: Book, inputs: torch.Tensor, axis: Axis) -> torch.Tensor:
         """The outputs of all runs."""
-        ...
 
     def backward(self, book: Book, inputs: torch.Tensor, gradient: torch.Tensor, axis: Axis) -> torch.Tensor:
         """The gradient of the inputs."""
-        ...
 
     def parts(self, book: Book, notes: Sequence[Note]) -> list[RecordGradients]:
         """What the gradients of the parameters are, from all calls that are equal to this one."""
-        ...
 
 
 class Note(NamedTuple):

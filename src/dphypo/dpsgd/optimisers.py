@@ -24,7 +24,6 @@ class GradientOptimiser(Protocol):
 
     def step(self, rows: torch.Tensor, gradient: torch.Tensor, rates: torch.Tensor) -> None:
         """One step; ``rates`` are the learning rates, [runs, 1]."""
-        ...
 
 
 class _Options:

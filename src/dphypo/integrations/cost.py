@@ -170,6 +170,21 @@ class TrainingCost:
         norm = _validate.positive(max_grad_norm=given["max_grad_norm"])
         return full, noise * norm / given.get("batch_size", self.batch_size)
 
+    def engine_run(self, run: SampledGaussian, given: Mapping[str, Any], seed: int, **more: Any) -> dpsgd.Run:
+        """A run as the engine takes it, at the given hyperparameters."""
+        return dpsgd.Run(
+            seed=seed,
+            records=math.ceil(self.records * run.subsample),
+            rate=run.rate,
+            steps=run.steps,
+            batch_size=self.batch(given.get("batch_size", self.batch_size)),
+            noise_multiplier=run.noise_multiplier,
+            max_grad_norm=_validate.positive(max_grad_norm=given["max_grad_norm"]),
+            learning_rate=_validate.positive(learning_rate=given["learning_rate"]),
+            subsample=run.subsample,
+            **more,
+        )
+
     def batch(self, batch_size: int) -> int:
         """The batch of a run whose full run has the given one."""
         return max(1, round(batch_size * math.pow(self.fraction, self.batch_exponent)))

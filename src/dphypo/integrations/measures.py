@@ -71,7 +71,7 @@ def declare(score: Any, size: int) -> None:
     size = _validate.integer(at_least=1, records=size if score.records is None else score.records)
     object.__setattr__(score, "records", size)
     if not isinstance(score.noise_multiplier, str):
-        _validate.warn_of_score_noise(score.noise_multiplier / size, stacklevel=5)
+        _validate.warn_of_score_noise(score.noise_multiplier / size)
 
 
 def noise_of(score: Any) -> float:

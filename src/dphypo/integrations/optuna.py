@@ -27,6 +27,7 @@ from dphypo.errors import refusals
 from dphypo.integrations.optuna_claims import InStudy, TrialClaims
 from dphypo.journal import Ledger
 from dphypo.journal.reservation import make_reservation
+from dphypo.mechanisms.transfer import COSTS
 from dphypo.search.optimiser import PosteriorMean
 from dphypo.search.progress import solving
 from dphypo.search.table import Row, Surveyed
@@ -38,7 +39,7 @@ if TYPE_CHECKING:
     from optuna.trial import FrozenTrial, Trial
 
 Model = TypeVar("Model")
-RESERVED = frozenset({"noise_multiplier", "batch_size", "epochs", "steps", "sampling_rate", "rate", "fraction"})
+RESERVED = COSTS | {"rate"}
 """Names that an objective may not suggest: the event reads them, and they are declared."""
 
 
@@ -234,9 +235,7 @@ class OptunaSurvey:
     def _begin(self, study: Study) -> TrialClaims:
         """Claim a new study; refuse one that was not begun so."""
         claims, guarantee = TrialClaims(study, self.runs), self.guarantee
-        entry = None
-        if self.ledger is not None:
-            entry = make_reservation(self.ledger, guarantee, study.study_name, private=True, delta=self.delta)
+        entry = make_reservation(self.ledger, guarantee, study.study_name, private=True, delta=self.delta)
         claims.begin(self._declared, entry)
         return claims
 

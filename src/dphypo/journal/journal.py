@@ -78,22 +78,12 @@ class Journal:
         return record
 
     @property
-    def address(self) -> str | None:
-        """Where it is, in words that may be printed; None if it is in memory."""
-        return self._store.address
-
-    @property
     def record(self) -> Record:
         """What has been committed. After an interrupted or failed write, or a lost connection, it is read again."""
         with self._store.turn():
             if self._record is None or not self._store.holds(self._name):
                 self._record = self._load()
             return self._record
-
-    @property
-    def declaration(self) -> dict[str, Any] | None:
-        """The public values with which the study was begun; None if there is no study of this name."""
-        return self.record.declaration
 
     def _load(self) -> Record:
         """Take the study, so that whoever had it before commits nothing more, and read it."""

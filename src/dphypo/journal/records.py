@@ -19,9 +19,6 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-import numpy as np
-import numpy.typing as npt
-
 from dphypo.journal.chain import Change, Place
 from dphypo.mechanisms import Outcome
 
@@ -79,7 +76,6 @@ class Record:
     place: Place = field(default_factory=lambda: Place("journal", ""))  # where the journal ends
     seeds: dict[int, int] = field(default_factory=dict)  # the number of the change that has the seed of a run
     model: int | None = None  # the number of the change that has the model of the best run
-    units: npt.NDArray[np.float64] | None = None  # the λ of the first runs in the unit cube, for the next draw
 
     @property
     def exists(self) -> bool:

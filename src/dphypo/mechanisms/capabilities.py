@@ -131,7 +131,7 @@ class OnDevices(Protocol):
 
 @runtime_checkable
 class KnownData(Protocol):
-    """Training on a declared number of records, below one over which δ is expected to be."""
+    """Training on a declared number of records, n: δ should be well below 1/n."""
 
     @property
     def records(self) -> Any: ...

@@ -23,7 +23,10 @@ MOST_EVENTS = 20_000
 
 
 def check_fit(mechanism: Mechanism, space: Space) -> None:
-    """Refuse a mechanism that cannot be called, a space that it refuses, and costs that its event cannot depend on."""
+    """Refuse a mechanism that cannot be called, and a space that it refuses.
+
+    A hyperparameter that changes what a run costs is refused where the event ignores it.
+    """
     check_signature(mechanism, "seed")
     if isinstance(mechanism, SpaceCheck):
         mechanism.check_space(space)

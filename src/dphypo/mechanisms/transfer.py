@@ -9,7 +9,6 @@ the batch too.
 from __future__ import annotations
 
 import math
-import warnings
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Protocol, runtime_checkable
@@ -31,7 +30,7 @@ COSTS = frozenset(
         "noise_multiplier",
     }
 )
-"""Hyperparameters that what a run costs depends on, by the names that people give them."""
+"""Usual names of hyperparameters that change what a run costs."""
 
 Transfer = Callable[[Mapping[str, Any], float], Mapping[str, Any]]
 """A rule of one's own: hyperparameters of the full run and the fraction, to those of the short run."""
@@ -77,7 +76,7 @@ class SmallerBatches:
         name = str(params.get("optimizer", "sgd")).lower()
         if name != "sgd" or params.get("momentum"):
             message = f"smaller batches in short runs were measured for plain SGD, not for {name}: leave the rule out"
-            warnings.warn(message, stacklevel=2)
+            _validate.warn(message)
         return {**params, "learning_rate": params["learning_rate"] * fraction**self.exponent}
 
     def describe(self) -> dict[str, Any]:

@@ -28,7 +28,6 @@ class Source(Protocol):
 
     def draw(self, count: int, /) -> U64:
         """The next words; no word is given twice."""
-        ...
 
 
 class Words:

@@ -25,7 +25,7 @@ from dphypo.space import Space
 SURVEYS = ((20, 0.03), (20, 0.1), (40, 0.1), (20, 0.3), (10, 0.3))
 BANDS = (Band(0.75, 2.0), Band(0.5, 4.0))
 MOST_IN_A_BAND = 30
-"""Mean numbers of runs above it take minutes to account for in a band."""
+"""The largest mean number of runs for which bands are compared: larger ones take minutes to account for."""
 MOST_COMPUTE = 1000
 SHAPE = 8.0
 _ALL = 1 - 1e-6  # of a law, as far as quantiles look
@@ -149,7 +149,7 @@ _NEAR = 1e-3  # of ε: how far below it a design with a study may stay
 class Spent:
     """A design, with the noise of its full runs at which all that it releases costs the total and no more.
 
-    ``price`` is by how much that is more noise than a run without tuning has; ``score`` is expected on a landscape.
+    ``price`` is how much more noise that is than without tuning, as a fraction; ``score`` is expected on a landscape.
     """
 
     design: Design

@@ -263,10 +263,10 @@ def winners(priors: npt.ArrayLike, means: npt.ArrayLike, noise: float | Floats, 
 def expected_score(spent: Spent, landscape: Landscape) -> float | None:
     """The expected mean score of what is released; None where the landscape has no runs of that length or noise.
 
-    It is on the safe side where a search rule decides. The λ of a survey are taken as drawn from the prior and its best
-    score is followed, where the Gaussian process of :func:`dphypo.tune` does better. A band counts as uniform search
-    with its noise. A search with T = 0 has no release: the score is given that T ≥ 1. Without tuning, the middle of the
-    space is run.
+    Designs whose search rule adapts are underestimated. The λ of a survey are taken as drawn from the prior and its
+    best score is followed, where the Gaussian process of :func:`dphypo.tune` does better. A band counts as uniform
+    search with its noise. A search with T = 0 has no release: the score is given that T ≥ 1. Without tuning, the middle
+    of the space is run.
     """
     full = landscape.mean(1.0, spent.noise_multiplier)
     if full is None:

@@ -18,7 +18,7 @@ import numpy.typing as npt
 from dphypo import _validate
 from dphypo.plots import canvas
 from dphypo.search.curator import Curator
-from dphypo.search.table import Surveyed
+from dphypo.search.table import Surveyed, is_logarithmic
 from dphypo.space import Space
 
 if TYPE_CHECKING:
@@ -30,7 +30,6 @@ Scales: TypeAlias = Space | Mapping[str, Any] | None
 """Where scales are read from: the search space, or what a certificate says of it."""
 WARNING = "SECRET: for the curator alone. Nothing in this picture carries a privacy guarantee."
 _STRIP, _ON_STRIP = "#b3261f", "#fefefe"  # the same in a dark page
-_WIDE = 30.0  # a logarithmic scale is for numbers whose largest is that many times the smallest, or more
 _LONG = 24  # letters of a category that are shown
 _FEW = 5  # numbers that are ticks themselves
 _BEST = 0.2  # the share of the runs that stand out among parallel lines
@@ -259,20 +258,10 @@ def _column(name: str, values: list[Any], prior: str | None) -> Column:
     given = [value for value in values if value is not None]
     if given and all(isinstance(value, (int, float)) and not isinstance(value, bool) for value in given):
         places = np.array(values, dtype=np.float64)
-        return Column(name, places, _is_log(places, prior))
+        return Column(name, places, is_logarithmic(places[~np.isnan(places)].tolist(), prior))
     words = ["(absent)" if value is None else str(value) for value in values]
     categories = tuple(dict.fromkeys(words))
     return Column(name, np.array([float(categories.index(word)) for word in words]), categories=categories)
-
-
-def _is_log(places: Floats, prior: str | None) -> bool:
-    low, middle, high = np.nanmin(places), np.nanmedian(places), np.nanmax(places)
-    if prior is not None:
-        return prior in ("loguniform", "reciprocal") and bool(low > 0)
-    if not (low > 0 and high / low >= _WIDE):
-        return False
-    plain, by_log = (middle - low) / (high - low), np.log(middle / low) / np.log(high / low)
-    return bool(abs(by_log - 0.5) < abs(plain - 0.5))
 
 
 def _cut(text: str, most: int) -> str:

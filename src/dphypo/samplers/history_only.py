@@ -16,7 +16,7 @@ from typing import Any
 
 import numpy as np
 
-from dphypo._registry import full_name, stands_beside
+from dphypo._registry import class_promises, full_name
 from dphypo.band.problem import Projection
 from dphypo.samplers.proposals import OptunaSampler, Proposals
 from dphypo.samplers.sampler import Sampler
@@ -36,7 +36,7 @@ def basis(sampler: Sampler, projection: Projection | None = None) -> str | None:
     found = _of_sampler(sampler)
     if found is None or projection is None or (is_from(type(projection), "dphypo") and all_known(projection)):
         return found
-    return f"{found}; {_word(projection)}" if stands_beside(projection, FLAG, "ratios") else None
+    return f"{found}; {_word(projection)}" if class_promises(projection, FLAG, "ratios") else None
 
 
 def _of_sampler(sampler: Sampler) -> str | None:
@@ -44,7 +44,7 @@ def _of_sampler(sampler: Sampler) -> str | None:
     if kind in (OptunaSampler, Proposals):
         settings = [value for name, value in vars(sampler).items() if name not in ("sampler", "propose")]
         return _of_inner(sampler) if all_known(settings) else None
-    if not stands_beside(sampler, FLAG, "weights"):
+    if not class_promises(sampler, FLAG, "weights"):
         return None
     if not is_from(kind, "dphypo"):
         return _word(sampler)
@@ -57,12 +57,12 @@ def _of_inner(sampler: Sampler) -> str | None:
         inner = sampler.sampler
         if is_from(type(inner), "optuna") and all_known(inner):
             return _given(type(inner))
-        return _word(inner) if stands_beside(inner, FLAG, "sample_relative", "sample_independent") else None
+        return _word(inner) if class_promises(inner, FLAG, "sample_relative", "sample_independent") else None
     assert isinstance(sampler, Proposals)
     propose = sampler.propose
     function = propose.__func__ if inspect.ismethod(propose) else propose
     if not inspect.isfunction(function):
-        return _word(propose) if stands_beside(propose, FLAG, "__call__") else None
+        return _word(propose) if class_promises(propose, FLAG, "__call__") else None
     # functools.wraps copies the attributes of a function to another one, which may do anything.
     own = vars(function)
     return _word(function) if own.get(FLAG) is True and "__wrapped__" not in own else None

@@ -57,13 +57,8 @@ class Chain:
         if entropy.private != declaration.private:
             raise _validate.fail("entropy", entropy, "a search is declared private, or seeded, as its entropy is")
         self.declaration, self.last = declaration, len(declaration.parts) - 1
-        self._reservation = (
-            None
-            if ledger is None
-            else make_reservation(
-                ledger, declaration.guarantee, name, private=declaration.private, delta=declaration.delta
-            )
-        )
+        private, delta = declaration.private, declaration.delta
+        self._reservation = make_reservation(ledger, declaration.guarantee, name, private=private, delta=delta)
         self._name, self._entropy, self._stages = name, entropy, not declaration.alone  # as refusals name it
         self._shared = isinstance(journal, Store)
         self._store = open_store(journal)
@@ -266,7 +261,7 @@ class Chain:
 
     def _setting(self, number: int) -> PartSetting:
         published, declared = self.earlier(number), self.declaration
-        return PartSetting(declared.space, declared.prior(published), tuple(published), declared.maximize)
+        return PartSetting(declared.space, declared.prior(published), tuple(published))
 
     def _journal(self, number: int) -> Journal:
         if number not in self._journals:

@@ -101,7 +101,7 @@ class Opened:
     """A study, or a search in stages, as its journal has it. Made by :func:`dphypo.open_journal`.
 
     What is public is an attribute: it is None until the search has released, and where its certificate does not list
-    it. The rest is behind :meth:`curator`. λ that a survey recommends is found with the declaration of the search.
+    it. The rest is behind :meth:`curator`. The λ that a survey recommends is not here: it takes the declaration.
     """
 
     def __init__(self, store: Store, names: list[str]) -> None:

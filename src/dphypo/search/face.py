@@ -82,7 +82,7 @@ class Search:
         """
         _validate.flag(progress=progress)
         if self.declaration.alone and checkpoint_every != FIVE_MINUTES:
-            options["checkpoint_every"] = checkpoint_every
+            raise _validate.fail("checkpoint_every", checkpoint_every, "a study keeps no checkpoints: leave it out")
         crew = Crew(workers, start_method, executor, devices, checkpoint_every)
         return self._chain.run(crew, progress=progress, on_run=on_run, options=options)
 

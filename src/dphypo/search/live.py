@@ -127,6 +127,8 @@ _ERASE = "\r\x1b[2K"
 
 @dataclass
 class LiveSteps:
+    """Shows the steps of published runs, and writes the checkpoints of a last run."""
+
     what: str  # "survey" or "last run"
     screen: bool = False  # whether to show them on a terminal
     log: bool = False  # whether to write lines where there is no terminal

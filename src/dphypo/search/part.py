@@ -126,7 +126,6 @@ class PartSetting:
     declared: Space  # has every λ that was published; a prior may be narrower
     prior: Space
     published: tuple[Any, ...] = ()
-    maximize: bool = True
 
 
 @dataclass(frozen=True)

@@ -60,7 +60,7 @@ class Policy:
         policy: PolicyClass | str | None,
         first_from_prior: int | None,
     ) -> Policy:
-        """Check the arguments of a study, and fill in what was left out. Rules of ours say how they ``start``."""
+        """Check the arguments of a study, and fill in what was left out: samplers of this library have a ``start``."""
         held = Band.of(band)
         follows = default_sampler(held) if sampler is None else _checked_sampler(sampler)
         into: object = named_projection(projection) if isinstance(projection, str) else projection

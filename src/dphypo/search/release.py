@@ -52,7 +52,7 @@ class Release:
         saver: how the model is written.
         read_from: the journal from which it was read again, if it was made before; None if it was just made.
         surveys: the tables of the surveys that were made, in order: all results of all their runs.
-        door: opens :meth:`curator`; None but in the process that made the search.
+        door: makes what :meth:`curator` returns; None outside the process that made the search.
     """
 
     params: Mapping[str, Any] | None

@@ -67,7 +67,7 @@ class Surveyed:
 
     Args:
         rows: one for every run.
-        models: the model of every run, if the survey was declared to keep them; None where a run failed.
+        maximize: whether larger scores are better.
 
     >>> survey = Surveyed((Row({"lr": 0.1}, 0.9), Row({"lr": 10.0}, None)))
     >>> survey
@@ -79,7 +79,6 @@ class Surveyed:
     """
 
     rows: tuple[Row, ...]
-    models: tuple[Any, ...] | None = None
     maximize: bool = True
 
     def __post_init__(self) -> None:
@@ -259,34 +258,37 @@ def done(rows: Sequence[Row]) -> list[Row]:
     return [row for row in rows if row.score is not None]
 
 
-_WIDE = 30.0  # without a space, numbers whose largest is this many times the smallest may be on a logarithmic scale
+_WIDE = 30.0
 _LOG = ("loguniform", "reciprocal", "lograndint")
 
 
 def _distributions(params: Sequence[dict[str, Any]], space: Space | None) -> dict[str, BaseDistribution]:
     names = dict.fromkeys(name for chosen in params for name in chosen)
-    priors = {} if space is None else {one.name: one.description.get("distribution") for one in space.parameters}
-    logs = {name: prior in _LOG for name, prior in priors.items()}
-    return {name: _span([chosen[name] for chosen in params if name in chosen], logs.get(name)) for name in names}
+    priors = {} if space is None else {one.name: str(one.description.get("distribution")) for one in space.parameters}
+    return {name: _span([chosen[name] for chosen in params if name in chosen], priors.get(name)) for name in names}
 
 
-def _span(values: list[Any], log: bool | None) -> BaseDistribution:
+def _span(values: list[Any], prior: str | None) -> BaseDistribution:
     from optuna.distributions import CategoricalDistribution, FloatDistribution, IntDistribution
 
     if not all(type(value) in (int, float) and math.isfinite(value) for value in values):
         distinct = {(type(value), value): value for value in values}  # True, 1 and 1.0 are three
         return CategoricalDistribution(list(distinct.values()))
-    low, high = min(values), max(values)
-    log = low > 0 and (_spans_decades(values, low, high) if log is None else log)
+    low, high, log = min(values), max(values), is_logarithmic(values, prior)
     if all(isinstance(value, int) for value in values):
         return IntDistribution(low, high, log=log)
     return FloatDistribution(low, high, log=log)
 
 
-def _spans_decades(values: list[float], low: float, high: float) -> bool:
-    """Whether the median is nearer to the middle of a logarithmic scale than of a plain one."""
-    if high < _WIDE * low:
-        return False
+def is_logarithmic(values: Sequence[float], prior: str | None) -> bool:
+    """Whether numbers belong on a logarithmic scale: by their prior, or else by how far they span.
+
+    Without a prior it is so if the largest is 30 times the smallest, or more, and the median is nearer to the middle
+    of a logarithmic scale than of a plain one.
+    """
+    low, high = min(values, default=0.0), max(values, default=0.0)
+    if low <= 0 or prior is not None or high < _WIDE * low:
+        return low > 0 and prior in _LOG
     middle = median(values)
     plain, by_log = (middle - low) / (high - low), math.log(middle / low) / math.log(high / low)
     return abs(by_log - 0.5) < abs(plain - 0.5)

@@ -36,8 +36,9 @@ from dphypo.search.table import OnRun
 from dphypo.space import Space
 
 PRICE = 0.01
+"""The default of ``price``."""
 RUNS_OF_FEW_STEPS = 15
-"""Where short runs cannot be made shorter and cost more than is accepted."""
+"""How many runs are left where runs cannot be made shorter and cost more than ``price``."""
 QUIET = 0.01
 """The last run trains on the records that score, too, where the noise of a score stays below this."""
 
@@ -221,9 +222,9 @@ class Tuning:
             line += f" Settings differ in compute: it is at most {self.compute:.3g} runs of the given setting, in all."
         if self.price > self.accepted:
             line += (
-                f"\nThat is dear: {100 * self.accepted:.2g} % was accepted (price). It costs less with more steps (a "
-                "smaller batch, or more epochs), fewer runs, more records or a larger epsilon; dphypo plan compares "
-                "other designs."
+                f"\nThat is more than the {100 * self.accepted:.2g} % that was accepted (price). It costs less with "
+                "more steps (a smaller batch, or more epochs), fewer runs, more records or a larger epsilon; dphypo "
+                "plan compares other designs."
             )
         return line
 
@@ -242,8 +243,8 @@ def plan_tuning(
     """A survey and one run that cost ε at δ; number and length of the short runs where not given.
 
     Twenty runs of a tenth of the steps, up to forty where there is compute for them; for a single hyperparameter eight
-    runs of a twentieth. Unless that leaves so few steps that nothing is learnt (then longer ones), or exceeds the
-    compute or the price that is accepted (then shorter ones, at last fewer; for the price, not fewer than fifteen).
+    runs of a twentieth. Runs are longer if so few steps would be left that nothing is learnt. They are shorter, and
+    then fewer, if the compute or the price would be exceeded; the price alone leaves at least fifteen.
     ``paper/RESULTS.md`` has the evidence.
 
     Where the mechanism set records apart for its scores by itself, the last run trains on all records if the noise of a
@@ -289,5 +290,5 @@ def plan_tuning(
         tuning = planned(given)
     noise = capabilities.score_deviation(tuning.short)
     if noise is not None and capabilities.solves_for_scores(mechanism):
-        _validate.warn_of_score_noise(noise, stacklevel=3)
+        _validate.warn_of_score_noise(noise)
     return tuning

@@ -158,7 +158,7 @@ class PartUnderWay:
         """Why a run that was given out and never told counts as failed; None if it is to be made again."""
         if trial.attempts >= MAX_ATTEMPTS:
             return "the process that made this run died three times"
-        here = trial.machine in ("", machine())  # the loss of the machine, with all runs on it, is no outcome
+        here = trial.machine in ("", machine())  # losing the machine is no outcome of the run
         if self.lost_runs is Lost.FAILED and trial.attempts > 0 and here:
             return "the process that made this run died"
         return None

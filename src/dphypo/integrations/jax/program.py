@@ -231,7 +231,7 @@ class Program:
     ) -> npt.NDArray[np.float64]:
         """A value for each record in the domain.
 
-        TreeRecords go one by one: in a batch a record's place can change the last bits of an output, and so its value.
+        Records go one by one: in a batch a record's place can change the last bits of an output, and so its value.
         """
         inside = self.usable(records)
         if value not in self._mapped:

@@ -14,7 +14,7 @@ import jax.numpy as jnp
 import numpy as np
 import numpy.typing as npt
 
-from dphypo import _validate, dpsgd, noise
+from dphypo import dpsgd, noise
 from dphypo.dpsgd.draws import BatchSampler, Draws, draw, largest_batch, piece_and_count
 from dphypo.integrations.jax import optimisers, step
 from dphypo.integrations.jax.program import Program
@@ -58,23 +58,11 @@ def begin(made: DPSGD, params: Mapping[str, Any], seed: int) -> Begun:
         full, deviation = cost.full_run(params, given)
         own = NoiseRehearsal(partial(optimisers.walk, schedule=made.schedule), full, deviation)
         given = transfer.apply(made.transfer_rule or own, given, made.fraction)
-    told = cost.run(params)
     setting = dpsgd.Setting(
         physical_batch_size=made.physical_batch_size, clipping=given["clipping"], average=given["average"]
     )
-    run = dpsgd.Run(
-        seed=seed,
-        records=math.ceil(cost.records * told.subsample),
-        rate=told.rate,
-        steps=told.steps,
-        batch_size=cost.batch(given.get("batch_size", cost.batch_size)),
-        noise_multiplier=told.noise_multiplier,
-        max_grad_norm=_validate.positive(max_grad_norm=given["max_grad_norm"]),
-        learning_rate=_validate.positive(learning_rate=given["learning_rate"]),
-        options=optimisers.options(given["optimizer"], given),
-        schedule=made.schedule,
-        subsample=told.subsample,
-    )
+    options = optimisers.options(given["optimizer"], given)
+    run = cost.engine_run(cost.run(params), given, seed, options=options, schedule=made.schedule)
     shape = piece_and_count(run.records, run.rate, setting.physical_batch_size)
     largest = largest_batch(run.records, run.rate)
     grid = dpsgd.SumGrid.of(
@@ -144,7 +132,7 @@ def finish(score: Any, begun: Begun, row: npt.NDArray[Any]) -> Outcome:
 
 @contextlib.contextmanager
 def quiet() -> Iterator[None]:
-    """On the CPU, where sums in double precision are what they say; and no record may raise by not being a number."""
+    """On the CPU, which has true double precision, and without JAX's checks for NaN: no record may make a run fail."""
     cpu = jax.devices("cpu")[0]
     with jax.default_device(cpu), jax.debug_nans(False), jax.debug_infs(False), jax.disable_jit(False):
         yield

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import functools
 import secrets
-import warnings
 from collections.abc import Mapping
 from dataclasses import KW_ONLY, dataclass
 from typing import Any
@@ -120,7 +119,7 @@ class _DPSGDEstimator(BaseEstimator):  # type: ignore[misc]
         """A table of numbers, with NaN for what is none. It may have no rows: no record makes a fit fail."""
         if reset:
             refuse_times(X)
-            warn_of_texts(X, stacklevel=5)
+            warn_of_texts(X)
         least = 0 if reset else 1
         return validate_data(self, numbers(X), reset=reset, ensure_all_finite=False, ensure_min_samples=least)
 
@@ -240,10 +239,9 @@ class DPSGDRegressor(RegressorMixin, _DPSGDEstimator):  # type: ignore[misc]
         X, y = self._features(X), np.asarray(_column(None if y is None else numbers(y)), dtype=np.float64)
         check_consistent_length(X, y)
         if self.target_bounds is None:
-            warnings.warn(
+            _validate.warn(
                 "target_bounds = None: targets are used as they are, and training fails where they are not about -1 to "
-                "1. Give target_bounds=(low, high) from public knowledge; (-1, 1) says that they are",
-                stacklevel=4,
+                "1. Give target_bounds=(low, high) from public knowledge; (-1, 1) says that they are"
             )
         return X, y
 

@@ -73,7 +73,7 @@ class Private:
         noise: float | str = CALIBRATE
         if noise_multiplier is not None:
             noise = _validate.positive(score_noise_multiplier=noise_multiplier)
-            _validate.warn_of_score_noise(noise / records, stacklevel=4)
+            _validate.warn_of_score_noise(noise / records)
         if is_classifier(estimator):
             return cls(held_out, noise, records)
         if error_bound is None:

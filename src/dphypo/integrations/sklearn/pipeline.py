@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import enum
 import sys
-import warnings
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any, Protocol, runtime_checkable
@@ -32,7 +31,8 @@ from sklearn.preprocessing import (
     PolynomialFeatures,
 )
 
-from dphypo._registry import stands_beside
+from dphypo import _validate
+from dphypo._registry import class_promises
 from dphypo.accounting.events import Event
 from dphypo.mechanisms import Saver
 from dphypo.mechanisms.savers import Pickled as Pickled
@@ -211,7 +211,7 @@ def parts_of(step: Any) -> list[Any]:
 
 def says_per_record(step: object) -> bool:
     """Whether the class that defines ``transform`` declares that each record is treated by itself."""
-    return stands_beside(step, "per_record", "transform")
+    return class_promises(step, "per_record", "transform")
 
 
 def _is_frozen(step: object) -> bool:
@@ -282,8 +282,7 @@ def _refuse_outside(what: str, remedy: str) -> None:
 
 
 def _warn_of_repeats(outside: str) -> None:
-    warnings.warn(
+    _validate.warn(
         f"PrivateSearch is fitted inside {outside}: every fit is a search with a certificate of its own, and what "
-        f"{outside} makes of them costs their composition (dphypo compose), which no single certificate states",
-        stacklevel=4,
+        f"{outside} makes of them costs their composition (dphypo compose), which no single certificate states"
     )

@@ -22,6 +22,7 @@ from sklearn.pipeline import Pipeline
 from sklearn.utils import _safe_indexing, get_tags
 from sklearn.utils.validation import _num_samples
 
+from dphypo import _validate
 from dphypo.integrations.sklearn.forms import in_form, synthetic_rows
 from dphypo.integrations.sklearn.pipeline import ChecksData, Parts, refuse_mixing
 from dphypo.integrations.sklearn.table import missing_in, numbers
@@ -115,10 +116,9 @@ class Prepared:
             return
         if not _num_samples(self.rows):
             _ = self.template
-            warnings.warn(
+            _validate.warn(
                 "the steps before the private estimator take none of the made-up records on which they are tried: that "
-                "they treat each record by itself is your word alone",
-                stacklevel=4,
+                "they treat each record by itself is your word alone"
             )
         elif not _independent(self.steps, self.rows):
             raise refuse_mixing("give a record other values when other records are beside it")

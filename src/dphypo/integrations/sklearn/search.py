@@ -254,7 +254,7 @@ class PrivateSearch(MetaEstimatorMixin, BaseEstimator):  # type: ignore[misc]
         """The mechanism with the noise that a study of it may have; the estimator's own if there is no total."""
         if mechanism.score_noise_multiplier == CALIBRATE:
             mechanism = mechanism.at(score_noise_multiplier=_STUDY_SCORE_NOISE)
-            _validate.warn_of_score_noise(_STUDY_SCORE_NOISE / (mechanism.score_records or 1), stacklevel=4)
+            _validate.warn_of_score_noise(_STUDY_SCORE_NOISE / (mechanism.score_records or 1))
         if self.epsilon is None:
             return mechanism
         if not mechanism.has_free_noise(space):

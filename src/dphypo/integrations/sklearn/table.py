@@ -7,7 +7,6 @@ a value that is not a number must not affect the others.
 from __future__ import annotations
 
 import enum
-import warnings
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
@@ -65,14 +64,13 @@ def refuse_times(table: Any) -> None:
             )
 
 
-def warn_of_texts(table: Any, *, stacklevel: int) -> None:
+def warn_of_texts(table: Any) -> None:
     """Warn of columns that hold texts, by their type, where numbers are asked for."""
     found = [name for name, kind in columns_of(table) if kind in (Holds.TEXTS, Holds.ANYTHING)]
     if found and hasattr(table, "columns"):
-        warnings.warn(
+        _validate.warn(
             f"column {found[0]} is not of a type of numbers: a value that is not a number counts as missing. Encode "
-            f"categories, for example with dphypo.integrations.sklearn.Schema",
-            stacklevel=stacklevel,
+            f"categories, for example with dphypo.integrations.sklearn.Schema"
         )
 
 
@@ -81,10 +79,9 @@ def check_labels(y: Any, classes: Any) -> None:
     labels, kind = np.asarray(classes).tolist(), holds(y)
     words = any(isinstance(label, str) for label in labels)
     if kind is Holds.ANYTHING and not words:
-        warnings.warn(
+        _validate.warn(
             f"y is of no type of numbers and classes = {classes!r} are numbers: a record whose label is none of the "
-            f"classes is left out",
-            stacklevel=5,
+            f"classes is left out"
         )
     elif (kind is Holds.TEXTS and not words) or (kind is Holds.NUMBERS and np.isnan(numbers(labels)).any()):
         raise ValueError(

@@ -22,7 +22,7 @@ from typing import Any
 import torch
 from torch import nn
 
-from dphypo import dpsgd
+from dphypo import _validate, dpsgd
 from dphypo.errors import UnfitModelError
 from dphypo.integrations.torch import seeds
 from dphypo.integrations.torch.data import TensorRecords, TorchRecords
@@ -186,11 +186,10 @@ def warn_of_lost_records(model: nn.Module, records: TorchRecords) -> None:
         why = "the model takes inputs of any size"
     else:
         return
-    warnings.warn(
+    _validate.warn(
         f"{why}, and records of another size than the example are left out, in training and in scoring, without a word "
         f"in anything that is released. Bring all to one public size, by collate= or before; fitting_records says how "
-        f"many fit, to the curator alone",
-        stacklevel=5,
+        f"many fit, to the curator alone"
     )
 
 

@@ -18,14 +18,11 @@ from typing import Any
 import torch
 from torch import nn
 
-from dphypo.errors import UnfitModelError
+from dphypo.dpsgd.run import FATAL
 from dphypo.integrations.torch.fields import Called
 
 Batch = tuple[torch.Tensor, torch.Tensor]
 _NUMBER, _ANY = 0, 2**62  # in place of a size: any number; any whole number
-
-FATAL = (UnfitModelError, MemoryError, torch.OutOfMemoryError)
-"""Errors that are not a record's: the model is unfit, memory is short."""
 
 
 def or_none(call: Callable[[], torch.Tensor]) -> torch.Tensor | None:

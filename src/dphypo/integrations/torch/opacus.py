@@ -29,10 +29,11 @@ from opacus.validators import ModuleValidator
 from torch import nn
 
 from dphypo import dpsgd, noise
+from dphypo.dpsgd.run import FATAL
 from dphypo.errors import UnfitModelError
 from dphypo.integrations.torch import check, hyperparameters, seeds
 from dphypo.integrations.torch.data import TorchRecords
-from dphypo.integrations.torch.domain import FATAL, Batch
+from dphypo.integrations.torch.domain import Batch
 from dphypo.integrations.torch.record_values import Loss
 from dphypo.integrations.torch.state import Snapshot, no_writes_in_forward
 from dphypo.mechanisms import SampledGaussian

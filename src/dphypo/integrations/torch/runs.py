@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import contextlib
 import dataclasses
-import math
 import warnings
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -153,20 +152,9 @@ class TorchRun:
             full, deviation = cost.full_run(self.params, given)
             own = partial(hyperparameters.rehearsal, run=full, deviation=deviation, schedule=made.schedule)
             given = transfer.apply(made.transfer_rule or own, given, made.fraction)
-        told = dpsgd.Run(
-            seed=self.seed,
-            records=math.ceil(cost.records * run.subsample),
-            rate=run.rate,
-            steps=run.steps,
-            batch_size=cost.batch(given.get("batch_size", cost.batch_size)),
-            noise_multiplier=run.noise_multiplier,
-            max_grad_norm=_validate.positive(max_grad_norm=given["max_grad_norm"]),
-            learning_rate=_validate.positive(learning_rate=given["learning_rate"]),
-            optimizer=given["optimizer"],
-            options={name: value for name, value in given.items() if name in hyperparameters.option_names()},
-            schedule=made.schedule,
-            subsample=run.subsample,
-        )
+        options = {name: value for name, value in given.items() if name in hyperparameters.option_names()}
+        more = {"optimizer": given["optimizer"], "options": options, "schedule": made.schedule}
+        told = cost.engine_run(run, given, self.seed, **more)
         setting = dpsgd.Setting(
             physical_batch_size=made.physical_batch_size,
             clipping=given["clipping"],

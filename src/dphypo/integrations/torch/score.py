@@ -1,13 +1,12 @@
 """Scores: what ranks the runs of a search, and what it costs.
 
-* A **public hold-out** costs nothing: :class:`PublicAccuracy`, or any function of
-  the model. Whoever passes a function declares that it looks at public records alone.
+* A **public hold-out** costs nothing: :class:`PublicAccuracy`, or any function of the model. Whoever passes a function
+  declares that it looks at public records alone.
 * **Private records** cost privacy, because the search ranks by what was computed on them. :class:`PrivateAccuracy`,
   :class:`PrivateLoss` and :class:`PrivateConfusion` add noise that is Gaussian to the last bit (``dphypo.noise``) and
-  state the event. Records that
-  the model was not trained on, set apart by a rule that looks at each record by itself (:func:`split_by_hash`), cost
-  the worse of training and scoring; the training records themselves cost both. A record outside the domain
-  (``domain.py``) adds nothing, as in training.
+  state the event. Records that the model was not trained on, set apart by a rule that looks at each record by itself
+  (:func:`split_by_hash`), cost the worse of training and scoring; the training records themselves cost both. A record
+  outside the domain (``domain.py``) adds nothing, as in training.
 
 Values of records are computed in ``record_values.py``. Whatever is computed from noisy counts is free.
 """

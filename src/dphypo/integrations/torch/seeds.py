@@ -28,7 +28,7 @@ _WORDS = 624
 
 
 def words(seed: int, purpose: str) -> Words:
-    """The words for one purpose of a run: "subsample", "sampling", "score".
+    """The words for one purpose of a run, such as "subsample", "sampling", "noise" or "score".
 
     >>> words(7, "score").draw(3).tolist() == words(7, "score").draw(3).tolist()
     True
