@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 
 from dphypo.integrations import record_hash, split
 from dphypo.integrations.record_hash import structure_bytes
-from dphypo.integrations.split import hashed_apart, record_bytes, split_by_hash
+from dphypo.integrations.split import hashed_apart, record_bytes, sides_of, split_by_hash
 
 RNG = np.random.default_rng(0)
 COUNT = 2000
@@ -183,3 +183,37 @@ def test_parts_stay_in_their_container() -> None:
     assert held_out.index.equals(targets.index)
     assert isinstance(split_by_hash(torch.tensor(INTEGERS), LABELS)[0][0], torch.Tensor)
     assert 0.15 < len(held_out) / COUNT < 0.25
+
+
+def test_another_split_of_the_same_array_is_not_taken_for_one() -> None:
+    """Other targets, or other values in the same array, move records: most of those that score would train, too."""
+    values = RNG.normal(size=(400, 3))
+    train, held_out = split_by_hash(values, LABELS[:400])
+    assert sides_of(train, split_by_hash(values, LABELS[:400].copy())[1]) == train.split, "nothing has changed"
+    trained = {row.tobytes() for row in train[0]}
+    soft = np.eye(2)[LABELS[:400]] * 0.9 + 0.05
+    _, by_soft = split_by_hash(values, soft)
+    assert sum(row.tobytes() in trained for row in by_soft[0]) > 40
+    assert sides_of(train, by_soft) is None
+    values /= 255
+    assert sides_of(train, split_by_hash(values, LABELS[:400])[1]) is None
+    assert sides_of(train, held_out) == train.split
+
+
+def test_a_data_set_that_reads_its_records_otherwise_is_another_one() -> None:
+    records = [(row, int(label)) for row, label in zip(INTEGERS[:100], LABELS, strict=False)]
+
+    class Scaled:
+        scale = 1.0
+
+        def __len__(self) -> int:
+            return len(records)
+
+        def __getitem__(self, index: int) -> tuple[Any, int]:
+            return records[index][0] * self.scale, records[index][1]
+
+    data = Scaled()
+    train, held_out = split_by_hash(data)
+    assert sides_of(train, split_by_hash(data)[1]) == train.split == held_out.split
+    data.scale = 0.5
+    assert sides_of(train, split_by_hash(data)[1]) is None

@@ -173,6 +173,17 @@ MUTANTS = (
         ("accounting/test_sides.py::test_two_forms_of_the_same_records_are_not_apart",),
     ),
     Mutant(
+        "a split is named by its array alone",
+        "other targets or other values in the same array give another split",
+        "integrations/split.py",
+        '    return hashlib.sha256(salt + b"".join(hashes)).hexdigest()\n',
+        "    return hashlib.sha256(salt).hexdigest()\n",
+        (
+            "integrations/test_split.py::test_another_split_of_the_same_array_is_not_taken_for_one",
+            "integrations/test_split.py::test_a_data_set_that_reads_its_records_otherwise_is_another_one",
+        ),
+    ),
+    Mutant(
         "1 − p from a rounded p",
         "the weights of Lemma 2 are rounded up",
         "band/band.py",

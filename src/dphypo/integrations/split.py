@@ -24,7 +24,7 @@ from dphypo.accounting.sides import EVERYONE, Role, Side, Sides
 from dphypo.integrations.record_hash import record_bytes, structure_bytes
 
 Sources = frozenset[tuple[Split, str]]
-"""Of each split, a name of the arrays or the data set that was split."""
+"""Of each split, a name of what was split: the arrays or the data set, with the values that they had."""
 
 
 class SideRecords(tuple[Any, Any]):
@@ -114,15 +114,14 @@ def split_by_hash(
     >>> train.side.apart_from(held_out.side), side_of((train[0], train[1])) == train.side
     (True, True)
     """
-    if targets is None:
-        apart, split = _chosen(_records(inputs, workers), share, key), _split(_name(inputs), share, key)
-    else:
-        apart, split = hashed_apart(inputs, targets, share=share, key=key), hash_split(inputs, share=share, key=key)
+    hashes = _hashes(_records(inputs, workers) if targets is None else _pairs(inputs, targets), key)
+    apart = _chosen(hashes, share)
+    split = _split(_name(inputs), share, key) if targets is None else hash_split(inputs, share=share, key=key)
     whole = Origin.of(inputs if targets is None else (inputs, targets))
     if any(split == one for one, _ in whole.side.conditions):
         raise _validate.fail("key", key, "these records are a part of a split with this key: give another one")
     sides = Sides(whole.side.inside(split, Role.TRAINING), whole.side.inside(split, Role.SCORING))
-    known = whole.sources | {(split, _token(inputs))}
+    known = whole.sources | {(split, _token(inputs, hashes))}
     if targets is None:
         train, held_out = (np.flatnonzero(chosen).tolist() for chosen in (~apart, apart))
         first = SideDataset(inputs, train, sides, sides.training, known)
@@ -155,19 +154,29 @@ def _records(dataset: Any, workers: int) -> list[bytes]:
 
 def hashed_apart(inputs: Any, targets: Any, *, share: float, key: str = "") -> npt.NDArray[np.bool_]:
     """Which records :func:`split_by_hash` sets apart."""
+    return _chosen(_hashes(_pairs(inputs, targets), key), share)
+
+
+def _pairs(inputs: Any, targets: Any) -> list[bytes]:
+    """The bytes of each record and its target."""
     if (rows := _count("inputs", inputs)) != (others := _count("targets", targets)):
         raise ValueError(f"there are {rows} inputs and {others} targets: give as many of each")
     pairs = zip(record_bytes(inputs), record_bytes(targets), strict=True)
-    return _chosen([record + b"|" + target for record, target in pairs], share, key)
+    return [record + b"|" + target for record, target in pairs]
 
 
-def _chosen(records: Sequence[bytes], share: float, key: str) -> npt.NDArray[np.bool_]:
-    """Which records a hash of each one sets apart."""
-    share = _validate.within(0.0, 1.0, share=share)
+def _hashes(records: Sequence[bytes], key: str) -> list[bytes]:
+    """A hash of each record."""
     if not isinstance(key, str):
         raise _validate.fail("key", key, "give a text")
     salt = hashlib.sha256(key.encode()).digest()
-    values = [int.from_bytes(hashlib.sha256(salt + record).digest()[:8], "big") for record in records]
+    return [hashlib.sha256(salt + record).digest() for record in records]
+
+
+def _chosen(hashes: Sequence[bytes], share: float) -> npt.NDArray[np.bool_]:
+    """Which records their hashes set apart."""
+    share = _validate.within(0.0, 1.0, share=share)
+    values = [int.from_bytes(one[:8], "big") for one in hashes]
     return np.array(values, dtype=np.uint64) < np.uint64(share * 2.0**64)
 
 
@@ -271,7 +280,7 @@ def sides_of(train: object, held_out: object, split: Sides | None = None) -> Sid
 
 _RULE = "dphypo hash 1"
 _KNOWN: dict[int, tuple[weakref.ref[Any], Origin]] = {}
-_TOKENS: dict[int, tuple[weakref.ref[Any], str]] = {}
+_TOKENS: dict[int, tuple[weakref.ref[Any], bytes]] = {}
 
 
 def _remember(values: object, origin: Origin) -> None:
@@ -282,12 +291,16 @@ def _remember(values: object, origin: Origin) -> None:
         _KNOWN[key] = (alive, origin)
 
 
-def _token(values: object) -> str:
-    """A name for an array or a data set, the same for as long as it lives."""
-    key, token = id(values), secrets.token_hex(8)
+def _token(values: object, hashes: Sequence[bytes]) -> str:
+    """A name for an array or a data set, the same for as long as it lives and its records have the same hashes.
+
+    Other targets or other values move records to the other part. The random salt keeps the name from telling of them.
+    """
+    key, salt = id(values), secrets.token_bytes(16)
     if key not in _TOKENS and (alive := _weak(values, lambda _: _TOKENS.pop(key, None))) is not None:
-        _TOKENS[key] = (alive, token)
-    return _TOKENS[key][1] if key in _TOKENS else token
+        _TOKENS[key] = (alive, salt)
+    salt = _TOKENS[key][1] if key in _TOKENS else salt
+    return hashlib.sha256(salt + b"".join(hashes)).hexdigest()
 
 
 def _weak(values: object, dead: Callable[[weakref.ref[Any]], object] | None = None) -> weakref.ref[Any] | None:
