@@ -13,7 +13,7 @@ from sklearn.base import BaseEstimator, ClassifierMixin, clone, is_classifier, i
 from sklearn.exceptions import NotFittedError
 from sklearn.linear_model import LogisticRegression
 from sklearn.pipeline import make_pipeline
-from sklearn.preprocessing import FunctionTransformer
+from sklearn.preprocessing import FunctionTransformer, Normalizer
 from sklearn.utils.estimator_checks import parametrize_with_checks
 
 import dphypo
@@ -21,6 +21,7 @@ from dphypo.accounting.events import ideal
 from dphypo.integrations.cost import MOST_KINDS
 from dphypo.integrations.sklearn import DPSGDClassifier, DPSGDRegressor, PrivateEstimator, PrivateSearch, saver_for
 from dphypo.laws import Pmf
+from dphypo.mechanisms import SampledGaussian
 
 RNG = np.random.default_rng(0)
 Y = RNG.integers(0, 2, 400)
@@ -239,6 +240,44 @@ def test_any_estimator_that_states_its_event_can_be_searched() -> None:
     assert found.certificate_.epsilon == pytest.approx(worst, rel=1e-3)
     with pytest.raises(ValueError, match="noise_multiplier"):
         search(NoisyMean(), {"bound": [1.0]}, epsilon=1.0).fit(X, Y)
+
+
+class Sampled(NoisyMean):
+    """Steps on Poisson samples: the rate is a batch over the number of records."""
+
+    def __init__(self, batch_size: int = 32, noise: float = 5.0, random_state: int | None = None) -> None:
+        super().__init__(1.0, noise, random_state)
+        self.batch_size = batch_size
+
+    def privacy_event(self, params: Mapping[str, Any], *, records: int) -> dp.DpEvent:
+        size = params.get("batch_size", self.batch_size)
+        return SampledGaussian.of(records=records, batch_size=size, epochs=2, noise_multiplier=self.noise).event
+
+
+class Told(Sampled):
+    def __init__(
+        self, batch_size: int = 32, noise: float = 5.0, random_state: int | None = None, records: int | None = None
+    ) -> None:
+        super().__init__(batch_size, noise, random_state)
+        self.records = records
+
+    def fit(self, X: Any, y: Any) -> Told:
+        assert self.records == 320 != len(X)
+        return super().fit(X, y)
+
+
+def test_an_event_that_depends_on_the_number_of_records_needs_it_as_a_parameter() -> None:
+    """A hash decides how many are fitted: 70 were where 80 are certified, at a rate of 0.457 for 0.4."""
+    for holdout in (None, (X, Y)):
+        with pytest.raises(ValueError, match=r"a parameter records=None, .* in place of len\(X\)"):
+            search(Sampled(), {"batch_size": [32, 64]}).fit(X, Y, holdout=holdout)
+    with pytest.raises(ValueError, match="records=None"):
+        search(Sampled(320), {"noise": [5.0]}).fit(X, Y)
+    behind = make_pipeline(Normalizer(), Sampled())
+    with pytest.raises(ValueError, match="records=None"):
+        search(behind, {"sampled__batch_size": [32, 64]}).fit(X, Y)
+    told = search(Told(), {"batch_size": [32, 64]}).fit(X, Y)
+    assert told.best_estimator_.records == 320
 
 
 def test_fitted_networks_are_saved_without_pickle() -> None:

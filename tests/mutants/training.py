@@ -316,6 +316,14 @@ MUTANTS = (
         ("integrations/test_split.py::test_the_order_of_a_set_is_no_part_of_a_record",),
     ),
     Mutant(
+        "an estimator counts the records that it is given",
+        "a fit has the sampling rate that its event states",
+        "integrations/sklearn/fitting.py",
+        "        if not self._takes_records:\n",
+        "        if self.records < 0:\n",
+        ("integrations/test_sklearn.py::test_an_event_that_depends_on_the_number_of_records_needs_it_as_a_parameter",),
+    ),
+    Mutant(
         "any FunctionTransformer is accepted",
         "steps act on each record alone",
         "integrations/sklearn/pipeline.py",

@@ -18,7 +18,7 @@ from sklearn.base import clone, is_classifier
 
 from dphypo import _validate, noise
 from dphypo.accounting import RoundedDp
-from dphypo.accounting.events import Event
+from dphypo.accounting.events import Event, canonical
 from dphypo.accounting.sides import Sides
 from dphypo.integrations.record_hash import record_bytes
 from dphypo.integrations.sklearn.pipeline import ChecksSpace, CutShort, Parts
@@ -208,7 +208,7 @@ class Fitting:
         """One run: ``M_λ(D)`` of the paper."""
         prefix = self._parts.prefix
         own = {**self._over(params, self._noise(params), transfer=True), "random_state": seed}
-        if f"{prefix}records" in self.estimator.get_params():
+        if self._takes_records:
             own["records"] = self.records
         chosen = {**params, **{f"{prefix}{name}": value for name, value in own.items()}}
         key = tuple((name, repr(value)) for name, value in sorted(params.items()) if not name.startswith(prefix))
@@ -227,10 +227,35 @@ class Fitting:
     def _has_noise(self) -> bool:
         return f"{self._parts.prefix}noise_multiplier" in self.estimator.get_params()
 
+    @property
+    def _takes_records(self) -> bool:
+        return f"{self._parts.prefix}records" in self.estimator.get_params()
+
     def _event(self, params: Mapping[str, Any], noise: float | None) -> Event:
-        over = self._over(params, noise, transfer=False)
-        event: Event = self._parts.last.privacy_event(_Seen(params, self._parts.prefix, over), records=self.records)
+        seen = _Seen(params, self._parts.prefix, self._over(params, noise, transfer=False))
+        event: Event = self._parts.last.privacy_event(seen, records=self.records)
+        if not self._takes_records:
+            self._refuse_another_number(event, seen)
         return event
+
+    def _refuse_another_number(self, event: Event, seen: Mapping[str, Any]) -> None:
+        """Refuse an event that depends on the number of records, where ``fit`` is not told the declared number.
+
+        It would count the records that it is given. How many those are is private: a hash decides which records score,
+        and steps leave records out.
+        """
+        declared, stated = self.records, _canonical(event)
+        for records in (max(1, declared // 2), max(1, declared - 1), declared + 1, 2 * declared, 10 * declared):
+            try:
+                same = _canonical(self._parts.last.privacy_event(seen, records=records)) == stated
+            except (ValueError, ArithmeticError):  # such as a batch that is larger than the data
+                same = False
+            if not same:
+                remedy = (
+                    "its privacy_event changes with the number of records, and fit is not told the declared number: "
+                    "give it a parameter records=None, which the search sets, and use that in place of len(X) in fit"
+                )
+                raise _validate.fail("estimator", self._parts.last, remedy)
 
     def _over(self, params: Mapping[str, Any], noise: float | None, *, transfer: bool) -> dict[str, Any]:
         """The parameters of a fit that are not λ's, without their prefix: those of a shorter fit, and the noise."""
@@ -249,6 +274,10 @@ class Fitting:
     def _key(self, params: Mapping[str, Any]) -> Hashable:
         """What tells kinds of runs apart: the full fit's event at noise 1."""
         return replace(self, fraction=1.0)._event(params, 1.0)
+
+
+def _canonical(event: Any) -> list[Event]:
+    return [canonical(one) for one in (event if isinstance(event, list | tuple) else [event])]
 
 
 class _Seen(Mapping[str, Any]):

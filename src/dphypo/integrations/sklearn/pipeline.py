@@ -55,6 +55,10 @@ class PrivateEstimator(Protocol):
     Besides :meth:`privacy_event` it needs scikit-learn's ``get_params`` and ``set_params``, and a parameter
     ``random_state``, an integer from which **all** randomness of ``fit`` comes: the search sets it for every run.
 
+    If the event depends on the number of records (a sampling rate, a number of steps), it also needs a parameter
+    ``records``, a public constant that the search sets and that ``fit`` uses in place of ``len(X)``: how many records
+    ``fit`` is given is private. Without this parameter such an event is refused.
+
     It may also be :class:`CutShort`, :class:`ChecksData`, :class:`ChecksSpace` or :class:`Saved`.
     """
 
