@@ -16,6 +16,7 @@ from torch.utils.data import TensorDataset
 import dphypo
 from dphypo.accounting import verify
 from dphypo.accounting.events import ideal
+from dphypo.entropy import Seeded
 from dphypo.integrations.torch import DPSGD, PrivateConfusion, PrivateLoss, split_by_hash
 from dphypo.search import SurveyPlan
 from dphypo.search.survey_plan import steps_of
@@ -188,6 +189,20 @@ def test_a_last_run_on_all_records_counts_for_both_sides_in_any_search():
     search = dphypo.Stages(mechanism.default_space(), parts, delta=1e-5, journal=None)
     met = composed([(mechanism.score_event, 2), (last.event({}), 1)])
     assert search.guarantee.costs(1e-5)["scoring"] >= met * (1 - 1e-3)
+
+
+def test_a_last_run_computes_no_score_that_is_not_paid_for():
+    """A score that is not a number fails a run: with a rare class, one record would decide whether there is a model."""
+    mechanism = declared(400).at(noise_multiplier=5.0, score_noise_multiplier=0.1)
+    runs = []
+    for score in (False, True):
+        parts = [dphypo.LastRun(mechanism, score=score)]
+        search = dphypo.Stages(mechanism.default_space(), parts, delta=1e-5, journal=None, entropy=Seeded(5))
+        runs.append((search.run(progress=False), search.curator(1).trials()[0]["score"]))
+    (without, nothing), (scored, score) = runs
+    assert without.score is None
+    assert nothing == 0.0 < score == scored.score
+    assert all(map(torch.equal, without.model.parameters(), scored.model.parameters()))
 
 
 def composed(events: Sequence[tuple[dp_accounting.DpEvent, int]]) -> float:

@@ -16,6 +16,14 @@ MUTANTS = (
         ("cli/test_watch.py::test_a_search_with_a_study_shows_its_cost_alone",),
     ),
     Mutant(
+        "a last run computes a score that is not paid for",
+        "whether a run fails does not depend on a score that is not paid for",
+        "search/under_way.py",
+        "        if not part.score and isinstance(",
+        "        if part is None and isinstance(",
+        ("integrations/test_torch_named_scores.py::test_a_last_run_computes_no_score_that_is_not_paid_for",),
+    ),
+    Mutant(
         "the age of a study is stored",
         "no file tells how long a study has run",
         "search/live.py",

@@ -192,6 +192,10 @@ class GradientTraining(ABC):
             made.transfer_rule({"learning_rate": 1.0, "optimizer": made.optimizer, **made.fixed}, 1.0)  # it may warn
         return made
 
+    def without_score(self) -> Self:
+        """The same training, without a score on private records."""
+        return self if self.private_score is None else dataclasses.replace(self, score=_no_score)
+
     def on_all_records(self) -> Self | None:
         """The same training on the records that score, too, where ``score`` was a word; else None."""
         if (whole := self.whole) is None:
@@ -308,6 +312,10 @@ def _trained(
     if len(group) == 1:
         return dict.fromkeys(group, models)
     return {at: model for at, one in group.items() for model in _trained(train, {at: one}).values()}
+
+
+def _no_score(model: object) -> float:
+    return 0.0
 
 
 def _tried(call: Callable[[], T]) -> T | Exception:

@@ -66,6 +66,14 @@ class OwnSplit(Protocol):
 
 
 @runtime_checkable
+class Scoreless(Protocol):
+    """Training that can leave its score out."""
+
+    def without_score(self) -> Mechanism:
+        """The same training, without a score on private records."""
+
+
+@runtime_checkable
 class OwnSpace(Protocol):
     """Training that knows what to search where no space is given."""
 

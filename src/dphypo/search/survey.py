@@ -118,6 +118,7 @@ class Survey:
     lag: int | None = None
 
     table: ClassVar[bool] = True
+    score: ClassVar[bool] = True
 
     def __post_init__(self) -> None:
         capabilities.check_is_mechanism(self.mechanism)
@@ -202,7 +203,7 @@ class LastRun:
             mean of a Gaussian process is best. The best noisy score would often be a lucky one.
         fallback: λ if nothing published has a score; by default the middle of the prior.
         score: whether the score of this run is released. A score on private records is then paid for. Without, report
-            the model's accuracy on records that were used for nothing else.
+            the model's accuracy on records that were used for nothing else; ``DPSGD`` then computes no private score.
         within: which λ may be run, as for :class:`dphypo.Survey`.
     """
 

@@ -25,7 +25,7 @@ from dphypo.errors import faults, refusals
 from dphypo.executors.executor import Lost
 from dphypo.journal.journal import Journal
 from dphypo.journal.records import MAX_ATTEMPTS, Record, Trial
-from dphypo.mechanisms import Outcome
+from dphypo.mechanisms import Outcome, capabilities
 from dphypo.mechanisms.outcome import settle, well_formed
 from dphypo.search.curator import Curator
 from dphypo.search.declaration import check
@@ -52,6 +52,8 @@ class PartUnderWay:
     ) -> None:
         self.decider = decider = part.begin(setting)
         self.mechanism, self.lost_runs = part.mechanism, part.lost_runs
+        if not part.score and isinstance(part.mechanism, capabilities.Scoreless):
+            self.mechanism = part.mechanism.without_score()  # a score that is not paid for must not fail the run
         self.sampler_error: Exception | None = None
         self._part, self.opening = part, opening
         self._journal, self._entropy, self._turn = journal, entropy, turn
