@@ -36,7 +36,7 @@ class Run:
     """One run: public values, and the seed, which is secret.
 
     Args:
-        seed: all randomness of the run; at least 128 bits where the run is to carry a guarantee.
+        seed: all randomness of the run. A guarantee is against those who cannot try all seeds of this length.
         records: the declared number of records that the run may use (times the subsample), a public constant.
         rate: the probability with which a step takes a record.
         steps: how many steps.
