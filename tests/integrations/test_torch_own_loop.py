@@ -145,6 +145,22 @@ def test_a_step_has_the_records_of_its_batch_once(loop: Any) -> None:
         loop(*parts)
 
 
+@pytest.mark.parametrize("between", [False, True])
+def test_the_clipping_norm_changes_between_steps_alone(between: bool) -> None:
+    """Before, records of the first piece were clipped to 1 and got the noise of 0.34."""
+    net = nn.Linear(3, 2)
+    optimizer, loader = torch.optim.SGD(net.parameters(), 0.1), DataLoader(RECORDS, batch_size=8)
+    wanted = contextlib.nullcontext() if between else pytest.raises(UnfitModelError, match="changed within a step")
+    with (
+        wanted,
+        run(rate=1.0).make_private(net, optimizer, loader, max_grad_norm=1.0) as (model, private, batches),
+        BatchMemoryManager(data_loader=batches, max_physical_batch_size=10, optimizer=private) as pieces,
+    ):
+        for number, piece in enumerate(pieces):
+            _step(model, private, piece)
+            private.max_grad_norm *= 0.7 if not between or number % 4 == 3 else 1.0
+
+
 @pytest.mark.parametrize("cut", [False, True])
 def test_sums_are_cleared_however_the_loop_clears_gradients(cut: bool) -> None:
     """``model.zero_grad()`` leaves Opacus's sums, so that each step would have all earlier batches too."""

@@ -155,6 +155,10 @@ class OwnRun(SampledGaussian):
         recorded as an outcome of the run. Use one block per run: a second one would cost as much again, with the same
         noise.
 
+        The loss must be the mean over the batch of one value a record, as PyTorch's losses are by default. A sum, or a
+        mean over tokens of all records, is not covered by the guarantee: adding a record would then rescale the
+        gradients of the others before they are clipped. This is not checked.
+
         Args:
             module, optimizer: an ordinary model, whose layers act on each record by itself, and an ordinary optimiser
                 of its parameters.

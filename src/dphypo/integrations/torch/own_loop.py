@@ -41,7 +41,11 @@ def make_private(
     max_grad_norm: float,
     grad_sample_mode: str = "hooks",
 ) -> Iterator[Parts]:
-    """The model, the optimiser and exactly ``run.steps`` batches for a loop that makes one step with each."""
+    """The model, the optimiser and exactly ``run.steps`` batches for a loop that makes one step with each.
+
+    The loss of the loop is the mean of one value a record. Opacus multiplies gradients by the size of the batch, so
+    those of a sum would be scaled by the number of records, which is private. This cannot be checked here.
+    """
     if loader.batch_size is None:
         raise _validate.fail("data_loader", loader, "give a loader with a batch_size, which gradients are divided by")
     dpsgd.refuse_layers(model)
@@ -88,9 +92,11 @@ class _Held(opacus.Optimizer):
     def __init__(self, optimizer: torch.optim.Optimizer, *, sizes: deque[int], **more: Any) -> None:
         super().__init__(optimizer, **more)
         self._sizes, self._rows = sizes, 0
+        self._norms: set[float] = set()
 
     def clip_and_accumulate(self) -> None:
         self._rows += len(self.grad_samples[0])
+        self._norms.add(float(self.max_grad_norm))
         super().clip_and_accumulate()
 
     def add_noise(self) -> None:
@@ -99,7 +105,12 @@ class _Held(opacus.Optimizer):
                 "a step does not have the records of its batch. Compute the loss on each batch of the loader that "
                 "make_private gives, all of its records, once, and make one optimizer.step() with it"
             )
-        self._rows = 0
+        if self._norms != {float(self.max_grad_norm)}:
+            raise UnfitModelError(
+                "max_grad_norm changed within a step: a record that was clipped to a larger norm gets the noise of a "
+                "smaller one. Change it between steps: with BatchMemoryManager, only after the last piece of a batch"
+            )
+        self._rows, self._norms = 0, set()
         super().add_noise()
 
     def pre_step(self, closure: Callable[[], float] | None = None) -> bool | None:
