@@ -164,7 +164,11 @@ def test_a_word_sets_records_apart_by_a_hash(word):
     assert mechanism.split.training.apart_from(mechanism.split.scoring)
     scored = mechanism.at(score_noise_multiplier=3.0)({"learning_rate": 1.0}, seed=1)
     assert scored.ok
-    assert mechanism.on_all_records().records == 1400
+    last = mechanism.on_all_records()
+    assert last.records == 1400
+    changed = mechanism.at(loss=lambda params, record: 0.0 * params["in"].sum()).on_all_records()
+    assert last._fits.keys() == changed._fits.keys()
+    assert not set(map(id, last._fits.values())) & set(map(id, changed._fits.values()))
 
 
 @pytest.mark.slow

@@ -59,6 +59,24 @@ def test_a_last_run_may_train_on_all_records():
     assert named(score=lambda model: 0.5).on_all_records() is None
 
 
+@pytest.mark.parametrize("change", ["loss", "model", "engine"])
+def test_a_last_run_trains_as_the_changed_mechanism_does(change):
+    """Before, it kept what was found for the old one: the old loss, and Opacus's steps charged as exact ones."""
+    mechanism = named(engine="opacus")
+    mechanism.on_all_records()
+    given = {"loss": _zero, "model": lambda: nn.Sequential(nn.Linear(4, 8), nn.Linear(8, 3)), "engine": "dphypo"}
+    last = mechanism.at(**{change: given[change]}).on_all_records()
+    assert last.whole is None
+    (fit,) = last._fits.values()
+    (old,) = mechanism.on_all_records()._fits.values()
+    assert fit is not old
+    assert isinstance(fit.way, str) is (change != "engine")
+
+
+def _zero(outputs, targets):
+    return (outputs * 0).sum(1)
+
+
 def test_of_many_records_a_few_thousand_score():
     many = GENERATOR.normal(size=(40_000, 1)).astype(np.float32)
     mechanism = DPSGD(

@@ -185,6 +185,8 @@ class GradientTraining(ABC):
             changes |= {"match": True, "noise_multiplier": cost.match_noise(full, steps)}
         if not self.same_fits.isdisjoint(changes):
             changes["_fits"] = {}
+            if self.whole is not None:
+                changes["whole"] = dataclasses.replace(self.whole, fits={})
         if "data" in changes:
             changes["whole"] = None
         made = dataclasses.replace(self, **changes)
