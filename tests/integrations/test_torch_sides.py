@@ -54,3 +54,18 @@ def test_scores_on_records_of_unknown_origin_compose_with_training() -> None:
 def test_one_array_is_not_two_sides_whatever_is_said() -> None:
     with pytest.raises(ValueError, match="split"):
         of_study(trained((X, Y), (X, Y), split=Split("odd numbers score")))
+
+
+@pytest.mark.parametrize("same", [0, 1])
+def test_one_array_is_not_two_sides_in_any_of_several_metrics(same: int) -> None:
+    """Before, the records of the first metric alone were compared: certified 6.247, true 8.263."""
+    rule, arrays = Split("odd numbers score"), [(X[300:].copy(), Y[300:].copy())] * 2
+    apart = trained((X, Y), arrays[0], split=rule).at(score={"a": _accuracy(arrays[0], rule)})
+    assert apart.split is not None
+    arrays[same] = (X, Y)
+    with pytest.raises(ValueError, match="the same array trains and scores"):
+        of_study(apart.at(score={str(place): _accuracy(one, rule) for place, one in enumerate(arrays)}))
+
+
+def _accuracy(data: Any, rule: Any) -> PrivateAccuracy:
+    return PrivateAccuracy(data, noise_multiplier=6.0, records=100, split=rule)

@@ -31,6 +31,13 @@ from dphypo.integrations.torch.score import PrivateConfusion, RecordScore
 _ROUNDING = 1 - 1e-12
 
 
+@dataclass(frozen=True)
+class AllScored:
+    """The records of several scores, of which the origin alone is known."""
+
+    origin: Origin
+
+
 @dataclass(frozen=True, repr=False)
 class Metrics:
     """Named scores, of which the first ranks.
@@ -89,16 +96,15 @@ class Metrics:
         return rules[0] if all(rule == rules[0] for rule in rules) else None
 
     @property
-    def data(self) -> Any:
-        """Records of all private scores, if they are on one side; else nothing is known of them."""
-        found = [score.data for score in self.private]
-        known = [Origin.of(one) for one in found]
-        same = all(one == known[0] for one in known)
-        return found[0] if same else None
+    def data(self) -> AllScored:
+        """Where the records of all private scores come from: their side, if it is one, and all their arrays."""
+        known = [Origin.of(score.data) for score in self.private]
+        one = known[0] if known and all(origin == known[0] for origin in known) else Origin()
+        return AllScored(dataclasses.replace(one, arrays=tuple(array for origin in known for array in origin.arrays)))
 
     def on_records(self, **changes: Any) -> Metrics:
         """The same metrics on other records."""
-        return Metrics(self._replaced(**changes))
+        return Metrics({name: on_records(score, **changes) for name, score in self.scores.items()})
 
     def _replaced(self, **changes: Any) -> dict[str, Any]:
         with warnings.catch_warnings(action="ignore"):  # a plan tries out noise that it does not keep
@@ -119,6 +125,19 @@ class Metrics:
             else:
                 found[name] = float(score(model, seed=own) if is_private(score) else score(plain(model)))
         return found
+
+
+def on_records(score: Any, **changes: Any) -> Any:
+    """A score on other records. A private score of one's own reads its own records: 0 takes its place."""
+    if isinstance(score, Metrics):
+        return score.on_records(**changes)
+    if isinstance(score, RecordScore):
+        return dataclasses.replace(score, **changes)
+    return _zero if is_private(score) else score
+
+
+def _zero(model: nn.Module) -> float:
+    return 0.0
 
 
 def is_private(score: object) -> bool:

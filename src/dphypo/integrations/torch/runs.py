@@ -19,7 +19,7 @@ from dphypo.integrations.torch import check, hyperparameters, seeds, state
 from dphypo.integrations.torch.data import TensorRecords, TorchRecords, as_records
 from dphypo.integrations.torch.domain import Batch, Domain
 from dphypo.integrations.torch.fields import called, plain
-from dphypo.integrations.torch.metrics import Metrics, is_private
+from dphypo.integrations.torch.metrics import Metrics, is_private, on_records
 from dphypo.integrations.torch.record_values import per_record
 from dphypo.integrations.torch.score import PrivateLoss, RecordScore
 from dphypo.integrations.training import DivergedError, make_in_groups
@@ -120,12 +120,8 @@ class TorchRun:
         records = TensorRecords(*dpsgd.synthetic_records(self._example(), 8), self._example())
         told = dataclasses.replace(begun.told, records=8, batch_size=8, learning_rate=1e-6)
         (model,) = train([dataclasses.replace(begun, told=told, fit=Fit(begun.fit.way, records))], self.mechanism.loss)
-        score: Any = self.mechanism.score
         synthetic: dict[str, Any] = {"data": records, "example": None, "records": 10**6, "noise_multiplier": 1.0}
-        if isinstance(score, Metrics):
-            score = score.on_records(**synthetic)
-        elif isinstance(score, RecordScore):
-            score = dataclasses.replace(score, **synthetic)
+        score = on_records(self.mechanism.score, **synthetic)
         scored, metrics = self._scored(score, model.eval())  # on its device, as in a run
         return Outcome(plain(model).cpu(), scored, metrics=metrics)
 
