@@ -116,6 +116,21 @@ def test_what_the_event_reads_cannot_be_suggested(name):
         SURVEY.optimize(study(), lambda trial: trial.suggest_float(name, 0.1, 1.0))
 
 
+def test_names_may_be_given_by_name():
+    driven = study()
+
+    def named(trial):
+        whole = trial.suggest_int(name="layers", low=1, high=3)
+        kind = trial.suggest_categorical(name="kind", choices=["a", "b"])
+        return trial.suggest_float(name="lr", low=0.1, high=1.0, log=True) + whole + (kind == "a")
+
+    SURVEY.optimize(driven, named)
+    assert {trial.state.name for trial in driven.trials} == {"COMPLETE"}
+    assert set(driven.trials[0].params) == {"layers", "kind", "lr"}
+    with pytest.raises(DeclaredParameter, match="epochs"):
+        SURVEY.optimize(study(), lambda trial: trial.suggest_float(name="epochs", low=0.1, high=1.0))
+
+
 def test_other_studies_and_changed_declarations_are_refused():
     other = study()
     other.optimize(objective, n_trials=1)

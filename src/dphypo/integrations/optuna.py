@@ -264,19 +264,19 @@ class _Watched:
     def __init__(self, trial: Trial, reports: int | None) -> None:
         self._trial, self._left = trial, reports
 
-    def __getattr__(self, name: str) -> Any:
-        found = getattr(self._trial, name)
+    def __getattr__(self, attribute: str) -> Any:
+        found = getattr(self._trial, attribute)
 
-        def suggest(parameter: str, *arguments: Any, **options: Any) -> Any:
-            if parameter in RESERVED:
-                raise refusals.DeclaredParameter(f"({parameter!r}.)")
+        def suggest(name: str, *arguments: Any, **options: Any) -> Any:
+            if name in RESERVED:
+                raise refusals.DeclaredParameter(f"({name!r}.)")
             try:
-                check_name(parameter)
+                check_name(name)
             except ValueError as error:
                 raise _UnfitName(str(error)) from None
-            return found(parameter, *arguments, **options)
+            return found(name, *arguments, **options)
 
-        return suggest if name.startswith("suggest_") else found
+        return suggest if attribute.startswith("suggest_") else found
 
     def report(self, value: float, step: int) -> None:
         """An intermediate score, if it was declared or costs nothing."""
