@@ -171,6 +171,12 @@ def test_a_word_sets_records_apart_by_a_hash(word):
     assert not set(map(id, last._fits.values())) & set(map(id, changed._fits.values()))
 
 
+def test_records_that_train_are_not_set_apart_again():
+    """The same hash would leave none of them to score."""
+    with pytest.raises(ValueError, match="a part of a split with this key"):
+        training(score="accuracy").at(score="loss")
+
+
 @pytest.mark.slow
 def test_a_private_score_is_a_whole_number_over_the_declared_records():
     train, held_out = split_by_hash(PIXELS, LABELS)

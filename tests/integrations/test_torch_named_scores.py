@@ -18,6 +18,7 @@ from dphypo.accounting import verify
 from dphypo.accounting.events import ideal
 from dphypo.entropy import Seeded
 from dphypo.integrations.torch import DPSGD, PrivateConfusion, PrivateLoss, split_by_hash
+from dphypo.integrations.torch.data import as_records
 from dphypo.search import SurveyPlan
 from dphypo.search.survey_plan import steps_of
 from dphypo.search.tune import Tuning, plan_tuning
@@ -31,6 +32,14 @@ def network() -> nn.Module:
     return nn.Linear(4, 3)
 
 
+class Pixels(nn.Linear):
+    def __init__(self) -> None:
+        super().__init__(4, 3)
+
+    def forward(self, pixels):
+        return super().forward(pixels)
+
+
 def named(score="accuracy", data=(X, Y), **options):
     return DPSGD(**{"model": network, "data": data, "score": score, "device": "cpu", **options})
 
@@ -42,6 +51,21 @@ def test_a_hash_decides_who_scores_and_declared_sizes_are_shares_of_the_declared
     assert torch.equal(torch.as_tensor(mechanism.score.data[0]), torch.from_numpy(held_out[0]))
     assert (mechanism.records, mechanism.score_records) == (416, 104)  # whatever the sides really are
     assert mechanism.score_noise_multiplier == mechanism.noise_multiplier == "calibrate"
+
+
+@pytest.mark.parametrize(
+    "data", [(X, Y), (X.astype(float), Y), {"pixels": X, "labels": Y}], ids=["same", "cast", "fields"]
+)
+def test_records_that_train_are_not_set_apart_again(data):
+    """The same hash would leave none of them to score."""
+    model = network if isinstance(data, tuple) else Pixels
+    mechanism = named(data=data, model=model)
+    with pytest.raises(ValueError, match="a part of a split with this key"):
+        mechanism.at(score="loss")
+    with pytest.raises(ValueError, match="a part of a split with this key"):
+        named(data=mechanism.data, model=model)
+    again = mechanism.at(data=data, records=500, score="loss")
+    assert (len(again.data), len(again.data) + len(as_records(again.score.data))) == (len(mechanism.data), 500)
 
 
 def test_a_record_more_moves_no_other():

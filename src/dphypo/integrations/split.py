@@ -42,7 +42,7 @@ class SideRecords(tuple[Any, Any]):
         found = super().__new__(cls, (inputs, targets))
         found.split, found.side, found.sources = split, side, sources
         for values in found:
-            _remember(values, Origin(side, sources))
+            remember(values, Origin(side, sources))
         return found
 
     def __getnewargs__(self) -> tuple[Any, Any, Sides, Side, Sources]:
@@ -119,7 +119,9 @@ def split_by_hash(
     split = _split(_name(inputs), share, key) if targets is None else hash_split(inputs, share=share, key=key)
     whole = Origin.of(inputs if targets is None else (inputs, targets))
     if any(split == one for one, _ in whole.side.conditions):
-        raise _validate.fail("key", key, "these records are a part of a split with this key: give another one")
+        raise _validate.fail(
+            "key", key, "these records are a part of a split with this key: give another one, or all records"
+        )
     sides = Sides(whole.side.inside(split, Role.TRAINING), whole.side.inside(split, Role.SCORING))
     known = whole.sources | {(split, _token(inputs, hashes))}
     if targets is None:
@@ -283,11 +285,11 @@ _KNOWN: dict[int, tuple[weakref.ref[Any], Origin]] = {}
 _TOKENS: dict[int, tuple[weakref.ref[Any], bytes]] = {}
 
 
-def _remember(values: object, origin: Origin) -> None:
-    """Let an array know its origin for as long as it lives."""
+def remember(values: object, origin: Origin) -> None:
+    """Let an array know its origin, if there is one, for as long as it lives."""
     key = id(values)
     alive = _weak(values, lambda _: _KNOWN.pop(key, None))
-    if alive is not None:
+    if alive is not None and origin.side != EVERYONE:
         _KNOWN[key] = (alive, origin)
 
 

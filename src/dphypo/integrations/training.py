@@ -170,7 +170,7 @@ class GradientTraining(ABC):
             match: make the short run one that ranks λ as the full run does. λ stays the full run's: the noise is the
                 full run's over √fraction, and ``transfer_rule`` maps the hyperparameters.
             score_noise_multiplier: the noise of a score on private records.
-            changes: fields of the mechanism.
+            changes: fields of the mechanism. A word as ``score`` sets records apart: give all records as ``data``, too.
         """
         if score_noise_multiplier is not None:
             if self.score_noise_multiplier is None:

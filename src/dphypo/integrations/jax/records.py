@@ -11,7 +11,7 @@ import numpy as np
 import numpy.typing as npt
 
 from dphypo.errors.faults import UnsupportedModelError
-from dphypo.integrations.split import Origin
+from dphypo.integrations.split import Origin, remember
 from dphypo.mechanisms import Plain
 
 Tree = Any
@@ -71,6 +71,8 @@ def as_records(data: Any) -> TreeRecords:
     sizes = [leaf.shape[0] if leaf.ndim else None for leaf in jax.tree.leaves(tree)]
     if not sizes or None in sizes or len(set(sizes)) > 1:
         raise ValueError("the arrays of data have different numbers of rows: give one row a record in each")
+    for leaf in jax.tree.leaves(tree):
+        remember(leaf, Origin.of(data))
     return TreeRecords(tree, Origin.of(data))
 
 

@@ -18,7 +18,7 @@ import torch
 from torch.utils.data import Dataset, IterableDataset, Subset, TensorDataset, default_collate
 
 from dphypo import _validate
-from dphypo.integrations.split import Origin
+from dphypo.integrations.split import Origin, remember
 from dphypo.integrations.torch.domain import Batch, Domain
 from dphypo.integrations.torch.fields import Fields, by_name
 
@@ -210,6 +210,8 @@ def as_records(
         if part.shape[1:] != shown.shape[1:] or part.is_complex() != shown.is_complex():
             kinds = [f"{tuple(one.shape[1:])} of {one.dtype}" for one in (part, shown)]
             raise ValueError(f"the {name} of data are {kinds[0]}, and those of example are {kinds[1]}: they must agree")
+    for part in (inputs, targets):
+        remember(part, origin)
     return TensorRecords(inputs, targets, like, origin, fields)
 
 
