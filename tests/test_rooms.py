@@ -167,7 +167,7 @@ NOT_FOR_USERS = {
     "dphypo.accounting.second_pair.NoOpinion",  # an answer of verify
     "dphypo.accounting.documents.Refused",  # an answer of verify
     "dphypo.accounting.theorems.lattice_pair.LatticeError",  # another bound is taken
-    "dphypo.search.framework1.Terminated",  # becomes the end of the process
+    "dphypo.search.interrupts.Terminated",  # becomes the end of the process
     "dphypo.integrations.training.DivergedError",  # an outcome of a run
 }
 
