@@ -133,3 +133,9 @@ def test_bad_deviations_are_refused(sigma):
         noise.noisy_count(1, sigma, Words(KEY))
     with pytest.raises(ValueError, match="sigma = "):
         noise.noisy_sum([1.0], 1.0, sigma, Words(KEY))
+
+
+@pytest.mark.parametrize("bound", [0.0, 1e-308, 1e-101, 1e101, math.inf, math.nan])
+def test_bounds_whose_grid_is_no_number_are_refused(bound):
+    with pytest.raises(ValueError, match="bound = "):
+        noise.noisy_sum([1.0], bound, 1.0, Words(KEY))

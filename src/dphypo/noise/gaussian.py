@@ -89,7 +89,8 @@ def noisy_sum(values: npt.ArrayLike, bound: float, sigma: float, words: Source) 
     >>> abs(noisy_sum([0.25, 0.5, np.nan, 7.0], 1.0, 0.01, Words(bytes(16))) - 1.75) < 0.1
     True
     """
-    bound, sigma = _validate.positive(bound=bound), _validate.within(_LEAST, _MOST, closed="both", sigma=sigma)
+    bound = _validate.within(1e-100, 1e100, why="the grid of a smaller one is zero", bound=bound)
+    sigma = _validate.within(_LEAST, _MOST, closed="both", sigma=sigma)
     try:
         given = np.asarray(values, dtype=np.float64)
     except (TypeError, ValueError):
