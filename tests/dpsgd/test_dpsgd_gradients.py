@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import copy
 import dataclasses
+from types import SimpleNamespace
 
 import pytest
 import torch
@@ -12,8 +13,12 @@ from support.dpsgd_models import KINDS, cross_entropy, gradients
 from torch import nn
 
 from dphypo.dpsgd import Run, Setting, Tensors
+from dphypo.dpsgd.batches import in_classes
+from dphypo.dpsgd.book import Axis, Masks, Note
+from dphypo.dpsgd.layers.linear import Embedding
 from dphypo.dpsgd.program import Program
 from dphypo.dpsgd.run import Group
+from dphypo.dpsgd.stack import Layout, Shape
 
 
 class Unchecked:
@@ -139,3 +144,35 @@ def test_a_parameter_that_is_used_twice_is_no_chain(shared):
     assert Program.of(model, cross_entropy, example).chain is not None
     setattr(model[2], shared, getattr(model[0], shared))
     assert Program.of(model, cross_entropy, example).chain is None
+
+
+def test_labels_in_unsigned_bytes_have_no_ignored_class():
+    """−100 is not 156."""
+    inside, wrong = in_classes(torch.tensor([0, 1, 156, 200], dtype=torch.uint8), 2, -100)
+    assert inside.tolist() == [0, 1, 1, 1]
+    assert wrong.tolist() == [False, False, True, True]
+
+
+def test_labels_are_looked_at_where_classes_have_weights():
+    classes = torch.tensor([1.0, 2.0, 0.5])
+    made = Program.of(
+        KINDS["odd"].build(),
+        lambda outputs, targets: nn.functional.cross_entropy(outputs, targets, classes, reduction="none"),
+        KINDS["odd"].records(1),
+    )
+    inputs, targets = KINDS["odd"].records(32)
+    targets[3] = 7
+    rows = made.layout.stacked([KINDS["odd"].build()], inputs.device)
+    with torch.no_grad():
+        _, outside = made.parts(rows, made.book(rows, Shape(1, 32)), inputs, targets, Masks(torch.arange(32)))
+    assert outside.nonzero().tolist() == [[0, 3]]
+
+
+def test_the_norm_of_an_embedding_has_room_for_all_its_roundings():
+    """L terms for each number, and then a sum of L·r: γ(Lr + L + 4)·A² beyond the computed square."""
+    positions, width = 2, 64
+    book = SimpleNamespace(shape=Shape(1, 1), layout=Layout.of(nn.Embedding(3, width)))
+    note = Note(torch.tensor([[0, 1]]), torch.ones(1, positions, width), Axis(0))
+    square = Embedding(0, None).parts(book, [note])[0].square.item()
+    spread = positions * width**0.5
+    assert square - positions * width >= 0.99 * (positions * width + positions + 4) * 2.0**-53 * spread**2

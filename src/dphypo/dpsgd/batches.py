@@ -54,9 +54,10 @@ class Tensors:
 
 def in_classes(targets: torch.Tensor, classes: int, ignored: int) -> tuple[torch.Tensor, torch.Tensor]:
     """Labels, with those that are neither a class nor ``ignored`` replaced; and which rows had one of them."""
-    inside = targets.clamp(0, classes - 1)
-    wrong = (inside != targets) & (targets != ignored)
-    return torch.where(wrong, inside, targets), wrong if wrong.dim() == 1 else wrong.flatten(1).any(1)
+    whole = targets.long()  # −100 as an unsigned byte would be 156
+    inside = whole.clamp(0, classes - 1)
+    wrong = (inside != whole) & (whole != ignored)
+    return torch.where(wrong, inside, whole).to(targets.dtype), wrong if wrong.dim() == 1 else wrong.flatten(1).any(1)
 
 
 class Piece(NamedTuple):

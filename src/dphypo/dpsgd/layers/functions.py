@@ -33,7 +33,7 @@ def _dropout(
 ) -> torch.Tensor:
     if not training or p == 0:
         return input
-    return input * 0.0 if p == 1 else _keep(book, input, p, channels=func not in (functional.dropout, torch.dropout))
+    return _keep(book, input, p, channels=func not in (functional.dropout, torch.dropout))
 
 
 def _refused(book: Book, func: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
@@ -88,11 +88,11 @@ def _scaled_dot_product(
 
 
 def _labelled(book: Book, func: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
-    given = dict(zip(("input", "target"), args, strict=False)) | kwargs
-    outputs, target = given["input"], given["target"]
-    if target.is_floating_point() or len(args) > 2:
+    given = dict(zip(("input", "target"), args, strict=True)) | kwargs  # PyTorch names all others
+    outputs, target = given.pop("input"), given.pop("target")
+    if target.is_floating_point():
         return func(*args, **kwargs)
-    classes, ignored = outputs.shape[1] if outputs.dim() > 1 else outputs.shape[0], kwargs.get("ignore_index", -100)
+    classes, ignored = outputs.shape[1] if outputs.dim() > 1 else outputs.shape[0], given.get("ignore_index", -100)
     if target is book.targets:
         if book.clean:
             return func(*args, **kwargs)
@@ -100,7 +100,7 @@ def _labelled(book: Book, func: Callable[..., Any], *args: Any, **kwargs: Any) -
     inside, wrong = in_classes(target, classes, ignored)
     if len(wrong) == book.shape.rows:
         book.leave_out(wrong)
-    return func(outputs, inside, **{name: value for name, value in kwargs.items() if name not in ("input", "target")})
+    return func(outputs, inside, **given)
 
 
 _RANDOM = (

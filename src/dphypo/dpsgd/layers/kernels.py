@@ -19,7 +19,6 @@ if AVAILABLE:
     import triton.language as tl
 
 _BLOCK, _MANY = 1024, 2**16
-WIDE = torch.float64  # of norms and sums
 
 
 @jit
@@ -229,7 +228,7 @@ def squares(values: torch.Tensor) -> torch.Tensor:
     runs, records, size = values.shape
     each = min(16, triton.cdiv(size, _BLOCK))
     splits = triton.cdiv(size, each * _BLOCK)
-    made = torch.empty((splits, runs, records), dtype=WIDE, device=values.device)
+    made = torch.empty((splits, runs, records), dtype=torch.float64, device=values.device)
     _squares[(runs * records, splits)](values.contiguous(), made, size, EACH=each, BLOCK=_BLOCK)
     return made[0] if splits == 1 else made.sum(0)
 

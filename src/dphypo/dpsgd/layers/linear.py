@@ -10,7 +10,8 @@ the bias. Three ways to its norm, p and r being the widths and L the number of p
   are fewer numbers than three times what they are made of.
 
 An embedding is a linear layer on one-hot inputs. With t_l the token at position l, A = Σ_l ‖g_l‖ and
-n̂² = Σ_{l,l′ : t_l = t_l′} ⟨g_l, g_l′⟩. A record with a token that the table has no row for counts zero.
+n̂² = Σ_{l,l′ : t_l = t_l′} ⟨g_l, g_l′⟩, summed over l′, then over l and the width r: n̄² = max(0, n̂²) + γ(Lr + L + 4)·A².
+A record with a token that the table has no row for counts zero.
 """
 
 from __future__ import annotations
@@ -173,7 +174,7 @@ class Embedding:
         spread = added(squared(gradients).sqrt()) * (1 + (width + positions + 8) * UNIT)
         same = (tokens[..., :, None] == tokens[..., None, :]).to(gradients.dtype)
         ghost = added((gradients * (same @ gradients)).flatten(2))
-        terms = (width + positions**2 + positions + 4) * UNIT
+        terms = (positions * (width + 1) + 4) * UNIT
         square = ghost.clamp_min(0) + terms / (1 - terms) * spread.square()
 
         def add(weights: torch.Tensor, sums: Sums) -> None:
