@@ -62,7 +62,7 @@ OPTIONS = {
     "adagrad": {"optimizer": "adagrad", "options": {"lr_decay": 0.1}},
     "foreign": {"optimizer": "adamax", "learning_rate": 0.01},
     "last half": {"setting": Setting(average="last half")},
-    "decay, physical batches": {"setting": Setting(average=0.9, physical_batch_size=8, clipping="normalise")},
+    "decay, physical batches": {"setting": Setting(average=0.9, physical_batch_size=32, clipping="normalise")},
     "schedule": {"schedule": lambda share: 1 - share, "options": {"momentum": 0.9}},
     "subsample": {"subsample": 0.8},
     "autocast": {"autocast": torch.bfloat16, "options": {"momentum": 0.9}},

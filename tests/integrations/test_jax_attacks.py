@@ -296,6 +296,14 @@ def test_a_gradient_has_the_same_bits_in_other_places_and_beside_other_records()
         np.testing.assert_array_equal(gradients(program, mixed)[:, kept], found[:, kept])
 
 
+def test_records_of_small_pieces_are_differentiated_one_by_one():
+    """A record's address in them depends on its place."""
+    program = network()
+    for size in (10, 32):
+        gradients(program, np.arange(size)[None])
+    assert program._alone == {(1, 10): True, (1, 32): False}
+
+
 @pytest.mark.slow
 def test_the_program_of_the_gradients_does_not_depend_on_how_many_records_there_are():
     """Neighbouring data sets have other numbers of records: a program of another shape may round differently."""
@@ -314,7 +322,7 @@ def test_where_places_matter_records_are_differentiated_one_by_one():
     np.testing.assert_allclose(gradients(program, numbers, alone=True), together, rtol=1e-3, atol=1e-5)
 
     class Wrong(Program):
-        def _same_everywhere(self, rows, shape, keys):
+        def _same_everywhere(self, shape, keys):
             return False
 
     program.__class__ = Wrong

@@ -6,6 +6,7 @@ from mutants.mutant import Mutant
 
 _STEP = "dpsgd/test_dpsgd_step.py"
 _BITS = "dpsgd/test_dpsgd_bits.py"
+_PLACES = "dpsgd/test_dpsgd_places.py"
 _MOVES = f"{_STEP}::test_one_record_moves_a_step_by_at_most_the_clipping_norm"
 
 MUTANTS = (
@@ -24,6 +25,22 @@ MUTANTS = (
         "for distance in {shape.records // 3 + 1, 1}:",
         "for distance in {shape.records // 3 + 1}:",
         ("dpsgd/test_dpsgd_bits.py::test_places_are_moved_by_an_odd_number_too",),
+    ),
+    Mutant(
+        "records of small pieces go together",
+        "a contribution does not depend on the address of its record",
+        "dpsgd/program.py",
+        "            if shape.records % UNIT and not way.alone:\n                continue\n",
+        "",
+        (f"{_PLACES}::test_a_record_in_a_small_piece_has_the_same_bits_at_every_address",),
+    ),
+    Mutant(
+        "places are compared at the initial weights",
+        "a contribution does not depend on the place of its record",
+        "dpsgd/program.py",
+        "check.random_weights(self.layout, rows, seed)",
+        "rows",
+        (f"{_PLACES}::test_places_are_compared_at_weights_that_are_not_zero",),
     ),
     Mutant(
         "state of another run is used",

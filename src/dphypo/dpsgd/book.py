@@ -97,11 +97,12 @@ def mix(values: torch.Tensor) -> torch.Tensor:
 class Masks:
     """The random bits of one step.
 
-    ``keys`` is [rows], a word for each row, from its run's key, the step, and the record's number and view.
+    ``keys`` is [rows], a word for each row, from its run's key, the step, and the record's number and view; ``calls``
+    is how often bits were drawn.
     """
 
-    def __init__(self, keys: torch.Tensor) -> None:
-        self.keys, self._calls = keys, 0
+    def __init__(self, keys: torch.Tensor, calls: int = 0) -> None:
+        self.keys, self.calls = keys, calls
 
     @classmethod
     def of(cls, run_keys: torch.Tensor, step: int | torch.Tensor, records: torch.Tensor, views: int) -> Masks:
@@ -115,12 +116,12 @@ class Masks:
     @property
     def used(self) -> bool:
         """Whether random bits were drawn."""
-        return self._calls > 0
+        return self.calls > 0
 
     def uniforms(self, each: int) -> torch.Tensor:
         """[rows, each] fresh numbers of [0, 1): multiples of 2⁻²⁴."""
-        self._calls += 1
-        start = mix(self.keys ^ (self._calls * _GOLDEN % 2**62))
+        self.calls += 1
+        start = mix(self.keys ^ (self.calls * _GOLDEN % 2**62))
         count = torch.arange(1, each + 1, device=start.device) * _GOLDEN
         return ((mix(start[:, None] + count) >> 40) & 0xFFFFFF).to(torch.float32) * 2.0**-24
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import dataclasses
 import functools
+import math
 import warnings
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import TYPE_CHECKING, TypeVar
@@ -17,7 +18,7 @@ from torch.nn.modules.batchnorm import _BatchNorm
 from dphypo.dpsgd.batches import Batch
 from dphypo.dpsgd.book import Book, Masks, UnknownUse
 from dphypo.dpsgd.layers import HANDLERS
-from dphypo.dpsgd.stack import Shape, Sums
+from dphypo.dpsgd.stack import Layout, Shape, Sums
 from dphypo.dpsgd.step import combined
 from dphypo.errors import UnfitModelError
 
@@ -158,6 +159,19 @@ def _alone(
     return norms[0, record], sums.rows
 
 
+def random_weights(layout: Layout, like: torch.Tensor, seed: int) -> torch.Tensor:
+    """Weights for as many runs as some rows hold. Vectors lie in [½, 1½), where a scale may be."""
+    generator, rows = torch.Generator().manual_seed(seed), torch.zeros(like.shape, dtype=layout.dtype)
+    for place, shape in enumerate(layout.shapes):
+        sizes = (len(like), *shape)
+        if len(shape) > 1:
+            drawn = torch.randn(sizes, generator=generator) / math.sqrt(math.prod(shape[1:]))
+        else:
+            drawn = torch.rand(sizes, generator=generator) + 0.5
+        layout.values(rows, place).copy_(drawn)
+    return rows.to(like.device)
+
+
 @torch.no_grad()
 def same_places(program: Program, rows: torch.Tensor, shape: Shape) -> bool:
     """Whether records contribute the same, bit by bit, in other places and beside other records, NaN among them."""
@@ -198,7 +212,8 @@ def _bits(
     """All that contributions are made of, as whole numbers (NaN equals itself), of runs from a first one on."""
     keys = torch.arange(run, run + len(rows), device=rows.device)[:, None]
     masks = Masks.of(keys, 1, numbers.expand(len(rows), -1), book.shape.views)
-    parts, _ = program.parts(rows, book, batch[0], batch[1], masks)
+    inputs, targets = (part.clone() for part in batch)  # a pass may write to them; alone, they begin at an allocation
+    parts, _ = program.parts(rows, book, inputs, targets, masks)
     words = {torch.float64: torch.int64, torch.float32: torch.int32}
     found = [value for part in parts for value in (part.square, part.spread, *part.factors) if value is not None]
     values = [value.clone(memory_format=torch.contiguous_format) for value in found]  # a pass may use buffers again

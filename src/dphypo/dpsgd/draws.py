@@ -16,14 +16,15 @@ import numpy as np
 import numpy.typing as npt
 
 from dphypo import noise
+from dphypo.noise.tables import I64
 
 if TYPE_CHECKING:
     import torch
 
-I64 = npt.NDArray[np.int64]
 UNIT = 32
-"""Rows of a piece are a multiple of this where they can be: vectorised loops then have no rest that is computed in
-another way, so that a record's place changes no bit."""
+"""Rows of a piece are a multiple of this: vectorised loops then have no rest that is computed in another way, and every
+piece begins at a multiple of the processor's vectors, so that a record's place changes no bit. In smaller pieces, which
+save memory, records are differentiated one by one."""
 _AHEAD = 2**16  # numbers of a run that are drawn at a time, about: the table then stays in the processor's cache
 
 

@@ -98,7 +98,8 @@ class Setting:
     """How runs are made, the same for all of them.
 
     Args:
-        physical_batch_size: process batches in pieces of at most this many records, to save memory.
+        physical_batch_size: process batches in pieces of at most this many records, to save memory. Below 32, records
+            are differentiated one by one, which is slower.
         clipping: "clip" or "normalise".
         average: "last half" for the mean of the last half of the iterates, a number below 1 for an exponential mean
             with that decay, None for the last iterate.

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import inspect
+import math
 from collections.abc import Callable, Mapping
 from functools import cached_property, partial
 from typing import Any
@@ -13,11 +14,13 @@ import numpy as np
 import numpy.typing as npt
 import optax
 
+from dphypo.dpsgd.draws import UNIT
 from dphypo.errors import UnfitModelError
 from dphypo.integrations.jax import optimisers
 from dphypo.integrations.jax.records import Tree, TreeRecords
 from dphypo.integrations.jax.step import RecordGradients, gradients
 
+_DRAWS = 3  # weights at which places are compared
 _LARGE = 2**17  # numbers: runs with larger gradients go one after the other in one program: they stay in cache
 
 
@@ -164,7 +167,8 @@ class Program:
         """Gradients of the records of these numbers, [runs, records, ...] for each trained array; finite losses."""
         alone = self._alone.get(numbers.shape)
         if alone is None:
-            alone = self._alone[numbers.shape] = not self._same_everywhere(rows, numbers.shape, keys)
+            small = numbers.shape[-1] % UNIT > 0  # there a record's address depends on its place
+            alone = self._alone[numbers.shape] = small or not self._same_everywhere(numbers.shape, keys)
         some = _rows(self._data, numbers)
         return self._gradients(alone, rows, some, numbers, keys, np.int32(step))
 
@@ -197,11 +201,24 @@ class Program:
 
         return jax.jit(of_runs, static_argnums=0)
 
-    def _same_everywhere(self, rows: jax.Array, shape: tuple[int, ...], keys: jax.Array) -> bool:
+    def _same_everywhere(self, shape: tuple[int, ...], keys: jax.Array) -> bool:
         """Whether a gradient has the same bits in other places and beside other records, on made-up ones.
 
-        Where it has not, records are differentiated one after the other.
+        Where it has not, records are differentiated one after the other. Weights are made up too: initial ones may be
+        zeros, which round nothing.
         """
+        return all(self._same_places(self._random(shape[0], seed), shape, keys) for seed in range(_DRAWS))
+
+    def _random(self, runs: int, seed: int) -> jax.Array:
+        """Weights of several runs. Vectors lie in [½, 1½), where a scale may be."""
+        drawn, made = np.random.default_rng(seed), []
+        for shape in self._shapes:
+            sizes = (runs, *shape)
+            normal = drawn.normal(size=sizes) / math.sqrt(math.prod(shape[:-1]))
+            made.append((normal if len(shape) > 1 else drawn.random(sizes) + 0.5).reshape(runs, -1))
+        return jnp.asarray(np.concatenate(made, 1).astype(self.dtype))
+
+    def _same_places(self, rows: jax.Array, shape: tuple[int, ...], keys: jax.Array) -> bool:
         places, data = np.arange(shape[-1], dtype=np.int32), self.records.synthetic_rows(shape[-1])
         watched = places % 3 == 1
 
