@@ -87,6 +87,34 @@ def test_what_was_found_out_belongs_to_a_number_of_threads_and_to_a_process():
     assert not copy.deepcopy(made).found  # as in pickles
 
 
+class Shrinking(nn.Module):
+    """Writes to its inputs, and then may raise."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.last = nn.Linear(6, 3)
+
+    def forward(self, inputs: torch.Tensor) -> torch.Tensor:
+        inputs[inputs > 5] *= 0.1
+        if bool((inputs > 1e6).any()):
+            raise ValueError("too large")
+        return self.last(inputs)  # type: ignore[no-any-return]
+
+
+def test_a_record_that_raises_does_not_change_what_the_others_add():
+    """They were read from rows that the pass had written to: one record moved the sum by 18 clipping norms."""
+    inputs, targets = torch.ones(SIZE, 6), torch.zeros(SIZE, dtype=torch.int64)
+    inputs[:, 0] = 60.0
+    model = Shrinking()
+    made = Program.of(model, cross_entropy, (inputs[:1], targets[:1]))
+    more = Tensors(torch.cat([inputs, torch.full((1, 6), 1e9)]), torch.cat([targets, targets[:1]]))
+    ends = [
+        train(made, lambda: copy.deepcopy(model), records, [RUN])[0].last.weight
+        for records in (Tensors(inputs, targets), more)
+    ]
+    assert torch.equal(*ends)
+
+
 class Shaken(nn.Module):
     """Dropout before a product that no formula covers."""
 

@@ -43,6 +43,14 @@ MUTANTS = (
         (f"{_PLACES}::test_places_are_compared_at_weights_that_are_not_zero",),
     ),
     Mutant(
+        "rows are used again after a pass that raised",
+        "a record that raises changes no other contribution",
+        "dpsgd/run.py",
+        "gathered(self._records, piece.numbers, piece.valid.clone())",
+        "Piece(piece.inputs.clone(), piece.targets.clone(), piece.numbers, piece.valid.clone())",
+        (f"{_PLACES}::test_a_record_that_raises_does_not_change_what_the_others_add",),
+    ),
+    Mutant(
         "state of another run is used",
         "a run goes on from its own state alone",
         "dpsgd/run.py",

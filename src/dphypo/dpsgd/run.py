@@ -21,7 +21,7 @@ import torch
 import dphypo
 from dphypo import noise
 from dphypo.dpsgd import check, optimisers
-from dphypo.dpsgd.batches import Batch, Batches, Piece, Records, Tensors
+from dphypo.dpsgd.batches import Batch, Batches, Piece, Records, Tensors, gathered
 from dphypo.dpsgd.book import Masks
 from dphypo.dpsgd.cuda_graph import DeviceBatches, DeviceDraws, on_device, replay
 from dphypo.dpsgd.draws import BatchSampler, Draws, largest_batch, piece_and_count
@@ -60,6 +60,7 @@ class Group:
         self._book = program.book(rows, self.shape)
         if program.labels is not None and isinstance(records, Tensors):
             records, self._book.clean = records.labelled(*program.labels), True
+        self._records = records
         words = [noise.Words.of_seed(run.seed) for run in runs]
         self._cursor = torch.zeros(1, dtype=torch.int64, device=device)  # the number of the step
         self._batches: Batches | DeviceBatches
@@ -179,7 +180,8 @@ class Group:
         """The gradients of a piece, and which of its rows count.
 
         Where the piece raises, each record is tried by itself in the same shape, and one that raises alone counts zero:
-        otherwise it would show itself by failing the run.
+        otherwise it would show itself by failing the run. The rows are read again: the pass may have written to them
+        before it raised, to those of all records.
         """
         try:
             return self._parts(piece)
@@ -188,8 +190,8 @@ class Group:
         except Exception:
             blank = self._synthetic
             # If this raises, it is no record's doing: the model took these at this shape before training.
-            self._parts(Piece(blank[0], blank[1], piece.numbers, piece.valid))
-        inputs, targets, valid = piece.inputs.clone(), piece.targets.clone(), piece.valid.clone()
+            self._parts(Piece(blank[0].clone(), blank[1].clone(), piece.numbers, piece.valid))
+        inputs, targets, _, valid = gathered(self._records, piece.numbers, piece.valid.clone())
         unfilled = ~valid.flatten()  # rows that hold any record, and could raise for it
         inputs[unfilled], targets[unfilled] = blank[0][unfilled], blank[1][unfilled]
         for row in valid.flatten().nonzero().flatten().tolist():
