@@ -65,7 +65,7 @@ MUTANTS = (
         "a loop of one's own clips to two norms in one step",
         "noise is a multiple of the norm that all records of a step are clipped to",
         "integrations/torch/own_loop.py",
-        "        if self._norms != {float(self.max_grad_norm)}:\n",
+        "        if self._norms - {float(self.max_grad_norm)}:\n",
         "        if not self._norms:\n",
         ("integrations/test_torch_own_loop.py::test_the_clipping_norm_changes_between_steps_alone",),
     ),

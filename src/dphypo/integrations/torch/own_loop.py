@@ -105,7 +105,7 @@ class _Held(opacus.Optimizer):
                 "a step does not have the records of its batch. Compute the loss on each batch of the loader that "
                 "make_private gives, all of its records, once, and make one optimizer.step() with it"
             )
-        if self._norms != {float(self.max_grad_norm)}:
+        if self._norms - {float(self.max_grad_norm)}:
             raise UnfitModelError(
                 "max_grad_norm changed within a step: a record that was clipped to a larger norm gets the noise of a "
                 "smaller one. Change it between steps: with BatchMemoryManager, only after the last piece of a batch"
