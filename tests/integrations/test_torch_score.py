@@ -93,6 +93,33 @@ def test_what_a_record_adds_does_not_depend_on_the_others_to_the_bit() -> None:
         assert np.array_equal(found, wanted)
 
 
+class Padded(nn.Module):
+    """Tokens, of which 0 is padding."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        torch.manual_seed(0)
+        layer = nn.TransformerEncoderLayer(8, 2, 8, batch_first=True)
+        self.tokens, self.encoder, self.head = nn.Embedding(9, 8), nn.TransformerEncoder(layer, 1), nn.Linear(8, 2)
+
+    def forward(self, tokens: torch.Tensor) -> torch.Tensor:
+        found = self.encoder(self.tokens(tokens), src_key_padding_mask=tokens == 0)
+        return self.head(found.mean(1))  # type: ignore[no-any-return]
+
+
+def test_padding_of_one_record_changes_no_other() -> None:
+    """Before, one record whose padding is not at its end changed the scores of 471 others."""
+    tokens = RNG.integers(1, 9, (200, 6)) * (np.arange(6) < RNG.integers(1, 7, (200, 1)))
+    odd = np.array([[3, 0, 5, 1, 2, 7]])
+    labels, loss = RNG.integers(0, 2, 201), per_record(nn.functional.cross_entropy)
+    trained, before = Padded(), torch.backends.mha.get_fastpath_enabled()
+    wanted = values(trained, as_records((tokens, labels[:200])), loss, declared=250)
+    found = values(trained, as_records((np.vstack([tokens, odd]), labels)), loss, declared=250)
+    assert len(found) == 201
+    assert np.array_equal(found[:200], wanted)
+    assert torch.backends.mha.get_fastpath_enabled() is before is True
+
+
 def test_the_same_seed_gives_the_same_score_and_the_declared_size_divides() -> None:
     score = PrivateAccuracy((INPUTS, LABELS), 5.0)
     assert score(model(), seed=3) == score(model(), seed=3)

@@ -94,6 +94,14 @@ MUTANTS = (
         ("integrations/test_torch_named_scores.py::test_a_last_run_trains_as_the_changed_mechanism_does",),
     ),
     Mutant(
+        "the padding of one record decides about the attention of all",
+        "what a record adds to a score depends on that record alone",
+        "integrations/torch/record_values.py",
+        "    with torch.no_grad(), padded_attention():\n",
+        "    with torch.no_grad():\n",
+        (f"{_SCORE}::test_padding_of_one_record_changes_no_other",),
+    ),
+    Mutant(
         "parts of two data sets are apart",
         "a record on two sides counts on both",
         "integrations/split.py",

@@ -13,7 +13,9 @@ import torch
 
 _ONE_RUN = threading.RLock()
 # A child that was forked while another thread held the lock would wait for ever.
-os.register_at_fork(after_in_child=lambda: globals().update(_ONE_RUN=threading.RLock()))
+os.register_at_fork(after_in_child=lambda: globals().update(_ONE_RUN=threading.RLock(), _FAST_LOCK=threading.Lock()))
+_FAST: list[bool] = []
+_FAST_LOCK = threading.Lock()
 # cuBLAS reads this when it starts.
 os.environ.setdefault("CUBLAS_WORKSPACE_CONFIG", ":4096:8")
 
@@ -33,12 +35,32 @@ def seed_everywhere(seed: int) -> None:
 
 
 @contextlib.contextmanager
+def padded_attention() -> Iterator[None]:
+    """Switch off the fast path of ``nn.TransformerEncoder``, which the padding of all records of a batch decides about.
+
+    If every padding is at the end, the fast path leaves it out, and the outputs there are zero. One record with padding
+    elsewhere would change the outputs of all others. The setting belongs to the whole process: the last thread to leave
+    puts it back.
+    """
+    attention = torch.backends.mha
+    with _FAST_LOCK:
+        _FAST.append(attention.get_fastpath_enabled())
+        attention.set_fastpath_enabled(False)
+    try:
+        yield
+    finally:
+        with _FAST_LOCK:
+            last = _FAST.pop()  # the one that is left at the end is what the first thread found
+            attention.set_fastpath_enabled(last if not _FAST else False)
+
+
+@contextlib.contextmanager
 def pinned(threads: int) -> Iterator[None]:
     """Make results repeatable: they depend neither on the order of threads nor on a choice of algorithms.
 
     These settings belong to the whole process, so only one thread of a process is in here at a time.
     """
-    with one_run():
+    with one_run(), padded_attention():
         backend, fill = torch.backends.cudnn, cast(Any, torch.utils.deterministic)
         before = (
             torch.get_num_threads(),

@@ -22,6 +22,7 @@ from torch.utils._pytree import tree_map
 from torch.utils.data import DataLoader, Sampler
 
 from dphypo import _validate, dpsgd, noise
+from dphypo.dpsgd.device import padded_attention
 from dphypo.errors import UnfitModelError
 from dphypo.integrations.torch import opacus, seeds
 from dphypo.integrations.torch.state import no_writes_in_forward
@@ -74,7 +75,7 @@ def make_private(
         worker_init_fn=loader.worker_init_fn,
     )
     try:
-        with no_writes_in_forward(model):
+        with no_writes_in_forward(model), padded_attention():
             yield module, private, batches
     finally:
         opacus.leave_plain(module, private)

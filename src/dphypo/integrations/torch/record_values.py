@@ -19,6 +19,7 @@ import torch
 from torch import nn
 
 from dphypo.dpsgd import synthetic_records
+from dphypo.dpsgd.device import padded_attention
 from dphypo.errors import UnfitModelError
 from dphypo.integrations.measures import Floats
 from dphypo.integrations.torch.data import TorchRecords
@@ -109,7 +110,7 @@ def values(
     records = records.within(Domain.of(model, records.example(), loss))
     was_training = model.training
     model.eval()
-    with torch.no_grad():
+    with torch.no_grad(), padded_attention():
         size = min(_CHUNK, declared)
         size = size if _same_everywhere(model, synthetic_records(records.example(), size + 1), device) else 1
         batches = (np.arange(start, min(start + size, len(records))) for start in range(0, len(records), size))

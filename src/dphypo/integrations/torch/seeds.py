@@ -18,7 +18,7 @@ from collections.abc import Iterator
 import numpy as np
 import torch
 
-from dphypo.dpsgd.device import one_run, seed_everywhere
+from dphypo.dpsgd.device import one_run, padded_attention, seed_everywhere
 from dphypo.noise import Words
 
 # Layout of a CPU generator's state: seed, (left, seeded), next, the twister's 624 words, then cached normals.
@@ -82,10 +82,12 @@ def everything_else(
 
     They are PyTorch's, numpy's and Python's. They and PyTorch's number of threads belong to the whole process, so only
     one thread of a process is in here at a time: runs in several threads take turns, and each gives the same result as
-    alone. The caller's autocast, in which sums would be rounded, is switched off.
+    alone. The caller's autocast, in which sums would be rounded, is switched off, and attention that looks at the whole
+    batch.
     """
     devices = [device] if device.type == "cuda" else []
-    with one_run(), torch.random.fork_rng(devices=devices), torch.autocast(device.type, enabled=False):
+    plain = torch.autocast(device.type, enabled=False)
+    with one_run(), padded_attention(), torch.random.fork_rng(devices=devices), plain:
         before = torch.get_num_threads(), np.random.get_state(), random.getstate()  # noqa: NPY002
         torch.set_num_threads(threads)
         seed_global(seed, purpose)
