@@ -14,9 +14,11 @@ from torch import nn
 import dphypo
 from dphypo.accounting.events import ideal
 from dphypo.accounting.sides import Sides
+from dphypo.dpsgd.device import pinned
 from dphypo.errors import UnfitModelError
-from dphypo.integrations.torch import DPSGD, PrivateAccuracy, PrivateLoss, PublicAccuracy, split_by_hash
+from dphypo.integrations.torch import DPSGD, PrivateAccuracy, PrivateLoss, PublicAccuracy, seeds, split_by_hash
 from dphypo.integrations.torch.data import as_records
+from dphypo.integrations.torch.decisions import reads_values
 from dphypo.integrations.torch.record_values import per_record, values
 
 RNG = np.random.default_rng(1)
@@ -101,8 +103,10 @@ class Padded(nn.Module):
         torch.manual_seed(0)
         layer = nn.TransformerEncoderLayer(8, 2, 8, batch_first=True)
         self.tokens, self.encoder, self.head = nn.Embedding(9, 8), nn.TransformerEncoder(layer, 1), nn.Linear(8, 2)
+        self.fast: list[bool] = []
 
     def forward(self, tokens: torch.Tensor) -> torch.Tensor:
+        self.fast.append(torch.backends.mha.get_fastpath_enabled())
         found = self.encoder(self.tokens(tokens), src_key_padding_mask=tokens == 0)
         return self.head(found.mean(1))  # type: ignore[no-any-return]
 
@@ -117,7 +121,43 @@ def test_padding_of_one_record_changes_no_other() -> None:
     found = values(trained, as_records((np.vstack([tokens, odd]), labels)), loss, declared=250)
     assert len(found) == 201
     assert np.array_equal(found[:200], wanted)
+    assert not any(trained.fast)
+    assert len(trained.fast) < 20  # not record by record
+    for place in (pinned(1), seeds.everything_else(0, torch.device("cpu"))):
+        with place:
+            assert not torch.backends.mha.get_fastpath_enabled()
     assert torch.backends.mha.get_fastpath_enabled() is before is True
+
+
+class Decides(nn.Module):
+    """Takes another path if a record of the batch is large, which no made-up one is."""
+
+    def __init__(self, how: str) -> None:
+        super().__init__()
+        torch.manual_seed(0)
+        self.how, self.layer = how, nn.Linear(3, 2)
+
+    def forward(self, inputs: torch.Tensor) -> torch.Tensor:
+        large = inputs[:, 0] > 50
+        found = {
+            "bool": lambda: bool(large.any()),
+            "item": lambda: inputs.max().item() > 50,
+            "size": lambda: len(inputs[large]) > 0,
+            "where": lambda: len(torch.nonzero(large)) > 0,
+            "list": lambda: True in large.tolist(),
+        }[self.how]()
+        return self.layer(-inputs if found else inputs)  # type: ignore[no-any-return]
+
+
+@pytest.mark.parametrize("how", ["bool", "item", "size", "where", "list"])
+def test_a_model_that_decides_by_a_batch_sees_each_record_alone(how: str) -> None:
+    trained, loss = Decides(how), per_record(nn.functional.cross_entropy)
+    inputs = np.vstack([INPUTS[:60], np.full((1, 3), 100.0, dtype=np.float32)])
+    wanted = values(trained, as_records((INPUTS[:60], LABELS[:60])), loss, declared=64)
+    found = values(trained, as_records((inputs, LABELS[:61])), loss, declared=64)
+    assert len(found) == 61
+    assert np.array_equal(found[:60], wanted)
+    assert not reads_values(model(), torch.zeros(4, 3))
 
 
 def test_the_same_seed_gives_the_same_score_and_the_declared_size_divides() -> None:

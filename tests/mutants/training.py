@@ -102,6 +102,14 @@ MUTANTS = (
         (f"{_SCORE}::test_padding_of_one_record_changes_no_other",),
     ),
     Mutant(
+        "a model that decides by a batch is scored in batches",
+        "what a record adds to a score depends on that record alone",
+        "integrations/torch/record_values.py",
+        " and not reads_values(model, trial) else 1\n",
+        " else 1\n",
+        (f"{_SCORE}::test_a_model_that_decides_by_a_batch_sees_each_record_alone",),
+    ),
+    Mutant(
         "parts of two data sets are apart",
         "a record on two sides counts on both",
         "integrations/split.py",

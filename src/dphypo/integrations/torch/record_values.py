@@ -2,7 +2,8 @@
 
 What a record adds to a score depends on that record and the model alone, to the bit: records go through the model in
 batches of one size, the last one filled up. Some products of matrices round a row by its place in the batch. This is
-tried out on made-up records, and where it is so, each record goes through the model alone.
+tried out on made-up records, and where it is so, each record goes through the model alone; as it does if the model
+decides by the values of a batch (``decisions.py``).
 """
 
 from __future__ import annotations
@@ -23,6 +24,7 @@ from dphypo.dpsgd.device import padded_attention
 from dphypo.errors import UnfitModelError
 from dphypo.integrations.measures import Floats
 from dphypo.integrations.torch.data import TorchRecords
+from dphypo.integrations.torch.decisions import reads_values
 from dphypo.integrations.torch.domain import Batch, Domain, or_none
 from dphypo.integrations.torch.fields import called
 
@@ -112,21 +114,21 @@ def values(
     model.eval()
     with torch.no_grad(), padded_attention():
         size = min(_CHUNK, declared)
-        size = size if _same_everywhere(model, synthetic_records(records.example(), size + 1), device) else 1
+        trial = synthetic_records(records.example(), size + 1)[0].to(device)
+        size = size if _same_everywhere(model, trial) and not reads_values(model, trial) else 1
         batches = (np.arange(start, min(start + size, len(records))) for start in range(0, len(records), size))
         found = [_of_batch(model, value, records.batch(batch, device), size, beside) for batch in batches]
     model.train(was_training)
     return np.concatenate(found) if found else np.zeros(0)
 
 
-def _same_everywhere(model: nn.Module, batch: Batch, device: torch.device) -> bool:
+def _same_everywhere(model: nn.Module, records: torch.Tensor) -> bool:
     """Whether a record has the same outputs, bit by bit, in other places and beside other records."""
-    records = batch[0].to(device)
     size = len(records) - 1
     first = model(records[:-1].clone())
     for moved in {1, size // 3 + 1}:
         turned = records[:-1].roll(-moved, 0)
-        kept = torch.arange(size, device=device) % 2 == 0
+        kept = torch.arange(size, device=records.device) % 2 == 0
         turned[~kept] = records[-1]
         if not torch.equal(first.roll(-moved, 0)[kept].nan_to_num(), model(turned)[kept].nan_to_num()):
             return False
