@@ -20,6 +20,7 @@ import torch
 from torch import nn
 from torch.overrides import TorchFunctionMode
 
+from dphypo.dpsgd.padding import asks_for_padding
 from dphypo.dpsgd.stack import Layout, Shape
 from dphypo.dpsgd.step import RecordGradients
 
@@ -178,6 +179,8 @@ class Book(TorchFunctionMode):
         named = kwargs or {}
         if (handler := self.handlers.get(func)) is not None:
             result = handler(self, func, *args, **named)
+        elif asks_for_padding(func):
+            result = False
         else:
             result = func(*args, **named) if _asks_metadata(func) else self.otherwise(func, args, named)
         if self.axes is None:

@@ -4,19 +4,19 @@
 functions of PyTorch that turn values into Python numbers or into sizes are noticed. What compiled code decides inside
 is not seen, and neither is a function that is called on a numpy array.
 
-Models of ``transformers`` ask whether any record has padding, and choose between two kernels with the same result up to
-rounding. They are let through: scoring each record alone takes some 25 times as long.
+What models of ``transformers`` ask of their masks has one answer for all batches (``dpsgd/padding.py``).
 """
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Callable, Sequence
 from typing import Any
 
 import torch
 from torch import nn
 from torch.overrides import TorchFunctionMode
+
+from dphypo.dpsgd.padding import asks_for_padding
 
 _NUMBERS = (
     "__bool__",
@@ -58,7 +58,7 @@ class _Watch(TorchFunctionMode):
         self, func: Callable[..., Any], types: Sequence[type], args: Sequence[Any] = (), kwargs: Any = None
     ) -> Any:
         name = getattr(func, "__name__", "")
-        if (name in _READERS or (name == "__getitem__" and _is_mask(args[1]))) and not _in_transformers():
+        if (name in _READERS or (name == "__getitem__" and _is_mask(args[1]))) and not asks_for_padding(func):
             self.found = True
         return func(*args, **(kwargs or {}))
 
@@ -66,11 +66,3 @@ class _Watch(TorchFunctionMode):
 def _is_mask(index: Any) -> bool:
     parts = index if isinstance(index, tuple) else (index,)
     return any(isinstance(part, torch.Tensor) and part.dtype == torch.bool for part in parts)
-
-
-def _in_transformers() -> bool:
-    """Whether code of ``transformers`` called the function of PyTorch."""
-    frame = sys._getframe(2)
-    while frame.f_back is not None and frame.f_globals.get("__name__", "").partition(".")[0] == "torch":
-        frame = frame.f_back
-    return str(frame.f_globals.get("__name__", "")).partition(".")[0] == "transformers"

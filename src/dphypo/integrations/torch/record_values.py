@@ -21,6 +21,7 @@ from torch import nn
 
 from dphypo.dpsgd import synthetic_records
 from dphypo.dpsgd.device import padded_attention
+from dphypo.dpsgd.padding import SomePadding
 from dphypo.errors import UnfitModelError
 from dphypo.integrations.measures import Floats
 from dphypo.integrations.torch.data import TorchRecords
@@ -112,7 +113,7 @@ def values(
     records = records.within(Domain.of(model, records.example(), loss))
     was_training = model.training
     model.eval()
-    with torch.no_grad(), padded_attention():
+    with torch.no_grad(), padded_attention(), SomePadding():
         size = min(_CHUNK, declared)
         trial = synthetic_records(records.example(), size + 1)[0].to(device)
         size = size if _same_everywhere(model, trial) and not reads_values(model, trial) else 1
