@@ -19,7 +19,7 @@ MUTANTS = (
         "a last run computes a score that is not paid for",
         "whether a run fails does not depend on a score that is not paid for",
         "search/under_way.py",
-        "        if not part.score and isinstance(",
+        "        if not decider.scored and isinstance(",
         "        if part is None and isinstance(",
         ("integrations/test_torch_named_scores.py::test_a_last_run_computes_no_score_that_is_not_paid_for",),
     ),

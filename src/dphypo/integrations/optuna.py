@@ -235,7 +235,9 @@ class OptunaSurvey:
     def _begin(self, study: Study) -> TrialClaims:
         """Claim a new study; refuse one that was not begun so."""
         claims, guarantee = TrialClaims(study, self.runs), self.guarantee
-        entry = make_reservation(self.ledger, guarantee, study.study_name, private=True, delta=self.delta)
+        entry = None
+        if self.ledger is not None:
+            entry = make_reservation(self.ledger, guarantee, study.study_name, private=True, delta=self.delta)
         claims.begin(self._declared, entry)
         return claims
 

@@ -74,11 +74,9 @@ class Reservation:
 
 
 def make_reservation(
-    ledger: Ledger | str | Path | None, guarantee: Declared, name: str, *, private: bool, delta: float | None = None
-) -> Reservation | None:
-    """What ``ledger=`` asks for: a :class:`Ledger`, the file or URL of one, or None for no entry."""
-    if ledger is None:
-        return None
+    ledger: Ledger | str | Path, guarantee: Declared, name: str, *, private: bool, delta: float | None = None
+) -> Reservation:
+    """What ``ledger=`` asks for: a :class:`Ledger`, or the file or URL of one."""
     if not private:
         raise _validate.fail(
             "ledger", ledger, "a search with seeded randomness has no guarantee: leave out the ledger, or the seed"

@@ -19,7 +19,7 @@ from dphypo.executors.executor import Crew
 from dphypo.journal import Ledger
 from dphypo.journal.journal import Journal, refuse_without_ledger
 from dphypo.journal.records import Trial
-from dphypo.journal.reservation import make_reservation
+from dphypo.journal.reservation import Reservation, make_reservation
 from dphypo.journal.store import Store, open_store
 from dphypo.mechanisms import capabilities
 from dphypo.mechanisms.outcome import rehearse
@@ -58,7 +58,9 @@ class Chain:
             raise _validate.fail("entropy", entropy, "a search is declared private, or seeded, as its entropy is")
         self.declaration, self.last = declaration, len(declaration.parts) - 1
         private, delta = declaration.private, declaration.delta
-        self._reservation = make_reservation(ledger, declaration.guarantee, name, private=private, delta=delta)
+        self._reservation: Reservation | None = None
+        if ledger is not None:
+            self._reservation = make_reservation(ledger, declaration.guarantee, name, private=private, delta=delta)
         self._name, self._entropy, self._stages = name, entropy, not declaration.alone  # as refusals name it
         self._shared = isinstance(journal, Store)
         self._store = open_store(journal)

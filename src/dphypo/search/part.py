@@ -182,10 +182,6 @@ class Part(Protocol):
     def table(self) -> bool:
         """Whether the results of all runs are published."""
 
-    @property
-    def score(self) -> bool:
-        """Whether scores are used or published; those that are not cost nothing, and are not computed."""
-
     def terms(self, space: Space, *, last: bool, alone: bool) -> tuple[Term, ...]:
         """Refuse what does not fit the space, then account for the part at every λ of it.
 

@@ -73,7 +73,6 @@ class Stage:
 
     models: ClassVar[None] = None
     table: ClassVar[bool] = False
-    score: ClassVar[bool] = True
 
     def __post_init__(self) -> None:
         capabilities.check_is_mechanism(self.mechanism)

@@ -118,7 +118,6 @@ class Survey:
     lag: int | None = None
 
     table: ClassVar[bool] = True
-    score: ClassVar[bool] = True
 
     def __post_init__(self) -> None:
         capabilities.check_is_mechanism(self.mechanism)
@@ -258,7 +257,8 @@ class LastRun:
 
     def begin(self, setting: PartSetting) -> DeclaredRuns:
         prior, move = setting.prior, partial(moved_into, setting.prior, setting.declared)
-        return DeclaredRuns(1, prior, prior, lambda *_: move(self._choose(setting)), 0, False, self.within, False)
+        rules = (self.within, False, self.score)
+        return DeclaredRuns(1, prior, prior, lambda *_: move(self._choose(setting)), 0, False, *rules)
 
     def release(self, best: Release, record: Record, setting: PartSetting) -> Release:
         return replace(best, params=dict(record.trials[0].params), score=best.score if self.score else None)
@@ -292,6 +292,7 @@ class DeclaredRuns:
     arriving: bool = False  # whether results are used as they arrive
     within: Within | None = None
     table: bool = True  # whether rows are shown as runs end
+    scored: bool = True  # whether scores are used or published
 
     in_order: ClassVar[bool] = False
     published: ClassVar[bool] = True

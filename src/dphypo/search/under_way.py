@@ -52,7 +52,7 @@ class PartUnderWay:
     ) -> None:
         self.decider = decider = part.begin(setting)
         self.mechanism, self.lost_runs = part.mechanism, part.lost_runs
-        if not part.score and isinstance(part.mechanism, capabilities.Scoreless):
+        if not decider.scored and isinstance(part.mechanism, capabilities.Scoreless):
             self.mechanism = part.mechanism.without_score()  # a score that is not paid for must not fail the run
         self.sampler_error: Exception | None = None
         self._part, self.opening = part, opening
