@@ -99,7 +99,7 @@ class Setting:
 
     Args:
         physical_batch_size: process batches in pieces of at most this many records, to save memory. Below 32, records
-            are differentiated one by one: up to 4 times slower on a CPU and 25 times on a GPU, so use 32 if it fits.
+            are differentiated one by one, which is much slower, above all on a GPU: use 32 if it fits.
         clipping: "clip" or "normalise".
         average: "last half" for the mean of the last half of the iterates, a number below 1 for an exponential mean
             with that decay, None for the last iterate.

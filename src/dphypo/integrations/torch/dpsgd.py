@@ -90,7 +90,7 @@ class DPSGD(GradientTraining):
             numbers of [0, 1) a record); the gradients of this many views are averaged before clipping.
         autocast: "bfloat16" for forward and backward passes; sums stay in double precision.
         physical_batch_size: process batches in pieces of at most this size, to save memory; below 32 records are
-            differentiated one by one: up to 4 times slower on a CPU and 25 times on a GPU, so use 32 if it fits.
+            differentiated one by one, which is much slower, above all on a GPU: use 32 if it fits.
         subsample: the probability with which a run may use a record at all, drawn once at its beginning.
         fraction: the part of its steps that a run makes, wherever they come from.
         match: whether ``transfer_rule`` maps λ to the hyperparameters of a short run; ``at(match=True)`` sets it.
