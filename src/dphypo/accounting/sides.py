@@ -138,7 +138,7 @@ def read_sides(split: Sides | Split | str | None) -> Sides | None:
     (True, 'training')
     """
     given: object = split
-    if given is None or given == "same":
+    if given is None or (isinstance(given, str) and given == "same"):
         return None
     if isinstance(given, (Split, Sides)):
         return given.sides if isinstance(given, Split) else given
