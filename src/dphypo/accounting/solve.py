@@ -58,7 +58,11 @@ def smallest(delta_at: Callable[[float], float], delta: float, *, top: float) ->
             low, high = (low, middle) if delta_at(middle) <= 0 else (middle, high)
         return high
     least = math.ulp(0.0)  # δ can be zero, its logarithm cannot
-    root = brentq(lambda eps: math.log(max(delta_at(eps), least)) - math.log(delta), 0.0, high, xtol=_PRECISION / 4)
+
+    def excess(eps: float) -> float:
+        return math.log(max(delta_at(eps), least)) - math.log(delta)
+
+    root = brentq(excess, 0.0, high, xtol=_PRECISION / 4, maxiter=1000)
     step = _PRECISION / 2
     epsilon = min(float(root) + step, high)
     while not delta_at(epsilon) <= delta:
