@@ -326,7 +326,7 @@ MUTANTS = (
         "integrations/optuna_claims.py",
         "        if place >= allowed:  # another process was faster\n",
         "        if place < 0:\n",
-        ("integrations/test_optuna.py::test_a_process_that_claims_the_last_run_a_moment_later_is_refused",),
+        ("integrations/test_optuna_claims.py::test_a_process_that_claims_the_last_run_a_moment_later_is_refused",),
     ),
     Mutant(
         "surplus trials are made",
@@ -334,7 +334,7 @@ MUTANTS = (
         "integrations/optuna_claims.py",
         "        return number in order\n",
         "        return True\n",
-        ("integrations/test_optuna.py::test_trials_beyond_the_declared_number_are_not_made_and_are_no_rows",),
+        ("integrations/test_optuna_claims.py::test_trials_beyond_the_declared_number_are_not_made_and_are_no_rows",),
     ),
     Mutant(
         "trials go on after the survey was closed",
@@ -342,7 +342,7 @@ MUTANTS = (
         "integrations/optuna_claims.py",
         '            if kind == "close" or len(order) == self._runs:\n',
         "            if len(order) == self._runs:\n",
-        ("integrations/test_optuna.py::test_a_trial_that_begins_while_the_survey_is_closed_is_not_made",),
+        ("integrations/test_optuna_claims.py::test_a_trial_that_begins_while_the_survey_is_closed_is_not_made",),
     ),
     Mutant(
         "the latest declaration holds",
@@ -350,7 +350,7 @@ MUTANTS = (
         "integrations/optuna_claims.py",
         '        first: dict[str, Any] = self._all("begin")[0]\n',
         '        first: dict[str, Any] = self._all("begin")[-1]\n',
-        ("integrations/test_optuna.py::test_of_two_declarations_that_begin_at_the_same_time_one_holds",),
+        ("integrations/test_optuna_claims.py::test_of_two_declarations_that_begin_at_the_same_time_one_holds",),
     ),
     Mutant(
         "trials made outside a survey are accepted",
@@ -358,7 +358,7 @@ MUTANTS = (
         "integrations/optuna_claims.py",
         "            if made and trial.number not in claimed:\n",
         "            if made and trial.number < 0:\n",
-        ("integrations/test_optuna.py::test_trials_that_were_made_outside_the_survey_are_refused",),
+        ("integrations/test_optuna_claims.py::test_trials_that_were_made_outside_the_survey_are_refused",),
     ),
     Mutant(
         "a study that was deleted begins anew",
@@ -366,7 +366,7 @@ MUTANTS = (
         "integrations/optuna_claims.py",
         "        if used and [self._study.user_attrs.get(_MARK)] != marks[:1]:\n",
         "        if used and not marks:\n",
-        ("integrations/test_optuna.py::test_a_study_that_is_deleted_and_made_again_does_not_go_on",),
+        ("integrations/test_optuna_claims.py::test_a_study_that_is_deleted_and_made_again_does_not_go_on",),
     ),
     Mutant(
         "a trial is claimed twice",
@@ -374,7 +374,7 @@ MUTANTS = (
         "integrations/optuna_claims.py",
         ' if claim["trial"] == number) != mine:',
         ' if claim["trial"] == number) is None:',
-        ("integrations/test_optuna.py::test_a_number_that_was_claimed_before_is_not_made_again",),
+        ("integrations/test_optuna_claims.py::test_a_number_that_was_claimed_before_is_not_made_again",),
     ),
     Mutant(
         "a restored storage goes on",
@@ -382,6 +382,6 @@ MUTANTS = (
         "integrations/optuna_claims.py",
         "        if self._reservation is not None:\n            self._reservation.claim(part)\n",
         "        if part is None:\n            self._reservation.claim(part)\n",
-        ("integrations/test_optuna.py::test_of_two_copies_of_a_storage_one_goes_on",),
+        ("integrations/test_optuna_claims.py::test_of_two_copies_of_a_storage_one_goes_on",),
     ),
 )
