@@ -124,7 +124,7 @@ def test_no_two_stage_world_exceeds_the_composition():
 
 @pytest.mark.slow
 def test_no_two_stage_world_exceeds_the_composition_long():
-    for first, law, band, seconds, second_law, second_band in two_stages(seed=2, count=400):
+    for first, law, band, seconds, second_law, second_band in two_stages(seed=2, count=150):
         exact = two_stage_delta(first, pmf_of(law), band, seconds, pmf_of(second_law), second_band, EPSILONS)
         bound = composed(both_directions(first, law, band), both_directions(seconds[0], second_law, second_band))
         assert (bound.delta(EPSILONS) >= exact - 1e-12).all(), (law, band, second_law, second_band)

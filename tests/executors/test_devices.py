@@ -23,6 +23,7 @@ from dphypo.search.framework1 import on_each_device
 
 SPACE = dphypo.Space({"learning_rate": loguniform(0.1, 1)})
 TWO = ["cpu:0", "cpu:1"]
+START = "spawn" if torch.cuda.is_available() else "fork"  # a process that has used CUDA cannot fork one that uses it
 
 
 class Placed(dphypo.mechanisms.Declared):
@@ -78,7 +79,7 @@ def test_every_worker_has_a_device_of_its_own(tmp_path, devices):
 def test_groups_are_shared_out_and_end_in_the_same_bits():
     mechanism = dpsgd(score=_norm)
     here = search(mechanism).run(progress=False)
-    there = search(mechanism).run(progress=False, devices=TWO, start_method="fork")
+    there = search(mechanism).run(progress=False, devices=TWO, start_method=START)
     assert there.survey.rows == here.survey.rows
     states = [one.model.state_dict().values() for one in (here, there)]
     assert all(torch.equal(*pair) for pair in zip(*states, strict=True))

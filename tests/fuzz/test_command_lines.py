@@ -55,6 +55,6 @@ def server_and_folder(tmp_path_factory):
 
 @pytest.mark.slow
 @given(rng=st.randoms(use_true_random=False))
-@settings(max_examples=520, deadline=None, suppress_health_check=list(HealthCheck))
+@settings(max_examples=260, deadline=None, suppress_health_check=list(HealthCheck))
 def test_many_random_command_lines_end_well(rng, server_and_folder):
     assert wrong_with(rng, *server_and_folder) is None

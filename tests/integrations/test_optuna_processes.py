@@ -40,9 +40,9 @@ def test_of_several_processes_none_makes_a_run_that_is_not_paid_for(
 
 @pytest.mark.slow
 @pytest.mark.parametrize("kind", ["sqlite", "postgresql"])
-def test_two_hundred_rounds_of_several_processes(
+def test_a_hundred_rounds_of_several_processes(
     kind: str, tmp_path: Path, request: pytest.FixtureRequest, attack: Callable[[str, int], Attack]
 ) -> None:
     attacked = attack(url(kind, tmp_path, request), 3)
-    for number in range(200):
+    for number in range(100):
         attacked.round(f"long {number}")
