@@ -82,7 +82,8 @@ def survey_parallel(table: Surveyed, *, space: Scales = None, size: tuple[float,
     scores = np.array([float(row.score or 0.0) for row in done])
     shown = [*columns([row.params for row in done], space), Column("score", scores)]
     heights = np.array([column.heights for column in shown])
-    axes = canvas.new_axes(size)
+    figure = canvas.new_figure(size)
+    axes = canvas.add_axes(figure)
     best = set(np.argsort(-scores if table.maximize else scores)[: max(1, round(_BEST * len(done)))].tolist())
     for run in sorted(range(len(done)), key=lambda run: run in best):
         colour, alpha = (canvas.BLUE, 1.0) if run in best else (canvas.QUIET, 0.5)
@@ -95,7 +96,7 @@ def survey_parallel(table: Surveyed, *, space: Scales = None, size: tuple[float,
     axes.tick_params(axis="x", pad=14, length=0)
     axes.set_yticks([])
     axes.set_ylim(-0.02, 1.02)
-    return canvas.figure_of(axes)
+    return figure
 
 
 def curator_history(curator: Curator, *, size: tuple[float, float] = canvas.SIZE) -> Figure:
@@ -131,10 +132,8 @@ def _draw_history(scores: Floats, order: str, *, maximize: bool, size: tuple[flo
     runs, done = np.arange(1, len(scores) + 1), np.isfinite(scores)
     axes.plot(runs[done], scores[done], "o", color=canvas.BLUE, markersize=5, label="score of a run")
     if done.any():
-        worst = -math.inf if maximize else math.inf
-        best = (np.maximum if maximize else np.minimum).accumulate(np.where(done, scores, worst))
-        known = np.isfinite(best)
-        axes.step(runs[known], best[known], where="post", color=canvas.ORANGE, linewidth=1.5, label="best so far")
+        best = (np.fmax if maximize else np.fmin).accumulate(scores)  # nan until a run has a score
+        axes.step(runs, best, where="post", color=canvas.ORANGE, linewidth=1.5, label="best so far")
     _mark_failed(axes, runs[~done])
     axes.set_xlim(0.5, max(len(scores), 1) + 0.5)
     axes.locator_params("x", integer=True)
@@ -210,8 +209,7 @@ class Column:
         """The places of the runs between 0 and 1; 0.5 where all are the same, or a run has none."""
         places = np.log(self.places) if self.log else self.places
         low, high = np.nanmin(places), np.nanmax(places)
-        heights: Floats = np.nan_to_num((places - low) / (high - low) if high > low else places * 0 + 0.5, nan=0.5)
-        return heights
+        return np.nan_to_num((places - low) / (high - low) if high > low else places * 0 + 0.5, nan=0.5)
 
     @property
     def ends(self) -> tuple[str, str]:
@@ -223,8 +221,13 @@ class Column:
         """Name the horizontal axis after this hyperparameter, and give it its scale and its categories."""
         axes.set_xlabel(canvas.plain(_cut(self.name, 2 * _LONG)) + " (log scale)" * self.log)
         if self.log:
+            from matplotlib.ticker import FuncFormatter, LogLocator, NullFormatter
+
             axes.set_xscale("log")
-            canvas.plain_log_ticks(axes.xaxis, np.log10(self.levels[-1] / self.levels[0]))
+            axes.xaxis.set_minor_formatter(NullFormatter())
+            if self.levels[-1] < 1000 * self.levels[0]:  # over more decades, powers of ten alone
+                axes.xaxis.set_major_locator(LogLocator(subs=(1.0, 2.0, 5.0)))
+                axes.xaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:g}"))
         elif self.categories:
             axes.set_xticks(range(len(self.categories)), [canvas.plain(_cut(one, _LONG)) for one in self.categories])
             axes.set_xlim(-0.5, len(self.categories) - 0.5)
