@@ -15,7 +15,6 @@ from dphypo.cli import costs, officer, pictures
 
 app = typer.Typer(
     name="dphypo",
-    help="Differentially private hyperparameter optimisation: what a search costs, and proof of it.",
     no_args_is_help=True,
     add_completion=False,
     rich_markup_mode=None,

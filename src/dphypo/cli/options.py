@@ -6,13 +6,12 @@ import contextlib
 import dataclasses
 import functools
 import inspect
-import math
 import re
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from enum import StrEnum
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, TypeVar, get_type_hints
+from typing import TYPE_CHECKING, Annotated, Any, TypeVar
 
 import typer
 
@@ -98,15 +97,12 @@ AsJson = Annotated[bool, typer.Option("--json", help="Print JSON instead of a ta
 
 def grouped(command: Callable[..., None]) -> Callable[..., None]:
     """A command for typer: a parameter whose type is a dataclass stands for the options that are its fields."""
-    hints = get_type_hints(command, include_extras=True)
-    groups = {name: kind for name, kind in hints.items() if isinstance(kind, type) and dataclasses.is_dataclass(kind)}
+    taken = inspect.signature(command, eval_str=True).parameters
+    groups: dict[str, Any] = {n: one.annotation for n, one in taken.items() if dataclasses.is_dataclass(one.annotation)}
     options: list[inspect.Parameter] = []
-    for one in inspect.signature(command).parameters.values():
-        inner, kinds = [one], hints
-        if one.name in groups:
-            inner = list(inspect.signature(groups[one.name]).parameters.values())
-            kinds = get_type_hints(groups[one.name], include_extras=True)
-        options += [each.replace(annotation=kinds[each.name], kind=each.KEYWORD_ONLY) for each in inner]
+    for name, one in taken.items():
+        inner = inspect.signature(groups[name], eval_str=True).parameters.values() if name in groups else [one]
+        options += [each.replace(kind=each.KEYWORD_ONLY) for each in inner]
 
     @functools.wraps(command)
     def call(**given: Any) -> None:
@@ -162,22 +158,17 @@ class RunOptions:
             if value is not None and name not in {"event", *_USED[self.event]}:
                 raise typer.BadParameter(f"--{name.replace('_', '-')} does not apply to {self.event}: leave it out")
 
-    def noisy(self) -> Callable[[float], Event]:
-        """The event as a function of its noise multiplier."""
+    def at_noise(self, noise_multiplier: float) -> Event:
+        """The event with this noise."""
+        import dp_accounting
+
+        from dphypo.mechanisms import SampledGaussian
+
         rate, steps = self.length()
-
-        def event(noise_multiplier: float) -> Event:
-            import dp_accounting
-
-            from dphypo.mechanisms import SampledGaussian
-
-            if self.event is EventKind.DP_SGD:
-                return SampledGaussian(rate=rate, steps=steps, noise_multiplier=noise_multiplier).event
-            laplace = self.event is EventKind.LAPLACE
-            mechanism = dp_accounting.LaplaceDpEvent if laplace else dp_accounting.GaussianDpEvent
-            return dp_accounting.SelfComposedDpEvent(mechanism(noise_multiplier), steps)
-
-        return event
+        if self.event is EventKind.DP_SGD:
+            return SampledGaussian(rate=rate, steps=steps, noise_multiplier=noise_multiplier).event
+        mechanism = dp_accounting.LaplaceDpEvent if self.event is EventKind.LAPLACE else dp_accounting.GaussianDpEvent
+        return dp_accounting.SelfComposedDpEvent(mechanism(noise_multiplier), steps)
 
 
 @dataclass(frozen=True)
@@ -193,19 +184,22 @@ class Loss:
 
     def event(self, run: RunOptions) -> Event:
         """The event of a run."""
-        run.refuse_unused(vars(run) | vars(self))
         kind = run.event
-        if kind in NOISY:
-            rate, steps = run.length()
-            noise = _given(self.noise_multiplier, "--noise-multiplier", kind)
-            _check_loss(kind, noise, rate, steps)
-            return run.noisy()(noise)
+        run.refuse_unused(vars(run) | vars(self))
         import dp_accounting
 
         from dphypo._validate import printable
         from dphypo.accounting import PureDp, RdpCurve
-        from dphypo.accounting.documents import read_json
+        from dphypo.accounting.documents import Refused, check_event, read_json
+        from dphypo.accounting.dp_library import DEFAULT_GRID
 
+        if kind in NOISY:
+            event = run.at_noise(_given(self.noise_multiplier, "--noise-multiplier", kind))
+            try:
+                check_event(event, DEFAULT_GRID)
+            except Refused as error:
+                raise ValueError(f"this is not a private run: {error}. Give more noise or fewer steps") from None
+            return event
         if kind is EventKind.ZCDP:
             return dp_accounting.ZCDpEvent(_given(self.rho, "--rho", kind))
         if kind is EventKind.PURE:
@@ -239,21 +233,15 @@ class Search:
 
         kind = RunsKind.GEOMETRIC if self.runs is None else self.runs
         if self.shape is not None and kind is not RunsKind.NEGATIVE_BINOMIAL:
-            raise typer.BadParameter(
-                f"--shape does not apply to {kind}: leave it out, or give --runs negative-binomial"
-            )
+            raise typer.BadParameter(f"--shape does not apply to {kind}: leave it out, or take negative-binomial")
         if (self.mean is None) == (self.gamma is None):
             raise typer.BadParameter("give one of --mean and --gamma")
         law: Law
         if kind is RunsKind.POISSON:
-            if self.mean is None:
-                raise typer.BadParameter("a Poisson law has no γ: give --mean")
-            law = laws.Poisson(self.mean)
-        elif kind is RunsKind.NEGATIVE_BINOMIAL:
-            law = laws.NegativeBinomial(_given(self.shape, "--shape", kind), mean=self.mean, gamma=self.gamma)
+            law = laws.Poisson(_given(self.mean, "--mean", kind))
         else:
-            family = laws.Geometric if kind is RunsKind.GEOMETRIC else laws.Logarithmic
-            law = family(mean=self.mean, gamma=self.gamma)
+            shape = {RunsKind.GEOMETRIC: 1.0, RunsKind.LOGARITHMIC: 0.0}.get(kind, self.shape)
+            law = laws.NegativeBinomial(_given(shape, "--shape", kind), mean=self.mean, gamma=self.gamma)
         return law if self.cap is None else law.capped(self.cap)
 
     def law_like(self, found: Law) -> Law:
@@ -312,18 +300,3 @@ def _given(value: _T | None, option: str, kind: StrEnum) -> _T:
     if value is None:
         raise typer.BadParameter(f"{kind} needs {option}")
     return value
-
-
-def _check_loss(kind: EventKind, noise_multiplier: float, sampling_rate: float, steps: int) -> None:
-    """Refuse runs that are so far from private that an accountant would need hours to say how far."""
-    if kind is EventKind.LAPLACE:
-        loss, most = steps / noise_multiplier, 1e3
-    else:
-        one = 0.5 / noise_multiplier**2
-        sampled = sampling_rate**2 * math.expm1(min(2 * one, 700.0)) if sampling_rate < 1 else math.inf
-        loss, most = steps * min(sampled, one), 1e6
-    if loss > most:
-        raise ValueError(
-            f"--steps {steps} at --noise-multiplier {noise_multiplier:g} is not a private run: its loss is about "
-            f"{loss:.1g}. Give more noise or fewer steps"
-        )
