@@ -48,17 +48,13 @@ def replay(make_search: MakeSearch, data: Any, neighbour: Any, *, seed: int = 0)
     ...         return len(records), params["lr"]
     ...     return run
     >>> def search(records, wrap, entropy, folder):
-    ...     space = dphypo.Space({"lr": [0.1, 1.0]})
+    ...     space = dphypo.Space({"lr": [0.1 * len(records)]})  # wrong: it depends on the records
     ...     runs = dphypo.Geometric(mean=3)
     ...     return dphypo.Study(space, wrap(train(records)), runs, delta=1e-5, journal=folder / "s.db", entropy=entropy)
-    >>> replay(search, [1, 2], [1])
-    []
-    >>> def peeking(records, wrap, entropy, folder):  # the space depends on the records
-    ...     space = dphypo.Space({"lr": [0.1 * len(records)]})
-    ...     runs = dphypo.Geometric(mean=3)
-    ...     return dphypo.Study(space, wrap(train(records)), runs, delta=1e-5, journal=folder / "s.db", entropy=entropy)
-    >>> replay(peeking, [1, 2], [1])[0]
+    >>> replay(search, [1, 2], [1])[0]
     'λ of run 1 differs'
+    >>> replay(search, [1, 2], [1, 3])
+    []
     """
     tape: list[Any] = []
     (runs, seen), (other_runs, other_seen) = (

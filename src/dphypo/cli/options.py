@@ -126,32 +126,6 @@ class RunOptions:
     batch_size: Annotated[int | None, BATCH_SIZE] = None
     epochs: Annotated[float | None, EPOCHS] = None
 
-    def length(self) -> tuple[float, int]:
-        """Sampling rate and steps, given so or by records, the size of a batch and epochs (or steps).
-
-        >>> RunOptions(records=60_000, batch_size=256, epochs=10).length()
-        (0.004266666666666667, 2344)
-        """
-        self.refuse_unused(vars(self))
-        records, batch_size, epochs, steps = self.records, self.batch_size, self.epochs, self.steps
-        if records is None and batch_size is None and epochs is None:
-            if self.event is EventKind.DP_SGD and self.sampling_rate is None:
-                raise typer.BadParameter("dp-sgd needs --sampling-rate, or --records and --batch-size")
-            return 1.0 if self.sampling_rate is None else self.sampling_rate, steps or 1
-        if self.sampling_rate is not None:
-            raise typer.BadParameter(
-                "give --sampling-rate and --steps, or --records, --batch-size and --epochs: not both"
-            )
-        if records is None or batch_size is None or (epochs is None) == (steps is None):
-            raise typer.BadParameter("--records, --batch-size and --epochs (or --steps) are given together")
-        from dphypo.mechanisms import SampledGaussian
-
-        with in_options():
-            run = SampledGaussian.of(
-                records=records, batch_size=batch_size, epochs=epochs, steps=steps, noise_multiplier=1.0
-            )
-        return run.rate, run.steps
-
     def refuse_unused(self, given: dict[str, Any]) -> None:
         """An option that this kind of event does not use would be taken to have counted."""
         for name, value in given.items():
@@ -159,16 +133,33 @@ class RunOptions:
                 raise typer.BadParameter(f"--{name.replace('_', '-')} does not apply to {self.event}: leave it out")
 
     def at_noise(self, noise_multiplier: float) -> Event:
-        """The event with this noise."""
+        """The event with this noise. Its length is given by rate and steps, or by records, batch and epochs or steps.
+
+        >>> run = RunOptions(records=60_000, batch_size=256, epochs=10)
+        >>> run.at_noise(1.0) == RunOptions(sampling_rate=256 / 60_000, steps=2344).at_noise(1.0)
+        True
+        """
         import dp_accounting
 
         from dphypo.mechanisms import SampledGaussian
 
-        rate, steps = self.length()
-        if self.event is EventKind.DP_SGD:
-            return SampledGaussian(rate=rate, steps=steps, noise_multiplier=noise_multiplier).event
-        mechanism = dp_accounting.LaplaceDpEvent if self.event is EventKind.LAPLACE else dp_accounting.GaussianDpEvent
-        return dp_accounting.SelfComposedDpEvent(mechanism(noise_multiplier), steps)
+        self.refuse_unused(vars(self))
+        records, batch_size, epochs, steps = self.records, self.batch_size, self.epochs, self.steps
+        if self.event is not EventKind.DP_SGD:
+            laplace = self.event is EventKind.LAPLACE
+            mechanism = dp_accounting.LaplaceDpEvent if laplace else dp_accounting.GaussianDpEvent
+            return dp_accounting.SelfComposedDpEvent(mechanism(noise_multiplier), steps or 1)
+        if records is None and batch_size is None and epochs is None:
+            if self.sampling_rate is None:
+                raise typer.BadParameter("dp-sgd needs --sampling-rate, or --records and --batch-size")
+            return SampledGaussian(rate=self.sampling_rate, steps=steps or 1, noise_multiplier=noise_multiplier).event
+        if self.sampling_rate is not None:
+            raise typer.BadParameter("give --sampling-rate, or --records and --batch-size: not both")
+        if records is None or batch_size is None or (epochs is None) == (steps is None):
+            raise typer.BadParameter("--records, --batch-size and --epochs (or --steps) are given together")
+        given: dict[str, Any] = {"records": records, "batch_size": batch_size, "epochs": epochs, "steps": steps}
+        with in_options():
+            return SampledGaussian.of(**given, noise_multiplier=noise_multiplier).event
 
 
 @dataclass(frozen=True)

@@ -68,13 +68,13 @@ def new_axes(size: tuple[float, float], xlabel: str = "", ylabel: str = "") -> A
     return add_axes(new_figure(size), xlabel=xlabel, ylabel=ylabel)
 
 
-def plain(text: str) -> str:
-    """Text that matplotlib shows as it is: a dollar sign begins no formula, and control characters are written out.
+def plain(text: str, most: int = 300) -> str:
+    """Text that matplotlib shows as it is, cut if long: a dollar sign begins no formula, control characters are shown.
 
     >>> plain("cost in $")
     'cost in \\\\$'
     """
-    return _validate.printable(text).replace("$", r"\$")
+    return _validate.printable(text, most).replace("$", r"\$")
 
 
 def with_legend(axes: Axes, columns: int = 2) -> Figure:

@@ -92,7 +92,7 @@ def survey_parallel(table: Surveyed, *, space: Scales = None, size: tuple[float,
         axes.axvline(place, color=canvas.QUIET, linewidth=0.8)
         for end, height in zip(column.ends, (-0.07, 1.03), strict=True):
             axes.text(place, height, canvas.plain(end), ha="center", fontsize="small")
-    axes.set_xticks(range(len(shown)), [canvas.plain(column.name[:_LONG]) for column in shown])
+    axes.set_xticks(range(len(shown)), [canvas.plain(column.name, _LONG) for column in shown])
     axes.tick_params(axis="x", pad=14, length=0)
     axes.set_yticks([])
     axes.set_ylim(-0.02, 1.02)
@@ -185,19 +185,12 @@ def _ended(curator: Curator) -> tuple[list[dict[str, Any]], Floats]:
 
 @dataclass(frozen=True, eq=False)
 class Column:
-    """One hyperparameter of several runs, as an axis.
-
-    Args:
-        name: its name.
-        places: of each run, the number, or the index of its category; nan where the run has none.
-        log: whether the axis is logarithmic.
-        categories: the names of the categories; none for numbers.
-    """
+    """One hyperparameter of several runs, as an axis."""
 
     name: str
-    places: Floats
+    places: Floats  # of each run, the number, or the index of its category; nan where the run has none
     log: bool = False
-    categories: tuple[str, ...] = ()
+    categories: tuple[str, ...] = ()  # their names; none for numbers
 
     @property
     def levels(self) -> Floats:
@@ -219,7 +212,7 @@ class Column:
 
     def label(self, axes: Axes) -> None:
         """Name the horizontal axis after this hyperparameter, and give it its scale and its categories."""
-        axes.set_xlabel(canvas.plain(_cut(self.name, 2 * _LONG)) + " (log scale)" * self.log)
+        axes.set_xlabel(canvas.plain(self.name, 2 * _LONG) + " (log scale)" * self.log)
         if self.log:
             from matplotlib.ticker import FuncFormatter, LogLocator, NullFormatter
 
@@ -229,7 +222,7 @@ class Column:
                 axes.xaxis.set_major_locator(LogLocator(subs=(1.0, 2.0, 5.0)))
                 axes.xaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:g}"))
         elif self.categories:
-            axes.set_xticks(range(len(self.categories)), [canvas.plain(_cut(one, _LONG)) for one in self.categories])
+            axes.set_xticks(range(len(self.categories)), [canvas.plain(one, _LONG) for one in self.categories])
             axes.set_xlim(-0.5, len(self.categories) - 0.5)
         elif len(self.levels) <= _FEW:
             axes.set_xticks(self.levels, [f"{level:g}" for level in self.levels])
@@ -237,10 +230,6 @@ class Column:
 
 def columns(params: Sequence[Mapping[str, Any]], space: Scales = None) -> list[Column]:
     """The hyperparameters of several runs, in the order in which they first appear.
-
-    An axis is logarithmic where the prior is uniform in the logarithm. Where no prior is known, it is so for positive
-    numbers that span a factor of 30 or more and whose median is nearer to the middle of such a scale than of a plain
-    one.
 
     >>> runs = [{"lr": lr, "act": act} for lr, act in ((0.001, "relu"), (0.02, "tanh"), (1.0, "relu"))]
     >>> [(column.name, column.log, column.categories) for column in columns(runs)]
@@ -265,7 +254,3 @@ def _column(name: str, values: list[Any], prior: str | None) -> Column:
     words = ["(absent)" if value is None else str(value) for value in values]
     categories = tuple(dict.fromkeys(words))
     return Column(name, np.array([float(categories.index(word)) for word in words]), categories=categories)
-
-
-def _cut(text: str, most: int) -> str:
-    return text if len(text) <= most else text[:most] + "…"

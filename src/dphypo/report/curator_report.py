@@ -84,12 +84,7 @@ def _failures(curator: Curator, trials: list[dict[str, Any]]) -> Html:
 
 
 def live_page(known: Mapping[str, Any] | None, *, runs: bool) -> str:
-    """The page of ``dphypo watch``.
-
-    Args:
-        known: what the file of the search says; None if there has been none yet.
-        runs: whether the search still runs.
-    """
+    """The page of ``dphypo watch``: what the file of the search says, if there is one, and whether it still runs."""
     known = known or {}
     cost = str(known.get("cost", "Nothing is known yet."))
     sections = [("cost", "What it costs", bullets(cost.splitlines()))]

@@ -105,14 +105,7 @@ def short(value: object) -> str:
 
 
 def picture(figure: Figure, key: str, alt: str, caption: str) -> Html:
-    """A figure as inline SVG, whose colours follow the page, with a caption.
-
-    Args:
-        figure: the figure.
-        key: a short name, different for every figure of a page.
-        alt: what is to be seen, for people who do not see it.
-        caption: what it means.
-    """
+    """A figure as inline SVG, whose colours follow the page; ``key`` is different for every figure of a page."""
     svg = canvas.to_svg(figure)
     svg = svg[svg.index("<svg") :]
     svg = re.sub(r"<metadata>.*?</metadata>", "", svg, flags=re.DOTALL)
@@ -174,12 +167,7 @@ def page(
 
 
 def write(page: str, path: str | os.PathLike[str], kind: PageKind) -> Path:
-    """Write a page, whole or not at all. An earlier report of the same kind is replaced.
-
-    Raises:
-        FileExistsError: there is a file that is no report of this kind.
-        FileNotFoundError: there is no such folder.
-    """
+    """Write a page, whole or not at all. An earlier report of the same kind is replaced, and no other file."""
     target = _validate.path(path=path)
     if target.exists() and not (target.is_file() and _is_report(target, kind)):
         raise FileExistsError(f"{str(target)!r} exists and is not a {kind.value[8:]}: give a new name")

@@ -44,12 +44,7 @@ def write_report(release: Release, path: str | os.PathLike[str]) -> Path:
 
 
 def write_folder_report(folder: str | os.PathLike[str], path: str | os.PathLike[str]) -> Path:
-    """Write the report of a saved release, after its certificate was recomputed.
-
-    Raises:
-        FileNotFoundError: there is no such folder.
-        ValueError: the folder does not hold what its certificate says.
-    """
+    """Write the report of a saved release, if its folder holds what its certificate says: that is recomputed."""
     return html.write(release_page(read_folder(folder), verified=True), path, html.PageKind.PUBLIC)
 
 
@@ -82,12 +77,7 @@ def read_tables(folder: str | os.PathLike[str]) -> tuple[tuple[Surveyed, ...], C
 
 
 def release_page(release: Release, *, verified: bool = False) -> str:
-    """The page.
-
-    Args:
-        release: what was released. Where it was read from is not on the page.
-        verified: whether the certificate was recomputed just now.
-    """
+    """The page; ``verified`` says that the certificate was recomputed just now. Where it was read from is not on it."""
     certificate = release.certificate
     document = certificate.document
     space, several = document["public"].get("space"), len(release.surveys) > 1
