@@ -181,14 +181,15 @@ class Loss:
 
         from dphypo._validate import printable
         from dphypo.accounting import PureDp, RdpCurve
-        from dphypo.accounting.documents import Refused, check_event, read_json
+        from dphypo.accounting.documents import check_event, read_json
         from dphypo.accounting.dp_library import DEFAULT_GRID
+        from dphypo.errors import FileError
 
         if kind in NOISY:
             event = run.at_noise(_given(self.noise_multiplier, "--noise-multiplier", kind))
             try:
                 check_event(event, DEFAULT_GRID)
-            except Refused as error:
+            except FileError as error:
                 raise ValueError(f"this is not a private run: {error}. Give more noise or fewer steps") from None
             return event
         if kind is EventKind.ZCDP:
