@@ -135,6 +135,10 @@ def test_what_is_missing_or_out_of_place_is_named(arguments, words):
     [
         (["account", *RUN, "--mean", "0.5"], "mean"),
         (["account", *RUN, "--mean", "5", "--band", "0.5", "1"], "forces"),
+        (
+            ["calibrate", "--records", "10", "--batch-size", "20", "--epochs", "1", "--mean", "5", "--epsilon", "2"],
+            "--batch-size 20 is not valid: it must be at most",
+        ),
     ],
 )
 def test_bad_values_end_with_one_clear_line(arguments, words, monkeypatch, capsys):

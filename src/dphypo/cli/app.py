@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 import os
+import re
 import sys
 import threading
 import warnings
@@ -64,6 +65,8 @@ def main() -> None:
         return
     finally:
         done.set()
+    for option in re.findall(r"^--([a-z][a-z-]*)", "\n".join(sys.argv), re.MULTILINE):
+        said = re.sub(rf"\b{option.replace('-', '_')} = ", f"--{option} ", said)  # the library names its argument
     print(f"dphypo: {' '.join(said.split())}", file=sys.stderr)
     raise SystemExit(2)
 

@@ -206,8 +206,7 @@ def plan(
 
     if design is not None and write is None:
         raise typer.BadParameter("--design says which design --write writes: give both")
-    with o.in_options():
-        found = compare(**vars(task), watch=_with_bar)
+    found = compare(**vars(task), watch=_with_bar)
     if write is not None:
         found.file(design).save(write)
     print(json.dumps(plain(found.to_dict()), indent=2) if as_json else found)

@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-import contextlib
 import dataclasses
 import functools
 import inspect
-import re
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from dataclasses import dataclass
 from enum import StrEnum
 from pathlib import Path
@@ -158,8 +156,7 @@ class RunOptions:
         if records is None or batch_size is None or (epochs is None) == (steps is None):
             raise typer.BadParameter("--records, --batch-size and --epochs (or --steps) are given together")
         given: dict[str, Any] = {"records": records, "batch_size": batch_size, "epochs": epochs, "steps": steps}
-        with in_options():
-            return SampledGaussian.of(**given, noise_multiplier=noise_multiplier).event
+        return SampledGaussian.of(**given, noise_multiplier=noise_multiplier).event
 
 
 @dataclass(frozen=True)
@@ -269,23 +266,6 @@ class Search:
         from dphypo.band import Band
 
         return Band(1, 1) if self.band is None else Band(*self.band)
-
-
-@contextlib.contextmanager
-def in_options() -> Iterator[None]:
-    """Let errors of the library name options in place of arguments.
-
-    >>> with in_options():
-    ...     raise ValueError("batch_size = 20 is not valid: it must be at most the declared 10 records")
-    Traceback (most recent call last):
-    ValueError: --batch-size 20 is not valid: it must be at most the declared 10 records
-    """
-    try:
-        yield
-    except ValueError as error:
-        names = r"\b(records|batch_size|epochs|compute|epsilon|delta) = "
-        said = re.sub(names, lambda found: f"--{found[1].replace('_', '-')} ", str(error))
-        raise ValueError(said) from None
 
 
 def _given(value: _T | None, option: str, kind: StrEnum) -> _T:
