@@ -101,26 +101,24 @@ def _observe(
     calls: list[tuple[Any, int]] = []
     release, ending = None, ""
     printed, logged, logger = io.StringIO(), BufferingHandler(sys.maxsize), logging.getLogger("dphypo")
-    level = logger.level
-    logger.addHandler(logged)
-    logger.setLevel(logging.DEBUG)
-    try:
-        with (
-            tempfile.TemporaryDirectory(prefix="dphypo-replay-") as folder,
-            contextlib.redirect_stdout(printed),
-            contextlib.redirect_stderr(printed),
-            warnings.catch_warnings(record=True, action="always") as warned,
-        ):
-            place = Path(folder)
-            try:
-                made = make_search(data, lambda run: _Taped(run, calls, tape, play=play), Seeded(seed), place).run()
-                release = (made.params, made.score, dict(made.certificate.document))
-            except Exception as error:
-                ending = f"{type(error).__name__}: {error}".replace(folder, "FOLDER")
-            files = {str(file.relative_to(place)): file.stat().st_mode for file in sorted(place.rglob("*"))}
-    finally:
-        logger.removeHandler(logged)
-        logger.setLevel(level)
+    with (
+        tempfile.TemporaryDirectory(prefix="dphypo-replay-") as folder,
+        contextlib.redirect_stdout(printed),
+        contextlib.redirect_stderr(printed),
+        warnings.catch_warnings(record=True, action="always") as warned,
+        contextlib.ExitStack() as stack,
+    ):
+        stack.callback(logger.setLevel, logger.level)
+        stack.callback(logger.removeHandler, logged)
+        logger.addHandler(logged)
+        logger.setLevel(logging.DEBUG)
+        place = Path(folder)
+        try:
+            made = make_search(data, lambda run: _Taped(run, calls, tape, play=play), Seeded(seed), place).run()
+            release = (made.params, made.score, dict(made.certificate.document))
+        except Exception as error:
+            ending = f"{type(error).__name__}: {error}".replace(folder, "FOLDER")
+        files = {str(file.relative_to(place)): file.stat().st_mode for file in sorted(place.rglob("*"))}
     return calls, {
         "the release or its certificate": release,
         "how the search ended": ending,

@@ -139,15 +139,16 @@ class WorstCase:
 
     @property
     def _masses(self) -> dict[str, float]:
-        """The prior: three groups of λ with the masses of Lemma 2; one group where there is no band."""
+        """The prior: three groups of λ with the masses of Lemma 2; with q = ½ nothing is left for the third."""
         share = self.band.q
-        return {"rest": 1.0} if self.band.C == 1 else dict(zip(GROUPS, (share, share, 1 - 2 * share), strict=True))
+        masses = zip(GROUPS, (share, share, 1 - 2 * share), strict=True)
+        return {group: mass for group, mass in masses if mass > _ROUNDING}
 
     def densities(self, bit: int) -> dict[str, float]:
         """The density of each group against the prior, on D or on D′."""
         rest = self.band.c if self.band.p <= 0.5 else self.band.C
         first, second = (self.band.C, self.band.c) if bit else (self.band.c, self.band.C)
-        return {"rest": 1.0} if self.band.C == 1 else dict(zip(GROUPS, (first, second, rest), strict=True))
+        return dict(zip(GROUPS, (first, second, rest), strict=True))
 
     def loss(self, group: str, told: int) -> float:
         """What an outcome tells."""
