@@ -101,15 +101,14 @@ class WorstCase:
 
     def audit(self, confidence: float = 0.99, progress: Callable[[int], None] | None = None) -> Audit:
         """Run the attack: the lower bound that it proves, beside what the search claims."""
-        claimed = self.study(1).guarantee.epsilon(self.delta)
         return audit(
             self.study,
             1,
             0,
             self.repetitions,
             delta=self.delta,
-            claimed=claimed,
-            observe=_in_event,
+            claimed=self.study(1).guarantee.epsilon(self.delta),
+            observe=lambda release: release.model is not None and release.model["attacked"],
             event=bool,  # E is fixed by the cut, before any run
             confidence=confidence,
             progress=progress,
@@ -206,8 +205,3 @@ class _Edge:
     def weights(self, candidates: Candidates | Grid, history: History) -> Floats:
         groups = [params["group"] for params in candidates.space.from_unit(candidates.unit)]
         return np.asarray(candidates.masses * np.array([self.density[group] for group in groups]))
-
-
-def _in_event(release: Any) -> bool:
-    """What the attacker looks at: whether the winner is among the outcomes that tell D from D′."""
-    return bool(release.model is not None and release.model["attacked"])
