@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import itertools
 import os
 import re
 import sys
@@ -78,11 +77,9 @@ def _still_at_work() -> threading.Event:
         return done
 
     def tell() -> None:
-        waited = 0.0
-        for pause in itertools.chain(_PATIENCE[:1], itertools.repeat(_PATIENCE[1])):
-            if done.wait(pause):
-                return
-            waited += pause
+        waited, pause = 0.0, _PATIENCE[0]
+        while not done.wait(pause):
+            waited, pause = waited + pause, _PATIENCE[1]
             print(f"dphypo: still computing after {waited:.0f} s", file=sys.stderr, flush=True)
 
     threading.Thread(target=tell, daemon=True).start()
