@@ -108,8 +108,7 @@ def picture(figure: Figure, key: str, alt: str, caption: str) -> Html:
     """A figure as inline SVG, whose colours follow the page; ``key`` is different for every figure of a page."""
     svg = canvas.to_svg(figure)
     svg = svg[svg.index("<svg") :]
-    svg = re.sub(r"<metadata>.*?</metadata>", "", svg, flags=re.DOTALL)
-    svg = re.sub(r"<style type=\"text/css\">.*?</style>", "", svg, flags=re.DOTALL)
+    svg = re.sub(r"<(metadata|style)\b.*?</\1>", "", svg, flags=re.DOTALL)
     svg = re.sub(r' id="([^"]+)"', rf' id="{key}-\1"', svg)
     svg = re.sub(r'(href="#|url\(#)', rf"\1{key}-", svg)
     box = re.search(r'viewBox="[^"]+"', svg)
@@ -129,7 +128,7 @@ class PageKind(StrEnum):
 
 
 def page(
-    title: str, lead: str, top: Html, sections: Iterable[tuple[str, str, Html]], foot: str, *, secret: str | None = None
+    title: str, lead: str, top: Html, sections: Sequence[tuple[str, str, Html]], foot: str, *, secret: str | None = None
 ) -> str:
     """The whole document: a title, the sentence below it, what stands before the sections, and the last line.
 
