@@ -98,10 +98,13 @@ def test_the_worst_case_stays_below_the_claim(band: Band) -> None:
     assert result.passed
 
 
-def test_the_policy_at_the_edge_of_the_band_is_in_the_band() -> None:
-    attack = WorstCase(1.0, Geometric(mean=3), Band(0.75, 2), 1e-4)
+@pytest.mark.parametrize("band", [Band(0.75, 2), Band(0.5, 1.5), Band(0.9, 1.1), Band(1, 1)], ids=repr)
+def test_the_policy_at_the_edge_of_the_band_is_in_the_band(band: Band) -> None:
+    """With c and C as far from 1 there are two groups, not three."""
+    attack = WorstCase(1.0, Geometric(mean=3), band, 1e-4)
     release = attack.study(1).run(progress=False)
     assert release.params["group"] in {"here", "there", "rest"}
+    assert attack.attack_epsilon(first_from_prior=True) <= attack.study(1).guarantee.epsilon(1e-4)
 
 
 @pytest.mark.slow

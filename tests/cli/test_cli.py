@@ -104,7 +104,7 @@ def test_a_certificate_is_written_and_verified(tmp_path):
         (["account", "--sampling-rate", "0.1", "--mean", "5"], "--noise-multiplier"),
         (["account", *RUN], "--mean"),
         (["account", *RUN, "--mean", "5", "--gamma", "0.1"], "one of"),
-        (["account", *RUN, "--runs", "poisson", "--gamma", "0.1"], "Poisson"),
+        (["account", *RUN, "--runs", "poisson", "--gamma", "0.1"], "poisson needs --mean"),
         (["account", *RUN, "--runs", "negative-binomial", "--mean", "5"], "--shape"),
         (["calibrate", "--event", "pure", "--mean", "5", "--epsilon", "1"], "noise multiplier"),
         (["calibrate", "--mean", "5", "--epsilon", "1"], "--sampling-rate"),
@@ -135,6 +135,10 @@ def test_what_is_missing_or_out_of_place_is_named(arguments, words):
     [
         (["account", *RUN, "--mean", "0.5"], "mean"),
         (["account", *RUN, "--mean", "5", "--band", "0.5", "1"], "forces"),
+        (
+            ["calibrate", "--records", "10", "--batch-size", "20", "--epochs", "1", "--mean", "5", "--epsilon", "2"],
+            "--batch-size 20 is not valid: it must be at most",
+        ),
     ],
 )
 def test_bad_values_end_with_one_clear_line(arguments, words, monkeypatch, capsys):

@@ -131,7 +131,7 @@ def test_a_run_that_an_engine_starts_twice_is_made_once():
             super().submit(task, *arguments).result()
             return super().submit(task, *arguments)
 
-    with Twice(2) as pool, pytest.raises(AssertionError, match="changed or not at all"):
+    with Twice(2) as pool, pytest.raises(AssertionError, match="a run was lost or withdrawn"):
         check_executor(lambda: pool, deaths=False)
 
 

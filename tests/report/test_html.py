@@ -6,7 +6,7 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 from support.markup import tags
 
-from dphypo.report.html import block, bullets, facts, table, tag, text, trusted
+from dphypo.report.html import Html, block, bullets, facts, table, tag, text
 
 
 @settings(deadline=None, max_examples=50)
@@ -27,7 +27,7 @@ def test_no_text_makes_an_element_or_leaves_its_attribute(words):
 def test_html_is_not_escaped_twice_and_control_characters_are_written_out():
     assert tag("p", tag("b", "1 < 2")) == "<p><b>1 &lt; 2</b></p>"
     assert text("a\x1b[31m\u202eb") == "a\\x1b[31m\\u202eb"
-    assert tag("p", trusted("<i>x</i>"), class_=None) == "<p><i>x</i></p>"
+    assert tag("p", Html("<i>x</i>"), class_=None) == "<p><i>x</i></p>"
     assert tag("meta", charset="utf-8") == '<meta charset="utf-8">'
 
 

@@ -99,7 +99,7 @@ def gradient_canary(
         return layer
 
     def make(data: Any) -> Mechanism:
-        mechanism: Mechanism = DPSGD(
+        return DPSGD(
             model=untrained,
             data=data,
             score=lambda model: 0.0,
@@ -111,12 +111,14 @@ def gradient_canary(
             records=records,
             **options,
         )
-        return mechanism
+
+    def observe(model: Any) -> float:
+        return float(next(model.parameters()).detach()[0, 0])
 
     inputs = torch.zeros(records, 4)
     inputs[0, 0] = 1e3  # clipped to the norm that clipping allows
     targets = torch.ones(records)
-    return make, (inputs, targets), (inputs[1:], targets[1:]), _first_weight
+    return make, (inputs, targets), (inputs[1:], targets[1:]), observe
 
 
 def input_canary(data: Any, canary: Any, loss: Callable[..., Any] | None = None) -> tuple[Any, Any, Observe]:
@@ -157,7 +159,3 @@ def input_canary(data: Any, canary: Any, loss: Callable[..., Any] | None = None)
             return -float((loss or cross_entropy)(model(one[0]), one[1]).mean())
 
     return present, absent, observe
-
-
-def _first_weight(model: Any) -> float:
-    return float(next(model.parameters()).detach()[0, 0])

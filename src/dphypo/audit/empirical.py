@@ -11,7 +11,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Hashable, Sequence
 from dataclasses import dataclass
-from typing import Any, Protocol
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -22,12 +22,6 @@ from dphypo import _validate
 Floats = npt.NDArray[np.float64]
 
 _CATEGORIES = 64  # as many different observations, at most, are counted one by one
-
-
-class Runnable(Protocol):
-    """A search: :class:`dphypo.Study`, :class:`dphypo.Stages`, or anything with ``run``."""
-
-    def run(self, *, progress: bool) -> Any: ...
 
 
 @dataclass(frozen=True)
@@ -69,7 +63,7 @@ class Audit:
 
 
 def audit(
-    make_search: Callable[[Any], Runnable],
+    make_search: Callable[[Any], Any],
     data: Any,
     neighbour: Any,
     repetitions: int,
@@ -86,7 +80,8 @@ def audit(
     **It runs the search 2 × ``repetitions`` times and keeps what it sees: use it on records that are not private.**
 
     Args:
-        make_search: makes a fresh search on given data, with ``journal=None``.
+        make_search: makes a fresh search on given data, with ``journal=None``: a study, stages, or anything that has
+            ``run(progress=False)``.
         data, neighbour: two data sets that differ in one record, as the neighbouring relation has it.
         repetitions: how often to run the search on each; half of them choose the event, half count it.
         delta: the δ at which ε is bounded.
@@ -199,25 +194,15 @@ def _values(here: Sequence[Any], there: Sequence[Any]) -> tuple[Floats, Floats]:
 
 def _likelihood_ratio(on: Floats, off: Floats) -> Callable[[Floats], Floats]:
     """A statistic that is larger where ``on`` is more likely, learnt from these rows alone."""
-    values = np.unique(np.concatenate([on, off])[:, 0]) if on.shape[1] == 1 else np.empty(0)
-    if 0 < len(values) <= _CATEGORIES:
-        counts = [np.array([(rows[:, 0] == value).sum() for value in values]) + 0.5 for rows in (on, off)]
-        ratio = np.log(counts[0] / counts[1])
-
-        def table(rows: Floats) -> Floats:
-            where = np.clip(np.searchsorted(values, rows[:, 0]), 0, len(values) - 1)
-            return np.where(values[where] == rows[:, 0], ratio[where], -np.inf)
-
-        return table
+    values = np.unique([*on, *off])
+    if on.shape[1] == 1 and len(values) <= _CATEGORIES:
+        ratios = {value: math.log(((on == value).sum() + 0.5) / ((off == value).sum() + 0.5)) for value in values}
+        return lambda rows: np.array([ratios.get(value, -math.inf) for value in rows[:, 0]])
     # Two normal laws with one covariance: the linear discriminant. Enough for canaries, whose statistic is a shift.
     centre, spread = np.vstack([on, off]).mean(axis=0), np.vstack([on - on.mean(axis=0), off - off.mean(axis=0)])
     covariance = np.atleast_2d(np.cov(spread.T)) + 1e-12 * np.eye(on.shape[1])
     direction = np.linalg.solve(covariance, on.mean(axis=0) - off.mean(axis=0))
-
-    def shift(rows: Floats) -> Floats:
-        return np.asarray((rows - centre) @ direction)
-
-    return shift
+    return lambda rows: np.asarray((rows - centre) @ direction)
 
 
 def _best_cut(on: Floats, off: Floats, delta: float, confidence: float) -> float:

@@ -48,17 +48,13 @@ def replay(make_search: MakeSearch, data: Any, neighbour: Any, *, seed: int = 0)
     ...         return len(records), params["lr"]
     ...     return run
     >>> def search(records, wrap, entropy, folder):
-    ...     space = dphypo.Space({"lr": [0.1, 1.0]})
+    ...     space = dphypo.Space({"lr": [0.1 * len(records)]})  # wrong: it depends on the records
     ...     runs = dphypo.Geometric(mean=3)
     ...     return dphypo.Study(space, wrap(train(records)), runs, delta=1e-5, journal=folder / "s.db", entropy=entropy)
-    >>> replay(search, [1, 2], [1])
-    []
-    >>> def peeking(records, wrap, entropy, folder):  # the space depends on the records
-    ...     space = dphypo.Space({"lr": [0.1 * len(records)]})
-    ...     runs = dphypo.Geometric(mean=3)
-    ...     return dphypo.Study(space, wrap(train(records)), runs, delta=1e-5, journal=folder / "s.db", entropy=entropy)
-    >>> replay(peeking, [1, 2], [1])[0]
+    >>> replay(search, [1, 2], [1])[0]
     'λ of run 1 differs'
+    >>> replay(search, [1, 2], [1, 3])
+    []
     """
     tape: list[Any] = []
     (runs, seen), (other_runs, other_seen) = (
@@ -105,26 +101,24 @@ def _observe(
     calls: list[tuple[Any, int]] = []
     release, ending = None, ""
     printed, logged, logger = io.StringIO(), BufferingHandler(sys.maxsize), logging.getLogger("dphypo")
-    level = logger.level
-    logger.addHandler(logged)
-    logger.setLevel(logging.DEBUG)
-    try:
-        with (
-            tempfile.TemporaryDirectory(prefix="dphypo-replay-") as folder,
-            contextlib.redirect_stdout(printed),
-            contextlib.redirect_stderr(printed),
-            warnings.catch_warnings(record=True, action="always") as warned,
-        ):
-            place = Path(folder)
-            try:
-                made = make_search(data, lambda run: _Taped(run, calls, tape, play=play), Seeded(seed), place).run()
-                release = (made.params, made.score, dict(made.certificate.document))
-            except Exception as error:
-                ending = f"{type(error).__name__}: {error}".replace(folder, "FOLDER")
-            files = {str(file.relative_to(place)): file.stat().st_mode for file in sorted(place.rglob("*"))}
-    finally:
-        logger.removeHandler(logged)
-        logger.setLevel(level)
+    with (
+        tempfile.TemporaryDirectory(prefix="dphypo-replay-") as folder,
+        contextlib.redirect_stdout(printed),
+        contextlib.redirect_stderr(printed),
+        warnings.catch_warnings(record=True, action="always") as warned,
+        contextlib.ExitStack() as stack,
+    ):
+        stack.callback(logger.setLevel, logger.level)
+        stack.callback(logger.removeHandler, logged)
+        logger.addHandler(logged)
+        logger.setLevel(logging.DEBUG)
+        place = Path(folder)
+        try:
+            made = make_search(data, lambda run: _Taped(run, calls, tape, play=play), Seeded(seed), place).run()
+            release = (made.params, made.score, dict(made.certificate.document))
+        except Exception as error:
+            ending = f"{type(error).__name__}: {error}".replace(folder, "FOLDER")
+        files = {str(file.relative_to(place)): file.stat().st_mode for file in sorted(place.rglob("*"))}
     return calls, {
         "the release or its certificate": release,
         "how the search ended": ending,

@@ -23,16 +23,16 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import Any, NamedTuple
 
-import dp_accounting
 import numpy as np
 import numpy.typing as npt
+from dp_accounting import NeighboringRelation
 
 from dphypo import _validate
 from dphypo.accounting import PureDp
 from dphypo.audit.empirical import Audit, audit, lower_bound
 from dphypo.band import KL, Band
 from dphypo.laws import Law
-from dphypo.mechanisms import Outcome, Plain
+from dphypo.mechanisms import Outcome, mechanism
 from dphypo.samplers import History
 from dphypo.search import Study
 from dphypo.space import Candidates, Grid, Space
@@ -101,15 +101,14 @@ class WorstCase:
 
     def audit(self, confidence: float = 0.99, progress: Callable[[int], None] | None = None) -> Audit:
         """Run the attack: the lower bound that it proves, beside what the search claims."""
-        claimed = self.study(1).guarantee.epsilon(self.delta)
         return audit(
             self.study,
             1,
             0,
             self.repetitions,
             delta=self.delta,
-            claimed=claimed,
-            observe=_in_event,
+            claimed=self.study(1).guarantee.epsilon(self.delta),
+            observe=lambda release: release.model is not None and release.model["attacked"],
             event=bool,  # E is fixed by the cut, before any run
             confidence=confidence,
             progress=progress,
@@ -117,13 +116,21 @@ class WorstCase:
 
     def study(self, bit: int) -> Study:
         """The attacked search on D (1) or D′ (0), in memory."""
-        masses = self._masses
+        bit, masses, cut = int(bit), self._masses, self.cut
+
+        @mechanism(event=PureDp(self.epsilon), relation=NeighboringRelation.ADD_OR_REMOVE_ONE, seeded=True)
+        def respond(params: Mapping[str, Any], *, seed: int) -> Outcome:
+            """One run: randomised response, and the score that ranks it."""
+            truthful = np.random.default_rng(seed).random() < 1 / (1 + math.exp(-self.epsilon))
+            loss = self.loss(params["group"], bit if truthful else 1 - bit)
+            return Outcome({"attacked": loss > cut.s and loss > cut.t}, _TOP if loss <= cut.s else loss)
+
         return Study(
             Space({"group": (list(masses), list(masses.values()))}),
-            _Run(self, int(bit)),
+            respond,
             self.runs,
             self.band,
-            sampler=_Edge(self, int(bit)) if self.band.C > 1 else None,
+            sampler=_Edge(self.densities(bit)) if self.band.C > 1 else None,
             projection=KL(),
             delta=self.delta,
             journal=None,
@@ -131,15 +138,16 @@ class WorstCase:
 
     @property
     def _masses(self) -> dict[str, float]:
-        """The prior: three groups of λ with the masses of Lemma 2; one group where there is no band."""
+        """The prior: three groups of λ with the masses of Lemma 2; with q = ½ nothing is left for the third."""
         share = self.band.q
-        return {"rest": 1.0} if self.band.C == 1 else dict(zip(GROUPS, (share, share, 1 - 2 * share), strict=True))
+        masses = zip(GROUPS, (share, share, 1 - 2 * share), strict=True)
+        return {group: mass for group, mass in masses if mass > _ROUNDING}
 
     def densities(self, bit: int) -> dict[str, float]:
         """The density of each group against the prior, on D or on D′."""
         rest = self.band.c if self.band.p <= 0.5 else self.band.C
         first, second = (self.band.C, self.band.c) if bit else (self.band.c, self.band.C)
-        return {"rest": 1.0} if self.band.C == 1 else dict(zip(GROUPS, (first, second, rest), strict=True))
+        return dict(zip(GROUPS, (first, second, rest), strict=True))
 
     def loss(self, group: str, told: int) -> float:
         """What an outcome tells."""
@@ -190,41 +198,10 @@ def _all_runs(runs: Law, first: float, later: float) -> float:
 
 @dataclass(frozen=True)
 class _Edge:
-    """A policy that knows the data, at the edges of the band."""
+    """A policy that knows the data, at the edges of the band: it puts this density on each group."""
 
-    worst: WorstCase
-    bit: int
+    density: Mapping[str, float]
 
     def weights(self, candidates: Candidates | Grid, history: History) -> Floats:
-        density = self.worst.densities(self.bit)
         groups = [params["group"] for params in candidates.space.from_unit(candidates.unit)]
-        return np.asarray(candidates.masses * np.array([density[group] for group in groups]))
-
-
-@dataclass(frozen=True)
-class _Run:
-    """One run: randomised response, and the score that ranks it."""
-
-    worst: WorstCase
-    bit: int
-    relation = dp_accounting.NeighboringRelation.ADD_OR_REMOVE_ONE
-    score_event: Any = None
-    split = None
-    monotone: frozenset[str] = frozenset()
-    saver = Plain()
-    seeded = True
-
-    @property
-    def event(self) -> PureDp:
-        return PureDp(self.worst.epsilon)
-
-    def __call__(self, params: Mapping[str, Any], *, seed: int) -> Outcome:
-        truthful = np.random.default_rng(seed).random() < 1 / (1 + math.exp(-self.worst.epsilon))
-        loss = self.worst.loss(params["group"], self.bit if truthful else 1 - self.bit)
-        cut = self.worst.cut
-        return Outcome({"attacked": loss > cut.s and loss > cut.t}, _TOP if loss <= cut.s else loss)
-
-
-def _in_event(release: Any) -> bool:
-    """What the attacker looks at: whether the winner is among the outcomes that tell D from D′."""
-    return bool(release.model is not None and release.model["attacked"])
+        return np.asarray(candidates.masses * np.array([self.density[group] for group in groups]))

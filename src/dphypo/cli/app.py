@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-import itertools
 import os
+import re
 import sys
 import threading
 import warnings
@@ -15,7 +15,6 @@ from dphypo.cli import costs, officer, pictures
 
 app = typer.Typer(
     name="dphypo",
-    help="Differentially private hyperparameter optimisation: what a search costs, and proof of it.",
     no_args_is_help=True,
     add_completion=False,
     rich_markup_mode=None,
@@ -65,6 +64,8 @@ def main() -> None:
         return
     finally:
         done.set()
+    for option in re.findall(r"^--([a-z][a-z-]*)", "\n".join(sys.argv), re.MULTILINE):
+        said = re.sub(rf"\b{option.replace('-', '_')} = ", f"--{option} ", said)  # the library names its argument
     print(f"dphypo: {' '.join(said.split())}", file=sys.stderr)
     raise SystemExit(2)
 
@@ -76,11 +77,9 @@ def _still_at_work() -> threading.Event:
         return done
 
     def tell() -> None:
-        waited = 0.0
-        for pause in itertools.chain(_PATIENCE[:1], itertools.repeat(_PATIENCE[1])):
-            if done.wait(pause):
-                return
-            waited += pause
+        waited, pause = 0.0, _PATIENCE[0]
+        while not done.wait(pause):
+            waited, pause = waited + pause, _PATIENCE[1]
             print(f"dphypo: still computing after {waited:.0f} s", file=sys.stderr, flush=True)
 
     threading.Thread(target=tell, daemon=True).start()

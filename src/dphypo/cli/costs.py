@@ -2,19 +2,24 @@
 
 from __future__ import annotations
 
+import dataclasses
 import json
 import math
 import sys
 import time
 from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from dphypo.cli import options as o
 from dphypo.cli.options import Loss, RunOptions, Search
 from dphypo.cli.pictures import require_matplotlib
+
+if TYPE_CHECKING:
+    from dphypo.accounting import Composition, Guarantee
 
 _MOST_RUNS = 1000.0  # of an audit, on average: they are made
 
@@ -39,25 +44,27 @@ def account(
     certificate: o.CertificateOut = None,
 ) -> None:
     """What a whole search costs: T runs, the best released; or all that a plan file or a certificate states."""
+    from dphypo._validate import printable
     from dphypo.accounting import account as account_for
 
     no_run = (run, loss) == (RunOptions(), Loss())
+    title, stated = "privacy of the whole search", {}
+    guarantee: Any
     if plan is not None:
         if not no_run or from_certificate is not None or search != Search():
             raise typer.BadParameter("a file says what is run: leave out the options that describe a search")
-        _account_for_file(plan, delta, as_json, certificate)
-        return
-    if from_certificate is not None:
+        document, guarantee, delta = _read(plan, delta)
+        title = printable(document.get("name", plan.name), 200)
+        stated = {"stated": document.get("epsilon") if delta == document.get("delta") else None}
+    elif from_certificate is not None:
         if not no_run:
             raise typer.BadParameter("--from takes the event of a run from the certificate: leave its options out")
-        guarantee, delta = _what_if(from_certificate, search, delta)
+        _, whole, delta = _read(from_certificate, delta)
+        guarantee = _what_if(from_certificate, whole, search)
     else:
         delta = 1e-5 if delta is None else delta
         guarantee = account_for(loss.event(run), search.law(), search.to_band())
-    found = _summary(guarantee, delta, runs=_runs(guarantee))
-    if certificate is not None:
-        guarantee.certificate(delta).save(certificate)
-    _show(found, as_json, f"privacy of the whole search at δ = {delta:g}")
+    _show(guarantee, delta, f"{title} at δ = {delta:g}", as_json, certificate, **stated)
 
 
 @o.grouped
@@ -76,69 +83,36 @@ def calibrate(
 
     if run.event not in o.NOISY:
         raise typer.BadParameter(f"{run.event} has no noise multiplier: give one of {', '.join(o.NOISY)}")
-    make_event, law = run.noisy(), search.law()
     with solving():
-        found = calibrate_noise(make_event, law, search.to_band(), epsilon=epsilon, delta=delta)
-    if certificate is not None:
-        found.guarantee.certificate(delta).save(certificate)
-    summary = _summary(found.guarantee, delta, runs=_runs(found.guarantee))
-    summary = {"noise_multiplier": found.noise_multiplier, **summary}
-    _show(summary, as_json, f"noise for a total of ε = {epsilon:g} at δ = {delta:g}")
+        found = calibrate_noise(run.at_noise, search.law(), search.to_band(), epsilon=epsilon, delta=delta)
+    title = f"noise for a total of ε = {epsilon:g} at δ = {delta:g}"
+    _show(found.guarantee, delta, title, as_json, certificate, noise_multiplier=found.noise_multiplier)
 
 
-def read_document(path: Path, delta: float | None) -> tuple[dict[str, Any], Any, float]:
+def _read(path: Path, delta: float | None) -> tuple[dict[str, Any], Composition, float]:
     """The document of a certificate or a plan file, what it guarantees, accounted afresh, and δ: its own by default."""
     from dphypo.accounting import documents
     from dphypo.accounting.verification import guarantee_of
 
     document = documents.read(path)
     guarantee = guarantee_of(document)
-    at = document.get("delta") if delta is None else delta
-    if isinstance(at, bool) or not isinstance(at, (int, float)) or not 0 <= at < 1:
+    at: Any = document.get("delta") if delta is None else delta
+    if not documents.is_number(at) or not 0 <= at < 1:
         raise typer.BadParameter(f"{path} states no δ in [0, 1): give --delta")
     return document, guarantee, float(at)
 
 
-def _account_for_file(path: Path, delta: float | None, as_json: bool, certificate: Path | None) -> None:
-    from dphypo._validate import printable
-    from dphypo.accounting.documents import plain
+def _what_if(path: Path, whole: Composition, search: Search) -> Guarantee:
+    """The search of a certificate with another law or band; all that is not given stays as it is stated."""
+    from dphypo.accounting import Guarantee
 
-    document, guarantee, at = read_document(path, delta)
-    claim = document.get("epsilon") if at == document.get("delta") else None
-    found = _summary(guarantee, at, stated=claim)
-    if certificate is not None:
-        guarantee.certificate(at).save(certificate)
-    if as_json:
-        print(json.dumps(plain(found)))
-        return
-    name = printable(document.get("name", path.name), 200)
-    print(f"{name}: ε = {shown(found['epsilon'])} at δ = {at:g}, by the {found['bound']} bound")
-    for one, epsilon in found["one_run"].items():
-        print(f"one full run alone ({one}): ε = {shown(epsilon)}, which does not cover the search")
-    if claim is not None:
-        print(f"the file states ε = {printable(claim, 30)}")
-
-
-def _what_if(path: Path, search: Search, delta: float | None) -> tuple[Any, float]:
-    """The search of a certificate with another law or band, and δ; all that is not given stays as it is stated."""
-    from dphypo.accounting import Guarantee, account
-
-    _, guarantee, at = read_document(path, delta)
-    found = guarantee.terms[0].releases
-    if len(guarantee.terms) > 1 or not isinstance(found, Guarantee):
+    found = whole.terms[0].releases
+    if len(whole.terms) > 1 or not isinstance(found, Guarantee):
         raise typer.BadParameter(
             f"{path} states several parts, each with a law and a band of its own: give the certificate of one search"
         )
-    changed = account(
-        list(found.events),
-        search.law_like(found.runs),
-        found.band if search.band is None else search.to_band(),
-        relation=found.relation,
-        grid=found.grid,
-        policy=found.policy,
-        first_from_prior=found.first_from_prior,
-    )
-    return changed, at
+    band = found.band if search.band is None else search.to_band()
+    return dataclasses.replace(found, runs=search.law_like(found.runs), band=band)
 
 
 def shown(value: float, decimals: int = 4) -> str:
@@ -152,56 +126,68 @@ def shown(value: float, decimals: int = 4) -> str:
     return f"{round_up(value, decimals):.{decimals}f}" if value < math.inf else "inf"
 
 
-def _summary(guarantee: Any, delta: float, **more: Any) -> dict[str, Any]:
-    bounds = guarantee.bounds(delta)
-    name = min(bounds, key=lambda key: bounds[key])
-    found = {"epsilon": bounds[name], "delta": delta, "bound": name, "bounds": bounds}
-    return found | {"one_run": guarantee.one_run(delta)} | more
+def _show(
+    guarantee: Guarantee | Composition, delta: float, title: str, as_json: bool, certificate: Path | None, **more: Any
+) -> None:
+    """Write the certificate that was asked for, and print what a search costs."""
+    from dphypo._validate import printable
+    from dphypo.accounting import Guarantee
+    from dphypo.accounting.documents import plain
 
-
-def _runs(guarantee: Any) -> dict[str, Any]:
-    quantiles = {str(q): guarantee.runs.quantile(q) for q in (0.05, 0.5, 0.95, 0.999)}
-    return {"mean": guarantee.runs.mean, "quantiles": quantiles}
-
-
-def _show(found: dict[str, Any], as_json: bool, title: str) -> None:
+    bounds, best, one_run = guarantee.bounds(delta), guarantee.bound(delta), guarantee.one_run(delta)
+    if isinstance(guarantee, Guarantee):
+        quantiles = {str(q): guarantee.runs.quantile(q) for q in (0.05, 0.5, 0.95, 0.999)}
+        more["runs"] = {"mean": guarantee.runs.mean, "quantiles": quantiles}
+    if certificate is not None:
+        guarantee.certificate(delta).save(certificate)
     if as_json:
-        from dphypo.accounting.documents import plain
-
+        found = {"epsilon": bounds[best], "delta": delta, "bound": best, "bounds": bounds, "one_run": one_run, **more}
         print(json.dumps(plain(found)))
         return
     from rich.console import Console
     from rich.table import Table
 
-    table = Table(title=title, title_justify="left", show_header=False, box=None, pad_edge=False)
-    if "noise_multiplier" in found:
-        table.add_row("noise multiplier", shown(found["noise_multiplier"], 6))
-    table.add_row("ε of the search", shown(found["epsilon"]), f"by the {found['bound']} bound")
-    for name, value in found["bounds"].items():
-        if name != found["bound"]:
-            note = "what the paper's theorem gives" if name == "paper" else ""
-            table.add_row(f"  by the {name} bound", shown(value), note)
-    for name, value in found["one_run"].items():
+    table = Table(show_header=False, box=None, pad_edge=False)
+    if "noise_multiplier" in more:
+        table.add_row("noise multiplier", shown(more["noise_multiplier"], 6))
+    table.add_row("ε of the search", shown(bounds.pop(best)), f"by the {best} bound")
+    for name, value in bounds.items():
+        note = "what the paper's theorem gives" if name == "paper" else ""
+        table.add_row(f"  by the {name} bound", shown(value), note)
+    for name, value in one_run.items():
         table.add_row(f"ε of one run alone ({name})", shown(value), "does not cover the search")
-    quantiles = found["runs"]["quantiles"]
-    table.add_row("runs T", f"mean {found['runs']['mean']:.4g}", ", ".join(f"{q}: {k}" for q, k in quantiles.items()))
+    if "runs" in more:
+        spread = ", ".join(f"{q}: {k}" for q, k in more["runs"]["quantiles"].items())
+        table.add_row("runs T", f"mean {more['runs']['mean']:.4g}", spread)
+    print(title)
     Console().print(table)
+    if more.get("stated") is not None:
+        print(f"the file states ε = {printable(more['stated'], 30)}")
 
 
-def plan(
-    records: Annotated[int, o.RECORDS],
-    batch_size: Annotated[int, o.BATCH_SIZE],
-    epsilon: o.Epsilon,
-    epochs: Annotated[float | None, o.EPOCHS] = None,
-    steps: Annotated[int | None, o.STEPS] = None,
-    runs: Annotated[int | None, o.number("Compare a survey of this many runs, too.", 1, 1e4, whole=True)] = None,
-    fraction: Annotated[float | None, o.number("Part of the steps of a short run of that survey.", 1e-6, 1)] = None,
-    compute: Annotated[float, o.number("Most expected compute, in full runs.", 1e-3, 1e5)] = 10.0,
-    delta: o.Delta = 1e-5,
+@dataclass(frozen=True)
+class Task:
+    """What a plan is made for."""
+
+    records: Annotated[int, o.RECORDS]
+    batch_size: Annotated[int, o.BATCH_SIZE]
+    epsilon: o.Epsilon
+    epochs: Annotated[float | None, o.EPOCHS] = None
+    steps: Annotated[int | None, o.STEPS] = None
+    runs: Annotated[int | None, o.number("Compare a survey of this many runs, too.", 1, 1e4, whole=True)] = None
+    fraction: Annotated[float | None, o.number("Part of the steps of a short run of that survey.", 1e-6, 1)] = None
+    compute: Annotated[float, o.number("Most expected compute, in full runs.", 1e-3, 1e5)] = 10.0
+    delta: o.Delta = 1e-5
     landscape: Annotated[
         str | None,
         typer.Option(help="Expected scores: mnist, cifar10, federated (they come with the library), or an .npz file."),
-    ] = None,
+    ] = None
+
+
+@o.grouped
+def plan(
+    *,
+    task: Task,
     write: Annotated[Path | None, typer.Option(help="Write the plan file of a design here.")] = None,
     design: Annotated[
         str | None, typer.Option(help="Which design to write: its number or name; by default the recommended one.")
@@ -220,20 +206,7 @@ def plan(
 
     if design is not None and write is None:
         raise typer.BadParameter("--design says which design --write writes: give both")
-    with o.in_options():
-        found = compare(
-            epsilon=epsilon,
-            delta=delta,
-            records=records,
-            batch_size=batch_size,
-            epochs=epochs,
-            steps=steps,
-            compute=compute,
-            runs=runs,
-            fraction=fraction,
-            landscape=landscape,
-            watch=_with_bar,
-        )
+    found = compare(**vars(task), watch=_with_bar)
     if write is not None:
         found.file(design).save(write)
     print(json.dumps(plain(found.to_dict()), indent=2) if as_json else found)
@@ -243,24 +216,19 @@ def plan(
 
 def _with_bar(designs: Iterable[Any]) -> Iterator[Any]:
     """The designs, with a bar on a terminal while their noise is solved for; elsewhere a line every few seconds."""
-    if not sys.stderr.isatty():
-        said = time.monotonic()
-        for design in designs:
-            if time.monotonic() > said + 3:
-                said = time.monotonic()
-                print(f"solving for the noise: {design.name}", file=sys.stderr, flush=True)
-            yield design
-        return
-    from rich.console import Console
-    from rich.progress import Progress
+    if sys.stderr.isatty():
+        from rich.console import Console
+        from rich.progress import track
 
-    wanted = list(designs)
-    with Progress(console=Console(stderr=True, force_jupyter=False), transient=True) as bar:
-        task = bar.add_task("", total=len(wanted))
-        for design in wanted:
-            bar.update(task, description=f"solving for the noise: {design.name}")
-            yield design
-            bar.advance(task)
+        console = Console(stderr=True, force_jupyter=False)
+        yield from track(list(designs), "solving for the noise", console=console, transient=True)
+        return
+    said = time.monotonic()
+    for design in designs:
+        if time.monotonic() > said + 3:
+            said = time.monotonic()
+            print(f"solving for the noise: {design.name}", file=sys.stderr, flush=True)
+        yield design
 
 
 @o.grouped

@@ -2,17 +2,14 @@
 
 from __future__ import annotations
 
-import contextlib
 import dataclasses
 import functools
 import inspect
-import math
-import re
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from dataclasses import dataclass
 from enum import StrEnum
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, TypeVar, get_type_hints
+from typing import TYPE_CHECKING, Annotated, Any, TypeVar
 
 import typer
 
@@ -98,15 +95,12 @@ AsJson = Annotated[bool, typer.Option("--json", help="Print JSON instead of a ta
 
 def grouped(command: Callable[..., None]) -> Callable[..., None]:
     """A command for typer: a parameter whose type is a dataclass stands for the options that are its fields."""
-    hints = get_type_hints(command, include_extras=True)
-    groups = {name: kind for name, kind in hints.items() if isinstance(kind, type) and dataclasses.is_dataclass(kind)}
+    taken = inspect.signature(command, eval_str=True).parameters
+    groups: dict[str, Any] = {n: one.annotation for n, one in taken.items() if dataclasses.is_dataclass(one.annotation)}
     options: list[inspect.Parameter] = []
-    for one in inspect.signature(command).parameters.values():
-        inner, kinds = [one], hints
-        if one.name in groups:
-            inner = list(inspect.signature(groups[one.name]).parameters.values())
-            kinds = get_type_hints(groups[one.name], include_extras=True)
-        options += [each.replace(annotation=kinds[each.name], kind=each.KEYWORD_ONLY) for each in inner]
+    for name, one in taken.items():
+        inner = inspect.signature(groups[name], eval_str=True).parameters.values() if name in groups else [one]
+        options += [each.replace(kind=each.KEYWORD_ONLY) for each in inner]
 
     @functools.wraps(command)
     def call(**given: Any) -> None:
@@ -130,54 +124,39 @@ class RunOptions:
     batch_size: Annotated[int | None, BATCH_SIZE] = None
     epochs: Annotated[float | None, EPOCHS] = None
 
-    def length(self) -> tuple[float, int]:
-        """Sampling rate and steps, given so or by records, the size of a batch and epochs (or steps).
-
-        >>> RunOptions(records=60_000, batch_size=256, epochs=10).length()
-        (0.004266666666666667, 2344)
-        """
-        self.refuse_unused(vars(self))
-        records, batch_size, epochs, steps = self.records, self.batch_size, self.epochs, self.steps
-        if records is None and batch_size is None and epochs is None:
-            if self.event is EventKind.DP_SGD and self.sampling_rate is None:
-                raise typer.BadParameter("dp-sgd needs --sampling-rate, or --records and --batch-size")
-            return 1.0 if self.sampling_rate is None else self.sampling_rate, steps or 1
-        if self.sampling_rate is not None:
-            raise typer.BadParameter(
-                "give --sampling-rate and --steps, or --records, --batch-size and --epochs: not both"
-            )
-        if records is None or batch_size is None or (epochs is None) == (steps is None):
-            raise typer.BadParameter("--records, --batch-size and --epochs (or --steps) are given together")
-        from dphypo.mechanisms import SampledGaussian
-
-        with in_options():
-            run = SampledGaussian.of(
-                records=records, batch_size=batch_size, epochs=epochs, steps=steps, noise_multiplier=1.0
-            )
-        return run.rate, run.steps
-
     def refuse_unused(self, given: dict[str, Any]) -> None:
         """An option that this kind of event does not use would be taken to have counted."""
         for name, value in given.items():
             if value is not None and name not in {"event", *_USED[self.event]}:
                 raise typer.BadParameter(f"--{name.replace('_', '-')} does not apply to {self.event}: leave it out")
 
-    def noisy(self) -> Callable[[float], Event]:
-        """The event as a function of its noise multiplier."""
-        rate, steps = self.length()
+    def at_noise(self, noise_multiplier: float) -> Event:
+        """The event with this noise. Its length is given by rate and steps, or by records, batch and epochs or steps.
 
-        def event(noise_multiplier: float) -> Event:
-            import dp_accounting
+        >>> run = RunOptions(records=60_000, batch_size=256, epochs=10)
+        >>> run.at_noise(1.0) == RunOptions(sampling_rate=256 / 60_000, steps=2344).at_noise(1.0)
+        True
+        """
+        import dp_accounting
 
-            from dphypo.mechanisms import SampledGaussian
+        from dphypo.mechanisms import SampledGaussian
 
-            if self.event is EventKind.DP_SGD:
-                return SampledGaussian(rate=rate, steps=steps, noise_multiplier=noise_multiplier).event
+        self.refuse_unused(vars(self))
+        records, batch_size, epochs, steps = self.records, self.batch_size, self.epochs, self.steps
+        if self.event is not EventKind.DP_SGD:
             laplace = self.event is EventKind.LAPLACE
             mechanism = dp_accounting.LaplaceDpEvent if laplace else dp_accounting.GaussianDpEvent
-            return dp_accounting.SelfComposedDpEvent(mechanism(noise_multiplier), steps)
-
-        return event
+            return dp_accounting.SelfComposedDpEvent(mechanism(noise_multiplier), steps or 1)
+        if records is None and batch_size is None and epochs is None:
+            if self.sampling_rate is None:
+                raise typer.BadParameter("dp-sgd needs --sampling-rate, or --records and --batch-size")
+            return SampledGaussian(rate=self.sampling_rate, steps=steps or 1, noise_multiplier=noise_multiplier).event
+        if self.sampling_rate is not None:
+            raise typer.BadParameter("give --sampling-rate, or --records and --batch-size: not both")
+        if records is None or batch_size is None or (epochs is None) == (steps is None):
+            raise typer.BadParameter("--records, --batch-size and --epochs (or --steps) are given together")
+        given: dict[str, Any] = {"records": records, "batch_size": batch_size, "epochs": epochs, "steps": steps}
+        return SampledGaussian.of(**given, noise_multiplier=noise_multiplier).event
 
 
 @dataclass(frozen=True)
@@ -193,19 +172,23 @@ class Loss:
 
     def event(self, run: RunOptions) -> Event:
         """The event of a run."""
-        run.refuse_unused(vars(run) | vars(self))
         kind = run.event
-        if kind in NOISY:
-            rate, steps = run.length()
-            noise = _given(self.noise_multiplier, "--noise-multiplier", kind)
-            _check_loss(kind, noise, rate, steps)
-            return run.noisy()(noise)
+        run.refuse_unused(vars(run) | vars(self))
         import dp_accounting
 
         from dphypo._validate import printable
         from dphypo.accounting import PureDp, RdpCurve
-        from dphypo.accounting.documents import read_json
+        from dphypo.accounting.documents import check_event, read_json
+        from dphypo.accounting.dp_library import DEFAULT_GRID
+        from dphypo.errors import FileError
 
+        if kind in NOISY:
+            event = run.at_noise(_given(self.noise_multiplier, "--noise-multiplier", kind))
+            try:
+                check_event(event, DEFAULT_GRID)
+            except FileError as error:
+                raise ValueError(f"this is not a private run: {error}. Give more noise or fewer steps") from None
+            return event
         if kind is EventKind.ZCDP:
             return dp_accounting.ZCDpEvent(_given(self.rho, "--rho", kind))
         if kind is EventKind.PURE:
@@ -239,21 +222,15 @@ class Search:
 
         kind = RunsKind.GEOMETRIC if self.runs is None else self.runs
         if self.shape is not None and kind is not RunsKind.NEGATIVE_BINOMIAL:
-            raise typer.BadParameter(
-                f"--shape does not apply to {kind}: leave it out, or give --runs negative-binomial"
-            )
+            raise typer.BadParameter(f"--shape does not apply to {kind}: leave it out, or take negative-binomial")
         if (self.mean is None) == (self.gamma is None):
             raise typer.BadParameter("give one of --mean and --gamma")
         law: Law
         if kind is RunsKind.POISSON:
-            if self.mean is None:
-                raise typer.BadParameter("a Poisson law has no γ: give --mean")
-            law = laws.Poisson(self.mean)
-        elif kind is RunsKind.NEGATIVE_BINOMIAL:
-            law = laws.NegativeBinomial(_given(self.shape, "--shape", kind), mean=self.mean, gamma=self.gamma)
+            law = laws.Poisson(_given(self.mean, "--mean", kind))
         else:
-            family = laws.Geometric if kind is RunsKind.GEOMETRIC else laws.Logarithmic
-            law = family(mean=self.mean, gamma=self.gamma)
+            shape = {RunsKind.GEOMETRIC: 1.0, RunsKind.LOGARITHMIC: 0.0}.get(kind, self.shape)
+            law = laws.NegativeBinomial(_given(shape, "--shape", kind), mean=self.mean, gamma=self.gamma)
         return law if self.cap is None else law.capped(self.cap)
 
     def law_like(self, found: Law) -> Law:
@@ -291,39 +268,7 @@ class Search:
         return Band(1, 1) if self.band is None else Band(*self.band)
 
 
-@contextlib.contextmanager
-def in_options() -> Iterator[None]:
-    """Let errors of the library name options in place of arguments.
-
-    >>> with in_options():
-    ...     raise ValueError("batch_size = 20 is not valid: it must be at most the declared 10 records")
-    Traceback (most recent call last):
-    ValueError: --batch-size 20 is not valid: it must be at most the declared 10 records
-    """
-    try:
-        yield
-    except ValueError as error:
-        names = r"\b(records|batch_size|epochs|compute|epsilon|delta) = "
-        said = re.sub(names, lambda found: f"--{found[1].replace('_', '-')} ", str(error))
-        raise ValueError(said) from None
-
-
 def _given(value: _T | None, option: str, kind: StrEnum) -> _T:
     if value is None:
         raise typer.BadParameter(f"{kind} needs {option}")
     return value
-
-
-def _check_loss(kind: EventKind, noise_multiplier: float, sampling_rate: float, steps: int) -> None:
-    """Refuse runs that are so far from private that an accountant would need hours to say how far."""
-    if kind is EventKind.LAPLACE:
-        loss, most = steps / noise_multiplier, 1e3
-    else:
-        one = 0.5 / noise_multiplier**2
-        sampled = sampling_rate**2 * math.expm1(min(2 * one, 700.0)) if sampling_rate < 1 else math.inf
-        loss, most = steps * min(sampled, one), 1e6
-    if loss > most:
-        raise ValueError(
-            f"--steps {steps} at --noise-multiplier {noise_multiplier:g} is not a private run: its loss is about "
-            f"{loss:.1g}. Give more noise or fewer steps"
-        )

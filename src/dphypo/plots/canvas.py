@@ -17,14 +17,12 @@ if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
-INK, QUIET, GRID, PAPER = "#1f2328", "#59636e", "#d9dee3", "#ffffff"
-ALARM = "#b3261e"
-# Okabe and Ito's palette, the pale ones darkened until a line of them has a contrast of 3 to 1 on white.
-BLUE, ORANGE, GREEN, PURPLE, OCHRE = "#0072b2", "#d55e00", "#007f5c", "#a64d7f", "#8f6a00"
 COLOURS = {  # by their names in a page, which has another shade of each for the dark
-    "ink": INK, "quiet": QUIET, "grid": GRID, "paper": PAPER, "alarm": ALARM,
-    "blue": BLUE, "orange": ORANGE, "green": GREEN, "purple": PURPLE, "ochre": OCHRE,
+    "ink": "#1f2328", "quiet": "#59636e", "grid": "#d9dee3", "paper": "#ffffff", "alarm": "#b3261e",
+    # Okabe and Ito's palette, the pale ones darkened until a line of them has a contrast of 3 to 1 on white.
+    "blue": "#0072b2", "orange": "#d55e00", "green": "#007f5c", "purple": "#a64d7f", "ochre": "#8f6a00",
 }  # fmt: skip
+INK, QUIET, GRID, PAPER, ALARM, BLUE, ORANGE, GREEN, PURPLE, OCHRE = COLOURS.values()
 STYLES: tuple[tuple[str, Any, str], ...] = (
     (BLUE, "-", "o"), (ORANGE, "--", "s"), (GREEN, "-.", "^"), (PURPLE, ":", "D"),
     (OCHRE, (0, (5, 1, 1, 1, 1, 1)), "v"),
@@ -70,33 +68,18 @@ def new_axes(size: tuple[float, float], xlabel: str = "", ylabel: str = "") -> A
     return add_axes(new_figure(size), xlabel=xlabel, ylabel=ylabel)
 
 
-def figure_of(axes: Axes) -> Figure:
-    """The figure of axes that fill it."""
-    return cast("Figure", axes.figure)
-
-
-def plain(text: str) -> str:
-    """Text that matplotlib shows as it is: a dollar sign begins no formula, and control characters are written out.
+def plain(text: str, most: int = 300) -> str:
+    """Text that matplotlib shows as it is, cut if long: a dollar sign begins no formula, control characters are shown.
 
     >>> plain("cost in $")
     'cost in \\\\$'
     """
-    return _validate.printable(text).replace("$", r"\$")
-
-
-def plain_log_ticks(axis: Any, decades: float) -> None:
-    """Numbers such as 0.02 on a logarithmic axis; powers of ten alone where it spans many of them."""
-    from matplotlib.ticker import FuncFormatter, LogLocator, NullFormatter
-
-    if decades < 3:
-        axis.set_major_locator(LogLocator(subs=(1.0, 2.0, 5.0)))
-        axis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:g}"))
-    axis.set_minor_formatter(NullFormatter())
+    return _validate.printable(text, most).replace("$", r"\$")
 
 
 def with_legend(axes: Axes, columns: int = 2) -> Figure:
-    """Return the figure of these axes with their legend below, this many entries side by side."""
-    figure = figure_of(axes)
+    """The figure of these axes with their legend below, this many entries side by side."""
+    figure = cast("Figure", axes.figure)
     handles, _ = axes.get_legend_handles_labels()
     place: Any = "outside lower center"
     figure.legend(handles=handles, loc=place, ncols=columns, frameon=False, fontsize=9, labelcolor=INK)

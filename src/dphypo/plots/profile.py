@@ -9,7 +9,7 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping, Sequence
 from itertools import cycle
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, cast
 
 import numpy as np
 import numpy.typing as npt
@@ -29,19 +29,18 @@ if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
-BOUNDS = {
-    "paper": "DP-HyPO, Theorems 1 and 2",
-    "renyi": "Rényi (Theorem 3)",
+BOUNDS = {  # in the order of a legend
     "profile": "profile (Theorem 4)",
-    "prior start": "first runs from the prior (4′)",
-    "history": "history only (Theorem H)",
     "composition": "composition",
+    "renyi": "Rényi (Theorem 3)",
+    "paper": "DP-HyPO, Theorems 1 and 2",
+    "history": "history only (Theorem H)",
+    "prior start": "first runs from the prior (4′)",
 }
 _ATTACK = "explicit attack (lower bound)"
 _CROSS: dict[str, Any] = {"color": canvas.ALARM, "marker": "x", "markersize": 6, "zorder": 4}  # over other markers
 _PAPER = L2()
 _PROFILE = ("ε", "δ that goes with this ε")  # the axes of a profile
-_ORDER = ("profile", "composition", "renyi", "paper", "history", "prior start")
 
 
 def privacy_profile(
@@ -75,7 +74,7 @@ def privacy_profile(
         for name, epsilon in guarantee.bounds(float(one)).items():
             curves.setdefault(name, []).append(epsilon)
     axes = canvas.new_axes(size, *_PROFILE)
-    ranked = sorted(curves, key=lambda name: _ORDER.index(name) if name in _ORDER else len(_ORDER))
+    ranked = dict.fromkeys(name for name in (*BOUNDS, *curves) if name in curves)
     for (colour, line, _), name in zip(cycle(canvas.STYLES), ranked, strict=False):
         axes.plot(curves[name], deltas, color=colour, linestyle=line, label=BOUNDS.get(name, name))
     if attack:
@@ -261,4 +260,4 @@ def _finish(axes: Axes, least: float, last: float | None = None) -> Figure:
     axes.set_yscale("log")
     axes.set_ylim(max(least / 2, 1e-12), 1.0)
     axes.set_xlim(0.0, last)
-    return canvas.with_legend(axes, 2 if canvas.figure_of(axes).get_figwidth() > 6 else 1)
+    return canvas.with_legend(axes, 2 if cast("Figure", axes.figure).get_figwidth() > 6 else 1)

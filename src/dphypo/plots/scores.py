@@ -82,7 +82,8 @@ def survey_parallel(table: Surveyed, *, space: Scales = None, size: tuple[float,
     scores = np.array([float(row.score or 0.0) for row in done])
     shown = [*columns([row.params for row in done], space), Column("score", scores)]
     heights = np.array([column.heights for column in shown])
-    axes = canvas.new_axes(size)
+    figure = canvas.new_figure(size)
+    axes = canvas.add_axes(figure)
     best = set(np.argsort(-scores if table.maximize else scores)[: max(1, round(_BEST * len(done)))].tolist())
     for run in sorted(range(len(done)), key=lambda run: run in best):
         colour, alpha = (canvas.BLUE, 1.0) if run in best else (canvas.QUIET, 0.5)
@@ -91,11 +92,11 @@ def survey_parallel(table: Surveyed, *, space: Scales = None, size: tuple[float,
         axes.axvline(place, color=canvas.QUIET, linewidth=0.8)
         for end, height in zip(column.ends, (-0.07, 1.03), strict=True):
             axes.text(place, height, canvas.plain(end), ha="center", fontsize="small")
-    axes.set_xticks(range(len(shown)), [canvas.plain(column.name[:_LONG]) for column in shown])
+    axes.set_xticks(range(len(shown)), [canvas.plain(column.name, _LONG) for column in shown])
     axes.tick_params(axis="x", pad=14, length=0)
     axes.set_yticks([])
     axes.set_ylim(-0.02, 1.02)
-    return canvas.figure_of(axes)
+    return figure
 
 
 def curator_history(curator: Curator, *, size: tuple[float, float] = canvas.SIZE) -> Figure:
@@ -131,10 +132,8 @@ def _draw_history(scores: Floats, order: str, *, maximize: bool, size: tuple[flo
     runs, done = np.arange(1, len(scores) + 1), np.isfinite(scores)
     axes.plot(runs[done], scores[done], "o", color=canvas.BLUE, markersize=5, label="score of a run")
     if done.any():
-        worst = -math.inf if maximize else math.inf
-        best = (np.maximum if maximize else np.minimum).accumulate(np.where(done, scores, worst))
-        known = np.isfinite(best)
-        axes.step(runs[known], best[known], where="post", color=canvas.ORANGE, linewidth=1.5, label="best so far")
+        best = (np.fmax if maximize else np.fmin).accumulate(scores)  # nan until a run has a score
+        axes.step(runs, best, where="post", color=canvas.ORANGE, linewidth=1.5, label="best so far")
     _mark_failed(axes, runs[~done])
     axes.set_xlim(0.5, max(len(scores), 1) + 0.5)
     axes.locator_params("x", integer=True)
@@ -186,19 +185,12 @@ def _ended(curator: Curator) -> tuple[list[dict[str, Any]], Floats]:
 
 @dataclass(frozen=True, eq=False)
 class Column:
-    """One hyperparameter of several runs, as an axis.
-
-    Args:
-        name: its name.
-        places: of each run, the number, or the index of its category; nan where the run has none.
-        log: whether the axis is logarithmic.
-        categories: the names of the categories; none for numbers.
-    """
+    """One hyperparameter of several runs, as an axis."""
 
     name: str
-    places: Floats
+    places: Floats  # of each run, the number, or the index of its category; nan where the run has none
     log: bool = False
-    categories: tuple[str, ...] = ()
+    categories: tuple[str, ...] = ()  # their names; none for numbers
 
     @property
     def levels(self) -> Floats:
@@ -210,8 +202,7 @@ class Column:
         """The places of the runs between 0 and 1; 0.5 where all are the same, or a run has none."""
         places = np.log(self.places) if self.log else self.places
         low, high = np.nanmin(places), np.nanmax(places)
-        heights: Floats = np.nan_to_num((places - low) / (high - low) if high > low else places * 0 + 0.5, nan=0.5)
-        return heights
+        return np.nan_to_num((places - low) / (high - low) if high > low else places * 0 + 0.5, nan=0.5)
 
     @property
     def ends(self) -> tuple[str, str]:
@@ -221,12 +212,17 @@ class Column:
 
     def label(self, axes: Axes) -> None:
         """Name the horizontal axis after this hyperparameter, and give it its scale and its categories."""
-        axes.set_xlabel(canvas.plain(_cut(self.name, 2 * _LONG)) + " (log scale)" * self.log)
+        axes.set_xlabel(canvas.plain(self.name, 2 * _LONG) + " (log scale)" * self.log)
         if self.log:
+            from matplotlib.ticker import FuncFormatter, LogLocator, NullFormatter
+
             axes.set_xscale("log")
-            canvas.plain_log_ticks(axes.xaxis, np.log10(self.levels[-1] / self.levels[0]))
+            axes.xaxis.set_minor_formatter(NullFormatter())
+            if self.levels[-1] < 1000 * self.levels[0]:  # over more decades, powers of ten alone
+                axes.xaxis.set_major_locator(LogLocator(subs=(1.0, 2.0, 5.0)))
+                axes.xaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:g}"))
         elif self.categories:
-            axes.set_xticks(range(len(self.categories)), [canvas.plain(_cut(one, _LONG)) for one in self.categories])
+            axes.set_xticks(range(len(self.categories)), [canvas.plain(one, _LONG) for one in self.categories])
             axes.set_xlim(-0.5, len(self.categories) - 0.5)
         elif len(self.levels) <= _FEW:
             axes.set_xticks(self.levels, [f"{level:g}" for level in self.levels])
@@ -234,10 +230,6 @@ class Column:
 
 def columns(params: Sequence[Mapping[str, Any]], space: Scales = None) -> list[Column]:
     """The hyperparameters of several runs, in the order in which they first appear.
-
-    An axis is logarithmic where the prior is uniform in the logarithm. Where no prior is known, it is so for positive
-    numbers that span a factor of 30 or more and whose median is nearer to the middle of such a scale than of a plain
-    one.
 
     >>> runs = [{"lr": lr, "act": act} for lr, act in ((0.001, "relu"), (0.02, "tanh"), (1.0, "relu"))]
     >>> [(column.name, column.log, column.categories) for column in columns(runs)]
@@ -262,7 +254,3 @@ def _column(name: str, values: list[Any], prior: str | None) -> Column:
     words = ["(absent)" if value is None else str(value) for value in values]
     categories = tuple(dict.fromkeys(words))
     return Column(name, np.array([float(categories.index(word)) for word in words]), categories=categories)
-
-
-def _cut(text: str, most: int) -> str:
-    return text if len(text) <= most else text[:most] + "…"

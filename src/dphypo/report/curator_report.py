@@ -13,22 +13,8 @@ from typing import Any
 
 from dphypo import __version__, plots
 from dphypo.plots.scores import survey_parallel
-from dphypo.report.html import (
-    SIZE,
-    Html,
-    PageKind,
-    Section,
-    block,
-    bullets,
-    facts,
-    join,
-    page,
-    picture,
-    short,
-    table,
-    tag,
-)
-from dphypo.report.html import write as write_page
+from dphypo.report import html
+from dphypo.report.html import SIZE, Html, block, bullets, facts, join, page, picture, short, table, tag
 from dphypo.report.release_report import table_of_runs
 from dphypo.search.curator import Curator
 from dphypo.search.table import Surveyed
@@ -40,36 +26,23 @@ _SILENT_S = 60.0
 
 def write_curator_report(curator: Curator, path: str | os.PathLike[str]) -> Path:
     """Write the curator's report to a file that only its owner may read. ``study.curator().report`` is the same."""
-    return write_page(curator_page(curator), path, PageKind.SECRET)
-
-
-def curator_page(curator: Curator) -> str:
-    """The page."""
-    trials = curator.trials()
-    sections: list[Section] = [
-        ("runs", "The runs", _runs(curator, trials)),
-        ("failures", "Why runs failed", _failures(curator, trials)),
+    trials, total, best = curator.trials(), curator.total(), curator.best()
+    counts = [
+        ("T, the number of runs", "shredded" if total is None else total),
+        ("ended", sum(trial["done"] for trial in trials)),
+        ("failed", sum(trial["failure"] is not None for trial in trials)),
+        ("released", "nothing yet" if best is None else f"run {best + 1}"),
     ]
     lead = (
         "The number of runs, their scores and their failures depend on the private data. Looking at them is like "
         "looking at the data, and so is whatever is decided, said or published because of them."
     )
+    runs = "runs", "The runs", _runs(curator, trials)
+    failures = "failures", "Why runs failed", _failures(curator, trials)
     foot = f"Written by dphypo {__version__}. The page to publish is that of release.report()."
-    top = _summary(curator, trials)
-    return page("The curator's view of a study", lead, top, sections, foot, secret=_SECRET)
-
-
-def _summary(curator: Curator, trials: list[dict[str, Any]]) -> Html:
-    total, best = curator.total(), curator.best()
-    return facts(
-        [
-            ("T, the number of runs", "shredded" if total is None else total),
-            ("ended", sum(trial["done"] for trial in trials)),
-            ("failed", sum(trial["failure"] is not None for trial in trials)),
-            ("released", "nothing yet" if best is None else f"run {best + 1}"),
-        ],
-        class_="headline",
-    )
+    top = facts(counts, class_="headline")
+    written = page("The curator's view of a study", lead, top, [runs, failures], foot, secret=_SECRET)
+    return html.write(written, path, html.PageKind.SECRET)
 
 
 def _runs(curator: Curator, trials: list[dict[str, Any]]) -> Html:
@@ -86,21 +59,15 @@ def _runs(curator: Curator, trials: list[dict[str, Any]]) -> Html:
         ]
         for number, trial in enumerate(trials, 1)
     ]
-    return join(
-        picture(plots.curator_history(curator, size=SIZE), "history", alt, "Secret: the score of every run."),
-        _slices(curator),
-        table("Secret: all runs", ["run", "score", *names, "attempts"], rows),
-    )
-
-
-def _slices(curator: Curator) -> Html:
-    """Where scores are good and where runs fail, if runs differ."""
+    shown = [picture(plots.curator_history(curator, size=SIZE), "history", alt, "Secret: the score of every run.")]
     try:
         figure = plots.curator_slices(curator, width=SIZE[0])
-    except ValueError:
-        return join()
-    alt = "Score of every run against each hyperparameter, with crosses where a run failed. The table has the numbers."
-    return picture(figure, "slices", alt, "Secret: the scores against each hyperparameter.")
+    except ValueError:  # no hyperparameter differs between the runs
+        pass
+    else:
+        alt = "Score of every run against each hyperparameter; crosses where a run failed. The table has the numbers."
+        shown.append(picture(figure, "slices", alt, "Secret: the scores against each hyperparameter."))
+    return join(*shown, table("Secret: all runs", ["run", "score", *names, "attempts"], rows))
 
 
 def _failures(curator: Curator, trials: list[dict[str, Any]]) -> Html:
@@ -117,15 +84,10 @@ def _failures(curator: Curator, trials: list[dict[str, Any]]) -> Html:
 
 
 def live_page(known: Mapping[str, Any] | None, *, runs: bool) -> str:
-    """The page of ``dphypo watch``.
-
-    Args:
-        known: what the file of the search says; None if there has been none yet.
-        runs: whether the search still runs.
-    """
+    """The page of ``dphypo watch``: what the file of the search says, if there is one, and whether it still runs."""
     known = known or {}
     cost = str(known.get("cost", "Nothing is known yet."))
-    sections: list[Section] = [("cost", "What it costs", bullets(cost.splitlines()))]
+    sections = [("cost", "What it costs", bullets(cost.splitlines()))]
     if known.get("table"):
         sections.insert(0, ("runs", "Runs so far", _runs_so_far(json.dumps(known["table"]))))
     lead = "Read only. The page is loaded again every few seconds."

@@ -12,7 +12,7 @@ from collections.abc import Iterable, Sequence
 from enum import StrEnum
 from importlib import resources
 from pathlib import Path
-from typing import TYPE_CHECKING, TypeAlias
+from typing import TYPE_CHECKING
 
 from dphypo import _files, _validate
 from dphypo._validate import printable
@@ -33,17 +33,9 @@ _SECRET_IN_PRINT = """
 
 
 class Html(str):
-    """Text that is HTML already. Only :func:`tag`, :func:`join` and :func:`trusted` make it."""
+    """Text that is HTML already: made here alone, never of what came from a file, a user or a run."""
 
     __slots__ = ()
-
-
-Section: TypeAlias = tuple[str, str, Html]
-
-
-def trusted(markup: str) -> Html:
-    """Markup of our own making, as it is: never what came from a file, a user or a run."""
-    return Html(markup)
 
 
 def text(value: object) -> Html:
@@ -66,11 +58,8 @@ def tag(name: str, /, *children: object, **attributes: object) -> Html:
     >>> tag("p", "1 < 2", class_="wide", aria_label='"quoted"')
     '<p class="wide" aria-label="&quot;quoted&quot;">1 &lt; 2</p>'
     """
-    written = "".join(
-        f' {key.rstrip("_").replace("_", "-")}="{text(value)}"'
-        for key, value in attributes.items()
-        if value is not None
-    )
+    given = {key.rstrip("_").replace("_", "-"): value for key, value in attributes.items() if value is not None}
+    written = "".join(f' {key}="{text(value)}"' for key, value in given.items())
     return Html(f"<{name}{written}>" if name in _EMPTY else f"<{name}{written}>{join(*children)}</{name}>")
 
 
@@ -86,14 +75,10 @@ def table(caption: str, heads: Sequence[object], rows: Iterable[Sequence[object]
     """
     looks = [None] * (len(heads) - numbers) + ["number"] * numbers
     head = tag("tr", *(tag("th", cell, scope="col", class_=look) for cell, look in zip(heads, looks, strict=True)))
-    body = [
-        tag(
-            "tr",
-            tag("th", row[0], scope="row"),
-            *(tag("td", cell, class_=look) for cell, look in zip(row[1:], looks[1:], strict=True)),
-        )
-        for row in rows
-    ]
+    body = []
+    for first, *rest in rows:
+        cells = (tag("td", cell, class_=look) for cell, look in zip(rest, looks[1:], strict=True))
+        body.append(tag("tr", tag("th", first, scope="row"), *cells))
     whole = tag("table", tag("caption", caption), tag("thead", head), tag("tbody", *body))
     return tag("div", whole, class_="scroll", tabindex="0", role="region", aria_label=caption)
 
@@ -120,18 +105,10 @@ def short(value: object) -> str:
 
 
 def picture(figure: Figure, key: str, alt: str, caption: str) -> Html:
-    """A figure as inline SVG, whose colours follow the page, with a caption.
-
-    Args:
-        figure: the figure.
-        key: a short name, different for every figure of a page.
-        alt: what is to be seen, for people who do not see it.
-        caption: what it means.
-    """
+    """A figure as inline SVG, whose colours follow the page; ``key`` is different for every figure of a page."""
     svg = canvas.to_svg(figure)
     svg = svg[svg.index("<svg") :]
-    svg = re.sub(r"<metadata>.*?</metadata>", "", svg, flags=re.DOTALL)
-    svg = re.sub(r"<style type=\"text/css\">.*?</style>", "", svg, flags=re.DOTALL)
+    svg = re.sub(r"<(metadata|style)\b.*?</\1>", "", svg, flags=re.DOTALL)
     svg = re.sub(r' id="([^"]+)"', rf' id="{key}-\1"', svg)
     svg = re.sub(r'(href="#|url\(#)', rf"\1{key}-", svg)
     box = re.search(r'viewBox="[^"]+"', svg)
@@ -140,7 +117,7 @@ def picture(figure: Figure, key: str, alt: str, caption: str) -> Html:
     svg = head + svg[svg.index(">") + 1 :]
     for name, colour in canvas.COLOURS.items():
         svg = re.sub(rf"{colour}\b", f"var(--{name})", svg, flags=re.IGNORECASE)
-    return tag("figure", trusted(svg.strip()), tag("figcaption", caption))
+    return tag("figure", Html(svg.strip()), tag("figcaption", caption))
 
 
 class PageKind(StrEnum):
@@ -150,7 +127,9 @@ class PageKind(StrEnum):
     SECRET = "dphypo: SECRET report for a curator"
 
 
-def page(title: str, lead: str, top: Html, sections: Sequence[Section], foot: str, *, secret: str | None = None) -> str:
+def page(
+    title: str, lead: str, top: Html, sections: Sequence[tuple[str, str, Html]], foot: str, *, secret: str | None = None
+) -> str:
     """The whole document: a title, the sentence below it, what stands before the sections, and the last line.
 
     Each section is its name in links, its heading and its body. A warning ``secret`` stays in sight wherever the
@@ -166,9 +145,9 @@ def page(title: str, lead: str, top: Html, sections: Sequence[Section], foot: st
         tag("meta", http_equiv="Content-Security-Policy", content=_POLICY),
         tag("meta", name="robots", content="noindex") if secret is not None else "",
         tag("title", title if secret is None else f"SECRET: {title}"),
-        tag("style", trusted(css)),
+        tag("style", Html(css)),
     )
-    links = [tag("li", tag("a", name, href=f"#{key}")) for key, name, _ in sections]
+    links = bullets(tag("a", name, href=f"#{key}") for key, name, _ in sections)
     parts = [tag("section", tag("h2", name, id=key), inside, aria_labelledby=key) for key, name, inside in sections]
     body = [
         tag("a", "Skip to the content", href="#content", class_="skip"),
@@ -176,7 +155,7 @@ def page(title: str, lead: str, top: Html, sections: Sequence[Section], foot: st
         tag(
             "div",
             tag("header", tag("h1", title), tag("p", lead, class_="lead")),
-            tag("nav", tag("ul", *links), aria_label="Contents"),
+            tag("nav", links, aria_label="Contents"),
             tag("main", top, *parts, id="content"),
             tag("footer", tag("p", foot)),
             class_="page",
@@ -187,12 +166,7 @@ def page(title: str, lead: str, top: Html, sections: Sequence[Section], foot: st
 
 
 def write(page: str, path: str | os.PathLike[str], kind: PageKind) -> Path:
-    """Write a page, whole or not at all. An earlier report of the same kind is replaced.
-
-    Raises:
-        FileExistsError: there is a file that is no report of this kind.
-        FileNotFoundError: there is no such folder.
-    """
+    """Write a page, whole or not at all. An earlier report of the same kind is replaced, and no other file."""
     target = _validate.path(path=path)
     if target.exists() and not (target.is_file() and _is_report(target, kind)):
         raise FileExistsError(f"{str(target)!r} exists and is not a {kind.value[8:]}: give a new name")

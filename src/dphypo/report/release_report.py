@@ -23,23 +23,9 @@ from dphypo.accounting.solve import round_up
 from dphypo.accounting.statement import assumptions, breaks
 from dphypo.accounting.verification import guarantee_of
 from dphypo.errors import FileError
-from dphypo.plots import profile
-from dphypo.report.html import (
-    SIZE,
-    Html,
-    PageKind,
-    Section,
-    block,
-    bullets,
-    facts,
-    join,
-    page,
-    picture,
-    short,
-    table,
-    tag,
-)
-from dphypo.report.html import write as write_page
+from dphypo.plots import profile, scores
+from dphypo.report import html
+from dphypo.report.html import SIZE, Html, block, bullets, facts, join, page, picture, short, table, tag
 from dphypo.search import Release
 from dphypo.search.release import Ending, read_description, read_surveys
 from dphypo.search.table import Surveyed, at_edge
@@ -54,17 +40,12 @@ _ACCOUNTANTS = {"rdp": "Rényi curve", "pld": "privacy loss distribution", "pure
 
 def write_report(release: Release, path: str | os.PathLike[str]) -> Path:
     """Write the report of a release to a file. :meth:`dphypo.Release.report` is the same."""
-    return write_page(release_page(release), path, PageKind.PUBLIC)
+    return html.write(release_page(release), path, html.PageKind.PUBLIC)
 
 
 def write_folder_report(folder: str | os.PathLike[str], path: str | os.PathLike[str]) -> Path:
-    """Write the report of a saved release, after its certificate was recomputed.
-
-    Raises:
-        FileNotFoundError: there is no such folder.
-        ValueError: the folder does not hold what its certificate says.
-    """
-    return write_page(release_page(read_folder(folder), verified=True), path, PageKind.PUBLIC)
+    """Write the report of a saved release, if its folder holds what its certificate says: that is recomputed."""
+    return html.write(release_page(read_folder(folder), verified=True), path, html.PageKind.PUBLIC)
 
 
 def read_folder(folder: str | os.PathLike[str]) -> Release:
@@ -96,20 +77,20 @@ def read_tables(folder: str | os.PathLike[str]) -> tuple[tuple[Surveyed, ...], C
 
 
 def release_page(release: Release, *, verified: bool = False) -> str:
-    """The page.
-
-    Args:
-        release: what was released. Where it was read from is not on the page.
-        verified: whether the certificate was recomputed just now.
-    """
+    """The page; ``verified`` says that the certificate was recomputed just now. Where it was read from is not on it."""
     certificate = release.certificate
     document = certificate.document
-    sections: list[Section] = [
+    space, several = document["public"].get("space"), len(release.surveys) > 1
+    surveys = [
+        (key := f"survey-{number}", f"Survey {number}" if several else "The survey", _survey(survey, space, key))
+        for number, survey in enumerate(release.surveys, 1)
+    ]
+    sections = [
         ("released", "What was released", _released(release)),
         ("statement", "The privacy statement", _statement(certificate)),
         ("profile", "The privacy profile", _profile(certificate)),
         ("one-run", "What the winning run alone would have claimed", _one_run(certificate)),
-        *_surveys(release),
+        *surveys,
         ("verify", "How to verify", _verify(certificate, verified=verified)),
         ("assumptions", "What it assumes", _assumptions(document)),
         ("citation", "Citation", bullets(CITATIONS)),
@@ -198,46 +179,25 @@ def _one_run(certificate: Certificate) -> Html:
     return join(tag("p", words), table(f"ε at δ = {certificate.delta:g}", ["what is counted", "ε"], rows, numbers=1))
 
 
-def _surveys(release: Release) -> list[Section]:
-    space: Any = release.certificate.document["public"].get("space")
-    space = space if isinstance(space, Mapping) else None
-    several = len(release.surveys) > 1
-    return [
-        (key := f"survey-{number}", f"Survey {number}" if several else "The survey", _survey(survey, space, key))
-        for number, survey in enumerate(release.surveys, 1)
-    ]
-
-
-def _survey(survey: Surveyed, space: Mapping[str, Any] | None, key: str) -> Html:
-    """One survey; ``key`` tells its pictures from those of others."""
+def _survey(survey: Surveyed, space: Any, key: str) -> Html:
+    """One survey; ``key`` tells its pictures from those of others. What is said of the space may be a stranger's."""
+    space = space if isinstance(space, Mapping) else {}
     failed = sum(row.score is None for row in survey.rows)
     words = f"{len(survey)} runs were made, and all their results are published. {failed or 'None'} of them failed. "
     if survey.best is not None:
         words += f"The best score is {survey.best.score:.5g}. Scores are noisy: the best may be a lucky one. "
-    words += at_edge(survey, space or {})
+    words += at_edge(survey, space)
     alt = "Score of every run of the survey in order, with the best so far. The same numbers are in the table below."
     caption = "The score of every run, in order."
     history = picture(plots.survey_history(survey, size=SIZE), f"{key}-history", alt, caption)
-    return join(tag("p", words), history, _slices(survey, space, key), table_of_runs(survey))
-
-
-def _slices(survey: Surveyed, space: Mapping[str, Any] | None, key: str) -> Html:
-    """The scores against each hyperparameter that differs between runs."""
-    values: dict[str, set[str]] = {}
-    for row in survey.rows:
-        for name, value in row.params.items():
-            values.setdefault(name, set()).add(repr(value))
-    names = [name for name, different in values.items() if len(different) > 1][:_MOST_SLICES]
-    slices = [
-        picture(
-            plots.survey_slices(survey, names=[name], space=space, width=SIZE[0]),
-            f"{key}-slice-{place}",
-            f"Scatter plot: score against {name}. The same numbers are in the table below.",
-            f"Score against {name}.",
-        )
-        for place, name in enumerate(names)
-    ]
-    return tag("div", *slices, class_="pair")
+    columns = scores.columns([row.params for row in survey.rows], space)
+    differing = [column.name for column in columns if len(column.levels) > 1]
+    slices = []
+    for place, name in enumerate(differing[:_MOST_SLICES]):
+        figure = plots.survey_slices(survey, names=[name], space=space, width=SIZE[0])
+        alt = f"Scatter plot: score against {name}. The same numbers are in the table below."
+        slices.append(picture(figure, f"{key}-slice-{place}", alt, f"Score against {name}."))
+    return join(tag("p", words), history, tag("div", *slices, class_="pair"), table_of_runs(survey))
 
 
 def table_of_runs(survey: Surveyed) -> Html:

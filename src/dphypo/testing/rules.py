@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import pickle
 from collections.abc import Iterator, Sequence
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -55,10 +56,8 @@ def check_sampler(sampler: Sampler, *, ordered: bool = False, longest: int = 10_
                 weights = _check_weights(sampler, candidates, history, name)
                 if len(history) < 100:
                     _check_candidate_order(sampler, candidates, history, weights, name)
-        history = _history(space, 12, "checked")
-        _check_repeats(sampler, sets, history, pickled)
-        if not ordered:
-            _check_history_order(sampler, sets[0], history)
+        history = _history(space, "checked", uniforms(12, Seeded(3)) - 0.3)
+        _check_repeats(sampler, sets, history, ordered, pickled)
 
 
 def _worlds() -> list[tuple[Space, Sequence[Candidates | Grid]]]:
@@ -75,31 +74,26 @@ def _worlds() -> list[tuple[Space, Sequence[Candidates | Grid]]]:
     ]
 
 
-def _history(space: Space, size: int, label: str, scores: Array | None = None) -> History:
-    entropy = Seeded(1).child(label)
-    points = space.candidates(max(size, 1), entropy).unit[:size]
-    params = tuple(space.from_unit(points))
-    if scores is None:
-        scores = uniforms(size, entropy) - 0.3
-    return History(space.features(points), points, scores, np.isnan(scores), params)
+def _history(space: Space, label: str, scores: Array) -> History:
+    points = space.candidates(len(scores), Seeded(1).child(label)).unit
+    return History(space.features(points), points, scores, np.isnan(scores), tuple(space.from_unit(points)))
 
 
-def _histories(space: Space, longest: int) -> list[tuple[str, History]]:
+def _histories(space: Space, longest: int) -> Iterator[tuple[str, History]]:
     """Histories that a rule may meet, by name."""
-    values = uniforms(9, Seeded(2))
-    some = np.where(np.arange(9) % 3 == 1, np.nan, values)
-    huge = np.where(np.arange(9) % 2 == 0, -1e300, 1e300)
-    return [
-        ("after one run", _history(space, 1, "one")),
-        ("after one failed run", _history(space, 1, "one", np.array([np.nan]))),
-        ("with equal scores", _history(space, 9, "equal", np.full(9, 0.5))),
-        ("with negative scores", _history(space, 9, "negative", -1e3 * values)),
-        ("with scores of 1e300", _history(space, 9, "huge", huge)),
-        ("with scores of 1e-300", _history(space, 9, "small", 1e-300 * values)),
-        ("with failures", _history(space, 9, "failures", some)),
-        ("when every run failed", _history(space, 9, "failed", np.full(9, np.nan))),
-        (f"after {longest} runs", _history(space, longest, "long")),
-    ]
+    values, numbers = uniforms(9, Seeded(2)), np.arange(9)
+    for name, scores in (
+        ("after one run", values[:1]),
+        ("after one failed run", np.full(1, np.nan)),
+        ("with equal scores", np.full(9, 0.5)),
+        ("with negative scores", -1e3 * values),
+        ("with scores of 1e300", np.where(numbers % 2 == 0, -1e300, 1e300)),
+        ("with scores of 1e-300", 1e-300 * values),
+        ("with failures", np.where(numbers % 3 == 1, np.nan, values)),
+        ("when every run failed", np.full(9, np.nan)),
+        (f"after {longest} runs", uniforms(longest, Seeded(2)) - 0.3),
+    ):
+        yield name, _history(space, name, scores)
 
 
 def _check_weights(sampler: Sampler, candidates: Candidates | Grid, history: History, when: str) -> Array:
@@ -131,34 +125,26 @@ def _check_candidate_order(
     ensure(same, f"{when} the order of the candidates changes a weight")
 
 
-def _check_repeats(sampler: Sampler, sets: Sequence[Candidates | Grid], history: History, pickled: bool) -> None:
-    """The same weights after other calls, from a rule called run after run, and from a copy."""
+def _check_repeats(
+    sampler: Sampler, sets: Sequence[Candidates | Grid], history: History, ordered: bool, pickled: bool
+) -> None:
+    """The same weights after other calls, run after run, from a copy, and from the same runs in another order."""
     candidates = sets[0]
-    size = len(history)
     expected = sampler.weights(candidates, history).copy()
-    for length in range(size + 1):
-        sampler.weights(sets[length % len(sets)], _rows(history, np.arange(length)))
-    grown = sampler.weights(candidates, history).copy()
-    ensure(_alike(grown, expected), "its weights depend on what it was asked before")
-    other = History(history.features, history.unit, history.scores[::-1].copy(), history.failed[::-1], history.params)
-    sampler.weights(candidates, other)
+    for length in range(len(history) + 1):
+        sampler.weights(sets[length % len(sets)], history.first(length))
+    ensure(_alike(sampler.weights(candidates, history), expected), "its weights depend on what it was asked before")
+    sampler.weights(candidates, replace(history, scores=history.scores[::-1].copy(), failed=history.failed[::-1]))
     ensure(_alike(sampler.weights(candidates, history), expected), "its weights depend on another history")
     if pickled:
         copy: Any = pickle.loads(pickle.dumps(sampler))
         ensure(_alike(copy.weights(candidates, history), expected), "a pickled copy gives other weights")
-
-
-def _check_history_order(sampler: Sampler, candidates: Candidates | Grid, history: History) -> None:
-    turned = _rows(history, np.random.default_rng(3).permutation(len(history)))
-    ensure(
-        _alike(sampler.weights(candidates, turned), sampler.weights(candidates, history)),
-        "the order of the runs changes a weight: pass ordered=True if the rule has a notion of time",
-    )
-
-
-def _rows(history: History, rows: npt.NDArray[np.intp]) -> History:
-    params = tuple(history.params[row] for row in rows)
-    return History(history.features[rows], history.unit[rows], history.scores[rows], history.failed[rows], params)
+    if not ordered:
+        rows = np.random.default_rng(3).permutation(len(history))
+        params = [history.params[row] for row in rows]
+        turned = History(history.features[rows], history.unit[rows], history.scores[rows], history.failed[rows], params)
+        told = "the order of the runs changes a weight: pass ordered=True if the rule has a notion of time"
+        ensure(_alike(sampler.weights(candidates, turned), expected), told)
 
 
 def _alike(left: Array, right: Array) -> bool:

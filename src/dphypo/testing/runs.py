@@ -5,6 +5,7 @@ Run that of a mechanism on public or synthetic records before the first study.
 
 from __future__ import annotations
 
+import functools
 import hashlib
 import math
 import os
@@ -13,6 +14,7 @@ import secrets
 import tempfile
 import time
 from collections.abc import Callable
+from contextlib import AbstractContextManager
 from pathlib import Path
 from typing import Any
 
@@ -24,7 +26,7 @@ from dphypo._validate import ensure
 from dphypo.accounting import PureDp, account
 from dphypo.entropy import SYSTEM, Entropy, below
 from dphypo.errors import JournalError, JournalInUseError, UnaccountableError
-from dphypo.executors import Executor, Withdrawn
+from dphypo.executors import Executor
 from dphypo.executors.executor import Crew
 from dphypo.journal import Database
 from dphypo.journal.journal import Journal
@@ -34,6 +36,8 @@ from dphypo.laws import Pmf
 from dphypo.mechanisms import Mechanism, Outcome, mechanism, over_space
 from dphypo.mechanisms.outcome import attempt
 from dphypo.space import Space
+
+Opened = Callable[[], AbstractContextManager[Executor]]
 
 
 def check_mechanism(
@@ -88,17 +92,11 @@ def check_mechanism(
         ensure(saved == first.model, "a model that is saved, loaded and saved again is not the same")
         between = _attempt(mechanism, other, below(2**63, entropy))
         again = _attempt(mechanism, params, seed)
-        if deterministic:
-            ensure(
-                (again.score, again.model) == (first.score, first.model),
-                "the same λ and seed gave another model after a run in between: a run must depend on nothing but its λ "
-                "and its seed, neither on the run before it nor on any other randomness",
-            )
+        told = "the same λ and seed gave another model after another run: a run must depend on its λ and seed alone"
+        ensure(not deterministic or (again.score, again.model) == (first.score, first.model), told)
         reseeded = _attempt(mechanism, params, below(2**63, entropy))
-        ensure(
-            reseeded.model != first.model and between.model != first.model,
-            "two seeds gave the same model: the noise of a run must follow its seed",
-        )
+        told = "two seeds gave the same model: the noise of a run must follow its seed"
+        ensure(first.model not in (reseeded.model, between.model), told)
 
 
 def _check_event(mechanism: Mechanism, space: Space) -> None:
@@ -136,9 +134,9 @@ def check_executor(
     """
     declare = mechanism(event=PureDp(0.1), relation=dp_accounting.NeighboringRelation.ADD_OR_REMOVE_ONE)
     with tempfile.TemporaryDirectory(prefix="dphypo-executor-") as name:
-        folder, made = Path(name), declare(_Run(name))
+        folder, made = Path(name), declare(functools.partial(_make, name))
 
-        def opened() -> Any:
+        def opened() -> AbstractContextManager[Executor]:
             return Crew(workers, start_method, make()).hire(made)
 
         _check_equal_trials(opened, folder, workers)
@@ -151,21 +149,15 @@ def check_executor(
 _SECONDS = {"sleep": 0.3, "slow": 1.5, "stop": 1.0}  # how long a run takes
 
 
-class _Run:
+def _make(folder: str, params: dict[str, Any], *, seed: int) -> Any:
     """A run that leaves a file behind each time it is made."""
-
-    def __init__(self, folder: str) -> None:
-        self.folder = folder
-        self.__name__ = self.__qualname__ = "run"
-
-    def __call__(self, params: dict[str, Any], *, seed: int) -> Any:
-        Path(self.folder, f"{params['do']} {seed} {time.monotonic_ns()} {os.getpid()}").touch()
-        if params["do"] == "raise":
-            raise ValueError("on purpose")
-        if params["do"] == "die":
-            os._exit(9)
-        time.sleep(_SECONDS.get(params["do"], 0.0))
-        return np.full(int(params["size"]), seed % 251, dtype=np.uint8), float(seed)
+    Path(folder, f"{params['do']} {seed} {time.monotonic_ns()} {os.getpid()}").touch()
+    if params["do"] == "raise":
+        raise ValueError("on purpose")
+    if params["do"] == "die":
+        os._exit(9)
+    time.sleep(_SECONDS.get(params["do"], 0.0))
+    return np.full(int(params["size"]), seed % 251, dtype=np.uint8), float(seed)
 
 
 def _trial(number: int, do: str = "return", size: int = 1, seed: int | None = None) -> Trial:
@@ -173,16 +165,21 @@ def _trial(number: int, do: str = "return", size: int = 1, seed: int | None = No
     return Trial({"do": do, "size": size}, number if seed is None else seed, number, key)
 
 
-def _run(executor: Executor, trials: list[Trial]) -> dict[int, Outcome | None]:
-    left = list(reversed(trials))
-    ended: dict[int, Outcome | None] = {}
-    while left or executor.busy:
-        while left and executor.idle:
-            executor.start(left.pop())
-        trial, outcome = executor.wait()
-        ensure(trial.number not in ended, "a run ended twice")
-        ensure(not isinstance(outcome, Withdrawn), "a run was withdrawn though no worker was taken back")
-        ended[trial.number] = None if isinstance(outcome, Withdrawn) else outcome
+def _run(opened: Opened, trials: list[Trial]) -> dict[int, Outcome]:
+    """What came of runs on a newly opened executor: each must end once, with an outcome."""
+    left, ended = trials[::-1], dict[int, Outcome]()
+    with opened() as executor:
+        ensure(executor.idle and not executor.busy, "an executor that was just opened is busy")
+        while left or executor.busy:
+            while left and executor.idle:
+                executor.start(left.pop())
+            trial, outcome = executor.wait()
+            ensure(trial.number not in ended, "a run ended twice")
+            if not isinstance(outcome, Outcome):
+                raise AssertionError("a run was lost or withdrawn though no worker died or was taken back")
+            ended[trial.number] = outcome
+        ensure(executor.idle and not executor.busy, "an executor whose runs have all ended is busy")
+    ensure(len(ended) == len(trials), "a run never ended")
     return ended
 
 
@@ -190,46 +187,39 @@ def _made(folder: Path, do: str) -> int:
     return len(list(folder.glob(f"{do} *")))
 
 
-def _check_equal_trials(opened: Callable[[], Any], folder: Path, workers: int) -> None:
+def _check_equal_trials(opened: Opened, folder: Path, workers: int) -> None:
     """Runs that are equal in all but their number are made as often as asked: no result is shared or remembered."""
     count = 3 * workers + 1
-    with opened() as executor:
-        ensure(executor.idle and not executor.busy, "an executor that was just opened is busy")
-        ended = _run(executor, [_trial(number, "sleep", seed=5) for number in range(count)])
-        ensure(executor.idle and not executor.busy, "an executor whose runs have all ended is busy")
-    ensure(len(ended) == count, "a run never ended")
-    ensure(all(one is not None and one.score == 5.0 for one in ended.values()), "a run came back changed or not at all")
+    ended = _run(opened, [_trial(number, "sleep", seed=5) for number in range(count)])
+    ensure(all(one.score == 5.0 for one in ended.values()), "a run came back changed")
     made = _made(folder, "sleep")
     ensure(made == count, f"{count} equal runs were asked for and {made} were made")
 
 
-def _check_outcomes(opened: Callable[[], Any], folder: Path, megabytes: int) -> None:
+def _check_outcomes(opened: Opened, folder: Path, megabytes: int) -> None:
     """An exception is an outcome, a large model comes back whole, and a slow run is waited for."""
     size = megabytes * 2**20
-    with opened() as executor:
-        ended = _run(executor, [_trial(3, "slow"), _trial(0, "raise"), _trial(1, "return", size), _trial(2)])
+    ended = _run(opened, [_trial(3, "slow"), _trial(0, "raise"), _trial(1, "return", size), _trial(2)])
     failed, large, small, slow = (ended[number] for number in range(4))
-    ensure(slow is not None and slow.score == 3.0, "a run that takes longer than others was lost")
+    ensure(slow.score == 3.0, "a run that takes longer than others came back changed")
     ensure(_made(folder, "slow") == 1, "a run that takes longer than others was started again")
-    ensure(failed is not None and failed.score is None and "on purpose" in str(failed.failure), "an error was lost")
-    ensure(large is not None and len(large.model) > size, f"a model of {megabytes} MB did not come back")
-    ensure(small is not None and small.score == 2.0, "the run after an error came back changed or not at all")
+    ensure(failed.score is None and "on purpose" in str(failed.failure), "an error was lost")
+    ensure(large.model is not None and len(large.model) > size, f"a model of {megabytes} MB did not come back")
+    ensure(small.score == 2.0, "the run after an error came back changed")
 
 
-def _check_interruption(opened: Callable[[], Any], folder: Path, workers: int) -> None:
+def _check_interruption(opened: Opened, folder: Path, workers: int) -> None:
     """Runs may be stopped while they are under way: none is made twice, and others can be made after."""
     with opened() as executor:
         for number in range(workers):
             executor.start(_trial(number, "stop"))
         ensure(executor.busy and not executor.idle, "an executor that makes all the runs it can is idle")
-    with opened() as executor:
-        ended = _run(executor, [_trial(0, "after")])
-    ensure(ended[0] is not None and ended[0].score == 0.0, "no run can be made after others were stopped")
+    ensure(_run(opened, [_trial(0, "after")])[0].score == 0.0, "no run can be made after others were stopped")
     ensure(_made(folder, "after") == 1, "a run after others were stopped was made twice")
     ensure(_made(folder, "stop") <= workers, "a run that was stopped was started again")
 
 
-def _check_deaths(opened: Callable[[], Any], folder: Path) -> None:
+def _check_deaths(opened: Opened, folder: Path) -> None:
     """A run that kills its process is lost, once, and is not started again on the executor's own account."""
     with opened() as executor:
         executor.start(_trial(0, "die"))
@@ -237,9 +227,7 @@ def _check_deaths(opened: Callable[[], Any], folder: Path) -> None:
     ensure(trial.number == 0 and outcome is None, "a run whose process died is not reported as lost")
     time.sleep(0.5)
     ensure(_made(folder, "die") == 1, "a run whose process died was started again")
-    with opened() as executor:
-        ended = _run(executor, [_trial(number) for number in range(2)])
-    ensure(all(one is not None for one in ended.values()), "no run can be made after one has died")
+    _run(opened, [_trial(number) for number in range(2)])
 
 
 def check_store(connect: Callable[[], Database]) -> None:
@@ -275,25 +263,24 @@ def _check_history(store: Store, name: str) -> None:
     first = Trial({"x": (1, None)}, 2**63 - 1, 0, bytes(range(16)))
     second = Trial({"x": 1.5}, 0, 1, b"\xff")
     beyond = Trial({}, 0, 2, b"")
-    _refuses("an outcome without a run", lambda: journal.finish(first, Outcome(None, 1.0), b"model"))
+    _refuses("an outcome without a run", journal.finish, first, Outcome(None, 1.0), b"model")
     journal.claim(first)
-    _refuses("a run drawn twice", lambda: journal.claim(first))
-    for score in (float("inf"), float("-inf"), float("nan")):
-        _refuses(f"the score {score}", lambda score=score: journal.finish(first, Outcome(None, score), None))  # type: ignore[misc]
-    _refuses("an outcome without score or failure", lambda: journal.finish(first, Outcome(None, None), None))
+    _refuses("a run drawn twice", journal.claim, first)
+    for score in (math.inf, -math.inf, math.nan, None):
+        _refuses(f"the score {score} without a failure", journal.finish, first, Outcome(None, score), None)
     journal.finish(first, Outcome(None, 0.1 + 0.2), b"\0first")
-    _refuses("a second outcome of a run", lambda: journal.finish(first, Outcome(None, 2.0), None))
+    _refuses("a second outcome of a run", journal.finish, first, Outcome(None, 2.0), None)
     journal.claim(second)
-    _refuses("a run beyond T", lambda: journal.claim(beyond))
-    _refuses("a release before the last outcome", lambda: journal.release("MODEL", "{}"))
+    _refuses("a run beyond T", journal.claim, beyond)
+    _refuses("a release before the last outcome", journal.release, "MODEL", "{}")
     journal.finish(second, Outcome(None, 0.5), b"second\xff")
     journal.release("MODEL", "{}")
-    _refuses("a second release", lambda: journal.release("MODEL", "{}"))
+    _refuses("a second release", journal.release, "MODEL", "{}")
 
 
-def _refuses(what: str, act: Callable[[], None]) -> None:
+def _refuses(what: str, act: Callable[..., None], *given: Any) -> None:
     try:
-        act()
+        act(*given)
     except JournalError:
         return
     raise AssertionError(f"the database accepted {what}")
