@@ -176,18 +176,20 @@ class Loss:
         run.refuse_unused(vars(run) | vars(self))
         import dp_accounting
 
-        from dphypo._validate import printable
+        from dphypo._validate import fail, printable
         from dphypo.accounting import PureDp, RdpCurve
         from dphypo.accounting.documents import check_event, read_json
         from dphypo.accounting.dp_library import DEFAULT_GRID
         from dphypo.errors import FileError
 
         if kind in NOISY:
-            event = run.at_noise(_given(self.noise_multiplier, "--noise-multiplier", kind))
+            noise = _given(self.noise_multiplier, "--noise-multiplier", kind)
+            event = run.at_noise(noise)
             try:
                 check_event(event, DEFAULT_GRID)
             except FileError as error:
-                raise ValueError(f"this is not a private run: {error}. Give more noise or fewer steps") from None
+                remedy = f"this is not a private run: {error}. Give more noise or fewer steps"
+                raise fail("noise_multiplier", noise, remedy) from None
             return event
         if kind is EventKind.ZCDP:
             return dp_accounting.ZCDpEvent(_given(self.rho, "--rho", kind))
