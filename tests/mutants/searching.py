@@ -95,8 +95,8 @@ MUTANTS = (
         "the exact draw of T is off by one",
         "every value of T has its stated probability",
         "laws/draw.py",
-        "        low, high = (low, middle) if holds(middle) else (middle, high)\n    return high\n",
-        "        low, high = (low, middle) if holds(middle) else (middle, high)\n    return high + 1\n",
+        "        below, found = (below, middle) if reaches(middle) else (middle, found)\n    return found\n",
+        "        below, found = (below, middle) if reaches(middle) else (middle, found)\n    return found + 1\n",
         ("laws/test_exact_draw.py::test_geometric_draws_follow_their_bits",),
     ),
     Mutant(

@@ -64,8 +64,6 @@ class Law(Protocol):
 class Drawable(Law, Protocol):
     """A law of T that can be drawn exactly."""
 
-    def __hash__(self) -> int: ...
-
     @property
     def first(self) -> int:
         """The smallest value of T."""
@@ -75,7 +73,7 @@ class Drawable(Law, Protocol):
 
 
 class Cuttable(Drawable, Protocol):
-    """A law that can be cut: it has partial sums and tails, as logarithms that are accurate however small they are."""
+    """A law that can be cut: it has partial sums, as logarithms that are accurate however small they are."""
 
     def head(self, k: int) -> arb:
         """P[T ≤ k], as a ball."""
@@ -88,12 +86,6 @@ class Cuttable(Drawable, Protocol):
 
     def log_partial_derivative(self, limit: int, log_x: Array, v: Array) -> Array:
         """log Σ_{k ≤ limit} k P[T = k] x^(k−1) at x = 1 − v."""
-
-    def log_head(self, k: int) -> float:
-        """log P[T ≤ k]."""
-
-    def log_tail(self, k: int) -> float:
-        """log P[T > k]."""
 
 
 _LAWS: Registry[Callable[[Mapping[str, Any]], Law]] = Registry("dphypo.laws")
@@ -178,7 +170,8 @@ class Capped:
 
     @cached_property
     def _log_total(self) -> float:
-        return self.law.log_head(self.limit)
+        """log P[T ≤ K], the partial sum at x = 1."""
+        return min(0.0, float(self.law.log_partial_pgf(self.limit, np.zeros(1), np.zeros(1))[0]))
 
     def pmf(self, k: npt.ArrayLike) -> Array:
         k = _validate.counts(k=k)
@@ -207,7 +200,7 @@ class Capped:
         return 1 - self.law.head(k) / self.law.head(self.limit) if k < self.limit else arb(0)
 
     def quantile(self, q: float) -> int:
-        return quantile(self.law, q, self.limit)
+        return self.limit if q == 1 else quantile(self, q)
 
     def sample(self, entropy: Entropy) -> int:
         return draw(self, entropy)

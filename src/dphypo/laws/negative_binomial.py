@@ -214,25 +214,6 @@ class NegativeBinomial:
             out[index] = log_sum_exp(height + weight)
         return out
 
-    def log_tail(self, k: int) -> float:
-        """log P[T > k].
-
-        P[T > k] = mγ/(1−γ) · Γ(k+1+θ)/(k! Γ(θ+1)) · ∫₀^(1−γ) t^k (1−t)^(θ−1) dt, with t = (1−γ)e^(−s), s = e^u, and
-        the trapezoidal rule in u: it holds for θ ≤ 0 too, where no incomplete beta function of scipy does.
-        """
-        a, x = k + 1.0, 1 - self.gamma
-        step = min(0.2, 0.5 / math.sqrt(1 + abs(self.shape)))
-        right = math.log((40 + abs(self.shape) + 10 * math.sqrt(abs(self.shape))) / a)
-        u = np.arange(math.log(min(self.gamma, 1 / a)) - 38, right, step)
-        s = np.exp(u)
-        integrand = u - a * s + (self.shape - 1) * np.log(self.gamma - x * np.expm1(-s))
-        constant = math.log(self.mean) + math.log(self.gamma) + k * math.log1p(-self.gamma)
-        constant += float(log_gamma_ratio(a, self.shape)) - math.lgamma(self.shape + 1)
-        return min(0.0, constant + math.log(step) + float(log_sum_exp(integrand)))
-
-    def log_head(self, k: int) -> float:
-        return min(0.0, float(self.log_partial_pgf(k, np.zeros(1), np.zeros(1))[0]))
-
     def to_dict(self) -> dict[str, Any]:
         return {"law": "negative_binomial", "shape": self.shape, "gamma": self.gamma}
 
