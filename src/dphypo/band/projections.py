@@ -163,7 +163,7 @@ class Greedy:
         ratios = np.where(scores > boundary, high, low)
         on = scores == boundary
         # What the mass on the boundary has to make up, so that all sums to one; rounding alone can leave [low, high].
-        short, held = 1.0 - problem.total(np.where(on, 0.0, ratios)), mass_of(problem.prior, on)
+        short, held = 1.0 - problem.total(np.where(on, 0.0, ratios)), problem.total(on)
         ratios[on] = min(max(short / held, low), high) if held > 0 else low
         return ratios
 
