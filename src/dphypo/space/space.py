@@ -181,10 +181,8 @@ class Space:
 
         Any finite features decode: numbers go to the nearest value, categories to the largest column.
         """
-        rows, columns = _finite_rows(features=features), self._columns()
-        if rows.shape[1] != columns[-1].stop:
-            raise ValueError(f"features has shape {rows.shape}: give rows of {columns[-1].stop} columns")
-        blocks = zip(self._parameters, columns, strict=True)
+        columns = self._columns()
+        rows, blocks = _finite_rows(columns[-1].stop, features=features), zip(self._parameters, columns, strict=True)
         return self.from_unit(
             np.column_stack([parameter.dimension.coordinates(rows[:, block]) for parameter, block in blocks])
         )
@@ -208,10 +206,7 @@ class Space:
 
     def from_unit(self, unit: npt.ArrayLike) -> list[dict[str, Any]]:
         """The parameters at points of the unit cube: the prior's quantiles."""
-        points = _finite_rows(unit=unit)
-        if points.shape[1] != len(self._parameters):
-            raise ValueError(f"unit has {points.shape[1]} columns: give {len(self._parameters)}, one per parameter")
-        points = interior(points)
+        points = interior(_finite_rows(len(self._parameters), unit=unit))
         rows: list[dict[str, Any]] = [{} for _ in points]
         for column, parameter in enumerate(self._parameters):
             where = np.flatnonzero(is_active(parameter, self._parameters, points))
@@ -270,12 +265,12 @@ class Space:
         return text(self._parameters) + ("" if self._around is None else str(self._around))
 
 
-def _finite_rows(**named: npt.ArrayLike) -> Array:
-    """A two-dimensional array of finite numbers."""
+def _finite_rows(columns: int, **named: npt.ArrayLike) -> Array:
+    """Rows of as many finite numbers as there are columns."""
     ((name, given),) = named.items()
     rows = np.asarray(given, dtype=np.float64)
-    if rows.ndim != 2:
-        raise ValueError(f"{name} has shape {rows.shape}: give one row per point")
+    if rows.ndim != 2 or rows.shape[1] != columns:
+        raise ValueError(f"{name} has shape {rows.shape}: give rows of {columns} columns")
     if not np.isfinite(rows).all():
         raise ValueError(f"{name} has numbers that are not finite: give finite numbers only")
     return rows
