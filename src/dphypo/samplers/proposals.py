@@ -82,25 +82,6 @@ def near(points: Sequence[Params], candidates: Candidates | Grid, fraction: floa
 _STRIDE = 1024  # random numbers set aside for the proposals of one run
 
 
-@dataclass
-class _Told:
-    """A study of Optuna that was told the runs of a history."""
-
-    space: Space
-    unit: Array
-    scores: Array
-    study: Study
-
-    def extends_to(self, space: Space, history: History) -> bool:
-        size = len(self.scores)
-        return (
-            size <= len(history)
-            and self.space == space
-            and np.array_equal(self.unit, history.unit[:size])
-            and np.array_equal(self.scores, history.scores[:size], equal_nan=True)
-        )
-
-
 @dataclass(frozen=True)
 class OptunaSampler:
     """What a sampler of Optuna proposes, as weights that fall with the distance to it (see :class:`Proposals`).
@@ -127,7 +108,7 @@ class OptunaSampler:
     sampler: BaseSampler
     proposals: int = 1
     fraction: float = 0.2
-    _memo: Memo[_Told] = field(default_factory=Memo, init=False, repr=False, compare=False)
+    _memo: Memo[tuple[Study, Space, History]] = field(default_factory=Memo, init=False, repr=False, compare=False)
 
     def __post_init__(self) -> None:
         _validate.integer(at_least=1, proposals=self.proposals)
@@ -140,24 +121,25 @@ class OptunaSampler:
     def proposed(self, space: Space, history: History) -> list[dict[str, Any]]:
         """The hyperparameters that Optuna proposes after this history."""
         with _silence():
-            told = self._told(space, history)
-            asked = deepcopy(told.study)  # asking changes the sampler's state: the study told stays as it was
+            study = self._told(space, history)
+            asked = deepcopy(study)  # asking changes the sampler's state: the study told stays as it was
             _advance(asked.sampler, len(history))
             points = np.array([_suggested(asked.ask(), space) for _ in range(self.proposals)])
-        self._memo.put(told)
+        self._memo.put((study, space, deepcopy(history)))
         return space.from_unit(points)
 
-    def _told(self, space: Space, history: History) -> _Told:
-        told = self._memo.take()
-        if told is None or not told.extends_to(space, history):
-            from optuna import create_study
+    def _told(self, space: Space, history: History) -> Study:
+        """A study of Optuna that was told these runs: the last one, if they begin with the runs that it was told."""
+        from optuna import create_study
 
-            study = create_study(direction="maximize", sampler=deepcopy(self.sampler))
-            told = _Told(space, history.unit[:0], history.scores[:0], study)
-        for index in range(len(told.scores), len(history)):
-            _tell(told.study, space, history, index)
-        told.unit, told.scores = history.unit.copy(), history.scores.copy()
-        return told
+        study, told_space, told = self._memo.take() or (None, space, history.first(0))
+        head = history.first(len(told))
+        same = np.array_equal(told.unit, head.unit) and np.array_equal(told.scores, head.scores, equal_nan=True)
+        if study is None or told_space != space or not same:
+            study, told = create_study(direction="maximize", sampler=deepcopy(self.sampler)), history.first(0)
+        for index in range(len(told), len(history)):
+            _tell(study, space, history, index)
+        return study
 
 
 def _tell(study: Study, space: Space, history: History, index: int) -> None:

@@ -160,12 +160,8 @@ class Rows:
 
 def distinct(features: Array) -> Rows:
     """Repeats of a point made one row, in the order of the features."""
-    order = np.lexsort(features.T[::-1])
-    new = np.ones(len(order), dtype=np.bool_)
-    new[1:] = (features[order[1:]] != features[order[:-1]]).any(axis=1)
-    row = np.empty(len(order), dtype=np.intp)
-    row[order] = np.cumsum(new) - 1
-    return Rows(order[new], row)  # the sort is stable: the first of each group is the earliest
+    _, first, row = np.unique(features, axis=0, return_index=True, return_inverse=True)
+    return Rows(first, row.ravel())
 
 
 def collapsed(features: Array, scores: Array, limit: int) -> Rows:
@@ -238,14 +234,9 @@ def scales(space: Space) -> Array:
     A number is uniform on (0, 1) as a feature: its squared distance has mean 1/6. A category of k equally likely
     choices is k columns, one of them 1: two draws differ with probability 1 − 1/k, and then by 2.
     """
-    columns: list[float] = []
-    for parameter in space.parameters:
-        width = parameter.dimension.width
-        if parameter.dimension.ordered:
-            columns += [np.sqrt(12.0)] * width
-        else:
-            columns += [1.0 / np.sqrt(max(1.0 - 1.0 / width, 0.5))] * width
-    return np.array(columns)
+    dimensions = [parameter.dimension for parameter in space.parameters]
+    squares = [12.0 if one.ordered else 1.0 / max(1.0 - 1.0 / one.width, 0.5) for one in dimensions]
+    return np.sqrt(np.repeat(squares, [one.width for one in dimensions]))
 
 
 Work = TypeVar("Work")
