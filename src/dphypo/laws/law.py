@@ -148,10 +148,6 @@ class Capped:
     It is a law of its own, P[T = k | T ≤ K] with its own f′, and not the law it was cut from: a theorem stated for
     the negative binomial law does not apply to it, so that it has no ``shape`` and no ``gamma``.
 
-    Args:
-        law: the law that is cut.
-        limit: K, 1 or greater.
-
     >>> from dphypo.laws import Geometric
     >>> law = Geometric(mean=100).capped(150)
     >>> round(law.mean, 3), law.quantile(1.0)

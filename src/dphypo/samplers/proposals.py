@@ -13,7 +13,7 @@ import numpy as np
 from scipy.spatial.distance import cdist
 
 from dphypo import _validate
-from dphypo.samplers.sampler import Array, History, Memo, scales
+from dphypo.samplers.sampler import Array, History, scales
 
 if TYPE_CHECKING:
     from optuna.samplers import BaseSampler
@@ -82,6 +82,41 @@ def near(points: Sequence[Params], candidates: Candidates | Grid, fraction: floa
 _STRIDE = 1024  # random numbers set aside for the proposals of one run
 
 
+class Memo:
+    """At most one study of Optuna and what it was told, handed out to one caller at a time.
+
+    A memo only saves time. What it holds is a secret history: it is never printed, and a copied or pickled memo is
+    empty.
+
+    >>> import pickle
+    >>> memo = Memo()
+    >>> memo.put(("study", "space", "history"))
+    >>> memo, pickle.loads(pickle.dumps(memo)).take()
+    (Memo(), None)
+    >>> memo.take(), memo.take()
+    (('study', 'space', 'history'), None)
+    """
+
+    def __init__(self) -> None:
+        self._work: list[tuple[Study, Space, History]] = []
+
+    def take(self) -> tuple[Study, Space, History] | None:
+        """The work, which leaves the memo: two threads never share it."""
+        try:
+            return self._work.pop()
+        except IndexError:
+            return None
+
+    def put(self, work: tuple[Study, Space, History]) -> None:
+        self._work[:] = [work]
+
+    def __repr__(self) -> str:
+        return "Memo()"
+
+    def __reduce__(self) -> tuple[type[Memo], tuple[()]]:
+        return type(self), ()
+
+
 @dataclass(frozen=True)
 class OptunaSampler:
     """What a sampler of Optuna proposes, as weights that fall with the distance to it (see :class:`Proposals`).
@@ -108,7 +143,7 @@ class OptunaSampler:
     sampler: BaseSampler
     proposals: int = 1
     fraction: float = 0.2
-    _memo: Memo[tuple[Study, Space, History]] = field(default_factory=Memo, init=False, repr=False, compare=False)
+    _memo: Memo = field(default_factory=Memo, init=False, repr=False, compare=False)
 
     def __post_init__(self) -> None:
         _validate.integer(at_least=1, proposals=self.proposals)

@@ -7,7 +7,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from enum import Enum
-from typing import TYPE_CHECKING, Any, ClassVar, Generic, Protocol, TypeVar, runtime_checkable
+from typing import TYPE_CHECKING, Any, ClassVar, Protocol, runtime_checkable
 
 import numpy as np
 import numpy.typing as npt
@@ -237,41 +237,3 @@ def scales(space: Space) -> Array:
     dimensions = [parameter.dimension for parameter in space.parameters]
     squares = [12.0 if one.ordered else 1.0 / max(1.0 - 1.0 / one.width, 0.5) for one in dimensions]
     return np.sqrt(np.repeat(squares, [one.width for one in dimensions]))
-
-
-Work = TypeVar("Work")
-
-
-class Memo(Generic[Work]):
-    """At most one piece of work, handed out to one caller at a time.
-
-    A memo only saves time: whoever takes work from it must check that it belongs to the arguments at hand. The work is
-    derived from a secret history: it is never printed, and a copied or pickled memo is empty.
-
-    >>> import pickle
-    >>> memo = Memo()
-    >>> memo.put("work")
-    >>> memo, pickle.loads(pickle.dumps(memo)).take()
-    (Memo(), None)
-    >>> memo.take(), memo.take()
-    ('work', None)
-    """
-
-    def __init__(self) -> None:
-        self._work: list[Work] = []
-
-    def take(self) -> Work | None:
-        """The work, which leaves the memo: two threads never share it."""
-        try:
-            return self._work.pop()
-        except IndexError:
-            return None
-
-    def put(self, work: Work) -> None:
-        self._work[:] = [work]
-
-    def __repr__(self) -> str:
-        return "Memo()"
-
-    def __reduce__(self) -> tuple[type[Memo[Work]], tuple[()]]:
-        return type(self), ()

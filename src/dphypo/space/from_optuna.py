@@ -85,8 +85,8 @@ def parts(study: Any) -> tuple[dict[str, Any], list[tuple[str, list[Any], dict[s
             if distributions.setdefault(name, distribution) != distribution:
                 reason = f"parameter {name!r} has two distributions in the study: a space has one prior for each"
                 raise ValueError(f"{reason}. Give a dict of name to distribution")
-    rows = [trial.params for trial in trials]
-    always = [name for name in distributions if all(name in row for row in rows)]
+    prior, rows = priors(distributions), [trial.params for trial in trials]
+    always = {name: given for name, given in prior.items() if all(name in row for row in rows)}
     if not always:
         raise _validate.fail("study", study.study_name, "no parameter is in every trial: give a dict of distributions")
     added: list[tuple[str, list[Any], dict[str, Any]]] = []
@@ -94,15 +94,13 @@ def parts(study: Any) -> tuple[dict[str, Any], list[tuple[str, list[Any], dict[s
     while left:
         found = next(((name, when) for name in left if (when := _condition(name, known, distributions, rows))), None)
         if found is None:
-            raise ValueError(
-                f"parameter {left[0]!r} is in some trials, and no value of one categorical parameter says in which: "
-                "make the space by hand with Space(...).when(parent, values, {...})"
-            )
+            reason = f"parameter {left[0]!r} is in some trials, and no value of one categorical parameter says in which"
+            raise ValueError(f"{reason}: make the space by hand with Space(...).when(parent, values, {{...}})")
         name, (parent, values) = found
-        added.append((parent, values, priors({name: distributions[name]})))
+        added.append((parent, values, {name: prior[name]}))
         known.append(name)
         left.remove(name)
-    return priors({name: distributions[name] for name in always}), added
+    return always, added
 
 
 def _condition(

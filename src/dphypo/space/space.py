@@ -231,19 +231,15 @@ class Space:
         for column, parameter in enumerate(self._parameters):
             active = is_active(parameter, self._parameters, result)
             for number, row in enumerate(rows):
-                if active[number] != (parameter.name in row):
-                    raise self._unfit(parameter, number, row)
+                if active[number] and parameter.name not in row:
+                    raise ValueError(f"params[{number}] = {dict(row)!r} lacks {parameter.name!r}")
+                if not active[number] and parameter.name in row and parameter.parent is not None:
+                    parent = self._parameters[parameter.parent].name
+                    state = f"{parent} = {row[parent]!r}" if parent in row else f"{parent} is inactive"
+                    raise ValueError(f"params[{number}] has {parameter.name!r}, which has no meaning when {state}")
             where = np.flatnonzero(active).tolist()
             result[where, column] = parameter.dimension.unit([rows[row][parameter.name] for row in where])
         return result
-
-    def _unfit(self, parameter: Parameter, number: int, row: Mapping[str, Any]) -> ValueError:
-        """The error for a parameter that a row lacks, or has while it is inactive."""
-        if parameter.name not in row or parameter.parent is None:
-            return ValueError(f"params[{number}] = {dict(row)!r} lacks {parameter.name!r}")
-        parent = self._parameters[parameter.parent].name
-        state = f"{parent} = {row[parent]!r}" if parent in row else f"{parent} is inactive"
-        return ValueError(f"params[{number}] has {parameter.name!r}, which has no meaning when {state}")
 
     def to_dict(self) -> dict[str, Any]:
         """The space in JSON: public, and the same in every process.
