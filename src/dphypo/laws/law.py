@@ -137,8 +137,7 @@ def at_v(v: npt.ArrayLike) -> tuple[Array, Array]:
 
 def like(values: Array, argument: npt.ArrayLike) -> Array:
     """``values`` in the form of ``argument``: a number for a number, an array of its shape for an array."""
-    shaped: Array = values.reshape(np.shape(argument))[()]
-    return shaped
+    return values.reshape(np.shape(argument))[()]
 
 
 @dataclass(frozen=True, repr=False)

@@ -79,7 +79,8 @@ def _word(thing: object) -> str:
 def description(sampler: Sampler) -> dict[str, Any]:
     """A rule's class and settings as JSON, to see whether a study is resumed with the rule it was begun with."""
     kind = type(sampler)
-    if dataclasses.is_dataclass(kind) and (fields := dataclasses.fields(kind)):
+    fields: tuple[dataclasses.Field[Any], ...] = dataclasses.fields(kind) if dataclasses.is_dataclass(kind) else ()
+    if fields:
         shown = {field.name: getattr(sampler, field.name) for field in fields if field.repr}
     else:  # a class of the user's: what it shows of itself
         shown = {name: value for name, value in getattr(sampler, "__dict__", {}).items() if not name.startswith("_")}

@@ -75,8 +75,7 @@ def near(points: Sequence[Params], candidates: Candidates | Grid, fraction: floa
     order = np.argsort(distances, kind="stable")
     before = np.concatenate([[0.0], np.cumsum(masses[order])])
     nearer = before[np.searchsorted(distances[order], distances, side="left")]
-    weights: Array = masses * np.exp(-np.minimum(nearer / fraction, 600.0))
-    return weights
+    return np.asarray(masses * np.exp(-np.minimum(nearer / fraction, 600.0)))
 
 
 _STRIDE = 1024  # random numbers set aside for the proposals of one run

@@ -224,8 +224,7 @@ def seen(history: History, units: Units) -> tuple[Array, float, float]:
 def softmax(scores: Array, beta: float, masses: Array) -> Array:
     """Algorithm 2's π ∝ exp(β s), as relative masses: times the prior masses, and with the largest exponent 0."""
     exponent = beta * np.round(scores - scores.max(), _DIGITS)
-    weights: Array = masses * np.exp(np.maximum(exponent, _LEAST))
-    return weights
+    return np.asarray(masses * np.exp(np.maximum(exponent, _LEAST)))
 
 
 def scales(space: Space) -> Array:
@@ -236,4 +235,4 @@ def scales(space: Space) -> Array:
     """
     dimensions = [parameter.dimension for parameter in space.parameters]
     squares = [12.0 if one.ordered else 1.0 / max(1.0 - 1.0 / one.width, 0.5) for one in dimensions]
-    return np.sqrt(np.repeat(squares, [one.width for one in dimensions]))
+    return np.asarray(np.sqrt(np.repeat(squares, [one.width for one in dimensions])))

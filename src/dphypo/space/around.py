@@ -32,11 +32,11 @@ class Normal:
 
     def cdf(self, unit: Array) -> Array:
         low, high = self._uncut(ENDS)
-        return np.clip((self._uncut(unit) - low) / (high - low), 0.0, 1.0)
+        return np.asarray(np.clip((self._uncut(unit) - low) / (high - low), 0.0, 1.0))
 
     def quantile(self, share: Array) -> Array:
         low, high = self._uncut(ENDS)
-        return np.clip(self.centre + self.spread * ndtri(low + share * (high - low)), 0.0, 1.0)
+        return np.asarray(np.clip(self.centre + self.spread * ndtri(low + share * (high - low)), 0.0, 1.0))
 
 
 @dataclass(frozen=True, eq=False)
