@@ -6,7 +6,7 @@ import warnings
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from copy import deepcopy
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, TypeAlias
 
 import numpy as np
@@ -81,41 +81,6 @@ def near(points: Sequence[Params], candidates: Candidates | Grid, fraction: floa
 _STRIDE = 1024  # random numbers set aside for the proposals of one run
 
 
-class Memo:
-    """At most one study of Optuna and what it was told, handed out to one caller at a time.
-
-    A memo only saves time. What it holds is a secret history: it is never printed, and a copied or pickled memo is
-    empty.
-
-    >>> import pickle
-    >>> memo = Memo()
-    >>> memo.put(("study", "space", "history"))
-    >>> memo, pickle.loads(pickle.dumps(memo)).take()
-    (Memo(), None)
-    >>> memo.take(), memo.take()
-    (('study', 'space', 'history'), None)
-    """
-
-    def __init__(self) -> None:
-        self._work: list[tuple[Study, Space, History]] = []
-
-    def take(self) -> tuple[Study, Space, History] | None:
-        """The work, which leaves the memo: two threads never share it."""
-        try:
-            return self._work.pop()
-        except IndexError:
-            return None
-
-    def put(self, work: tuple[Study, Space, History]) -> None:
-        self._work[:] = [work]
-
-    def __repr__(self) -> str:
-        return "Memo()"
-
-    def __reduce__(self) -> tuple[type[Memo], tuple[()]]:
-        return type(self), ()
-
-
 @dataclass(frozen=True)
 class OptunaSampler:
     """What a sampler of Optuna proposes, as weights that fall with the distance to it (see :class:`Proposals`).
@@ -127,7 +92,7 @@ class OptunaSampler:
     lines would show scores.
 
     Give the sampler a seed, and a resumed study repeats itself; without one only the privacy is the same. It is copied
-    before use. A history that does not extend the last one is told again from the start.
+    before use, and told the whole history for every draw: nothing of a history stays behind.
 
     Args:
         sampler: from ``optuna.samplers`` (``pip install dphypo[optuna]``).
@@ -142,7 +107,6 @@ class OptunaSampler:
     sampler: BaseSampler
     proposals: int = 1
     fraction: float = 0.2
-    _memo: Memo = field(default_factory=Memo, init=False, repr=False, compare=False)
 
     def __post_init__(self) -> None:
         _validate.integer(at_least=1, proposals=self.proposals)
@@ -154,26 +118,15 @@ class OptunaSampler:
 
     def proposed(self, space: Space, history: History) -> list[dict[str, Any]]:
         """The hyperparameters that Optuna proposes after this history."""
-        with _silence():
-            study = self._told(space, history)
-            asked = deepcopy(study)  # asking changes the sampler's state: the study told stays as it was
-            _advance(asked.sampler, len(history))
-            points = np.array([_suggested(asked.ask(), space) for _ in range(self.proposals)])
-        self._memo.put((study, space, deepcopy(history)))
-        return space.from_unit(points)
-
-    def _told(self, space: Space, history: History) -> Study:
-        """A study of Optuna that was told these runs: the last one, if they begin with the runs that it was told."""
         from optuna import create_study
 
-        study, told_space, told = self._memo.take() or (None, space, history.first(0))
-        head = history.first(len(told))
-        same = np.array_equal(told.unit, head.unit) and np.array_equal(told.scores, head.scores, equal_nan=True)
-        if study is None or told_space != space or not same:
-            study, told = create_study(direction="maximize", sampler=deepcopy(self.sampler)), history.first(0)
-        for index in range(len(told), len(history)):
-            _tell(study, space, history, index)
-        return study
+        with _silence():
+            study = create_study(direction="maximize", sampler=deepcopy(self.sampler))
+            for index in range(len(history)):
+                _tell(study, space, history, index)
+            _advance(study.sampler, len(history))
+            points = np.array([_suggested(study.ask(), space) for _ in range(self.proposals)])
+        return space.from_unit(points)
 
 
 def _tell(study: Study, space: Space, history: History, index: int) -> None:
