@@ -32,11 +32,10 @@ class GaussianProcess:
     failed run counts as the worst score seen, among ranks as the lowest. Of more than 160 distinct points, those of the
     last few runs (at most 32) are kept; of the points before them, the best 64 and a fair sample of 64 others.
 
-    The defaults are not the paper's: ``benchmarks/rules.py`` compares the two at equal band and equal T. Scores enter
-    as normal quantiles of their ranks: with raw accuracies and β = 1, exp(β s) is all but flat. τ = 1 and β = 4 are in
-    the middle of a wide range that does as well. β does not matter to ``Greedy``, and little to ``KL``; the ℓ2
-    projection of a softmax whose peak is narrower than the band allows goes back to the prior. The first two runs are
-    drawn from the prior: one score has nothing to be compared with.
+    The defaults are not the paper's: ``benchmarks/rules.py`` compares the two. Scores enter as normal quantiles of
+    their ranks: with raw accuracies and β = 1, exp(β s) is all but flat. β does not matter to ``Greedy``, and little to
+    ``KL``; the ℓ2 projection of a softmax whose peak is narrower than the band allows goes back to the prior. The first
+    two runs are drawn from the prior: one score has nothing to be compared with.
 
     Args:
         tau: weight τ of the deviation.

@@ -14,6 +14,8 @@ from scipy.spatial.distance import cdist
 
 from dphypo import _validate
 from dphypo.samplers.sampler import Array, History, scales
+from dphypo.space.candidates import is_active
+from dphypo.space.dimension import MIDDLE
 
 if TYPE_CHECKING:
     from optuna.samplers import BaseSampler
@@ -134,11 +136,12 @@ def _tell(study: Study, space: Space, history: History, index: int) -> None:
     from optuna.samplers import GPSampler, RandomSampler, TPESampler
     from optuna.trial import TrialState
 
-    fixed = {
-        parameter.name: coordinate if parameter.dimension.ordered else _position(parameter.dimension, coordinate)
-        for parameter, coordinate in zip(space.parameters, history.unit[index].tolist(), strict=True)
-        if parameter.name in history.params[index]
-    }
+    fixed: dict[str, float] = {}
+    for parameter, coordinate in zip(space.parameters, history.unit[index].tolist(), strict=True):
+        if parameter.name in history.params[index]:
+            dimension: Any = parameter.dimension
+            place = coordinate if dimension.ordered else int(dimension.positions(np.array([coordinate]))[0])
+            fixed[parameter.name] = place
     study.enqueue_trial(fixed)
     trial = study.ask()
     if not isinstance(study.sampler, (TPESampler, GPSampler, RandomSampler)):
@@ -163,28 +166,17 @@ def _advance(sampler: BaseSampler, runs: int) -> None:
             state.random_sample(_STRIDE * runs)
 
 
-def _position(dimension: Any, coordinate: float) -> int:
-    """The place in the list of the value at a coordinate."""
-    return int(dimension.positions(np.array([coordinate]))[0])
-
-
-def _suggested(trial: Trial, space: Space) -> list[float]:
+def _suggested(trial: Trial, space: Space) -> Array:
     """The point of the unit cube that a trial suggests; inactive parameters rest in the middle."""
-    point: list[float] = []
-    positions: dict[int, int] = {}  # of the active parents, by their place among the parameters
+    point = np.full((1, len(space.parameters)), MIDDLE)
     for place, parameter in enumerate(space.parameters):
         dimension: Any = parameter.dimension
-        coordinate = 0.5
-        if parameter.parent is None or positions.get(parameter.parent) in parameter.cases:
+        if is_active(parameter, space.parameters, point)[0]:
             if dimension.ordered:
-                coordinate = trial.suggest_float(parameter.name, 0.0, 1.0)
+                point[0, place] = trial.suggest_float(parameter.name, 0.0, 1.0)
             else:
-                choice = trial.suggest_categorical(parameter.name, range(dimension.size))
-                coordinate = float(dimension.centres[choice])
-            if dimension.size is not None:
-                positions[place] = _position(dimension, coordinate)
-        point.append(coordinate)
-    return point
+                point[0, place] = dimension.centres[trial.suggest_categorical(parameter.name, range(dimension.size))]
+    return point.ravel()
 
 
 @contextmanager

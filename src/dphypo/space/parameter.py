@@ -8,7 +8,6 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
-from itertools import groupby
 from typing import Any, TypeAlias
 
 import numpy as np
@@ -150,21 +149,7 @@ def read_all(given: Mapping[str, Any]) -> Parameters:
     return tuple(read(name, prior) for name, prior in given.items())
 
 
-def conditional(parameters: Parameters, parent: str, values: Any, given: Mapping[str, Any]) -> Parameters:
-    """The parameters with those given added, active while ``parent`` has one of ``values``."""
-    names = [parameter.name for parameter in parameters]
-    if parent not in names:
-        raise _validate.fail("parent", parent, f"it must be one of {', '.join(names)}")
-    wanted = values if isinstance(values, list) else [values]
-    if not wanted:
-        raise _validate.fail("values", values, f"give at least one value of {parent!r}")
-    added = read_all(given)
-    if known := [parameter.name for parameter in added if parameter.name in names]:
-        raise ValueError(f"{known[0]!r} is already a parameter: give it another name, such as {parent}_{known[0]}")
-    return parameters + tuple(_under(parameter, parameters, names.index(parent), wanted) for parameter in added)
-
-
-def _under(child: Parameter, parameters: Sequence[Parameter], place: int, values: Sequence[object]) -> Parameter:
+def under(child: Parameter, parameters: Sequence[Parameter], place: int, values: Sequence[object]) -> Parameter:
     """The parameter, active while the one at ``place`` has one of these values."""
     parent, dimension = parameters[place].name, parameters[place].dimension
     if not isinstance(dimension, Finite):
@@ -174,36 +159,7 @@ def _under(child: Parameter, parameters: Sequence[Parameter], place: int, values
     return replace(child, description=child.description | {"when": condition}, parent=place, cases=cases)
 
 
-def _values(parent: Parameter, cases: tuple[int, ...]) -> list[Value]:
+def values_of(parent: Parameter, cases: tuple[int, ...]) -> list[Value]:
+    """The values of the parent with which a parameter is active."""
     assert isinstance(parent.dimension, Finite)
     return [parent.dimension.choices[case] for case in cases]
-
-
-def with_priors(parameters: Parameters, priors: Mapping[str, Any]) -> Parameters:
-    """The parameters, those named with other priors. Those that depend on another's values stay with these values."""
-    if unknown := sorted(set(priors) - {parameter.name for parameter in parameters}):
-        raise _validate.fail("priors", unknown[0], "it is none of the parameters")
-    found: list[Parameter] = []
-    for old in parameters:
-        new = read(old.name, priors[old.name]) if old.name in priors else old
-        if old.parent is not None:
-            parent, needed = parameters[old.parent], _values(parameters[old.parent], old.cases)
-            try:
-                new = _under(new, found, old.parent, needed)
-            except ValueError as error:
-                remedy = f"{old.name!r} exists while it is one of {needed!r}: give a list of values with all of these"
-                raise _validate.fail(f"the prior of {parent.name!r}", priors[parent.name], remedy) from error
-        found.append(new)
-    return tuple(found)
-
-
-def text(parameters: Parameters) -> str:
-    """The Python that makes the space, more or less."""
-    result = ""
-    for (parent, cases), group in groupby(parameters, key=lambda parameter: (parameter.parent, parameter.cases)):
-        entries = "{" + ", ".join(f"{parameter.name!r}: {parameter!r}" for parameter in group) + "}"
-        if parent is None:
-            result += f"Space({entries})"
-        else:
-            result += f".when({parameters[parent].name!r}, {_values(parameters[parent], cases)!r}, {entries})"
-    return result
