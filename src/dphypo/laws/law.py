@@ -170,10 +170,8 @@ class Capped:
 
     def pmf(self, k: npt.ArrayLike) -> Array:
         k = _validate.counts(k=k)
-        first = self.law.first
-        inside = (k >= first) & (k <= self.limit)
-        logs = self.law.log_pmf(np.clip(k, first, self.limit)) - self._log_total
-        return like(np.where(inside, np.exp(np.where(inside, logs, 0.0)), 0.0), k)
+        inside = np.clip(k, self.first, self.limit)
+        return like(np.where(inside == k, np.exp(self.law.log_pmf(inside) - self._log_total), 0.0), k)
 
     def pgf(self, x: npt.ArrayLike) -> Array:
         return like(np.exp(self.law.log_partial_pgf(self.limit, *at_x(x)) - self._log_total), x)
