@@ -142,8 +142,7 @@ class Rows:
     def means(self, scores: Array) -> Array:
         """The mean score of each row."""
         kept = self.row >= 0
-        total = np.bincount(self.row[kept], weights=scores[kept], minlength=len(self.first))
-        return total / self.counts
+        return np.bincount(self.row[kept], weights=scores[kept], minlength=len(self.first)) / self.counts
 
     def scatter(self, scores: Array) -> float:
         """Σ (score − mean of its row)² over the observations kept."""
