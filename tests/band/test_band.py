@@ -37,8 +37,8 @@ def test_rules_are_values_of_the_package():
 @pytest.mark.parametrize(
     ("c", "C", "message"),
     [
-        (0.5, 1, "C = 1 forces c = 1, not 0.5: a density that is never above the prior is the prior"),
-        (1, 2, "C = 1, not 2.0: a density that is never below the prior is the prior"),
+        (0.5, 1, "(c, C) = (0.5, 1.0) is not valid: a density that is never above the prior is the prior"),
+        (1, 2, "(c, C) = (1.0, 2.0) is not valid: a density that is never below the prior is the prior"),
         (1.5, 2, "c = 1.5 is not valid: it must be at most 1"),
         (0.5, 0.9, "C = 0.9 is not valid: it must be at least 1"),
         (0, 2, "c = 0 is not valid"),
@@ -108,7 +108,7 @@ def test_the_arguments_are_left_as_they_were():
         ([1.0, math.nan], "not all finite"),
         ([1.0, math.inf], "not all finite"),
         ([1.0, -math.inf], "not all finite"),
-        ([1.0, -1e-300], "not all non-negative"),
+        ([1.0, -1e-300], "not all finite and non-negative"),
         ([0.0, 0.0], "every one of the weights is 0"),
         ([], "shape (0,)"),
         ([[1.0, 2.0]], "shape (1, 2)"),

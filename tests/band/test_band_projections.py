@@ -12,7 +12,6 @@ from support.band_reference import BANDS, PROJECTIONS, assert_in_band, objective
 from support.slow import mostly_slow
 
 from dphypo.band import KL, L2, Band, Greedy, Mixed
-from dphypo.band import problem as _problem
 from dphypo.band.projections import crossing
 
 SIZES = [1, 2, 3, 24]
@@ -154,17 +153,6 @@ def test_greedy_ranks_masses_by_density_when_it_knows_the_base_measure():
 def test_kl_shares_what_is_left_among_cells_without_weight():
     masses = Band(0.5, 2).project([1, 0, 0], prior=[0.25, 0.5, 0.25], projection=KL())
     np.testing.assert_allclose(masses, [0.5, 1 / 3, 1 / 6], rtol=1e-9)
-
-
-def test_mixed_in_parts_is_mixed_at_once(monkeypatch):
-    rng = np.random.default_rng(6)
-    weights, prior, base = rng.random(95) ** 3, rng.dirichlet(np.ones(95)), rng.random(95) + 0.1
-    for given in ((None, None), (prior, base)):
-        at_once = Band(0.5, 3).project(weights, given[0], Mixed(0.3), given[1])
-        with monkeypatch.context() as patch:
-            patch.setattr(_problem, "PART", 10)
-            in_parts = Band(0.5, 3).project(weights, given[0], Mixed(0.3), given[1])
-        np.testing.assert_allclose(in_parts, at_once, rtol=1e-12)
 
 
 @pytest.mark.parametrize("nu", [-1.0, math.nan, math.inf])

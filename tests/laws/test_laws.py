@@ -193,7 +193,7 @@ def test_quantiles_at_ties() -> None:
     [
         (lambda: Geometric(), "exactly one"),
         (lambda: Geometric(mean=3, gamma=0.3), "exactly one"),
-        (lambda: Geometric(mean=1), r"mean = 1.0 is not valid: T is 1 or more here"),
+        (lambda: Geometric(mean=1), r"mean = 1 is not valid: T is 1 or more here"),
         (lambda: Geometric(mean=0.5), "mean is above 1"),
         (lambda: Geometric(mean=math.inf), "finite"),
         (lambda: Geometric(mean=math.nan), "finite"),

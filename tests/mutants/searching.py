@@ -5,7 +5,6 @@ from __future__ import annotations
 from mutants.mutant import Mutant
 
 _STUDY, _LEAKS = "study/test_study.py", "study/test_study_leaks.py"
-_PROCESS = "samplers/test_samplers_gaussian_process.py"
 
 MUTANTS = (
     # Plan files.
@@ -95,8 +94,8 @@ MUTANTS = (
         "the exact draw of T is off by one",
         "every value of T has its stated probability",
         "laws/draw.py",
-        "        low, high = (low, middle) if holds(middle) else (middle, high)\n    return high\n",
-        "        low, high = (low, middle) if holds(middle) else (middle, high)\n    return high + 1\n",
+        "        below, found = (below, middle) if reaches(middle) else (middle, found)\n    return found\n",
+        "        below, found = (below, middle) if reaches(middle) else (middle, found)\n    return found + 1\n",
         ("laws/test_exact_draw.py::test_geometric_draws_follow_their_bits",),
     ),
     Mutant(
@@ -384,22 +383,5 @@ MUTANTS = (
         "        point = point_of(self.prior, proposed)\n",
         "        point = proposed\n",
         ("survey/test_survey.py::test_an_optimiser_that_leaves_the_space_is_refused",),
-    ),
-    # Work that a search rule uses again.
-    Mutant(
-        "a factor is used again after a point was repeated",
-        "the weights are a function of the candidates and the history",
-        "samplers/surrogate.py",
-        "any(axis=1) | (noise[:size] != self.noise[:size])\n",
-        "any(axis=1)\n",
-        (f"{_PROCESS}::test_a_posterior_that_grew_is_that_of_a_plain_solve",),
-    ),
-    Mutant(
-        "a factor is used again with other hyperparameters",
-        "the weights are a function of the candidates and the history",
-        "samplers/surrogate.py",
-        "        if not same or hyperparameters != self.hyperparameters or len(points)",
-        "        if not same or len(points)",
-        (f"{_PROCESS}::test_work_is_used_again_only_where_it_fits",),
     ),
 )

@@ -220,9 +220,9 @@ def test_our_own_rules_are_history_only(rule):
     assert "history" in study.guarantee.bounds(1e-6)
 
 
-def test_a_rule_keeps_its_word_after_it_was_used():
-    """A Gaussian process keeps work of its last draw, and that is the library's too."""
-    rule = GaussianProcess()
+@pytest.mark.parametrize("rule", [GaussianProcess(), OptunaSampler(optuna.samplers.TPESampler(seed=0))])
+def test_a_rule_keeps_its_word_after_it_was_used(rule):
+    """A study of Optuna that was kept for the next draw had cost the rule its word."""
     make(None, sampler=rule, grid={"lr": 8}).run(progress=False)
     assert basis(rule) is not None
 

@@ -59,11 +59,9 @@ class Band:
         if C < 1:
             raise _validate.fail("C", self.C, "it must be at least 1: densities integrate to 1, so all cannot be less")
         if (c == 1) != (C == 1):
-            one, other, value = ("c", "C", C) if c == 1 else ("C", "c", c)
-            raise ValueError(
-                f"{one} = 1 forces {other} = 1, not {value!r}: a density that is never "
-                f"{'below' if one == 'c' else 'above'} the prior is the prior; give c < 1 < C, or c = C = 1"
-            )
+            never = "below" if c == 1 else "above"
+            remedy = f"a density that is never {never} the prior is the prior; give c < 1 < C, or c = C = 1"
+            raise _validate.fail("(c, C)", (c, C), remedy)
         object.__setattr__(self, "c", c)
         object.__setattr__(self, "C", C)
 
@@ -86,12 +84,11 @@ class Band:
         Traceback (most recent call last):
         ValueError: band = 2 is not valid: give a band, such as dphypo.Band(0.75, 2), or the pair (0.75, 2)
         """
-        given: object = band
-        if isinstance(given, cls):
-            return given
-        if not isinstance(given, (tuple, list)) or len(given) != 2:
-            raise _validate.fail("band", given, "give a band, such as dphypo.Band(0.75, 2), or the pair (0.75, 2)")
-        return cls(*given)
+        if isinstance(band, cls):
+            return band
+        if not isinstance(band, (tuple, list)) or len(band) != 2:
+            raise _validate.fail("band", band, "give a band, such as dphypo.Band(0.75, 2), or the pair (0.75, 2)")
+        return cls(*band)
 
     @property
     def log_ratio(self) -> float:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
 from dataclasses import dataclass
 
 import numpy as np
@@ -55,101 +54,61 @@ class Mixed:
 
     def ratios(self, problem: Problem) -> Array:
         """u_i = clip((b_i + √(b_i² + 4 κ m_i r_i)) / 2, low, high) with b_i = r_i + x m_i."""
-        target = problem.target
+        target, base, total, x = problem.target, problem.base, problem.total, 0.0
         if problem.low <= target.min() and target.max() <= problem.high:
             return target
-        family = _Family(problem)
         # The problem's base is μ divided by Σμ: the norm in it is larger by the root of that, and κ by all of it. The
         # cap keeps κ finite; far below it the divergence decides alone.
         nu = min(self.nu * problem.base_root, GREATEST)
 
+        def norm(kappa: float) -> tuple[float, float]:
+            """n(κ) = ‖f(κ) − π‖ and dn/dκ, each search for x starting where the one before ended.
+
+            Inside the band √(b² + 4κmr) u′ = m (r + u x′), by differentiating the quadratic in κ; the other cells stand
+            still, and Σ p u′ = 0 gives x′.
+            """
+            nonlocal x
+            x = _solve(problem, kappa, x)
+            ratios, per_root = _cells(problem, kappa, x)
+            gap = ratios - target
+            size, across = math.sqrt(total(gap * (gap / base))), total(base * ratios * per_root)
+            if size == 0.0 or across == 0.0:
+                return size, 0.0
+            turn = total(gap * ratios * per_root) * total(base * target * per_root) / across
+            return size, (total(gap * target * per_root) - turn) / size
+
         def evaluate(kappa: float) -> tuple[float, float]:
-            norm, steepness = family.norm(kappa)
-            return kappa - nu * norm, 1.0 - nu * steepness
+            size, steepness = norm(kappa)
+            return kappa - nu * size, 1.0 - nu * steepness
 
-        nearest, _ = family.norm(0.0)
-        tolerance = ROUNDING * nu * (nearest + family.size())
-        kappa = crossing(evaluate, nu * nearest, 0.0, nu * family.farthest(), tolerance)
-        x = family.solve(kappa)
-        return np.concatenate([_cells(part, kappa, x)[0] for part in family.parts])
-
-
-class _Family:
-    """f(κ) for every κ ≥ 0, each search for x starting where the one before ended."""
-
-    def __init__(self, problem: Problem) -> None:
-        self.parts = problem.parts()
-        self.low, self.high = problem.low, problem.high
-        self.greatest = float(problem.target.max())
-        self.least = float(np.min(problem.base))
-        self.x = 0.0
-
-    def sums(self, terms: Callable[[Problem], tuple[float, ...]]) -> tuple[float, ...]:
-        """The terms, each added up over the parts."""
-        return tuple(math.fsum(column) for column in zip(*map(terms, self.parts), strict=True))
-
-    def solve(self, kappa: float) -> float:
-        """The x for which f(κ) sums to one."""
-
-        def mass_and_rise(part: Problem, x: float) -> tuple[float, float]:
-            ratios, per_root = _cells(part, kappa, x)
-            # u′ = m u / √(b² + 4κmr) on the cells inside the band.
-            return part.total(ratios), part.total(part.base * ratios * per_root)
-
-        def evaluate(x: float) -> tuple[float, float]:
-            mass, rise = self.sums(lambda part: mass_and_rise(part, x))
-            return mass - 1.0, rise
-
-        # A cell leaves low at x = (low − r)/m − κ r/low and reaches high at (high − r)/m − κ r/high.
-        first = (self.low - self.greatest) / self.least - kappa * self.greatest / self.low
-        self.x = crossing(evaluate, self.x, first, self.high / self.least, ROUNDING)
-        return self.x
-
-    def norm(self, kappa: float) -> tuple[float, float]:
-        """n(κ) = ‖f(κ) − π‖ and dn/dκ.
-
-        Inside the band √(b² + 4κmr) u′ = m (r + u x′), by differentiating the quadratic in κ; the other cells stand
-        still, and Σ p u′ = 0 gives x′.
-        """
-        x = self.solve(kappa)
-
-        def terms(part: Problem) -> tuple[float, ...]:
-            ratios, per_root = _cells(part, kappa, x)
-            gap, target = ratios - part.target, part.target
-            return (
-                part.total(gap * (gap / part.base)),
-                part.total(part.base * ratios * per_root),
-                part.total(part.base * target * per_root),
-                part.total(gap * ratios * per_root),
-                part.total(gap * target * per_root),
-            )
-
-        square, across, along, gap_across, gap_along = self.sums(terms)
-        norm = math.sqrt(square)
-        if norm == 0.0 or across == 0.0:
-            return norm, 0.0
-        return norm, (gap_along - gap_across * along / across) / norm
-
-    def size(self) -> float:
-        """‖π‖."""
-        return math.sqrt(*self.sums(lambda part: (part.total(part.target * (part.target / part.base)),)))
-
-    def farthest(self) -> float:
-        """A norm that no density of the band exceeds."""
-
-        def terms(part: Problem) -> tuple[float]:
-            gap = np.maximum(part.target - part.low, part.high - part.target)
-            return (part.total(gap * (gap / part.base)),)
-
-        return math.sqrt(*self.sums(terms))
+        nearest, _ = norm(0.0)
+        tolerance = ROUNDING * nu * (nearest + math.sqrt(total(target * (target / base))))
+        gap = np.maximum(target - problem.low, problem.high - target)
+        farthest = math.sqrt(total(gap * (gap / base)))  # no density of the band is farther
+        kappa = crossing(evaluate, nu * nearest, 0.0, nu * farthest, tolerance)
+        return _cells(problem, kappa, _solve(problem, kappa, x))[0]
 
 
-def _cells(part: Problem, kappa: float, x: float) -> tuple[Array, Array]:
+def _solve(problem: Problem, kappa: float, start: float) -> float:
+    """The x for which f(κ) sums to one."""
+    low, greatest, least = problem.low, float(problem.target.max()), float(np.min(problem.base))
+
+    def evaluate(x: float) -> tuple[float, float]:
+        ratios, per_root = _cells(problem, kappa, x)
+        # u′ = m u / √(b² + 4κmr) on the cells inside the band.
+        return problem.total(ratios) - 1.0, problem.total(problem.base * ratios * per_root)
+
+    # A cell leaves low at x = (low − r)/m − κ r/low and reaches high at (high − r)/m − κ r/high.
+    first = (low - greatest) / least - kappa * greatest / low
+    return crossing(evaluate, start, first, problem.high / least, ROUNDING)
+
+
+def _cells(problem: Problem, kappa: float, x: float) -> tuple[Array, Array]:
     """The ratios u_i, and 1/√(b_i² + 4 κ m_i r_i) for those inside the band, 0 for those at a limit."""
-    b = part.target + x * part.base
-    pull = kappa * (part.base * part.target)
+    b = problem.target + x * problem.base
+    pull = kappa * (problem.base * problem.target)
     root = np.maximum(np.sqrt(b * b + 4.0 * pull), SMALLEST)
     # The positive root of u² − b u − pull, without the cancellation of b + √(…) where b < 0.
     free = 2.0 * pull / (np.abs(b) + root) + np.maximum(b, 0.0)
-    ratios = free.clip(part.low, part.high)
+    ratios = free.clip(problem.low, problem.high)
     return ratios, (free == ratios) / root

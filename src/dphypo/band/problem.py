@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Protocol, TypeAlias, runtime_checkable
 
 import numpy as np
@@ -27,8 +27,6 @@ SUM_TOLERANCE = 2.0**-40
 # A cell whose prior mass is smaller keeps it and counts for nothing, and no base mass counts as less than this part of
 # the largest: no product or quotient of the projections then overflows, or loses digits to underflow.
 TINY = 2.0**-100
-
-PART = 2**15  # cells in a part: a few arrays of them fit the cache
 
 
 @dataclass(frozen=True, repr=False, eq=False)
@@ -50,34 +48,17 @@ class Problem:
     high: float
     """The greatest ratio u_i allowed; below C by the same margin."""
 
-    def total(self, values: Array) -> float:
-        """Σ p_i · values_i, by numpy's pairwise summation, whose error is a few units in the last place."""
-        if isinstance(self.prior, float):
-            return self.prior * float(values.sum())
-        return float((self.prior * values).sum())
-
-    def parts(self) -> list[Problem]:
-        """The same cells in runs that fit the processor's cache, for projections that pass over them many times."""
-        if len(self.target) <= PART:
-            return [self]
-        runs = [slice(start, start + PART) for start in range(0, len(self.target), PART)]
-        return [
-            replace(
-                self,
-                scores=self.scores[run],
-                target=self.target[run],
-                prior=self.prior if isinstance(self.prior, float) else self.prior[run],
-                base=self.base if isinstance(self.base, float) else self.base[run],
-            )
-            for run in runs
-        ]
+    def total(self, values: Array | Mask) -> float:
+        """Σ p_i · values_i."""
+        return mass_of(self.prior, values)
 
 
-def mass_of(masses: Array | float, cells: Mask) -> float:
-    """The sum over some of the cells; one number means that each cell has it."""
-    if isinstance(masses, float):
-        return masses * int(np.count_nonzero(cells))
-    return float((masses * cells).sum())
+def mass_of(masses: Array | float, values: Array | Mask) -> float:
+    """Σ masses_i · values_i; one number means that each cell has it, and a mask sums over some of the cells.
+
+    By numpy's pairwise summation, whose error is a few units in the last place.
+    """
+    return masses * float(values.sum()) if isinstance(masses, float) else float((masses * values).sum())
 
 
 @runtime_checkable
@@ -115,11 +96,8 @@ def checked_secret(**named: npt.ArrayLike) -> Array:
         raise ValueError(f"{name} are not numbers: give a one-dimensional array of them") from None
     if result.ndim != 1 or not len(result):
         raise ValueError(f"{name} have shape {result.shape}: give a one-dimensional array, one number a candidate")
-    low, high = float(result.min()), float(result.max())  # both are nan when any number is
-    if not (math.isfinite(low) and math.isfinite(high)):
-        raise ValueError(f"{name} are not all finite: give finite numbers only")
-    if low < 0:
-        raise ValueError(f"{name} are not all non-negative: give numbers that are 0 or greater")
+    if not 0 <= float(result.min()) <= float(result.max()) < math.inf:  # both are nan when any number is
+        raise ValueError(f"{name} are not all finite and non-negative: give finite numbers that are 0 or greater")
     return result
 
 
@@ -140,8 +118,7 @@ def make_problem(weights: Array, prior: Array | float, base: npt.ArrayLike | Non
     greatest = weights.max()
     if greatest == 0:
         raise NoWeightError
-    scores, target = weights, weights / greatest  # first, so that the sum of huge weights stays finite
-    divisor = prior
+    scores, target, divisor = weights, weights / greatest, prior  # divided, so that the sum of huge weights is finite
     if not isinstance(prior, float) and prior.min() < TINY:
         divisor, prior = np.maximum(prior, TINY), np.where(prior < TINY, 0.0, prior)
     relative: Array | float = 1.0

@@ -64,8 +64,6 @@ class Law(Protocol):
 class Drawable(Law, Protocol):
     """A law of T that can be drawn exactly."""
 
-    def __hash__(self) -> int: ...
-
     @property
     def first(self) -> int:
         """The smallest value of T."""
@@ -75,7 +73,7 @@ class Drawable(Law, Protocol):
 
 
 class Cuttable(Drawable, Protocol):
-    """A law that can be cut: it has partial sums and tails, as logarithms that are accurate however small they are."""
+    """A law that can be cut: it has partial sums, as logarithms that are accurate however small they are."""
 
     def head(self, k: int) -> arb:
         """P[T ≤ k], as a ball."""
@@ -88,12 +86,6 @@ class Cuttable(Drawable, Protocol):
 
     def log_partial_derivative(self, limit: int, log_x: Array, v: Array) -> Array:
         """log Σ_{k ≤ limit} k P[T = k] x^(k−1) at x = 1 − v."""
-
-    def log_head(self, k: int) -> float:
-        """log P[T ≤ k]."""
-
-    def log_tail(self, k: int) -> float:
-        """log P[T > k]."""
 
 
 _LAWS: Registry[Callable[[Mapping[str, Any]], Law]] = Registry("dphypo.laws")
@@ -145,8 +137,7 @@ def at_v(v: npt.ArrayLike) -> tuple[Array, Array]:
 
 def like(values: Array, argument: npt.ArrayLike) -> Array:
     """``values`` in the form of ``argument``: a number for a number, an array of its shape for an array."""
-    shaped: Array = values.reshape(np.shape(argument))[()]
-    return shaped
+    return values.reshape(np.shape(argument))[()]
 
 
 @dataclass(frozen=True, repr=False)
@@ -155,10 +146,6 @@ class Capped:
 
     It is a law of its own, P[T = k | T ≤ K] with its own f′, and not the law it was cut from: a theorem stated for
     the negative binomial law does not apply to it, so that it has no ``shape`` and no ``gamma``.
-
-    Args:
-        law: the law that is cut.
-        limit: K, 1 or greater.
 
     >>> from dphypo.laws import Geometric
     >>> law = Geometric(mean=100).capped(150)
@@ -178,14 +165,13 @@ class Capped:
 
     @cached_property
     def _log_total(self) -> float:
-        return self.law.log_head(self.limit)
+        """log P[T ≤ K], the partial sum at x = 1."""
+        return min(0.0, float(self.law.log_partial_pgf(self.limit, np.zeros(1), np.zeros(1))[0]))
 
     def pmf(self, k: npt.ArrayLike) -> Array:
         k = _validate.counts(k=k)
-        first = self.law.first
-        inside = (k >= first) & (k <= self.limit)
-        logs = self.law.log_pmf(np.clip(k, first, self.limit)) - self._log_total
-        return like(np.where(inside, np.exp(np.where(inside, logs, 0.0)), 0.0), k)
+        inside = np.clip(k, self.first, self.limit)
+        return like(np.where(inside == k, np.exp(self.law.log_pmf(inside) - self._log_total), 0.0), k)
 
     def pgf(self, x: npt.ArrayLike) -> Array:
         return like(np.exp(self.law.log_partial_pgf(self.limit, *at_x(x)) - self._log_total), x)
@@ -207,7 +193,7 @@ class Capped:
         return 1 - self.law.head(k) / self.law.head(self.limit) if k < self.limit else arb(0)
 
     def quantile(self, q: float) -> int:
-        return quantile(self.law, q, self.limit)
+        return self.limit if q == 1 else quantile(self, q)
 
     def sample(self, entropy: Entropy) -> int:
         return draw(self, entropy)

@@ -73,13 +73,11 @@ class NegativeBinomial:
         shape = _validate.within(-1.0, LARGEST_SHAPE, closed="right", why=why, shape=shape)
         if (mean is None) == (gamma is None):
             raise ValueError(f"mean = {mean!r} and gamma = {gamma!r}: give exactly one of them")
-        if mean is not None:
-            mean = _validate.number(mean=mean)
-            if mean <= 1:
-                remedy = "T is 1 or more here, so that its mean is above 1; Poisson has T = 0"
-                raise _validate.fail("mean", mean, remedy)
-            gamma = gamma_of(shape, mean)
-        assert gamma is not None
+        if gamma is None:
+            assert mean is not None
+            if _validate.number(mean=mean) <= 1:
+                raise _validate.fail("mean", mean, "T is 1 or more here, so its mean is above 1; Poisson has T = 0")
+            gamma = gamma_of(shape, float(mean))
         gamma = _validate.within(SMALLEST_GAMMA, 1.0, closed="left", gamma=gamma)
         object.__setattr__(self, "shape", shape)
         object.__setattr__(self, "gamma", gamma)
@@ -118,15 +116,12 @@ class NegativeBinomial:
         # y = 1 − (1−γ)x, by whichever form does not cancel.
         z = (1 - self.gamma) * np.exp(log_x)
         log_y = np.where(z < 0.5, np.log1p(-np.minimum(z, 0.5)), np.log(self.gamma + (1 - self.gamma) * v))
-        return like(self._rise(log_y), x)
-
-    def _rise(self, log_y: Array) -> Array:
-        """(y^(−θ) − 1)/(γ^(−θ) − 1), arranged so that nothing overflows or cancels."""
+        # (y^(−θ) − 1)/(γ^(−θ) − 1), arranged so that nothing overflows or cancels.
         size, log_gamma = abs(self.shape), math.log(self.gamma)
         if -size * log_gamma < 1e-17:
-            return np.asarray(log_y / log_gamma)
+            return like(log_y / log_gamma, x)
         fraction = np.expm1(size * log_y) / math.expm1(size * log_gamma)
-        return fraction if self.shape < 0 else fraction * np.exp(size * (log_gamma - log_y))
+        return like(fraction if self.shape < 0 else fraction * np.exp(size * (log_gamma - log_y)), x)
 
     def pgf_derivative(self, x: npt.ArrayLike) -> Array:
         return np.exp(self.log_pgf_derivative(x))
@@ -182,15 +177,12 @@ class NegativeBinomial:
         near = y < self._reach / (a + limit)
         out = self.log_derivative(v)
         if near.any():
-            out[near] = self._felt(limit, y[near])
+            # f′ I_y = m γ^a (1−y)^K / (a B(a, K)) · Σ_n (a+K)_n/(a+1)_n y^n.
+            y, top = y[near], float(y[near].max())
+            constant = math.log(self.mean) + a * math.log(self.gamma) - math.lgamma(a + 1)
+            series = log_power_series(y / top, leading_ratios(lambda n: top * ((a + limit + n) / (a + 1 + n))))
+            out[near] = constant + float(log_gamma_ratio(limit, a)) + limit * np.log1p(-y) + series
         return out
-
-    def _felt(self, limit: int, y: Array) -> Array:
-        """f′ I_y = m γ^a (1−y)^K / (a B(a, K)) · Σ_n (a+K)_n/(a+1)_n y^n."""
-        a, top = self.shape + 1, float(y.max())
-        constant = math.log(self.mean) + a * math.log(self.gamma) - math.lgamma(a + 1)
-        series = log_power_series(y / top, leading_ratios(lambda n: top * ((a + limit + n) / (a + 1 + n))))
-        return constant + float(log_gamma_ratio(limit, a)) + limit * np.log1p(-y) + series
 
     def log_partial_pgf(self, limit: int, log_x: Array, v: Array) -> Array:
         """log Σ_{k ≤ limit} p_k x^k, the integral of the partial derivative from 0 to x.
@@ -213,25 +205,6 @@ class NegativeBinomial:
             weight = log_x[index] + special.log_expit(u) + special.log_expit(-u) + math.log(step)
             out[index] = log_sum_exp(height + weight)
         return out
-
-    def log_tail(self, k: int) -> float:
-        """log P[T > k].
-
-        P[T > k] = mγ/(1−γ) · Γ(k+1+θ)/(k! Γ(θ+1)) · ∫₀^(1−γ) t^k (1−t)^(θ−1) dt, with t = (1−γ)e^(−s), s = e^u, and
-        the trapezoidal rule in u: it holds for θ ≤ 0 too, where no incomplete beta function of scipy does.
-        """
-        a, x = k + 1.0, 1 - self.gamma
-        step = min(0.2, 0.5 / math.sqrt(1 + abs(self.shape)))
-        right = math.log((40 + abs(self.shape) + 10 * math.sqrt(abs(self.shape))) / a)
-        u = np.arange(math.log(min(self.gamma, 1 / a)) - 38, right, step)
-        s = np.exp(u)
-        integrand = u - a * s + (self.shape - 1) * np.log(self.gamma - x * np.expm1(-s))
-        constant = math.log(self.mean) + math.log(self.gamma) + k * math.log1p(-self.gamma)
-        constant += float(log_gamma_ratio(a, self.shape)) - math.lgamma(self.shape + 1)
-        return min(0.0, constant + math.log(step) + float(log_sum_exp(integrand)))
-
-    def log_head(self, k: int) -> float:
-        return min(0.0, float(self.log_partial_pgf(k, np.zeros(1), np.zeros(1))[0]))
 
     def to_dict(self) -> dict[str, Any]:
         return {"law": "negative_binomial", "shape": self.shape, "gamma": self.gamma}

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import bisect
+import contextlib
 import dataclasses
 import functools
 import itertools
@@ -118,16 +119,12 @@ class Pmf:
 
 def _exact(k: int, p: float | Fraction) -> Fraction:
     """The probability as the rational number it is."""
-    remedy = "give a float or fraction in [0, 1]"
-    if isinstance(p, (bool, str)):
-        raise _validate.fail(f"probabilities[{k}]", p, remedy)
-    try:
-        exact = Fraction(p)
-    except (TypeError, ValueError, OverflowError):
-        raise _validate.fail(f"probabilities[{k}]", p, remedy) from None
-    if not 0 <= exact <= 1 + _TOLERANCE:
-        raise _validate.fail(f"probabilities[{k}]", p, remedy)
-    return exact
+    if not isinstance(p, (bool, str)):
+        with contextlib.suppress(TypeError, ValueError, OverflowError):
+            exact = Fraction(p)
+            if 0 <= exact <= 1 + _TOLERANCE:
+                return exact
+    raise _validate.fail(f"probabilities[{k}]", p, "give a float or fraction in [0, 1]")
 
 
 def _log(p: Fraction) -> float:

@@ -94,14 +94,6 @@ class Poisson:
     def log_partial_derivative(self, limit: int, log_x: Array, v: Array) -> Array:
         return math.log(self.mean) + log_lower(limit, self.mean * np.exp(log_x)) - self.mean * v
 
-    def log_head(self, k: int) -> float:
-        return float(log_lower(k + 1, np.array([self.mean]))[0])
-
-    def log_tail(self, k: int) -> float:
-        if self.mean <= k + 1:
-            return float(log_upper(k + 1, np.array([self.mean]))[0])
-        return math.log(-math.expm1(self.log_head(k)))
-
     def to_dict(self) -> dict[str, Any]:
         return {"law": "poisson", "mean": self.mean}
 

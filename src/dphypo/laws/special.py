@@ -18,12 +18,7 @@ _CACHED = 2**13  # numbers worked on at once, so that they stay in the processor
 
 def stirling_error(z: Array) -> Array:
     """log Γ(z) − [(z − ½) log z − z + ½ log 2π] for z ≥ 16."""
-    inverse = 1 / z
-    square = inverse * inverse
-    total = np.zeros_like(z)
-    for coefficient in reversed(_STIRLING):
-        total = total * square + coefficient
-    return total * inverse
+    return np.polyval(_STIRLING[::-1], (1 / z) * (1 / z)) / z
 
 
 def log_gamma_ratio(z: npt.ArrayLike, d: float) -> Array:
@@ -33,8 +28,7 @@ def log_gamma_ratio(z: npt.ArrayLike, d: float) -> Array:
     far = (near + d - 0.5) * np.log1p(d / near) + d * (np.log(near) - 1)
     far = far + stirling_error(near + d) - stirling_error(near)
     small = np.minimum(z, near)
-    out: Array = np.where(z < near, special.gammaln(small + d) - special.gammaln(small), far)
-    return out
+    return np.asarray(np.where(z < near, special.gammaln(small + d) - special.gammaln(small), far))
 
 
 def log_poisson_pmf(k: npt.ArrayLike, mean: npt.ArrayLike) -> Array:
@@ -44,8 +38,7 @@ def log_poisson_pmf(k: npt.ArrayLike, mean: npt.ArrayLike) -> Array:
     offset = (mean - large) / large
     far = large * (np.log1p(offset) - offset) - stirling_error(large) - 0.5 * np.log(2 * math.pi * large)
     few = np.minimum(k, 16.0)
-    out: Array = np.where(k < 16, special.xlogy(few, mean) - mean - special.gammaln(few + 1), far)
-    return out
+    return np.asarray(np.where(k < 16, special.xlogy(few, mean) - mean - special.gammaln(few + 1), far))
 
 
 def log_polynomial(log_coefficients: Array, powers: Array, log_x: Array) -> Array:

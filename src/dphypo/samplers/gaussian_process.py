@@ -2,23 +2,22 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from functools import lru_cache
 from typing import TYPE_CHECKING, ClassVar
 
 import numpy as np
 
 from dphypo import _validate
-from dphypo.samplers.sampler import Array, History, Memo, Units, collapsed, distinct, seen, softmax
-from dphypo.samplers.surrogate import Data, Hyperparameters, Posterior, fit, posterior, prior_mode
-from dphypo.space import Grid
+from dphypo.samplers.sampler import Array, History, Units, collapsed, distinct, seen, softmax
+from dphypo.samplers.surrogate import Data, Hyperparameters, fit, posterior, prior_mode
 
 if TYPE_CHECKING:
-    from dphypo.space import Candidates
+    from dphypo.space import Candidates, Grid
 
 _FEWEST = 3  # runs that a fit needs
 _ROWS = 160  # distinct points at most, so that a draw costs the same after any number of runs
-_LATEST = 32  # in longer histories points are chosen anew after this many runs: between, a run adds one row
+_LATEST = 32  # in longer histories the points before the last runs, at most this many, are a choice
 
 
 @dataclass(frozen=True)
@@ -33,11 +32,10 @@ class GaussianProcess:
     failed run counts as the worst score seen, among ranks as the lowest. Of more than 160 distinct points, those of the
     last few runs (at most 32) are kept; of the points before them, the best 64 and a fair sample of 64 others.
 
-    The defaults are not the paper's: ``benchmarks/rules.py`` compares the two at equal band and equal T. Scores enter
-    as normal quantiles of their ranks: with raw accuracies and β = 1, exp(β s) is all but flat. τ = 1 and β = 4 are in
-    the middle of a wide range that does as well. β does not matter to ``Greedy``, and little to ``KL``; the ℓ2
-    projection of a softmax whose peak is narrower than the band allows goes back to the prior. The first two runs are
-    drawn from the prior: one score has nothing to be compared with.
+    The defaults are not the paper's: ``benchmarks/rules.py`` compares the two. Scores enter as normal quantiles of
+    their ranks: with raw accuracies and β = 1, exp(β s) is all but flat. β does not matter to ``Greedy``, and little to
+    ``KL``; the ℓ2 projection of a softmax whose peak is narrower than the band allows goes back to the prior. The first
+    two runs are drawn from the prior: one score has nothing to be compared with.
 
     Args:
         tau: weight τ of the deviation.
@@ -67,7 +65,6 @@ class GaussianProcess:
     units: Units = Units.RANKS
     start: int = 2
     hyperparameters: Hyperparameters | None = None
-    _memo: Memo[Posterior] = field(default_factory=Memo, init=False, repr=False, compare=False)
 
     def __post_init__(self) -> None:
         _validate.non_negative(tau=self.tau)
@@ -101,21 +98,16 @@ class GaussianProcess:
         """The posterior of the values of mean 0 and deviation 1, and the scores' centre and deviation."""
         values, centre, unit = seen(history, self.units)
         hyperparameters = self.hyperparameters or _fitted(history, self.units)
-        found = posterior(hyperparameters, _data(history.features, values), candidates.features, self._memo.take())
-        if isinstance(candidates, Grid):  # the next draw will have it too
-            self._memo.put(found)
-        return found.mean, found.deviation, centre, unit
+        return *posterior(hyperparameters, _data(history.features, values), candidates.features), centre, unit
 
 
 def _data(features: Array, values: Array) -> Data:
-    """The points that are kept, ordered so that the next run mostly adds a row at the end."""
+    """The points that are kept."""
     rows = distinct(features)
-    order = rows.row  # by the first run at each point
     if len(rows.first) > _ROWS:
         older = (len(features) - 1) // _LATEST * _LATEST
         chosen = collapsed(features[:older], values[:older], _ROWS - _LATEST).first
-        order = np.concatenate([rows.row[chosen], rows.row[older:]])
-    rows = rows.only(np.array(list(dict.fromkeys(order.tolist())), dtype=np.intp))
+        rows = rows.only(np.unique(np.concatenate([rows.row[chosen], rows.row[older:]])))
     return Data(features[rows.first], rows.means(values), rows.counts, rows.scatter(values))
 
 

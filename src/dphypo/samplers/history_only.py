@@ -80,11 +80,11 @@ def description(sampler: Sampler) -> dict[str, Any]:
     """A rule's class and settings as JSON, to see whether a study is resumed with the rule it was begun with."""
     kind = type(sampler)
     fields: tuple[dataclasses.Field[Any], ...] = dataclasses.fields(kind) if dataclasses.is_dataclass(kind) else ()
-    settings: dict[str, Any] = {field.name: _setting(getattr(sampler, field.name)) for field in fields if field.repr}
-    if not fields:  # a class of the user's: what it shows of itself
+    if fields:
+        shown = {field.name: getattr(sampler, field.name) for field in fields if field.repr}
+    else:  # a class of the user's: what it shows of itself
         shown = {name: value for name, value in getattr(sampler, "__dict__", {}).items() if not name.startswith("_")}
-        settings = {name: _setting(value) for name, value in shown.items()}
-    return {"rule": full_name(kind), "settings": settings}
+    return {"rule": full_name(kind), "settings": {name: _setting(value) for name, value in shown.items()}}
 
 
 def _setting(value: object) -> str:
@@ -94,12 +94,13 @@ def _setting(value: object) -> str:
         return repr(value)
     if inspect.isroutine(value) or not is_from(type(value), "optuna"):
         return full_name(value)
-    kept = {
-        key: _setting(one)
+    kept = [
+        (key, _setting(one))
         for key, one in vars(value).items()
-        if isinstance(one, (bool, int, float, str)) or type(one).__name__.endswith("Sampler")
-    }
-    return full_name(value) + repr(sorted((key, one) for key, one in kept.items() if "seed" not in key))  # may be drawn
+        if "seed" not in key  # it may be drawn
+        and (isinstance(one, (bool, int, float, str)) or type(one).__name__.endswith("Sampler"))
+    ]
+    return full_name(value) + repr(sorted(kept))
 
 
 _PACKAGES = ("dphypo", "optuna")

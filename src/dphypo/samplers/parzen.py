@@ -80,8 +80,7 @@ def _good(values: Array, quantile: float) -> Array:
     boundary = np.sort(values)[-wanted]
     above, tied = values > boundary, values == boundary
     share = (wanted - np.count_nonzero(above)) / np.count_nonzero(tied)
-    good: Array = above + share * tied
-    return good
+    return np.asarray(above + share * tied)
 
 
 def _density(squares: Array, shares: Array, masses: Array, width: float, dimension: int) -> Array:
@@ -91,5 +90,4 @@ def _density(squares: Array, shares: Array, masses: Array, width: float, dimensi
     # The nearest candidate's exponent is taken off first: a kernel narrower than the set is spaced stays a density.
     kernels = np.exp(-0.5 * (squares - squares.min(axis=0)) / bandwidth**2)
     kernels /= masses @ kernels
-    density: Array = (1.0 + kernels @ shares) / (1.0 + total)
-    return density
+    return np.asarray((1.0 + kernels @ shares) / (1.0 + total))

@@ -6,14 +6,16 @@ import warnings
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from copy import deepcopy
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, TypeAlias
 
 import numpy as np
 from scipy.spatial.distance import cdist
 
 from dphypo import _validate
-from dphypo.samplers.sampler import Array, History, Memo, scales
+from dphypo.samplers.sampler import Array, History, scales
+from dphypo.space.candidates import is_active
+from dphypo.space.dimension import MIDDLE
 
 if TYPE_CHECKING:
     from optuna.samplers import BaseSampler
@@ -75,30 +77,10 @@ def near(points: Sequence[Params], candidates: Candidates | Grid, fraction: floa
     order = np.argsort(distances, kind="stable")
     before = np.concatenate([[0.0], np.cumsum(masses[order])])
     nearer = before[np.searchsorted(distances[order], distances, side="left")]
-    weights: Array = masses * np.exp(-np.minimum(nearer / fraction, 600.0))
-    return weights
+    return np.asarray(masses * np.exp(-np.minimum(nearer / fraction, 600.0)))
 
 
 _STRIDE = 1024  # random numbers set aside for the proposals of one run
-
-
-@dataclass
-class _Told:
-    """A study of Optuna that was told the runs of a history."""
-
-    space: Space
-    unit: Array
-    scores: Array
-    study: Study
-
-    def extends_to(self, space: Space, history: History) -> bool:
-        size = len(self.scores)
-        return (
-            size <= len(history)
-            and self.space == space
-            and np.array_equal(self.unit, history.unit[:size])
-            and np.array_equal(self.scores, history.scores[:size], equal_nan=True)
-        )
 
 
 @dataclass(frozen=True)
@@ -112,7 +94,7 @@ class OptunaSampler:
     lines would show scores.
 
     Give the sampler a seed, and a resumed study repeats itself; without one only the privacy is the same. It is copied
-    before use. A history that does not extend the last one is told again from the start.
+    before use, and told the whole history for every draw: nothing of a history stays behind.
 
     Args:
         sampler: from ``optuna.samplers`` (``pip install dphypo[optuna]``).
@@ -127,7 +109,6 @@ class OptunaSampler:
     sampler: BaseSampler
     proposals: int = 1
     fraction: float = 0.2
-    _memo: Memo[_Told] = field(default_factory=Memo, init=False, repr=False, compare=False)
 
     def __post_init__(self) -> None:
         _validate.integer(at_least=1, proposals=self.proposals)
@@ -139,25 +120,15 @@ class OptunaSampler:
 
     def proposed(self, space: Space, history: History) -> list[dict[str, Any]]:
         """The hyperparameters that Optuna proposes after this history."""
+        from optuna import create_study
+
         with _silence():
-            told = self._told(space, history)
-            asked = deepcopy(told.study)  # asking changes the sampler's state: the study told stays as it was
-            _advance(asked.sampler, len(history))
-            points = np.array([_suggested(asked.ask(), space) for _ in range(self.proposals)])
-        self._memo.put(told)
-        return space.from_unit(points)
-
-    def _told(self, space: Space, history: History) -> _Told:
-        told = self._memo.take()
-        if told is None or not told.extends_to(space, history):
-            from optuna import create_study
-
             study = create_study(direction="maximize", sampler=deepcopy(self.sampler))
-            told = _Told(space, history.unit[:0], history.scores[:0], study)
-        for index in range(len(told.scores), len(history)):
-            _tell(told.study, space, history, index)
-        told.unit, told.scores = history.unit.copy(), history.scores.copy()
-        return told
+            for index in range(len(history)):
+                _tell(study, space, history, index)
+            _advance(study.sampler, len(history))
+            points = np.array([_suggested(study.ask(), space) for _ in range(self.proposals)])
+        return space.from_unit(points)
 
 
 def _tell(study: Study, space: Space, history: History, index: int) -> None:
@@ -165,11 +136,12 @@ def _tell(study: Study, space: Space, history: History, index: int) -> None:
     from optuna.samplers import GPSampler, RandomSampler, TPESampler
     from optuna.trial import TrialState
 
-    fixed = {
-        parameter.name: coordinate if parameter.dimension.ordered else _position(parameter.dimension, coordinate)
-        for parameter, coordinate in zip(space.parameters, history.unit[index].tolist(), strict=True)
-        if parameter.name in history.params[index]
-    }
+    fixed: dict[str, float] = {}
+    for parameter, coordinate in zip(space.parameters, history.unit[index].tolist(), strict=True):
+        if parameter.name in history.params[index]:
+            dimension: Any = parameter.dimension
+            place = coordinate if dimension.ordered else int(dimension.positions(np.array([coordinate]))[0])
+            fixed[parameter.name] = place
     study.enqueue_trial(fixed)
     trial = study.ask()
     if not isinstance(study.sampler, (TPESampler, GPSampler, RandomSampler)):
@@ -194,28 +166,17 @@ def _advance(sampler: BaseSampler, runs: int) -> None:
             state.random_sample(_STRIDE * runs)
 
 
-def _position(dimension: Any, coordinate: float) -> int:
-    """The place in the list of the value at a coordinate."""
-    return int(dimension.positions(np.array([coordinate]))[0])
-
-
-def _suggested(trial: Trial, space: Space) -> list[float]:
+def _suggested(trial: Trial, space: Space) -> Array:
     """The point of the unit cube that a trial suggests; inactive parameters rest in the middle."""
-    point: list[float] = []
-    positions: dict[int, int] = {}  # of the active parents, by their place among the parameters
+    point = np.full((1, len(space.parameters)), MIDDLE)
     for place, parameter in enumerate(space.parameters):
         dimension: Any = parameter.dimension
-        coordinate = 0.5
-        if parameter.parent is None or positions.get(parameter.parent) in parameter.cases:
+        if is_active(parameter, space.parameters, point)[0]:
             if dimension.ordered:
-                coordinate = trial.suggest_float(parameter.name, 0.0, 1.0)
+                point[0, place] = trial.suggest_float(parameter.name, 0.0, 1.0)
             else:
-                choice = trial.suggest_categorical(parameter.name, range(dimension.size))
-                coordinate = float(dimension.centres[choice])
-            if dimension.size is not None:
-                positions[place] = _position(dimension, coordinate)
-        point.append(coordinate)
-    return point
+                point[0, place] = dimension.centres[trial.suggest_categorical(parameter.name, range(dimension.size))]
+    return point.ravel()
 
 
 @contextmanager

@@ -7,7 +7,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from enum import Enum
-from typing import TYPE_CHECKING, Any, ClassVar, Generic, Protocol, TypeVar, runtime_checkable
+from typing import TYPE_CHECKING, Any, ClassVar, Protocol, runtime_checkable
 
 import numpy as np
 import numpy.typing as npt
@@ -142,8 +142,7 @@ class Rows:
     def means(self, scores: Array) -> Array:
         """The mean score of each row."""
         kept = self.row >= 0
-        total = np.bincount(self.row[kept], weights=scores[kept], minlength=len(self.first))
-        return total / self.counts
+        return np.bincount(self.row[kept], weights=scores[kept], minlength=len(self.first)) / self.counts
 
     def scatter(self, scores: Array) -> float:
         """Σ (score − mean of its row)² over the observations kept."""
@@ -160,12 +159,8 @@ class Rows:
 
 def distinct(features: Array) -> Rows:
     """Repeats of a point made one row, in the order of the features."""
-    order = np.lexsort(features.T[::-1])
-    new = np.ones(len(order), dtype=np.bool_)
-    new[1:] = (features[order[1:]] != features[order[:-1]]).any(axis=1)
-    row = np.empty(len(order), dtype=np.intp)
-    row[order] = np.cumsum(new) - 1
-    return Rows(order[new], row)  # the sort is stable: the first of each group is the earliest
+    _, first, row = np.unique(features, axis=0, return_index=True, return_inverse=True)
+    return Rows(first, row.ravel())
 
 
 def collapsed(features: Array, scores: Array, limit: int) -> Rows:
@@ -228,8 +223,7 @@ def seen(history: History, units: Units) -> tuple[Array, float, float]:
 def softmax(scores: Array, beta: float, masses: Array) -> Array:
     """Algorithm 2's π ∝ exp(β s), as relative masses: times the prior masses, and with the largest exponent 0."""
     exponent = beta * np.round(scores - scores.max(), _DIGITS)
-    weights: Array = masses * np.exp(np.maximum(exponent, _LEAST))
-    return weights
+    return np.asarray(masses * np.exp(np.maximum(exponent, _LEAST)))
 
 
 def scales(space: Space) -> Array:
@@ -238,49 +232,6 @@ def scales(space: Space) -> Array:
     A number is uniform on (0, 1) as a feature: its squared distance has mean 1/6. A category of k equally likely
     choices is k columns, one of them 1: two draws differ with probability 1 − 1/k, and then by 2.
     """
-    columns: list[float] = []
-    for parameter in space.parameters:
-        width = parameter.dimension.width
-        if parameter.dimension.ordered:
-            columns += [np.sqrt(12.0)] * width
-        else:
-            columns += [1.0 / np.sqrt(max(1.0 - 1.0 / width, 0.5))] * width
-    return np.array(columns)
-
-
-Work = TypeVar("Work")
-
-
-class Memo(Generic[Work]):
-    """At most one piece of work, handed out to one caller at a time.
-
-    A memo only saves time: whoever takes work from it must check that it belongs to the arguments at hand. The work is
-    derived from a secret history: it is never printed, and a copied or pickled memo is empty.
-
-    >>> import pickle
-    >>> memo = Memo()
-    >>> memo.put("work")
-    >>> memo, pickle.loads(pickle.dumps(memo)).take()
-    (Memo(), None)
-    >>> memo.take(), memo.take()
-    ('work', None)
-    """
-
-    def __init__(self) -> None:
-        self._work: list[Work] = []
-
-    def take(self) -> Work | None:
-        """The work, which leaves the memo: two threads never share it."""
-        try:
-            return self._work.pop()
-        except IndexError:
-            return None
-
-    def put(self, work: Work) -> None:
-        self._work[:] = [work]
-
-    def __repr__(self) -> str:
-        return "Memo()"
-
-    def __reduce__(self) -> tuple[type[Memo[Work]], tuple[()]]:
-        return type(self), ()
+    dimensions = [parameter.dimension for parameter in space.parameters]
+    squares = [12.0 if one.ordered else 1.0 / max(1.0 - 1.0 / one.width, 0.5) for one in dimensions]
+    return np.asarray(np.sqrt(np.repeat(squares, [one.width for one in dimensions])))

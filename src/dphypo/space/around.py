@@ -4,28 +4,20 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
+from scipy.special import ndtr, ndtri
 
 from dphypo import _validate
-from dphypo.space.dimension import Array, Dimension, Finite, describe, interior, plain
-from dphypo.space.parameter import Parameters
+from dphypo.space.dimension import Array, Finite, describe, interior, plain
+from dphypo.space.parameter import Parameter, Parameters
 
 if TYPE_CHECKING:
     from dphypo.space.space import Space
 
 
-@dataclass(frozen=True)
-class Flat:
-    """The uniform distribution on [0, 1]: the coordinate keeps its prior."""
-
-    def cdf(self, unit: Array) -> Array:
-        return unit
-
-    def quantile(self, share: Array) -> Array:
-        return share
+ENDS = np.array([0.0, 1.0])
 
 
 @dataclass(frozen=True)
@@ -35,28 +27,16 @@ class Normal:
     centre: float
     spread: float
 
-    @cached_property
-    def _ends(self) -> Array:
-        return (np.array([0.0, 1.0]) - self.centre) / self.spread
-
-    @cached_property
-    def _masses(self) -> tuple[float, float]:
-        from scipy.special import ndtr
-
-        low, high = ndtr(self._ends)
-        return float(low), float(high)
+    def _uncut(self, unit: Array) -> Array:
+        return np.asarray(ndtr((unit - self.centre) / self.spread))
 
     def cdf(self, unit: Array) -> Array:
-        from scipy.special import ndtr
-
-        low, high = self._masses
-        return np.asarray(np.clip((ndtr((unit - self.centre) / self.spread) - low) / (high - low), 0.0, 1.0))
+        low, high = self._uncut(ENDS)
+        return np.asarray(np.clip((self._uncut(unit) - low) / (high - low), 0.0, 1.0))
 
     def quantile(self, share: Array) -> Array:
-        from scipy.special import ndtri
-
-        low, high = self._masses
-        return np.asarray(self.centre + self.spread * np.clip(ndtri(low + share * (high - low)), *self._ends))
+        low, high = self._uncut(ENDS)
+        return np.asarray(np.clip(self.centre + self.spread * ndtri(low + share * (high - low)), 0.0, 1.0))
 
 
 @dataclass(frozen=True, eq=False)
@@ -66,17 +46,6 @@ class Pieces:
     ends: Array
     masses: Array
 
-    @classmethod
-    def keeping(cls, dimension: Finite, position: int, spread: float) -> Pieces:
-        """For categories: the one at ``position`` keeps 1 − ``spread``, the others share it as they do in the prior."""
-        low, high = dimension.pieces
-        rest = 1.0 - dimension.masses[position]
-        shares = dimension.masses * (spread / rest)
-        shares[position] = 1.0 - spread
-        order = np.argsort(low)
-        cumulative = np.cumsum(shares[order])
-        return cls(np.append(low[order], high[order][-1]), np.append(0.0, cumulative / cumulative[-1]))
-
     def cdf(self, unit: Array) -> Array:
         return np.asarray(np.interp(unit, self.ends, self.masses))
 
@@ -84,7 +53,10 @@ class Pieces:
         return np.asarray(np.interp(share, self.masses, self.ends))
 
 
-Kernel = Flat | Normal | Pieces
+FLAT = Pieces(ENDS, ENDS)
+"""The uniform distribution on [0, 1]: the coordinate keeps its prior."""
+
+Kernel = Normal | Pieces
 Spread = float | Mapping[str, float]
 
 
@@ -109,11 +81,10 @@ class Around:
         shares = point[1:]
         if point[0] < plain:
             return low + shares * (high - low)
-        first = [kernel.cdf(np.array([a, b])) for kernel, a, b in zip(self.kernels, low, high, strict=True)]
-        drawn = [
-            kernel.quantile(ends[0] + share * (ends[1] - ends[0]))
-            for kernel, ends, share in zip(self.kernels, first, shares, strict=True)
-        ]
+        drawn = []
+        for kernel, ends, share in zip(self.kernels, np.column_stack([low, high]), shares, strict=True):
+            first, last = kernel.cdf(ends)
+            drawn.append(kernel.quantile(first + share * (last - first)))
         return np.clip(np.array(drawn, dtype=np.float64), low, high)
 
     def __str__(self) -> str:
@@ -124,21 +95,28 @@ def around(space: Space, params: Mapping[str, Any], spread: Spread, floor: float
     """The mixture about ``params``, which must be a point of the space."""
     (centre,) = space.to_unit([params])
     spreads = read_spread(space.parameters, spread)
-    kernels = tuple(
-        _kernel(parameter.dimension, params[parameter.name], float(coordinate), spreads[parameter.name])
-        if parameter.name in params and parameter.name in spreads
-        else Flat()
-        for parameter, coordinate in zip(space.parameters, centre, strict=True)
-    )
+    near = zip(space.parameters, centre.tolist(), strict=True)
+    kernels = tuple(_kernel(parameter, params, coordinate, spreads) for parameter, coordinate in near)
     floor = _validate.within(0.0, 1.0, closed="right", floor=floor)
     given = {name: describe(plain(name, value)) for name, value in params.items()}
     return Around(kernels, floor, {"params": given, "spread": spreads, "floor": floor})
 
 
-def _kernel(dimension: Dimension, value: object, coordinate: float, spread: float) -> Kernel:
+def _kernel(parameter: Parameter, params: Mapping[str, Any], coordinate: float, spreads: dict[str, float]) -> Kernel:
+    name, dimension = parameter.name, parameter.dimension
+    if name not in params or name not in spreads:
+        return FLAT
     if not isinstance(dimension, Finite) or dimension.ordered:
-        return Normal(coordinate, spread)
-    return Flat() if dimension.size == 1 else Pieces.keeping(dimension, dimension.position(value), spread)
+        return Normal(coordinate, spreads[name])
+    if dimension.size == 1:
+        return FLAT
+    # Of categories the one given keeps 1 − spread, and the others share the rest as they do in the prior.
+    position = dimension.position(params[name])
+    shares = dimension.masses * (spreads[name] / (1.0 - dimension.masses[position]))
+    shares[position] = 1.0 - spreads[name]
+    cumulative = np.cumsum(shares)
+    low, _ = dimension.pieces
+    return Pieces(np.append(low, 1.0), np.append(0.0, cumulative / cumulative[-1]))
 
 
 def read_spread(parameters: Parameters, spread: Spread) -> dict[str, float]:

@@ -26,8 +26,7 @@ def plain(where: str, value: object) -> Value:
         raise _validate.fail(where, value, "NaN equals nothing, itself included; use None for a missing value")
     if value is None or type(value) in (bool, int, float, str):
         return value  # type: ignore[return-value]
-    remedy = "values are None, bool, int, float, str or tuples of these; give it a name and look that up"
-    raise _validate.fail(where, value, remedy)
+    raise _validate.fail(where, value, "values are None, bool, int, float, str or tuples of these; give it a name")
 
 
 def is_number(value: object) -> bool:
@@ -182,14 +181,11 @@ def finite(where: str, choices: Any, probabilities: object = None) -> Finite:
             raise _validate.fail(where, value, "a choice that is a text has printable characters only")
     if not values:
         raise _validate.fail(where, choices, "give at least one choice")
-    ordered = all(map(is_number, values))
-    seen: set[Hashable] = set()
-    for value in values:
-        identity: Hashable = value if ordered else key(value)
-        if identity in seen:
+    found = Finite(where, values, _masses(where, len(values), probabilities), ordered=all(map(is_number, values)))
+    for place, value in enumerate(values):
+        if found.position(value) != place:
             raise _validate.fail(where, choices, f"{value!r} is listed twice; weigh it by (choices, probabilities)")
-        seen.add(identity)
-    return Finite(where, values, _masses(where, len(values), probabilities), ordered)
+    return found
 
 
 def _masses(where: str, count: int, probabilities: Any) -> Array:

@@ -17,17 +17,11 @@ from dphypo.space.parameter import MOST_LISTED
 class _LogRandInt(rv_discrete):  # type: ignore[misc]
     """A number log-uniform on [low − ½, high + ½], rounded."""
 
-    def _argcheck(self, low: Array, high: Array) -> Array:
-        return np.asarray((low >= 1) & (high >= low))
-
     def _get_support(self, low: Array, high: Array) -> tuple[Array, Array]:
         return low, high
 
     def _cdf(self, k: Array, low: Array, high: Array) -> Array:
         return np.log((np.floor(k) + 0.5) / (low - 0.5)) / np.log((high + 0.5) / (low - 0.5))
-
-    def _pmf(self, k: Array, low: Array, high: Array) -> Array:
-        return np.log((k + 0.5) / (k - 0.5)) / np.log((high + 0.5) / (low - 0.5))
 
     def _ppf(self, q: Array, low: Array, high: Array) -> Array:
         return np.floor((low - 0.5) * np.exp(q * np.log((high + 0.5) / (low - 0.5))) + 0.5)
@@ -85,8 +79,8 @@ def parts(study: Any) -> tuple[dict[str, Any], list[tuple[str, list[Any], dict[s
             if distributions.setdefault(name, distribution) != distribution:
                 reason = f"parameter {name!r} has two distributions in the study: a space has one prior for each"
                 raise ValueError(f"{reason}. Give a dict of name to distribution")
-    rows = [trial.params for trial in trials]
-    always = [name for name in distributions if all(name in row for row in rows)]
+    prior, rows = priors(distributions), [trial.params for trial in trials]
+    always = {name: given for name, given in prior.items() if all(name in row for row in rows)}
     if not always:
         raise _validate.fail("study", study.study_name, "no parameter is in every trial: give a dict of distributions")
     added: list[tuple[str, list[Any], dict[str, Any]]] = []
@@ -94,15 +88,13 @@ def parts(study: Any) -> tuple[dict[str, Any], list[tuple[str, list[Any], dict[s
     while left:
         found = next(((name, when) for name in left if (when := _condition(name, known, distributions, rows))), None)
         if found is None:
-            raise ValueError(
-                f"parameter {left[0]!r} is in some trials, and no value of one categorical parameter says in which: "
-                "make the space by hand with Space(...).when(parent, values, {...})"
-            )
+            reason = f"parameter {left[0]!r} is in some trials, and no value of one categorical parameter says in which"
+            raise ValueError(f"{reason}: make the space by hand with Space(...).when(parent, values, {{...}})")
         name, (parent, values) = found
-        added.append((parent, values, priors({name: distributions[name]})))
+        added.append((parent, values, {name: prior[name]}))
         known.append(name)
         left.remove(name)
-    return priors({name: distributions[name] for name in always}), added
+    return always, added
 
 
 def _condition(

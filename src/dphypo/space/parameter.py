@@ -6,15 +6,14 @@ Parents stand before their children.
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
-from itertools import groupby
 from typing import Any, TypeAlias
 
 import numpy as np
 
 from dphypo import _validate
-from dphypo.space.dimension import CELLS, MIDDLE, Dimension, Finite, Quantiles, describe, finite
+from dphypo.space.dimension import CELLS, MIDDLE, Dimension, Finite, Quantiles, Value, describe, finite
 
 PRIORS = "give a frozen distribution of scipy.stats, a list of choices, or a tuple (choices, probabilities)"
 
@@ -52,10 +51,8 @@ def check_name(name: object) -> str:
     if not isinstance(name, str) or not name or not name.isprintable():
         raise ValueError(f"parameter name {name!r} is not valid: names are non-empty strings of printable characters")
     if name in COLUMNS:
-        raise ValueError(
-            f"parameter name {name!r} is not valid: it is a column of the table of a survey; give another name, such "
-            f"as {name}_parameter"
-        )
+        remedy = f"it is a column of the table of a survey; give another name, such as {name}_parameter"
+        raise ValueError(f"parameter name {name!r} is not valid: {remedy}")
     return name
 
 
@@ -152,69 +149,17 @@ def read_all(given: Mapping[str, Any]) -> Parameters:
     return tuple(read(name, prior) for name, prior in given.items())
 
 
-def conditional(parameters: Parameters, parent: str, values: Any, given: Mapping[str, Any]) -> Parameters:
-    """The parameters with those given added, active while ``parent`` has one of ``values``."""
-    names = [parameter.name for parameter in parameters]
-    if parent not in names:
-        raise _validate.fail("parent", parent, f"it must be one of {', '.join(names)}")
-    place = names.index(parent)
-    dimension = parameters[place].dimension
+def under(child: Parameter, parameters: Sequence[Parameter], place: int, values: Sequence[object]) -> Parameter:
+    """The parameter, active while the one at ``place`` has one of these values."""
+    parent, dimension = parameters[place].name, parameters[place].dimension
     if not isinstance(dimension, Finite):
         raise _validate.fail("parent", parent, "it must have a list of values; for ranges make them a parameter")
-    cases = tuple(sorted({dimension.position(value) for value in (values if isinstance(values, list) else [values])}))
-    if not cases:
-        raise _validate.fail("values", values, f"give at least one value of {parent!r}")
-    added = read_all(given)
-    if known := [parameter.name for parameter in added if parameter.name in names]:
-        raise ValueError(f"{known[0]!r} is already a parameter: give it another name, such as {parent}_{known[0]}")
-    return parameters + tuple(_under(parameter, place, parameters[place], cases) for parameter in added)
-
-
-def _under(child: Parameter, place: int, parent: Parameter, cases: tuple[int, ...]) -> Parameter:
-    """The parameter, active while its parent has one of these choices."""
-    assert isinstance(parent.dimension, Finite)
-    condition = {"parent": parent.name, "values": [describe(parent.dimension.choices[case]) for case in cases]}
+    cases = tuple(sorted({dimension.position(value) for value in values}))
+    condition = {"parent": parent, "values": [describe(dimension.choices[case]) for case in cases]}
     return replace(child, description=child.description | {"when": condition}, parent=place, cases=cases)
 
 
-def with_priors(parameters: Parameters, priors: Mapping[str, Any]) -> Parameters:
-    """The parameters, those named with other priors. Those that depend on another's values stay with these values."""
-    if unknown := sorted(set(priors) - {parameter.name for parameter in parameters}):
-        raise _validate.fail("priors", unknown[0], "it is none of the parameters")
-    found: list[Parameter] = []
-    for old in parameters:
-        new = read(old.name, priors[old.name]) if old.name in priors else old
-        if old.parent is not None:
-            parent = found[old.parent]
-            cases = _same_cases(old, parameters[old.parent], parent, priors)
-            new = _under(new, old.parent, parent, cases)
-        found.append(new)
-    return tuple(found)
-
-
-def _same_cases(child: Parameter, old: Parameter, new: Parameter, priors: Mapping[str, Any]) -> tuple[int, ...]:
-    """Where the values of the parent with which a parameter is active stand in the parent's new list."""
-    assert isinstance(old.dimension, Finite)
-    needed = [old.dimension.choices[case] for case in child.cases]
-    try:
-        if not isinstance(new.dimension, Finite):
-            raise ValueError("it has no list of values")
-        return tuple(sorted(new.dimension.position(value) for value in needed))
-    except ValueError as error:
-        remedy = f"{child.name!r} exists while it is one of {needed!r}: give a list of values with all of these"
-        raise _validate.fail(f"the prior of {new.name!r}", priors[new.name], remedy) from error
-
-
-def text(parameters: Parameters) -> str:
-    """The Python that makes the space, more or less."""
-    result = ""
-    for (parent, cases), group in groupby(parameters, key=lambda parameter: (parameter.parent, parameter.cases)):
-        entries = "{" + ", ".join(f"{parameter.name!r}: {parameter!r}" for parameter in group) + "}"
-        if parent is None:
-            result += f"Space({entries})"
-        else:
-            dimension = parameters[parent].dimension
-            assert isinstance(dimension, Finite)
-            values = [dimension.choices[case] for case in cases]
-            result += f".when({parameters[parent].name!r}, {values!r}, {entries})"
-    return result
+def values_of(parent: Parameter, cases: tuple[int, ...]) -> list[Value]:
+    """The values of the parent with which a parameter is active."""
+    assert isinstance(parent.dimension, Finite)
+    return [parent.dimension.choices[case] for case in cases]

@@ -10,7 +10,8 @@ from __future__ import annotations
 import json
 from collections.abc import Iterable, Mapping
 from copy import deepcopy
-from itertools import pairwise
+from itertools import groupby, pairwise
+from operator import attrgetter
 from typing import Any
 
 import numpy as np
@@ -21,7 +22,7 @@ from dphypo.entropy import Entropy, check_entropy, words
 from dphypo.space.around import Around, Spread, around
 from dphypo.space.candidates import Candidates, Grid, build_grid, candidate_points, is_active
 from dphypo.space.dimension import MIDDLE, Array, from_words, interior, read_only
-from dphypo.space.parameter import Parameter, Parameters, conditional, read_all, text, with_priors
+from dphypo.space.parameter import Parameter, Parameters, read, read_all, under, values_of
 
 MOST_CANDIDATES = 2**26
 
@@ -88,7 +89,17 @@ class Space:
         >>> space.decode(space.encode([{"optimizer": "adam"}, {"optimizer": "sgd", "momentum": 0.0}]))
         [{'optimizer': 'adam'}, {'optimizer': 'sgd', 'momentum': 1.152...e-10}]
         """
-        return Space._of(conditional(self._unshaped("when"), parent, values, parameters))
+        known = self._unshaped("when")
+        if parent not in self.names:
+            raise _validate.fail("parent", parent, f"it must be one of {', '.join(self.names)}")
+        wanted = values if isinstance(values, list) else [values]
+        if not wanted:
+            raise _validate.fail("values", values, f"give at least one value of {parent!r}")
+        added = read_all(parameters)
+        if twice := [parameter.name for parameter in added if parameter.name in self.names]:
+            raise ValueError(f"{twice[0]!r} is already a parameter: give it another name, such as {parent}_{twice[0]}")
+        place = self.names.index(parent)
+        return Space._of((*known, *(under(parameter, known, place, wanted) for parameter in added)))
 
     def around(self, params: Mapping[str, Any], *, spread: Spread = 0.1, floor: float = 0.1) -> Space:
         """The same space with its prior shaped around a point: ``floor`` of the prior, the rest a kernel about it.
@@ -122,13 +133,25 @@ class Space:
         >>> Space({"clip": uniform(1, 99), "layers": [1, 2]}).with_priors({"clip": loguniform(1, 100)})
         Space({'clip': loguniform(a=1, b=100), 'layers': [1, 2]})
         """
-        return Space._of(with_priors(self._unshaped("with_priors"), priors))
+        parameters = self._unshaped("with_priors")
+        if unknown := sorted(set(priors) - set(self.names)):
+            raise _validate.fail("priors", unknown[0], "it is none of the parameters")
+        found: list[Parameter] = []
+        for old in parameters:
+            new = read(old.name, priors[old.name]) if old.name in priors else old
+            if old.parent is not None:  # it stays with the values of its parent
+                parent, needed = parameters[old.parent].name, values_of(parameters[old.parent], old.cases)
+                try:
+                    new = under(new, found, old.parent, needed)
+                except ValueError as error:
+                    remedy = f"{old.name!r} exists while it is one of {needed!r}: give a list with all of these"
+                    raise _validate.fail(f"the prior of {parent!r}", priors[parent], remedy) from error
+            found.append(new)
+        return Space._of(tuple(found))
 
     def _unshaped(self, method: str) -> Parameters:
         if self.shaped:
-            raise ValueError(
-                f"space.{method}() was called on a space whose prior is shaped around a point: call it first"
-            )
+            raise ValueError(f"space.{method}() of a space whose prior is shaped around a point: call it first")
         return self._parameters
 
     @property
@@ -181,10 +204,8 @@ class Space:
 
         Any finite features decode: numbers go to the nearest value, categories to the largest column.
         """
-        rows, columns = _finite_rows(features=features), self._columns()
-        if rows.shape[1] != columns[-1].stop:
-            raise ValueError(f"features has shape {rows.shape}: give rows of {columns[-1].stop} columns")
-        blocks = zip(self._parameters, columns, strict=True)
+        columns = self._columns()
+        rows, blocks = _finite_rows(columns[-1].stop, features=features), zip(self._parameters, columns, strict=True)
         return self.from_unit(
             np.column_stack([parameter.dimension.coordinates(rows[:, block]) for parameter, block in blocks])
         )
@@ -208,10 +229,7 @@ class Space:
 
     def from_unit(self, unit: npt.ArrayLike) -> list[dict[str, Any]]:
         """The parameters at points of the unit cube: the prior's quantiles."""
-        points = _finite_rows(unit=unit)
-        if points.shape[1] != len(self._parameters):
-            raise ValueError(f"unit has {points.shape[1]} columns: give {len(self._parameters)}, one per parameter")
-        points = interior(points)
+        points = interior(_finite_rows(len(self._parameters), unit=unit))
         rows: list[dict[str, Any]] = [{} for _ in points]
         for column, parameter in enumerate(self._parameters):
             where = np.flatnonzero(is_active(parameter, self._parameters, points))
@@ -236,19 +254,15 @@ class Space:
         for column, parameter in enumerate(self._parameters):
             active = is_active(parameter, self._parameters, result)
             for number, row in enumerate(rows):
-                if active[number] != (parameter.name in row):
-                    raise self._unfit(parameter, number, row)
+                if active[number] and parameter.name not in row:
+                    raise ValueError(f"params[{number}] = {dict(row)!r} lacks {parameter.name!r}")
+                if not active[number] and parameter.name in row and parameter.parent is not None:
+                    parent = self._parameters[parameter.parent].name
+                    state = f"{parent} = {row[parent]!r}" if parent in row else f"{parent} is inactive"
+                    raise ValueError(f"params[{number}] has {parameter.name!r}, which has no meaning when {state}")
             where = np.flatnonzero(active).tolist()
             result[where, column] = parameter.dimension.unit([rows[row][parameter.name] for row in where])
         return result
-
-    def _unfit(self, parameter: Parameter, number: int, row: Mapping[str, Any]) -> ValueError:
-        """The error for a parameter that a row lacks, or has while it is inactive."""
-        if parameter.name not in row or parameter.parent is None:
-            return ValueError(f"params[{number}] = {dict(row)!r} lacks {parameter.name!r}")
-        parent = self._parameters[parameter.parent].name
-        state = f"{parent} = {row[parent]!r}" if parent in row else f"{parent} is inactive"
-        return ValueError(f"params[{number}] has {parameter.name!r}, which has no meaning when {state}")
 
     def to_dict(self) -> dict[str, Any]:
         """The space in JSON: public, and the same in every process.
@@ -267,15 +281,24 @@ class Space:
         return hash(json.dumps(self.to_dict(), sort_keys=True))
 
     def __repr__(self) -> str:
-        return text(self._parameters) + ("" if self._around is None else str(self._around))
+        """The Python that makes the space, more or less."""
+        result = ""
+        for (parent, cases), group in groupby(self._parameters, key=attrgetter("parent", "cases")):
+            entries = "{" + ", ".join(f"{parameter.name!r}: {parameter!r}" for parameter in group) + "}"
+            if parent is None:
+                result += f"Space({entries})"
+            else:
+                above = self._parameters[parent]
+                result += f".when({above.name!r}, {values_of(above, cases)!r}, {entries})"
+        return result + ("" if self._around is None else str(self._around))
 
 
-def _finite_rows(**named: npt.ArrayLike) -> Array:
-    """A two-dimensional array of finite numbers."""
+def _finite_rows(columns: int, **named: npt.ArrayLike) -> Array:
+    """Rows of as many finite numbers as there are columns."""
     ((name, given),) = named.items()
     rows = np.asarray(given, dtype=np.float64)
-    if rows.ndim != 2:
-        raise ValueError(f"{name} has shape {rows.shape}: give one row per point")
+    if rows.ndim != 2 or rows.shape[1] != columns:
+        raise ValueError(f"{name} has shape {rows.shape}: give rows of {columns} columns")
     if not np.isfinite(rows).all():
         raise ValueError(f"{name} has numbers that are not finite: give finite numbers only")
     return rows
