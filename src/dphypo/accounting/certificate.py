@@ -56,18 +56,6 @@ _MOST_NAMED = 5  # of other files there
 _MOST_COMPARED = 8  # events of one run whose cost is compared with an explicit test
 
 
-def _not_a_certificate(document: object) -> str:
-    if isinstance(document, Mapping) and "ending" in document:
-        return "this is release.json of a saved release, not its certificate: give the folder, or its certificate.json"
-    found = document.get("format") if isinstance(document, Mapping) else None
-    if isinstance(found, str) and found.startswith("dphypo certificate"):
-        return (
-            f"format = {printable(found, 40)!r} is a certificate of another version, which may state numbers "
-            f"that are too small, and this one reads {FORMAT!r}: account for the search again and certify it anew"
-        )
-    return f"this is not a certificate: its format is {printable(found, 40)!r} and not {FORMAT!r}"
-
-
 @dataclass(frozen=True)
 class Certificate:
     """A guarantee, written down. ``document`` holds JSON values; every one of them is public.
@@ -105,9 +93,16 @@ class Certificate:
     @classmethod
     def from_dict(cls, document: Json) -> Certificate:
         """The certificate of a document; its format is checked here, its numbers by :func:`dphypo.verify`."""
-        if not isinstance(document, Mapping) or document.get("format") != FORMAT:
-            raise ValueError(_not_a_certificate(document))
-        return cls(dict(document))
+        given = document if isinstance(document, Mapping) else {}
+        if (found := given.get("format")) == FORMAT:
+            return cls(dict(document))
+        if "ending" in given:
+            raise FileError("this is release.json of a saved release, not its certificate: give the folder")
+        shown = printable(found, 40)
+        if shown.startswith("dphypo certificate"):
+            why = f"another version, which may state numbers that are too small: this one reads {FORMAT!r}"
+            raise FileError(f"format = {shown!r} is {why}. Account for the search again and certify it anew")
+        raise FileError(f"this is not a certificate: its format is {shown!r} and not {FORMAT!r}")
 
     def save(self, path: str | os.PathLike[str]) -> Path:
         """Write the document to a file, whole or not at all; an existing file is replaced."""
@@ -119,7 +114,7 @@ class Certificate:
         found = documents.read(_validate.path(path=path))
         try:
             return cls.from_dict(found)
-        except (ValueError, TypeError) as error:
+        except FileError as error:
             raise FileError(f"{printable(path)}: {error}") from None
 
     def declared_on(self, day: str) -> Certificate:
