@@ -198,11 +198,7 @@ def fingerprints(model: bytes | None, described: Json, public: Json) -> dict[str
 
 
 def canonical_json(value: Any) -> bytes:
-    """One spelling for equal JSON values, which are hashed and signed: sorted names, no spaces, ASCII.
-
-    >>> canonical_json({"b": 1.0, "a": [True, None]})
-    b'{"a":[true,null],"b":1.0}'
-    """
+    """One spelling for equal JSON values, which are hashed and signed: sorted names, no spaces, ASCII."""
     return json.dumps(value, sort_keys=True, separators=(",", ":"), ensure_ascii=True, allow_nan=False).encode("ascii")
 
 
@@ -263,12 +259,9 @@ def folder_faults(document: Json, folder: Path) -> Iterator[str]:
         shown = ", ".join(more[:_MOST_NAMED]) + (" and others" if more[_MOST_NAMED:] else "")
         yield f"release: {shown}: not part of the release, so that nothing is certified of it. Move it elsewhere"
     models, named = sorted(folder.glob("model.*")), document["release"]["model_sha256"]
-    if bool(models) != (named is not None):
-        missing = "the model is missing from the folder" if named else "the folder holds a model that it does not name"
-        yield f"release: {missing}"
-        return
-    if len(models) > 1:
-        yield "release: the folder holds more than one model"
+    if len(models) != (0 if named is None else 1):
+        many = "more than one model" if named else "a model that it does not name"
+        yield f"release: {f'the folder holds {many}' if models else 'the model is missing from the folder'}"
         return
     model = _files.read(models[0], "model", most=_files.MOST_MODEL_BYTES, within=folder) if models else None
     try:
@@ -279,8 +272,8 @@ def folder_faults(document: Json, folder: Path) -> Iterator[str]:
     if found["model_sha256"] != named:
         yield "release.model_sha256: the model in the folder is not the one that was certified"
     if found["described_sha256"] != document["release"]["described_sha256"]:
-        changed = "the parameters in the folder, or what the certificate calls public, were changed"
-        yield f"release.described_sha256: {changed}"
+        public = "what the certificate calls public"
+        yield f"release.described_sha256: the parameters in the folder, or {public}, were changed"
     yield from _tables(document, folder)
 
 

@@ -15,7 +15,7 @@ import json
 import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import Any, cast
+from typing import Any, TypeGuard, cast
 
 import dp_accounting
 import numpy as np
@@ -51,16 +51,7 @@ MOST_POINTS = 100_000  # of a law that is listed, and of a cap
 
 
 def to_json(guarantee: Guarantee | Composition) -> dict[str, Any]:
-    """The public values that a guarantee is computed from.
-
-    >>> from dphypo import Geometric
-    >>> guarantee = account(dp_accounting.GaussianDpEvent(4.0), Geometric(mean=5))
-    >>> found = to_json(guarantee)
-    >>> list(found), list(found["terms"][0])
-    (['relation', 'grid', 'terms'], ['reads', 'events', 'runs', 'band', 'policy'])
-    >>> from_json(found).epsilon(1e-5) == guarantee.epsilon(1e-5)
-    True
-    """
+    """The public values that a guarantee is computed from."""
     whole = Composition.of(guarantee)
     terms = [
         {"reads": term.side.to_json(), **({"scores": True} if term.scores else {}), **_term(term.releases)}
@@ -83,12 +74,9 @@ def _term(releases: Releases) -> dict[str, Any]:
     found: dict[str, Any] = {"events": [events.event_to_dict(event) for event in releases.events]}
     if isinstance(releases, PublishedRuns):
         return {**found, "published": releases.count}
-    policy = {
-        "class": releases.policy.value,
-        "first_from_prior": releases.first_from_prior,
-        "conditions": conditions(releases.policy, releases.first_from_prior),
-    }
-    law = {"law": releases.runs.to_dict(), "mean": releases.runs.mean}
+    first, law = releases.first_from_prior, {"law": releases.runs.to_dict(), "mean": releases.runs.mean}
+    words = conditions(releases.policy, first)
+    policy = {"class": releases.policy.value, "first_from_prior": first, "conditions": words}
     return {**found, "runs": law, "band": {"c": releases.band.c, "C": releases.band.C}, "policy": policy}
 
 
@@ -125,15 +113,17 @@ def check_plan(document: Json) -> None:
         if not fits(document.get(name)):
             raise FileError(f"{name}: should be {what}")
     for part in document["parts"]:
-        if not isinstance(part, Mapping):
-            raise FileError("parts: each should be an object")
         check_law(part)
     check(document)
 
 
-def is_number(value: Any) -> bool:
+def is_number(value: Any) -> TypeGuard[float]:
     """Whether a JSON value is a number; a boolean is none."""
     return isinstance(value, (int, float)) and not isinstance(value, bool)
+
+
+def _is_list(value: Any) -> TypeGuard[list[Any]]:
+    return isinstance(value, list) and 1 <= len(value) <= MOST_PARTS
 
 
 def is_name(value: Any) -> bool:
@@ -146,7 +136,7 @@ _STATED: dict[str, tuple[Callable[[Any], bool], str]] = {
     "delta": (lambda value: is_number(value) and 0 <= value < 1, "a number in [0, 1)"),
     "epsilon": (lambda value: is_number(value) and value >= 0, "a number, zero or more"),
     "settings": (lambda value: isinstance(value, Mapping), "an object"),
-    "parts": (lambda value: isinstance(value, list) and 1 <= len(value) <= MOST_PARTS, "a list of one or more"),
+    "parts": (lambda value: _is_list(value) and all(isinstance(one, Mapping) for one in value), "a list of objects"),
 }
 
 
@@ -172,18 +162,13 @@ def read(path: Path, what: str = "certificate", *, within: Path | None = None) -
 
 
 def read_json(path: Path, what: str, *, most: int = MOST_BYTES, within: Path | None = None) -> Any:
-    """The JSON value in a file of a stranger; ``what`` names it where the file is missing.
-
-    It has at most ``most`` bytes, and no link leads out of the folder ``within``.
-    """
+    """The JSON value in a file of a stranger, of at most ``most`` bytes; no link leads out of the folder ``within``."""
     data = _files.read(path, what, most=most, within=within)
     try:
         return json.loads(data.decode("utf-8"), object_pairs_hook=_once, parse_int=_integer, parse_constant=_constant)
-    except UnicodeDecodeError:
-        raise FileError(f"{printable(path)} is not JSON: it is not text") from None
     except RecursionError:
         raise FileError(f"{printable(path)} is nested too deeply") from None
-    except json.JSONDecodeError as error:
+    except (UnicodeDecodeError, json.JSONDecodeError) as error:
         raise FileError(f"{printable(path)} is not JSON: {printable(error)}") from None
 
 
@@ -215,14 +200,14 @@ def check(document: Json) -> None:
         if isinstance(value, str) and len(value) > _LONGEST_TEXT:
             raise FileError("a text is too long")
     terms, grid = document.get("terms"), document.get("grid")
-    if not isinstance(terms, list) or not 1 <= len(terms) <= MOST_PARTS:
+    if not _is_list(terms):
         raise FileError("terms must be a list of one or more")
-    if not is_number(grid) or not GRIDS[0] <= grid <= GRIDS[1]:  # type: ignore[operator]
+    if not is_number(grid) or not GRIDS[0] <= grid <= GRIDS[1]:
         raise FileError(f"grid = {printable(repr(grid), 40)} must lie between {GRIDS[0]:g} and {GRIDS[1]:g}")
     for term in terms:
         if not isinstance(term, Mapping):
             raise FileError("a term must be an object")
-        if not isinstance(term.get("events"), list) or not 1 <= len(term["events"]) <= MOST_PARTS:
+        if not _is_list(term.get("events")):
             raise FileError("events must be a list of one or more")
         check_law(term.get("runs"))
 
@@ -257,10 +242,8 @@ def check_law(runs: Any) -> None:
 def check_event(event: object, grid: float) -> None:
     """Refuse a canonical event that would take too long or too much memory to account for."""
     event = ideal(event)
-    if isinstance(event, RdpCurve):
-        if len(event.orders) > MOST_ORDERS:
-            raise FileError(f"an RdpCurve of {len(event.orders)} orders is too long to be verified")
-        return
+    if isinstance(event, RdpCurve) and len(event.orders) > MOST_ORDERS:
+        raise FileError(f"an RdpCurve of {len(event.orders)} orders is too long to be verified")
     if not isinstance(event, dp_accounting.DpEvent):
         return
     _check_parts(event)

@@ -231,12 +231,12 @@ class Guarantee:
 
         Without a band there is nothing to adapt, and Theorem 4 is the smallest.
         """
-        of = (self.runs, self.band, self.first_from_prior)
+        of, first = (self.runs, self.band), self.first_from_prior
         found: dict[str, tuple[SearchProfile | HistoryProfile, ...]] = {}
-        if self.first_from_prior and self.band.c < self.band.C:
-            found["prior start"] = tuple(SearchProfile(*way, *of) for way in self.run.ways)
+        if first and self.band.c < self.band.C:
+            found["prior start"] = tuple(SearchProfile(*way, *of, first) for way in self.run.ways)
         if self.policy is PolicyClass.HISTORY and self.band.c < self.band.C:
-            found["history"] = tuple(HistoryProfile(*way, *of) for way in self.run.ways)
+            found["history"] = tuple(HistoryProfile(*way, *of, first) for way in self.run.ways)
         return {name: both for name, both in found.items() if all(one.exists for one in both)}
 
     def _by_profile(self, delta: float) -> float:

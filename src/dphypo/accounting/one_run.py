@@ -173,13 +173,7 @@ def _worst(runs: Sequence[OneRun]) -> OneRun:
 
 
 def removed(inner: RunProfile, rate: float) -> Formula:
-    """The profile from the records with x to those without, for a run on one subsample, whose own is ``inner``.
-
-    >>> from dphypo.accounting.profiles import randomised_response
-    >>> whole = randomised_response(1.0)
-    >>> bool(np.isclose(removed(whole, 0.5).delta(0.3), 0.5 * whole.delta(np.log1p(np.expm1(0.3) / 0.5))))
-    True
-    """
+    """The profile from the records with x to those without, for a run on one subsample, whose own is ``inner``."""
     low = math.log1p(-rate)
 
     def deltas(eps: Floats) -> Floats:

@@ -241,7 +241,7 @@ def largest(curves: Sequence[Curve]) -> Curve:
     return Curve(orders, np.max([curve.round_up(orders) for curve in curves], axis=0))
 
 
-def lower_hull(x: npt.NDArray[np.float64], y: npt.NDArray[np.float64]) -> npt.NDArray[np.intp]:
+def lower_hull(x: Floats, y: Floats) -> npt.NDArray[np.intp]:
     """Indices of the points on the lower convex hull, from left to right; ``x`` does not decrease.
 
     Slopes are compared, not areas: products of very small coordinates would underflow, and a slope has a small
@@ -250,7 +250,9 @@ def lower_hull(x: npt.NDArray[np.float64], y: npt.NDArray[np.float64]) -> npt.ND
     >>> lower_hull(np.array([0.0, 1.0, 2.0, 3.0]), np.array([1.0, 0.0, 2.0, 1.0]))
     array([0, 1, 3])
     """
-    kept = _lowest(x, y)
+    kept, later = np.arange(len(x)), x[1:] > x[:-1]
+    if not later.all():  # keep the lowest point at every x, and of equally low ones the last
+        kept = np.lexsort((-kept, y, x))[np.append(True, later)]
     for _ in range(_ROUNDS):  # a point that is not below the line through its neighbours is not on the hull
         with np.errstate(all="ignore"):
             slopes = np.diff(y[kept]) / np.diff(x[kept])
@@ -260,15 +262,6 @@ def lower_hull(x: npt.NDArray[np.float64], y: npt.NDArray[np.float64]) -> npt.ND
             return kept
         kept = kept[below]
     return kept[_scanned(x[kept].tolist(), y[kept].tolist())]
-
-
-def _lowest(x: npt.NDArray[np.float64], y: npt.NDArray[np.float64]) -> npt.NDArray[np.intp]:
-    """Indices of the lowest point at every ``x``; of equally low ones, the last."""
-    later = x[1:] > x[:-1]
-    if later.all():
-        return np.arange(len(x))
-    order = np.lexsort((-np.arange(len(x)), y, x))
-    return np.asarray(order[np.append(True, later)])  # equal x stay together: the first of each group
 
 
 def _scanned(xs: list[float], ys: list[float]) -> list[int]:
@@ -287,7 +280,7 @@ def _scanned(xs: list[float], ys: list[float]) -> list[int]:
     return kept
 
 
-def falling_part(x: npt.NDArray[np.float64], y: npt.NDArray[np.float64]) -> npt.NDArray[np.intp]:
+def falling_part(x: Floats, y: Floats) -> npt.NDArray[np.intp]:
     """Indices of the hull from its left end to its lowest point."""
     hull = lower_hull(x, y)
     return hull[: int(np.argmin(y[hull])) + 1]

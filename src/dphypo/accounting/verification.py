@@ -53,9 +53,8 @@ class Verification:
             shown = [f"  {printable(problem)}" for problem in self.problems[:_MOST_PROBLEMS]]
             more = len(self.problems) - len(shown)
             return "no, because\n" + "\n".join(shown) + (f"\n  and {more} more" if more else "") + remarks
-        confirmed = "yes: every number of the certificate follows from the runs that it states"
         warned = "" if self.warning is None else f"\nbut it carries a warning: {printable(self.warning)}"
-        return confirmed + warned + remarks
+        return f"yes: every number of the certificate follows from the runs that it states{warned}{remarks}"
 
 
 def verify(
@@ -141,12 +140,11 @@ def _plan_faults(document: Json, guarantee: Composition) -> list[str]:
 
 def _shortened(problems: list[str]) -> list[str]:
     """Where ε itself is wrong, the numbers that follow from it are not listed one by one."""
-    wrong = [one for one in problems if one.startswith("epsilon:")]
-    others = [one for one in problems if not one.startswith(("epsilon:", "bounds", "profile", "one_run", "statement"))]
-    left = len(problems) - len(wrong) - len(others)
-    if not wrong or left < 2:
+    kept = [one for one in problems if not one.startswith(("bounds", "profile", "one_run", "statement"))]
+    left = len(problems) - len(kept)
+    if left < 2 or not any(one.startswith("epsilon:") for one in kept):
         return problems
-    return [*wrong, *others, f"{left} other numbers that follow from the runs it states are wrong, too"]
+    return [*kept, f"{left} other numbers that follow from the runs it states are wrong, too"]
 
 
 def _remarks(stated: float, upper: float, why: str) -> Iterator[str]:
@@ -174,7 +172,7 @@ def _shape(document: Json) -> Iterator[str]:
             yield f"public.{name}: {text!r} should be a text on one line, or null"
     if public.get("entropy") == "seeded" and public.get("warning") is None:
         yield "public.warning: the search was seeded, so that nothing is guaranteed, and there is no warning"
-    if not is_number(delta := document.get("delta")) or not 0 <= delta < 1:  # type: ignore[operator]
+    if not is_number(delta := document.get("delta")) or not 0 <= delta < 1:
         yield f"delta: {delta!r} should be a number in [0, 1)"
     for name, fits in _TIES.items():
         if name not in document:
@@ -203,16 +201,9 @@ def guarantee_of(certificate: Certificate | Json | str | os.PathLike[str]) -> Co
     """The guarantee that a certificate or a plan file states, accounted afresh: to compose or reserve it.
 
     It is what the document *says*; whether its numbers are right is for :func:`verify`.
-
-    >>> from dp_accounting import GaussianDpEvent
-    >>> from dphypo import Geometric, account
-    >>> stated = account(GaussianDpEvent(4.0), Geometric(mean=5)).certificate(1e-5)
-    >>> guarantee_of(stated).terms[0].releases.runs
-    Geometric(mean=5)
     """
-    if isinstance(certificate, Certificate):
-        certificate = certificate.document
-    document = certificate if isinstance(certificate, Mapping) else documents.read(Path(certificate))
+    given = certificate.document if isinstance(certificate, Certificate) else certificate
+    document = given if isinstance(given, Mapping) else documents.read(Path(given))
     if document.get("format") != PLAN:
         Certificate.from_dict(document)
     documents.check(document)
