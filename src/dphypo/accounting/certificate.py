@@ -145,10 +145,10 @@ def issue(guarantee: Composition, delta: float, public: Mapping[str, object]) ->
     _refuse_contradictions(guarantee, delta)
     bounds = {name: round_epsilon(epsilon) for name, epsilon in guarantee.bounds(delta).items()}
     name = min(bounds, key=bounds.__getitem__)
-    data_set, public = public.get("data_set"), {key: value for key, value in public.items() if key != "data_set"}
-    public = {"unit": "record", "entropy": "system", "warning": None, **json.loads(json.dumps(public))}
-    if public["unit"] not in UNITS:
-        raise _validate.fail("unit", public["unit"], f"it is one of {', '.join(UNITS)}")
+    stated: dict[str, Any] = {"unit": "record", "entropy": "system", "warning": None} | dict(public)
+    data_set = stated.pop("data_set", None)
+    if stated["unit"] not in UNITS:
+        raise _validate.fail("unit", stated["unit"], f"it is one of {', '.join(UNITS)}")
     if data_set is not None and (not isinstance(data_set, str) or not 0 < len(data_set) <= 200):
         raise _validate.fail("data_set", data_set, "give the public name of the data set, at most 200 letters")
     epsilons, deltas = guarantee.profile(_PROFILE_POINTS)
@@ -163,7 +163,7 @@ def issue(guarantee: Composition, delta: float, public: Mapping[str, object]) ->
         "one_run": {name: round_epsilon(epsilon) for name, epsilon in guarantee.one_run(delta).items()},
         **to_json(guarantee),
         "profile": {"epsilon": epsilons.tolist(), "delta": deltas.tolist()},
-        "public": public,
+        "public": json.loads(json.dumps(stated)),
         "data_set": data_set,
         "declared": None,
         "release": None,

@@ -64,10 +64,6 @@ class PublishedRuns:
         """What is known of one of the runs."""
         return describe(self.events, self.relation, self.grid)
 
-    def one_run(self, delta: float) -> dict[str, float]:
-        """ε of one run alone, by its RDP curve and by its privacy loss distribution."""
-        return one_run.charge_slack(self.run.epsilons, _validate.delta(delta=delta), one_run.largest_slack(self.events))
-
     def rdp(self, alpha: npt.ArrayLike) -> Floats:
         """ε(α) of all the runs together without their slack, at orders α > 1; infinite where none is known."""
         wanted = np.asarray(alpha, dtype=np.float64)
@@ -90,10 +86,6 @@ def account_published(
     """``count`` runs whose results are all published, to be composed with others; all that are declared are paid for.
 
     ``event`` is what is known of one run; or a list, if the privacy of a run depends on λ (the pointwise worst counts).
-
-    >>> from dp_accounting import GaussianDpEvent
-    >>> account_published(GaussianDpEvent(20.0), 20).count
-    20
     """
     events, count = read_events(event, relation), _validate.integer(at_least=1, count=count)
     return _published(events, count, relation, _validate.positive(grid=grid))
@@ -195,7 +187,8 @@ class Composition:
     def one_run(self, delta: float) -> dict[str, float]:
         """ε of one run of the last part alone: what is usually reported."""
         trained = tuple(term for term in self.terms if not term.scores)
-        return (trained or self.terms)[-1].releases.one_run(delta)
+        last = (trained or self.terms)[-1].releases
+        return one_run.charge_slack(last.run.epsilons, _validate.delta(delta=delta), one_run.largest_slack(last.events))
 
     def rdp(self, alpha: npt.ArrayLike) -> Floats:
         """ε(α) without slack: the largest, over the combinations of parts, of the sum of what a record meets."""

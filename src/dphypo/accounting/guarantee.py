@@ -199,7 +199,7 @@ class Guarantee:
 
     def one_run(self, delta: float) -> dict[str, float]:
         """ε of one run alone, by its RDP curve and by its privacy loss distribution: what is usually reported."""
-        return one_run.charge_slack(self.run.epsilons, _validate.delta(delta=delta), one_run.largest_slack(self.events))
+        return self.compose().one_run(delta)
 
     def to_pld(self) -> PrivacyLossDistribution:
         """A dp_accounting privacy loss distribution that dominates this search without its :attr:`slack`."""

@@ -135,11 +135,7 @@ def _pointwise(profiles: tuple[RunProfile, ...], choose: Callable[..., Floats]) 
 
 
 def epsilon_for(profile: Profile, delta: float) -> float:
-    """The smallest ε ≥ 0 with δ(ε) ≤ ``delta``, rounded up; infinite if there is none.
-
-    >>> round(epsilon_for(randomised_response(1.0), 0.0), 6)
-    1.0
-    """
+    """The smallest ε ≥ 0 with δ(ε) ≤ ``delta``, rounded up; infinite if there is none."""
     return smallest(lambda eps: float(profile.delta(eps)), delta, top=profile.top)
 
 

@@ -1,7 +1,7 @@
 """A second opinion on ε: a lower and an upper bound of their own, by other means than the accountant's.
 
-Of the library's code this shares the gate of events, the laws of T and what rounding adds. Runs come from
-``second_pair``. Of several releases the lower bound is the largest of theirs, and the upper bound that of all together.
+Of the library's code this shares the gate of events, the laws of T and what rounding adds. Of several releases the
+lower bound is the largest of theirs, and the upper bound that of all together.
 
 A search from below: an explicit attack (docs/theory/search.md). With P(>s) and P(>t) bounded from below, Q(>s) and
 Q(>t) from above, A(E) = f(P(>s)) − f(P(>s) − P(>t)) is bounded from below and A′(E) from above, because f is convex and
