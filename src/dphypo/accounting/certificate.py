@@ -152,7 +152,7 @@ def issue(guarantee: Composition, delta: float, public: Mapping[str, object]) ->
     if data_set is not None and (not isinstance(data_set, str) or not 0 < len(data_set) <= 200):
         raise _validate.fail("data_set", data_set, "give the public name of the data set, at most 200 letters")
     epsilons, deltas = guarantee.profile(_PROFILE_POINTS)
-    document: dict[str, Any] = {
+    document = {
         "format": FORMAT,
         "statement": "",
         "epsilon": bounds[name],
@@ -171,8 +171,8 @@ def issue(guarantee: Composition, delta: float, public: Mapping[str, object]) ->
         | {"python": platform.python_version()},
         "citation": CITATIONS,
     }
-    document = plain(document)
-    return Certificate({**document, "statement": statement(document)})
+    written = plain(document)
+    return Certificate({**written, "statement": statement(written)})
 
 
 def _refuse_contradictions(guarantee: Composition, delta: float) -> None:

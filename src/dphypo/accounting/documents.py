@@ -1,9 +1,8 @@
 """Documents: all that a guarantee is computed from, as JSON, and files of strangers.
 
 The form that certificates and plan files share states the relation, the grid, and every term: its events, which records
-it reads, and how many runs are published, or the law of T, the band and the policy of a search. A plan file has besides
-``name``, ``epsilon`` and ``delta``; ``parts``, from which :meth:`dphypo.search.PlanFile.declare` makes a search; and
-``settings`` for people to read.
+it reads, and how many runs are published, or the law of T, the band and the policy of a search. A plan file also has
+``parts``, from which :meth:`dphypo.search.PlanFile.declare` makes a search, and ``settings`` for people to read.
 
 Files are read with limits on everything that could make a reader slow, large or misled. What is refused raises a
 ``FileError``, whose text is fit for a terminal.
@@ -37,12 +36,8 @@ from dphypo.errors import FileError
 PLAN = "dphypo plan 2"
 _KNOWN = {"format", "name", "epsilon", "delta", "parts", "settings", "relation", "grid", "terms"}
 _LONGEST, _LONGEST_TEXT = 200, 100_000  # letters of a name, and of any other text
-MOST_DEPTH = 40
-MOST_VALUES = 200_000
-MOST_DIGITS = 25
-MOST_PARTS = 2_000  # events of a run, and searches
-MOST_STEPS = 10**7
-MOST_ORDERS = 1_000
+MOST_DEPTH, MOST_VALUES, MOST_DIGITS = 40, 200_000, 25
+MOST_PARTS, MOST_STEPS, MOST_ORDERS = 2_000, 10**7, 1_000  # parts: events of a run, and searches
 MOST_SPREAD = 60.0  # standard deviation of the privacy loss of a run
 GRIDS = (1e-5, 1e-1)
 MOST_BINS = 10**7  # of a loss distribution
@@ -104,8 +99,8 @@ def write_plan(
 
 def check_plan(document: Json) -> None:
     """Refuse a document that is no plan, that says more than a plan, or that would take too long to account for."""
-    if document.get("format") != PLAN:
-        shown = printable(repr(document.get("format")), 60)
+    if (found := document.get("format")) != PLAN:
+        shown = printable(repr(found), 60)
         raise FileError(f"format = {shown} is not a plan that this version reads: it must be {PLAN!r}")
     if unknown := sorted(set(document) - _KNOWN):
         raise FileError(f"{printable(unknown[0], 60)} is not part of a plan: leave it out")

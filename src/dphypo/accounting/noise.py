@@ -238,28 +238,25 @@ def _guess(guarantee_at: Callable[[float], Guarantee | Composition], epsilon: fl
     for _ in range(12):
         middle = (low + high) / 2
         cost = _renyi(guarantee_at(math.exp(middle)), delta)
-        if cost is None:
+        if math.isinf(cost):
             return 1.0
         low, high = (middle, high) if cost > epsilon else (low, middle)
     return _LOOSE * math.exp(high)
 
 
-def _renyi(whole: Guarantee | Composition, delta: float) -> float | None:
-    """About what all parts cost, by few Rényi orders; None where an event has no such curve."""
+def _renyi(whole: Guarantee | Composition, delta: float) -> float:
+    """About what all parts cost, by few Rényi orders; infinite where an event has no such curve."""
     costs = []
     for met in Composition.of(whole).met.values():
         total = np.zeros(len(_FEW))
         for releases in met:
-            curves = [_curve(ideal(event), releases.relation) for event in releases.events]
-            known = [curve for curve in curves if curve is not None]
-            if len(known) < len(curves):
-                return None
-            total += (releases.count if isinstance(releases, PublishedRuns) else 2) * np.max(known, axis=0)
+            worst = np.max([_curve(ideal(event), releases.relation) for event in releases.events], axis=0)
+            total += (releases.count if isinstance(releases, PublishedRuns) else 2) * worst
         costs.append(Curve(_FEW, total).epsilon(delta)[0])
     return max(costs)
 
 
 @lru_cache(maxsize=64)
-def _curve(event: Event, relation: Relation) -> Floats | None:
+def _curve(event: Event, relation: Relation) -> Floats:
     found = dp_library.curve(event, relation, _FEW) if isinstance(event, dp_accounting.DpEvent) else None
-    return None if found is None else found.epsilons
+    return np.full(len(_FEW), np.inf) if found is None else found.epsilons
