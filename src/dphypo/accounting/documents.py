@@ -253,22 +253,18 @@ def check_event(event: object, grid: float) -> None:
             raise FileError("the event has so little noise that its losses are too large to be verified")
 
 
+_FITS: dict[type, Callable[[Any], bool]] = {
+    dp_event.MixtureOfGaussiansDpEvent: lambda event: len(event.sensitivities) <= 50,
+    dp_event.DiscreteLaplaceDpEvent: lambda event: event.sensitivity <= 1000,
+    dp_event.RandomizedResponseDpEvent: lambda event: event.noise_parameter > 1e-12 or event.num_buckets == 1,
+    dp_event.TruncatedSubsampledGaussianDpEvent: lambda event: event.dataset_size <= 10**9,
+    dp_event.RepeatAndSelectDpEvent: lambda event: event.mean <= MOST_MEAN,
+}
+
+
 def _check_parts(event: Any) -> None:
     """Refuse parts of an event whose own description takes too long to evaluate."""
-    match event:
-        case dp_event.MixtureOfGaussiansDpEvent():
-            fits = len(event.sensitivities) <= 50
-        case dp_event.DiscreteLaplaceDpEvent():
-            fits = event.sensitivity <= 1000
-        case dp_event.RandomizedResponseDpEvent():
-            fits = event.noise_parameter > 1e-12 or event.num_buckets == 1
-        case dp_event.TruncatedSubsampledGaussianDpEvent():
-            fits = event.dataset_size <= 10**9
-        case dp_event.RepeatAndSelectDpEvent():
-            fits = event.mean <= MOST_MEAN
-        case _:
-            fits = True
-    if not fits:
+    if type(event) in _FITS and not _FITS[type(event)](event):
         raise FileError(f"a {type(event).__name__} with these values is too large to be verified")
     for part in (*getattr(event, "events", ()), *([event.event] if hasattr(event, "event") else [])):
         _check_parts(part)
