@@ -100,7 +100,7 @@ class Certificate:
             raise FileError("this is release.json of a saved release, not its certificate: give the folder")
         shown = printable(found, 40)
         if shown.startswith("dphypo certificate"):
-            why = f"another version, which may state numbers that are too small: this one reads {FORMAT!r}"
+            why = f"of another version, which may state numbers that are too small: this one reads {FORMAT!r}"
             raise FileError(f"format = {shown!r} is {why}. Account for the search again and certify it anew")
         raise FileError(f"this is not a certificate: its format is {shown!r} and not {FORMAT!r}")
 
