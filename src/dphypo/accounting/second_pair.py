@@ -122,8 +122,6 @@ def from_below(pair: Pair, delta: float) -> float:
 def largest(delta_at: Callable[[float], float], delta: float, high: float = 100.0) -> float:
     """The largest ε ≥ 0 at which a decreasing function is above ``delta``, rounded down; 0 if there is none."""
     low = 0.0
-    if not delta_at(low) > delta:
-        return 0.0
     while high - low > 1e-6:
         middle = (low + high) / 2
         low, high = (middle, high) if delta_at(middle) > delta else (low, middle)

@@ -133,8 +133,8 @@ class HistoryProfile:
         """
         level, (epsilon, delta, left) = self, self._to_depth
         while level._cut and delta[-1] > max(_INTERESTING[0], 2 * left) and 2 * level.effort.depth <= _DEEPEST:
-            deeper, atoms = 2 * level.effort.depth, math.ceil(level.effort.atoms / math.sqrt(2))
-            level = replace(level, effort=replace(level.effort, depth=deeper, atoms=atoms))
+            atoms = math.ceil(level.effort.atoms / math.sqrt(2))
+            level = replace(level, effort=replace(level.effort, depth=2 * level.effort.depth, atoms=atoms))
             try:
                 more_epsilon, more_delta, left = level._to_depth
             except LatticeError:  # what was found before is a bound without it
