@@ -166,7 +166,7 @@ def arithmetic(document: Json) -> list[str]:
         "words are taken as ideal, and a device computes the same twice"
     )
     real = "noise that is drawn in floating point is taken as real numbers"
-    return ([drawn] if any(exact) else []) + ([] if all(exact) else [real])
+    return [line for line, holds in ((drawn, any(exact)), (real, not all(exact))) if holds]
 
 
 def breaks(document: Json) -> list[str]:
