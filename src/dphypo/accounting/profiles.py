@@ -194,9 +194,8 @@ class Curve:
         usable = (self.orders > 1) & np.isfinite(self.epsilons)
         alpha, r = self.orders[usable], self.epsilons[usable]
         slopes, intercepts = (alpha - 1)[::-1] * -1.0, ((alpha - 1) * (r + np.log1p(-1 / alpha)) - np.log(alpha))[::-1]
-        lines = lower_hull(slopes, intercepts)[::-1]  # the flattest is the smallest at the left
-        slopes, intercepts = slopes[lines], intercepts[lines]
-        return slopes, intercepts, np.diff(intercepts) / -np.diff(slopes)
+        # The flattest is the smallest at the left.
+        return with_switches(slopes, intercepts, lower_hull(slopes, intercepts)[::-1])
 
     def _tail(self, eps: Floats) -> Floats:
         slopes, intercepts, meet = self._lines
@@ -274,6 +273,12 @@ def _scanned(xs: list[float], ys: list[float]) -> list[int]:
             slopes.pop()
         kept.append(i)
     return kept
+
+
+def with_switches(slopes: Floats, intercepts: Floats, lines: npt.NDArray[np.intp]) -> tuple[Floats, Floats, Floats]:
+    """Slopes and intercepts of these lines of an envelope, in their order, and where each hands over to the next."""
+    s, t = slopes[lines], intercepts[lines]
+    return s, t, np.diff(t) / -np.diff(s)
 
 
 def falling_part(x: Floats, y: Floats) -> npt.NDArray[np.intp]:
